@@ -1,0 +1,72 @@
+"""Kernel machines on chunked data that does not fit in one machine.
+
+The public names are loaded when first used, so that `import distrff` costs nothing and
+loads neither NumPy nor Dask.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from distrff.data.open import open_dataset
+    from distrff.estimators.gram import fit_features, gram
+    from distrff.estimators.ridge import KernelRidge
+    from distrff.estimators.ridge_classifier import KernelRidgeClassifier
+    from distrff.features.fourier import FourierFeatures
+    from distrff.features.linear import LinearFeatures
+    from distrff.kernels import Cauchy, Exponential, Gaussian, Laplacian, Matern
+    from distrff.model_store.models import load_model
+    from distrff.sweeps.gram_statistics import GramStatistics
+
+    __version__: str
+
+__all__ = [
+    "Cauchy",
+    "Exponential",
+    "FourierFeatures",
+    "Gaussian",
+    "GramStatistics",
+    "KernelRidge",
+    "KernelRidgeClassifier",
+    "Laplacian",
+    "LinearFeatures",
+    "Matern",
+    "fit_features",
+    "gram",
+    "load_model",
+    "open_dataset",
+]
+
+_MODULES = {
+    "Cauchy": "distrff.kernels",
+    "Exponential": "distrff.kernels",
+    "FourierFeatures": "distrff.features.fourier",
+    "Gaussian": "distrff.kernels",
+    "GramStatistics": "distrff.sweeps.gram_statistics",
+    "KernelRidge": "distrff.estimators.ridge",
+    "KernelRidgeClassifier": "distrff.estimators.ridge_classifier",
+    "Laplacian": "distrff.kernels",
+    "LinearFeatures": "distrff.features.linear",
+    "Matern": "distrff.kernels",
+    "fit_features": "distrff.estimators.gram",
+    "gram": "distrff.estimators.gram",
+    "load_model": "distrff.model_store.models",
+    "open_dataset": "distrff.data.open",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        value: Any = import_module("importlib.metadata").version("distrff")
+    elif name in _MODULES:
+        value = getattr(import_module(_MODULES[name]), name)
+    else:
+        raise AttributeError(f"module 'distrff' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,0 +1,315 @@
+"""From the word after `--scheduler` to a client whose workers can run distrff."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+import json
+import logging
+import multiprocessing.resource_tracker
+import numbers
+import re
+import signal
+import tempfile
+import threading
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import dask
+from dask.system import CPU_COUNT
+from dask.utils import parse_bytes
+from distributed import Client, LocalCluster, rpc
+from distributed.comm import get_address_host_port
+from distributed.security import Security
+from distributed.system import MEMORY_LIMIT
+from distributed.utils import silence_logging_cmgr
+
+from distrff.errors import ClusterError, InputError
+
+_SMALLEST_LIMIT = 2**20  # "4" is a forgotten unit, not four bytes
+_HOST_AND_PORT = re.compile(r"[^/\\\s]+:\d+")
+
+
+@contextmanager
+def connect(
+    scheduler: str = "local",
+    *,
+    n_workers: int | None = None,
+    threads_per_worker: int = 1,
+    memory_limit: str | int | None = None,
+    timeout: float = 10.0,
+) -> Iterator[Client]:
+    """Yield a client of a cluster, which is Dask's default client inside the `with`.
+
+    A local cluster ends with the `with`, also when that is left by Ctrl-C: no process and
+    no file of it stays. Any other cluster is only disconnected from. TLS is set up by
+    Dask's own configuration (`distributed.comm.tls`).
+
+    Parameters
+    ----------
+    scheduler : str
+        "local" for processes on this machine; an address such as "tcp://host:8786" or
+        "tls://host:8786"; or the path of a scheduler file.
+    n_workers : int, optional
+        Worker processes of a local cluster. Default: the cores that this process may use.
+    threads_per_worker : int
+        Threads of each worker of a local cluster.
+    memory_limit : str or int, optional
+        Bytes for each worker of a local cluster, such as "4GB" or "4GiB"; "0" for no
+        limit. Default, and "auto": an equal share of this machine's memory.
+    timeout : float
+        Seconds that a scheduler has to answer.
+
+    Raises
+    ------
+    InputError
+        If `scheduler` is neither an address nor an existing file, or a size or number is
+        not one.
+    ClusterError
+        If no scheduler answers there within `timeout`.
+    """
+    if scheduler == "local":
+        workers = _positive_integer("n_workers", CPU_COUNT if n_workers is None else n_workers)
+        threads = _positive_integer("threads_per_worker", threads_per_worker)
+        limit = memory_limit_bytes(memory_limit, workers)
+        with _local_cluster(workers, threads, limit) as cluster, Client(cluster, timeout=timeout) as client:
+            yield client
+        return
+    with _remote_client(_address_of(scheduler), timeout) as client:
+        yield client
+
+
+def check_workers(client: Client, timeout: float = 10.0) -> None:
+    """Make sure that there are workers, and that each has the client's version of distrff.
+
+    Raises
+    ------
+    ClusterError
+        If there is no worker within `timeout` seconds, one does not answer in that time,
+        or one lacks distrff or has another version.
+    """
+    address = client.scheduler.address
+    try:
+        client.wait_for_workers(1, timeout=timeout)
+        versions = client.sync(_ask_versions, client, callback_timeout=timeout)
+    except TimeoutError as error:
+        if client.scheduler_info()["workers"]:
+            raise ClusterError(
+                f"workers of {address} do not answer within {timeout:g} s; "
+                f"look at their logs and restart those that hang"
+            ) from error
+        raise ClusterError(
+            f"the scheduler at {address} has no workers after {timeout:g} s; "
+            f"start some (`dask worker {address}`) and try again"
+        ) from error
+    except OSError as error:
+        raise ClusterError(
+            f"the connection to the scheduler at {address} was lost: {_one_line(error)}"
+        ) from error
+    ours = _installed_version()
+    for worker, theirs in versions.items():
+        _check_version(worker, theirs, ours)
+
+
+def memory_limit_bytes(memory_limit: str | int | None, n_workers: int) -> int:
+    """Return the bytes that each of `n_workers` local workers may use; 0 for no limit.
+
+    Raises
+    ------
+    InputError
+        If `memory_limit` is not a size such as "4GB" or "4GiB", "auto", "0" or None.
+    """
+    if memory_limit is None or memory_limit == "auto":
+        return int(MEMORY_LIMIT) // n_workers
+    try:
+        size = int(parse_bytes(memory_limit))
+    except (ValueError, TypeError, AttributeError):
+        size = -1
+    if size >= _SMALLEST_LIMIT or str(memory_limit).strip() == "0":
+        return size
+    raise InputError(
+        f"memory_limit must be a size for each worker such as '4GB' or '4GiB', 'auto', or '0' for no limit; "
+        f"got {memory_limit!r}"
+    )
+
+
+def _positive_integer(name: str, value: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
+        raise InputError(f"{name} must be a whole number of at least 1; got {value!r}")
+    return int(value)
+
+
+@contextmanager
+def _local_cluster(n_workers: int, threads_per_worker: int, memory_limit: int) -> Iterator[LocalCluster]:
+    """Yield a cluster of processes on this machine, and leave nothing of it behind."""
+    with ExitStack() as cleanup:
+        with _interrupts_held_back():
+            scratch = tempfile.TemporaryDirectory(
+                prefix="distrff-",
+                dir=dask.config.get("temporary-directory", None),
+                ignore_cleanup_errors=True,
+            )
+            cleanup.enter_context(scratch)
+            cluster = _start_cluster(n_workers, threads_per_worker, memory_limit, scratch.name)
+            cleanup.callback(cluster.close)
+        yield cluster
+
+
+@contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """Let a Ctrl-C take effect at the end of the block, never within it, nor in processes begun there."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Ctrl-C reaches the main thread only.
+        return
+    held_back: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, _: held_back.append(number))
+    # Threads and processes inherit the mask. The resource tracker, which comes with the first
+    # process, would reset it: it has to run before.
+    multiprocessing.resource_tracker.ensure_running()
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.signal(signal.SIGINT, handler)
+        if held_back:
+            signal.raise_signal(signal.SIGINT)
+
+
+def _start_cluster(n_workers: int, threads_per_worker: int, memory_limit: int, scratch: str) -> LocalCluster:
+    try:
+        with dask.config.set({"temporary-directory": scratch}):
+            return LocalCluster(
+                n_workers=n_workers,
+                threads_per_worker=threads_per_worker,
+                processes=True,
+                memory_limit=memory_limit,
+                dashboard_address=None,
+                # Without a dashboard the scheduler still serves its metrics, by default on a fixed port.
+                scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
+                silence_logs=logging.CRITICAL,
+            )
+    except Exception as error:
+        raise ClusterError(
+            f"the local workers did not start ({_one_line(error)}); a script that starts them needs its "
+            f"main part under `if __name__ == '__main__':`, else look for too little memory"
+        ) from error
+
+
+def _address_of(scheduler: str) -> str:
+    """Return the address that the user names, or that the scheduler file names."""
+    if "://" in scheduler:
+        return _checked_address(scheduler)
+    path = Path(scheduler)
+    if not path.exists():
+        if _HOST_AND_PORT.fullmatch(scheduler):
+            return _checked_address(f"{dask.config.get('distributed.comm.default-scheme')}://{scheduler}")
+        raise InputError(
+            f"there is no scheduler file {scheduler!r}; give 'local', an address such as 'tcp://host:8786', "
+            f"or the path that `dask scheduler --scheduler-file` writes"
+        )
+    try:
+        return str(json.loads(path.read_text())["address"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{scheduler!r} is not a readable scheduler file (JSON with an address); "
+            f"give the one that `dask scheduler --scheduler-file` writes"
+        ) from error
+
+
+def _checked_address(address: str) -> str:
+    try:
+        get_address_host_port(address, strict=True)
+    except ValueError as error:
+        raise InputError(
+            f"{address!r} is not an address ({_one_line(error)}); one looks like tcp://host:8786 or tls://host:8786"
+        ) from error
+    return address
+
+
+@contextmanager
+def _remote_client(address: str, timeout: float) -> Iterator[Client]:
+    try:
+        # A client waits without end for the greeting of something that is no scheduler.
+        _run_in_thread(asyncio.wait_for(_greet(address, timeout), timeout))
+        client = Client(address, timeout=timeout)
+    except Exception as error:
+        raise ClusterError(_no_answer(address, timeout, error)) from error
+    # What breaks later is told by exceptions too.
+    with silence_logging_cmgr(logging.CRITICAL), client:
+        yield client
+
+
+async def _greet(address: str, timeout: float) -> None:
+    """Ask the scheduler what it is."""
+    security = Security().get_connection_args("client")
+    # Connecting gives up a little before the caller does, and then tells why.
+    async with rpc(address, timeout=0.9 * timeout, connection_args=security) as remote:
+        identity = await remote.identity()
+    if identity["type"] != "Scheduler":
+        raise OSError(f"it is a {identity['type'].lower()}")
+
+
+def _run_in_thread(work: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine to its end, also where this thread has a loop that runs, as in a notebook."""
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, work).result()
+
+
+def _no_answer(address: str, timeout: float, error: Exception) -> str:
+    """Return one line that says what is wrong with the scheduler, and what to do."""
+    while isinstance(error.__cause__, Exception):
+        error = error.__cause__
+    reason = _one_line(error)
+    if isinstance(error, TimeoutError):
+        reason = f"silent for {timeout:g} s"
+    elif isinstance(error, MemoryError):
+        reason = "it does not speak Dask's protocol"
+    security = (
+        "that distributed.comm.tls in Dask's configuration has the ca-file, client.cert and client.key that "
+        "belong to it (tcp:// if it has no TLS)"
+        if address.startswith("tls://")
+        else "that it has no TLS (its address would begin with tls://)"
+    )
+    return (
+        f"no Dask scheduler answers at {address} ({reason}); check that it runs, that this is its "
+        f"address and port (not the dashboard's), that no firewall is between, and {security}"
+    )
+
+
+def _one_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def _installed_version() -> str | None:
+    try:
+        return importlib.metadata.version("distrff")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+async def _ask_versions(client: Client) -> dict[str, Any]:
+    # A function of ours would be sent by name, which a worker without distrff cannot look up.
+    return await client.run(partial(importlib.metadata.version, "distrff"), on_error="return")
+
+
+def _check_version(worker: str, theirs: Any, ours: str | None) -> None:
+    if isinstance(theirs, importlib.metadata.PackageNotFoundError):
+        theirs = None
+    if isinstance(theirs, BaseException):
+        raise ClusterError(
+            f"worker {worker} could not be asked for its version of distrff ({_one_line(theirs)}); restart it"
+        )
+    if theirs != ours:
+        there = f"has distrff {theirs}" if theirs else "has no distrff"
+        here = f"has {ours}" if ours else "runs it without having it installed"
+        wanted = f"distrff=={ours}" if ours else "the client's distrff"
+        raise ClusterError(
+            f"worker {worker} {there}, this client {here}; "
+            f"install {wanted} there, or start the workers from an image that has it"
+        )

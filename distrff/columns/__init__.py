@@ -1,0 +1,1 @@
+"""Steps that a model carries: how raw columns and targets become what the machine sees."""

@@ -1,0 +1,59 @@
+"""Weighted means and squared deviations of columns, merged without cancellation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Weight, means and summed squared deviations of some rows' columns.
+
+    Parameters
+    ----------
+    weight : float
+        Σs.
+    mean : ndarray of shape (n_columns,), float64
+        Σ s x / Σs; zeros where the weight is zero.
+    deviations : ndarray of shape (n_columns,), float64
+        Σ s (x − mean)².
+    """
+
+    weight: float
+    mean: np.ndarray
+    deviations: np.ndarray
+
+    @classmethod
+    def empty(cls, n_columns: int) -> Moments:
+        """Return the moments of no rows."""
+        return cls(0.0, np.zeros(n_columns), np.zeros(n_columns))
+
+    @classmethod
+    def of(cls, X: np.ndarray, sample_weight: np.ndarray | None) -> Moments:
+        """Return the moments of the rows of X, computed in float64."""
+        X = np.asarray(X, dtype=np.float64)
+        s = np.ones(len(X)) if sample_weight is None else sample_weight
+        weight = float(s.sum())
+        if weight == 0.0:
+            return cls.empty(X.shape[1])
+        mean = s @ X / weight
+        return cls(weight, mean, s @ np.square(X - mean))
+
+    def merge(self, other: Moments) -> Moments:
+        """Return the moments of both sets of rows (Chan, Golub and LeVeque 1983, equation 2.1)."""
+        weight = self.weight + other.weight
+        if weight == 0.0:
+            return self
+        step = other.mean - self.mean
+        share = other.weight / weight
+        return Moments(
+            weight,
+            self.mean + share * step,
+            self.deviations + other.deviations + self.weight * share * np.square(step),
+        )
+
+    def standard_deviation(self) -> np.ndarray:
+        """Return √(Σ s (x − mean)² / Σs) of shape (n_columns,)."""
+        return np.sqrt(self.deviations / self.weight) if self.weight > 0 else np.zeros_like(self.deviations)

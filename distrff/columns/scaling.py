@@ -1,0 +1,56 @@
+"""The shift and scale of columns that a machine carries with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from distrff.columns.moments import Moments
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """x ↦ (x − shift) / scale, column by column.
+
+    Parameters
+    ----------
+    shift, scale : ndarray of shape (n_columns,), float64, or None
+        Both None for the identity.
+    """
+
+    shift: np.ndarray | None = None
+    scale: np.ndarray | None = None
+
+    @classmethod
+    def standard(cls, moments: Moments) -> Scaling:
+        """Return the scaling to mean 0 and deviation 1; constant columns are divided by 1.
+
+        A column counts as constant when its deviation is below the rounding of its mean.
+        """
+        deviation = moments.standard_deviation()
+        constant = deviation <= 8 * np.finfo(np.float64).eps * np.abs(moments.mean)
+        return cls(moments.mean, np.where(constant, 1.0, deviation))
+
+    def apply(self, X: np.ndarray, dtype: np.dtype) -> np.ndarray:
+        """Return the scaled rows in `dtype`, C-contiguous.
+
+        Shift and scale act in float64, before the cast, so that a large common offset
+        costs no digits of a float32 machine.
+        """
+        if self.shift is None or self.scale is None:
+            return np.ascontiguousarray(X, dtype=dtype)
+        shifted = np.subtract(X, self.shift, dtype=np.float64)
+        shifted /= self.scale
+        return np.ascontiguousarray(shifted, dtype=dtype)
+
+    def equals(self, other: Scaling) -> bool:
+        """Return True if both scale every column alike, to the last bit."""
+        mine, its = self.arrays(), other.arrays()
+        return mine.keys() == its.keys() and all(np.array_equal(mine[name], its[name]) for name in mine)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the arrays that a stored machine keeps."""
+        if self.shift is None or self.scale is None:
+            return {}
+        return {"column_shift": self.shift, "column_scale": self.scale}

@@ -1,0 +1,185 @@
+"""Targets as the machine sees them: shifted and scaled numbers, or classes as columns of ±1."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from distrff.errors import InputError
+
+
+@dataclass(frozen=True)
+class NumericTargets:
+    """y ↦ (y − shift) / scale.
+
+    Parameters
+    ----------
+    shift : ndarray of shape (n_targets,), float64
+        About the mean: the products in a tile then lose no digits to a common offset.
+    scale : ndarray of shape (n_targets,), float64
+        Powers of two near the deviation, so that scaling back is exact.
+    """
+
+    shift: np.ndarray
+    scale: np.ndarray
+
+    @classmethod
+    def centred(cls, mean: np.ndarray, deviation: np.ndarray) -> NumericTargets:
+        """Return the coding for targets of this mean and deviation."""
+        exponent = np.frexp(np.where(deviation > 0, deviation, 1.0))[1]
+        return cls(np.asarray(mean, dtype=np.float64), np.ldexp(1.0, exponent))
+
+    @property
+    def n_outputs(self) -> int:
+        return len(self.shift)
+
+    def encode(self, y: np.ndarray) -> np.ndarray:
+        """Return the coded targets of shape (n_rows, n_outputs), float64."""
+        Y = np.asarray(y, dtype=np.float64).reshape(len(y), -1)
+        return (Y - self.shift) / self.scale
+
+    def row_weights(self, y: np.ndarray, sample_weight: np.ndarray | None) -> np.ndarray | None:
+        """Return the rows' weights; None where all are 1."""
+        return sample_weight
+
+    def same_kind(self, other: Targets) -> bool:
+        """Return True if the targets of both differ by shift and scale alone."""
+        return isinstance(other, NumericTargets) and len(self.shift) == len(other.shift)
+
+
+@dataclass(frozen=True)
+class ClassTargets:
+    """Labels as ±1: one column for two classes (the second is +1), else one a class.
+
+    Parameters
+    ----------
+    classes : ndarray of shape (n_classes,)
+        Sorted labels.
+    class_weight : ndarray of shape (n_classes,), float64, or None
+        Multiplies the weights of the rows of each class.
+    """
+
+    classes: np.ndarray
+    class_weight: np.ndarray | None = None
+
+    @property
+    def n_outputs(self) -> int:
+        return 1 if len(self.classes) == 2 else len(self.classes)
+
+    @property
+    def shift(self) -> np.ndarray:
+        return np.zeros(self.n_outputs)
+
+    @property
+    def scale(self) -> np.ndarray:
+        return np.ones(self.n_outputs)
+
+    def indices(self, y: np.ndarray) -> np.ndarray:
+        """Return the position of each label among the classes, −1 for one that is not there."""
+        y = np.asarray(y)
+        position = np.minimum(np.searchsorted(self.classes, y), len(self.classes) - 1)
+        return np.where(self.classes[position] == y, position, -1)
+
+    def encode(self, y: np.ndarray) -> np.ndarray:
+        """Return the coded targets of shape (n_rows, n_outputs), float64.
+
+        Raises
+        ------
+        InputError
+            If a label is not among the classes.
+        """
+        index = self._known_indices(y)
+        if self.n_outputs == 1:
+            return np.where(index == 1, 1.0, -1.0)[:, None]
+        return np.where(index[:, None] == np.arange(len(self.classes)), 1.0, -1.0)
+
+    def row_weights(self, y: np.ndarray, sample_weight: np.ndarray | None) -> np.ndarray | None:
+        """Return sample weights times class weights; None where all are 1."""
+        if self.class_weight is None:
+            return sample_weight
+        by_class = self.class_weight[self._known_indices(y)]
+        return by_class if sample_weight is None else by_class * sample_weight
+
+    def decode(self, F: np.ndarray) -> np.ndarray:
+        """Return the labels that the decision values of shape (n_rows, n_outputs) stand for."""
+        index = (F[:, 0] > 0).astype(np.intp) if self.n_outputs == 1 else F.argmax(axis=1)
+        return self.classes[index]
+
+    def same_kind(self, other: Targets) -> bool:
+        """Return True if both code the same labels alike."""
+        return (
+            isinstance(other, ClassTargets)
+            and np.array_equal(self.classes, other.classes)
+            and np.array_equal(self._weights(), other._weights())
+        )
+
+    def _weights(self) -> np.ndarray:
+        return np.ones(len(self.classes)) if self.class_weight is None else self.class_weight
+
+    def labels_to_json(self) -> dict[str, Any]:
+        """Return the labels as strict JSON data.
+
+        Raises
+        ------
+        InputError
+            If they are neither numbers, booleans nor strings.
+        """
+        kind = self.classes.dtype.kind
+        labels = self.classes.tolist()
+        if kind == "O" and all(isinstance(label, str) for label in labels):
+            return {"dtype": "object", "labels": labels}
+        if kind in "biufU":
+            return {"dtype": self.classes.dtype.str, "labels": labels}
+        raise InputError(
+            f"class labels of dtype {self.classes.dtype} cannot be stored; use numbers or strings"
+        )
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any], class_weight: np.ndarray | None) -> ClassTargets:
+        """Return the targets whose `labels_to_json` gave `data`."""
+        return cls(np.asarray(data["labels"], dtype=np.dtype(data["dtype"])), class_weight)
+
+    def _known_indices(self, y: np.ndarray) -> np.ndarray:
+        index = self.indices(y)
+        if (index < 0).any():
+            label = np.asarray(y)[index < 0][0]
+            raise InputError(f"y has the label {label!r}, which is none of the {len(self.classes)} classes")
+        return index
+
+
+Targets = NumericTargets | ClassTargets
+
+
+def balanced_class_weight(weight_by_class: np.ndarray) -> np.ndarray:
+    """Return Σs / (n_classes · s_c) for the summed row weights s_c of each class."""
+    return weight_by_class.sum() / (len(weight_by_class) * weight_by_class)
+
+
+def class_weights(class_weight: Any, classes: np.ndarray, weight_by_class: np.ndarray) -> np.ndarray | None:
+    """Return one weight a class from None, "balanced", or a mapping of labels to weights.
+
+    Raises
+    ------
+    InputError
+        If it is something else, names a label that is no class, or a weight is not a
+        finite number ≥ 0.
+    """
+    if class_weight is None:
+        return None
+    if isinstance(class_weight, str) and class_weight == "balanced":
+        return balanced_class_weight(weight_by_class)
+    if not isinstance(class_weight, dict):
+        raise InputError(
+            f"class_weight must be None, 'balanced' or a dict of label: weight, got {class_weight!r}"
+        )
+    labels = classes.tolist()
+    weights = np.ones(len(labels))
+    for label, weight in class_weight.items():
+        if label not in labels:
+            raise InputError(f"class_weight names {label!r}, which is none of the classes {labels[:20]}")
+        if not np.isfinite(weight) or weight < 0:
+            raise InputError(f"class_weight[{label!r}] must be a finite number ≥ 0, got {weight!r}")
+        weights[labels.index(label)] = weight
+    return weights

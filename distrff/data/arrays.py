@@ -1,0 +1,228 @@
+"""Datasets of arrays: NumPy arrays, whose rows travel with the task, and dask arrays, whose blocks do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+from dask.utils import is_dataframe_like, is_series_like
+
+from distrff.data.dataset import Dataset, check_lengths
+from distrff.data.frames import frame_arrays
+from distrff.data.matrices import (
+    block_of,
+    check_real,
+    check_shape,
+    check_target_shape,
+    check_weight_shape,
+    native,
+    plain_array,
+    targets_of,
+    weights_of,
+)
+from distrff.data.rows import FIELDS, Feed, RowBlock, cut_tiles
+from distrff.errors import InputError, InputTypeError
+
+BLOCK_BYTES = 64 * 2**20  # of X, in a block of the lazy view of a NumPy array
+
+
+@dataclass(frozen=True)
+class ArrayRows:
+    """Rows as lists of consecutive blocks: arrays, or Delayed blocks that are arrays in the task.
+
+    The blocks cover exactly [start, stop); those of y and sample_weight may be cut elsewhere than
+    those of X. `dtypes` maps the fields to what the blocks are cast to.
+    """
+
+    start: int
+    stop: int
+    X: list[Any]
+    y: list[Any]
+    sample_weight: list[Any]
+    dtypes: dict[str, np.dtype]
+
+    def tiles(self, n_rows: int) -> Iterator[RowBlock]:
+        """Yield the rows in blocks of `n_rows`."""
+        size = self.stop - self.start
+        feeds = [Feed(self._spans(field), size) for field in FIELDS if getattr(self, field)]
+        return cut_tiles(self.start, self.stop, n_rows, feeds)
+
+    def _spans(self, field: str) -> Iterator[dict[str, np.ndarray]]:
+        blocks = [plain_array(block, field) for block in getattr(self, field)]
+        if (n := sum(map(len, blocks))) != self.stop - self.start:
+            raise InputError(
+                f"the blocks of {field} for rows {self.start} to {self.stop - 1} hold {n} rows; "
+                "a block function returned another number of rows than its dask array states"
+            )
+        return ({field: block.astype(self.dtypes[field], copy=False)} for block in blocks)
+
+
+class ArrayReader:
+    """Reads rows of arrays that are all NumPy or all dask."""
+
+    def __init__(self, arrays: dict[str, Any], dtypes: dict[str, np.dtype]) -> None:
+        self._arrays = arrays
+        self._dtypes = dtypes
+        layers = [set(a.dask.layers) for a in arrays.values() if isinstance(a, da.Array)]
+        self._have_common_layers = len(set().union(*layers)) < sum(map(len, layers))
+
+    def rows(self, start: int, stop: int, fields: tuple[str, ...] = FIELDS) -> ArrayRows:
+        """Return the blocks of the rows [start, stop)."""
+        blocks = {f: self._blocks(self._arrays[f][start:stop]) for f in fields if f in self._arrays}
+        of: dict[str, list[Any]] = {f: [] for f in FIELDS} | blocks
+        return ArrayRows(start, stop, of["X"], of["y"], of["sample_weight"], self._dtypes)
+
+    def _blocks(self, part: Any) -> list[Any]:
+        if not isinstance(part, da.Array):
+            return [part]
+        # Optimized, reading and slicing a block are one task. But arrays are optimized one by one,
+        # so that what X and y have in common would be computed for each.
+        return part.to_delayed(optimize_graph=not self._have_common_layers).ravel().tolist()
+
+    def lazy(self, field: str) -> da.Array:
+        """Return the dask array itself, or a view of the NumPy array in blocks."""
+        values = self._arrays[field]
+        if isinstance(values, da.Array):
+            return values
+        # name=False: hashing the data for a name would be a pass over it.
+        rows = block_rows(self._arrays["X"])
+        return da.from_array(values, chunks=(rows, *values.shape[1:]), name=False)
+
+
+def as_dataset(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
+    """Return whatever the user has as a `Dataset`.
+
+    Parameters
+    ----------
+    X : array-like, DataFrame, dask Array, dask DataFrame or Dataset, of shape (n, d)
+        A Dataset is returned as it is; `y` and `sample_weight` must then be None.
+    y : array-like, Series, DataFrame or their dask kinds, of shape (n,) or (n, k), optional
+        Of any type.
+    sample_weight : the same, of shape (n,), optional
+        Real numbers.
+
+    Raises
+    ------
+    InputError
+        If shapes, lengths or types do not fit (see `block_of`), or if the chunk sizes of a dask
+        array are unknown.
+
+    Notes
+    -----
+    Costs nothing but for dask DataFrames, whose partitions are computed once to count their rows.
+    If one of the three is a dask collection, the others are made dask arrays with the same row chunks.
+    """
+    if isinstance(X, Dataset):
+        if y is not None or sample_weight is not None:
+            raise InputError(
+                "a Dataset carries its own y and sample_weight; name them in open_dataset instead"
+            )
+        return X
+    given = {"X": X} | {k: v for k, v in (("y", y), ("sample_weight", sample_weight)) if v is not None}
+    arrays, names = (
+        _lazy_arrays(given) if any(map(dask.is_dask_collection, given.values())) else _arrays(given)
+    )
+    return _dataset(arrays, names, _kind(X))
+
+
+Named = tuple[dict[str, Any], dict[str, tuple[str, ...] | None]]
+
+
+def _arrays(given: dict[str, Any]) -> Named:
+    arrays: dict[str, Any] = {}
+    names = {}
+    if "X" in given:
+        arrays["X"], names["X"] = block_of(given["X"])
+    if "y" in given:
+        arrays["y"], names["y"] = targets_of(given["y"])
+    if "sample_weight" in given:
+        arrays["sample_weight"] = weights_of(given["sample_weight"])
+    return arrays, names
+
+
+def _lazy_arrays(given: dict[str, Any]) -> Named:
+    frames = {f: v for f, v in given.items() if dask.is_dask_collection(v) and _is_frame(v)}
+    concrete, names = _arrays({f: v for f, v in given.items() if not dask.is_dask_collection(v)})
+    arrays, frame_names = frame_arrays(frames) if frames else ({}, {})
+    arrays |= {f: v for f, v in given.items() if f not in frames and f not in concrete}
+    for field, values in arrays.items():
+        _check_lazy(values, field)
+    check_lengths({f: a.shape[0] for f, a in (concrete | arrays).items()})
+    row_chunks = next(iter(arrays.values())).chunks[0]
+    for field, values in concrete.items():
+        arrays[field] = da.from_array(values, chunks=(row_chunks, *values.shape[1:]), name=False)
+    return {f: _whole_rows(a, f) for f, a in arrays.items()}, names | frame_names
+
+
+def _check_lazy(values: Any, field: str) -> None:
+    if not isinstance(values, da.Array):
+        raise InputTypeError(
+            f"{field} is a dask {type(values).__name__}; pass a dask Array, DataFrame or Series"
+        )
+    if np.isnan(values.shape).any():
+        raise InputError(
+            f"{field} is a dask array with unknown chunk sizes; call {field}.compute_chunk_sizes() first"
+        )
+    if field == "y":
+        check_target_shape(values.shape, values.dtype)
+        return
+    if values.dtype.kind == "O":
+        raise InputError(f"{field} is a dask array of dtype object; convert it with {field}.astype(float)")
+    check_real(values.dtype, field)
+    if field == "X":
+        check_shape(values.shape, field)
+    else:
+        check_weight_shape(values.shape)
+
+
+def _whole_rows(values: da.Array, field: str) -> da.Array:
+    """One block across the columns, in the type that the tiles will have."""
+    if values.ndim == 2 and values.numblocks[1] > 1:
+        values = values.rechunk({1: -1})
+    return values.astype(_tile_dtype(field, values.dtype))
+
+
+def _tile_dtype(field: str, dtype: np.dtype) -> np.dtype:
+    if field == "sample_weight":
+        return np.dtype(np.float64)
+    # Blocks of text can be of different widths, so the type of one would cut off another.
+    return native(dtype) if dtype.kind in "biufmM" else np.dtype(object)
+
+
+def _dataset(arrays: dict[str, Any], names: dict[str, tuple[str, ...] | None], source: str) -> Dataset:
+    check_lengths({field: values.shape[0] for field, values in arrays.items()})
+    X, y = arrays["X"], arrays.get("y")
+    return Dataset(
+        reader=ArrayReader(arrays, {field: values.dtype for field, values in arrays.items()}),
+        n_rows=X.shape[0],
+        n_columns=X.shape[1],
+        dtype=X.dtype,
+        source=source,
+        row_bytes=sum(a.dtype.itemsize * int(np.prod(a.shape[1:])) for a in arrays.values()),
+        chunk_rows=max(X.chunks[0]) if isinstance(X, da.Array) else block_rows(X),
+        column_names=names.get("X"),
+        target_names=names.get("y"),
+        y_dtype=None if y is None else y.dtype,
+        n_targets=0 if y is None else int(np.prod(y.shape[1:])),
+        y_is_1d=y is None or y.ndim == 1,
+        has_weights="sample_weight" in arrays,
+    )
+
+
+def block_rows(X: np.ndarray) -> int:
+    """Return the rows of a block of about 64 MB."""
+    return max(1, min(X.shape[0], BLOCK_BYTES // (X.dtype.itemsize * X.shape[1])))
+
+
+def _is_frame(values: Any) -> bool:
+    return is_dataframe_like(values) or is_series_like(values)
+
+
+def _kind(X: Any) -> str:
+    if dask.is_dask_collection(X):
+        return "dask DataFrame" if is_dataframe_like(X) else "dask array"
+    return "pandas DataFrame" if is_dataframe_like(X) else "NumPy array"

@@ -1,0 +1,49 @@
+"""Numbers that no machine can use, found block by block and named by where they stand."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from distrff.data.rows import RowBlock
+from distrff.errors import InputError, NonFiniteError
+
+
+def check_block(block: RowBlock, target_kind: str) -> None:
+    """Raise for a number that no machine can use, naming where it stands.
+
+    Raises
+    ------
+    NonFiniteError
+        For NaN or infinity in X, numeric y or sample_weight, or a missing label.
+    InputError
+        For a negative weight.
+    """
+    _check_finite("X", block.X, block.start)
+    if block.sample_weight is not None:
+        _check_finite("sample_weight", block.sample_weight, block.start)
+        if (block.sample_weight < 0).any():
+            row = int(np.flatnonzero(block.sample_weight < 0)[0])
+            raise InputError(
+                f"sample_weight must not be negative, "
+                f"got {block.sample_weight[row]:g} in row {block.start + row}; drop such rows"
+            )
+    if block.y is not None and target_kind != "none":
+        _check_finite("y", block.y, block.start)
+
+
+def _check_finite(name: str, values: np.ndarray, start: int) -> None:
+    if values.dtype.kind == "O":
+        bad = np.asarray([v is None or v != v for v in values.ravel()]).reshape(values.shape)
+    elif values.dtype.kind == "f":
+        if np.isfinite(values.sum()):  # one fast pass; a sum may overflow although no value does
+            return
+        bad = ~np.isfinite(values)
+    else:
+        return
+    if not bad.any():
+        return
+    position = np.argwhere(bad)[0]
+    value = values[tuple(position)]
+    what = "infinity" if isinstance(value, float | np.floating) and np.isinf(value) else "NaN"
+    where = f"row {start + position[0]}" + (f", column {position[1]}" if values.ndim == 2 else "")
+    raise NonFiniteError(f"{name} contains {what} in {where}; drop or fill such rows before fitting")

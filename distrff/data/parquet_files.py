@@ -1,0 +1,155 @@
+"""Which Parquet files there are, and what their footers say: rows, columns, nulls."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from distrff.data.storage import locate, one_line, passing, public_name, reaching
+from distrff.errors import InputError
+
+SUFFIXES = (".parquet", ".pq")
+GLOB_CHARACTERS = "*?["
+
+
+class Footer(NamedTuple):
+    """What one file says about itself."""
+
+    path: str
+    schema: pa.Schema
+    group_rows: tuple[int, ...]
+    nullable: frozenset[str]  # columns of integers or booleans that hold nulls, or may
+    row_labels: frozenset[str]  # columns in which pandas kept a frame's index
+
+
+def find_files(paths: Sequence[Any], storage_options: dict[str, Any] | None) -> tuple[Any, list[str]]:
+    """Return the filesystem and the sorted files that files, folders and globs stand for.
+
+    Raises
+    ------
+    InputError
+        If a path does not exist, a folder or glob holds no Parquet file, or the paths are on
+        different filesystems.
+    """
+    if not paths:
+        raise InputError("the list of Parquet paths is empty")
+    located = [locate(path, storage_options) for path in paths]
+    fs = located[0][0]
+    if any(other is not fs for other, _ in located):
+        raise InputError("the Parquet paths are on different filesystems; open one dataset on each")
+    files: set[str] = set()
+    for path, (_, inner) in zip(paths, located, strict=True):
+        with reaching(public_name(path)):
+            found = _expand(fs, inner)
+        if not found:
+            raise InputError(
+                f"{public_name(path)} does not exist or holds no Parquet files (*.parquet, *.pq)"
+            )
+        files.update(found)
+    return fs, sorted(files)
+
+
+def _expand(fs: Any, inner: str) -> list[str]:
+    if fs.isfile(inner):
+        return [inner]
+    if fs.isdir(inner):
+        return [f for f in fs.find(inner) if f.endswith(SUFFIXES) and not _is_hidden(f, inner)]
+    if any(c in inner for c in GLOB_CHARACTERS):
+        return [f for f in fs.glob(inner) if fs.isfile(f) and not f.rsplit("/", 1)[-1].startswith(".")]
+    return []
+
+
+def _is_hidden(file: str, root: str) -> bool:
+    """Writers keep files of their own (_temporary, _metadata, .crc) beside the data."""
+    return any(part.startswith(("_", ".")) for part in file.removeprefix(root).split("/"))
+
+
+def read_footers(fs: Any, files: Sequence[str]) -> list[Footer]:
+    """Read all footers, up to 16 at a time; no rows are read."""
+    with ThreadPoolExecutor(max_workers=min(16, len(files))) as pool:
+        return list(pool.map(partial(read_footer, fs), files))
+
+
+def read_footer(fs: Any, file: str) -> Footer:
+    """Read the footer of one file.
+
+    Raises
+    ------
+    InputError
+        If it cannot be read as Parquet, or two columns have one name.
+    """
+    with parquet_file(fs, file) as parquet:
+        metadata, schema = parquet.metadata, parquet.schema_arrow
+        names = schema.names
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise InputError(f"{file} has two columns named {twice!r}; rename one")
+        rows = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
+        return Footer(file, schema, rows, _nullable(metadata, schema), _row_labels(schema))
+
+
+@contextmanager
+def parquet_file(fs: Any, file: str) -> Iterator[pq.ParquetFile]:
+    """Open one file for reading; what is wrong with its content becomes an `InputError`.
+
+    The bytes come through Python file objects, so that errors of the store keep their own type and
+    can be retried, while those of the decoder are pyarrow's or bare OSErrors without a number.
+    """
+    name = public_name(file)
+    try:
+        # cache_type: pyarrow asks for what it needs, reading ahead would fetch other columns.
+        with fs.open(file, "rb", cache_type="none") as handle:
+            yield pq.ParquetFile(handle, pre_buffer=True, page_checksum_verification=True)
+    except InputError:
+        raise
+    except FileNotFoundError as error:
+        raise InputError(f"{name} does not exist (any more); open the dataset again") from error
+    except Exception as error:
+        if not _is_damage(error):
+            raise passing(error) from error
+        raise InputError(
+            f"{name} cannot be read as Parquet ({one_line(error)}); "
+            "the file is truncated, damaged or of another kind: write it again"
+        ) from error
+
+
+def _is_damage(error: Exception) -> bool:
+    if isinstance(error, OSError):
+        return type(error) is OSError and error.errno is None
+    return isinstance(error, (pa.ArrowException, ValueError))
+
+
+def _nullable(metadata: Any, schema: pa.Schema) -> frozenset[str]:
+    """Columns whose type has no NaN and whose statistics do not rule out nulls."""
+    paths = [metadata.schema.column(j).path for j in range(metadata.num_columns)]
+    found = set()
+    for field in schema:
+        leaf = field.type.value_type if pa.types.is_fixed_size_list(field.type) else field.type
+        if pa.types.is_integer(leaf) or pa.types.is_boolean(leaf):
+            columns = [
+                j for j, path in enumerate(paths) if path == field.name or path.startswith(field.name + ".")
+            ]
+            groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
+            if any(_may_have_nulls(group.column(j)) for group in groups for j in columns):
+                found.add(field.name)
+    return frozenset(found)
+
+
+def _may_have_nulls(chunk: Any) -> bool:
+    statistics = chunk.statistics
+    return statistics is None or not statistics.has_null_count or statistics.null_count > 0
+
+
+def _row_labels(schema: pa.Schema) -> frozenset[str]:
+    try:
+        columns = json.loads((schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
+    except ValueError:
+        columns = []
+    return frozenset(column for column in columns if isinstance(column, str))

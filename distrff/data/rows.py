@@ -1,0 +1,141 @@
+"""A run of consecutive rows that a task reads for itself, and how tiles are cut from what was decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from distrff.errors import InputError
+
+FIELDS = ("X", "y", "sample_weight")
+
+# A decoded span: field name -> array; all arrays of one span have the same number of rows.
+Span = dict[str, np.ndarray]
+
+
+class RowBlock(NamedTuple):
+    """Consecutive rows in memory: a tile.
+
+    start : number of the first row in the dataset.
+    X : ndarray of shape (r, d), any real dtype, possibly a read-only view.
+    y : ndarray of shape (r,) or (r, k), or None.
+    sample_weight : float64 ndarray of shape (r,), or None.
+    """
+
+    start: int
+    X: Any
+    y: Any = None
+    sample_weight: Any = None
+
+
+class Rows(Protocol):
+    """The rows `start` to `stop` of a dataset, as a small picklable dataclass.
+
+    An implementation must be a dataclass: `dask.delayed` walks dataclass fields, so a field may
+    be a list of Delayed blocks that arrive in the task as arrays.
+    """
+
+    @property
+    def start(self) -> int: ...
+
+    @property
+    def stop(self) -> int: ...
+
+    def tiles(self, n_rows: int) -> Iterator[RowBlock]:
+        """Yield blocks cut at start, start + n_rows, ...; the last may be shorter.
+
+        At most one decoded span and one tile are in memory, and nothing is decoded twice.
+        """
+        ...
+
+
+class Feed:
+    """Takes runs of rows off a sequence of decoded spans, one span at a time.
+
+    A run inside one span is a view of it. A run that needs several is copied piece by piece, so
+    that a span is released before the next is decoded.
+
+    Parameters
+    ----------
+    spans : iterable of Span
+        Consecutive decoded spans; empty ones are passed over. The iterable must not hold on to
+        what it has yielded.
+    n_rows : int
+        Number of rows that all spans hold together.
+    """
+
+    def __init__(self, spans: Iterable[Span], n_rows: int) -> None:
+        self._spans = iter(spans)
+        self._span: Span = {}
+        self._at = 0  # rows of the current span already taken
+        self._size = 0  # rows of the current span
+        self._left = n_rows
+
+    def take(self, n: int) -> Span:
+        """Return the next `n` rows, 1 <= n <= rows left."""
+        self._refill()
+        if n > self._size - self._at:
+            return self._gather(n)
+        part = self._next(n)
+        if self._size - self._at < min(n, self._left) and n < self._size:
+            # The next run needs the next span, and a view held meanwhile would keep this one alive.
+            part = {name: values.copy() for name, values in part.items()}
+        if self._at == self._size:
+            self._span = {}
+        return part
+
+    def _next(self, n: int) -> Span:
+        part = {name: values[self._at : self._at + n] for name, values in self._span.items()}
+        self._at += n
+        self._left -= n
+        return part
+
+    def _gather(self, n: int) -> Span:
+        out = {name: np.empty((n, *v.shape[1:]), v.dtype) for name, v in self._span.items()}
+        filled = 0
+        while filled < n:
+            self._refill()
+            r = min(n - filled, self._size - self._at)
+            _fill(out, filled, self._next(r))
+            filled += r
+        return out
+
+    def _refill(self) -> None:
+        while self._at == self._size:
+            self._span = {}
+            span = next(self._spans, None)
+            if span is None:
+                raise InputError(
+                    f"the data ended {self._left} rows early; open it again if it was changed meanwhile"
+                )
+            self._span = span
+            self._at, self._size = 0, len(next(iter(span.values())))
+
+
+def _fill(out: Span, at: int, part: Span) -> None:
+    for name, values in part.items():
+        out[name][at : at + len(values)] = values
+
+
+def cut_tiles(start: int, stop: int, n_rows: int, feeds: Sequence[Feed]) -> Iterator[RowBlock]:
+    """Yield the tiles of the rows [start, stop) from feeds that each carry some of the fields."""
+    for first in range(start, stop, n_rows):
+        # Built in a call of its own: a local name here would keep the tile alive while the next is made.
+        yield _tile(first, min(n_rows, stop - first), feeds)
+
+
+def _tile(first: int, n: int, feeds: Sequence[Feed]) -> RowBlock:
+    fields: dict[str, Any] = {"X": None}
+    for feed in feeds:
+        fields.update(feed.take(n))
+    return RowBlock(first, **fields)
+
+
+def cuts(start: int, stop: int, step: int) -> Iterator[tuple[int, int]]:
+    """Yield the parts of [start, stop) between multiples of `step`."""
+    while start < stop:
+        end = min(stop, (start // step + 1) * step)
+        yield start, end
+        start = end

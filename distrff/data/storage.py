@@ -1,0 +1,83 @@
+"""Where stored rows lie, and which errors of a store are final."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from fsspec.core import url_to_fs
+from fsspec.implementations.local import LocalFileSystem
+
+from distrff.errors import InputError, InputTypeError
+
+# How much a reader decodes at once where the storage leaves a choice: large enough that the
+# fixed cost of a read and the latency of an object store vanish, small against a worker's memory.
+SPAN_BYTES = 16 * 2**20
+
+
+def locate(path: Any, storage_options: dict[str, Any] | None) -> tuple[Any, str]:
+    """Return the fsspec filesystem that holds `path` and the path inside it.
+
+    Raises
+    ------
+    InputTypeError
+        If `path` is neither a string nor path-like.
+    InputError
+        If the protocol is unknown, its package is missing or it refuses the options.
+    """
+    if not isinstance(path, (str, os.PathLike)):
+        raise InputTypeError(f"path must be a string or a path, got {type(path).__name__}")
+    text = os.fspath(path)
+    with reaching(public_name(text)):
+        return url_to_fs(text, **(storage_options or {}))
+
+
+@contextmanager
+def reaching(name: str) -> Iterator[None]:
+    """Turn what a filesystem raises while something is opened into an `InputError` that says `name`.
+
+    Only for calls of the filesystem: their packages raise exceptions of their own (no credentials,
+    no such host) with no common base.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(
+            f"{name} cannot be reached ({one_line(error)}); check the path and the storage options"
+        ) from error
+
+
+def is_local(fs: Any) -> bool:
+    """Tell whether `fs` is this machine's own file system."""
+    return isinstance(fs, LocalFileSystem)
+
+
+def passing(error: Exception) -> Exception:
+    """Return an error of a read as one that is retried if it may pass.
+
+    That is an OSError. The packages of object stores also raise exceptions of their own for a lost
+    connection; they become OSErrors. Python's own exceptions are returned as they are.
+    """
+    if isinstance(error, OSError) or type(error).__module__ == "builtins":
+        return error
+    return OSError(errno.EIO, one_line(error))
+
+
+def public_name(path: Any) -> str:
+    """Return `path` without user names, passwords and signed query strings, for messages."""
+    text = re.sub(r"://[^/\s]*@", "://", os.fspath(path))
+    return re.sub(r"(https?://[^?\s]*)\?\S*", r"\1", text)
+
+
+def one_line(error: BaseException) -> str:
+    """Return a short description of an error of another library."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{type(error).__name__}: {error.strerror}"
+    text = " ".join(str(error).split())
+    return public_name(f"{type(error).__name__}: {text[:160]}" if text else type(error).__name__)

@@ -1,0 +1,78 @@
+"""What a fit was, as strict JSON data: the same for `report_`, the command line and the report page."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from distrff.sweeps.units import human_bytes
+
+
+class FitReport(Mapping[str, Any]):
+    """A read-only mapping of strict JSON values.
+
+    Keys
+    ----
+    model, status, n_samples, n_columns, n_components, n_outputs, dtype, seed : as named
+    kernel, length_scale, length_scale_search : the kernel as fitted, and how its width was found
+    alpha, criterion, cv_score, alphas, mean_score, fold_scores, noise_floor : choice of alpha
+    learning_curve : list of [n_components, score, alpha]
+    n_sweeps, sweep_seconds, sweep_labels, seconds, workers : the work done
+    planned_peak_bytes, measured_peak_bytes : of a worker, above its idle resident set
+    rkhs_norm : ‖w‖₂, one number or one an output
+    notes : list of sentences on choices that were made
+    """
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values: dict[str, Any] = strict(dict(values))
+
+    def __getitem__(self, key: str) -> Any:
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a copy of the report as plain data."""
+        return json.loads(json.dumps(self._values, allow_nan=False))
+
+    def __repr__(self) -> str:
+        return "\n".join([f"FitReport of {self['model']}", *(f"  {line}" for line in self._lines())])
+
+    def _lines(self) -> Iterator[str]:
+        r = self._values
+        size = f"{r['n_samples']:,} rows, {r['n_columns']} columns"
+        yield f"{size}, {r['n_components']} features ({r['dtype']})"
+        if r.get("kernel"):
+            yield f"kernel {r['kernel']}"
+        score = "" if r["cv_score"] is None else f", {r['criterion']} {r['cv_score']:.6g}"
+        yield f"alpha {r['alpha']}{score}"
+        yield f"{r['n_sweeps']} sweeps in {r['seconds']:.2f} s on {r['workers']} worker(s); {r['status']}"
+        if r.get("measured_peak_bytes") and r.get("planned_peak_bytes"):
+            yield (
+                f"peak memory of a worker {human_bytes(r['measured_peak_bytes'])}, "
+                f"planned {human_bytes(r['planned_peak_bytes'])}"
+            )
+        yield from r["notes"]
+
+
+def strict(value: Any) -> Any:
+    """Return the value as strict JSON data: NumPy unwrapped, non-finite numbers null."""
+    if isinstance(value, Mapping):
+        return {str(key): strict(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray):
+        return strict(value.tolist())
+    if isinstance(value, list | tuple):
+        return [strict(item) for item in value]
+    if isinstance(value, np.generic):
+        return strict(value.item())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

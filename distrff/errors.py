@@ -1,0 +1,47 @@
+"""Every exception and warning that distrff raises on purpose.
+
+The command line maps them to exit codes: `InputError` and its kinds to 2,
+`PlanRefused` to 4. Their messages say what was wrong, what was got and what to do.
+"""
+
+from __future__ import annotations
+
+
+class DistrffError(Exception):
+    """Base of all errors raised on purpose by distrff."""
+
+
+class InputError(DistrffError, ValueError):
+    """Data, parameters or paths that cannot be used as given."""
+
+
+class InputTypeError(InputError, TypeError):
+    """An argument of a type that cannot be used; a `TypeError` as well."""
+
+
+class NonFiniteError(InputError):
+    """NaN or infinity in the data, named by array, row and column."""
+
+
+class ModelFileError(InputError):
+    """A stored machine or Gram that is incomplete, altered, or of a newer format."""
+
+
+class ClusterError(InputError):
+    """A scheduler that does not answer, or workers that cannot run distrff."""
+
+
+class PlanRefused(DistrffError, MemoryError):
+    """A fit that would not fit into the workers' memory, refused before its first task."""
+
+
+class FrequencyMismatch(DistrffError):
+    """A worker derives other frequencies than the client from the same specification."""
+
+
+class DataWarning(UserWarning):
+    """Data that can be used, but probably not as meant (scales, constants, drift)."""
+
+
+class PrecisionWarning(UserWarning):
+    """A result that is limited by the floating-point format asked for."""

@@ -1,0 +1,180 @@
+"""The Gram of a dataset as a value of its own, and maps fitted to datasets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from distrff.columns.targets import ClassTargets
+from distrff.data.arrays import as_dataset
+from distrff.data.dataset import Dataset
+from distrff.errors import InputError
+from distrff.estimators.options import DTYPES, SCALES, checked_folds, one_of
+from distrff.estimators.preparation import Preparation, first_sweep, fit_map, prepare, scaling_of
+from distrff.estimators.ridge_fit import gram_sweep, make_plan, storage_dtype
+from distrff.features.base import FeatureMap
+from distrff.random_streams import child_seed, resolve_seed
+from distrff.sweeps.engine import SweepRun
+from distrff.sweeps.folds import FOLD_RULES, Folds
+from distrff.sweeps.gram_statistics import GramStatistics
+
+TARGET_KINDS = ("auto", "numeric", "classes")
+
+
+def gram(
+    data: Any,
+    features: FeatureMap | None = None,
+    y: Any = None,
+    sample_weight: Any = None,
+    *,
+    like: GramStatistics | None = None,
+    targets: str = "auto",
+    cv: int | None = None,
+    fold_by: str = "hash",
+    scale: str = "none",
+    dtype: str = "auto",
+    random_state: int | None = None,
+) -> GramStatistics:
+    """Return the Gram of all rows, from which ridge machines follow without the rows.
+
+    Parameters
+    ----------
+    data : Dataset, array-like, DataFrame, dask array or dask DataFrame
+    features : FeatureMap, optional
+        Fitted (then taken as it is) or not (then a clone is fitted on a sample).
+    y, sample_weight : array-like, optional
+        Unless `data` brings them.
+    like : GramStatistics, optional
+        Take map, scaling, targets and folds from it, so that both can be added or
+        subtracted; then `features`, `targets`, `cv`, `scale` and `dtype` are not used.
+    targets : {"auto", "numeric", "classes"}
+        "auto": numbers are numbers, everything else is a class label.
+    cv : int, optional
+        Keep the Grams of that many folds apart; ``alpha="cv"`` needs them.
+    fold_by : {"hash", "contiguous"}
+    scale : {"none", "standard"}
+    dtype : {"auto", "float32", "float64"}
+    random_state : int or None
+
+    Raises
+    ------
+    InputError
+        For data or parameters that cannot be used.
+    PlanRefused
+        If it would not fit in the workers' memory.
+
+    Notes
+    -----
+    Two passes over the rows. The client receives the Gram, 8·(D + 1 + k)² bytes a fold.
+    """
+    dataset = _with_targets(as_dataset(data, y, sample_weight))
+    run, seed = SweepRun(), resolve_seed(random_state)
+    if like is not None:
+        return _gram_like(run, dataset, like, seed=seed, fold_by=fold_by)
+    if features is None:
+        raise InputError("features is None; give a feature map, or `like` an earlier Gram")
+    for name, value, allowed in (
+        ("targets", targets, TARGET_KINDS),
+        ("fold_by", fold_by, FOLD_RULES),
+        ("scale", scale, SCALES),
+        ("dtype", dtype, DTYPES),
+    ):
+        one_of(name, value, allowed)
+    statistics = first_sweep(run, dataset, target_kind=_kind(dataset, targets), seed=seed)
+    preparation = prepare(statistics, features, scale=scale, seed=seed)
+    folds = (
+        None if cv is None else Folds(checked_folds(cv), child_seed(seed, "folds"), fold_by, dataset.n_rows)
+    )
+    chosen = storage_dtype(dataset) if dtype == "auto" else dtype
+    return _sweep(run, dataset, preparation, folds, dtype=chosen)
+
+
+def fit_features(
+    features: FeatureMap, data: Any, y: Any = None, *, scale: str = "none", random_state: int | None = None
+) -> FeatureMap:
+    """Return a clone of the map, fitted to a dataset of any storage in one pass over its rows.
+
+    Parameters
+    ----------
+    features : FeatureMap
+    data : Dataset, array-like, DataFrame, dask array or dask DataFrame
+    y : array-like, optional
+        Targets, unless `data` brings them; an automatic length scale is better with them.
+    scale : {"none", "standard"}
+        As the rows will be scaled before they meet the map.
+    random_state : int or None
+        Seed, unless the map has its own.
+    """
+    one_of("scale", scale, SCALES)
+    features.check_parameters()
+    dataset, seed = as_dataset(data, y), resolve_seed(random_state)
+    kind = _kind(dataset, "auto") if dataset.n_targets else "none"
+    statistics = first_sweep(SweepRun(), dataset, target_kind=kind, seed=seed)
+    if kind != "none":
+        fitted = prepare(statistics, features, scale=scale, seed=seed).features
+        assert fitted is not None
+        return fitted
+    return fit_map(features, statistics, scaling_of(statistics, scale), None, seed=seed)
+
+
+def _gram_like(
+    run: SweepRun, dataset: Dataset, like: GramStatistics, *, seed: int, fold_by: str
+) -> GramStatistics:
+    if dataset.n_columns != like.specification.n_columns:
+        raise InputError(
+            f"the data has {dataset.n_columns} columns, but the Gram to be like has "
+            f"{like.specification.n_columns}"
+        )
+    kind = "classes" if isinstance(like.targets, ClassTargets) else "numeric"
+    statistics = first_sweep(run, dataset, target_kind=kind, seed=seed)
+    preparation = Preparation(
+        statistics=statistics,
+        scaling=like.scaling,
+        targets=like.targets,
+        specification=like.specification,
+        features=None,
+        mean_square_norm=1.0,
+        weight=statistics.columns.weight,
+    )
+    folds = (
+        Folds(like.n_folds, child_seed(seed, "folds"), fold_by, dataset.n_rows) if like.n_folds > 1 else None
+    )
+    return _sweep(run, dataset, preparation, folds, dtype=like.dtype)
+
+
+def _sweep(
+    run: SweepRun, dataset: Dataset, preparation: Preparation, folds: Folds | None, *, dtype: str
+) -> GramStatistics:
+    plan = make_plan(
+        run,
+        dataset,
+        n_features=preparation.specification.n_features,
+        n_outputs=preparation.targets.n_outputs,
+        n_folds=1 if folds is None else folds.n_folds,
+        n_alphas=1,
+        dtype=dtype,
+    )
+    parts = run.gather(gram_sweep(run, dataset, preparation, plan, folds=folds))
+    return GramStatistics(
+        A=np.concatenate(parts),
+        n_rows=dataset.n_rows,
+        specification=preparation.specification,
+        scaling=preparation.scaling,
+        targets=preparation.targets,
+        dtype=dtype,
+        tile_rows=plan.tile_rows,
+        y_is_1d=dataset.y_is_1d,
+    )
+
+
+def _with_targets(dataset: Dataset) -> Dataset:
+    if not dataset.n_targets:
+        raise InputError("the Gram needs y; give it, or open the dataset with target=…")
+    return dataset
+
+
+def _kind(dataset: Dataset, targets: str) -> str:
+    if targets != "auto":
+        return targets
+    return "numeric" if dataset.y_dtype is not None and dataset.y_dtype.kind in "fiu" else "classes"

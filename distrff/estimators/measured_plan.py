@@ -1,0 +1,82 @@
+"""Seconds of a fit, from the rate at which the live workers do a little of it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+from sklearn.base import clone
+
+from distrff.columns.scaling import Scaling
+from distrff.data.dataset import Dataset
+from distrff.data.rows import Rows
+from distrff.estimators.options import RidgeOptions
+from distrff.features.base import FeatureMap
+from distrff.sweeps.engine import SweepRun
+from distrff.sweeps.gram import GramReduction
+from distrff.sweeps.plan import Plan, factorisation_flops
+
+_MEASURED_FLOPS = 6e10  # about a second
+_WARM_ROWS = 16
+
+
+@dataclass(frozen=True)
+class _NoTargets:
+    """Stands in for targets of any kind, whose values do not matter to the clock."""
+
+    n_outputs: int
+
+    def encode(self, y: np.ndarray) -> np.ndarray:
+        return np.zeros((len(y), self.n_outputs))
+
+    def row_weights(self, y: np.ndarray, sample_weight: np.ndarray | None) -> None:
+        return None
+
+
+def predicted_seconds(run: SweepRun, dataset: Dataset, options: RidgeOptions, plan: Plan) -> float:
+    """Return the predicted duration of the fit that `plan` counts.
+
+    Every thread of the live workers does a piece of the Gram sweep on real rows at the
+    same time, so that reading, the map, the products and the rivalry for memory are all
+    in the rate. Kernels without a width yet are timed with width 1.
+    """
+    threads = plan.n_workers * plan.threads_per_worker
+    n_rows = int(min(dataset.n_rows, plan.tile_rows, max(256, _MEASURED_FLOPS / plan.shape.size**2)))
+    warm, timed = dataset.rows(0, min(_WARM_ROWS, n_rows)), dataset.rows(0, n_rows)
+    calls = [(_reduction(dataset, options, plan), warm, timed)] * threads
+    seconds_a_row = float(np.median(run.gather(run.submit_all(seconds_of, calls)))) / n_rows
+    rounds = -(-plan.n_segments // threads)
+    rows_a_thread = min(dataset.n_rows, rounds * plan.segment_rows)
+    float64_flops_a_second = plan.shape.size**2 / seconds_a_row * plan.shape.itemsize / 8
+    tasks = min(threads, max(1, plan.shape.n_folds))
+    return rows_a_thread * seconds_a_row + factorisation_flops(plan.shape) / float64_flops_a_second / tasks
+
+
+def _reduction(dataset: Dataset, options: RidgeOptions, plan: Plan) -> GramReduction:
+    d = dataset.n_columns
+    return GramReduction(
+        specification=_trial_map(options.features, d).specification_,
+        scaling=Scaling(np.zeros(d), np.ones(d)),
+        targets=_NoTargets(plan.shape.n_outputs),  # type: ignore[arg-type]
+        dtype=plan.shape.dtype,
+        tile_rows=plan.tile_rows,
+    )
+
+
+def _trial_map(features: FeatureMap, n_columns: int) -> FeatureMap:
+    """Return the map fitted to the number of columns alone; an automatic width becomes 1."""
+    trial = clone(features)
+    kernel = getattr(trial, "kernel", None)
+    if kernel is not None and kernel.is_auto:
+        trial.kernel = kernel.with_widths(1.0)
+    return trial.fit_sample(np.zeros((1, n_columns)), None, None, seed=0)
+
+
+def seconds_of(reduction: GramReduction, warm: Rows, timed: Rows) -> float:
+    """Return the seconds of reducing the rows, compilation and first touches not counted."""
+    reduction.update(reduction.zero(), warm, None)
+    A = reduction.zero()
+    started = time.perf_counter()
+    reduction.update(A, timed, None)
+    return time.perf_counter() - started

@@ -1,0 +1,140 @@
+"""The parameters of a ridge machine, validated at fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from distrff.errors import InputError
+from distrff.features.base import FeatureMap
+from distrff.features.fourier import FourierFeatures
+from distrff.random_streams import resolve_seed
+from distrff.solvers.ridge_path import N_DEFAULT_ALPHAS
+from distrff.sweeps.folds import FOLD_RULES
+
+SOLVERS = ("auto", "gram")
+DTYPES = ("auto", "float32", "float64")
+SCALES = ("none", "standard")
+SEARCHES = ("cv", "gcv")
+
+
+@dataclass(frozen=True, eq=False)
+class RidgeOptions:
+    """Parameters of a ridge fit that are known to be right, as far as that shows without data.
+
+    Parameters
+    ----------
+    features : FeatureMap
+        Not fitted.
+    search : {"cv", "gcv"} or None
+        How alpha is chosen; None for a given one.
+    alpha : ndarray of shape (1,) or (n_targets,), or None
+    alphas : ndarray or None
+        Grid, ascending; None for the default one.
+    """
+
+    features: FeatureMap
+    search: str | None
+    alpha: np.ndarray | None
+    alphas: np.ndarray | None
+    n_folds: int
+    fold_by: str
+    fit_intercept: bool
+    scale: str
+    dtype: str
+    seed: int
+
+    @property
+    def n_alphas(self) -> int:
+        """How many alphas a search looks at; 1 without one."""
+        if self.search is None:
+            return 1
+        return N_DEFAULT_ALPHAS if self.alphas is None else len(self.alphas)
+
+
+def ridge_options(estimator: Any) -> RidgeOptions:
+    """Return the validated parameters of a ridge estimator.
+
+    Raises
+    ------
+    InputError
+        For the first parameter that no data could make right.
+    """
+    search, alpha = _alpha(estimator.alpha)
+    one_of("solver", estimator.solver, SOLVERS)
+    one_of("fold_by", estimator.fold_by, FOLD_RULES)
+    one_of("dtype", estimator.dtype, DTYPES)
+    one_of("scale", estimator.scale, SCALES)
+    return RidgeOptions(
+        features=_features(estimator.features),
+        search=search,
+        alpha=alpha,
+        alphas=None if estimator.alphas is None else _grid(estimator.alphas),
+        n_folds=checked_folds(estimator.cv) if search == "cv" else 1,
+        fold_by=estimator.fold_by,
+        fit_intercept=bool(estimator.fit_intercept),
+        scale=estimator.scale,
+        dtype=estimator.dtype,
+        seed=resolve_seed(estimator.random_state),
+    )
+
+
+def one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:
+    """Raise InputError unless the value is one of those allowed."""
+    if not isinstance(value, str) or value not in allowed:
+        raise InputError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
+
+
+def _features(features: Any) -> FeatureMap:
+    if features is None:
+        return FourierFeatures()
+    if not isinstance(features, FeatureMap):
+        raise InputError(
+            f"features must be a distrff feature map such as FourierFeatures(Gaussian(1.0), 1024), "
+            f"got {features!r}"
+        )
+    features.check_parameters()
+    if getattr(features, "form", None) == "complex":
+        raise InputError(
+            "form='complex' is for transform only; use form='cos_sin', "
+            "which is the same machine with real weights"
+        )
+    return features
+
+
+def _alpha(alpha: Any) -> tuple[str | None, np.ndarray | None]:
+    if isinstance(alpha, str):
+        one_of("alpha", alpha, SEARCHES)
+        return alpha, None
+    values = _positive_numbers("alpha", [alpha] if isinstance(alpha, Real) else alpha)
+    return None, values
+
+
+def _grid(alphas: Any) -> np.ndarray:
+    return np.unique(_positive_numbers("alphas", alphas))
+
+
+def _positive_numbers(name: str, values: Any) -> np.ndarray:
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise InputError(f"{name} must be a positive number, a list of them, 'cv' or 'gcv', got {values!r}")
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} must hold numbers, got {values!r}") from error
+    if array.ndim != 1 or not len(array) or not (np.isfinite(array) & (array > 0)).all():
+        raise InputError(
+            f"{name} must be positive and finite, got {values!r}; for no penalty use a very small value, "
+            f"e.g. 1e-9 times the number of rows"
+        )
+    return array
+
+
+def checked_folds(cv: Any) -> int:
+    """Return the number of folds, or raise InputError."""
+    if not isinstance(cv, int | np.integer) or isinstance(cv, bool) or cv < 2:
+        raise InputError(f"cv must be an integer of at least 2, the number of folds, got {cv!r}")
+    return int(cv)

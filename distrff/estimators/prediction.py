@@ -1,0 +1,55 @@
+"""Predictions for lazy dask arrays, block by block, by the frozen machine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import dask
+import numpy as np
+
+from distrff.errors import InputError
+from distrff.model import Model
+
+_EMBEDDED_BYTES = 2**20  # a larger machine is one task of its own, that all blocks depend on
+
+
+def predict_with(model: Model, X: Any, method: str) -> Any:
+    """Return a lazy dask array of `method` ("predict", "decision" or "std") of the rows of X.
+
+    Raises
+    ------
+    InputError
+        If X has another number of columns than the machine.
+    """
+    if X.ndim != 2 or X.shape[1] != model.n_columns:
+        raise InputError(
+            f"X must have shape (n_samples, {model.n_columns}), got a dask array of shape {X.shape}"
+        )
+    if X.numblocks[1] > 1:
+        X = X.rechunk({1: -1})
+    travelling: Any = travelling_model(model)
+    if model.coef.nbytes > _EMBEDDED_BYTES or model.posterior is not None:
+        travelling = dask.delayed(travelling, pure=True)
+    meta = _meta(model, method)
+    shape: dict[str, Any] = (
+        {"drop_axis": 1} if meta.ndim == 1 else {"chunks": (X.chunks[0], (meta.shape[1],))}
+    )
+    return X.map_blocks(apply_method, travelling, method, dtype=meta.dtype, meta=meta, **shape)
+
+
+def travelling_model(model: Model) -> Model:
+    """Return the machine without what workers derive for themselves or do not need."""
+    return replace(model, arrays=None, report={})
+
+
+def apply_method(X: np.ndarray, model: Model, method: str) -> np.ndarray:
+    """Return the method's result for one block."""
+    return getattr(model, method)(X)
+
+
+def _meta(model: Model, method: str) -> np.ndarray:
+    if method == "predict" and model.is_classifier:
+        return np.empty(0, model.targets.decode(np.zeros((1, model.n_outputs))).dtype)  # type: ignore[union-attr]
+    flat = method != "decision" and model.y_is_1d
+    return np.empty(0) if flat else np.empty((0, model.n_outputs))

@@ -1,0 +1,208 @@
+"""From the first sweep to a machine's fixed parts: scaling, coded targets, and the fitted map."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from distrff.columns.scaling import Scaling
+from distrff.columns.targets import ClassTargets, NumericTargets, Targets, class_weights
+from distrff.data.dataset import Dataset
+from distrff.errors import DataWarning, InputError
+from distrff.features.base import FeatureMap
+from distrff.features.specification import MapSpecification
+from distrff.ingest.column_statistics import ColumnStatistics, ColumnStatisticsReduction, sample_rows
+from distrff.random_streams import child_seed
+from distrff.sweeps.engine import SweepRun
+from distrff.sweeps.segments import light_segmentation
+
+# A float32 phase of this size is wrong by up to 2⁻¹⁰ of a radian.
+_LARGEST_FLOAT32_PHASE = 2.0**14
+_SPREAD_WARNING = 100.0
+
+
+@dataclass(frozen=True, eq=False)
+class Preparation:
+    """What is fixed before the Gram sweep.
+
+    Parameters
+    ----------
+    statistics : ColumnStatistics
+    scaling : Scaling
+    targets : Targets
+    specification : MapSpecification
+        Of the fitted map.
+    features : FeatureMap or None
+        The fitted map itself; None where only its specification is known.
+    mean_square_norm : float
+        Mean of ‖z(x)‖²: k(0), or measured for maps that have none.
+    weight : float
+        Σs, class weights included.
+    """
+
+    statistics: ColumnStatistics
+    scaling: Scaling
+    targets: Targets
+    specification: MapSpecification
+    features: FeatureMap | None
+    mean_square_norm: float
+    weight: float
+
+
+def first_sweep(run: SweepRun, dataset: Dataset, *, target_kind: str, seed: int) -> ColumnStatistics:
+    """Return the statistics of all columns, after one pass.
+
+    Raises
+    ------
+    InputError
+        For numbers that cannot be used, labels that are no classes, or weights that are
+        all zero.
+    """
+    cuts = light_segmentation(dataset.n_rows, dataset.n_columns)
+    reduction = ColumnStatisticsReduction(
+        n_columns=dataset.n_columns,
+        target_kind=target_kind,
+        n_targets=dataset.n_targets,
+        tile_rows=cuts.tile_rows,
+        rows_per_segment=-(-sample_rows(dataset.n_columns) // cuts.n_segments),
+        seed=child_seed(seed, "sample"),
+    )
+    statistics: ColumnStatistics = run.gather([run.sweep("column statistics", dataset, reduction, cuts)])[0]
+    if statistics.columns.weight <= 0:
+        raise InputError("all sample weights are zero; give at least one row a positive weight")
+    return statistics
+
+
+def prepare(
+    statistics: ColumnStatistics,
+    features: FeatureMap,
+    *,
+    scale: str,
+    class_weight: Any = None,
+    seed: int,
+) -> Preparation:
+    """Return scaling, targets and the map that follow from the first sweep; a fitted map stays as it is."""
+    scaling = scaling_of(statistics, scale)
+    targets = _targets(statistics, class_weight)
+    fitted = features
+    if not hasattr(features, "specification_"):
+        fitted = fit_map(features, statistics, scaling, targets, seed=seed)
+    return Preparation(
+        statistics=statistics,
+        scaling=scaling,
+        targets=targets,
+        specification=fitted.specification_,
+        features=fitted,
+        mean_square_norm=_mean_square_norm(fitted.specification_, statistics, scaling),
+        weight=_total_weight(statistics, targets),
+    )
+
+
+def fit_map(
+    features: FeatureMap,
+    statistics: ColumnStatistics,
+    scaling: Scaling,
+    targets: Targets | None,
+    *,
+    seed: int,
+) -> FeatureMap:
+    """Return a clone of the map, fitted on the sample; its own seed wins over `seed`."""
+    sample = statistics.sample()
+    X = scaling.apply(sample.X, np.dtype(np.float64))
+    Y = None if targets is None or sample.y is None else targets.encode(sample.y)
+    s = (
+        sample.sample_weight
+        if targets is None or sample.y is None
+        else targets.row_weights(sample.y, sample.sample_weight)
+    )
+    own = features.random_state
+    return clone(features).fit_sample(X, Y, s, seed=child_seed(seed, "features") if own is None else int(own))
+
+
+def scaling_of(statistics: ColumnStatistics, scale: str) -> Scaling:
+    """Return the scaling asked for; warn where none is and the columns differ much."""
+    if scale == "standard":
+        return Scaling.standard(statistics.columns)
+    deviation = statistics.columns.standard_deviation()
+    moving = np.flatnonzero(deviation > 0)
+    if len(moving) > 1:
+        least, most = moving[deviation[moving].argmin()], moving[deviation[moving].argmax()]
+        if deviation[most] > _SPREAD_WARNING * deviation[least]:
+            warnings.warn(
+                f"columns {least} and {most} have standard deviations {deviation[least]:.3g} and "
+                f"{deviation[most]:.3g}; a kernel of one width will hardly see the smaller one: "
+                f"use scale='standard' or one length scale per column",
+                DataWarning,
+                stacklevel=6,
+            )
+    return Scaling()
+
+
+def _targets(statistics: ColumnStatistics, class_weight: Any) -> Targets:
+    if statistics.targets is not None:
+        deviation = statistics.targets.standard_deviation()
+        mean = statistics.targets.mean
+        constant = np.flatnonzero(deviation <= 8 * np.finfo(np.float64).eps * np.abs(mean))
+        if len(constant):
+            warnings.warn(
+                f"y is constant ({mean[constant[0]]:g}"
+                + (f", column {constant[0]})" if len(mean) > 1 else ")")
+                + "; the machine will predict that constant",
+                DataWarning,
+                stacklevel=6,
+            )
+        return NumericTargets.centred(mean, deviation)
+    labels = statistics.labels
+    assert labels is not None
+    if len(labels.labels) < 2:
+        raise InputError(
+            f"y has one class only ({labels.labels[0]!r}); a classifier needs rows of at least two classes"
+        )
+    if (labels.weights <= 0).any():
+        label = labels.labels[labels.weights <= 0][0]
+        raise InputError(
+            f"all rows of class {label!r} have zero weight; drop them or give one a positive weight"
+        )
+    return ClassTargets(labels.labels, class_weights(class_weight, labels.labels, labels.weights))
+
+
+def _total_weight(statistics: ColumnStatistics, targets: Targets) -> float:
+    if (
+        isinstance(targets, ClassTargets)
+        and targets.class_weight is not None
+        and statistics.labels is not None
+    ):
+        return float(targets.class_weight @ statistics.labels.weights)
+    return statistics.columns.weight
+
+
+def _mean_square_norm(
+    specification: MapSpecification, statistics: ColumnStatistics, scaling: Scaling
+) -> float:
+    if np.isfinite(specification.at_zero):
+        return specification.at_zero
+    square = np.square(statistics.columns.standard_deviation()) + np.square(
+        statistics.columns.mean - (0.0 if scaling.shift is None else scaling.shift)
+    )
+    norm = float((square / (1.0 if scaling.scale is None else np.square(scaling.scale))).sum())
+    return norm if norm > 0 else 1.0
+
+
+def frequencies_beyond_float32(preparation: Preparation) -> int:
+    """Return how many frequencies have phases on the data that float32 cannot hold well.
+
+    A phase θ in float32 is off by about 2⁻²⁴·θ; counted are frequencies for which
+    Σ_j |ω_j|·max|x_j|, a bound of |θ| over the rows, exceeds 2¹⁴.
+    """
+    arrays = preparation.specification.derive_arrays()
+    if "frequencies" not in arrays:
+        return 0
+    statistics, scaling = preparation.statistics, preparation.scaling
+    magnitude = statistics.magnitude
+    if scaling.shift is not None and scaling.scale is not None:
+        magnitude = (magnitude + np.abs(scaling.shift)) / scaling.scale
+    return int((magnitude @ np.abs(arrays["frequencies"]) > _LARGEST_FLOAT32_PHASE).sum())

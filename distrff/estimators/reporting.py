@@ -1,0 +1,109 @@
+"""The report of a ridge fit, put together from what each step of it found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from distrff.data.dataset import Dataset
+from distrff.diagnostics.fit_report import FitReport
+from distrff.estimators.preparation import Preparation, frequencies_beyond_float32
+from distrff.estimators.ridge_fit import RidgeFit
+from distrff.objective import Status
+
+
+def fit_report(
+    estimator: Any,
+    fit: RidgeFit,
+    *,
+    dataset: Dataset | None = None,
+    preparation: Preparation | None = None,
+) -> FitReport:
+    """Return the report of a fit to rows, or to a Gram when no dataset is given."""
+    notes = [*fit.notes]
+    values = _machine(estimator, fit) | _alpha(fit) | _work(fit)
+    if preparation is not None:
+        values |= _map(preparation)
+        notes += _precision_notes(preparation, fit.grams.dtype)
+    if dataset is not None:
+        values |= {"source": dataset.source, "n_columns": dataset.n_columns}
+        if dataset.skipped_columns:
+            notes.append(
+                f"columns left out because they are not numbers: {', '.join(dataset.skipped_columns)}"
+            )
+    return FitReport(values | {"notes": notes + _thread_notes(fit)})
+
+
+def _machine(estimator: Any, fit: RidgeFit) -> dict[str, Any]:
+    norms = np.linalg.norm(fit.coef, axis=0)
+    explained = 1.0 - fit.machine.residual / np.where(fit.machine.total > 0, fit.machine.total, 1.0)
+    return {
+        "model": type(estimator).__name__,
+        "status": Status.CONVERGED.name,
+        "n_samples": fit.grams.problem.n_rows,
+        "n_columns": estimator.n_features_in_,
+        "n_components": fit.grams.problem.sizes[-1],
+        "n_outputs": fit.coef.shape[1],
+        "dtype": fit.grams.dtype,
+        "seed": estimator.seed_,
+        "rkhs_norm": norms[0] if len(norms) == 1 else norms,
+        "training_r2": explained[0] if len(explained) == 1 else explained,
+        "kernel": None,
+        "length_scale": None,
+    }
+
+
+def _alpha(fit: RidgeFit) -> dict[str, Any]:
+    search = fit.search
+    return {
+        "alpha": search.alpha[0] if len(search.alpha) == 1 else search.alpha,
+        "criterion": search.criterion,
+        "cv_score": search.score,
+        **search.results,
+        "noise_floor": fit.grams.noise_floor(fit.grams.problem.sizes[-1]),
+        "learning_curve": search.learning_curve,
+    }
+
+
+def _work(fit: RidgeFit) -> dict[str, Any]:
+    run = fit.run
+    return {
+        "n_sweeps": len(run.sweeps),
+        "sweep_labels": [label for label, _ in run.sweeps],
+        "sweep_seconds": [seconds for _, seconds in run.sweeps],
+        "seconds": run.seconds,
+        "workers": run.execution.n_workers,
+        "threads": run.execution.n_threads,
+        "planned_peak_bytes": None if fit.plan is None else fit.plan.worker_peak_bytes,
+        "measured_peak_bytes": run.record.measured_peak_bytes or None,
+        "plan": None if fit.plan is None else fit.plan.to_dict(),
+    }
+
+
+def _map(preparation: Preparation) -> dict[str, Any]:
+    features = preparation.features
+    kernel = getattr(features, "kernel_", None)
+    return {
+        "features": preparation.specification.to_dict(),
+        "kernel": None if kernel is None else repr(kernel),
+        "length_scale": getattr(kernel, "length_scale", None),
+        "length_scale_search": getattr(features, "length_scale_search_", None),
+    }
+
+
+def _precision_notes(preparation: Preparation, dtype: str) -> list[str]:
+    far = frequencies_beyond_float32(preparation) if dtype == "float32" else 0
+    if not far:
+        return []
+    return [f"{far} frequencies have phases too large for float32 on this data; use dtype='float64' for them"]
+
+
+def _thread_notes(fit: RidgeFit) -> list[str]:
+    threads = max((process.blas_threads for process in fit.run.record.processes.values()), default=1)
+    if threads == 1:
+        return []
+    return [
+        f"BLAS ran on {threads} threads in a task; the same bits for any number of workers "
+        f"are promised for one thread"
+    ]

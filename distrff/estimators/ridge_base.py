@@ -1,0 +1,246 @@
+"""What ridge machines for numbers and for classes share."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from distrff.data.arrays import as_dataset
+from distrff.data.dataset import Dataset
+from distrff.diagnostics.fit_report import FitReport
+from distrff.errors import InputError
+from distrff.estimators.gram_fit import fit_statistics
+from distrff.estimators.measured_plan import predicted_seconds
+from distrff.estimators.options import ridge_options
+from distrff.estimators.prediction import predict_with
+from distrff.estimators.reporting import fit_report
+from distrff.estimators.ridge_fit import RidgeFit, fit_ridge, presumed_plan
+from distrff.features.base import FeatureMap
+from distrff.model import Model
+from distrff.model_store.models import save_model
+from distrff.solvers.ridge_gram import posterior_of
+from distrff.sweeps.engine import SweepRun
+from distrff.sweeps.gram_statistics import GramStatistics
+from distrff.sweeps.plan import Plan
+from distrff.sweeps.score import ScoreReduction, ScoreSums
+from distrff.sweeps.segments import light_segmentation
+
+
+class RidgeMachine(BaseEstimator):
+    """Ridge on random features, from one Gram sweep; see `KernelRidge` for the parameters."""
+
+    _target_kind: str
+
+    def __init__(
+        self,
+        features: FeatureMap | None = None,
+        alpha: Any = 1.0,
+        *,
+        alphas: Any = None,
+        cv: int = 5,
+        fold_by: str = "hash",
+        fit_intercept: bool = True,
+        scale: str = "none",
+        dtype: str = "auto",
+        solver: str = "auto",
+        tol: float = 1e-3,
+        max_sweeps: int | None = None,
+        random_state: int | None = None,
+    ) -> None:
+        self.features = features
+        self.alpha = alpha
+        self.alphas = alphas
+        self.cv = cv
+        self.fold_by = fold_by
+        self.fit_intercept = fit_intercept
+        self.scale = scale
+        self.dtype = dtype
+        self.solver = solver
+        self.tol = tol
+        self.max_sweeps = max_sweeps
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Fit the machine to rows of any storage.
+
+        Parameters
+        ----------
+        X : Dataset, array-like, DataFrame, dask array or dask DataFrame
+            Of shape (n_samples, n_columns). A `Dataset` brings its own y.
+        y : array-like of shape (n_samples,) or (n_samples, n_targets)
+        sample_weight : array-like of shape (n_samples,), optional
+
+        Raises
+        ------
+        InputError
+            For parameters or data that cannot be used.
+        PlanRefused
+            If it would not fit in the workers' memory; before the first task.
+        """
+        options = ridge_options(self)
+        dataset = self._dataset(X, y, sample_weight)
+        self.seed_ = options.seed
+        fit, preparation = fit_ridge(
+            dataset, options, target_kind=self._target_kind, class_weight=getattr(self, "class_weight", None)
+        )
+        self._keep_columns(dataset.n_columns, dataset.column_names)
+        self.features_ = preparation.features
+        self._keep(
+            fit,
+            Model(
+                kind=type(self).__name__,
+                specification=preparation.specification,
+                scaling=preparation.scaling,
+                targets=fit.targets,
+                coef=fit.coef,
+                intercept=fit.intercept,
+                dtype=fit.grams.dtype,
+                y_is_1d=dataset.y_is_1d,
+                column_names=dataset.column_names,
+            ),
+            fit_report(self, fit, dataset=dataset, preparation=preparation),
+        )
+        return self
+
+    def fit_gram(self, statistics: GramStatistics) -> Self:
+        """Fit the machine to a Gram, without any row.
+
+        Parameters
+        ----------
+        statistics : GramStatistics
+            Made by `distrff.gram`; ``alpha="cv"`` needs one with folds.
+        """
+        options = ridge_options(self)
+        fit = fit_statistics(statistics, options, target_kind=self._target_kind)
+        self.seed_ = options.seed
+        self._keep_columns(statistics.specification.n_columns, None)
+        model = Model(
+            kind=type(self).__name__,
+            specification=statistics.specification,
+            scaling=statistics.scaling,
+            targets=statistics.targets,
+            coef=fit.coef,
+            intercept=fit.intercept,
+            dtype=statistics.dtype,
+            y_is_1d=statistics.y_is_1d,
+        )
+        self._keep(fit, model, fit_report(self, fit))
+        return self
+
+    def plan(self, X: Any, y: Any = None, sample_weight: Any = None) -> Plan:
+        """Return what `fit` on these rows will cost, with seconds from a short measurement.
+
+        Raises
+        ------
+        PlanRefused
+            If it would not fit in the workers' memory; the message names the smallest
+            changes that fit.
+        """
+        options = ridge_options(self)
+        dataset = self._dataset(X, y, sample_weight)
+        run = SweepRun()
+        plan = presumed_plan(run, dataset, options, target_kind=self._target_kind)
+        return plan.with_seconds(predicted_seconds(run, dataset, options, plan))
+
+    def save(
+        self,
+        url: str,
+        *,
+        include_std: bool = False,
+        overwrite: bool = False,
+        storage_options: dict[str, Any] | None = None,
+    ) -> None:
+        """Write the fitted machine; `distrff.load_model` reads it back.
+
+        Parameters
+        ----------
+        url : str
+        include_std : bool
+            Store what `return_std` needs as well, a D × D matrix.
+        overwrite : bool
+        storage_options : dict, optional
+            For fsspec.
+        """
+        check_is_fitted(self, "model_")
+        if include_std:
+            self._with_posterior()
+        save_model(self.model_, url, overwrite=overwrite, storage_options=storage_options)
+
+    def _dataset(self, X: Any, y: Any, sample_weight: Any) -> Dataset:
+        dataset = as_dataset(X, y, sample_weight)
+        if not dataset.n_targets:
+            raise InputError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None; "
+                f"give y, or open the dataset with target=…"
+            )
+        return dataset
+
+    def _keep_columns(self, n_columns: int, names: tuple[str, ...] | None) -> None:
+        self.n_features_in_ = n_columns
+        self.__dict__.pop("feature_names_in_", None)
+        if names is not None:
+            self.feature_names_in_ = np.asarray(names, dtype=object)
+
+    def _keep(self, fit: RidgeFit, model: Model, report: FitReport) -> None:
+        alpha, norms = fit.search.alpha, np.linalg.norm(fit.coef, axis=0)
+        one = model.n_outputs == 1 and (model.y_is_1d or model.is_classifier)
+        self.coef_ = fit.coef[:, 0] if one and not model.is_classifier else fit.coef.T
+        self.intercept_ = float(fit.intercept[0]) if one and not model.is_classifier else fit.intercept
+        self.alpha_ = float(alpha[0]) if len(alpha) == 1 else alpha
+        self.rkhs_norm_ = float(norms[0]) if one else norms
+        self.cv_score_ = fit.search.score
+        self.cv_results_ = fit.search.results
+        self.plan_ = fit.plan
+        self.report_ = report
+        self.model_ = Model(**{**vars(model), "report": report.to_dict()})
+        self._grams = (fit.run, fit.grams)
+
+    def _with_posterior(self) -> Model:
+        """Return the model with its posterior, which is computed where the Gram is when first asked for."""
+        if self.model_.posterior is not None:
+            return self.model_
+        if getattr(self, "_grams", None) is None:
+            raise InputError(
+                "the Gram that standard deviations need stayed with the fit and is not part of a pickled "
+                "machine; ask for return_std once before pickling, or fit again"
+            )
+        run, grams = self._grams
+        if np.size(self.alpha_) > 1:
+            raise InputError("return_std needs one alpha for all targets; fit with a single alpha")
+        posterior = run.gather([run.submit(posterior_of, grams.total, float(self.alpha_), grams.problem)])[0]
+        noise = posterior.noise * np.square(grams.target_scale)
+        posterior = type(posterior)(**{**vars(posterior), "noise": noise})
+        self.model_ = Model(**{**vars(self.model_), "posterior": posterior})
+        return self.model_
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        return {name: value for name, value in state.items() if name != "_grams"}
+
+    def _output(self, X: Any, method: str) -> Any:
+        """Return `method` of the frozen machine for rows in memory or a lazy dask array."""
+        check_is_fitted(self, "model_")
+        if hasattr(X, "map_blocks") and hasattr(X, "chunks"):
+            return predict_with(self.model_, X, method)
+        X = validate_data(self, X, dtype="numeric", reset=False)
+        return getattr(self.model_, method)(X)
+
+    def _score_sums(self, X: Any, y: Any, sample_weight: Any) -> ScoreSums:
+        check_is_fitted(self, "model_")
+        dataset = self._dataset(X, y, sample_weight)
+        if dataset.n_columns != self.n_features_in_:
+            raise InputError(
+                f"X has {dataset.n_columns} features, but {type(self).__name__} is expecting "
+                f"{self.n_features_in_} features as input"
+            )
+        return score_sums(self.model_, dataset)
+
+
+def score_sums(model: Model, dataset: Dataset, run: SweepRun | None = None) -> ScoreSums:
+    """Return the score sums of a frozen machine, in one light pass over the rows."""
+    run = SweepRun() if run is None else run
+    cuts = light_segmentation(dataset.n_rows, max(dataset.n_columns, 64))
+    return run.gather([run.sweep("score", dataset, ScoreReduction(model, cuts.tile_rows), cuts)])[0]

@@ -1,0 +1,278 @@
+"""A ridge fit from rows to machine: first sweep, plan, Gram sweep, alpha, solution."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from distrff.columns.targets import Targets
+from distrff.data.dataset import Dataset
+from distrff.errors import InputError, PrecisionWarning
+from distrff.estimators.alpha_search import AlphaSearch, GramContext, search_alpha
+from distrff.estimators.options import RidgeOptions
+from distrff.estimators.preparation import Preparation, first_sweep, prepare
+from distrff.features.base import nested_sizes
+from distrff.features.specification import MapSpecification
+from distrff.random_streams import child_seed
+from distrff.solvers.ridge_gram import GramProblem, RidgeMachine, final_machine, total_gram
+from distrff.solvers.ridge_path import noise_floor
+from distrff.sweeps.engine import SweepRun
+from distrff.sweeps.folds import Folds
+from distrff.sweeps.gram import GramReduction
+from distrff.sweeps.plan import Plan, Shape, count
+from distrff.sweeps.segments import gram_tile_rows
+
+logger = logging.getLogger(__name__)
+
+# Until the first sweep has counted the classes, the plan assumes a handful.
+_PRESUMED_CLASSES = 8
+
+
+@dataclass(frozen=True, eq=False)
+class RidgeFit:
+    """Everything a ridge fit found.
+
+    Parameters
+    ----------
+    run : SweepRun
+    plan : Plan or None
+        None for a fit to Grams that were already there.
+    grams : GramContext
+    search : AlphaSearch
+    machine : RidgeMachine
+    targets : Targets
+    notes : list of str
+        What the report should say about choices that were made.
+    """
+
+    run: SweepRun
+    plan: Plan | None
+    grams: GramContext
+    search: AlphaSearch
+    machine: RidgeMachine
+    targets: Targets
+    notes: list[str]
+
+    @property
+    def coef(self) -> np.ndarray:
+        """Coefficients of shape (n_features, n_outputs), in the targets' own units."""
+        return self.machine.coef * self.targets.scale
+
+    @property
+    def intercept(self) -> np.ndarray:
+        """Intercepts of shape (n_outputs,), in the targets' own units."""
+        if not self.grams.problem.fit_intercept:
+            return np.zeros(self.machine.coef.shape[1])
+        return self.machine.intercept * self.targets.scale + self.targets.shift
+
+
+def storage_dtype(dataset: Dataset) -> str:
+    """Return the dtype that loses nothing of the columns: float32 for float32 and small integers."""
+    return "float32" if np.can_cast(dataset.dtype, np.float32, "safe") else "float64"
+
+
+def make_plan(
+    run: SweepRun,
+    dataset: Dataset,
+    *,
+    n_features: int,
+    n_outputs: int,
+    n_folds: int,
+    n_alphas: int,
+    dtype: str,
+) -> Plan:
+    """Return the counted plan, or refuse.
+
+    Raises
+    ------
+    PlanRefused
+        If it cannot fit in the workers' memory.
+    """
+    shape = Shape(
+        n_rows=dataset.n_rows,
+        n_columns=dataset.n_columns,
+        n_features=n_features,
+        n_outputs=n_outputs,
+        n_folds=n_folds,
+        n_alphas=n_alphas,
+        dtype=dtype,
+        row_bytes=dataset.row_bytes,
+        chunk_rows=dataset.chunk_rows,
+    )
+    execution = run.execution
+    return count(
+        shape,
+        n_workers=execution.n_workers,
+        threads_per_worker=execution.threads_per_worker,
+        memory_limit=execution.memory_limit,
+    )
+
+
+def presumed_plan(run: SweepRun, dataset: Dataset, options: RidgeOptions, *, target_kind: str) -> Plan:
+    """Return the plan as far as it can be counted before the first sweep."""
+    n_outputs = dataset.n_targets if target_kind == "numeric" else _PRESUMED_CLASSES
+    dtype = storage_dtype(dataset) if options.dtype == "auto" else options.dtype
+    return _plan(run, dataset, options, n_outputs=max(1, n_outputs), dtype=dtype)
+
+
+def _plan(run: SweepRun, dataset: Dataset, options: RidgeOptions, *, n_outputs: int, dtype: str) -> Plan:
+    return make_plan(
+        run,
+        dataset,
+        n_features=options.features.n_features_for(dataset.n_columns),
+        n_outputs=n_outputs,
+        n_folds=options.n_folds,
+        n_alphas=options.n_alphas,
+        dtype=dtype,
+    )
+
+
+def fit_ridge(
+    dataset: Dataset, options: RidgeOptions, *, target_kind: str, class_weight: Any = None
+) -> tuple[RidgeFit, Preparation]:
+    """Fit a ridge machine in two passes over the rows.
+
+    Raises
+    ------
+    PlanRefused
+        Before the first task, if it cannot fit in the workers' memory.
+    InputError
+        For data that cannot be used.
+    """
+    run = SweepRun()
+    if options.n_folds > dataset.n_rows:
+        raise InputError(
+            f"cv={options.n_folds} folds need at least as many rows, "
+            f"but there is only n_samples = {dataset.n_rows}"
+        )
+    presumed_plan(run, dataset, options, target_kind=target_kind)
+    statistics = first_sweep(run, dataset, target_kind=target_kind, seed=options.seed)
+    preparation = prepare(
+        statistics, options.features, scale=options.scale, class_weight=class_weight, seed=options.seed
+    )
+    dtype, notes = _product_dtype(dataset, options, preparation)
+    plan = _plan(run, dataset, options, n_outputs=preparation.targets.n_outputs, dtype=dtype)
+    parts = gram_sweep(run, dataset, preparation, plan, folds=folds_of(options, dataset))
+    problem = problem_of(
+        preparation.specification,
+        n_rows=dataset.n_rows,
+        targets=preparation.targets,
+        fit_intercept=options.fit_intercept,
+    )
+    grams = GramContext(
+        parts=parts,
+        total=run.submit(total_gram, parts, problem),
+        problem=problem,
+        weight=preparation.weight,
+        mean_square_norm=preparation.mean_square_norm,
+        tile_rows=plan.tile_rows,
+        dtype=dtype,
+        target_scale=preparation.targets.scale,
+    )
+    fit = solve(run, grams, options, preparation.targets, n_folds=options.n_folds, plan=plan, notes=notes)
+    return fit, preparation
+
+
+def solve(
+    run: SweepRun,
+    grams: GramContext,
+    options: RidgeOptions,
+    targets: Targets,
+    *,
+    n_folds: int,
+    plan: Plan | None,
+    notes: list[str],
+) -> RidgeFit:
+    """Return the fit that follows from merged Grams; no row is touched."""
+    if options.alpha is not None and len(options.alpha) not in (1, targets.n_outputs):
+        raise InputError(
+            f"alpha has {len(options.alpha)} values, but there are {targets.n_outputs} targets; "
+            f"give one, or one each"
+        )
+    search = search_alpha(run, grams, options, n_folds)
+    if search.n_dropped:
+        notes = [
+            *notes,
+            f"{search.n_dropped} alphas below the rounding noise of {grams.dtype} products were left out",
+        ]
+    machine = run.gather([run.submit(final_machine, grams.total, search.alpha, grams.problem)])[0]
+    return RidgeFit(run, plan, grams, search, machine, targets, notes)
+
+
+def folds_of(options: RidgeOptions, dataset: Dataset) -> Folds | None:
+    """Return how rows are assigned to folds; None where alpha is not chosen by folds."""
+    if options.search != "cv":
+        return None
+    return Folds(options.n_folds, child_seed(options.seed, "folds"), options.fold_by, dataset.n_rows)
+
+
+def problem_of(
+    specification: MapSpecification, *, n_rows: int, targets: Targets, fit_intercept: bool
+) -> GramProblem:
+    """Return what is asked of Grams of this specification."""
+    return GramProblem(
+        n_rows=n_rows,
+        n_targets=targets.n_outputs,
+        fit_intercept=fit_intercept,
+        sizes=nested_sizes(specification),
+        rescaled=specification.rescaled_when_nested,
+        offset=None if fit_intercept else targets.shift / targets.scale,
+    )
+
+
+def gram_sweep(
+    run: SweepRun, dataset: Dataset, preparation: Preparation, plan: Plan, *, folds: Folds | None
+) -> list[Any]:
+    """Return handles on the merged Grams: one on all folds, or one a fold where memory asks for it."""
+    n_folds = 1 if folds is None else folds.n_folds
+    members = (
+        [tuple(range(n_folds))] if plan.folds_per_task == n_folds else [(fold,) for fold in range(n_folds)]
+    )
+    return [
+        run.sweep(
+            "Gram" if len(members) == 1 else f"Gram of fold {group[0]}",
+            dataset,
+            GramReduction(
+                specification=preparation.specification,
+                scaling=preparation.scaling,
+                targets=preparation.targets,
+                dtype=plan.shape.dtype,
+                tile_rows=plan.tile_rows,
+                folds=folds,
+                members=group,
+            ),
+            plan.shape.segmentation(),
+        )
+        for group in members
+    ]
+
+
+def _product_dtype(
+    dataset: Dataset, options: RidgeOptions, preparation: Preparation
+) -> tuple[str, list[str]]:
+    """Return the dtype of tiles and products, float64 where alpha would drown in float32's noise."""
+    dtype = storage_dtype(dataset) if options.dtype == "auto" else options.dtype
+    if dtype == "float64" or options.alpha is None:
+        return dtype, []
+    D = preparation.specification.n_features
+    floor = noise_floor(
+        preparation.weight,
+        dataset.n_rows,
+        tile_rows=gram_tile_rows(D, preparation.targets.n_outputs, np.dtype(dtype)),
+        n_features=D,
+        at_zero=preparation.mean_square_norm,
+        dtype=np.dtype(dtype),
+    )
+    if options.alpha.min() >= floor:
+        return dtype, []
+    note = (
+        f"alpha={options.alpha.min():g} is below the rounding noise of float32 products ({floor:.3g}): "
+        f"float64 was used"
+    )
+    if options.dtype == "float32":
+        warnings.warn(note, PrecisionWarning, stacklevel=4)
+    return "float64", [note]

@@ -1,0 +1,1 @@
+"""Maps: a block of rows in, a block of Z out."""

@@ -1,0 +1,152 @@
+"""What every feature map is to its user: a scikit-learn transformer over blocks of rows."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from distrff.errors import InputError
+from distrff.features.specification import BlockMap, MapSpecification
+from distrff.random_streams import resolve_seed
+
+
+class FeatureMap(TransformerMixin, BaseEstimator):
+    """Base of all maps: `fit` makes a specification, `transform` applies it block by block.
+
+    Subclasses keep their constructor's parameters as they are and implement
+    `_specify(X, y, sample_weight, seed)`.
+    """
+
+    random_state: int | None = None
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Fix the map for rows like those of X.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_columns)
+            In memory; only the automatic length scale looks at the values.
+        y : array-like of shape (n_samples,) or (n_samples, n_targets), optional
+            Targets; used by an automatic length scale, which is better with them.
+        sample_weight : array-like of shape (n_samples,), optional
+
+        Raises
+        ------
+        InputError
+            If the parameters cannot be used for these rows.
+        """
+        X = validate_data(self, X, dtype=[np.float64, np.float32], order="C")
+        return self.fit_sample(X, y, sample_weight, seed=resolve_seed(self.random_state))
+
+    def fit_sample(self, X: np.ndarray, y: Any, sample_weight: Any, *, seed: int) -> Self:
+        """Fit on a sample of clean rows that somebody else drew, with the seed that rules them."""
+        self.seed_ = seed
+        self.n_features_in_ = X.shape[1]
+        self.specification_ = self._specify(X, y, sample_weight, seed).with_digest()
+        return self
+
+    def check_parameters(self) -> None:
+        """Raise InputError for parameters that no data could make right."""
+
+    def n_features_for(self, n_columns: int) -> int:
+        """Return the columns of Z for rows of that many columns, before fitting."""
+        raise NotImplementedError
+
+    def _specify(self, X: np.ndarray, y: Any, sample_weight: Any, seed: int) -> MapSpecification:
+        raise NotImplementedError
+
+    def transform(self, X: Any) -> Any:
+        """Return Z = z(X).
+
+        Parameters
+        ----------
+        X : array-like or dask array of shape (n_samples, n_columns)
+
+        Returns
+        -------
+        ndarray or dask array of shape (n_samples, n_features)
+            float32 for float32 rows, else float64. A dask array gives a lazy dask array
+            of the same row chunks.
+        """
+        check_is_fitted(self, "specification_")
+        if hasattr(X, "map_blocks") and hasattr(X, "chunks"):
+            return self._transform_lazily(X)
+        X = validate_data(self, X, dtype=[np.float64, np.float32], order="C", reset=False)
+        return self.specification_.build().apply(X)
+
+    def apply(self, X: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        """Write z(X) into `out` without copies or checks; see `BlockMap.apply`."""
+        return self._block_map().apply(X, out)
+
+    def _block_map(self) -> BlockMap:
+        check_is_fitted(self, "specification_")
+        return self.specification_.build()
+
+    def _transform_lazily(self, X: Any) -> Any:
+        n_columns = self.specification_.n_columns
+        if X.ndim != 2 or X.shape[1] != n_columns:
+            raise InputError(
+                f"X must have shape (n_samples, {n_columns}), got a dask array of shape {X.shape}"
+            )
+        if X.numblocks[1] > 1:
+            X = X.rechunk({1: -1})
+        dtype = self.output_dtype(X.dtype)
+        return X.map_blocks(
+            transform_block,
+            self.specification_,
+            dtype=dtype,
+            chunks=(X.chunks[0], (self.specification_.n_features,)),
+            meta=np.empty((0, 0), dtype=dtype),
+        )
+
+    def output_dtype(self, dtype: np.dtype) -> np.dtype:
+        """Return the dtype of Z for rows of this dtype."""
+        return np.dtype(np.float32 if dtype == np.float32 else np.float64)
+
+    def nested_sizes(self) -> tuple[int, ...]:
+        """Return the sizes D' ≤ D whose machines are leading blocks of this one, ascending.
+
+        Halvings of D down to 16; only (D,) for a map without that property.
+        """
+        check_is_fitted(self, "specification_")
+        return nested_sizes(self.specification_)
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.specification_.n_features
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Return the names of the columns of Z, numbered after the class."""
+        check_is_fitted(self, "specification_")
+        prefix = type(self).__name__.lower()
+        return np.asarray([f"{prefix}{j}" for j in range(self._n_features_out)], dtype=object)
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters; `kernel__…` replaces the kernel, which is an immutable value."""
+        inner = {
+            name.removeprefix("kernel__"): v for name, v in params.items() if name.startswith("kernel__")
+        }
+        super().set_params(**{name: v for name, v in params.items() if not name.startswith("kernel__")})
+        if inner:
+            kernel = getattr(self, "kernel", None)
+            if kernel is None:
+                raise InputError("kernel__… parameters need an explicit kernel; the map's kernel is None")
+            super().set_params(kernel=kernel.set_params(**inner))
+        return self
+
+
+def transform_block(X: np.ndarray, specification: MapSpecification) -> np.ndarray:
+    """Return z(X) for one block of a dask array."""
+    dtype = np.float32 if X.dtype == np.float32 else np.float64
+    return specification.build().apply(np.ascontiguousarray(X, dtype=dtype))
+
+
+def nested_sizes(specification: MapSpecification) -> tuple[int, ...]:
+    """Return the sizes of the nested machines of a map: D halved down to 16, even numbers only."""
+    sizes = [specification.n_features]
+    while specification.nested and sizes[-1] % 4 == 0 and sizes[-1] >= 32:
+        sizes.append(sizes[-1] // 2)
+    return tuple(reversed(sizes))

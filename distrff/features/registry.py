@@ -1,0 +1,34 @@
+"""From stored specifications back to maps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from distrff.errors import ModelFileError
+from distrff.features.fourier import FourierSpecification
+from distrff.features.linear import LinearSpecification
+from distrff.features.specification import MapSpecification
+
+_KINDS: dict[str, type[FourierSpecification] | type[LinearSpecification]] = {
+    cls.kind: cls for cls in (FourierSpecification, LinearSpecification)
+}
+
+
+def specification_from_dict(data: Mapping[str, Any]) -> MapSpecification:
+    """Return the specification whose `to_dict` gave `data`.
+
+    Raises
+    ------
+    ModelFileError
+        If its kind is not known here, or a field is missing.
+    """
+    kind = data.get("kind")
+    if kind not in _KINDS:
+        raise ModelFileError(
+            f"feature map of kind {kind!r} is not known (known: {', '.join(_KINDS)}); update distrff"
+        )
+    try:
+        return _KINDS[kind].from_dict(data)
+    except KeyError as error:
+        raise ModelFileError(f"the stored {kind} map lacks {error}") from error

@@ -1,0 +1,168 @@
+"""What travels to the workers instead of the map's arrays, and the cache that derives them there."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from distrff.errors import FrequencyMismatch
+
+
+class BlockMap(ABC):
+    """A fitted map with its arrays at hand: blocks of rows in, blocks of Z out."""
+
+    n_features: int
+
+    @abstractmethod
+    def apply(self, X: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        """Return z(X).
+
+        Parameters
+        ----------
+        X : ndarray of shape (n_rows, n_columns), float32 or float64
+        out : ndarray of shape (n_rows, n_features), optional
+            Where to write; rows may be strided, columns must be adjacent.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_features)
+            In the dtype of X; `out` when given.
+        """
+
+
+@dataclass(frozen=True)
+class MapSpecification(ABC):
+    """A fitted map as a value of a few bytes, from which its arrays can be derived anywhere.
+
+    Parameters
+    ----------
+    n_columns : int
+        Columns d of the rows that the map takes.
+    digest : str
+        Digest of the derived arrays, as the client saw them; empty before they were derived.
+    """
+
+    kind: ClassVar[str]
+
+    n_columns: int
+    digest: str = ""
+
+    @property
+    @abstractmethod
+    def n_features(self) -> int:
+        """Columns D of Z."""
+
+    @property
+    @abstractmethod
+    def at_zero(self) -> float:
+        """k(0), the expected squared norm of a row of Z; nan where it depends on the row."""
+
+    @property
+    def array_bytes(self) -> int:
+        """Bytes of the float64 arrays that `derive_arrays` returns."""
+        return 0
+
+    @property
+    def nested(self) -> bool:
+        """True if the leading columns are, up to a factor, the map of that smaller size."""
+        return False
+
+    @property
+    def rescaled_when_nested(self) -> bool:
+        """True if the leading D' columns must be multiplied by √(D/D') to be that map."""
+        return False
+
+    @abstractmethod
+    def derive_arrays(self) -> dict[str, np.ndarray]:
+        """Return the arrays of the map; everything that is costly about it."""
+
+    @abstractmethod
+    def block_map(self, arrays: Mapping[str, np.ndarray]) -> BlockMap:
+        """Return the map that works with these arrays."""
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """Return the specification as strict JSON data, its `kind` included."""
+
+    def with_digest(self) -> Self:
+        """Return the specification with the digest of the arrays derived here."""
+        arrays = self.derive_arrays()
+        return replace(self, digest=arrays_digest(arrays))
+
+    def build(self, arrays: Mapping[str, np.ndarray] | None = None) -> BlockMap:
+        """Return the block map, derived at most once per process.
+
+        Parameters
+        ----------
+        arrays : mapping of str to ndarray, optional
+            Arrays that were shipped because this process derives others.
+
+        Raises
+        ------
+        FrequencyMismatch
+            If the arrays derived here differ from the client's in the sixth digit.
+        """
+        return _CACHE.block_map(self, arrays)
+
+
+def arrays_digest(arrays: Mapping[str, np.ndarray]) -> str:
+    """Return a digest of the arrays' first six significant digits (20 bits of the mantissa).
+
+    Processors and NumPy versions may differ in the last bits of a logarithm or a QR
+    factor; that is no reason to call two maps different.
+    """
+    digest = hashlib.sha256()
+    for name in sorted(arrays):
+        mantissa, exponent = np.frexp(np.asarray(arrays[name], dtype=np.float64))
+        digest.update(f"{name}{mantissa.shape}".encode())
+        digest.update(np.rint(mantissa * 2**20).astype("<i4").tobytes())
+        digest.update(exponent.astype("<i2").tobytes())
+    return digest.hexdigest()[:32]
+
+
+class _BlockMapCache:
+    """The block maps used last, bounded in number; safe for the threads of one worker."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._lock = threading.RLock()
+        self._maps: OrderedDict[tuple[MapSpecification, bool], BlockMap] = OrderedDict()
+        self.n_derivations = 0
+
+    def block_map(self, spec: MapSpecification, arrays: Mapping[str, np.ndarray] | None) -> BlockMap:
+        key = (spec, arrays is None)
+        with self._lock:  # held while deriving: a second thread waits instead of deriving again
+            if key not in self._maps:
+                self._maps[key] = spec.block_map(self._derive(spec) if arrays is None else arrays)
+                if len(self._maps) > self._capacity:
+                    self._maps.popitem(last=False)
+            self._maps.move_to_end(key)
+            return self._maps[key]
+
+    def _derive(self, spec: MapSpecification) -> dict[str, np.ndarray]:
+        arrays = spec.derive_arrays()
+        self.n_derivations += 1
+        if spec.digest and arrays_digest(arrays) != spec.digest:
+            raise FrequencyMismatch(
+                "this process derives other frequencies from the seed than the client does "
+                "(another processor or NumPy version)"
+            )
+        return arrays
+
+    def __reduce__(self) -> tuple:
+        raise TypeError("the cache of block maps belongs to one process and is never pickled")
+
+
+_CACHE = _BlockMapCache(capacity=8)
+
+
+def derivations_in_this_process() -> int:
+    """Return how often this process derived a map's arrays; tests and the report read it."""
+    return _CACHE.n_derivations

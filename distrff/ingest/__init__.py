@@ -1,0 +1,1 @@
+"""Sweeps over raw data, before any machine is there."""

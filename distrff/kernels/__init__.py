@@ -1,0 +1,25 @@
+"""Kernels as values: the exact kernel and its spectral measure side by side."""
+
+from __future__ import annotations
+
+from distrff.kernels.base import Kernel, Product, Scaled, Streams, Sum, nested_streams
+from distrff.kernels.from_dict import KERNELS, kernel_from_dict
+from distrff.kernels.shares import component_order
+from distrff.kernels.stationary import Cauchy, Exponential, Gaussian, Laplacian, Matern
+
+__all__ = [
+    "KERNELS",
+    "Cauchy",
+    "Exponential",
+    "Gaussian",
+    "Kernel",
+    "Laplacian",
+    "Matern",
+    "Product",
+    "Scaled",
+    "Streams",
+    "Sum",
+    "component_order",
+    "kernel_from_dict",
+    "nested_streams",
+]

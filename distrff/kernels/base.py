@@ -1,0 +1,342 @@
+"""What a kernel is, with its spectral measure beside it, and how kernels compose.
+
+By Bochner's theorem a continuous shift-invariant k(x, x') = k(δ), δ = x − x', is k(0) times the
+characteristic function of a probability measure, so that k(δ) = k(0)·E cos(ωᵀδ) for ω drawn from it
+(Rahimi and Recht 2007, section 3). A `Kernel` holds both sides of this equation.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from reprlib import repr as short
+from typing import Any
+
+import numpy as np
+
+from distrff.errors import InputError, InputTypeError
+from distrff.kernels.checks import Widths, finite_rows, positive_number
+from distrff.kernels.value import Value
+
+Streams = Callable[[str], np.random.Generator]
+
+
+def nested_streams(rng_of: Streams, part: str) -> Streams:
+    """Return the named streams of one part of an expression; no two parts share a stream."""
+
+    def part_of(name: str) -> np.random.Generator:
+        return rng_of(f"{part}/{name}")
+
+    return part_of
+
+
+class Kernel(Value, ABC):
+    """A shift-invariant kernel and the measure its random frequencies are drawn from.
+
+    Kernels are values: immutable, comparable, hashable, with a repr that evaluates. They compose as
+    `k1 + k2`, `k1 * k2` and `a * k` with a > 0. `rng_of(name)` below stands for a named random
+    stream (`distrff.random_streams.stream`); draws are *prefix-stable*: the first frequencies or
+    radii do not depend on how many are drawn. What needs a width raises `InputError` while it is
+    still "auto", and where per-column widths do not fit the columns.
+    """
+
+    # NumPy scalars and arrays leave `a * k` to this class.
+    __array_ufunc__ = None
+
+    @property
+    @abstractmethod
+    def at_zero(self) -> float:
+        """k(0), the kernel of a point with itself."""
+
+    @property
+    @abstractmethod
+    def is_auto(self) -> bool:
+        """True where some width in the expression is still "auto"."""
+
+    @property
+    @abstractmethod
+    def is_spherical(self) -> bool:
+        """True where the measure (of a sum: that of each component) is rotation invariant once
+        coordinate j is multiplied by width j."""
+
+    @abstractmethod
+    def frequencies(self, n_frequencies: int, n_columns: int, rng_of: Streams) -> np.ndarray:
+        """Draw independent frequencies, ndarray of shape (n_columns, n_frequencies), float64."""
+
+    @abstractmethod
+    def second_moment(self, n_columns: int) -> float:
+        """Return σ² = E‖ω‖², the trace of the negative Hessian of k/k(0) at 0; may be inf."""
+
+    @abstractmethod
+    def with_widths(self, factor: Widths) -> Kernel:
+        """Return this kernel with every "auto" width replaced by `factor`, explicit widths untouched."""
+
+    @abstractmethod
+    def _evaluate(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
+        """Return a new (n, m) matrix k(X, Y) of finite float64 rows."""
+
+    @abstractmethod
+    def _column_counts(self) -> set[int]:
+        """Return the numbers of columns that per-column widths ask for."""
+
+    def radii(self, n: int, n_columns: int, rng_of: Streams) -> np.ndarray:
+        """Draw ‖diag(widths)·ω‖, ndarray of shape (n,).
+
+        Raises
+        ------
+        InputError
+            If the measure is not spherical, or is that of a sum: take its `components`.
+        """
+        raise self._no_sphere("radii")
+
+    def widths(self, n_columns: int) -> np.ndarray:
+        """Return the widths that make the measure rotation invariant, ndarray of shape (n_columns,).
+
+        Raises
+        ------
+        InputError
+            As `radii`.
+        """
+        raise self._no_sphere("widths")
+
+    def _profile(self) -> float | tuple[float, ...]:
+        """Return `widths` for any number of columns: as they are written, an "auto" one as 1."""
+        raise self._no_sphere("widths")
+
+    def _no_sphere(self, what: str) -> InputError:
+        why = "is a sum, take its components" if len(self.components()) > 1 else "has no spherical measure"
+        return InputError(f"no {what}: {self!r} {why}")
+
+    def __call__(self, X: Any, Y: Any = None) -> np.ndarray:
+        """Return the exact kernel matrix of the rows of X and Y, in float64.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+        Y : array-like of shape (m, d), optional
+            X when not given.
+
+        Returns
+        -------
+        ndarray of shape (n, m)
+
+        Raises
+        ------
+        InputError
+            If X or Y is not a finite real matrix, or they differ in columns.
+
+        Notes
+        -----
+        Distances come from differences of coordinates, not from ‖x‖² + ‖y‖² − 2xᵀy, so that close
+        rows lose nothing: O(n·m·d) time, and O(n·m) memory for each level of an expression.
+        """
+        X = finite_rows(X, "X")
+        Y = X if Y is None else finite_rows(Y, "Y")
+        if X.shape[1] != Y.shape[1]:
+            raise InputError(f"X and Y must have the same columns, got {X.shape[1]} and {Y.shape[1]}")
+        return self._evaluate(X, Y)
+
+    def components(self) -> list[tuple[float, Kernel]]:
+        """Return the kernel as a flat sum: (share of k(0), component) with shares that add to 1.
+
+        Scaled sums and products of sums are multiplied out; what is no sum is its own component.
+        """
+        terms = self._terms()
+        return terms if len(terms) > 1 else [(1.0, self)]
+
+    def _terms(self) -> list[tuple[float, Kernel]]:
+        return [(1.0, self)]
+
+    def __add__(self, other: Any) -> Sum:
+        return Sum(self, other)
+
+    def __mul__(self, other: Any) -> Product | Scaled:
+        return Product(self, other) if isinstance(other, Kernel) else Scaled(other, self)
+
+    def __rmul__(self, other: Any) -> Scaled:
+        return Scaled(other, self)
+
+
+class _Composite(Kernel):
+    """A kernel made of others, its operands."""
+
+    def __post_init__(self) -> None:
+        for name, operand in self.get_params(deep=False).items():
+            if name != "a" and not isinstance(operand, Kernel):
+                raise InputTypeError(
+                    f"{name} of {type(self).__name__} must be a kernel, got {short(operand)}"
+                )
+        counts = sorted(self._column_counts())
+        if len(counts) > 1:
+            raise InputError(f"per-column widths of one kernel must be equally many, got {counts}")
+        positive_number(self.at_zero, "k(0)")
+
+    def _operands(self) -> dict[str, Kernel]:
+        return {name: k for name, k in self.get_params(deep=False).items() if isinstance(k, Kernel)}
+
+    @property
+    def is_auto(self) -> bool:
+        return any(k.is_auto for k in self._operands().values())
+
+    def _column_counts(self) -> set[int]:
+        return set().union(*(k._column_counts() for k in self._operands().values()))
+
+    def with_widths(self, factor: Widths) -> Kernel:
+        return self.set_params(**{name: k.with_widths(factor) for name, k in self._operands().items()})
+
+
+def _bracketed(kernel: Kernel, *kinds: type) -> str:
+    return f"({kernel!r})" if isinstance(kernel, kinds) else repr(kernel)
+
+
+@dataclass(frozen=True)
+class Sum(_Composite):
+    """k1 + k2: each frequency is that of a component drawn in proportion to its k(0)."""
+
+    k1: Kernel
+    k2: Kernel
+
+    @property
+    def at_zero(self) -> float:
+        return self.k1.at_zero + self.k2.at_zero
+
+    @property
+    def is_spherical(self) -> bool:
+        return self.k1.is_spherical and self.k2.is_spherical
+
+    def _evaluate(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
+        K = self.k1._evaluate(X, Y)
+        K += self.k2._evaluate(X, Y)
+        return K
+
+    def _terms(self) -> list[tuple[float, Kernel]]:
+        parts = [(k.at_zero / self.at_zero, k) for k in (self.k1, self.k2)]
+        return [(part * share, term) for part, k in parts for share, term in k.components()]
+
+    def frequencies(self, n_frequencies: int, n_columns: int, rng_of: Streams) -> np.ndarray:
+        terms = self.components()
+        edges = np.cumsum([share for share, _ in terms])[:-1]
+        chosen = np.searchsorted(edges, rng_of("component").random(n_frequencies), side="right")
+        W = np.empty((n_columns, n_frequencies))
+        # The j-th frequency of a component is its own j-th draw, so that W is prefix-stable as they are.
+        for i, (_, term) in enumerate(terms):
+            mine = np.flatnonzero(chosen == i)
+            W[:, mine] = term.frequencies(mine.size, n_columns, nested_streams(rng_of, str(i)))
+        return W
+
+    def second_moment(self, n_columns: int) -> float:
+        # A share that underflowed to 0 must not meet an infinite moment.
+        return sum(share * term.second_moment(n_columns) for share, term in self.components() if share)
+
+    def __repr__(self) -> str:
+        return f"{self.k1!r} + {_bracketed(self.k2, Sum)}"
+
+
+@dataclass(frozen=True)
+class Product(_Composite):
+    """k1 * k2: each frequency is the sum of independent frequencies of the factors."""
+
+    k1: Kernel
+    k2: Kernel
+
+    @property
+    def at_zero(self) -> float:
+        return self.k1.at_zero * self.k2.at_zero
+
+    @property
+    def is_spherical(self) -> bool:
+        if not (self.k1.is_spherical and self.k2.is_spherical):
+            return False
+        terms = self._terms()
+        if len(terms) > 1:
+            return all(term.is_spherical for _, term in terms)
+        ratio = np.atleast_1d(np.divide(self.k2._profile(), self.k1._profile()))
+        # Proportional up to the rounding of widths that were computed.
+        return bool(np.allclose(ratio, ratio[0], rtol=1e-12, atol=0.0))
+
+    def _evaluate(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
+        K = self.k1._evaluate(X, Y)
+        K *= self.k2._evaluate(X, Y)
+        return K
+
+    def _terms(self) -> list[tuple[float, Kernel]]:
+        pairs = [(p, q) for p in self.k1.components() for q in self.k2.components()]
+        return [(share1 * share2, Product(term1, term2)) for (share1, term1), (share2, term2) in pairs]
+
+    def frequencies(self, n_frequencies: int, n_columns: int, rng_of: Streams) -> np.ndarray:
+        W = self.k1.frequencies(n_frequencies, n_columns, nested_streams(rng_of, "k1"))
+        return W + self.k2.frequencies(n_frequencies, n_columns, nested_streams(rng_of, "k2"))
+
+    def second_moment(self, n_columns: int) -> float:
+        # The factors' frequencies are independent and symmetric: no cross term.
+        return self.k1.second_moment(n_columns) + self.k2.second_moment(n_columns)
+
+    def _profile(self) -> float | tuple[float, ...]:
+        return self.k1._profile()
+
+    def widths(self, n_columns: int) -> np.ndarray:
+        if len(self._terms()) > 1 or not self.is_spherical:
+            raise self._no_sphere("widths")
+        self.k2.widths(n_columns)  # refuses columns that its own widths do not fit
+        return self.k1.widths(n_columns)
+
+    def radii(self, n: int, n_columns: int, rng_of: Streams) -> np.ndarray:
+        ratio = self.widths(n_columns)[0] / self.k2.widths(n_columns)[0]
+        r1 = self.k1.radii(n, n_columns, nested_streams(rng_of, "k1"))
+        r2 = self.k2.radii(n, n_columns, nested_streams(rng_of, "k2")) * ratio
+        # The second direction, uniform on the sphere, has the component along/norm on the first one
+        # and a remainder of length across/norm: the sum of both arrows by Pythagoras.
+        along = rng_of("along").standard_normal(n)
+        across = np.sqrt(2.0 * rng_of("across").standard_gamma((n_columns - 1) / 2, n))
+        norm = np.hypot(along, across)
+        return np.hypot(r1 + r2 * (along / norm), r2 * (across / norm))
+
+    def __repr__(self) -> str:
+        return f"{_bracketed(self.k1, Sum)} * {_bracketed(self.k2, Sum, Product, Scaled)}"
+
+
+@dataclass(frozen=True)
+class Scaled(_Composite):
+    """a * k with a number a > 0: the same measure, and k(0) times a."""
+
+    a: float
+    k: Kernel
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "a", positive_number(self.a, "the factor of a kernel"))
+        super().__post_init__()
+
+    @property
+    def at_zero(self) -> float:
+        return self.a * self.k.at_zero
+
+    @property
+    def is_spherical(self) -> bool:
+        return self.k.is_spherical
+
+    def _evaluate(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
+        K = self.k._evaluate(X, Y)
+        K *= self.a
+        return K
+
+    def _terms(self) -> list[tuple[float, Kernel]]:
+        return self.k.components()
+
+    def frequencies(self, n_frequencies: int, n_columns: int, rng_of: Streams) -> np.ndarray:
+        return self.k.frequencies(n_frequencies, n_columns, rng_of)
+
+    def second_moment(self, n_columns: int) -> float:
+        return self.k.second_moment(n_columns)
+
+    def _profile(self) -> float | tuple[float, ...]:
+        return self.k._profile()
+
+    def widths(self, n_columns: int) -> np.ndarray:
+        return self.k.widths(n_columns)
+
+    def radii(self, n: int, n_columns: int, rng_of: Streams) -> np.ndarray:
+        return self.k.radii(n, n_columns, rng_of)
+
+    def __repr__(self) -> str:
+        return f"{self.a!r}*{_bracketed(self.k, Sum, Product, Scaled)}"

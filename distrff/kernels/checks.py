@@ -1,0 +1,86 @@
+"""Checks of what a kernel is given: numbers, widths and rows."""
+
+from __future__ import annotations
+
+import math
+from numbers import Real
+from reprlib import repr as short
+from typing import Any
+
+import numpy as np
+
+from distrff.errors import InputError, InputTypeError, NonFiniteError
+
+Widths = float | tuple[float, ...] | str
+
+
+def positive_number(value: Any, what: str, least: float = float(np.finfo(float).tiny)) -> float:
+    """Return `value` as a float that is finite and at least `least`.
+
+    The default bound refuses zero and the subnormal numbers, whose reciprocal overflows.
+
+    Raises
+    ------
+    InputError
+        Otherwise; `InputTypeError` if it is no real number.
+    """
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise InputTypeError(f"{what} must be a number, got {short(value)}")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not least <= number < math.inf:
+        bound = f"at least {least:g}" if least > 1e-300 else "positive"
+        raise InputError(f"{what} must be {bound} and finite, got {short(value)}")
+    return number
+
+
+def checked_length_scale(value: Any) -> Widths:
+    """Return `value` as a float, a tuple of floats (one per column) or "auto".
+
+    Raises
+    ------
+    InputError
+        If it is none of these, or a width is not positive and finite.
+    """
+    if isinstance(value, str):
+        if value == "auto":
+            return value
+        raise InputError(f'length_scale must be a positive number, one per column, or "auto", got {value!r}')
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
+    if not isinstance(value, (tuple, list, np.ndarray)):
+        return positive_number(value, "length_scale")
+    if len(value) == 0:
+        raise InputError("length_scale must be a number or a list of one per column, got an empty list")
+    return tuple(positive_number(width, f"length_scale of column {j}") for j, width in enumerate(value))
+
+
+def finite_rows(X: Any, name: str) -> np.ndarray:
+    """Return X as a finite float64 matrix; `name` stands for it in the errors.
+
+    Raises
+    ------
+    InputError
+        If it has not two dimensions; `InputTypeError` if it is not real, `NonFiniteError` if not finite.
+    """
+    try:
+        X = np.asarray(X)
+    except ValueError as error:
+        raise InputError(f"{name} must be a matrix: {error}") from error
+    if X.ndim != 2:
+        raise InputError(f"{name} must have two dimensions, rows and columns, got shape {X.shape}")
+    if X.dtype.kind not in "biufO":
+        raise InputTypeError(f"{name} must hold real numbers, got dtype {X.dtype}")
+    try:
+        X = X.astype(np.float64, copy=False)
+    except (TypeError, ValueError) as error:
+        raise InputTypeError(f"{name} must hold real numbers only: {error}") from error
+    bad = np.argwhere(~np.isfinite(X))
+    if len(bad):
+        row, column = bad[0]
+        raise NonFiniteError(f"{name} holds {X[row, column]} in row {row}, column {column}; remove it")
+    return X

@@ -1,0 +1,250 @@
+"""The five kernels of one formula each: Gaussian, Laplacian, Cauchy, Exponential and Matern."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.spatial.distance import cdist
+
+from distrff.errors import InputError
+from distrff.kernels.base import Kernel, Streams
+from distrff.kernels.checks import Widths, checked_length_scale, positive_number
+from distrff.kernels.matern import matern_correlation
+
+
+@dataclass(frozen=True)
+class _Stationary(Kernel):
+    """A function of the coordinates of δ, each divided by its width; frequencies of width 1 likewise."""
+
+    length_scale: Widths = 1.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "length_scale", checked_length_scale(self.length_scale))
+
+    @abstractmethod
+    def _correlation(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
+        """Return the kernel matrix of rows that are divided by the widths."""
+
+    @abstractmethod
+    def _unit_frequencies(self, shape: tuple[int, int], rng_of: Streams) -> np.ndarray:
+        """Draw frequencies of width 1, `shape` = (n_frequencies, n_columns), row after row."""
+
+    @abstractmethod
+    def _unit_moment(self) -> float:
+        """Return E ω_j² at width 1."""
+
+    @property
+    def at_zero(self) -> float:
+        return 1.0
+
+    @property
+    def is_auto(self) -> bool:
+        return self.length_scale == "auto"
+
+    @property
+    def is_spherical(self) -> bool:
+        return False
+
+    def _column_counts(self) -> set[int]:
+        return {len(self.length_scale)} if isinstance(self.length_scale, tuple) else set()
+
+    def _column_widths(self, n_columns: int) -> np.ndarray:
+        if isinstance(self.length_scale, str):
+            raise InputError(f"the width of {self!r} is undecided; fit it on data or give a number")
+        if isinstance(self.length_scale, tuple) and len(self.length_scale) != n_columns:
+            raise InputError(f"{self!r} has {len(self.length_scale)} widths, the data {n_columns} columns")
+        return np.broadcast_to(np.asarray(self.length_scale, dtype=np.float64), (n_columns,))
+
+    def _evaluate(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
+        widths = self._column_widths(X.shape[1])
+        with np.errstate(over="ignore"):
+            U = X / widths
+            V = U if Y is X else Y / widths
+        if not (np.isfinite(U).all() and np.isfinite(V).all()):
+            raise InputError(f"rows divided by the width of {self!r} overflow; use a larger length_scale")
+        # Squares may overflow: the kernel is 0 there, as it should be.
+        with np.errstate(over="ignore"):
+            return self._correlation(U, V)
+
+    def frequencies(self, n_frequencies: int, n_columns: int, rng_of: Streams) -> np.ndarray:
+        widths = self._column_widths(n_columns)
+        return (self._unit_frequencies((n_frequencies, n_columns), rng_of) / widths).T
+
+    def second_moment(self, n_columns: int) -> float:
+        return self._unit_moment() * float(np.sum(self._column_widths(n_columns) ** -2.0))
+
+    def with_widths(self, factor: Widths) -> Kernel:
+        return self.set_params(length_scale=factor) if self.is_auto else self
+
+
+class _Spherical(_Stationary):
+    """A function of ‖δ‖ once its coordinates are divided by their widths."""
+
+    @property
+    def is_spherical(self) -> bool:
+        return True
+
+    def _profile(self) -> float | tuple[float, ...]:
+        return 1.0 if isinstance(self.length_scale, str) else self.length_scale
+
+    def widths(self, n_columns: int) -> np.ndarray:
+        return self._column_widths(n_columns)
+
+    def radii(self, n: int, n_columns: int, rng_of: Streams) -> np.ndarray:
+        # The norm of d standard normals is chi distributed: √(2·Gamma(d/2)).
+        return np.sqrt(2.0 * rng_of("radius").standard_gamma(n_columns / 2, n)) * self._stretch(n, rng_of)
+
+    def _unit_frequencies(self, shape: tuple[int, int], rng_of: Streams) -> np.ndarray:
+        W = rng_of("normal").standard_normal(shape)
+        return W * np.reshape(self._stretch(shape[0], rng_of), (-1, 1))
+
+    def _stretch(self, n: int, rng_of: Streams) -> Any:
+        """Draw the factors that make normal frequencies those of this kernel, one each or one for all."""
+        return 1.0
+
+
+@dataclass(frozen=True)
+class Gaussian(_Spherical):
+    """k(δ) = exp(−‖δ/ℓ‖²/2), ω ~ N(0, diag(ℓ)⁻²).
+
+    Parameters
+    ----------
+    length_scale : float, tuple of floats or "auto"
+        The width ℓ, or one per column; "auto" is decided by the fit.
+    """
+
+    @classmethod
+    def from_gamma(cls, gamma: float) -> Gaussian:
+        """Return exp(−gamma·‖δ‖²), as scikit-learn writes it: ℓ = 1/√(2·gamma).
+
+        Raises
+        ------
+        InputError
+            If `gamma` is not positive and finite.
+        """
+        return cls(math.sqrt(0.5) / math.sqrt(positive_number(gamma, "gamma")))
+
+    def _correlation(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
+        K = cdist(X, Y, "sqeuclidean")
+        K *= -0.5
+        return np.exp(K, out=K)
+
+    def _unit_moment(self) -> float:
+        return 1.0
+
+
+@dataclass(frozen=True)
+class Laplacian(_Stationary):
+    """k(δ) = exp(−‖δ/ℓ‖₁), ω_j ~ Cauchy(0, 1/ℓ_j) independently.
+
+    Parameters
+    ----------
+    length_scale : float, tuple of floats or "auto"
+        The width ℓ, or one per column; "auto" is decided by the fit.
+    """
+
+    def _correlation(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
+        K = cdist(X, Y, "cityblock")
+        np.negative(K, out=K)
+        return np.exp(K, out=K)
+
+    def _unit_frequencies(self, shape: tuple[int, int], rng_of: Streams) -> np.ndarray:
+        # By the inverse of the cdf, which is finite for every U in [0, 1); a ratio of normals is not.
+        W = rng_of("uniform").random(shape)
+        W -= 0.5
+        W *= math.pi
+        return np.tan(W, out=W)
+
+    def _unit_moment(self) -> float:
+        return math.inf
+
+
+@dataclass(frozen=True)
+class Cauchy(_Stationary):
+    """k(δ) = ∏ 1/(1 + (δ_j/ℓ_j)²), ω_j ~ Laplace(0, 1/ℓ_j) independently.
+
+    Parameters
+    ----------
+    length_scale : float, tuple of floats or "auto"
+        The width ℓ, or one per column; "auto" is decided by the fit.
+    """
+
+    def _correlation(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
+        K = np.ones((len(X), len(Y)))
+        factor = np.empty_like(K)
+        for x, y in zip(X.T, Y.T, strict=True):
+            np.subtract.outer(x, y, out=factor)
+            factor *= factor
+            factor += 1.0
+            K *= factor
+        return np.reciprocal(K, out=K)
+
+    def _unit_frequencies(self, shape: tuple[int, int], rng_of: Streams) -> np.ndarray:
+        return rng_of("laplace").laplace(size=shape)
+
+    def _unit_moment(self) -> float:
+        return 2.0
+
+
+class _StudentT(_Spherical):
+    """Frequencies of a multivariate t with 2ν degrees of freedom: g/√(u/2ν), g ~ N(0, I), u ~ χ²_{2ν}."""
+
+    @abstractmethod
+    def _smoothness(self) -> float:
+        """Return ν."""
+
+    def _correlation(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
+        return matern_correlation(cdist(X, Y, "euclidean"), self._smoothness())
+
+    def _stretch(self, n: int, rng_of: Streams) -> np.ndarray:
+        # u/2 ~ Gamma(ν), which for ν < 1 may round to 0.
+        half_u = np.maximum(rng_of("mixing").standard_gamma(self._smoothness(), n), np.finfo(float).tiny)
+        return np.sqrt(self._smoothness() / half_u)
+
+    def _unit_moment(self) -> float:
+        # E g²/(u/2ν) = 2ν·E 1/u, and E 1/u = 1/(2ν − 2) for 2ν > 2 degrees of freedom, else infinite.
+        nu = self._smoothness()
+        return nu / (nu - 1.0) if nu > 1.0 else math.inf
+
+
+@dataclass(frozen=True)
+class Exponential(_StudentT):
+    """k(δ) = exp(−‖δ/ℓ‖₂), the Matern kernel of ν = ½; ω is multivariate t with 1 degree of freedom.
+
+    Parameters
+    ----------
+    length_scale : float, tuple of floats or "auto"
+        The width ℓ, or one per column; "auto" is decided by the fit.
+    """
+
+    def _smoothness(self) -> float:
+        return 0.5
+
+
+@dataclass(frozen=True)
+class Matern(_StudentT):
+    """k(δ) = 2^{1−ν}/Γ(ν)·s^ν·K_ν(s), s = √(2ν)·‖δ/ℓ‖₂; ω is multivariate t with 2ν degrees of freedom.
+
+    Rasmussen and Williams 2006, equations 4.14 and 4.15. Functions of its space have fewer than ν
+    derivatives; ν → ∞ is the Gaussian.
+
+    Parameters
+    ----------
+    length_scale : float, tuple of floats or "auto"
+        The width ℓ, or one per column; "auto" is decided by the fit.
+    nu : float
+        The smoothness ν, at least 0.25; ½, 1½ and 2½ are fast to evaluate.
+    """
+
+    nu: float = 1.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "nu", positive_number(self.nu, "nu", least=0.25))
+
+    def _smoothness(self) -> float:
+        return self.nu

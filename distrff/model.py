@@ -1,0 +1,110 @@
+"""The frozen machine: everything that prediction needs, on NumPy blocks, with no cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from distrff.columns.scaling import Scaling
+from distrff.columns.targets import ClassTargets, Targets
+from distrff.errors import InputError
+from distrff.features.specification import MapSpecification
+from distrff.solvers.cholesky import PosteriorFactor
+
+_STRIP_BYTES = 2**25  # of Z at a time in a prediction
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A fitted machine f(x) = ⟨w, z(x)⟩ + b as plain arrays.
+
+    Parameters
+    ----------
+    kind : str
+        The estimator that made it, e.g. "KernelRidge".
+    specification : MapSpecification
+    scaling : Scaling
+    targets : Targets
+    coef : ndarray of shape (n_features, n_outputs), float64
+        In the targets' own units.
+    intercept : ndarray of shape (n_outputs,), float64
+    dtype : {"float32", "float64"}
+        In which features are computed.
+    y_is_1d : bool
+        Whether predictions of one output are one-dimensional.
+    column_names : tuple of str or None
+    posterior : PosteriorFactor or None
+        Only where the standard deviation was asked to be kept.
+    arrays : mapping of str to ndarray
+        The map's arrays where they come from a file; else they follow from the seed.
+    report : dict
+        How it was fitted; strict JSON.
+    """
+
+    kind: str
+    specification: MapSpecification
+    scaling: Scaling
+    targets: Targets
+    coef: np.ndarray
+    intercept: np.ndarray
+    dtype: str
+    y_is_1d: bool = True
+    column_names: tuple[str, ...] | None = None
+    posterior: PosteriorFactor | None = None
+    arrays: Mapping[str, np.ndarray] | None = None
+    report: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_classifier(self) -> bool:
+        return isinstance(self.targets, ClassTargets)
+
+    @property
+    def n_columns(self) -> int:
+        return self.specification.n_columns
+
+    @property
+    def n_outputs(self) -> int:
+        return self.coef.shape[1]
+
+    def decision(self, X: np.ndarray) -> np.ndarray:
+        """Return f(X) of shape (n_rows, n_outputs), float64.
+
+        Costs n·d·D multiply-adds and n·D cosines, in strips of at most 32 MB of features.
+        """
+        F = np.empty((len(X), self.n_outputs))
+        coef = self.coef.astype(self.dtype)
+        for rows, Z in self._feature_strips(X):
+            F[rows] = Z @ coef
+        return F + self.intercept
+
+    def predict(self, X: np.ndarray) -> np.ndarray:
+        """Return predicted targets, of shape (n_rows,) or (n_rows, n_outputs), or labels."""
+        self._check_columns(X)
+        F = self.decision(X)
+        if isinstance(self.targets, ClassTargets):
+            return self.targets.decode(F)
+        return F[:, 0] if self.y_is_1d else F
+
+    def std(self, X: np.ndarray) -> np.ndarray:
+        """Return the standard deviation of f(X), of the shape of `predict`."""
+        if self.posterior is None:
+            raise InputError("this model was saved without its posterior; save it with include_std=True")
+        self._check_columns(X)
+        S = np.empty((len(X), self.n_outputs))
+        for rows, Z in self._feature_strips(X):
+            S[rows] = self.posterior.std(Z.astype(np.float64))
+        return S[:, 0] if self.y_is_1d else S
+
+    def _feature_strips(self, X: np.ndarray) -> Any:
+        block_map = self.specification.build(self.arrays)
+        rows = max(16, _STRIP_BYTES // (self.specification.n_features * np.dtype(self.dtype).itemsize))
+        for start in range(0, len(X), rows):
+            strip = slice(start, min(start + rows, len(X)))
+            yield strip, block_map.apply(self.scaling.apply(X[strip], np.dtype(self.dtype)))
+
+    def _check_columns(self, X: np.ndarray) -> None:
+        if X.ndim != 2 or X.shape[1] != self.n_columns:
+            raise InputError(f"X must have shape (n_samples, {self.n_columns}), got {X.shape}")

@@ -1,0 +1,349 @@
+"""A machine or a Gram as a Zarr v3 group; no pickle, and NumPy alone can read its arrays.
+
+Every array is one uncompressed little-endian chunk, so a matrix `W` is
+``np.fromfile("model.zarr/W/c/0/0", dtype).reshape(shape)`` and ``sha256sum`` of that file is its
+checksum. Everything else is strict JSON in the root attribute ``distrff``::
+
+    {"kind": "model" | "gram", "format": 1, "version": writer, "complete": true,
+     "metadata": {...}, "checksums": {array: sha256 of its bytes},
+     "metadata_checksum": sha256 of all of this and the arrays' own zarr.json}
+
+Checksums tell damage and careless edits, not forgery: whoever can write the group can seal it again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import numpy as np
+
+from distrff.errors import DistrffError, InputError, InputTypeError, ModelFileError
+
+FORMAT = 1
+ROOT = "distrff"
+_REMEDY = "it is damaged or was altered: save it again or restore a copy"
+
+Url = str | os.PathLike[str]
+Options = Mapping[str, Any] | None
+
+
+def write_group(
+    url: Url,
+    arrays: Mapping[str, np.ndarray],
+    metadata: dict[str, Any],
+    *,
+    kind: str,
+    overwrite: bool = False,
+    storage_options: Options = None,
+) -> None:
+    """Write `arrays` and `metadata` as one group that readers see whole or not at all.
+
+    A local group is written beside its place and renamed into it. Object stores have no rename:
+    there the group is marked incomplete first, then come the arrays, and the root metadata with the
+    ``complete`` marker last; what an interrupted write leaves is refused by readers.
+
+    Parameters
+    ----------
+    url : str or path
+        A local path, or a URL that fsspec understands.
+    arrays : mapping of str to ndarray
+        Booleans, integers and floats of at most 64 bits, any shape (0-d and empty ones too).
+    metadata : dict
+        Strict JSON: string keys, finite numbers.
+    kind : {"model", "gram"}
+        `read_group` asks for the same.
+    overwrite : bool
+        Replace an existing group of distrff; anything else is never replaced.
+    storage_options : dict, optional
+        Given to fsspec; not used for local paths.
+
+    Raises
+    ------
+    InputError
+        If the target cannot be written (see `exists_refusal`), or the content cannot be stored.
+    """
+    arrays = {name: _storable(name, A) for name, A in arrays.items()}
+    _refuse_loose_json(metadata, "metadata")
+    header = {
+        "kind": kind,
+        "format": FORMAT,
+        "version": _version(),
+        "complete": True,
+        "checksums": {name: hashlib.sha256(A.data).hexdigest() for name, A in arrays.items()},
+        "metadata": metadata,
+    }
+    header["metadata_checksum"] = _seal(header, {name: _description(A) for name, A in arrays.items()})
+    with _in_one_line(InputError, f"{url} could not be written"):
+        if _local_path(url) is not None:
+            with replacing(url, overwrite=overwrite) as folder:
+                _fill(*_file_system(folder, None), arrays, header)
+        else:
+            exists_refusal(url, overwrite, storage_options)
+            _unmark(*_file_system(url, storage_options), header)
+            _fill(*_file_system(url, storage_options), arrays, header)
+
+
+def read_group(
+    url: Url, *, kind: str, storage_options: Options = None
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Return (arrays, metadata) as `write_group` wrote them; everything is checked against its checksum.
+
+    Raises
+    ------
+    ModelFileError
+        If there is no such group, it is of another kind, incomplete, newer, damaged or altered.
+    """
+    with _in_one_line(ModelFileError, f"{url} cannot be read"):
+        exists, document = _root_document(url, storage_options)
+        header = _header_of(document)
+        if header is None:
+            what = "does not exist" if not exists else "is not a Zarr group"
+            what = what if document is None else "is not a group of distrff (nothing of it in zarr.json)"
+            raise ModelFileError(f"{url} {what}; give the path that a {kind} was saved to")
+        _refuse_header(url, header, kind)
+        fs, path = _file_system(url, storage_options)
+        arrays, described = {}, {}
+        for name, checksum in (header.get("checksums") or {}).items():
+            what = f"{url}: array {name!r}"
+            arrays[name], described[name] = _stored_array(what, fs, f"{path}/{name}", checksum)
+        if header.get("metadata_checksum") != _seal(header, described):
+            raise ModelFileError(f"{url}: the metadata do not match their checksum; {_REMEDY}")
+        return arrays, header["metadata"]
+
+
+def exists_refusal(
+    url: Url,
+    overwrite: bool,
+    storage_options: Options = None,
+    *,
+    any_zarr: bool = False,
+) -> None:
+    """Raise now what writing to `url` would raise later; called before a long fit. Writes nothing.
+
+    With `overwrite`, only a group of distrff or an empty folder may be replaced, so that a slip of the
+    hand costs no data; `any_zarr=True` (predictions, feature matrices) allows every Zarr group or array.
+
+    Raises
+    ------
+    InputError
+        If something is there that may not be replaced, or the parent folder or the store is not usable.
+    """
+    local = _local_path(url)
+    with _in_one_line(InputError, f"{url} cannot be reached"):
+        exists, document = _root_document(url, storage_options)
+    if local is not None and not local.parent.is_dir():
+        raise InputError(f"{url}: the folder {local.parent} does not exist; create it first")
+    if local is not None and not os.access(local.parent, os.W_OK | os.X_OK):
+        raise InputError(f"{url}: the folder {local.parent} is not writable; choose another path")
+    if not exists:
+        return
+    is_empty = local is not None and local.is_dir() and not any(local.iterdir())
+    is_zarr = isinstance(document, dict) and document.get("node_type") in ("array", "group")
+    if not (is_empty or (any_zarr and is_zarr) or _header_of(document) is not None):
+        ours = "a Zarr group or array" if any_zarr else "a model or Gram of distrff"
+        raise InputError(f"{url} exists and is not {ours}, so --overwrite spares it; choose another path")
+    if not overwrite:
+        raise InputError(f"{url} exists; pass overwrite=True or --overwrite to replace it")
+
+
+@contextmanager
+def replacing(path: Url, *, overwrite: bool = False, any_zarr: bool = False) -> Iterator[Path]:
+    """Give an empty folder beside the local `path`, and put it in that place on success.
+
+    On any exception, KeyboardInterrupt included, the new folder is removed and what was at `path`
+    is there as before; it is deleted only once the new content is in place. Tasks that write into the
+    new folder must be over or cancelled when the block is left. `overwrite` and `any_zarr` are those of
+    `exists_refusal`, which is asked before and, since hours may pass, again at the end.
+    """
+    exists_refusal(path, overwrite, any_zarr=any_zarr)
+    target = _local_path(path)
+    if target is None:
+        raise InputError(f"{path} is not a local path; an object store cannot rename")
+    mark = secrets.token_hex(4)
+    fresh, aside = (target.with_name(f".{target.name}.{mark}.{end}") for end in ("partial", "old"))
+    try:
+        fresh.mkdir()
+        yield fresh
+        for file in filter(Path.is_file, fresh.rglob("*")):
+            with file.open("rb") as handle:
+                os.fsync(handle.fileno())
+        exists_refusal(path, overwrite, any_zarr=any_zarr)
+        if target.exists():
+            target.rename(aside)
+        fresh.rename(target)
+        shutil.rmtree(aside, ignore_errors=True)
+    finally:
+        if fresh.exists():
+            shutil.rmtree(fresh, ignore_errors=True)
+            time.sleep(0.2)  # Zarr's own threads still finish the write that an interrupt cut off
+            shutil.rmtree(fresh, ignore_errors=True)
+        if aside.exists() and not target.exists():
+            aside.rename(target)
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+@contextmanager
+def _in_one_line(error_type: type[DistrffError], what: str) -> Iterator[None]:
+    # The object stores behind fsspec raise exceptions of their own with no common base.
+    try:
+        yield
+    except DistrffError:
+        raise
+    except Exception as error:
+        detail = " ".join(str(error).split()) or type(error).__name__
+        raise error_type(f"{what}: {detail}") from error
+
+
+def _local_path(url: Url) -> Path | None:
+    """Return the path without symbolic links, or None for a URL of another file system."""
+    try:
+        text = os.fsdecode(url)
+    except TypeError:
+        raise InputTypeError(f"a path or a URL is needed, got {url!r}") from None
+    text = text.removeprefix("file://")
+    return None if "://" in text or "::" in text else Path(text).resolve()
+
+
+def _file_system(url: Url, storage_options: Options) -> tuple[Any, str]:
+    local = _local_path(url)
+    if local is not None:
+        return fsspec.filesystem("file", auto_mkdir=True), str(local)
+    fs, path = fsspec.core.url_to_fs(os.fsdecode(url), **(storage_options or {}))
+    return fs, path.rstrip("/")
+
+
+def _root_document(url: Url, storage_options: Options) -> tuple[bool, Any]:
+    """Return whether anything is at `url`, and the content of its root zarr.json (None without one)."""
+    fs, path = _file_system(url, storage_options)
+    try:
+        text = fs.cat_file(f"{path}/zarr.json")
+    except (FileNotFoundError, NotADirectoryError):
+        return fs.exists(path), None
+    try:
+        return True, json.loads(text)
+    except (ValueError, RecursionError):
+        return True, {}
+
+
+def _header_of(document: Any) -> dict[str, Any] | None:
+    for key in ("attributes", ROOT):
+        document = document.get(key) if isinstance(document, dict) else None
+    return document if isinstance(document, dict) else None
+
+
+def _refuse_header(url: Url, header: dict[str, Any], kind: str) -> None:
+    found, form = header.get("kind"), header.get("format")
+    if isinstance(form, int) and form > FORMAT:
+        writer, mine = (f"distrff {v}" for v in (header.get("version"), _version()))
+        raise ModelFileError(
+            f"{url} was written by {writer} in format {form}, unknown to {mine}; update distrff"
+        )
+    if found != kind:
+        raise ModelFileError(f"{url}: this is a {found}, not a {kind}")
+    if header.get("complete") is not True:
+        raise ModelFileError(f"{url} is incomplete, its writing was interrupted; save the {kind} again")
+
+
+def _unmark(fs: Any, path: str, header: dict[str, Any]) -> None:
+    """Leave a root that says "incomplete" before anything else, and nothing of an older group."""
+    unfinished = {"kind": header["kind"], "format": FORMAT, "complete": False}
+    fs.pipe_file(f"{path}/zarr.json", _root_text(unfinished))
+    fs.invalidate_cache(path)
+    for item in fs.ls(path, detail=False):
+        if item.strip("/") not in (path.strip("/"), f"{path}/zarr.json".strip("/")):
+            fs.rm(item, recursive=True)
+
+
+def _fill(fs: Any, path: str, arrays: Mapping[str, np.ndarray], header: dict[str, Any]) -> None:
+    # File by file in this thread: the order is certain, and nothing is written after an interrupt.
+    for name, A in arrays.items():
+        fs.pipe_file(f"{path}/{name}/zarr.json", json.dumps(_description(A), indent=2).encode())
+        if A.size:
+            fs.pipe_file(f"{path}/{name}/{_chunk_key(A.ndim)}", A.tobytes())
+    fs.pipe_file(f"{path}/zarr.json", _root_text(header))
+
+
+def _root_text(header: dict[str, Any]) -> bytes:
+    root = {"zarr_format": 3, "node_type": "group", "attributes": {ROOT: header}}
+    return json.dumps(root, indent=2, allow_nan=False).encode()
+
+
+def _chunk_key(n_dimensions: int) -> str:
+    return "/".join(["c", *"0" * n_dimensions])
+
+
+def _description(A: np.ndarray) -> dict[str, Any]:
+    """Return the array's zarr.json (Zarr v3 core specification, whose type names are NumPy's)."""
+    chunk_shape = [max(1, size) for size in A.shape]
+    return {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": list(A.shape),
+        "data_type": A.dtype.name,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunk_shape}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
+        "fill_value": A.dtype.type(0).item(),
+        "attributes": {},
+    }
+
+
+def _stored_array(what: str, fs: Any, path: str, checksum: str) -> tuple[np.ndarray, dict[str, Any]]:
+    with _in_one_line(ModelFileError, f"{what} cannot be read; {_REMEDY}"):
+        try:
+            described = json.loads(fs.cat_file(f"{path}/zarr.json"))
+            shape, dtype = described["shape"], np.dtype(described["data_type"])
+            data = fs.cat_file(f"{path}/{_chunk_key(len(shape))}") if math.prod(shape) else b""
+        except FileNotFoundError:
+            raise ModelFileError(f"{what} is missing; {_REMEDY}") from None
+        if hashlib.sha256(data).hexdigest() != checksum:
+            raise ModelFileError(f"{what} does not match its checksum; {_REMEDY}")
+        return np.frombuffer(data, dtype.newbyteorder("<")).astype(dtype).reshape(shape), described
+
+
+def _storable(name: str, array: np.ndarray) -> np.ndarray:
+    A = np.asarray(array)
+    if A.dtype.kind not in "biuf" or A.dtype.itemsize > 8:
+        raise InputTypeError(f"array {name!r} has dtype {A.dtype}; give bool, int or float, at most 64 bits")
+    return np.asarray(A, dtype=A.dtype.newbyteorder("<"), order="C")
+
+
+def _seal(header: dict[str, Any], described: dict[str, dict[str, Any]]) -> str:
+    sealed = {key: value for key, value in header.items() if key != "metadata_checksum"}
+    text = json.dumps([sealed, described], sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _refuse_loose_json(value: Any, where: str) -> None:
+    """Raise for what JSON has no word for, naming the keys that lead to it."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise InputTypeError(f"{where} has the key {key!r}; JSON keys are strings")
+            _refuse_loose_json(item, f"{where}.{key}")
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            _refuse_loose_json(item, f"{where}[{index}]")
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise InputError(f"{where} is {value}; strict JSON has no such number, store null")
+    elif value is not None and not isinstance(value, (str, int, float)):
+        raise InputTypeError(f"{where} is of type {type(value).__name__}, which JSON cannot store")
+
+
+def _version() -> str:
+    try:
+        return version("distrff")
+    except PackageNotFoundError:  # run from a source folder that was never installed
+        return "unknown"

@@ -1,0 +1,93 @@
+"""A frozen machine as a stored group: every array that prediction needs, and where it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from distrff.columns.coding import coding_from_parts, coding_parts
+from distrff.errors import ModelFileError
+from distrff.features.registry import specification_from_dict
+from distrff.model import Model
+from distrff.model_store.groups import read_group, write_group
+from distrff.solvers.cholesky import PosteriorFactor
+
+
+def save_model(
+    model: Model, url: str, *, overwrite: bool = False, storage_options: dict[str, Any] | None = None
+) -> None:
+    """Write the machine as a Zarr group, the map's arrays included, so that NumPy alone can read it.
+
+    Raises
+    ------
+    InputError
+        If something is there already and `overwrite` is not given.
+    """
+    arrays, metadata = coding_parts(model.scaling, model.targets)
+    derived = model.specification.derive_arrays() if model.arrays is None else model.arrays
+    arrays |= {f"map_{name}": array for name, array in derived.items()}
+    arrays |= {"coef": model.coef, "intercept": model.intercept}
+    if model.posterior is not None:
+        arrays |= _posterior_arrays(model.posterior)
+    metadata |= {
+        "model": model.kind,
+        "specification": model.specification.to_dict(),
+        "dtype": model.dtype,
+        "y_is_1d": model.y_is_1d,
+        "column_names": None if model.column_names is None else list(model.column_names),
+        "report": model.report,
+    }
+    write_group(url, arrays, metadata, kind="model", overwrite=overwrite, storage_options=storage_options)
+
+
+def load_model(url: str, *, storage_options: dict[str, Any] | None = None) -> Model:
+    """Return the machine stored at `url`; it predicts on NumPy arrays without a cluster.
+
+    Raises
+    ------
+    ModelFileError
+        If it is incomplete, altered, of a newer format, or no model.
+    """
+    arrays, metadata = read_group(url, kind="model", storage_options=storage_options)
+    try:
+        scaling, targets = coding_from_parts(arrays, metadata)
+        names = metadata["column_names"]
+        return Model(
+            kind=metadata["model"],
+            specification=specification_from_dict(metadata["specification"]),
+            scaling=scaling,
+            targets=targets,
+            coef=arrays["coef"],
+            intercept=arrays["intercept"],
+            dtype=metadata["dtype"],
+            y_is_1d=metadata["y_is_1d"],
+            column_names=None if names is None else tuple(names),
+            posterior=_stored_posterior(arrays),
+            arrays={name.removeprefix("map_"): a for name, a in arrays.items() if name.startswith("map_")},
+            report=metadata["report"],
+        )
+    except KeyError as error:
+        raise ModelFileError(f"{url} lacks {error}; save the model again") from error
+
+
+def _posterior_arrays(posterior: PosteriorFactor) -> dict[str, np.ndarray]:
+    return {
+        "posterior_factor": posterior.L,
+        "posterior_z_mean": posterior.z_mean,
+        "posterior_noise": posterior.noise,
+        "posterior_scalars": np.asarray([posterior.intercept_variance, posterior.effective_dimension]),
+    }
+
+
+def _stored_posterior(arrays: Mapping[str, np.ndarray]) -> PosteriorFactor | None:
+    if "posterior_factor" not in arrays:
+        return None
+    return PosteriorFactor(
+        L=arrays["posterior_factor"],
+        z_mean=arrays["posterior_z_mean"],
+        noise=arrays["posterior_noise"],
+        intercept_variance=float(arrays["posterior_scalars"][0]),
+        effective_dimension=float(arrays["posterior_scalars"][1]),
+    )

@@ -1,0 +1,53 @@
+"""Named random streams from one seed: independent of each other and of the order of their use."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+
+import numpy as np
+
+from distrff.errors import InputTypeError
+
+
+def resolve_seed(random_state: int | None) -> int:
+    """Return the seed that `random_state` stands for.
+
+    Parameters
+    ----------
+    random_state : int or None
+        A non-negative integer is the seed itself; None draws 63 bits of fresh entropy.
+
+    Raises
+    ------
+    InputTypeError
+        If it is anything else, a generator included: a generator has a position, and a
+        fit that depends on it could not be repeated.
+    """
+    if random_state is None:
+        return secrets.randbits(63)
+    if (
+        isinstance(random_state, (int, np.integer))
+        and not isinstance(random_state, bool)
+        and random_state >= 0
+    ):
+        return int(random_state)
+    raise InputTypeError(f"random_state must be a non-negative integer or None, got {random_state!r}")
+
+
+def _key(name: str | int) -> int:
+    digest = hashlib.sha256(f"{type(name).__name__}:{name}".encode()).digest()
+    return int.from_bytes(digest[:8], "little")
+
+
+def stream(seed: int, *names: str | int) -> np.random.Generator:
+    """Return the generator of the stream called `names` under `seed`.
+
+    The same seed and names give the same numbers, whatever else was drawn before.
+    """
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, *map(_key, names)])))
+
+
+def child_seed(seed: int, *names: str | int) -> int:
+    """Return a seed of 63 bits for a part of the machine that keeps its own streams."""
+    return int(stream(seed, "child seed", *names).integers(0, 2**63 - 1))

@@ -1,0 +1,1 @@
+"""Passes over the rows: the engine, then one file a sweep, and the plan."""

@@ -1,0 +1,178 @@
+"""Tasks on a distributed cluster: a window of segments in flight, ordered merges, nothing pinned."""
+
+from __future__ import annotations
+
+import queue
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import dask
+from distributed import Client, Future, KilledWorker
+
+from distrff.data.rows import Rows
+from distrff.errors import ClusterError
+from distrff.sweeps.merge_order import OrderedMerge
+from distrff.sweeps.progress import Progress
+from distrff.sweeps.reduction import Reduction, merge_partials, reduce_rows
+
+_SEGMENTS_PER_THREAD = 2  # one running, one ready
+_LOOK_AT_WORKERS_SECONDS = 5.0
+_NO_WORKERS_SECONDS = 60.0
+
+
+class ClusterExecution:
+    """Runs tasks through a `distributed.Client`, which stays in this object and is never pickled.
+
+    At most two segments a thread are in flight. Their partials are merged as soon as
+    neighbours are there, so what is alive is bounded by that window and the levels of
+    the merge tree.
+
+    Raises
+    ------
+    ClusterError
+        If the cluster has no workers, or loses them all for a minute.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._fit = uuid.uuid4().hex
+        workers = self._workers()
+        if not workers:
+            raise ClusterError(
+                "the cluster has no workers; add some (cluster.scale(2), or `dask worker ADDRESS`) "
+                "and try again"
+            )
+        self.n_workers = len(workers)
+        self.n_threads = sum(worker["nthreads"] for worker in workers)
+        self.threads_per_worker = max(worker["nthreads"] for worker in workers)
+        self.memory_limit = min((w["memory_limit"] for w in workers if w["memory_limit"]), default=0)
+
+    def _workers(self) -> list[dict[str, Any]]:
+        return list(self._client.scheduler_info(n_workers=-1)["workers"].values())
+
+    def reduce(self, reduction: Reduction, segments: list[Rows], progress: Progress, shipped: Any) -> Future:
+        """Return the future of the merged partial, when it is finished."""
+        flight = _Flight(self)
+        tree = OrderedMerge(len(segments), lambda a, b: flight.submit(merge_partials, reduction, a, b))
+        leaves: dict[str, int] = {}
+
+        def start(index: int) -> None:
+            task = dask.delayed(reduce_rows, pure=False)(reduction, segments[index], shipped, self._fit)
+            leaves[flight.compute(task, priority=-index).key] = index
+
+        with flight.cancelled_on_failure():
+            window = min(len(segments), _SEGMENTS_PER_THREAD * self.n_threads)
+            for index in range(window):
+                start(index)
+            started = window
+            for future in flight.completed():
+                if future.key not in leaves:
+                    continue
+                index = leaves.pop(future.key)
+                tree.add(index, future)
+                progress.advance(segments[index].stop - segments[index].start)
+                if started < len(segments):
+                    start(started)
+                    started += 1
+        return tree.result()
+
+    def ship(self, arrays: dict[str, Any]) -> Future:
+        """Return a handle on arrays that tasks may take, recomputed if its worker is lost."""
+        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "64GB"}):
+            return self._client.submit(_same, arrays, pure=False)
+
+    def submit(self, function: Callable[..., Any], *args: Any) -> Future:
+        return self._client.submit(function, *args, pure=False)
+
+    def submit_all(self, function: Callable[..., Any], calls: list[tuple]) -> list[Future]:
+        return [self.submit(function, *args) for args in calls]
+
+    def gather(self, handles: list[Future]) -> list[Any]:
+        flight = _Flight(self)
+        for handle in handles:
+            flight.watch(handle)
+        with flight.cancelled_on_failure():
+            for _ in flight.completed():
+                pass
+        return self._client.gather(handles)
+
+
+class _Flight:
+    """Futures under way, watched until the last has landed."""
+
+    def __init__(self, execution: ClusterExecution) -> None:
+        self._execution = execution
+        self._client = execution._client
+        self._landed: queue.SimpleQueue[Future] = queue.SimpleQueue()
+        self._under_way: dict[str, Future] = {}
+
+    def compute(self, task: Any, priority: int) -> Future:
+        # Rows that live in the client's memory travel inside their own segment's task, on purpose.
+        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "64GB"}):
+            return self.watch(self._client.compute(task, priority=priority))
+
+    def submit(self, function: Callable[..., Any], *args: Any) -> Future:
+        return self.watch(self._client.submit(function, *args, pure=False, priority=1))
+
+    def watch(self, future: Future) -> Future:
+        self._under_way[future.key] = future
+        future.add_done_callback(self._landed.put)
+        return future
+
+    def completed(self) -> Iterator[Future]:
+        """Yield the futures as they finish, until none is left; raise the first failure."""
+        while self._under_way:
+            future = self._next_landed()
+            self._under_way.pop(future.key, None)
+            _raise_failure(future)
+            yield future
+
+    def _next_landed(self) -> Future:
+        deadline = time.monotonic() + _NO_WORKERS_SECONDS
+        while True:
+            try:
+                return self._landed.get(timeout=_LOOK_AT_WORKERS_SECONDS)
+            except queue.Empty:
+                if self._client.status != "running":
+                    raise ClusterError(
+                        f"the connection to the scheduler was lost ({self._client.status})"
+                    ) from None
+                if self._execution._workers():
+                    deadline = time.monotonic() + _NO_WORKERS_SECONDS
+                elif time.monotonic() > deadline:
+                    raise ClusterError(
+                        f"the cluster has had no workers for {_NO_WORKERS_SECONDS:.0f} s; "
+                        f"look at the workers' logs, start new ones and fit again"
+                    ) from None
+
+    @contextmanager
+    def cancelled_on_failure(self) -> Iterator[None]:
+        """Cancel what is under way when the body fails or is interrupted."""
+        try:
+            yield
+        except BaseException:
+            if self._client.status == "running":
+                self._client.cancel(list(self._under_way.values()), force=True)
+            raise
+
+
+def _raise_failure(future: Future) -> None:
+    if future.status == "finished":
+        return
+    if future.status != "error":
+        raise ClusterError(f"a task was {future.status} on the cluster before it finished; fit again")
+    error = future.exception()
+    if isinstance(error, KilledWorker):
+        raise ClusterError(
+            f"workers died repeatedly on the same task ({error.task}); most often their memory limit is too "
+            f"small: compare it with the plan's peak, or raise distributed.scheduler.allowed-failures where "
+            f"workers are preempted"
+        ) from error
+    raise error
+
+
+def _same(arrays: Any) -> Any:
+    return arrays

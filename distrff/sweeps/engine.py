@@ -1,0 +1,96 @@
+"""One fit's passes over the rows: each timed, counted, and run where the surroundings say."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from distrff.data.dataset import Dataset
+from distrff.errors import FrequencyMismatch
+from distrff.sweeps.execution import Execution, ambient_execution
+from distrff.sweeps.process_record import WorkRecord
+from distrff.sweeps.progress import Progress
+from distrff.sweeps.reduction import Partial, Reduction
+from distrff.sweeps.segments import Segmentation
+
+logger = logging.getLogger(__name__)
+
+
+class SweepRun:
+    """The passes of one fit, and what they cost.
+
+    Parameters
+    ----------
+    execution : Execution, optional
+        Default: what the surroundings ask for.
+
+    Attributes
+    ----------
+    sweeps : list of (str, float)
+        Label and seconds of each pass so far.
+    record : WorkRecord
+        Of all tasks so far.
+    """
+
+    def __init__(self, execution: Execution | None = None) -> None:
+        self.execution = ambient_execution() if execution is None else execution
+        self.sweeps: list[tuple[str, float]] = []
+        self.record = WorkRecord()
+        self._started = time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the run began."""
+        return time.perf_counter() - self._started
+
+    def sweep(self, label: str, dataset: Dataset, reduction: Reduction, cuts: Segmentation) -> Any:
+        """Return a handle on the reduction of all rows.
+
+        A worker that derives other frequencies from the seed than the client stops the
+        pass; it is begun again with the frequencies themselves sent along.
+        """
+        started = time.perf_counter()
+        try:
+            handle = self._pass(label, dataset, reduction, cuts, None)
+        except FrequencyMismatch as mismatch:
+            logger.warning("%s; the frequencies are sent to the workers instead", mismatch)
+            arrays = reduction.specification.derive_arrays()  # type: ignore[attr-defined]
+            handle = self._pass(label, dataset, reduction, cuts, self.execution.ship(arrays))
+        self.sweeps.append((label, time.perf_counter() - started))
+        value, record = self.submit(value_of, handle), self.submit(record_of, handle)
+        self.record = self.record.merge(self.gather([record])[0])
+        return value
+
+    def _pass(
+        self, label: str, dataset: Dataset, reduction: Reduction, cuts: Segmentation, shipped: Any
+    ) -> Any:
+        progress = Progress(label, dataset.n_rows)
+        segments = [dataset.rows(start, stop) for start, stop in cuts.bounds()]
+        try:
+            return self.execution.reduce(reduction, segments, progress, shipped)
+        finally:
+            progress.close()
+
+    def submit(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Return a handle on `function(*args)`; args may be handles, or lists of them."""
+        return self.execution.submit(function, *args)
+
+    def submit_all(self, function: Callable[..., Any], calls: list[tuple]) -> list[Any]:
+        """Return handles on `function(*args)` for each of the calls, which may run side by side."""
+        return self.execution.submit_all(function, calls)
+
+    def gather(self, handles: list[Any]) -> list[Any]:
+        """Return what is behind the handles."""
+        return self.execution.gather(handles)
+
+
+def value_of(partial: Partial) -> Any:
+    """Return what was summed."""
+    return partial.value
+
+
+def record_of(partial: Partial) -> WorkRecord:
+    """Return how it came about."""
+    return partial.record

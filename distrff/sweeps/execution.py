@@ -1,0 +1,125 @@
+"""Where tasks run: on the ambient cluster, or by dask's configured scheduler in this process."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import dask
+from dask.system import CPU_COUNT
+from distributed import default_client, get_worker
+from distributed.system import MEMORY_LIMIT
+from threadpoolctl import threadpool_limits
+
+from distrff.data.rows import Rows
+from distrff.sweeps.cluster_execution import ClusterExecution
+from distrff.sweeps.merge_order import OrderedMerge
+from distrff.sweeps.progress import Progress
+from distrff.sweeps.reduction import Partial, Reduction, Shipped, merge_partials, reduce_rows
+
+_LOCAL_SCHEDULERS = {
+    "sync", "synchronous", "single-threaded", "threads", "threading", "processes", "multiprocessing",
+}  # fmt: skip
+_SYNCHRONOUS = {"sync", "synchronous", "single-threaded"}
+
+
+class Execution(Protocol):
+    """Runs a sweep's tasks and keeps what they return near the workers."""
+
+    n_threads: int
+    n_workers: int
+    threads_per_worker: int
+    memory_limit: int  # bytes a worker; 0 for none
+
+    def reduce(self, reduction: Reduction, segments: list[Rows], progress: Progress, shipped: Any) -> Any:
+        """Return a handle on the merged partial of all segments."""
+
+    def submit(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Return a handle on `function(*args)`, where args may be handles or lists of them."""
+
+    def submit_all(self, function: Callable[..., Any], calls: list[tuple]) -> list[Any]:
+        """Return handles on `function(*args)` for each of the calls, which may run side by side."""
+
+    def ship(self, arrays: dict[str, Any]) -> Any:
+        """Return a handle on arrays that tasks may take."""
+
+    def gather(self, handles: list[Any]) -> list[Any]:
+        """Return the results behind the handles."""
+
+
+class LocalExecution:
+    """Runs tasks by one of dask's own schedulers, a round of one task a thread at a time.
+
+    A round is at most `n_threads` segments, so at most that many partials wait, beside
+    the few sums that `OrderedMerge` keeps.
+    """
+
+    n_workers = 1
+
+    def __init__(self, scheduler: str | None) -> None:
+        self._scheduler = scheduler
+        self.n_threads = 1 if scheduler in _SYNCHRONOUS else int(dask.config.get("num_workers", CPU_COUNT))
+        self.threads_per_worker = self.n_threads
+        self.memory_limit = int(MEMORY_LIMIT)
+        self._fit = uuid.uuid4().hex
+
+    def reduce(
+        self, reduction: Reduction, segments: list[Rows], progress: Progress, shipped: Shipped
+    ) -> Partial:
+        tree = OrderedMerge(len(segments), lambda a, b: merge_partials(reduction, a, b))
+        for start in range(0, len(segments), self.n_threads):
+            batch = segments[start : start + self.n_threads]
+            for offset, partial in enumerate(self._run(reduction, batch, shipped)):
+                tree.add(start + offset, partial)
+                progress.advance(batch[offset].stop - batch[offset].start)
+        return tree.result()
+
+    def _run(self, reduction: Reduction, batch: list[Rows], shipped: Shipped) -> tuple[Partial, ...]:
+        tasks = [dask.delayed(reduce_rows, pure=False)(reduction, rows, shipped, self._fit) for rows in batch]
+        return self._compute(tasks)
+
+    def _compute(self, tasks: list[Any]) -> tuple[Any, ...]:
+        # One BLAS thread a task, as on a cluster's workers: the same bits, and no more threads than cores.
+        with threadpool_limits(1, user_api="blas"):
+            return dask.compute(*tasks, scheduler=self._scheduler)
+
+    def ship(self, arrays: dict[str, Any]) -> Any:
+        return arrays
+
+    def submit(self, function: Callable[..., Any], *args: Any) -> Any:
+        return self.submit_all(function, [args])[0]
+
+    def submit_all(self, function: Callable[..., Any], calls: list[tuple]) -> list[Any]:
+        tasks = [dask.delayed(function, pure=False)(*args) for args in calls]
+        return list(self._compute(tasks))
+
+    def gather(self, handles: list[Any]) -> list[Any]:
+        return handles
+
+
+def ambient_execution() -> Execution:
+    """Return the execution that the surroundings ask for.
+
+    Inside a Dask task: this thread alone, so that a search over parameters cannot wait
+    for itself. Else the default client, unless dask's configuration names a local
+    scheduler; without a client, dask's configured scheduler.
+    """
+    if _inside_task():
+        return LocalExecution("synchronous")
+    scheduler = dask.config.get("scheduler", None)
+    if scheduler in _LOCAL_SCHEDULERS:
+        return LocalExecution(scheduler)
+    try:
+        client = default_client()
+    except ValueError:
+        return LocalExecution(scheduler)
+    return ClusterExecution(client)
+
+
+def _inside_task() -> bool:
+    try:
+        get_worker()
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,116 @@
+"""The Gram sweep: A = Σ s·ttᵀ over rows t = [z | 1 | y], per fold, a tile of rows at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from distrff.columns.scaling import Scaling
+from distrff.columns.targets import Targets
+from distrff.data.rows import RowBlock, Rows
+from distrff.features.specification import BlockMap, MapSpecification
+from distrff.sweeps.folds import Folds
+from distrff.sweeps.reduction import Shipped
+
+
+@dataclass(frozen=True)
+class GramReduction:
+    """Reduction to the Grams of some folds.
+
+    Parameters
+    ----------
+    specification : MapSpecification
+    scaling : Scaling
+    targets : Targets
+    dtype : {"float32", "float64"}
+        Of the tiles and their products; sums of products are float64.
+    tile_rows : int
+        T. Without folds a product takes T consecutive rows. With K folds, K·T rows are
+        read, ordered by fold, and each fold's rows are one product of about T.
+    folds : Folds or None
+    members : tuple of int
+        The folds that this reduction sums; (0,) without folds.
+
+    Notes
+    -----
+    The accumulator has shape (len(members), p, p), p = D + 1 + k. A row costs 2dD + p²
+    flops and D cosines. One D × D product in `dtype`, one tile and its rows are live
+    beside the accumulator.
+    """
+
+    specification: MapSpecification
+    scaling: Scaling
+    targets: Targets
+    dtype: str
+    tile_rows: int
+    folds: Folds | None = None
+    members: tuple[int, ...] = (0,)
+
+    @property
+    def size(self) -> int:
+        """p, the columns of t."""
+        return self.specification.n_features + 1 + self.targets.n_outputs
+
+    def size_bytes(self, n_rows: int) -> int:
+        return 8 * len(self.members) * self.size**2
+
+    def zero(self) -> np.ndarray:
+        return np.zeros((len(self.members), self.size, self.size))
+
+    def update(self, A: np.ndarray, rows: Rows, shipped: Shipped) -> np.ndarray:
+        tile = _Tile(self, self.specification.build(shipped))
+        n_folds = 1 if self.folds is None else self.folds.n_folds
+        for block in rows.tiles(n_folds * self.tile_rows):
+            for position, X, y, s in self._by_fold(block):
+                for start in range(0, len(X), tile.capacity):
+                    part = slice(start, start + tile.capacity)
+                    tile.add_product(A[position], X[part], y[part], None if s is None else s[part])
+        return A
+
+    def merge(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        return first + second
+
+    def _by_fold(self, block: RowBlock) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray | None]]:
+        X, y, s = block.X, block.y, block.sample_weight
+        if self.folds is None:
+            yield 0, X, y, s
+            return
+        fold = self.folds.of_rows(block.start, block.start + len(X))
+        for position, member in enumerate(self.members):
+            rows = np.flatnonzero(fold == member)
+            yield position, X[rows], y[rows], None if s is None else s[rows]
+
+
+class _Tile:
+    """The buffers of one task, filled with rows t and multiplied again and again."""
+
+    def __init__(self, reduction: GramReduction, block_map: BlockMap) -> None:
+        self._reduction = reduction
+        self._block_map = block_map
+        self._dtype = np.dtype(reduction.dtype)
+        # A fold's share of K·T hashed rows is T ± √T; six deviations more, and no group is ever split.
+        spread = 0 if reduction.folds is None else 6 * int(np.sqrt(reduction.tile_rows))
+        self.capacity = reduction.tile_rows + spread
+        self._rows = np.empty((self.capacity, reduction.size), self._dtype)
+        self._product = np.empty((reduction.size, reduction.size), self._dtype)
+
+    def add_product(
+        self, A: np.ndarray, X: np.ndarray, y: np.ndarray, sample_weight: np.ndarray | None
+    ) -> None:
+        """Add Σ s·ttᵀ of at most `capacity` rows to A."""
+        t = self._fill(X, y, sample_weight)
+        np.matmul(t.T, t, out=self._product)  # NumPy sees XᵀX and calls syrk: half the flops
+        A += self._product
+
+    def _fill(self, X: np.ndarray, y: np.ndarray, sample_weight: np.ndarray | None) -> np.ndarray:
+        reduction, D = self._reduction, self._block_map.n_features
+        t = self._rows[: len(X)]
+        self._block_map.apply(reduction.scaling.apply(X, self._dtype), out=t[:, :D])
+        t[:, D] = 1.0
+        t[:, D + 1 :] = reduction.targets.encode(y)
+        s = reduction.targets.row_weights(y, sample_weight)
+        if s is not None:
+            t *= np.sqrt(s).astype(self._dtype)[:, None]
+        return t

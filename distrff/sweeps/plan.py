@@ -1,0 +1,252 @@
+"""What a fit will cost, counted before its first task."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from distrff.errors import PlanRefused
+from distrff.sweeps.merge_order import n_waiting_sums
+from distrff.sweeps.segments import Segmentation, gram_segmentation, light_segmentation
+from distrff.sweeps.units import human_bytes
+
+# Dask pauses a worker at 0.8 of its memory limit; a fit planned beyond that would stand still.
+_USABLE_SHARE = 0.8
+# A worker that has imported distrff, scikit-learn included.
+_IDLE_BYTES = 330 * 2**20
+# What allocators and readers keep beside the arrays that are counted.
+_SLACK_BYTES = 48 * 2**20
+# LAPACK's reduction to tridiagonal form runs at about a third of the rate of a product.
+_REDUCTION_SLOWNESS = 3.0
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The numbers that every choice and count follows from.
+
+    Parameters
+    ----------
+    n_rows, n_columns, n_features, n_outputs, n_folds : int
+    n_alphas : int
+        1 for a given alpha.
+    dtype : {"float32", "float64"}
+    row_bytes, chunk_rows : int
+        Decoded bytes of a row in storage, and rows of a storage chunk.
+    """
+
+    n_rows: int
+    n_columns: int
+    n_features: int
+    n_outputs: int
+    n_folds: int
+    n_alphas: int
+    dtype: str
+    row_bytes: int
+    chunk_rows: int
+
+    @property
+    def size(self) -> int:
+        return self.n_features + 1 + self.n_outputs
+
+    @property
+    def itemsize(self) -> int:
+        return np.dtype(self.dtype).itemsize
+
+    def segmentation(self) -> Segmentation:
+        """Return the cuts of the Gram sweep."""
+        return gram_segmentation(
+            self.n_rows, self.n_columns, self.n_features, self.n_outputs, self.n_folds, np.dtype(self.dtype)
+        )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a fit will do and need.
+
+    Parameters
+    ----------
+    shape : Shape
+    folds_per_task : int
+        All folds, or 1 where the Grams of all of them would not fit; then rows are read
+        once a fold.
+    n_sweeps : int
+        Passes over the rows.
+    n_segments, segment_rows, tile_rows : int
+        Of the Gram sweep.
+    flops : float
+        Of the Gram sweep's products and map, and of the factorisations.
+    cosines : float
+    bytes_read : float
+        Decoded bytes of all passes.
+    worker_peak_bytes : int
+        Largest resident set of a worker above its idle one.
+    client_peak_bytes : int
+        Likewise of the client, data that it holds already not counted.
+    n_workers, threads_per_worker, memory_limit : int
+        Of the cluster that was planned for; limit 0 is none.
+    seconds : float or None
+        Predicted from rates measured on the live workers; None where nothing was measured.
+    """
+
+    shape: Shape
+    folds_per_task: int
+    n_sweeps: int
+    n_segments: int
+    segment_rows: int
+    tile_rows: int
+    flops: float
+    cosines: float
+    bytes_read: float
+    worker_peak_bytes: int
+    client_peak_bytes: int
+    n_workers: int
+    threads_per_worker: int
+    memory_limit: int
+    seconds: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as strict JSON data."""
+        flat = asdict(self)
+        return flat.pop("shape") | flat
+
+    def with_seconds(self, seconds: float) -> Plan:
+        """Return the plan with its predicted time."""
+        return replace(self, seconds=seconds)
+
+    def __str__(self) -> str:
+        s = self.shape
+        lines = [
+            f"{s.n_rows:,} rows × {s.n_columns} columns → {s.n_features} features, "
+            f"{s.n_outputs} output(s), {s.dtype}",
+            f"{self.n_sweeps} sweeps in {self.n_segments} segments of {self.segment_rows:,} rows "
+            f"(tiles of {self.tile_rows:,}), {s.n_folds} fold(s), {self.folds_per_task} a task",
+            f"{self.flops:.3g} flops, {self.cosines:.3g} cosines, {human_bytes(self.bytes_read)} read",
+            f"peak memory {human_bytes(self.worker_peak_bytes)} a worker above idle, "
+            f"{human_bytes(self.client_peak_bytes)} for the client",
+            f"{self.n_workers} worker(s) × {self.threads_per_worker} thread(s), memory limit "
+            + (human_bytes(self.memory_limit) if self.memory_limit else "none"),
+        ]
+        if self.seconds is not None:
+            lines.append(f"about {self.seconds:.0f} s, from rates measured on these workers")
+        return "\n".join(lines)
+
+
+def count(shape: Shape, *, n_workers: int, threads_per_worker: int, memory_limit: int) -> Plan:
+    """Return the plan of a ridge fit, by counting alone.
+
+    Raises
+    ------
+    PlanRefused
+        If a worker would need more than 0.8 of its memory limit; the message names the
+        smallest changes that fit.
+    """
+    plan = _counted(shape, shape.n_folds, n_workers, threads_per_worker, memory_limit)
+    if not _fits(plan) and shape.n_folds > 1:
+        plan = _counted(shape, 1, n_workers, threads_per_worker, memory_limit)
+    if not _fits(plan):
+        raise PlanRefused(_refusal(plan))
+    return plan
+
+
+def _counted(
+    shape: Shape, folds_per_task: int, n_workers: int, threads_per_worker: int, memory_limit: int
+) -> Plan:
+    s, cuts = shape, shape.segmentation()
+    passes = s.n_folds // folds_per_task
+    gram_flops = float(s.n_rows) * (2 * s.n_columns * s.n_features + s.size**2)
+    return Plan(
+        shape=s,
+        folds_per_task=folds_per_task,
+        n_sweeps=1 + passes,
+        n_segments=cuts.n_segments * passes,
+        segment_rows=cuts.segment_rows,
+        tile_rows=cuts.tile_rows,
+        flops=gram_flops + factorisation_flops(s),
+        cosines=float(s.n_rows) * s.n_features,
+        bytes_read=float(s.n_rows) * s.row_bytes * (1 + passes),
+        worker_peak_bytes=worker_peak_bytes(s, folds_per_task, threads_per_worker),
+        client_peak_bytes=_client_peak_bytes(s),
+        n_workers=n_workers,
+        threads_per_worker=threads_per_worker,
+        memory_limit=memory_limit,
+    )
+
+
+def worker_peak_bytes(shape: Shape, folds_per_task: int, threads: int) -> int:
+    """Return the largest resident set of a worker above idle, in bytes.
+
+    Each thread holds a tile, its product, the rows of a super-tile and of one storage
+    chunk, its accumulator and one that is finished; a merge holds its result and a copy
+    on its way between workers, and at worst all sums that wait lie on one worker. The
+    solve afterwards holds the Grams of all folds and three matrices of one a thread.
+    """
+    s, cuts = shape, shape.segmentation()
+    n_accumulators = 2 * threads + 2 + n_waiting_sums(cuts.n_segments)
+    accumulator = 8 * folds_per_task * s.size**2
+    group = cuts.tile_rows + (6 * int(cuts.tile_rows**0.5) if s.n_folds > 1 else 0)
+    tile = group * s.size * s.itemsize + s.itemsize * s.size**2
+    block_rows = min(cuts.segment_rows, s.n_folds * cuts.tile_rows)
+    rows = s.row_bytes * (2 * s.chunk_rows + block_rows + group) + 2 * group * s.n_columns * 8
+    sweep = threads * (tile + rows) + n_accumulators * accumulator
+    solve = 8 * s.size**2 * (s.n_folds + 1 + 3 * threads)
+    return int(max(sweep, solve) + _SLACK_BYTES)
+
+
+def _client_peak_bytes(shape: Shape) -> int:
+    from_features = 8 * shape.n_features * (shape.n_columns + 4 * shape.n_outputs)
+    light = light_segmentation(shape.n_rows, shape.n_columns)
+    return int(_SLACK_BYTES + 4 * from_features + 2**25 * min(4, light.n_segments))
+
+
+def factorisation_flops(shape: Shape) -> float:
+    """Return the flops of the alpha path and the final machine, the learning curve included."""
+    D = float(shape.n_features)
+    paths = shape.n_folds * (4 / 3 * D**3 * _REDUCTION_SLOWNESS + 4 * shape.n_alphas * shape.n_outputs * D**2)
+    return (paths if shape.n_alphas > 1 else 0.0) * 8 / 7 + D**3 / 3
+
+
+def _fits(plan: Plan) -> bool:
+    return not plan.memory_limit or plan.worker_peak_bytes + _IDLE_BYTES <= _USABLE_SHARE * plan.memory_limit
+
+
+def _refusal(plan: Plan) -> str:
+    needed = plan.worker_peak_bytes + _IDLE_BYTES
+    return (
+        f"the plan needs {human_bytes(needed)} a worker "
+        f"({human_bytes(plan.worker_peak_bytes)} above an idle worker), "
+        f"but {_USABLE_SHARE:.0%} of its memory limit of {human_bytes(plan.memory_limit)} is "
+        f"{human_bytes(_USABLE_SHARE * plan.memory_limit)}; smallest changes that fit: "
+        + "; or ".join(_remedies(plan))
+    )
+
+
+def _remedies(plan: Plan) -> list[str]:
+    remedies = [
+        f"a memory limit of {human_bytes(1.01 * (plan.worker_peak_bytes + _IDLE_BYTES) / _USABLE_SHARE)}"
+    ]
+    features = _largest(plan.shape.n_features, lambda D: _fits(_again(plan, n_features=D)))
+    if features:
+        remedies.append(f"n_components={features}")
+    threads = _largest(plan.threads_per_worker - 1, lambda t: _fits(_again(plan, threads=t)))
+    if threads:
+        remedies.append(f"{threads} thread(s) a worker")
+    return remedies
+
+
+def _again(plan: Plan, *, n_features: int | None = None, threads: int | None = None) -> Plan:
+    shape = plan.shape if n_features is None else replace(plan.shape, n_features=n_features)
+    return _counted(
+        shape, plan.folds_per_task, plan.n_workers, threads or plan.threads_per_worker, plan.memory_limit
+    )
+
+
+def _largest(high: int, fits: Any) -> int:
+    """Return the largest even number (or 1) up to `high` that fits; 0 if none does."""
+    candidates = range(2, high + 1, 2)
+    low, top = 0, len(candidates)
+    while low < top:
+        middle = (low + top) // 2
+        low, top = (middle + 1, top) if fits(candidates[middle]) else (low, middle)
+    return candidates[low - 1] if low else int(high >= 1 and fits(1))

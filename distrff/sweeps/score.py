@@ -1,0 +1,101 @@
+"""The score sweep: how far predictions are from targets, summed over rows of any storage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from distrff.columns.moments import Moments
+from distrff.columns.targets import ClassTargets
+from distrff.data.checks import check_block
+from distrff.data.rows import Rows
+from distrff.errors import InputError
+from distrff.model import Model
+from distrff.sweeps.reduction import Shipped
+
+
+@dataclass(frozen=True)
+class ScoreSums:
+    """Sums over rows.
+
+    Parameters
+    ----------
+    n_rows : int
+    squared_error : ndarray of shape (k,)
+        Σ s (ŷ − y)²; for classes the weight of wrongly labelled rows.
+    squared_norm : ndarray of shape (k,)
+        Σ s y².
+    targets : Moments
+        Of numeric targets; for classes only its weight means something.
+    """
+
+    n_rows: int
+    squared_error: np.ndarray
+    squared_norm: np.ndarray
+    targets: Moments
+
+    def regression_scores(self) -> dict[str, float]:
+        """Return rmse, relative_error = ‖ŷ − y‖/‖y‖ and r2 (averaged over targets)."""
+        weight, total = self.targets.weight, self.targets.deviations
+        with np.errstate(divide="ignore", invalid="ignore"):
+            r2 = 1.0 - self.squared_error / total
+        r2 = np.where(total > 0, r2, np.where(self.squared_error > 0, 0.0, 1.0))
+        norm = self.squared_norm.sum()
+        return {
+            "rmse": float(np.sqrt(self.squared_error.mean() / weight)),
+            "relative_error": float(np.sqrt(self.squared_error.sum() / norm)) if norm > 0 else float("nan"),
+            "r2": float(r2.mean()),
+        }
+
+    def classification_scores(self) -> dict[str, float]:
+        """Return accuracy and error, the shares of weight."""
+        error = float(self.squared_error[0] / self.targets.weight)
+        return {"accuracy": 1.0 - error, "error": error}
+
+
+@dataclass(frozen=True)
+class ScoreReduction:
+    """Reduction to `ScoreSums` of one machine."""
+
+    model: Model
+    tile_rows: int
+
+    @property
+    def specification(self) -> Any:
+        return self.model.specification
+
+    def size_bytes(self, n_rows: int) -> int:
+        return 8 * 4 * self.model.n_outputs
+
+    def zero(self) -> ScoreSums:
+        k = 1 if self.model.is_classifier else self.model.n_outputs
+        return ScoreSums(0, np.zeros(k), np.zeros(k), Moments.empty(k))
+
+    def update(self, sums: ScoreSums, rows: Rows, shipped: Shipped) -> ScoreSums:
+        for block in rows.tiles(self.tile_rows):
+            if block.y is None:
+                raise InputError("scoring needs targets; give y, or the target's name")
+            check_block(block, "classes" if self.model.is_classifier else "numeric")
+            sums = self.merge(sums, self._of_rows(block.X, block.y, block.sample_weight))
+        return sums
+
+    def merge(self, first: ScoreSums, second: ScoreSums) -> ScoreSums:
+        return ScoreSums(
+            first.n_rows + second.n_rows,
+            first.squared_error + second.squared_error,
+            first.squared_norm + second.squared_norm,
+            first.targets.merge(second.targets),
+        )
+
+    def _of_rows(self, X: np.ndarray, y: np.ndarray, sample_weight: np.ndarray | None) -> ScoreSums:
+        s = np.ones(len(X)) if sample_weight is None else sample_weight
+        if isinstance(self.model.targets, ClassTargets):
+            wrong = (self.model.predict(X) != y.reshape(len(X))).astype(np.float64)[:, None]
+            return ScoreSums(len(X), s @ wrong, np.zeros(1), Moments.of(wrong, s))
+        Y = np.asarray(y, dtype=np.float64).reshape(len(X), -1)
+        prediction = self.model.predict(X).reshape(len(X), -1)
+        if Y.shape != prediction.shape:
+            raise InputError(f"y has {Y.shape[1]} column(s), but the model predicts {prediction.shape[1]}")
+        return ScoreSums(len(X), s @ np.square(prediction - Y), s @ np.square(Y), Moments.of(Y, s))

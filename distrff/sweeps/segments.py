@@ -1,0 +1,79 @@
+"""Where rows are cut: segments (a task each) and tiles (a product each), by row number alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+_TILE_BYTES = 80 * 2**20
+_LIGHT_TILE_BYTES = 2**25
+_MAX_TILE_ROWS = 8192
+
+# A partial Gram costs about as much to merge and move as the products of 3,000 rows,
+# whatever D is; with ten times as many rows a segment's overhead stays below a tenth.
+_GRAM_SEGMENT_ROWS = 32_768
+_LIGHT_SEGMENT_BYTES = 2**26
+_LIGHT_SEGMENT_ROWS = 2**18
+
+
+@dataclass(frozen=True)
+class Segmentation:
+    """Equal cuts of the rows 0 … n_rows.
+
+    Parameters
+    ----------
+    n_rows, segment_rows, tile_rows : int
+        The last segment, and the last tile of a segment, may be shorter.
+    """
+
+    n_rows: int
+    segment_rows: int
+    tile_rows: int
+
+    @property
+    def n_segments(self) -> int:
+        return -(-self.n_rows // self.segment_rows)
+
+    def bounds(self) -> list[tuple[int, int]]:
+        """Return (start, stop) of each segment."""
+        starts = range(0, self.n_rows, self.segment_rows)
+        return [(start, min(start + self.segment_rows, self.n_rows)) for start in starts]
+
+
+def gram_tile_rows(n_features: int, n_outputs: int, dtype: np.dtype) -> int:
+    """Return T, the rows of one product of the Gram sweep: a power of two from 512 to 8192."""
+    row_bytes = (n_features + 1 + n_outputs) * np.dtype(dtype).itemsize
+    return _power_of_two_at_most(_TILE_BYTES // row_bytes, 512, _MAX_TILE_ROWS)
+
+
+def gram_segmentation(
+    n_rows: int, n_columns: int, n_features: int, n_outputs: int, n_folds: int, dtype: np.dtype
+) -> Segmentation:
+    """Return the cuts of the Gram sweep.
+
+    A segment holds whole super-tiles of `n_folds` tiles. Segments come in sixteens where
+    there are that many, so that 2, 4, 8 or 16 workers finish together.
+    """
+    tile_rows = gram_tile_rows(n_features, n_outputs, dtype)
+    wanted = _GRAM_SEGMENT_ROWS * min(n_folds, 3)
+    n_segments = max(1, round(n_rows / wanted))
+    multiple = min(16, _power_of_two_at_most(n_segments, 1, 16))
+    n_segments = multiple * max(1, round(n_segments / multiple))
+    return Segmentation(n_rows, _ceil_to(-(-n_rows // n_segments), 512), tile_rows)
+
+
+def light_segmentation(n_rows: int, n_columns: int) -> Segmentation:
+    """Return the cuts of a sweep whose result is small beside its rows."""
+    row_bytes = 8 * n_columns
+    segment_rows = min(_LIGHT_SEGMENT_ROWS, max(1024, _LIGHT_SEGMENT_BYTES // row_bytes))
+    tile_rows = min(segment_rows, max(256, _LIGHT_TILE_BYTES // row_bytes))
+    return Segmentation(n_rows, segment_rows, tile_rows)
+
+
+def _power_of_two_at_most(value: int, low: int, high: int) -> int:
+    return max(low, min(high, 1 << max(0, int(value).bit_length() - 1)))
+
+
+def _ceil_to(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple

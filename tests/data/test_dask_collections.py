@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from distributed import Client, LocalCluster
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+from distrff.data import as_dataset
+from distrff.errors import InputError, InputTypeError
+
+N = 83
+X = np.arange(3.0 * N).reshape(N, 3)
+Y = np.arange(N)
+W = np.linspace(0, 1, N)
+
+
+@pytest.fixture(scope="module")
+def client():
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+def assert_same(got, expected):
+    for values, reference in zip(got, expected, strict=True):
+        np.testing.assert_array_equal(values, reference)
+
+
+def chunked():
+    x = da.from_array(X, chunks=((10, 0, 43, 30), (1, 2)))
+    y = da.from_array(Y, chunks=17)
+    return x, y, da.from_array(W, chunks=((1, 82),))
+
+
+@pytest.mark.parametrize("scheduler", ["sync", "threads", "distributed"])
+def test_blocks_arrive_in_the_task(read_dataset, scheduler, request):
+    options = (
+        {"scheduler": scheduler}
+        if scheduler != "distributed"
+        else {"scheduler": request.getfixturevalue("client")}
+    )
+    data = as_dataset(*chunked())
+    assert (data.n_rows, data.n_columns, data.chunk_rows, data.source) == (N, 3, 43, "dask array")
+    assert_same(read_dataset(data, 25, 7, **options), (X, Y, W))
+
+
+def test_segments_computed_one_by_one_on_a_cluster(read_rows, client):
+    """As a sweep does: each segment is a computation of its own, and straddling chunks are in two."""
+    base = da.from_array(np.column_stack([X, Y]), chunks=(10, 4)) + 0
+    data = as_dataset(base[:, :3], base[:, 3])
+    for start in range(0, N, 25):
+        rows = data.rows(start, min(N, start + 25))
+        x, y, _ = client.compute(dask.delayed(read_rows, pure=False)(rows, 8)).result()
+        assert_same((x, y), (X[start : start + 25], Y[start : start + 25]))
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    x_chunk=st.integers(1, N),
+    y_chunk=st.integers(1, N),
+    segment=st.integers(1, N + 5),
+    tile=st.integers(1, N + 5),
+)
+def test_any_chunking_gives_the_same_rows(read_dataset, x_chunk, y_chunk, segment, tile):
+    segment = max(segment, 8)  # a computation of many graphs of one row each is only slow
+    data = as_dataset(da.from_array(X, chunks=(x_chunk, 2)), da.from_array(Y, chunks=y_chunk))
+    assert_same(read_dataset(data, segment, tile)[:2], (X, Y))
+
+
+def test_what_x_and_y_share_is_computed_once():
+    calls = []
+
+    def block(block_info=None):
+        calls.append(1)
+        return np.zeros((10, 4))
+
+    base = da.map_blocks(block, chunks=((10, 10), 4), dtype=float, meta=np.empty((0, 0)))
+    rows = as_dataset(base[:, :3], base[:, 3]).rows(0, 20)
+    dask.compute(dask.delayed(lambda r: list(r.tiles(5)))(rows), scheduler="sync")
+    assert len(calls) == 2
+
+
+def test_mixed_with_numpy(read_dataset):
+    x, y, _ = chunked()
+    assert_same(read_dataset(as_dataset(x, Y, W.tolist()), 30, 9), (X, Y, W))
+    assert_same(read_dataset(as_dataset(X, y, W), 30, 9), (X, Y, W))
+
+
+def test_lazy_arrays_are_the_user_s_own(read_dataset):
+    x, y, w = chunked()
+    data = as_dataset(x, y, w)
+    assert data.X.chunks == ((10, 0, 43, 30), (3,))
+    assert data.y.chunks == y.chunks
+    assert data.sample_weight.dtype == np.float64
+
+
+def test_text_blocks_of_different_widths(read_dataset):
+    labels = np.array(["a", "bb", "a long label", "c"])
+    y = da.concatenate([da.from_array(labels[:2].astype("U2")), da.from_array(labels[2:])])
+    data = as_dataset(da.zeros((4, 1), chunks=3), y)
+    assert data.y_dtype == np.dtype(object)
+    assert read_dataset(data, 4, 3)[1].tolist() == labels.tolist()
+
+
+def test_unusable_arrays():
+    unknown = chunked()[0][da.from_array(Y > 3, chunks=10)]
+    with pytest.raises(InputError, match=r"compute_chunk_sizes\(\)"):
+        as_dataset(unknown)
+    with pytest.raises(InputError, match="X has 83 rows but y has 82"):
+        as_dataset(da.from_array(X), Y[1:])
+    with pytest.raises(InputError, match=r"Expected 2D array, got 1D array instead.*Reshape your data"):
+        as_dataset(da.zeros(3))
+    with pytest.raises(InputError, match="Complex data not supported"):
+        as_dataset(da.zeros((3, 1), dtype=complex))
+    with pytest.raises(InputError, match=r"astype\(float\)"):
+        as_dataset(da.from_array(X.astype(object), chunks=10))
+    with pytest.raises(InputError, match="0 feature"):
+        as_dataset(da.zeros((3, 0)))
+    with pytest.raises(InputError, match="sample_weight must be 1-D"):
+        as_dataset(da.zeros((3, 1)), sample_weight=da.zeros((3, 1)))
+
+
+def test_blocks_that_are_not_what_the_array_states(read_dataset):
+    x = da.zeros((6, 2), chunks=3)
+    with pytest.raises(InputError, match=r"the blocks of X for rows 0 to 5 hold 4 rows"):
+        read_dataset(as_dataset(x.map_blocks(lambda b: b[:2], dtype=float, chunks=x.chunks)), 6, 6)
+    with pytest.raises(InputTypeError, match="sparse"):
+        read_dataset(as_dataset(x.map_blocks(sparse.csr_matrix, dtype=float, meta=np.empty((0, 0)))), 6, 6)
+
+
+# DataFrames ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def frame():
+    rng = np.random.default_rng(1)
+    return pd.DataFrame(
+        {
+            "a": rng.normal(size=N).astype("f4"),
+            "b": rng.integers(0, 9, N).astype("i2"),
+            "c": rng.random(N) < 0.5,
+            "label": rng.choice(["u", "v"], N),
+            "w": rng.random(N),
+        }
+    )
+
+
+def test_dataframes(read_dataset, frame):
+    ddf = dd.from_pandas(frame, npartitions=5)
+    with dask.config.set(scheduler="sync"):
+        data = as_dataset(ddf[["a", "b", "c"]], ddf["label"], ddf["w"])
+    assert (data.n_rows, data.dtype, data.y_dtype, data.source) == (N, np.float32, object, "dask DataFrame")
+    assert (data.column_names, data.target_names) == (("a", "b", "c"), ("label",))
+    assert len(data.X.chunks[0]) == 5
+    got = read_dataset(data, 30, 7)
+    assert_same(
+        got, (frame[["a", "b", "c"]].to_numpy(np.float32), frame["label"].to_numpy(object), frame["w"])
+    )
+
+
+def test_dataframes_with_nulls_several_targets_and_empty_partitions(read_dataset, frame):
+    frame = frame.assign(n=pd.array([None, *range(N - 1)], dtype="Int64"))
+    ddf = dd.from_pandas(frame, npartitions=6, sort=False)
+    ddf = dd.concat([ddf.partitions[:2], ddf.partitions[2:4].query("a > 100"), ddf.partitions[4:]])
+    expected = ddf.compute(scheduler="sync")
+    with dask.config.set(scheduler="sync"):
+        data = as_dataset(ddf[["a", "n"]], ddf[["b", "w"]])
+    assert (data.n_rows, data.dtype, data.n_targets, data.y_is_1d) == (len(expected), np.float64, 2, False)
+    X, y, _ = read_dataset(data, 10, 3)
+    np.testing.assert_array_equal(X[:, 1], expected["n"].to_numpy(float, na_value=np.nan))
+    np.testing.assert_array_equal(y, expected[["b", "w"]].to_numpy())
+
+
+def test_projections_with_different_partitions(read_dataset, tmp_path):
+    """Columns of one Parquet frame, of which dask fuses the narrow ones into fewer partitions."""
+    rng = np.random.default_rng(2)
+    for i in range(6):
+        part = pd.DataFrame(rng.normal(size=(20 + i, 20)), columns=[f"c{j}" for j in range(20)])
+        part.assign(y=rng.integers(0, 3, 20 + i)).to_parquet(tmp_path / f"{i}.parquet")
+    ddf = dd.read_parquet(tmp_path)
+    expected = ddf.compute(scheduler="sync")
+    with dask.config.set(scheduler="sync"):
+        data = as_dataset(ddf.drop(columns="y"), ddf["y"])
+    X, y, _ = read_dataset(data, 50, 8)
+    assert_same((X, y), (expected.drop(columns="y"), expected["y"]))
+
+
+def test_rows_of_dataframes_are_counted_in_one_computation(frame):
+    ddf = dd.from_pandas(frame, npartitions=3)
+    computes = []
+
+    def counting(dsk, keys, **kwargs):
+        computes.append(1)
+        return dask.get(dsk, keys, **kwargs)
+
+    with dask.config.set(scheduler=counting):
+        as_dataset(ddf[["a", "b"]], ddf["label"], ddf["w"])
+    assert len(computes) == 1
+
+
+def test_unusable_dataframes(frame):
+    ddf = dd.from_pandas(frame, npartitions=2)
+    with pytest.raises(InputError, match=r"column 'label' of X has dtype .*convert it to numbers or drop it"):
+        as_dataset(ddf)
+    with dask.config.set(scheduler="sync"):
+        with pytest.raises(InputError, match=r"0 sample\(s\)"):
+            as_dataset(ddf[["a"]].query("a > 100"))
+        with pytest.raises(InputError, match="Expected 2D array, got 1D array instead"):
+            as_dataset(ddf["a"])
+        with pytest.raises(InputError, match="X has 83 rows but y has 5"):
+            as_dataset(ddf[["a"]], np.zeros(5))

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import fsspec
+import numpy as np
+import pandas as pd
+import pytest
+import zarr
+
+from distrff.data import open_dataset
+from distrff.data.storage import locate, passing, public_name
+from distrff.errors import InputError, InputTypeError
+
+X = np.arange(12.0).reshape(6, 2)
+FRAME = pd.DataFrame(X, columns=["a", "b"])
+
+
+def write_group(path):
+    group = zarr.open_group(path, mode="w")
+    group.create_array("X", data=X)
+
+
+def check(data):
+    np.testing.assert_array_equal(next(data.rows(0, 6).tiles(6)).X, X)
+    np.testing.assert_array_equal(data.X.compute(scheduler="sync"), X)
+
+
+@pytest.mark.parametrize("name", ["rows.zarr", "rows", "rows[1]"])
+def test_zarr_is_known_by_suffix_or_content(tmp_path, name):
+    write_group(tmp_path / name)
+    check(open_dataset(tmp_path / name))
+    check(open_dataset(f"{tmp_path / name}/"))
+    check(open_dataset(f"file://{tmp_path / name}"))
+
+
+@pytest.mark.parametrize(
+    "path", ["p.parquet", "p.pq", "folder", "folder/", "*.parquet", "p.par*", ["p.parquet"]]
+)
+def test_parquet_is_known_by_suffix_glob_or_content(tmp_path, path):
+    FRAME.to_parquet(tmp_path / "p.parquet")
+    FRAME.to_parquet(tmp_path / "p.pq")
+    (tmp_path / "folder" / "deeper").mkdir(parents=True)
+    FRAME.to_parquet(tmp_path / "folder" / "deeper" / "x.parquet")
+    check(open_dataset([tmp_path / p for p in path] if isinstance(path, list) else f"{tmp_path}/{path}"))
+    assert open_dataset(tmp_path / "p.pq", target="b").n_columns == 1
+
+
+def test_what_is_accepted_is_named(tmp_path):
+    (tmp_path / "rows.csv").write_text("a,b\n1,2\n")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "group" / "X").mkdir(parents=True)
+    for name in ("rows.csv", "empty"):
+        with pytest.raises(InputError, match=r"accepted is a Zarr group .* or Parquet"):
+            open_dataset(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    "name", ["nowhere", "nowhere.zarr", "nowhere.parquet", "*.parquet", "memory://nowhere/x.zarr"]
+)
+def test_paths_that_do_not_exist_are_named(tmp_path, name):
+    path = name if "://" in name else f"{tmp_path}/{name}"
+    if "://" in name:
+        pytest.importorskip("fsspec.implementations.asyn_wrapper")
+    with pytest.raises(InputError) as caught:
+        open_dataset(path)
+    assert path in str(caught.value)
+    assert "does not exist" in str(caught.value)
+
+
+def test_an_array_is_not_a_group(tmp_path):
+    write_group(tmp_path / "g.zarr")
+    with pytest.raises(InputError, match="is a Zarr array; pass the group"):
+        open_dataset(tmp_path / "g.zarr" / "X")
+
+
+@pytest.mark.parametrize("content", ["", "{", "{}", '{"zarr_format": 4, "node_type": "group"}'])
+def test_metadata_that_cannot_be_read(tmp_path, content):
+    (tmp_path / "g.zarr").mkdir()
+    (tmp_path / "g.zarr" / "zarr.json").write_text(content)
+    with pytest.raises(InputError, match="Zarr group|has no array") as caught:
+        open_dataset(tmp_path / "g.zarr")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("path", [3, None, b"x"])
+def test_paths_of_another_type(path):
+    with pytest.raises(InputTypeError, match="path must be"):
+        open_dataset(path)
+
+
+def test_unknown_protocols():
+    with pytest.raises(InputError, match=r"nosuch://a/b cannot be reached .*Protocol not known"):
+        open_dataset("nosuch://a/b")
+
+
+def test_parquet_by_url():
+    fs = fsspec.filesystem("memory")
+    with fs.open("/bucket/x.parquet", "wb") as file:
+        FRAME.to_parquet(file)
+    try:
+        for path in ("memory://bucket/x.parquet", "memory://bucket/*.parquet", "memory://bucket"):
+            data = open_dataset(path, storage_options={"token": "TOP SECRET"})
+            check(data)
+            assert "SECRET" not in repr(data) + repr(data.rows(0, 6))
+    finally:
+        fs.rm("/bucket", recursive=True)
+
+
+def test_zarr_by_url():
+    pytest.importorskip(
+        "fsspec.implementations.asyn_wrapper"
+    )  # Zarr needs it for filesystems that are not async
+    write_group("memory://bucket/x.zarr")
+    try:
+        data = open_dataset("memory://bucket/x.zarr", storage_options={"token": "TOP SECRET"})
+        check(data)
+        assert "SECRET" not in repr(data) + repr(data.rows(0, 6))
+    finally:
+        fsspec.filesystem("memory").rm("/bucket", recursive=True)
+
+
+@pytest.mark.parametrize(
+    "path, name",
+    [
+        ("s3://bucket/rows.zarr", "s3://bucket/rows.zarr"),
+        ("ftp://user:pass@word@host/x", "ftp://host/x"),
+        ("https://host/x.parquet?sig=SECRET", "https://host/x.parquet"),
+        ("simplecache::https://u:p@host/x?sig=SECRET", "simplecache::https://host/x"),
+        ("/folder/part-?.parquet", "/folder/part-?.parquet"),
+    ],
+)
+def test_names_for_messages_have_no_secrets(path, name):
+    assert public_name(path) == name
+
+
+def test_errors_of_filesystems_name_the_path_without_secrets():
+    with pytest.raises(InputError, match=r"ftp://127\.0\.0\.1:9/x cannot be reached") as caught:
+        locate("ftp://user:SECRET@127.0.0.1:9/x", {"timeout": 0.2})
+    assert "SECRET" not in str(caught.value)
+
+
+def test_python_s_own_errors_are_not_retried():
+    error = KeyError("bug")
+    assert passing(error) is error

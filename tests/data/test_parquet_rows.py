@@ -1,0 +1,403 @@
+from __future__ import annotations
+
+import datetime
+import decimal
+import pickle
+import weakref
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from distrff.data import open_dataset, parquet_rows
+from distrff.errors import InputError
+
+N = 60
+RNG = np.random.default_rng(0)
+FRAME = pd.DataFrame(
+    {
+        "a": RNG.normal(size=N).astype("f4"),
+        "name": RNG.choice(["u", "v"], N),
+        "b": RNG.integers(-9, 9, N).astype("i2"),
+        "flag": RNG.random(N) < 0.5,
+        "day": pd.date_range("2020-01-01", periods=N),
+        "y": RNG.normal(size=N),
+    }
+)
+X = FRAME[["a", "b", "flag"]].to_numpy("f4")
+Y = FRAME["y"].to_numpy()
+
+
+@pytest.fixture
+def path(tmp_path):
+    FRAME.to_parquet(tmp_path / "rows.parquet", row_group_size=25)
+    return str(tmp_path / "rows.parquet")
+
+
+def test_description(path):
+    data = open_dataset(path, target="y")
+    assert (data.n_rows, data.n_columns, data.dtype, data.y_dtype) == (N, 3, np.float32, np.float64)
+    assert (data.column_names, data.target_names) == (("a", "b", "flag"), ("y",))
+    assert (data.n_targets, data.y_is_1d, data.has_weights) == (1, True, False)
+    assert data.skipped_columns == ("name", "day")
+    assert (data.row_bytes, data.chunk_rows, data.source) == (3 * 4 + 8, 25, path)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    sizes=st.lists(st.integers(0, 30), min_size=1, max_size=4),
+    group=st.integers(1, 40),
+    segment=st.integers(5, 70),
+    tile=st.integers(1, 70),
+    span_bytes=st.sampled_from([1, 100, 2**24]),
+)
+def test_any_files_and_row_groups_give_the_same_rows(
+    tmp_path_factory, read_dataset, sizes, group, segment, tile, span_bytes
+):
+    folder = tmp_path_factory.mktemp("p")
+    ends = np.minimum(np.cumsum([0, *sizes, N]), N)
+    for i, (a, b) in enumerate(pairwise(ends)):
+        FRAME[a:b].reset_index(drop=True).to_parquet(folder / f"part-{i}.parquet", row_group_size=group)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parquet_rows, "SPAN_BYTES", span_bytes)
+        x, y, w = read_dataset(open_dataset(folder, target="y"), segment, tile)
+    np.testing.assert_array_equal(x, X)
+    np.testing.assert_array_equal(y, Y)
+    assert w is None
+
+
+def test_rows_hold_the_row_groups_they_need(path):
+    data = open_dataset(path, target="y")
+    assert [
+        [g.number for g in data.rows(a, b).groups] for a, b in ((0, 25), (24, 26), (25, 50), (30, N), (59, N))
+    ] == [
+        [0],
+        [0, 1],
+        [1],
+        [1, 2],
+        [2],
+    ]
+    rows = data.rows(0, N)
+    assert len(pickle.dumps(rows)) < 2000
+    np.testing.assert_array_equal(next(pickle.loads(pickle.dumps(rows)).tiles(N)).X, X)
+
+
+def test_one_file_is_opened_once_a_run(path, read_rows, monkeypatch):
+    opened = []
+    file = parquet_rows.parquet_file
+    monkeypatch.setattr(parquet_rows, "parquet_file", lambda fs, path: opened.append(path) or file(fs, path))
+    read_rows(open_dataset(path).rows(3, N), 7)
+    assert opened == [path]
+
+
+@pytest.mark.parametrize("tile_rows", [3, 5, 10, 23])
+def test_one_span_and_one_tile_are_alive(path, monkeypatch, tile_rows):
+    monkeypatch.setattr(parquet_rows, "SPAN_BYTES", 10 * (3 * 4 + 8))
+    decode, alive = parquet_rows.Layout.span, []
+
+    def span(self, batch):
+        assert all(ref() is None for ref in alive)
+        arrays = decode(self, batch)
+        alive.append(weakref.ref(arrays["X"]))
+        return arrays
+
+    monkeypatch.setattr(parquet_rows.Layout, "span", span)
+    data = open_dataset(path, target="y")
+    assert data.chunk_rows == 10
+    held = None
+    for tile in data.rows(0, N).tiles(tile_rows):
+        held = tile.X if tile_rows < 10 else None  # a tile of a whole span is that span
+        del tile
+    assert len(alive) == 8  # 10, 10, 5 rows of two row groups, and 10 of the last
+    del held
+
+
+def test_lazy_arrays(path, monkeypatch):
+    monkeypatch.setattr(parquet_rows, "BLOCK_BYTES", 50 * (2 * 2 + 8 + 4))
+    data = open_dataset(path, target="y", columns=["b", "flag"], sample_weight="a")
+    assert data.X.chunks == ((50, 10), (2,))
+    assert data.y.chunks == data.sample_weight.chunks == ((50, 10),)
+    assert (data.X.dtype, data.y.dtype, data.sample_weight.dtype) == (np.int16, np.float64, np.float64)
+    np.testing.assert_array_equal(data.X.compute(scheduler="sync"), FRAME[["b", "flag"]].to_numpy("i2"))
+    np.testing.assert_array_equal(data.y.compute(scheduler="sync"), Y)
+    np.testing.assert_array_equal(data.sample_weight.compute(scheduler="sync"), FRAME["a"].astype(float))
+
+
+def test_columns_and_targets_by_name_and_index(path):
+    def names(**options):
+        data = open_dataset(path, **options)
+        return data.column_names, data.target_names
+
+    assert names(target=-1) == (("a", "b", "flag"), ("y",))
+    assert names(target="2") == (("a", "flag", "y"), ("b",))
+    assert names(columns=["y", 0, -3]) == (("y", "a", "flag"), None)
+    assert names(target=["b", "y"]) == (("a", "flag"), ("b", "y"))
+    assert open_dataset(path, target=["y"]).y_is_1d is False
+    assert open_dataset(path, target=["b", "y"]).y_dtype == np.float64
+    assert names(target="name")[0] == ("a", "b", "flag", "y")
+
+
+def test_an_integer_is_a_name_if_there_is_one(tmp_path):
+    pd.DataFrame(np.zeros((3, 3)), columns=["2", "0", "1"]).to_parquet(tmp_path / "x.parquet")
+    assert open_dataset(tmp_path / "x.parquet", target=0).target_names == ("0",)
+    assert open_dataset(tmp_path / "x.parquet", target=-1).target_names == ("1",)
+
+
+def test_names_with_dots(tmp_path, read_rows):
+    frame = pd.DataFrame({"a": [1.0, 2.0], "a.b": [3.0, 4.0], "c.d": [5.0, 6.0]})
+    frame.to_parquet(tmp_path / "x.parquet")
+    data = open_dataset(tmp_path / "x.parquet", columns=["a", "c.d"])
+    np.testing.assert_array_equal(read_rows(data.rows(0, 2), 2)[0], frame[["a", "c.d"]])
+
+
+def test_the_index_of_a_frame_is_not_a_column(tmp_path):
+    FRAME[["a", "b", "y"]].sample(frac=1, random_state=0).to_parquet(tmp_path / "x.parquet")
+    data = open_dataset(tmp_path / "x.parquet", target=-1)
+    assert (data.column_names, data.target_names) == (("a", "b"), ("y",))
+    assert data.skipped_columns == ("__index_level_0__",)
+    assert open_dataset(tmp_path / "x.parquet", target="__index_level_0__").column_names == ("a", "b", "y")
+
+
+def write(tmp_path, **columns):
+    pq.write_table(pa.table(columns), tmp_path / "x.parquet", row_group_size=3)
+    return tmp_path / "x.parquet"
+
+
+def test_nulls_become_nan(tmp_path, read_rows):
+    path = write(
+        tmp_path,
+        f=pa.array([1, None, 3, 4], pa.float32()),
+        i=pa.array([1, 2, 3, None], pa.int16()),
+        b=pa.array([True, None, False, True]),
+        full=pa.array([1, 2, 3, 4], pa.int16()),
+        y=pa.array([1, 2, None, 4], pa.int64()),
+    )
+    data = open_dataset(path, target="y")
+    assert (data.dtype, data.y_dtype) == (np.float32, np.float64)
+    x, y, _ = read_rows(data.rows(0, 4), 4)
+    nan = np.nan
+    np.testing.assert_array_equal(x, [[1, 1, 1, 1], [nan, 2, nan, 2], [3, 3, 0, 3], [4, nan, 1, 4]])
+    np.testing.assert_array_equal(y, [1, 2, nan, 4])
+    assert open_dataset(path, columns=["full"]).dtype == np.int16
+
+
+@pytest.mark.parametrize(
+    "types, dtype",
+    [
+        ((pa.int64(), pa.float32()), "f8"),
+        ((pa.int8(), pa.int16()), "i2"),
+        ((pa.bool_(), pa.bool_()), "?"),
+        ((pa.float16(), pa.int8()), "f2"),
+        ((pa.uint64(), pa.int8()), "f8"),
+        ((pa.decimal128(9, 2), pa.float32()), "f8"),
+    ],
+)
+def test_common_type(tmp_path, read_rows, types, dtype):
+    one = {pa.bool_(): True, pa.float16(): np.float16(1), pa.decimal128(9, 2): decimal.Decimal(1)}
+    path = write(tmp_path, **{f"c{i}": pa.array([one.get(t, 1)] * 4, t) for i, t in enumerate(types)})
+    data = open_dataset(path)
+    assert data.dtype == np.dtype(dtype)
+    x = read_rows(data.rows(0, 4), 4)[0]
+    assert x.dtype == data.dtype
+    assert (x == 1).all()
+
+
+def test_fixed_size_lists(tmp_path, read_rows):
+    values = np.arange(10, dtype="f4")
+    path = write(
+        tmp_path,
+        v=pa.FixedSizeListArray.from_arrays(pa.array(values), 2),
+        s=pa.array([1, 2, 3, 4, 5], pa.int8()),
+        w=pa.array([[1, 2], None, [3, None], [4, 5], [6, 7]], pa.list_(pa.int8(), 2)),
+        words=pa.array([["a"]] * 5, pa.list_(pa.string(), 1)),
+        ragged=pa.array([[1.0]] * 5),
+    )
+    data = open_dataset(path, target="w")
+    assert (data.column_names, data.target_names) == (("v_0", "v_1", "s"), ("w_0", "w_1"))
+    assert (data.n_targets, data.y_is_1d, data.skipped_columns) == (2, False, ("words", "ragged"))
+    x, y, _ = read_rows(data.rows(1, 5), 2)
+    np.testing.assert_array_equal(x, np.column_stack([values.reshape(5, 2), [1, 2, 3, 4, 5]])[1:])
+    np.testing.assert_array_equal(y, [[np.nan, np.nan], [3, np.nan], [4, 5], [6, 7]])
+
+
+def test_a_list_column_alone_is_not_copied(tmp_path):
+    path = write(tmp_path, v=pa.FixedSizeListArray.from_arrays(pa.array(np.arange(6.0)), 2))
+    tile = next(open_dataset(path).rows(0, 3).tiles(3))
+    assert tile.X.shape == (3, 2)
+    assert not tile.X.flags.writeable  # a view of Arrow's memory
+
+
+@pytest.mark.parametrize(
+    "column, dtype",
+    [
+        (pa.array(["a", "b", None]), object),
+        (pa.array(["a", "b", "a"]).dictionary_encode(), object),
+        (pa.array([7, 8, 7]).dictionary_encode(), "i8"),
+        (pa.array([True, False, True]), "?"),
+        (pa.array([datetime.date(2020, 1, 1)] * 3), object),
+        (pa.array([datetime.datetime(2020, 1, 1)] * 3), object),
+    ],
+)
+def test_labels(tmp_path, read_rows, column, dtype):
+    data = open_dataset(write(tmp_path, x=pa.array([1.0, 2, 3]), y=column), target="y")
+    y = read_rows(data.rows(0, 3), 2)[1]
+    assert y.dtype == data.y_dtype == np.dtype(dtype)
+    assert y.tolist() == column.to_pylist()
+    assert data.y.compute(scheduler="sync").tolist() == column.to_pylist()
+
+
+# Files --------------------------------------------------------------------------------------
+
+
+def test_files_are_found_and_sorted(tmp_path, read_dataset):
+    for i, name in enumerate(
+        ["b.parquet", "a/z.parquet", "a/c.pq", "_temporary/d.parquet", "a/.hidden.parquet"]
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        pd.DataFrame({"x": [float(i)]}).to_parquet(tmp_path / name)
+    (tmp_path / "_SUCCESS").touch()
+
+    def order(path):
+        return read_dataset(open_dataset(path), 9, 9)[0].ravel().tolist()
+
+    assert order(tmp_path) == [2, 1, 0]
+    assert order(f"{tmp_path}/a/*") == [2, 1]
+    assert order(f"{tmp_path}/**/*.parquet") == [3, 1, 0]  # a glob says itself what it means
+    assert order([tmp_path / "b.parquet", tmp_path / "a"]) == [2, 1, 0]
+    assert order([tmp_path / "b.parquet", f"{tmp_path}/*.parquet"]) == [0]
+
+
+@pytest.mark.parametrize(
+    "other, options, phrase",
+    [
+        (FRAME.drop(columns="b"), {}, "column 'b' is missing"),
+        (FRAME.astype({"b": "i4"}), {}, "column 'b' has type int32"),
+        (FRAME.assign(extra=1.0), {}, "column 'extra' is missing"),
+        (FRAME.drop(columns="y"), {"columns": ["a"], "target": "y"}, "column 'y' is missing"),
+    ],
+)
+def test_files_that_disagree(tmp_path, other, options, phrase):
+    FRAME.to_parquet(tmp_path / "0.parquet")
+    other.to_parquet(tmp_path / "1.parquet")
+    with pytest.raises(InputError, match=phrase) as caught:
+        open_dataset(tmp_path, **options)
+    assert "1.parquet" in str(caught.value) and "0.parquet" in str(caught.value)
+
+
+def test_files_that_differ_in_what_is_not_read(tmp_path, read_dataset):
+    FRAME.to_parquet(tmp_path / "0.parquet")
+    FRAME.drop(columns="day").assign(name=1).to_parquet(tmp_path / "1.parquet")
+    data = open_dataset(tmp_path, columns=["a", "b", "flag"])
+    np.testing.assert_array_equal(read_dataset(data, 50, 20)[0], np.concatenate([X, X]))
+
+
+@pytest.mark.parametrize(
+    "options, phrase",
+    [
+        ({"target": "price"}, "has no column 'price'; its 6 columns are: a, name, b, flag, day, y"),
+        ({"target": 6}, "has no column 6"),
+        ({"columns": ["a", "name"]}, "column 'name' of .* is not a number"),
+        ({"columns": ["a", "a"]}, "column 'a' is named twice"),
+        ({"columns": []}, "no column is named"),
+        ({"columns": ["a", "y"], "target": "y"}, "column 'y' is asked for as a column of X and as y"),
+        ({"sample_weight": "name"}, "column 'name' of .* is not a number"),
+        ({"sample_weight": ["a", "b"]}, "sample_weight must name one column"),
+        (
+            {"target": ["a", "b", "flag", "y"]},
+            "has no numeric columns for X; besides target and weights it has: name, day",
+        ),
+    ],
+)
+def test_unusable_columns(path, options, phrase):
+    with pytest.raises(InputError, match=phrase) as caught:
+        open_dataset(path, **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_at_most_twenty_columns_are_listed(tmp_path):
+    pd.DataFrame(np.zeros((1, 50))).rename(columns=str).to_parquet(tmp_path / "x.parquet")
+    with pytest.raises(InputError, match=r"18, 19 and 30 more"):
+        open_dataset(tmp_path / "x.parquet", target="y")
+
+
+def test_zero_rows(tmp_path):
+    FRAME[:0].to_parquet(tmp_path / "x.parquet")
+    with pytest.raises(InputError, match=r"0 sample\(s\)"):
+        open_dataset(tmp_path)
+
+
+@pytest.mark.parametrize("change", [lambda b: b[: len(b) // 2], lambda b: b"", lambda b: b"a,b\n1,2\n"])
+def test_files_that_are_not_parquet(path, change):
+    with open(path, "rb") as file:
+        content = file.read()
+    with open(path, "wb") as file:
+        file.write(change(content))
+    with pytest.raises(
+        InputError, match=r"cannot be read as Parquet .*truncated, damaged or of another kind"
+    ) as caught:
+        open_dataset(path)
+    assert path in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("compression", ["none", "snappy", "zstd"])
+def test_a_damaged_row_group_is_not_retried(tmp_path, read_rows, compression):
+    path = tmp_path / "x.parquet"
+    FRAME.to_parquet(path, row_group_size=25, compression=compression)
+    chunk = pq.ParquetFile(path).metadata.row_group(1).column(0)
+    content = bytearray(path.read_bytes())
+    start = chunk.dictionary_page_offset or chunk.data_page_offset
+    content[start : start + 40] = bytes(40)
+    data = open_dataset(path, target="y")
+    path.write_bytes(bytes(content))
+    with pytest.raises(InputError, match="cannot be read as Parquet"):
+        read_rows(data.rows(0, N), 10)
+    np.testing.assert_array_equal(read_rows(data.rows(0, 25), 10)[0], X[:25])
+
+
+def test_files_that_changed_meanwhile(path, read_rows, tmp_path):
+    data = open_dataset(path)
+    FRAME[:55].to_parquet(path, row_group_size=25)
+    with pytest.raises(InputError, match="was changed after it was opened"):
+        read_rows(data.rows(0, N), 10)
+    (tmp_path / "rows.parquet").unlink()
+    with pytest.raises(InputError, match=r"does not exist \(any more\)"):
+        read_rows(data.rows(0, N), 10)
+
+
+@pytest.mark.parametrize(
+    "error", [ConnectionResetError(104, "reset"), TimeoutError("slow"), OSError(5, "I/O error")]
+)
+def test_errors_that_may_pass_stay_retryable(path, read_rows, monkeypatch, error):
+    data = open_dataset(path)
+
+    class Failing:
+        """A file of a store that lost its connection."""
+
+        closed = False
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *args):
+            self.closed = True
+
+        def seek(self, *args):
+            return 0
+
+        def tell(self):
+            return 10_000
+
+        def read(self, *args):
+            raise error
+
+    monkeypatch.setattr(type(data.reader._layout.fs), "open", lambda *args, **kwargs: Failing())
+    with pytest.raises(type(error)) as caught:
+        read_rows(data.rows(0, N), 10)
+    assert caught.value.errno == error.errno
+    assert not isinstance(caught.value, InputError)

@@ -1,0 +1,315 @@
+from __future__ import annotations
+
+import pickle
+import warnings
+import weakref
+
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
+
+from distrff.data import open_dataset, zarr_rows
+from distrff.data.zarr_rows import span_rows
+from distrff.errors import InputError
+
+N = 50
+X = np.arange(4.0 * N, dtype="f4").reshape(N, 4)
+Y = np.arange(N)
+W = np.linspace(0, 1, N)
+
+
+def write(path, zarr_format=3, attributes=None, **arrays):
+    """A group; an array is its values, or (values, chunks) or (values, chunks, options)."""
+    group = zarr.open_group(path, mode="w", zarr_format=zarr_format, attributes=attributes)
+    for name, given_ in arrays.items():
+        values, chunks, options = (
+            (*given_, {})[:3] if isinstance(given_, tuple) else (given_, given_.shape, {})
+        )
+        array = group.create_array(name, shape=values.shape, dtype=values.dtype, chunks=chunks, **options)
+        array[...] = values
+    return str(path)
+
+
+@pytest.fixture
+def rows_zarr(tmp_path):
+    return write(tmp_path / "rows.zarr", X=(X, (7, 3)), y=(Y, (20,)), sample_weight=(W, (50,)))
+
+
+@pytest.fixture
+def whole_chunks(monkeypatch):
+    """Spans of one chunk or shard, as large chunks have them."""
+    monkeypatch.setattr(zarr_rows, "SPAN_BYTES", 1)
+
+
+def test_description(rows_zarr):
+    data = open_dataset(rows_zarr)
+    assert (data.n_rows, data.n_columns, data.dtype, data.y_dtype) == (N, 4, np.float32, np.int64)
+    assert (data.n_targets, data.y_is_1d, data.has_weights) == (1, True, True)
+    assert (data.column_names, data.target_names) == (None, ("y",))
+    assert (data.row_bytes, data.chunk_rows, data.source) == (4 * 4 + 8 + 8, N, rows_zarr)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    chunks=st.tuples(st.integers(1, N + 10), st.integers(1, 5)),
+    per_shard=st.integers(0, 3),
+    y_chunk=st.integers(1, N + 10),
+    segment=st.integers(5, N + 5),
+    tile=st.integers(1, N + 5),
+    span_bytes=st.sampled_from([1, 300, 2**24]),
+)
+def test_any_chunking_gives_the_same_rows(
+    tmp_path_factory, read_dataset, chunks, per_shard, y_chunk, segment, tile, span_bytes
+):
+    options = {"shards": (chunks[0] * per_shard, chunks[1])} if per_shard else {}
+    path = write(tmp_path_factory.mktemp("z") / "g.zarr", X=(X, chunks, options), y=(Y, (y_chunk,)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(zarr_rows, "SPAN_BYTES", span_bytes)
+        x, y, w = read_dataset(open_dataset(path), segment, tile)
+    np.testing.assert_array_equal(x, X)
+    np.testing.assert_array_equal(y, Y)
+    assert w is None
+
+
+class Recording:
+    """A Zarr array that notes what is read of it."""
+
+    def __init__(self, array, fail=None):
+        self._array = array
+        self._fail = fail
+        self.read = []
+
+    def __getattr__(self, name):
+        return getattr(self._array, name)
+
+    def __getitem__(self, key):
+        self.read.append((key.start, key.stop))
+        if self._fail is not None:
+            raise self._fail
+        return self._array[key]
+
+
+def test_a_chunk_is_decoded_once_and_its_borders_respected(rows_zarr, read_rows, whole_chunks):
+    data = open_dataset(rows_zarr)
+    arrays = data.reader._arrays
+    arrays.update({field: Recording(array) for field, array in arrays.items()})
+    x, y, w = read_rows(data.rows(10, 33), 4)
+    for values, expected in zip((x, y, w), (X, Y, W), strict=True):
+        np.testing.assert_array_equal(values, expected[10:33])
+    assert arrays["X"].read == [(10, 14), (14, 21), (21, 28), (28, 33)]
+    assert arrays["y"].read == [(10, 20), (20, 33)]
+    assert arrays["sample_weight"].read == [(10, 33)]
+
+
+@pytest.mark.parametrize("tile_rows", [3, 5, 7, 17])
+def test_one_span_and_one_tile_are_alive(rows_zarr, whole_chunks, monkeypatch, tile_rows):
+    data, alive = open_dataset(rows_zarr, columns=[0, 2]), []
+    del data.reader._arrays["y"], data.reader._arrays["sample_weight"]
+    read = data.reader._read
+
+    def reading(field, a, b):
+        assert all(ref() is None for ref in alive)
+        values = read(field, a, b)
+        alive.append(weakref.ref(values))
+        return values
+
+    monkeypatch.setattr(data.reader, "_read", reading)
+    held = None
+    for tile in data.rows(0, N).tiles(tile_rows):
+        held = tile.X if tile_rows < 7 else None  # a tile of a whole span is that span
+        del tile
+    assert len(alive) == 8
+    del held
+
+
+def test_spans(tmp_path, monkeypatch):
+    monkeypatch.setattr(zarr_rows, "SPAN_BYTES", 400)
+    monkeypatch.setattr(zarr_rows, "SHARD_BYTES", 1000)
+    x = np.zeros((600, 1))  # 8 bytes a row
+    write(
+        tmp_path / "g",
+        small=(x, (10, 1)),
+        large=(x, (100, 1)),
+        shard=(x, (10, 1), {"shards": (100, 1)}),
+        huge_shard=(x, (10, 1), {"shards": (200, 1)}),
+    )
+    group = zarr.open_group(tmp_path / "g", mode="r")
+    assert {name: span_rows(group[name]) for name in group.array_keys()} == {
+        "small": 50,  # five chunks of 80 bytes
+        "large": 100,
+        "shard": 100,  # 800 bytes, below the limit for whole shards
+        "huge_shard": 50,  # 1600 bytes: chunks of it
+    }
+
+
+def test_rows_are_handles(rows_zarr):
+    rows = open_dataset(rows_zarr).rows(0, N)
+    assert len(pickle.dumps(rows)) < 6000
+    np.testing.assert_array_equal(next(pickle.loads(pickle.dumps(rows)).tiles(N)).X, X)
+
+
+def test_lazy_arrays_have_the_chunks_of_the_storage(tmp_path):
+    path = write(tmp_path / "g", X=(X, (5, 2), {"shards": (20, 4)}), y=(Y, (30,)), sample_weight=(W, (50,)))
+    data = open_dataset(path)
+    assert data.X.chunks == ((20, 20, 10), (4,))
+    assert data.y.chunks == ((30, 20),)
+    assert (data.X.dtype, data.y.dtype, data.sample_weight.dtype) == (np.float32, np.int64, np.float64)
+    assert isinstance(data.X._meta, np.ndarray)
+    for lazy, expected in zip((data.X, data.y, data.sample_weight), (X, Y, W), strict=True):
+        np.testing.assert_array_equal(lazy.compute(scheduler="sync"), expected)
+    np.testing.assert_array_equal(data.X[33:41, 1].compute(scheduler="sync"), X[33:41, 1])
+
+
+def test_names_and_columns(tmp_path, read_dataset):
+    path = write(
+        tmp_path / "g",
+        attributes={"column_names": list("abcd")},
+        rows=(X, (7, 3)),
+        u=(Y, (9,)),
+        v=(W, (9,)),
+        w=(W, (5,)),
+    )
+    data = open_dataset(path, x_name="rows", target="v", sample_weight="w", columns=["d", 1])
+    assert (data.column_names, data.target_names, data.n_columns) == (("d", "b"), ("v",), 2)
+    x, y, w = read_dataset(data, 20, 6)
+    np.testing.assert_array_equal(x, X[:, [3, 1]])
+    np.testing.assert_array_equal(y, W)
+    np.testing.assert_array_equal(w, W)
+    np.testing.assert_array_equal(data.X.compute(scheduler="sync"), X[:, [3, 1]])
+    assert open_dataset(path, x_name="rows", y_name="u").y_dtype == np.int64
+    assert open_dataset(path, x_name="rows").y is None
+    assert open_dataset(path, x_name="rows").column_names == tuple("abcd")
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore:The data type")
+@pytest.mark.parametrize(
+    "y, dtype",
+    [
+        (np.zeros((N, 2), "f4"), "f4"),
+        (np.array(["a", "bb"] * 25), "U2"),
+        (np.array(["a", "bb"] * 25, dtype=np.dtypes.StringDType()), object),
+        (Y % 2 == 0, "?"),
+    ],
+)
+def test_targets_of_any_type(tmp_path, read_dataset, y, dtype):
+    data = open_dataset(write(tmp_path / "g", X=(X, (7, 4)), y=(y, (9, *y.shape[1:]))))
+    assert (data.y_dtype, data.n_targets, data.y_is_1d) == (
+        np.dtype(dtype),
+        2 if y.ndim == 2 else 1,
+        y.ndim == 1,
+    )
+    got = read_dataset(data, 20, 6)[1]
+    assert got.dtype == data.y_dtype
+    np.testing.assert_array_equal(got, y)
+
+
+def test_format_2_and_byte_order(tmp_path, read_dataset):
+    path = write(tmp_path / "g", zarr_format=2, X=(X.astype(">f4"), (7, 3)), y=(Y.astype(">i2"), (9,)))
+    data = open_dataset(path)
+    assert data.dtype == np.dtype("=f4")
+    assert data.dtype.isnative and data.y_dtype.isnative
+    x, y, _ = read_dataset(data, 20, 6)
+    assert x.dtype.isnative
+    np.testing.assert_array_equal(x, X)
+    np.testing.assert_array_equal(y, Y)
+
+
+# Errors -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arrays, options, phrase",
+    [
+        ({"Z": X, "y": Y}, {}, "has no array 'X'; its arrays are: Z, y"),
+        ({"X": X}, {"target": "t"}, "has no array 't'; its arrays are: X"),
+        ({"X": X}, {"y_name": "t"}, "has no array 't'"),
+        ({"X": X}, {"target": "y"}, "has no array 'y'"),
+        ({"X": X}, {"sample_weight": "sample_weight"}, "has no array 'sample_weight'"),
+        ({"X": X}, {"target": 0}, "target of a Zarr group must be the name of an array, got 0"),
+        ({"X": X}, {"columns": [4]}, "has no column 4; its 4 columns are"),
+        ({"X": X}, {"columns": ["a"]}, "has no column 'a'"),
+        ({"X": X}, {"columns": [1, -3]}, "is named twice"),
+        ({"X": X, "y": Y[1:]}, {}, "X has 50 rows but y has 49"),
+        ({"X": X, "sample_weight": W[2:]}, {}, "X has 50 rows but sample_weight has 48"),
+        ({"X": Y}, {}, "Expected 2D array, got 1D array instead"),
+        ({"X": np.zeros((2, 2, 2))}, {}, "Expected 2D array, got 3D array"),
+        ({"X": X.astype(complex)}, {}, "Complex data not supported"),
+        ({"X": np.zeros((5, 2), "M8[s]")}, {}, "X must hold numbers"),
+        ({"X": X, "sample_weight": X}, {}, "sample_weight must be 1-D"),
+        ({"X": X, "y": np.zeros((N, 2, 2))}, {}, "y must have shape"),
+    ],
+)
+def test_unusable_groups(tmp_path, arrays, options, phrase):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # dtypes that Zarr calls unstable
+        path = write(tmp_path / "g", **arrays)
+        with pytest.raises(InputError, match=phrase) as caught:
+            open_dataset(path, **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_empty_arrays(tmp_path):
+    group = zarr.open_group(tmp_path / "g", mode="w")
+    group.create_array("X", shape=(0, 3), chunks=(1, 3), dtype="f4")
+    with pytest.raises(InputError, match=r"Found array with 0 sample\(s\)"):
+        open_dataset(tmp_path / "g")
+
+
+def test_column_names_that_do_not_fit(tmp_path):
+    with pytest.raises(InputError, match="column_names lists 2 names but X has 4 columns"):
+        open_dataset(write(tmp_path / "g", attributes={"column_names": ["a", "b"]}, X=X))
+
+
+def damage(path, array, chunk, change):
+    (file,) = (path / array / "c").glob(chunk)
+    file.write_bytes(change(file.read_bytes()))
+
+
+@pytest.mark.parametrize("codec", [ZstdCodec(), BloscCodec(), GzipCodec(), None])
+@pytest.mark.parametrize("sharded", [False, True])
+@pytest.mark.parametrize("change", [lambda b: b[: len(b) // 2], lambda b: b[:-1]])
+def test_a_truncated_chunk_is_named(tmp_path, read_rows, codec, sharded, change):
+    options = {"compressors": codec} | ({"shards": (20, 4)} if sharded else {})
+    path = tmp_path / "g"
+    write(path, X=(X, (10, 4), options), y=(Y, (N,)))
+    damage(path, "X", "1/0" if sharded else "2/0", change)
+    data = open_dataset(path)
+    phrase = rf"{path}: rows 2\d to 29 of array 'X' cannot be decoded .* truncated or damaged"
+    with pytest.raises(InputError, match=phrase) as caught:
+        read_rows(data.rows(3, N), 8)
+    assert caught.value.__cause__ is not None
+    assert "\n" not in str(caught.value)
+    with pytest.raises(InputError, match="cannot be decoded"):
+        data.X.compute(scheduler="sync")
+    np.testing.assert_array_equal(read_rows(data.rows(0, 20), 8)[0], X[:20])
+
+
+def test_a_missing_chunk_is_the_fill_value(tmp_path, read_rows):
+    path = tmp_path / "g"
+    write(path, X=(X, (10, 4)))
+    (path / "X" / "c" / "2" / "0").unlink()
+    got = read_rows(open_dataset(path).rows(0, N), N)[0]
+    assert (got[20:30] == 0).all()
+
+
+class LostConnection(Exception):
+    """As the packages of object stores have them: of no common base."""
+
+
+@pytest.mark.parametrize(
+    "error", [ConnectionResetError(104, "reset"), TimeoutError(), LostConnection("gone")]
+)
+def test_errors_that_may_pass_stay_retryable(rows_zarr, read_rows, error):
+    data = open_dataset(rows_zarr)
+    data.reader._arrays["X"] = Recording(data.reader._arrays["X"], fail=error)
+    with pytest.raises(OSError) as caught:
+        read_rows(data.rows(0, N), 8)
+    assert not isinstance(caught.value, InputError)
+    if isinstance(error, OSError):
+        assert caught.value is error
+    else:
+        assert caught.value.__cause__ is error
+        assert "LostConnection: gone" in str(caught.value)

@@ -1,0 +1,409 @@
+"""Connecting: what `--scheduler` may be, what fails and how, and that nothing stays behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from threading import Thread
+
+import dask
+import psutil
+import pytest
+from dask.system import CPU_COUNT
+from distributed import default_client
+from distributed.system import MEMORY_LIMIT
+
+import distrff.cluster
+from distrff.cluster import check_workers, connect, memory_limit_bytes
+from distrff.errors import ClusterError, InputError
+
+_SCHEDULER = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--no-dashboard"]
+_WORKER = [sys.executable, "-m", "distributed.cli.dask_worker", "--no-dashboard", "--nworkers", "1"]
+
+
+@contextmanager
+def process(command: list[str], **environment: str) -> Iterator[subprocess.Popen]:
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL, env={**os.environ, **environment}) as running:
+        try:
+            yield running
+        finally:
+            running.terminate()
+
+
+@contextmanager
+def scheduler(folder: Path, protocol: str = "tcp", **environment: str) -> Iterator[Path]:
+    """A scheduler process; yields its scheduler file."""
+    file = folder / "scheduler.json"
+    options = ["--host", f"{protocol}://127.0.0.1:0", "--dashboard-address", "127.0.0.1:0"]
+    with process([*_SCHEDULER, *options, "--scheduler-file", str(file)], **environment):
+        wait_until(lambda: file.exists() and file.read_text().endswith("}"))
+        yield file
+    file.unlink(missing_ok=True)
+
+
+def wait_until(condition, seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@contextmanager
+def listener(reply: bytes | None) -> Iterator[str]:
+    """Something that accepts connections, says `reply` if any, and hangs up if it said something."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        accepted = []
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                accepted.append(connection)
+                if reply is not None:
+                    connection.sendall(reply)
+                    connection.close()
+
+        Thread(target=serve, daemon=True).start()
+        try:
+            yield f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            for connection in accepted:
+                connection.close()
+
+
+def refusal(address: str, timeout: float = 1.0) -> str:
+    """The message of the error that connecting ends in, which comes in time and is one line."""
+    started = time.monotonic()
+    with pytest.raises(ClusterError) as caught, connect(address, timeout=timeout):
+        pass
+    assert time.monotonic() - started < timeout + 3
+    message = str(caught.value)
+    assert "\n" not in message
+    assert address in message
+    return message
+
+
+# ---------------------------------------------------------------- a cluster of this machine
+
+
+def test_local_cluster_leaves_nothing_behind(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    with dask.config.set({"temporary-directory": str(scratch)}), connect(n_workers=2) as client:
+        assert default_client() is client
+        workers = client.scheduler_info()["workers"].values()
+        assert [worker["nthreads"] for worker in workers] == [1, 1]
+        assert [worker["memory_limit"] for worker in workers] == [int(MEMORY_LIMIT) // 2] * 2
+        pids = set(client.run(os.getpid).values())
+        assert len(pids) == 2
+        assert os.getpid() not in pids
+        assert all(Path(folder).is_relative_to(scratch) for folder in worker_folders(client))
+    assert not any(is_running(pid) for pid in pids)
+    assert list(tmp_path.iterdir()) == [scratch]
+    assert list(scratch.iterdir()) == []
+    with pytest.raises(ValueError, match="No clients found"):
+        default_client()
+
+
+def worker_folders(client) -> list[str]:
+    return [worker["local_directory"] for worker in client.scheduler_info()["workers"].values()]
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_a_worker_for_each_core_by_default():
+    with connect(memory_limit="0") as client:
+        workers = client.scheduler_info(n_workers=-1)["workers"].values()
+        assert len(workers) == CPU_COUNT
+        assert {worker["memory_limit"] for worker in workers} == {0}
+
+
+def test_two_local_clusters_at_once():
+    """No port is fixed: a second one starts without a warning (they are errors in this suite's settings)."""
+    with connect(n_workers=1) as first, connect(n_workers=1, threads_per_worker=2) as second:
+        assert first.scheduler.address != second.scheduler.address
+        assert next(iter(second.scheduler_info()["workers"].values()))["nthreads"] == 2
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds"), [("starting", 0.0), ("starting", 0.3), ("working", 0.1)], ids=str
+)
+def test_ctrl_c_leaves_nothing_behind(tmp_path, said, seconds):
+    """Ctrl-C goes to all processes of a terminal at once, while they start and while they work."""
+    (tmp_path / "scratch").mkdir()
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os, sys, time\n"
+        "from distrff.cluster import connect\n"
+        "if __name__ == '__main__':\n"
+        "    try:\n"
+        "        print('starting', flush=True)\n"
+        "        with connect(n_workers=2) as client:\n"
+        "            futures = client.map(time.sleep, [0.2] * 100, pure=False)\n"
+        "            print('working', *client.run(os.getpid).values(), flush=True)\n"
+        "            time.sleep(60)\n"
+        "    except KeyboardInterrupt:\n"
+        "        sys.exit(130)\n"
+    )
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "scratch")}
+    with subprocess.Popen(
+        [sys.executable, script], cwd=tmp_path, env=environment, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as running:  # fmt: skip
+        line = running.stdout.readline()
+        while said not in line:
+            line = running.stdout.readline()
+        time.sleep(seconds)
+        descendants = psutil.Process(running.pid).children(recursive=True)
+        os.killpg(running.pid, signal.SIGINT)
+        _, errors = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert errors == ""
+    wait_until(lambda: not any(is_running(process.pid) for process in descendants), seconds=5)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["scratch", "script.py"]
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def test_a_script_without_main_guard_is_told(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("from distrff.cluster import connect\nwith connect(n_workers=1):\n    pass\n")
+    done = subprocess.run([sys.executable, script], check=False, capture_output=True, text=True, timeout=120)
+    assert "ClusterError: the local workers did not start" in done.stderr
+    assert "if __name__ == '__main__':" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("limit", "size"),
+    [("4GB", 4 * 10**9), ("4GiB", 2**32), ("512 MiB", 2**29), ("0", 0), (0, 0), (2**30, 2**30)],
+)
+def test_memory_limits(limit, size):
+    assert memory_limit_bytes(limit, 3) == size
+
+
+def test_memory_is_shared_by_default():
+    assert memory_limit_bytes("auto", 4) == memory_limit_bytes(None, 4) == int(MEMORY_LIMIT) // 4
+
+
+@pytest.mark.parametrize("limit", ["lots", "4", "-4GB", "0.5", "", "4GX", -1, [1]])
+def test_memory_limits_that_are_none(limit):
+    with pytest.raises(InputError, match=r"memory_limit must be .*'4GB'"):
+        memory_limit_bytes(limit, 1)
+
+
+@pytest.mark.parametrize("number", [0, -1, 1.5, True, "2"])
+@pytest.mark.parametrize("name", ["n_workers", "threads_per_worker"])
+def test_numbers_of_workers_and_threads(name, number):
+    with pytest.raises(InputError, match=f"{name} must be a whole number"), connect(**{name: number}):
+        pass
+
+
+# ---------------------------------------------------------------- a scheduler that runs somewhere
+
+
+def test_scheduler_by_file_and_by_address(tmp_path):
+    with scheduler(tmp_path) as file:
+        address = json.loads(file.read_text())["address"]
+        for named in (str(file), address, address.removeprefix("tcp://")):
+            with connect(named) as client:
+                assert client.scheduler.address == address
+        with connect(address) as client:
+            with pytest.raises(ClusterError, match=f"no workers after .*dask worker {address}"):
+                check_workers(client, timeout=0.2)
+            with process([*_WORKER, address]):
+                check_workers(client, timeout=30)
+                assert client.submit(sum, [1, 2]).result() == 3
+
+
+def test_the_scheduler_stays_when_its_client_leaves(tmp_path):
+    with scheduler(tmp_path) as file:
+        for _ in range(2):
+            with connect(str(file)):
+                pass
+
+
+def test_nothing_listens():
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{unused.getsockname()[1]}"
+        assert "check that it runs" in refusal(address)
+
+
+def test_something_listens_and_is_silent():
+    with listener(None) as address:
+        assert "(silent for 1 s); check that" in refusal(address)
+
+
+@pytest.mark.parametrize("reply", [b"", b"hello", b"HTTP/1.1 400 Bad Request\r\nServer: other\r\n\r\n"])
+def test_something_else_than_dask_answers(reply):
+    with listener(reply) as address:
+        assert "not the dashboard's" in refusal(address)
+
+
+def test_the_address_of_a_worker(client):
+    worker = next(iter(client.scheduler_info()["workers"]))
+    assert "it is a worker" in refusal(worker)
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:8787", "tcp://127.0.0.1", "tcp://", "tcp://host:x"])
+def test_malformed_addresses(address):
+    with (
+        pytest.raises(InputError, match=f"'{address}' is not an address .* tcp://host:8786"),
+        connect(address),
+    ):
+        pass
+
+
+def test_a_failure_prints_nothing(capfd):
+    with listener(b"hello") as address:
+        refusal(address)
+    refusal("tcp://127.0.0.1:1")
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("name", ["cluster.json", "folder/cluster", "lcoal"])
+def test_a_scheduler_file_that_does_not_exist(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=f"no scheduler file '{name}'"), connect(name):
+        pass
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]", '{"address": '])
+def test_a_file_that_is_no_scheduler_file(content, tmp_path):
+    file = tmp_path / "cluster.json"
+    file.write_text(content)
+    with (
+        pytest.raises(InputError, match=r"cluster.json' is not a readable scheduler file"),
+        connect(str(file)),
+    ):
+        pass
+
+
+# ---------------------------------------------------------------- TLS
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory) -> dict[str, str]:
+    """Dask's configuration for a self-signed certificate of this machine."""
+    if shutil.which("openssl") is None:
+        pytest.skip("making certificates needs the openssl program")
+    folder = tmp_path_factory.mktemp("tls")
+    cert, key = str(folder / "cert.pem"), str(folder / "key.pem")
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=localhost",
+    ]
+    subprocess.run(
+        [*command, "-days", "2", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", cert],
+        check=True,
+        capture_output=True,
+    )
+    files = {"distributed.comm.tls.ca-file": cert}
+    for role in ("scheduler", "worker", "client"):
+        files |= {f"distributed.comm.tls.{role}.cert": cert, f"distributed.comm.tls.{role}.key": key}
+    return files
+
+
+def as_environment(configuration: dict[str, str]) -> dict[str, str]:
+    names = {key: "DASK_" + key.upper().replace(".", "__").replace("-", "_") for key in configuration}
+    return {names[key]: value for key, value in configuration.items()}
+
+
+def test_tls_is_dasks_configuration(tls, tmp_path):
+    with scheduler(tmp_path, "tls", **as_environment(tls)) as file:
+        address = json.loads(file.read_text())["address"]
+        assert address.startswith("tls://")
+        with dask.config.set(tls), connect(address) as client:
+            assert client.scheduler.address == address
+        assert "distributed.comm.tls in Dask's configuration" in refusal(address)
+        assert "its address would begin with tls://" in refusal(address.replace("tls://", "tcp://"))
+
+
+def test_tls_where_there_is_none(tls, tmp_path):
+    with scheduler(tmp_path) as file, dask.config.set(tls):
+        address = json.loads(file.read_text())["address"]
+        assert "(tcp:// if it has no TLS)" in refusal(address.replace("tcp://", "tls://"))
+
+
+# ---------------------------------------------------------------- workers that cannot run distrff
+
+
+def test_workers_with_the_same_version(client):
+    check_workers(client)
+
+
+def test_workers_with_another_version(client, monkeypatch):
+    monkeypatch.setattr(distrff.cluster, "_installed_version", lambda: "99.0")
+    with pytest.raises(ClusterError, match=r"worker tcp://\S+ has .* 99.0; install distrff==99.0 there"):
+        check_workers(client)
+
+
+def test_workers_without_distrff(tmp_path, monkeypatch):
+    """A worker whose Python does not know of distrff."""
+    without_distrff = (
+        "import importlib.metadata as metadata, runpy, sys\n"
+        "known = metadata.version\n"
+        "def version(name):\n"
+        "    if name == 'distrff':\n"
+        "        raise metadata.PackageNotFoundError(name)\n"
+        "    return known(name)\n"
+        "metadata.version = version\n"
+        "sys.argv = ['dask-worker', *sys.argv[1:]]\n"
+        "runpy.run_module('distributed.cli.dask_worker', run_name='__main__')\n"
+    )
+    monkeypatch.setattr(distrff.cluster, "_installed_version", lambda: "1.2.3")
+    with scheduler(tmp_path) as file, connect(str(file)) as client:
+        options = ["--no-nanny", "--no-dashboard", client.scheduler.address]
+        with (
+            process([sys.executable, "-c", without_distrff, *options]),
+            pytest.raises(
+                ClusterError, match=r"has no distrff, this client has 1.2.3; install distrff==1.2.3"
+            ),
+        ):
+            check_workers(client, timeout=30)
+
+
+def test_a_worker_that_hangs():
+    with connect(n_workers=1) as client:
+        pid = next(iter(client.run(os.getpid).values()))
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(ClusterError, match=r"do not answer within 0.5 s"):
+                check_workers(client, timeout=0.5)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+
+def test_a_scheduler_that_is_gone(tmp_path, capfd):
+    with ExitStack() as running:
+        file = running.enter_context(scheduler(tmp_path))
+        with connect(str(file), timeout=1) as client:
+            running.close()
+            with pytest.raises(ClusterError, match=r"connection to the scheduler at .* was lost"):
+                check_workers(client, timeout=1)
+    assert capfd.readouterr().err == ""

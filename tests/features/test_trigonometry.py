@@ -1,0 +1,233 @@
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+from distrff.errors import InputError, InputTypeError
+from distrff.features import trigonometry
+from distrff.features.trigonometry import cosine, paired_cos_sin
+
+# Sums of the roundings named in the module: of r, of r², of the Horner steps, of the result.
+NEAR_ERROR = {np.float32: 9e-8, np.float64: 1.5e-16}
+# One unit in the last place of 1 for this C library and as much for the one NumPy uses; in float32 the
+# float64 value is rounded, by at most half a spacing below 1.
+FAR_ERROR = {np.float32: 2.0**-25 + 1e-15, np.float64: 2 * 2.0**-52}
+FORMATS = [np.float32, np.float64]
+
+extended = pytest.mark.skipif(
+    np.finfo(np.longdouble).eps > 2.0**-60, reason="no floating format wider than float64 to compare with"
+)
+
+
+def cos_sin(x, scale=1.0):
+    """Return cosines and sines of a vector by the paired function, in one row."""
+    out = np.empty((1, 2 * x.size), x.dtype)
+    paired_cos_sin(x.reshape(1, -1), out, scale)
+    return out[0, 0::2], out[0, 1::2]
+
+
+def cosines(x):
+    out = np.empty((1, x.size), x.dtype)
+    cosine(x.reshape(1, -1), out, 1.0)
+    return out[0]
+
+
+def angles_on_all_scales(rng, dtype, n=200_000):
+    magnitude = np.exp2(np.concatenate([rng.uniform(-40, 20, n), rng.uniform(15, 20, n)]))
+    return np.concatenate([[0.0, -0.0], rng.choice([-1, 1], 2 * n) * magnitude]).astype(dtype)
+
+
+def angles_at_turning_points(dtype):
+    """Every multiple of π/4 up to 2**20 with its neighbours: zeros, extrema, quadrant borders; the limit."""
+    quarter = np.arctan(np.longdouble(1))
+    x = (np.arange(1, int(2**20 / quarter) + 1) * quarter).astype(dtype)
+    x = np.concatenate([x, np.nextafter(x, dtype(0)), np.nextafter(x, dtype(np.inf))])
+    limit = dtype(2**20)
+    x = np.concatenate([x, [limit, np.nextafter(limit, dtype(0))]])
+    return x[x <= limit]
+
+
+def assert_near_errors(x):
+    wider = np.longdouble if x.dtype == np.float64 else np.float64
+    cos, sin = cos_sin(x)
+    bound = NEAR_ERROR[x.dtype.type]
+    assert np.abs(cos - np.cos(x.astype(wider))).max() <= bound
+    assert np.abs(sin - np.sin(x.astype(wider))).max() <= bound
+
+
+@pytest.mark.parametrize("dtype", [np.float32, pytest.param(np.float64, marks=extended)])
+def test_errors_up_to_the_limit(dtype):
+    assert_near_errors(angles_on_all_scales(np.random.default_rng(), dtype))
+    assert_near_errors(angles_at_turning_points(dtype))
+
+
+def test_float64_agrees_with_numpy_where_no_wider_format_exists():
+    x = angles_on_all_scales(np.random.default_rng(), np.float64, n=20_000)
+    bound = NEAR_ERROR[np.float64] + 2.0**-52  # NumPy: at most one unit in the last place of 1
+    cos, sin = cos_sin(x)
+    assert np.abs(cos - np.cos(x)).max() <= bound
+    assert np.abs(sin - np.sin(x)).max() <= bound
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_small_angles_have_sine_x_and_cosine_one(dtype):
+    # to the last bit below sqrt(ε/2), subnormal numbers included
+    x = np.array([0.0, -0.0, 1e-40, -1e-40, 1e-9, -1e-9], dtype)
+    cos, sin = cos_sin(x)
+    assert np.array_equal(cos, np.ones_like(x))
+    assert np.array_equal(sin, x)
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_angles_beyond_the_limit(dtype):
+    rng = np.random.default_rng()
+    largest = np.finfo(dtype).maxexp - 1
+    x = np.exp2(rng.uniform(20, largest, 5000)) * rng.choice([-1, 1], 5000)
+    named = [np.nextafter(dtype(2**20), dtype(np.inf)), 1e7, -1e15, 1e30]
+    x = np.concatenate([x, named, [1e300] if dtype is np.float64 else []]).astype(dtype)
+    cos, sin = cos_sin(x)
+    exact = x.astype(np.float64)
+    assert np.abs(cos - np.cos(exact)).max() <= FAR_ERROR[dtype]
+    assert np.abs(sin - np.sin(exact)).max() <= FAR_ERROR[dtype]
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_far_angles_do_not_change_the_others(dtype):
+    x = angles_on_all_scales(np.random.default_rng(), dtype, n=1500)
+    far = x.copy()
+    far[::7] = 3e7
+    for plain, mixed in zip((*cos_sin(x), cosines(x)), (*cos_sin(far), cosines(far)), strict=True):
+        near = np.arange(x.size) % 7 != 0
+        assert np.array_equal(plain[near], mixed[near])
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_not_finite_angles_give_nan_without_a_warning(dtype, value):
+    x = np.linspace(0, 3, 100, dtype=dtype)
+    x[[0, 41, 99]] = value
+    with warnings.catch_warnings(), np.errstate(all="raise"):
+        warnings.simplefilter("error")
+        results = (*cos_sin(x), cosines(x))
+    for result in results:
+        assert np.array_equal(np.flatnonzero(np.isnan(result)), [0, 41, 99])
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_the_scale_is_one_rounded_product(dtype):
+    x = angles_on_all_scales(np.random.default_rng(), dtype, n=1000)
+    scale = 0.04419417382415922
+    for plain, scaled in zip(cos_sin(x), cos_sin(x, scale), strict=True):
+        assert np.array_equal(scaled, dtype(scale) * plain)
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_bits_do_not_depend_on_position_or_rows(dtype):
+    rng = np.random.default_rng()
+    theta = (rng.standard_normal((40, 601)) * np.exp2(rng.uniform(-5, 17, (40, 601)))).astype(dtype)
+    whole = np.empty((40, 1202), dtype)
+    paired_cos_sin(theta, whole, 0.3)
+    for cut in (1, 7, 39):
+        parts = np.empty_like(whole)
+        paired_cos_sin(theta[:cut], parts[:cut], 0.3)
+        paired_cos_sin(theta[cut:], parts[cut:], 0.3)
+        assert np.array_equal(whole, parts)
+    # vector bodies and scalar remainders of every length, from every alignment
+    for m in range(1, 41):
+        for first in (0, 1, 3, 601 - m):
+            pairs, cos = np.empty((40, 2 * m), dtype), np.empty((40, m), dtype)
+            angles = np.ascontiguousarray(theta[:, first : first + m])
+            paired_cos_sin(angles, pairs, 0.3)
+            cosine(angles, cos, 0.3)
+            assert np.array_equal(pairs, whole[:, 2 * first : 2 * (first + m)])
+            assert np.array_equal(cos, pairs[:, 0::2])
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+@pytest.mark.parametrize("m", [1, 5, 64, 1100])
+def test_views_of_a_wider_tile(dtype, m):
+    theta = np.random.default_rng().standard_normal((9, m)).astype(dtype)
+    dense, tile = np.empty((9, 2 * m), dtype), np.full((9, 2 * m + 3), 7, dtype)
+    paired_cos_sin(theta, dense, 1.0)
+    paired_cos_sin(theta, tile[:, 1:], 1.0)
+    assert np.array_equal(tile[:, 1:-2], dense)
+    assert np.all(tile[:, [0, -2, -1]] == 7)
+
+    tile[:] = 7
+    tile[:, :m] = theta
+    cosine(tile[:, :m], tile, 1.0)  # in place, where the product with the frequencies left the angles
+    assert np.array_equal(tile[:, :m], dense[:, 0::2])
+    assert np.all(tile[:, m:] == 7)
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_cosine_in_place(dtype):
+    theta = np.random.default_rng().uniform(-50, 50, (6, 1300)).astype(dtype)
+    theta[2, 700] = 1e8
+    out = np.empty_like(theta)
+    cosine(theta, out, 0.5)
+    cosine(theta, theta, 0.5)
+    assert np.array_equal(theta, out)
+
+
+def test_one_row_in_place_of_a_longer_row():
+    row = np.linspace(0, 9, 10).reshape(1, 10)
+    expected = np.concatenate([cosines(row[0, :4]), row[0, 4:]])
+    cosine(row[:, :4], row, 1.0)
+    assert np.array_equal(row[0], expected)
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (5, 0), (0, 0)])
+def test_nothing_to_do(shape):
+    theta = np.empty(shape)
+    out = np.full((shape[0], 2 * shape[1] + 1), 7.0)
+    paired_cos_sin(theta, out, 1.0)
+    cosine(theta, out, 1.0)
+    assert np.all(out == 7)
+
+
+@pytest.mark.parametrize("function", [paired_cos_sin, cosine])
+@pytest.mark.parametrize(
+    ("theta", "out", "error", "words"),
+    [
+        (np.ones((3, 2)), np.ones((3, 4), np.float32), InputTypeError, "float64 and float32"),
+        (np.ones((3, 2), int), np.ones((3, 4), int), InputTypeError, "both be float32 or both float64"),
+        (np.ones((3, 2), ">f4"), np.ones((3, 4), ">f4"), InputTypeError, "both be float32 or both float64"),
+        (np.ones(2), np.ones(4), InputError, "theta must be a matrix"),
+        (np.ones((3, 4))[:, ::2], np.ones((3, 4)), InputError, "theta must be a matrix"),
+        (np.broadcast_to(1.0, (3, 2)), np.ones((3, 4)), InputError, "theta must be a matrix"),
+        (np.ones((3, 2)), np.ones((4, 3)).T, InputError, "out must be a matrix"),
+        (np.ones((3, 2)), np.ones((3, 4))[::-1], InputError, "out must be a matrix"),
+        (np.ones((3, 2)), np.ones((2, 4)), InputError, "3 rows"),
+        (np.ones((3, 2)), np.ones((3, 1)), InputError, "columns, got shape"),
+    ],
+)
+def test_arrays_that_do_not_fit(function, theta, out, error, words):
+    with pytest.raises(error, match=words):
+        function(theta, out, 1.0)
+
+
+def test_results_that_cannot_be_written():
+    out = np.ones((3, 4))
+    out.flags.writeable = False
+    with pytest.raises(InputError, match="writeable: False"):
+        paired_cos_sin(np.ones((3, 2)), out, 1.0)
+
+
+def test_overlaps_are_refused():
+    tile = np.ones((4, 10))
+    with pytest.raises(InputError, match="share memory"):
+        paired_cos_sin(tile[:, :5], tile, 1.0)
+    with pytest.raises(InputError, match="overlap"):
+        cosine(tile[:, :5], tile[:, 1:], 1.0)
+    paired_cos_sin(tile[:, 6:8], tile[:, :4], 1.0)  # beside each other in one buffer
+    assert np.array_equal(tile[:, 0:2], np.broadcast_to(np.stack([np.cos(1.0), np.sin(1.0)]), (4, 2)))
+
+
+def test_functions_without_a_place_to_cache_compile_all_the_same():
+    # code that comes from no file has no folder beside it: as for a read-only install without a home
+    namespace = {}
+    exec("def double(x):\n    return 2 * x", namespace)
+    assert trigonometry._compiled(namespace["double"])(4) == 8

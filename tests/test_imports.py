@@ -1,0 +1,71 @@
+"""What importing costs, and the public names."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, entry_points, version
+
+import pytest
+
+import distrff
+
+HEAVY = {"numpy", "scipy", "pandas", "pyarrow", "zarr", "dask", "distributed", "dask_ml", "numba", "sklearn"}
+
+
+def loaded_by(statement: str) -> set[str]:
+    """Names of all modules in a fresh process after the statement."""
+    program = f"{statement}\nimport sys\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    return set(done.stdout.split())
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    assert not loaded_by("import distrff") & HEAVY
+
+
+def test_importing_the_command_line_loads_neither_numpy_nor_dask_arrays():
+    """Dask imports the modules of all `dask_cli` entry points for its `--help`."""
+    assert not loaded_by("import distrff.cli") & {"numpy", "dask.array", "distributed"}
+
+
+def test_the_entry_points_name_the_same_command():
+    found = [e for e in entry_points(name="distrff") if e.group in ("console_scripts", "dask_cli")]
+    if not found:
+        pytest.skip("the package is not installed")
+    assert sorted(e.group for e in found) == ["console_scripts", "dask_cli"]
+    assert {e.value for e in found} == {"distrff.cli:main"}
+
+
+@pytest.mark.parametrize("name", distrff.__all__)
+def test_public_names_resolve(name):
+    assert name in dir(distrff)
+    assert getattr(distrff, name).__name__ == name
+
+
+def test_names_that_do_not_exist():
+    with pytest.raises(AttributeError, match="module 'distrff' has no attribute 'Nonsense'"):
+        _ = distrff.Nonsense
+
+
+def test_the_version_is_the_distributions():
+    try:
+        expected = version("distrff")
+    except PackageNotFoundError:
+        pytest.skip("the package is not installed")
+    assert distrff.__version__ == expected
+
+
+def test_type_checkers_see_what_is_loaded():
+    tree = ast.parse(inspect.getsource(distrff))
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    seen = {
+        alias.name: node.module
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert seen == distrff._MODULES
+    assert sorted(seen) == sorted(distrff.__all__)

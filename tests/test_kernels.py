@@ -1,0 +1,627 @@
+"""Kernels: each pair of kernel and measure, values, errors, parity with scikit-learn."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import pickle
+import secrets
+from decimal import Decimal, localcontext
+from functools import partial
+
+import numpy as np
+import pytest
+from scipy.stats import ks_2samp
+from sklearn.base import BaseEstimator, clone
+from sklearn.gaussian_process.kernels import RBF
+from sklearn.gaussian_process.kernels import Matern as SklearnMatern
+from sklearn.metrics.pairwise import laplacian_kernel, rbf_kernel
+
+from distrff.errors import InputError, InputTypeError, NonFiniteError
+from distrff.kernels import (
+    KERNELS,
+    Cauchy,
+    Exponential,
+    Gaussian,
+    Kernel,
+    Laplacian,
+    Matern,
+    Product,
+    Scaled,
+    Sum,
+    component_order,
+    kernel_from_dict,
+)
+from distrff.random_streams import stream
+
+N_COLUMNS = 3
+WIDTHS = (0.5, 1.0, 2.0)
+TWICE = (1.0, 2.0, 4.0)
+
+SINGLE = [
+    Gaussian(),
+    Gaussian(WIDTHS),
+    Laplacian(0.7),
+    Laplacian(WIDTHS),
+    Cauchy(),
+    Cauchy(WIDTHS),
+    Exponential(1.3),
+    Exponential(WIDTHS),
+    *(Matern(nu=nu) for nu in (0.25, 0.5, 0.8, 1.5, 2.5, 3.2, 40.0)),
+    Matern(WIDTHS, nu=1.7),
+]
+COMPOSED = [
+    2.5 * Cauchy(0.8),
+    Gaussian() + 2.0 * Laplacian(3.0),
+    Gaussian(0.5) + (Matern(nu=0.8) + Cauchy(WIDTHS)),
+    3.0 * (Exponential() + 0.5 * Gaussian(WIDTHS)),
+    Gaussian() * Gaussian(),
+    Matern(nu=1.5) * Laplacian(2.0) * Cauchy(WIDTHS),
+    (Gaussian() + 3.0 * Laplacian()) * (Matern(0.5) + Cauchy()),
+    0.5 * (2.0 * (Exponential() + Cauchy()) + Gaussian() * (4.0 * (Gaussian(2.0) + 3.0 * Laplacian(WIDTHS)))),
+]
+ALL = SINGLE + COMPOSED
+SPHERICAL = [
+    Gaussian(),
+    Gaussian(WIDTHS),
+    Exponential(WIDTHS),
+    Matern(WIDTHS, nu=0.25),
+    Matern(nu=2.5),
+    2.0 * Matern(2.0),
+    Gaussian() * Gaussian(),
+    Gaussian(WIDTHS) * (3.0 * Matern(TWICE)),
+    Exponential(2.0) * Gaussian(0.3) * Matern(0.5, nu=3.0),
+    Gaussian(2.0) * Exponential((1.0, 1.0, 1.0)),
+]
+
+
+@pytest.fixture
+def seed() -> int:
+    """Fresh in every run, since the tests hold for every seed; DISTRFF_TEST_SEED repeats one."""
+    value = int(os.environ.get("DISTRFF_TEST_SEED", secrets.randbits(32)))
+    print(f"DISTRFF_TEST_SEED={value}")
+    return value
+
+
+def streams(seed, *names):
+    return partial(stream, seed, *names)
+
+
+# The measure
+
+
+@pytest.mark.parametrize("kernel", ALL, ids=repr)
+def test_the_mean_cosine_of_the_frequencies_is_the_kernel(kernel, seed):
+    n = 50_000
+    deltas = np.array(
+        [[0.02, 0.0, 0.0], [0.0, 0.3, -0.1], [1.0, 0.0, 0.0], [0.5, -0.7, 0.9], [1.0, 2.0, -4.0]]
+    )
+    W = kernel.frequencies(n, N_COLUMNS, streams(seed))
+    assert W.shape == (N_COLUMNS, n)
+    assert W.dtype == np.float64
+    assert np.isfinite(W).all()
+    origin = np.zeros((1, N_COLUMNS))
+    k = kernel(deltas, origin)[:, 0] / kernel.at_zero
+    # cos² θ = (1 + cos 2θ)/2 and E cos θ = k(δ)/k(0), E cos 2θ = k(2δ)/k(0).
+    variance = (1.0 + kernel(2 * deltas, origin)[:, 0] / kernel.at_zero) / 2 - k**2
+    # Bernstein's inequality holds for every bounded law, however heavy the tails of ω: as
+    # |cos θ − k| ≤ b = 1 + |k|, P(|mean − k| > t) ≤ 2 exp(−n t²/(2 variance + 2bt/3)). Solved for t at
+    # 1e-12 a comparison, with some hundred comparisons: a false alarm in 1e-10 of all runs.
+    level = math.log(2 / 1e-12)
+    linear = level * (1 + np.abs(k)) / (3 * n)
+    bound = linear + np.sqrt(linear**2 + 2 * level * np.maximum(variance, 0) / n)
+    assert np.all(np.abs(np.cos(deltas @ W).mean(axis=1) - k) <= bound)
+
+
+@pytest.mark.parametrize("kernel", ALL, ids=repr)
+def test_no_two_draws_of_an_expression_share_a_stream(kernel, seed):
+    names = []
+
+    def recorded(name):
+        names.append(name)
+        return stream(seed, name)
+
+    kernel.frequencies(100, N_COLUMNS, recorded)
+    assert len(names) == len(set(names))
+    if kernel in SPHERICAL:
+        names.clear()
+        kernel.radii(10, N_COLUMNS, recorded)
+        assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("kernel", ALL, ids=repr)
+def test_the_first_frequencies_do_not_depend_on_their_number(kernel, seed):
+    few = kernel.frequencies(7, N_COLUMNS, streams(seed))
+    many = kernel.frequencies(1000, N_COLUMNS, streams(seed))
+    np.testing.assert_array_equal(few, many[:, :7])
+
+
+def test_a_factor_changes_no_frequency(seed):
+    np.testing.assert_array_equal(
+        Matern().frequencies(9, 2, streams(seed)), (5.0 * Matern()).frequencies(9, 2, streams(seed))
+    )
+
+
+SPHERICAL_IN = [(kernel, N_COLUMNS) for kernel in SPHERICAL] + [
+    (Gaussian(), 1),
+    (Exponential((0.5,)) * Gaussian(2.0), 1),
+    (Matern(nu=3.0) * Gaussian(2.0), 30),
+]
+
+
+@pytest.mark.parametrize(("kernel", "n_columns"), SPHERICAL_IN, ids=repr)
+def test_radii_are_the_norms_of_the_frequencies(kernel, n_columns, seed):
+    assert kernel.is_spherical
+    radii = kernel.radii(20_000, n_columns, streams(seed, "radii"))
+    W = kernel.frequencies(20_000, n_columns, streams(seed, "frequencies"))
+    norms = np.linalg.norm(kernel.widths(n_columns)[:, np.newaxis] * W, axis=0)
+    # Kolmogorov-Smirnov at a level that a dozen cases pass in all but 1e-8 of the runs.
+    assert ks_2samp(radii, norms).pvalue > 1e-9
+    np.testing.assert_array_equal(radii[:5], kernel.radii(5, n_columns, streams(seed, "radii")))
+
+
+@pytest.mark.parametrize("kernel", SPHERICAL, ids=repr)
+def test_a_spherical_kernel_does_not_change_under_rotation(kernel, seed):
+    rng = stream(seed, "rotation")
+    Q, _ = np.linalg.qr(rng.standard_normal((N_COLUMNS, N_COLUMNS)))
+    U = rng.standard_normal((20, N_COLUMNS))
+    widths = kernel.widths(N_COLUMNS)
+    # Distances keep a few digits of 2⁻⁵² relative to coordinates below ten widths.
+    np.testing.assert_allclose(kernel(U * widths), kernel(U @ Q * widths), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        Laplacian(),
+        Cauchy(),
+        2.0 * Cauchy(),
+        Gaussian() * Laplacian(),
+        Gaussian() * Gaussian(WIDTHS),
+        Gaussian((1.0, 1.0, 1.1)) * Matern((2.0, 2.0, 2.0)),
+        Gaussian() + Cauchy(),
+        (Gaussian() + Cauchy()) * Gaussian(),
+        (Gaussian() + Gaussian(WIDTHS)) * Gaussian(),
+    ],
+    ids=repr,
+)
+def test_other_measures_are_not_spherical(kernel, seed):
+    assert not kernel.is_spherical
+    with pytest.raises(InputError, match="no widths"):
+        kernel.widths(N_COLUMNS)
+    with pytest.raises(InputError, match=r"no (radii|widths)"):
+        kernel.radii(5, N_COLUMNS, streams(seed))
+
+
+@pytest.mark.parametrize(
+    "kernel", [Gaussian() + Matern(WIDTHS), (Gaussian() + 2.0 * Matern(2.0)) * Gaussian()], ids=repr
+)
+def test_a_sum_is_spherical_by_its_components(kernel, seed):
+    assert kernel.is_spherical
+    assert all(term.is_spherical for _, term in kernel.components())
+    with pytest.raises(InputError, match="take its components"):
+        kernel.radii(5, N_COLUMNS, streams(seed))
+    with pytest.raises(InputError, match="take its components"):
+        (2.0 * kernel).widths(N_COLUMNS)
+
+
+def test_undecided_widths_are_equal_widths():
+    assert (Gaussian("auto") * Matern("auto")).is_spherical
+    assert (Gaussian("auto") * Matern(3.0)).is_spherical
+    assert not (Gaussian("auto") * Matern(WIDTHS)).is_spherical
+
+
+def test_components_flatten_the_sum():
+    one, two = Gaussian(), Laplacian()
+    kernel = 2.0 * (one + 3.0 * two) + Cauchy() * (one + two)
+    shares, terms = zip(*kernel.components(), strict=True)
+    assert terms == (one, 3.0 * two, Cauchy() * one, Cauchy() * two)
+    np.testing.assert_allclose(shares, [0.2, 0.6, 0.1, 0.1], rtol=1e-15)
+    for single in (one, 2.0 * one, one * two, 2.0 * (3.0 * one)):
+        assert single.components() == [(1.0, single)]
+
+
+@pytest.mark.parametrize("kernel", ALL, ids=repr)
+def test_components_add_to_the_kernel(kernel, seed):
+    X = stream(seed, "X").standard_normal((6, N_COLUMNS))
+    total = sum(share * term(X) / term.at_zero for share, term in kernel.components())
+    np.testing.assert_allclose(kernel.at_zero * total, kernel(X), rtol=1e-14)
+
+
+def test_component_order_keeps_the_shares_on_every_prefix(seed):
+    shares = stream(seed, "shares").dirichlet(np.ones(5))
+    order = component_order(shares, 500)
+    np.testing.assert_array_equal(order[:77], component_order(shares, 77))
+    counts = np.cumsum(order[:, np.newaxis] == np.arange(5), axis=0)
+    ahead = counts - np.arange(1, 501)[:, np.newaxis] * shares
+    # The bounds of its docstring, and 500 roundings.
+    assert ahead.max() <= 1 - 1 / 5 + 1e-12
+    assert ahead.min() >= -(5 - 1) * (1 - 1 / 5) - 1e-12
+    assert component_order([0.5, 0.5], 4).tolist() == [0, 1, 0, 1]
+    assert component_order([1.0], 3).tolist() == [0, 0, 0]
+    assert component_order([0.5, 0.5], 0).size == 0
+
+
+# The second moment
+
+
+@pytest.mark.parametrize("kernel", [k for k in ALL if np.isfinite(k.second_moment(N_COLUMNS))], ids=repr)
+def test_the_second_moment_is_the_curvature_at_zero(kernel):
+    # −Σ_j ∂²k/∂δ_j² = Σ_j 2(1 − k(h e_j))/h². For ν = 1.5, 1 − k = s²/2 − s³/3 + …, a relative
+    # error of 2s/3 < 3e-4 at s ≤ √3·h/0.5; smoother kernels have less. Rounding adds below 1e-14/h² = 1e-6.
+    h = 1e-4
+    k = kernel(h * np.eye(N_COLUMNS), np.zeros((1, N_COLUMNS)))[:, 0] / kernel.at_zero
+    assert kernel.second_moment(N_COLUMNS) == pytest.approx(np.sum(2 * (1 - k) / h**2), rel=1e-3)
+
+
+# Laws with enough moments for eight standard errors, themselves estimated, to hold in all but 1e-12 of
+# the runs.
+LIGHT = [
+    Gaussian(WIDTHS),
+    Cauchy(WIDTHS),
+    Matern(nu=20.0),
+    Gaussian() + 3.0 * Cauchy(2.0),
+    2.0 * Gaussian() * Cauchy(),
+]
+
+
+@pytest.mark.parametrize("kernel", LIGHT, ids=repr)
+def test_the_second_moment_is_that_of_the_draws(kernel, seed):
+    squares = np.sum(kernel.frequencies(100_000, N_COLUMNS, streams(seed)) ** 2, axis=0)
+    error = squares.std() / math.sqrt(squares.size)
+    assert abs(squares.mean() - kernel.second_moment(N_COLUMNS)) < 8 * error
+
+
+@pytest.mark.parametrize("kernel", [Laplacian(), Exponential(), Matern(nu=0.8), Matern(nu=1.0)], ids=repr)
+def test_the_second_moment_is_infinite_where_the_curvature_is(kernel):
+    # (1 − k(h))/h² grows like log(1/h) or faster: from h = 1e-2 to 1e-4 by a factor of 1.9 at least.
+    h = np.array([1e-2, 1e-4])
+    quotient = (1 - kernel(h[:, np.newaxis], [[0.0]])[:, 0]) / h**2
+    assert quotient[1] > 1.5 * quotient[0]
+    assert kernel.second_moment(1) == math.inf
+    assert (kernel + Gaussian()).second_moment(1) == math.inf
+    assert (kernel * Gaussian()).second_moment(1) == math.inf
+    # A share that underflows to nothing.
+    assert (1e-200 * kernel + 1e200 * Gaussian()).second_moment(1) == 1.0
+
+
+def test_the_second_moment_by_hand():
+    assert Gaussian(WIDTHS).second_moment(3) == 4 + 1 + 0.25
+    assert Cauchy(0.5).second_moment(2) == 16
+    assert Matern(nu=3.0).second_moment(2) == 3
+    assert (Gaussian() + 3.0 * Cauchy()).second_moment(1) == 0.25 + 0.75 * 2
+    assert (Gaussian() * Cauchy()).second_moment(1) == 3
+
+
+# The kernel itself
+
+
+def matrices(seed):
+    return stream(seed, "X").standard_normal((30, N_COLUMNS)), stream(seed, "Y").standard_normal(
+        (20, N_COLUMNS)
+    )
+
+
+@pytest.mark.parametrize("width", [0.7, WIDTHS])
+def test_kernels_equal_those_of_scikit_learn(width, seed):
+    X, Y = matrices(seed)
+    np.testing.assert_allclose(Gaussian(width)(X, Y), RBF(width)(X, Y), rtol=1e-13)
+    for nu in (0.5, 0.8, 1.5, 2.5, 3.2):
+        # Its Bessel branch moves zero distances by an epsilon; sums of squares keep 14 digits, and
+        # exp(−s) turns a relative error of s into s times as much, s < 50.
+        np.testing.assert_allclose(Matern(width, nu=nu)(X, Y), SklearnMatern(width, nu=nu)(X, Y), rtol=1e-11)
+    np.testing.assert_array_equal(Exponential(width)(X, Y), Matern(width, nu=0.5)(X, Y))
+    np.testing.assert_allclose(
+        Laplacian(width)(X, Y),
+        laplacian_kernel(X / np.array(width), Y / np.array(width), gamma=1.0),
+        rtol=1e-13,
+    )
+
+
+def test_gamma_is_that_of_scikit_learn(seed):
+    X, Y = matrices(seed)
+    # It expands the square, which costs about 1e-15 times the squared norms.
+    np.testing.assert_allclose(Gaussian.from_gamma(0.3)(X, Y), rbf_kernel(X, Y, gamma=0.3), rtol=1e-11)
+    assert Gaussian.from_gamma(0.5) == Gaussian(1.0)
+
+
+def test_the_formulas_by_hand():
+    X, Y = np.array([[0.0, 0.0]]), np.array([[3.0, 4.0]])
+    assert Gaussian(5.0)(X, Y)[0, 0] == pytest.approx(math.exp(-0.5), rel=1e-15)
+    assert Laplacian((3.0, 2.0))(X, Y)[0, 0] == pytest.approx(math.exp(-3), rel=1e-15)
+    assert Cauchy((3.0, 2.0))(X, Y)[0, 0] == pytest.approx(1 / 2 / 5, rel=1e-15)
+    assert Exponential(5.0)(X, Y)[0, 0] == pytest.approx(math.exp(-1), rel=1e-15)
+    assert (Gaussian(5.0) + 2.0 * Exponential(5.0))(X, Y)[0, 0] == pytest.approx(
+        math.exp(-0.5) + 2 * math.exp(-1), rel=1e-15
+    )
+    assert (Gaussian(5.0) * Exponential(5.0))(X, Y)[0, 0] == pytest.approx(math.exp(-1.5), rel=1e-15)
+
+
+def exact_matern(p, r):
+    """Return the Matern correlation of ν = p + ½, a polynomial times an exponential, in 50 digits."""
+    with localcontext() as context:
+        context.prec = 50
+        s = Decimal(2 * p + 1).sqrt() * Decimal(r)
+        terms = (math.comb(p, i) * Decimal(math.perm(p + i, i)) * (2 * s) ** (p - i) for i in range(p + 1))
+        return float(sum(terms) * math.factorial(p) / math.factorial(2 * p) * (-s).exp())
+
+
+@pytest.mark.parametrize("p", [0, 1, 2, 3, 10, 29, 30, 100, 400])
+def test_matern_is_exact_at_every_smoothness_and_distance(p):
+    r = np.array([1e-12, 1e-6, 1e-3, 0.1, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0])
+    K = Matern(nu=p + 0.5)(r[:, np.newaxis], [[0.0]])[:, 0]
+    # The exponent reaches s ≈ 16√(2ν), at most 130 where it is large, or 450 for the Bessel functions' s.
+    np.testing.assert_allclose(K, [exact_matern(p, float(x)) for x in r], rtol=450 * 2**-52)
+
+
+def test_matern_of_great_smoothness_is_gaussian(seed):
+    X, Y = matrices(seed)
+    # k = E exp(−r²/2t) over t = u/2ν of variance 1/ν, and |d²/dt² exp(−r²/2t)| stays below 2 near t = 1.
+    for nu in (1e6, 1e12, 1e300):
+        np.testing.assert_allclose(Matern(nu=nu)(X, Y), Gaussian()(X, Y), rtol=0, atol=1 / nu + 1e-14)
+
+
+@pytest.mark.parametrize("kernel", ALL, ids=repr)
+def test_the_kernel_is_finite_at_all_distances(kernel):
+    r = [0.0, 5e-324, 1e-300, 1e-160, 1e-30, 1e-8, 1.0, 30.0, 800.0, 1e5, 1e160, 1e307]
+    X = np.zeros((len(r), N_COLUMNS))
+    X[:, 0] = r
+    k = kernel(X, np.zeros((1, N_COLUMNS)))[:, 0] / kernel.at_zero
+    assert np.isfinite(k).all()
+    # The Bessel function keeps 14 digits.
+    assert np.all(np.diff(k) <= 1e-14)
+    np.testing.assert_allclose(k[:4], 1.0, rtol=1e-14)
+    assert 0 <= k[-1] < 1e-300
+    np.testing.assert_allclose(np.diag(kernel(X)), kernel.at_zero, rtol=1e-15)
+
+
+@pytest.mark.parametrize("kernel", ALL, ids=repr)
+def test_the_kernel_matrix_is_symmetric_and_leaves_its_input_alone(kernel, seed):
+    X, Y = matrices(seed)
+    before = X.copy()
+    K = kernel(X)
+    assert K.dtype == np.float64
+    np.testing.assert_array_equal(K, K.T)
+    np.testing.assert_array_equal(X, before)
+    np.testing.assert_array_equal(kernel(X.tolist(), Y), kernel(X, Y))
+    # A kernel matrix is positive semi-definite up to rounding.
+    assert np.linalg.eigvalsh(K).min() > -1e-13 * kernel.at_zero * len(X)
+
+
+# Values
+
+
+@pytest.mark.parametrize("kernel", [*ALL, Gaussian("auto") * Laplacian("auto")], ids=repr)
+def test_a_kernel_is_a_value(kernel):
+    names = {cls.__name__: cls for cls in KERNELS.values()}
+    assert eval(repr(kernel), names) == kernel
+    assert kernel_from_dict(json.loads(json.dumps(kernel.to_dict(), allow_nan=False))) == kernel
+    for copy in (pickle.loads(pickle.dumps(kernel)), kernel.set_params()):
+        assert copy == kernel
+        assert hash(copy) == hash(kernel)
+    assert clone(kernel) is kernel
+    assert type(kernel)(**kernel.get_params(deep=False)) == kernel
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        kernel.k1 = None
+
+
+def test_the_repr_is_the_expression():
+    assert repr(Gaussian()) == "Gaussian(length_scale=1.0)"
+    assert repr(Matern((1, 2), nu=2.5)) == "Matern(length_scale=(1.0, 2.0), nu=2.5)"
+    assert (
+        repr(Gaussian() + 2 * Laplacian(3)) == "Gaussian(length_scale=1.0) + 2.0*Laplacian(length_scale=3.0)"
+    )
+    assert repr((Gaussian() + Cauchy()) * Cauchy()).startswith("(Gaussian(length_scale=1.0) + Cauchy(")
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        Sum(Gaussian(), Sum(Cauchy(), Laplacian())),
+        Product(Gaussian(), Product(Cauchy(), Laplacian())),
+        Product(Gaussian(), Scaled(2.0, Cauchy())),
+        Product(Scaled(2.0, Gaussian()), Cauchy()),
+        Product(Sum(Gaussian(), Cauchy()), Sum(Cauchy(), Laplacian())),
+        Scaled(2.0, Product(Gaussian(), Cauchy())),
+        Scaled(2.0, Sum(Gaussian(), Cauchy())),
+        Scaled(2.0, Scaled(0.1, Gaussian())),
+        Sum(Product(Gaussian(), Cauchy()), Scaled(1e-30, Laplacian())),
+    ],
+    ids=repr,
+)
+def test_brackets_of_the_repr(kernel):
+    assert eval(repr(kernel), {cls.__name__: cls for cls in KERNELS.values()}) == kernel
+
+
+def test_widths_are_canonical():
+    assert Gaussian([1, 2]) == Gaussian((1.0, 2.0)) == Gaussian(np.array([1, 2], dtype=np.int8))
+    assert Gaussian(np.float32(2)) == Gaussian(2) == Gaussian(np.array(2.0))
+    assert type(Gaussian(np.float32(2)).length_scale) is float
+    assert Gaussian((1.0, 1.0)) != Gaussian(1.0)
+    assert Gaussian(1.0) != Exponential(1.0) != Matern(1.0, nu=0.5)
+    assert np.float64(2) * Gaussian() == Gaussian() * 2 == 2 * Gaussian() == np.array(2.0) * Gaussian()
+
+
+def test_parameters_follow_scikit_learn():
+    kernel = Gaussian(2.0) + 3.0 * Matern(nu=2.5)
+    assert kernel.get_params() == {
+        "k1": kernel.k1,
+        "k1__length_scale": 2.0,
+        "k2": kernel.k2,
+        "k2__a": 3.0,
+        "k2__k": Matern(nu=2.5),
+        "k2__k__length_scale": 1.0,
+        "k2__k__nu": 2.5,
+    }
+    assert set(kernel.get_params(deep=False)) == {"k1", "k2"}
+    changed = kernel.set_params(k1=Laplacian(), k1__length_scale=4.0, k2__k__nu=0.5, k2__a=1)
+    assert changed == Laplacian(4.0) + 1.0 * Matern(nu=0.5)
+    assert kernel == Gaussian(2.0) + 3.0 * Matern(nu=2.5)
+
+
+def test_an_estimator_shows_and_clones_its_kernel():
+    class Holder(BaseEstimator):
+        def __init__(self, kernel=None):
+            self.kernel = kernel
+
+    holder = Holder(Gaussian() + Cauchy())
+    assert holder.get_params()["kernel__k2__length_scale"] == 1.0
+    assert clone(holder).kernel is holder.kernel
+
+
+def test_undecided_widths_take_the_factor():
+    kernel = Gaussian("auto") + 2.0 * (Laplacian("auto") * Matern(3.0, nu=0.5))
+    assert kernel.is_auto
+    decided = kernel.with_widths(0.5)
+    assert decided == Gaussian(0.5) + 2.0 * (Laplacian(0.5) * Matern(3.0, nu=0.5))
+    assert not decided.is_auto
+    assert decided.with_widths(7.0) == decided
+    assert kernel_from_dict(kernel.to_dict()) == kernel
+    for use in (
+        lambda: kernel(np.zeros((2, 2))),
+        lambda: kernel.frequencies(3, 2, streams(0)),
+        lambda: kernel.second_moment(2),
+        lambda: Gaussian("auto").widths(2),
+    ):
+        with pytest.raises(InputError, match="undecided"):
+            use()
+
+
+def test_k_of_zero():
+    assert Gaussian().at_zero == 1.0
+    assert (2.0 * (Gaussian() + 3.0 * Cauchy()) * (0.5 * Cauchy())).at_zero == 4.0
+
+
+# Errors
+
+
+@pytest.mark.parametrize("cls", KERNELS.values())
+@pytest.mark.parametrize(
+    "width",
+    [
+        *(0, -1.0, math.nan, math.inf, 1e-320, 10**400, 1j, None, True, np.bool_(True)),
+        *("ard", "1.0", {"a": 1}, [], [1.0, -1.0], [[1.0]], [1, [2]], [True], ["auto"]),
+        *(np.ones((2, 2)), np.array([]), np.array([1.0, np.nan])),
+    ],
+    ids=repr,
+)
+def test_bad_widths_are_refused(cls, width):
+    with pytest.raises(InputError, match="length_scale"):
+        cls(width)
+
+
+@pytest.mark.parametrize("nu", [0.2, 0, -1.5, math.inf, math.nan, None, "1.5", True])
+def test_bad_smoothness_is_refused(nu):
+    with pytest.raises(InputError, match="nu must be"):
+        Matern(nu=nu)
+
+
+@pytest.mark.parametrize("factor", [0, -2.0, math.nan, math.inf, True, None, "2", 1j, np.ones(2)], ids=repr)
+def test_bad_factors_are_refused(factor):
+    with pytest.raises(InputError, match="factor of a kernel"):
+        factor * Gaussian()
+    with pytest.raises(InputError, match="factor of a kernel"):
+        Gaussian() * factor
+
+
+@pytest.mark.parametrize("other", [1.0, None, True, "gaussian"])
+def test_only_kernels_are_added(other):
+    with pytest.raises(InputTypeError, match="k2 of Sum must be a kernel"):
+        Gaussian() + other
+    with pytest.raises(InputTypeError, match="k1 of Product must be a kernel"):
+        Product(other, Gaussian())
+    with pytest.raises(InputTypeError, match="k of Scaled must be a kernel"):
+        Scaled(2.0, other)
+
+
+def test_expressions_that_cannot_be_are_refused():
+    with pytest.raises(InputError, match=r"equally many, got \[2, 3\]"):
+        Gaussian((1.0, 2.0)) + 2.0 * Laplacian(WIDTHS)
+    with pytest.raises(InputError, match=r"k\(0\) must be positive and finite"):
+        1e300 * (1e300 * Gaussian())
+    with pytest.raises(InputError, match=r"k\(0\) must be positive and finite"):
+        (1e-300 * Gaussian()) * (1e-300 * Gaussian())
+    with pytest.raises(InputError, match="gamma must be positive"):
+        Gaussian.from_gamma(0.0)
+
+
+def test_unknown_parameters_are_refused_with_the_valid_names():
+    kernel = Gaussian() + Matern()
+    for name in ("k3", "k1__nu", "k1__length_scale__x", "length_scale", "k1__"):
+        with pytest.raises(InputError, match="length_scale"):
+            kernel.set_params(**{name: 1.0})
+    with pytest.raises(InputError, match="length_scale must be"):
+        kernel.set_params(k1__length_scale=-1.0)
+
+
+@pytest.mark.parametrize("kernel", ALL, ids=repr)
+def test_bad_rows_are_refused(kernel):
+    X = np.zeros((2, N_COLUMNS))
+    with pytest.raises(InputError, match="two dimensions"):
+        kernel(X[0])
+    with pytest.raises(InputError, match="must be a matrix"):
+        kernel([[1.0], [1.0, 2.0]])
+    with pytest.raises(InputError, match="same columns, got 3 and 2"):
+        kernel(X, X[:, :2])
+    with pytest.raises(InputTypeError, match="real numbers"):
+        kernel(X + 1j)
+    with pytest.raises(InputTypeError, match="real numbers"):
+        kernel(np.array([["a", "b", 1.0]], dtype=object))
+    X[1, 2] = np.nan
+    with pytest.raises(NonFiniteError, match="Y holds nan in row 1, column 2"):
+        kernel(np.zeros((2, N_COLUMNS)), X)
+
+
+def test_widths_that_do_not_fit_are_refused():
+    kernel = Gaussian() * Laplacian(WIDTHS)
+    for use in (
+        lambda: kernel(np.zeros((2, 2))),
+        lambda: kernel.frequencies(3, 2, streams(0)),
+        lambda: kernel.second_moment(2),
+        lambda: (Gaussian() * Matern((1.0, 1.0, 1.0))).widths(2),
+    ):
+        with pytest.raises(InputError, match="has 3 widths, the data 2 columns"):
+            use()
+    with pytest.raises(InputError, match="overflow; use a larger length_scale"):
+        Gaussian(1e-200)([[1e200]])
+
+
+def nested(depth):
+    data = {"kernel": "gaussian"}
+    for _ in range(depth):
+        data = {"kernel": "scaled", "a": 1.0, "k": data}
+    return data
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (None, "must be a dictionary"),
+        ("gaussian", "must be a dictionary"),
+        ([], "must be a dictionary"),
+        ({}, "must be one of gaussian, laplacian"),
+        ({"kernel": ["gaussian"]}, "must be one of"),
+        ({"kernel": "rbf"}, "must be one of .*matern.*got 'rbf'"),
+        ({"kernel": "gaussian", "nu": 1.5}, "has no parameter 'nu'; its parameters are length_scale"),
+        ({"kernel": "gaussian", "length_scale": None}, "length_scale must be a number"),
+        ({"kernel": "gaussian", "length_scale": math.nan}, "length_scale must be positive"),
+        ({"kernel": "gaussian", "length_scale": {"kernel": "gaussian"}}, "length_scale must be a number"),
+        ({"kernel": "matern", "nu": "auto"}, "nu must be a number"),
+        ({"kernel": "sum", "k1": {"kernel": "gaussian"}}, "lacks 'k2'"),
+        ({"kernel": "product", "k1": {"kernel": "gaussian"}, "k2": 2.0}, "must be a dictionary"),
+        ({"kernel": "scaled", "a": -1, "k": {"kernel": "gaussian"}}, "factor of a kernel must be positive"),
+        (nested(500), "nested too deeply"),
+        (nested(100_000), "nested too deeply"),
+    ],
+    ids=lambda value: str(value)[:40] if isinstance(value, str) else "data",
+)
+def test_bad_dictionaries_are_refused(data, message):
+    with pytest.raises(InputError, match=message):
+        kernel_from_dict(data)
+
+
+def test_a_dictionary_may_leave_out_defaults():
+    assert kernel_from_dict({"kernel": "matern", "nu": 2.5}) == Matern(nu=2.5)
+    assert all(isinstance(kernel_from_dict({"kernel": name}), Kernel) for name in KERNELS)
