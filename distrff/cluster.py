@@ -13,7 +13,7 @@ import signal
 import tempfile
 import threading
 from collections.abc import Coroutine, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,7 @@ from distributed.utils import silence_logging_cmgr
 
 from distrff.errors import ClusterError, InputError
 
+_START_SECONDS = 60.0
 _SMALLEST_LIMIT = 2**20  # "4" is a forgotten unit, not four bytes
 _HOST_AND_PORT = re.compile(r"[^/\\\s]+:\d+")
 
@@ -153,50 +154,65 @@ def _local_cluster(n_workers: int, threads_per_worker: int, memory_limit: int) -
                 dir=dask.config.get("temporary-directory", None),
                 ignore_cleanup_errors=True,
             )
-            cleanup.enter_context(scratch)
-            cluster = _start_cluster(n_workers, threads_per_worker, memory_limit, scratch.name)
+            with dask.config.set({"temporary-directory": cleanup.enter_context(scratch)}):
+                cluster = _start_cluster(
+                    n_workers=n_workers,
+                    threads_per_worker=threads_per_worker,
+                    processes=True,
+                    memory_limit=memory_limit,
+                    dashboard_address=None,
+                    # Without a dashboard the scheduler still serves its metrics, by default on a fixed port.
+                    scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
+                    silence_logs=logging.CRITICAL,
+                )
             cleanup.callback(cluster.close)
         yield cluster
 
 
 @contextmanager
 def _interrupts_held_back() -> Iterator[None]:
-    """Let a Ctrl-C take effect at the end of the block, never within it, nor in processes begun there."""
+    """Let a Ctrl-C take effect at the end of the block, and only a second one within it."""
     if threading.current_thread() is not threading.main_thread():
         yield  # Ctrl-C reaches the main thread only.
         return
     held_back: list[int] = []
-    handler = signal.signal(signal.SIGINT, lambda number, _: held_back.append(number))
-    # Threads and processes inherit the mask. The resource tracker, which comes with the first
-    # process, would reset it: it has to run before.
-    multiprocessing.resource_tracker.ensure_running()
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+
+    def hold_back(number: int, frame: object) -> None:
+        if held_back:
+            raise KeyboardInterrupt
+        held_back.append(number)
+
+    handler = signal.signal(signal.SIGINT, hold_back)
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         signal.signal(signal.SIGINT, handler)
         if held_back:
             signal.raise_signal(signal.SIGINT)
 
 
-def _start_cluster(n_workers: int, threads_per_worker: int, memory_limit: int, scratch: str) -> LocalCluster:
+def _start_cluster(**options: Any) -> LocalCluster:
+    """Return a local cluster that is complete, or give up on it in time."""
+    started: Future[LocalCluster] = Future()
+
+    def start() -> None:
+        # Threads and processes inherit the mask, so that Ctrl-C ends this process alone, which ends the
+        # workers in order. The resource tracker, which comes with the first process, would reset it.
+        multiprocessing.resource_tracker.ensure_running()
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            started.set_result(LocalCluster(**options))
+        except Exception as error:
+            started.set_exception(error)
+
+    threading.Thread(target=start, daemon=True).start()
     try:
-        with dask.config.set({"temporary-directory": scratch}):
-            return LocalCluster(
-                n_workers=n_workers,
-                threads_per_worker=threads_per_worker,
-                processes=True,
-                memory_limit=memory_limit,
-                dashboard_address=None,
-                # Without a dashboard the scheduler still serves its metrics, by default on a fixed port.
-                scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
-                silence_logs=logging.CRITICAL,
-            )
+        return started.result(_START_SECONDS)
     except Exception as error:
+        reason = _one_line(error) if started.done() else f"in {_START_SECONDS:g} s"
         raise ClusterError(
-            f"the local workers did not start ({_one_line(error)}); a script that starts them needs its "
-            f"main part under `if __name__ == '__main__':`, else look for too little memory"
+            f"the local workers did not start ({reason}); a script that starts them needs its main part "
+            f"under `if __name__ == '__main__':`, else look for too little memory"
         ) from error
 
 

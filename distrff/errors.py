@@ -6,6 +6,9 @@ The command line maps them to exit codes: `InputError` and its kinds to 2,
 
 from __future__ import annotations
 
+import sys
+import warnings
+
 
 class DistrffError(Exception):
     """Base of all errors raised on purpose by distrff."""
@@ -45,3 +48,11 @@ class DataWarning(UserWarning):
 
 class PrecisionWarning(UserWarning):
     """A result that is limited by the floating-point format asked for."""
+
+
+def warn(message: str, category: type[Warning]) -> None:
+    """Warn at the line outside of distrff that led here."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == "distrff":
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)

@@ -39,7 +39,8 @@ class Model:
     posterior : PosteriorFactor or None
         Only where the standard deviation was asked to be kept.
     arrays : mapping of str to ndarray
-        The map's arrays where they come from a file; else they follow from the seed.
+        The map's arrays where they come from a file, or where workers derive others than the
+        client; else they follow from the seed.
     report : dict
         How it was fitted; strict JSON.
     """
@@ -87,6 +88,14 @@ class Model:
         if isinstance(self.targets, ClassTargets):
             return self.targets.decode(F)
         return F[:, 0] if self.y_is_1d else F
+
+    def transform(self, X: np.ndarray) -> np.ndarray:
+        """Return Z, the features of the scaled rows, of shape (n_rows, n_features) in the machine's dtype."""
+        self._check_columns(X)
+        Z = np.empty((len(X), self.specification.n_features), self.dtype)
+        for rows, strip in self._feature_strips(X):
+            Z[rows] = strip
+        return Z
 
     def std(self, X: np.ndarray) -> np.ndarray:
         """Return the standard deviation of f(X), of the shape of `predict`."""

@@ -36,7 +36,8 @@ def resolve_seed(random_state: int | None) -> int:
 
 
 def _key(name: str | int) -> int:
-    digest = hashlib.sha256(f"{type(name).__name__}:{name}".encode()).digest()
+    kind = "str" if isinstance(name, str) else "int"  # of NumPy's types likewise
+    digest = hashlib.sha256(f"{kind}:{name}".encode()).digest()
     return int.from_bytes(digest[:8], "little")
 
 

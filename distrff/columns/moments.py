@@ -32,14 +32,21 @@ class Moments:
 
     @classmethod
     def of(cls, X: np.ndarray, sample_weight: np.ndarray | None) -> Moments:
-        """Return the moments of the rows of X, computed in float64."""
-        X = np.asarray(X, dtype=np.float64)
+        """Return the moments of the rows of X, computed in float64.
+
+        The mean is corrected by that of the deviations from it (Chan, Golub and LeVeque 1983,
+        equation 1.7): a sum of equal numbers drifts by far more than their last digit.
+        """
+        X = np.ascontiguousarray(X, dtype=np.float64)  # the order of a product's sums follows the layout
         s = np.ones(len(X)) if sample_weight is None else sample_weight
         weight = float(s.sum())
         if weight == 0.0:
             return cls.empty(X.shape[1])
         mean = s @ X / weight
-        return cls(weight, mean, s @ np.square(X - mean))
+        centred = X - mean
+        drift = s @ centred / weight
+        centred -= drift
+        return cls(weight, mean + drift, s @ np.square(centred, out=centred))
 
     def merge(self, other: Moments) -> Moments:
         """Return the moments of both sets of rows (Chan, Golub and LeVeque 1983, equation 2.1)."""
@@ -57,3 +64,7 @@ class Moments:
     def standard_deviation(self) -> np.ndarray:
         """Return √(Σ s (x − mean)² / Σs) of shape (n_columns,)."""
         return np.sqrt(self.deviations / self.weight) if self.weight > 0 else np.zeros_like(self.deviations)
+
+    def is_constant(self) -> np.ndarray:
+        """Return True for the columns whose deviation is below the rounding of their mean."""
+        return self.standard_deviation() <= 8 * np.finfo(np.float64).eps * np.abs(self.mean)

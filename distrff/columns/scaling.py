@@ -24,13 +24,8 @@ class Scaling:
 
     @classmethod
     def standard(cls, moments: Moments) -> Scaling:
-        """Return the scaling to mean 0 and deviation 1; constant columns are divided by 1.
-
-        A column counts as constant when its deviation is below the rounding of its mean.
-        """
-        deviation = moments.standard_deviation()
-        constant = deviation <= 8 * np.finfo(np.float64).eps * np.abs(moments.mean)
-        return cls(moments.mean, np.where(constant, 1.0, deviation))
+        """Return the scaling to mean 0 and deviation 1; constant columns are divided by 1."""
+        return cls(moments.mean, np.where(moments.is_constant(), 1.0, moments.standard_deviation()))
 
     def apply(self, X: np.ndarray, dtype: np.dtype) -> np.ndarray:
         """Return the scaled rows in `dtype`, C-contiguous.

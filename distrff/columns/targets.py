@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -78,7 +79,7 @@ class ClassTargets:
 
     def indices(self, y: np.ndarray) -> np.ndarray:
         """Return the position of each label among the classes, −1 for one that is not there."""
-        y = np.asarray(y)
+        y = np.reshape(y, len(y))
         position = np.minimum(np.searchsorted(self.classes, y), len(self.classes) - 1)
         return np.where(self.classes[position] == y, position, -1)
 
@@ -144,7 +145,7 @@ class ClassTargets:
     def _known_indices(self, y: np.ndarray) -> np.ndarray:
         index = self.indices(y)
         if (index < 0).any():
-            label = np.asarray(y)[index < 0][0]
+            label = np.reshape(y, len(y))[index < 0].tolist()[0]
             raise InputError(f"y has the label {label!r}, which is none of the {len(self.classes)} classes")
         return index
 
@@ -179,7 +180,7 @@ def class_weights(class_weight: Any, classes: np.ndarray, weight_by_class: np.nd
     for label, weight in class_weight.items():
         if label not in labels:
             raise InputError(f"class_weight names {label!r}, which is none of the classes {labels[:20]}")
-        if not np.isfinite(weight) or weight < 0:
+        if not isinstance(weight, Real) or not 0 <= float(weight) < np.inf:
             raise InputError(f"class_weight[{label!r}] must be a finite number ≥ 0, got {weight!r}")
         weights[labels.index(label)] = weight
     return weights

@@ -11,7 +11,7 @@ import dask.array as da
 import numpy as np
 from dask.utils import is_dataframe_like, is_series_like
 
-from distrff.data.dataset import Dataset, check_lengths
+from distrff.data.dataset import BLOCK_BYTES, Dataset, check_lengths
 from distrff.data.frames import frame_arrays
 from distrff.data.matrices import (
     block_of,
@@ -26,8 +26,6 @@ from distrff.data.matrices import (
 )
 from distrff.data.rows import FIELDS, Feed, RowBlock, cut_tiles
 from distrff.errors import InputError, InputTypeError
-
-BLOCK_BYTES = 64 * 2**20  # of X, in a block of the lazy view of a NumPy array
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from numbers import Number
+
 import numpy as np
+import pandas as pd
 
 from distrff.data.rows import RowBlock
 from distrff.errors import InputError, NonFiniteError
@@ -29,13 +33,31 @@ def check_block(block: RowBlock, target_kind: str) -> None:
             )
     if block.y is not None and target_kind != "none":
         _check_finite("y", block.y, block.start)
+        if target_kind == "numeric":
+            _check_numbers(block.y, block.start)
+
+
+def _check_numbers(y: np.ndarray, start: int) -> None:
+    """Refuse targets that are no numbers; text that spells numbers is none either."""
+    if y.dtype.kind in "biuf":
+        return
+    for row, values in enumerate(y.reshape(len(y), -1).tolist(), start):
+        for value in values:
+            if not isinstance(value, Number):
+                raise InputError(
+                    f"y must hold numbers for a regressor, got {value!r} in row {row}; "
+                    f"use KernelRidgeClassifier for class labels"
+                )
 
 
 def _check_finite(name: str, values: np.ndarray, start: int) -> None:
     if values.dtype.kind == "O":
-        bad = np.asarray([v is None or v != v for v in values.ravel()]).reshape(values.shape)
+        infinite = [isinstance(v, float) and math.isinf(v) for v in values.flat]
+        bad = pd.isna(values) | np.reshape(infinite, values.shape)
     elif values.dtype.kind == "f":
-        if np.isfinite(values.sum()):  # one fast pass; a sum may overflow although no value does
+        with np.errstate(over="ignore", invalid="ignore"):
+            total = values.sum()
+        if np.isfinite(total):  # one fast pass; a sum may overflow although no value does
             return
         bad = ~np.isfinite(values)
     else:

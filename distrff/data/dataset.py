@@ -11,6 +11,8 @@ import numpy as np
 from distrff.data.rows import FIELDS, Rows
 from distrff.errors import InputError
 
+BLOCK_BYTES = 64 * 2**20  # about, in a block of a lazy array where the storage leaves a choice
+
 
 class Reader(Protocol):
     """What a kind of source implements."""

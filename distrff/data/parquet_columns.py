@@ -99,6 +99,21 @@ def _labels(name: str, column_type: pa.DataType) -> list[str]:
     return [name]
 
 
+def lists_by_name(schema: pa.Schema, keys: Sequence[int | str]) -> list[int | str]:
+    """Return `keys` with all labels of a list column, where they stand in order, replaced by its name.
+
+    A model keeps the labels, and finds its columns by them.
+    """
+    found = list(keys)
+    for field in schema:
+        labels = _labels(field.name, field.type)
+        if labels and labels != [field.name] and labels[0] in found:
+            at = found.index(labels[0])
+            if found[at : at + len(labels)] == labels:
+                found[at : at + len(labels)] = [field.name]
+    return found
+
+
 def check_agreement(footers: Sequence[Footer], used: Sequence[str], all_features: bool) -> None:
     """Refuse files whose columns differ from those of the first.
 

@@ -12,7 +12,7 @@ import dask.array as da
 import numpy as np
 import pyarrow as pa
 
-from distrff.data.dataset import Dataset, lazy_blocks
+from distrff.data.dataset import BLOCK_BYTES, Dataset, lazy_blocks
 from distrff.data.matrices import check_shape
 from distrff.data.parquet_columns import (
     Columns,
@@ -21,14 +21,13 @@ from distrff.data.parquet_columns import (
     columns_of,
     is_feature,
     is_number,
+    lists_by_name,
 )
 from distrff.data.parquet_files import Footer, find_files, parquet_file, read_footers
 from distrff.data.rows import FIELDS, Feed, RowBlock, cut_tiles
 from distrff.data.selection import find_columns, listed
 from distrff.data.storage import SPAN_BYTES, public_name, reaching
 from distrff.errors import InputError
-
-BLOCK_BYTES = 64 * 2**20  # of all fields, in a block of the lazy arrays
 
 
 class RowGroup(NamedTuple):
@@ -199,6 +198,8 @@ def _choose(
     y = [] if target is None else pick.several(target)
     w = [] if sample_weight is None else pick.several(sample_weight)
     rest = [n for n in plain if n not in y and n not in w]
+    if isinstance(columns, (list, tuple)):
+        columns = lists_by_name(schema, columns)
     chosen = (
         [n for n in rest if is_feature(schema.field(n).type)] if columns is None else pick.several(columns)
     )

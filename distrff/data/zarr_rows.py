@@ -167,7 +167,7 @@ def _open_group(fs: Any, inner: str, path: str, source: str, storage_options: di
             return zarr.open_group(inner, mode="r")
         store = zarr.storage.FsspecStore.from_url(path, storage_options=storage_options, read_only=True)
         return zarr.open_group(store, mode="r")
-    except zarr.errors.ContainsArrayError as error:
+    except (zarr.errors.ContainsArrayError, AssertionError) as error:  # zarr 3.1.0 asserts
         raise InputError(f"{source} is a Zarr array; pass the group that holds the arrays X and y") from error
     except FileNotFoundError as error:
         raise InputError(f"{source} does not exist or is not a Zarr group; check the path") from error

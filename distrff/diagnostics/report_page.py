@@ -26,7 +26,7 @@ def report_page(report: Mapping[str, Any]) -> str:
 
         * ``title`` : str
         * ``facts`` : [[name, value as text], ...], what was fitted on what
-        * ``warnings`` : [str, ...]
+        * ``notes`` : [str, ...], sentences on choices that were made
         * ``scores`` : {"columns": [...], "rows": [[...], ...]}, the model beside its rivals
         * ``alpha_path`` : {"alphas": [...], "mean": [...], "folds": one list for each fold,
           "chosen": number, "noise_floor": number or null, "criterion": str}
@@ -72,9 +72,9 @@ def _facts(facts: Iterable[Sequence[Any]]) -> str:
     return f"<dl>\n{pairs}\n</dl>"
 
 
-def _warnings(sentences: Iterable[str]) -> str:
+def _notes(sentences: Iterable[str]) -> str:
     items = "\n".join(f"<li>{escape(sentence)}</li>" for sentence in sentences)
-    return f'<aside aria-label="Warnings">\n<strong>Warnings</strong>\n<ul>\n{items}\n</ul>\n</aside>'
+    return f'<aside aria-label="Notes">\n<strong>Notes</strong>\n<ul>\n{items}\n</ul>\n</aside>'
 
 
 def _scores(scores: Mapping[str, Any]) -> str:
@@ -165,7 +165,7 @@ def _sweeps(sweeps: Iterable[Sequence[Any]]) -> str:
 
 _SECTIONS: dict[str, Callable[[Any], str]] = {
     "facts": _facts,
-    "warnings": _warnings,
+    "notes": _notes,
     "scores": _scores,
     "alpha_path": _alpha_path,
     "learning_curve": _learning_curve,
@@ -235,6 +235,7 @@ svg { display: block; width: 100%; max-width: 34rem; height: auto; font-family: 
 table { width: 100%; border-collapse: collapse; font-size: 0.95rem; font-variant-numeric: tabular-nums; }
 th, td { padding: 0.35rem 0 0.35rem 0.75rem; border-bottom: 1px solid var(--edge); text-align: right;
   vertical-align: baseline; }
+td { white-space: nowrap; }
 th:first-child { padding-left: 0; text-align: left; font-weight: 500; }
 thead th { color: var(--quiet); font-weight: 500; font-size: 0.85rem; }
 tbody tr:last-child > * { border-bottom: 0; }

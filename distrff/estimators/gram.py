@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from sklearn.base import clone
 
 from distrff.columns.targets import ClassTargets
 from distrff.data.arrays import as_dataset
 from distrff.data.dataset import Dataset
 from distrff.errors import InputError
-from distrff.estimators.options import DTYPES, SCALES, checked_folds, one_of
+from distrff.estimators.options import DTYPES, SCALES, checked_folds, checked_map, one_of
 from distrff.estimators.preparation import Preparation, first_sweep, fit_map, prepare, scaling_of
 from distrff.estimators.ridge_fit import gram_sweep, make_plan, storage_dtype
 from distrff.features.base import FeatureMap
@@ -82,7 +83,7 @@ def gram(
     ):
         one_of(name, value, allowed)
     statistics = first_sweep(run, dataset, target_kind=_kind(dataset, targets), seed=seed)
-    preparation = prepare(statistics, features, scale=scale, seed=seed)
+    preparation = prepare(statistics, checked_map(features), scale=scale, seed=seed)
     folds = (
         None if cv is None else Folds(checked_folds(cv), child_seed(seed, "folds"), fold_by, dataset.n_rows)
     )
@@ -112,7 +113,7 @@ def fit_features(
     kind = _kind(dataset, "auto") if dataset.n_targets else "none"
     statistics = first_sweep(SweepRun(), dataset, target_kind=kind, seed=seed)
     if kind != "none":
-        fitted = prepare(statistics, features, scale=scale, seed=seed).features
+        fitted = prepare(statistics, clone(features), scale=scale, seed=seed).features
         assert fitted is not None
         return fitted
     return fit_map(features, statistics, scaling_of(statistics, scale), None, seed=seed)
@@ -127,6 +128,10 @@ def _gram_like(
             f"{like.specification.n_columns}"
         )
     kind = "classes" if isinstance(like.targets, ClassTargets) else "numeric"
+    if kind == "numeric" and dataset.n_targets != like.targets.n_outputs:
+        raise InputError(
+            f"the data has {dataset.n_targets} targets, but the Gram to be like has {like.targets.n_outputs}"
+        )
     statistics = first_sweep(run, dataset, target_kind=kind, seed=seed)
     preparation = Preparation(
         statistics=statistics,

@@ -8,7 +8,7 @@ from distrff.columns.targets import ClassTargets
 from distrff.errors import InputError
 from distrff.estimators.alpha_search import GramContext
 from distrff.estimators.options import RidgeOptions
-from distrff.estimators.ridge_fit import RidgeFit, problem_of, solve
+from distrff.estimators.ridge_fit import RidgeFit, check_number_of_alphas, problem_of, solve
 from distrff.solvers.ridge_gram import total_gram
 from distrff.solvers.ridge_path import noise_floor
 from distrff.sweeps.engine import SweepRun
@@ -22,7 +22,7 @@ def fit_statistics(statistics: GramStatistics, options: RidgeOptions, *, target_
     Raises
     ------
     InputError
-        If the Gram has the other kind of targets, no folds although ``alpha="cv"`` needs
+        If the Gram has no rows, the other kind of targets, no folds although ``alpha="cv"`` needs
         them, or was summed in float32 and alpha is below its rounding noise.
     """
     has_classes = isinstance(statistics.targets, ClassTargets)
@@ -31,6 +31,11 @@ def fit_statistics(statistics: GramStatistics, options: RidgeOptions, *, target_
             "this Gram has class labels as targets; use KernelRidgeClassifier"
             if has_classes
             else "this Gram has numbers as targets; use KernelRidge, or make it with targets='classes'"
+        )
+    check_number_of_alphas(options, statistics.targets)
+    if statistics.n_rows < 1 or not statistics.weight > 0:
+        raise InputError(
+            f"this Gram has {statistics.n_rows} rows of weight {statistics.weight:g}; add rows before fitting"
         )
     if options.search == "cv" and statistics.n_folds < 2:
         raise InputError(

@@ -6,13 +6,13 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
-from sklearn.base import clone
 
 from distrff.columns.scaling import Scaling
 from distrff.data.dataset import Dataset
 from distrff.data.rows import Rows
 from distrff.estimators.options import RidgeOptions
-from distrff.features.base import FeatureMap
+from distrff.estimators.preparation import trial_map
+from distrff.features.length_scale import search_flops
 from distrff.sweeps.engine import SweepRun
 from distrff.sweeps.gram import GramReduction
 from distrff.sweeps.plan import Plan, factorisation_flops
@@ -39,7 +39,8 @@ def predicted_seconds(run: SweepRun, dataset: Dataset, options: RidgeOptions, pl
 
     Every thread of the live workers does a piece of the Gram sweep on real rows at the
     same time, so that reading, the map, the products and the rivalry for memory are all
-    in the rate. Kernels without a width yet are timed with width 1.
+    in the rate. Kernels without a width yet are timed with width 1; the search for it is
+    counted. What starting tasks takes is not, which shows where a fit takes a second.
     """
     threads = plan.n_workers * plan.threads_per_worker
     n_rows = int(min(dataset.n_rows, plan.tile_rows, max(256, _MEASURED_FLOPS / plan.shape.size**2)))
@@ -50,27 +51,26 @@ def predicted_seconds(run: SweepRun, dataset: Dataset, options: RidgeOptions, pl
     rows_a_thread = min(dataset.n_rows, rounds * plan.segment_rows)
     float64_flops_a_second = plan.shape.size**2 / seconds_a_row * plan.shape.itemsize / 8
     tasks = min(threads, max(1, plan.shape.n_folds))
-    return rows_a_thread * seconds_a_row + factorisation_flops(plan.shape) / float64_flops_a_second / tasks
+    afterwards = factorisation_flops(plan.shape) / tasks + _search_flops(dataset, options)
+    return rows_a_thread * seconds_a_row + afterwards / float64_flops_a_second
+
+
+def _search_flops(dataset: Dataset, options: RidgeOptions) -> float:
+    kernel = getattr(options.features, "kernel", None)
+    if kernel is None or not kernel.is_auto:
+        return 0.0
+    return search_flops(dataset.n_rows, options.features.n_features_for(dataset.n_columns))
 
 
 def _reduction(dataset: Dataset, options: RidgeOptions, plan: Plan) -> GramReduction:
     d = dataset.n_columns
     return GramReduction(
-        specification=_trial_map(options.features, d).specification_,
+        specification=trial_map(options.features, d).specification_,
         scaling=Scaling(np.zeros(d), np.ones(d)),
         targets=_NoTargets(plan.shape.n_outputs),  # type: ignore[arg-type]
         dtype=plan.shape.dtype,
         tile_rows=plan.tile_rows,
     )
-
-
-def _trial_map(features: FeatureMap, n_columns: int) -> FeatureMap:
-    """Return the map fitted to the number of columns alone; an automatic width becomes 1."""
-    trial = clone(features)
-    kernel = getattr(trial, "kernel", None)
-    if kernel is not None and kernel.is_auto:
-        trial.kernel = kernel.with_widths(1.0)
-    return trial.fit_sample(np.zeros((1, n_columns)), None, None, seed=0)
 
 
 def seconds_of(reduction: GramReduction, warm: Rows, timed: Rows) -> float:

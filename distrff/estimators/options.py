@@ -8,6 +8,7 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
+from sklearn.base import clone
 
 from distrff.errors import InputError
 from distrff.features.base import FeatureMap
@@ -70,7 +71,7 @@ def ridge_options(estimator: Any) -> RidgeOptions:
     one_of("dtype", estimator.dtype, DTYPES)
     one_of("scale", estimator.scale, SCALES)
     return RidgeOptions(
-        features=_features(estimator.features),
+        features=FourierFeatures() if estimator.features is None else clone(checked_map(estimator.features)),
         search=search,
         alpha=alpha,
         alphas=None if estimator.alphas is None else _grid(estimator.alphas),
@@ -89,9 +90,8 @@ def one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:
         raise InputError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
 
 
-def _features(features: Any) -> FeatureMap:
-    if features is None:
-        return FourierFeatures()
+def checked_map(features: Any) -> FeatureMap:
+    """Return the map if a machine can be fitted on its features, or raise InputError."""
     if not isinstance(features, FeatureMap):
         raise InputError(
             f"features must be a distrff feature map such as FourierFeatures(Gaussian(1.0), 1024), "

@@ -28,19 +28,14 @@ def predict_with(model: Model, X: Any, method: str) -> Any:
         )
     if X.numblocks[1] > 1:
         X = X.rechunk({1: -1})
-    travelling: Any = travelling_model(model)
-    if model.coef.nbytes > _EMBEDDED_BYTES or model.posterior is not None:
+    travelling: Any = replace(model, report={}, posterior=model.posterior if method == "std" else None)
+    if model.coef.nbytes > _EMBEDDED_BYTES or model.arrays or travelling.posterior is not None:
         travelling = dask.delayed(travelling, pure=True)
     meta = _meta(model, method)
     shape: dict[str, Any] = (
         {"drop_axis": 1} if meta.ndim == 1 else {"chunks": (X.chunks[0], (meta.shape[1],))}
     )
     return X.map_blocks(apply_method, travelling, method, dtype=meta.dtype, meta=meta, **shape)
-
-
-def travelling_model(model: Model) -> Model:
-    """Return the machine without what workers derive for themselves or do not need."""
-    return replace(model, arrays=None, report={})
 
 
 def apply_method(X: np.ndarray, model: Model, method: str) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +11,11 @@ from sklearn.base import clone
 from distrff.columns.scaling import Scaling
 from distrff.columns.targets import ClassTargets, NumericTargets, Targets, class_weights
 from distrff.data.dataset import Dataset
-from distrff.errors import DataWarning, InputError
+from distrff.errors import DataWarning, InputError, warn
 from distrff.features.base import FeatureMap
 from distrff.features.specification import MapSpecification
 from distrff.ingest.column_statistics import ColumnStatistics, ColumnStatisticsReduction, sample_rows
-from distrff.random_streams import child_seed
+from distrff.random_streams import child_seed, resolve_seed
 from distrff.sweeps.engine import SweepRun
 from distrff.sweeps.segments import light_segmentation
 
@@ -91,6 +90,12 @@ def prepare(
     fitted = features
     if not hasattr(features, "specification_"):
         fitted = fit_map(features, statistics, scaling, targets, seed=seed)
+    n_columns = len(statistics.columns.mean)
+    if fitted.n_features_in_ != n_columns:
+        raise InputError(
+            f"X has {n_columns} columns, but the feature map was fitted to {fitted.n_features_in_}; "
+            f"give the columns it was fitted to, or a map that is not fitted"
+        )
     return Preparation(
         statistics=statistics,
         scaling=scaling,
@@ -120,7 +125,20 @@ def fit_map(
         else targets.row_weights(sample.y, sample.sample_weight)
     )
     own = features.random_state
-    return clone(features).fit_sample(X, Y, s, seed=child_seed(seed, "features") if own is None else int(own))
+    seed = child_seed(seed, "features") if own is None else resolve_seed(own)
+    return clone(features).fit_sample(X, Y, s, seed=seed)
+
+
+def trial_map(features: FeatureMap, n_columns: int, **smaller: int) -> FeatureMap:
+    """Return a clone fitted to the number of columns alone, with other sizes; an automatic width is 1."""
+    trial = clone(features)
+    kernel = getattr(trial, "kernel", None)
+    if kernel is not None and kernel.is_auto:
+        trial.kernel = kernel.with_widths(1.0)
+    for name, size in smaller.items():
+        if hasattr(trial, name):
+            setattr(trial, name, size)
+    return trial.fit_sample(np.zeros((1, n_columns)), None, None, seed=0)
 
 
 def scaling_of(statistics: ColumnStatistics, scale: str) -> Scaling:
@@ -128,42 +146,42 @@ def scaling_of(statistics: ColumnStatistics, scale: str) -> Scaling:
     if scale == "standard":
         return Scaling.standard(statistics.columns)
     deviation = statistics.columns.standard_deviation()
-    moving = np.flatnonzero(deviation > 0)
+    moving = np.flatnonzero(~statistics.columns.is_constant())
     if len(moving) > 1:
         least, most = moving[deviation[moving].argmin()], moving[deviation[moving].argmax()]
         if deviation[most] > _SPREAD_WARNING * deviation[least]:
-            warnings.warn(
+            warn(
                 f"columns {least} and {most} have standard deviations {deviation[least]:.3g} and "
                 f"{deviation[most]:.3g}; a kernel of one width will hardly see the smaller one: "
                 f"use scale='standard' or one length scale per column",
                 DataWarning,
-                stacklevel=6,
             )
     return Scaling()
 
 
 def _targets(statistics: ColumnStatistics, class_weight: Any) -> Targets:
     if statistics.targets is not None:
-        deviation = statistics.targets.standard_deviation()
-        mean = statistics.targets.mean
-        constant = np.flatnonzero(deviation <= 8 * np.finfo(np.float64).eps * np.abs(mean))
+        mean, is_constant = statistics.targets.mean, statistics.targets.is_constant()
+        constant = np.flatnonzero(is_constant)
         if len(constant):
-            warnings.warn(
+            warn(
                 f"y is constant ({mean[constant[0]]:g}"
                 + (f", column {constant[0]})" if len(mean) > 1 else ")")
                 + "; the machine will predict that constant",
                 DataWarning,
-                stacklevel=6,
             )
-        return NumericTargets.centred(mean, deviation)
+        return NumericTargets.centred(
+            mean, np.where(is_constant, 0.0, statistics.targets.standard_deviation())
+        )
     labels = statistics.labels
     assert labels is not None
     if len(labels.labels) < 2:
         raise InputError(
-            f"y has one class only ({labels.labels[0]!r}); a classifier needs rows of at least two classes"
+            f"y has one class only ({labels.labels.tolist()[0]!r}); "
+            f"a classifier needs rows of at least two classes"
         )
     if (labels.weights <= 0).any():
-        label = labels.labels[labels.weights <= 0][0]
+        label = labels.labels[labels.weights <= 0].tolist()[0]
         raise InputError(
             f"all rows of class {label!r} have zero weight; drop them or give one a positive weight"
         )

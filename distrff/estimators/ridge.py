@@ -110,7 +110,7 @@ class KernelRidge(RegressorMixin, RidgeMachine):
 
     def _dataset(self, X: Any, y: Any, sample_weight: Any) -> Any:
         dataset = super()._dataset(X, y, sample_weight)
-        if dataset.y_dtype is not None and dataset.y_dtype.kind not in "biuf" and not _holds_numbers(y):
+        if dataset.y_dtype is not None and dataset.y_dtype.kind not in "biufO":  # objects: in the first sweep
             raise InputError(
                 f"y must hold numbers for a regressor, got dtype {dataset.y_dtype}; "
                 f"use KernelRidgeClassifier for class labels"
@@ -121,11 +121,3 @@ class KernelRidge(RegressorMixin, RidgeMachine):
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
-
-
-def _holds_numbers(y: Any) -> bool:
-    """Return True for an object array in memory whose entries are all numbers."""
-    dtype = getattr(y, "dtype", None)
-    return getattr(dtype, "kind", "") == "O" and all(
-        isinstance(value, int | float) for value in getattr(y, "flat", ())
-    )

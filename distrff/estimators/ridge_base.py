@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Self
 
+import dask
 import numpy as np
+from dask.utils import is_dataframe_like
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from distrff.data.arrays import as_dataset
 from distrff.data.dataset import Dataset
+from distrff.data.selection import listed
 from distrff.diagnostics.fit_report import FitReport
 from distrff.errors import InputError
 from distrff.estimators.gram_fit import fit_statistics
@@ -23,6 +27,7 @@ from distrff.model import Model
 from distrff.model_store.models import save_model
 from distrff.solvers.ridge_gram import posterior_of
 from distrff.sweeps.engine import SweepRun
+from distrff.sweeps.frozen import travelling
 from distrff.sweeps.gram_statistics import GramStatistics
 from distrff.sweeps.plan import Plan
 from distrff.sweeps.score import ScoreReduction, ScoreSums
@@ -100,6 +105,7 @@ class RidgeMachine(BaseEstimator):
                 dtype=fit.grams.dtype,
                 y_is_1d=dataset.y_is_1d,
                 column_names=dataset.column_names,
+                arrays=preparation.specification.derive_arrays() if fit.run.frequencies_differ else None,
             ),
             fit_report(self, fit, dataset=dataset, preparation=preparation),
         )
@@ -117,6 +123,7 @@ class RidgeMachine(BaseEstimator):
         fit = fit_statistics(statistics, options, target_kind=self._target_kind)
         self.seed_ = options.seed
         self._keep_columns(statistics.specification.n_columns, None)
+        self.__dict__.pop("features_", None)
         model = Model(
             kind=type(self).__name__,
             specification=statistics.specification,
@@ -195,7 +202,7 @@ class RidgeMachine(BaseEstimator):
         self.cv_results_ = fit.search.results
         self.plan_ = fit.plan
         self.report_ = report
-        self.model_ = Model(**{**vars(model), "report": report.to_dict()})
+        self.model_ = replace(model, report=report.to_dict())
         self._grams = (fit.run, fit.grams)
 
     def _with_posterior(self) -> Model:
@@ -212,8 +219,7 @@ class RidgeMachine(BaseEstimator):
             raise InputError("return_std needs one alpha for all targets; fit with a single alpha")
         posterior = run.gather([run.submit(posterior_of, grams.total, float(self.alpha_), grams.problem)])[0]
         noise = posterior.noise * np.square(grams.target_scale)
-        posterior = type(posterior)(**{**vars(posterior), "noise": noise})
-        self.model_ = Model(**{**vars(self.model_), "posterior": posterior})
+        self.model_ = replace(self.model_, posterior=replace(posterior, noise=noise))
         return self.model_
 
     def __getstate__(self) -> dict[str, Any]:
@@ -221,9 +227,13 @@ class RidgeMachine(BaseEstimator):
         return {name: value for name, value in state.items() if name != "_grams"}
 
     def _output(self, X: Any, method: str) -> Any:
-        """Return `method` of the frozen machine for rows in memory or a lazy dask array."""
+        """Return `method` of the frozen machine, lazily for rows that are not in memory."""
         check_is_fitted(self, "model_")
-        if hasattr(X, "map_blocks") and hasattr(X, "chunks"):
+        if isinstance(X, Dataset) or (is_dataframe_like(X) and dask.is_dask_collection(X)):
+            dataset = as_dataset(X)
+            self._check_columns(dataset)
+            X = dataset.X
+        if dask.is_dask_collection(X):
             return predict_with(self.model_, X, method)
         X = validate_data(self, X, dtype="numeric", reset=False)
         return getattr(self.model_, method)(X)
@@ -231,16 +241,27 @@ class RidgeMachine(BaseEstimator):
     def _score_sums(self, X: Any, y: Any, sample_weight: Any) -> ScoreSums:
         check_is_fitted(self, "model_")
         dataset = self._dataset(X, y, sample_weight)
+        self._check_columns(dataset)
+        return score_sums(self.model_, dataset)
+
+    def _check_columns(self, dataset: Dataset) -> None:
         if dataset.n_columns != self.n_features_in_:
             raise InputError(
                 f"X has {dataset.n_columns} features, but {type(self).__name__} is expecting "
                 f"{self.n_features_in_} features as input"
             )
-        return score_sums(self.model_, dataset)
+        expected, names = self.model_.column_names, dataset.column_names
+        if expected is not None and names is not None and names != expected:
+            raise InputError(
+                f"The feature names should match those that were passed during fit: got the columns "
+                f"{listed(names)}, expected {listed(expected)} in this order"
+            )
 
 
 def score_sums(model: Model, dataset: Dataset, run: SweepRun | None = None) -> ScoreSums:
     """Return the score sums of a frozen machine, in one light pass over the rows."""
     run = SweepRun() if run is None else run
     cuts = light_segmentation(dataset.n_rows, max(dataset.n_columns, 64))
-    return run.gather([run.sweep("score", dataset, ScoreReduction(model, cuts.tile_rows), cuts)])[0]
+    light, shipped = travelling(run, model)
+    reduction = ScoreReduction(light, cuts.tile_rows)
+    return run.gather([run.sweep("score", dataset, reduction, cuts, shipped)])[0]

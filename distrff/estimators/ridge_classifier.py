@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import ClassifierMixin
+from sklearn.exceptions import DataConversionWarning
 
 from distrff.columns.targets import ClassTargets
-from distrff.errors import InputError
+from distrff.errors import InputError, warn
 from distrff.estimators.ridge_base import RidgeMachine
 from distrff.features.base import FeatureMap
 
@@ -97,4 +98,10 @@ class KernelRidgeClassifier(ClassifierMixin, RidgeMachine):
         dataset = super()._dataset(X, y, sample_weight)
         if dataset.n_targets > 1:
             raise InputError(f"y must be one column of class labels, got {dataset.n_targets} columns")
+        if not dataset.y_is_1d:
+            warn(
+                f"A column-vector y was passed when a 1d array was expected: shape ({dataset.n_rows}, 1); "
+                f"use y.ravel()",
+                DataConversionWarning,
+            )
         return dataset

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +10,10 @@ import numpy as np
 
 from distrff.columns.targets import Targets
 from distrff.data.dataset import Dataset
-from distrff.errors import InputError, PrecisionWarning
+from distrff.errors import InputError, PrecisionWarning, warn
 from distrff.estimators.alpha_search import AlphaSearch, GramContext, search_alpha
 from distrff.estimators.options import RidgeOptions
-from distrff.estimators.preparation import Preparation, first_sweep, prepare
+from distrff.estimators.preparation import Preparation, first_sweep, prepare, trial_map
 from distrff.features.base import nested_sizes
 from distrff.features.specification import MapSpecification
 from distrff.random_streams import child_seed
@@ -113,7 +112,16 @@ def make_plan(
 
 
 def presumed_plan(run: SweepRun, dataset: Dataset, options: RidgeOptions, *, target_kind: str) -> Plan:
-    """Return the plan as far as it can be counted before the first sweep."""
+    """Return the plan as far as it can be counted before the first sweep.
+
+    Raises
+    ------
+    InputError
+        For a map that cannot take these columns, before a pass over them is lost.
+    PlanRefused
+        If it cannot fit in the workers' memory.
+    """
+    trial_map(options.features, dataset.n_columns, n_components=2)
     n_outputs = dataset.n_targets if target_kind == "numeric" else _PRESUMED_CLASSES
     dtype = storage_dtype(dataset) if options.dtype == "auto" else options.dtype
     return _plan(run, dataset, options, n_outputs=max(1, n_outputs), dtype=dtype)
@@ -144,16 +152,17 @@ def fit_ridge(
         For data that cannot be used.
     """
     run = SweepRun()
-    if options.n_folds > dataset.n_rows:
+    if options.search is not None and dataset.n_rows < max(2, options.n_folds):
         raise InputError(
-            f"cv={options.n_folds} folds need at least as many rows, "
-            f"but there is only n_samples = {dataset.n_rows}"
+            f"alpha={options.search!r} needs at least {max(2, options.n_folds)} rows here, but there is only "
+            f"n_samples = {dataset.n_rows}; give more rows, or a number for alpha"
         )
     presumed_plan(run, dataset, options, target_kind=target_kind)
     statistics = first_sweep(run, dataset, target_kind=target_kind, seed=options.seed)
     preparation = prepare(
         statistics, options.features, scale=options.scale, class_weight=class_weight, seed=options.seed
     )
+    check_number_of_alphas(options, preparation.targets)
     dtype, notes = _product_dtype(dataset, options, preparation)
     plan = _plan(run, dataset, options, n_outputs=preparation.targets.n_outputs, dtype=dtype)
     parts = gram_sweep(run, dataset, preparation, plan, folds=folds_of(options, dataset))
@@ -188,19 +197,23 @@ def solve(
     notes: list[str],
 ) -> RidgeFit:
     """Return the fit that follows from merged Grams; no row is touched."""
+    search = search_alpha(run, grams, options, n_folds)
+    if search.n_dropped:
+        notes = [
+            *notes,
+            f"alphas below the rounding noise of {grams.dtype} products were left out: {search.n_dropped}",
+        ]
+    machine = run.gather([run.submit(final_machine, grams.total, search.alpha, grams.problem)])[0]
+    return RidgeFit(run, plan, grams, search, machine, targets, notes)
+
+
+def check_number_of_alphas(options: RidgeOptions, targets: Targets) -> None:
+    """Raise InputError unless there is one alpha, or one a target."""
     if options.alpha is not None and len(options.alpha) not in (1, targets.n_outputs):
         raise InputError(
             f"alpha has {len(options.alpha)} values, but there are {targets.n_outputs} targets; "
             f"give one, or one each"
         )
-    search = search_alpha(run, grams, options, n_folds)
-    if search.n_dropped:
-        notes = [
-            *notes,
-            f"{search.n_dropped} alphas below the rounding noise of {grams.dtype} products were left out",
-        ]
-    machine = run.gather([run.submit(final_machine, grams.total, search.alpha, grams.problem)])[0]
-    return RidgeFit(run, plan, grams, search, machine, targets, notes)
 
 
 def folds_of(options: RidgeOptions, dataset: Dataset) -> Folds | None:
@@ -274,5 +287,5 @@ def _product_dtype(
         f"float64 was used"
     )
     if options.dtype == "float32":
-        warnings.warn(note, PrecisionWarning, stacklevel=4)
+        warn(note, PrecisionWarning)
     return "float64", [note]

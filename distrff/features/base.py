@@ -36,9 +36,15 @@ class FeatureMap(TransformerMixin, BaseEstimator):
         Raises
         ------
         InputError
-            If the parameters cannot be used for these rows.
+            If the parameters, targets or weights cannot be used for these rows.
         """
         X = validate_data(self, X, dtype=[np.float64, np.float32], order="C")
+        if y is not None and np.asarray(y).shape[:1] != X.shape[:1]:
+            raise InputError(
+                f"X has {len(X)} rows but y has shape {np.asarray(y).shape}; they must be of the same length"
+            )
+        if sample_weight is not None:
+            sample_weight = _usable_weights(sample_weight, len(X))
         return self.fit_sample(X, y, sample_weight, seed=resolve_seed(self.random_state))
 
     def fit_sample(self, X: np.ndarray, y: Any, sample_weight: Any, *, seed: int) -> Self:
@@ -136,6 +142,17 @@ class FeatureMap(TransformerMixin, BaseEstimator):
                 raise InputError("kernel__… parameters need an explicit kernel; the map's kernel is None")
             super().set_params(kernel=kernel.set_params(**inner))
         return self
+
+
+def _usable_weights(sample_weight: Any, n_rows: int) -> np.ndarray:
+    s = np.asarray(sample_weight, dtype=np.float64)
+    if s.shape != (n_rows,):
+        raise InputError(f"sample_weight must be one number a row, of shape ({n_rows},), got shape {s.shape}")
+    if not (np.isfinite(s) & (s >= 0)).all() or not s.any():
+        raise InputError(
+            "sample_weight must be finite and not negative, and not all zero; correct or drop it"
+        )
+    return s
 
 
 def transform_block(X: np.ndarray, specification: MapSpecification) -> np.ndarray:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import eigh
 
-from distrff.errors import InputError
+from distrff.errors import InputError, NonFiniteError
 from distrff.features.frequencies import draw_frequencies
 from distrff.features.trigonometry import paired_cos_sin
 from distrff.kernels import Kernel
@@ -15,6 +15,7 @@ from distrff.random_streams import child_seed, stream
 
 SAMPLE_ROWS = 16_384  # of rows that the search looks at
 PILOT_COMPONENTS = 1024
+_LEAST_ROWS = 8
 
 # The best width lies between a thirtieth of the median distance (terrain) and about the
 # median itself; the grid leaves room on both sides and moves on when its end wins.
@@ -63,16 +64,19 @@ def automatic_length_scale(
     Raises
     ------
     InputError
-        If the rows have no two different points.
+        If the rows of positive weight have no two different points, or a target is not finite.
     """
-    rows = _subsample(len(X), seed)
+    weights = np.ones(len(X)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+    rows = _subsample(np.flatnonzero(weights > 0), seed)
+    if not len(rows):
+        raise InputError("length_scale='auto' found no row of positive weight in its sample; give a number")
     X = np.asarray(X[rows], dtype=np.float64)
     median = median_distance(kernel, X, seed)
-    if y is None or len(X) < 8:
-        search = {"rule": "median distance (no targets)", "median_distance": median, "length_scale": median}
-        return kernel.with_widths(median), search
-    weights = np.ones(len(X)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)[rows]
-    pilot = _Pilot(kernel, X, coded_targets(y)[rows], weights, n_components, seed)
+    if y is None or len(X) < _LEAST_ROWS:
+        why = "no targets" if y is None else f"fewer than {_LEAST_ROWS} rows"
+        rule = f"median distance ({why})"
+        return kernel.with_widths(median), {"rule": rule, "median_distance": median, "length_scale": median}
+    pilot = _Pilot(kernel, X, coded_targets(y)[rows], weights[rows], n_components, seed)
     tried = _search(pilot.held_out_error, median)
     best = min(tried, key=lambda width: (tried[width], -width))
     return kernel.with_widths(best), {
@@ -83,10 +87,25 @@ def automatic_length_scale(
     }
 
 
+def search_flops(n_rows: int, n_components: int) -> float:
+    """Return about how many flops the search with targets takes: a Gram and an eigensystem a width."""
+    rows, D = min(n_rows, SAMPLE_ROWS), min(n_components, PILOT_COMPONENTS)
+    n_widths = len(_COARSE_EXPONENTS) + len(_FINE_STEPS) + 1
+    return n_widths * (rows * float(D) ** 2 + 9 * float(D) ** 3)
+
+
 def coded_targets(y: Any) -> np.ndarray:
-    """Return targets as numbers of shape (n_samples, n_outputs): ±1 by class unless they are floats."""
+    """Return targets as numbers of shape (n_samples, n_outputs): ±1 by class unless they are numbers.
+
+    Raises
+    ------
+    NonFiniteError
+        If a number is NaN or infinite.
+    """
     Y = np.asarray(y)
     if Y.dtype.kind in "fiu":
+        if not np.isfinite(Y).all():
+            raise NonFiniteError("y contains NaN or infinity; drop or fill such rows before fitting")
         return Y.astype(np.float64).reshape(len(Y), -1)
     classes, index = np.unique(Y.astype(str), return_inverse=True)
     return np.where(index.reshape(-1, 1) == np.arange(len(classes)), 1.0, -1.0)
@@ -104,14 +123,15 @@ def median_distance(kernel: Kernel, X: np.ndarray, seed: int) -> float:
     positive = distances[distances > 0]
     if not len(positive):
         raise InputError(
-            "length_scale='auto' found no two different rows in its sample; give a number, or check X"
+            "length_scale='auto' found no two different rows in its sample "
+            f"(n_samples={len(X)}); give a number, or check X"
         )
     return float(np.median(positive))
 
 
-def _subsample(n_rows: int, seed: int) -> np.ndarray:
-    """Return at most SAMPLE_ROWS row numbers in random order, so that halves are random halves."""
-    return stream(seed, "length scale rows").permutation(n_rows)[:SAMPLE_ROWS]
+def _subsample(rows: np.ndarray, seed: int) -> np.ndarray:
+    """Return at most SAMPLE_ROWS of the rows in random order, so that halves are random halves."""
+    return stream(seed, "length scale rows").permutation(rows)[:SAMPLE_ROWS]
 
 
 def _search(error: Any, median: float) -> dict[float, float]:

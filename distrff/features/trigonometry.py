@@ -79,6 +79,14 @@ def paired_cos_sin(theta: np.ndarray, out: np.ndarray, scale: float) -> None:
         _paired(*_elements(theta), *_elements(out), *theta.shape, theta.dtype.type(scale))
 
 
+def compile_loops() -> None:
+    """Compile both loops in both formats, or load them from Numba's cache, before they are needed."""
+    for dtype in (np.float32, np.float64):
+        theta = np.zeros((1, 1), dtype)
+        paired_cos_sin(theta, np.zeros((1, 2), dtype), 1.0)
+        cosine(theta, np.zeros((1, 1), dtype), 1.0)
+
+
 def cosine(theta: np.ndarray, out: np.ndarray, scale: float) -> None:
     """Write the cosine of every angle: ``out[:, j] = scale·cos(theta[:, j])``.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -55,14 +56,18 @@ class ColumnStatistics:
 
     def sample(self) -> Sample:
         """Return the whole sample."""
-        parts = self.samples
-        return Sample(
-            np.concatenate([part.X for part in parts]),
-            None if parts[0].y is None else np.concatenate([part.y for part in parts if part.y is not None]),
-            None
-            if parts[0].sample_weight is None
-            else np.concatenate([part.sample_weight for part in parts if part.sample_weight is not None]),
-        )
+        return _joined(self.samples)
+
+
+def _joined(parts: Sequence[Sample]) -> Sample:
+    """Return consecutive samples as one."""
+    return Sample(
+        np.concatenate([part.X for part in parts]),
+        None if parts[0].y is None else np.concatenate([part.y for part in parts if part.y is not None]),
+        None
+        if parts[0].sample_weight is None
+        else np.concatenate([part.sample_weight for part in parts if part.sample_weight is not None]),
+    )
 
 
 def sample_rows(n_columns: int) -> int:
@@ -106,6 +111,9 @@ class ColumnStatisticsReduction:
             samples=(),
         )
 
+    def copy(self, accumulator: ColumnStatistics) -> ColumnStatistics:
+        return accumulator  # never changed in place
+
     def update(self, found: ColumnStatistics, rows: Rows, shipped: Shipped) -> ColumnStatistics:
         chosen = self._chosen_rows(rows.start, rows.stop)
         drawn: list[Sample] = []
@@ -113,8 +121,7 @@ class ColumnStatisticsReduction:
             check_block(block, self.target_kind)
             found = self.merge(found, self._of_block(block))
             drawn.append(_pick(block, chosen))
-        whole = replace(found, samples=tuple(drawn)).sample()
-        return replace(found, samples=(whole,))
+        return replace(found, samples=(*found.samples, _joined(drawn)))
 
     def merge(self, first: ColumnStatistics, second: ColumnStatistics) -> ColumnStatistics:
         return ColumnStatistics(

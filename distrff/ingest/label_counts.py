@@ -38,30 +38,25 @@ class LabelCounts:
         Raises
         ------
         InputError
-            If labels are fractions, of types that cannot be sorted together, or too many
-            to be classes.
+            If labels are fractions, of types that cannot be sorted together, too many to be
+            classes, or more than one a row.
         """
+        y = _one_column(y)
         if y.dtype.kind == "f" and (y != np.floor(y)).any():
             value = y[y != np.floor(y)][0]
             raise InputError(
-                f"Unknown label type: continuous (y has the value {value!r}); "
+                f"Unknown label type: continuous (y has the value {value:g}); "
                 f"a classifier needs classes, use KernelRidge for numbers"
             )
-        try:
-            labels, index = np.unique(y, return_inverse=True)
-        except TypeError as error:
-            raise InputError(
-                f"y mixes labels that cannot be sorted together ({error}); use one type"
-            ) from error
-        index = index.ravel()
+        labels, index = _sorted_labels(y)
         weights = np.bincount(index, sample_weight, minlength=len(labels)).astype(np.float64)
         return cls(labels, np.bincount(index, minlength=len(labels)), weights)._checked()
 
     def merge(self, other: LabelCounts) -> LabelCounts:
         """Return the counts of both."""
-        if not len(self.labels):
-            return other
-        labels, index = np.unique(np.concatenate([self.labels, other.labels]), return_inverse=True)
+        if not len(self.labels) or not len(other.labels):
+            return self if len(self.labels) else other
+        labels, index = _sorted_labels(np.concatenate([self.labels, other.labels]))
         counts = np.zeros(len(labels), dtype=np.int64)
         np.add.at(counts, index, np.concatenate([self.counts, other.counts]))
         weights = np.bincount(index, np.concatenate([self.weights, other.weights]), minlength=len(labels))
@@ -74,3 +69,16 @@ class LabelCounts:
                 f"use KernelRidge if they are numbers"
             )
         return self
+
+
+def _one_column(y: np.ndarray) -> np.ndarray:
+    if y.size != len(y):
+        raise InputError(f"y must be one column of class labels, got shape {y.shape}")
+    return y.ravel()
+
+
+def _sorted_labels(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    try:
+        return np.unique(y, return_inverse=True)
+    except TypeError as error:
+        raise InputError(f"y mixes labels that cannot be sorted together ({error}); use one type") from error

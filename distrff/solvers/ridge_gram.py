@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from distrff.errors import InputError
 from distrff.objective import ridge_system
 from distrff.solvers.cholesky import PosteriorFactor, posterior_factor, solve_ridge
 from distrff.solvers.ridge_path import cv_errors, gcv
@@ -81,11 +82,22 @@ def fold_of(parts: list[np.ndarray], fold: int) -> np.ndarray:
 
 
 def total_gram(parts: list[np.ndarray], problem: GramProblem) -> np.ndarray:
-    """Return the Gram of all rows, of shape (p, p), added in the order of the folds."""
+    """Return the Gram of all rows, of shape (p, p), added in the order of the folds.
+
+    Raises
+    ------
+    InputError
+        If it is not finite: columns or targets are too large for the dtype of the products.
+    """
     n_folds = len(parts[0]) if len(parts) == 1 else len(parts)
     total = fold_of(parts, 0).copy()
     for fold in range(1, n_folds):
         total += fold_of(parts, fold)
+    if not np.isfinite(total).all():
+        raise InputError(
+            "the Gram of the rows is not finite: some values are too large for the products' dtype; "
+            "use scale='standard' or dtype='float64'"
+        )
     return _with_offset(total, problem)
 
 

@@ -1,4 +1,4 @@
-"""Tasks on a distributed cluster: a window of segments in flight, ordered merges, nothing pinned."""
+"""Tasks on a distributed cluster: a window of chains under way, ordered merges, nothing pinned."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from distributed import Client, Future, KilledWorker
 
 from distrff.data.rows import Rows
 from distrff.errors import ClusterError
-from distrff.sweeps.merge_order import OrderedMerge
+from distrff.sweeps.merge_order import OrderedMerge, chains
 from distrff.sweeps.progress import Progress
 from distrff.sweeps.reduction import Reduction, merge_partials, reduce_rows
 
-_SEGMENTS_PER_THREAD = 2  # one running, one ready
+_CHAINS_READY = 1  # beside one a thread, so that no thread waits for the client
 _LOOK_AT_WORKERS_SECONDS = 5.0
 _NO_WORKERS_SECONDS = 60.0
 
@@ -26,9 +26,9 @@ _NO_WORKERS_SECONDS = 60.0
 class ClusterExecution:
     """Runs tasks through a `distributed.Client`, which stays in this object and is never pickled.
 
-    At most two segments a thread are in flight. Their partials are merged as soon as
-    neighbours are there, so what is alive is bounded by that window and the levels of
-    the merge tree.
+    A chain of segments a thread is under way, and one more. A chain is submitted whole,
+    each segment depending on the sum before it, so the sums alive are one a chain and the
+    few that wait for their neighbours in the order of merges.
 
     Raises
     ------
@@ -56,28 +56,34 @@ class ClusterExecution:
     def reduce(self, reduction: Reduction, segments: list[Rows], progress: Progress, shipped: Any) -> Future:
         """Return the future of the merged partial, when it is finished."""
         flight = _Flight(self)
-        tree = OrderedMerge(len(segments), lambda a, b: flight.submit(merge_partials, reduction, a, b))
-        leaves: dict[str, int] = {}
+        todo = chains(len(segments))
+        merge = OrderedMerge(len(todo), lambda a, b: flight.submit(merge_partials, reduction, a, b))
+        n_rows: dict[str, int] = {}  # of the segments under way
+        chain_of: dict[str, int] = {}  # of the last segment of each chain under way
 
-        def start(index: int) -> None:
-            task = dask.delayed(reduce_rows, pure=False)(reduction, segments[index], shipped, self._fit)
-            leaves[flight.compute(task, priority=-index).key] = index
+        def start(chain: int) -> None:
+            previous = None
+            for index in todo[chain]:
+                rows = segments[index]
+                task = dask.delayed(reduce_rows, pure=False)(reduction, rows, shipped, self._fit, previous)
+                previous = flight.compute(task, priority=-chain)
+                n_rows[previous.key] = rows.stop - rows.start
+            assert previous is not None
+            chain_of[previous.key] = chain
 
         with flight.cancelled_on_failure():
-            window = min(len(segments), _SEGMENTS_PER_THREAD * self.n_threads)
-            for index in range(window):
-                start(index)
-            started = window
+            started = min(len(todo), self.n_threads + _CHAINS_READY)
+            for chain in range(started):
+                start(chain)
             for future in flight.completed():
-                if future.key not in leaves:
+                progress.advance(n_rows.pop(future.key, 0))
+                if future.key not in chain_of:
                     continue
-                index = leaves.pop(future.key)
-                tree.add(index, future)
-                progress.advance(segments[index].stop - segments[index].start)
-                if started < len(segments):
+                merge.add(chain_of.pop(future.key), future)
+                if started < len(todo):
                     start(started)
                     started += 1
-        return tree.result()
+        return merge.result()
 
     def ship(self, arrays: dict[str, Any]) -> Future:
         """Return a handle on arrays that tasks may take, recomputed if its worker is lost."""

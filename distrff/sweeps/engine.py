@@ -32,12 +32,15 @@ class SweepRun:
         Label and seconds of each pass so far.
     record : WorkRecord
         Of all tasks so far.
+    frequencies_differ : bool
+        Whether a worker derived other frequencies than this process; they are shipped then.
     """
 
     def __init__(self, execution: Execution | None = None) -> None:
         self.execution = ambient_execution() if execution is None else execution
         self.sweeps: list[tuple[str, float]] = []
         self.record = WorkRecord()
+        self.frequencies_differ = False
         self._started = time.perf_counter()
 
     @property
@@ -45,23 +48,30 @@ class SweepRun:
         """Seconds since the run began."""
         return time.perf_counter() - self._started
 
-    def sweep(self, label: str, dataset: Dataset, reduction: Reduction, cuts: Segmentation) -> Any:
-        """Return a handle on the reduction of all rows.
+    def sweep(
+        self, label: str, dataset: Dataset, reduction: Reduction, cuts: Segmentation, shipped: Any = None
+    ) -> Any:
+        """Return a handle on the reduction of all rows; `shipped` is a handle that each task takes.
 
         A worker that derives other frequencies from the seed than the client stops the
         pass; it is begun again with the frequencies themselves sent along.
         """
         started = time.perf_counter()
+        if shipped is None and self.frequencies_differ:
+            shipped = self._ship(reduction)
         try:
-            handle = self._pass(label, dataset, reduction, cuts, None)
+            handle = self._pass(label, dataset, reduction, cuts, shipped)
         except FrequencyMismatch as mismatch:
             logger.warning("%s; the frequencies are sent to the workers instead", mismatch)
-            arrays = reduction.specification.derive_arrays()  # type: ignore[attr-defined]
-            handle = self._pass(label, dataset, reduction, cuts, self.execution.ship(arrays))
+            self.frequencies_differ = True
+            handle = self._pass(label, dataset, reduction, cuts, self._ship(reduction))
         self.sweeps.append((label, time.perf_counter() - started))
         value, record = self.submit(value_of, handle), self.submit(record_of, handle)
         self.record = self.record.merge(self.gather([record])[0])
         return value
+
+    def _ship(self, reduction: Reduction) -> Any:
+        return self.execution.ship(reduction.specification.derive_arrays())  # type: ignore[attr-defined]
 
     def _pass(
         self, label: str, dataset: Dataset, reduction: Reduction, cuts: Segmentation, shipped: Any

@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from distrff.data.rows import Rows
 from distrff.sweeps.cluster_execution import ClusterExecution
-from distrff.sweeps.merge_order import OrderedMerge
+from distrff.sweeps.merge_order import OrderedMerge, chains
 from distrff.sweeps.progress import Progress
 from distrff.sweeps.reduction import Partial, Reduction, Shipped, merge_partials, reduce_rows
 
@@ -49,11 +49,7 @@ class Execution(Protocol):
 
 
 class LocalExecution:
-    """Runs tasks by one of dask's own schedulers, a round of one task a thread at a time.
-
-    A round is at most `n_threads` segments, so at most that many partials wait, beside
-    the few sums that `OrderedMerge` keeps.
-    """
+    """Runs tasks by one of dask's own schedulers, one chain of segments a thread at a time."""
 
     n_workers = 1
 
@@ -67,17 +63,32 @@ class LocalExecution:
     def reduce(
         self, reduction: Reduction, segments: list[Rows], progress: Progress, shipped: Shipped
     ) -> Partial:
-        tree = OrderedMerge(len(segments), lambda a, b: merge_partials(reduction, a, b))
-        for start in range(0, len(segments), self.n_threads):
-            batch = segments[start : start + self.n_threads]
-            for offset, partial in enumerate(self._run(reduction, batch, shipped)):
-                tree.add(start + offset, partial)
-                progress.advance(batch[offset].stop - batch[offset].start)
-        return tree.result()
+        todo = chains(len(segments))
+        merge = OrderedMerge(len(todo), lambda a, b: merge_partials(reduction, a, b))
+        for start in range(0, len(todo), self.n_threads):
+            batch = todo[start : start + self.n_threads]
+            for chain, total in enumerate(
+                self._sum_chains(reduction, segments, batch, shipped, progress), start
+            ):
+                merge.add(chain, total)
+        return merge.result()
 
-    def _run(self, reduction: Reduction, batch: list[Rows], shipped: Shipped) -> tuple[Partial, ...]:
-        tasks = [dask.delayed(reduce_rows, pure=False)(reduction, rows, shipped, self._fit) for rows in batch]
-        return self._compute(tasks)
+    def _sum_chains(
+        self,
+        reduction: Reduction,
+        segments: list[Rows],
+        batch: list[range],
+        shipped: Shipped,
+        progress: Progress,
+    ) -> list[Partial]:
+        """Return the sums of some chains, which take their segments in step."""
+        sums: dict[int, Partial] = {}
+        for step in range(max(map(len, batch))):
+            moving = [chain for chain, members in enumerate(batch) if step < len(members)]
+            calls = [(reduction, segments[batch[c][step]], shipped, self._fit, sums.get(c)) for c in moving]
+            sums.update(zip(moving, self.submit_all(reduce_rows, calls), strict=True))
+            progress.advance(sum(rows.stop - rows.start for _, rows, *_ in calls))
+        return [sums[chain] for chain in range(len(batch))]
 
     def _compute(self, tasks: list[Any]) -> tuple[Any, ...]:
         # One BLAS thread a task, as on a cluster's workers: the same bits, and no more threads than cores.

@@ -59,6 +59,9 @@ class GramReduction:
     def zero(self) -> np.ndarray:
         return np.zeros((len(self.members), self.size, self.size))
 
+    def copy(self, accumulator: np.ndarray) -> np.ndarray:
+        return accumulator.copy()
+
     def update(self, A: np.ndarray, rows: Rows, shipped: Shipped) -> np.ndarray:
         tile = _Tile(self, self.specification.build(shipped))
         n_folds = 1 if self.folds is None else self.folds.n_folds

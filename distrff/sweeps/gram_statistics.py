@@ -34,7 +34,6 @@ class GramStatistics:
     tile_rows : int
         Rows a product.
     y_is_1d : bool
-    weight_by_class : ndarray of shape (n_classes,) or None
 
     Notes
     -----
@@ -66,6 +65,8 @@ class GramStatistics:
 
     def __sub__(self, other: GramStatistics) -> GramStatistics:
         difference = self._combine(other, -1)
+        if difference is NotImplemented:
+            return NotImplemented
         if difference.n_rows < 0 or difference.weight < 0:
             raise InputError(
                 f"cannot take {other.n_rows} rows of weight {other.weight:g} away from {self.n_rows} rows "
@@ -90,11 +91,12 @@ class GramStatistics:
         if self.specification != other.specification:
             raise InputError(
                 f"these Grams are of different maps ({self.specification} and {other.specification}); "
-                f"make both with the same fitted map"
+                f"make the second one with gram(..., like=the first)"
             )
         if not self.scaling.equals(other.scaling):
             raise InputError(
-                "these Grams scale their columns differently; pass the first one's `scaling` to the second"
+                "these Grams scale their columns differently; "
+                "make the second one with gram(..., like=the first)"
             )
         if self.A.shape != other.A.shape:
             raise InputError(
@@ -102,7 +104,10 @@ class GramStatistics:
                 f"they need the same number of folds, features and targets"
             )
         if not self.targets.same_kind(other.targets):
-            raise InputError("these Grams code their targets differently (other classes or class weights)")
+            raise InputError(
+                "these Grams code their targets differently (other classes or class weights); "
+                "make the second one with gram(..., like=the first)"
+            )
 
     def with_targets(self, targets: NumericTargets) -> GramStatistics:
         """Return the same Gram with its numeric targets shifted and scaled as `targets` says.

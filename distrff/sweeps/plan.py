@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -17,7 +18,7 @@ _USABLE_SHARE = 0.8
 # A worker that has imported distrff, scikit-learn included.
 _IDLE_BYTES = 330 * 2**20
 # What allocators and readers keep beside the arrays that are counted.
-_SLACK_BYTES = 48 * 2**20
+_SLACK_BYTES = 64 * 2**20
 # LAPACK's reduction to tridiagonal form runs at about a third of the rate of a product.
 _REDUCTION_SLOWNESS = 3.0
 
@@ -120,7 +121,7 @@ class Plan:
         lines = [
             f"{s.n_rows:,} rows × {s.n_columns} columns → {s.n_features} features, "
             f"{s.n_outputs} output(s), {s.dtype}",
-            f"{self.n_sweeps} sweeps in {self.n_segments} segments of {self.segment_rows:,} rows "
+            f"{self.n_sweeps} sweeps, {self.n_segments} segment(s) of {self.segment_rows:,} rows "
             f"(tiles of {self.tile_rows:,}), {s.n_folds} fold(s), {self.folds_per_task} a task",
             f"{self.flops:.3g} flops, {self.cosines:.3g} cosines, {human_bytes(self.bytes_read)} read",
             f"peak memory {human_bytes(self.worker_peak_bytes)} a worker above idle, "
@@ -178,9 +179,11 @@ def worker_peak_bytes(shape: Shape, folds_per_task: int, threads: int) -> int:
     """Return the largest resident set of a worker above idle, in bytes.
 
     Each thread holds a tile, its product, the rows of a super-tile and of one storage
-    chunk, its accumulator and one that is finished; a merge holds its result and a copy
-    on its way between workers, and at worst all sums that wait lie on one worker. The
-    solve afterwards holds the Grams of all folds and three matrices of one a thread.
+    chunk, the sum of its chain and the accumulator that continues it. Beside these there
+    are the chain that is ready, a merge's result, and at worst all sums that wait for
+    their neighbours. The process keeps the map's arrays, in float64 and in the dtype of
+    the products. The solve afterwards holds the Grams of all folds and three matrices of
+    one a thread.
     """
     s, cuts = shape, shape.segmentation()
     n_accumulators = 2 * threads + 2 + n_waiting_sums(cuts.n_segments)
@@ -189,7 +192,8 @@ def worker_peak_bytes(shape: Shape, folds_per_task: int, threads: int) -> int:
     tile = group * s.size * s.itemsize + s.itemsize * s.size**2
     block_rows = min(cuts.segment_rows, s.n_folds * cuts.tile_rows)
     rows = s.row_bytes * (2 * s.chunk_rows + block_rows + group) + 2 * group * s.n_columns * 8
-    sweep = threads * (tile + rows) + n_accumulators * accumulator
+    arrays = (8 + s.itemsize) * s.n_features * s.n_columns  # a frequency a feature; half of that in pairs
+    sweep = threads * (tile + rows) + n_accumulators * accumulator + arrays
     solve = 8 * s.size**2 * (s.n_folds + 1 + 3 * threads)
     return int(max(sweep, solve) + _SLACK_BYTES)
 
@@ -223,30 +227,33 @@ def _refusal(plan: Plan) -> str:
 
 
 def _remedies(plan: Plan) -> list[str]:
-    remedies = [
-        f"a memory limit of {human_bytes(1.01 * (plan.worker_peak_bytes + _IDLE_BYTES) / _USABLE_SHARE)}"
+    shape = plan.shape
+    limit = 1.01 * (plan.worker_peak_bytes + _IDLE_BYTES) / _USABLE_SHARE
+    features = _largest(range(2, shape.n_features, 2), lambda D: _fits(_again(plan, n_features=D)))
+    folds = _largest(range(2, shape.n_folds), lambda K: _fits(_again(plan, n_folds=K)))
+    threads = _largest(range(1, plan.threads_per_worker), lambda t: _fits(_again(plan, threads=t)))
+    return [
+        f"a memory limit of {human_bytes(limit)}",
+        *([f"n_components={features}"] if features else []),
+        *([f"cv={folds}"] if folds else []),
+        *([f"{threads} thread(s) a worker"] if threads else []),
     ]
-    features = _largest(plan.shape.n_features, lambda D: _fits(_again(plan, n_features=D)))
-    if features:
-        remedies.append(f"n_components={features}")
-    threads = _largest(plan.threads_per_worker - 1, lambda t: _fits(_again(plan, threads=t)))
-    if threads:
-        remedies.append(f"{threads} thread(s) a worker")
-    return remedies
 
 
-def _again(plan: Plan, *, n_features: int | None = None, threads: int | None = None) -> Plan:
-    shape = plan.shape if n_features is None else replace(plan.shape, n_features=n_features)
+def _again(plan: Plan, *, threads: int | None = None, **changes: Any) -> Plan:
     return _counted(
-        shape, plan.folds_per_task, plan.n_workers, threads or plan.threads_per_worker, plan.memory_limit
+        replace(plan.shape, **changes),
+        plan.folds_per_task,
+        plan.n_workers,
+        threads or plan.threads_per_worker,
+        plan.memory_limit,
     )
 
 
-def _largest(high: int, fits: Any) -> int:
-    """Return the largest even number (or 1) up to `high` that fits; 0 if none does."""
-    candidates = range(2, high + 1, 2)
+def _largest(candidates: range, fits: Callable[[int], bool]) -> int:
+    """Return the largest candidate that fits, by bisection; 0 if none does."""
     low, top = 0, len(candidates)
     while low < top:
         middle = (low + top) // 2
         low, top = (middle + 1, top) if fits(candidates[middle]) else (low, middle)
-    return candidates[low - 1] if low else int(high >= 1 and fits(1))
+    return candidates[low - 1] if low else 0

@@ -13,6 +13,7 @@ from distrff.data.checks import check_block
 from distrff.data.rows import Rows
 from distrff.errors import InputError
 from distrff.model import Model
+from distrff.sweeps.frozen import arrived
 from distrff.sweeps.reduction import Shipped
 
 
@@ -73,12 +74,16 @@ class ScoreReduction:
         k = 1 if self.model.is_classifier else self.model.n_outputs
         return ScoreSums(0, np.zeros(k), np.zeros(k), Moments.empty(k))
 
+    def copy(self, accumulator: ScoreSums) -> ScoreSums:
+        return accumulator  # never changed in place
+
     def update(self, sums: ScoreSums, rows: Rows, shipped: Shipped) -> ScoreSums:
+        model = arrived(self.model, shipped)
         for block in rows.tiles(self.tile_rows):
             if block.y is None:
                 raise InputError("scoring needs targets; give y, or the target's name")
-            check_block(block, "classes" if self.model.is_classifier else "numeric")
-            sums = self.merge(sums, self._of_rows(block.X, block.y, block.sample_weight))
+            check_block(block, "classes" if model.is_classifier else "numeric")
+            sums = self.merge(sums, _sums_of_rows(model, block.X, block.y, block.sample_weight))
         return sums
 
     def merge(self, first: ScoreSums, second: ScoreSums) -> ScoreSums:
@@ -89,13 +94,23 @@ class ScoreReduction:
             first.targets.merge(second.targets),
         )
 
-    def _of_rows(self, X: np.ndarray, y: np.ndarray, sample_weight: np.ndarray | None) -> ScoreSums:
-        s = np.ones(len(X)) if sample_weight is None else sample_weight
-        if isinstance(self.model.targets, ClassTargets):
-            wrong = (self.model.predict(X) != y.reshape(len(X))).astype(np.float64)[:, None]
-            return ScoreSums(len(X), s @ wrong, np.zeros(1), Moments.of(wrong, s))
-        Y = np.asarray(y, dtype=np.float64).reshape(len(X), -1)
-        prediction = self.model.predict(X).reshape(len(X), -1)
-        if Y.shape != prediction.shape:
-            raise InputError(f"y has {Y.shape[1]} column(s), but the model predicts {prediction.shape[1]}")
-        return ScoreSums(len(X), s @ np.square(prediction - Y), s @ np.square(Y), Moments.of(Y, s))
+
+def _sums_of_rows(model: Model, X: np.ndarray, y: np.ndarray, sample_weight: np.ndarray | None) -> ScoreSums:
+    s = np.ones(len(X)) if sample_weight is None else sample_weight
+    if isinstance(model.targets, ClassTargets):
+        if y.size != len(X):
+            raise InputError(f"y must be one column of class labels, got {y.shape[1]} columns")
+        wrong = (model.predict(X) != y.reshape(len(X))).astype(np.float64)[:, None]
+        return ScoreSums(len(X), s @ wrong, np.zeros(1), Moments.of(wrong, s))
+    Y = _numbers(y).reshape(len(X), -1)
+    prediction = model.predict(X).reshape(len(X), -1)
+    if Y.shape != prediction.shape:
+        raise InputError(f"y has {Y.shape[1]} column(s), but the model predicts {prediction.shape[1]}")
+    return ScoreSums(len(X), s @ np.square(prediction - Y), s @ np.square(Y), Moments.of(Y, s))
+
+
+def _numbers(y: np.ndarray) -> np.ndarray:
+    try:
+        return np.ascontiguousarray(y, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"y must hold numbers, for the machine predicts numbers ({error})") from error

@@ -23,7 +23,9 @@ W = np.linspace(0, 1, N)
 @pytest.fixture(scope="module")
 def client():
     with (
-        LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None) as cluster,
+        LocalCluster(
+            n_workers=1, threads_per_worker=2, processes=False, dashboard_address="127.0.0.1:0"
+        ) as cluster,
         Client(cluster) as client,
     ):
         yield client

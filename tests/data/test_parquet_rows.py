@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distrff.data import open_dataset, parquet_rows
-from distrff.errors import InputError
 
 N = 60
 RNG = np.random.default_rng(0)
@@ -113,7 +112,7 @@ def test_one_span_and_one_tile_are_alive(path, monkeypatch, tile_rows):
     for tile in data.rows(0, N).tiles(tile_rows):
         held = tile.X if tile_rows < 10 else None  # a tile of a whole span is that span
         del tile
-    assert len(alive) == 8  # 10, 10, 5 rows of two row groups, and 10 of the last
+    assert len(alive) == 7  # 10, 10, 5 rows of two row groups, and 10 of the last
     del held
 
 
@@ -213,7 +212,7 @@ def test_fixed_size_lists(tmp_path, read_rows):
         tmp_path,
         v=pa.FixedSizeListArray.from_arrays(pa.array(values), 2),
         s=pa.array([1, 2, 3, 4, 5], pa.int8()),
-        w=pa.array([[1, 2], None, [3, None], [4, 5], [6, 7]], pa.list_(pa.int8(), 2)),
+        w=pa.array([[1, 2], [2, 3], [3, None], [4, 5], [6, 7]], pa.list_(pa.int8(), 2)),
         words=pa.array([["a"]] * 5, pa.list_(pa.string(), 1)),
         ragged=pa.array([[1.0]] * 5),
     )
@@ -222,7 +221,18 @@ def test_fixed_size_lists(tmp_path, read_rows):
     assert (data.n_targets, data.y_is_1d, data.skipped_columns) == (2, False, ("words", "ragged"))
     x, y, _ = read_rows(data.rows(1, 5), 2)
     np.testing.assert_array_equal(x, np.column_stack([values.reshape(5, 2), [1, 2, 3, 4, 5]])[1:])
-    np.testing.assert_array_equal(y, [[np.nan, np.nan], [3, np.nan], [4, 5], [6, 7]])
+    np.testing.assert_array_equal(y, [[2, 3], [3, np.nan], [4, 5], [6, 7]])
+
+
+def test_null_lists(tmp_path, read_rows):
+    lists = pa.array([[1, 2], None, [3, None], [4, 5], None], pa.list_(pa.int8(), 2))
+    try:
+        path = write(tmp_path, v=lists)
+    except pa.ArrowNotImplementedError:
+        pytest.skip("this pyarrow does not write null lists of fixed size")
+    nan = np.nan
+    expected = [[1, 2], [nan, nan], [3, nan], [4, 5], [nan, nan]]
+    np.testing.assert_array_equal(read_rows(open_dataset(path).rows(0, 5), 5)[0], expected)
 
 
 def test_a_list_column_alone_is_not_copied(tmp_path):
@@ -249,155 +259,3 @@ def test_labels(tmp_path, read_rows, column, dtype):
     assert y.dtype == data.y_dtype == np.dtype(dtype)
     assert y.tolist() == column.to_pylist()
     assert data.y.compute(scheduler="sync").tolist() == column.to_pylist()
-
-
-# Files --------------------------------------------------------------------------------------
-
-
-def test_files_are_found_and_sorted(tmp_path, read_dataset):
-    for i, name in enumerate(
-        ["b.parquet", "a/z.parquet", "a/c.pq", "_temporary/d.parquet", "a/.hidden.parquet"]
-    ):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        pd.DataFrame({"x": [float(i)]}).to_parquet(tmp_path / name)
-    (tmp_path / "_SUCCESS").touch()
-
-    def order(path):
-        return read_dataset(open_dataset(path), 9, 9)[0].ravel().tolist()
-
-    assert order(tmp_path) == [2, 1, 0]
-    assert order(f"{tmp_path}/a/*") == [2, 1]
-    assert order(f"{tmp_path}/**/*.parquet") == [3, 1, 0]  # a glob says itself what it means
-    assert order([tmp_path / "b.parquet", tmp_path / "a"]) == [2, 1, 0]
-    assert order([tmp_path / "b.parquet", f"{tmp_path}/*.parquet"]) == [0]
-
-
-@pytest.mark.parametrize(
-    "other, options, phrase",
-    [
-        (FRAME.drop(columns="b"), {}, "column 'b' is missing"),
-        (FRAME.astype({"b": "i4"}), {}, "column 'b' has type int32"),
-        (FRAME.assign(extra=1.0), {}, "column 'extra' is missing"),
-        (FRAME.drop(columns="y"), {"columns": ["a"], "target": "y"}, "column 'y' is missing"),
-    ],
-)
-def test_files_that_disagree(tmp_path, other, options, phrase):
-    FRAME.to_parquet(tmp_path / "0.parquet")
-    other.to_parquet(tmp_path / "1.parquet")
-    with pytest.raises(InputError, match=phrase) as caught:
-        open_dataset(tmp_path, **options)
-    assert "1.parquet" in str(caught.value) and "0.parquet" in str(caught.value)
-
-
-def test_files_that_differ_in_what_is_not_read(tmp_path, read_dataset):
-    FRAME.to_parquet(tmp_path / "0.parquet")
-    FRAME.drop(columns="day").assign(name=1).to_parquet(tmp_path / "1.parquet")
-    data = open_dataset(tmp_path, columns=["a", "b", "flag"])
-    np.testing.assert_array_equal(read_dataset(data, 50, 20)[0], np.concatenate([X, X]))
-
-
-@pytest.mark.parametrize(
-    "options, phrase",
-    [
-        ({"target": "price"}, "has no column 'price'; its 6 columns are: a, name, b, flag, day, y"),
-        ({"target": 6}, "has no column 6"),
-        ({"columns": ["a", "name"]}, "column 'name' of .* is not a number"),
-        ({"columns": ["a", "a"]}, "column 'a' is named twice"),
-        ({"columns": []}, "no column is named"),
-        ({"columns": ["a", "y"], "target": "y"}, "column 'y' is asked for as a column of X and as y"),
-        ({"sample_weight": "name"}, "column 'name' of .* is not a number"),
-        ({"sample_weight": ["a", "b"]}, "sample_weight must name one column"),
-        (
-            {"target": ["a", "b", "flag", "y"]},
-            "has no numeric columns for X; besides target and weights it has: name, day",
-        ),
-    ],
-)
-def test_unusable_columns(path, options, phrase):
-    with pytest.raises(InputError, match=phrase) as caught:
-        open_dataset(path, **options)
-    assert "\n" not in str(caught.value)
-
-
-def test_at_most_twenty_columns_are_listed(tmp_path):
-    pd.DataFrame(np.zeros((1, 50))).rename(columns=str).to_parquet(tmp_path / "x.parquet")
-    with pytest.raises(InputError, match=r"18, 19 and 30 more"):
-        open_dataset(tmp_path / "x.parquet", target="y")
-
-
-def test_zero_rows(tmp_path):
-    FRAME[:0].to_parquet(tmp_path / "x.parquet")
-    with pytest.raises(InputError, match=r"0 sample\(s\)"):
-        open_dataset(tmp_path)
-
-
-@pytest.mark.parametrize("change", [lambda b: b[: len(b) // 2], lambda b: b"", lambda b: b"a,b\n1,2\n"])
-def test_files_that_are_not_parquet(path, change):
-    with open(path, "rb") as file:
-        content = file.read()
-    with open(path, "wb") as file:
-        file.write(change(content))
-    with pytest.raises(
-        InputError, match=r"cannot be read as Parquet .*truncated, damaged or of another kind"
-    ) as caught:
-        open_dataset(path)
-    assert path in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("compression", ["none", "snappy", "zstd"])
-def test_a_damaged_row_group_is_not_retried(tmp_path, read_rows, compression):
-    path = tmp_path / "x.parquet"
-    FRAME.to_parquet(path, row_group_size=25, compression=compression)
-    chunk = pq.ParquetFile(path).metadata.row_group(1).column(0)
-    content = bytearray(path.read_bytes())
-    start = chunk.dictionary_page_offset or chunk.data_page_offset
-    content[start : start + 40] = bytes(40)
-    data = open_dataset(path, target="y")
-    path.write_bytes(bytes(content))
-    with pytest.raises(InputError, match="cannot be read as Parquet"):
-        read_rows(data.rows(0, N), 10)
-    np.testing.assert_array_equal(read_rows(data.rows(0, 25), 10)[0], X[:25])
-
-
-def test_files_that_changed_meanwhile(path, read_rows, tmp_path):
-    data = open_dataset(path)
-    FRAME[:55].to_parquet(path, row_group_size=25)
-    with pytest.raises(InputError, match="was changed after it was opened"):
-        read_rows(data.rows(0, N), 10)
-    (tmp_path / "rows.parquet").unlink()
-    with pytest.raises(InputError, match=r"does not exist \(any more\)"):
-        read_rows(data.rows(0, N), 10)
-
-
-@pytest.mark.parametrize(
-    "error", [ConnectionResetError(104, "reset"), TimeoutError("slow"), OSError(5, "I/O error")]
-)
-def test_errors_that_may_pass_stay_retryable(path, read_rows, monkeypatch, error):
-    data = open_dataset(path)
-
-    class Failing:
-        """A file of a store that lost its connection."""
-
-        closed = False
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *args):
-            self.closed = True
-
-        def seek(self, *args):
-            return 0
-
-        def tell(self):
-            return 10_000
-
-        def read(self, *args):
-            raise error
-
-    monkeypatch.setattr(type(data.reader._layout.fs), "open", lambda *args, **kwargs: Failing())
-    with pytest.raises(type(error)) as caught:
-        read_rows(data.rows(0, N), 10)
-    assert caught.value.errno == error.errno
-    assert not isinstance(caught.value, InputError)

@@ -14,7 +14,7 @@ from distrff.diagnostics.report_page import quantity_text, report_page
 REPORT = {
     "title": "Ridge on rows.zarr",
     "facts": [["Rows", "1,000,000"], ["Kernel", "Gaussian(length_scale=0.5)"]],
-    "warnings": ["Column 3 is constant."],
+    "notes": ["Column 3 is constant."],
     "scores": {"columns": ["", "RMSE"], "rows": [["this machine", 0.1043], ["linear ridge", 0.73]]},
     "alpha_path": {
         "alphas": [1e-3, 1e-2, 1e-1, 1.0],
@@ -133,7 +133,7 @@ def test_texts_are_escaped():
     report = {
         "title": hostile,
         "facts": [[hostile, hostile]],
-        "warnings": [hostile],
+        "notes": [hostile],
         "scores": {"columns": [hostile], "rows": [[hostile]]},
         "alpha_path": {"alphas": [1], "mean": [1], "criterion": hostile},
         "plan": {"rows": [[hostile, hostile, 1, 2]]},

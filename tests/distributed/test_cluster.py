@@ -184,7 +184,12 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path, said, seconds):
 
 def test_a_script_without_main_guard_is_told(tmp_path):
     script = tmp_path / "script.py"
-    script.write_text("from distrff.cluster import connect\nwith connect(n_workers=1):\n    pass\n")
+    script.write_text(
+        "import distrff.cluster\n"
+        "distrff.cluster._START_SECONDS = 5\n"
+        "with distrff.cluster.connect(n_workers=1):\n"
+        "    pass\n"
+    )
     done = subprocess.run([sys.executable, script], check=False, capture_output=True, text=True, timeout=120)
     assert "ClusterError: the local workers did not start" in done.stderr
     assert "if __name__ == '__main__':" in done.stderr

@@ -1,0 +1,37 @@
+"""The command line: `distrff`, and `dask distrff` through Dask's own.
+
+Dask imports this module whenever its command runs, so nothing here loads NumPy or Dask.
+"""
+
+from __future__ import annotations
+
+from distrff.cli.group import CommandGroup
+
+main = CommandGroup(
+    name="distrff",
+    commands_by_name={
+        "quickstart": "distrff.cli.quickstart",
+        "plan": "distrff.cli.plan",
+        "fit": "distrff.cli.fit",
+        "score": "distrff.cli.score",
+        "predict": "distrff.cli.predict",
+        "transform": "distrff.cli.transform",
+        "inspect": "distrff.cli.inspect",
+    },
+    help="""Kernel machines on data that does not fit in one machine.
+
+    DATA is a Parquet file, folder or glob, or a Zarr group with the arrays X and y; a path
+    or a URL.
+
+    \b
+    Exit codes:
+      0    done
+      1    internal error
+      2    wrong usage or input
+      3    not converged
+      4    refused by the plan: it would not fit in memory
+      130  interrupted
+    """,
+)
+
+__all__ = ["main"]

@@ -1,0 +1,85 @@
+"""How a command ends: exit codes, one line for each failure and warning, no noise of other libraries."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import traceback
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+import click
+
+from distrff.errors import DataWarning, InputError, PlanRefused, PrecisionWarning
+
+INTERNAL_ERROR = 1
+WRONG_INPUT = 2
+NOT_CONVERGED = 3
+REFUSED = 4
+INTERRUPTED = 130
+
+_VERBOSE = "distrff.verbose"
+
+
+def be_verbose(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    """Callback of `--verbose`."""
+    ctx.meta[_VERBOSE] = value  # shared with the group's context, which tells the failures
+    if value:
+        logging.disable(logging.NOTSET)
+        logging.getLogger("distrff").setLevel(logging.INFO)
+        logging.basicConfig(format="%(name)s: %(message)s")
+
+
+@contextmanager
+def failures_told(ctx: click.Context) -> Iterator[None]:
+    """Turn exceptions of the body into one line on standard error and an exit code."""
+    try:
+        with _quiet_libraries(ctx):
+            yield
+    except (click.ClickException, click.exceptions.Exit, click.Abort):
+        raise  # click tells these itself
+    except KeyboardInterrupt:
+        _stop(ctx, INTERRUPTED, "interrupted")
+    except InputError as error:
+        _stop(ctx, WRONG_INPUT, str(error))
+    except PlanRefused as error:
+        _stop(ctx, REFUSED, str(error))
+    except OSError as error:
+        if error.errno == errno.EPIPE:
+            raise  # the reader of a pipe left; click knows how to go quietly
+        _stop(ctx, WRONG_INPUT, f"{type(error).__name__}: {error}")
+    except Exception as error:
+        where = "" if ctx.meta.get(_VERBOSE) else "; --verbose shows where"
+        _stop(ctx, INTERNAL_ERROR, f"internal error, {type(error).__name__}: {error}{where}")
+
+
+def _stop(ctx: click.Context, code: int, message: str) -> NoReturn:
+    if ctx.meta.get(_VERBOSE) and code != INTERRUPTED:
+        click.echo(traceback.format_exc(), err=True, nl=False)
+    click.echo("distrff: " + _one_line(message), err=True)
+    ctx.exit(code)
+
+
+@contextmanager
+def _quiet_libraries(ctx: click.Context) -> Iterator[None]:
+    """Show our own warnings as one line each; hide those of others, and logs, unless `--verbose`."""
+
+    def show(message: Warning | str, category: type[Warning], *_: Any) -> None:
+        if ctx.meta.get(_VERBOSE) or issubclass(category, DataWarning | PrecisionWarning):
+            click.echo("warning: " + _one_line(str(message)), err=True)
+
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("default")
+            warnings.showwarning = show  # type: ignore[assignment]
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

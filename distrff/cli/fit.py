@@ -1,0 +1,59 @@
+"""`distrff fit`: from stored rows to a stored machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from distrff.cli.cluster import workers_of
+from distrff.cli.data_source import open_data, storage_options
+from distrff.cli.exits import NOT_CONVERGED
+from distrff.cli.machine import adapt_to, checked_machine, tell_defaults
+from distrff.cli.options import (
+    cluster_options,
+    data_options,
+    machine_options,
+    result_options,
+    talk_options,
+    target_options,
+)
+from distrff.cli.output import show
+
+KEYS = (
+    "model", "n_samples", "n_columns", "n_components", "n_outputs", "kernel", "length_scale", "alpha",
+    "cv_score", "criterion", "noise_floor", "training_r2", "rkhs_norm", "dtype", "seed", "status",
+    "n_sweeps", "sweep_seconds", "seconds", "planned_peak_bytes", "measured_peak_bytes", "workers", "notes",
+)  # fmt: skip
+
+
+@click.command()
+@click.argument("data")
+@result_options
+@target_options
+@data_options
+@machine_options
+@cluster_options
+@talk_options
+@click.pass_context
+def fit(ctx: click.Context, data: str, out: str, overwrite: bool, as_json: bool, **options: Any) -> None:
+    """Fit a machine to DATA and write it to --out.
+
+    DATA is a Parquet file, folder or glob, or a Zarr group; a path or a URL. Everything that
+    can be checked is checked before the first row is read.
+    """
+    from distrff.model_store.groups import exists_refusal
+
+    estimator = checked_machine(ctx)
+    exists_refusal(out, overwrite, storage_options(options))
+    dataset = open_data(data, options)
+    adapt_to(estimator, dataset, options)
+    tell_defaults(ctx)
+    with workers_of(options):
+        estimator.fit(dataset)
+        estimator.save(out, overwrite=overwrite, storage_options=storage_options(options))
+    report = estimator.report_
+    lines = [repr(report), f"  seed {report['seed']}", f"  written to {out}"]
+    show({**{key: report[key] for key in KEYS}, "out": out}, as_json=as_json, lines=lines)
+    if report["status"] != "CONVERGED":
+        ctx.exit(NOT_CONVERGED)

@@ -1,0 +1,36 @@
+"""`distrff inspect`: what a path holds, without reading rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from distrff.cli.data_source import open_data, storage_options
+from distrff.cli.description import described_array, described_dataset, described_group, root_document
+from distrff.cli.options import data_options, talk_options, target_options
+from distrff.cli.output import show
+
+
+@click.command()
+@click.argument("path")
+@target_options
+@data_options
+@talk_options
+def inspect(path: str, as_json: bool, **options: Any) -> None:
+    """Describe what is at PATH: a model, a Gram, what predict or transform wrote, or a dataset.
+
+    The options are for datasets, and mean what they mean to fit. No rows are read.
+    """
+    from distrff.model_store.groups import ROOT
+
+    remote = storage_options(options)
+    document = root_document(path, remote)
+    header = document.get("attributes", {}).get(ROOT) or {}
+    if header.get("kind") in ("model", "gram"):
+        values, lines = described_group(path, header["kind"], remote)
+    elif document.get("node_type") == "array":
+        values, lines = described_array(path, header, remote)
+    else:
+        values, lines = described_dataset(path, open_data(path, options), remote)
+    show({"path": path, **values}, as_json=as_json, lines=[f"{path}: {values['kind']}", *lines])

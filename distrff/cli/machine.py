@@ -1,0 +1,163 @@
+"""From options to an estimator that is not fitted yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from distrff.errors import InputError
+
+if TYPE_CHECKING:
+    from distrff.data.dataset import Dataset
+    from distrff.estimators.ridge import KernelRidge
+    from distrff.estimators.ridge_classifier import KernelRidgeClassifier
+    from distrff.features.base import FeatureMap
+    from distrff.kernels import Kernel
+
+_FOURIER_ONLY = ("kernel", "nu", "length_scale", "n_components", "form", "sampling")
+_TOLD_DEFAULTS = ("length_scale", "alpha", "scale")
+
+
+def checked_machine(ctx: click.Context) -> KernelRidge | KernelRidgeClassifier:
+    """Return the estimator that the options describe, its parameters checked as far as data is not needed.
+
+    Raises
+    ------
+    click.UsageError
+        For options that contradict each other.
+    InputError
+        For values that no data could make right.
+    """
+    options = ctx.params
+    _refuse_contradictions(ctx)
+
+    from distrff.estimators.options import ridge_options
+    from distrff.estimators.ridge import KernelRidge
+    from distrff.estimators.ridge_classifier import KernelRidgeClassifier
+
+    kind = KernelRidge if options["model"] == "ridge" else KernelRidgeClassifier
+    estimator = kind(
+        _features(options),
+        options["alpha"],
+        alphas=_listed(options["alphas"]),
+        cv=options["cv"],
+        fold_by=options["fold_by"],
+        fit_intercept=not options["no_intercept"],
+        scale=options["scale"],
+        dtype=options["dtype"],
+        random_state=options["random_state"],
+    )
+    ridge_options(estimator)
+    return estimator
+
+
+def adapt_to(
+    estimator: KernelRidge | KernelRidgeClassifier, dataset: Dataset, options: Mapping[str, Any]
+) -> None:
+    """Check the estimator against the dataset's description, and take over class weights.
+
+    Raises
+    ------
+    InputError
+        If there is no target, or a target of the wrong kind.
+    """
+    if not dataset.n_targets:
+        columns = f"; its columns are {', '.join(dataset.column_names[:20])}" if dataset.column_names else ""
+        raise InputError(f"{dataset.source} has no target yet: name it with --target{columns}")
+    assert dataset.y_dtype is not None
+    if options["model"] == "ridge":
+        if dataset.y_dtype.kind not in "biuf":
+            raise InputError(
+                f"the target {_target_of(dataset)} does not hold numbers, which ridge predicts; "
+                f"use --model ridge-classifier for class labels"
+            )
+    elif options["class_weight"] is not None:
+        estimator.set_params(class_weight=_class_weight(options["class_weight"], dataset.y_dtype.kind))
+
+
+def tell_defaults(ctx: click.Context) -> None:
+    """Say on standard error which consequential choices were left to distrff."""
+    names = [name for name in _TOLD_DEFAULTS if not _given(ctx, name)]
+    if ctx.params["features"] != "fourier" or isinstance(ctx.params["kernel"], dict):
+        names = [name for name in names if name != "length_scale"]
+    if names:
+        text = " ".join(f"{_spelt(name)} {ctx.params[name]}" for name in names)
+        click.echo(f"defaults used: {text}", err=True)
+
+
+def _refuse_contradictions(ctx: click.Context) -> None:
+    o = ctx.params
+    rules = [
+        (_FOURIER_ONLY, o["features"] == "fourier", "--features fourier"),
+        (("length_scale",), not isinstance(o["kernel"], dict), "a kernel's name; JSON says its own widths"),
+        (("nu",), o["kernel"] == "matern", "--kernel matern"),
+        (("alphas",), isinstance(o["alpha"], str), "--alpha cv or --alpha gcv"),
+        (("cv", "fold_by"), o["alpha"] == "cv", "--alpha cv"),
+        (("class_weight",), o["model"] == "ridge-classifier", "--model ridge-classifier"),
+    ]
+    for names, allowed, remedy in rules:
+        for name in names:
+            if not allowed and _given(ctx, name):
+                raise click.UsageError(f"{_spelt(name)} goes with {remedy}", ctx)
+
+
+def _given(ctx: click.Context, name: str) -> bool:
+    return ctx.get_parameter_source(name) is not ParameterSource.DEFAULT
+
+
+def _spelt(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _features(options: Mapping[str, Any]) -> FeatureMap:
+    from distrff.features.fourier import FourierFeatures
+    from distrff.features.linear import LinearFeatures
+
+    if options["features"] == "linear":
+        return LinearFeatures()
+    return FourierFeatures(
+        _kernel(options),
+        options["n_components"],
+        form=options["form"],
+        sampling=options["sampling"],
+    )
+
+
+def _kernel(options: Mapping[str, Any]) -> Kernel:
+    from distrff.kernels import kernel_from_dict
+
+    description = options["kernel"]
+    if isinstance(description, str):
+        description = {"kernel": description, "length_scale": options["length_scale"]}
+        if options["kernel"] == "matern":
+            description["nu"] = options["nu"]
+    return kernel_from_dict(description)
+
+
+def _listed(numbers: Any) -> list[float] | None:
+    return [numbers] if isinstance(numbers, float) else numbers
+
+
+def _target_of(dataset: Dataset) -> str:
+    return ", ".join(map(repr, dataset.target_names or ("y",)))
+
+
+def _class_weight(given: Any, kind: str) -> Any:
+    """Return weights keyed by labels of the target's kind; the keys of JSON are always text."""
+    if isinstance(given, str):
+        return given
+    for label, weight in given.items():
+        if isinstance(weight, bool) or not isinstance(weight, int | float):
+            raise InputError(f"--class-weight: the weight of {label!r} must be a number, got {weight!r}")
+    try:
+        return {_number(key): w for key, w in given.items()} if kind in "biuf" else given
+    except ValueError as error:
+        raise InputError(f"--class-weight: the target holds numbers ({error})") from error
+
+
+def _number(text: str) -> float | bool:
+    """Return the number or truth value that a key of JSON spells."""
+    return text.lower() == "true" if text.lower() in ("true", "false") else float(text)

@@ -1,0 +1,157 @@
+"""The options that commands share, in groups; spelt as the Python parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from distrff.cli.exits import be_verbose
+from distrff.cli.parameters import ClassWeight, KernelDescription, Names, Numbers, StorageOption
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _together(*options: Callable[[F], F]) -> Callable[[F], F]:
+    def decorate(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+data_options = _together(
+    click.option(
+        "--columns",
+        type=Names(),
+        metavar="NAME,...",
+        help="Columns of X, names or indices. [default: all numeric ones but target and weights; "
+        "with a model, those it was fitted to]",
+    ),
+    click.option("--x-name", default="X", show_default=True, help="Array of the rows in a Zarr group."),
+    click.option(
+        "--storage-option",
+        "storage_options",
+        type=StorageOption(),
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="For the file systems behind URLs; may be repeated.",
+    ),
+)
+
+target_options = _together(
+    click.option(
+        "--target",
+        multiple=True,
+        metavar="NAME|INDEX",
+        help="Column to predict; repeat it for several. An integer is an index unless a column has that "
+        "name. Zarr: the name of an array.  [default for Zarr: y]",
+    ),
+    click.option("--sample-weight", metavar="NAME", help="Column or array of row weights."),
+)
+
+machine_options = _together(
+    click.option(
+        "--model", type=click.Choice(["ridge", "ridge-classifier"]), default="ridge", show_default=True
+    ),
+    click.option(
+        "--features", type=click.Choice(["fourier", "linear"]), default="fourier", show_default=True
+    ),
+    click.option("--n-components", type=int, default=1024, show_default=True, help="Number of features."),
+    click.option(
+        "--kernel",
+        type=KernelDescription(),
+        default="gaussian",
+        show_default=True,
+        metavar="gaussian|laplacian|cauchy|exponential|matern|JSON",
+        help='JSON, as text or a .json file, says its own widths: {"kernel": "matern", "nu": 2.5, '
+        '"length_scale": "auto"}; sums and products are {"kernel": "sum", "k1": {...}, "k2": {...}}.',
+    ),
+    click.option("--nu", type=float, default=1.5, show_default=True, help="Smoothness of --kernel matern."),
+    click.option(
+        "--length-scale",
+        type=Numbers("auto"),
+        default="auto",
+        show_default=True,
+        metavar="auto|NUMBER|NUMBER,...",
+        help="Width of the kernel, or one for each column; auto finds one by a small fit on a sample.",
+    ),
+    click.option("--form", type=click.Choice(["cos_sin", "phase"]), default="cos_sin", show_default=True),
+    click.option(
+        "--sampling",
+        type=click.Choice(["iid", "orthogonal"]),
+        default="iid",
+        show_default=True,
+        help="How frequencies are drawn.",
+    ),
+    click.option(
+        "--alpha",
+        type=Numbers("cv", "gcv"),
+        default="cv",
+        show_default=True,
+        metavar="cv|gcv|NUMBER|NUMBER,...",
+        help="Penalty, or one for each target; cv and gcv choose it by cross-validation.",
+    ),
+    click.option("--alphas", type=Numbers(), metavar="NUMBER,...", help="Grid for --alpha cv or gcv."),
+    click.option("--cv", type=int, default=5, show_default=True, help="Folds for --alpha cv."),
+    click.option("--fold-by", type=click.Choice(["hash", "contiguous"]), default="hash", show_default=True),
+    click.option(
+        "--class-weight", type=ClassWeight(), metavar="balanced|JSON", help='JSON: {"label": weight, ...}.'
+    ),
+    click.option("--no-intercept", is_flag=True, help="Fit without the constant b."),
+    click.option(
+        "--scale",
+        type=click.Choice(["standard", "none"]),
+        default="standard",
+        show_default=True,
+        help="Bring columns to mean 0 and deviation 1 first.",
+    ),
+    click.option(
+        "--dtype", type=click.Choice(["auto", "float32", "float64"]), default="auto", show_default=True
+    ),
+    click.option(
+        "--random-state",
+        type=click.IntRange(min=0),
+        help="Seed; by default a fresh one, which the result names.",
+    ),
+)
+
+cluster_options = _together(
+    click.option(
+        "--scheduler",
+        default="local",
+        show_default=True,
+        metavar="local|ADDRESS|FILE",
+        help="Processes on this machine, or a running Dask scheduler.",
+    ),
+    click.option(
+        "--workers",
+        type=click.IntRange(min=1),
+        help="Local worker processes.  [default: one for each core]",
+    ),
+    click.option(
+        "--memory-limit",
+        metavar="SIZE",
+        help="Of each local worker, such as 4GB.  [default: an equal share of this machine's]",
+    ),
+)
+
+result_options = _together(
+    click.option("--out", required=True, metavar="PATH", help="Zarr to write; a path or URL."),
+    click.option("--overwrite", is_flag=True, help="Replace what distrff wrote there before."),
+)
+
+talk_options = _together(
+    click.option(
+        "--json", "as_json", is_flag=True, help="Print one JSON object, and nothing else on standard output."
+    ),
+    click.option(
+        "--verbose",
+        is_flag=True,
+        expose_value=False,
+        callback=be_verbose,
+        help="Show logs, all warnings, and tracebacks.",
+    ),
+)

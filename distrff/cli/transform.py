@@ -1,0 +1,27 @@
+"""`distrff transform`: the features Z of stored rows, as a Zarr array."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from distrff.cli.options import cluster_options, data_options, result_options, talk_options
+from distrff.cli.output import show
+from distrff.cli.row_output import written_rows
+
+
+@click.command()
+@click.argument("model")
+@click.argument("data")
+@result_options
+@data_options
+@cluster_options
+@talk_options
+def transform(model: str, data: str, as_json: bool, **options: Any) -> None:
+    """Write the features Z of DATA to --out, for those who want them on disk.
+
+    The rows are scaled as MODEL scales them. --out becomes an uncompressed Zarr array
+    (format 3) of shape (n_samples, n_components) in the model's dtype: 4 or 8 bytes a number.
+    """
+    show(written_rows("transform", model, data, options), as_json=as_json)

@@ -1,0 +1,25 @@
+"""A frozen machine on its way to the tasks of a sweep."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from distrff.model import Model
+from distrff.sweeps.engine import SweepRun
+from distrff.sweeps.reduction import Shipped
+
+
+def travelling(run: SweepRun, model: Model) -> tuple[Model, Any]:
+    """Return the machine without what tasks do not need, and what is shipped to them apart.
+
+    The map's arrays of a machine from a file go to each worker once. Those of a machine
+    that was just fitted are derived there, as they were in the fit.
+    """
+    light = replace(model, arrays=None, posterior=None, report={})
+    return light, None if model.arrays is None else run.execution.ship(dict(model.arrays))
+
+
+def arrived(model: Model, shipped: Shipped) -> Model:
+    """Return the machine in a task, with the arrays that were shipped."""
+    return model if shipped is None else replace(model, arrays=shipped)

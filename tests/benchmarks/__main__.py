@@ -1,0 +1,39 @@
+"""Benchmarks of what must be fast or small: `python -m tests.benchmarks [GROUP ...] [--only NAME]`.
+
+Each prints one JSON object a line: its name, the figure reached, the figure asked for, and
+the raw medians behind it. Ratios are of alternating runs on the same warm worker processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import warnings
+
+from tests.benchmarks import spine
+
+GROUPS = {"spine": spine.BENCHMARKS}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
+    parser.add_argument("groups", nargs="*", help=f"among {', '.join(GROUPS)}; default all")
+    parser.add_argument("--only", help="run benchmarks whose name contains this")
+    parser.add_argument("--scale", type=float, default=1.0, help="multiply row counts, to try them out")
+    arguments = parser.parse_args()
+    unknown = set(arguments.groups) - set(GROUPS)
+    if unknown:
+        parser.error(f"unknown group(s) {', '.join(sorted(unknown))}; there are {', '.join(GROUPS)}")
+    warnings.simplefilter("ignore")
+    for group in arguments.groups or GROUPS:
+        for name, benchmark in GROUPS[group].items():
+            if arguments.only and arguments.only not in name:
+                continue
+            for result in benchmark(arguments.scale):
+                print(json.dumps({"group": group, "name": name, **result}), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,243 @@
+"""The spine's numbers: the Gram sweep against bare products, against dask.array and scikit-learn; memory."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from distributed import Client
+
+from distrff.columns.scaling import Scaling
+from distrff.columns.targets import NumericTargets
+from distrff.data.dataset import Dataset
+from distrff.data.open import open_dataset
+from distrff.estimators.ridge import KernelRidge
+from distrff.features.fourier import FourierFeatures
+from distrff.kernels import Gaussian
+from distrff.sweeps.engine import SweepRun
+from distrff.sweeps.gram import GramReduction
+from distrff.sweeps.segments import gram_segmentation
+from tests.benchmarks.clusters import import_everything, peaks_above, workers
+from tests.benchmarks.rows import draw_rows, write_rows
+from tests.benchmarks.timing import alternate, seconds_of
+
+N_COLUMNS = 50
+N_COMPONENTS = 2048
+LENGTH_SCALE = 7.0  # about √d: distances of such rows are near 10
+
+
+def _features() -> FourierFeatures:
+    return FourierFeatures(Gaussian(LENGTH_SCALE), N_COMPONENTS, random_state=0)
+
+
+def _machine(alpha: Any) -> KernelRidge:
+    return KernelRidge(_features(), alpha=alpha, random_state=0)
+
+
+def gram_sweep(scale: float) -> Iterator[dict[str, Any]]:
+    """The fused sweep from Zarr against the same processes doing bare products on ready tiles."""
+    n = int(500_000 * scale)
+    with tempfile.TemporaryDirectory() as folder, workers() as client:
+        dataset = open_dataset(write_rows(Path(folder) / "rows.zarr", n, N_COLUMNS))
+        for dtype in ("float32", "float64"):
+            _sweep(dataset, dtype)
+            _bare_products(client, n, dtype, 1)
+            timed = alternate(
+                lambda dtype=dtype: _sweep(dataset, dtype),
+                lambda dtype=dtype: _bare_products(client, n, dtype, None),
+            )
+            yield {"dtype": dtype, "n_rows": n, "asked": "ratio <= 1.15", **timed}
+
+
+def _sweep(dataset: Dataset, dtype: str) -> None:
+    cuts = gram_segmentation(dataset.n_rows, N_COLUMNS, N_COMPONENTS, 1, 1, np.dtype(dtype))
+    reduction = GramReduction(
+        specification=_features().fit(np.zeros((1, N_COLUMNS))).specification_,
+        scaling=Scaling(),
+        targets=NumericTargets(np.zeros(1), np.ones(1)),
+        dtype=dtype,
+        tile_rows=cuts.tile_rows,
+    )
+    SweepRun().sweep("Gram", dataset, reduction, cuts)
+
+
+def _bare_products(client: Client, n_rows: int, dtype: str, n_tiles: int | None) -> None:
+    addresses = list(client.scheduler_info()["workers"])
+    share = -(-n_rows // len(addresses))
+    tasks = [
+        client.submit(bare_products, share, dtype, n_tiles, workers=[address], pure=False)
+        for address in addresses
+    ]
+    client.gather(tasks)
+
+
+def bare_products(n_rows: int, dtype: str, n_tiles: int | None) -> int:
+    """Multiply ready tiles of the sweep's size, as often as the rows need."""
+    cuts = gram_segmentation(n_rows, N_COLUMNS, N_COMPONENTS, 1, 1, np.dtype(dtype))
+    t = np.random.default_rng(0).standard_normal((cuts.tile_rows, N_COMPONENTS + 2)).astype(dtype)
+    full, rest = divmod(n_rows, cuts.tile_rows)
+    for _ in range(full if n_tiles is None else n_tiles):
+        t.T @ t
+    return (t[:rest].T @ t[:rest]).size
+
+
+def against_dask_array(scale: float) -> Iterator[dict[str, Any]]:
+    """The same fit by `map_blocks` and `Z.T @ Z`, time on warm workers, memory on fresh ones."""
+    n = int(200_000 * scale)
+    with tempfile.TemporaryDirectory() as folder:
+        path = write_rows(Path(folder) / "rows.zarr", n, N_COLUMNS)
+        with workers() as client:
+            _fit(path), _dask_array_fit(path)
+            timed = alternate(lambda: _dask_array_fit(path), lambda: _fit(path))
+            del client
+        ours, theirs = _fresh_peak(_fit, path), _fresh_peak(_dask_array_fit, path)
+    yield {
+        "n_rows": n,
+        "asked": "ratio >= 1.3 and memory_ratio <= 0.5",
+        **timed,
+        "memory_ratio": ours / theirs,
+        "peak_bytes": ours,
+        "reference_peak_bytes": theirs,
+    }
+
+
+def _fit(path: Path) -> KernelRidge:
+    return _machine(1.0).fit(open_dataset(path))
+
+
+def _dask_array_fit(path: Path) -> np.ndarray:
+    X, y = da.from_zarr(str(path / "X")), da.from_zarr(str(path / "y"))
+    W = np.random.default_rng(0).standard_normal((N_COLUMNS, N_COMPONENTS)).astype(np.float32) / LENGTH_SCALE
+    b = np.random.default_rng(1).uniform(0, 2 * np.pi, N_COMPONENTS).astype(np.float32)
+    Z = X.map_blocks(
+        rbf_features,
+        W,
+        b,
+        dtype=np.float32,
+        chunks=(X.chunks[0], (N_COMPONENTS,)),
+        meta=np.empty((0, 0), np.float32),
+    )
+    G, B, z, total = da.compute(Z.T @ Z, Z.T @ y, Z.sum(axis=0), y.sum())
+    G = G - np.outer(z, z) / len(X) + np.eye(N_COMPONENTS)
+    return np.linalg.solve(G, B - z * total / len(X))
+
+
+def rbf_features(X: np.ndarray, W: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return the textbook's random features, as fast as NumPy does them."""
+    Z = X @ W
+    Z += b
+    np.cos(Z, out=Z)
+    Z *= np.float32(np.sqrt(2.0 / len(b)))
+    return Z
+
+
+def _fresh_peak(fit: Any, path: Path) -> int:
+    with workers() as client:
+        idle = client.run(import_everything)
+        fit(path)
+        return peaks_above(client, idle)
+
+
+_SKLEARN = """
+import json, time
+import numpy as np
+from sklearn.kernel_approximation import RBFSampler
+from sklearn.linear_model import Ridge
+from sklearn.pipeline import make_pipeline
+from distrff.sweeps.process_record import peak_resident_bytes, resident_bytes
+from tests.benchmarks.rows import draw_rows
+n, d, D, length_scale = {arguments}
+idle = resident_bytes()
+X, y = draw_rows(0, n, d, "float32")
+started = time.perf_counter()
+make_pipeline(RBFSampler(gamma=0.5 / length_scale**2, n_components=D, random_state=0), Ridge(alpha=1.0)).fit(X, y)
+print(json.dumps([time.perf_counter() - started, peak_resident_bytes() - idle]))
+"""
+
+
+def against_scikit_learn(scale: float) -> Iterator[dict[str, Any]]:
+    """The same rows in memory by RBFSampler and Ridge, in a process with all cores, in float32."""
+    n = int(200_000 * scale)
+    script = _SKLEARN.format(arguments=(n, N_COLUMNS, N_COMPONENTS, LENGTH_SCALE))
+    with tempfile.TemporaryDirectory() as folder:
+        path = write_rows(Path(folder) / "rows.zarr", n, N_COLUMNS)
+        ours, theirs, peaks = [], [], []
+        with workers():
+            _fit(path)
+            for _ in range(3):
+                seconds, peak = json.loads(
+                    subprocess.run([sys.executable, "-c", script], check=True, capture_output=True).stdout
+                )
+                theirs.append(seconds)
+                peaks.append(peak)
+                ours.append(seconds_of(lambda: _fit(path)))
+        our_peak = _fresh_peak(_fit, path)
+    yield {
+        "n_rows": n,
+        "asked": "ratio >= 2.5 and memory_ratio <= 0.2",
+        "ratio": float(np.median(np.divide(theirs, ours))),
+        "seconds": float(np.median(ours)),
+        "reference_seconds": float(np.median(theirs)),
+        "memory_ratio": our_peak / max(peaks),
+        "peak_bytes": our_peak,
+        "reference_peak_bytes": max(peaks),
+    }
+
+
+def alpha_by_cv(scale: float) -> Iterator[dict[str, Any]]:
+    """25 alphas and 5 folds against one alpha, whole fits."""
+    n = int(1_000_000 * scale)
+    with tempfile.TemporaryDirectory() as folder, workers():
+        dataset = open_dataset(write_rows(Path(folder) / "rows.zarr", n, N_COLUMNS))
+        _machine(1.0).fit(dataset)
+        timed = alternate(lambda: _machine("cv").fit(dataset), lambda: _machine(1.0).fit(dataset))
+    yield {"n_rows": n, "asked": "ratio <= 1.3", **timed}
+
+
+def memory(scale: float) -> Iterator[dict[str, Any]]:
+    """Peak of a worker against the plan, and its growth from 250,000 to 2,000,000 rows; maximum of three runs."""
+    peaks = {}
+    for n in (int(250_000 * scale), int(2_000_000 * scale)):
+        with tempfile.TemporaryDirectory() as folder:
+            path = write_rows(Path(folder) / "rows.zarr", n, N_COLUMNS)
+            for alpha in (1.0, "cv"):
+                runs = [_planned_and_measured(path, alpha) for _ in range(3)]
+                planned, measured = runs[0][0], max(run[1] for run in runs)
+                peaks[n, alpha] = measured
+                yield {
+                    "n_rows": n,
+                    "alpha": alpha,
+                    "asked": "measured <= planned",
+                    "planned": planned,
+                    "measured": measured,
+                }
+    small, large = sorted({n for n, _ in peaks})
+    for alpha in (1.0, "cv"):
+        yield {
+            "alpha": alpha,
+            "asked": "growth within 0.10",
+            "growth": peaks[large, alpha] / peaks[small, alpha] - 1,
+        }
+
+
+def _planned_and_measured(path: Path, alpha: Any) -> tuple[int, int]:
+    with workers() as client:
+        idle = client.run(import_everything)
+        model = _machine(alpha).fit(open_dataset(path))
+        return model.plan_.worker_peak_bytes, peaks_above(client, idle)
+
+
+BENCHMARKS = {
+    "gram_sweep": gram_sweep,
+    "against_dask_array": against_dask_array,
+    "against_scikit_learn": against_scikit_learn,
+    "alpha_by_cv": alpha_by_cv,
+    "memory": memory,
+}

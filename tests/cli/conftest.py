@@ -1,0 +1,136 @@
+"""The command line in this process, on the session's cluster, and data for it."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pytest
+import zarr
+from click.testing import CliRunner
+from distributed import LocalCluster
+
+from distrff.cli import main
+
+_PROGRESS = re.compile(r"[\w ]+: [\d,]+ of [\d,]+ rows, .*")
+
+
+class Done(NamedTuple):
+    """How a command ended; on a slow machine progress is told between the other lines of `stderr`."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def told(self) -> list[str]:
+        """The lines of standard error but those of progress."""
+        return [line for line in self.stderr.splitlines() if not _PROGRESS.fullmatch(line)]
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """Its standard output, which must be one strict JSON object."""
+        assert self.code == 0, self
+        return json.loads(self.stdout, parse_constant=pytest.fail)
+
+
+class Distrff:
+    """Runs commands; those that need workers find them at `scheduler`."""
+
+    def __init__(self, scheduler: str) -> None:
+        # click before 8.2 mixes both outputs unless told not to.
+        separate = "mix_stderr" in inspect.signature(CliRunner).parameters
+        self._runner = CliRunner(**({"mix_stderr": False} if separate else {}))
+        self._scheduler = scheduler
+
+    def __call__(self, *args: Any) -> Done:
+        words = [str(arg) for arg in args]
+        if words[0] in ("plan", "fit", "score", "predict", "transform") and "--scheduler" not in words:
+            words += ["--scheduler", self._scheduler]
+        result = self._runner.invoke(main, words, prog_name="distrff")
+        return Done(result.exit_code, result.stdout, result.stderr)
+
+
+@pytest.fixture
+def distrff(cluster: LocalCluster) -> Distrff:
+    return Distrff(cluster.scheduler_address)
+
+
+COMMAND = (sys.executable, "-c", "from distrff.cli import main; main(prog_name='distrff')")
+
+
+def _run_process(*args: Any) -> Done:
+    command = [*COMMAND, *map(str, args)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture
+def distrff_process() -> Callable[..., Done]:
+    """Runs commands as users do, in a process of their own."""
+    return _run_process
+
+
+@pytest.fixture
+def distrff_without_workers() -> Distrff:
+    return Distrff("tcp://127.0.0.1:1")
+
+
+class Rows(NamedTuple):
+    """The same rows in memory, as a Zarr group with y, and as Parquet with y and a label."""
+
+    X: np.ndarray
+    y: np.ndarray
+    label: np.ndarray
+    zarr: Path
+    parquet: Path
+
+
+def _write_group(path: Path, **arrays: np.ndarray) -> Path:
+    group = zarr.open_group(path, mode="w")
+    for name, array in arrays.items():
+        group.create_array(name, data=array, chunks=(max(150, len(array) // 4), *array.shape[1:]))
+    return path
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Callable[..., Path]:
+    """Writes arrays as a Zarr group of the name given."""
+
+    def write(name: str, **arrays: np.ndarray) -> Path:
+        return _write_group(tmp_path / name, **arrays)
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Rows:
+    rng, folder = np.random.default_rng(0), tmp_path_factory.mktemp("rows")
+    X = rng.standard_normal((600, 3))
+    y = np.sin(X[:, 0]) + X[:, 1]
+    label = np.where(y > 0.5, "high", np.where(y < -0.5, "low", "middle"))
+    frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(y=y, label=label, flag=y > 0)
+    frame.to_parquet(folder / "rows.parquet", index=False)
+    return Rows(X, y, label, _write_group(folder / "rows.zarr", X=X, y=y), folder / "rows.parquet")
+
+
+@pytest.fixture(scope="session")
+def models(rows: Rows, cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A machine for numbers, from Zarr, and one for labels, from Parquet."""
+    distrff, folder = Distrff(cluster.scheduler_address), tmp_path_factory.mktemp("models")
+    common = ["--n-components", 32, "--random-state", 0, "--length-scale", 2]
+    numbers = distrff("fit", rows.zarr, "--out", folder / "numbers.zarr", *common)
+    labels = distrff(
+        *("fit", rows.parquet, "--out", folder / "labels.zarr", "--model", "ridge-classifier"),
+        *("--target", "label", "--columns", "a,b,c", *common),
+    )
+    assert numbers.code == labels.code == 0, (numbers, labels)
+    return {"numbers": folder / "numbers.zarr", "labels": folder / "labels.zarr"}

@@ -1,0 +1,137 @@
+"""Which commands there are, what asking for help costs, and how commands end."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import subprocess
+import sys
+import warnings
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from distrff.cli import main
+from distrff.cli.exits import failures_told
+from distrff.cli.options import talk_options
+from distrff.errors import ClusterError, DataWarning, NonFiniteError, PlanRefused, PrecisionWarning
+
+COMMANDS = ["quickstart", "plan", "fit", "score", "predict", "transform", "inspect"]
+
+
+def test_help_lists_every_command(distrff_without_workers):
+    done = distrff_without_workers("--help")
+    assert done.code == 0
+    assert main.list_commands(click.Context(main)) == COMMANDS
+    assert all(f"  {name} " in done.stdout for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself(name, distrff_without_workers):
+    done = distrff_without_workers(name, "--help")
+    assert done.code == 0
+    assert done.stdout.startswith(f"Usage: distrff {name} ")
+
+
+def test_asking_for_help_loads_nothing_heavy():
+    program = (
+        "import sys\nfrom distrff.cli import main\n"
+        "for words in (['--help'], ['fit', '--help']):\n"
+        "    main(words, standalone_mode=False)\n"
+        "print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded = done.stdout.splitlines()[-1].split()
+    assert not {"numpy", "scipy", "pandas", "zarr", "sklearn", "dask", "distributed"} & set(loaded)
+
+
+def test_a_part_of_the_dask_command(distrff_without_workers):
+    dask = click.Group("dask")
+    dask.add_command(main)
+    result = CliRunner().invoke(dask, ["distrff", "inspect", "nothing-here"])
+    assert result.exit_code == 2
+    assert "nothing-here does not exist" in result.output
+
+
+@pytest.mark.parametrize("words", [["fot"], ["fit"], ["fit", "rows", "--out", "m", "--model", "svc"]])
+def test_wrong_usage(words):
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 2
+    assert "Traceback" not in done.output
+
+
+def ended(action, *words: str) -> tuple[int, str]:
+    """Return exit code and output of a command that does `action`."""
+
+    @click.command()
+    @talk_options
+    def command(as_json: bool) -> None:
+        action()
+
+    class Group(click.Group):
+        def invoke(self, ctx: click.Context) -> object:
+            with failures_told(ctx):
+                return super().invoke(ctx)
+
+    result = CliRunner().invoke(Group(commands={"command": command}), ["command", *words])
+    return result.exit_code, result.output
+
+
+def raising(error: BaseException):
+    def action() -> None:
+        raise error
+
+    return action
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (NonFiniteError("X contains NaN\nin row 3"), 2, "distrff: X contains NaN in row 3\n"),
+        (ClusterError("no answer"), 2, "distrff: no answer\n"),
+        (PermissionError(13, "Permission denied", "f"), 2, "distrff: PermissionError: [Errno 13] Permission"),
+        (PlanRefused("needs 3 TB"), 4, "distrff: needs 3 TB\n"),
+        (KeyboardInterrupt(), 130, "distrff: interrupted\n"),
+        (ZeroDivisionError("by 0"), 1, "distrff: internal error, ZeroDivisionError: by 0; --verbose shows"),
+        (click.UsageError("no such thing"), 2, "Usage: "),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
+)
+def test_every_failure_has_its_exit_code(error, code, line):
+    got, output = ended(raising(error))
+    assert got == code
+    assert output.startswith(line)
+    assert "Traceback" not in output
+
+
+def test_verbose_shows_where():
+    code, output = ended(raising(ZeroDivisionError("by 0")), "--verbose")
+    assert code == 1
+    assert "Traceback" in output
+    assert output.endswith("distrff: internal error, ZeroDivisionError: by 0\n")
+
+
+def test_a_reader_that_leaves_is_no_failure():
+    """`distrff inspect x | head -1` closes the pipe; click exits with 1 and says nothing."""
+    code, output = ended(raising(BrokenPipeError(errno.EPIPE, "Broken pipe")))
+    assert (code, output) == (1, "")
+
+
+def noise() -> None:
+    warnings.warn("a column\nis constant", DataWarning, stacklevel=1)
+    warnings.warn("float64 was used", PrecisionWarning, stacklevel=1)
+    warnings.warn("port 8787 is in use", UserWarning, stacklevel=1)
+    logging.getLogger("distributed.scheduler").error("lost a worker")
+
+
+def test_our_warnings_are_a_line_each_and_others_are_hidden():
+    before = logging.root.manager.disable
+    assert ended(noise) == (0, "warning: a column is constant\nwarning: float64 was used\n")
+    assert logging.root.manager.disable == before
+
+
+def test_verbose_shows_all_warnings():
+    code, output = ended(noise, "--verbose")
+    assert code == 0
+    assert "warning: port 8787 is in use\n" in output

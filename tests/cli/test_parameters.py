@@ -1,0 +1,147 @@
+"""Values of options, and the estimators they stand for."""
+
+from __future__ import annotations
+
+import click
+import pytest
+
+from distrff.cli.fit import fit
+from distrff.cli.machine import _class_weight, checked_machine
+from distrff.cli.parameters import ClassWeight, KernelDescription, Names, Numbers, StorageOption
+from distrff.errors import InputError
+from distrff.estimators.ridge import KernelRidge
+from distrff.estimators.ridge_classifier import KernelRidgeClassifier
+from distrff.features.fourier import FourierFeatures
+from distrff.features.linear import LinearFeatures
+from distrff.kernels import Exponential, Gaussian, Matern
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (Numbers("cv"), "cv", "cv"),
+        (Numbers("cv"), "1e-3", 1e-3),
+        (Numbers(), "1, 2,3e1", [1.0, 2.0, 30.0]),
+        (Names(), "a, b,0", ["a", "b", "0"]),
+        (KernelDescription(), "matern", "matern"),
+        (KernelDescription(), ' {"kernel": "cauchy"}', {"kernel": "cauchy"}),
+        (ClassWeight(), "balanced", "balanced"),
+        (ClassWeight(), '{"1": 2}', {"1": 2}),
+        (StorageOption(), "key=a=b", ("key", "a=b")),
+        (StorageOption(), "anon=True", ("anon", True)),
+        (StorageOption(), "port=8080", ("port", 8080)),
+        (StorageOption(), "token=", ("token", "")),
+    ],
+)
+def test_values(kind, text, value):
+    assert kind.convert(text, None, None) == value
+    assert kind.convert(value, None, None) == value  # click converts defaults, and sometimes twice
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (Numbers("cv"), "gcv"),
+        (Numbers(), ""),
+        (Numbers(), "1,,2"),
+        (KernelDescription(), "rbf"),
+        (KernelDescription(), "{kernel"),
+        (KernelDescription(), "absent.json"),
+        (ClassWeight(), "[1, 2]"),
+        (StorageOption(), "anon"),
+        (StorageOption(), "=true"),
+    ],
+)
+def test_values_that_are_refused(kind, text):
+    with pytest.raises(click.BadParameter):
+        kind.convert(text, None, None)
+
+
+def test_a_kernel_from_a_file(tmp_path):
+    (tmp_path / "kernel.json").write_text('{"kernel": "gaussian", "length_scale": 2.0}')
+    description = KernelDescription().convert(str(tmp_path / "kernel.json"), None, None)
+    assert description == {"kernel": "gaussian", "length_scale": 2.0}
+
+
+def machine(*words: str):
+    with fit.make_context("fit", ["rows.zarr", "--out", "m.zarr", *words]) as ctx:
+        return checked_machine(ctx)
+
+
+def test_the_defaults():
+    estimator = machine()
+    assert type(estimator) is KernelRidge
+    assert (estimator.alpha, estimator.scale, estimator.cv) == ("cv", "standard", 5)
+    assert estimator.fit_intercept
+    assert isinstance(estimator.features, FourierFeatures)
+    assert estimator.features.kernel == Gaussian("auto")
+    assert estimator.features.n_components == 1024
+
+
+def test_every_option_reaches_the_estimator():
+    words = (
+        "--model ridge-classifier --kernel matern --nu 2.5 --length-scale 1,2 --n-components 64 --form phase "
+        "--sampling orthogonal --alpha cv --alphas 1,2 --cv 3 --fold-by contiguous --no-intercept "
+        "--scale none --dtype float32 --random-state 7"
+    )
+    estimator = machine(*words.split())
+    assert type(estimator) is KernelRidgeClassifier
+    assert estimator.features.kernel == Matern((1.0, 2.0), nu=2.5)
+    assert (estimator.features.form, estimator.features.sampling) == ("phase", "orthogonal")
+    assert (estimator.alphas, estimator.cv, estimator.fold_by) == ([1.0, 2.0], 3, "contiguous")
+    assert (estimator.fit_intercept, estimator.scale, estimator.dtype) == (False, "none", "float32")
+    assert estimator.random_state == 7
+
+
+def test_other_choices():
+    assert isinstance(machine("--features", "linear").features, LinearFeatures)
+    assert machine("--kernel", "exponential").features.kernel == Exponential("auto")
+    json = '{"kernel": "sum", "k1": {"kernel": "gaussian"}, "k2": {"kernel": "exponential"}}'
+    assert machine("--kernel", json).features.kernel == Gaussian() + Exponential()
+    assert machine("--alpha", "0.5").alpha == 0.5
+    assert machine("--alpha", "gcv", "--alphas", "2").alphas == [2.0]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--features linear --n-components 64", "--n-components goes with --features fourier"),
+        ("--nu 2", "--nu goes with --kernel matern"),
+        ("--alpha 1 --alphas 1,2", "--alphas goes with --alpha cv"),
+        ("--alpha gcv --cv 3", "--cv goes with --alpha cv"),
+        ("--class-weight balanced", "--class-weight goes with --model ridge-classifier"),
+        ('--length-scale 2 --kernel {"kernel":"cauchy"}', "--length-scale goes with a kernel's name"),
+    ],
+)
+def test_options_that_contradict_each_other(words, message):
+    with pytest.raises(click.UsageError, match=message):
+        machine(*words.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--n-components 15", "use 14 or 16"),
+        ("--alpha 0", "alpha must be positive"),
+        ("--alpha -1", "alpha must be positive"),
+        ("--alphas nan", "alphas must be positive"),
+        ("--cv 1", "cv must be an integer of at least 2"),
+        ("--length-scale 0", "length_scale must be positive"),
+        ("--kernel matern --nu 0.1", "nu must be"),
+        ('--kernel {"kernel":"rbf"}', '"kernel" must be one of'),
+    ],
+)
+def test_values_that_no_data_could_make_right(words, message):
+    with pytest.raises(InputError, match=message):
+        machine(*words.split())
+
+
+def test_class_weights_have_the_labels_of_the_target():
+    assert _class_weight("balanced", "i") == "balanced"
+    assert _class_weight({"1": 2, "true": 3}, "i") == {1: 3}  # True is 1
+    assert _class_weight({"0.5": 2}, "f") == {0.5: 2}
+    assert _class_weight({"1": 2}, "O") == {"1": 2}
+    with pytest.raises(InputError, match="the target holds numbers"):
+        _class_weight({"a": 2}, "i")
+    with pytest.raises(InputError, match="the weight of 'a' must be a number, got 'x'"):
+        _class_weight({"a": "x"}, "O")

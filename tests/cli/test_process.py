@@ -1,0 +1,66 @@
+"""The command as users run it: a process of its own, with a cluster of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import psutil
+
+PROGRAM = "from distrff.cli import main; main(prog_name='distrff')"
+
+
+def test_fit_and_score_on_workers_of_their_own(distrff_process, rows, tmp_path):
+    words = ("--n-components", 16, "--workers", 1, "--memory-limit", "2GB", "--json")
+    fitted = distrff_process("fit", rows.zarr, "--out", tmp_path / "m.zarr", *words)
+    assert fitted.json["workers"] == 1
+    assert fitted.told == ["defaults used: --length-scale auto --alpha cv --scale standard"]
+    scored = distrff_process("score", tmp_path / "m.zarr", rows.zarr, "--workers", 1, "--json")
+    assert scored.json["n_samples"] == 600
+    assert scored.told == []
+
+
+def test_wrong_input(distrff_process, tmp_path):
+    done = distrff_process("fit", tmp_path / "nothing.zarr", "--out", tmp_path / "m.zarr", "--json")
+    assert (done.code, done.stdout) == (2, "")
+    assert done.stderr.startswith("distrff: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_an_interrupted_fit_leaves_nothing_behind(stored, tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((200_000, 4), dtype=np.float32)
+    data = stored("d.zarr", X=X, y=X[:, 0])
+    words = ["--n-components", "4096", "--dtype", "float64", "--alpha", "1", "--length-scale", "1"]
+    fit = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, "fit", data, "--out", tmp_path / "m.zarr", *words, "--workers", "1"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+    )
+    workers = _hard_working_workers(fit)
+    os.killpg(fit.pid, signal.SIGINT)  # as a terminal does
+    stdout, stderr = fit.communicate(timeout=30)
+    assert (fit.returncode, stdout) == (130, ""), stderr
+    assert stderr.splitlines()[-1] == "distrff: interrupted"
+    assert "Traceback" not in stderr
+    _, alive = psutil.wait_procs(workers, timeout=10)
+    assert not alive
+    assert [path.name for path in tmp_path.iterdir()] == ["d.zarr"]
+
+
+def _hard_working_workers(fit: subprocess.Popen[str]) -> list[psutil.Process]:
+    """Return the child processes once one of them is through with its imports."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and fit.poll() is None:
+        children = psutil.Process(fit.pid).children(recursive=True)
+        if any(child.cpu_times().user > 3.0 for child in children):
+            return children
+        time.sleep(0.1)
+    raise AssertionError(f"no worker began to work: {fit.communicate()}")

@@ -1,0 +1,115 @@
+"""What the report page gets from the report of a fit."""
+
+from __future__ import annotations
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+
+from distrff.diagnostics.fit_page import fit_page
+from distrff.diagnostics.report_page import report_page
+from distrff.estimators.ridge import KernelRidge
+from distrff.features.fourier import FourierFeatures
+from distrff.features.linear import LinearFeatures
+from distrff.kernels import Gaussian
+
+
+def fitted(features, *, n_targets=1, **parameters):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 2))
+    Y = np.sin(X @ rng.standard_normal((2, n_targets))) + 0.1 * rng.standard_normal((300, n_targets))
+    return KernelRidge(features, random_state=0, **parameters).fit(X, Y[:, 0] if n_targets == 1 else Y)
+
+
+@pytest.fixture(scope="module")
+def machine():
+    return fitted(FourierFeatures(Gaussian("auto"), 64), alpha="cv", cv=4)
+
+
+def test_the_whole_page(machine):
+    report = machine.report_
+    page = fit_page(
+        report,
+        title="A fit",
+        facts=[["data", "made up"]],
+        scores={"columns": ["", "RMSE"], "rows": [["this machine", "0.1"]]},
+        predicted_seconds=2.0,
+    )
+    json.dumps(page, allow_nan=False)
+    path = page["alpha_path"]
+    assert len(path["folds"]) == 4
+    assert {len(values) for values in [path["alphas"], path["mean"], *path["folds"]]} == {len(path["alphas"])}
+    # A weighted mean lies between the lowest and the highest fold.
+    assert (np.min(path["folds"], axis=0) <= path["mean"]).all()
+    assert (np.max(path["folds"], axis=0) >= path["mean"]).all()
+    assert path["chosen"] == machine.alpha_
+    assert page["learning_curve"]["n_components"][-1] == 64
+    assert page["learning_curve"]["score"][-1] == pytest.approx(machine.cv_score_)
+    planned = {name: (planned, measured) for name, _, planned, measured in page["plan"]["rows"]}
+    assert planned["seconds of the fit"] == (2.0, report["seconds"])
+    assert planned["passes over the rows"] == (2, 2)
+    assert [label for label, _ in page["sweeps"]] == ["column statistics", "Gram"]
+    assert page["facts"][0] == ["data", "made up"]
+    text = report_page(page)
+    for word in ("A fit", "made up", "chosen:", "this machine", "column statistics", "Plan against measured"):
+        assert word in text
+
+
+def test_a_report_read_back_gives_the_same_page(machine):
+    read_back = json.loads(json.dumps(machine.report_.to_dict()))
+    assert fit_page(read_back, title="t") == fit_page(machine.report_, title="t")
+
+
+def test_numbers_of_the_kernel_are_short(machine):
+    facts = dict(fit_page(machine.report_, title="t")["facts"])
+    width = machine.features_.kernel_.length_scale
+    assert facts["kernel"].replace("\u200b", "") == f"Gaussian(length_scale={width:.4g})"
+
+
+def test_without_a_prediction_there_is_no_row_of_seconds(machine):
+    rows = fit_page(machine.report_, title="t")["plan"]["rows"]
+    assert "seconds of the fit" not in [row[0] for row in rows]
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"alpha": 1.0},
+        {"alpha": "gcv"},
+        {"alpha": [0.5, 2.0], "n_targets": 2},
+        {"alpha": "cv", "n_targets": 2},
+        {"alpha": "cv", "alphas": [0.1, 1.0], "dtype": "float64"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize(
+    "features", [FourierFeatures(Gaussian(1.0), 32), LinearFeatures()], ids=["rff", "id"]
+)
+def test_every_kind_of_ridge_has_a_page(features, parameters):
+    report = fitted(features, **parameters).report_
+    page = fit_page(report, title="t")
+    json.dumps(page, allow_nan=False)
+    assert "<h1>t</h1>" in report_page(page)
+
+
+def test_a_noise_floor_far_below_the_grid_is_not_drawn():
+    report = fitted(
+        FourierFeatures(Gaussian(1.0), 32), alpha="cv", alphas=[0.1, 1.0], dtype="float64"
+    ).report_
+    assert report["noise_floor"] < 0.01
+    assert fit_page(report, title="t")["alpha_path"]["noise_floor"] is None
+
+
+def test_a_fit_to_a_gram_has_a_page():
+    from distrff.estimators.gram import gram
+
+    X = np.random.default_rng(0).standard_normal((200, 2))
+    statistics = gram(X, FourierFeatures(Gaussian(1.0), 32), np.sin(X[:, 0]), random_state=0, cv=3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        page = fit_page(KernelRidge(alpha="cv").fit_gram(statistics).report_, title="t")
+    assert page["plan"] is None
+    assert page["sweeps"] == []
+    report_page(page)

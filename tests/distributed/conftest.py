@@ -1,0 +1,61 @@
+"""What the tests of distribution share: clusters of their own, rows, and sweeps of many small segments."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+
+
+@pytest.fixture
+def small_segments(monkeypatch) -> None:
+    """Cut sweeps into segments of about a thousand rows; only the client decides where to cut."""
+    for name in ("_GRAM_SEGMENT_ROWS", "_LIGHT_SEGMENT_ROWS"):
+        monkeypatch.setattr(f"distrff.sweeps.segments.{name}", 1024)
+
+
+@pytest.fixture
+def rows(rng) -> tuple[np.ndarray, np.ndarray]:
+    """X of three columns and y of many thousand rows, a number that no segment or chunk divides."""
+    X = rng.standard_normal((40_009, 3))
+    return X, np.sin(X[:, 0]) + X[:, 1] * X[:, 2] + 0.1 * rng.standard_normal(len(X))
+
+
+@pytest.fixture
+def start_cluster(tmp_path) -> Iterator[Callable[..., tuple[LocalCluster, Client]]]:
+    """`start_cluster(n_workers)`: a cluster of processes of one thread for this test alone, and its client."""
+    with ExitStack() as closing:
+
+        def start(n_workers: int) -> tuple[LocalCluster, Client]:
+            cluster = closing.enter_context(
+                LocalCluster(
+                    n_workers=n_workers,
+                    threads_per_worker=1,
+                    dashboard_address=None,
+                    scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
+                    local_directory=str(tmp_path),
+                    silence_logs=logging.CRITICAL,
+                )
+            )
+            return cluster, closing.enter_context(Client(cluster))
+
+        yield start
+
+
+@pytest.fixture(scope="session")
+def wait_until() -> Callable[..., None]:
+    """`wait_until(condition, seconds)`: return as soon as the condition holds, or fail."""
+
+    def wait(condition: Callable[[], Any], seconds: float = 30.0) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, f"still not after {seconds} s"
+            time.sleep(0.05)
+
+    return wait

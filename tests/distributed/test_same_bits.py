@@ -1,0 +1,128 @@
+"""The same rows and seed give the same bits, whoever computes and however the rows are stored."""
+
+from __future__ import annotations
+
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+import zarr
+
+import distrff as drf
+from distrff.sweeps.plan import worker_peak_bytes
+
+pytestmark = pytest.mark.usefixtures("small_segments")
+
+
+def machine(alpha="cv", width=2.0):
+    features = drf.FourierFeatures(drf.Gaussian(width), 32)
+    return drf.KernelRidge(features, alpha, scale="standard", random_state=0)
+
+
+def bits(fitted):
+    """Everything that a fit found, as bytes."""
+    results = fitted.cv_results_
+    parts = [
+        fitted.coef_,
+        np.asarray(fitted.intercept_),
+        np.asarray(fitted.alpha_),
+        *map(results.get, sorted(results)),
+    ]
+    return [part.tobytes() for part in parts] + [repr(fitted.features_.kernel_)]
+
+
+def in_process(*data, **options):
+    with dask.config.set(scheduler="synchronous"):
+        return bits(machine(**options).fit(*data))
+
+
+def test_one_two_or_three_workers_or_none(rows, start_cluster):
+    cases = ({"alpha": 1.0}, {"alpha": "cv"}, {"alpha": "gcv", "width": "auto"})
+    expected = [in_process(*rows, **options) for options in cases]
+    with dask.config.set(scheduler="threads", num_workers=3):
+        assert [bits(machine(**options).fit(*rows)) for options in cases] == expected
+    cluster, client = start_cluster(1)
+    for n_workers in (1, 2, 3):
+        cluster.scale(n_workers)
+        client.wait_for_workers(n_workers, timeout=60)
+        fitted = [machine(**options).fit(*rows) for options in cases]
+        assert [machine.report_["workers"] for machine in fitted] == 3 * [n_workers]
+        assert list(map(bits, fitted)) == expected
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_any_chunking(rows, client, dtype):
+    X, y = rows[0].astype(dtype), rows[1]
+    expected = in_process(X, y)
+    for x_chunk, y_chunk in ((len(X), len(X)), (1000, 1000), (7777, 512), ((9, 40_000), (40_000, 9))):
+        data = da.from_array(X, chunks=(x_chunk, 3)), da.from_array(y, chunks=y_chunk)
+        assert bits(machine().fit(*data)) == expected
+    assert in_process(da.from_array(X, chunks=(5000, 1)), y) == expected
+    assert in_process(np.asfortranarray(X), y) == expected
+
+
+@pytest.mark.parametrize(("chunk", "shard"), [(1000, None), (4096, None), (500, 2000)])
+def test_zarr_of_any_chunks(rows, client, tmp_path, chunk, shard):
+    X, y = rows
+    group = zarr.create_group(tmp_path / "rows.zarr")
+    shards = None if shard is None else (shard, 3)
+    group.create_array("X", data=X, chunks=(chunk, 3), shards=shards)
+    group.create_array("y", data=y, chunks=(3333,))
+    dataset = drf.open_dataset(tmp_path / "rows.zarr")
+    assert bits(machine().fit(dataset)) == in_process(X, y)
+    assert in_process(dataset.X, dataset.y) == in_process(X, y)
+
+
+def test_frames_and_parquet(rows, client, tmp_path):
+    X, y = rows
+    frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(y=y)
+    expected = in_process(X, y)
+    assert bits(machine().fit(frame[["a", "b", "c"]], frame["y"])) == expected
+    lazy = dd.from_pandas(frame, npartitions=7)
+    assert bits(machine().fit(lazy[["a", "b", "c"]], lazy["y"])) == expected
+    frame.to_parquet(tmp_path / "rows.parquet", row_group_size=3001)
+    assert bits(machine().fit(drf.open_dataset(tmp_path / "rows.parquet", target="y"))) == expected
+
+
+def test_classes_and_weights(rows, client, rng):
+    X, y = rows
+    labels, s = np.array(["low", "mid", "high"])[np.digitize(y, [-1, 1])], rng.uniform(0.5, 2, len(y))
+
+    def fit(*data):
+        features = drf.FourierFeatures(drf.Laplacian(2.0), 32)
+        fitted = drf.KernelRidgeClassifier(features, "gcv", class_weight="balanced", random_state=0).fit(
+            *data
+        )
+        return fitted.coef_.tobytes(), fitted.alpha_, list(fitted.classes_)
+
+    with dask.config.set(scheduler="synchronous"):
+        expected = fit(X, labels, s)
+    assert fit(X, labels, s) == expected
+    lazy = [
+        da.from_array(values, chunks=(4321, *values.shape[1:])) for values in (X, labels.astype(object), s)
+    ]
+    assert fit(*lazy)[:2] == expected[:2]
+
+
+def test_folds_that_do_not_fit_together_are_swept_apart(rows, client, monkeypatch):
+    """The Grams are those of one sweep over all folds, where memory allows that."""
+    X, y = rows
+    together = machine().fit(X, y)
+    whole = together.plan_
+    monkeypatch.setattr("distrff.sweeps.plan._IDLE_BYTES", 0)
+    few, many = (worker_peak_bytes(whole.shape, folds, 1) for folds in (1, 5))
+    assert few < many == whole.worker_peak_bytes
+    monkeypatch.setattr("distrff.sweeps.plan._USABLE_SHARE", (few + many) / 2 / whole.memory_limit)
+    apart = machine().fit(X, y)
+    assert (apart.plan_.folds_per_task, whole.folds_per_task) == (1, 5)
+    assert apart.report_["n_sweeps"] == 6
+    assert bits(apart) == bits(together)
+
+
+@pytest.mark.slow
+def test_processes(rows):
+    X, y = rows
+    with dask.config.set(scheduler="processes", num_workers=2):
+        assert bits(machine().fit(X, y)) == in_process(X, y)

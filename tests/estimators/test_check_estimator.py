@@ -1,0 +1,60 @@
+"""scikit-learn's own checks of everything that claims to be one of its estimators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from distrff.estimators.ridge import KernelRidge
+from distrff.estimators.ridge_classifier import KernelRidgeClassifier
+from distrff.features.fourier import FourierFeatures
+from distrff.features.linear import LinearFeatures
+from distrff.kernels import Gaussian
+
+_PAIRS = "sets n_components=1, but the features of form='cos_sin' come in pairs"
+_NEEDS_PAIRS = dict.fromkeys(
+    (
+        "check_dont_overwrite_parameters",
+        "check_fit2d_1feature",
+        "check_fit2d_1sample",
+        "check_fit2d_predict1d",
+        "check_methods_sample_order_invariance",
+        "check_methods_subset_invariance",
+    ),
+    _PAIRS,
+)
+_AUTOMATIC = {
+    "check_sample_weight_equivalence_on_dense_data": (
+        "an automatic width is judged on a random quarter of the rows, another one where rows are repeated"
+    ),
+}
+
+
+def small_map(width: float | str = 1.0, **options: Any) -> FourierFeatures:
+    return FourierFeatures(Gaussian(width), 64, random_state=0, **options)
+
+
+def expected_failures(estimator: Any) -> dict[str, str]:
+    """Return the checks that an estimator fails by design, with the reasons."""
+    if not isinstance(estimator, FourierFeatures):
+        return {}
+    automatic = _AUTOMATIC if estimator.kernel is not None and estimator.kernel.is_auto else {}
+    return automatic | (_NEEDS_PAIRS if estimator.form == "cos_sin" else {})
+
+
+ESTIMATORS = [
+    KernelRidge(),
+    # The checks ask for a score on ten standardised columns, whose distances are about √20.
+    KernelRidge(small_map(4.0), alpha="gcv", scale="standard"),
+    KernelRidgeClassifier(small_map()),
+    small_map(),
+    small_map(form="phase"),
+    small_map("auto", form="phase"),
+    LinearFeatures(),
+]
+
+
+@parametrize_with_checks(ESTIMATORS, expected_failed_checks=expected_failures)
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)

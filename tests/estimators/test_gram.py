@@ -1,0 +1,245 @@
+"""Grams as values: fits without rows, sites that are added, rows that are forgotten, files."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import distrff as drf
+from distrff.errors import InputError
+
+# Of the Gram of n rows each entry is off by a few u·n; at κ = Σs/alpha the weights are off by a few u·κ.
+ALPHA = 1e-2
+
+
+def tolerance(machine, n_rows):
+    return 64 * np.finfo(float).eps * n_rows / ALPHA * np.linalg.norm(machine.coef_)
+
+
+def fourier(n_components=64, width=2.0, **options):
+    return drf.FourierFeatures(drf.Gaussian(width), n_components, **({"random_state": 0} | options))
+
+
+def classes_of(problem):
+    return np.array(["a", "b", "c"])[np.digitize(problem.y, [-0.5, 0.5])]
+
+
+@pytest.mark.parametrize("alpha", [ALPHA, "cv", "gcv"])
+@pytest.mark.parametrize("scale", ["none", "standard"])
+@pytest.mark.parametrize("fit_intercept", [False, True])
+def test_fit_to_the_gram_is_the_fit_to_the_rows(problem, alpha, scale, fit_intercept):
+    grid = {"alphas": [1e-2, 1.0, 1e2], "fit_intercept": fit_intercept}
+    machine = drf.KernelRidge(fourier(), alpha, scale=scale, random_state=4, **grid)
+    machine.fit(problem.X, problem.Y, problem.s)
+    cv = 5 if alpha == "cv" else None
+    statistics = drf.gram(
+        problem.X, machine.features_, problem.Y, problem.s, cv=cv, scale=scale, random_state=4
+    )
+    assert (statistics.n_rows, statistics.n_folds) == (len(problem.X), cv or 1)
+    assert statistics.weight == pytest.approx(problem.s.sum(), rel=1e-12)
+    late = drf.KernelRidge(alpha=alpha, **grid).fit_gram(statistics)
+    np.testing.assert_array_equal(late.coef_, machine.coef_)
+    np.testing.assert_array_equal(late.intercept_, machine.intercept_)
+    np.testing.assert_array_equal(late.predict(problem.X), machine.predict(problem.X))
+    assert (late.alpha_, late.cv_score_) == (machine.alpha_, machine.cv_score_)
+    assert late.report_["n_sweeps"] == 0
+
+
+def test_classes(problem):
+    y = classes_of(problem)
+    machine = drf.KernelRidgeClassifier(fourier(), ALPHA).fit(problem.X, y, problem.s)
+    statistics = drf.gram(problem.X, machine.features_, y, problem.s)
+    late = drf.KernelRidgeClassifier(alpha=ALPHA).fit_gram(statistics)
+    np.testing.assert_array_equal(late.coef_, machine.coef_)
+    np.testing.assert_array_equal(late.predict(problem.X), machine.predict(problem.X))
+    numbers = np.digitize(problem.y, [-0.5, 0.5])
+    asked = drf.gram(problem.X, machine.features_, numbers, targets="classes")
+    np.testing.assert_array_equal(drf.KernelRidgeClassifier().fit_gram(asked).classes_, [0, 1, 2])
+
+
+def test_an_unfitted_map_is_fitted_as_an_estimator_does(problem):
+    statistics = drf.gram(problem.X, fourier(width="auto", random_state=None), problem.y, random_state=9)
+    machine = drf.KernelRidge(fourier(width="auto", random_state=None), random_state=9)
+    machine.fit(problem.X, problem.y)
+    assert statistics.specification == machine.features_.specification_
+    np.testing.assert_array_equal(drf.KernelRidge().fit_gram(statistics).coef_, machine.coef_)
+
+
+@pytest.mark.parametrize("scale", ["none", "standard"])
+def test_two_sites_are_all_rows(problem, scale):
+    """Each site centres its targets differently; the sum takes that into account."""
+    X, Y, s = problem.X, problem.Y + np.arange(len(problem.X))[:, None], problem.s
+    first = drf.gram(X[:500], fourier(), Y[:500], s[:500], scale=scale)
+    second = drf.gram(X[500:], y=Y[500:], sample_weight=s[500:], like=first)
+    both = first + second
+    assert both.n_rows == len(X) and both.weight == pytest.approx(s.sum(), rel=1e-12)
+    machine = drf.KernelRidge(alpha=ALPHA).fit_gram(both)
+    scaling = first.scaling
+    whole = drf.KernelRidge(fourier(), ALPHA).fit(scaling.apply(X, np.dtype(float)), Y, s)
+    # Moving the targets by hundreds of their deviations costs as many digits.
+    atol = 1e3 * tolerance(whole, len(X))
+    np.testing.assert_allclose(machine.coef_, whole.coef_, rtol=0, atol=atol)
+    np.testing.assert_allclose(machine.intercept_, whole.intercept_, rtol=0, atol=atol)
+    assert machine.predict(X).shape == Y.shape
+
+
+def test_the_order_of_sites_does_not_matter(problem):
+    first = drf.gram(problem.X[:300], fourier(), problem.y[:300])
+    second = drf.gram(problem.X[300:], y=problem.y[300:] + 7, like=first)
+    one, other = (
+        drf.KernelRidge(alpha=ALPHA).fit_gram(statistics) for statistics in (first + second, second + first)
+    )
+    np.testing.assert_allclose(one.coef_, other.coef_, rtol=0, atol=10 * tolerance(one, len(problem.X)))
+
+
+@pytest.mark.parametrize("labels", [False, True])
+def test_rows_are_forgotten(problem, labels):
+    X, y = problem.X, classes_of(problem) if labels else problem.y
+    machine = drf.KernelRidgeClassifier(alpha=ALPHA) if labels else drf.KernelRidge(alpha=ALPHA)
+    everything = drf.gram(X, fourier(), y)
+    rest = everything - drf.gram(X[:400], y=y[:400], like=everything)
+    assert rest.n_rows == 500
+    kept = drf.gram(X[400:], y=y[400:], like=everything)
+    expected = machine.fit_gram(kept).coef_
+    np.testing.assert_allclose(
+        machine.fit_gram(rest).coef_, expected, rtol=0, atol=tolerance(machine, len(X))
+    )
+
+
+def test_cross_validation_of_a_sum(problem):
+    """Folds are joined one by one, so the sum of sites is cross-validated like one dataset."""
+    first = drf.gram(problem.X[:500], fourier(), problem.y[:500], cv=4)
+    both = first + drf.gram(problem.X[500:], y=problem.y[500:], like=first)
+    assert both.n_folds == 4
+    machine = drf.KernelRidge(alpha="cv").fit_gram(both)
+    assert machine.cv_results_["fold_scores"].shape[1] == 4
+    given = drf.KernelRidge(fourier(), machine.alpha_).fit(problem.X, problem.y)
+    assert machine.score(problem.X, problem.y) == pytest.approx(given.score(problem.X, problem.y), rel=1e-6)
+
+
+def test_nothing_is_left_of_an_earlier_fit(problem):
+    machine = drf.KernelRidge(fourier()).fit(problem.X, problem.y)
+    machine.fit_gram(drf.gram(problem.X[:, :2], fourier(32), problem.y))
+    assert not hasattr(machine, "features_") and machine.n_features_in_ == 2
+    assert machine.predict(problem.X[:, :2]).shape == problem.y.shape
+
+
+@pytest.mark.parametrize("labels", [False, True])
+def test_files(problem, tmp_path, labels):
+    y = classes_of(problem) if labels else problem.Y
+    statistics = drf.gram(problem.X, fourier(), y, problem.s, cv=3, scale="standard")
+    path = str(tmp_path / "gram.zarr")
+    statistics.save(path)
+    loaded = drf.GramStatistics.load(path)
+    np.testing.assert_array_equal(loaded.A, statistics.A)
+    machine = drf.KernelRidgeClassifier(alpha="cv") if labels else drf.KernelRidge(alpha="cv")
+    expected = machine.fit_gram(statistics).predict(problem.X)
+    np.testing.assert_array_equal(machine.fit_gram(loaded).predict(problem.X), expected)
+    np.testing.assert_array_equal((loaded + loaded - loaded).A, statistics.A)
+    with pytest.raises(InputError, match="overwrite"):
+        statistics.save(path)
+    with pytest.raises(InputError, match="gram"):
+        drf.load_model(path)
+
+
+def test_sites_that_do_not_belong_together(problem):
+    X, y = problem.X, problem.y
+    first = drf.gram(X, fourier(), y, cv=3)
+    remedy = re.escape("make the second one with gram(..., like=the first)")
+    other_map = drf.gram(X, fourier(random_state=1), y, cv=3)
+    other_scale = drf.gram(X, fourier(), y, cv=3, scale="standard")
+    other_folds = drf.gram(X, fourier(), y, cv=4)
+    for other, words in (
+        (other_map, f"of different maps .*{remedy}"),
+        (other_scale, f"scale their columns differently; {remedy}"),
+        (other_folds, "the same number of folds"),
+    ):
+        with pytest.raises(InputError, match=words):
+            first + other
+        with pytest.raises(InputError, match=words):
+            first - other
+    labelled = drf.gram(X, fourier(), classes_of(problem))
+    renamed = drf.gram(X, fourier(), np.char.upper(classes_of(problem)))
+    with pytest.raises(InputError, match=f"code their targets differently .*{remedy}"):
+        labelled + renamed
+    with pytest.raises(TypeError):
+        first + 1
+    with pytest.raises(TypeError):
+        first - 1
+
+
+def test_too_many_rows_cannot_be_forgotten(problem):
+    some = drf.gram(problem.X[:100], fourier(), problem.y[:100])
+    more = drf.gram(problem.X, y=problem.y, like=some)
+    with pytest.raises(InputError, match=r"cannot take 900 rows .* away from 100 rows"):
+        some - more
+    with pytest.raises(InputError, match="this Gram has 0 rows"):
+        drf.KernelRidge().fit_gram(some - some)
+
+
+def test_machines_that_do_not_fit_the_gram(problem):
+    numbers = drf.gram(problem.X, fourier(), problem.y)
+    labelled = drf.gram(problem.X, fourier(), classes_of(problem))
+    with pytest.raises(InputError, match="has numbers as targets; use KernelRidge"):
+        drf.KernelRidgeClassifier().fit_gram(numbers)
+    with pytest.raises(InputError, match="has class labels as targets; use KernelRidgeClassifier"):
+        drf.KernelRidge().fit_gram(labelled)
+    with pytest.raises(InputError, match=r"needs a Gram with folds; make it with gram\(..., cv=5\)"):
+        drf.KernelRidge(alpha="cv").fit_gram(numbers)
+    single = drf.gram(problem.X.astype(np.float32), fourier(), problem.y)
+    assert single.dtype == "float32"
+    with pytest.raises(InputError, match=r"below the rounding noise of this float32 Gram .* dtype='float64'"):
+        drf.KernelRidge(alpha=1e-6).fit_gram(single)
+    with pytest.raises(InputError, match="alpha has 2 values, but there are 1 targets"):
+        drf.KernelRidge(alpha=[1.0, 2.0]).fit_gram(numbers)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"features": None}, "features is None; give a feature map, or `like` an earlier Gram"),
+        ({"features": "fourier"}, "features must be a distrff feature map"),
+        ({"features": drf.FourierFeatures(form="complex")}, "form='complex' is for transform only"),
+        ({"features": drf.FourierFeatures(n_components=63)}, "n_components must be even .* use 62 or 64"),
+        ({"y": None}, "the Gram needs y"),
+        ({"cv": 1}, "cv must be an integer of at least 2"),
+        ({"targets": "labels"}, "targets must be one of 'auto', 'numeric', 'classes', got 'labels'"),
+        ({"scale": "minmax"}, "scale must be one of"),
+        ({"dtype": "float16"}, "dtype must be one of"),
+        ({"fold_by": "random"}, "fold_by must be one of"),
+        ({"random_state": -1}, "random_state must be a non-negative integer or None, got -1"),
+        ({"features": drf.FourierFeatures(random_state=-1)}, "random_state must be a non-negative integer"),
+        ({"y": np.array(["a", "b"] * 450), "targets": "numeric"}, "y must hold numbers"),
+    ],
+)
+def test_arguments_that_cannot_be_used(problem, arguments, message):
+    given = {"features": fourier(), "y": problem.y} | arguments
+    with pytest.raises(InputError, match=message):
+        drf.gram(problem.X, **given)
+
+
+def test_a_gram_like_another_needs_like_rows(problem):
+    first = drf.gram(problem.X, fourier(), problem.y)
+    with pytest.raises(InputError, match="the data has 3 columns, but the Gram to be like has 4"):
+        drf.gram(problem.X[:, :3], y=problem.y, like=first)
+    with pytest.raises(InputError, match="the data has 3 targets, but the Gram to be like has 1"):
+        drf.gram(problem.X, y=problem.Y, like=first)
+    with pytest.raises(InputError, match="the feature map was fitted to 4"):
+        drf.gram(problem.X[:, :3], fourier().fit(problem.X), problem.y)
+    labelled = drf.gram(problem.X, fourier(), classes_of(problem))
+    with pytest.raises(InputError, match="y has the label 'z', which is none of the 3 classes"):
+        drf.gram(problem.X, y=np.full(len(problem.X), "z"), like=labelled)
+
+
+def test_fit_features(problem):
+    fitted = drf.fit_features(fourier(width="auto"), problem.X, problem.y)
+    machine = drf.KernelRidge(fourier(width="auto")).fit(problem.X, problem.y)
+    assert fitted.kernel_ == machine.features_.kernel_ or fitted.kernel_.length_scale > 0
+    without = drf.fit_features(fourier(width="auto"), problem.X)
+    assert without.length_scale_search_["rule"].startswith("median distance")
+    again = drf.fit_features(fitted, problem.X * 100)
+    assert again is not fitted and again.kernel_.length_scale == pytest.approx(
+        100 * without.kernel_.length_scale, rel=0.2
+    )

@@ -1,0 +1,185 @@
+"""Classes of any number, kind and weight, as ridge on ±1."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import RidgeClassifier
+
+from distrff.errors import InputError
+from distrff.estimators.ridge import KernelRidge
+from distrff.estimators.ridge_classifier import KernelRidgeClassifier
+from distrff.features.fourier import FourierFeatures
+from distrff.kernels import Gaussian
+
+# κ ≤ 1e6 as in test_ridge: the weights agree to a few u·κ.
+AGREEMENT = 1e-8
+
+LABELS = {
+    "text": np.array(["b", "a", "long name", "c"]),
+    "objects": np.array(["b", "a", "long name", "c"], dtype=object),
+    "integers": np.array([7, -3, 2**40, 0]),
+    "unsigned": np.array([7, 3, 200, 0], dtype=np.uint8),
+    "whole floats": np.array([7.0, -3.0, 2.5e9, 0.0]),
+    "booleans": np.array([True, False]),
+}
+
+
+def fourier(n_components=64):
+    return FourierFeatures(Gaussian(2.0), n_components, random_state=0)
+
+
+def classes_of(problem, n_classes):
+    """Balanced class numbers that follow the target."""
+    return np.digitize(problem.y, np.quantile(problem.y, np.arange(1, n_classes) / n_classes))
+
+
+@pytest.mark.parametrize("class_weight", [None, "balanced", {0: 3.0, 1: 0.25}])
+@pytest.mark.parametrize("n_classes", [2, 4])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_equals_ridge_classifier_on_its_features(problem, n_classes, class_weight, weighted):
+    y, s = classes_of(problem, n_classes), problem.s if weighted else None
+    y[:200] = 0  # so that balancing means something
+    ours = KernelRidgeClassifier(fourier(), alpha=1e-2, class_weight=class_weight).fit(problem.X, y, s)
+    Z = ours.features_.transform(problem.X)
+    # scikit-learn balances by counts and lets weights multiply, as class_weight dictionaries do in both.
+    if class_weight == "balanced" and weighted:
+        by_class = np.bincount(y, s)
+        class_weight = dict(enumerate(s.sum() / (n_classes * by_class)))
+    theirs = RidgeClassifier(alpha=1e-2, class_weight=class_weight, solver="svd").fit(Z, y, s)
+    assert ours.coef_.shape == (1 if n_classes == 2 else n_classes, 64)
+    scale = np.linalg.norm(theirs.coef_)
+    assert np.linalg.norm(ours.coef_ - theirs.coef_) < AGREEMENT * scale
+    np.testing.assert_allclose(ours.intercept_, theirs.intercept_, rtol=0, atol=AGREEMENT * scale)
+    F = theirs.decision_function(Z)
+    np.testing.assert_allclose(ours.decision_function(problem.X), F, rtol=0, atol=AGREEMENT * scale)
+    # Labels agree where the decision is not within the error of a tie.
+    first, second = (np.zeros(len(F)), F) if F.ndim == 1 else np.sort(F, axis=1)[:, -2:].T
+    clear = np.abs(second - first) > 2 * AGREEMENT * scale
+    assert clear.mean() > 0.99
+    np.testing.assert_array_equal(ours.predict(problem.X)[clear], theirs.predict(Z)[clear])
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+@pytest.mark.parametrize("kind", LABELS)
+def test_any_labels(problem, kind, n_classes):
+    labels = LABELS[kind][:n_classes]
+    if len(labels) < n_classes:
+        pytest.skip("there are only two booleans")
+    numbers = classes_of(problem, n_classes)
+    y = labels[numbers]
+    machine = KernelRidgeClassifier(fourier()).fit(problem.X, y)
+    np.testing.assert_array_equal(machine.classes_, np.unique(labels))
+    assert machine.classes_.dtype == labels.dtype
+    prediction = machine.predict(problem.X)
+    assert prediction.dtype == machine.classes_.dtype and set(prediction) <= set(labels)
+    assert machine.score(problem.X, y) == pytest.approx(np.mean(prediction == y), rel=1e-12)
+    reference = KernelRidgeClassifier(fourier()).fit(problem.X, numbers)
+    same = labels[reference.predict(problem.X)] == prediction
+    # With labels in another order a tie goes to another class; there are hardly any.
+    assert same.mean() > 0.99
+
+
+@pytest.mark.parametrize("dtype", ["category", "string", "object"])
+def test_labels_of_pandas(problem, dtype):
+    y = np.array(["no", "yes"])[classes_of(problem, 2)]
+    reference = KernelRidgeClassifier(fourier()).fit(problem.X, y)
+    machine = KernelRidgeClassifier(fourier()).fit(problem.X, pd.Series(y).astype(dtype))
+    np.testing.assert_array_equal(machine.coef_, reference.coef_)
+    np.testing.assert_array_equal(machine.predict(problem.X), reference.predict(problem.X))
+
+
+def test_balanced_means_equal_weight_of_all_classes(problem):
+    y = classes_of(problem, 3)
+    y[:400] = 1
+    machine = KernelRidgeClassifier(fourier(), class_weight="balanced").fit(problem.X, y, problem.s)
+    by_class = machine.model_.targets.class_weight * np.bincount(y, problem.s)
+    np.testing.assert_allclose(by_class, problem.s.sum() / 3)
+    explicit = KernelRidgeClassifier(
+        fourier(), class_weight=dict(enumerate(machine.model_.targets.class_weight))
+    ).fit(problem.X, y, problem.s)
+    np.testing.assert_array_equal(explicit.coef_, machine.coef_)
+
+
+def test_two_classes_and_a_tie(problem):
+    machine = KernelRidgeClassifier(fourier()).fit(problem.X, problem.y > 0)
+    F = machine.decision_function(problem.X)
+    assert (
+        F.shape == (len(problem.X),) and machine.coef_.shape == (1, 64) and machine.intercept_.shape == (1,)
+    )
+    np.testing.assert_array_equal(machine.predict(problem.X), F > 0)
+    np.testing.assert_array_equal(machine.model_.targets.decode(np.zeros((1, 1))), [False])
+
+
+@pytest.mark.parametrize("alpha", ["cv", "gcv"])
+def test_alpha_is_chosen_on_plus_and_minus_one(problem, alpha):
+    y = classes_of(problem, 3)
+    alphas = [1e-2, 1.0, 1e2]
+    machine = KernelRidgeClassifier(fourier(), alpha, alphas=alphas, random_state=0).fit(problem.X, y)
+    coded = np.where(y[:, None] == np.arange(3), 1.0, -1.0)
+    regression = KernelRidge(fourier(), alpha, alphas=alphas, random_state=0).fit(problem.X, coded)
+    assert machine.alpha_ == regression.alpha_
+    assert machine.cv_score_ == pytest.approx(regression.cv_score_, rel=AGREEMENT)
+
+
+def test_a_column_of_labels_is_taken_with_a_warning(problem):
+    y = classes_of(problem, 3)
+    reference = KernelRidgeClassifier(fourier()).fit(problem.X, y)
+    with pytest.warns(
+        UserWarning, match="A column-vector y was passed when a 1d array was expected"
+    ) as caught:
+        machine = KernelRidgeClassifier(fourier()).fit(problem.X, y[:, None])
+    assert caught[0].filename == __file__
+    np.testing.assert_array_equal(machine.coef_, reference.coef_)
+    assert machine.predict(problem.X).shape == y.shape
+
+
+def test_labels_that_scoring_has_not_seen_are_wrong(problem):
+    y = np.array(["a", "b"])[classes_of(problem, 2)]
+    machine = KernelRidgeClassifier(fourier()).fit(problem.X, y)
+    other = np.where(np.arange(len(y)) < 90, "other", machine.predict(problem.X))
+    assert machine.score(problem.X, other) == pytest.approx(0.9, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (
+            lambda n: np.full(n, 3),
+            r"y has one class only \(3\); a classifier needs rows of at least two classes",
+        ),
+        (lambda n: np.full(n, "a"), r"y has one class only \('a'\)"),
+        (lambda n: np.linspace(0, 1, n), r"Unknown label type: continuous .*use KernelRidge for numbers"),
+        (lambda n: np.zeros((n, 2), int), "y must be one column of class labels, got 2 columns"),
+        (
+            lambda n: np.array([1, "a"] * (n // 2), dtype=object),
+            "y mixes labels that cannot be sorted together",
+        ),
+        (lambda n: np.array(["a", None] * (n // 2), dtype=object), "y contains NaN in row 1"),
+    ],
+)
+def test_targets_that_are_no_classes(problem, y, message):
+    with pytest.raises(InputError, match=message):
+        KernelRidgeClassifier(fourier()).fit(problem.X, y(len(problem.X)))
+
+
+@pytest.mark.parametrize(
+    ("class_weight", "message"),
+    [
+        ("even", "class_weight must be None, 'balanced' or a dict"),
+        ({5: 1.0}, r"class_weight names 5, which is none of the classes \[0, 1, 2\]"),
+        ({1: -1.0}, r"class_weight\[1\] must be a finite number ≥ 0, got -1.0"),
+        ({1: np.nan}, r"class_weight\[1\] must be a finite number"),
+        ({1: "heavy"}, r"class_weight\[1\] must be a finite number"),
+    ],
+)
+def test_class_weights_that_cannot_be_used(problem, class_weight, message):
+    with pytest.raises(InputError, match=message):
+        KernelRidgeClassifier(fourier(), class_weight=class_weight).fit(problem.X, classes_of(problem, 3))
+
+
+def test_a_class_without_weight_is_refused(problem):
+    y = classes_of(problem, 3)
+    with pytest.raises(InputError, match="all rows of class 2 have zero weight"):
+        KernelRidgeClassifier(fourier()).fit(problem.X, y, (y != 2).astype(float))

@@ -1,0 +1,439 @@
+"""Fourier features: their kernel, its variance in every form, and what a map is to its user."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from distrff.errors import InputError, InputTypeError
+from distrff.features.fourier import FORMS, FourierFeatures, FourierSpecification
+from distrff.features.frequencies import SAMPLINGS
+from distrff.features.registry import specification_from_dict
+from distrff.kernels import Cauchy, Exponential, Gaussian, Laplacian, Matern
+
+UNIT = {np.dtype(np.float64): 2.0**-53, np.dtype(np.float32): 2.0**-24}
+# Of the cosines, before scaling; see distrff.features.trigonometry.
+COSINE_ERROR = {np.dtype(np.float64): 1.5e-16, np.dtype(np.float32): 9e-8}
+
+KERNELS = [
+    Gaussian((0.5, 1.0, 2.0)),
+    Laplacian(3.0),
+    2.0 * Matern(1.5) + 3.0 * Cauchy(2.0),
+    Exponential(2.0) * Gaussian(1.0),
+]
+
+
+def seed_of(rng):
+    return int(rng.integers(2**62))
+
+
+def n_frequencies(n_components, form):
+    return n_components // 2 if form == "cos_sin" else n_components
+
+
+def rounding(map_, X, dtype, scale=1.0):
+    """Largest error of Z in `dtype` against exact arithmetic: of d products and sums a phase, and of cosines.
+
+    W, X and shifts are cast once (a unit each), d products are summed (d units), the phase is added
+    and is at most 2π; the factor √(2k(0)/m) is rounded and multiplied (two units of 1).
+    """
+    unit, W = UNIT[np.dtype(dtype)], map_.frequencies_
+    phase = (np.abs(X) @ np.abs(W)).max() + 7
+    m = n_frequencies(map_.n_components, map_.form)
+    factor = np.sqrt((2.0 if map_.form == "phase" else 1.0) * map_.kernel_.at_zero / m)
+    return scale * factor * (unit * ((X.shape[1] + 3) * phase + 2) + COSINE_ERROR[np.dtype(dtype)])
+
+
+# The kernel and its variance. With ρ(δ) = k(δ)/k(0) and frequencies of the measure, E cos ωδ = ρ(δ) and
+# cos² = (1 + cos 2ωδ)/2, so that of one frequency:
+#
+# * cos_sin: cos ωx cos ωx' + sin ωx sin ωx' = cos ωδ has the variance v = (1 + ρ(2δ))/2 − ρ(δ)²;
+# * phase: 2 cos(ωx + b) cos(ωx' + b) = cos ωδ + cos(ω(x + x') + 2b), where the second term has mean 0
+#   for every ω, so that it is not correlated with the first, and mean square ½: v + ½;
+# * complex: e^{iωδ} has the real part of cos_sin, and the imaginary part sin ωδ of mean 0 and variance
+#   (1 − ρ(2δ))/2.
+#
+# Independent frequencies average to k(0)²/m of it.
+
+
+def pair_statistics(kernel, X, form):
+    """ρ, variance of one frequency and its largest size, for all pairs of different rows."""
+    i, j = np.triu_indices(len(X), 1)
+    delta = X[i] - X[j]
+    origin = np.zeros((1, X.shape[1]))
+    rho, rho_of_double = (kernel(c * delta, origin)[:, 0] / kernel.at_zero for c in (1, 2))
+    variance = (1 + rho_of_double) / 2 - rho**2
+    if form == "phase":
+        return rho, variance + 0.5, 2.0
+    return rho, variance, 1.0
+
+
+def pairs(Z):
+    i, j = np.triu_indices(len(Z), 1)
+    return np.einsum("ij,ij->i", Z[i], Z[j].conj())
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+def test_the_mean_product_is_the_kernel(rng, kernel, form):
+    X = rng.standard_normal((7, 3))
+    n_maps, D, seed = 20, 2000, seed_of(rng)
+    products = [
+        pairs(FourierFeatures(kernel, D, form=form, random_state=seed + i).fit_transform(X))
+        for i in range(n_maps)
+    ]
+    mean = np.mean(products, axis=0) / kernel.at_zero
+    n = n_maps * n_frequencies(D, form)
+    rho, variance, size = pair_statistics(kernel, X, form)
+    assert_mean(mean.real - rho, variance, size + np.abs(rho), n)
+    if form == "complex":
+        assert_mean(mean.imag, 1 - rho**2 - variance, 1.0, n)  # E sin² = 1 − E cos²
+
+
+def assert_mean(deviation, variance, size, n):
+    """Bernstein's inequality for the mean of n terms below `size` in absolute value, at 1e-12 a comparison.
+
+    P(|mean| > t) ≤ 2 exp(−n t²/(2 variance + 2·size·t/3)), solved for t.
+    """
+    level = np.log(2 / 1e-12)
+    linear = level * size / (3 * n)
+    assert np.all(np.abs(deviation) <= linear + np.sqrt(linear**2 + 2 * level * np.maximum(variance, 0) / n))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("kernel", KERNELS[:3], ids=repr)
+def test_the_variance_is_that_of_the_theory(rng, kernel, form):
+    X = np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 0], [0, 2, 1], [2, 0, 1], [-1, 1, 2]])
+    m, n_maps, seed = 24, 400, seed_of(rng)
+    D = 2 * m if form == "cos_sin" else m
+    rho, variance, _ = pair_statistics(kernel, X, form)
+    if form == "complex":
+        variance = 1 - rho**2  # real and imaginary parts together
+    ratios = np.empty(n_maps)
+    for i in range(n_maps):
+        Z = FourierFeatures(kernel, D, form=form, random_state=seed + i).fit_transform(X)
+        ratios[i] = np.mean(np.abs(pairs(Z) / kernel.at_zero - rho) ** 2 * m / variance)
+    # The ratios have mean 1 and are independent over the seeds. Averages of 28 squares of nearly normal
+    # numbers, they vary by 0.7 at most. Were they exponential and varied by 1, the mean of 400 would
+    # still be .4 away with a probability of e^(−400·(.4 − log 1.4)) = 9e-12. The forms differ by 2 and more.
+    assert abs(ratios.mean() - 1) <= 0.4
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    "kernel", [Gaussian(2.0), Matern(2.0) + Gaussian(1.0), 2.0 * Matern(3.0) * Gaussian(4.0)], ids=repr
+)
+def test_orthogonal_frequencies_are_unbiased(rng, kernel, form):
+    X = 2.0 * np.tri(5, 4, -1)  # no two rows so close that their products are all but constant
+    n_maps, D, seed = 300, 32, seed_of(rng)  # of a sum: half of 16 or 32 frequencies each, exactly its shares
+    products = np.array(
+        [
+            pairs(
+                FourierFeatures(
+                    kernel, D, form=form, sampling="orthogonal", random_state=seed + i
+                ).fit_transform(X)
+            )
+            for i in range(n_maps)
+        ]
+    )
+    expected = kernel(X)[np.triu_indices(5, 1)]
+    # Eight standard errors over independent seeds: Student's t of 299 degrees, whose tails of 1e-13
+    # grow a hundredfold by a skewness of the products below .5.
+    for values, mean in ((products.real, expected), (products.imag, 0.0)):
+        error = values.std(axis=0) / np.sqrt(n_maps)
+        assert np.all(np.abs(values.mean(axis=0) - mean) <= 8 * error)
+
+
+def test_orthogonal_frequencies_have_at_most_six_tenths_of_the_error(rng):
+    """Of cos_sin, d = 16, ℓ = 4, X ~ N(0, I), 60 rows, 256 columns; the limit of many seeds is .563."""
+    kernel, squares = Gaussian(4.0), {sampling: [] for sampling in SAMPLINGS}
+    first = seed_of(rng)
+    for seed in range(first, first + 300):
+        X = rng.standard_normal((60, 16))
+        expected = kernel(X)[np.triu_indices(60, 1)]
+        for sampling in SAMPLINGS:
+            Z = FourierFeatures(kernel, 256, sampling=sampling, random_state=seed).fit_transform(X)
+            squares[sampling].append(np.mean((pairs(Z) - expected) ** 2))
+    # A mean square varies by 0.14 (iid) and 0.3 (orthogonal) of itself from seed to seed, and the ratio
+    # of the roots of two means of 50 by .0103, of 300 by .0042: .6 is more than eight deviations away.
+    assert np.sqrt(np.mean(squares["orthogonal"]) / np.mean(squares["iid"])) <= 0.6
+
+
+# Values
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("form", FORMS)
+def test_values_are_the_formula_in_the_dtype_of_the_rows(rng, form, dtype):
+    X = rng.standard_normal((300, 5)).astype(dtype)
+    map_ = FourierFeatures(2.0 * Gaussian(0.5), 30, form=form, random_state=seed_of(rng)).fit(X)
+    theta = X.astype(np.float64) @ map_.frequencies_
+    m = n_frequencies(30, form)
+    if form == "cos_sin":
+        expected = np.stack([np.cos(theta), np.sin(theta)], axis=2).reshape(300, 30) * np.sqrt(2.0 / m)
+    elif form == "complex":
+        expected = np.exp(1j * theta) * np.sqrt(2.0 / m)
+    else:
+        phases = map_.specification_.derive_arrays()["phases"]
+        assert np.all((phases >= 0) & (phases <= 2 * np.pi))
+        expected = np.cos(theta + phases) * np.sqrt(4.0 / m)
+    Z = map_.transform(X)
+    assert Z.dtype == np.result_type(dtype, np.complex64 if form == "complex" else dtype)
+    assert Z.shape == (300, 30)
+    # √2 where both parts are off; the reference in float64 is off as much as a float64 result.
+    tolerance = np.sqrt(2) * (rounding(map_, X, dtype) + rounding(map_, X, np.float64))
+    assert np.abs(Z - expected).max() <= tolerance
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_leading_columns_are_the_smaller_map(rng, form, sampling):
+    X = rng.standard_normal((40, 4))
+    options = dict(form=form, sampling=sampling, random_state=seed_of(rng))
+    large = FourierFeatures(Matern(1.5) + Gaussian(2.0), 128, **options).fit(X)
+    Z = large.transform(X)
+    assert large.nested_sizes() == (16, 32, 64, 128)
+    for size in large.nested_sizes():
+        small = FourierFeatures(Matern(1.5) + Gaussian(2.0), size, **options).fit(X)
+        np.testing.assert_array_equal(large.frequencies_[:, : n_frequencies(size, form)], small.frequencies_)
+        tolerance = 2 * np.sqrt(2) * rounding(small, X, np.float64)
+        assert np.abs(Z[:, :size] * np.sqrt(128 / size) - small.transform(X)).max() <= tolerance
+
+
+@pytest.mark.parametrize(
+    ("n_components", "sizes"), [(2, (2,)), (16, (16,)), (30, (30,)), (100, (50, 100)), (96, (24, 48, 96))]
+)
+def test_nested_sizes_are_even_halves(n_components, sizes):
+    assert FourierFeatures(None, n_components).fit(np.zeros((1, 2))).nested_sizes() == sizes
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_apply_writes_into_strided_rows(rng, form, dtype):
+    X = rng.standard_normal((700, 3)).astype(dtype)
+    map_ = FourierFeatures(Gaussian(), 1000, form=form, random_state=seed_of(rng)).fit(X)
+    Z = map_.transform(X)
+    wide = np.full((700, 1007), 7, dtype=Z.dtype)
+    assert np.shares_memory(map_.apply(X, out=wide[:, 3:1003]), wide)
+    np.testing.assert_array_equal(wide[:, 3:1003], Z)
+    np.testing.assert_array_equal(wide[:, :3], 7)
+    np.testing.assert_array_equal(wide[:, 1003:], 7)
+    np.testing.assert_array_equal(map_.apply(X), Z)
+    assert map_.apply(X[:0]).shape == (0, 1000)
+    with pytest.raises((InputError, InputTypeError, ValueError)):
+        map_.apply(X, out=np.empty((700, 1000), np.float16))
+
+
+def test_the_complex_form_is_that_of_pairs(rng):
+    X, seed = rng.standard_normal((20, 3)), seed_of(rng)
+    complex_ = FourierFeatures(Laplacian(), 16, form="complex", random_state=seed).fit_transform(X)
+    pair = FourierFeatures(Laplacian(), 32, form="cos_sin", random_state=seed).fit_transform(X)
+    np.testing.assert_array_equal(complex_.view(np.float64), pair)
+
+
+# dask
+
+
+def lazily_checked(block):
+    raise AssertionError("computed while the graph was built")
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32])
+def test_dask_arrays_give_lazy_ones_of_the_same_values(rng, form, dtype):
+    X = (10 * rng.standard_normal((23, 4))).astype(dtype)
+    map_ = FourierFeatures(Gaussian(5.0), 12, form=form, random_state=seed_of(rng)).fit(X)
+    expected = map_.transform(X)
+    tolerance = 2 * np.sqrt(2) * rounding(map_, X, np.float32 if dtype == np.float32 else np.float64)
+    for chunks in ((5, 4), ((1, 20, 2), (3, 1)), (23, 2)):
+        lazy = da.from_array(X, chunks=chunks)
+        Z = map_.transform(lazy)
+        assert Z.chunks == (lazy.chunks[0], (12,))
+        assert Z.dtype == Z._meta.dtype == expected.dtype
+        assert isinstance(Z._meta, np.ndarray)
+        assert Z._meta.ndim == 2
+        computed = Z.compute(scheduler="sync")
+        assert computed.dtype == expected.dtype
+        assert computed.flags.c_contiguous
+        assert np.abs(computed - expected).max() <= tolerance
+
+
+def test_building_the_graph_computes_nothing(rng):
+    X = da.zeros((10, 3), chunks=5).map_blocks(lazily_checked, dtype=float, meta=np.empty((0, 0)))
+    map_ = FourierFeatures(Gaussian(), 4, random_state=0).fit(np.zeros((1, 3)))
+    Z = map_.transform(X)
+    with pytest.raises(AssertionError, match="computed while"):
+        Z.compute(scheduler="sync")
+
+
+def test_unknown_row_chunks_stay_unknown(rng):
+    X = rng.standard_normal((30, 3))
+    lazy = da.from_array(X, chunks=(7, 2))
+    lazy = lazy[lazy[:, 0] > 0]
+    map_ = FourierFeatures(Gaussian(), 6, random_state=seed_of(rng)).fit(X)
+    Z = map_.transform(lazy)
+    assert np.isnan(Z.shape[0])
+    assert Z.shape[1] == 6
+    tolerance = 2 * rounding(map_, X, np.float64)
+    np.testing.assert_allclose(
+        Z.compute(scheduler="sync"), map_.transform(X[X[:, 0] > 0]), rtol=0, atol=tolerance
+    )
+
+
+def test_the_same_map_of_the_same_array_is_the_same_task(rng):
+    lazy, seed = da.ones((6, 2), chunks=3), seed_of(rng)
+    one, other = (FourierFeatures(Gaussian(), 8, random_state=seed).fit(np.zeros((1, 2))) for _ in range(2))
+    assert one.transform(lazy).name == other.transform(lazy).name
+    third = FourierFeatures(Gaussian(), 8, random_state=seed + 1).fit(np.zeros((1, 2)))
+    assert one.transform(lazy).name != third.transform(lazy).name
+
+
+def test_a_graph_carries_the_seed_and_not_the_frequencies():
+    map_ = FourierFeatures(Gaussian(), 4096).fit(np.zeros((1, 100)))
+    Z = map_.transform(da.zeros((1000, 100), chunks=10))
+    assert len(pickle.dumps(Z.dask)) < 100_000  # the frequencies are 1.6 MB
+    assert dask.is_dask_collection(Z)
+
+
+def test_rows_of_other_widths_are_refused(rng):
+    map_ = FourierFeatures(Gaussian(), 4).fit(rng.standard_normal((5, 3)))
+    with pytest.raises(InputError, match=r"shape \(n_samples, 3\), got a dask array of shape \(4, 2\)"):
+        map_.transform(da.zeros((4, 2)))
+    with pytest.raises(InputError, match=r"shape \(n_samples, 3\)"):
+        map_.transform(da.zeros(3))
+    with pytest.raises(ValueError, match="3 features"):
+        map_.transform(np.zeros((4, 2)))
+
+
+# Parameters
+
+
+@pytest.mark.parametrize(
+    ("n_components", "neighbours"), [(7, "use 6 or 8"), (1, "use 2"), (np.int64(1025), "use 1024 or 1026")]
+)
+def test_an_odd_number_of_pairs_names_its_neighbours(n_components, neighbours):
+    with pytest.raises(InputError, match=f"must be even.*got {n_components}.*{neighbours}$"):
+        FourierFeatures(None, n_components).fit(np.zeros((2, 2)))
+    for form in ("phase", "complex"):
+        assert FourierFeatures(None, n_components, form=form).fit_transform(np.zeros((2, 2))).shape == (
+            2,
+            n_components,
+        )
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        (dict(kernel="gaussian"), "kernel must be a distrff kernel or None, got 'gaussian'"),
+        (dict(n_components=0), "n_components must be a positive integer, got 0"),
+        (dict(n_components=-2), "n_components must be a positive integer"),
+        (dict(n_components=8.0), "n_components must be a positive integer, got 8.0"),
+        (dict(n_components=True), "n_components must be a positive integer"),
+        (dict(form="sin"), "form must be one of 'cos_sin', 'phase', 'complex', got 'sin'"),
+        (dict(sampling="qmc"), "sampling must be one of 'iid', 'orthogonal', got 'qmc'"),
+        (dict(random_state=-1), "random_state must be a non-negative integer"),
+        (dict(random_state=np.random.default_rng(0)), "random_state must be a non-negative integer"),
+        (dict(kernel=Gaussian((1.0, 2.0, 3.0))), "3 widths, the data 2 columns"),
+        (dict(kernel=Laplacian(), sampling="orthogonal"), "rotation invariant"),
+    ],
+    ids=repr,
+)
+def test_parameters_that_cannot_be_used_are_refused_at_fit(parameters, message):
+    map_ = FourierFeatures(**({"n_components": 8} | parameters))
+    with pytest.raises(InputError, match=message):
+        map_.fit(np.zeros((3, 2)))
+    assert not hasattr(map_, "specification_")
+
+
+def test_parameters_are_those_of_scikit_learn():
+    map_ = FourierFeatures(Gaussian(2.0) + Matern(3.0), 64, sampling="orthogonal", random_state=5)
+    params = map_.get_params()
+    assert params["kernel__k2__nu"] == 1.5
+    assert map_.get_params(deep=False).keys() == {
+        "kernel",
+        "n_components",
+        "form",
+        "sampling",
+        "random_state",
+    }
+    copy = clone(map_)
+    assert copy is not map_
+    assert copy.get_params() == params
+    copy.set_params(kernel__k1__length_scale=7.0, n_components=32)
+    assert copy.kernel == Gaussian(7.0) + Matern(3.0)
+    assert map_.kernel == Gaussian(2.0) + Matern(3.0)  # the original's kernel is a value
+    assert copy.set_params(kernel=Matern(), kernel__nu=2.5).kernel == Matern(nu=2.5)
+    with pytest.raises(InputError, match="explicit kernel"):
+        FourierFeatures().set_params(kernel__length_scale=2.0)
+    with pytest.raises(ValueError, match="no parameter 'gamma'"):
+        copy.set_params(kernel__gamma=2.0)
+    with pytest.raises(ValueError, match="Invalid parameter 'degree'"):
+        copy.set_params(degree=2)
+
+
+def test_fitting_keeps_the_parameters_as_they_are(rng):
+    map_ = FourierFeatures(Gaussian("auto"), 16).fit(rng.standard_normal((40, 2)))
+    assert map_.kernel == Gaussian("auto")
+    assert map_.random_state is None
+    assert map_.kernel_ == Gaussian(map_.length_scale_search_["length_scale"])
+    assert map_.n_features_in_ == 2
+    assert FourierFeatures().fit(np.zeros((1, 2))).kernel_ == Gaussian(1.0)
+    assert FourierFeatures().fit(np.zeros((1, 2))).length_scale_search_ is None
+
+
+def test_the_seed_is_kept_and_repeats_the_map(rng):
+    X = rng.standard_normal((10, 2))
+    state = np.random.get_state()[1].copy()
+    one, other = FourierFeatures(Gaussian(), 8).fit(X), FourierFeatures(Gaussian(), 8).fit(X)
+    assert one.seed_ != other.seed_
+    again = FourierFeatures(Gaussian(), 8, random_state=one.seed_).fit(X)
+    np.testing.assert_array_equal(again.transform(X), one.transform(X))
+    assert not np.array_equal(other.transform(X), one.transform(X))
+    assert again.specification_ == one.specification_
+    np.testing.assert_array_equal(np.random.get_state()[1], state)
+
+
+def test_a_pickled_map_is_small_and_the_same(rng):
+    X = rng.standard_normal((9, 50))
+    map_ = FourierFeatures(Matern(2.0) + Gaussian(), 2048, form="phase").fit(X)
+    Z = map_.transform(X)
+    pickled = pickle.dumps(map_)
+    assert len(pickled) < 3000
+    np.testing.assert_array_equal(pickle.loads(pickled).transform(X), Z)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_map_comes_back_from_its_json(rng, form):
+    X = rng.standard_normal((9, 3))
+    kernel = 0.1 * Matern((1 / 3, 2.0, 3.0), nu=0.7) + Gaussian(2.0) * Gaussian(0.3)
+    map_ = FourierFeatures(kernel, 20, form=form, sampling="iid", random_state=2**62 + 1).fit(X)
+    data = json.loads(json.dumps(map_.specification_.to_dict(), allow_nan=False))
+    back = specification_from_dict(data)
+    assert isinstance(back, FourierSpecification)
+    assert back == map_.specification_
+    assert hash(back) == hash(map_.specification_)
+    assert back.kernel == kernel
+    np.testing.assert_array_equal(back.build().apply(X), map_.transform(X))
+
+
+def test_names_of_the_columns():
+    map_ = FourierFeatures(Gaussian(), 4).fit(np.zeros((1, 3)))
+    assert map_.get_feature_names_out().tolist() == [f"fourierfeatures{j}" for j in range(4)]
+    frame = map_.set_output(transform="pandas").transform(np.zeros((2, 3)))
+    assert frame.columns.tolist() == map_.get_feature_names_out().tolist()
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_large_phases_of_float32_rows_stay_cosines(rng, sampling):
+    """Frequencies of the heavy-tailed kernels give phases far beyond 2**20."""
+    X = (1e6 * rng.standard_normal((50, 2))).astype(np.float32)
+    Z = FourierFeatures(Exponential(1e-3), 64, sampling=sampling).fit_transform(X)
+    assert np.isfinite(Z).all()
+    # cos² + sin² = 1 within the errors of both, times 1/m.
+    np.testing.assert_allclose(np.square(Z).reshape(50, 32, 2).sum(axis=2) * 32, 1, atol=1e-6)

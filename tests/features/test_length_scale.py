@@ -1,0 +1,261 @@
+"""Automatic widths: near the best of an explicit search, and what counts on the way there."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.linalg import eigh
+from scipy.spatial.distance import pdist
+
+from distrff.errors import InputError, NonFiniteError
+from distrff.features import length_scale
+from distrff.features.fourier import FourierFeatures
+from distrff.features.length_scale import automatic_length_scale, coded_targets
+from distrff.kernels import Cauchy, Exponential, Gaussian, Laplacian, Matern
+
+
+def seed_of(rng):
+    return int(rng.integers(2**62))
+
+
+def chosen(kernel, X, y, sample_weight=None, *, n_components=64, seed=0):
+    return automatic_length_scale(kernel, X, y, sample_weight, n_components=n_components, seed=seed)
+
+
+# Against an explicit search
+
+
+def smooth(X):
+    return np.exp(-0.125 * np.square(X).sum(axis=1)) * np.sin(X[:, 0])
+
+
+_FREQUENCIES = np.random.default_rng(7).standard_normal(200) / 0.015
+
+
+def rough(X):
+    """A sum of waves as in a draw of a Gaussian process of width 0.015, for rows in the unit interval."""
+    return np.cos(X[:, :1] * _FREQUENCIES + np.arange(200.0)).sum(axis=1) / 10
+
+
+def held_out_error(kernel, X, y, X_new, y_new, D, seed):
+    """The least error of a ridge over alphas, against the function without noise, in float64."""
+    map_ = FourierFeatures(kernel, D, random_state=seed).fit(X)
+    Z, Z_new = map_.transform(X), map_.transform(X_new)
+    mean = Z.mean(axis=0)
+    eigenvalues, Q = eigh((Z - mean).T @ (Z - mean), driver="evd")
+    rotated = Q.T @ ((Z - mean).T @ (y - y.mean()))
+    alphas = np.logspace(-9, 0, 19) * len(X)
+    W = Q @ (rotated[:, None] / (np.maximum(eigenvalues, 0)[:, None] + alphas))
+    return np.square(y_new[:, None] - y.mean() - (Z_new - mean) @ W).mean(axis=0).min()
+
+
+def octaves_from_the_best(rng, function, draw, D, n):
+    """log2 of the width found over the best of a fine grid, and the median distance over it."""
+    X, X_new = draw(n), draw(n)
+    y, y_new = function(X) + 0.1 * rng.standard_normal(n), function(X_new)
+    kernel, search = chosen(Gaussian("auto"), X, y, n_components=D, seed=seed_of(rng))
+    width = kernel.length_scale
+    grid, seed = width * 2.0 ** np.arange(-2, 2.01, 0.5), seed_of(rng)
+    errors = [
+        np.mean([held_out_error(Gaussian(w), X, y, X_new, y_new, D, seed + i) for i in range(4)])
+        for w in grid
+    ]
+    return np.log2(width / grid[np.argmin(errors)]), search["median_distance"] / width
+
+
+# The pilot's own frequencies decide between neighbours on its grid: in 120 draws of each case below the
+# width was off by at most one octave, with a deviation of .43; taken as normal, .003 of all draws are off
+# by one step of half an octave more. Of nine, five are with a probability of 126·.003⁵ = 3e-11.
+
+
+def test_the_width_is_within_a_factor_two_of_the_best_for_a_smooth_function(rng):
+    found = [
+        octaves_from_the_best(rng, smooth, lambda n: rng.standard_normal((n, 3)), D=96, n=1000)
+        for _ in range(9)
+    ]
+    octaves, ratios = np.transpose(found)
+    assert np.median(np.abs(octaves)) <= 1
+    assert 0.25 < np.median(ratios) < 4
+
+
+def test_the_width_is_within_a_factor_two_of_the_best_for_a_rough_function(rng):
+    found = [octaves_from_the_best(rng, rough, lambda n: rng.random((n, 1)), D=192, n=1200) for _ in range(9)]
+    octaves, ratios = np.transpose(found)
+    assert np.median(np.abs(octaves)) <= 1
+    assert np.median(ratios) > 15  # far below the median distance, as on terrain
+
+
+@pytest.mark.parametrize("exponent", [-13.3, -9.0, -7.2, -1.4, 0.0, 3.3, 12.8])
+def test_the_grid_moves_on_when_its_end_wins(exponent):
+    target = 3.0 * 2.0**exponent
+    tried = length_scale._search(lambda width: abs(np.log2(width / target)), 3.0)
+    best = min(tried, key=tried.get)
+    assert 2**-0.5 < best / target < 2**0.5
+    assert len(tried) < 30
+
+
+def test_the_search_ends_somewhere():
+    for error in (lambda width: width, lambda width: -width):
+        tried = length_scale._search(error, 1.0)
+        assert 2.0**-16 < min(tried) < max(tried) < 2.0**16
+
+
+def test_a_search_says_what_it_did(rng):
+    X = rng.standard_normal((100, 2))
+    kernel, search = chosen(Matern("auto", nu=2.5), X, X[:, 0] ** 2, seed=seed_of(rng))
+    assert kernel == Matern(search["length_scale"], nu=2.5)
+    assert search["rule"] == "held-out error of a ridge on 64 features and 100 rows"
+    widths, errors = np.transpose(search["tried"])
+    assert np.all(np.diff(widths) > 0)
+    assert search["length_scale"] == widths[np.flatnonzero(errors == errors.min())[-1]]
+    assert np.isclose(widths, search["median_distance"], rtol=1e-12).any()
+
+
+# The median distance
+
+
+@pytest.mark.parametrize(
+    ("kernel", "metric"),
+    [
+        (Gaussian("auto"), "euclidean"),
+        (Exponential("auto"), "euclidean"),
+        (Laplacian("auto"), "cityblock"),
+        (Cauchy("auto"), "cityblock"),
+    ],
+    ids=repr,
+)
+def test_without_targets_it_is_the_median_distance_and_says_so(rng, kernel, metric):
+    X = rng.standard_normal((300, 3)) * [1.0, 5.0, 0.1]
+    fitted, search = chosen(kernel, X, None, seed=seed_of(rng))
+    assert fitted == kernel.with_widths(search["length_scale"])
+    assert search["rule"] == "median distance (no targets)"
+    assert search["median_distance"] == search["length_scale"]
+    # Of at least 4000 random pairs, half lie below their median: a share of the population's that
+    # deviates from one half by more than eight times ½/√4000 = .064 once in 1e15 runs.
+    low, high = np.quantile(pdist(X, metric), [0.43, 0.57])
+    assert low <= search["length_scale"] <= high
+
+
+def test_targets_of_few_rows_are_not_used(rng):
+    X = rng.standard_normal((7, 2))
+    kernel, search = chosen(Gaussian("auto"), X, X[:, 0])
+    assert search["rule"] == "median distance (fewer than 8 rows)"
+    assert kernel.length_scale == search["median_distance"]
+    assert "tried" in chosen(Gaussian("auto"), np.vstack([X, X + 1]), np.arange(14.0))[1]
+
+
+def test_equal_rows_do_not_count_in_the_median(rng):
+    X = np.zeros((400, 2))
+    X[:100] = [3.0, 4.0]
+    assert chosen(Gaussian("auto"), X, None)[0] == Gaussian(5.0)
+    assert chosen(Laplacian("auto"), X, None)[0] == Laplacian(7.0)
+
+
+@pytest.mark.parametrize("n", [1, 2, 100])
+def test_rows_that_are_all_the_same_are_refused(n):
+    with pytest.raises(InputError, match=r"no two different rows in its sample.*give a number"):
+        FourierFeatures(Gaussian("auto"), 8).fit(np.full((n, 3), 7.0))
+
+
+# Widths, targets, weights
+
+
+def test_one_factor_for_all_automatic_widths_and_none_for_the_others(rng):
+    X = rng.standard_normal((60, 2))
+    kernel = Gaussian("auto") + 2.0 * Matern("auto", nu=0.5) * Gaussian((1.0, 3.0))
+    fitted, search = chosen(kernel, X, X[:, 0], seed=seed_of(rng))
+    width = search["length_scale"]
+    assert fitted == Gaussian(width) + 2.0 * Matern(width, nu=0.5) * Gaussian((1.0, 3.0))
+
+
+@pytest.mark.parametrize("kernel", [Gaussian("auto"), Laplacian("auto")], ids=repr)
+def test_the_width_scales_with_the_rows(rng, kernel):
+    """By a power of two: then every step is scaled without rounding."""
+    X, seed = rng.standard_normal((80, 2)), seed_of(rng)
+    y = np.sin(3 * X[:, 0])
+    small, large = (chosen(kernel, c * X, y, seed=seed)[1]["length_scale"] for c in (1.0, 1024.0))
+    assert large == 1024 * small
+
+
+def test_classes_may_be_strings(rng):
+    X, seed = rng.standard_normal((90, 2)), seed_of(rng)
+    index = (X[:, 0] > 0).astype(int) + (X[:, 1] > 0)
+    names = np.array(["ant", "bee", "caterpillar"])
+    Y = 2.0 * np.eye(3)[index] - 1
+    np.testing.assert_array_equal(coded_targets(names[index]), Y)
+    np.testing.assert_array_equal(coded_targets(names.astype(object)[index].tolist()), Y)
+    np.testing.assert_array_equal(coded_targets(index > 0), 2.0 * np.eye(2)[(index > 0).astype(int)] - 1)
+    width = FourierFeatures(Gaussian("auto"), 32, random_state=seed).fit(X, names[index]).kernel_
+    assert width == FourierFeatures(Gaussian("auto"), 32, random_state=seed).fit(X, Y).kernel_
+
+
+def test_numbers_are_numbers():
+    np.testing.assert_array_equal(coded_targets([3, 1, 2]), [[3.0], [1.0], [2.0]])
+    np.testing.assert_array_equal(coded_targets(np.eye(2, dtype=np.float32)), np.eye(2))
+
+
+def test_rows_without_weight_do_not_count(rng):
+    X, seed = rng.standard_normal((200, 2)), seed_of(rng)
+    y, s = np.sin(X[:, 0]), np.where(rng.random(200) < 0.4, 0.0, rng.uniform(0.5, 2, 200))
+    y[s == 0] = 1e6
+    kernel, search = chosen(Gaussian("auto"), X, y, s, seed=seed)
+    expected, expected_search = chosen(Gaussian("auto"), X[s > 0], y[s > 0], s[s > 0], seed=seed)
+    assert kernel == expected
+    assert search == expected_search
+
+
+def test_weights_are_weights(rng):
+    """A weight of four everywhere is an alpha four times as large; the errors are means."""
+    X, seed = rng.standard_normal((200, 2)), seed_of(rng)
+    y = np.sin(X[:, 0])
+    tried = [chosen(Gaussian("auto"), X, y, s, seed=seed)[1]["tried"] for s in (None, np.full(200, 4.0))]
+    # √4 is exact, so both are the same products times four.
+    np.testing.assert_array_equal(*tried)
+
+
+def test_the_sample_is_bounded(rng, monkeypatch):
+    monkeypatch.setattr(length_scale, "SAMPLE_ROWS", 50)
+    X = rng.standard_normal((400, 2))
+    assert "and 50 rows" in chosen(Gaussian("auto"), X, X[:, 0])[1]["rule"]
+
+
+def test_the_pilot_is_bounded_and_no_larger_than_the_machine(rng, monkeypatch):
+    monkeypatch.setattr(length_scale, "PILOT_COMPONENTS", 20)
+    X = rng.standard_normal((40, 2))
+    for n_components, used in ((12, 12), (64, 20), (1, 2)):
+        assert (
+            f"on {used} features"
+            in chosen(Gaussian("auto"), X, X[:, 0], n_components=n_components)[1]["rule"]
+        )
+
+
+def test_constant_targets_give_some_width(rng):
+    X = rng.standard_normal((50, 2))
+    kernel, search = chosen(Gaussian("auto"), X, np.full(50, 3.0))
+    assert 0 < kernel.length_scale < np.inf
+    assert all(error == 0 for _, error in search["tried"])
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_targets_that_are_not_finite_are_refused(rng, bad):
+    X = rng.standard_normal((20, 2))
+    y = X[:, 0].copy()
+    y[3] = bad
+    with pytest.raises(NonFiniteError, match="y contains NaN or infinity"):
+        FourierFeatures(Gaussian("auto"), 8).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("y", "sample_weight", "message"),
+    [
+        (np.zeros(19), None, "rows but y has"),
+        (np.zeros(21), None, "rows but y has"),
+        (None, np.ones(19), "sample_weight must be one number a row"),
+        (None, -np.ones(20), "sample_weight must be finite and not negative"),
+        (None, np.full(20, np.nan), "sample_weight must be finite and not negative"),
+        (None, np.zeros(20), "not all zero"),
+    ],
+)  # fmt: skip
+def test_targets_and_weights_must_fit_the_rows(rng, y, sample_weight, message):
+    with pytest.raises(InputError, match=message):
+        FourierFeatures(Gaussian("auto"), 8).fit(rng.standard_normal((20, 2)), y, sample_weight)

@@ -1,0 +1,200 @@
+"""Specifications: values that derive their arrays once a process and notice when they derive others."""
+
+from __future__ import annotations
+
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from threading import Barrier
+
+import numpy as np
+import pytest
+
+from distrff.errors import FrequencyMismatch, InputError, ModelFileError
+from distrff.features.fourier import FourierFeatures, FourierSpecification, canonical_json
+from distrff.features.linear import LinearSpecification
+from distrff.features.registry import specification_from_dict
+from distrff.features.specification import (
+    _CACHE,
+    MapSpecification,
+    arrays_digest,
+    derivations_in_this_process,
+)
+from distrff.kernels import Gaussian, Matern
+
+
+def fresh(rng, **options):
+    """A specification that this process has not seen."""
+    options = {"random_state": int(rng.integers(2**62))} | options
+    return FourierFeatures(Gaussian(), 16, **options).fit(np.zeros((1, 3))).specification_
+
+
+# Values
+
+
+def test_equal_maps_have_equal_specifications(rng):
+    seed = int(rng.integers(2**62))
+    one = fresh(rng, random_state=seed)
+    assert one == fresh(rng, random_state=seed)
+    assert hash(one) == hash(fresh(rng, random_state=seed))
+    for other in (dict(random_state=seed + 1), dict(form="phase"), dict(sampling="orthogonal")):
+        assert one != fresh(rng, **({"random_state": seed} | other))
+    assert one != replace(one, kernel_json=canonical_json(Gaussian(2.0).to_dict()))
+    assert one != replace(one, n_columns=4)
+    assert one != LinearSpecification(n_columns=3)
+
+
+def test_specifications_are_a_few_hundred_bytes(rng):
+    spec = FourierFeatures(Matern((1.0,) * 8) + Gaussian(), 8192).fit(np.zeros((1, 8))).specification_
+    assert spec.kernel.at_zero == 2.0  # parsed and kept, which must change nothing
+    pickled = pickle.dumps(spec)
+    assert len(pickled) < 1500
+    assert pickle.loads(pickled) == spec
+    assert hash(pickle.loads(pickled)) == hash(spec)
+
+
+def test_array_bytes_are_those_of_the_arrays(rng):
+    for form in ("cos_sin", "phase", "complex"):
+        spec = fresh(rng, form=form)
+        derived = sum(array.nbytes for array in spec.derive_arrays().values())
+        assert derived <= spec.array_bytes <= derived + 8 * 16
+
+
+def test_the_base_is_abstract():
+    with pytest.raises(TypeError, match="abstract"):
+        MapSpecification(n_columns=3)
+
+
+# The digest
+
+
+def test_the_digest_sees_six_digits_and_no_more(rng):
+    exact = np.ldexp(rng.integers(2**19, 2**20, (5, 7)) * rng.choice([-1.0, 1.0], (5, 7)), -15)
+    digest = arrays_digest({"W": exact})
+    # These numbers have 20 bits, so that a perturbation in the 40th rounds back to them.
+    assert arrays_digest({"W": exact * (1 + 2.0**-40)}) == digest
+    assert arrays_digest({"W": exact.astype(np.float32)}) == digest
+    assert arrays_digest({"W": np.asfortranarray(exact)}) == digest
+    for j in range(7):
+        changed = exact.copy()
+        changed[2, j] *= 1 + 2.0**-18
+        assert arrays_digest({"W": changed}) != digest
+    assert arrays_digest({"W": -exact}) != digest
+    assert arrays_digest({"W": 2 * exact}) != digest
+    assert arrays_digest({"W": exact.T}) != digest
+    assert arrays_digest({"V": exact}) != digest
+    assert arrays_digest({"W": exact, "b": exact[0]}) != digest
+    assert arrays_digest({}) != digest
+
+
+def test_the_digest_does_not_depend_on_the_order_of_names(rng):
+    a, b = rng.standard_normal((2, 3))
+    assert (
+        arrays_digest({"a": a, "b": b}) == arrays_digest({"b": b, "a": a}) != arrays_digest({"a": b, "b": a})
+    )
+
+
+def test_a_fitted_map_has_the_digest_of_its_arrays(rng):
+    spec = fresh(rng)
+    assert spec.digest == arrays_digest(spec.derive_arrays())
+    assert fresh(rng).digest != spec.digest
+
+
+# The cache
+
+
+def test_a_process_derives_once(rng):
+    spec = fresh(rng)
+    before = derivations_in_this_process()
+    block_map = spec.build()
+    assert derivations_in_this_process() == before + 1
+    assert spec.build() is block_map
+    assert pickle.loads(pickle.dumps(spec)).build() is block_map
+    assert derivations_in_this_process() == before + 1
+
+
+def test_many_threads_derive_once(rng):
+    spec = fresh(rng)
+    before, barrier = derivations_in_this_process(), Barrier(16)
+
+    def build():
+        barrier.wait()
+        return pickle.loads(pickle.dumps(spec)).build()
+
+    with ThreadPoolExecutor(16) as pool:
+        maps = [future.result() for future in [pool.submit(build) for _ in range(16)]]
+    assert all(one is maps[0] for one in maps)
+    assert derivations_in_this_process() == before + 1
+
+
+def test_the_cache_is_bounded_and_keeps_what_was_used_last(rng):
+    specs = [fresh(rng) for _ in range(20)]
+    kept = specs[0].build()
+    for spec in specs[1:]:
+        spec.build()
+        assert specs[0].build() is kept
+    before = derivations_in_this_process()
+    specs[-1].build()
+    assert derivations_in_this_process() == before
+    specs[1].build()
+    assert derivations_in_this_process() == before + 1
+    assert len(_CACHE._maps) <= 8
+
+
+def test_the_cache_stays_in_its_process():
+    with pytest.raises(TypeError, match="never pickled"):
+        pickle.dumps(_CACHE)
+
+
+# A process that derives other arrays
+
+
+def test_other_arrays_than_the_clients_are_noticed_each_time(rng):
+    spec = replace(fresh(rng), digest="0" * 32)
+    for _ in range(2):
+        with pytest.raises(FrequencyMismatch, match="another processor or NumPy version"):
+            spec.build()
+    error = pickle.loads(pickle.dumps(FrequencyMismatch("why")))  # as it comes from a worker
+    assert isinstance(error, FrequencyMismatch)
+
+
+def test_shipped_arrays_are_used_instead(rng):
+    X, spec = rng.standard_normal((4, 3)), replace(fresh(rng), digest="0" * 32)
+    arrays = {"frequencies": rng.standard_normal((3, 8))}
+    before = derivations_in_this_process()
+    block_map = spec.build(arrays)
+    assert spec.build(arrays) is block_map
+    assert derivations_in_this_process() == before
+    np.testing.assert_array_equal(block_map.apply(X), spec.block_map(arrays).apply(X))
+    with pytest.raises(FrequencyMismatch):
+        spec.build()
+
+
+def test_a_specification_without_digest_trusts_itself(rng):
+    spec = fresh(rng)
+    undigested = replace(spec, digest="")
+    X = rng.standard_normal((4, 3))
+    np.testing.assert_array_equal(undigested.build().apply(X), spec.build().apply(X))
+    assert undigested.with_digest() == spec
+
+
+# Stored specifications
+
+
+def test_unknown_kinds_and_missing_fields_are_named(rng):
+    data = fresh(rng).to_dict()
+    with pytest.raises(ModelFileError, match=r"kind 'hashing' is not known \(known: fourier, linear\)"):
+        specification_from_dict(data | {"kind": "hashing"})
+    with pytest.raises(ModelFileError, match="kind None is not known"):
+        specification_from_dict({})
+    for field in data.keys() - {"kind"}:
+        with pytest.raises(ModelFileError, match=f"the stored fourier map lacks '{field}'"):
+            specification_from_dict({name: value for name, value in data.items() if name != field})
+
+
+def test_a_stored_kernel_is_checked_when_it_is_used(rng):
+    data = fresh(rng).to_dict() | {"kernel": {"kernel": "linear"}}
+    spec = specification_from_dict(data)
+    assert isinstance(spec, FourierSpecification)
+    with pytest.raises(InputError, match='"kernel" must be one of'):
+        spec.build()

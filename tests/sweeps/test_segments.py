@@ -1,0 +1,86 @@
+"""Cuts of the rows: they cover every row once, and follow from a few numbers alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distrff.sweeps.segments import Segmentation, gram_segmentation, gram_tile_rows, light_segmentation
+
+N_ROWS = st.integers(1, 10**10)
+DTYPES = st.sampled_from([np.dtype(np.float32), np.dtype(np.float64)])
+
+
+def assert_covers(cuts):
+    bounds = cuts.bounds()
+    assert len(bounds) == cuts.n_segments
+    assert bounds[0][0] == 0
+    assert bounds[-1][1] == cuts.n_rows
+    assert all(stop == start for (_, stop), (start, _) in zip(bounds, bounds[1:], strict=False))
+    assert all(stop - start == cuts.segment_rows for start, stop in bounds[:-1])
+    assert 0 < bounds[-1][1] - bounds[-1][0] <= cuts.segment_rows
+    assert all(type(number) is int for pair in bounds[:3] for number in pair)  # names of random streams
+
+
+@given(n_rows=st.integers(1, 10_000), segment_rows=st.integers(1, 3000), tile_rows=st.integers(1, 100))
+def test_segments_cover_the_rows_exactly(n_rows, segment_rows, tile_rows):
+    assert_covers(Segmentation(n_rows, segment_rows, tile_rows))
+
+
+@given(
+    n_rows=N_ROWS,
+    n_columns=st.integers(1, 10_000),
+    n_features=st.integers(1, 40_000),
+    n_outputs=st.integers(1, 100),
+    n_folds=st.integers(1, 50),
+    dtype=DTYPES,
+)
+def test_cuts_of_the_gram_sweep(n_rows, n_columns, n_features, n_outputs, n_folds, dtype):
+    cuts = gram_segmentation(n_rows, n_columns, n_features, n_outputs, n_folds, dtype)
+    assert cuts == gram_segmentation(n_rows, n_columns, n_features, n_outputs, n_folds, dtype)
+    assert cuts.n_rows == n_rows
+    assert cuts.tile_rows == gram_tile_rows(n_features, n_outputs, dtype)
+    assert cuts.segment_rows % 512 == 0
+    # A segment is about 32,768 rows a fold, for up to three: a round number of segments is at most one
+    # half off, and so is their number's multiple of a power of two; rounding up to 512 rows adds to them.
+    wanted = 32_768 * min(n_folds, 3)
+    assert cuts.segment_rows <= 2.5 * wanted + 512
+    if n_rows >= wanted:
+        assert cuts.segment_rows >= 0.4 * wanted
+    if n_rows < 10**8:
+        assert_covers(cuts)
+
+
+@given(
+    n_features=st.integers(1, 100_000), n_outputs=st.integers(1, 1000), dtype=DTYPES
+)  # fmt: skip
+def test_tiles_are_powers_of_two_of_at_most_80_mebibytes(n_features, n_outputs, dtype):
+    rows = gram_tile_rows(n_features, n_outputs, dtype)
+    row_bytes = (n_features + 1 + n_outputs) * dtype.itemsize
+    assert 512 <= rows <= 8192
+    assert rows & (rows - 1) == 0
+    assert rows == 512 or rows * row_bytes <= 80 * 2**20
+    assert rows == 8192 or 2 * rows * row_bytes > 80 * 2**20
+
+
+@given(n_rows=N_ROWS, n_columns=st.integers(1, 10**6))
+def test_cuts_of_light_sweeps(n_rows, n_columns):
+    cuts = light_segmentation(n_rows, n_columns)
+    assert cuts.n_rows == n_rows
+    assert 1024 <= cuts.segment_rows <= 2**18
+    assert cuts.segment_rows == 1024 or 8 * n_columns * cuts.segment_rows <= 2**26
+    assert 256 <= cuts.tile_rows <= cuts.segment_rows
+    assert cuts.tile_rows == 256 or 8 * n_columns * cuts.tile_rows <= 2**25
+    if n_rows < 10**7:
+        assert_covers(cuts)
+
+
+@pytest.mark.parametrize("n_rows", [10**6, 3 * 10**6, 7_200_000])
+def test_workers_finish_together(n_rows):
+    """A power of two of workers has the same number of segments each, but for the last few."""
+    n_segments = gram_segmentation(n_rows, 50, 2048, 1, 1, np.dtype(np.float32)).n_segments
+    for n_workers in (2, 4, 8, 16):
+        rounds = -(-n_segments // n_workers)
+        assert rounds * n_workers <= 1.1 * n_segments
