@@ -75,6 +75,7 @@ class Model:
 
         Costs n·d·D multiply-adds and n·D cosines, in strips of at most 32 MB of features.
         """
+        self._check_columns(X)
         F = np.empty((len(X), self.n_outputs))
         coef = self.coef.astype(self.dtype)
         for rows, Z in self._feature_strips(X):
@@ -83,7 +84,6 @@ class Model:
 
     def predict(self, X: np.ndarray) -> np.ndarray:
         """Return predicted targets, of shape (n_rows,) or (n_rows, n_outputs), or labels."""
-        self._check_columns(X)
         F = self.decision(X)
         if isinstance(self.targets, ClassTargets):
             return self.targets.decode(F)

@@ -37,8 +37,9 @@ class Moments:
         The mean is corrected by that of the deviations from it (Chan, Golub and LeVeque 1983,
         equation 1.7): a sum of equal numbers drifts by far more than their last digit.
         """
-        X = np.ascontiguousarray(X, dtype=np.float64)  # the order of a product's sums follows the layout
-        s = np.ones(len(X)) if sample_weight is None else sample_weight
+        # Contiguous both: the order in which a product adds up follows the layout.
+        X = np.ascontiguousarray(X, dtype=np.float64)
+        s = np.ones(len(X)) if sample_weight is None else np.ascontiguousarray(sample_weight)
         weight = float(s.sum())
         if weight == 0.0:
             return cls.empty(X.shape[1])

@@ -110,24 +110,24 @@ def _alpha(alpha: Any) -> tuple[str | None, np.ndarray | None]:
     if isinstance(alpha, str):
         one_of("alpha", alpha, SEARCHES)
         return alpha, None
-    values = _positive_numbers("alpha", [alpha] if isinstance(alpha, Real) else alpha)
-    return None, values
+    return None, _positive_numbers("alpha", alpha)
 
 
 def _grid(alphas: Any) -> np.ndarray:
     return np.unique(_positive_numbers("alphas", alphas))
 
 
-def _positive_numbers(name: str, values: Any) -> np.ndarray:
+def _positive_numbers(name: str, given: Any) -> np.ndarray:
+    values = [given] if isinstance(given, Real) else given
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-        raise InputError(f"{name} must be a positive number, a list of them, 'cv' or 'gcv', got {values!r}")
+        raise InputError(f"{name} must be a positive number, a list of them, 'cv' or 'gcv', got {given!r}")
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise InputError(f"{name} must hold numbers, got {values!r}") from error
+        raise InputError(f"{name} must hold numbers, got {given!r}") from error
     if array.ndim != 1 or not len(array) or not (np.isfinite(array) & (array > 0)).all():
         raise InputError(
-            f"{name} must be positive and finite, got {values!r}; for no penalty use a very small value, "
+            f"{name} must be positive and finite, got {given!r}; for no penalty use a very small value, "
             f"e.g. 1e-9 times the number of rows"
         )
     return array

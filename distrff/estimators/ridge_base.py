@@ -264,4 +264,7 @@ def score_sums(model: Model, dataset: Dataset, run: SweepRun | None = None) -> S
     cuts = light_segmentation(dataset.n_rows, max(dataset.n_columns, 64))
     light, shipped = travelling(run, model)
     reduction = ScoreReduction(light, cuts.tile_rows)
-    return run.gather([run.sweep("score", dataset, reduction, cuts, shipped)])[0]
+    sums: ScoreSums = run.gather([run.sweep("score", dataset, reduction, cuts, shipped)])[0]
+    if not sums.targets.weight > 0:
+        raise InputError("all sample weights are zero; give at least one row a positive weight")
+    return sums

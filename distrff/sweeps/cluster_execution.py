@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakSet
 
 import dask
 from distributed import Client, Future, KilledWorker
@@ -90,7 +91,16 @@ class ClusterExecution:
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "64GB"}):
             return self._client.submit(_same, arrays, pure=False)
 
+    def check_connection(self) -> None:
+        """Raise ClusterError if the scheduler is out of reach."""
+        if self._client.status != "running":
+            raise ClusterError(
+                f"the connection to the scheduler is {self._client.status}; "
+                f"connect to a cluster and fit again"
+            )
+
     def submit(self, function: Callable[..., Any], *args: Any) -> Future:
+        self.check_connection()
         return self._client.submit(function, *args, pure=False)
 
     def submit_all(self, function: Callable[..., Any], calls: list[tuple]) -> list[Future]:
@@ -114,6 +124,7 @@ class _Flight:
         self._client = execution._client
         self._landed: queue.SimpleQueue[Future] = queue.SimpleQueue()
         self._under_way: dict[str, Future] = {}
+        self._alive: WeakSet[Future] = WeakSet()
 
     def compute(self, task: Any, priority: int) -> Future:
         # Rows that live in the client's memory travel inside their own segment's task, on purpose.
@@ -125,6 +136,7 @@ class _Flight:
 
     def watch(self, future: Future) -> Future:
         self._under_way[future.key] = future
+        self._alive.add(future)
         future.add_done_callback(self._landed.put)
         return future
 
@@ -142,10 +154,7 @@ class _Flight:
             try:
                 return self._landed.get(timeout=_LOOK_AT_WORKERS_SECONDS)
             except queue.Empty:
-                if self._client.status != "running":
-                    raise ClusterError(
-                        f"the connection to the scheduler was lost ({self._client.status})"
-                    ) from None
+                self._execution.check_connection()
                 if self._execution._workers():
                     deadline = time.monotonic() + _NO_WORKERS_SECONDS
                 elif time.monotonic() > deadline:
@@ -156,12 +165,15 @@ class _Flight:
 
     @contextmanager
     def cancelled_on_failure(self) -> Iterator[None]:
-        """Cancel what is under way when the body fails or is interrupted."""
+        """Cancel what is under way, and free what is done, when the body fails or is interrupted.
+
+        Futures that the failing frames hold would live as long as somebody keeps the traceback.
+        """
         try:
             yield
         except BaseException:
             if self._client.status == "running":
-                self._client.cancel(list(self._under_way.values()), force=True)
+                self._client.cancel(list(self._alive), force=True)
             raise
 
 
@@ -173,9 +185,9 @@ def _raise_failure(future: Future) -> None:
     error = future.exception()
     if isinstance(error, KilledWorker):
         raise ClusterError(
-            f"workers died repeatedly on the same task ({error.task}); most often their memory limit is too "
-            f"small: compare it with the plan's peak, or raise distributed.scheduler.allowed-failures where "
-            f"workers are preempted"
+            f"workers died repeatedly on the same task ({error.task}); most often their memory limit is "
+            f"too small: compare it with the plan's peak, or raise distributed.scheduler.allowed-failures "
+            f"where workers are preempted"
         ) from error
     raise error
 

@@ -39,7 +39,8 @@ class ScoreSums:
 
     def regression_scores(self) -> dict[str, float]:
         """Return rmse, relative_error = ‖ŷ − y‖/‖y‖ and r2 (averaged over targets)."""
-        weight, total = self.targets.weight, self.targets.deviations
+        weight = self.targets.weight
+        total = np.where(self.targets.is_constant(), 0.0, self.targets.deviations)
         with np.errstate(divide="ignore", invalid="ignore"):
             r2 = 1.0 - self.squared_error / total
         r2 = np.where(total > 0, r2, np.where(self.squared_error > 0, 0.0, 1.0))
@@ -96,7 +97,7 @@ class ScoreReduction:
 
 
 def _sums_of_rows(model: Model, X: np.ndarray, y: np.ndarray, sample_weight: np.ndarray | None) -> ScoreSums:
-    s = np.ones(len(X)) if sample_weight is None else sample_weight
+    s = np.ones(len(X)) if sample_weight is None else np.ascontiguousarray(sample_weight)
     if isinstance(model.targets, ClassTargets):
         if y.size != len(X):
             raise InputError(f"y must be one column of class labels, got {y.shape[1]} columns")

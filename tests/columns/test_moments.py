@@ -115,8 +115,8 @@ def test_the_layout_in_memory_changes_no_bit(rng, dtype, n_columns):
     wide = np.zeros((3001, n_columns + 3), dtype)
     wide[:, 1:-2] = X
     for other in (np.asfortranarray(X), wide[:, 1:-2], np.repeat(X, 2, axis=0)[::2]):
-        for weights in (None, s):
-            expected, found = Moments.of(X, weights), Moments.of(other, weights)
+        for weights, their_weights in ((None, None), (s, s), (s, np.repeat(s, 2)[::2])):
+            expected, found = Moments.of(X, weights), Moments.of(other, their_weights)
             np.testing.assert_array_equal(found.mean, expected.mean)
             np.testing.assert_array_equal(found.deviations, expected.deviations)
 

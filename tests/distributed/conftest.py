@@ -29,7 +29,7 @@ def rows(rng) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.fixture
 def start_cluster(tmp_path) -> Iterator[Callable[..., tuple[LocalCluster, Client]]]:
-    """`start_cluster(n_workers)`: a cluster of processes of one thread for this test alone, and its client."""
+    """`start_cluster(n_workers)`: a cluster of one-threaded processes for this test alone, and its client."""
     with ExitStack() as closing:
 
         def start(n_workers: int) -> tuple[LocalCluster, Client]:

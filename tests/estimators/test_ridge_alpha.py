@@ -161,7 +161,7 @@ def test_automatic_dtype(problem, dtype, expected):
 def test_a_large_offset_of_the_target_costs_nothing_in_float32(problem):
     """y + 1e6 gives the weights of y, in float32.
 
-    The shifted targets agree to 1e6·u64, so at worst they round to neighbouring float32 numbers: each entry of
+    The shifted targets agree to 1e6·u64, so at worst they round to neighbouring float32 numbers: the vector
     ZᵀY moves by a few u32·√(n·ΣY²·k(0)) at most, and the weights by that over alpha. Without the shift the
     targets themselves would be off by 1e6·u32 = 0.06.
     """

@@ -44,7 +44,7 @@ def scheduler():
 
 @pytest.fixture
 def blocks_read():
-    """A function that makes an array a dask array of three blocks, and a list of the blocks that were read."""
+    """A function that makes arrays dask arrays of three blocks, and the list of the blocks that were read."""
     read = []
 
     def note(block):

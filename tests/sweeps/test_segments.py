@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -18,7 +20,7 @@ def assert_covers(cuts):
     assert len(bounds) == cuts.n_segments
     assert bounds[0][0] == 0
     assert bounds[-1][1] == cuts.n_rows
-    assert all(stop == start for (_, stop), (start, _) in zip(bounds, bounds[1:], strict=False))
+    assert all(stop == start for (_, stop), (start, _) in pairwise(bounds))
     assert all(stop - start == cuts.segment_rows for start, stop in bounds[:-1])
     assert 0 < bounds[-1][1] - bounds[-1][0] <= cuts.segment_rows
     assert all(type(number) is int for pair in bounds[:3] for number in pair)  # names of random streams

@@ -1,0 +1,157 @@
+"""Workers that die, clusters that are gone, fits that are interrupted: the same bits, or one clear error."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+
+import distrff as drf
+from distrff.errors import ClusterError, InputError
+
+pytestmark = pytest.mark.usefixtures("small_segments")
+
+
+def machine(alpha=1.0, **options):
+    features = drf.FourierFeatures(drf.Gaussian(2.0), 32)
+    return drf.KernelRidge(features, alpha, **({"random_state": 0} | options))
+
+
+def in_process(*data, **options):
+    with dask.config.set(scheduler="synchronous"):
+        return machine(**options).fit(*data)
+
+
+def blocks_of(X, function, *arguments, rows=2000):
+    """X as a dask array whose blocks pass through `function(block, *arguments)` where they are read."""
+    lazy = da.from_array(X, chunks=(rows, X.shape[1]))
+    return lazy.map_blocks(function, *arguments, dtype=X.dtype, meta=np.empty((0, 0), X.dtype))
+
+
+@pytest.fixture(scope="module")
+def mortal_cluster(tmp_path_factory) -> Iterator[LocalCluster]:
+    """Two workers that may be killed; their nannies start them again."""
+    with LocalCluster(
+        n_workers=2,
+        threads_per_worker=1,
+        dashboard_address=None,
+        scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
+        local_directory=str(tmp_path_factory.mktemp("mortal")),
+        silence_logs=logging.CRITICAL,
+    ) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def mortal(mortal_cluster) -> Iterator[Client]:
+    with Client(mortal_cluster) as client:
+        client.wait_for_workers(2, timeout=60)
+        yield client
+
+
+def kill_once(block, folder, when, pids):
+    """Kill a worker process, once, in the second pass over the rows: this one, or another that holds sums."""
+    folder = Path(folder)
+    try:
+        number = len(list(folder.glob("read-*")))
+        (folder / f"read-{number}-{os.getpid()}").touch()
+        if number < when:
+            return block
+        (folder / "killed").touch(exist_ok=False)
+    except FileExistsError:
+        return block
+    others = [pid for pid in pids if pid != os.getpid()]
+    os.kill(others[0] if others else os.getpid(), signal.SIGKILL)
+    return block
+
+
+@pytest.mark.parametrize(("alpha", "victim"), [("cv", "the reader"), (1.0, "the other")])
+def test_a_worker_killed_during_the_sweep_changes_no_bit(rows, mortal, tmp_path, alpha, victim):
+    X, y = rows
+    expected = in_process(X, y, alpha=alpha)
+    pids = list(mortal.run(os.getpid).values()) if victim == "the other" else []
+    # 40 segments and 21 blocks are 60 pieces to read in the first pass, and 36 or 47 in the second.
+    lazy = blocks_of(X, kill_once, str(tmp_path), 84, pids)
+    fitted = machine(alpha).fit(lazy, y)
+    assert (tmp_path / "killed").exists()
+    np.testing.assert_array_equal(fitted.coef_, expected.coef_)
+    np.testing.assert_array_equal(fitted.intercept_, expected.intercept_)
+
+
+def die(block, marker):
+    if Path(marker).exists():
+        os._exit(1)
+    return block
+
+
+def test_workers_that_die_again_and_again_are_an_error(rows, mortal, monkeypatch, tmp_path):
+    monkeypatch.setattr(mortal.cluster.scheduler, "allowed_failures", 0)
+    (tmp_path / "deadly").touch()
+    lazy = blocks_of(rows[0], die, str(tmp_path / "deadly"))
+    with pytest.raises(
+        ClusterError, match=r"workers died repeatedly on the same task .* memory limit is too small"
+    ):
+        machine().fit(lazy, rows[1])
+    (tmp_path / "deadly").unlink()
+    mortal.wait_for_workers(1, timeout=60)
+    np.testing.assert_array_equal(machine().fit(lazy, rows[1]).coef_, in_process(*rows).coef_)
+
+
+def test_a_cluster_without_workers(rows, start_cluster):
+    start_cluster(0)
+    with pytest.raises(ClusterError, match="the cluster has no workers; add some"):
+        machine().fit(*rows)
+
+
+def test_a_cluster_that_is_gone(rows, start_cluster):
+    cluster, client = start_cluster(1)
+    fitted = machine().fit(*rows)
+    client.close()
+    cluster.close()
+    assert fitted.predict(rows[0]).shape == rows[1].shape
+    with pytest.raises(ClusterError, match=r"the connection to the scheduler is closed; .* fit again"):
+        fitted.predict(rows[0], return_std=True)
+
+
+def linger(block, marker):
+    Path(marker).touch()
+    time.sleep(0.2)
+    return block
+
+
+def test_ctrl_c_cancels_the_tasks(rows, cluster, client, tmp_path, wait_until):
+    marker = tmp_path / "started"
+
+    def interrupt():
+        wait_until(marker.exists)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    lazy = blocks_of(rows[0], linger, str(marker), rows=1000)
+    interrupting = threading.Thread(target=interrupt)
+    interrupting.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            machine().fit(lazy, rows[1])
+    finally:
+        interrupting.join()
+    wait_until(lambda: not any(client.processing().values()), 5)
+    wait_until(lambda: not cluster.scheduler.tasks, 5)
+
+
+def test_an_error_cancels_the_tasks(rows, cluster, client, tmp_path, wait_until):
+    X = rows[0].copy()
+    X[1234, 2] = np.nan
+    lazy = blocks_of(X, linger, str(tmp_path / "started"), rows=1000)
+    with pytest.raises(InputError, match="X contains NaN in row 1234, column 2"):
+        machine().fit(lazy, rows[1])
+    wait_until(lambda: not cluster.scheduler.tasks, 5)

@@ -1,0 +1,90 @@
+"""Frequencies are drawn once a process; a process that draws others is sent the client's."""
+
+from __future__ import annotations
+
+import logging
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+
+import distrff as drf
+from distrff.errors import FrequencyMismatch
+from distrff.features import fourier
+from distrff.features.specification import derivations_in_this_process
+
+pytestmark = pytest.mark.usefixtures("small_segments")
+
+
+def machine(alpha=1.0, **options):
+    features = drf.FourierFeatures(drf.Gaussian(2.0), 32)
+    return drf.KernelRidge(features, alpha, **({"random_state": 0} | options))
+
+
+def in_process(*data, **options):
+    with dask.config.set(scheduler="synchronous"):
+        return machine(**options).fit(*data)
+
+
+def test_each_worker_draws_the_frequencies_once(rows, client, rng):
+    X, y = rows
+    before = client.run(derivations_in_this_process)
+    fitted = machine(random_state=int(rng.integers(2**40))).fit(X, y)
+    assert fitted.plan_.n_segments > 10
+    after = client.run(derivations_in_this_process)
+    assert [after[worker] - before[worker] for worker in before] == [1, 1]
+    lazy = da.from_array(X, chunks=(3000, 3))
+    fitted.predict(lazy).compute()
+    fitted.score(lazy, y)
+    fitted.fit(lazy, y)
+    assert client.run(derivations_in_this_process) == after
+
+
+def spoil_frequencies():
+    """Make this process draw other frequencies, as another processor or NumPy might."""
+    draw = fourier.draw_frequencies
+    fourier.draw_frequencies = lambda *args, **kwargs: 1.001 * draw(*args, **kwargs)
+    fourier.draw_frequencies.original = draw
+
+
+def mend_frequencies():
+    fourier.draw_frequencies = fourier.draw_frequencies.original
+
+
+@pytest.fixture
+def other_frequencies(client):
+    client.run(spoil_frequencies)
+    yield
+    client.run(mend_frequencies)
+
+
+@pytest.mark.parametrize("alpha", [1.0, "cv"])
+def test_frequencies_that_differ_are_shipped(rows, client, other_frequencies, caplog, rng, alpha):
+    X, y = rows
+    seed = int(rng.integers(2**40))
+    expected = in_process(X, y, alpha=alpha, random_state=seed)
+    with caplog.at_level(logging.WARNING, "distrff"):
+        fitted = machine(alpha, random_state=seed).fit(X, y)
+    lines = [record.getMessage() for record in caplog.records if record.name.startswith("distrff")]
+    assert len(lines) == 1
+    assert "derives other frequencies" in lines[0] and "are sent to the workers instead" in lines[0]
+    np.testing.assert_array_equal(fitted.coef_, expected.coef_)
+    # The machine knows from now on.
+    lazy = da.from_array(X, chunks=(8000, 3))
+    np.testing.assert_allclose(fitted.predict(lazy).compute(), expected.predict(X), rtol=0, atol=1e-10)
+    assert fitted.score(lazy, y) == pytest.approx(expected.score(X, y), rel=1e-10)
+    assert len(caplog.records) == 1
+
+
+def test_a_machine_from_elsewhere(rows, client, other_frequencies, caplog, rng):
+    """Scores find the difference and ship; lazy predictions cannot, but never return other values."""
+    X, y = rows
+    fitted = in_process(X, y, random_state=int(rng.integers(2**40)))
+    with dask.config.set(scheduler="synchronous"):
+        expected = fitted.score(X, y)
+    with caplog.at_level(logging.WARNING, "distrff"):
+        assert fitted.score(X, y) == pytest.approx(expected, rel=1e-12)
+    assert "are sent to the workers instead" in caplog.text
+    with pytest.raises(FrequencyMismatch):
+        fitted.predict(da.from_array(X, chunks=(8000, 3))).compute()

@@ -1,0 +1,331 @@
+"""What cannot be used is named in one line: what was wrong, what was got, and what to do."""
+
+from __future__ import annotations
+
+import dask
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+import zarr
+
+import distrff as drf
+from distrff.errors import InputError, InputTypeError, ModelFileError, NonFiniteError, PlanRefused
+
+
+def machine(**options):
+    return drf.KernelRidge(drf.FourierFeatures(drf.Gaussian(2.0), 32), **options)
+
+
+def classifier(**options):
+    return drf.KernelRidgeClassifier(drf.FourierFeatures(drf.Gaussian(2.0), 32), **options)
+
+
+def refused(function, *arguments, error=InputError):
+    """The one line that a call is refused with."""
+    with pytest.raises(error) as caught:
+        function(*arguments)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def spoilt(values, value, *where):
+    values = values.copy()
+    values[where] = value
+    return values
+
+
+# Numbers ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize(("value", "name"), [(np.nan, "NaN"), (np.inf, "infinity"), (-np.inf, "infinity")])
+def test_numbers_that_are_not_finite(problem, value, name, dtype):
+    X, Y, s = problem.X.astype(dtype), problem.Y, problem.s
+    remedy = "drop or fill such rows before fitting"
+    for data, where in (
+        ((spoilt(X, value, 123, 2), problem.y), f"X contains {name} in row 123, column 2; {remedy}"),
+        ((X, spoilt(problem.y, value, 7)), f"y contains {name} in row 7; {remedy}"),
+        ((X, spoilt(Y, value, 899, 1)), f"y contains {name} in row 899, column 1; {remedy}"),
+        ((X, Y, spoilt(s, value, 0)), f"sample_weight contains {name} in row 0; {remedy}"),
+    ):
+        assert refused(machine().fit, *data, error=NonFiniteError) == where
+    with dask.config.set(scheduler="synchronous"):
+        lazy = da.from_array(spoilt(X, value, 123, 2), chunks=(50, 2))
+        assert f"X contains {name} in row 123, column 2" in refused(machine().fit, lazy, problem.y)
+
+
+def test_a_sum_that_overflows_is_no_infinity(problem):
+    X = (problem.X * 1e37).astype(np.float32)  # a thousand of them are beyond float32
+    X[:500] = np.finfo(np.float32).max / 2
+    machine(scale="standard").fit(X, problem.y)
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (np.array([1.0, None] * 450, dtype=object), "y contains NaN in row 1"),
+        (np.array([1.0, np.inf] * 450, dtype=object), "y contains infinity in row 1"),
+        (pd.Series([1, None] * 450, dtype="Int64"), "y contains NaN in row 1"),
+        (np.array([1, "one"] * 450, dtype=object), "y must hold numbers for a regressor, got 'one' in row 1"),
+        (np.array(["1.5"] * 900), "y must hold numbers for a regressor, got dtype <U3"),
+        (pd.Series(["1.5"] * 900), "y must hold numbers for a regressor, got"),
+        (pd.Series(["a", "b"] * 450, dtype="category"), "y must hold numbers for a regressor, got"),
+        (np.full(900, 1j), "Complex data not supported: y is complex"),
+        (
+            np.full(900, np.datetime64("2020-01-01")),
+            "y must hold numbers for a regressor, got dtype datetime",
+        ),
+    ],
+)
+def test_targets_that_are_no_numbers(problem, y, message):
+    said = refused(machine().fit, problem.X, y)
+    assert message in said
+    if "must hold numbers" in message:
+        assert "use KernelRidgeClassifier for class labels" in said
+        if y.dtype != object and not isinstance(y, pd.Series):
+            said = refused(machine().fit, problem.X, da.from_array(y, chunks=300))
+            assert "must hold numbers" in said
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        np.array(["a", None] * 450, dtype=object),
+        np.array(["a", np.nan] * 450, dtype=object),
+        pd.Series(["a", None] * 450, dtype="string"),
+        pd.Series(["a", None] * 450, dtype="category"),
+        np.array([1.0, np.nan] * 450),
+    ],
+)
+def test_labels_that_are_missing(problem, y):
+    assert "y contains NaN in row 1; drop or fill such rows" in refused(classifier().fit, problem.X, y)
+
+
+@pytest.mark.parametrize(
+    ("X", "message"),
+    [
+        (lambda X: X[0], "Expected 2D array, got 1D array instead: X has shape (4,)"),
+        (lambda X: X[None], "Expected 2D array, got 3D array instead"),
+        (lambda X: X.astype(str), "X must hold numbers, got dtype <U"),
+        (lambda X: X.astype(complex), "Complex data not supported: X has dtype complex128"),
+        (lambda X: pd.DataFrame(X).assign(text="a"), "column 'text' of X has dtype"),
+        (lambda X: X[:0], "Found array with 0 sample(s) (shape=(0, 4))"),
+        (
+            lambda X: X[:, :0],
+            "Found array with 0 feature(s) (shape=(900, 0))",
+        ),
+        (lambda X: None, "X is None"),
+    ],
+)
+def test_rows_that_are_no_numbers(problem, X, message):
+    fitted = machine().fit(problem.X, problem.y)
+    for function in (fitted.score, fitted.plan, fitted.fit, classifier().fit):
+        assert message in refused(function, X(problem.X), problem.y)
+
+
+def test_lengths_that_differ(problem):
+    message = "X has 900 rows but y has 899; they must be of the same length"
+    assert refused(machine().fit, problem.X, problem.y[:-1]) == message
+    lazy = da.from_array(problem.X, chunks=300), da.from_array(problem.y[:-1], chunks=300)
+    assert refused(machine().fit, *lazy) == message
+    assert "sample_weight has 10" in refused(machine().fit, problem.X, problem.y, np.ones(10))
+
+
+def test_a_target_that_is_missing(problem):
+    for estimator in (machine(), classifier()):
+        message = refused(estimator.fit, problem.X)
+        assert "requires y to be passed, but the target y is None; give y, or open the dataset" in message
+    fitted = machine().fit(problem.X, problem.y)
+    assert "requires y to be passed" in refused(fitted.score, problem.X)
+
+
+def test_chunks_that_are_unknown(problem):
+    X = da.from_array(problem.X, chunks=300)
+    some = X[X[:, 0] > 0]
+    remedy = "is a dask array with unknown chunk sizes; call {0}.compute_chunk_sizes() first"
+    assert f"X {remedy.format('X')}" in refused(machine().fit, some, some[:, 0])
+    known = da.from_array(problem.X[problem.X[:, 0] > 0], chunks=300)
+    assert f"y {remedy.format('y')}" in refused(machine().fit, known, some[:, 0])
+
+
+@pytest.mark.parametrize(
+    ("s", "message"),
+    [
+        (lambda s: spoilt(s, -1.0, 3), "sample_weight must not be negative, got -1 in row 3"),
+        (lambda s: 0 * s, "all sample weights are zero; give at least one row a positive weight"),
+        (lambda s: s[:, None], "sample_weight must be 1-D, one number a row, got shape (900, 1)"),
+        (lambda s: s.astype(str), "sample_weight must hold numbers"),
+    ],
+)
+def test_weights(problem, s, message):
+    for estimator, y in ((machine(), problem.y), (classifier(), problem.y > 0)):
+        assert message in refused(estimator.fit, problem.X, y, s(problem.s))
+
+
+def test_a_score_needs_weight_too(problem):
+    fitted = machine().fit(problem.X, problem.y)
+    assert "weight" in refused(fitted.score, problem.X, problem.y, 0 * problem.s)
+    labelled = classifier().fit(problem.X, problem.y > 0)
+    assert "weight" in refused(labelled.score, problem.X, problem.y > 0, 0 * problem.s)
+
+
+def test_a_score_of_other_targets(problem):
+    fitted = machine().fit(problem.X, problem.Y)
+    message = refused(fitted.score, problem.X, problem.y)
+    assert message == "y has 1 column(s), but the model predicts 3"
+    text = np.array(["a", "b"])[(problem.y > 0).astype(int)]
+    assert "y must hold numbers" in refused(fitted.score, problem.X, text)
+
+
+# Parameters ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"alpha": 0}, "alpha must be positive and finite, got 0; for no penalty use a very small value"),
+        ({"alpha": -1.0}, "alpha must be positive and finite, got -1.0"),
+        ({"alpha": np.nan}, "alpha must be positive and finite, got nan"),
+        ({"alpha": np.inf}, "alpha must be positive and finite, got inf"),
+        ({"alpha": [1.0, 0.0]}, "alpha must be positive and finite, got [1.0, 0.0]"),
+        ({"alpha": [1.0, 2.0]}, "alpha has 2 values, but there are 1 targets; give one, or one each"),
+        ({"alpha": "loo"}, "alpha must be one of 'cv', 'gcv', got 'loo'"),
+        ({"alpha": None}, "alpha must be a positive number, a list of them, 'cv' or 'gcv', got None"),
+        ({"alpha": ["a"]}, "alpha must hold numbers, got ['a']"),
+        ({"alpha": "cv", "alphas": []}, "alphas must be positive and finite, got []"),
+        ({"alpha": "cv", "alphas": [1.0, -1.0]}, "alphas must be positive and finite"),
+        ({"alpha": "cv", "cv": 1}, "cv must be an integer of at least 2, the number of folds, got 1"),
+        ({"alpha": "cv", "cv": 2.5}, "cv must be an integer of at least 2, the number of folds, got 2.5"),
+        (
+            {"alpha": "cv", "cv": 901},
+            "alpha='cv' needs at least 901 rows here, but there is only n_samples = 9",
+        ),
+        ({"fold_by": "random"}, "fold_by must be one of 'hash', 'contiguous', got 'random'"),
+        ({"scale": True}, "scale must be one of 'none', 'standard', got True"),
+        ({"dtype": "float16"}, "dtype must be one of 'auto', 'float32', 'float64', got 'float16'"),
+        ({"solver": "cg"}, "solver must be one of 'auto', 'gram', got 'cg'"),
+        ({"random_state": -1}, "random_state must be a non-negative integer or None, got -1"),
+        ({"random_state": 1.5}, "random_state must be a non-negative integer or None, got 1.5"),
+        ({"features": "fourier"}, "features must be a distrff feature map such as FourierFeatures"),
+        ({"features": drf.FourierFeatures}, "features must be a distrff feature map such as FourierFeatures"),
+        ({"features": drf.FourierFeatures(None, 33)}, "n_components must be even for form='cos_sin'"),
+        ({"features": drf.FourierFeatures(None, 33)}, "got 33; use 32 or 34"),
+        ({"features": drf.FourierFeatures(None, 0)}, "n_components must be a positive integer, got 0"),
+        (
+            {"features": drf.FourierFeatures(form="complex")},
+            "complex' is for transform only; use form='cos_sin'",
+        ),
+        ({"features": drf.FourierFeatures("rbf")}, "kernel must be a distrff kernel or None, got 'rbf'"),
+        ({"features": drf.FourierFeatures(drf.Gaussian((1.0, 2.0)))}, "length_scale"),
+        ({"features": drf.FourierFeatures(drf.Cauchy(), sampling="orthogonal")}, "use sampling='iid'"),
+        (
+            {"features": drf.FourierFeatures(random_state="a")},
+            "random_state must be a non-negative integer or None",
+        ),
+    ],
+)
+def test_parameters(problem, options, message):
+    for estimator, y in ((machine(), problem.y), (classifier(), problem.y > 0)):
+        assert message in refused(estimator.set_params(**options).fit, problem.X, y)
+
+
+def test_parameters_are_refused_before_the_rows_are_read():
+    def fail(block):
+        raise AssertionError("read")
+
+    X = da.zeros((100, 3)).map_blocks(fail, dtype=float, meta=np.empty((0, 0)))
+    for options in (
+        {"alpha": 0},
+        {"scale": "no"},
+        {"features": drf.FourierFeatures(None, 3)},
+        {"cv": 0, "alpha": "cv"},
+    ):
+        refused(machine().set_params(**options).fit, X, da.zeros(100))
+
+
+def test_an_automatic_width_needs_rows_that_differ(problem):
+    automatic = drf.KernelRidge(drf.FourierFeatures(drf.Gaussian("auto"), 32))
+    message = refused(automatic.fit, np.ones((900, 4)), problem.y)
+    assert "length_scale='auto' found no two different rows" in message and "give a number" in message
+
+
+def test_a_spread_that_cannot_be_estimated(rng):
+    few = drf.KernelRidge(drf.FourierFeatures(None, 64), 1e-3)
+    few.fit(rng.standard_normal((10, 2)), np.arange(10.0), np.full(10, 0.1))
+    message = refused(lambda: few.predict(np.zeros((1, 2)), return_std=True))
+    assert "the noise cannot be estimated" in message and "give more rows" in message
+
+
+# Plans --------------------------------------------------------------------------------------
+
+
+def test_what_does_not_fit_is_refused_before_the_first_task(problem, monkeypatch):
+    read = []
+
+    def note(block):
+        read.append(len(block))
+        return block
+
+    X = da.from_array(problem.X, chunks=300).map_blocks(note, dtype=float, meta=np.empty((0, 0)))
+    huge = drf.KernelRidge(drf.FourierFeatures(None, 2**20))
+    with dask.config.set(scheduler="synchronous"):
+        for ask in (huge.fit, huge.plan):
+            message = refused(ask, X, problem.y, error=PlanRefused)
+            assert "the plan needs" in message and "smallest changes that fit: a memory limit of" in message
+            assert "n_components=" in message
+    assert not read and not hasattr(huge, "model_")
+    features = int(message.partition("n_components=")[2].split(";")[0])
+    assert 2 <= features < 2**20
+
+
+# Storage ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def group(problem, tmp_path):
+    path = tmp_path / "rows.zarr"
+    store = zarr.create_group(path)
+    store.create_array("X", data=problem.X, chunks=(100, 4))
+    store.create_array("y", data=problem.y, chunks=(100,))
+    return path
+
+
+def test_paths(group, tmp_path):
+    assert "nowhere" in refused(drf.open_dataset, tmp_path / "nowhere.zarr")
+    assert "does not exist" in refused(drf.open_dataset, tmp_path / "nowhere.zarr")
+    assert "does not exist" in refused(drf.load_model, str(tmp_path / "nowhere.zarr"))
+    assert "does not exist" in refused(drf.GramStatistics.load, str(tmp_path / "nowhere.zarr"))
+    refused(drf.load_model, str(group), error=ModelFileError)
+
+
+def test_a_group_without_rows(group):
+    del zarr.open_group(group, mode="r+")["X"]
+    message = refused(drf.open_dataset, group)
+    assert "has no array 'X'; its arrays are: y" in message
+
+
+def test_a_group_without_targets(group):
+    del zarr.open_group(group, mode="r+")["y"]
+    assert "requires y to be passed" in refused(machine().fit, drf.open_dataset(group))
+
+
+@pytest.mark.parametrize("where", ["process", "cluster"])
+def test_a_truncated_chunk(group, request, where):
+    chunk = group / "X" / "c" / "3" / "0"
+    chunk.write_bytes(chunk.read_bytes()[:-20])
+    if where == "cluster":
+        request.getfixturevalue("client")
+    message = refused(machine().fit, drf.open_dataset(group))
+    assert "rows 300 to 399 of array 'X' cannot be decoded" in message
+    assert "the chunk is truncated or damaged: write it again" in message
+
+
+def test_errors_keep_their_kind_on_a_cluster(problem, client):
+    X = spoilt(problem.X, np.nan, 123, 2)
+    message = refused(machine().fit, X, problem.y, error=NonFiniteError)
+    assert message.startswith("X contains NaN in row 123, column 2")
+    message = refused(classifier().fit, problem.X, np.array([1, "a"] * 450, dtype=object))
+    assert "cannot be sorted together" in message
+    refused(machine().fit, None, problem.y, error=InputTypeError)

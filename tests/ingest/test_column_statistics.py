@@ -1,0 +1,217 @@
+"""The first sweep: moments, classes and an even sample, the same for any cuts; bad numbers are named."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chi2
+
+from distrff.data.arrays import as_dataset
+from distrff.errors import InputError, NonFiniteError
+from distrff.ingest.column_statistics import ColumnStatisticsReduction, sample_rows
+
+UNIT = 2.0**-53
+
+
+def reduction_for(kind="numeric", n_columns=3, n_targets=1, **options):
+    defaults = dict(tile_rows=16, rows_per_segment=10, seed=5)
+    return ColumnStatisticsReduction(n_columns, kind, n_targets, **(defaults | options))
+
+
+def swept(reduction, X, y=None, s=None, ends=()):
+    """Statistics of runs of rows: each begun anew, then merged in order."""
+    dataset, bounds = as_dataset(X, y, s), [0, *ends, len(X)]
+    total = None
+    for start, stop in pairwise(bounds):
+        if start < stop:
+            part = reduction.update(reduction.zero(), dataset.rows(start, stop), None)
+            total = part if total is None else reduction.merge(total, part)
+    return total
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    n=st.integers(1, 200),
+    ends=st.lists(st.integers(0, 200), max_size=5).map(sorted),
+    tile_rows=st.integers(1, 70),
+    dtype=st.sampled_from([np.float64, np.float32, np.int16, np.uint8, np.bool_]),
+    k=st.integers(0, 2),
+    weighted=st.booleans(),
+)
+def test_moments_are_those_of_numpy_for_any_cuts(seed, n, ends, tile_rows, dtype, k, weighted):
+    rng = np.random.default_rng(seed)
+    X = (50 * rng.standard_normal((n, 3)) + 3).astype(dtype)
+    Y = 1e3 + rng.standard_normal((n, max(k, 1)))
+    s = rng.exponential(size=n) if weighted else None
+    ends = [end for end in ends if end < n]
+    found = swept(reduction_for(n_targets=max(k, 1), tile_rows=tile_rows), X, Y if k else Y[:, 0], s, ends)
+    assert found.n_rows == n
+    values = X.astype(np.float64)
+    np.testing.assert_array_equal(found.magnitude, np.abs(values).max(axis=0))
+    for moments, data in ((found.columns, values), (found.targets, Y)):
+        weights = np.ones(n) if s is None else s
+        mean = np.average(data, axis=0, weights=weights)
+        deviations = weights @ (data - mean) ** 2
+        # n additions and ten roundings a merge, of at most n tiles and segments; see test_moments.
+        units = 20 * (n + 10) * UNIT
+        size = np.abs(data).max()
+        assert moments.weight == pytest.approx(weights.sum(), rel=units)
+        np.testing.assert_allclose(moments.mean, mean, rtol=0, atol=units * size)
+        np.testing.assert_allclose(
+            moments.deviations, deviations, rtol=units, atol=units * n * weights.max() * size**2
+        )
+
+
+def test_classes_and_nothing_at_all(rng):
+    X, labels = rng.standard_normal((60, 3)), rng.choice(np.array(["x", "y", "z"]), 60)
+    found = swept(reduction_for("classes"), X, labels, ends=(7, 40))
+    expected, counts = np.unique(labels, return_counts=True)
+    np.testing.assert_array_equal(found.labels.labels, expected)
+    np.testing.assert_array_equal(found.labels.counts, counts)
+    assert found.targets is None
+    nothing = swept(reduction_for("none", n_targets=0), X, ends=(30,))
+    assert nothing.targets is None
+    assert nothing.labels is None
+    assert nothing.sample().y is None
+    assert nothing.sample().sample_weight is None
+
+
+def test_going_on_is_the_same_as_merging(rng):
+    """A chain goes on from its sum; neither way changes what was there."""
+    X, y = rng.standard_normal((50, 3)), rng.standard_normal(50)
+    reduction, dataset = reduction_for(tile_rows=20), as_dataset(X, y)
+    first = reduction.update(reduction.zero(), dataset.rows(0, 20), None)
+    before = pickle.dumps(first)
+    chained = reduction.update(reduction.copy(first), dataset.rows(20, 40), None)
+    merged = reduction.merge(first, reduction.update(reduction.zero(), dataset.rows(20, 40), None))
+    assert pickle.dumps(first) == before
+    np.testing.assert_array_equal(chained.columns.mean, merged.columns.mean)
+    np.testing.assert_array_equal(chained.columns.deviations, merged.columns.deviations)
+    np.testing.assert_array_equal(chained.sample().X, merged.sample().X)
+
+
+# The sample
+
+
+def sampled(n, ends, per_segment, seed, tile_rows=16, dtype=np.int32):
+    X = np.arange(n, dtype=dtype)[:, None]
+    reduction = reduction_for(n_columns=1, rows_per_segment=per_segment, seed=seed, tile_rows=tile_rows)
+    sample = swept(reduction, X, 2.0 * X[:, 0], 1.0 + X[:, 0], ends).sample()
+    drawn = sample.X[:, 0]
+    assert sample.X.dtype == np.float64
+    np.testing.assert_array_equal(sample.y, 2 * drawn)  # a row is kept together
+    np.testing.assert_array_equal(sample.sample_weight, 1 + drawn)
+    assert np.all(np.diff(drawn) > 0)  # in order, none twice
+    return drawn.astype(int)
+
+
+def test_every_segment_gives_the_same_number_of_rows(rng):
+    drawn = sampled(1000, (250, 500, 750), 40, int(rng.integers(2**62)))
+    np.testing.assert_array_equal(np.bincount(drawn // 250), [40] * 4)
+    assert len(sampled(100, (97,), 40, 1)) == 43  # a short segment gives all it has
+
+
+def test_rows_of_a_segment_are_drawn_evenly(rng):
+    n, per_segment = 20_000, 4000
+    drawn = sampled(n, (), per_segment, int(rng.integers(2**62)), tile_rows=1024)
+    counts = np.bincount(drawn * 20 // n, minlength=20)
+    # Drawn without replacement, counts vary by less than those of a multinomial: their chi-square, too.
+    statistic = np.sum((counts - per_segment / 20) ** 2) / (per_segment / 20)
+    assert chi2.sf(statistic, 19) > 1e-11
+
+
+def test_the_sample_depends_on_seed_and_segments_alone(rng):
+    seed = int(rng.integers(2**62))
+    drawn = sampled(500, (200,), 30, seed)
+    for tile_rows in (1, 7, 300):
+        np.testing.assert_array_equal(sampled(500, (200,), 30, seed, tile_rows), drawn)
+    np.testing.assert_array_equal(sampled(500, (200,), 30, seed, dtype=np.float32), drawn)
+    # Equal by chance with a probability below 1e-40.
+    assert not np.array_equal(sampled(500, (200,), 30, seed + 1), drawn)
+    first, second = drawn[:30], drawn[30:] - 200
+    assert not np.array_equal(first, second)
+
+
+def test_the_sample_is_bounded_in_rows_and_bytes():
+    assert sample_rows(1) == 16_384
+    for n_columns in (10, 300, 5000, 10**6):
+        rows = sample_rows(n_columns)
+        assert 2048 <= rows <= 16_384
+        assert rows == 2048 or rows * n_columns * 8 <= 2**25
+
+
+def test_a_reduction_is_small_and_its_result_bounded(rng):
+    reduction = reduction_for(rows_per_segment=50)
+    assert len(pickle.dumps(reduction)) < 500
+    X, y = rng.standard_normal((1000, 3)), rng.standard_normal(1000)
+    found = swept(reduction, X, y)
+    arrays = [found.columns.mean, found.columns.deviations, found.magnitude, found.sample().X]
+    assert sum(array.nbytes for array in arrays) <= reduction.size_bytes(1000)
+
+
+# Bad numbers
+
+
+@pytest.mark.parametrize(("bad", "name"), [(np.nan, "NaN"), (np.inf, "infinity"), (-np.inf, "infinity")])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_numbers_that_are_not_finite_are_named(rng, bad, name, dtype):
+    X, y, s = rng.standard_normal((100, 3)).astype(dtype), rng.standard_normal((100, 2)), np.ones(100)
+
+    def refused(array, where):
+        with pytest.raises(NonFiniteError, match=f"{array} contains {name} in {where}; drop or fill"):
+            swept(reduction_for(n_targets=2), X, y, s, ends=(40,))
+
+    X[77, 1] = bad
+    refused("X", "row 77, column 1")
+    X[60, 2] = bad
+    refused("X", "row 60, column 2")
+    X[60, 2] = X[77, 1] = 0
+    y[39, 1] = bad
+    refused("y", "row 39, column 1")
+    y[39, 1] = 0
+    s[99] = bad
+    refused("sample_weight", "row 99")
+    s[99] = 0
+    swept(reduction_for(n_targets=2), X, y, s, ends=(40,))
+    with pytest.raises(NonFiniteError, match=f"y contains {name} in row 3;"):
+        swept(reduction_for(), X, np.where(np.arange(100) == 3, bad, 0.0))
+
+
+def test_infinities_of_both_signs_are_named_without_a_warning():
+    X = np.zeros((20, 3))
+    X[4, 1], X[9, 1] = np.inf, -np.inf
+    with pytest.raises(NonFiniteError, match="X contains infinity in row 4, column 1"):
+        swept(reduction_for(), X, np.zeros(20))
+
+
+def test_large_finite_numbers_are_numbers():
+    X = np.full((20, 3), 3e38, np.float32)  # whose sum overflows
+    assert swept(reduction_for(), X, np.zeros(20)).magnitude[0] == np.float32(3e38)
+
+
+@pytest.mark.parametrize("missing", [None, np.nan, float("inf")])
+def test_missing_labels_are_named(missing):
+    labels = np.array(["a", "b"] * 20, dtype=object)
+    labels[33] = missing
+    name = "infinity" if missing == float("inf") else "NaN"
+    with pytest.raises(NonFiniteError, match=f"y contains {name} in row 33"):
+        swept(reduction_for("classes"), np.zeros((40, 3)), labels, ends=(7,))
+
+
+def test_negative_weights_are_named():
+    s = np.ones(40)
+    s[31] = -0.5
+    with pytest.raises(InputError, match=r"sample_weight must not be negative, got -0\.5 in row 31"):
+        swept(reduction_for(), np.zeros((40, 3)), np.zeros(40), s, ends=(20,))
+
+
+def test_targets_that_are_not_used_are_not_looked_at():
+    y = np.full(40, np.nan)
+    assert swept(replace(reduction_for("none"), n_targets=0), np.zeros((40, 3)), y).n_rows == 40

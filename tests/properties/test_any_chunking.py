@@ -1,0 +1,178 @@
+"""The same rows give the same bits however they are chunked, laid out and stored, in this process."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import distrff as drf
+
+N, D = 1503, 16
+SETTINGS = settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+@pytest.fixture(autouse=True)
+def many_cuts(monkeypatch):
+    """Segments and tiles of a few hundred rows, so that chunks straddle all of them."""
+    for name, rows in (("_GRAM_SEGMENT_ROWS", 512), ("_LIGHT_SEGMENT_ROWS", 400), ("_MAX_TILE_ROWS", 512)):
+        monkeypatch.setattr(f"distrff.sweeps.segments.{name}", rows)
+
+
+@cache
+def rows(dtype):
+    """X, y and weights, the same in every test of this module; all of it is about how they are cut."""
+    rng = np.random.default_rng(8)
+    X = (rng.standard_normal((N, 3)) * [1, 100, 0.01] + [0, 1e4, 0]).astype(dtype)
+    y = np.sin(X[:, 0]) + 0.01 * X[:, 1] + 0.1 * rng.standard_normal(N)
+    return X, y, rng.exponential(size=N)
+
+
+def bits_of(data, y=None, s=None, *, kind="ridge"):
+    """Everything that rows decide: the Gram of folds, or a machine that was chosen by them."""
+    width = "auto" if kind == "auto" else 2.0
+    features = drf.FourierFeatures(drf.Matern(width), D)
+    if kind == "gram":
+        found = drf.gram(data, features, y, s, cv=3, scale="standard", random_state=1)
+        return (
+            found.A.tobytes(),
+            found.scaling.arrays()["column_scale"].tobytes(),
+            found.targets.shift.tobytes(),
+        )
+    options = dict(cv=3, scale="standard", random_state=1)
+    machine = drf.KernelRidge(features, "cv", **options).fit(data, y, s)
+    return machine.coef_.tobytes(), machine.intercept_, machine.alpha_, repr(machine.features_.kernel_)
+
+
+@cache
+def expected(dtype, kind):
+    with dask.config.set(scheduler="synchronous"):
+        return bits_of(*rows(dtype), kind=kind)
+
+
+def chunks_of(n, largest_number=9):
+    """Sizes that add to n: a few cuts anywhere, one row apart if need be."""
+    cuts = st.lists(st.integers(1, n - 1), max_size=largest_number, unique=True)
+    return cuts.map(lambda ends: tuple(int(size) for size in np.diff([0, *sorted(ends), n])))
+
+
+SCHEDULERS = st.sampled_from(["synchronous", "threads"])
+DTYPES = st.sampled_from(["float32", "float64"])
+KINDS = st.sampled_from(["gram", "ridge", "auto"])
+
+
+@SETTINGS
+@given(
+    of_X=chunks_of(N),
+    of_y=chunks_of(N),
+    of_s=chunks_of(N),
+    of_columns=st.sampled_from([(3,), (1, 2), (1, 1, 1)]),
+    scheduler=SCHEDULERS,
+    dtype=DTYPES,
+    kind=KINDS,
+)
+def test_dask_arrays_of_any_chunks(of_X, of_y, of_s, of_columns, scheduler, dtype, kind):
+    X, y, s = rows(dtype)
+    lazy = (
+        da.from_array(X, chunks=(of_X, of_columns)),
+        da.from_array(y, chunks=(of_y,)),
+        da.from_array(s, chunks=(of_s,)),
+    )
+    with dask.config.set(scheduler=scheduler, num_workers=3):
+        assert bits_of(*lazy, kind=kind) == expected(dtype, kind)
+
+
+@SETTINGS
+@given(
+    chunk_of_X=st.integers(60, N + 50),
+    columns=st.integers(1, 3),
+    chunk_of_y=st.integers(60, N + 50),
+    per_shard=st.sampled_from([None, 1, 3]),
+    scheduler=SCHEDULERS,
+    dtype=DTYPES,
+    kind=KINDS,
+)
+def test_zarr_arrays_of_any_chunks(
+    tmp_path_factory, chunk_of_X, columns, chunk_of_y, per_shard, scheduler, dtype, kind
+):
+    X, y, s = rows(dtype)
+    group = zarr.create_group(tmp_path_factory.mktemp("any") / "rows.zarr")
+    shards = None if per_shard is None else (per_shard * chunk_of_X, columns)
+    group.create_array("X", data=X, chunks=(chunk_of_X, columns), shards=shards)
+    group.create_array("y", data=y, chunks=(chunk_of_y,))
+    group.create_array("sample_weight", data=s, chunks=(chunk_of_X,))
+    dataset = drf.open_dataset(str(group.store.root))
+    with dask.config.set(scheduler=scheduler, num_workers=3):
+        assert bits_of(dataset, kind=kind) == expected(dtype, kind)
+
+
+@SETTINGS
+@given(
+    layout=st.sampled_from(["F", "every second row", "reversed twice", "read-only", "list"]),
+    scheduler=SCHEDULERS,
+    num_workers=st.integers(1, 5),
+    dtype=DTYPES,
+    kind=KINDS,
+)
+def test_arrays_in_memory_of_any_layout(layout, scheduler, num_workers, dtype, kind):
+    X, y, s = rows(dtype)
+    if layout == "F":
+        X = np.asfortranarray(X)
+    elif layout == "every second row":
+        X, y, s = (np.repeat(values, 2, axis=0)[::2] for values in (X, y, s))
+    elif layout == "reversed twice":
+        X = np.ascontiguousarray(X[::-1, ::-1])[::-1, ::-1]
+    elif layout == "read-only":
+        X = X.copy()
+        X.flags.writeable = False
+    else:
+        y, s = y.tolist(), s.tolist()
+    with dask.config.set(scheduler=scheduler, num_workers=num_workers):
+        assert bits_of(X, y, s, kind=kind) == expected(dtype, kind)
+
+
+@SETTINGS
+@given(
+    of_X=chunks_of(N),
+    of_y=chunks_of(N),
+    scheduler=SCHEDULERS,
+    fold_by=st.sampled_from(["hash", "contiguous"]),
+)
+def test_classes_of_any_chunks(of_X, of_y, scheduler, fold_by):
+    X, y, s = rows("float32")
+    labels = np.array(["low", "middle", "high"])[np.digitize(y, [99, 101])]
+
+    def bits(*data):
+        machine = drf.KernelRidgeClassifier(
+            drf.FourierFeatures(drf.Laplacian(1.0), D),
+            "cv",
+            cv=3,
+            fold_by=fold_by,
+            scale="standard",
+            class_weight="balanced",
+            random_state=2,
+        ).fit(*data)
+        return (
+            machine.coef_.tobytes(),
+            machine.intercept_.tobytes(),
+            machine.alpha_,
+            machine.classes_.tolist(),
+        )
+
+    with dask.config.set(scheduler="synchronous"):
+        whole = bits(X, labels, s)
+    lazy = (
+        da.from_array(X, chunks=(of_X, 3)),
+        da.from_array(labels, chunks=(of_y,)),
+        da.from_array(s, chunks=(of_y,)),
+    )
+    with dask.config.set(scheduler=scheduler, num_workers=2):
+        assert bits(*lazy) == whole

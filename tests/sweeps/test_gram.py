@@ -1,0 +1,213 @@
+"""The Gram of tiles against the dense formula Σ s·ttᵀ, for every way to weigh, fold and cut."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+
+from distrff.columns.moments import Moments
+from distrff.columns.scaling import Scaling
+from distrff.columns.targets import ClassTargets, NumericTargets
+from distrff.data.arrays import as_dataset
+from distrff.features.fourier import FourierFeatures
+from distrff.features.linear import LinearFeatures
+from distrff.kernels import Gaussian, Matern
+from distrff.sweeps.folds import Folds
+from distrff.sweeps.gram import GramReduction
+
+UNIT = {"float32": 2.0**-24, "float64": 2.0**-53}
+N, TILE = 403, 16
+
+
+def reduction_of(X, targets, *, dtype="float64", scaling=None, features=None, **options):
+    features = FourierFeatures(Matern(2.0), 12) if features is None else features
+    spec = features.fit(np.asarray(X, dtype=np.float64)).specification_
+    return GramReduction(spec, Scaling() if scaling is None else scaling, targets, dtype, TILE, **options)
+
+
+def rows_t(reduction, X, y, s):
+    """The rows t = [z | 1 | y] in float64, of features as they are in the reduction's dtype; and weights."""
+    Z = reduction.specification.build().apply(reduction.scaling.apply(X, np.dtype(reduction.dtype)))
+    weights = reduction.targets.row_weights(y, s)
+    T = np.column_stack([Z, np.ones(len(X)), reduction.targets.encode(y)])
+    return T, np.ones(len(X)) if weights is None else weights
+
+
+def dense(reduction, X, y, s, folds=None):
+    """The Gram of each member, and a bound of the error of a reduction in its dtype.
+
+    A product of r rows, each rounded when it is cast and twice when it is weighed, is off by at most
+    r + 6 units of |t|ᵀ|t|; the sums of products and the reference itself by n units of float64.
+    """
+    T, weights = rows_t(reduction, X, y, s)
+    fold = np.zeros(len(X), int) if folds is None else folds
+    grams = np.array([(T[fold == m].T * weights[fold == m]) @ T[fold == m] for m in reduction.members])
+    sizes = np.array(
+        [(abs(T[fold == m]).T * weights[fold == m]) @ abs(T[fold == m]) for m in reduction.members]
+    )
+    capacity = TILE + 6 * int(np.sqrt(TILE))
+    units = (capacity + 6) * UNIT[reduction.dtype] + 2 * len(X) * UNIT["float64"]
+    return grams, units * sizes
+
+
+def swept(reduction, X, y, s=None, start=0, stop=None):
+    rows = as_dataset(X, y, s).rows(start, len(X) if stop is None else stop)
+    return reduction.update(reduction.zero(), rows, None)
+
+
+def targets_of(kind, X, rng):
+    if kind == "numeric":
+        y = 1e3 + X[:, 0] + rng.standard_normal(len(X))
+        return y, NumericTargets.centred(np.array([y.mean()]), np.array([y.std()]))
+    if kind == "two targets":
+        Y = np.column_stack([X[:, 0], 100 * X[:, 1]])
+        return Y, NumericTargets(np.array([0.5, -3.0]), np.array([1.0, 64.0]))
+    if kind == "two classes":
+        return np.array(["no", "yes"])[(X[:, 0] > 0).astype(int)], ClassTargets(np.array(["no", "yes"]))
+    index = (X[:, 0] > 0).astype(int) + (X[:, 1] > 0)
+    return index * 10, ClassTargets(np.array([0, 10, 20]), np.array([0.5, 1.0, 4.0]))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("kind", ["numeric", "two targets", "two classes", "weighted classes"])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("by", [None, "hash", "contiguous"])
+def test_the_gram_is_the_dense_formula(rng, dtype, kind, weighted, by):
+    X = rng.standard_normal((N, 3)) * [1, 2, 0.1] + [0, 50, 0]
+    y, targets = targets_of(kind, X, rng)
+    s = rng.exponential(size=N) * (rng.random(N) < 0.8) if weighted else None
+    folds = None if by is None else Folds(4, int(rng.integers(2**63)), by, N)
+    reduction = reduction_of(
+        X,
+        targets,
+        dtype=dtype,
+        scaling=Scaling.standard(Moments.of(X, s)),
+        folds=folds,
+        members=(0,) if folds is None else (0, 1, 2, 3),
+    )
+    A = swept(reduction, X, y, s)
+    expected, bound = dense(reduction, X, y, s, None if folds is None else folds.of_rows(0, N))
+    assert A.dtype == np.float64
+    assert A.shape == expected.shape == reduction.zero().shape
+    assert np.all(np.abs(A - expected) <= bound)
+    np.testing.assert_array_equal(A, A.transpose(0, 2, 1))  # exactly symmetric
+
+
+@pytest.mark.parametrize("by", ["hash", "contiguous"])
+@pytest.mark.parametrize("members", [(2,), (0, 3), (3, 1)])
+def test_some_folds_are_those_of_all(rng, by, members):
+    """To the last bit, so that a fit whose folds do not fit together is the same fit."""
+    X = rng.standard_normal((N, 2))
+    y, targets = targets_of("numeric", X, rng)
+    folds = Folds(4, int(rng.integers(2**63)), by, N)
+    reduction = reduction_of(X, targets, dtype="float32", folds=folds, members=(0, 1, 2, 3))
+    together = swept(reduction, X, y)
+    np.testing.assert_array_equal(swept(replace(reduction, members=members), X, y), together[list(members)])
+
+
+def test_folds_add_to_the_whole(rng):
+    X = rng.standard_normal((N, 2))
+    y, targets = targets_of("numeric", X, rng)
+    whole = reduction_of(X, targets)
+    by_fold = replace(whole, folds=Folds(3, 1, "hash", N), members=(0, 1, 2))
+    expected, bound = dense(whole, X, y, None)
+    assert np.all(np.abs(swept(by_fold, X, y).sum(axis=0) - expected[0]) <= 2 * bound[0])
+
+
+@pytest.mark.parametrize("by", [None, "hash", "contiguous"])
+def test_runs_of_rows_add_to_the_whole(rng, by):
+    """Folds are those of a row's own number, wherever a run begins."""
+    X = rng.standard_normal((N, 2))
+    y, targets = targets_of("numeric", X, rng)
+    folds = None if by is None else Folds(3, 7, by, N)
+    reduction = reduction_of(X, targets, folds=folds, members=(0,) if by is None else (0, 1, 2))
+    parts = [swept(reduction, X, y, start=a, stop=b) for a, b in ((0, 101), (101, 290), (290, N))]
+    copies = [part.copy() for part in parts]
+    merged = reduction.merge(reduction.merge(parts[0], parts[1]), parts[2])
+    for part, copy in zip(parts, copies, strict=True):
+        np.testing.assert_array_equal(part, copy)
+    expected, bound = dense(reduction, X, y, None, None if by is None else folds.of_rows(0, N))
+    assert np.all(np.abs(merged - expected) <= 2 * bound)
+
+
+def test_sums_go_on_in_place_and_copies_do_not(rng):
+    X = rng.standard_normal((N, 2))
+    y, targets = targets_of("numeric", X, rng)
+    reduction = reduction_of(X, targets)
+    rows = as_dataset(X, y).rows(0, N)
+    first = reduction.update(reduction.zero(), rows, None)
+    kept = first.copy()
+    assert reduction.update(reduction.copy(first), rows, None) is not first
+    np.testing.assert_array_equal(first, kept)
+    assert reduction.update(first, rows, None) is first
+    # n/T products of 2T rows or T and T: the same terms in another order.
+    np.testing.assert_allclose(first, 2 * kept, rtol=0, atol=2 * dense(reduction, X, y, None)[1].max())
+
+
+@pytest.mark.parametrize("by", [None, "hash"])
+@pytest.mark.parametrize("layout", ["F", "strided", "float32"])
+def test_storage_changes_no_bit(rng, by, layout):
+    X = rng.standard_normal((N, 3)).astype(np.float32)
+    y, targets = targets_of("two targets", X, rng)
+    s = rng.random(N)
+    folds, members = (None, (0,)) if by is None else (Folds(2, 5, by, N), (0, 1))
+    scaling = Scaling(np.ones(3), np.full(3, 3.0))
+    reduction = reduction_of(X, targets, scaling=scaling, folds=folds, members=members)
+    expected = swept(reduction, X.astype(np.float64), y, s)
+    if layout == "F":
+        other = swept(reduction, np.asfortranarray(X), np.asfortranarray(y), s)
+    elif layout == "strided":
+        other = swept(reduction, np.repeat(X, 2, axis=0)[::2], np.repeat(y, 2, axis=1)[:, ::2], s)
+    else:
+        chunked = [da.from_array(v, chunks=(7, *v.shape[1:])) for v in (X, y, s)]
+        rows = dask.delayed(as_dataset(*chunked).rows(0, N)).compute(scheduler="sync")
+        other = reduction.update(reduction.zero(), rows, None)
+    np.testing.assert_array_equal(other, expected)
+
+
+def test_shipped_frequencies_are_used(rng):
+    X = rng.standard_normal((N, 2))
+    y, targets = targets_of("numeric", X, rng)
+    reduction = reduction_of(X, targets)
+    other = FourierFeatures(Gaussian(), 12).fit(X).specification_
+    spoiled = replace(reduction, specification=replace(reduction.specification, digest="0" * 32))
+    A = spoiled.update(spoiled.zero(), as_dataset(X, y).rows(0, N), other.derive_arrays())
+    np.testing.assert_array_equal(A, swept(replace(reduction, specification=other), X, y))
+
+
+def test_the_identity_as_a_map(rng):
+    X = rng.standard_normal((N, 3))
+    y, targets = targets_of("numeric", X, rng)
+    reduction = reduction_of(X, targets, features=LinearFeatures())
+    expected, bound = dense(reduction, X, y, None)
+    np.testing.assert_array_equal(rows_t(reduction, X, y, None)[0][:, :3], X)
+    assert np.all(np.abs(swept(reduction, X, y) - expected) <= bound)
+
+
+def test_a_reduction_is_small_and_says_what_it_takes(rng):
+    X = rng.standard_normal((N, 2))
+    _, targets = targets_of("two targets", X, rng)
+    reduction = reduction_of(
+        X, targets, features=FourierFeatures(Gaussian(), 512), folds=Folds(5, 0, "hash", N), members=(1, 2)
+    )
+    assert reduction.size == 512 + 1 + 2
+    assert reduction.size_bytes(10**9) == reduction.zero().nbytes == 2 * 515 * 515 * 8
+    assert len(pickle.dumps(reduction)) < 3000
+
+
+def test_float32_products_are_added_in_float64(rng):
+    """The error does not grow with the number of tiles as a float32 sum's would."""
+    X = np.zeros((2**16, 1))
+    reduction = reduction_of(
+        X, NumericTargets(np.zeros(1), np.ones(1)), dtype="float32", features=LinearFeatures()
+    )
+    y = np.full(2**16, 1 + 2.0**-12)  # its square has 25 bits
+    A = swept(reduction, X, y)[0]
+    # A tile's product is off by T units at most.
+    np.testing.assert_allclose(A[2, 2], 2**16 * y[0] ** 2, rtol=(TILE + 2) * UNIT["float32"])
+    assert A[1, 1] == 2**16

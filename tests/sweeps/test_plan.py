@@ -1,0 +1,211 @@
+"""The plan: what it counts, when it refuses, and that the changes it names do fit."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+
+import dask
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from distrff import FourierFeatures, Gaussian, KernelRidge
+from distrff.errors import PlanRefused
+from distrff.features.fourier import FourierSpecification
+from distrff.sweeps import execution, plan
+from distrff.sweeps.plan import Shape, count, worker_peak_bytes
+from distrff.sweeps.segments import gram_segmentation
+from distrff.sweeps.units import human_bytes
+
+SHAPE = Shape(
+    n_rows=1_000_000,
+    n_columns=50,
+    n_features=2048,
+    n_outputs=1,
+    n_folds=5,
+    n_alphas=25,
+    dtype="float32",
+    row_bytes=208,
+    chunk_rows=65_536,
+)
+CLUSTER = dict(n_workers=2, threads_per_worker=1)
+
+
+def test_what_is_counted():
+    counted = count(SHAPE, **CLUSTER, memory_limit=0)
+    cuts = gram_segmentation(10**6, 50, 2048, 1, 5, np.dtype(np.float32))
+    assert counted.folds_per_task == 5
+    assert counted.n_sweeps == 2
+    assert (counted.n_segments, counted.segment_rows, counted.tile_rows) == (
+        cuts.n_segments,
+        cuts.segment_rows,
+        cuts.tile_rows,
+    )
+    assert counted.cosines == 10**6 * 2048
+    assert counted.bytes_read == 2 * 10**6 * 208
+    # Rows: the map's 2dD and a symmetric product of size p = D + 1 + k. Then the reductions of all folds
+    # and nested sizes (8/7 of the largest), far less.
+    rows = 10**6 * (2 * 50 * 2048 + 2050**2)
+    assert rows < counted.flops < 1.5 * rows
+    assert counted.seconds is None
+    assert counted.with_seconds(3.0).seconds == 3.0
+    assert replace(counted.with_seconds(3.0), seconds=None) == counted
+
+
+def test_the_plan_grows_with_what_it_is_for():
+    """More rows cost time and no memory; more of everything else costs memory."""
+    base = worker_peak_bytes(SHAPE, 5, 2)
+    assert worker_peak_bytes(replace(SHAPE, n_rows=10**8), 5, 2) <= 1.5 * base
+    assert worker_peak_bytes(replace(SHAPE, n_features=4096), 5, 2) > 1.5 * base
+    assert worker_peak_bytes(replace(SHAPE, dtype="float64"), 5, 2) > base
+    assert worker_peak_bytes(SHAPE, 5, 4) > base > worker_peak_bytes(SHAPE, 1, 2)
+    assert worker_peak_bytes(replace(SHAPE, chunk_rows=10**6), 5, 2) > base
+
+
+def test_the_plan_counts_the_frequencies():
+    """Where rows are wide the map's arrays are as large as a Gram."""
+    wide = replace(SHAPE, n_columns=20_000, row_bytes=80_008, chunk_rows=512, n_folds=1)
+    arrays = FourierSpecification(n_columns=20_000, n_components=2048).array_bytes
+    narrow = replace(wide, n_columns=1)
+    # In float64 and in float32, beside a tile's rows in float64 before and after scaling.
+    more = arrays + arrays // 2 + 2 * 8 * wide.segmentation().tile_rows * (20_000 - 1)
+    assert worker_peak_bytes(wide, 1, 1) >= worker_peak_bytes(narrow, 1, 1) + more
+
+
+def test_a_plan_is_strict_json_and_readable():
+    counted = count(SHAPE, **CLUSTER, memory_limit=8 * 2**30).with_seconds(12.0)
+    data = json.loads(json.dumps(counted.to_dict(), allow_nan=False))
+    assert data["n_rows"] == 10**6
+    assert data["worker_peak_bytes"] == counted.worker_peak_bytes
+    assert "shape" not in data
+    text = str(counted)
+    assert "1,000,000 rows × 50 columns → 2048 features" in text
+    assert "about 12 s" in text
+    assert human_bytes(counted.worker_peak_bytes) in text
+    assert "memory limit none" in str(count(SHAPE, **CLUSTER, memory_limit=0))
+
+
+def test_folds_are_taken_one_at_a_time_where_they_do_not_fit_together():
+    together = count(SHAPE, **CLUSTER, memory_limit=0)
+    limit = int((together.worker_peak_bytes + plan._IDLE_BYTES) / plan._USABLE_SHARE) - 2**20
+    apart = count(SHAPE, **CLUSTER, memory_limit=limit)
+    assert apart.folds_per_task == 1
+    assert apart.n_sweeps == 6
+    assert apart.n_segments == 5 * together.n_segments
+    assert apart.bytes_read == 3 * together.bytes_read  # six passes instead of two
+    assert apart.flops == together.flops  # each pass only does the rows of its fold
+    assert apart.worker_peak_bytes < together.worker_peak_bytes
+
+
+def bytes_of(text):
+    number, unit = text.split()
+    return int(float(number) * {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}[unit])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    n_rows=st.integers(1000, 10**9),
+    n_columns=st.integers(1, 2000),
+    n_features=st.integers(1, 10_000).map(lambda m: 2 * m),
+    n_outputs=st.integers(1, 20),
+    n_folds=st.sampled_from([1, 2, 5, 10]),
+    dtype=st.sampled_from(["float32", "float64"]),
+    chunk_rows=st.integers(1, 10**5),
+    threads=st.sampled_from([1, 2, 3, 8]),
+    share=st.floats(0.05, 0.99),
+)
+def test_every_remedy_that_a_refusal_names_does_fit(
+    n_rows, n_columns, n_features, n_outputs, n_folds, dtype, chunk_rows, threads, share
+):
+    shape = Shape(n_rows, n_columns, n_features, n_outputs, n_folds, 25, dtype, n_columns * 4 + 8, chunk_rows)
+    one_at_a_time = worker_peak_bytes(shape, 1, threads)
+    limit = int(share * (one_at_a_time + plan._IDLE_BYTES) / plan._USABLE_SHARE)
+    cluster = dict(n_workers=2, threads_per_worker=threads, memory_limit=limit)
+    with pytest.raises(PlanRefused) as caught:
+        count(shape, **cluster)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert human_bytes(limit) in message
+    remedies = message.split("smallest changes that fit: ")[1].split("; or ")
+    assert remedies[0].startswith("a memory limit of ")
+    count(shape, **cluster | {"memory_limit": bytes_of(remedies[0].removeprefix("a memory limit of "))})
+    assume(len(remedies) > 1)
+    for remedy in remedies[1:]:
+        value = int(re.search(r"\d+", remedy)[0])
+        if remedy.startswith("n_components="):
+            assert value % 2 == 0
+            count(replace(shape, n_features=value), **cluster)
+        elif remedy.startswith("cv="):
+            count(replace(shape, n_folds=value), **cluster)
+        else:
+            assert remedy == f"{value} thread(s) a worker"
+            count(shape, **cluster | {"threads_per_worker": value})
+
+
+def test_the_smallest_change_is_named():
+    """One thread fewer, one fold fewer, two features fewer: no more is asked for where that is enough."""
+    shape = replace(SHAPE, n_features=8192, n_folds=10)
+    for changed, name in (
+        ((replace(shape, n_features=8190), 8), "n_components=8190"),
+        ((shape, 7), "7 thread(s) a worker"),
+    ):
+        limit = (
+            int((worker_peak_bytes(changed[0], 1, changed[1]) + plan._IDLE_BYTES) / plan._USABLE_SHARE) + 2
+        )
+        with pytest.raises(PlanRefused, match=re.escape(name)):
+            count(shape, n_workers=1, threads_per_worker=8, memory_limit=limit)
+
+
+def test_nothing_is_promised_that_does_not_fit():
+    with pytest.raises(PlanRefused) as caught:
+        count(SHAPE, **CLUSTER, memory_limit=2**20)
+    assert str(caught.value).endswith("B")  # the memory limit is the only remedy
+
+
+# Through a fit
+
+
+def fit(X, y, monkeypatch, limit):
+    monkeypatch.setattr(execution, "MEMORY_LIMIT", limit)
+    machine = KernelRidge(
+        FourierFeatures(Gaussian(2.0), 256), alpha="cv", cv=5, scale="standard", random_state=1
+    )
+    with dask.config.set(scheduler="synchronous"):
+        return machine.fit(X, y)
+
+
+def test_folds_one_at_a_time_give_the_same_bits(rng, monkeypatch):
+    X = rng.standard_normal((3000, 3))
+    y = np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(3000)
+    monkeypatch.setattr("distrff.sweeps.segments._GRAM_SEGMENT_ROWS", 512)
+    together = fit(X, y, monkeypatch, 2**40)
+    need = together.plan_.worker_peak_bytes + plan._IDLE_BYTES
+    apart = fit(X, y, monkeypatch, int(need / plan._USABLE_SHARE) - 2**16)
+    assert (together.plan_.folds_per_task, apart.plan_.folds_per_task) == (5, 1)
+    assert (together.report_["n_sweeps"], apart.report_["n_sweeps"]) == (2, 6)
+    np.testing.assert_array_equal(apart.coef_, together.coef_)
+    assert apart.intercept_ == together.intercept_
+    assert apart.alpha_ == together.alpha_
+    np.testing.assert_array_equal(apart.cv_results_["fold_scores"], together.cv_results_["fold_scores"])
+    assert apart.report_["n_sweeps"] == apart.plan_.n_sweeps
+
+
+def test_a_fit_that_cannot_fit_is_refused_before_its_first_task(rng, monkeypatch):
+    def never(*args, **kwargs):
+        raise AssertionError("a task ran")
+
+    monkeypatch.setattr(execution, "reduce_rows", never)
+    X = rng.standard_normal((100, 3))
+    with pytest.raises(PlanRefused, match="smallest changes that fit"):
+        fit(X, X[:, 0], monkeypatch, 2**28)
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "text"),
+    [(0, "0 B"), (999, "999 B"), (999.6, "1 kB"), (123_456, "123 kB"), (1.5e9, "1.5 GB"), (2e15, "2e+03 TB")],
+)
+def test_bytes_as_people_read_them(n_bytes, text):
+    assert human_bytes(n_bytes) == text

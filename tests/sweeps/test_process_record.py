@@ -1,0 +1,96 @@
+"""What processes tell of themselves, and how two records become one."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+import uuid
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distrff.features.specification import derivations_in_this_process
+from distrff.sweeps import process_record
+from distrff.sweeps.process_record import (
+    ProcessRecord,
+    WorkRecord,
+    begin_task,
+    end_task,
+    peak_resident_bytes,
+    resident_bytes,
+)
+
+RECORDS = st.builds(
+    WorkRecord,
+    st.integers(0, 10**6),
+    st.integers(0, 100).map(float),
+    st.dictionaries(
+        st.sampled_from(["a:1", "a:2", "b:1"]),
+        st.builds(ProcessRecord, st.just(100), st.integers(100, 103), st.just(1), st.integers(0, 2)),
+    ),
+)
+
+
+@given(RECORDS, RECORDS, RECORDS)
+def test_the_order_of_merges_does_not_matter(a, b, c):
+    left, right = a.merge(b).merge(c), c.merge(b.merge(a))
+    assert (left.n_rows, left.seconds, left.processes) == (right.n_rows, right.seconds, right.processes)
+    assert left.n_rows == a.n_rows + b.n_rows + c.n_rows
+    assert left.processes.keys() == a.processes.keys() | b.processes.keys() | c.processes.keys()
+
+
+def test_of_one_process_the_later_state_counts():
+    early, late = ProcessRecord(100, 150, 1, 0), ProcessRecord(100, 300, 1, 1)
+    other = ProcessRecord(50, 400, 1, 1)
+    records = WorkRecord(10, 1.0, {"a:1": late}), WorkRecord(5, 0.5, {"a:1": early, "b:1": other})
+    copies = pickle.loads(pickle.dumps(records))
+    for merged in (records[0].merge(records[1]), records[1].merge(records[0])):
+        assert merged == WorkRecord(15, 1.5, {"a:1": late, "b:1": other})
+        assert merged.measured_peak_bytes == 350
+    assert records == copies
+    assert WorkRecord().measured_peak_bytes == 0
+    assert WorkRecord() != WorkRecord(1)
+    assert WorkRecord().processes is not WorkRecord().processes
+
+
+def test_a_task_is_recorded():
+    begin_task(uuid.uuid4().hex)
+    record = end_task(7, 0.5)
+    assert (record.n_rows, record.seconds) == (7, 0.5)
+    (name, process), = record.processes.items()  # fmt: skip
+    assert name == f"{socket.gethostname()}:{os.getpid()}"
+    assert process.peak_bytes >= process.idle_bytes > 10 * 2**20
+    assert process.blas_threads >= 1
+    assert process.n_derivations == derivations_in_this_process()
+
+
+@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="no peaks that can be reset here")
+def test_the_peak_is_that_of_the_fit():
+    begin_task("one")
+    before = end_task(0, 0.0)
+    hill = np.ones(2**25)  # 256 MB
+    during = resident_bytes()
+    del hill
+    (peak,) = [p.peak_bytes for p in end_task(0, 0.0).processes.values()]
+    assert peak >= during - 2**20
+    assert during >= 2**28
+    begin_task("one")  # the same fit: its peak stays
+    assert next(iter(end_task(0, 0.0).processes.values())).peak_bytes >= peak
+    begin_task("another")
+    after = next(iter(end_task(0, 0.0).processes.values()))
+    assert after.peak_bytes < peak - 2**27
+    assert after.idle_bytes == next(iter(before.processes.values())).idle_bytes
+
+
+def test_systems_without_proc(monkeypatch, tmp_path):
+    monkeypatch.setattr(process_record, "_STATUS", tmp_path / "status")
+    monkeypatch.setattr(process_record, "_CLEAR_REFS", tmp_path / "missing" / "clear_refs")
+    peak = peak_resident_bytes()
+    assert peak > 10 * 2**20
+    assert resident_bytes() >= peak
+    begin_task(uuid.uuid4().hex)
+    (tmp_path / "status").write_text("Name:\tx\n")  # one that does not tell
+    assert peak_resident_bytes() >= peak

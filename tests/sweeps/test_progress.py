@@ -1,0 +1,92 @@
+"""Progress: nothing for two seconds, then a bar for people and plain lines for logs."""
+
+from __future__ import annotations
+
+import io
+import sys
+import types
+
+import pytest
+
+from distrff.sweeps import progress
+from distrff.sweeps.progress import Progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """`clock.now`, which the progress takes for the time."""
+    time = types.SimpleNamespace(now=1000.0)
+    monkeypatch.setattr(progress.time, "monotonic", lambda: time.now)
+    return time
+
+
+def run(stream, clock, seconds, n_steps, label="Gram"):
+    shown = Progress(label, 1000, stream)
+    for _ in range(n_steps):
+        clock.now += seconds / n_steps
+        shown.advance(1000 // n_steps)
+    shown.close()
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("stream", [io.StringIO, Terminal])
+def test_two_seconds_without_output(clock, stream):
+    assert run(stream(), clock, 1.999, 100) == ""
+
+
+def test_plain_lines_where_nobody_watches(clock):
+    text = run(io.StringIO(), clock, 100.0, 100)
+    lines = text.splitlines()
+    assert text.endswith("\n")
+    assert "\r" not in text
+    assert "\x1b" not in text
+    # One when two seconds have passed, then one every fifteen.
+    assert lines[0] == "Gram: 20 of 1,000 rows, 2 s, 98 s left"
+    assert lines[1] == "Gram: 170 of 1,000 rows, 17 s, 83 s left"
+    assert len(lines) == 7
+
+
+def test_a_bar_on_a_terminal(clock):
+    text = run(Terminal(), clock, 10.0, 100)
+    frames = text.split("\r")[1:]
+    assert frames[0].startswith("[######........................] Gram: 200 of 1,000 rows, 2 s, 8 s left")
+    assert frames[-1] == f"[{'#' * 30}] Gram: 1,000 of 1,000 rows, 10 s\x1b[K\n"
+    assert text.count("\n") == 1
+    assert all(frame.endswith(("\x1b[K", "\x1b[K\n")) for frame in frames)
+    # Every 0.2 s from the second on, and once when it ends.
+    assert 30 < len(frames) <= 42
+
+
+def test_the_bar_ends_where_the_work_did(clock):
+    stream = Terminal()
+    shown = Progress("Gram", 1000, stream)
+    clock.now += 3
+    shown.advance(500)
+    shown.close()  # as after an interrupt
+    last = stream.getvalue().split("\r")[-1]
+    assert last.startswith(f"[{'#' * 15}{'.' * 15}] Gram: 500 of 1,000 rows")
+    assert last.endswith("\n")
+
+
+def test_standard_error_by_default(clock, capsys):
+    shown = Progress("score", 10)
+    clock.now += 5
+    shown.advance(10)
+    shown.close()
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == "score: 10 of 10 rows, 5 s\n"
+
+
+@pytest.mark.parametrize(
+    ("shell", "bar"), [("ZMQInteractiveShell", True), ("TerminalInteractiveShell", False), (None, False)]
+)
+def test_a_bar_in_a_notebook(clock, monkeypatch, shell, bar):
+    instance = None if shell is None else type(shell, (), {})()
+    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: instance))
+    assert ("\r" in run(io.StringIO(), clock, 30.0, 10)) is bar

@@ -1,0 +1,158 @@
+"""Scores against scikit-learn's, for any cuts of the rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from sklearn.metrics import accuracy_score, mean_squared_error, r2_score
+
+from distrff.columns.moments import Moments
+from distrff.columns.scaling import Scaling
+from distrff.columns.targets import ClassTargets, NumericTargets
+from distrff.data.arrays import as_dataset
+from distrff.errors import InputError, NonFiniteError
+from distrff.features.fourier import FourierFeatures
+from distrff.kernels import Gaussian
+from distrff.model import Model
+from distrff.sweeps.score import ScoreReduction, ScoreSums
+
+UNIT = 2.0**-53
+D = 8
+SPEC = FourierFeatures(Gaussian(2.0), D, random_state=3).fit(np.zeros((1, 2))).specification_
+
+
+def model_of(rng, k=1, classes=None):
+    targets = NumericTargets(np.zeros(k), np.ones(k)) if classes is None else ClassTargets(classes)
+    k = targets.n_outputs
+    return Model(
+        kind="any",
+        specification=SPEC,
+        scaling=Scaling(),
+        targets=targets,
+        coef=rng.standard_normal((D, k)),
+        intercept=rng.standard_normal(k),
+        dtype="float64",
+        y_is_1d=k == 1,
+    )
+
+
+def swept(model, X, y, s=None, cuts=(), tile_rows=16):
+    """Score sums of runs of rows, merged in order."""
+    reduction, dataset = ScoreReduction(model, tile_rows), as_dataset(X, y, s)
+    ends = [0, *cuts, len(X)]
+    total = reduction.zero()
+    for start, stop in pairwise(ends):
+        total = reduction.merge(total, reduction.update(reduction.zero(), dataset.rows(start, stop), None))
+    return total
+
+
+@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("cuts", [(), (50,), (1, 33, 70, 99)])
+def test_regression_scores_are_those_of_scikit_learn(rng, k, weighted, cuts):
+    model = model_of(rng, k)
+    X = rng.standard_normal((100, 2))
+    Y = model.predict(X).reshape(100, k) + rng.standard_normal((100, k)) + 3
+    y = Y[:, 0] if k == 1 else Y
+    s = rng.exponential(size=100) * (rng.random(100) < 0.8) if weighted else None
+    sums = swept(model, X, y, s, cuts)
+    scores, prediction = sums.regression_scores(), model.predict(X)
+    w = np.ones(100) if s is None else s
+    # Sums of a hundred positive terms, merged a few times; r2 is one minus a ratio of order one.
+    near = dict(rel=1000 * UNIT, abs=1000 * UNIT)
+    assert sums.n_rows == 100
+    assert scores["rmse"] == pytest.approx(
+        np.sqrt(mean_squared_error(y, prediction, sample_weight=s)), **near
+    )
+    assert scores["r2"] == pytest.approx(r2_score(y, prediction, sample_weight=s), **near)
+    error = np.reshape(prediction, (100, k)) - Y
+    relative = np.sqrt(np.sum(w[:, None] * error**2) / np.sum(w[:, None] * Y**2))
+    assert scores["relative_error"] == pytest.approx(relative, **near)
+
+
+@pytest.mark.parametrize(
+    "classes",
+    [np.array([0, 1]), np.array(["a", "b", "c"]), np.array(["a", "bc"], object), np.array([False, True])],
+    ids=str,
+)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_classification_scores_are_those_of_scikit_learn(rng, classes, weighted):
+    model = model_of(rng, classes=classes)
+    X, y = rng.standard_normal((100, 2)), rng.choice(classes, 100)
+    s = rng.exponential(size=100) if weighted else None
+    scores = swept(model, X, y, s, (30, 31)).classification_scores()
+    expected = accuracy_score(y, model.predict(X), sample_weight=s)
+    assert scores["accuracy"] == pytest.approx(expected, rel=500 * UNIT)
+    assert scores["error"] == pytest.approx(1 - expected, abs=500 * UNIT)
+
+
+def test_constant_targets_score_as_in_scikit_learn():
+    def scores(squared_error, deviations):
+        moments = Moments(2.0, np.full(len(deviations), 5.0), np.array(deviations))
+        return ScoreSums(
+            2, np.array(squared_error), np.full(len(deviations), 50.0), moments
+        ).regression_scores()
+
+    assert scores([0.0], [0.0])["r2"] == r2_score([5, 5], [5, 5]) == 1
+    assert scores([2.0], [0.0])["r2"] == r2_score([5, 5], [4, 6]) == 0
+    assert scores([2.0, 1.0], [0.0, 4.0])["r2"] == 0.375
+    nothing = ScoreSums(
+        2, np.ones(1), np.zeros(1), Moments.empty(1).merge(Moments.of(np.zeros((2, 1)), None))
+    )
+    assert np.isnan(nothing.regression_scores()["relative_error"])
+
+
+def test_columns_of_targets_and_their_layout_do_not_matter(rng):
+    model = model_of(rng, 2)
+    X, Y = rng.standard_normal((60, 2)), rng.standard_normal((60, 2))
+    expected = swept(model, X, Y)
+    for other in (np.asfortranarray(Y), np.repeat(Y, 2, axis=1)[:, ::2]):
+        found = swept(model, np.asfortranarray(X), other)
+        np.testing.assert_array_equal(found.squared_error, expected.squared_error)
+        np.testing.assert_array_equal(found.squared_norm, expected.squared_norm)
+    single = model_of(rng)
+    assert swept(single, X, Y[:, :1]).squared_error == swept(single, X, Y[:, 0]).squared_error
+
+
+def test_shipped_frequencies_are_used(rng):
+    """A worker that derives others than the client scores with the client's."""
+    X, y = rng.standard_normal((40, 2)), rng.standard_normal(40)
+    model = model_of(rng)
+    expected = swept(model, X, y)
+    spoiled = replace(model, specification=replace(SPEC, digest="0" * 32))
+    reduction = ScoreReduction(spoiled, 16)
+    found = reduction.update(reduction.zero(), as_dataset(X, y).rows(0, 40), SPEC.derive_arrays())
+    assert found.squared_error == expected.squared_error
+    assert reduction.specification is spoiled.specification
+
+
+def test_what_cannot_be_scored_is_refused(rng):
+    X, y = rng.standard_normal((20, 2)), rng.standard_normal(20)
+    with pytest.raises(InputError, match="scoring needs targets"):
+        swept(model_of(rng), X, None)
+    with pytest.raises(InputError, match=r"y has 2 column\(s\), but the model predicts 1"):
+        swept(model_of(rng), X, np.column_stack([y, y]))
+    with pytest.raises(InputError, match="must hold numbers"):
+        swept(model_of(rng), X, np.array(["a"] * 20))
+    with pytest.raises(InputError, match="one column of class labels"):
+        swept(model_of(rng, classes=np.array([0, 1])), X, np.zeros((20, 2), int))
+    y[17] = np.nan
+    with pytest.raises(NonFiniteError, match="y contains NaN in row 17"):
+        swept(model_of(rng), X, y)
+
+
+def test_scores_of_dask_arrays_are_those_of_their_rows(rng):
+    model = model_of(rng)
+    X, y = rng.standard_normal((50, 2)), rng.standard_normal(50)
+    rows = as_dataset(da.from_array(X, chunks=(7, 1)), da.from_array(y, chunks=11)).rows(0, 50)
+    reduction = ScoreReduction(model, 16)
+    concrete = dask.delayed(rows).compute(scheduler="sync")
+    found = reduction.update(reduction.zero(), concrete, None)
+    expected = swept(model, X, y)
+    assert found.squared_error == expected.squared_error
+    np.testing.assert_array_equal(found.targets.mean, expected.targets.mean)
