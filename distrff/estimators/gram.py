@@ -16,6 +16,7 @@ from distrff.estimators.preparation import Preparation, first_sweep, fit_map, pr
 from distrff.estimators.ridge_fit import gram_sweep, make_plan, storage_dtype
 from distrff.features.base import FeatureMap
 from distrff.random_streams import child_seed, resolve_seed
+from distrff.solvers.packed import unpack
 from distrff.sweeps.engine import SweepRun
 from distrff.sweeps.folds import FOLD_RULES, Folds
 from distrff.sweeps.gram_statistics import GramStatistics
@@ -162,7 +163,7 @@ def _sweep(
     )
     parts = run.gather(gram_sweep(run, dataset, preparation, plan, folds=folds))
     return GramStatistics(
-        A=np.concatenate(parts),
+        A=np.stack([unpack(triangle) for part in parts for triangle in part]),
         n_rows=dataset.n_rows,
         specification=preparation.specification,
         scaling=preparation.scaling,

@@ -111,8 +111,8 @@ class ColumnStatisticsReduction:
             samples=(),
         )
 
-    def copy(self, accumulator: ColumnStatistics) -> ColumnStatistics:
-        return accumulator  # never changed in place
+    def finish(self, accumulator: ColumnStatistics) -> ColumnStatistics:
+        return accumulator
 
     def update(self, found: ColumnStatistics, rows: Rows, shipped: Shipped) -> ColumnStatistics:
         chosen = self._chosen_rows(rows.start, rows.stop)

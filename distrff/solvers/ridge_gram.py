@@ -9,6 +9,7 @@ import numpy as np
 from distrff.errors import InputError
 from distrff.objective import ridge_system
 from distrff.solvers.cholesky import PosteriorFactor, posterior_factor, solve_ridge
+from distrff.solvers.packed import unpack
 from distrff.solvers.ridge_path import cv_errors, gcv
 
 
@@ -77,8 +78,12 @@ def recoded(A: np.ndarray, ratio: np.ndarray, offset: np.ndarray) -> np.ndarray:
 
 
 def fold_of(parts: list[np.ndarray], fold: int) -> np.ndarray:
-    """Return the Gram of a fold from accumulators of one or of all folds each."""
-    return parts[0][fold] if len(parts) == 1 else parts[fold][0]
+    """Return the Gram of a fold, of shape (p, p), from parts that hold all folds or one each.
+
+    Parts are stacks of matrices, full or packed; a packed one is unpacked into a new array.
+    """
+    A = parts[0][fold] if len(parts) == 1 else parts[fold][0]
+    return A if A.ndim == 2 else unpack(A)
 
 
 def total_gram(parts: list[np.ndarray], problem: GramProblem) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Tasks on a distributed cluster: a window of chains under way, ordered merges, nothing pinned."""
+"""Tasks on a distributed cluster: a segment a thread under way, ordered merges, nothing pinned."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from distributed import Client, Future, KilledWorker
 
 from distrff.data.rows import Rows
 from distrff.errors import ClusterError
-from distrff.sweeps.merge_order import OrderedMerge, chains
+from distrff.sweeps.merge_order import OrderedMerge
 from distrff.sweeps.progress import Progress
 from distrff.sweeps.reduction import Reduction, merge_partials, reduce_rows
 
-_CHAINS_READY = 1  # beside one a thread, so that no thread waits for the client
+_SEGMENTS_READY = 1  # beside one a thread, so that no thread waits for the client
 _LOOK_AT_WORKERS_SECONDS = 5.0
 _NO_WORKERS_SECONDS = 60.0
 
@@ -27,9 +27,9 @@ _NO_WORKERS_SECONDS = 60.0
 class ClusterExecution:
     """Runs tasks through a `distributed.Client`, which stays in this object and is never pickled.
 
-    A chain of segments a thread is under way, and one more. A chain is submitted whole,
-    each segment depending on the sum before it, so the sums alive are one a chain and the
-    few that wait for their neighbours in the order of merges.
+    A segment a thread is under way, and one more is ready. Partials are merged as soon as
+    their neighbours are there, so those alive are one a thread and the few that wait in
+    the tree of merges.
 
     Raises
     ------
@@ -57,33 +57,26 @@ class ClusterExecution:
     def reduce(self, reduction: Reduction, segments: list[Rows], progress: Progress, shipped: Any) -> Future:
         """Return the future of the merged partial, when it is finished."""
         flight = _Flight(self)
-        todo = chains(len(segments))
-        merge = OrderedMerge(len(todo), lambda a, b: flight.submit(merge_partials, reduction, a, b))
-        n_rows: dict[str, int] = {}  # of the segments under way
-        chain_of: dict[str, int] = {}  # of the last segment of each chain under way
+        merge = OrderedMerge(len(segments), lambda a, b: flight.submit(merge_partials, reduction, a, b))
+        under_way: dict[str, int] = {}  # the segment of each task
 
-        def start(chain: int) -> None:
-            previous = None
-            for index in todo[chain]:
-                rows = segments[index]
-                task = dask.delayed(reduce_rows, pure=False)(reduction, rows, shipped, self._fit, previous)
-                previous = flight.compute(task, priority=-chain)
-                n_rows[previous.key] = rows.stop - rows.start
-            assert previous is not None
-            chain_of[previous.key] = chain
+        def start(index: int) -> None:
+            task = dask.delayed(reduce_rows, pure=False)(reduction, segments[index], shipped, self._fit)
+            under_way[flight.compute(task, priority=-index).key] = index
 
         with flight.cancelled_on_failure():
-            started = min(len(todo), self.n_threads + _CHAINS_READY)
-            for chain in range(started):
-                start(chain)
+            started = min(len(segments), self.n_threads + _SEGMENTS_READY)
+            for index in range(started):
+                start(index)
             for future in flight.completed():
-                progress.advance(n_rows.pop(future.key, 0))
-                if future.key not in chain_of:
+                if future.key not in under_way:
                     continue
-                merge.add(chain_of.pop(future.key), future)
-                if started < len(todo):
+                index = under_way.pop(future.key)
+                if started < len(segments):
                     start(started)
                     started += 1
+                merge.add(index, future)
+                progress.advance(segments[index].stop - segments[index].start)
         return merge.result()
 
     def ship(self, arrays: dict[str, Any]) -> Future:

@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from distrff.data.rows import Rows
 from distrff.sweeps.cluster_execution import ClusterExecution
-from distrff.sweeps.merge_order import OrderedMerge, chains
+from distrff.sweeps.merge_order import OrderedMerge
 from distrff.sweeps.progress import Progress
 from distrff.sweeps.reduction import Partial, Reduction, Shipped, merge_partials, reduce_rows
 
@@ -49,7 +49,7 @@ class Execution(Protocol):
 
 
 class LocalExecution:
-    """Runs tasks by one of dask's own schedulers, one chain of segments a thread at a time."""
+    """Runs tasks by one of dask's own schedulers, a round of one segment a thread at a time."""
 
     n_workers = 1
 
@@ -63,32 +63,14 @@ class LocalExecution:
     def reduce(
         self, reduction: Reduction, segments: list[Rows], progress: Progress, shipped: Shipped
     ) -> Partial:
-        todo = chains(len(segments))
-        merge = OrderedMerge(len(todo), lambda a, b: merge_partials(reduction, a, b))
-        for start in range(0, len(todo), self.n_threads):
-            batch = todo[start : start + self.n_threads]
-            for chain, total in enumerate(
-                self._sum_chains(reduction, segments, batch, shipped, progress), start
-            ):
-                merge.add(chain, total)
+        merge = OrderedMerge(len(segments), lambda a, b: merge_partials(reduction, a, b))
+        for start in range(0, len(segments), self.n_threads):
+            batch = segments[start : start + self.n_threads]
+            partials = self.submit_all(reduce_rows, [(reduction, rows, shipped, self._fit) for rows in batch])
+            for offset, partial in enumerate(partials):
+                merge.add(start + offset, partial)
+                progress.advance(batch[offset].stop - batch[offset].start)
         return merge.result()
-
-    def _sum_chains(
-        self,
-        reduction: Reduction,
-        segments: list[Rows],
-        batch: list[range],
-        shipped: Shipped,
-        progress: Progress,
-    ) -> list[Partial]:
-        """Return the sums of some chains, which take their segments in step."""
-        sums: dict[int, Partial] = {}
-        for step in range(max(map(len, batch))):
-            moving = [chain for chain, members in enumerate(batch) if step < len(members)]
-            calls = [(reduction, segments[batch[c][step]], shipped, self._fit, sums.get(c)) for c in moving]
-            sums.update(zip(moving, self.submit_all(reduce_rows, calls), strict=True))
-            progress.advance(sum(rows.stop - rows.start for _, rows, *_ in calls))
-        return [sums[chain] for chain in range(len(batch))]
 
     def _compute(self, tasks: list[Any]) -> tuple[Any, ...]:
         # One BLAS thread a task, as on a cluster's workers: the same bits, and no more threads than cores.

@@ -11,6 +11,7 @@ from distrff.columns.scaling import Scaling
 from distrff.columns.targets import Targets
 from distrff.data.rows import RowBlock, Rows
 from distrff.features.specification import BlockMap, MapSpecification
+from distrff.solvers.packed import pack, packed_length
 from distrff.sweeps.folds import Folds
 from distrff.sweeps.reduction import Shipped
 
@@ -35,9 +36,9 @@ class GramReduction:
 
     Notes
     -----
-    The accumulator has shape (len(members), p, p), p = D + 1 + k. A row costs 2dD + p²
-    flops and D cosines. One D × D product in `dtype`, one tile and its rows are live
-    beside the accumulator.
+    The accumulator has shape (len(members), p, p), p = D + 1 + k; partials are its packed
+    lower triangles. A row costs 2dD + p² flops and D cosines. One D × D product in
+    `dtype`, one tile and its rows are live beside the accumulator.
     """
 
     specification: MapSpecification
@@ -54,13 +55,13 @@ class GramReduction:
         return self.specification.n_features + 1 + self.targets.n_outputs
 
     def size_bytes(self, n_rows: int) -> int:
-        return 8 * len(self.members) * self.size**2
+        return 8 * len(self.members) * packed_length(self.size)
 
     def zero(self) -> np.ndarray:
         return np.zeros((len(self.members), self.size, self.size))
 
-    def copy(self, accumulator: np.ndarray) -> np.ndarray:
-        return accumulator.copy()
+    def finish(self, accumulator: np.ndarray) -> np.ndarray:
+        return pack(accumulator)
 
     def update(self, A: np.ndarray, rows: Rows, shipped: Shipped) -> np.ndarray:
         tile = _Tile(self, self.specification.build(shipped))

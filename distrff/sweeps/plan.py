@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from distrff.errors import PlanRefused
-from distrff.sweeps.merge_order import n_waiting_sums
+from distrff.sweeps.merge_order import n_levels
 from distrff.sweeps.segments import Segmentation, gram_segmentation, light_segmentation
 from distrff.sweeps.units import human_bytes
 
@@ -179,22 +179,23 @@ def worker_peak_bytes(shape: Shape, folds_per_task: int, threads: int) -> int:
     """Return the largest resident set of a worker above idle, in bytes.
 
     Each thread holds a tile, its product, the rows of a super-tile and of one storage
-    chunk, the sum of its chain and the accumulator that continues it. Beside these there
-    are the chain that is ready, a merge's result, and at worst all sums that wait for
-    their neighbours. The process keeps the map's arrays, in float64 and in the dtype of
-    the products. The solve afterwards holds the Grams of all folds and three matrices of
-    one a thread.
+    chunk, its accumulator and the partial that this is packed into. Beside these there
+    are a merge's result, the partial that arrives for it, and at worst all partials that
+    wait for their neighbours. The process keeps the map's arrays, in float64 and in the
+    dtype of the products. The solve afterwards holds the packed Grams of all folds, and
+    their sum and four matrices of its size a thread.
     """
     s, cuts = shape, shape.segmentation()
-    n_accumulators = 2 * threads + 2 + n_waiting_sums(cuts.n_segments)
     accumulator = 8 * folds_per_task * s.size**2
+    partial = accumulator / 2
+    n_partials = threads + 2 + n_levels(cuts.n_segments)
     group = cuts.tile_rows + (6 * int(cuts.tile_rows**0.5) if s.n_folds > 1 else 0)
     tile = group * s.size * s.itemsize + s.itemsize * s.size**2
     block_rows = min(cuts.segment_rows, s.n_folds * cuts.tile_rows)
     rows = s.row_bytes * (2 * s.chunk_rows + block_rows + group) + 2 * group * s.n_columns * 8
     arrays = (8 + s.itemsize) * s.n_features * s.n_columns  # a frequency a feature; half of that in pairs
-    sweep = threads * (tile + rows) + n_accumulators * accumulator + arrays
-    solve = 8 * s.size**2 * (s.n_folds + 1 + 3 * threads)
+    sweep = threads * (tile + rows + accumulator) + n_partials * partial + arrays
+    solve = 8 * s.size**2 * (s.n_folds / 2 + 1 + 4 * threads)
     return int(max(sweep, solve) + _SLACK_BYTES)
 
 

@@ -26,56 +26,49 @@ class Reduction(Protocol):
     def zero(self) -> Any:
         """Return a fresh accumulator, which belongs to the task that asked for it."""
 
-    def copy(self, accumulator: Any) -> Any:
-        """Return an accumulator of the same sum that `update` may change."""
-
     def update(self, accumulator: Any, rows: Rows, shipped: Shipped) -> Any:
         """Return the accumulator with the rows added; it may be changed in place.
 
         `shipped` holds arrays that this process was sent instead of deriving them.
         """
 
+    def finish(self, accumulator: Any) -> Any:
+        """Return the partial in which the accumulator waits and travels."""
+
     def merge(self, first: Any, second: Any) -> Any:
-        """Return the sum of two accumulators, neither of which is changed."""
+        """Return the sum of two partials, neither of which is changed."""
 
     def size_bytes(self, n_rows: int) -> int:
-        """Return the bytes of an accumulator of that many rows."""
+        """Return the bytes of a partial of that many rows."""
 
 
 @dataclass(frozen=True)
 class Partial:
-    """The accumulator of some rows, with the record of how it came about."""
+    """The finished sum of some rows, with the record of how it came about."""
 
     value: Any
     record: WorkRecord
 
 
-def reduce_rows(
-    reduction: Reduction, rows: Rows, shipped: Shipped, fit: str, previous: Partial | None = None
-) -> Partial:
-    """Return the sum of one segment, added to that of its chain so far."""
+def reduce_rows(reduction: Reduction, rows: Rows, shipped: Shipped, fit: str) -> Partial:
+    """Return the partial of one segment."""
     begin_task(fit)
     started = time.perf_counter()
-    value = _reduce_with_retries(reduction, rows, shipped, None if previous is None else previous.value)
-    record = end_task(rows.stop - rows.start, time.perf_counter() - started)
-    return Partial(value, record if previous is None else previous.record.merge(record))
+    value = _reduce_with_retries(reduction, rows, shipped)
+    return Partial(value, end_task(rows.stop - rows.start, time.perf_counter() - started))
 
 
-def _reduce_with_retries(reduction: Reduction, rows: Rows, shipped: Shipped, previous: Any) -> Any:
+def _reduce_with_retries(reduction: Reduction, rows: Rows, shipped: Shipped) -> Any:
     """Read and sum the rows; begin the segment anew when storage fails in passing."""
     for wait in _RETRY_SECONDS:
         try:
-            return reduction.update(_begin(reduction, previous), rows, shipped)
+            return reduction.finish(reduction.update(reduction.zero(), rows, shipped))
         except OSError as error:
             logger.warning(
                 "rows %d to %d could not be read (%s); again in %.1f s", rows.start, rows.stop, error, wait
             )
             time.sleep(wait)
-    return reduction.update(_begin(reduction, previous), rows, shipped)
-
-
-def _begin(reduction: Reduction, previous: Any) -> Any:
-    return reduction.zero() if previous is None else reduction.copy(previous)
+    return reduction.finish(reduction.update(reduction.zero(), rows, shipped))
 
 
 def merge_partials(reduction: Reduction, first: Partial, second: Partial) -> Partial:

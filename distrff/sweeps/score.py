@@ -75,8 +75,8 @@ class ScoreReduction:
         k = 1 if self.model.is_classifier else self.model.n_outputs
         return ScoreSums(0, np.zeros(k), np.zeros(k), Moments.empty(k))
 
-    def copy(self, accumulator: ScoreSums) -> ScoreSums:
-        return accumulator  # never changed in place
+    def finish(self, accumulator: ScoreSums) -> ScoreSums:
+        return accumulator
 
     def update(self, sums: ScoreSums, rows: Rows, shipped: Shipped) -> ScoreSums:
         model = arrived(self.model, shipped)

@@ -10,9 +10,13 @@ _TILE_BYTES = 80 * 2**20
 _LIGHT_TILE_BYTES = 2**25
 _MAX_TILE_ROWS = 8192
 
-# A partial Gram costs about as much to merge and move as the products of 3,000 rows,
-# whatever D is; with ten times as many rows a segment's overhead stays below a tenth.
-_GRAM_SEGMENT_ROWS = 32_768
+# A partial Gram costs about as much to merge and move as the products of a thousand rows,
+# whatever D is; with sixteen times as many rows a segment's overhead stays small.
+_LEAST_SEGMENT_ROWS = 2**14
+# Longer segments would save little, and cost more when their worker is lost.
+_MOST_SEGMENT_ROWS = 2**17
+_SEGMENT_PRODUCTS = 2.0**39  # rows times squared columns of t: some seconds of one core
+_USUAL_SEGMENTS = 16
 _LIGHT_SEGMENT_BYTES = 2**26
 _LIGHT_SEGMENT_ROWS = 2**18
 
@@ -52,14 +56,17 @@ def gram_segmentation(
 ) -> Segmentation:
     """Return the cuts of the Gram sweep.
 
-    A segment holds whole super-tiles of `n_folds` tiles. Segments come in sixteens where
-    there are that many, so that 2, 4, 8 or 16 workers finish together.
+    Sixteen segments from a quarter of a million to two million rows, fewer below; above,
+    multiples of sixteen, so that 2, 4, 8 or 16 workers finish together.
     """
     tile_rows = gram_tile_rows(n_features, n_outputs, dtype)
-    wanted = _GRAM_SEGMENT_ROWS * min(n_folds, 3)
-    n_segments = max(1, round(n_rows / wanted))
-    multiple = min(16, _power_of_two_at_most(n_segments, 1, 16))
-    n_segments = multiple * max(1, round(n_segments / multiple))
+    most_rows = _SEGMENT_PRODUCTS / (n_features + 1 + n_outputs) ** 2
+    most_rows = min(_MOST_SEGMENT_ROWS, max(_LEAST_SEGMENT_ROWS, most_rows))
+    least, most = -(-n_rows // int(most_rows)), n_rows // _LEAST_SEGMENT_ROWS
+    if least > _USUAL_SEGMENTS:
+        n_segments = _ceil_to(least, _USUAL_SEGMENTS)
+    else:
+        n_segments = _power_of_two_at_most(most, 1, _USUAL_SEGMENTS)
     return Segmentation(n_rows, _ceil_to(-(-n_rows // n_segments), 512), tile_rows)
 
 

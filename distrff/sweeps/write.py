@@ -51,7 +51,7 @@ class WriteReduction:
     def zero(self) -> int:
         return 0
 
-    def copy(self, accumulator: int) -> int:
+    def finish(self, accumulator: int) -> int:
         return accumulator
 
     def update(self, n_written: int, rows: Rows, shipped: Shipped) -> int:
