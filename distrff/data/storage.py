@@ -16,7 +16,7 @@ from distrff.errors import InputError, InputTypeError
 
 # How much a reader decodes at once where the storage leaves a choice: large enough that the
 # fixed cost of a read and the latency of an object store vanish, small against a worker's memory.
-SPAN_BYTES = 16 * 2**20
+SPAN_BYTES = 8 * 2**20
 
 
 def locate(path: Any, storage_options: dict[str, Any] | None) -> tuple[Any, str]:

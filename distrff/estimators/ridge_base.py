@@ -87,10 +87,10 @@ class RidgeMachine(BaseEstimator):
         """
         options = ridge_options(self)
         dataset = self._dataset(X, y, sample_weight)
-        self.seed_ = options.seed
         fit, preparation = fit_ridge(
             dataset, options, target_kind=self._target_kind, class_weight=getattr(self, "class_weight", None)
         )
+        self.seed_ = options.seed
         self._keep_columns(dataset.n_columns, dataset.column_names)
         self.features_ = preparation.features
         self._keep(
@@ -203,7 +203,7 @@ class RidgeMachine(BaseEstimator):
         self.plan_ = fit.plan
         self.report_ = report
         self.model_ = replace(model, report=report.to_dict())
-        self._grams = (fit.run, fit.grams)
+        self._grams = (fit.run, replace(fit.grams, parts=[]))  # the Grams of folds have done their work
 
     def _with_posterior(self) -> Model:
         """Return the model with its posterior, which is computed where the Gram is when first asked for."""

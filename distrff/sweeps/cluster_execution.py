@@ -19,7 +19,7 @@ from distrff.sweeps.merge_order import OrderedMerge
 from distrff.sweeps.progress import Progress
 from distrff.sweeps.reduction import Reduction, merge_partials, reduce_rows
 
-_SEGMENTS_READY = 1  # beside one a thread, so that no thread waits for the client
+_LARGE_PARTIAL = 2**20
 _LOOK_AT_WORKERS_SECONDS = 5.0
 _NO_WORKERS_SECONDS = 60.0
 
@@ -27,9 +27,9 @@ _NO_WORKERS_SECONDS = 60.0
 class ClusterExecution:
     """Runs tasks through a `distributed.Client`, which stays in this object and is never pickled.
 
-    A segment a thread is under way, and one more is ready. Partials are merged as soon as
-    their neighbours are there, so those alive are one a thread and the few that wait in
-    the tree of merges.
+    A segment a thread is under way, and where partials are small a second one is ready, so
+    that no thread waits for the client. Partials are merged as soon as their neighbours
+    are there, so those alive are one a thread and the few that wait in the tree of merges.
 
     Raises
     ------
@@ -65,19 +65,24 @@ class ClusterExecution:
             under_way[flight.compute(task, priority=-index).key] = index
 
         with flight.cancelled_on_failure():
-            started = min(len(segments), self.n_threads + _SEGMENTS_READY)
+            started = min(len(segments), self._n_under_way(reduction, segments))
             for index in range(started):
                 start(index)
             for future in flight.completed():
                 if future.key not in under_way:
                     continue
                 index = under_way.pop(future.key)
+                merge.add(index, future)  # first: a merge that finds a free thread frees memory
                 if started < len(segments):
                     start(started)
                     started += 1
-                merge.add(index, future)
                 progress.advance(segments[index].stop - segments[index].start)
         return merge.result()
+
+    def _n_under_way(self, reduction: Reduction, segments: list[Rows]) -> int:
+        n_rows = segments[0].stop - segments[0].start
+        ready = 0 if reduction.size_bytes(n_rows) > _LARGE_PARTIAL else self.n_threads
+        return self.n_threads + ready
 
     def ship(self, arrays: dict[str, Any]) -> Future:
         """Return a handle on arrays that tasks may take, recomputed if its worker is lost."""

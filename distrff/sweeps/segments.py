@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 _TILE_BYTES = 80 * 2**20
-_LIGHT_TILE_BYTES = 2**25
+_LIGHT_TILE_BYTES = 2**22
 _MAX_TILE_ROWS = 8192
 
 # A partial Gram costs about as much to merge and move as the products of a thousand rows,

@@ -15,15 +15,19 @@ from distributed import Client, LocalCluster
 
 @pytest.fixture
 def small_segments(monkeypatch) -> None:
-    """Cut sweeps into segments of about a thousand rows; only the client decides where to cut."""
-    for name in ("_GRAM_SEGMENT_ROWS", "_LIGHT_SEGMENT_ROWS"):
-        monkeypatch.setattr(f"distrff.sweeps.segments.{name}", 1024)
+    """Cut sweeps into segments of a thousand or two rows; only the client decides where to cut."""
+    for name, rows in (
+        ("_LEAST_SEGMENT_ROWS", 1024),
+        ("_MOST_SEGMENT_ROWS", 1024),
+        ("_LIGHT_SEGMENT_ROWS", 2048),
+    ):
+        monkeypatch.setattr(f"distrff.sweeps.segments.{name}", rows)
 
 
 @pytest.fixture
 def rows(rng) -> tuple[np.ndarray, np.ndarray]:
     """X of three columns and y of many thousand rows, a number that no segment or chunk divides."""
-    X = rng.standard_normal((40_009, 3))
+    X = rng.standard_normal((20_009, 3))
     return X, np.sin(X[:, 0]) + X[:, 1] * X[:, 2] + 0.1 * rng.standard_normal(len(X))
 
 

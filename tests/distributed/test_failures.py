@@ -80,8 +80,8 @@ def test_a_worker_killed_during_the_sweep_changes_no_bit(rows, mortal, tmp_path,
     X, y = rows
     expected = in_process(X, y, alpha=alpha)
     pids = list(mortal.run(os.getpid).values()) if victim == "the other" else []
-    # 40 segments and 21 blocks are 60 pieces to read in the first pass, and 36 or 47 in the second.
-    lazy = blocks_of(X, kill_once, str(tmp_path), 84, pids)
+    # 10 segments and 11 blocks are 20 pieces to read in the first pass; 20 segments are 30 in the second.
+    lazy = blocks_of(X, kill_once, str(tmp_path), 34, pids)
     fitted = machine(alpha).fit(lazy, y)
     assert (tmp_path / "killed").exists()
     np.testing.assert_array_equal(fitted.coef_, expected.coef_)

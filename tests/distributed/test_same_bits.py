@@ -56,7 +56,7 @@ def test_one_two_or_three_workers_or_none(rows, start_cluster):
 def test_any_chunking(rows, client, dtype):
     X, y = rows[0].astype(dtype), rows[1]
     expected = in_process(X, y)
-    for x_chunk, y_chunk in ((len(X), len(X)), (1000, 1000), (7777, 512), ((9, 40_000), (40_000, 9))):
+    for x_chunk, y_chunk in ((1000, 1000), (7777, 512), ((9, 20_000), (20_000, 9))):
         data = da.from_array(X, chunks=(x_chunk, 3)), da.from_array(y, chunks=y_chunk)
         assert bits(machine().fit(*data)) == expected
     assert in_process(da.from_array(X, chunks=(5000, 1)), y) == expected

@@ -16,7 +16,7 @@ from sklearn.model_selection import GridSearchCV
 
 import distrff as drf
 from distrff.sweeps import cluster_execution, execution
-from distrff.sweeps.merge_order import OrderedMerge, chains, n_waiting_sums
+from distrff.sweeps.merge_order import OrderedMerge, n_levels
 
 pytestmark = pytest.mark.usefixtures("small_segments")
 
@@ -44,8 +44,12 @@ def test_the_client_stays_here(rows, client):
 
 def test_nothing_is_left_on_the_cluster_but_the_gram(rows, cluster, client, wait_until):
     fitted = machine("cv").fit(*rows)
-    p = 32 + 1 + 1
-    wait_until(lambda: sum(state.nbytes or 0 for state in cluster.scheduler.tasks.values()) < 16 * 8 * p * p)
+    gram = 8 * (32 + 1 + 1) ** 2
+
+    def stored():
+        return sum(max(state.nbytes, 0) for state in cluster.scheduler.tasks.values() if state.who_has)
+
+    wait_until(lambda: gram <= stored() < 2 * gram)
     del fitted
     wait_until(lambda: not cluster.scheduler.tasks)
 
@@ -59,30 +63,31 @@ def test_large_rows_in_memory_travel_without_a_warning(rng, client, recwarn, mon
 
 
 @pytest.mark.parametrize("where", ["cluster", "process"])
-def test_live_sums_are_bounded(rows, request, monkeypatch, where):
-    """Beside the chains under way, only the sums that wait for a neighbour are alive."""
-    most = {}
+def test_live_partials_are_bounded(rows, request, monkeypatch, where):
+    """However many segments there are, only a few partials wait for others."""
+    waiting = []
 
     class Counting(OrderedMerge):
-        def add(self, index, total):
-            super().add(index, total)
-            most[len(self._level_sizes)] = max(most.get(len(self._level_sizes), 0), self.n_waiting)
+        def add(self, segment, partial):
+            super().add(segment, partial)
+            waiting.append(self.n_waiting)
 
-    monkeypatch.setattr("distrff.sweeps.segments._GRAM_SEGMENT_ROWS", 512)
-    n_threads = 2
+    for name in ("_LEAST_SEGMENT_ROWS", "_MOST_SEGMENT_ROWS"):
+        monkeypatch.setattr(f"distrff.sweeps.segments.{name}", 512)
     if where == "cluster":
         request.getfixturevalue("client")
         monkeypatch.setattr(cluster_execution, "OrderedMerge", Counting)
         fitted = machine().fit(*rows)
     else:
         monkeypatch.setattr(execution, "OrderedMerge", Counting)
-        with dask.config.set(scheduler="threads", num_workers=n_threads):
+        with dask.config.set(scheduler="threads", num_workers=2):
             fitted = machine().fit(*rows)
     n_segments = fitted.plan_.n_segments
-    levels = n_waiting_sums(n_segments)
-    assert len(chains(n_segments)) == 16 and levels == 4
-    # In order, one sum a level waits; each of the few chains under way can hold up another of each level.
-    assert 1 < max(most.values()) <= levels * (n_threads + 1)
+    assert n_segments > 30 and len(waiting) > n_segments
+    # Two threads have at most two segments each under way, and each of these can hold up one partial a level.
+    assert max(waiting) <= 4 * n_levels(n_segments)
+    # In order, as in one process, one partial a level waits, and the batch that has just arrived.
+    assert where == "cluster" or max(waiting) <= n_levels(n_segments) + 1
 
 
 def search(X, y):

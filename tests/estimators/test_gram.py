@@ -44,6 +44,10 @@ def test_fit_to_the_gram_is_the_fit_to_the_rows(problem, alpha, scale, fit_inter
     np.testing.assert_array_equal(late.intercept_, machine.intercept_)
     np.testing.assert_array_equal(late.predict(problem.X), machine.predict(problem.X))
     assert (late.alpha_, late.cv_score_) == (machine.alpha_, machine.cv_score_)
+    for found, expected in zip(
+        late.predict(problem.X, return_std=True), machine.predict(problem.X, return_std=True), strict=True
+    ):
+        np.testing.assert_array_equal(found, expected)
     assert late.report_["n_sweeps"] == 0
 
 

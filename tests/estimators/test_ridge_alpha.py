@@ -191,3 +191,16 @@ def test_without_an_intercept_the_offset_is_fitted_as_it_is(problem):
     assert np.linalg.norm(single.coef_ - double.coef_) < 16 * u32 * len(y) / alpha * np.linalg.norm(
         double.coef_
     )
+
+
+def test_phases_too_large_for_float32_are_counted(problem):
+    """A phase beyond 2^14 is off by more than 2^-10 in float32; its frequency is counted."""
+    X = (problem.X * 2.0**14).astype(np.float32)
+    machine = KernelRidge(fourier(), scale="none").fit(X, problem.y)
+    (note,) = machine.report_["notes"]
+    bounds = np.abs(X).max(axis=0) @ np.abs(machine.features_.frequencies_)
+    n_far = np.sum(bounds > 2.0**14)
+    assert n_far > 0 and note.startswith(f"{n_far} frequencies have phases too large for float32")
+    assert "use dtype='float64'" in note
+    assert not KernelRidge(fourier(), dtype="float64").fit(X, problem.y).report_["notes"]
+    assert not KernelRidge(fourier(), scale="standard").fit(X, problem.y).report_["notes"]

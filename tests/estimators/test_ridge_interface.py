@@ -144,3 +144,22 @@ def test_numbers_as_objects_and_booleans_are_targets(problem):
     reference = KernelRidge(fourier()).fit(problem.X, y)
     for same in (y.astype(bool), y.astype(object), y.tolist()):
         np.testing.assert_array_equal(KernelRidge(fourier()).fit(problem.X, same).coef_, reference.coef_)
+
+
+def test_a_failed_fit_leaves_the_machine_as_it_was(problem):
+    machine = KernelRidge(fourier(random_state=None)).fit(problem.X, problem.y)
+    expected, seed = machine.predict(problem.X), machine.seed_
+    with pytest.raises(InputError):
+        machine.fit(np.full_like(problem.X, np.nan), problem.y)
+    np.testing.assert_array_equal(machine.predict(problem.X), expected)
+    assert machine.seed_ == seed
+
+
+@pytest.mark.parametrize("alpha", [1.0, "cv"])
+def test_plan_is_that_of_the_fit(problem, alpha):
+    machine = KernelRidge(fourier(width="auto"), alpha)
+    plan = machine.plan(problem.X, problem.y)
+    assert plan.seconds > 0 and not hasattr(machine, "model_")
+    fitted = machine.fit(problem.X, problem.y)
+    assert plan.to_dict() | {"seconds": None} == fitted.plan_.to_dict()
+    assert plan.n_sweeps == fitted.report_["n_sweeps"] == 2

@@ -17,6 +17,7 @@ from distrff.data.arrays import as_dataset
 from distrff.features.fourier import FourierFeatures
 from distrff.features.linear import LinearFeatures
 from distrff.kernels import Gaussian, Matern
+from distrff.solvers.packed import unpack
 from distrff.sweeps.folds import Folds
 from distrff.sweeps.gram import GramReduction
 
@@ -126,27 +127,38 @@ def test_runs_of_rows_add_to_the_whole(rng, by):
     y, targets = targets_of("numeric", X, rng)
     folds = None if by is None else Folds(3, 7, by, N)
     reduction = reduction_of(X, targets, folds=folds, members=(0,) if by is None else (0, 1, 2))
-    parts = [swept(reduction, X, y, start=a, stop=b) for a, b in ((0, 101), (101, 290), (290, N))]
+    bounds = ((0, 101), (101, 290), (290, N))
+    parts = [reduction.finish(swept(reduction, X, y, start=a, stop=b)) for a, b in bounds]
     copies = [part.copy() for part in parts]
-    merged = reduction.merge(reduction.merge(parts[0], parts[1]), parts[2])
+    total = reduction.merge(reduction.merge(parts[0], parts[1]), parts[2])
     for part, copy in zip(parts, copies, strict=True):
         np.testing.assert_array_equal(part, copy)
+    merged = np.array([unpack(triangle) for triangle in total])
     expected, bound = dense(reduction, X, y, None, None if by is None else folds.of_rows(0, N))
     assert np.all(np.abs(merged - expected) <= 2 * bound)
 
 
-def test_sums_go_on_in_place_and_copies_do_not(rng):
+def test_sums_go_on_in_place(rng):
     X = rng.standard_normal((N, 2))
     y, targets = targets_of("numeric", X, rng)
     reduction = reduction_of(X, targets)
     rows = as_dataset(X, y).rows(0, N)
-    first = reduction.update(reduction.zero(), rows, None)
-    kept = first.copy()
-    assert reduction.update(reduction.copy(first), rows, None) is not first
-    np.testing.assert_array_equal(first, kept)
-    assert reduction.update(first, rows, None) is first
-    # n/T products of 2T rows or T and T: the same terms in another order.
-    np.testing.assert_allclose(first, 2 * kept, rtol=0, atol=2 * dense(reduction, X, y, None)[1].max())
+    A = reduction.update(reduction.zero(), rows, None)
+    once = A.copy()
+    assert reduction.update(A, rows, None) is A
+    # The same products added again: half of them are rounded once more.
+    np.testing.assert_allclose(A, 2 * once, rtol=0, atol=dense(reduction, X, y, None)[1].max())
+
+
+def test_partials_are_packed(rng):
+    X = rng.standard_normal((N, 2))
+    y, targets = targets_of("two targets", X, rng)
+    reduction = reduction_of(X, targets, folds=Folds(3, 7, "hash", N), members=(0, 1, 2))
+    A = swept(reduction, X, y)
+    partial = reduction.finish(A)
+    assert partial.nbytes == reduction.size_bytes(N) < 0.6 * A.nbytes
+    for fold in range(3):
+        np.testing.assert_array_equal(unpack(partial[fold]), A[fold])
 
 
 @pytest.mark.parametrize("by", [None, "hash"])
@@ -196,7 +208,8 @@ def test_a_reduction_is_small_and_says_what_it_takes(rng):
         X, targets, features=FourierFeatures(Gaussian(), 512), folds=Folds(5, 0, "hash", N), members=(1, 2)
     )
     assert reduction.size == 512 + 1 + 2
-    assert reduction.size_bytes(10**9) == reduction.zero().nbytes == 2 * 515 * 515 * 8
+    assert reduction.zero().shape == (2, 515, 515)
+    assert reduction.size_bytes(10**9) == 2 * 8 * 515 * 516 // 2
     assert len(pickle.dumps(reduction)) < 3000
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distrff.sweeps.merge_order import OrderedMerge, chains, n_waiting_sums
+from distrff.sweeps.merge_order import OrderedMerge, n_levels
 
 
 def bracketed(first, second):
@@ -25,7 +25,7 @@ def test_any_order_of_arrival_gives_the_same_expression(n, data):
     order = data.draw(st.permutations(range(n)))
     expression = merged(order)
     assert expression == merged(range(n))
-    # Every sum once, in order: addition that is associative but not commutative gets its due.
+    # Every partial once, in order: addition need not be commutative.
     names = expression.replace("(", "").replace(")", "").split("+")
     assert names == [str(i) for i in range(n)]
 
@@ -48,35 +48,34 @@ def test_the_tree_is_no_deeper_than_it_must_be(n):
     assert deepest == (n - 1).bit_length()
 
 
-@given(n_segments=st.integers(1, 10_000))
-def test_in_order_one_sum_a_level_waits(n_segments):
-    n_chains = len(chains(n_segments))
-    merge = OrderedMerge(n_chains, lambda a, b: a + b)
-    most = 0
-    for index in range(n_chains):
+@given(n=st.integers(1, 3000))
+def test_in_order_one_partial_a_level_waits(n):
+    merge, most = OrderedMerge(n, lambda a, b: a + b), 0
+    for index in range(n - 1):
         merge.add(index, 1)
-        if index < n_chains - 1:
-            most = max(most, merge.n_waiting)
-    assert most <= n_waiting_sums(n_segments)
-    assert most == 0 or most >= n_waiting_sums(n_segments) - 1  # what the plan counts is not more than that
+        most = max(most, merge.n_waiting)
+    assert n_levels(n) == (n - 1).bit_length()
+    # No more than the plan counts, and no less than all but one of it.
+    assert n_levels(n) - 1 <= most <= n_levels(n)
+    merge.add(n - 1, 1)
     assert merge.n_waiting == 1
-    assert merge.result() == n_chains
+    assert merge.result() == n
 
 
-@given(n_segments=st.integers(1, 10_000))
-def test_chains_cover_the_segments(n_segments):
-    parts = chains(n_segments)
-    assert [segment for part in parts for segment in part] == list(range(n_segments))
-    lengths = set(map(len, parts))
-    assert max(lengths) - min(lengths) <= 1
-    assert min(lengths) >= 1
-    assert max(lengths) <= 8
-    assert len(parts) >= min(n_segments, 16)
-    assert len(parts) <= max(16, n_segments / 8 + 1)
+@given(n=st.integers(2, 500), data=st.data())
+def test_behind_a_late_one_two_a_level_wait(n, data):
+    late = data.draw(st.integers(0, n - 1))
+    merge, most = OrderedMerge(n, lambda a, b: a + b), 0
+    for index in [*range(late), *range(late + 1, n)]:
+        merge.add(index, 1)
+        most = max(most, merge.n_waiting)
+    assert most <= 2 * n_levels(n)
+    merge.add(late, 1)
+    assert merge.result() == n
 
 
 @pytest.mark.parametrize("n", [2, 5, 16])
-def test_a_missing_sum_is_noticed(n):
+def test_a_missing_partial_is_noticed(n):
     for missing in range(n):
         merge = OrderedMerge(n, bracketed)
         for index in range(n):

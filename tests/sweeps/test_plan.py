@@ -180,7 +180,7 @@ def fit(X, y, monkeypatch, limit):
 def test_folds_one_at_a_time_give_the_same_bits(rng, monkeypatch):
     X = rng.standard_normal((3000, 3))
     y = np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(3000)
-    monkeypatch.setattr("distrff.sweeps.segments._GRAM_SEGMENT_ROWS", 512)
+    monkeypatch.setattr("distrff.sweeps.segments._LEAST_SEGMENT_ROWS", 512)
     together = fit(X, y, monkeypatch, 2**40)
     need = together.plan_.worker_peak_bytes + plan._IDLE_BYTES
     apart = fit(X, y, monkeypatch, int(need / plan._USABLE_SHARE) - 2**16)

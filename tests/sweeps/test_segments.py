@@ -45,12 +45,10 @@ def test_cuts_of_the_gram_sweep(n_rows, n_columns, n_features, n_outputs, n_fold
     assert cuts.n_rows == n_rows
     assert cuts.tile_rows == gram_tile_rows(n_features, n_outputs, dtype)
     assert cuts.segment_rows % 512 == 0
-    # A segment is about 32,768 rows a fold, for up to three: a round number of segments is at most one
-    # half off, and so is their number's multiple of a power of two; rounding up to 512 rows adds to them.
-    wanted = 32_768 * min(n_folds, 3)
-    assert cuts.segment_rows <= 2.5 * wanted + 512
-    if n_rows >= wanted:
-        assert cuts.segment_rows >= 0.4 * wanted
+    # From 2**14 rows, unless there are fewer, to 2**17; but half or twice as many where the number of
+    # segments is rounded up to a multiple of sixteen or down to a power of two.
+    assert cuts.segment_rows >= min(2**13, n_rows)
+    assert cuts.segment_rows <= 2**18 + 512
     if n_rows < 10**8:
         assert_covers(cuts)
 
@@ -79,10 +77,18 @@ def test_cuts_of_light_sweeps(n_rows, n_columns):
         assert_covers(cuts)
 
 
-@pytest.mark.parametrize("n_rows", [10**6, 3 * 10**6, 7_200_000])
+@pytest.mark.parametrize("n_rows", [300_000, 10**6, 3 * 10**6, 7_200_000])
 def test_workers_finish_together(n_rows):
-    """A power of two of workers has the same number of segments each, but for the last few."""
+    """A power of two of workers has the same number of segments each."""
     n_segments = gram_segmentation(n_rows, 50, 2048, 1, 1, np.dtype(np.float32)).n_segments
-    for n_workers in (2, 4, 8, 16):
-        rounds = -(-n_segments // n_workers)
-        assert rounds * n_workers <= 1.1 * n_segments
+    assert n_segments % 16 == 0
+
+
+def test_segments_are_seconds_of_work_and_not_bytes():
+    """Wider Grams have shorter segments, down to a few products."""
+    rows = [
+        gram_segmentation(10**7, 50, D, 1, 1, np.dtype(np.float32)).segment_rows
+        for D in (64, 2048, 4096, 16_384)
+    ]
+    assert rows == sorted(rows, reverse=True)
+    assert rows[0] > 4 * rows[-1]
