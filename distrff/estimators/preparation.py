@@ -13,6 +13,7 @@ from distrff.columns.targets import ClassTargets, NumericTargets, Targets, class
 from distrff.data.dataset import Dataset
 from distrff.errors import DataWarning, InputError, warn
 from distrff.features.base import FeatureMap
+from distrff.features.fourier import FourierBlockMap
 from distrff.features.specification import MapSpecification
 from distrff.ingest.column_statistics import ColumnStatistics, ColumnStatisticsReduction, sample_rows
 from distrff.random_streams import child_seed, resolve_seed
@@ -216,11 +217,11 @@ def frequencies_beyond_float32(preparation: Preparation) -> int:
     A phase θ in float32 is off by about 2⁻²⁴·θ; counted are frequencies for which
     Σ_j |ω_j|·max|x_j|, a bound of |θ| over the rows, exceeds 2¹⁴.
     """
-    arrays = preparation.specification.derive_arrays()
-    if "frequencies" not in arrays:
+    block_map = preparation.specification.build()
+    if not isinstance(block_map, FourierBlockMap):
         return 0
     statistics, scaling = preparation.statistics, preparation.scaling
     magnitude = statistics.magnitude
     if scaling.shift is not None and scaling.scale is not None:
         magnitude = (magnitude + np.abs(scaling.shift)) / scaling.scale
-    return int((magnitude @ np.abs(arrays["frequencies"]) > _LARGEST_FLOAT32_PHASE).sum())
+    return int((magnitude @ np.abs(block_map.frequencies()) > _LARGEST_FLOAT32_PHASE).sum())

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg import eigh
+from threadpoolctl import threadpool_limits
 
 from distrff.errors import InputError, NonFiniteError
 from distrff.features.frequencies import draw_frequencies
@@ -77,7 +78,8 @@ def automatic_length_scale(
         rule = f"median distance ({why})"
         return kernel.with_widths(median), {"rule": rule, "median_distance": median, "length_scale": median}
     pilot = _Pilot(kernel, X, coded_targets(y)[rows], weights[rows], n_components, seed)
-    tried = _search(pilot.held_out_error, median)
+    with threadpool_limits(1, user_api="blas"):  # the same width whatever the client's threads
+        tried = _search(pilot.held_out_error, median)
     best = min(tried, key=lambda width: (tried[width], -width))
     return kernel.with_widths(best), {
         "rule": f"held-out error of a ridge on {pilot.n_frequencies * 2} features and {len(X)} rows",

@@ -92,9 +92,11 @@ class MapSpecification(ABC):
         """Return the specification as strict JSON data, its `kind` included."""
 
     def with_digest(self) -> Self:
-        """Return the specification with the digest of the arrays derived here."""
+        """Return the specification with the digest of the arrays derived here, which `build` then has."""
         arrays = self.derive_arrays()
-        return replace(self, digest=arrays_digest(arrays))
+        digested = replace(self, digest=arrays_digest(arrays))
+        _CACHE.keep(digested, arrays)
+        return digested
 
     def build(self, arrays: Mapping[str, np.ndarray] | None = None) -> BlockMap:
         """Return the block map, derived at most once per process.
@@ -140,11 +142,20 @@ class _BlockMapCache:
         key = (spec, arrays is None)
         with self._lock:  # held while deriving: a second thread waits instead of deriving again
             if key not in self._maps:
-                self._maps[key] = spec.block_map(self._derive(spec) if arrays is None else arrays)
-                if len(self._maps) > self._capacity:
-                    self._maps.popitem(last=False)
+                self._add(key, spec.block_map(self._derive(spec) if arrays is None else arrays))
             self._maps.move_to_end(key)
             return self._maps[key]
+
+    def keep(self, spec: MapSpecification, arrays: Mapping[str, np.ndarray]) -> None:
+        """Take arrays that were just derived from the specification in this process."""
+        with self._lock:
+            self.n_derivations += 1
+            self._add((spec, True), spec.block_map(arrays))
+
+    def _add(self, key: tuple[MapSpecification, bool], block_map: BlockMap) -> None:
+        self._maps[key] = block_map
+        if len(self._maps) > self._capacity:
+            self._maps.popitem(last=False)
 
     def _derive(self, spec: MapSpecification) -> dict[str, np.ndarray]:
         arrays = spec.derive_arrays()

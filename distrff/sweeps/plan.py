@@ -57,9 +57,7 @@ class Shape:
 
     def segmentation(self) -> Segmentation:
         """Return the cuts of the Gram sweep."""
-        return gram_segmentation(
-            self.n_rows, self.n_columns, self.n_features, self.n_outputs, self.n_folds, np.dtype(self.dtype)
-        )
+        return gram_segmentation(self.n_rows, self.n_features, self.n_outputs, np.dtype(self.dtype))
 
 
 @dataclass(frozen=True)

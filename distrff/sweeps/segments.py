@@ -51,9 +51,7 @@ def gram_tile_rows(n_features: int, n_outputs: int, dtype: np.dtype) -> int:
     return _power_of_two_at_most(_TILE_BYTES // row_bytes, 512, _MAX_TILE_ROWS)
 
 
-def gram_segmentation(
-    n_rows: int, n_columns: int, n_features: int, n_outputs: int, n_folds: int, dtype: np.dtype
-) -> Segmentation:
+def gram_segmentation(n_rows: int, n_features: int, n_outputs: int, dtype: np.dtype) -> Segmentation:
     """Return the cuts of the Gram sweep.
 
     Sixteen segments from a quarter of a million to two million rows, fewer below; above,

@@ -25,7 +25,7 @@ from distrff.sweeps.engine import SweepRun
 from distrff.sweeps.gram import GramReduction
 from distrff.sweeps.segments import gram_segmentation
 from tests.benchmarks.clusters import import_everything, peaks_above, workers
-from tests.benchmarks.rows import draw_rows, write_rows
+from tests.benchmarks.rows import write_rows
 from tests.benchmarks.timing import alternate, seconds_of
 
 N_COLUMNS = 50
@@ -57,7 +57,7 @@ def gram_sweep(scale: float) -> Iterator[dict[str, Any]]:
 
 
 def _sweep(dataset: Dataset, dtype: str) -> None:
-    cuts = gram_segmentation(dataset.n_rows, N_COLUMNS, N_COMPONENTS, 1, 1, np.dtype(dtype))
+    cuts = gram_segmentation(dataset.n_rows, N_COMPONENTS, 1, np.dtype(dtype))
     reduction = GramReduction(
         specification=_features().fit(np.zeros((1, N_COLUMNS))).specification_,
         scaling=Scaling(),
@@ -80,7 +80,7 @@ def _bare_products(client: Client, n_rows: int, dtype: str, n_tiles: int | None)
 
 def bare_products(n_rows: int, dtype: str, n_tiles: int | None) -> int:
     """Multiply ready tiles of the sweep's size, as often as the rows need."""
-    cuts = gram_segmentation(n_rows, N_COLUMNS, N_COMPONENTS, 1, 1, np.dtype(dtype))
+    cuts = gram_segmentation(n_rows, N_COMPONENTS, 1, np.dtype(dtype))
     t = np.random.default_rng(0).standard_normal((cuts.tile_rows, N_COMPONENTS + 2)).astype(dtype)
     full, rest = divmod(n_rows, cuts.tile_rows)
     for _ in range(full if n_tiles is None else n_tiles):
@@ -157,7 +157,8 @@ n, d, D, length_scale = {arguments}
 idle = resident_bytes()
 X, y = draw_rows(0, n, d, "float32")
 started = time.perf_counter()
-make_pipeline(RBFSampler(gamma=0.5 / length_scale**2, n_components=D, random_state=0), Ridge(alpha=1.0)).fit(X, y)
+sampler = RBFSampler(gamma=0.5 / length_scale**2, n_components=D, random_state=0)
+make_pipeline(sampler, Ridge(alpha=1.0)).fit(X, y)
 print(json.dumps([time.perf_counter() - started, peak_resident_bytes() - idle]))
 """
 
@@ -202,7 +203,7 @@ def alpha_by_cv(scale: float) -> Iterator[dict[str, Any]]:
 
 
 def memory(scale: float) -> Iterator[dict[str, Any]]:
-    """Peak of a worker against the plan, and its growth from 250,000 to 2,000,000 rows; maximum of three runs."""
+    """Peak of a worker against the plan, and its growth with the rows; worst of three runs."""
     peaks = {}
     for n in (int(250_000 * scale), int(2_000_000 * scale)):
         with tempfile.TemporaryDirectory() as folder:

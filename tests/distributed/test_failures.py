@@ -17,6 +17,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 import distrff as drf
+from distrff.cluster import connect
 from distrff.errors import ClusterError, InputError
 
 pytestmark = pytest.mark.usefixtures("small_segments")
@@ -113,11 +114,9 @@ def test_a_cluster_without_workers(rows, start_cluster):
         machine().fit(*rows)
 
 
-def test_a_cluster_that_is_gone(rows, start_cluster):
-    cluster, client = start_cluster(1)
-    fitted = machine().fit(*rows)
-    client.close()
-    cluster.close()
+def test_a_cluster_that_is_gone(rows):
+    with connect(n_workers=1):
+        fitted = machine().fit(*rows)
     assert fitted.predict(rows[0]).shape == rows[1].shape
     with pytest.raises(ClusterError, match=r"the connection to the scheduler is closed; .* fit again"):
         fitted.predict(rows[0], return_std=True)

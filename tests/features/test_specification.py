@@ -103,8 +103,21 @@ def test_a_fitted_map_has_the_digest_of_its_arrays(rng):
 # The cache
 
 
-def test_a_process_derives_once(rng):
+def test_fitting_derives_once_and_for_all(rng):
+    before = derivations_in_this_process()
     spec = fresh(rng)
+    assert derivations_in_this_process() == before + 1
+    spec.build()
+    assert derivations_in_this_process() == before + 1
+
+
+def unseen(rng):
+    """Return a specification that this process has not derived yet."""
+    return replace(fresh(rng), digest="")
+
+
+def test_a_process_derives_once(rng):
+    spec = unseen(rng)
     before = derivations_in_this_process()
     block_map = spec.build()
     assert derivations_in_this_process() == before + 1
@@ -114,7 +127,7 @@ def test_a_process_derives_once(rng):
 
 
 def test_many_threads_derive_once(rng):
-    spec = fresh(rng)
+    spec = unseen(rng)
     before, barrier = derivations_in_this_process(), Barrier(16)
 
     def build():

@@ -36,7 +36,7 @@ CLUSTER = dict(n_workers=2, threads_per_worker=1)
 
 def test_what_is_counted():
     counted = count(SHAPE, **CLUSTER, memory_limit=0)
-    cuts = gram_segmentation(10**6, 50, 2048, 1, 5, np.dtype(np.float32))
+    cuts = gram_segmentation(10**6, 2048, 1, np.dtype(np.float32))
     assert counted.folds_per_task == 5
     assert counted.n_sweeps == 2
     assert (counted.n_segments, counted.segment_rows, counted.tile_rows) == (

@@ -33,15 +33,13 @@ def test_segments_cover_the_rows_exactly(n_rows, segment_rows, tile_rows):
 
 @given(
     n_rows=N_ROWS,
-    n_columns=st.integers(1, 10_000),
     n_features=st.integers(1, 40_000),
     n_outputs=st.integers(1, 100),
-    n_folds=st.integers(1, 50),
     dtype=DTYPES,
 )
-def test_cuts_of_the_gram_sweep(n_rows, n_columns, n_features, n_outputs, n_folds, dtype):
-    cuts = gram_segmentation(n_rows, n_columns, n_features, n_outputs, n_folds, dtype)
-    assert cuts == gram_segmentation(n_rows, n_columns, n_features, n_outputs, n_folds, dtype)
+def test_cuts_of_the_gram_sweep(n_rows, n_features, n_outputs, dtype):
+    cuts = gram_segmentation(n_rows, n_features, n_outputs, dtype)
+    assert cuts == gram_segmentation(n_rows, n_features, n_outputs, dtype)
     assert cuts.n_rows == n_rows
     assert cuts.tile_rows == gram_tile_rows(n_features, n_outputs, dtype)
     assert cuts.segment_rows % 512 == 0
@@ -80,15 +78,14 @@ def test_cuts_of_light_sweeps(n_rows, n_columns):
 @pytest.mark.parametrize("n_rows", [300_000, 10**6, 3 * 10**6, 7_200_000])
 def test_workers_finish_together(n_rows):
     """A power of two of workers has the same number of segments each."""
-    n_segments = gram_segmentation(n_rows, 50, 2048, 1, 1, np.dtype(np.float32)).n_segments
+    n_segments = gram_segmentation(n_rows, 2048, 1, np.dtype(np.float32)).n_segments
     assert n_segments % 16 == 0
 
 
 def test_segments_are_seconds_of_work_and_not_bytes():
     """Wider Grams have shorter segments, down to a few products."""
     rows = [
-        gram_segmentation(10**7, 50, D, 1, 1, np.dtype(np.float32)).segment_rows
-        for D in (64, 2048, 4096, 16_384)
+        gram_segmentation(10**7, D, 1, np.dtype(np.float32)).segment_rows for D in (64, 2048, 4096, 16_384)
     ]
     assert rows == sorted(rows, reverse=True)
     assert rows[0] > 4 * rows[-1]
