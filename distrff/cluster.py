@@ -128,7 +128,7 @@ def memory_limit_bytes(memory_limit: str | int | None, n_workers: int) -> int:
         return int(MEMORY_LIMIT) // n_workers
     try:
         size = int(parse_bytes(memory_limit))
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError, OverflowError):
         size = -1
     if size >= _SMALLEST_LIMIT or str(memory_limit).strip() == "0":
         return size

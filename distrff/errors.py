@@ -6,8 +6,10 @@ The command line maps them to exit codes: `InputError` and its kinds to 2,
 
 from __future__ import annotations
 
+import re
 import sys
 import warnings
+from typing import Any
 
 
 class DistrffError(Exception):
@@ -56,3 +58,9 @@ def warn(message: str, category: type[Warning]) -> None:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == "distrff":
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)
+
+
+def public_name(path: Any) -> str:
+    """Return `path` without user names, passwords and signed query strings, for messages."""
+    text = re.sub(r"://[^/\s]*@", "://", path if isinstance(path, str) else str(path))
+    return re.sub(r"(https?://[^?\s]*)\?\S*", r"\1", text)

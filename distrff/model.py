@@ -10,7 +10,7 @@ import numpy as np
 
 from distrff.columns.scaling import Scaling
 from distrff.columns.targets import ClassTargets, Targets
-from distrff.errors import InputError
+from distrff.errors import InputError, NonFiniteError
 from distrff.features.specification import MapSpecification
 from distrff.solvers.cholesky import PosteriorFactor
 
@@ -112,8 +112,17 @@ class Model:
         rows = max(16, _STRIP_BYTES // (self.specification.n_features * np.dtype(self.dtype).itemsize))
         for start in range(0, len(X), rows):
             strip = slice(start, min(start + rows, len(X)))
+            _check_finite(X[strip], start)
             yield strip, block_map.apply(self.scaling.apply(X[strip], np.dtype(self.dtype)))
 
     def _check_columns(self, X: np.ndarray) -> None:
         if X.ndim != 2 or X.shape[1] != self.n_columns:
             raise InputError(f"X must have shape (n_samples, {self.n_columns}), got {X.shape}")
+
+
+def _check_finite(X: np.ndarray, start: int) -> None:
+    if X.dtype.kind == "f" and not np.isfinite(X).all():
+        row, column = np.argwhere(~np.isfinite(X))[0]
+        raise NonFiniteError(
+            f"X contains NaN or infinity in row {start + row}, column {column}; drop or fill such rows"
+        )

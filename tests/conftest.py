@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import sys
 import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,9 @@ import pytest
 from distributed import Client, LocalCluster
 
 import distrff
+
+# Worker processes inherit this path and find functions of the tests by it; what is installed comes first.
+sys.path.append(str(Path(__file__).parents[1]))
 
 _SEED_VARIABLE = "DISTRFF_TEST_SEED"
 _SEED = int(os.environ.get(_SEED_VARIABLE, secrets.randbits(32)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import distrff as drf
 from distrff.columns.scaling import Scaling
 from distrff.columns.targets import NumericTargets
 from distrff.errors import InputError
@@ -81,3 +82,12 @@ def test_no_spread_without_a_posterior(rng, X):
     model, _ = model_of(rng)
     with pytest.raises(InputError, match="include_std=True"):
         model.std(X)
+
+
+def test_rows_that_are_not_finite_are_named(rng):
+    X = rng.standard_normal((50, 3))
+    model = drf.KernelRidge(drf.FourierFeatures(drf.Gaussian(1.0), 16)).fit(X, X[:, 0]).model_
+    X[7, 2] = np.nan
+    for method in (model.predict, model.decision, model.transform):
+        with pytest.raises(InputError, match="NaN or infinity in row 7, column 2"):
+            method(X)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import logging
+import signal
+import threading
 import traceback
 import warnings
 from collections.abc import Iterator
@@ -36,7 +38,7 @@ def be_verbose(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 def failures_told(ctx: click.Context) -> Iterator[None]:
     """Turn exceptions of the body into one line on standard error and an exit code."""
     try:
-        with _quiet_libraries(ctx):
+        with _quiet_libraries(ctx), _ended_like_interrupts():
             yield
     except (click.ClickException, click.exceptions.Exit, click.Abort):
         raise  # click tells these itself
@@ -53,6 +55,24 @@ def failures_told(ctx: click.Context) -> Iterator[None]:
     except Exception as error:
         where = "" if ctx.meta.get(_VERBOSE) else "; --verbose shows where"
         _stop(ctx, INTERNAL_ERROR, f"internal error, {type(error).__name__}: {error}{where}")
+
+
+@contextmanager
+def _ended_like_interrupts() -> Iterator[None]:
+    """Clean up on SIGTERM and SIGHUP as on Ctrl-C: a batch system's time limit, a closed terminal."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, _interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _interrupt(number: int, frame: object) -> NoReturn:
+    raise KeyboardInterrupt
 
 
 def _stop(ctx: click.Context, code: int, message: str) -> NoReturn:

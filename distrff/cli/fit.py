@@ -19,6 +19,7 @@ from distrff.cli.options import (
     target_options,
 )
 from distrff.cli.output import show
+from distrff.cli.row_output import refuse_overlap
 
 KEYS = (
     "model", "n_samples", "n_columns", "n_components", "n_outputs", "kernel", "length_scale", "alpha",
@@ -45,7 +46,8 @@ def fit(ctx: click.Context, data: str, out: str, overwrite: bool, as_json: bool,
     from distrff.model_store.groups import exists_refusal
 
     estimator = checked_machine(ctx)
-    exists_refusal(out, overwrite, storage_options(options))
+    refuse_overlap(out, data=data)
+    exists_refusal(out, overwrite, storage_options(options), kinds=("model",))
     dataset = open_data(data, options)
     adapt_to(estimator, dataset, options)
     tell_defaults(ctx)

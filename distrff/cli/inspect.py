@@ -26,7 +26,9 @@ def inspect(path: str, as_json: bool, **options: Any) -> None:
 
     remote = storage_options(options)
     document = root_document(path, remote)
-    header = document.get("attributes", {}).get(ROOT) or {}
+    attributes = document.get("attributes")
+    header = attributes.get(ROOT) if isinstance(attributes, dict) else None
+    header = header if isinstance(header, dict) else {}
     if header.get("kind") in ("model", "gram"):
         values, lines = described_group(path, header["kind"], remote)
     elif document.get("node_type") == "array":

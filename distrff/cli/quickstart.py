@@ -61,7 +61,7 @@ def quickstart(
     )
     settings.check()
     say = Clock(as_json)
-    with replacing(folder, overwrite=may_replace) as fresh:
+    with replacing(folder, overwrite=may_replace, kinds=("quickstart",)) as fresh:
         result = demonstrate(settings, fresh, folder, say)
     result["seconds"] = say.seconds
     say("Done")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
 
 from distrff.cli.cluster import workers_of
 from distrff.cli.data_source import open_data_for, storage_options
 from distrff.cli.output import dtype_name
-from distrff.errors import InputError
+from distrff.errors import InputError, public_name
+
+_KINDS = ("predictions", "features")
 
 
 def written_rows(method: str, model: str, data: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -22,9 +24,9 @@ def written_rows(method: str, model: str, data: str, options: Mapping[str, Any])
     out, remote = options["out"], storage_options(options)
     machine = load_model(model, storage_options=remote)
     dataset = open_data_for(machine, data, options)
-    _refuse_inputs(out, model=model, data=data)
-    # The workers go first when this is left early, so that none writes into a folder that is being removed.
-    with _destination(out, options["overwrite"], remote) as url, workers_of(options):
+    refuse_overlap(out, model=model, data=data)
+    with _destination(out, options["overwrite"], remote) as (url, make_room), workers_of(options):
+        make_room()
         run = SweepRun()
         written = write_rows(run, machine, dataset, url, method=method, storage_options=remote)
     return {
@@ -40,21 +42,38 @@ def written_rows(method: str, model: str, data: str, options: Mapping[str, Any])
 
 
 @contextmanager
-def _destination(out: str, overwrite: bool, remote: dict[str, Any] | None) -> Iterator[str]:
-    """Give a place to write to; what is there afterwards is complete, or as it was before."""
+def _destination(
+    out: str, overwrite: bool, remote: dict[str, Any] | None
+) -> Iterator[tuple[str, Callable[[], None]]]:
+    """Give a place to write to, and what makes room there once workers are ready.
+
+    A local result is there whole, or what was there before is as it was. An object store cannot
+    rename: an earlier result is removed when writing begins, and a failed one is removed.
+    """
     from distrff.model_store.groups import exists_refusal, replacing
 
     if not _is_remote(out):
-        with replacing(out, overwrite=overwrite) as folder:
-            yield str(folder)
+        with replacing(out, overwrite=overwrite, kinds=_KINDS) as folder:
+            yield str(folder), _nothing
         return
-    exists_refusal(out, overwrite, remote)
-    _remove(out, remote)
-    try:
-        yield out
-    except BaseException:
+    exists_refusal(out, overwrite, remote, kinds=_KINDS)
+    began = False
+
+    def make_room() -> None:
+        nonlocal began
+        began = True
         _remove(out, remote)
+
+    try:
+        yield out, make_room
+    except BaseException:
+        if began:
+            _remove(out, remote)
         raise
+
+
+def _nothing() -> None:
+    """Make no room: a local result is written beside its place."""
 
 
 def _remove(url: str, remote: dict[str, Any] | None) -> None:
@@ -70,12 +89,20 @@ def _is_remote(url: str) -> bool:
     return "://" in url.removeprefix("file://") or "::" in url
 
 
-def _refuse_inputs(out: str, **inputs: str) -> None:
+def refuse_overlap(out: str, **inputs: str) -> None:
     """Raise if `--out` is, holds or lies inside one of the inputs."""
-    if _is_remote(out):
-        return
-    target = Path(out.removeprefix("file://")).resolve()
+    system, target = _place(out)
     for name, path in inputs.items():
-        source = Path(path.removeprefix("file://")).resolve()
-        if target == source or target in source.parents or source in target.parents:
-            raise InputError(f"--out {out} and the {name} {path} overlap; choose another path")
+        its_system, source = _place(path)
+        if system == its_system and (source.is_relative_to(target) or target.is_relative_to(source)):
+            raise InputError(
+                f"--out {public_name(out)} and the {name} {public_name(path)} overlap; choose another path"
+            )
+
+
+def _place(url: str) -> tuple[str, PurePath]:
+    """Return the kind of file system and the path on it."""
+    if not _is_remote(url):
+        return "file", Path(url.removeprefix("file://")).resolve()
+    protocol, _, path = public_name(url).partition("://")
+    return protocol, PurePosixPath(path.rstrip("/"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
-from distrff.errors import InputError, InputTypeError
+from distrff.errors import InputError, InputTypeError, public_name
 
 # How much a reader decodes at once where the storage leaves a choice: large enough that the
 # fixed cost of a read and the latency of an object store vanish, small against a worker's memory.
@@ -67,12 +66,6 @@ def passing(error: Exception) -> Exception:
     if isinstance(error, OSError) or type(error).__module__ == "builtins":
         return error
     return OSError(errno.EIO, one_line(error))
-
-
-def public_name(path: Any) -> str:
-    """Return `path` without user names, passwords and signed query strings, for messages."""
-    text = re.sub(r"://[^/\s]*@", "://", os.fspath(path))
-    return re.sub(r"(https?://[^?\s]*)\?\S*", r"\1", text)
 
 
 def one_line(error: BaseException) -> str:

@@ -43,10 +43,11 @@ class ZarrRows:
         Raises
         ------
         InputError
-            If a chunk is damaged, naming array and rows.
+            If a chunk is damaged, naming array and rows, or this process does not see the store.
         OSError
             If the store fails otherwise; a retry may succeed.
         """
+        self.reader.check_in_sight(self.fields)
         size = self.stop - self.start
         feeds = [Feed(self.reader.spans(f, self.start, self.stop), size) for f in self.fields]
         return cut_tiles(self.start, self.stop, n_rows, feeds)
@@ -71,6 +72,20 @@ class ZarrReader:
         row_chunks = tuple(b - a for a, b in cuts(0, z.shape[0], step))
         columns = (len(self._columns),) if field == "X" and self._columns is not None else z.shape[1:]
         return lazy_blocks(self, field, row_chunks, columns, self.dtype(field))
+
+    def check_in_sight(self, fields: tuple[str, ...]) -> None:
+        """Raise where this process does not see the arrays: Zarr would read missing chunks as zeros."""
+        for name in fields:
+            z = self._arrays[name]
+            try:
+                zarr.open_array(store=z.store_path, mode="r")
+            except FileNotFoundError as error:
+                raise InputError(
+                    f"{self._source}: array {z.basename!r} is not there as this process sees it; if workers "
+                    f"run on several machines, use a folder that all of them share, or an object store"
+                ) from error
+            except Exception as error:
+                raise passing(error) from error
 
     def dtype(self, field: str) -> np.dtype:
         """Return the type of the tiles of one field."""

@@ -90,21 +90,25 @@ def search_alpha(run: SweepRun, grams: GramContext, options: RidgeOptions, n_fol
     return _given(run, grams, options)
 
 
-def _grids(grams: GramContext, options: RidgeOptions) -> tuple[list[np.ndarray], int]:
-    """Return the grid of each size, cut at its noise floor, and how many values D's own lost."""
-    grids, dropped = [], 0
+def _with_grids(grams: GramContext, options: RidgeOptions) -> tuple[GramContext, list[np.ndarray], int]:
+    """Return the grid of each size, cut at its noise floor, and how many values D's own lost.
+
+    Smaller machines whose floor is above the whole grid are left out of the problem.
+    """
+    grids: dict[int, np.ndarray] = {}
+    dropped = 0
     for size in grams.problem.sizes:
-        floor = grams.noise_floor(size)
+        floor, is_whole = grams.noise_floor(size), size == grams.problem.sizes[-1]
         if options.alphas is None:
-            grid, dropped = default_alphas(grams.weight, grams.mean_square_norm, floor=floor)
-        else:
-            grid, dropped = above_noise(options.alphas, floor)
-        grids.append(grid)
-    return grids, dropped
+            grids[size], dropped = default_alphas(grams.weight, grams.mean_square_norm, floor=floor)
+        elif is_whole or options.alphas[-1] >= floor:
+            grids[size], dropped = above_noise(options.alphas, floor)
+    problem = replace(grams.problem, sizes=tuple(grids))
+    return replace(grams, problem=problem), list(grids.values()), dropped
 
 
 def _by_folds(run: SweepRun, grams: GramContext, options: RidgeOptions, n_folds: int) -> AlphaSearch:
-    grids, dropped = _grids(grams, options)
+    grams, grids, dropped = _with_grids(grams, options)
     calls = [(grams.total, grams.parts, fold, grids, grams.problem) for fold in range(n_folds)]
     by_fold = run.gather(run.submit_all(fold_errors, calls))
     weights = np.array([weight for _, weight in by_fold])
@@ -127,7 +131,7 @@ def _by_folds(run: SweepRun, grams: GramContext, options: RidgeOptions, n_folds:
 
 
 def _by_gcv(run: SweepRun, grams: GramContext, options: RidgeOptions) -> AlphaSearch:
-    grids, dropped = _grids(grams, options)
+    grams, grids, dropped = _with_grids(grams, options)
     choices = _gcv_choices(run, grams, grids)
     best = choices[-1]
     return AlphaSearch(
@@ -148,6 +152,7 @@ def _given(run: SweepRun, grams: GramContext, options: RidgeOptions) -> AlphaSea
         s
         for s in grams.problem.sizes
         if _ROWS_PER_FEATURE * s**3 <= grams.problem.n_rows * grams.problem.sizes[-1] ** 2
+        and grams.noise_floor(s) <= alpha.min()
     ]
     if len(alpha) > 1 or not sizes:
         return search

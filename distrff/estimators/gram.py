@@ -14,6 +14,7 @@ from distrff.errors import InputError
 from distrff.estimators.options import DTYPES, SCALES, checked_folds, checked_map, one_of
 from distrff.estimators.preparation import Preparation, first_sweep, fit_map, prepare, scaling_of
 from distrff.estimators.ridge_fit import gram_sweep, make_plan, storage_dtype
+from distrff.estimators.run import begin_run
 from distrff.features.base import FeatureMap
 from distrff.random_streams import child_seed, resolve_seed
 from distrff.solvers.packed import unpack
@@ -71,7 +72,7 @@ def gram(
     Two passes over the rows. The client receives the Gram, 8·(D + 1 + k)² bytes a fold.
     """
     dataset = _with_targets(as_dataset(data, y, sample_weight))
-    run, seed = SweepRun(), resolve_seed(random_state)
+    run, seed = begin_run(), resolve_seed(random_state)
     if like is not None:
         return _gram_like(run, dataset, like, seed=seed, fold_by=fold_by)
     if features is None:
@@ -112,7 +113,7 @@ def fit_features(
     features.check_parameters()
     dataset, seed = as_dataset(data, y), resolve_seed(random_state)
     kind = _kind(dataset, "auto") if dataset.n_targets else "none"
-    statistics = first_sweep(SweepRun(), dataset, target_kind=kind, seed=seed)
+    statistics = first_sweep(begin_run(), dataset, target_kind=kind, seed=seed)
     if kind != "none":
         fitted = prepare(statistics, clone(features), scale=scale, seed=seed).features
         assert fitted is not None

@@ -65,7 +65,9 @@ def fit_statistics(statistics: GramStatistics, options: RidgeOptions, *, target_
 
 
 def _mean_square_norm(statistics: GramStatistics, total: np.ndarray) -> float:
-    D = statistics.specification.n_features
+    D, at_zero = statistics.specification.n_features, statistics.specification.at_zero
+    if np.isfinite(at_zero):
+        return at_zero
     return float(np.trace(total[:D, :D]) / statistics.weight)
 
 

@@ -118,7 +118,8 @@ def _grid(alphas: Any) -> np.ndarray:
 
 
 def _positive_numbers(name: str, given: Any) -> np.ndarray:
-    values = [given] if isinstance(given, Real) else given
+    is_scalar = isinstance(given, Real) or (isinstance(given, np.ndarray) and given.ndim == 0)
+    values = [given] if is_scalar else given
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise InputError(f"{name} must be a positive number, a list of them, 'cv' or 'gcv', got {given!r}")
     try:

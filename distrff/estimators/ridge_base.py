@@ -16,12 +16,14 @@ from distrff.data.dataset import Dataset
 from distrff.data.selection import listed
 from distrff.diagnostics.fit_report import FitReport
 from distrff.errors import InputError
+from distrff.estimators.alpha_search import GramContext
 from distrff.estimators.gram_fit import fit_statistics
 from distrff.estimators.measured_plan import predicted_seconds
 from distrff.estimators.options import ridge_options
 from distrff.estimators.prediction import predict_with
 from distrff.estimators.reporting import fit_report
 from distrff.estimators.ridge_fit import RidgeFit, fit_ridge, presumed_plan
+from distrff.estimators.run import begin_run
 from distrff.features.base import FeatureMap
 from distrff.model import Model
 from distrff.model_store.models import save_model
@@ -87,6 +89,7 @@ class RidgeMachine(BaseEstimator):
         """
         options = ridge_options(self)
         dataset = self._dataset(X, y, sample_weight)
+        self.__dict__.pop("_grams", None)  # frees the Gram of an earlier fit
         fit, preparation = fit_ridge(
             dataset, options, target_kind=self._target_kind, class_weight=getattr(self, "class_weight", None)
         )
@@ -120,6 +123,12 @@ class RidgeMachine(BaseEstimator):
             Made by `distrff.gram`; ``alpha="cv"`` needs one with folds.
         """
         options = ridge_options(self)
+        if getattr(self, "class_weight", None) is not None:
+            raise InputError(
+                "class_weight cannot be applied to a Gram, whose rows are already weighted; "
+                "give sample_weight to gram(...), or fit the rows"
+            )
+        self.__dict__.pop("_grams", None)
         fit = fit_statistics(statistics, options, target_kind=self._target_kind)
         self.seed_ = options.seed
         self._keep_columns(statistics.specification.n_columns, None)
@@ -148,7 +157,7 @@ class RidgeMachine(BaseEstimator):
         """
         options = ridge_options(self)
         dataset = self._dataset(X, y, sample_weight)
-        run = SweepRun()
+        run = begin_run()
         plan = presumed_plan(run, dataset, options, target_kind=self._target_kind)
         return plan.with_seconds(predicted_seconds(run, dataset, options, plan))
 
@@ -172,9 +181,8 @@ class RidgeMachine(BaseEstimator):
             For fsspec.
         """
         check_is_fitted(self, "model_")
-        if include_std:
-            self._with_posterior()
-        save_model(self.model_, url, overwrite=overwrite, storage_options=storage_options)
+        model = self._with_posterior() if include_std else replace(self.model_, posterior=None)
+        save_model(model, url, overwrite=overwrite, storage_options=storage_options)
 
     def _dataset(self, X: Any, y: Any, sample_weight: Any) -> Dataset:
         dataset = as_dataset(X, y, sample_weight)
@@ -209,15 +217,17 @@ class RidgeMachine(BaseEstimator):
         """Return the model with its posterior, which is computed where the Gram is when first asked for."""
         if self.model_.posterior is not None:
             return self.model_
-        if getattr(self, "_grams", None) is None:
+        kept: tuple[SweepRun, GramContext] | None = getattr(self, "_grams", None)
+        if kept is None:
             raise InputError(
                 "the Gram that standard deviations need stayed with the fit and is not part of a pickled "
                 "machine; ask for return_std once before pickling, or fit again"
             )
-        run, grams = self._grams
-        if np.size(self.alpha_) > 1:
+        run, grams = kept
+        alphas = np.unique(self.alpha_)
+        if len(alphas) > 1:
             raise InputError("return_std needs one alpha for all targets; fit with a single alpha")
-        posterior = run.gather([run.submit(posterior_of, grams.total, float(self.alpha_), grams.problem)])[0]
+        posterior = run.gather([run.submit(posterior_of, grams.total, float(alphas[0]), grams.problem)])[0]
         noise = posterior.noise * np.square(grams.target_scale)
         self.model_ = replace(self.model_, posterior=replace(posterior, noise=noise))
         return self.model_
@@ -260,7 +270,7 @@ class RidgeMachine(BaseEstimator):
 
 def score_sums(model: Model, dataset: Dataset, run: SweepRun | None = None) -> ScoreSums:
     """Return the score sums of a frozen machine, in one light pass over the rows."""
-    run = SweepRun() if run is None else run
+    run = begin_run() if run is None else run
     cuts = light_segmentation(dataset.n_rows, max(dataset.n_columns, 64))
     light, shipped = travelling(run, model)
     reduction = ScoreReduction(light, cuts.tile_rows)

@@ -14,6 +14,7 @@ from distrff.errors import InputError, PrecisionWarning, warn
 from distrff.estimators.alpha_search import AlphaSearch, GramContext, search_alpha
 from distrff.estimators.options import RidgeOptions
 from distrff.estimators.preparation import Preparation, first_sweep, prepare, trial_map
+from distrff.estimators.run import begin_run
 from distrff.features.base import nested_sizes
 from distrff.features.specification import MapSpecification
 from distrff.random_streams import child_seed
@@ -151,7 +152,7 @@ def fit_ridge(
     InputError
         For data that cannot be used.
     """
-    run = SweepRun()
+    run = begin_run()
     if options.search is not None and dataset.n_rows < max(2, options.n_folds):
         raise InputError(
             f"alpha={options.search!r} needs at least {max(2, options.n_folds)} rows here, but there is only "
@@ -269,7 +270,12 @@ def _product_dtype(
 ) -> tuple[str, list[str]]:
     """Return the dtype of tiles and products, float64 where alpha would drown in float32's noise."""
     dtype = storage_dtype(dataset) if options.dtype == "auto" else options.dtype
-    if dtype == "float64" or options.alpha is None:
+    largest = options.alpha.min() if options.alpha is not None else None
+    if options.alphas is not None and options.search is not None:
+        largest = (
+            options.alphas.max()
+        )  # a grid is cut at the floor; only a whole one below it changes the dtype
+    if dtype == "float64" or largest is None:
         return dtype, []
     D = preparation.specification.n_features
     floor = noise_floor(
@@ -280,11 +286,10 @@ def _product_dtype(
         at_zero=preparation.mean_square_norm,
         dtype=np.dtype(dtype),
     )
-    if options.alpha.min() >= floor:
+    if largest >= floor:
         return dtype, []
     note = (
-        f"alpha={options.alpha.min():g} is below the rounding noise of float32 products ({floor:.3g}): "
-        f"float64 was used"
+        f"alpha={largest:g} is below the rounding noise of float32 products ({floor:.3g}): float64 was used"
     )
     if options.dtype == "float32":
         warn(note, PrecisionWarning)

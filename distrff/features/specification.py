@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from distrff.errors import FrequencyMismatch
+from distrff.errors import FrequencyMismatch, InputError
 
 
 class BlockMap(ABC):
@@ -97,6 +97,22 @@ class MapSpecification(ABC):
         digested = replace(self, digest=arrays_digest(arrays))
         _CACHE.keep(digested, arrays)
         return digested
+
+    def checked_arrays(self) -> dict[str, np.ndarray]:
+        """Return the arrays, to be stored or sent to processes that derive others.
+
+        Raises
+        ------
+        InputError
+            If this process itself derives others than those the map was made with.
+        """
+        arrays = self.derive_arrays()
+        if self.digest and arrays_digest(arrays) != self.digest:
+            raise InputError(
+                "this process derives other frequencies from the seed than the map was made with (another "
+                "processor or NumPy version); load the stored model, which carries them, or fit again here"
+            )
+        return arrays
 
     def build(self, arrays: Mapping[str, np.ndarray] | None = None) -> BlockMap:
         """Return the block map, derived at most once per process.

@@ -29,10 +29,12 @@ from typing import Any
 import fsspec
 import numpy as np
 
-from distrff.errors import DistrffError, InputError, InputTypeError, ModelFileError
+from distrff.errors import DistrffError, InputError, InputTypeError, ModelFileError, public_name
+from distrff.model_store.storable import refuse_loose_json, storable
 
 FORMAT = 1
 ROOT = "distrff"
+_STORED = ("model", "gram")
 _REMEDY = "it is damaged or was altered: save it again or restore a copy"
 
 Url = str | os.PathLike[str]
@@ -74,8 +76,8 @@ def write_group(
     InputError
         If the target cannot be written (see `exists_refusal`), or the content cannot be stored.
     """
-    arrays = {name: _storable(name, A) for name, A in arrays.items()}
-    _refuse_loose_json(metadata, "metadata")
+    arrays = {name: storable(name, A) for name, A in arrays.items()}
+    refuse_loose_json(metadata, "metadata")
     header = {
         "kind": kind,
         "format": FORMAT,
@@ -85,12 +87,12 @@ def write_group(
         "metadata": metadata,
     }
     header["metadata_checksum"] = _seal(header, {name: _description(A) for name, A in arrays.items()})
-    with _in_one_line(InputError, f"{url} could not be written"):
+    with _in_one_line(InputError, f"{public_name(url)} could not be written"):
         if _local_path(url) is not None:
-            with replacing(url, overwrite=overwrite) as folder:
+            with replacing(url, overwrite=overwrite, kinds=_STORED) as folder:
                 _fill(*_file_system(folder, None), arrays, header)
         else:
-            exists_refusal(url, overwrite, storage_options)
+            exists_refusal(url, overwrite, storage_options, kinds=_STORED)
             _unmark(*_file_system(url, storage_options), header)
             _fill(*_file_system(url, storage_options), arrays, header)
 
@@ -105,21 +107,21 @@ def read_group(
     ModelFileError
         If there is no such group, it is of another kind, incomplete, newer, damaged or altered.
     """
-    with _in_one_line(ModelFileError, f"{url} cannot be read"):
+    with _in_one_line(ModelFileError, f"{public_name(url)} cannot be read"):
         exists, document = _root_document(url, storage_options)
         header = _header_of(document)
         if header is None:
             what = "does not exist" if not exists else "is not a Zarr group"
             what = what if document is None else "is not a group of distrff (nothing of it in zarr.json)"
-            raise ModelFileError(f"{url} {what}; give the path that a {kind} was saved to")
+            raise ModelFileError(f"{public_name(url)} {what}; give the path that a {kind} was saved to")
         _refuse_header(url, header, kind)
         fs, path = _file_system(url, storage_options)
         arrays, described = {}, {}
         for name, checksum in (header.get("checksums") or {}).items():
-            what = f"{url}: array {name!r}"
+            what = f"{public_name(url)}: array {name!r}"
             arrays[name], described[name] = _stored_array(what, fs, f"{path}/{name}", checksum)
         if header.get("metadata_checksum") != _seal(header, described):
-            raise ModelFileError(f"{url}: the metadata do not match their checksum; {_REMEDY}")
+            raise ModelFileError(f"{public_name(url)}: the metadata do not match their checksum; {_REMEDY}")
         return arrays, header["metadata"]
 
 
@@ -128,12 +130,12 @@ def exists_refusal(
     overwrite: bool,
     storage_options: Options = None,
     *,
-    any_zarr: bool = False,
+    kinds: tuple[str, ...] = (),
 ) -> None:
     """Raise now what writing to `url` would raise later; called before a long fit. Writes nothing.
 
-    With `overwrite`, only a group of distrff or an empty folder may be replaced, so that a slip of the
-    hand costs no data; `any_zarr=True` (predictions, feature matrices) allows every Zarr group or array.
+    With `overwrite`, only what distrff wrote, of one of `kinds` if any are named, or an empty folder may
+    be replaced, so that a slip of the hand costs no data.
 
     Raises
     ------
@@ -141,36 +143,40 @@ def exists_refusal(
         If something is there that may not be replaced, or the parent folder or the store is not usable.
     """
     local = _local_path(url)
-    with _in_one_line(InputError, f"{url} cannot be reached"):
+    with _in_one_line(InputError, f"{public_name(url)} cannot be reached"):
         exists, document = _root_document(url, storage_options)
     if local is not None and not local.parent.is_dir():
-        raise InputError(f"{url}: the folder {local.parent} does not exist; create it first")
+        raise InputError(f"{public_name(url)}: the folder {local.parent} does not exist; create it first")
     if local is not None and not os.access(local.parent, os.W_OK | os.X_OK):
-        raise InputError(f"{url}: the folder {local.parent} is not writable; choose another path")
+        raise InputError(
+            f"{public_name(url)}: the folder {local.parent} is not writable; choose another path"
+        )
     if not exists:
         return
     is_empty = local is not None and local.is_dir() and not any(local.iterdir())
-    is_zarr = isinstance(document, dict) and document.get("node_type") in ("array", "group")
-    if not (is_empty or (any_zarr and is_zarr) or _header_of(document) is not None):
-        ours = "a Zarr group or array" if any_zarr else "a model or Gram of distrff"
-        raise InputError(f"{url} exists and is not {ours}, so --overwrite spares it; choose another path")
+    header = _header_of(document)
+    if not is_empty and (header is None or (kinds and header.get("kind") not in kinds)):
+        raise InputError(
+            f"{public_name(url)} exists and is not {' or '.join(kinds) or 'a group'} of distrff, "
+            f"so --overwrite spares it; choose another path"
+        )
     if not overwrite:
-        raise InputError(f"{url} exists; pass overwrite=True or --overwrite to replace it")
+        raise InputError(f"{public_name(url)} exists; pass overwrite=True or --overwrite to replace it")
 
 
 @contextmanager
-def replacing(path: Url, *, overwrite: bool = False, any_zarr: bool = False) -> Iterator[Path]:
+def replacing(path: Url, *, overwrite: bool = False, kinds: tuple[str, ...] = ()) -> Iterator[Path]:
     """Give an empty folder beside the local `path`, and put it in that place on success.
 
     On any exception, KeyboardInterrupt included, the new folder is removed and what was at `path`
     is there as before; it is deleted only once the new content is in place. Tasks that write into the
-    new folder must be over or cancelled when the block is left. `overwrite` and `any_zarr` are those of
+    new folder must be over or cancelled when the block is left. `overwrite` and `kinds` are those of
     `exists_refusal`, which is asked before and, since hours may pass, again at the end.
     """
-    exists_refusal(path, overwrite, any_zarr=any_zarr)
+    exists_refusal(path, overwrite, kinds=kinds)
     target = _local_path(path)
     if target is None:
-        raise InputError(f"{path} is not a local path; an object store cannot rename")
+        raise InputError(f"{public_name(path)} is not a local path; an object store cannot rename")
     mark = secrets.token_hex(4)
     fresh, aside = (target.with_name(f".{target.name}.{mark}.{end}") for end in ("partial", "old"))
     try:
@@ -179,7 +185,7 @@ def replacing(path: Url, *, overwrite: bool = False, any_zarr: bool = False) -> 
         for file in filter(Path.is_file, fresh.rglob("*")):
             with file.open("rb") as handle:
                 os.fsync(handle.fileno())
-        exists_refusal(path, overwrite, any_zarr=any_zarr)
+        exists_refusal(path, overwrite, kinds=kinds)
         if target.exists():
             target.rename(aside)
         fresh.rename(target)
@@ -202,7 +208,7 @@ def _in_one_line(error_type: type[DistrffError], what: str) -> Iterator[None]:
     except DistrffError:
         raise
     except Exception as error:
-        detail = " ".join(str(error).split()) or type(error).__name__
+        detail = public_name(" ".join(str(error).split())) or type(error).__name__
         raise error_type(f"{what}: {detail}") from error
 
 
@@ -248,12 +254,14 @@ def _refuse_header(url: Url, header: dict[str, Any], kind: str) -> None:
     if isinstance(form, int) and form > FORMAT:
         writer, mine = (f"distrff {v}" for v in (header.get("version"), _version()))
         raise ModelFileError(
-            f"{url} was written by {writer} in format {form}, unknown to {mine}; update distrff"
+            f"{public_name(url)} was written by {writer} in format {form}, unknown to {mine}; update distrff"
         )
     if found != kind:
-        raise ModelFileError(f"{url}: this is a {found}, not a {kind}")
+        raise ModelFileError(f"{public_name(url)}: this is a {found}, not a {kind}")
     if header.get("complete") is not True:
-        raise ModelFileError(f"{url} is incomplete, its writing was interrupted; save the {kind} again")
+        raise ModelFileError(
+            f"{public_name(url)} is incomplete, its writing was interrupted; save the {kind} again"
+        )
 
 
 def _unmark(fs: Any, path: str, header: dict[str, Any]) -> None:
@@ -313,33 +321,10 @@ def _stored_array(what: str, fs: Any, path: str, checksum: str) -> tuple[np.ndar
         return np.frombuffer(data, dtype.newbyteorder("<")).astype(dtype).reshape(shape), described
 
 
-def _storable(name: str, array: np.ndarray) -> np.ndarray:
-    A = np.asarray(array)
-    if A.dtype.kind not in "biuf" or A.dtype.itemsize > 8:
-        raise InputTypeError(f"array {name!r} has dtype {A.dtype}; give bool, int or float, at most 64 bits")
-    return np.asarray(A, dtype=A.dtype.newbyteorder("<"), order="C")
-
-
 def _seal(header: dict[str, Any], described: dict[str, dict[str, Any]]) -> str:
     sealed = {key: value for key, value in header.items() if key != "metadata_checksum"}
     text = json.dumps([sealed, described], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _refuse_loose_json(value: Any, where: str) -> None:
-    """Raise for what JSON has no word for, naming the keys that lead to it."""
-    if isinstance(value, dict):
-        for key, item in value.items():
-            if not isinstance(key, str):
-                raise InputTypeError(f"{where} has the key {key!r}; JSON keys are strings")
-            _refuse_loose_json(item, f"{where}.{key}")
-    elif isinstance(value, (list, tuple)):
-        for index, item in enumerate(value):
-            _refuse_loose_json(item, f"{where}[{index}]")
-    elif isinstance(value, float) and not math.isfinite(value):
-        raise InputError(f"{where} is {value}; strict JSON has no such number, store null")
-    elif value is not None and not isinstance(value, (str, int, float)):
-        raise InputTypeError(f"{where} is of type {type(value).__name__}, which JSON cannot store")
 
 
 def _version() -> str:

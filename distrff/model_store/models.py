@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from distrff.columns.coding import coding_from_parts, coding_parts
-from distrff.errors import ModelFileError
+from distrff.errors import ModelFileError, public_name
 from distrff.features.registry import specification_from_dict
 from distrff.model import Model
 from distrff.model_store.groups import read_group, write_group
@@ -26,7 +26,7 @@ def save_model(
         If something is there already and `overwrite` is not given.
     """
     arrays, metadata = coding_parts(model.scaling, model.targets)
-    derived = model.specification.derive_arrays() if model.arrays is None else model.arrays
+    derived = model.specification.checked_arrays() if model.arrays is None else model.arrays
     arrays |= {f"map_{name}": array for name, array in derived.items()}
     arrays |= {"coef": model.coef, "intercept": model.intercept}
     if model.posterior is not None:
@@ -69,7 +69,7 @@ def load_model(url: str, *, storage_options: dict[str, Any] | None = None) -> Mo
             report=metadata["report"],
         )
     except KeyError as error:
-        raise ModelFileError(f"{url} lacks {error}; save the model again") from error
+        raise ModelFileError(f"{public_name(url)} lacks {error}; save the model again") from error
 
 
 def _posterior_arrays(posterior: PosteriorFactor) -> dict[str, np.ndarray]:

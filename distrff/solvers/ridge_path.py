@@ -181,7 +181,7 @@ def gcv(
     path = TridiagonalRidge(system.G, overwrite_G=True)
     coef = path.solve(system.B, alphas)
     residual = held_out_error(A, coef, system.intercept(coef), feature_scale=feature_scale)
-    freedom = 1 - (path.effective_dimension(alphas) + fit_intercept) / n_rows
+    freedom = 1 - (path.effective_dimension(alphas, max(0, n_rows - fit_intercept)) + fit_intercept) / n_rows
     freedom[freedom < _LEAST_FREEDOM] = np.nan
     return residual / system.weight / freedom[:, None] ** 2
 

@@ -87,10 +87,11 @@ class TridiagonalRidge:
         """Return the eigenvalues of G, ascending, shape (D,); O(D²) flops."""
         return eigvalsh_tridiagonal(self._diagonal, self._off_diagonal[: len(self._diagonal) - 1])
 
-    def effective_dimension(self, alphas: np.ndarray) -> np.ndarray:
+    def effective_dimension(self, alphas: np.ndarray, rank: int | None = None) -> np.ndarray:
         """Return tr G (G + alpha·I)⁻¹ = Σ λ/(λ + alpha) for each alpha, shape (m,).
 
-        Eigenvalues below zero are rounding and count as zero.
+        Only the `rank` largest eigenvalues count where G can have no more: the others are
+        rounding, of both signs. Those below zero count as zero.
         """
-        spectrum = np.maximum(self.eigenvalues(), 0)
+        spectrum = np.maximum(self.eigenvalues(), 0)[::-1][:rank]
         return np.array([np.sum(spectrum / (spectrum + alpha)) for alpha in alphas])

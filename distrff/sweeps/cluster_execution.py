@@ -38,7 +38,7 @@ class ClusterExecution:
     """
 
     def __init__(self, client: Client) -> None:
-        self._client = client
+        self.client = client
         self._fit = uuid.uuid4().hex
         workers = self._workers()
         if not workers:
@@ -52,7 +52,7 @@ class ClusterExecution:
         self.memory_limit = min((w["memory_limit"] for w in workers if w["memory_limit"]), default=0)
 
     def _workers(self) -> list[dict[str, Any]]:
-        return list(self._client.scheduler_info(n_workers=-1)["workers"].values())
+        return list(self.client.scheduler_info(n_workers=-1)["workers"].values())
 
     def reduce(self, reduction: Reduction, segments: list[Rows], progress: Progress, shipped: Any) -> Future:
         """Return the future of the merged partial, when it is finished."""
@@ -87,22 +87,22 @@ class ClusterExecution:
     def ship(self, arrays: dict[str, Any]) -> Future:
         """Return a handle on arrays that tasks may take, recomputed if its worker is lost."""
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "64GB"}):
-            return self._client.submit(_same, arrays, pure=False)
+            return self.client.submit(_same, arrays, pure=False)
 
     def check_connection(self) -> None:
         """Raise ClusterError if the scheduler is out of reach."""
-        if self._client.status != "running":
+        if self.client.status != "running":
             raise ClusterError(
-                f"the connection to the scheduler is {self._client.status}; "
-                f"connect to a cluster and fit again"
+                f"the connection to the scheduler is {self.client.status}; connect to a cluster and fit again"
             )
 
     def submit(self, function: Callable[..., Any], *args: Any) -> Future:
         self.check_connection()
-        return self._client.submit(function, *args, pure=False)
+        return self.client.submit(function, *args, pure=False)
 
     def submit_all(self, function: Callable[..., Any], calls: list[tuple]) -> list[Future]:
-        return [self.submit(function, *args) for args in calls]
+        # As delayed tasks, so that rows which hold blocks of a dask array are found and computed.
+        return [self.client.compute(dask.delayed(function, pure=False)(*args)) for args in calls]
 
     def gather(self, handles: list[Future]) -> list[Any]:
         flight = _Flight(self)
@@ -111,7 +111,7 @@ class ClusterExecution:
         with flight.cancelled_on_failure():
             for _ in flight.completed():
                 pass
-        return self._client.gather(handles)
+        return self.client.gather(handles)
 
 
 class _Flight:
@@ -119,7 +119,7 @@ class _Flight:
 
     def __init__(self, execution: ClusterExecution) -> None:
         self._execution = execution
-        self._client = execution._client
+        self.client = execution.client
         self._landed: queue.SimpleQueue[Future] = queue.SimpleQueue()
         self._under_way: dict[str, Future] = {}
         self._alive: WeakSet[Future] = WeakSet()
@@ -127,10 +127,10 @@ class _Flight:
     def compute(self, task: Any, priority: int) -> Future:
         # Rows that live in the client's memory travel inside their own segment's task, on purpose.
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "64GB"}):
-            return self.watch(self._client.compute(task, priority=priority))
+            return self.watch(self.client.compute(task, priority=priority))
 
     def submit(self, function: Callable[..., Any], *args: Any) -> Future:
-        return self.watch(self._client.submit(function, *args, pure=False, priority=1))
+        return self.watch(self.client.submit(function, *args, pure=False, priority=1))
 
     def watch(self, future: Future) -> Future:
         self._under_way[future.key] = future
@@ -142,6 +142,9 @@ class _Flight:
         """Yield the futures as they finish, until none is left; raise the first failure."""
         while self._under_way:
             future = self._next_landed()
+            if future.status in ("lost", "pending"):  # its worker died since; the scheduler computes it again
+                future.add_done_callback(self._landed.put)
+                continue
             self._under_way.pop(future.key, None)
             _raise_failure(future)
             yield future
@@ -170,8 +173,8 @@ class _Flight:
         try:
             yield
         except BaseException:
-            if self._client.status == "running":
-                self._client.cancel(list(self._alive), force=True)
+            if self.client.status == "running":
+                self.client.cancel(list(self._alive), force=True)
             raise
 
 

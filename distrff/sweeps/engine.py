@@ -71,7 +71,7 @@ class SweepRun:
         return value
 
     def _ship(self, reduction: Reduction) -> Any:
-        return self.execution.ship(reduction.specification.derive_arrays())  # type: ignore[attr-defined]
+        return self.execution.ship(reduction.specification.checked_arrays())  # type: ignore[attr-defined]
 
     def _pass(
         self, label: str, dataset: Dataset, reduction: Reduction, cuts: Segmentation, shipped: Any

@@ -70,6 +70,7 @@ class LocalExecution:
             for offset, partial in enumerate(partials):
                 merge.add(start + offset, partial)
                 progress.advance(batch[offset].stop - batch[offset].start)
+            del partials, partial  # or they would wait beside those of the next round
         return merge.result()
 
     def _compute(self, tasks: list[Any]) -> tuple[Any, ...]:

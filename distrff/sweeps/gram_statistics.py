@@ -10,7 +10,7 @@ import numpy as np
 from distrff.columns.coding import coding_from_parts, coding_parts
 from distrff.columns.scaling import Scaling
 from distrff.columns.targets import NumericTargets, Targets
-from distrff.errors import InputError, ModelFileError
+from distrff.errors import InputError, ModelFileError, public_name
 from distrff.features.registry import specification_from_dict
 from distrff.features.specification import MapSpecification
 from distrff.model_store.groups import read_group, write_group
@@ -38,7 +38,8 @@ class GramStatistics:
     Notes
     -----
     `+` joins disjoint sets of rows, `−` forgets rows that are in the first set; folds are
-    joined one by one. Both need the same map, scaling and classes, and refuse others.
+    joined one by one, but a difference has one fold: which fold a forgotten row was in is
+    not known. Both need the same map, scaling and classes, and refuse others.
     """
 
     A: np.ndarray
@@ -79,9 +80,12 @@ class GramStatistics:
             return NotImplemented
         self._check_compatible(other)
         moved = other.with_targets(self.targets) if isinstance(self.targets, NumericTargets) else other
+        joined = (
+            self.A + moved.A if sign > 0 else self.A.sum(0, keepdims=True) - moved.A.sum(0, keepdims=True)
+        )
         return replace(
             self,
-            A=self.A + sign * moved.A,
+            A=joined,
             n_rows=self.n_rows + sign * other.n_rows,
             dtype=self.dtype if self.dtype == other.dtype else "float32",
             tile_rows=max(self.tile_rows, other.tile_rows),
@@ -165,4 +169,4 @@ class GramStatistics:
                 **{name: metadata[name] for name in ("n_rows", "dtype", "tile_rows", "y_is_1d")},
             )
         except KeyError as error:
-            raise ModelFileError(f"{url} lacks {error}; write the Gram again") from error
+            raise ModelFileError(f"{public_name(url)} lacks {error}; write the Gram again") from error

@@ -12,7 +12,7 @@ from distrff.data.checks import check_block
 from distrff.data.dataset import Dataset
 from distrff.data.rows import RowBlock, Rows
 from distrff.data.storage import is_local, locate
-from distrff.errors import InputError
+from distrff.errors import InputError, public_name
 from distrff.features.specification import MapSpecification
 from distrff.model import Model
 from distrff.model_store.groups import ROOT
@@ -141,8 +141,8 @@ def open_array(url: str, storage_options: Remote, *, mode: str) -> zarr.Array:
         return zarr.open_array(store_of(url, storage_options), mode=mode)
     except FileNotFoundError as error:
         raise InputError(
-            f"there is no array at {url} as this process sees it; if workers run on several machines, "
-            f"write to a folder that all of them share, or to an object store"
+            f"there is no array at {public_name(url)} as this process sees it; if workers "
+            f"run on several machines, write to a folder that all of them share, or to an object store"
         ) from error
 
 

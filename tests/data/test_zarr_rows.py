@@ -313,3 +313,12 @@ def test_errors_that_may_pass_stay_retryable(rows_zarr, read_rows, error):
     else:
         assert caught.value.__cause__ is error
         assert "LostConnection: gone" in str(caught.value)
+
+
+def test_a_store_that_a_process_does_not_see_is_not_read_as_zeros(tmp_path):
+    group = zarr.create_group(tmp_path / "rows.zarr")
+    group.create_array("X", data=np.ones((6, 2)))
+    rows = pickle.dumps(open_dataset(tmp_path / "rows.zarr").rows(0, 6))
+    (tmp_path / "rows.zarr").rename(tmp_path / "elsewhere.zarr")
+    with pytest.raises(InputError, match="not there as this process sees it"):
+        next(iter(pickle.loads(rows).tiles(6)))

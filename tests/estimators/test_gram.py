@@ -141,7 +141,7 @@ def test_files(problem, tmp_path, labels):
     machine = drf.KernelRidgeClassifier(alpha="cv") if labels else drf.KernelRidge(alpha="cv")
     expected = machine.fit_gram(statistics).predict(problem.X)
     np.testing.assert_array_equal(machine.fit_gram(loaded).predict(problem.X), expected)
-    np.testing.assert_array_equal((loaded + loaded - loaded).A, statistics.A)
+    np.testing.assert_array_equal((loaded + loaded - loaded).A, statistics.A.sum(axis=0, keepdims=True))
     with pytest.raises(InputError, match="overwrite"):
         statistics.save(path)
     with pytest.raises(InputError, match="gram"):
@@ -247,3 +247,10 @@ def test_fit_features(problem):
     assert again is not fitted and again.kernel_.length_scale == pytest.approx(
         100 * without.kernel_.length_scale, rel=0.2
     )
+
+
+def test_class_weights_cannot_be_applied_to_a_gram(rng):
+    X = rng.standard_normal((60, 2))
+    statistics = drf.gram(X, drf.FourierFeatures(drf.Gaussian(1.0), 16), X[:, 0] > 0)
+    with pytest.raises(InputError, match="class_weight"):
+        drf.KernelRidgeClassifier(class_weight="balanced").fit_gram(statistics)

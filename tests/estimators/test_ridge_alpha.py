@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import Ridge
 
-from distrff.errors import InputError, PrecisionWarning
+from distrff.errors import PrecisionWarning
 from distrff.estimators.ridge import KernelRidge
 from distrff.features.fourier import FourierFeatures
 from distrff.kernels import Gaussian
@@ -124,8 +124,18 @@ def test_grid_is_cut_at_the_noise_floor(problem):
         f"alphas below the rounding noise of float32 products were left out: {25 - len(alphas)}"
         in report["notes"]
     )
-    with pytest.raises(InputError, match=r"all alphas are below the rounding noise.*dtype='float64'"):
-        KernelRidge(fourier(), "cv", alphas=[1e-9, 1e-8]).fit(X, problem.y)
+    below = KernelRidge(fourier(), "cv", alphas=[1e-7, 1e-6], random_state=0).fit(X, problem.y)
+    assert below.report_["dtype"] == "float64"
+    assert list(below.cv_results_["alphas"]) == [1e-7, 1e-6]
+
+
+def test_nested_sizes_below_their_noise_floor_are_left_out_of_the_curve(problem):
+    X = problem.X.astype(np.float32)
+    whole = KernelRidge(fourier(), "cv", random_state=0).fit(X, problem.y)
+    just_above = 1.01 * whole.report_["noise_floor"]
+    machine = KernelRidge(fourier(), "cv", alphas=[just_above], random_state=0).fit(X, problem.y)
+    assert machine.report_["dtype"] == "float32"
+    assert [size for size, *_ in machine.report_["learning_curve"]] == [machine.report_["n_components"]]
 
 
 def test_an_alpha_in_the_noise_is_solved_in_float64(problem):
