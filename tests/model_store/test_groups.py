@@ -167,7 +167,7 @@ def test_overwrite_spares_what_is_not_ours(path, make):
     make(path)
     before = sorted(path.parent.rglob("*"))
     for attempt in (lambda: save(path, overwrite=True), lambda: exists_refusal(path, True)):
-        with pytest.raises(InputError, match="exists and is not .* of distrff"):
+        with pytest.raises(InputError, match=r"exists and is not .* of distrff"):
             attempt()
     assert sorted(path.parent.rglob("*")) == before
 
