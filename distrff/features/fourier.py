@@ -15,7 +15,7 @@ from distrff.features.base import FeatureMap
 from distrff.features.frequencies import SAMPLINGS, draw_frequencies
 from distrff.features.length_scale import automatic_length_scale
 from distrff.features.specification import BlockMap, MapSpecification
-from distrff.features.trigonometry import cosine, paired_cos_sin
+from distrff.features.trigonometry import compile_loops, cosine, paired_cos_sin
 from distrff.kernels import Gaussian, Kernel, kernel_from_dict
 from distrff.random_streams import stream
 
@@ -106,6 +106,7 @@ class FourierBlockMap(BlockMap):
     """Cosines of X W, strip by strip of rows."""
 
     def __init__(self, W: np.ndarray, phases: np.ndarray | None, form: str, at_zero: float) -> None:
+        compile_loops()
         self.form = form
         self.n_features = 2 * W.shape[1] if form == "cos_sin" else W.shape[1]
         factor = 2.0 if form == "phase" else 1.0

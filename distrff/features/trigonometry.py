@@ -22,7 +22,9 @@ the rows that are computed with it, or on the width of the machine's vectors. An
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -79,8 +81,19 @@ def paired_cos_sin(theta: np.ndarray, out: np.ndarray, scale: float) -> None:
         _paired(*_elements(theta), *_elements(out), *theta.shape, theta.dtype.type(scale))
 
 
+@cache
 def compile_loops() -> None:
-    """Compile both loops in both formats, or load them from Numba's cache, before they are needed."""
+    """Compile both loops in both formats, or load them from Numba's cache, once and before they are needed.
+
+    In a thread of its own: an interrupt that hits the main thread inside the compiler's callbacks
+    would be swallowed there.
+    """
+    thread = threading.Thread(target=_compile_loops, name="distrff-compile")
+    thread.start()
+    thread.join()
+
+
+def _compile_loops() -> None:
     for dtype in (np.float32, np.float64):
         theta = np.zeros((1, 1), dtype)
         paired_cos_sin(theta, np.zeros((1, 2), dtype), 1.0)

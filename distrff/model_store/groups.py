@@ -157,7 +157,7 @@ def exists_refusal(
     header = _header_of(document)
     if not is_empty and (header is None or (kinds and header.get("kind") not in kinds)):
         raise InputError(
-            f"{public_name(url)} exists and is not {' or '.join(kinds) or 'a group'} of distrff, "
+            f"{public_name(url)} exists and is not a {' or '.join(kinds) or 'group'} of distrff, "
             f"so --overwrite spares it; choose another path"
         )
     if not overwrite:

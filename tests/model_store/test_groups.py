@@ -269,7 +269,7 @@ def test_replacing_spares_groups_of_other_kinds(path):
         pass
     save(path, overwrite=True)
     with (
-        pytest.raises(InputError, match="exists and is not predictions or features of distrff"),
+        pytest.raises(InputError, match="exists and is not a predictions or features of distrff"),
         replacing(path, overwrite=True, kinds=("predictions", "features")),
     ):
         pytest.fail("must refuse before the work")
