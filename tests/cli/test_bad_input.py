@@ -120,7 +120,9 @@ def test_places_that_cannot_be_written(refused, rows, models, tmp_path):
     words = ("fit", rows.zarr, "--n-components", 16, "--out")
     assert "does not exist; create it first" in refused(*words, tmp_path / "no" / "m.zarr")
     assert "overlap; choose another path" in refused(*words, rows.zarr, "--overwrite")
-    assert "is not a model of distrff" in refused(*words, tmp_path, "--overwrite")
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "kept.txt").write_text("kept")
+    assert "is not a model of distrff" in refused(*words, tmp_path / "notes", "--overwrite")
 
 
 def test_widths_that_do_not_fit_the_columns(fit_refused, rows):

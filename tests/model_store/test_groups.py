@@ -178,7 +178,7 @@ def test_overwrite_spares_a_remote_dataset(remote):
     for root in (None, b'{"zarr_format": 3, "node_type": "group", "attributes": {}}'):
         if root:
             memory.pipe_file(f"{remote}/zarr.json", root)
-        with pytest.raises(InputError, match="exists and is not model or gram"):
+        with pytest.raises(InputError, match="exists and is not a model or gram"):
             save(remote, overwrite=True)
     assert memory.cat_file(f"{remote}/X/c/0") == b"years of work"
 
