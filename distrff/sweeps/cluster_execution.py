@@ -72,10 +72,10 @@ class ClusterExecution:
                 if future.key not in under_way:
                     continue
                 index = under_way.pop(future.key)
-                merge.add(index, future)  # first: a merge that finds a free thread frees memory
-                if started < len(segments):
+                if started < len(segments):  # before the merge: the thread that became free is where it goes
                     start(started)
                     started += 1
+                merge.add(index, future)
                 progress.advance(segments[index].stop - segments[index].start)
         return merge.result()
 
