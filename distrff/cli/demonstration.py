@@ -30,8 +30,8 @@ Say = Callable[[str], None]
 
 FILES = {"train": "train.zarr", "test": "test.zarr", "model": "model.zarr", "report": "report.html"}
 
-_MOST_WORKERS = 8  # a million rows are eight segments
-_WORKER_BYTES = 2.5e9  # the plan of the defaults, with all folds in a task
+_MOST_WORKERS = 8  # a million rows are sixteen segments, two each
+_WORKER_BYTES = 2.5e9  # with all folds in a task, and room for other sizes than the defaults
 _MOST_HELD_OUT = 100_000
 
 

@@ -11,7 +11,7 @@ from distrff.estimators.ridge_base import RidgeMachine
 
 
 class KernelRidge(RegressorMixin, RidgeMachine):
-    r"""Kernel ridge regression on random features, from one pass over the rows.
+    r"""Kernel ridge regression on random features, from one Gram of the rows.
 
     Minimises Σ s_i (y_i − f(x_i))² + alpha‖w‖² over f(x) = ⟨w, z(x)⟩ + b, b unpenalised:
     the primal of kernel ridge regression with the kernel k(x, x') ≈ ⟨z(x), z(x')⟩. The
