@@ -143,7 +143,7 @@ def _plan(run: SweepRun, dataset: Dataset, options: RidgeOptions, *, n_outputs: 
 def fit_ridge(
     dataset: Dataset, options: RidgeOptions, *, target_kind: str, class_weight: Any = None
 ) -> tuple[RidgeFit, Preparation]:
-    """Fit a ridge machine in two passes over the rows.
+    """Fit a ridge machine in two passes over the rows; one a fold more where folds are summed apart.
 
     Raises
     ------

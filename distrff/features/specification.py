@@ -191,5 +191,5 @@ _CACHE = _BlockMapCache(capacity=8)
 
 
 def derivations_in_this_process() -> int:
-    """Return how often this process derived a map's arrays; tests and the report read it."""
+    """Return how often this process derived a map's arrays."""
     return _CACHE.n_derivations

@@ -204,7 +204,7 @@ def _client_peak_bytes(shape: Shape) -> int:
 
 
 def factorisation_flops(shape: Shape) -> float:
-    """Return the flops of the alpha path and the final machine, the learning curve included."""
+    """Return the flops of the alpha path with its learning curve, and of the final machine."""
     D = float(shape.n_features)
     paths = shape.n_folds * (4 / 3 * D**3 * _REDUCTION_SLOWNESS + 4 * shape.n_alphas * shape.n_outputs * D**2)
     return (paths if shape.n_alphas > 1 else 0.0) * 8 / 7 + D**3 / 3
