@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,29 +19,33 @@ from distrff.errors import ClusterError
 from distrff.sweeps.merge_order import OrderedMerge
 from distrff.sweeps.progress import Progress
 from distrff.sweeps.reduction import Reduction, merge_partials, reduce_rows
+from distrff.sweeps.segment_shares import SegmentShares
 
 _LARGE_PARTIAL = 2**20
 _LOOK_AT_WORKERS_SECONDS = 5.0
 _NO_WORKERS_SECONDS = 60.0
+_ANY_WORKER = "any"
 
 
 class ClusterExecution:
     """Runs tasks through a `distributed.Client`, which stays in this object and is never pickled.
 
     A segment a thread is under way, and where partials are small a second one is ready, so
-    that no thread waits for the client. Partials are merged as soon as their neighbours
-    are there, so those alive are one a thread and the few that wait in the tree of merges.
+    that no thread waits for the client. Each segment is sent to the worker that has a
+    thread free for it: left to itself, the scheduler may queue it behind a segment of
+    another. Partials are merged as soon as their neighbours are there, so those alive are
+    one a thread and the few that wait in the tree of merges.
 
     Raises
     ------
     ClusterError
-        If the cluster has no workers, or loses them all for a minute.
+        If the cluster has no workers, or none that takes tasks for a minute.
     """
 
     def __init__(self, client: Client) -> None:
         self.client = client
         self._fit = uuid.uuid4().hex
-        workers = self._workers()
+        workers = list(self.workers().values())
         if not workers:
             raise ClusterError(
                 "the cluster has no workers; add some (cluster.scale(2), or `dask worker ADDRESS`) "
@@ -51,38 +56,64 @@ class ClusterExecution:
         self.threads_per_worker = max(worker["nthreads"] for worker in workers)
         self.memory_limit = min((w["memory_limit"] for w in workers if w["memory_limit"]), default=0)
 
-    def _workers(self) -> list[dict[str, Any]]:
-        return list(self.client.scheduler_info(n_workers=-1)["workers"].values())
+    def workers(self) -> dict[str, dict[str, Any]]:
+        """Return what the scheduler knows of each worker now, by address."""
+        return self.client.scheduler_info(n_workers=-1)["workers"]
+
+    def running_threads(self) -> dict[str, int]:
+        """Return the threads of each worker that takes tasks now, by address."""
+        return {
+            a: worker["nthreads"] for a, worker in self.workers().items() if worker["status"] == "running"
+        }
 
     def reduce(self, reduction: Reduction, segments: list[Rows], progress: Progress, shipped: Any) -> Future:
         """Return the future of the merged partial, when it is finished."""
         flight = _Flight(self)
-        merge = OrderedMerge(len(segments), lambda a, b: flight.submit(merge_partials, reduction, a, b))
-        under_way: dict[str, int] = {}  # the segment of each task
+        merge = OrderedMerge(
+            len(segments), lambda total, others: flight.submit(merge_partials, reduction, total, others)
+        )
+        shares = SegmentShares(len(segments), self.running_threads())
+        per_thread = self._segments_per_thread(reduction, segments)
+        under_way: dict[str, tuple[int, str]] = {}  # segment and worker of each task
 
-        def start(index: int) -> None:
-            task = dask.delayed(reduce_rows, pure=False)(reduction, segments[index], shipped, self._fit)
-            under_way[flight.compute(task, priority=-index).key] = index
+        def start_where_free() -> None:
+            busy = Counter(worker for _, worker in under_way.values())
+            for worker in self._free_places(busy, per_thread):
+                if not shares:
+                    return
+                index = shares.take(worker)
+                task = dask.delayed(reduce_rows, pure=False)(reduction, segments[index], shipped, self._fit)
+                under_way[flight.compute(task, worker).key] = index, worker
 
         with flight.cancelled_on_failure():
-            started = min(len(segments), self._n_under_way(reduction, segments))
-            for index in range(started):
-                start(index)
+            start_where_free()
             for future in flight.completed():
                 if future.key not in under_way:
                     continue
-                index = under_way.pop(future.key)
-                if started < len(segments):  # before the merge: the thread that became free is where it goes
-                    start(started)
-                    started += 1
-                merge.add(index, future)
+                index, _ = under_way.pop(future.key)
+                merge.add(index, future)  # before the next segment, or it would wait behind that
+                start_where_free()
                 progress.advance(segments[index].stop - segments[index].start)
         return merge.result()
 
-    def _n_under_way(self, reduction: Reduction, segments: list[Rows]) -> int:
+    def _free_places(self, busy: Counter[str], per_thread: int) -> list[str]:
+        """Return a worker's address for each task that it could take, the least busy first.
+
+        Workers that joined since the sweep began are among them. If all are gone, one task
+        waits for the next to come.
+        """
+        places = [
+            (position, worker)
+            for worker, n_threads in self.running_threads().items()
+            for position in range(busy[worker], per_thread * n_threads)
+        ]
+        if not places and not busy:
+            return [_ANY_WORKER]
+        return [worker for _, worker in sorted(places)]
+
+    def _segments_per_thread(self, reduction: Reduction, segments: list[Rows]) -> int:
         n_rows = segments[0].stop - segments[0].start
-        ready = 0 if reduction.size_bytes(n_rows) > _LARGE_PARTIAL else self.n_threads
-        return self.n_threads + ready
+        return 1 if reduction.size_bytes(n_rows) > _LARGE_PARTIAL else 2
 
     def ship(self, arrays: dict[str, Any]) -> Future:
         """Return a handle on arrays that tasks may take, recomputed if its worker is lost."""
@@ -124,10 +155,11 @@ class _Flight:
         self._under_way: dict[str, Future] = {}
         self._alive: WeakSet[Future] = WeakSet()
 
-    def compute(self, task: Any, priority: int) -> Future:
+    def compute(self, task: Any, worker: str) -> Future:
         # Rows that live in the client's memory travel inside their own segment's task, on purpose.
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "64GB"}):
-            return self.watch(self.client.compute(task, priority=priority))
+            where = None if worker == _ANY_WORKER else [worker]
+            return self.watch(self.client.compute(task, workers=where, allow_other_workers=bool(where)))
 
     def submit(self, function: Callable[..., Any], *args: Any) -> Future:
         return self.watch(self.client.submit(function, *args, pure=False, priority=1))
@@ -156,13 +188,10 @@ class _Flight:
                 return self._landed.get(timeout=_LOOK_AT_WORKERS_SECONDS)
             except queue.Empty:
                 self._execution.check_connection()
-                if self._execution._workers():
+                if self._execution.running_threads():
                     deadline = time.monotonic() + _NO_WORKERS_SECONDS
                 elif time.monotonic() > deadline:
-                    raise ClusterError(
-                        f"the cluster has had no workers for {_NO_WORKERS_SECONDS:.0f} s; "
-                        f"look at the workers' logs, start new ones and fit again"
-                    ) from None
+                    raise _nobody_works(self._execution.workers()) from None
 
     @contextmanager
     def cancelled_on_failure(self) -> Iterator[None]:
@@ -176,6 +205,19 @@ class _Flight:
             if self.client.status == "running":
                 self.client.cancel(list(self._alive), force=True)
             raise
+
+
+def _nobody_works(workers: dict[str, dict[str, Any]]) -> ClusterError:
+    if workers:
+        return ClusterError(
+            f"all {len(workers)} worker(s) of the cluster have been paused for "
+            f"{_NO_WORKERS_SECONDS:.0f} s, which they are while their memory is nearly full; free what "
+            f"else they hold (client.restart()), or start workers with more memory, and fit again"
+        )
+    return ClusterError(
+        f"the cluster has had no workers for {_NO_WORKERS_SECONDS:.0f} s; "
+        f"look at the workers' logs, start new ones and fit again"
+    )
 
 
 def _raise_failure(future: Future) -> None:

@@ -63,7 +63,7 @@ class LocalExecution:
     def reduce(
         self, reduction: Reduction, segments: list[Rows], progress: Progress, shipped: Shipped
     ) -> Partial:
-        merge = OrderedMerge(len(segments), lambda a, b: merge_partials(reduction, a, b))
+        merge = OrderedMerge(len(segments), lambda total, others: merge_partials(reduction, total, others))
         for start in range(0, len(segments), self.n_threads):
             batch = segments[start : start + self.n_threads]
             partials = self.submit_all(reduce_rows, [(reduction, rows, shipped, self._fit) for rows in batch])

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+Neighbour = tuple[Any, bool]
+
 
 class OrderedMerge:
     """Merges neighbours as soon as both are there.
@@ -18,10 +20,12 @@ class OrderedMerge:
     ----------
     n_segments : int
     merge : callable
-        `merge(first, second)`, first the one with the lower numbers.
+        `merge(total, neighbours)`: the sum of a partial with one neighbour after the other,
+        each a pair of its partial and whether it lies before. What one arrival makes
+        possible is one call, so that a thread does it in one go.
     """
 
-    def __init__(self, n_segments: int, merge: Callable[[Any, Any], Any]) -> None:
+    def __init__(self, n_segments: int, merge: Callable[[Any, list[Neighbour]], Any]) -> None:
         self._level_sizes = [n_segments]
         while self._level_sizes[-1] > 1:
             self._level_sizes.append(-(-self._level_sizes[-1] // 2))
@@ -30,17 +34,15 @@ class OrderedMerge:
 
     def add(self, segment: int, partial: Any) -> None:
         """Take the partial of one segment, and merge whatever that makes possible."""
-        index, total = segment, partial
-        for level, size in enumerate(self._level_sizes[:-1]):
+        level, index, neighbours = 0, segment, []
+        while self._level_sizes[level] > 1:
             neighbour = index ^ 1
-            if neighbour < size:
+            if neighbour < self._level_sizes[level]:
                 if (level, neighbour) not in self._waiting:
-                    self._waiting[level, index] = total
-                    return
-                other = self._waiting.pop((level, neighbour))
-                total = self._merge(total, other) if index < neighbour else self._merge(other, total)
-            index //= 2
-        self._waiting[len(self._level_sizes) - 1, index] = total
+                    break
+                neighbours.append((self._waiting.pop((level, neighbour)), neighbour < index))
+            level, index = level + 1, index // 2
+        self._waiting[level, index] = self._merge(partial, neighbours) if neighbours else partial
 
     @property
     def n_waiting(self) -> int:

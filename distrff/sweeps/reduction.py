@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from distrff.data.rows import Rows
+from distrff.sweeps.merge_order import Neighbour
 from distrff.sweeps.process_record import WorkRecord, begin_task, end_task
 
 logger = logging.getLogger(__name__)
@@ -71,9 +72,11 @@ def _reduce_with_retries(reduction: Reduction, rows: Rows, shipped: Shipped) -> 
     return reduction.finish(reduction.update(reduction.zero(), rows, shipped))
 
 
-def merge_partials(reduction: Reduction, first: Partial, second: Partial) -> Partial:
-    """Return the partial result of both."""
+def merge_partials(reduction: Reduction, partial: Partial, neighbours: list[Neighbour]) -> Partial:
+    """Return the sum of a partial with one neighbour after the other, each before or after what is summed."""
     started = time.perf_counter()
-    value = reduction.merge(first.value, second.value)
-    seconds = time.perf_counter() - started
-    return Partial(value, first.record.merge(second.record).merge(end_task(0, seconds)))
+    value, record = partial.value, partial.record
+    for neighbour, is_before in neighbours:
+        first, second = (neighbour.value, value) if is_before else (value, neighbour.value)
+        value, record = reduction.merge(first, second), record.merge(neighbour.record)
+    return Partial(value, record.merge(end_task(0, time.perf_counter() - started)))

@@ -12,7 +12,7 @@ _MAX_TILE_ROWS = 8192
 
 # Starting a segment, packing its Gram and merging it cost about as much as the products of a few
 # thousand rows, whatever D is; with ten times as many a segment's overhead stays small.
-_LEAST_SEGMENT_ROWS = 30_000
+_LEAST_SEGMENT_ROWS = 15_000
 # Longer segments would save little, and cost more when their worker is lost.
 _MOST_SEGMENT_ROWS = 2**17
 _SEGMENT_PRODUCTS = 2.0**39  # rows times squared columns of t: some seconds of one core
@@ -54,9 +54,9 @@ def gram_tile_rows(n_features: int, n_outputs: int, dtype: np.dtype) -> int:
 def gram_segmentation(n_rows: int, n_features: int, n_outputs: int, dtype: np.dtype) -> Segmentation:
     """Return the cuts of the Gram sweep.
 
-    Eight segments from a quarter of a million rows and sixteen from a million, while none
-    has more than 2¹⁷ rows (fewer where D is large); then multiples of sixteen, so that 2,
-    4, 8 or 16 workers finish together.
+    Sixteen segments from a quarter of a million rows, while none has more than 2¹⁷ rows
+    (fewer where D is large); then multiples of sixteen, so that 2, 4, 8 or 16 workers
+    finish together.
     """
     tile_rows = gram_tile_rows(n_features, n_outputs, dtype)
     most_rows = _SEGMENT_PRODUCTS / (n_features + 1 + n_outputs) ** 2
@@ -64,10 +64,8 @@ def gram_segmentation(n_rows: int, n_features: int, n_outputs: int, dtype: np.dt
     least, most = -(-n_rows // int(most_rows)), n_rows // _LEAST_SEGMENT_ROWS
     if least > _USUAL_SEGMENTS:
         n_segments = _ceil_to(least, _USUAL_SEGMENTS)
-    elif most >= 2 * _USUAL_SEGMENTS:
-        n_segments = _USUAL_SEGMENTS
     else:
-        n_segments = max(least, _power_of_two_at_most(most, 1, _USUAL_SEGMENTS // 2))
+        n_segments = max(least, _power_of_two_at_most(most, 1, _USUAL_SEGMENTS))
     return Segmentation(n_rows, _ceil_to(-(-n_rows // n_segments), 512), tile_rows)
 
 

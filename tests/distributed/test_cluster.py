@@ -170,6 +170,7 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path, said, seconds):
     ) as running:  # fmt: skip
         line = running.stdout.readline()
         while said not in line:
+            assert line, running.stderr.read()
             line = running.stdout.readline()
         time.sleep(seconds)
         descendants = psutil.Process(running.pid).children(recursive=True)

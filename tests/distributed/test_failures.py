@@ -14,7 +14,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, get_worker
 
 import distrff as drf
 from distrff.cluster import connect
@@ -112,6 +112,49 @@ def test_a_cluster_without_workers(rows, start_cluster):
     start_cluster(0)
     with pytest.raises(ClusterError, match="the cluster has no workers; add some"):
         machine().fit(*rows)
+
+
+def pause(block):
+    """Let the worker believe that its memory is full."""
+    get_worker().memory_manager.memory_pause_fraction = 1e-9
+    return block
+
+
+def test_a_cluster_whose_workers_are_paused(rows, start_cluster, monkeypatch):
+    start_cluster(1)
+    monkeypatch.setattr("distrff.sweeps.cluster_execution._LOOK_AT_WORKERS_SECONDS", 0.1)
+    monkeypatch.setattr("distrff.sweeps.cluster_execution._NO_WORKERS_SECONDS", 1.0)
+    with pytest.raises(ClusterError, match=r"all 1 worker\(s\) of the cluster have been paused for 1 s"):
+        machine().fit(blocks_of(rows[0], pause), rows[1])
+
+
+def wait_for_another(block, folder):
+    """Note who reads, and read on when another worker has come."""
+    (Path(folder) / f"reader-{os.getpid()}").touch()
+    deadline = time.monotonic() + 60
+    while not (Path(folder) / "came").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    time.sleep(0.02)
+    return block
+
+
+def test_a_worker_that_comes_later_takes_its_part(rows, start_cluster, tmp_path, wait_until):
+    cluster, client = start_cluster(1)
+
+    def add_worker():
+        wait_until(lambda: list(tmp_path.glob("reader-*")))
+        cluster.scale(2)
+        client.wait_for_workers(2, timeout=60)
+        (tmp_path / "came").touch()
+
+    adding = threading.Thread(target=add_worker)
+    adding.start()
+    lazy = blocks_of(rows[0], wait_for_another, str(tmp_path), rows=1000)
+    fitted = machine().fit(lazy, rows[1])
+    adding.join()
+    assert len(list(tmp_path.glob("reader-*"))) == 2
+    np.testing.assert_array_equal(fitted.coef_, in_process(*rows).coef_)
 
 
 def test_a_cluster_that_is_gone(rows):

@@ -9,8 +9,15 @@ from hypothesis import strategies as st
 from distrff.sweeps.merge_order import OrderedMerge, n_levels
 
 
-def bracketed(first, second):
-    return f"({first}+{second})"
+def bracketed(expression, neighbours):
+    for neighbour, is_before in neighbours:
+        first, second = (neighbour, expression) if is_before else (expression, neighbour)
+        expression = f"({first}+{second})"
+    return expression
+
+
+def added(number, neighbours):
+    return number + sum(neighbour for neighbour, _ in neighbours)
 
 
 def merged(order):
@@ -50,7 +57,7 @@ def test_the_tree_is_no_deeper_than_it_must_be(n):
 
 @given(n=st.integers(1, 3000))
 def test_in_order_one_partial_a_level_waits(n):
-    merge, most = OrderedMerge(n, lambda a, b: a + b), 0
+    merge, most = OrderedMerge(n, added), 0
     for index in range(n - 1):
         merge.add(index, 1)
         most = max(most, merge.n_waiting)
@@ -65,7 +72,7 @@ def test_in_order_one_partial_a_level_waits(n):
 @given(n=st.integers(2, 500), data=st.data())
 def test_behind_a_late_one_two_a_level_wait(n, data):
     late = data.draw(st.integers(0, n - 1))
-    merge, most = OrderedMerge(n, lambda a, b: a + b), 0
+    merge, most = OrderedMerge(n, added), 0
     for index in [*range(late), *range(late + 1, n)]:
         merge.add(index, 1)
         most = max(most, merge.n_waiting)
@@ -83,3 +90,19 @@ def test_a_missing_partial_is_noticed(n):
                 merge.add(index, str(index))
         with pytest.raises(RuntimeError, match="were not merged"):
             merge.result()
+
+
+@given(n=st.integers(2, 300), data=st.data())
+def test_what_one_arrival_makes_possible_is_one_merge(n, data):
+    merges = []
+
+    def merging(number, neighbours):
+        merges.append(1)
+        return added(number, neighbours)
+
+    merge = OrderedMerge(n, merging)
+    for index in data.draw(st.permutations(range(n))):
+        before = len(merges)
+        merge.add(index, 1)
+        assert len(merges) <= before + 1
+    assert merge.result() == n

@@ -110,7 +110,7 @@ def test_what_was_shipped_arrives(waits):
 
 def test_merging_adds_values_and_records(waits):
     first, second = summed(as_dataset(X).rows(0, 4)), summed(as_dataset(X).rows(4, 10))
-    merged = merge_partials(Columns(), first, second)
+    merged = merge_partials(Columns(), second, [(first, True)])
     assert merged.value == X.sum(axis=0).tolist()
     assert (first.value, second.value) == (X[:4].sum(axis=0).tolist(), X[4:].sum(axis=0).tolist())
     assert merged.record.n_rows == 10

@@ -79,7 +79,7 @@ def test_cuts_of_light_sweeps(n_rows, n_columns):
 def test_workers_finish_together(n_rows):
     """A power of two of workers has the same number of segments each."""
     n_segments = gram_segmentation(n_rows, 2048, 1, np.dtype(np.float32)).n_segments
-    assert n_segments % (16 if n_rows >= 10**6 else 8) == 0
+    assert n_segments % 16 == 0
 
 
 def test_segments_are_seconds_of_work_and_not_bytes():
