@@ -30,6 +30,7 @@ from distrff.kernels import Exponential, Gaussian, Matern
         (StorageOption(), "key=a=b", ("key", "a=b")),
         (StorageOption(), "anon=True", ("anon", True)),
         (StorageOption(), "port=8080", ("port", 8080)),
+        (StorageOption(), "key=0012", ("key", "0012")),
         (StorageOption(), "token=", ("token", "")),
     ],
 )
