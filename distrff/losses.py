@@ -1,0 +1,262 @@
+"""Losses of one row: value, derivative, bound on the curvature, conjugate; pointwise, no data.
+
+A loss ℓ(f, y) is convex in f, at least 0, and takes arrays that broadcast. Its conjugate is
+
+    ℓ*(−a, y) = sup_f −a·f − ℓ(f, y),
+
+finite for a in the range of −ℓ′(·, y) and its closure, and at most 0 at a = 0. The margin losses have labels
+y = ±1 and are φ(y·f) for a falling φ; then a = y·α with α ≥ 0, and ℓ*(−a, y) = φ*(−α).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import numpy as np
+from scipy.special import erfcx, expit, log_ndtr, xlog1py, xlogy
+
+from distrff.errors import InputError
+
+_ROOT_TWO = np.sqrt(2.0)
+_ROOT_TWO_OVER_PI = np.sqrt(2 / np.pi)
+_NEWTON_STEPS = 12
+
+
+class Loss(Protocol):
+    """ℓ(f, y), convex in f."""
+
+    @property
+    def curvature(self) -> float:
+        """The least upper bound of ℓ″; infinite for the hinge."""
+
+    def value(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Return ℓ(f, y)."""
+
+    def derivative(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Return ∂ℓ/∂f; at a kink the derivative from the right."""
+
+    def conjugate(self, a: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Return ℓ*(−a, y), infinite outside its domain."""
+
+
+@dataclass(frozen=True)
+class Squared:
+    """(y − f)², for numbers or ±1."""
+
+    curvature: ClassVar[float] = 2.0
+
+    def value(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return np.square(y - f)
+
+    def derivative(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return 2 * (f - y)
+
+    def conjugate(self, a: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return a * (a / 4 - y)
+
+
+class MarginLoss:
+    """φ(m) of the margin m = y·f."""
+
+    def value(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return self._phi(y * f)
+
+    def derivative(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return -y * self._slope(y * f)
+
+    def conjugate(self, a: np.ndarray, y: np.ndarray) -> np.ndarray:
+        alpha = y * a
+        inside = (alpha >= 0) & (alpha <= self._most)
+        return np.where(inside, self._dual(np.clip(alpha, 0, self._most)), np.inf)
+
+    _most: float  # the largest α with a finite φ*(−α)
+
+    def _phi(self, m: np.ndarray) -> np.ndarray:
+        raise NotImplementedError
+
+    def _slope(self, m: np.ndarray) -> np.ndarray:
+        """Return −φ′(m) ≥ 0."""
+        raise NotImplementedError
+
+    def _dual(self, alpha: np.ndarray) -> np.ndarray:
+        """Return φ*(−α) for 0 ≤ α ≤ `_most`."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Hinge(MarginLoss):
+    """max(0, 1 − m), the soft margin; φ*(−α) = −α on [0, 1]."""
+
+    curvature: ClassVar[float] = np.inf
+    _most = 1.0
+
+    def _phi(self, m: np.ndarray) -> np.ndarray:
+        return np.maximum(0, 1 - m)
+
+    def _slope(self, m: np.ndarray) -> np.ndarray:
+        return (m < 1).astype(np.result_type(m, np.float32))
+
+    def _dual(self, alpha: np.ndarray) -> np.ndarray:
+        return -alpha
+
+
+@dataclass(frozen=True)
+class SmoothedHinge(MarginLoss):
+    """The hinge with its kink rounded over a width ε, below the hinge by at most ε/2.
+
+    φ(m) = g·(1 − m) − ε·g²/2 with g = clip((1 − m)/ε, 0, 1), which is −φ′(m) and, being in
+    [0, 1], a dual candidate for the hinge itself; φ*(−α) = −α + ε·α²/2 on [0, 1].
+    """
+
+    width: float
+    _most = 1.0
+
+    @property
+    def curvature(self) -> float:
+        return 1 / self.width
+
+    def _phi(self, m: np.ndarray) -> np.ndarray:
+        g = self._slope(m)
+        return g * (1 - m - self.width / 2 * g)
+
+    def _slope(self, m: np.ndarray) -> np.ndarray:
+        return np.clip((1 - m) / self.width, 0, 1)
+
+    def _dual(self, alpha: np.ndarray) -> np.ndarray:
+        return alpha * (self.width / 2 * alpha - 1)
+
+
+@dataclass(frozen=True)
+class SquaredHinge(MarginLoss):
+    """max(0, 1 − m)²; φ*(−α) = −α + α²/4 for α ≥ 0."""
+
+    curvature: ClassVar[float] = 2.0
+    _most = np.inf
+
+    def _phi(self, m: np.ndarray) -> np.ndarray:
+        return np.square(np.maximum(0, 1 - m))
+
+    def _slope(self, m: np.ndarray) -> np.ndarray:
+        return 2 * np.maximum(0, 1 - m)
+
+    def _dual(self, alpha: np.ndarray) -> np.ndarray:
+        return alpha * (alpha / 4 - 1)
+
+
+@dataclass(frozen=True)
+class _Likelihood(MarginLoss):
+    """−log Ψ(m/σ): the label is the sign of f plus noise with the distribution function Ψ and scale σ.
+
+    Subclasses state everything for σ = 1; φ_σ(m) = φ(m/σ) has the slope φ′(m/σ)/σ and the conjugate
+    φ*(−σα).
+    """
+
+    sigma: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.sigma < np.inf:
+            raise InputError(f"sigma must be a positive number, got {self.sigma!r}")
+
+    def _phi(self, m: np.ndarray) -> np.ndarray:
+        return self._unit_phi(m / self.sigma)
+
+    def _slope(self, m: np.ndarray) -> np.ndarray:
+        return self._unit_slope(m / self.sigma) / self.sigma
+
+    def _dual(self, alpha: np.ndarray) -> np.ndarray:
+        return self._unit_dual(np.minimum(alpha * self.sigma, self._unit_most))
+
+    @property
+    def curvature(self) -> float:
+        return self._unit_curvature / self.sigma**2
+
+    @property
+    def _most(self) -> float:  # type: ignore[override]
+        return self._unit_most / self.sigma
+
+    def probability(self, f: np.ndarray) -> np.ndarray:
+        """Return Ψ(f/σ), the probability of the label +1."""
+        return np.exp(-self._phi(f))
+
+    _unit_curvature: ClassVar[float]
+    _unit_most: ClassVar[float] = 1.0
+
+    def _unit_phi(self, t: np.ndarray) -> np.ndarray:
+        raise NotImplementedError
+
+    def _unit_slope(self, t: np.ndarray) -> np.ndarray:
+        raise NotImplementedError
+
+    def _unit_dual(self, p: np.ndarray) -> np.ndarray:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Logistic(_Likelihood):
+    """log(1 + e^(−t)), t = m/σ; φ*(−p) = p·log p + (1 − p)·log(1 − p)."""
+
+    _unit_curvature: ClassVar[float] = 0.25
+
+    def _unit_phi(self, t: np.ndarray) -> np.ndarray:
+        return np.logaddexp(0, -t)
+
+    def _unit_slope(self, t: np.ndarray) -> np.ndarray:
+        return expit(-t)
+
+    def _unit_dual(self, p: np.ndarray) -> np.ndarray:
+        return xlogy(p, p) + xlog1py(1 - p, -p)
+
+
+@dataclass(frozen=True)
+class Laplace(_Likelihood):
+    """−log Ψ for Laplace noise: log 2 − t for t < 0, −log(1 − e^(−t)/2) above.
+
+    φ*(−p) = p·log(2p/(1 + p)) − log(1 + p).
+    """
+
+    _unit_curvature: ClassVar[float] = 2.0
+
+    def _unit_phi(self, t: np.ndarray) -> np.ndarray:
+        return np.where(t < 0, np.log(2) - t, -np.log1p(-0.5 * np.exp(-np.maximum(t, 0))))
+
+    def _unit_slope(self, t: np.ndarray) -> np.ndarray:
+        half = 0.5 * np.exp(-np.maximum(t, 0))
+        return half / (1 - half)
+
+    def _unit_dual(self, p: np.ndarray) -> np.ndarray:
+        return xlogy(p, 2 * p / (1 + p)) - np.log1p(p)
+
+
+@dataclass(frozen=True)
+class Probit(_Likelihood):
+    """−log Φ(t) for Gaussian noise; its slope is the inverse Mills ratio.
+
+    Its conjugate has no closed form and is found by Newton's method.
+    """
+
+    _unit_curvature: ClassVar[float] = 1.0
+    _unit_most: ClassVar[float] = np.inf
+
+    def _unit_phi(self, t: np.ndarray) -> np.ndarray:
+        return -log_ndtr(t)
+
+    def _unit_slope(self, t: np.ndarray) -> np.ndarray:
+        return _ROOT_TWO_OVER_PI / erfcx(-t / _ROOT_TWO)
+
+    def _unit_dual(self, p: np.ndarray) -> np.ndarray:
+        """Return −p·t − φ(t) at the t with slope p, by Newton's method on log slope, which is concave."""
+        p = np.asarray(p, dtype=np.float64)
+        target = np.log(np.where(p > 0, p, 1.0))
+        t = np.where(target < 0, np.sqrt(np.maximum(-2 * target, 0)), -np.exp(target))
+        for _ in range(_NEWTON_STEPS):
+            below = np.log(self._unit_slope(np.minimum(t, 0)))
+            log_slope = np.where(t > 0, self._log_slope_above_zero(t), below)
+            t = t + (log_slope - target) / (t + np.exp(log_slope))
+        return np.where(p > 0, -p * t - self._unit_phi(t), 0.0)
+
+    def _log_slope_above_zero(self, t: np.ndarray) -> np.ndarray:
+        return np.log(_ROOT_TWO_OVER_PI / 2) - 0.5 * np.square(t) + self._unit_phi(np.maximum(t, 0))
+
+
+NOISES = {"logistic": Logistic, "probit": Probit, "laplace": Laplace}

@@ -1,0 +1,131 @@
+"""Losses against differences, their own conjugates by search, and extreme margins."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.special import expit, log_expit, log_ndtr
+
+from distrff.errors import InputError
+from distrff.losses import (
+    NOISES,
+    Hinge,
+    Laplace,
+    Logistic,
+    Probit,
+    SmoothedHinge,
+    Squared,
+    SquaredHinge,
+)
+
+SMOOTH = [
+    Squared(), SquaredHinge(), SmoothedHinge(0.3), SmoothedHinge(1e-3), Logistic(), Logistic(0.2),
+    Probit(), Probit(3.0), Laplace(), Laplace(0.5),
+]  # fmt: skip
+ALL = [Hinge(), *SMOOTH]
+LIKELIHOODS = [loss for loss in SMOOTH if hasattr(loss, "probability")]
+LABELS = [1.0, -1.0]
+EPS = np.finfo(float).eps
+
+
+@pytest.mark.parametrize("y", LABELS)
+@pytest.mark.parametrize("loss", SMOOTH, ids=str)
+def test_derivatives_by_differences(loss, y):
+    f, h = np.linspace(-6, 6, 1201) + 1e-4, 1e-5
+    value = loss.value(f, y)
+    # h²/6 of the third derivative, or near a kink of ℓ′ h times the curvature; and rounding.
+    error = h * loss.curvature + 4 * EPS * (1 + np.abs(value)) / h
+    slope = (loss.value(f + h, y) - loss.value(f - h, y)) / (2 * h)
+    assert (np.abs(loss.derivative(f, y) - slope) <= error).all()
+
+
+@pytest.mark.parametrize("y", LABELS)
+@pytest.mark.parametrize("loss", SMOOTH, ids=str)
+def test_the_curvature_bound_holds_and_is_the_least(loss, y):
+    f, h = np.append(np.linspace(-30, 30, 60_001), [0.9995, -0.9995]), 1e-5
+    second = (loss.derivative(f + h, y) - loss.derivative(f - h, y)) / (2 * h)
+    assert second.min() >= -1e-8
+    assert second.max() <= loss.curvature * (1 + 1e-6)
+    assert second.max() >= loss.curvature * 0.98
+
+
+@pytest.mark.parametrize("y", LABELS)
+@pytest.mark.parametrize("loss", ALL, ids=str)
+def test_fenchel_and_young(loss, y):
+    """ℓ(f) + ℓ*(−a) ≥ −a·f for all f and a, with equality at a = −ℓ′(f)."""
+    f = np.concatenate([np.linspace(-30, 30, 601), [1e4, -1e4]])
+    a = -loss.derivative(f, y)
+    value, conjugate = loss.value(f, y), loss.conjugate(a, y)
+    rounding = 8 * EPS * (1 + np.abs(value) + np.abs(a * f))
+    np.testing.assert_array_less(np.abs(value + conjugate + a * f), rounding)
+    everywhere = value[:, None] + conjugate[None, :] + f[:, None] * a[None, :]
+    assert (everywhere >= -(rounding[:, None] + 8 * EPS * (1 + np.abs(f[:, None] * a[None, :])))).all()
+
+
+@pytest.mark.parametrize("y", LABELS)
+@pytest.mark.parametrize("loss", ALL, ids=str)
+def test_the_conjugate_is_the_supremum(loss, y):
+    f = np.linspace(-200, 200, 400_001)
+    for a in -loss.derivative(np.array([-2.0, -0.5, 0.3, 0.999, 2.0]), y):
+        search = (-a * f - loss.value(f, y)).max()
+        # The best of a grid of step h misses at most curvature·h²/8, for the hinge h times its slope.
+        curvature = min(loss.curvature, 1e4)
+        assert loss.conjugate(a, y) == pytest.approx(search, abs=curvature * 1e-3**2 + 1e-9)
+
+
+@pytest.mark.parametrize("loss", [loss for loss in ALL if not isinstance(loss, Squared)], ids=str)
+def test_conjugates_are_infinite_outside_their_domain_and_at_most_zero_at_zero(loss):
+    assert loss.conjugate(np.array(-1e-3), 1.0) == np.inf
+    assert loss.conjugate(np.array(1e-3), -1.0) == np.inf
+    assert loss.conjugate(np.array(0.0), 1.0) == 0
+    if isinstance(loss, (Hinge, SmoothedHinge, Logistic, Laplace)):
+        most = 1 / getattr(loss, "sigma", 1.0)
+        assert np.isfinite(loss.conjugate(np.array(most), 1.0))
+        assert loss.conjugate(np.array(most * 1.001), 1.0) == np.inf
+
+
+@pytest.mark.parametrize("loss", ALL, ids=str)
+def test_extreme_margins_stay_finite(loss):
+    with np.errstate(over="raise", divide="raise", invalid="raise"):
+        for m in (np.array([1e4]), np.array([-1e4])):
+            assert np.isfinite(loss.value(m, 1.0)).all()
+            assert np.isfinite(loss.derivative(m, 1.0)).all()
+            assert np.isfinite(loss.conjugate(-loss.derivative(m, 1.0), 1.0)).all()
+
+
+def test_tails_to_full_precision():
+    t = np.array([-1e4, -40.0, -5.0, 0.0, 5.0, 30.0])
+    np.testing.assert_allclose(Logistic().value(t, 1.0), -log_expit(t), rtol=1e-15)
+    np.testing.assert_allclose(Probit().value(t, 1.0), -log_ndtr(t), rtol=1e-15)
+    # Inverse Mills ratio far out: −t·(1 + 1/t² − 2/t⁴ + …)
+    far = np.array([-1e4, -1e3])
+    np.testing.assert_allclose(
+        -Probit().derivative(far, 1.0), -far * (1 + far**-2.0 - 2 * far**-4.0), rtol=1e-14
+    )
+    np.testing.assert_allclose(
+        Laplace().value(np.array([-1e4, 40.0]), 1.0), [1e4 + np.log(2), 0.5 * np.exp(-40.0)]
+    )
+
+
+@pytest.mark.parametrize("width", [1.0, 0.1, 1e-4])
+def test_the_smoothed_hinge_is_near_the_hinge(width):
+    m = np.linspace(-3, 3, 4001)
+    below = Hinge().value(m, 1.0) - SmoothedHinge(width).value(m, 1.0)
+    assert below.min() >= -2 * EPS
+    assert below.max() <= width / 2 * (1 + 1e-12) + 2 * EPS
+
+
+@pytest.mark.parametrize("loss", LIKELIHOODS, ids=str)
+def test_probabilities(loss):
+    f = np.linspace(-20, 20, 401)
+    p = loss.probability(f)
+    assert (np.diff(p) >= 0).all()
+    np.testing.assert_allclose(p + loss.probability(-f), 1, rtol=1e-14)
+    np.testing.assert_allclose(Logistic(0.5).probability(f), expit(2 * f), rtol=1e-14)
+
+
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("sigma", [0, -1.0, np.nan, np.inf])
+def test_sigma_must_be_positive(noise, sigma):
+    with pytest.raises(InputError, match="sigma must be a positive number"):
+        NOISES[noise](sigma)
