@@ -36,6 +36,9 @@ class Loss(Protocol):
     def derivative(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Return ∂ℓ/∂f; at a kink the derivative from the right."""
 
+    def second_derivative(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Return ℓ″; 0 at a kink of ℓ, either side's at a kink of ℓ′."""
+
     def conjugate(self, a: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Return ℓ*(−a, y), infinite outside its domain."""
 
@@ -52,6 +55,9 @@ class Squared:
     def derivative(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
         return 2 * (f - y)
 
+    def second_derivative(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return np.full(np.broadcast(f, y).shape, 2.0)
+
     def conjugate(self, a: np.ndarray, y: np.ndarray) -> np.ndarray:
         return a * (a / 4 - y)
 
@@ -65,6 +71,9 @@ class MarginLoss:
     def derivative(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
         return -y * self._slope(y * f)
 
+    def second_derivative(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return self._bend(y * f)
+
     def conjugate(self, a: np.ndarray, y: np.ndarray) -> np.ndarray:
         alpha = y * a
         inside = (alpha >= 0) & (alpha <= self._most)
@@ -77,6 +86,10 @@ class MarginLoss:
 
     def _slope(self, m: np.ndarray) -> np.ndarray:
         """Return −φ′(m) ≥ 0."""
+        raise NotImplementedError
+
+    def _bend(self, m: np.ndarray) -> np.ndarray:
+        """Return φ″(m) ≥ 0."""
         raise NotImplementedError
 
     def _dual(self, alpha: np.ndarray) -> np.ndarray:
@@ -96,6 +109,9 @@ class Hinge(MarginLoss):
 
     def _slope(self, m: np.ndarray) -> np.ndarray:
         return (m < 1).astype(np.result_type(m, np.float32))
+
+    def _bend(self, m: np.ndarray) -> np.ndarray:
+        return np.zeros_like(m)
 
     def _dual(self, alpha: np.ndarray) -> np.ndarray:
         return -alpha
@@ -123,6 +139,9 @@ class SmoothedHinge(MarginLoss):
     def _slope(self, m: np.ndarray) -> np.ndarray:
         return np.clip((1 - m) / self.width, 0, 1)
 
+    def _bend(self, m: np.ndarray) -> np.ndarray:
+        return np.where((m < 1) & (m > 1 - self.width), 1 / self.width, 0.0)
+
     def _dual(self, alpha: np.ndarray) -> np.ndarray:
         return alpha * (self.width / 2 * alpha - 1)
 
@@ -139,6 +158,9 @@ class SquaredHinge(MarginLoss):
 
     def _slope(self, m: np.ndarray) -> np.ndarray:
         return 2 * np.maximum(0, 1 - m)
+
+    def _bend(self, m: np.ndarray) -> np.ndarray:
+        return np.where(m < 1, 2.0, 0.0)
 
     def _dual(self, alpha: np.ndarray) -> np.ndarray:
         return alpha * (alpha / 4 - 1)
@@ -164,6 +186,9 @@ class _Likelihood(MarginLoss):
     def _slope(self, m: np.ndarray) -> np.ndarray:
         return self._unit_slope(m / self.sigma) / self.sigma
 
+    def _bend(self, m: np.ndarray) -> np.ndarray:
+        return self._unit_bend(m / self.sigma) / self.sigma**2
+
     def _dual(self, alpha: np.ndarray) -> np.ndarray:
         return self._unit_dual(np.minimum(alpha * self.sigma, self._unit_most))
 
@@ -188,6 +213,9 @@ class _Likelihood(MarginLoss):
     def _unit_slope(self, t: np.ndarray) -> np.ndarray:
         raise NotImplementedError
 
+    def _unit_bend(self, t: np.ndarray) -> np.ndarray:
+        raise NotImplementedError
+
     def _unit_dual(self, p: np.ndarray) -> np.ndarray:
         raise NotImplementedError
 
@@ -203,6 +231,9 @@ class Logistic(_Likelihood):
 
     def _unit_slope(self, t: np.ndarray) -> np.ndarray:
         return expit(-t)
+
+    def _unit_bend(self, t: np.ndarray) -> np.ndarray:
+        return expit(t) * expit(-t)
 
     def _unit_dual(self, p: np.ndarray) -> np.ndarray:
         return xlogy(p, p) + xlog1py(1 - p, -p)
@@ -224,6 +255,10 @@ class Laplace(_Likelihood):
         half = 0.5 * np.exp(-np.maximum(t, 0))
         return half / (1 - half)
 
+    def _unit_bend(self, t: np.ndarray) -> np.ndarray:
+        half = 0.5 * np.exp(-np.maximum(t, 0))
+        return np.where(t < 0, 0.0, half / np.square(1 - half))
+
     def _unit_dual(self, p: np.ndarray) -> np.ndarray:
         return xlogy(p, 2 * p / (1 + p)) - np.log1p(p)
 
@@ -243,6 +278,11 @@ class Probit(_Likelihood):
 
     def _unit_slope(self, t: np.ndarray) -> np.ndarray:
         return _ROOT_TWO_OVER_PI / erfcx(-t / _ROOT_TWO)
+
+    def _unit_bend(self, t: np.ndarray) -> np.ndarray:
+        slope = self._unit_slope(t)
+        # Below −10³ the sum loses its digits, and the curvature is 1 − 1/t² + ….
+        return np.where(t < -1e3, 1.0, slope * (t + slope))
 
     def _unit_dual(self, p: np.ndarray) -> np.ndarray:
         """Return −p·t − φ(t) at the t with slope p, by Newton's method on log slope, which is concave."""

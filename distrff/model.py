@@ -10,7 +10,7 @@ import numpy as np
 
 from distrff.columns.scaling import Scaling
 from distrff.columns.targets import ClassTargets, Targets
-from distrff.errors import InputError, NonFiniteError
+from distrff.errors import InputError, InputTypeError, NonFiniteError
 from distrff.features.specification import MapSpecification
 from distrff.solvers.cholesky import PosteriorFactor
 
@@ -75,15 +75,26 @@ class Model:
 
         Costs n·d·D multiply-adds and n·D cosines, in strips of at most 32 MB of features.
         """
-        self._check_columns(X)
+        X = self._checked(X)
         F = np.empty((len(X), self.n_outputs))
         coef = self.coef.astype(self.dtype)
         for rows, Z in self._feature_strips(X):
             F[rows] = Z @ coef
         return F + self.intercept
 
-    def predict(self, X: np.ndarray) -> np.ndarray:
-        """Return predicted targets, of shape (n_rows,) or (n_rows, n_outputs), or labels."""
+    def __repr__(self) -> str:
+        return (
+            f"<Model {self.kind}: {self.n_columns} columns → {self.specification.n_features} features → "
+            f"{self.n_outputs} output(s)>"
+        )
+
+    def predict(self, X: np.ndarray, return_std: bool = False) -> Any:
+        """Return predicted targets, of shape (n_rows,) or (n_rows, n_outputs), or labels.
+
+        With `return_std`, a pair of these and of what `std` returns.
+        """
+        if return_std:
+            return self.predict(X), self.std(X)
         F = self.decision(X)
         if isinstance(self.targets, ClassTargets):
             return self.targets.decode(F)
@@ -91,7 +102,7 @@ class Model:
 
     def transform(self, X: np.ndarray) -> np.ndarray:
         """Return Z, the features of the scaled rows, of shape (n_rows, n_features) in the machine's dtype."""
-        self._check_columns(X)
+        X = self._checked(X)
         Z = np.empty((len(X), self.specification.n_features), self.dtype)
         for rows, strip in self._feature_strips(X):
             Z[rows] = strip
@@ -101,7 +112,7 @@ class Model:
         """Return the standard deviation of f(X), of the shape of `predict`."""
         if self.posterior is None:
             raise InputError("this model was saved without its posterior; save it with include_std=True")
-        self._check_columns(X)
+        X = self._checked(X)
         S = np.empty((len(X), self.n_outputs))
         for rows, Z in self._feature_strips(X):
             S[rows] = self.posterior.std(Z.astype(np.float64))
@@ -115,9 +126,13 @@ class Model:
             _check_finite(X[strip], start)
             yield strip, block_map.apply(self.scaling.apply(X[strip], np.dtype(self.dtype)))
 
-    def _check_columns(self, X: np.ndarray) -> None:
+    def _checked(self, X: Any) -> np.ndarray:
+        X = np.asarray(X)
+        if X.dtype.kind not in "biuf":
+            raise InputTypeError(f"X must hold numbers, got dtype {X.dtype}; code or drop such columns")
         if X.ndim != 2 or X.shape[1] != self.n_columns:
             raise InputError(f"X must have shape (n_samples, {self.n_columns}), got {X.shape}")
+        return X
 
 
 def _check_finite(X: np.ndarray, start: int) -> None:

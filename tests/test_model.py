@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 
 import distrff as drf
@@ -41,6 +43,16 @@ def test_predicts_the_formula(rng, X, dtype):
     # A sum of 64 products in `dtype`, each at most max|w|·√(1/32).
     bound = 64 * np.finfo(dtype).eps * np.abs(model.coef).sum(0).max()
     np.testing.assert_allclose(model.predict(X), Z @ model.coef + model.intercept, rtol=0, atol=bound)
+
+
+def test_rows_of_any_container(rng, X):
+    model, _ = model_of(rng)
+    expected = model.predict(X)
+    for same in (X.tolist(), pd.DataFrame(X), da.from_array(X, chunks=100)):
+        np.testing.assert_array_equal(model.predict(same), expected)
+    with pytest.raises(InputError, match="X must hold numbers, got dtype object"):
+        model.predict(pd.DataFrame(X).assign(name="a"))
+    assert repr(model) == "<Model KernelRidge: 3 columns → 64 features → 2 output(s)>"
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -66,7 +66,8 @@ def check_shape(shape: tuple[Any, ...], name: str) -> None:
     for axis, what in enumerate(("sample(s)", "feature(s)")):
         if shape[axis] == 0:
             raise InputError(
-                f"{name}: Found array with 0 {what} (shape={shape}) while a minimum of 1 is required."
+                f"{name}: Found array with 0 {what} (shape={shape}) while a minimum of 1 is required; "
+                f"check the path, or what was selected from it"
             )
 
 

@@ -71,10 +71,12 @@ def gram(
     -----
     Two passes over the rows. The client receives the Gram, 8·(D + 1 + k)² bytes a fold.
     """
+    if features is not None:
+        checked_map(features)
     dataset = _with_targets(as_dataset(data, y, sample_weight))
     run, seed = begin_run(), resolve_seed(random_state)
     if like is not None:
-        return _gram_like(run, dataset, like, seed=seed, fold_by=fold_by)
+        return _gram_like(run, dataset, like, seed=seed, fold_by=fold_by, cv=cv)
     if features is None:
         raise InputError("features is None; give a feature map, or `like` an earlier Gram")
     for name, value, allowed in (
@@ -122,8 +124,10 @@ def fit_features(
 
 
 def _gram_like(
-    run: SweepRun, dataset: Dataset, like: GramStatistics, *, seed: int, fold_by: str
+    run: SweepRun, dataset: Dataset, like: GramStatistics, *, seed: int, fold_by: str, cv: int | None
 ) -> GramStatistics:
+    if cv is not None and cv != like.n_folds:
+        raise InputError(f"cv={cv!r}, but the Gram to be like has {like.n_folds} fold(s); leave cv out")
     if dataset.n_columns != like.specification.n_columns:
         raise InputError(
             f"the data has {dataset.n_columns} columns, but the Gram to be like has "

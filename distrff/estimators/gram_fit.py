@@ -39,7 +39,8 @@ def fit_statistics(statistics: GramStatistics, options: RidgeOptions, *, target_
         )
     if options.search == "cv" and statistics.n_folds < 2:
         raise InputError(
-            "alpha='cv' needs a Gram with folds; make it with gram(..., cv=5), or use alpha='gcv'"
+            "alpha='cv' needs a Gram with folds: make it with gram(..., cv=5), or use alpha='gcv'; "
+            "a difference of Grams has no folds, since those of the forgotten rows are not known"
         )
     run = SweepRun(LocalExecution("threads"))
     parts = [statistics.A]

@@ -70,6 +70,11 @@ def ridge_options(estimator: Any) -> RidgeOptions:
     one_of("fold_by", estimator.fold_by, FOLD_RULES)
     one_of("dtype", estimator.dtype, DTYPES)
     one_of("scale", estimator.scale, SCALES)
+    if not isinstance(estimator.fit_intercept, bool | np.bool_):
+        raise InputError(f"fit_intercept must be True or False, got {estimator.fit_intercept!r}")
+    positive_number("tol", estimator.tol)
+    if estimator.max_sweeps is not None:
+        positive_number("max_sweeps", estimator.max_sweeps)
     return RidgeOptions(
         features=FourierFeatures() if estimator.features is None else clone(checked_map(estimator.features)),
         search=search,
@@ -88,6 +93,12 @@ def one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:
     """Raise InputError unless the value is one of those allowed."""
     if not isinstance(value, str) or value not in allowed:
         raise InputError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
+
+
+def positive_number(name: str, value: Any) -> None:
+    """Raise InputError unless the value is a positive, finite number."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < np.inf:
+        raise InputError(f"{name} must be a positive number, got {value!r}")
 
 
 def checked_map(features: Any) -> FeatureMap:

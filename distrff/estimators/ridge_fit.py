@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -125,7 +125,8 @@ def presumed_plan(run: SweepRun, dataset: Dataset, options: RidgeOptions, *, tar
     trial_map(options.features, dataset.n_columns, n_components=2)
     n_outputs = dataset.n_targets if target_kind == "numeric" else _PRESUMED_CLASSES
     dtype = storage_dtype(dataset) if options.dtype == "auto" else options.dtype
-    return _plan(run, dataset, options, n_outputs=max(1, n_outputs), dtype=dtype)
+    plan = _plan(run, dataset, options, n_outputs=max(1, n_outputs), dtype=dtype)
+    return replace(plan, shape=replace(plan.shape, outputs_are_presumed=target_kind == "classes"))
 
 
 def _plan(run: SweepRun, dataset: Dataset, options: RidgeOptions, *, n_outputs: int, dtype: str) -> Plan:

@@ -20,6 +20,8 @@ _LEAST_ROWS = 8
 
 # The best width lies between a thirtieth of the median distance (terrain) and about the
 # median itself; the grid leaves room on both sides and moves on when its end wins.
+# The classes whose held-out error is looked at.
+_MOST_CLASSES = 32
 _COARSE_EXPONENTS = range(-7, 4)
 _FINE_STEPS = (2**-0.5, 2**0.5)
 _FARTHEST = 2.0**14
@@ -99,6 +101,8 @@ def search_flops(n_rows: int, n_components: int) -> float:
 def coded_targets(y: Any) -> np.ndarray:
     """Return targets as numbers of shape (n_samples, n_outputs): ±1 by class unless they are numbers.
 
+    Of many classes the most frequent stand for all.
+
     Raises
     ------
     NonFiniteError
@@ -109,8 +113,9 @@ def coded_targets(y: Any) -> np.ndarray:
         if not np.isfinite(Y).all():
             raise NonFiniteError("y contains NaN or infinity; drop or fill such rows before fitting")
         return Y.astype(np.float64).reshape(len(Y), -1)
-    classes, index = np.unique(Y.astype(str), return_inverse=True)
-    return np.where(index.reshape(-1, 1) == np.arange(len(classes)), 1.0, -1.0)
+    _, index, counts = np.unique(Y.astype(str), return_inverse=True, return_counts=True)
+    kept = np.sort(np.argsort(-counts, kind="stable")[:_MOST_CLASSES])
+    return np.where(index.reshape(-1, 1) == kept, 1.0, -1.0)
 
 
 def median_distance(kernel: Kernel, X: np.ndarray, seed: int) -> float:
@@ -126,7 +131,7 @@ def median_distance(kernel: Kernel, X: np.ndarray, seed: int) -> float:
     if not len(positive):
         raise InputError(
             "length_scale='auto' found no two different rows in its sample "
-            f"(n_samples={len(X)}); give a number, or check X"
+            f"(n_samples={len(X)}; columns of extreme size count as equal); give a number, or check X"
         )
     return float(np.median(positive))
 

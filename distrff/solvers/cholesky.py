@@ -46,7 +46,7 @@ class PosteriorFactor:
         return np.sqrt(np.outer(spread, self.noise))
 
 
-def _factor(G: np.ndarray, alpha: float) -> np.ndarray:
+def cholesky_factor(G: np.ndarray, alpha: float) -> np.ndarray:
     """Return lower triangular L with L Lᵀ = G + alpha·I, in one new D × D array."""
     M = np.array(G, order="F")
     M[np.diag_indices_from(M)] += alpha
@@ -88,7 +88,9 @@ def solve_ridge(system: RidgeSystem, alpha: float | np.ndarray) -> tuple[np.ndar
     coef = np.empty_like(system.B)
     for value in np.unique(alphas):
         group = alphas == value
-        coef[:, group] = cho_solve((_factor(system.G, value), True), system.B[:, group], check_finite=False)
+        coef[:, group] = cho_solve(
+            (cholesky_factor(system.G, value), True), system.B[:, group], check_finite=False
+        )
     return coef, system.intercept(coef)
 
 
@@ -106,7 +108,7 @@ def posterior_factor(system: RidgeSystem, alpha: float) -> PosteriorFactor:
     The effective dimension is D − alpha·tr(G + alpha·I)⁻¹ = D − alpha·‖L⁻¹‖²_F. 2/3·D³ flops; two D × D
     arrays live beside the system.
     """
-    L = _factor(system.G, alpha)
+    L = cholesky_factor(system.G, alpha)
     coef = cho_solve((L, True), system.B, check_finite=False)
     L_inverse = dtrtri(L, lower=1)[0]
     dimension = len(L) - alpha * float(np.linalg.norm(L_inverse)) ** 2 + system.fit_intercept

@@ -64,6 +64,16 @@ class GramStatistics:
     def __add__(self, other: GramStatistics) -> GramStatistics:
         return self._combine(other, 1)
 
+    def __radd__(self, other: Any) -> GramStatistics:
+        """Return the same Gram for 0, so that `sum` joins a list of them."""
+        return self if isinstance(other, int) and other == 0 else NotImplemented
+
+    def __repr__(self) -> str:
+        return (
+            f"<GramStatistics of {self.n_rows:,} rows: {self.specification.n_features} features, "
+            f"{self.targets.n_outputs} output(s), {self.n_folds} fold(s), {self.dtype}>"
+        )
+
     def __sub__(self, other: GramStatistics) -> GramStatistics:
         difference = self._combine(other, -1)
         if difference is NotImplemented:
@@ -94,7 +104,7 @@ class GramStatistics:
     def _check_compatible(self, other: GramStatistics) -> None:
         if self.specification != other.specification:
             raise InputError(
-                f"these Grams are of different maps ({self.specification} and {other.specification}); "
+                f"these Grams are of different maps ({_named(self)} and {_named(other)}); "
                 f"make the second one with gram(..., like=the first)"
             )
         if not self.scaling.equals(other.scaling):
@@ -170,3 +180,8 @@ class GramStatistics:
             )
         except KeyError as error:
             raise ModelFileError(f"{public_name(url)} lacks {error}; write the Gram again") from error
+
+
+def _named(statistics: GramStatistics) -> str:
+    specification = statistics.specification.to_dict()
+    return ", ".join(f"{key}={value}" for key, value in specification.items() if isinstance(value, str | int))

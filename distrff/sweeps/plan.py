@@ -18,7 +18,7 @@ _USABLE_SHARE = 0.8
 # A worker that has imported distrff, scikit-learn included.
 _IDLE_BYTES = 330 * 2**20
 # What allocators and readers keep beside the arrays that are counted.
-_SLACK_BYTES = 64 * 2**20
+_SLACK_BYTES = 80 * 2**20
 # LAPACK's reduction to tridiagonal form runs at about a third of the rate of a product.
 _REDUCTION_SLOWNESS = 3.0
 
@@ -46,6 +46,7 @@ class Shape:
     dtype: str
     row_bytes: int
     chunk_rows: int
+    outputs_are_presumed: bool = False
 
     @property
     def size(self) -> int:
@@ -116,9 +117,10 @@ class Plan:
 
     def __str__(self) -> str:
         s = self.shape
+        presumed = " presumed until the classes are counted" if s.outputs_are_presumed else ""
         lines = [
             f"{s.n_rows:,} rows × {s.n_columns} columns → {s.n_features} features, "
-            f"{s.n_outputs} output(s), {s.dtype}",
+            f"{s.n_outputs} output(s){presumed}, {s.dtype}",
             f"{self.n_sweeps} sweeps, {self.n_segments} segment(s) of {self.segment_rows:,} rows "
             f"(tiles of {self.tile_rows:,}), {s.n_folds} fold(s), {self.folds_per_task} a task",
             f"{self.flops:.3g} flops, {self.cosines:.3g} cosines, {human_bytes(self.bytes_read)} read",

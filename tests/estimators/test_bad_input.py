@@ -329,3 +329,17 @@ def test_errors_keep_their_kind_on_a_cluster(problem, client):
     message = refused(classifier().fit, problem.X, np.array([1, "a"] * 450, dtype=object))
     assert "cannot be sorted together" in message
     refused(machine().fit, None, problem.y, error=InputTypeError)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_sweeps": 0}, "max_sweeps must be a positive number, got 0"),
+        ({"tol": -1.0}, "tol must be a positive number, got -1.0"),
+        ({"tol": True}, "tol must be a positive number, got True"),
+        ({"tol": np.nan}, "tol must be a positive number, got nan"),
+        ({"fit_intercept": "no"}, "fit_intercept must be True or False, got 'no'"),
+    ],
+)
+def test_parameters_that_cannot_be_right(problem, options, message):
+    assert refused(machine(**options).fit, problem.X, problem.y) == message

@@ -190,7 +190,7 @@ def test_machines_that_do_not_fit_the_gram(problem):
         drf.KernelRidgeClassifier().fit_gram(numbers)
     with pytest.raises(InputError, match="has class labels as targets; use KernelRidgeClassifier"):
         drf.KernelRidge().fit_gram(labelled)
-    with pytest.raises(InputError, match=r"needs a Gram with folds; make it with gram\(..., cv=5\)"):
+    with pytest.raises(InputError, match=r"needs a Gram with folds: make it with gram\(..., cv=5\)"):
         drf.KernelRidge(alpha="cv").fit_gram(numbers)
     single = drf.gram(problem.X.astype(np.float32), fourier(), problem.y)
     assert single.dtype == "float32"
@@ -222,6 +222,27 @@ def test_arguments_that_cannot_be_used(problem, arguments, message):
     given = {"features": fourier(), "y": problem.y} | arguments
     with pytest.raises(InputError, match=message):
         drf.gram(problem.X, **given)
+
+
+def test_a_list_of_grams_is_joined_by_sum(problem):
+    first = drf.gram(problem.X[:300], fourier(), problem.y[:300])
+    second = drf.gram(problem.X[300:], y=problem.y[300:], like=first)
+    np.testing.assert_array_equal(sum([first, second]).A, (first + second).A)
+    assert repr(first) == "<GramStatistics of 300 rows: 64 features, 1 output(s), 1 fold(s), float64>"
+
+
+def test_folds_of_a_gram_like_another(problem):
+    first = drf.gram(problem.X, fourier(), problem.y, cv=5)
+    assert drf.gram(problem.X, y=problem.y, like=first, cv=5).n_folds == 5
+    with pytest.raises(InputError, match=r"cv=3, but the Gram to be like has 5 fold\(s\); leave cv out"):
+        drf.gram(problem.X, y=problem.y, like=first, cv=3)
+    with pytest.raises(InputError, match="a difference of Grams has no folds"):
+        drf.KernelRidge(alpha="cv").fit_gram(first + first - first)
+
+
+def test_targets_in_the_place_of_the_map(problem):
+    with pytest.raises(InputError, match="features must be a distrff feature map"):
+        drf.gram(problem.X, problem.y)
 
 
 def test_a_gram_like_another_needs_like_rows(problem):

@@ -183,3 +183,14 @@ def test_a_class_without_weight_is_refused(problem):
     y = classes_of(problem, 3)
     with pytest.raises(InputError, match="all rows of class 2 have zero weight"):
         KernelRidgeClassifier(fourier()).fit(problem.X, y, (y != 2).astype(float))
+
+
+def test_a_plan_says_that_classes_are_not_counted_yet(problem):
+    machine = KernelRidgeClassifier(FourierFeatures(Gaussian(2.0), 32))
+    labels = problem.X[:, 0] > 0
+    plan = machine.plan(problem.X, labels)
+    assert "presumed until the classes are counted" in str(plan)
+    assert plan.to_dict()["outputs_are_presumed"]
+    fitted = machine.fit(problem.X, labels).plan_
+    assert fitted.shape.n_outputs == 1
+    assert "presumed" not in str(fitted)

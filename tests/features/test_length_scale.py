@@ -209,6 +209,13 @@ def test_classes_may_be_strings(rng):
     assert width == FourierFeatures(Gaussian("auto"), 32, random_state=seed).fit(X, Y).kernel_
 
 
+def test_of_many_classes_the_most_frequent_stand_for_all(rng):
+    labels = np.repeat(np.arange(100), np.arange(1, 101)).astype(str)
+    Y = coded_targets(rng.permutation(labels))
+    assert Y.shape == (len(labels), 32)
+    assert sorted((Y > 0).sum(axis=0)) == list(range(69, 101))
+
+
 def test_numbers_are_numbers():
     np.testing.assert_array_equal(coded_targets([3, 1, 2]), [[3.0], [1.0], [2.0]])
     np.testing.assert_array_equal(coded_targets(np.eye(2, dtype=np.float32)), np.eye(2))

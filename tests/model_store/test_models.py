@@ -77,7 +77,9 @@ def test_spread_of_predictions(X, tmp_path):
     machine = drf.KernelRidge(drf.FourierFeatures(KERNEL, 32)).fit(X, 100 * X[:, :2] + X[:, 2:])
     machine.save(str(tmp_path / "with.zarr"), include_std=True)
     _, expected = machine.predict(X, return_std=True)
-    np.testing.assert_array_equal(drf.load_model(str(tmp_path / "with.zarr")).std(X), expected)
+    loaded = drf.load_model(str(tmp_path / "with.zarr"))
+    np.testing.assert_array_equal(loaded.std(X), expected)
+    np.testing.assert_array_equal(loaded.predict(X, return_std=True)[1], expected)
     drf.KernelRidge(drf.FourierFeatures(KERNEL, 32)).fit(X, X[:, 0]).save(str(tmp_path / "without.zarr"))
     with pytest.raises(InputError, match="saved without its posterior; save it with include_std=True"):
         drf.load_model(str(tmp_path / "without.zarr")).std(X)

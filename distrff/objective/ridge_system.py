@@ -1,4 +1,4 @@
-"""What a solver may ask for: the ridge objective as moments of the rows, and how a solution ended.
+"""The ridge objective as moments of the rows.
 
 Conventions
 -----------
@@ -13,20 +13,12 @@ A nested machine uses the leading D' features times a `feature_scale` c (√(D/D
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg.blas import dger
 
 from distrff.errors import InputError
-
-
-class Status(enum.Enum):
-    """How a solution ended; each value is a sentence with the remedy."""
-
-    CONVERGED = "converged: a direct solution, exact to rounding"
-    INTERRUPTED = "interrupted: the best machine so far is kept; fit again to complete it"
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,74 @@
+"""How far a machine is from the best one: a lower bound of the objective from weights on the rows.
+
+For P(w, b) = C·Σ s_i ℓ(f_i, y_i) + ½‖w‖² every a with Σ s_i a_i = 0 (any a, without an intercept) gives
+
+    D(a) = −C·Σ s_i ℓ*(−a_i, y_i) − ½‖C·Σ s_i a_i z_i‖² ≤ min P.
+
+Candidates rarely meet the constraint. The side of larger sum is multiplied by r = (smaller sum)/(larger sum).
+Since ℓ*(−r·a) ≤ r·ℓ*(−a) for r in [0, 1] (convexity, and ℓ*(0) ≤ 0), the bound needs only each side's sums.
+For the same reason the whole may be multiplied by any t in [0, 1], and the best t is known in closed form.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from distrff.objective.margin_sums import MarginSums, Sided
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """The best primal and the best dual value of one machine.
+
+    Attributes
+    ----------
+    primal, dual : float
+        Objective of the best machine so far, and the highest lower bound so far.
+    """
+
+    primal: float = np.inf
+    dual: float = -np.inf
+
+    @property
+    def gap(self) -> float:
+        """(P − D)/max(|P|, |D|), infinite before anything is known."""
+        if not (np.isfinite(self.primal) and np.isfinite(self.dual)):
+            return np.inf
+        scale = max(abs(self.primal), abs(self.dual))
+        return (self.primal - self.dual) / scale if scale else 0.0
+
+    def improved(self, primal: float, dual: float) -> Certificate:
+        """Return the better of each."""
+        return replace(self, primal=min(self.primal, primal), dual=max(self.dual, dual))
+
+
+def primal_value(C: float, sums: MarginSums, output: int, w: np.ndarray) -> float:
+    """Return C·Σ s·ℓ + ½‖w‖²."""
+    return C * float(sums.value[output]) + 0.5 * float(w @ w)
+
+
+def dual_value(C: float, sums: MarginSums, output: int, *, fit_intercept: bool) -> float:
+    """Return the best lower bound of the objective that the proxies' candidates give."""
+    n_proxies = len(sums.proxy_value)
+    return max(_bound(C, sums.sided, proxy, output, fit_intercept) for proxy in range(n_proxies))
+
+
+def _bound(C: float, sided: Sided, proxy: int, output: int, fit_intercept: bool) -> float:
+    r = _balance(sided.weight[proxy, output]) if fit_intercept else np.ones(2)
+    slope = -C * float(r @ sided.dual[proxy, output])
+    v = C * (r @ sided.vector[proxy, output])
+    square = float(v @ v)
+    # t·slope − ½t²·square over t in [0, 1]; t = 0 bounds every objective by 0.
+    if not slope > 0:
+        return 0.0
+    t = min(1.0, slope / square) if square else 1.0
+    return t * slope - 0.5 * t**2 * square
+
+
+def _balance(weight: np.ndarray) -> np.ndarray:
+    """Return the factors of the two sides after which their sums cancel."""
+    above, below = float(weight[0]), -float(weight[1])
+    least = min(above, below)
+    return np.array([least / above if above > 0 else 0.0, least / below if below > 0 else 0.0])

@@ -1,0 +1,120 @@
+"""L-BFGS from a preconditioner, as a conversation: it yields points and is sent what a sweep says of them.
+
+After Nocedal and Wright, Numerical Optimization, 2nd edition, algorithms 7.4 and 3.5. Several machines talk
+at the same time, so that one sweep answers all of them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator
+
+import numpy as np
+
+from distrff.objective.evaluation import Evaluation
+
+Conversation = Generator[np.ndarray, Evaluation, Evaluation]
+
+_N_PAIRS = 12
+_SUFFICIENT_DECREASE = 1e-4
+_FLATTER = 0.9
+_MOST_TRIALS = 12
+_ROUNDING = 1e-10  # of the objective, below which values of float32 tiles cannot be compared
+
+
+class _Pairs:
+    """The last steps s and gradient changes y, with M⁻¹y for the preconditioner M."""
+
+    def __init__(self) -> None:
+        self._kept: deque[tuple[np.ndarray, np.ndarray, np.ndarray, float]] = deque(maxlen=_N_PAIRS)
+
+    def __bool__(self) -> bool:
+        return bool(self._kept)
+
+    def add(self, s: np.ndarray, y: np.ndarray, solved_y: np.ndarray) -> None:
+        curvature = float(s @ y)
+        if curvature > 0:
+            self._kept.append((s, y, solved_y, curvature))
+
+    def clear(self) -> None:
+        self._kept.clear()
+
+    def direction(self, gradient: np.ndarray, solved: np.ndarray) -> np.ndarray:
+        """Return −Hg by the two loops; `solved` is M⁻¹g, and no other solve is needed."""
+        q, r = gradient.copy(), solved.copy()
+        shares = []
+        for s, y, solved_y, curvature in reversed(self._kept):
+            share = float(s @ q) / curvature
+            shares.append(share)
+            q -= share * y
+            r -= share * solved_y
+        if self._kept:
+            s, y, solved_y, curvature = self._kept[-1]
+            r *= curvature / float(y @ solved_y)
+        for (s, y, _, curvature), share in zip(self._kept, reversed(shares), strict=True):
+            r += (share - float(y @ r) / curvature) * s
+        return -r
+
+
+def lbfgs(
+    start: Evaluation,
+    precondition: Callable[[np.ndarray], np.ndarray],
+    finished: Callable[[Evaluation], bool],
+) -> Conversation:
+    """Yield points x to be evaluated, and return the last evaluation: of a point that is finished,
+    or from which rounding allows no further descent.
+
+    Parameters
+    ----------
+    start : Evaluation
+    precondition : callable
+        g ↦ M⁻¹g.
+    finished : callable
+    """
+    at, pairs = start, _Pairs()
+    solved = precondition(at.gradient)
+    while not finished(at):
+        direction = pairs.direction(at.gradient, solved)
+        found = yield from _line_search(at, direction, finished)
+        if found is None:
+            if not pairs:
+                return at
+            pairs.clear()
+            continue
+        solved_there = precondition(found.gradient)
+        pairs.add(found.x - at.x, found.gradient - at.gradient, solved_there - solved)
+        at, solved = found, solved_there
+    return at
+
+
+def _line_search(
+    at: Evaluation, direction: np.ndarray, finished: Callable[[Evaluation], bool]
+) -> Generator[np.ndarray, Evaluation, Evaluation | None]:
+    """Return a point of sufficient decrease and flatter slope, by bracketing; None if there is none."""
+    slope = float(at.gradient @ direction)
+    if not slope < 0:
+        return None
+    step, low, high = 1.0, 0.0, np.inf
+    best: Evaluation | None = None
+    for _ in range(_MOST_TRIALS):
+        trial = yield at.x + step * direction
+        if finished(trial):
+            return trial
+        slope_there = float(trial.gradient @ direction)
+        allowed = at.value + _SUFFICIENT_DECREASE * step * slope + _ROUNDING * abs(at.value)
+        if trial.value > allowed:
+            high = step
+        elif slope_there < _FLATTER * slope:
+            low, best = step, trial
+        else:
+            return trial
+        step = _next_step(step, low, high, slope, slope_there)
+    return best
+
+
+def _next_step(step: float, low: float, high: float, slope: float, slope_there: float) -> float:
+    """Return where the slope would vanish were it linear, kept well inside the bracket."""
+    secant = step * slope / (slope - slope_there) if slope_there > slope else 4 * step
+    if np.isinf(high):
+        return min(max(secant, 2 * step), 10 * step)
+    return min(max(secant, low + 0.1 * (high - low)), high - 0.1 * (high - low))
