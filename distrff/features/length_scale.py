@@ -20,8 +20,7 @@ _LEAST_ROWS = 8
 
 # The best width lies between a thirtieth of the median distance (terrain) and about the
 # median itself; the grid leaves room on both sides and moves on when its end wins.
-# The classes whose held-out error is looked at.
-_MOST_CLASSES = 32
+_MOST_OUTPUTS = 32
 _COARSE_EXPONENTS = range(-7, 4)
 _FINE_STEPS = (2**-0.5, 2**0.5)
 _FARTHEST = 2.0**14
@@ -101,7 +100,7 @@ def search_flops(n_rows: int, n_components: int) -> float:
 def coded_targets(y: Any) -> np.ndarray:
     """Return targets as numbers of shape (n_samples, n_outputs): ±1 by class unless they are numbers.
 
-    Of many classes the most frequent stand for all.
+    Of many outputs the 32 of largest variance stand for all: of classes those are the frequent ones.
 
     Raises
     ------
@@ -112,10 +111,15 @@ def coded_targets(y: Any) -> np.ndarray:
     if Y.dtype.kind in "fiu":
         if not np.isfinite(Y).all():
             raise NonFiniteError("y contains NaN or infinity; drop or fill such rows before fitting")
-        return Y.astype(np.float64).reshape(len(Y), -1)
-    _, index, counts = np.unique(Y.astype(str), return_inverse=True, return_counts=True)
-    kept = np.sort(np.argsort(-counts, kind="stable")[:_MOST_CLASSES])
-    return np.where(index.reshape(-1, 1) == kept, 1.0, -1.0)
+        return _most_varied(Y.astype(np.float64).reshape(len(Y), -1))
+    classes, index = np.unique(Y.astype(str), return_inverse=True)
+    return _most_varied(np.where(index.reshape(-1, 1) == np.arange(len(classes)), 1.0, -1.0))
+
+
+def _most_varied(Y: np.ndarray) -> np.ndarray:
+    if Y.shape[1] <= _MOST_OUTPUTS:
+        return Y
+    return Y[:, np.sort(np.argsort(-Y.var(axis=0), kind="stable")[:_MOST_OUTPUTS])]
 
 
 def median_distance(kernel: Kernel, X: np.ndarray, seed: int) -> float:

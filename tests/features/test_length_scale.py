@@ -209,9 +209,10 @@ def test_classes_may_be_strings(rng):
     assert width == FourierFeatures(Gaussian("auto"), 32, random_state=seed).fit(X, Y).kernel_
 
 
-def test_of_many_classes_the_most_frequent_stand_for_all(rng):
-    labels = np.repeat(np.arange(100), np.arange(1, 101)).astype(str)
-    Y = coded_targets(rng.permutation(labels))
+@pytest.mark.parametrize("coded", [True, False])
+def test_of_many_classes_the_most_frequent_stand_for_all(rng, coded):
+    labels = rng.permutation(np.repeat(np.arange(100), np.arange(1, 101)))
+    Y = coded_targets(2.0 * np.eye(100)[labels] - 1 if coded else labels.astype(str))
     assert Y.shape == (len(labels), 32)
     assert sorted((Y > 0).sum(axis=0)) == list(range(69, 101))
 
