@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from distrff.data.open import open_dataset
     from distrff.estimators.gram import fit_features, gram
+    from distrff.estimators.likelihood_classifier import KernelLikelihoodClassifier
     from distrff.estimators.ridge import KernelRidge
     from distrff.estimators.ridge_classifier import KernelRidgeClassifier
     from distrff.features.fourier import FourierFeatures
@@ -28,6 +29,7 @@ __all__ = [
     "FourierFeatures",
     "Gaussian",
     "GramStatistics",
+    "KernelLikelihoodClassifier",
     "KernelRidge",
     "KernelRidgeClassifier",
     "Laplacian",
@@ -45,6 +47,7 @@ _MODULES = {
     "FourierFeatures": "distrff.features.fourier",
     "Gaussian": "distrff.kernels",
     "GramStatistics": "distrff.sweeps.gram_statistics",
+    "KernelLikelihoodClassifier": "distrff.estimators.likelihood_classifier",
     "KernelRidge": "distrff.estimators.ridge",
     "KernelRidgeClassifier": "distrff.estimators.ridge_classifier",
     "Laplacian": "distrff.kernels",

@@ -12,6 +12,7 @@ from distrff.columns.scaling import Scaling
 from distrff.columns.targets import ClassTargets, Targets
 from distrff.errors import InputError, InputTypeError, NonFiniteError
 from distrff.features.specification import MapSpecification
+from distrff.losses import NOISES
 from distrff.solvers.cholesky import PosteriorFactor
 
 _STRIP_BYTES = 2**25  # of Z at a time in a prediction
@@ -38,6 +39,8 @@ class Model:
     column_names : tuple of str or None
     posterior : PosteriorFactor or None
         Only where the standard deviation was asked to be kept.
+    likelihood : mapping with `noise` and `sigma`, or None
+        Of a machine that tells probabilities.
     arrays : mapping of str to ndarray
         The map's arrays where they come from a file, or where workers derive others than the
         client; else they follow from the seed.
@@ -55,6 +58,7 @@ class Model:
     y_is_1d: bool = True
     column_names: tuple[str, ...] | None = None
     posterior: PosteriorFactor | None = None
+    likelihood: Mapping[str, Any] | None = None
     arrays: Mapping[str, np.ndarray] | None = None
     report: dict[str, Any] = field(default_factory=dict)
 
@@ -99,6 +103,18 @@ class Model:
         if isinstance(self.targets, ClassTargets):
             return self.targets.decode(F)
         return F[:, 0] if self.y_is_1d else F
+
+    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+        """Return the probability of each class, of shape (n_rows, n_classes)."""
+        if self.likelihood is None:
+            raise InputError(f"a {self.kind} tells no probabilities; fit a KernelLikelihoodClassifier")
+        loss = NOISES[self.likelihood["noise"]](self.likelihood["sigma"])
+        F = self.decision(X)
+        if self.n_outputs == 1:
+            return np.column_stack([loss.probability(-F[:, 0]), loss.probability(F[:, 0])])
+        minus_log = loss.value(F, np.ones_like(F))
+        P = np.exp(minus_log.min(axis=1, keepdims=True) - minus_log)
+        return P / P.sum(axis=1, keepdims=True)
 
     def transform(self, X: np.ndarray) -> np.ndarray:
         """Return Z, the features of the scaled rows, of shape (n_rows, n_features) in the machine's dtype."""

@@ -17,8 +17,8 @@ from distrff.data.dataset import Dataset
 from distrff.data.open import open_dataset
 from distrff.diagnostics.fit_page import fit_page
 from distrff.diagnostics.report_page import report_page
+from distrff.estimators.machine import score_sums
 from distrff.estimators.ridge import KernelRidge
-from distrff.estimators.ridge_base import score_sums
 from distrff.features.fourier import FourierFeatures
 from distrff.features.linear import LinearFeatures
 from distrff.ingest.known_rows import write_known_rows

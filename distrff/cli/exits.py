@@ -87,7 +87,8 @@ def _quiet_libraries(ctx: click.Context) -> Iterator[None]:
     """Show our own warnings as one line each; hide those of others, and logs, unless `--verbose`."""
 
     def show(message: Warning | str, category: type[Warning], *_: Any) -> None:
-        if ctx.meta.get(_VERBOSE) or issubclass(category, DataWarning | PrecisionWarning):
+        ours = issubclass(category, DataWarning | PrecisionWarning)
+        if ctx.meta.get(_VERBOSE) or ours or category.__name__ == "ConvergenceWarning":
             click.echo("warning: " + _one_line(str(message)), err=True)
 
     before = logging.root.manager.disable

@@ -24,6 +24,7 @@ from distrff.cli.row_output import refuse_overlap
 KEYS = (
     "model", "n_samples", "n_columns", "n_components", "n_outputs", "kernel", "length_scale", "alpha",
     "cv_score", "criterion", "noise_floor", "training_r2", "rkhs_norm", "dtype", "seed", "status",
+    "C", "loss", "solver", "tol", "primal", "dual", "duality_gap",
     "n_sweeps", "sweep_seconds", "seconds", "planned_peak_bytes", "measured_peak_bytes", "workers", "notes",
 )  # fmt: skip
 
@@ -56,6 +57,6 @@ def fit(ctx: click.Context, data: str, out: str, overwrite: bool, as_json: bool,
         estimator.save(out, overwrite=overwrite, storage_options=storage_options(options))
     report = estimator.report_
     lines = [repr(report), f"  seed {report['seed']}", f"  written to {out}"]
-    show({**{key: report[key] for key in KEYS}, "out": out}, as_json=as_json, lines=lines)
+    show({**{key: report[key] for key in KEYS if key in report}, "out": out}, as_json=as_json, lines=lines)
     if report["status"] != "CONVERGED":
         ctx.exit(NOT_CONVERGED)

@@ -12,16 +12,16 @@ from distrff.errors import InputError
 
 if TYPE_CHECKING:
     from distrff.data.dataset import Dataset
-    from distrff.estimators.ridge import KernelRidge
-    from distrff.estimators.ridge_classifier import KernelRidgeClassifier
+    from distrff.estimators.machine import Machine
     from distrff.features.base import FeatureMap
     from distrff.kernels import Kernel
 
 _FOURIER_ONLY = ("kernel", "nu", "length_scale", "n_components", "form", "sampling")
-_TOLD_DEFAULTS = ("length_scale", "alpha", "scale")
+_RIDGE_ONLY = ("alpha", "alphas", "cv", "fold_by")
+_LIKELIHOOD_ONLY = ("C", "noise", "sigma", "tol", "max_sweeps")
 
 
-def checked_machine(ctx: click.Context) -> KernelRidge | KernelRidgeClassifier:
+def checked_machine(ctx: click.Context) -> Machine:
     """Return the estimator that the options describe, its parameters checked as far as data is not needed.
 
     Raises
@@ -34,29 +34,30 @@ def checked_machine(ctx: click.Context) -> KernelRidge | KernelRidgeClassifier:
     options = ctx.params
     _refuse_contradictions(ctx)
 
-    from distrff.estimators.options import ridge_options
+    from distrff.estimators.likelihood_classifier import KernelLikelihoodClassifier
     from distrff.estimators.ridge import KernelRidge
     from distrff.estimators.ridge_classifier import KernelRidgeClassifier
 
-    kind = KernelRidge if options["model"] == "ridge" else KernelRidgeClassifier
-    estimator = kind(
-        _features(options),
-        options["alpha"],
-        alphas=_listed(options["alphas"]),
-        cv=options["cv"],
-        fold_by=options["fold_by"],
-        fit_intercept=not options["no_intercept"],
-        scale=options["scale"],
-        dtype=options["dtype"],
-        random_state=options["random_state"],
-    )
-    ridge_options(estimator)
+    shared = {
+        "features": _features(options),
+        "fit_intercept": not options["no_intercept"],
+        "scale": options["scale"],
+        "dtype": options["dtype"],
+        "random_state": options["random_state"],
+    }
+    estimator: Machine
+    if options["model"] == "likelihood":
+        own = {name: options[name] for name in _LIKELIHOOD_ONLY}
+        estimator = KernelLikelihoodClassifier(**own, **shared)
+    else:
+        kind = KernelRidge if options["model"] == "ridge" else KernelRidgeClassifier
+        own = {name: options[name] for name in ("alpha", "cv", "fold_by")}
+        estimator = kind(**own, alphas=_listed(options["alphas"]), **shared)
+    estimator.check_parameters()
     return estimator
 
 
-def adapt_to(
-    estimator: KernelRidge | KernelRidgeClassifier, dataset: Dataset, options: Mapping[str, Any]
-) -> None:
+def adapt_to(estimator: Machine, dataset: Dataset, options: Mapping[str, Any]) -> None:
     """Check the estimator against the dataset's description, and take over class weights.
 
     Raises
@@ -80,7 +81,8 @@ def adapt_to(
 
 def tell_defaults(ctx: click.Context) -> None:
     """Say on standard error which consequential choices were left to distrff."""
-    names = [name for name in _TOLD_DEFAULTS if not _given(ctx, name)]
+    weight = "C" if ctx.params["model"] == "likelihood" else "alpha"
+    names = [name for name in ("length_scale", weight, "scale") if not _given(ctx, name)]
     if ctx.params["features"] != "fourier" or isinstance(ctx.params["kernel"], dict):
         names = [name for name in names if name != "length_scale"]
     if names:
@@ -91,12 +93,14 @@ def tell_defaults(ctx: click.Context) -> None:
 def _refuse_contradictions(ctx: click.Context) -> None:
     o = ctx.params
     rules = [
+        (_RIDGE_ONLY, o["model"] != "likelihood", "--model ridge or ridge-classifier"),
+        (_LIKELIHOOD_ONLY, o["model"] == "likelihood", "--model likelihood"),
         (_FOURIER_ONLY, o["features"] == "fourier", "--features fourier"),
         (("length_scale",), not isinstance(o["kernel"], dict), "a kernel's name; JSON says its own widths"),
         (("nu",), o["kernel"] == "matern", "--kernel matern"),
         (("alphas",), isinstance(o["alpha"], str), "--alpha cv or --alpha gcv"),
         (("cv", "fold_by"), o["alpha"] == "cv", "--alpha cv"),
-        (("class_weight",), o["model"] == "ridge-classifier", "--model ridge-classifier"),
+        (("class_weight",), o["model"] != "ridge", "--model ridge-classifier or likelihood"),
     ]
     for names, allowed, remedy in rules:
         for name in names:

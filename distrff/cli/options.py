@@ -54,7 +54,10 @@ target_options = _together(
 
 machine_options = _together(
     click.option(
-        "--model", type=click.Choice(["ridge", "ridge-classifier"]), default="ridge", show_default=True
+        "--model",
+        type=click.Choice(["ridge", "ridge-classifier", "likelihood"]),
+        default="ridge",
+        show_default=True,
     ),
     click.option(
         "--features", type=click.Choice(["fourier", "linear"]), default="fourier", show_default=True
@@ -97,6 +100,26 @@ machine_options = _together(
     click.option("--alphas", type=Numbers(), metavar="NUMBER,...", help="Grid for --alpha cv or gcv."),
     click.option("--cv", type=int, default=5, show_default=True, help="Folds for --alpha cv."),
     click.option("--fold-by", type=click.Choice(["hash", "contiguous"]), default="hash", show_default=True),
+    click.option(
+        "--C",
+        "C",
+        type=float,
+        default=1.0,
+        show_default=True,
+        help="Weight of the loss against the penalty, for --model likelihood.",
+    ),
+    click.option(
+        "--noise",
+        type=click.Choice(["logistic", "probit", "laplace"]),
+        default="logistic",
+        show_default=True,
+        help="What blurs the sign of f, for --model likelihood.",
+    ),
+    click.option("--sigma", type=float, default=1.0, show_default=True, help="Scale of the noise."),
+    click.option(
+        "--tol", type=float, default=1e-3, show_default=True, help="Relative duality gap to be reached."
+    ),
+    click.option("--max-sweeps", type=click.IntRange(min=1), help="Light sweeps at most.  [default: 200]"),
     click.option(
         "--class-weight", type=ClassWeight(), metavar="balanced|JSON", help='JSON: {"label": weight, ...}.'
     ),

@@ -26,7 +26,7 @@ def score(model: str, data: str, as_json: bool, **options: Any) -> None:
     Numbers: rmse, relative_error = ‖ŷ − y‖/‖y‖ and r2. Classes: accuracy and error, the
     share of wrong labels; labels that the model never saw count as wrong.
     """
-    from distrff.estimators.ridge_base import score_sums
+    from distrff.estimators.machine import score_sums
     from distrff.model_store.models import load_model
 
     machine = load_model(model, storage_options=storage_options(options))

@@ -19,7 +19,8 @@ class FitReport(Mapping[str, Any]):
     ----
     model, status, n_samples, n_columns, n_components, n_outputs, dtype, seed : as named
     kernel, length_scale, length_scale_search : the kernel as fitted, and how its width was found
-    alpha, criterion, cv_score, alphas, mean_score, fold_scores, noise_floor : choice of alpha
+    alpha, criterion, cv_score, alphas, mean_score, fold_scores, noise_floor : choice of alpha, of ridge
+    C, loss, solver, tol, primal, dual, duality_gap : of margin machines; the class of largest gap
     learning_curve : list of [n_components, score, alpha]
     n_sweeps, sweep_seconds, sweep_labels, seconds, workers : the work done
     planned_peak_bytes, measured_peak_bytes : of a worker, above its idle resident set
@@ -52,8 +53,7 @@ class FitReport(Mapping[str, Any]):
         yield f"{size}, {r['n_components']} features ({r['dtype']})"
         if r.get("kernel"):
             yield f"kernel {r['kernel']}"
-        score = "" if r["cv_score"] is None else f", {r['criterion']} {r['cv_score']:.6g}"
-        yield f"alpha {r['alpha']}{score}"
+        yield self._objective_line()
         yield f"{r['n_sweeps']} sweeps in {r['seconds']:.2f} s on {r['workers']} worker(s); {r['status']}"
         if r.get("measured_peak_bytes") and r.get("planned_peak_bytes"):
             yield (
@@ -61,6 +61,14 @@ class FitReport(Mapping[str, Any]):
                 f"planned {human_bytes(r['planned_peak_bytes'])}"
             )
         yield from r["notes"]
+
+    def _objective_line(self) -> str:
+        r = self._values
+        if "duality_gap" in r:
+            gap = "not known" if r["duality_gap"] is None else f"{r['duality_gap']:.2g}"
+            return f"C {r['C']:g}, {r['loss']}, duality gap {gap}"
+        score = "" if r["cv_score"] is None else f", {r['criterion']} {r['cv_score']:.6g}"
+        return f"alpha {r['alpha']}{score}"
 
 
 def strict(value: Any) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 from distrff.columns.scaling import Scaling
 from distrff.data.dataset import Dataset
 from distrff.data.rows import Rows
-from distrff.estimators.options import RidgeOptions
+from distrff.estimators.options import FitOptions
 from distrff.estimators.preparation import trial_map
 from distrff.features.length_scale import search_flops
 from distrff.sweeps.engine import SweepRun
@@ -34,7 +34,7 @@ class _NoTargets:
         return None
 
 
-def predicted_seconds(run: SweepRun, dataset: Dataset, options: RidgeOptions, plan: Plan) -> float:
+def predicted_seconds(run: SweepRun, dataset: Dataset, options: FitOptions, plan: Plan) -> float:
     """Return the predicted duration of the fit that `plan` counts.
 
     Every thread of the live workers does a piece of the Gram sweep on real rows at the
@@ -55,14 +55,14 @@ def predicted_seconds(run: SweepRun, dataset: Dataset, options: RidgeOptions, pl
     return rows_a_thread * seconds_a_row + afterwards / float64_flops_a_second
 
 
-def _search_flops(dataset: Dataset, options: RidgeOptions) -> float:
+def _search_flops(dataset: Dataset, options: FitOptions) -> float:
     kernel = getattr(options.features, "kernel", None)
     if kernel is None or not kernel.is_auto:
         return 0.0
     return search_flops(dataset.n_rows, options.features.n_features_for(dataset.n_columns))
 
 
-def _reduction(dataset: Dataset, options: RidgeOptions, plan: Plan) -> GramReduction:
+def _reduction(dataset: Dataset, options: FitOptions, plan: Plan) -> GramReduction:
     d = dataset.n_columns
     return GramReduction(
         specification=trial_map(options.features, d).specification_,

@@ -13,24 +13,70 @@ from sklearn.base import clone
 from distrff.errors import InputError
 from distrff.features.base import FeatureMap
 from distrff.features.fourier import FourierFeatures
+from distrff.losses import Loss
 from distrff.random_streams import resolve_seed
 from distrff.solvers.ridge_path import N_DEFAULT_ALPHAS
 from distrff.sweeps.folds import FOLD_RULES
 
-SOLVERS = ("auto", "gram")
+RIDGE_SOLVERS = ("auto", "gram")
+MARGIN_SOLVERS = ("auto", "lbfgs")
 DTYPES = ("auto", "float32", "float64")
 SCALES = ("none", "standard")
 SEARCHES = ("cv", "gcv")
+_MOST_SWEEPS = 200
 
 
-@dataclass(frozen=True, eq=False)
-class RidgeOptions:
-    """Parameters of a ridge fit that are known to be right, as far as that shows without data.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FitOptions:
+    """Parameters of any fit that are known to be right, as far as that shows without data.
 
     Parameters
     ----------
     features : FeatureMap
         Not fitted.
+    n_folds : int
+        1 where nothing is chosen by folds.
+    """
+
+    features: FeatureMap
+    n_folds: int = 1
+    fit_intercept: bool
+    scale: str
+    dtype: str
+    seed: int
+
+    @property
+    def n_alphas(self) -> int:
+        """How many ridge penalties are looked at."""
+        return 1
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MarginOptions(FitOptions):
+    """Parameters of a margin machine.
+
+    Parameters
+    ----------
+    C : float
+    loss : Loss
+    tol : float
+        Relative duality gap.
+    max_sweeps : int
+        Passes of the solver.
+    """
+
+    C: float
+    loss: Loss
+    tol: float
+    max_sweeps: int
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RidgeOptions(FitOptions):
+    """Parameters of a ridge machine.
+
+    Parameters
+    ----------
     search : {"cv", "gcv"} or None
         How alpha is chosen; None for a given one.
     alpha : ndarray of shape (1,) or (n_targets,), or None
@@ -38,16 +84,10 @@ class RidgeOptions:
         Grid, ascending; None for the default one.
     """
 
-    features: FeatureMap
     search: str | None
     alpha: np.ndarray | None
     alphas: np.ndarray | None
-    n_folds: int
     fold_by: str
-    fit_intercept: bool
-    scale: str
-    dtype: str
-    seed: int
 
     @property
     def n_alphas(self) -> int:
@@ -66,8 +106,38 @@ def ridge_options(estimator: Any) -> RidgeOptions:
         For the first parameter that no data could make right.
     """
     search, alpha = _alpha(estimator.alpha)
-    one_of("solver", estimator.solver, SOLVERS)
+    one_of("solver", estimator.solver, RIDGE_SOLVERS)
     one_of("fold_by", estimator.fold_by, FOLD_RULES)
+    return RidgeOptions(
+        search=search,
+        alpha=alpha,
+        alphas=None if estimator.alphas is None else _grid(estimator.alphas),
+        n_folds=checked_folds(estimator.cv) if search == "cv" else 1,
+        fold_by=estimator.fold_by,
+        **_shared(estimator),
+    )
+
+
+def margin_options(estimator: Any, loss: Loss) -> MarginOptions:
+    """Return the validated parameters of a margin machine.
+
+    Raises
+    ------
+    InputError
+        For the first parameter that no data could make right.
+    """
+    positive_number("C", estimator.C)
+    one_of("solver", estimator.solver, MARGIN_SOLVERS)
+    return MarginOptions(
+        C=float(estimator.C),
+        loss=loss,
+        tol=float(estimator.tol),
+        max_sweeps=_MOST_SWEEPS if estimator.max_sweeps is None else int(estimator.max_sweeps),
+        **_shared(estimator),
+    )
+
+
+def _shared(estimator: Any) -> dict[str, Any]:
     one_of("dtype", estimator.dtype, DTYPES)
     one_of("scale", estimator.scale, SCALES)
     if not isinstance(estimator.fit_intercept, bool | np.bool_):
@@ -75,18 +145,15 @@ def ridge_options(estimator: Any) -> RidgeOptions:
     positive_number("tol", estimator.tol)
     if estimator.max_sweeps is not None:
         positive_number("max_sweeps", estimator.max_sweeps)
-    return RidgeOptions(
-        features=FourierFeatures() if estimator.features is None else clone(checked_map(estimator.features)),
-        search=search,
-        alpha=alpha,
-        alphas=None if estimator.alphas is None else _grid(estimator.alphas),
-        n_folds=checked_folds(estimator.cv) if search == "cv" else 1,
-        fold_by=estimator.fold_by,
-        fit_intercept=bool(estimator.fit_intercept),
-        scale=estimator.scale,
-        dtype=estimator.dtype,
-        seed=resolve_seed(estimator.random_state),
-    )
+    return {
+        "features": (
+            FourierFeatures() if estimator.features is None else clone(checked_map(estimator.features))
+        ),
+        "fit_intercept": bool(estimator.fit_intercept),
+        "scale": estimator.scale,
+        "dtype": estimator.dtype,
+        "seed": resolve_seed(estimator.random_state),
+    }
 
 
 def one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:

@@ -15,7 +15,11 @@ _EMBEDDED_BYTES = 2**20  # a larger machine is one task of its own, that all blo
 
 
 def predict_with(model: Model, X: Any, method: str) -> Any:
-    """Return a lazy dask array of `method` ("predict", "decision" or "std") of the rows of X.
+    """Return a lazy dask array of a method of the frozen machine, of the rows of X.
+
+    Parameters
+    ----------
+    method : {"predict", "decision", "predict_proba", "std"}
 
     Raises
     ------
@@ -46,5 +50,7 @@ def apply_method(X: np.ndarray, model: Model, method: str) -> np.ndarray:
 def _meta(model: Model, method: str) -> np.ndarray:
     if method == "predict" and model.is_classifier:
         return np.empty(0, model.targets.decode(np.zeros((1, model.n_outputs))).dtype)  # type: ignore[union-attr]
+    if method == "predict_proba":
+        return np.empty((0, max(2, model.n_outputs)))
     flat = method != "decision" and model.y_is_1d
     return np.empty(0) if flat else np.empty((0, model.n_outputs))

@@ -11,6 +11,8 @@ from distrff.diagnostics.fit_report import FitReport
 from distrff.estimators.preparation import Preparation, frequencies_beyond_float32
 from distrff.estimators.ridge_fit import RidgeFit
 from distrff.objective import Status
+from distrff.sweeps.engine import SweepRun
+from distrff.sweeps.plan import Plan
 
 
 def fit_report(
@@ -22,17 +24,14 @@ def fit_report(
 ) -> FitReport:
     """Return the report of a fit to rows, or to a Gram when no dataset is given."""
     notes = [*fit.notes]
-    values = _machine(estimator, fit) | _alpha(fit) | _work(fit)
+    values = _machine(estimator, fit) | _alpha(fit) | work_values(fit.run, fit.plan)
     if preparation is not None:
-        values |= _map(preparation)
-        notes += _precision_notes(preparation, fit.grams.dtype)
+        values |= map_values(preparation)
+        notes += precision_notes(preparation, fit.grams.dtype)
     if dataset is not None:
         values |= {"source": dataset.source, "n_columns": dataset.n_columns}
-        if dataset.skipped_columns:
-            notes.append(
-                f"columns left out because they are not numbers: {', '.join(dataset.skipped_columns)}"
-            )
-    return FitReport(values | {"notes": notes + _thread_notes(fit)})
+        notes += data_notes(dataset)
+    return FitReport(values | {"notes": notes + thread_notes(fit.run)})
 
 
 def _machine(estimator: Any, fit: RidgeFit) -> dict[str, Any]:
@@ -66,8 +65,8 @@ def _alpha(fit: RidgeFit) -> dict[str, Any]:
     }
 
 
-def _work(fit: RidgeFit) -> dict[str, Any]:
-    run = fit.run
+def work_values(run: SweepRun, plan: Plan | None) -> dict[str, Any]:
+    """Return what the passes cost, beside what was planned."""
     return {
         "n_sweeps": len(run.sweeps),
         "sweep_labels": [label for label, _ in run.sweeps],
@@ -75,13 +74,14 @@ def _work(fit: RidgeFit) -> dict[str, Any]:
         "seconds": run.seconds,
         "workers": run.execution.n_workers,
         "threads": run.execution.n_threads,
-        "planned_peak_bytes": None if fit.plan is None else fit.plan.worker_peak_bytes,
+        "planned_peak_bytes": None if plan is None else plan.worker_peak_bytes,
         "measured_peak_bytes": run.record.measured_peak_bytes or None,
-        "plan": None if fit.plan is None else fit.plan.to_dict(),
+        "plan": None if plan is None else plan.to_dict(),
     }
 
 
-def _map(preparation: Preparation) -> dict[str, Any]:
+def map_values(preparation: Preparation) -> dict[str, Any]:
+    """Return the map as fitted."""
     features = preparation.features
     kernel = getattr(features, "kernel_", None)
     return {
@@ -92,15 +92,24 @@ def _map(preparation: Preparation) -> dict[str, Any]:
     }
 
 
-def _precision_notes(preparation: Preparation, dtype: str) -> list[str]:
+def data_notes(dataset: Dataset) -> list[str]:
+    """Return what should be known of the rows that were taken."""
+    if not dataset.skipped_columns:
+        return []
+    return [f"columns left out because they are not numbers: {', '.join(dataset.skipped_columns)}"]
+
+
+def precision_notes(preparation: Preparation, dtype: str) -> list[str]:
+    """Return what should be known of the dtype of the features."""
     far = frequencies_beyond_float32(preparation) if dtype == "float32" else 0
     if not far:
         return []
     return [f"{far} frequencies have phases too large for float32 on this data; use dtype='float64' for them"]
 
 
-def _thread_notes(fit: RidgeFit) -> list[str]:
-    threads = max((process.blas_threads for process in fit.run.record.processes.values()), default=1)
+def thread_notes(run: SweepRun) -> list[str]:
+    """Return what should be known of threads inside of tasks."""
+    threads = max((process.blas_threads for process in run.record.processes.values()), default=1)
     if threads == 1:
         return []
     return [

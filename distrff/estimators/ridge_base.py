@@ -5,22 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Self
 
-import dask
 import numpy as np
-from dask.utils import is_dataframe_like
-from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from distrff.data.arrays import as_dataset
-from distrff.data.dataset import Dataset
-from distrff.data.selection import listed
 from distrff.diagnostics.fit_report import FitReport
 from distrff.errors import InputError
 from distrff.estimators.alpha_search import GramContext
 from distrff.estimators.gram_fit import fit_statistics
+from distrff.estimators.machine import Machine
 from distrff.estimators.measured_plan import predicted_seconds
-from distrff.estimators.options import ridge_options
-from distrff.estimators.prediction import predict_with
+from distrff.estimators.options import RidgeOptions, ridge_options
 from distrff.estimators.reporting import fit_report
 from distrff.estimators.ridge_fit import RidgeFit, fit_ridge, presumed_plan
 from distrff.estimators.run import begin_run
@@ -29,14 +23,11 @@ from distrff.model import Model
 from distrff.model_store.models import save_model
 from distrff.solvers.ridge_gram import posterior_of
 from distrff.sweeps.engine import SweepRun
-from distrff.sweeps.frozen import travelling
 from distrff.sweeps.gram_statistics import GramStatistics
 from distrff.sweeps.plan import Plan
-from distrff.sweeps.score import ScoreReduction, ScoreSums
-from distrff.sweeps.segments import light_segmentation
 
 
-class RidgeMachine(BaseEstimator):
+class RidgeMachine(Machine):
     """Ridge on random features, from one Gram sweep; see `KernelRidge` for the parameters."""
 
     _target_kind: str
@@ -87,7 +78,7 @@ class RidgeMachine(BaseEstimator):
         PlanRefused
             If it would not fit in the workers' memory; before the first task.
         """
-        options = ridge_options(self)
+        options = self._options()
         dataset = self._dataset(X, y, sample_weight)
         self.__dict__.pop("_grams", None)  # frees the Gram of an earlier fit
         fit, preparation = fit_ridge(
@@ -122,7 +113,7 @@ class RidgeMachine(BaseEstimator):
         statistics : GramStatistics
             Made by `distrff.gram`; ``alpha="cv"`` needs one with folds.
         """
-        options = ridge_options(self)
+        options = self._options()
         if getattr(self, "class_weight", None) is not None:
             raise InputError(
                 "class_weight cannot be applied to a Gram, whose rows are already weighted; "
@@ -155,11 +146,14 @@ class RidgeMachine(BaseEstimator):
             If it would not fit in the workers' memory; the message names the smallest
             changes that fit.
         """
-        options = ridge_options(self)
+        options = self._options()
         dataset = self._dataset(X, y, sample_weight)
         run = begin_run()
         plan = presumed_plan(run, dataset, options, target_kind=self._target_kind)
         return plan.with_seconds(predicted_seconds(run, dataset, options, plan))
+
+    def _options(self) -> RidgeOptions:
+        return ridge_options(self)
 
     def save(
         self,
@@ -183,21 +177,6 @@ class RidgeMachine(BaseEstimator):
         check_is_fitted(self, "model_")
         model = self._with_posterior() if include_std else replace(self.model_, posterior=None)
         save_model(model, url, overwrite=overwrite, storage_options=storage_options)
-
-    def _dataset(self, X: Any, y: Any, sample_weight: Any) -> Dataset:
-        dataset = as_dataset(X, y, sample_weight)
-        if not dataset.n_targets:
-            raise InputError(
-                f"{type(self).__name__} requires y to be passed, but the target y is None; "
-                f"give y, or open the dataset with target=…"
-            )
-        return dataset
-
-    def _keep_columns(self, n_columns: int, names: tuple[str, ...] | None) -> None:
-        self.n_features_in_ = n_columns
-        self.__dict__.pop("feature_names_in_", None)
-        if names is not None:
-            self.feature_names_in_ = np.asarray(names, dtype=object)
 
     def _keep(self, fit: RidgeFit, model: Model, report: FitReport) -> None:
         alpha, norms = fit.search.alpha, np.linalg.norm(fit.coef, axis=0)
@@ -235,46 +214,3 @@ class RidgeMachine(BaseEstimator):
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
         return {name: value for name, value in state.items() if name != "_grams"}
-
-    def _output(self, X: Any, method: str) -> Any:
-        """Return `method` of the frozen machine, lazily for rows that are not in memory."""
-        check_is_fitted(self, "model_")
-        if isinstance(X, Dataset) or (is_dataframe_like(X) and dask.is_dask_collection(X)):
-            dataset = as_dataset(X)
-            self._check_columns(dataset)
-            X = dataset.X
-        if dask.is_dask_collection(X):
-            return predict_with(self.model_, X, method)
-        X = validate_data(self, X, dtype="numeric", reset=False)
-        return getattr(self.model_, method)(X)
-
-    def _score_sums(self, X: Any, y: Any, sample_weight: Any) -> ScoreSums:
-        check_is_fitted(self, "model_")
-        dataset = self._dataset(X, y, sample_weight)
-        self._check_columns(dataset)
-        return score_sums(self.model_, dataset)
-
-    def _check_columns(self, dataset: Dataset) -> None:
-        if dataset.n_columns != self.n_features_in_:
-            raise InputError(
-                f"X has {dataset.n_columns} features, but {type(self).__name__} is expecting "
-                f"{self.n_features_in_} features as input"
-            )
-        expected, names = self.model_.column_names, dataset.column_names
-        if expected is not None and names is not None and names != expected:
-            raise InputError(
-                f"The feature names should match those that were passed during fit: got the columns "
-                f"{listed(names)}, expected {listed(expected)} in this order"
-            )
-
-
-def score_sums(model: Model, dataset: Dataset, run: SweepRun | None = None) -> ScoreSums:
-    """Return the score sums of a frozen machine, in one light pass over the rows."""
-    run = begin_run() if run is None else run
-    cuts = light_segmentation(dataset.n_rows, max(dataset.n_columns, 64))
-    light, shipped = travelling(run, model)
-    reduction = ScoreReduction(light, cuts.tile_rows)
-    sums: ScoreSums = run.gather([run.sweep("score", dataset, reduction, cuts, shipped)])[0]
-    if not sums.targets.weight > 0:
-        raise InputError("all sample weights are zero; give at least one row a positive weight")
-    return sums

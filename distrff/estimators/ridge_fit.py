@@ -12,7 +12,7 @@ from distrff.columns.targets import Targets
 from distrff.data.dataset import Dataset
 from distrff.errors import InputError, PrecisionWarning, warn
 from distrff.estimators.alpha_search import AlphaSearch, GramContext, search_alpha
-from distrff.estimators.options import RidgeOptions
+from distrff.estimators.options import FitOptions, RidgeOptions
 from distrff.estimators.preparation import Preparation, first_sweep, prepare, trial_map
 from distrff.estimators.run import begin_run
 from distrff.features.base import nested_sizes
@@ -112,7 +112,7 @@ def make_plan(
     )
 
 
-def presumed_plan(run: SweepRun, dataset: Dataset, options: RidgeOptions, *, target_kind: str) -> Plan:
+def presumed_plan(run: SweepRun, dataset: Dataset, options: FitOptions, *, target_kind: str) -> Plan:
     """Return the plan as far as it can be counted before the first sweep.
 
     Raises
@@ -125,11 +125,12 @@ def presumed_plan(run: SweepRun, dataset: Dataset, options: RidgeOptions, *, tar
     trial_map(options.features, dataset.n_columns, n_components=2)
     n_outputs = dataset.n_targets if target_kind == "numeric" else _PRESUMED_CLASSES
     dtype = storage_dtype(dataset) if options.dtype == "auto" else options.dtype
-    plan = _plan(run, dataset, options, n_outputs=max(1, n_outputs), dtype=dtype)
+    plan = plan_of(run, dataset, options, n_outputs=max(1, n_outputs), dtype=dtype)
     return replace(plan, shape=replace(plan.shape, outputs_are_presumed=target_kind == "classes"))
 
 
-def _plan(run: SweepRun, dataset: Dataset, options: RidgeOptions, *, n_outputs: int, dtype: str) -> Plan:
+def plan_of(run: SweepRun, dataset: Dataset, options: FitOptions, *, n_outputs: int, dtype: str) -> Plan:
+    """Return the counted plan of a fit whose outputs are known, or refuse."""
     return make_plan(
         run,
         dataset,
@@ -166,7 +167,7 @@ def fit_ridge(
     )
     check_number_of_alphas(options, preparation.targets)
     dtype, notes = _product_dtype(dataset, options, preparation)
-    plan = _plan(run, dataset, options, n_outputs=preparation.targets.n_outputs, dtype=dtype)
+    plan = plan_of(run, dataset, options, n_outputs=preparation.targets.n_outputs, dtype=dtype)
     parts = gram_sweep(run, dataset, preparation, plan, folds=folds_of(options, dataset))
     problem = problem_of(
         preparation.specification,

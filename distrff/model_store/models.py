@@ -36,6 +36,7 @@ def save_model(
         "specification": model.specification.to_dict(),
         "dtype": model.dtype,
         "y_is_1d": model.y_is_1d,
+        "likelihood": None if model.likelihood is None else dict(model.likelihood),
         "column_names": None if model.column_names is None else list(model.column_names),
         "report": model.report,
     }
@@ -64,6 +65,7 @@ def load_model(url: str, *, storage_options: dict[str, Any] | None = None) -> Mo
             dtype=metadata["dtype"],
             y_is_1d=metadata["y_is_1d"],
             column_names=None if names is None else tuple(names),
+            likelihood=metadata.get("likelihood"),
             posterior=_stored_posterior(arrays),
             arrays={name.removeprefix("map_"): a for name, a in arrays.items() if name.startswith("map_")},
             report=metadata["report"],

@@ -8,6 +8,7 @@ import numpy as np
 
 _TILE_BYTES = 80 * 2**20
 _LIGHT_TILE_BYTES = 2**22
+_CACHED_TILE_BYTES = 2**22
 _MAX_TILE_ROWS = 8192
 
 # Starting a segment, packing its Gram and merging it cost about as much as the products of a few
@@ -67,6 +68,11 @@ def gram_segmentation(n_rows: int, n_features: int, n_outputs: int, dtype: np.dt
     else:
         n_segments = max(least, _power_of_two_at_most(most, 1, _USUAL_SEGMENTS))
     return Segmentation(n_rows, _ceil_to(-(-n_rows // n_segments), 512), tile_rows)
+
+
+def margin_tile_rows(n_features: int, dtype: np.dtype) -> int:
+    """Return the rows of a tile whose features stay in a cache: a power of two from 128 to 1024."""
+    return _power_of_two_at_most(_CACHED_TILE_BYTES // (n_features * np.dtype(dtype).itemsize), 128, 1024)
 
 
 def light_segmentation(n_rows: int, n_columns: int) -> Segmentation:

@@ -11,9 +11,9 @@ import json
 import sys
 import warnings
 
-from tests.benchmarks import spine
+from tests.benchmarks import losses, spine
 
-GROUPS = {"spine": spine.BENCHMARKS}
+GROUPS = {"spine": spine.BENCHMARKS, "losses": losses.BENCHMARKS}
 
 
 def main() -> int:

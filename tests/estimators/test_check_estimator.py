@@ -6,6 +6,7 @@ from typing import Any
 
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from distrff.estimators.likelihood_classifier import KernelLikelihoodClassifier
 from distrff.estimators.ridge import KernelRidge
 from distrff.estimators.ridge_classifier import KernelRidgeClassifier
 from distrff.features.fourier import FourierFeatures
@@ -48,6 +49,7 @@ ESTIMATORS = [
     # The checks ask for a score on ten standardised columns, whose distances are about √20.
     KernelRidge(small_map(4.0), alpha="gcv", scale="standard"),
     KernelRidgeClassifier(small_map()),
+    KernelLikelihoodClassifier(small_map(), C=10.0),
     small_map(),
     small_map(form="phase"),
     small_map("auto", form="phase"),

@@ -1,0 +1,95 @@
+"""What all fitted machines share: rows of any storage in, predictions and scores out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask
+import numpy as np
+from dask.utils import is_dataframe_like
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from distrff.data.arrays import as_dataset
+from distrff.data.dataset import Dataset
+from distrff.data.selection import listed
+from distrff.errors import InputError
+from distrff.estimators.options import FitOptions
+from distrff.estimators.prediction import predict_with
+from distrff.estimators.run import begin_run
+from distrff.model import Model
+from distrff.sweeps.engine import SweepRun
+from distrff.sweeps.frozen import travelling
+from distrff.sweeps.score import ScoreReduction, ScoreSums
+from distrff.sweeps.segments import light_segmentation
+
+
+class Machine(BaseEstimator):
+    """An estimator whose fit leaves a frozen machine in `model_`."""
+
+    model_: Model
+
+    def check_parameters(self) -> None:
+        """Raise InputError for the first parameter that no data could make right."""
+        self._options()
+
+    def _options(self) -> FitOptions:
+        raise NotImplementedError
+
+    def _dataset(self, X: Any, y: Any, sample_weight: Any) -> Dataset:
+        dataset = as_dataset(X, y, sample_weight)
+        if not dataset.n_targets:
+            raise InputError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None; "
+                f"give y, or open the dataset with target=…"
+            )
+        return dataset
+
+    def _keep_columns(self, n_columns: int, names: tuple[str, ...] | None) -> None:
+        self.n_features_in_ = n_columns
+        self.__dict__.pop("feature_names_in_", None)
+        if names is not None:
+            self.feature_names_in_ = np.asarray(names, dtype=object)
+
+    def _output(self, X: Any, method: str) -> Any:
+        """Return `method` of the frozen machine, lazily for rows that are not in memory."""
+        check_is_fitted(self, "model_")
+        if isinstance(X, Dataset) or (is_dataframe_like(X) and dask.is_dask_collection(X)):
+            dataset = as_dataset(X)
+            self._check_columns(dataset)
+            X = dataset.X
+        if dask.is_dask_collection(X):
+            return predict_with(self.model_, X, method)
+        X = validate_data(self, X, dtype="numeric", reset=False)
+        return getattr(self.model_, method)(X)
+
+    def _score_sums(self, X: Any, y: Any, sample_weight: Any) -> ScoreSums:
+        check_is_fitted(self, "model_")
+        dataset = self._dataset(X, y, sample_weight)
+        self._check_columns(dataset)
+        return score_sums(self.model_, dataset)
+
+    def _check_columns(self, dataset: Dataset) -> None:
+        if dataset.n_columns != self.n_features_in_:
+            raise InputError(
+                f"X has {dataset.n_columns} features, but {type(self).__name__} is expecting "
+                f"{self.n_features_in_} features as input"
+            )
+        expected, names = self.model_.column_names, dataset.column_names
+        if expected is not None and names is not None and names != expected:
+            raise InputError(
+                f"The feature names should match those that were passed during fit: got the columns "
+                f"{listed(names)}, expected {listed(expected)} in this order"
+            )
+
+
+def score_sums(model: Model, dataset: Dataset, run: SweepRun | None = None) -> ScoreSums:
+    """Return the score sums of a frozen machine, in one light pass over the rows."""
+    run = begin_run() if run is None else run
+    cuts = light_segmentation(dataset.n_rows, max(dataset.n_columns, 64))
+    light, shipped = travelling(run, model)
+    reduction = ScoreReduction(light, cuts.tile_rows)
+    sums: ScoreSums = run.gather([run.sweep("score", dataset, reduction, cuts, shipped)])[0]
+    if not sums.targets.weight > 0:
+        raise InputError("all sample weights are zero; give at least one row a positive weight")
+    return sums

@@ -1,0 +1,48 @@
+"""The report of a margin machine's fit, put together from what each step of it found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from distrff.data.dataset import Dataset
+from distrff.diagnostics.fit_report import FitReport
+from distrff.estimators.margin_fit import MarginFit
+from distrff.estimators.options import MarginOptions
+from distrff.estimators.preparation import Preparation
+from distrff.estimators.reporting import data_notes, map_values, precision_notes, thread_notes, work_values
+
+
+def margin_report(
+    estimator: Any, fit: MarginFit, options: MarginOptions, *, dataset: Dataset, preparation: Preparation
+) -> FitReport:
+    """Return the report of a fit to rows."""
+    norms, worst = np.linalg.norm(fit.coef, axis=0), fit.worst
+    values = {
+        "model": type(estimator).__name__,
+        "status": fit.status.name,
+        "n_samples": dataset.n_rows,
+        "n_columns": dataset.n_columns,
+        "n_components": preparation.specification.n_features,
+        "n_outputs": fit.coef.shape[1],
+        "dtype": fit.plan.shape.dtype,
+        "seed": options.seed,
+        "rkhs_norm": norms[0] if len(norms) == 1 else norms,
+        "source": dataset.source,
+        "C": options.C,
+        "loss": repr(options.loss),
+        "solver": "lbfgs",
+        "tol": options.tol,
+        "primal": worst.primal,
+        "dual": worst.dual,
+        "duality_gap": worst.gap,
+        **map_values(preparation),
+        **work_values(fit.run, fit.plan),
+        "notes": [
+            *data_notes(dataset),
+            *precision_notes(preparation, fit.plan.shape.dtype),
+            *thread_notes(fit.run),
+        ],
+    }
+    return FitReport(values)
