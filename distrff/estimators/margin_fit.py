@@ -129,12 +129,12 @@ def fit_margins(
         at_zero=preparation.mean_square_norm,
         dtype=np.dtype(dtype),
     )
-    oracle = MarginOracle(run, dataset, preparation, plan, options, total, problem)
+    oracle = MarginOracle(run, dataset, preparation, plan, options, total, problem, least_ridge=floor)
     alpha = max(floor, 1 / (options.C * options.loss.curvature))
     start: RidgeMachine = run.gather([run.submit(final_machine, total, np.array([alpha]), problem)])[0]
     points = np.vstack([start.coef, start.intercept[None]]) if options.fit_intercept else start.coef
     starts = {output: points[:, output].copy() for output in range(points.shape[1])}
-    progress, status, interruption = _solve(oracle, options, starts, least_ridge=floor)
+    progress, status, interruption = _solve(oracle, options, starts)
     best = np.stack([p.best.x if p.best is not None else starts[j] for j, p in progress.items()], axis=1)
     coef, intercept = (best[:-1], best[-1]) if options.fit_intercept else (best, np.zeros(best.shape[1]))
     certificates = [p.certificate for p in progress.values()]
@@ -142,7 +142,7 @@ def fit_margins(
 
 
 def _solve(
-    oracle: MarginOracle, options: MarginOptions, starts: Mapping[int, np.ndarray], *, least_ridge: float
+    oracle: MarginOracle, options: MarginOptions, starts: Mapping[int, np.ndarray]
 ) -> tuple[dict[int, _Progress], Status, KeyboardInterrupt | None]:
     progress = {output: _Progress() for output in starts}
     n_sweeps = 0
@@ -162,11 +162,8 @@ def _solve(
 
     try:
         at = evaluate(starts)
-        # One factor for all outputs: L-BFGS finds the scale of each by itself.
-        curvature = max(evaluation.curvature for evaluation in at.values())
-        precondition = oracle.preconditioner(1 / max(1 / curvature, least_ridge))
         solvers = {
-            output: lbfgs(evaluation, precondition, lambda _, output=output: finished(output))  # type: ignore[misc]
+            output: lbfgs(evaluation, oracle.preconditioner, lambda _, output=output: finished(output))  # type: ignore[misc]
             for output, evaluation in at.items()
         }
         in_lockstep(solvers, evaluate)

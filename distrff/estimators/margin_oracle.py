@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,8 @@ from distrff.sweeps.margins import MarginReduction
 from distrff.sweeps.plan import Plan
 from distrff.sweeps.segments import margin_tile_rows
 
+_MOST_FACTORS = 2
+
 
 class MarginOracle:
     """Evaluates machines by sweeps, and applies preconditioners where the Gram is.
@@ -35,6 +38,8 @@ class MarginOracle:
     total : handle
         On the Gram of all rows.
     problem : GramProblem
+    least_ridge : float
+        The alpha below which the Gram is rounding noise.
     """
 
     def __init__(
@@ -46,6 +51,8 @@ class MarginOracle:
         options: MarginOptions,
         total: Any,
         problem: GramProblem,
+        *,
+        least_ridge: float,
     ) -> None:
         assert isinstance(preparation.targets, ClassTargets)
         self._run = run
@@ -54,6 +61,8 @@ class MarginOracle:
         self._options = options
         self._total = total
         self._problem = problem
+        self._least_ridge = least_ridge
+        self._factors: dict[float, Any] = {}
         dtype = np.dtype(plan.shape.dtype)
         tile_rows = margin_tile_rows(preparation.specification.n_features, dtype)
         self._cuts = replace(plan.shape.segmentation(), tile_rows=tile_rows)
@@ -91,9 +100,21 @@ class MarginOracle:
         }
 
     def preconditioner(self, curvature: float) -> Callable[[np.ndarray], np.ndarray]:
-        """Return g ↦ (curvature · Gram + I)⁻¹g, factored once where the Gram is."""
-        factored = self._run.submit(preconditioner_of, self._total, curvature, self._problem)
-        return lambda gradient: self._run.gather([self._run.submit(preconditioned, factored, gradient)])[0]
+        """Return g ↦ (h · Gram + I)⁻¹g for a power of two h near the curvature.
+
+        Machines of like curvature share a factor, and few are kept: one that is needed again
+        after others is made again.
+        """
+        return partial(self._solve, 2.0 ** round(np.log2(min(curvature, 1 / self._least_ridge))))
+
+    def _solve(self, curvature: float, gradient: np.ndarray) -> np.ndarray:
+        if curvature not in self._factors:
+            while len(self._factors) >= _MOST_FACTORS:
+                del self._factors[next(iter(self._factors))]
+            self._factors[curvature] = self._run.submit(
+                preconditioner_of, self._total, curvature, self._problem
+            )
+        return self._run.gather([self._run.submit(preconditioned, self._factors[curvature], gradient)])[0]
 
 
 def preconditioner_of(total: np.ndarray, curvature: float, problem: GramProblem) -> Preconditioner:

@@ -14,11 +14,13 @@ import numpy as np
 from distrff.objective.evaluation import Evaluation
 
 Conversation = Generator[np.ndarray, Evaluation, Evaluation]
+Precondition = Callable[[np.ndarray], np.ndarray]
 
 _N_PAIRS = 12
 _SUFFICIENT_DECREASE = 1e-4
 _FLATTER = 0.9
 _MOST_TRIALS = 12
+_RENEWED_BEYOND = 3.0
 _ROUNDING = 1e-10  # of the objective, below which values of float32 tiles cannot be compared
 
 
@@ -39,6 +41,12 @@ class _Pairs:
     def clear(self) -> None:
         self._kept.clear()
 
+    def solve_again(self, precondition: Precondition) -> None:
+        """Take another preconditioner."""
+        renewed = [(s, y, precondition(y), curvature) for s, y, _, curvature in self._kept]
+        self._kept.clear()
+        self._kept.extend(renewed)
+
     def direction(self, gradient: np.ndarray, solved: np.ndarray) -> np.ndarray:
         """Return −Hg by the two loops; `solved` is M⁻¹g, and no other solve is needed."""
         q, r = gradient.copy(), solved.copy()
@@ -58,7 +66,7 @@ class _Pairs:
 
 def lbfgs(
     start: Evaluation,
-    precondition: Callable[[np.ndarray], np.ndarray],
+    preconditioner: Callable[[float], Precondition],
     finished: Callable[[Evaluation], bool],
 ) -> Conversation:
     """Yield points x to be evaluated, and return the last evaluation: of a point that is finished,
@@ -67,13 +75,20 @@ def lbfgs(
     Parameters
     ----------
     start : Evaluation
-    precondition : callable
-        g ↦ M⁻¹g.
+    preconditioner : callable
+        From a curvature, a mean of C·ℓ″ over the rows, to g ↦ M⁻¹g. Asked again when that of the
+        rows has become another, as it does where margins grow a lot.
     finished : callable
     """
-    at, pairs = start, _Pairs()
+    at, pairs, curvature = start, _Pairs(), start.curvature
+    precondition = preconditioner(curvature)
     solved = precondition(at.gradient)
     while not finished(at):
+        if not curvature / _RENEWED_BEYOND < at.curvature < curvature * _RENEWED_BEYOND:
+            curvature = at.curvature
+            precondition = preconditioner(curvature)
+            pairs.solve_again(precondition)
+            solved = precondition(at.gradient)
         direction = pairs.direction(at.gradient, solved)
         found = yield from _line_search(at, direction, finished)
         if found is None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Protocol
 
 import dask
 from dask.system import CPU_COUNT
 from distributed import default_client, get_worker
 from distributed.system import MEMORY_LIMIT
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from distrff.data.rows import Rows
 from distrff.sweeps.cluster_execution import ClusterExecution
@@ -75,7 +76,7 @@ class LocalExecution:
 
     def _compute(self, tasks: list[Any]) -> tuple[Any, ...]:
         # One BLAS thread a task, as on a cluster's workers: the same bits, and no more threads than cores.
-        with threadpool_limits(1, user_api="blas"):
+        with _libraries().limit(limits=1, user_api="blas"):
             return dask.compute(*tasks, scheduler=self._scheduler)
 
     def ship(self, arrays: dict[str, Any]) -> Any:
@@ -90,6 +91,12 @@ class LocalExecution:
 
     def gather(self, handles: list[Any]) -> list[Any]:
         return handles
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    """Return the BLAS libraries of this process; to look for them takes milliseconds."""
+    return ThreadpoolController()
 
 
 def ambient_execution() -> Execution:

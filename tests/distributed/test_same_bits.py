@@ -52,6 +52,22 @@ def test_one_two_or_three_workers_or_none(rows, start_cluster):
         assert list(map(bits, fitted)) == expected
 
 
+def test_likelihood_machines_on_one_and_two_workers(rows, start_cluster):
+    def fitted():
+        features = drf.FourierFeatures(drf.Gaussian(2.0), 32)
+        machine = drf.KernelLikelihoodClassifier(features, noise="probit", random_state=0)
+        machine.fit(rows[0], np.digitize(rows[1], [-0.5, 0.5]), np.abs(rows[0][:, 0]))
+        return [machine.coef_.tobytes(), machine.intercept_.tobytes(), machine.report_["duality_gap"]]
+
+    with dask.config.set(scheduler="synchronous"):
+        expected = fitted()
+    cluster, client = start_cluster(1)
+    for n_workers in (1, 2):
+        cluster.scale(n_workers)
+        client.wait_for_workers(n_workers, timeout=60)
+        assert fitted() == expected
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_any_chunking(rows, client, dtype):
     X, y = rows[0].astype(dtype), rows[1]

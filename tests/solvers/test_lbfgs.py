@@ -46,7 +46,7 @@ class Problem:
             best = best.improved(at.primal, at.dual)
             return best.gap <= tol
 
-        talk = lbfgs(at, Preconditioner.of(system, at.curvature).apply, finished)
+        talk = lbfgs(at, lambda h: Preconditioner.of(system, h).apply, finished)
         try:
             x = next(talk)
             while True:
