@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import re
 import subprocess
 import sys
@@ -42,13 +43,17 @@ class Done(NamedTuple):
         return json.loads(self.stdout, parse_constant=pytest.fail)
 
 
+def separating_runner() -> CliRunner:
+    """A runner that keeps both outputs apart, which click before 8.2 does only when told."""
+    mixes = "mix_stderr" in inspect.signature(CliRunner).parameters
+    return CliRunner(**({"mix_stderr": False} if mixes else {}))
+
+
 class Distrff:
     """Runs commands; those that need workers find them at `scheduler`."""
 
     def __init__(self, scheduler: str) -> None:
-        # click before 8.2 mixes both outputs unless told not to.
-        separate = "mix_stderr" in inspect.signature(CliRunner).parameters
-        self._runner = CliRunner(**({"mix_stderr": False} if separate else {}))
+        self._runner = separating_runner()
         self._scheduler = scheduler
 
     def __call__(self, *args: Any) -> Done:
@@ -57,6 +62,11 @@ class Distrff:
             words += ["--scheduler", self._scheduler]
         result = self._runner.invoke(main, words, prog_name="distrff")
         return Done(result.exit_code, result.stdout, result.stderr)
+
+
+@pytest.fixture
+def runner() -> CliRunner:
+    return separating_runner()
 
 
 @pytest.fixture
@@ -69,7 +79,9 @@ COMMAND = (sys.executable, "-c", "from distrff.cli import main; main(prog_name='
 
 def _run_process(*args: Any) -> Done:
     command = [*COMMAND, *map(str, args)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    # What libraries deprecate among themselves is told to their developers, not to ours.
+    environment = os.environ | {"PYTHONWARNINGS": "ignore::DeprecationWarning"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
     return Done(done.returncode, done.stdout, done.stderr)
 
 

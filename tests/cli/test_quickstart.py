@@ -14,7 +14,6 @@ import numpy as np
 import psutil
 import pytest
 import zarr
-from click.testing import CliRunner
 
 from distrff.cli import demonstration, main
 from distrff.data.open import open_dataset
@@ -27,8 +26,8 @@ def command(*arguments):
     return [sys.executable, "-c", "from distrff.cli import main; main()", "quickstart", *arguments]
 
 
-def refused(*arguments):
-    result = CliRunner().invoke(main, ["quickstart", *map(str, arguments)])
+def refused(runner, *arguments):
+    result = runner.invoke(main, ["quickstart", *map(str, arguments)])
     assert result.exit_code == 2, result.output
     assert result.stdout == ""
     return result.stderr
@@ -100,12 +99,12 @@ def test_no_name_of_the_temporary_folder_stays(finished):
         assert ".partial" not in file.read_text(encoding="utf-8"), file
 
 
-def test_an_earlier_result_is_replaced_only_when_asked(finished):
+def test_an_earlier_result_is_replaced_only_when_asked(runner, finished):
     folder, _ = finished
     before = (folder / "report.html").stat().st_mtime_ns
-    assert "--overwrite" in refused(*SMALL, "--dir", folder)
+    assert "--overwrite" in refused(runner, *SMALL, "--dir", folder)
     assert (folder / "report.html").stat().st_mtime_ns == before
-    result = CliRunner().invoke(main, ["quickstart", *SMALL, "--dir", str(folder), "--overwrite"])
+    result = runner.invoke(main, ["quickstart", *SMALL, "--dir", str(folder), "--overwrite"])
     assert result.exit_code == 0, result.output
     assert (folder / "report.html").stat().st_mtime_ns > before
     assert os.listdir(folder.parent) == ["made"]
@@ -115,7 +114,7 @@ def test_an_earlier_result_is_replaced_only_when_asked(finished):
 
 @pytest.mark.parametrize("flags", [[], ["--overwrite"]])
 @pytest.mark.parametrize("content", ["file", "folder", "model"])
-def test_what_is_not_a_quickstart_stays(tmp_path, content, flags):
+def test_what_is_not_a_quickstart_stays(runner, tmp_path, content, flags):
     folder = tmp_path / "there"
     if content == "file":
         folder.write_text("precious")
@@ -125,7 +124,7 @@ def test_what_is_not_a_quickstart_stays(tmp_path, content, flags):
     else:
         zarr.create_group(folder, attributes={"distrff": {"kind": "model"}})
     before = sorted(tmp_path.rglob("*"))
-    message = refused(*SMALL, "--dir", folder, *flags)
+    message = refused(runner, *SMALL, "--dir", folder, *flags)
     assert "choose another --dir" in message
     assert message.count("\n") == 1
     assert sorted(tmp_path.rglob("*")) == before
@@ -142,15 +141,15 @@ def test_what_is_not_a_quickstart_stays(tmp_path, content, flags):
     ],
     ids=str,
 )
-def test_wrong_options_are_refused_and_leave_nothing(tmp_path, monkeypatch, arguments, word):
+def test_wrong_options_are_refused_and_leave_nothing(runner, tmp_path, monkeypatch, arguments, word):
     monkeypatch.chdir(tmp_path)
-    assert word in refused("--n-rows", 500, "--n-components", 16, *arguments)
+    assert word in refused(runner, "--n-rows", 500, "--n-components", 16, *arguments)
     assert os.listdir(tmp_path) == []
 
 
-def test_a_plan_that_does_not_fit_leaves_nothing(tmp_path):
+def test_a_plan_that_does_not_fit_leaves_nothing(runner, tmp_path):
     arguments = ["--n-rows", "500", "--workers", "1", "--memory-limit", "300MB", "--dir", tmp_path / "made"]
-    result = CliRunner().invoke(main, ["quickstart", *map(str, arguments)])
+    result = runner.invoke(main, ["quickstart", *map(str, arguments)])
     assert result.exit_code == 4, result.output
     assert "memory limit" in result.stderr
     assert os.listdir(tmp_path) == []
