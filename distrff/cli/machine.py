@@ -73,7 +73,7 @@ def adapt_to(estimator: Machine, dataset: Dataset, options: Mapping[str, Any]) -
         if dataset.y_dtype.kind not in "biuf":
             raise InputError(
                 f"the target {_target_of(dataset)} does not hold numbers, which ridge predicts; "
-                f"use --model ridge-classifier for class labels"
+                f"use --model ridge-classifier or likelihood for class labels"
             )
     elif options["class_weight"] is not None:
         estimator.set_params(class_weight=_class_weight(options["class_weight"], dataset.y_dtype.kind))

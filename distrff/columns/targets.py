@@ -183,6 +183,8 @@ def class_weights(class_weight: Any, classes: np.ndarray, weight_by_class: np.nd
         if not isinstance(weight, Real) or not 0 <= float(weight) < np.inf:
             raise InputError(f"class_weight[{label!r}] must be a finite number ≥ 0, got {weight!r}")
         weights[labels.index(label)] = weight
-    if not weights.any():
-        raise InputError("class_weight is 0 for every class; give at least two classes a positive weight")
+    if np.count_nonzero(weights) < 2:
+        raise InputError(
+            "class_weight leaves fewer than two classes a positive weight; give more of them one"
+        )
     return weights

@@ -52,7 +52,8 @@ class KernelLikelihoodClassifier(ClassifyingMachine):
         Of the features; sums are float64.
     solver : {"auto", "lbfgs"}
     tol : float
-        Largest relative duality gap, (primal − dual)/max(|primal|, |dual|), of any class.
+        Largest relative duality gap, (primal − dual)/max(|primal|, |dual|), of any class. That of
+        float32 features is known to about 1e-6.
     max_sweeps : int, optional
         Light sweeps at most; default 200.
     random_state : int or None
@@ -76,9 +77,9 @@ class KernelLikelihoodClassifier(ClassifyingMachine):
 
     Notes
     -----
-    If `max_sweeps` end it first, a `ConvergenceWarning` says so and the best machine is kept; so is it
-    when a fit is interrupted. n·(2dD + D²) flops for the Gram, n·(2dD + 6Dk) and n·D cosines a light
-    sweep, D³/3 for the factor.
+    If `max_sweeps` or rounding end it first, a `ConvergenceWarning` says so and the best machine is
+    kept; so is it when the light sweeps are interrupted. n·(2dD + D²) flops for the Gram,
+    n·(2dD + 6Dk) and n·D cosines a light sweep, D³/3 for each of the few factors.
     """
 
     def __init__(
@@ -128,9 +129,10 @@ class KernelLikelihoodClassifier(ClassifyingMachine):
         InputError
             For parameters or data that cannot be used.
         PlanRefused
-            If it would not fit in the workers' memory; before the first task.
+            If it would not fit in the workers' memory: before the first task, or once many
+            classes are counted.
         KeyboardInterrupt
-            After the best machine so far was kept, with the status INTERRUPTED.
+            In the light sweeps after the best machine so far was kept, with the status INTERRUPTED.
         """
         options = self._options()
         dataset = self._dataset(X, y, sample_weight)
@@ -158,10 +160,11 @@ class KernelLikelihoodClassifier(ClassifyingMachine):
         if fit.interruption is not None:
             raise fit.interruption
         if fit.status is not Status.CONVERGED:
-            gap, sweeps = fit.worst.gap, options.max_sweeps
+            ended = fit.n_light_sweeps >= options.max_sweeps
+            remedy = "allow more by max_sweeps" if ended else "rounding ends it: use dtype='float64'"
             warn(
-                f"the duality gap is {gap:.2g} after at most {sweeps} sweeps, above tol={options.tol:g}; "
-                f"allow more by max_sweeps, or a larger tol",
+                f"the duality gap is {fit.worst.gap:.2g} after {fit.n_light_sweeps} light sweeps, "
+                f"above tol={options.tol:g}; {remedy}, or a larger tol",
                 ConvergenceWarning,
             )
         return self

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from distrff.columns.targets import ClassTargets
 from distrff.data.dataset import Dataset
+from distrff.errors import InputError
 from distrff.estimators.margin_oracle import MarginOracle
 from distrff.estimators.options import MarginOptions
 from distrff.estimators.preparation import Preparation, first_sweep, prepare
@@ -49,6 +51,11 @@ class MarginFit:
     certificates: list[Certificate]
     status: Status
     interruption: KeyboardInterrupt | None = None
+
+    @property
+    def n_light_sweeps(self) -> int:
+        """Passes of the solver."""
+        return sum(label == "margins" for label, _ in self.run.sweeps)
 
     @property
     def worst(self) -> Certificate:
@@ -101,7 +108,7 @@ def fit_margins(
     Raises
     ------
     PlanRefused
-        Before the first task, if it cannot fit in the workers' memory.
+        If it cannot fit in the workers' memory: before the first task, or once many classes are counted.
     InputError
         For data that cannot be used.
     """
@@ -111,6 +118,7 @@ def fit_margins(
     preparation = prepare(
         statistics, options.features, scale=options.scale, class_weight=class_weight, seed=options.seed
     )
+    _check_class_weights(preparation)
     dtype = storage_dtype(dataset) if options.dtype == "auto" else options.dtype
     plan = plan_of(run, dataset, options, n_outputs=preparation.targets.n_outputs, dtype=dtype)
     parts = gram_sweep(run, dataset, preparation, plan, folds=None)
@@ -133,12 +141,23 @@ def fit_margins(
     alpha = max(floor, 1 / (options.C * options.loss.curvature))
     start: RidgeMachine = run.gather([run.submit(final_machine, total, np.array([alpha]), problem)])[0]
     points = np.vstack([start.coef, start.intercept[None]]) if options.fit_intercept else start.coef
+    points = getattr(options.loss, "sigma", 1.0) * points  # ridge aims at margins of 1, the likelihood at σ
     starts = {output: points[:, output].copy() for output in range(points.shape[1])}
     progress, status, interruption = _solve(oracle, options, starts)
     best = np.stack([p.best.x if p.best is not None else starts[j] for j, p in progress.items()], axis=1)
     coef, intercept = (best[:-1], best[-1]) if options.fit_intercept else (best, np.zeros(best.shape[1]))
     certificates = [p.certificate for p in progress.values()]
+    plan = light_sweeps_presumed(plan)
     return MarginFit(run, plan, coef, intercept, certificates, status, interruption), preparation
+
+
+def _check_class_weights(preparation: Preparation) -> None:
+    """A machine against a class of no weight has no optimum: its intercept runs off."""
+    targets = preparation.targets
+    assert isinstance(targets, ClassTargets)
+    if targets.class_weight is not None and not targets.class_weight.all():
+        label = targets.classes[targets.class_weight == 0].tolist()[0]
+        raise InputError(f"class_weight is 0 for the class {label!r}; leave its rows out instead")
 
 
 def _solve(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
 from distrff.columns.targets import ClassTargets
 from distrff.data.dataset import Dataset
+from distrff.errors import FrequencyMismatch
 from distrff.estimators.options import MarginOptions
 from distrff.estimators.preparation import Preparation
 from distrff.objective import MarginSums, ridge_system
@@ -22,7 +23,8 @@ from distrff.sweeps.margins import MarginReduction
 from distrff.sweeps.plan import Plan
 from distrff.sweeps.segments import margin_tile_rows
 
-_MOST_FACTORS = 2
+_MOST_FACTORS = 3
+_LEAST_CURVATURE = 1e-100
 
 
 class MarginOracle:
@@ -62,7 +64,7 @@ class MarginOracle:
         self._total = total
         self._problem = problem
         self._least_ridge = least_ridge
-        self._factors: dict[float, Any] = {}
+        self._factors: WeakValueDictionary[float, _Factor] = WeakValueDictionary()
         dtype = np.dtype(plan.shape.dtype)
         tile_rows = margin_tile_rows(preparation.specification.n_features, dtype)
         self._cuts = replace(plan.shape.segmentation(), tile_rows=tile_rows)
@@ -79,14 +81,10 @@ class MarginOracle:
 
     def evaluate(self, points: Mapping[int, np.ndarray]) -> dict[int, Evaluation]:
         """Return what one sweep says of one point x for each of some outputs."""
-        outputs, fit_intercept = tuple(points), self._options.fit_intercept
-        X = np.stack([points[output] for output in outputs], axis=1)
-        coef, intercept = (X[:-1], X[-1]) if fit_intercept else (X, np.zeros(len(outputs)))
-        arrays = self._reduction.specification.checked_arrays() if self._run.frequencies_differ else {}
-        shipped = self._run.execution.ship({**arrays, "coef": coef, "intercept": intercept})
-        reduction = replace(self._reduction, outputs=outputs)
-        handle = self._run.sweep("margins", self._dataset, reduction, self._cuts, shipped)
-        sums: MarginSums = self._run.gather([handle])[0]
+        try:
+            sums = self._sweep(points)
+        except FrequencyMismatch:  # a worker that came after the Gram sweep
+            sums = self._sweep(points)
         return {
             output: Evaluation.of(
                 self._options.C,
@@ -94,27 +92,48 @@ class MarginOracle:
                 position,
                 points[output],
                 weight=self._weight,
-                fit_intercept=fit_intercept,
+                fit_intercept=self._options.fit_intercept,
             )
-            for position, output in enumerate(outputs)
+            for position, output in enumerate(points)
         }
 
+    def _sweep(self, points: Mapping[int, np.ndarray]) -> MarginSums:
+        X = np.stack(list(points.values()), axis=1)
+        coef, intercept = (X[:-1], X[-1]) if self._options.fit_intercept else (X, np.zeros(X.shape[1]))
+        arrays = self._reduction.specification.checked_arrays() if self._run.frequencies_differ else {}
+        shipped = self._run.execution.ship({**arrays, "coef": coef, "intercept": intercept})
+        reduction = replace(self._reduction, outputs=tuple(points))
+        handle = self._run.sweep("margins", self._dataset, reduction, self._cuts, shipped)
+        return self._run.gather([handle])[0]
+
     def preconditioner(self, curvature: float) -> Callable[[np.ndarray], np.ndarray]:
-        """Return g ↦ (h · Gram + I)⁻¹g for a power of two h near the curvature.
+        """Return g ↦ (h · Gram + I)⁻¹g for a power of four h near the curvature.
 
-        Machines of like curvature share a factor, and few are kept: one that is needed again
-        after others is made again.
+        Machines of like curvature share a factor, which is freed when the last of them asks for
+        another. There are few at a time: beyond these the nearest serves.
         """
-        return partial(self._solve, 2.0 ** round(np.log2(min(curvature, 1 / self._least_ridge))))
-
-    def _solve(self, curvature: float, gradient: np.ndarray) -> np.ndarray:
-        if curvature not in self._factors:
-            while len(self._factors) >= _MOST_FACTORS:
-                del self._factors[next(iter(self._factors))]
-            self._factors[curvature] = self._run.submit(
-                preconditioner_of, self._total, curvature, self._problem
+        h = max(_LEAST_CURVATURE, min(curvature, 1 / self._least_ridge))
+        level = float(np.floor(np.log2(h) / 2))
+        if level not in self._factors and len(self._factors) >= _MOST_FACTORS:
+            level = min(self._factors, key=lambda other: abs(other - level))
+        factor = self._factors.get(level)
+        if factor is None:
+            factor = _Factor(
+                self._run, self._run.submit(preconditioner_of, self._total, 4.0**level, self._problem)
             )
-        return self._run.gather([self._run.submit(preconditioned, self._factors[curvature], gradient)])[0]
+            self._factors[level] = factor
+        return factor.solve
+
+
+class _Factor:
+    """A handle on a preconditioner where the Gram is."""
+
+    def __init__(self, run: SweepRun, handle: Any) -> None:
+        self._run = run
+        self._handle = handle
+
+    def solve(self, gradient: np.ndarray) -> np.ndarray:
+        return self._run.gather([self._run.submit(preconditioned, self._handle, gradient)])[0]
 
 
 def preconditioner_of(total: np.ndarray, curvature: float, problem: GramProblem) -> Preconditioner:

@@ -1,10 +1,10 @@
-"""The parameters of a ridge machine, validated at fit."""
+"""The parameters of machines, validated at fit."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -143,8 +143,9 @@ def _shared(estimator: Any) -> dict[str, Any]:
     if not isinstance(estimator.fit_intercept, bool | np.bool_):
         raise InputError(f"fit_intercept must be True or False, got {estimator.fit_intercept!r}")
     positive_number("tol", estimator.tol)
-    if estimator.max_sweeps is not None:
-        positive_number("max_sweeps", estimator.max_sweeps)
+    sweeps = estimator.max_sweeps
+    if sweeps is not None and (isinstance(sweeps, bool) or not isinstance(sweeps, Integral) or sweeps < 1):
+        raise InputError(f"max_sweeps must be a positive integer or None, got {sweeps!r}")
     return {
         "features": (
             FourierFeatures() if estimator.features is None else clone(checked_map(estimator.features))

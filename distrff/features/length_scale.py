@@ -15,12 +15,12 @@ from distrff.kernels import Kernel
 from distrff.random_streams import child_seed, stream
 
 SAMPLE_ROWS = 16_384  # of rows that the search looks at
+_MOST_OUTPUTS = 32
 PILOT_COMPONENTS = 1024
 _LEAST_ROWS = 8
 
 # The best width lies between a thirtieth of the median distance (terrain) and about the
 # median itself; the grid leaves room on both sides and moves on when its end wins.
-_MOST_OUTPUTS = 32
 _COARSE_EXPONENTS = range(-7, 4)
 _FINE_STEPS = (2**-0.5, 2**0.5)
 _FARTHEST = 2.0**14

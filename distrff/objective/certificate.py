@@ -33,11 +33,11 @@ class Certificate:
 
     @property
     def gap(self) -> float:
-        """(P − D)/max(|P|, |D|), infinite before anything is known."""
+        """(P − D)/max(|P|, |D|), infinite before anything is known; 0 where rounding makes it negative."""
         if not (np.isfinite(self.primal) and np.isfinite(self.dual)):
             return np.inf
         scale = max(abs(self.primal), abs(self.dual))
-        return (self.primal - self.dual) / scale if scale else 0.0
+        return max(0.0, (self.primal - self.dual) / scale) if scale else 0.0
 
     def improved(self, primal: float, dual: float) -> Certificate:
         """Return the better of each."""

@@ -87,12 +87,14 @@ def margin_sums(
         a = -proxy.derivative(F, Y)
         above = a > 0
         proxy_value.append((weights * proxy.value(F, Y)).sum(axis=0))
-        proxy_dual.append((weights * proxy.conjugate(a, Y)).sum(axis=0))
+        conjugates = loss.conjugate(a, Y)
+        own = conjugates if proxy == loss else proxy.conjugate(a, Y)
+        proxy_dual.append((weights * own).sum(axis=0))
         curvature.append((weights * proxy.second_derivative(F, Y)).sum(axis=0))
         by_side = np.stack([above, ~above], axis=-1) * weights[:, :, None]  # (r, k, 2)
         sides = a[:, :, None] * by_side
         weight.append(sides.sum(axis=0))
-        dual.append((loss.conjugate(a, Y)[:, :, None] * by_side).sum(axis=0))
+        dual.append((conjugates[:, :, None] * by_side).sum(axis=0))
         flat = sides.reshape(len(F), -1).astype(Z.dtype, copy=False)
         vector.append((flat.T @ Z).reshape(F.shape[1], 2, -1).astype(np.float64, copy=False))
     return MarginSums(

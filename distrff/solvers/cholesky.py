@@ -55,7 +55,7 @@ def cholesky_factor(G: np.ndarray, alpha: float) -> np.ndarray:
     except LinAlgError as error:
         raise InputError(
             f"alpha={alpha:g} is below the rounding noise of the Gram: G + alpha*I is not positive definite; "
-            "use dtype='float64' or a larger alpha"
+            "use dtype='float64' or a stronger penalty"
         ) from error
 
 

@@ -81,6 +81,8 @@ def lbfgs(
     finished : callable
     """
     at, pairs, curvature = start, _Pairs(), start.curvature
+    if finished(at):
+        return at
     precondition = preconditioner(curvature)
     solved = precondition(at.gradient)
     while not finished(at):

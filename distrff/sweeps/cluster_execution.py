@@ -24,6 +24,7 @@ from distrff.sweeps.segment_shares import SegmentShares
 _LARGE_PARTIAL = 2**20
 _LOOK_AT_WORKERS_SECONDS = 5.0
 _NO_WORKERS_SECONDS = 60.0
+_LOST_TASK_SECONDS = 0.1
 _ANY_WORKER = "any"
 
 
@@ -77,6 +78,8 @@ class ClusterExecution:
         under_way: dict[str, tuple[int, str]] = {}  # segment and worker of each task
 
         def start_where_free() -> None:
+            if not shares:
+                return
             busy = Counter(worker for _, worker in under_way.values())
             for worker in self._free_places(busy, per_thread):
                 if not shares:
@@ -175,11 +178,22 @@ class _Flight:
         while self._under_way:
             future = self._next_landed()
             if future.status in ("lost", "pending"):  # its worker died since; the scheduler computes it again
+                self._wait_for_workers()
                 future.add_done_callback(self._landed.put)
                 continue
             self._under_way.pop(future.key, None)
             _raise_failure(future)
             yield future
+
+    def _wait_for_workers(self) -> None:
+        """Give the scheduler a moment to find a lost task's next place; raise if there is none for long."""
+        time.sleep(_LOST_TASK_SECONDS)
+        deadline = time.monotonic() + _NO_WORKERS_SECONDS
+        while not self._execution.running_threads():
+            self._execution.check_connection()
+            if time.monotonic() > deadline:
+                raise _nobody_works(self._execution.workers())
+            time.sleep(_LOST_TASK_SECONDS)
 
     def _next_landed(self) -> Future:
         deadline = time.monotonic() + _NO_WORKERS_SECONDS

@@ -54,7 +54,8 @@ class SweepRun:
         """Return a handle on the reduction of all rows; `shipped` is a handle that each task takes.
 
         A worker that derives other frequencies from the seed than the client stops the
-        pass; it is begun again with the frequencies themselves sent along.
+        pass; it is begun again with the frequencies themselves sent along, by the caller if
+        the caller ships anything.
         """
         started = time.perf_counter()
         if shipped is None and self.frequencies_differ:
@@ -64,6 +65,8 @@ class SweepRun:
         except FrequencyMismatch as mismatch:
             logger.warning("%s; the frequencies are sent to the workers instead", mismatch)
             self.frequencies_differ = True
+            if shipped is not None:  # its sender knows what else goes along
+                raise
             handle = self._pass(label, dataset, reduction, cuts, self._ship(reduction))
         self.sweeps.append((label, time.perf_counter() - started))
         value, record = self.submit(value_of, handle), self.submit(record_of, handle)

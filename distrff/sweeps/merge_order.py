@@ -14,7 +14,8 @@ class OrderedMerge:
     Node i of level l covers the segments [i·2ˡ, (i+1)·2ˡ). Which partials are added, and
     in which order, depends on their number alone, so the total has the same bits however
     they arrive. If they arrive in order, at most one a level waits; if one is late, those
-    behind it are merged among themselves, and at most two a level wait.
+    behind it are merged among themselves, and at most two a level wait. Of several workers
+    that each take neighbours in order, the same holds on each of them.
 
     Parameters
     ----------

@@ -11,8 +11,8 @@ _LIGHT_TILE_BYTES = 2**22
 _CACHED_TILE_BYTES = 2**22
 _MAX_TILE_ROWS = 8192
 
-# Starting a segment, packing its Gram and merging it cost about as much as the products of a few
-# thousand rows, whatever D is; with ten times as many a segment's overhead stays small.
+# Starting a segment, packing its Gram and merging it cost about as much as the products of some
+# hundred rows, whatever D is; with many times as many a segment's overhead stays small.
 _LEAST_SEGMENT_ROWS = 15_000
 # Longer segments would save little, and cost more when their worker is lost.
 _MOST_SEGMENT_ROWS = 2**17

@@ -186,7 +186,7 @@ def test_class_weights_by_label():
         ({0: np.inf}, r"class_weight\[0\] must be a finite number"),
         ({0: "much"}, r"class_weight\[0\] must be a finite number"),
         ({0: None}, r"class_weight\[0\] must be a finite number"),
-        ({0: 0, 1: 0.0}, "class_weight is 0 for every class"),
+        ({0: 0, 1: 0.0}, "class_weight leaves fewer than two classes"),
     ],
 )
 def test_other_class_weights_are_refused(given, message):

@@ -334,7 +334,7 @@ def test_errors_keep_their_kind_on_a_cluster(problem, client):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_sweeps": 0}, "max_sweeps must be a positive number, got 0"),
+        ({"max_sweeps": 0}, "max_sweeps must be a positive integer or None, got 0"),
         ({"tol": -1.0}, "tol must be a positive number, got -1.0"),
         ({"tol": True}, "tol must be a positive number, got True"),
         ({"tol": np.nan}, "tol must be a positive number, got nan"),

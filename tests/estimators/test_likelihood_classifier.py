@@ -14,11 +14,13 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
 import distrff as drf
-from distrff.errors import InputError
+from distrff.errors import FrequencyMismatch, InputError
 from distrff.estimators import margin_fit
 from distrff.estimators.margin_oracle import MarginOracle
 from distrff.losses import NOISES
 from distrff.model_store.models import load_model
+from distrff.solvers.preconditioner import Preconditioner
+from distrff.sweeps.margins import MarginReduction
 
 
 def machine(C=1.0, **options):
@@ -169,7 +171,7 @@ def test_the_certificate_is_in_the_report(problem):
 
 def test_too_few_sweeps_are_a_warning(problem):
     with pytest.warns(
-        ConvergenceWarning, match=r"the duality gap is .* after at most 1 sweeps, above tol=1e-09"
+        ConvergenceWarning, match=r"the duality gap is .* after 1 light sweeps, above tol=1e-09; allow more"
     ):
         fitted = machine(100.0, max_sweeps=1, tol=1e-9).fit(problem.X, labels_of(problem))
     assert fitted.report_["status"] == "NOT_CONVERGED"
@@ -227,3 +229,56 @@ def test_targets_that_cannot_be_used(problem):
         machine().fit(problem.X, labels_of(problem), np.zeros(900))
     with pytest.raises(InputError, match="NaN"):
         machine().fit(problem.X, np.where(problem.y > 0, np.nan, 1.0))
+
+
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("sigma", [1e-4, 1e-2, 100.0])
+def test_sigma_and_C_are_redundant(problem, noise, sigma):
+    y = problem.X[:, 0] > 0
+    scaled = machine(10 * sigma**2, noise=noise, sigma=sigma, tol=1e-5).fit(problem.X, y)
+    unit = machine(10.0, noise=noise, tol=1e-5).fit(problem.X, y)
+    assert scaled.report_["primal"] == pytest.approx(sigma**2 * unit.report_["primal"], rel=1e-4)
+    np.testing.assert_allclose(scaled.predict_proba(problem.X), unit.predict_proba(problem.X), atol=0.02)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_margins_beyond_all_curvature(problem):
+    """Where every row is far on its side ℓ″ is 0: the preconditioner is then the penalty alone."""
+    fitted = machine(1e12, noise="probit", max_sweeps=60).fit(problem.X, problem.X[:, 0] > 0)
+    assert np.isfinite(fitted.coef_).all()
+    assert fitted.score(problem.X, problem.X[:, 0] > 0) > 0.95
+
+
+def test_classes_of_many_curvatures_share_few_factors(rng, monkeypatch):
+    X = rng.standard_normal((4000, 3))
+    y = np.minimum(rng.geometric(0.5, 4000) - 1, 7)
+    made = []
+    of = Preconditioner.of.__func__
+    monkeypatch.setattr(Preconditioner, "of", classmethod(lambda cls, *a: made.append(a[1]) or of(cls, *a)))
+    with dask.config.set(scheduler="synchronous"):
+        fitted = machine(10.0).fit(X, y)
+    assert fitted.report_["status"] == "CONVERGED"
+    assert len(made) <= 6
+
+
+def test_a_class_of_no_weight_is_refused(problem):
+    with pytest.raises(InputError, match="class_weight is 0 for the class 1; leave its rows out"):
+        machine(class_weight={1: 0.0}).fit(problem.X, labels_of(problem, 3))
+
+
+def test_frequencies_are_sent_along_to_a_worker_that_derives_others(problem, monkeypatch):
+    update, n_calls = MarginReduction.update, 0
+
+    def mismatch_once(self, sums, rows, shipped):
+        nonlocal n_calls
+        n_calls += 1
+        if n_calls == 1:
+            raise FrequencyMismatch("others")
+        assert "W" in shipped or len(shipped) > 2
+        return update(self, sums, rows, shipped)
+
+    expected = machine().fit(problem.X, labels_of(problem))
+    monkeypatch.setattr(MarginReduction, "update", mismatch_once)
+    with dask.config.set(scheduler="synchronous"):
+        fitted = machine().fit(problem.X, labels_of(problem))
+    np.testing.assert_allclose(fitted.coef_, expected.coef_, rtol=1e-6)
