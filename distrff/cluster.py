@@ -98,7 +98,7 @@ def check_workers(client: Client, timeout: float = 10.0) -> None:
         client.wait_for_workers(1, timeout=timeout)
         versions = client.sync(_ask_versions, client, callback_timeout=timeout)
     except TimeoutError as error:
-        if client.scheduler_info()["workers"]:
+        if client.scheduler_info()["n_workers"]:
             raise ClusterError(
                 f"workers of {address} do not answer within {timeout:g} s; "
                 f"look at their logs and restart those that hang"

@@ -25,6 +25,7 @@ _LARGE_PARTIAL = 2**20
 _LOOK_AT_WORKERS_SECONDS = 5.0
 _NO_WORKERS_SECONDS = 60.0
 _LOST_TASK_SECONDS = 0.1
+_MOST_LOOKS = 10
 _ANY_WORKER = "any"
 
 
@@ -58,8 +59,17 @@ class ClusterExecution:
         self.memory_limit = min((w["memory_limit"] for w in workers if w["memory_limit"]), default=0)
 
     def workers(self) -> dict[str, dict[str, Any]]:
-        """Return what the scheduler knows of each worker now, by address."""
-        return self.client.scheduler_info(n_workers=-1)["workers"]
+        """Return what the scheduler knows of each worker now, by address.
+
+        The client renews what it shows from time to time without any worker, which can come
+        between asking and looking: then it is asked again.
+        """
+        info = self.client.scheduler_info(n_workers=-1)
+        for _ in range(_MOST_LOOKS):
+            if len(info["workers"]) == info["n_workers"]:
+                break
+            info = self.client.scheduler_info(n_workers=-1)
+        return info["workers"]
 
     def running_threads(self) -> dict[str, int]:
         """Return the threads of each worker that takes tasks now, by address."""

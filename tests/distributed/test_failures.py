@@ -19,6 +19,7 @@ from distributed import Client, LocalCluster, get_worker
 import distrff as drf
 from distrff.cluster import connect
 from distrff.errors import ClusterError, InputError
+from distrff.sweeps.cluster_execution import ClusterExecution
 
 pytestmark = pytest.mark.usefixtures("small_segments")
 
@@ -155,6 +156,19 @@ def test_a_worker_that_comes_later_takes_its_part(rows, start_cluster, tmp_path,
     adding.join()
     assert len(list(tmp_path.glob("reader-*"))) == 2
     np.testing.assert_array_equal(fitted.coef_, in_process(*rows).coef_)
+
+
+def test_a_look_without_workers_is_taken_again(client, monkeypatch):
+    """The client's own renewal of what it knows leaves the workers out, at any moment."""
+    ask, looks = Client.scheduler_info, []
+
+    def renewed_meanwhile(self, n_workers=5, **options):
+        info = ask(self, n_workers, **options)
+        looks.append(len(looks))
+        return info if len(looks) > 1 else {**info, "workers": {}}
+
+    monkeypatch.setattr(Client, "scheduler_info", renewed_meanwhile)
+    assert ClusterExecution(client).n_workers == len(client.scheduler_info()["workers"]) > 0
 
 
 def test_a_cluster_that_is_gone(rows):
