@@ -27,6 +27,10 @@ class Loss(Protocol):
     """ℓ(f, y), convex in f."""
 
     @property
+    def clear_margin(self) -> float:
+        """The size of f at which a row is about clear: where the loss bends."""
+
+    @property
     def curvature(self) -> float:
         """The least upper bound of ℓ″; infinite for the hinge."""
 
@@ -47,6 +51,7 @@ class Loss(Protocol):
 class Squared:
     """(y − f)², for numbers or ±1."""
 
+    clear_margin: ClassVar[float] = 1.0
     curvature: ClassVar[float] = 2.0
 
     def value(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -64,6 +69,8 @@ class Squared:
 
 class MarginLoss:
     """φ(m) of the margin m = y·f."""
+
+    clear_margin: float = 1.0
 
     def value(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
         return self._phi(y * f)
@@ -179,6 +186,10 @@ class _Likelihood(MarginLoss):
     def __post_init__(self) -> None:
         if not 0 < self.sigma < np.inf:
             raise InputError(f"sigma must be a positive number, got {self.sigma!r}")
+
+    @property
+    def clear_margin(self) -> float:  # type: ignore[override]
+        return self.sigma
 
     def _phi(self, m: np.ndarray) -> np.ndarray:
         return self._unit_phi(m / self.sigma)

@@ -87,8 +87,11 @@ def _quiet_libraries(ctx: click.Context) -> Iterator[None]:
     """Show our own warnings as one line each; hide those of others, and logs, unless `--verbose`."""
 
     def show(message: Warning | str, category: type[Warning], *_: Any) -> None:
-        ours = issubclass(category, DataWarning | PrecisionWarning)
-        if ctx.meta.get(_VERBOSE) or ours or category.__name__ == "ConvergenceWarning":
+        # scikit-learn's ConvergenceWarning by its name: to import it would slow down every command.
+        ours = (
+            issubclass(category, DataWarning | PrecisionWarning) or category.__name__ == "ConvergenceWarning"
+        )
+        if ctx.meta.get(_VERBOSE) or ours:
             click.echo("warning: " + _one_line(str(message)), err=True)
 
     before = logging.root.manager.disable

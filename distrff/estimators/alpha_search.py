@@ -7,54 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from distrff.estimators.gram_context import GramContext
 from distrff.estimators.options import RidgeOptions
-from distrff.solvers.ridge_gram import GramProblem, fold_errors, gcv_errors
-from distrff.solvers.ridge_path import above_noise, choose_alpha, default_alphas, noise_floor
+from distrff.solvers.ridge_gram import fold_errors, gcv_errors
+from distrff.solvers.ridge_path import above_noise, choose_alpha, default_alphas
 from distrff.sweeps.engine import SweepRun
 
 # The reduction of a matrix of D' columns costs about as much as the products of 16·D'³/D² rows; a curve
 # that nobody asked for may take a sixteenth of the sweep.
 _ROWS_PER_FEATURE = 16 * 16
-
-
-@dataclass(frozen=True, eq=False)
-class GramContext:
-    """The merged Grams and all that is known of them.
-
-    Parameters
-    ----------
-    parts : list of handles
-        One on the Grams of all folds, or one a fold.
-    total : handle
-        On their sum.
-    problem : GramProblem
-    weight : float
-    mean_square_norm : float
-    tile_rows : int
-    dtype : str
-    target_scale : ndarray of shape (k,)
-        From coded units back to the targets' own.
-    """
-
-    parts: list[Any]
-    total: Any
-    problem: GramProblem
-    weight: float
-    mean_square_norm: float
-    tile_rows: int
-    dtype: str
-    target_scale: np.ndarray
-
-    def noise_floor(self, size: int) -> float:
-        """Return the alpha below which the machine of `size` features is noise."""
-        return noise_floor(
-            self.weight,
-            self.problem.n_rows,
-            tile_rows=self.tile_rows,
-            n_features=size,
-            at_zero=self.mean_square_norm,
-            dtype=np.dtype(self.dtype),
-        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from distrff.data.dataset import Dataset
 from distrff.errors import InputError
 from distrff.estimators.options import DTYPES, SCALES, checked_folds, checked_map, one_of
 from distrff.estimators.preparation import Preparation, first_sweep, fit_map, prepare, scaling_of
-from distrff.estimators.ridge_fit import gram_sweep, make_plan, storage_dtype
+from distrff.estimators.ridge_fit import features_dtype, gram_sweep, make_plan
 from distrff.estimators.run import begin_run
 from distrff.features.base import FeatureMap
 from distrff.random_streams import child_seed, resolve_seed
@@ -91,7 +91,7 @@ def gram(
     folds = (
         None if cv is None else Folds(checked_folds(cv), child_seed(seed, "folds"), fold_by, dataset.n_rows)
     )
-    chosen = storage_dtype(dataset) if dtype == "auto" else dtype
+    chosen = features_dtype(dataset, dtype)
     return _sweep(run, dataset, preparation, folds, dtype=chosen)
 
 

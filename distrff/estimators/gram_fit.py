@@ -6,11 +6,10 @@ import numpy as np
 
 from distrff.columns.targets import ClassTargets
 from distrff.errors import InputError
-from distrff.estimators.alpha_search import GramContext
+from distrff.estimators.gram_context import GramContext
 from distrff.estimators.options import RidgeOptions
-from distrff.estimators.ridge_fit import RidgeFit, check_number_of_alphas, problem_of, solve
+from distrff.estimators.ridge_fit import RidgeFit, check_number_of_alphas, gram_problem, solve
 from distrff.solvers.ridge_gram import total_gram
-from distrff.solvers.ridge_path import noise_floor
 from distrff.sweeps.engine import SweepRun
 from distrff.sweeps.execution import LocalExecution
 from distrff.sweeps.gram_statistics import GramStatistics
@@ -44,7 +43,7 @@ def fit_statistics(statistics: GramStatistics, options: RidgeOptions, *, target_
         )
     run = SweepRun(LocalExecution("threads"))
     parts = [statistics.A]
-    problem = problem_of(
+    problem = gram_problem(
         statistics.specification,
         n_rows=statistics.n_rows,
         targets=statistics.targets,
@@ -75,14 +74,7 @@ def _mean_square_norm(statistics: GramStatistics, total: np.ndarray) -> float:
 def _check_alpha(grams: GramContext, options: RidgeOptions, statistics: GramStatistics) -> None:
     if options.alpha is None or statistics.dtype == "float64":
         return
-    floor = noise_floor(
-        grams.weight,
-        statistics.n_rows,
-        tile_rows=statistics.tile_rows,
-        n_features=statistics.specification.n_features,
-        at_zero=grams.mean_square_norm,
-        dtype=np.dtype(statistics.dtype),
-    )
+    floor = grams.noise_floor(statistics.specification.n_features)
     if options.alpha.min() < floor:
         raise InputError(
             f"alpha={options.alpha.min():g} is below the rounding noise of this float32 Gram ({floor:.3g}); "

@@ -52,8 +52,8 @@ class KernelLikelihoodClassifier(ClassifyingMachine):
         Of the features; sums are float64.
     solver : {"auto", "lbfgs"}
     tol : float
-        Largest relative duality gap, (primal − dual)/max(|primal|, |dual|), of any class. That of
-        float32 features is known to about 1e-6.
+        Largest relative duality gap, (primal − dual)/max(|primal|, |dual|), of any class. Below
+        about 1e-6 it takes dtype="float64".
     max_sweeps : int, optional
         Light sweeps at most; default 200.
     random_state : int or None

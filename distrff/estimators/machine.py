@@ -87,9 +87,9 @@ def score_sums(model: Model, dataset: Dataset, run: SweepRun | None = None) -> S
     """Return the score sums of a frozen machine, in one light pass over the rows."""
     run = begin_run() if run is None else run
     cuts = light_segmentation(dataset.n_rows, max(dataset.n_columns, 64))
-    light, shipped = travelling(run, model)
+    light, sent = travelling(model)
     reduction = ScoreReduction(light, cuts.tile_rows)
-    sums: ScoreSums = run.gather([run.sweep("score", dataset, reduction, cuts, shipped)])[0]
+    sums: ScoreSums = run.gather([run.sweep("score", dataset, reduction, cuts, sent)])[0]
     if not sums.targets.weight > 0:
         raise InputError("all sample weights are zero; give at least one row a positive weight")
     return sums

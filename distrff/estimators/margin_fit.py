@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,18 +12,18 @@ import numpy as np
 from distrff.columns.targets import ClassTargets
 from distrff.data.dataset import Dataset
 from distrff.errors import InputError
+from distrff.estimators.gram_context import GramContext, context_of
 from distrff.estimators.margin_oracle import MarginOracle
 from distrff.estimators.options import MarginOptions
 from distrff.estimators.preparation import Preparation, first_sweep, prepare
-from distrff.estimators.ridge_fit import gram_sweep, plan_of, presumed_plan, problem_of, storage_dtype
+from distrff.estimators.ridge_fit import features_dtype, gram_sweep, plan_of, presumed_plan, problem_of
 from distrff.estimators.run import begin_run
 from distrff.objective.certificate import Certificate
 from distrff.objective.evaluation import Evaluation
 from distrff.objective.solution import Status
 from distrff.solvers.lbfgs import lbfgs
 from distrff.solvers.lockstep import in_lockstep
-from distrff.solvers.ridge_gram import RidgeMachine, final_machine, total_gram
-from distrff.solvers.ridge_path import noise_floor
+from distrff.solvers.ridge_gram import RidgeMachine, final_machine
 from distrff.sweeps.engine import SweepRun
 from distrff.sweeps.plan import Plan
 
@@ -119,29 +120,17 @@ def fit_margins(
         statistics, options.features, scale=options.scale, class_weight=class_weight, seed=options.seed
     )
     _check_class_weights(preparation)
-    dtype = storage_dtype(dataset) if options.dtype == "auto" else options.dtype
-    plan = plan_of(run, dataset, options, n_outputs=preparation.targets.n_outputs, dtype=dtype)
+    plan = plan_of(
+        run,
+        dataset,
+        options,
+        n_outputs=preparation.targets.n_outputs,
+        dtype=features_dtype(dataset, options.dtype),
+    )
     parts = gram_sweep(run, dataset, preparation, plan, folds=None)
-    problem = problem_of(
-        preparation.specification,
-        n_rows=dataset.n_rows,
-        targets=preparation.targets,
-        fit_intercept=options.fit_intercept,
-    )
-    total = run.submit(total_gram, parts, problem)
-    floor = noise_floor(
-        preparation.weight,
-        dataset.n_rows,
-        tile_rows=plan.tile_rows,
-        n_features=preparation.specification.n_features,
-        at_zero=preparation.mean_square_norm,
-        dtype=np.dtype(dtype),
-    )
-    oracle = MarginOracle(run, dataset, preparation, plan, options, total, problem, least_ridge=floor)
-    alpha = max(floor, 1 / (options.C * options.loss.curvature))
-    start: RidgeMachine = run.gather([run.submit(final_machine, total, np.array([alpha]), problem)])[0]
-    points = np.vstack([start.coef, start.intercept[None]]) if options.fit_intercept else start.coef
-    points = getattr(options.loss, "sigma", 1.0) * points  # ridge aims at margins of 1, the likelihood at σ
+    grams = context_of(run, parts, problem_of(preparation, dataset, options), preparation, plan)
+    oracle = MarginOracle(run, dataset, preparation, plan, options, grams)
+    points = _start(run, grams, options)
     starts = {output: points[:, output].copy() for output in range(points.shape[1])}
     progress, status, interruption = _solve(oracle, options, starts)
     best = np.stack([p.best.x if p.best is not None else starts[j] for j, p in progress.items()], axis=1)
@@ -149,6 +138,17 @@ def fit_margins(
     certificates = [p.certificate for p in progress.values()]
     plan = light_sweeps_presumed(plan)
     return MarginFit(run, plan, coef, intercept, certificates, status, interruption), preparation
+
+
+def _start(run: SweepRun, grams: GramContext, options: MarginOptions) -> np.ndarray:
+    """Return a point for each output, of shape (D + 1, k) or (D, k): ridge of about the same penalty."""
+    floor = grams.noise_floor(grams.problem.sizes[-1])
+    alpha = max(floor, 1 / (options.C * options.loss.curvature))
+    ridge: RidgeMachine = run.gather(
+        [run.submit(final_machine, grams.total, np.array([alpha]), grams.problem)]
+    )[0]
+    points = np.vstack([ridge.coef, ridge.intercept[None]]) if options.fit_intercept else ridge.coef
+    return options.loss.clear_margin * points  # ridge aims at margins of 1
 
 
 def _check_class_weights(preparation: Preparation) -> None:
@@ -182,7 +182,7 @@ def _solve(
     try:
         at = evaluate(starts)
         solvers = {
-            output: lbfgs(evaluation, oracle.preconditioner, lambda _, output=output: finished(output))  # type: ignore[misc]
+            output: lbfgs(evaluation, oracle.preconditioner, partial(finished, output))
             for output, evaluation in at.items()
         }
         in_lockstep(solvers, evaluate)

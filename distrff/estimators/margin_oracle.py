@@ -11,7 +11,7 @@ import numpy as np
 
 from distrff.columns.targets import ClassTargets
 from distrff.data.dataset import Dataset
-from distrff.errors import FrequencyMismatch
+from distrff.estimators.gram_context import GramContext
 from distrff.estimators.options import MarginOptions
 from distrff.estimators.preparation import Preparation
 from distrff.objective import MarginSums, ridge_system
@@ -37,11 +37,7 @@ class MarginOracle:
     preparation : Preparation
     plan : Plan
     options : MarginOptions
-    total : handle
-        On the Gram of all rows.
-    problem : GramProblem
-    least_ridge : float
-        The alpha below which the Gram is rounding noise.
+    grams : GramContext
     """
 
     def __init__(
@@ -51,19 +47,14 @@ class MarginOracle:
         preparation: Preparation,
         plan: Plan,
         options: MarginOptions,
-        total: Any,
-        problem: GramProblem,
-        *,
-        least_ridge: float,
+        grams: GramContext,
     ) -> None:
         assert isinstance(preparation.targets, ClassTargets)
         self._run = run
         self._dataset = dataset
         self._weight = preparation.weight
         self._options = options
-        self._total = total
-        self._problem = problem
-        self._least_ridge = least_ridge
+        self._grams = grams
         self._factors: WeakValueDictionary[float, _Factor] = WeakValueDictionary()
         dtype = np.dtype(plan.shape.dtype)
         tile_rows = margin_tile_rows(preparation.specification.n_features, dtype)
@@ -81,10 +72,12 @@ class MarginOracle:
 
     def evaluate(self, points: Mapping[int, np.ndarray]) -> dict[int, Evaluation]:
         """Return what one sweep says of one point x for each of some outputs."""
-        try:
-            sums = self._sweep(points)
-        except FrequencyMismatch:  # a worker that came after the Gram sweep
-            sums = self._sweep(points)
+        X = np.stack(list(points.values()), axis=1)
+        coef, intercept = (X[:-1], X[-1]) if self._options.fit_intercept else (X, np.zeros(X.shape[1]))
+        reduction = replace(self._reduction, outputs=tuple(points))
+        point = {"coef": coef, "intercept": intercept}
+        handle = self._run.sweep("margins", self._dataset, reduction, self._cuts, point)
+        sums: MarginSums = self._run.gather([handle])[0]
         return {
             output: Evaluation.of(
                 self._options.C,
@@ -97,31 +90,22 @@ class MarginOracle:
             for position, output in enumerate(points)
         }
 
-    def _sweep(self, points: Mapping[int, np.ndarray]) -> MarginSums:
-        X = np.stack(list(points.values()), axis=1)
-        coef, intercept = (X[:-1], X[-1]) if self._options.fit_intercept else (X, np.zeros(X.shape[1]))
-        arrays = self._reduction.specification.checked_arrays() if self._run.frequencies_differ else {}
-        shipped = self._run.execution.ship({**arrays, "coef": coef, "intercept": intercept})
-        reduction = replace(self._reduction, outputs=tuple(points))
-        handle = self._run.sweep("margins", self._dataset, reduction, self._cuts, shipped)
-        return self._run.gather([handle])[0]
-
     def preconditioner(self, curvature: float) -> Callable[[np.ndarray], np.ndarray]:
         """Return g ↦ (h · Gram + I)⁻¹g for a power of four h near the curvature.
 
         Machines of like curvature share a factor, which is freed when the last of them asks for
         another. There are few at a time: beyond these the nearest serves.
         """
-        h = max(_LEAST_CURVATURE, min(curvature, 1 / self._least_ridge))
+        most = 1 / self._grams.noise_floor(self._grams.problem.sizes[-1])
+        h = max(_LEAST_CURVATURE, min(curvature, most))
         level = float(np.floor(np.log2(h) / 2))
         if level not in self._factors and len(self._factors) >= _MOST_FACTORS:
             level = min(self._factors, key=lambda other: abs(other - level))
         factor = self._factors.get(level)
         if factor is None:
-            factor = _Factor(
-                self._run, self._run.submit(preconditioner_of, self._total, 4.0**level, self._problem)
-            )
-            self._factors[level] = factor
+            grams = self._grams
+            handle = self._run.submit(preconditioner_of, grams.total, 4.0**level, grams.problem)
+            factor = self._factors[level] = _Factor(self._run, handle)
         return factor.solve
 
 

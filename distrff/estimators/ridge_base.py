@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from distrff.diagnostics.fit_report import FitReport
 from distrff.errors import InputError
-from distrff.estimators.alpha_search import GramContext
+from distrff.estimators.gram_context import GramContext
 from distrff.estimators.gram_fit import fit_statistics
 from distrff.estimators.machine import Machine
 from distrff.estimators.measured_plan import predicted_seconds

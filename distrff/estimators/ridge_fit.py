@@ -11,14 +11,15 @@ import numpy as np
 from distrff.columns.targets import Targets
 from distrff.data.dataset import Dataset
 from distrff.errors import InputError, PrecisionWarning, warn
-from distrff.estimators.alpha_search import AlphaSearch, GramContext, search_alpha
+from distrff.estimators.alpha_search import AlphaSearch, search_alpha
+from distrff.estimators.gram_context import GramContext, context_of
 from distrff.estimators.options import FitOptions, RidgeOptions
 from distrff.estimators.preparation import Preparation, first_sweep, prepare, trial_map
 from distrff.estimators.run import begin_run
 from distrff.features.base import nested_sizes
 from distrff.features.specification import MapSpecification
 from distrff.random_streams import child_seed
-from distrff.solvers.ridge_gram import GramProblem, RidgeMachine, final_machine, total_gram
+from distrff.solvers.ridge_gram import GramProblem, RidgeMachine, final_machine
 from distrff.solvers.ridge_path import noise_floor
 from distrff.sweeps.engine import SweepRun
 from distrff.sweeps.folds import Folds
@@ -70,8 +71,13 @@ class RidgeFit:
         return self.machine.intercept * self.targets.scale + self.targets.shift
 
 
-def storage_dtype(dataset: Dataset) -> str:
-    """Return the dtype that loses nothing of the columns: float32 for float32 and small integers."""
+def features_dtype(dataset: Dataset, dtype: str) -> str:
+    """Return the dtype asked for; for "auto" the one that loses nothing of the columns.
+
+    That is float32 for float32 and integers of at most 16 bits.
+    """
+    if dtype != "auto":
+        return dtype
     return "float32" if np.can_cast(dataset.dtype, np.float32, "safe") else "float64"
 
 
@@ -124,7 +130,7 @@ def presumed_plan(run: SweepRun, dataset: Dataset, options: FitOptions, *, targe
     """
     trial_map(options.features, dataset.n_columns, n_components=2)
     n_outputs = dataset.n_targets if target_kind == "numeric" else _PRESUMED_CLASSES
-    dtype = storage_dtype(dataset) if options.dtype == "auto" else options.dtype
+    dtype = features_dtype(dataset, options.dtype)
     plan = plan_of(run, dataset, options, n_outputs=max(1, n_outputs), dtype=dtype)
     return replace(plan, shape=replace(plan.shape, outputs_are_presumed=target_kind == "classes"))
 
@@ -169,22 +175,7 @@ def fit_ridge(
     dtype, notes = _product_dtype(dataset, options, preparation)
     plan = plan_of(run, dataset, options, n_outputs=preparation.targets.n_outputs, dtype=dtype)
     parts = gram_sweep(run, dataset, preparation, plan, folds=folds_of(options, dataset))
-    problem = problem_of(
-        preparation.specification,
-        n_rows=dataset.n_rows,
-        targets=preparation.targets,
-        fit_intercept=options.fit_intercept,
-    )
-    grams = GramContext(
-        parts=parts,
-        total=run.submit(total_gram, parts, problem),
-        problem=problem,
-        weight=preparation.weight,
-        mean_square_norm=preparation.mean_square_norm,
-        tile_rows=plan.tile_rows,
-        dtype=dtype,
-        target_scale=preparation.targets.scale,
-    )
+    grams = context_of(run, parts, problem_of(preparation, dataset, options), preparation, plan)
     fit = solve(run, grams, options, preparation.targets, n_folds=options.n_folds, plan=plan, notes=notes)
     return fit, preparation
 
@@ -226,7 +217,17 @@ def folds_of(options: RidgeOptions, dataset: Dataset) -> Folds | None:
     return Folds(options.n_folds, child_seed(options.seed, "folds"), options.fold_by, dataset.n_rows)
 
 
-def problem_of(
+def problem_of(preparation: Preparation, dataset: Dataset, options: FitOptions) -> GramProblem:
+    """Return what is asked of the Grams of a fit to rows."""
+    return gram_problem(
+        preparation.specification,
+        n_rows=dataset.n_rows,
+        targets=preparation.targets,
+        fit_intercept=options.fit_intercept,
+    )
+
+
+def gram_problem(
     specification: MapSpecification, *, n_rows: int, targets: Targets, fit_intercept: bool
 ) -> GramProblem:
     """Return what is asked of Grams of this specification."""
@@ -271,7 +272,7 @@ def _product_dtype(
     dataset: Dataset, options: RidgeOptions, preparation: Preparation
 ) -> tuple[str, list[str]]:
     """Return the dtype of tiles and products, float64 where alpha would drown in float32's noise."""
-    dtype = storage_dtype(dataset) if options.dtype == "auto" else options.dtype
+    dtype = features_dtype(dataset, options.dtype)
     largest = options.alpha.min() if options.alpha is not None else None
     if options.alphas is not None and options.search is not None:
         largest = (

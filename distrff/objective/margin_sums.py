@@ -81,14 +81,15 @@ def margin_sums(
     4·r·D·k flops a proxy, in the dtype of Z; the sums over few numbers a row are float64.
     """
     weights = np.ones((len(F), 1)) if s is None else s[:, None]
-    value = (weights * loss.value(F, Y)).sum(axis=0)
+    values = loss.value(F, Y)
     proxy_value, proxy_dual, curvature, weight, dual, vector = [], [], [], [], [], []
     for proxy in proxies:
         a = -proxy.derivative(F, Y)
         above = a > 0
-        proxy_value.append((weights * proxy.value(F, Y)).sum(axis=0))
-        conjugates = loss.conjugate(a, Y)
-        own = conjugates if proxy == loss else proxy.conjugate(a, Y)
+        proxy_values = values if proxy == loss else proxy.value(F, Y)
+        own = -a * F - proxy_values  # the proxy's conjugate where its slope is −a, by Fenchel and Young
+        conjugates = own if proxy == loss else loss.conjugate(a, Y)
+        proxy_value.append((weights * proxy_values).sum(axis=0))
         proxy_dual.append((weights * own).sum(axis=0))
         curvature.append((weights * proxy.second_derivative(F, Y)).sum(axis=0))
         by_side = np.stack([above, ~above], axis=-1) * weights[:, :, None]  # (r, k, 2)
@@ -98,7 +99,7 @@ def margin_sums(
         flat = sides.reshape(len(F), -1).astype(Z.dtype, copy=False)
         vector.append((flat.T @ Z).reshape(F.shape[1], 2, -1).astype(np.float64, copy=False))
     return MarginSums(
-        value,
+        (weights * values).sum(axis=0),
         np.stack(proxy_value),
         np.stack(proxy_dual),
         np.stack(curvature),

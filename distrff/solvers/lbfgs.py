@@ -1,7 +1,8 @@
 """L-BFGS from a preconditioner, as a conversation: it yields points and is sent what a sweep says of them.
 
-After Nocedal and Wright, Numerical Optimization, 2nd edition, algorithms 7.4 and 3.5. Several machines talk
-at the same time, so that one sweep answers all of them.
+The two loops are algorithm 7.4 of Nocedal and Wright, Numerical Optimization, 2nd edition; the line search
+brackets a step that meets the Wolfe conditions (their 3.6). Several machines talk at the same time, so that
+one sweep answers all of them.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class _Pairs:
 def lbfgs(
     start: Evaluation,
     preconditioner: Callable[[float], Precondition],
-    finished: Callable[[Evaluation], bool],
+    finished: Callable[[], bool],
 ) -> Conversation:
     """Yield points x to be evaluated, and return the last evaluation: of a point that is finished,
     or from which rounding allows no further descent.
@@ -79,13 +80,14 @@ def lbfgs(
         From a curvature, a mean of C·ℓ″ over the rows, to g ↦ M⁻¹g. Asked again when that of the
         rows has become another, as it does where margins grow a lot.
     finished : callable
+        Whether the last point that was answered is good enough.
     """
     at, pairs, curvature = start, _Pairs(), start.curvature
-    if finished(at):
+    if finished():
         return at
     precondition = preconditioner(curvature)
     solved = precondition(at.gradient)
-    while not finished(at):
+    while not finished():
         if not curvature / _RENEWED_BEYOND < at.curvature < curvature * _RENEWED_BEYOND:
             curvature = at.curvature
             precondition = preconditioner(curvature)
@@ -105,7 +107,7 @@ def lbfgs(
 
 
 def _line_search(
-    at: Evaluation, direction: np.ndarray, finished: Callable[[Evaluation], bool]
+    at: Evaluation, direction: np.ndarray, finished: Callable[[], bool]
 ) -> Generator[np.ndarray, Evaluation, Evaluation | None]:
     """Return a point of sufficient decrease and flatter slope, by bracketing; None if there is none."""
     slope = float(at.gradient @ direction)
@@ -115,7 +117,7 @@ def _line_search(
     best: Evaluation | None = None
     for _ in range(_MOST_TRIALS):
         trial = yield at.x + step * direction
-        if finished(trial):
+        if finished():
             return trial
         slope_there = float(trial.gradient @ direction)
         allowed = at.value + _SUFFICIENT_DECREASE * step * slope + _ROUNDING * abs(at.value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
+from functools import partial
 from typing import TypeVar
 
 Question = TypeVar("Question")
@@ -26,12 +27,12 @@ def in_lockstep(
     results: dict[int, Result] = {}
     questions: dict[int, Question] = {}
     for key, solver in solvers.items():
-        _advance(key, lambda solver=solver: next(solver), questions, results)  # type: ignore[misc]
+        _advance(key, partial(next, solver), questions, results)
     while questions:
         answers = answer(questions)
         questions = {}
         for key, value in answers.items():
-            _advance(key, lambda key=key, value=value: solvers[key].send(value), questions, results)  # type: ignore[misc]
+            _advance(key, partial(solvers[key].send, value), questions, results)
     return results
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
+
+import numpy as np
 
 from distrff.data.dataset import Dataset
 from distrff.errors import FrequencyMismatch
@@ -49,32 +51,35 @@ class SweepRun:
         return time.perf_counter() - self._started
 
     def sweep(
-        self, label: str, dataset: Dataset, reduction: Reduction, cuts: Segmentation, shipped: Any = None
+        self,
+        label: str,
+        dataset: Dataset,
+        reduction: Reduction,
+        cuts: Segmentation,
+        sent: Mapping[str, np.ndarray] | None = None,
     ) -> Any:
-        """Return a handle on the reduction of all rows; `shipped` is a handle that each task takes.
+        """Return a handle on the reduction of all rows; the arrays of `sent` go to each task.
 
         A worker that derives other frequencies from the seed than the client stops the
-        pass; it is begun again with the frequencies themselves sent along, by the caller if
-        the caller ships anything.
+        pass; it is begun again with the frequencies themselves sent along.
         """
         started = time.perf_counter()
-        if shipped is None and self.frequencies_differ:
-            shipped = self._ship(reduction)
         try:
-            handle = self._pass(label, dataset, reduction, cuts, shipped)
+            handle = self._pass(label, dataset, reduction, cuts, self._ship(reduction, sent))
         except FrequencyMismatch as mismatch:
             logger.warning("%s; the frequencies are sent to the workers instead", mismatch)
             self.frequencies_differ = True
-            if shipped is not None:  # its sender knows what else goes along
-                raise
-            handle = self._pass(label, dataset, reduction, cuts, self._ship(reduction))
+            handle = self._pass(label, dataset, reduction, cuts, self._ship(reduction, sent))
         self.sweeps.append((label, time.perf_counter() - started))
         value, record = self.submit(value_of, handle), self.submit(record_of, handle)
         self.record = self.record.merge(self.gather([record])[0])
         return value
 
-    def _ship(self, reduction: Reduction) -> Any:
-        return self.execution.ship(reduction.specification.checked_arrays())  # type: ignore[attr-defined]
+    def _ship(self, reduction: Reduction, sent: Mapping[str, np.ndarray] | None) -> Any:
+        arrays = dict(sent or {})
+        if self.frequencies_differ:
+            arrays |= reduction.specification.checked_arrays()  # type: ignore[attr-defined]
+        return self.execution.ship(arrays) if arrays else None
 
     def _pass(
         self, label: str, dataset: Dataset, reduction: Reduction, cuts: Segmentation, shipped: Any

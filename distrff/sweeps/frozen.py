@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+
+import numpy as np
 
 from distrff.model import Model
-from distrff.sweeps.engine import SweepRun
 from distrff.sweeps.reduction import Shipped
 
 
-def travelling(run: SweepRun, model: Model) -> tuple[Model, Any]:
-    """Return the machine without what tasks do not need, and what is shipped to them apart.
+def travelling(model: Model) -> tuple[Model, Mapping[str, np.ndarray] | None]:
+    """Return the machine without what tasks do not need, and the arrays to be sent to them apart.
 
     The map's arrays of a machine from a file go to each worker once. Those of a machine
     that was just fitted are derived there, as they were in the fit.
     """
     light = replace(model, arrays=None, posterior=None, report={})
-    return light, None if model.arrays is None else run.execution.ship(dict(model.arrays))
+    return light, model.arrays
 
 
 def arrived(model: Model, shipped: Shipped) -> Model:

@@ -70,8 +70,11 @@ class MarginReduction:
         block_map = self.specification.build(map_arrays(shipped))
         coef, intercept = shipped["coef"].astype(dtype), shipped["intercept"]
         outputs = list(self.outputs)
+        # One buffer for all tiles: workers return large arrays to the system, page by page, at once.
+        buffer = np.empty((min(self.tile_rows, rows.stop - rows.start), self.specification.n_features), dtype)
         for block in rows.tiles(self.tile_rows):
-            Z = block_map.apply(self.scaling.apply(block.X, dtype))
+            Z = buffer[: len(block.X)]
+            block_map.apply(self.scaling.apply(block.X, dtype), out=Z)
             Y = self.targets.encode(block.y)[:, outputs]
             s = self.targets.row_weights(block.y, block.sample_weight)
             F = (Z @ coef).astype(np.float64, copy=False) + intercept

@@ -15,7 +15,7 @@ class OrderedMerge:
     in which order, depends on their number alone, so the total has the same bits however
     they arrive. If they arrive in order, at most one a level waits; if one is late, those
     behind it are merged among themselves, and at most two a level wait. Of several workers
-    that each take neighbours in order, the same holds on each of them.
+    that each take neighbours in order, at most two a level wait on each.
 
     Parameters
     ----------

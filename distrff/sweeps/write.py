@@ -114,9 +114,9 @@ def write_rows(
         compressors=None if method == "transform" else "auto",
         attributes={ROOT: header},
     )
-    light, shipped = travelling(run, model)
+    light, sent = travelling(model)
     reduction = WriteReduction(light, url, storage_options, method, cuts.tile_rows)
-    n_written = run.gather([run.sweep(method, dataset, reduction, cuts, shipped)])[0]
+    n_written = run.gather([run.sweep(method, dataset, reduction, cuts, sent)])[0]
     assert n_written == dataset.n_rows, f"{n_written} of {dataset.n_rows} rows were written"
     array.update_attributes({ROOT: header | {"complete": True}})
     return array

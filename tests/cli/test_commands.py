@@ -240,21 +240,23 @@ def test_inspect_for_people(what, distrff, rows, models):
     assert "600" in done.stdout
 
 
+LIKELIHOOD = [
+    "--target",
+    "flag",
+    "--columns",
+    "a,b",
+    "--model",
+    "likelihood",
+    "--n-components",
+    "32",
+    "--length-scale",
+    "2",
+]
+
+
 def test_a_likelihood_machine(rows, distrff, tmp_path):
-    words = (
-        "fit",
-        rows.parquet,
-        "--target",
-        "flag",
-        "--columns",
-        "a,b",
-        "--model",
-        "likelihood",
-        "--C",
-        "10",
-    )
-    words += ("--noise", "probit", "--n-components", "32", "--length-scale", "2", "--random-state", "0")
-    done = distrff(*words, "--out", tmp_path / "m.zarr", "--json")
+    words = (rows.parquet, *LIKELIHOOD, "--C", "10", "--noise", "probit", "--random-state", "0", "--json")
+    done = distrff("fit", *words, "--out", tmp_path / "m.zarr")
     assert done.json["status"] == "CONVERGED"
     assert done.json["duality_gap"] <= done.json["tol"] == 1e-3
     assert done.json["primal"] >= done.json["dual"] > 0
@@ -263,24 +265,12 @@ def test_a_likelihood_machine(rows, distrff, tmp_path):
     assert inspected["duality_gap"] == done.json["duality_gap"]
     scored = distrff("score", tmp_path / "m.zarr", rows.parquet, "--target", "flag", "--json").json
     assert scored["accuracy"] > 0.5
-    assert distrff("plan", *words[1:], "--json").json["n_sweeps"] == 12
+    assert distrff("plan", *words).json["n_sweeps"] == 12
 
 
 def test_a_fit_that_does_not_converge(rows, distrff, tmp_path):
-    words = (
-        "fit",
-        rows.parquet,
-        "--target",
-        "flag",
-        "--columns",
-        "a,b",
-        "--model",
-        "likelihood",
-        "--C",
-        "1e4",
-    )
-    words += ("--n-components", "32", "--length-scale", "2", "--max-sweeps", "1", "--tol", "1e-9")
-    done = distrff(*words, "--out", tmp_path / "m.zarr")
+    words = (rows.parquet, *LIKELIHOOD, "--C", "1e4", "--max-sweeps", "1", "--tol", "1e-9")
+    done = distrff("fit", *words, "--out", tmp_path / "m.zarr")
     assert done.code == 3
     assert "the duality gap is" in done.stderr
     assert "NOT_CONVERGED" in done.stdout

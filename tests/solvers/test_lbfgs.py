@@ -13,6 +13,7 @@ from distrff.objective import margin_sums, ridge_system
 from distrff.objective.certificate import Certificate
 from distrff.objective.evaluation import Evaluation
 from distrff.solvers.lbfgs import lbfgs
+from distrff.solvers.lockstep import in_lockstep
 from distrff.solvers.preconditioner import Preconditioner
 
 LOSSES = [Logistic(), Probit(), Laplace(), SquaredHinge()]
@@ -38,23 +39,20 @@ class Problem:
     def solve(self, loss, C, fit_intercept, tol):
         """Return the last evaluation, its certificate and the number of evaluations."""
         system = ridge_system(self.A, 1, fit_intercept=fit_intercept)
-        at = self.evaluate(loss, C, np.zeros(self.Z.shape[1] + fit_intercept), fit_intercept)
-        best, n_evaluations = Certificate(), 1
+        best, n_evaluations = Certificate(), 0
 
-        def finished(at):
-            nonlocal best
+        def evaluate(x):
+            nonlocal best, n_evaluations
+            n_evaluations += 1
+            assert n_evaluations < 200
+            at = self.evaluate(loss, C, x, fit_intercept)
             best = best.improved(at.primal, at.dual)
-            return best.gap <= tol
+            return at
 
-        talk = lbfgs(at, lambda h: Preconditioner.of(system, h).apply, finished)
-        try:
-            x = next(talk)
-            while True:
-                n_evaluations += 1
-                assert n_evaluations < 200
-                x = talk.send(self.evaluate(loss, C, x, fit_intercept))
-        except StopIteration as stop:
-            return stop.value, best, n_evaluations
+        start = evaluate(np.zeros(self.Z.shape[1] + fit_intercept))
+        talk = lbfgs(start, lambda h: Preconditioner.of(system, h).apply, lambda: best.gap <= tol)
+        at = in_lockstep({0: talk}, lambda points: {0: evaluate(points[0])})[0]
+        return at, best, n_evaluations
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
