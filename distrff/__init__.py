@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from distrff.estimators.likelihood_classifier import KernelLikelihoodClassifier
     from distrff.estimators.ridge import KernelRidge
     from distrff.estimators.ridge_classifier import KernelRidgeClassifier
+    from distrff.estimators.svc import KernelSVC
     from distrff.features.fourier import FourierFeatures
     from distrff.features.linear import LinearFeatures
     from distrff.kernels import Cauchy, Exponential, Gaussian, Laplacian, Matern
@@ -32,6 +33,7 @@ __all__ = [
     "KernelLikelihoodClassifier",
     "KernelRidge",
     "KernelRidgeClassifier",
+    "KernelSVC",
     "Laplacian",
     "LinearFeatures",
     "Matern",
@@ -50,6 +52,7 @@ _MODULES = {
     "KernelLikelihoodClassifier": "distrff.estimators.likelihood_classifier",
     "KernelRidge": "distrff.estimators.ridge",
     "KernelRidgeClassifier": "distrff.estimators.ridge_classifier",
+    "KernelSVC": "distrff.estimators.svc",
     "Laplacian": "distrff.kernels",
     "LinearFeatures": "distrff.features.linear",
     "Matern": "distrff.kernels",

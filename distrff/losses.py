@@ -11,7 +11,7 @@ y = ±1 and are φ(y·f) for a falling φ; then a = y·α with α ≥ 0, and ℓ
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from scipy.special import erfcx, expit, log_ndtr, xlog1py, xlogy
@@ -46,6 +46,9 @@ class Loss(Protocol):
     def conjugate(self, a: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Return ℓ*(−a, y), infinite outside its domain."""
 
+    def rounded(self, width: Any) -> Loss:
+        """Return the loss itself, or if it has a kink, a smooth loss whose slopes change over `width`."""
+
 
 @dataclass(frozen=True)
 class Squared:
@@ -66,11 +69,18 @@ class Squared:
     def conjugate(self, a: np.ndarray, y: np.ndarray) -> np.ndarray:
         return a * (a / 4 - y)
 
+    def rounded(self, width: Any) -> Loss:
+        return self
+
 
 class MarginLoss:
     """φ(m) of the margin m = y·f."""
 
     clear_margin: float = 1.0
+
+    @property
+    def curvature(self) -> float:
+        raise NotImplementedError
 
     def value(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
         return self._phi(y * f)
@@ -85,6 +95,9 @@ class MarginLoss:
         alpha = y * a
         inside = (alpha >= 0) & (alpha <= self._most)
         return np.where(inside, self._dual(np.clip(alpha, 0, self._most)), np.inf)
+
+    def rounded(self, width: Any) -> Loss:
+        return self
 
     _most: float  # the largest α with a finite φ*(−α)
 
@@ -111,6 +124,9 @@ class Hinge(MarginLoss):
     curvature: ClassVar[float] = np.inf
     _most = 1.0
 
+    def rounded(self, width: Any) -> Loss:
+        return SmoothedHinge(width)
+
     def _phi(self, m: np.ndarray) -> np.ndarray:
         return np.maximum(0, 1 - m)
 
@@ -130,13 +146,18 @@ class SmoothedHinge(MarginLoss):
 
     φ(m) = g·(1 − m) − ε·g²/2 with g = clip((1 − m)/ε, 0, 1), which is −φ′(m) and, being in
     [0, 1], a dual candidate for the hinge itself; φ*(−α) = −α + ε·α²/2 on [0, 1].
+
+    Parameters
+    ----------
+    width : float or ndarray of shape (k,)
+        ε > 0, one a machine.
     """
 
-    width: float
+    width: Any
     _most = 1.0
 
     @property
-    def curvature(self) -> float:
+    def curvature(self) -> Any:
         return 1 / self.width
 
     def _phi(self, m: np.ndarray) -> np.ndarray:
@@ -311,3 +332,4 @@ class Probit(_Likelihood):
 
 
 NOISES = {"logistic": Logistic, "probit": Probit, "laplace": Laplace}
+MARGINS = {"hinge": Hinge, "squared_hinge": SquaredHinge}

@@ -39,7 +39,7 @@ class Model:
     column_names : tuple of str or None
     posterior : PosteriorFactor or None
         Only where the standard deviation was asked to be kept.
-    likelihood : mapping with `noise` and `sigma`, or None
+    likelihood : mapping with `noise`, `sigma` and `multi_class`, or None
         Of a machine that tells probabilities.
     arrays : mapping of str to ndarray
         The map's arrays where they come from a file, or where workers derive others than the
@@ -112,7 +112,8 @@ class Model:
         F = self.decision(X)
         if self.n_outputs == 1:
             return np.column_stack([loss.probability(-F[:, 0]), loss.probability(F[:, 0])])
-        minus_log = loss.value(F, np.ones_like(F))
+        softmax = self.likelihood.get("multi_class") == "softmax"
+        minus_log = -F / loss.clear_margin if softmax else loss.value(F, np.ones_like(F))
         P = np.exp(minus_log.min(axis=1, keepdims=True) - minus_log)
         return P / P.sum(axis=1, keepdims=True)
 

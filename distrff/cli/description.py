@@ -44,7 +44,8 @@ def described_group(path: str, kind: str, remote: Remote) -> Described:
     else:
         report = metadata["report"]
         keys = ("n_samples", "kernel", "length_scale", "alpha", "cv_score", "criterion", "rkhs_norm", "seed")
-        margin = {key: report[key] for key in ("C", "loss", "primal", "dual", "duality_gap") if key in report}
+        names = ("C", "loss", "primal", "dual", "duality_gap", "relative_gradient")
+        margin = {key: report[key] for key in names if key in report}
         values = {"model": metadata["model"], **{key: report.get(key) for key in keys}, **margin}
     specification = metadata["specification"]
     shared = {

@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from distrff.kernels import Kernel
 
 _FOURIER_ONLY = ("kernel", "nu", "length_scale", "n_components", "form", "sampling")
-_RIDGE_ONLY = ("alpha", "alphas", "cv", "fold_by")
-_LIKELIHOOD_ONLY = ("C", "noise", "sigma", "tol", "max_sweeps")
+_RIDGE_ONLY = ("alpha", "alphas")
+_MARGIN_ONLY = ("C", "Cs", "tol", "max_sweeps")
+_OWN = {"svc": ("loss",), "likelihood": ("noise", "sigma", "multi_class")}
+_CLASSIFIERS = "--model ridge-classifier, svc or likelihood"
 
 
 def checked_machine(ctx: click.Context) -> Machine:
@@ -37,22 +39,31 @@ def checked_machine(ctx: click.Context) -> Machine:
     from distrff.estimators.likelihood_classifier import KernelLikelihoodClassifier
     from distrff.estimators.ridge import KernelRidge
     from distrff.estimators.ridge_classifier import KernelRidgeClassifier
+    from distrff.estimators.svc import KernelSVC
 
+    kinds: dict[str, type[Machine]] = {
+        "ridge": KernelRidge,
+        "ridge-classifier": KernelRidgeClassifier,
+        "svc": KernelSVC,
+        "likelihood": KernelLikelihoodClassifier,
+    }
+    model = options["model"]
     shared = {
         "features": _features(options),
         "fit_intercept": not options["no_intercept"],
         "scale": options["scale"],
         "dtype": options["dtype"],
+        "solver": options["solver"],
+        "cv": options["cv"],
+        "fold_by": options["fold_by"],
         "random_state": options["random_state"],
     }
-    estimator: Machine
-    if options["model"] == "likelihood":
-        own = {name: options[name] for name in _LIKELIHOOD_ONLY}
-        estimator = KernelLikelihoodClassifier(**own, **shared)
-    else:
-        kind = KernelRidge if options["model"] == "ridge" else KernelRidgeClassifier
-        own = {name: options[name] for name in ("alpha", "cv", "fold_by")}
-        estimator = kind(**own, alphas=_listed(options["alphas"]), **shared)
+    names = [*(_MARGIN_ONLY if model in _OWN else _RIDGE_ONLY), *_OWN.get(model, ())]
+    own = {name: options[name] for name in names}
+    for grid in ("alphas", "Cs"):
+        if grid in own:
+            own[grid] = _listed(own[grid])
+    estimator = kinds[model](**own, **shared)
     estimator.check_parameters()
     return estimator
 
@@ -73,7 +84,7 @@ def adapt_to(estimator: Machine, dataset: Dataset, options: Mapping[str, Any]) -
         if dataset.y_dtype.kind not in "biuf":
             raise InputError(
                 f"the target {_target_of(dataset)} does not hold numbers, which ridge predicts; "
-                f"use --model ridge-classifier or likelihood for class labels"
+                f"use {_CLASSIFIERS} for class labels"
             )
     elif options["class_weight"] is not None:
         estimator.set_params(class_weight=_class_weight(options["class_weight"], dataset.y_dtype.kind))
@@ -81,7 +92,7 @@ def adapt_to(estimator: Machine, dataset: Dataset, options: Mapping[str, Any]) -
 
 def tell_defaults(ctx: click.Context) -> None:
     """Say on standard error which consequential choices were left to distrff."""
-    weight = "C" if ctx.params["model"] == "likelihood" else "alpha"
+    weight = "C" if ctx.params["model"] in _OWN else "alpha"
     names = [name for name in ("length_scale", weight, "scale") if not _given(ctx, name)]
     if ctx.params["features"] != "fourier" or isinstance(ctx.params["kernel"], dict):
         names = [name for name in names if name != "length_scale"]
@@ -93,14 +104,16 @@ def tell_defaults(ctx: click.Context) -> None:
 def _refuse_contradictions(ctx: click.Context) -> None:
     o = ctx.params
     rules = [
-        (_RIDGE_ONLY, o["model"] != "likelihood", "--model ridge or ridge-classifier"),
-        (_LIKELIHOOD_ONLY, o["model"] == "likelihood", "--model likelihood"),
+        (_RIDGE_ONLY, o["model"] not in _OWN, "--model ridge or ridge-classifier"),
+        (_MARGIN_ONLY, o["model"] in _OWN, "--model svc or likelihood"),
+        *((names, o["model"] == model, f"--model {model}") for model, names in _OWN.items()),
         (_FOURIER_ONLY, o["features"] == "fourier", "--features fourier"),
         (("length_scale",), not isinstance(o["kernel"], dict), "a kernel's name; JSON says its own widths"),
         (("nu",), o["kernel"] == "matern", "--kernel matern"),
         (("alphas",), isinstance(o["alpha"], str), "--alpha cv or --alpha gcv"),
-        (("cv", "fold_by"), o["alpha"] == "cv", "--alpha cv"),
-        (("class_weight",), o["model"] != "ridge", "--model ridge-classifier or likelihood"),
+        (("Cs",), o["C"] == "cv", "--C cv"),
+        (("cv", "fold_by"), o["C" if o["model"] in _OWN else "alpha"] == "cv", "--alpha cv or --C cv"),
+        (("class_weight",), o["model"] != "ridge", _CLASSIFIERS),
     ]
     for names, allowed, remedy in rules:
         for name in names:

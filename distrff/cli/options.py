@@ -55,7 +55,7 @@ target_options = _together(
 machine_options = _together(
     click.option(
         "--model",
-        type=click.Choice(["ridge", "ridge-classifier", "likelihood"]),
+        type=click.Choice(["ridge", "ridge-classifier", "svc", "likelihood"]),
         default="ridge",
         show_default=True,
     ),
@@ -98,15 +98,24 @@ machine_options = _together(
         help="Penalty, or one for each target; cv and gcv choose it by cross-validation.",
     ),
     click.option("--alphas", type=Numbers(), metavar="NUMBER,...", help="Grid for --alpha cv or gcv."),
-    click.option("--cv", type=int, default=5, show_default=True, help="Folds for --alpha cv."),
+    click.option("--cv", type=int, default=5, show_default=True, help="Folds for --alpha cv or --C cv."),
     click.option("--fold-by", type=click.Choice(["hash", "contiguous"]), default="hash", show_default=True),
     click.option(
         "--C",
         "C",
-        type=float,
+        type=Numbers("cv"),
         default=1.0,
         show_default=True,
-        help="Weight of the loss against the penalty, for --model likelihood.",
+        metavar="cv|NUMBER",
+        help="Weight of the loss against the penalty, for --model svc or likelihood; cv chooses it.",
+    ),
+    click.option("--Cs", "Cs", type=Numbers(), metavar="NUMBER,...", help="Grid for --C cv."),
+    click.option(
+        "--loss",
+        type=click.Choice(["hinge", "squared_hinge"]),
+        default="hinge",
+        show_default=True,
+        help="Of --model svc.",
     ),
     click.option(
         "--noise",
@@ -115,7 +124,21 @@ machine_options = _together(
         show_default=True,
         help="What blurs the sign of f, for --model likelihood.",
     ),
+    click.option(
+        "--multi-class",
+        type=click.Choice(["ovr", "softmax"]),
+        default="ovr",
+        show_default=True,
+        help="One class against the rest each, or one loss for all; of --model likelihood.",
+    ),
     click.option("--sigma", type=float, default=1.0, show_default=True, help="Scale of the noise."),
+    click.option(
+        "--solver",
+        type=click.Choice(["auto", "gram", "lbfgs", "smoothed"]),
+        default="auto",
+        show_default=True,
+        help="gram for ridge, lbfgs for smooth losses, smoothed for the hinge.",
+    ),
     click.option(
         "--tol", type=float, default=1e-3, show_default=True, help="Relative duality gap to be reached."
     ),

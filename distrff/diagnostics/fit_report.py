@@ -20,7 +20,7 @@ class FitReport(Mapping[str, Any]):
     model, status, n_samples, n_columns, n_components, n_outputs, dtype, seed : as named
     kernel, length_scale, length_scale_search : the kernel as fitted, and how its width was found
     alpha, criterion, cv_score, alphas, mean_score, fold_scores, noise_floor : choice of alpha, of ridge
-    C, loss, solver, tol, primal, dual, duality_gap : of margin machines; the class of largest gap
+    C, loss, solver, tol, primal, dual, duality_gap, relative_gradient : of margin machines; the worst class
     learning_curve : list of [n_components, score, alpha]
     n_sweeps, sweep_seconds, sweep_labels, seconds, workers : the work done
     planned_peak_bytes, measured_peak_bytes : of a worker, above its idle resident set
@@ -65,8 +65,9 @@ class FitReport(Mapping[str, Any]):
     def _objective_line(self) -> str:
         r = self._values
         if "duality_gap" in r:
-            gap = "not known" if r["duality_gap"] is None else f"{r['duality_gap']:.2g}"
-            return f"C {r['C']:g}, {r['loss']}, duality gap {gap}"
+            name = "relative_gradient" if r["duality_gap"] is None else "duality_gap"
+            error = "not known" if r[name] is None else f"{r[name]:.2g}"
+            return f"C {r['C']:g}, {r['loss']}, {name.replace('_', ' ')} {error}"
         score = "" if r["cv_score"] is None else f", {r['criterion']} {r['cv_score']:.6g}"
         return f"alpha {r['alpha']}{score}"
 

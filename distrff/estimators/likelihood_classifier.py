@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
-import numpy as np
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_is_fitted
-
-from distrff.errors import warn
-from distrff.estimators.classifying_machine import ClassifyingMachine
-from distrff.estimators.margin_fit import MarginFit, fit_margins, light_sweeps_presumed
-from distrff.estimators.margin_reporting import margin_report
-from distrff.estimators.measured_plan import predicted_seconds
+from distrff.errors import InputError
+from distrff.estimators.margin_machine import MarginMachine
 from distrff.estimators.options import MarginOptions, margin_options, one_of, positive_number
-from distrff.estimators.ridge_fit import presumed_plan
-from distrff.estimators.run import begin_run
 from distrff.features.base import FeatureMap
 from distrff.losses import NOISES
-from distrff.model import Model
-from distrff.model_store.models import save_model
-from distrff.objective import Status
-from distrff.sweeps.plan import Plan
 
 
-class KernelLikelihoodClassifier(ClassifyingMachine):
+class KernelLikelihoodClassifier(MarginMachine):
     """Classifier by maximum likelihood of y = sign(f(x) + noise), with a penalty on f.
 
     Minimises C·Σ s_i·(−log Ψ(y_i·f(x_i)/σ)) + ½‖w‖² over f(x) = ⟨w, z(x)⟩ + b, with labels coded as
@@ -36,13 +23,20 @@ class KernelLikelihoodClassifier(ClassifyingMachine):
     ----------
     features : FeatureMap, optional
         Default: `FourierFeatures()`. A clone is fitted.
-    C : float
-        Weight of the likelihood against the penalty. C and `sigma` are redundant: up to the
-        scale of f, (C, σ) is the machine of (C/σ², 1).
+    C : float or "cv"
+        Weight of the likelihood against the penalty, or the value of least held-out loss. C and `sigma`
+        are redundant: up to the scale of f, (C, σ) is the machine of (C/σ², 1).
     noise : {"logistic", "probit", "laplace"}
     sigma : float
         Scale of the noise.
-    multi_class : {"ovr"}
+    multi_class : {"ovr", "softmax"}
+        One machine a class against the rest, or for logistic noise the loss log Σ_j exp(f_j/σ) − f_c/σ
+        of a row of class c, shared by all; of two classes there is one machine in any case.
+    Cs : sequence of float, optional
+        Grid for "cv"; default: λ = 1/(C·Σs·mean‖z‖²) from 1e-1 to 1e-6, a value a decade.
+    cv : int
+        Folds of the grid; its machines are solved to a gap of `tol`, at least 1e-2.
+    fold_by : {"hash", "contiguous"}
     class_weight : None, "balanced" or dict of label to weight
         Multiplies the weights of the rows of each class, the same in all machines.
     fit_intercept : bool
@@ -53,15 +47,19 @@ class KernelLikelihoodClassifier(ClassifyingMachine):
     solver : {"auto", "lbfgs"}
     tol : float
         Largest relative duality gap, (primal − dual)/max(|primal|, |dual|), of any class. Below
-        about 1e-6 it takes dtype="float64".
+        about 1e-6 it takes dtype="float64". For softmax ‖∇‖ relative to its norm at zero.
     max_sweeps : int, optional
-        Light sweeps at most; default 200.
+        Light sweeps at most, for each C; default 200.
     random_state : int or None
         None draws a seed, recorded as `seed_`.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
+    C_ : float
+        As given or chosen.
+    cv_score_, cv_results_ : float and dict, with C="cv"
+        Mean loss of held-out rows: the least, and of each C and fold.
     coef_ : ndarray of shape (1 or n_classes, n_features)
     intercept_ : ndarray of shape (1 or n_classes,)
     rkhs_norm_ : float or ndarray of shape (n_classes,)
@@ -85,10 +83,13 @@ class KernelLikelihoodClassifier(ClassifyingMachine):
     def __init__(
         self,
         features: FeatureMap | None = None,
-        C: float = 1.0,
+        C: Any = 1.0,
         *,
         noise: str = "logistic",
         sigma: float = 1.0,
+        Cs: Any = None,
+        cv: int = 5,
+        fold_by: str = "hash",
         multi_class: str = "ovr",
         class_weight: Any = None,
         fit_intercept: bool = True,
@@ -103,6 +104,9 @@ class KernelLikelihoodClassifier(ClassifyingMachine):
         self.C = C
         self.noise = noise
         self.sigma = sigma
+        self.Cs = Cs
+        self.cv = cv
+        self.fold_by = fold_by
         self.multi_class = multi_class
         self.class_weight = class_weight
         self.fit_intercept = fit_intercept
@@ -113,102 +117,23 @@ class KernelLikelihoodClassifier(ClassifyingMachine):
         self.max_sweeps = max_sweeps
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Fit the machine to rows of any storage.
-
-        Parameters
-        ----------
-        X : Dataset, array-like, DataFrame, dask array or dask DataFrame
-            Of shape (n_samples, n_columns). A `Dataset` brings its own y.
-        y : array-like of shape (n_samples,)
-            Labels of any type that sorts.
-        sample_weight : array-like of shape (n_samples,), optional
-
-        Raises
-        ------
-        InputError
-            For parameters or data that cannot be used.
-        PlanRefused
-            If it would not fit in the workers' memory: before the first task, or once many
-            classes are counted.
-        KeyboardInterrupt
-            In the light sweeps after the best machine so far was kept, with the status INTERRUPTED.
-        """
-        options = self._options()
-        dataset = self._dataset(X, y, sample_weight)
-        fit, preparation = fit_margins(dataset, options, class_weight=self.class_weight)
-        self.seed_ = options.seed
-        self._keep_columns(dataset.n_columns, dataset.column_names)
-        self.features_ = preparation.features
-        self.report_ = margin_report(self, fit, options, dataset=dataset, preparation=preparation)
-        self._keep(
-            fit,
-            Model(
-                kind=type(self).__name__,
-                specification=preparation.specification,
-                scaling=preparation.scaling,
-                targets=preparation.targets,
-                coef=fit.coef,
-                intercept=fit.intercept,
-                dtype=fit.plan.shape.dtype,
-                column_names=dataset.column_names,
-                arrays=preparation.specification.derive_arrays() if fit.run.frequencies_differ else None,
-                likelihood={"noise": self.noise, "sigma": float(self.sigma)},
-                report=self.report_.to_dict(),
-            ),
-        )
-        if fit.interruption is not None:
-            raise fit.interruption
-        if fit.status is not Status.CONVERGED:
-            ended = fit.n_light_sweeps >= options.max_sweeps
-            remedy = "allow more by max_sweeps" if ended else "rounding ends it: use dtype='float64'"
-            warn(
-                f"the duality gap is {fit.worst.gap:.2g} after {fit.n_light_sweeps} light sweeps, "
-                f"above tol={options.tol:g}; {remedy}, or a larger tol",
-                ConvergenceWarning,
-            )
-        return self
-
-    def plan(self, X: Any, y: Any = None, sample_weight: Any = None) -> Plan:
-        """Return what `fit` on these rows will cost, with seconds from a short measurement.
-
-        How many light sweeps a fit takes shows only in the fit; ten are planned for.
-
-        Raises
-        ------
-        PlanRefused
-            If it would not fit in the workers' memory.
-        """
-        options, run = self._options(), begin_run()
-        dataset = self._dataset(X, y, sample_weight)
-        plan = presumed_plan(run, dataset, options, target_kind="classes")
-        seconds = predicted_seconds(run, dataset, options, plan)
-        return light_sweeps_presumed(plan.with_seconds(seconds))
-
     def predict_proba(self, X: Any) -> Any:
         """Return the probability of each class, of shape (n_samples, n_classes), lazily for dask arrays.
 
-        Ψ(f/σ) for two classes; for more, those of one against the rest divided by their sum.
+        Ψ(f/σ) for two classes; for more, those of one against the rest divided by their sum, or softmax.
         """
         return self._output(X, "predict_proba")
 
-    def save(
-        self, url: str, *, overwrite: bool = False, storage_options: dict[str, Any] | None = None
-    ) -> None:
-        """Write the fitted machine; `distrff.load_model` reads it back."""
-        check_is_fitted(self, "model_")
-        save_model(self.model_, url, overwrite=overwrite, storage_options=storage_options)
-
     def _options(self) -> MarginOptions:
         one_of("noise", self.noise, tuple(NOISES))
-        one_of("multi_class", self.multi_class, ("ovr",))
+        one_of("multi_class", self.multi_class, ("ovr", "softmax"))
+        if self.multi_class == "softmax" and self.noise != "logistic":
+            raise InputError(
+                f"multi_class='softmax' is for noise='logistic', got noise={self.noise!r}; use 'ovr'"
+            )
         positive_number("sigma", self.sigma)
-        return margin_options(self, NOISES[self.noise](float(self.sigma)))
+        return margin_options(self, NOISES[self.noise](float(self.sigma)), f"noise={self.noise!r}")
 
-    def _keep(self, fit: MarginFit, model: Model) -> None:
-        norms = np.linalg.norm(fit.coef, axis=0)
-        self.coef_ = fit.coef.T
-        self.intercept_ = fit.intercept
-        self.rkhs_norm_ = float(norms[0]) if len(norms) == 1 else norms
-        self.plan_ = fit.plan
-        self.model_ = model
+    @property
+    def _likelihood(self) -> dict[str, Any]:  # type: ignore[override]
+        return {"noise": self.noise, "sigma": float(self.sigma), "multi_class": self.multi_class}

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,22 +10,21 @@ import numpy as np
 from distrff.columns.targets import ClassTargets
 from distrff.data.dataset import Dataset
 from distrff.errors import InputError
-from distrff.estimators.gram_context import GramContext, context_of
-from distrff.estimators.margin_oracle import MarginOracle
+from distrff.estimators.factor_gram import factor_gram
+from distrff.estimators.gram_context import GramContext
+from distrff.estimators.margin_oracle import MarginOracle, MarginProblem, SoftmaxOracle
+from distrff.estimators.margin_solve import MarginSolution, Progress, solve_margins
 from distrff.estimators.options import MarginOptions
+from distrff.estimators.penalty_search import PenaltySearch, penalty_grid, search_penalty
 from distrff.estimators.preparation import Preparation, first_sweep, prepare
-from distrff.estimators.ridge_fit import features_dtype, gram_sweep, plan_of, presumed_plan, problem_of
+from distrff.estimators.ridge_fit import features_dtype, plan_of, presumed_plan
 from distrff.estimators.run import begin_run
-from distrff.objective.certificate import Certificate
-from distrff.objective.evaluation import Evaluation
 from distrff.objective.solution import Status
-from distrff.solvers.lbfgs import lbfgs
-from distrff.solvers.lockstep import in_lockstep
+from distrff.random_streams import child_seed
 from distrff.solvers.ridge_gram import RidgeMachine, final_machine
 from distrff.sweeps.engine import SweepRun
+from distrff.sweeps.folds import Folds
 from distrff.sweeps.plan import Plan
-
-_PRESUMED_SWEEPS = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,69 +33,34 @@ class MarginFit:
 
     Attributes
     ----------
+    C : float
     coef : ndarray of shape (D, k)
     intercept : ndarray of shape (k,)
-    certificates : list of Certificate
-        One an output.
+    progress : list of Progress
+        Of each machine.
     status : Status
+    n_light_sweeps : int
+        Of the final machines.
+    search : PenaltySearch or None
     interruption : KeyboardInterrupt or None
         To be raised again when the machine is kept.
     """
 
     run: SweepRun
     plan: Plan
+    C: float
     coef: np.ndarray
     intercept: np.ndarray
-    certificates: list[Certificate]
+    progress: list[Progress]
     status: Status
-    interruption: KeyboardInterrupt | None = None
+    n_light_sweeps: int
+    search: PenaltySearch | None
+    interruption: KeyboardInterrupt | None
 
     @property
-    def n_light_sweeps(self) -> int:
-        """Passes of the solver."""
-        return sum(label == "margins" for label, _ in self.run.sweeps)
-
-    @property
-    def worst(self) -> Certificate:
-        """The certificate of largest gap."""
-        return max(self.certificates, key=lambda certificate: certificate.gap)
-
-
-def light_sweeps_presumed(plan: Plan) -> Plan:
-    """Return a Gram sweep's plan with ten light sweeps after it, in counts and in seconds.
-
-    A cosine takes about as long as twenty flops of a product.
-    """
-    s = plan.shape
-    flops = float(s.n_rows) * s.n_features * (2 * s.n_columns + 6 * s.n_outputs)
-    cosines = float(s.n_rows) * s.n_features
-    heavy = s.n_rows * (2 * s.n_columns * s.n_features + s.size**2) + 20 * cosines
-    share = _PRESUMED_SWEEPS * (flops + 20 * cosines) / heavy
-    return replace(
-        plan,
-        n_sweeps=plan.n_sweeps + _PRESUMED_SWEEPS,
-        flops=plan.flops + _PRESUMED_SWEEPS * flops,
-        cosines=plan.cosines + _PRESUMED_SWEEPS * cosines,
-        bytes_read=plan.bytes_read + _PRESUMED_SWEEPS * float(s.n_rows) * s.row_bytes,
-        seconds=None if plan.seconds is None else plan.seconds * (1 + share),
-    )
-
-
-class _OutOfSweeps(Exception):
-    pass
-
-
-@dataclass
-class _Progress:
-    """The best point of one output so far, and how good it is known to be."""
-
-    certificate: Certificate = field(default_factory=Certificate)
-    best: Evaluation | None = None
-
-    def see(self, at: Evaluation) -> None:
-        self.certificate = self.certificate.improved(at.primal, at.dual)
-        if self.best is None or at.primal < self.best.primal:
-            self.best = at
+    def worst(self) -> Progress:
+        """The machine of largest error."""
+        return max(self.progress, key=lambda progress: progress.error)
 
 
 def fit_margins(
@@ -127,28 +89,86 @@ def fit_margins(
         n_outputs=preparation.targets.n_outputs,
         dtype=features_dtype(dataset, options.dtype),
     )
-    parts = gram_sweep(run, dataset, preparation, plan, folds=None)
-    grams = context_of(run, parts, problem_of(preparation, dataset, options), preparation, plan)
-    oracle = MarginOracle(run, dataset, preparation, plan, options, grams)
-    points = _start(run, grams, options)
-    starts = {output: points[:, output].copy() for output in range(points.shape[1])}
-    progress, status, interruption = _solve(oracle, options, starts)
-    best = np.stack([p.best.x if p.best is not None else starts[j] for j, p in progress.items()], axis=1)
-    coef, intercept = (best[:-1], best[-1]) if options.fit_intercept else (best, np.zeros(best.shape[1]))
-    certificates = [p.certificate for p in progress.values()]
-    plan = light_sweeps_presumed(plan)
-    return MarginFit(run, plan, coef, intercept, certificates, status, interruption), preparation
+    grams = factor_gram(run, dataset, preparation, plan, options)
+    folds = _folds_of(options, dataset)
+    kind = SoftmaxOracle if _is_softmax(options, preparation) else MarginOracle
+    oracle = kind(run, dataset, preparation, plan, options, grams, folds)
+    solution, C, search = _solve(oracle, options, run, grams, preparation)
+    points = np.concatenate([oracle.columns(p.x) for p in solution.progress.values()], axis=1)
+    coef, intercept = (
+        (points[:-1], points[-1]) if options.fit_intercept else (points, np.zeros(points.shape[1]))
+    )
+    fit = MarginFit(
+        run=run,
+        plan=plan,
+        C=C,
+        coef=coef,
+        intercept=intercept,
+        progress=list(solution.progress.values()),
+        status=solution.status,
+        n_light_sweeps=solution.n_sweeps,
+        search=search,
+        interruption=solution.interruption,
+    )
+    return fit, preparation
 
 
-def _start(run: SweepRun, grams: GramContext, options: MarginOptions) -> np.ndarray:
-    """Return a point for each output, of shape (D + 1, k) or (D, k): ridge of about the same penalty."""
+def _solve(
+    oracle: MarginOracle,
+    options: MarginOptions,
+    run: SweepRun,
+    grams: GramContext,
+    preparation: Preparation,
+) -> tuple[MarginSolution, float, PenaltySearch | None]:
+    """Return the machines of all rows, their C, and how it was chosen."""
+    if options.C is not None:
+        starts = _starts(run, grams, options, preparation, options.C)
+        problems = {MarginProblem(output, options.C): x for output, x in enumerate(starts)}
+        return solve_margins(oracle, options, problems, tol=options.tol), options.C, None
+    grid = penalty_grid(options, weight=preparation.weight, mean_square_norm=preparation.mean_square_norm)
+    starts = _starts(run, grams, options, preparation, float(grid[0]))
+    search = search_penalty(oracle, options, grid, starts)
+    problems = {MarginProblem(output, search.C): x for output, x in enumerate(search.starts)}
+    if search.interruption is not None:
+        options = replace(options, max_sweeps=0)
+    solution = solve_margins(oracle, options, problems, tol=options.tol)
+    if search.interruption is not None:
+        solution = replace(solution, status=Status.INTERRUPTED, interruption=search.interruption)
+    return solution, search.C, search
+
+
+def _folds_of(options: MarginOptions, dataset: Dataset) -> Folds | None:
+    if options.C is not None:
+        return None
+    if dataset.n_rows < options.n_cv_folds:
+        raise InputError(
+            f"C='cv' needs at least {options.n_cv_folds} rows here, but there is only "
+            f"n_samples = {dataset.n_rows}; give more rows, or a number for C"
+        )
+    return Folds(options.n_cv_folds, child_seed(options.seed, "folds"), options.fold_by, dataset.n_rows)
+
+
+def _is_softmax(options: MarginOptions, preparation: Preparation) -> bool:
+    """Two classes share a loss in any case."""
+    return options.softmax and preparation.targets.n_outputs > 1
+
+
+def _starts(
+    run: SweepRun, grams: GramContext, options: MarginOptions, preparation: Preparation, C: float
+) -> list[np.ndarray]:
+    """Return a point for each machine: ridge of about the same penalty; zeros for softmax."""
+    if _is_softmax(options, preparation):
+        n_numbers = grams.problem.sizes[-1] + options.fit_intercept
+        return [np.zeros(n_numbers * preparation.targets.n_outputs)]
     floor = grams.noise_floor(grams.problem.sizes[-1])
-    alpha = max(floor, 1 / (options.C * options.loss.curvature))
+    curvature = options.loss.curvature if np.isfinite(options.loss.curvature) else 2.0
+    alpha = max(floor, 1 / (C * curvature))
     ridge: RidgeMachine = run.gather(
         [run.submit(final_machine, grams.total, np.array([alpha]), grams.problem)]
     )[0]
     points = np.vstack([ridge.coef, ridge.intercept[None]]) if options.fit_intercept else ridge.coef
-    return options.loss.clear_margin * points  # ridge aims at margins of 1
+    # Ridge aims at margins of 1.
+    return list((options.loss.clear_margin * points).T)
 
 
 def _check_class_weights(preparation: Preparation) -> None:
@@ -158,37 +178,3 @@ def _check_class_weights(preparation: Preparation) -> None:
     if targets.class_weight is not None and not targets.class_weight.all():
         label = targets.classes[targets.class_weight == 0].tolist()[0]
         raise InputError(f"class_weight is 0 for the class {label!r}; leave its rows out instead")
-
-
-def _solve(
-    oracle: MarginOracle, options: MarginOptions, starts: Mapping[int, np.ndarray]
-) -> tuple[dict[int, _Progress], Status, KeyboardInterrupt | None]:
-    progress = {output: _Progress() for output in starts}
-    n_sweeps = 0
-
-    def evaluate(points: Mapping[int, np.ndarray]) -> dict[int, Evaluation]:
-        nonlocal n_sweeps
-        if n_sweeps >= options.max_sweeps:
-            raise _OutOfSweeps
-        n_sweeps += 1
-        answers = oracle.evaluate(points)
-        for output, at in answers.items():
-            progress[output].see(at)
-        return answers
-
-    def finished(output: int) -> bool:
-        return progress[output].certificate.gap <= options.tol
-
-    try:
-        at = evaluate(starts)
-        solvers = {
-            output: lbfgs(evaluation, oracle.preconditioner, partial(finished, output))
-            for output, evaluation in at.items()
-        }
-        in_lockstep(solvers, evaluate)
-    except _OutOfSweeps:
-        pass
-    except KeyboardInterrupt as interruption:
-        return progress, Status.INTERRUPTED, interruption
-    converged = all(finished(output) for output in progress)
-    return progress, Status.CONVERGED if converged else Status.NOT_CONVERGED, None

@@ -3,28 +3,62 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 import numpy as np
 
+from distrff.columns.scaling import Scaling
 from distrff.columns.targets import ClassTargets
 from distrff.data.dataset import Dataset
 from distrff.estimators.gram_context import GramContext
 from distrff.estimators.options import MarginOptions
 from distrff.estimators.preparation import Preparation
-from distrff.objective import MarginSums, ridge_system
-from distrff.objective.evaluation import Evaluation
+from distrff.features.specification import MapSpecification
+from distrff.objective import ridge_system
+from distrff.objective.evaluation import Evaluation, Point
 from distrff.solvers.preconditioner import Preconditioner
 from distrff.solvers.ridge_gram import GramProblem
 from distrff.sweeps.engine import SweepRun
-from distrff.sweeps.margins import MarginReduction
+from distrff.sweeps.folds import Folds
+from distrff.sweeps.kink_rows import KinkReduction, KinkSums, kept_rows
+from distrff.sweeps.margins import LightReduction, MarginReduction, SoftmaxReduction
 from distrff.sweeps.plan import Plan
 from distrff.sweeps.segments import margin_tile_rows
 
 _MOST_FACTORS = 3
 _LEAST_CURVATURE = 1e-100
+
+
+class MarginProblem(NamedTuple):
+    """One machine: which target it is for, its C, and the fold that is held out of it."""
+
+    output: int
+    C: float
+    held_out: int | None = None
+
+
+class KinkPoint(NamedTuple):
+    """A point of a hinge machine, with its model's reference point and sorted row numbers."""
+
+    x: np.ndarray
+    reference: np.ndarray | None = None
+    known: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class FeaturesOf:
+    """Rows as they were read ↦ their features, as sweeps make them."""
+
+    specification: MapSpecification
+    scaling: Scaling
+    dtype: str
+    arrays: Mapping[str, np.ndarray] | None
+
+    def __call__(self, X: np.ndarray) -> np.ndarray:
+        block_map = self.specification.build(self.arrays)
+        return block_map.apply(self.scaling.apply(X, np.dtype(self.dtype)))
 
 
 class MarginOracle:
@@ -38,6 +72,8 @@ class MarginOracle:
     plan : Plan
     options : MarginOptions
     grams : GramContext
+    folds : Folds or None
+        Of the machines that are judged on some.
     """
 
     def __init__(
@@ -48,47 +84,82 @@ class MarginOracle:
         plan: Plan,
         options: MarginOptions,
         grams: GramContext,
+        folds: Folds | None,
     ) -> None:
         assert isinstance(preparation.targets, ClassTargets)
-        self._run = run
+        self.run = run
         self._dataset = dataset
-        self._weight = preparation.weight
-        self._options = options
+        self.n_rows = dataset.n_rows
+        self.n_features = preparation.specification.n_features
+        self.fit_intercept = options.fit_intercept
+        self._loss = options.loss
         self._grams = grams
+        self._folds = folds
         self._factors: WeakValueDictionary[float, _Factor] = WeakValueDictionary()
         dtype = np.dtype(plan.shape.dtype)
-        tile_rows = margin_tile_rows(preparation.specification.n_features, dtype)
+        tile_rows = margin_tile_rows(self.n_features, dtype)
         self._cuts = replace(plan.shape.segmentation(), tile_rows=tile_rows)
-        self._reduction = MarginReduction(
-            specification=preparation.specification,
-            scaling=preparation.scaling,
-            targets=preparation.targets,
-            dtype=dtype.name,
-            tile_rows=tile_rows,
-            loss=options.loss,
-            proxies=(options.loss,),
-            outputs=(),
-        )
-
-    def evaluate(self, points: Mapping[int, np.ndarray]) -> dict[int, Evaluation]:
-        """Return what one sweep says of one point x for each of some outputs."""
-        X = np.stack(list(points.values()), axis=1)
-        coef, intercept = (X[:-1], X[-1]) if self._options.fit_intercept else (X, np.zeros(X.shape[1]))
-        reduction = replace(self._reduction, outputs=tuple(points))
-        point = {"coef": coef, "intercept": intercept}
-        handle = self._run.sweep("margins", self._dataset, reduction, self._cuts, point)
-        sums: MarginSums = self._run.gather([handle])[0]
-        return {
-            output: Evaluation.of(
-                self._options.C,
-                sums,
-                position,
-                points[output],
-                weight=self._weight,
-                fit_intercept=self._options.fit_intercept,
-            )
-            for position, output in enumerate(points)
+        self._shared: dict[str, Any] = {
+            "specification": preparation.specification,
+            "scaling": preparation.scaling,
+            "targets": preparation.targets,
+            "dtype": dtype.name,
+            "tile_rows": tile_rows,
         }
+
+    def evaluate(self, points: Mapping[MarginProblem, Point]) -> dict[MarginProblem, Evaluation]:
+        """Return what one sweep says of one point of each of some machines."""
+        held_out = tuple(problem.held_out for problem in points)
+        folds = self._folds if any(fold is not None for fold in held_out) else None
+        reduction = self._reduction(tuple(points), self._shared | {"folds": folds, "held_out": held_out})
+        X = np.concatenate([self.columns(point.x) for point in points.values()], axis=1)
+        coef, intercept = (X[:-1], X[-1]) if self.fit_intercept else (X, np.zeros(X.shape[1]))
+        widths = np.array([point.width for point in points.values()])
+        sent = {"coef": coef, "intercept": intercept, "width": widths}
+        handle = self.run.sweep("margins", self._dataset, reduction, self._cuts, sent)
+        sums = self.run.gather([handle])[0]
+        return {
+            problem: self._evaluation(problem.C, sums, machine, point.x)
+            for machine, (problem, point) in enumerate(points.items())
+        }
+
+    def kinks(self, points: Mapping[MarginProblem, KinkPoint]) -> KinkSums:
+        """Return what one sweep finds at each point, and the rows that its model lacks."""
+        problems, columns = tuple(points), [point.x for point in points.values()]
+        references = [point.reference for point in points.values() if point.reference is not None]
+        X = np.stack([*columns, *references], axis=1)
+        coef, intercept = (X[:-1], X[-1]) if self.fit_intercept else (X, np.zeros(X.shape[1]))
+        held_out = tuple(problem.held_out for problem in problems)
+        reduction = KinkReduction(
+            **self._shared,
+            folds=self._folds if any(fold is not None for fold in held_out) else None,
+            held_out=held_out,
+            outputs=tuple(problem.output for problem in problems),
+            n_kept=kept_rows(self.n_features),
+            has_reference=bool(references),
+        )
+        known = {f"known_{j}": p.known for j, p in enumerate(points.values()) if p.known is not None}
+        sent = {"coef": coef, "intercept": intercept, **known}
+        handle = self.run.sweep("margins", self._dataset, reduction, self._cuts, sent)
+        return self.run.gather([handle])[0]
+
+    @property
+    def features_of(self) -> FeaturesOf:
+        """What makes features of the rows that a sweep brought back."""
+        specification = self._shared["specification"]
+        arrays = specification.checked_arrays() if self.run.frequencies_differ else None
+        return FeaturesOf(specification, self._shared["scaling"], self._shared["dtype"], arrays)
+
+    def _reduction(self, problems: tuple[MarginProblem, ...], shared: dict[str, Any]) -> LightReduction:
+        outputs = tuple(problem.output for problem in problems)
+        return MarginReduction(**shared, loss=self._loss, outputs=outputs)
+
+    def _evaluation(self, C: float, sums: Any, machine: int, x: np.ndarray) -> Evaluation:
+        return Evaluation.of(C, sums, machine, x, fit_intercept=self.fit_intercept)
+
+    def columns(self, x: np.ndarray) -> np.ndarray:
+        """Return a point as columns, one an output of the machine."""
+        return x[:, None]
 
     def preconditioner(self, curvature: float) -> Callable[[np.ndarray], np.ndarray]:
         """Return g ↦ (h · Gram + I)⁻¹g for a power of four h near the curvature.
@@ -104,20 +175,69 @@ class MarginOracle:
         factor = self._factors.get(level)
         if factor is None:
             grams = self._grams
-            handle = self._run.submit(preconditioner_of, grams.total, 4.0**level, grams.problem)
-            factor = self._factors[level] = _Factor(self._run, handle)
+            handle = self.run.submit(preconditioner_of, grams.total, 4.0**level, grams.problem)
+            factor = self._factors[level] = _Factor(self.run, handle)
         return factor.solve
+
+
+class SoftmaxOracle(MarginOracle):
+    """The same for machines whose classes share one loss; a point is their (D + 1, k) or (D, k) numbers."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._n_classes = len(self._shared["targets"].classes)
+
+    def kinks(self, points: Mapping[MarginProblem, KinkPoint]) -> KinkSums:
+        """Return what one sweep finds at each point, and the rows that its model lacks."""
+        problems, columns = tuple(points), [point.x for point in points.values()]
+        references = [point.reference for point in points.values() if point.reference is not None]
+        X = np.stack([*columns, *references], axis=1)
+        coef, intercept = (X[:-1], X[-1]) if self.fit_intercept else (X, np.zeros(X.shape[1]))
+        held_out = tuple(problem.held_out for problem in problems)
+        reduction = KinkReduction(
+            **self._shared,
+            folds=self._folds if any(fold is not None for fold in held_out) else None,
+            held_out=held_out,
+            outputs=tuple(problem.output for problem in problems),
+            n_kept=kept_rows(self.n_features),
+            has_reference=bool(references),
+        )
+        known = {f"known_{j}": p.known for j, p in enumerate(points.values()) if p.known is not None}
+        sent = {"coef": coef, "intercept": intercept, **known}
+        handle = self.run.sweep("margins", self._dataset, reduction, self._cuts, sent)
+        return self.run.gather([handle])[0]
+
+    @property
+    def features_of(self) -> FeaturesOf:
+        """What makes features of the rows that a sweep brought back."""
+        specification = self._shared["specification"]
+        arrays = specification.checked_arrays() if self.run.frequencies_differ else None
+        return FeaturesOf(specification, self._shared["scaling"], self._shared["dtype"], arrays)
+
+    def _reduction(self, problems: tuple[MarginProblem, ...], shared: dict[str, Any]) -> LightReduction:
+        return SoftmaxReduction(**shared, sigma=self._loss.clear_margin)
+
+    def _evaluation(self, C: float, sums: Any, machine: int, x: np.ndarray) -> Evaluation:
+        return Evaluation.of_softmax(C, sums, machine, x, fit_intercept=self.fit_intercept)
+
+    def columns(self, x: np.ndarray) -> np.ndarray:
+        return x.reshape(-1, self._n_classes)
+
+    def preconditioner(self, curvature: float) -> Callable[[np.ndarray], np.ndarray]:
+        """Return the same map for each class."""
+        solve = super().preconditioner(curvature)
+        return lambda gradient: solve(self.columns(gradient)).ravel()
 
 
 class _Factor:
     """A handle on a preconditioner where the Gram is."""
 
     def __init__(self, run: SweepRun, handle: Any) -> None:
-        self._run = run
+        self.run = run
         self._handle = handle
 
     def solve(self, gradient: np.ndarray) -> np.ndarray:
-        return self._run.gather([self._run.submit(preconditioned, self._handle, gradient)])[0]
+        return self.run.gather([self.run.submit(preconditioned, self._handle, gradient)])[0]
 
 
 def preconditioner_of(total: np.ndarray, curvature: float, problem: GramProblem) -> Preconditioner:

@@ -30,19 +30,32 @@ def margin_report(
         "seed": options.seed,
         "rkhs_norm": norms[0] if len(norms) == 1 else norms,
         "source": dataset.source,
-        "C": options.C,
+        "C": fit.C,
         "loss": repr(options.loss),
-        "solver": "lbfgs",
+        "solver": options.solver,
         "tol": options.tol,
-        "primal": worst.primal,
-        "dual": worst.dual,
-        "duality_gap": worst.gap,
+        "primal": worst.certificate.primal,
+        "dual": worst.certificate.dual,
+        "duality_gap": worst.certificate.gap,
+        "relative_gradient": worst.relative_gradient,
+        **({} if fit.search is None else fit.search.results),
         **map_values(preparation),
         **work_values(fit.run, fit.plan),
         "notes": [
+            *_choices(estimator, fit, options),
             *data_notes(dataset),
             *precision_notes(preparation, fit.plan.shape.dtype),
             *thread_notes(fit.run),
         ],
     }
     return FitReport(values)
+
+
+def _choices(estimator: Any, fit: MarginFit, options: MarginOptions) -> list[str]:
+    notes = []
+    if estimator.solver == "auto":
+        why = {"lbfgs": "the loss is smooth", "smoothed": "the loss has a kink"}[options.solver]
+        notes.append(f"solver='auto' is {options.solver!r}: {why}")
+    if fit.plan.shape.gram_one_in > 1:
+        notes.append(f"the preconditioner is the Gram of one row in {fit.plan.shape.gram_one_in}")
+    return notes

@@ -19,6 +19,8 @@ from distrff.sweeps.plan import Plan, factorisation_flops
 
 _MEASURED_FLOPS = 6e10  # about a second
 _WARM_ROWS = 16
+# Beside a flop of the Gram's product: a cosine in the compiled loop, and a flop of a thin product.
+_COSINE_FLOPS, _THIN_SLOWNESS = 90.0, 2.5
 
 
 @dataclass(frozen=True)
@@ -39,8 +41,9 @@ def predicted_seconds(run: SweepRun, dataset: Dataset, options: FitOptions, plan
 
     Every thread of the live workers does a piece of the Gram sweep on real rows at the
     same time, so that reading, the map, the products and the rivalry for memory are all
-    in the rate. Kernels without a width yet are timed with width 1; the search for it is
-    counted. What starting tasks takes is not, which shows where a fit takes a second.
+    in the rate; light sweeps follow from it by their counts. Kernels without a width yet are
+    timed with width 1; the search for it is counted. What starting tasks takes is not, which
+    shows where a fit takes a second.
     """
     threads = plan.n_workers * plan.threads_per_worker
     n_rows = int(min(dataset.n_rows, plan.tile_rows, max(256, _MEASURED_FLOPS / plan.shape.size**2)))
@@ -49,10 +52,14 @@ def predicted_seconds(run: SweepRun, dataset: Dataset, options: FitOptions, plan
     seconds_a_row = float(np.median(run.gather(run.submit_all(seconds_of, calls)))) / n_rows
     rounds = -(-plan.n_segments // threads)
     rows_a_thread = min(dataset.n_rows, rounds * plan.segment_rows)
+    shape = plan.shape
+    cosines = _COSINE_FLOPS * float(shape.n_rows) * shape.n_features
+    light = shape.n_light_sweeps * (_THIN_SLOWNESS * shape.light_flops + cosines)
+    sweeps = 1 / shape.gram_one_in + light / (shape.gram_flops * shape.gram_one_in + cosines)
     float64_flops_a_second = plan.shape.size**2 / seconds_a_row * plan.shape.itemsize / 8
     tasks = min(threads, max(1, plan.shape.n_folds))
     afterwards = factorisation_flops(plan.shape) / tasks + _search_flops(dataset, options)
-    return rows_a_thread * seconds_a_row + afterwards / float64_flops_a_second
+    return rows_a_thread * seconds_a_row * sweeps + afterwards / float64_flops_a_second
 
 
 def _search_flops(dataset: Dataset, options: FitOptions) -> float:

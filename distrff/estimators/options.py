@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import clone
@@ -19,11 +19,12 @@ from distrff.solvers.ridge_path import N_DEFAULT_ALPHAS
 from distrff.sweeps.folds import FOLD_RULES
 
 RIDGE_SOLVERS = ("auto", "gram")
-MARGIN_SOLVERS = ("auto", "lbfgs")
+SOLVERS = ("auto", "gram", "lbfgs", "smoothed")
 DTYPES = ("auto", "float32", "float64")
 SCALES = ("none", "standard")
 SEARCHES = ("cv", "gcv")
 _MOST_SWEEPS = 200
+_PRESUMED_SWEEPS, _PRESUMED_GRID = 10, 6
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -45,9 +46,19 @@ class FitOptions:
     dtype: str
     seed: int
 
+    samples_gram: ClassVar[bool] = False
+    """Whether the Gram of a sample will do."""
+    n_light_sweeps: ClassVar[int] = 0
+    """Passes that a plan presumes after the Gram."""
+
     @property
     def n_alphas(self) -> int:
         """How many ridge penalties are looked at."""
+        return 1
+
+    @property
+    def n_cv_folds(self) -> int:
+        """How many machines an output a light sweep answers."""
         return 1
 
 
@@ -57,18 +68,43 @@ class MarginOptions(FitOptions):
 
     Parameters
     ----------
-    C : float
+    C : float or None
+        None where it is to be chosen by folds.
+    Cs : ndarray or None
+        Grid for that, ascending; None for the default one.
+    cv : int
+        Number of folds.
+    fold_by : {"hash", "contiguous"}
     loss : Loss
+    softmax : bool
+        Whether all classes share one loss.
+    solver : {"lbfgs", "smoothed"}
     tol : float
-        Relative duality gap.
+        Relative duality gap; for softmax relative gradient.
     max_sweeps : int
-        Passes of the solver.
+        Passes of the solver for one value of C.
     """
 
-    C: float
+    C: float | None
+    Cs: np.ndarray | None
+    cv: int
+    fold_by: str
     loss: Loss
+    softmax: bool
+    solver: str
     tol: float
     max_sweeps: int
+
+    samples_gram = True
+
+    @property
+    def n_cv_folds(self) -> int:
+        return self.cv if self.C is None else 1
+
+    @property
+    def n_light_sweeps(self) -> int:  # type: ignore[override]
+        grid = _PRESUMED_GRID if self.Cs is None else len(self.Cs)
+        return _PRESUMED_SWEEPS * (1 if self.C is not None else 1 + grid)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -111,29 +147,60 @@ def ridge_options(estimator: Any) -> RidgeOptions:
     return RidgeOptions(
         search=search,
         alpha=alpha,
-        alphas=None if estimator.alphas is None else _grid(estimator.alphas),
+        alphas=None if estimator.alphas is None else _grid("alphas", estimator.alphas),
         n_folds=checked_folds(estimator.cv) if search == "cv" else 1,
         fold_by=estimator.fold_by,
         **_shared(estimator),
     )
 
 
-def margin_options(estimator: Any, loss: Loss) -> MarginOptions:
-    """Return the validated parameters of a margin machine.
+def margin_options(estimator: Any, loss: Loss, description: str) -> MarginOptions:
+    """Return the validated parameters of a margin machine whose loss the user named as in `description`.
 
     Raises
     ------
     InputError
         For the first parameter that no data could make right.
     """
-    positive_number("C", estimator.C)
-    one_of("solver", estimator.solver, MARGIN_SOLVERS)
+    one_of("fold_by", estimator.fold_by, FOLD_RULES)
+    searched = isinstance(estimator.C, str) and estimator.C == "cv"
+    if isinstance(estimator.C, str) and not searched:
+        raise InputError(f"C must be a positive number or 'cv', got {estimator.C!r}")
+    if not searched:
+        positive_number("C", estimator.C)
     return MarginOptions(
-        C=float(estimator.C),
+        C=None if searched else float(estimator.C),
+        Cs=None if estimator.Cs is None else _grid("Cs", estimator.Cs),
+        cv=checked_folds(estimator.cv) if searched else 1,
+        fold_by=estimator.fold_by,
         loss=loss,
+        softmax=getattr(estimator, "multi_class", "ovr") == "softmax",
+        solver=margin_solver(estimator.solver, loss, description),
         tol=float(estimator.tol),
         max_sweeps=_MOST_SWEEPS if estimator.max_sweeps is None else int(estimator.max_sweeps),
         **_shared(estimator),
+    )
+
+
+def margin_solver(solver: Any, loss: Loss, description: str) -> str:
+    """Return the solver of a loss, which `description` names as the user did.
+
+    Raises
+    ------
+    InputError
+        For a solver that cannot minimise the loss.
+    """
+    one_of("solver", solver, SOLVERS)
+    fitting = "lbfgs" if np.isfinite(loss.curvature) else "smoothed"
+    if solver in ("auto", fitting):
+        return fitting
+    needs = {
+        "gram": "a squared loss, whose optimum follows from the Gram alone",
+        "lbfgs": "a loss with a continuous slope",
+        "smoothed": "a loss with a kink to round",
+    }[solver]
+    raise InputError(
+        f"solver={solver!r} needs {needs}, which {description} is not; use solver={fitting!r} or 'auto'"
     )
 
 
@@ -192,24 +259,27 @@ def _alpha(alpha: Any) -> tuple[str | None, np.ndarray | None]:
     return None, _positive_numbers("alpha", alpha)
 
 
-def _grid(alphas: Any) -> np.ndarray:
-    return np.unique(_positive_numbers("alphas", alphas))
+def _grid(name: str, values: Any) -> np.ndarray:
+    return np.unique(_positive_numbers(name, values))
 
 
 def _positive_numbers(name: str, given: Any) -> np.ndarray:
     is_scalar = isinstance(given, Real) or (isinstance(given, np.ndarray) and given.ndim == 0)
     values = [given] if is_scalar else given
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-        raise InputError(f"{name} must be a positive number, a list of them, 'cv' or 'gcv', got {given!r}")
+        words = " or a list of them" if name == "Cs" else ", a list of them, 'cv' or 'gcv'"
+        raise InputError(f"{name} must be a positive number{words}, got {given!r}")
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(f"{name} must hold numbers, got {given!r}") from error
     if array.ndim != 1 or not len(array) or not (np.isfinite(array) & (array > 0)).all():
-        raise InputError(
-            f"{name} must be positive and finite, got {given!r}; for no penalty use a very small value, "
-            f"e.g. 1e-9 times the number of rows"
+        hint = (
+            ""
+            if name == "Cs"
+            else "; for no penalty use a very small value, e.g. 1e-9 times the number of rows"
         )
+        raise InputError(f"{name} must be positive and finite, got {given!r}{hint}")
     return array
 
 

@@ -25,7 +25,7 @@ from distrff.sweeps.engine import SweepRun
 from distrff.sweeps.folds import Folds
 from distrff.sweeps.gram import GramReduction
 from distrff.sweeps.plan import Plan, Shape, count
-from distrff.sweeps.segments import gram_tile_rows
+from distrff.sweeps.segments import gram_one_in, gram_tile_rows
 
 logger = logging.getLogger(__name__)
 
@@ -90,8 +90,9 @@ def make_plan(
     n_folds: int,
     n_alphas: int,
     dtype: str,
+    **light: Any,
 ) -> Plan:
-    """Return the counted plan, or refuse.
+    """Return the counted plan, or refuse; `light` are the fields of `Shape` that have defaults.
 
     Raises
     ------
@@ -108,6 +109,7 @@ def make_plan(
         dtype=dtype,
         row_bytes=dataset.row_bytes,
         chunk_rows=dataset.chunk_rows,
+        **light,
     )
     execution = run.execution
     return count(
@@ -137,14 +139,18 @@ def presumed_plan(run: SweepRun, dataset: Dataset, options: FitOptions, *, targe
 
 def plan_of(run: SweepRun, dataset: Dataset, options: FitOptions, *, n_outputs: int, dtype: str) -> Plan:
     """Return the counted plan of a fit whose outputs are known, or refuse."""
+    n_features = options.features.n_features_for(dataset.n_columns)
     return make_plan(
         run,
         dataset,
-        n_features=options.features.n_features_for(dataset.n_columns),
+        n_features=n_features,
         n_outputs=n_outputs,
         n_folds=options.n_folds,
         n_alphas=options.n_alphas,
         dtype=dtype,
+        gram_one_in=gram_one_in(dataset.n_rows, n_features) if options.samples_gram else 1,
+        n_light_sweeps=options.n_light_sweeps,
+        n_light_outputs=n_outputs * options.n_cv_folds,
     )
 
 
@@ -242,13 +248,22 @@ def gram_problem(
 
 
 def gram_sweep(
-    run: SweepRun, dataset: Dataset, preparation: Preparation, plan: Plan, *, folds: Folds | None
+    run: SweepRun,
+    dataset: Dataset,
+    preparation: Preparation,
+    plan: Plan,
+    *,
+    folds: Folds | None,
+    members: list[tuple[int, ...]] | None = None,
 ) -> list[Any]:
-    """Return handles on the merged Grams: one on all folds, or one a fold where memory asks for it."""
+    """Return handles on the merged Grams: one on all folds, or one a fold where memory asks for it.
+
+    `members` names the folds of each pass instead.
+    """
     n_folds = 1 if folds is None else folds.n_folds
-    members = (
-        [tuple(range(n_folds))] if plan.folds_per_task == n_folds else [(fold,) for fold in range(n_folds)]
-    )
+    if members is None:
+        together = plan.folds_per_task == n_folds
+        members = [tuple(range(n_folds))] if together else [(fold,) for fold in range(n_folds)]
     return [
         run.sweep(
             "Gram" if len(members) == 1 else f"Gram of fold {group[0]}",

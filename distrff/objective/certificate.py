@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from distrff.objective.margin_sums import MarginSums, Sided
+from distrff.objective.margin_sums import MarginSums
 
 
 @dataclass(frozen=True)
@@ -44,21 +44,17 @@ class Certificate:
         return replace(self, primal=min(self.primal, primal), dual=max(self.dual, dual))
 
 
-def primal_value(C: float, sums: MarginSums, output: int, w: np.ndarray) -> float:
+def primal_value(C: float, sums: MarginSums, machine: int, w: np.ndarray) -> float:
     """Return C·Σ s·ℓ + ½‖w‖²."""
-    return C * float(sums.value[output]) + 0.5 * float(w @ w)
+    return C * float(sums.value[machine]) + 0.5 * float(w @ w)
 
 
-def dual_value(C: float, sums: MarginSums, output: int, *, fit_intercept: bool) -> float:
-    """Return the best lower bound of the objective that the proxies' candidates give."""
-    n_proxies = len(sums.proxy_value)
-    return max(_bound(C, sums.sided, proxy, output, fit_intercept) for proxy in range(n_proxies))
-
-
-def _bound(C: float, sided: Sided, proxy: int, output: int, fit_intercept: bool) -> float:
-    r = _balance(sided.weight[proxy, output]) if fit_intercept else np.ones(2)
-    slope = -C * float(r @ sided.dual[proxy, output])
-    v = C * (r @ sided.vector[proxy, output])
+def dual_value(C: float, sums: MarginSums, machine: int, *, fit_intercept: bool) -> float:
+    """Return the best lower bound of the objective that the candidate a gives."""
+    sided = sums.sided
+    r = _balance(sided.weight[machine]) if fit_intercept else np.ones(2)
+    slope = -C * float(r @ sided.dual[machine])
+    v = C * (r @ sided.vector[machine])
     square = float(v @ v)
     # t·slope − ½t²·square over t in [0, 1]; t = 0 bounds every objective by 0.
     if not slope > 0:

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from distrff.objective.certificate import dual_value, primal_value
 from distrff.objective.margin_sums import MarginSums
+from distrff.objective.softmax_sums import SoftmaxSums
+
+
+class Point(NamedTuple):
+    """Where a machine is to be evaluated: x = [w | b], or [w], and the width of its loss's rounded kink."""
+
+    x: np.ndarray
+    width: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """The objective C·Σ s·ℓ + ½‖w‖² and its first proxy's at x = [w | b], or [w] without an intercept.
+    """The objective C·Σ s·ℓ + ½‖w‖² and its proxy's at x = [w | b], or [w] without an intercept.
 
     Attributes
     ----------
@@ -21,12 +30,12 @@ class Evaluation:
         The objective itself, and a lower bound of its minimum.
     value : float
     gradient : ndarray
-        Of the objective with the first proxy in place of the loss.
+        Of the objective with the proxy in place of the loss.
     curvature : float
-        C times the weighted mean of the first proxy's ℓ″ over the rows.
+        C times the weighted mean of the proxy's ℓ″ over the rows.
     smoothing : float
-        C·(Σ s·(ℓ − ℓ_proxy) + Σ s·(ℓ_proxy*(−a) − ℓ*(−a))): the duality gap that is left at the first proxy's
-        own optimum; 0 where the proxy is the loss.
+        C·(Σ s·(ℓ − ℓ_proxy) + Σ s·(ℓ_proxy*(−a) − ℓ*(−a))): the duality gap that is left at the proxy's own
+        optimum; 0 where the proxy is the loss.
     """
 
     x: np.ndarray
@@ -36,23 +45,50 @@ class Evaluation:
     gradient: np.ndarray
     curvature: float
     smoothing: float
+    held_out: np.ndarray
+    """Σ s and Σ s·ℓ over the rows that are held out."""
+
+    @classmethod
+    def of_softmax(
+        cls, C: float, sums: SoftmaxSums, machine: int, x: np.ndarray, *, fit_intercept: bool
+    ) -> Evaluation:
+        """Return one machine's part of a sweep, x being its (D + 1, k) or (D, k) numbers in a row.
+
+        There is no lower bound: `dual` is −∞.
+        """
+        slope = sums.slope[machine]
+        W = x.reshape(-1, slope.shape[1])[: len(slope) - 1]
+        gradient = C * (slope if fit_intercept else slope[:-1])
+        gradient[: len(W)] += W
+        value = C * float(sums.value[machine]) + 0.5 * float(np.vdot(W, W))
+        return cls(
+            x=x,
+            primal=value,
+            dual=-np.inf,
+            value=value,
+            gradient=gradient.ravel(),
+            curvature=C * float(sums.curvature[machine] / sums.weight[machine]),
+            smoothing=0.0,
+            held_out=sums.held_out[:, machine],
+        )
 
     @classmethod
     def of(
-        cls, C: float, sums: MarginSums, output: int, x: np.ndarray, *, weight: float, fit_intercept: bool
+        cls, C: float, sums: MarginSums, machine: int, x: np.ndarray, *, fit_intercept: bool
     ) -> Evaluation:
-        """Return one machine's part of a sweep over rows of total weight `weight`."""
+        """Return one machine's part of a sweep."""
         w = x[:-1] if fit_intercept else x
-        by_w, by_b = sums.gradient(0, output)
+        by_w, by_b = sums.gradient(machine)
         gradient = C * by_w + w
-        loss, proxy = float(sums.value[output]), float(sums.proxy_value[0, output])
-        conjugates = float(sums.proxy_dual[0, output] - sums.sided.dual[0, output].sum())
+        weight, loss, proxy = (float(v[machine]) for v in (sums.weight, sums.value, sums.proxy_value))
+        conjugates = float(sums.proxy_dual[machine] - sums.sided.dual[machine].sum())
         return cls(
             x=x,
-            primal=primal_value(C, sums, output, w),
-            dual=dual_value(C, sums, output, fit_intercept=fit_intercept),
+            primal=primal_value(C, sums, machine, w),
+            dual=dual_value(C, sums, machine, fit_intercept=fit_intercept),
             value=C * proxy + 0.5 * float(w @ w),
             gradient=np.append(gradient, C * by_b) if fit_intercept else gradient,
-            curvature=C * float(sums.curvature[0, output]) / weight,
+            curvature=C * float(sums.curvature[machine]) / weight,
             smoothing=C * (loss - proxy + conjugates),
+            held_out=sums.held_out[:, machine],
         )

@@ -1,12 +1,11 @@
-"""What one pass over the rows tells of margin machines: value, gradient, curvature and dual candidates.
+"""What one pass over the rows tells of margin machines: value, gradient, curvature and a dual candidate.
 
 Conventions
 -----------
-k machines f_j(x) = w_jᵀz(x) + b_j, one a target, are evaluated at once: Σ s_i ℓ(f_ij, y_ij) for the loss ℓ
-that counts, and for each of c *proxies* of it (ℓ itself if it is smooth, else smoothed versions) the row
-weights a_ij = −ℓ′_proxy(f_ij, y_ij), which are the proxy's gradient and a candidate for the dual of ℓ. Sums
-over a > 0 and over a < 0 are kept apart, because the dual's constraint Σ s_i a_i = 0 is met by
-shrinking one of them.
+k machines f_j(x) = w_jᵀz(x) + b_j are evaluated at once: Σ s_ij ℓ(f_ij, y_ij) for the loss ℓ that counts,
+and for its smooth *proxy* (ℓ itself where it is smooth) the row weights a_ij = −ℓ′_proxy(f_ij, y_ij), which
+are the proxy's gradient and a candidate for the dual of ℓ. Sums over a > 0 and over a < 0 are kept apart,
+because the dual's constraint Σ s_i a_i = 0 is met by shrinking one of them.
 """
 
 from __future__ import annotations
@@ -23,29 +22,33 @@ class Sided:
     """Sums over rows with a > 0 and with a < 0: arrays whose axis of length 2 is the side."""
 
     weight: np.ndarray
-    """Σ s·a, (c, k, 2)"""
+    """Σ s·a, (k, 2)"""
     dual: np.ndarray
-    """Σ s·ℓ*(−a), (c, k, 2)"""
+    """Σ s·ℓ*(−a), (k, 2)"""
     vector: np.ndarray
-    """Σ s·a·z, (c, k, 2, D)"""
+    """Σ s·a·z, (k, 2, D)"""
 
 
 @dataclass(frozen=True, eq=False)
 class MarginSums:
-    """Sums over rows at one point (w_j, b_j) of each of k machines, with c proxies of the loss.
+    """Sums over rows at one point (w_j, b_j) of each of k machines.
 
     Attributes
     ----------
-    value : ndarray of shape (k,)
-        Σ s·ℓ(f, y).
-    proxy_value, proxy_dual : ndarrays of shape (c, k)
+    weight, value : ndarrays of shape (k,)
+        Σ s and Σ s·ℓ(f, y) over the rows that a machine is fitted to.
+    held_out : ndarray of shape (2, k)
+        The same two over the rows that are held out of it.
+    proxy_value, proxy_dual : ndarrays of shape (k,)
         Σ s·ℓ_proxy(f, y) and Σ s·ℓ_proxy*(−a).
-    curvature : ndarray of shape (c, k)
+    curvature : ndarray of shape (k,)
         Σ s·ℓ″_proxy.
     sided : Sided
     """
 
+    weight: np.ndarray
     value: np.ndarray
+    held_out: np.ndarray
     proxy_value: np.ndarray
     proxy_dual: np.ndarray
     curvature: np.ndarray
@@ -58,50 +61,67 @@ class MarginSums:
         sided = Sided(mine.weight + theirs.weight, mine.dual + theirs.dual, mine.vector + theirs.vector)
         return MarginSums(**added, sided=sided)
 
-    def gradient(self, proxy: int, output: int) -> tuple[np.ndarray, float]:
+    def gradient(self, machine: int) -> tuple[np.ndarray, float]:
         """Return Σ s·ℓ′_proxy·z and Σ s·ℓ′_proxy of one machine."""
-        return -self.sided.vector[proxy, output].sum(axis=0), -float(self.sided.weight[proxy, output].sum())
+        return -self.sided.vector[machine].sum(axis=0), -float(self.sided.weight[machine].sum())
 
 
 def margin_sums(
-    loss: Loss, proxies: tuple[Loss, ...], F: np.ndarray, Y: np.ndarray, s: np.ndarray | None, Z: np.ndarray
+    loss: Loss,
+    proxy: Loss,
+    F: np.ndarray,
+    Y: np.ndarray,
+    s: np.ndarray | None,
+    Z: np.ndarray,
+    held_out: np.ndarray | None = None,
 ) -> MarginSums:
     """Return the sums over the rows of one tile.
 
     Parameters
     ----------
+    loss, proxy : Loss
+        The same one where the loss is smooth.
     F, Y : ndarrays of shape (r, k)
         Values f and targets y.
     s : ndarray of shape (r,) or None
         Weights; None is all ones.
     Z : ndarray of shape (r, D)
+    held_out : boolean ndarray of shape (r, k), optional
+        Rows that a machine is judged on instead of being fitted to.
 
     Notes
     -----
-    4·r·D·k flops a proxy, in the dtype of Z; the sums over few numbers a row are float64.
+    4·r·D·k flops in the dtype of Z; the sums over few numbers a row are float64.
     """
-    weights = np.ones((len(F), 1)) if s is None else s[:, None]
     values = loss.value(F, Y)
-    proxy_value, proxy_dual, curvature, weight, dual, vector = [], [], [], [], [], []
-    for proxy in proxies:
-        a = -proxy.derivative(F, Y)
-        above = a > 0
-        proxy_values = values if proxy == loss else proxy.value(F, Y)
-        own = -a * F - proxy_values  # the proxy's conjugate where its slope is −a, by Fenchel and Young
-        conjugates = own if proxy == loss else loss.conjugate(a, Y)
-        proxy_value.append((weights * proxy_values).sum(axis=0))
-        proxy_dual.append((weights * own).sum(axis=0))
-        curvature.append((weights * proxy.second_derivative(F, Y)).sum(axis=0))
-        by_side = np.stack([above, ~above], axis=-1) * weights[:, :, None]  # (r, k, 2)
-        sides = a[:, :, None] * by_side
-        weight.append(sides.sum(axis=0))
-        dual.append((conjugates[:, :, None] * by_side).sum(axis=0))
-        flat = sides.reshape(len(F), -1).astype(Z.dtype, copy=False)
-        vector.append((flat.T @ Z).reshape(F.shape[1], 2, -1).astype(np.float64, copy=False))
+    weights = np.ones_like(values) if s is None else np.broadcast_to(s[:, None], values.shape)
+    judged = np.zeros((2, F.shape[1]))
+    if held_out is not None:
+        judged = np.stack([np.where(held_out, weights, 0).sum(axis=0), _sum(held_out * weights, values)])
+        weights = np.where(held_out, 0.0, weights)
+    a = -proxy.derivative(F, Y)
+    smooth = proxy is loss
+    proxy_values = values if smooth else proxy.value(F, Y)
+    own = -a * F - proxy_values  # the proxy's conjugate where its slope is −a, by Fenchel and Young
+    conjugates = weights * (own if smooth else loss.conjugate(a, Y))
+    weighted = weights * a
+    sides = np.stack([np.maximum(weighted, 0), np.minimum(weighted, 0)], axis=-1)  # (r, k, 2)
+    above = np.where(a > 0, conjugates, 0).sum(axis=0)
+    flat = sides.reshape(len(F), -1).astype(Z.dtype, copy=False)
     return MarginSums(
-        (weights * values).sum(axis=0),
-        np.stack(proxy_value),
-        np.stack(proxy_dual),
-        np.stack(curvature),
-        Sided(np.stack(weight), np.stack(dual), np.stack(vector)),
+        weight=weights.sum(axis=0),
+        value=_sum(weights, values),
+        held_out=judged,
+        proxy_value=_sum(weights, proxy_values),
+        proxy_dual=_sum(weights, own),
+        curvature=_sum(weights, proxy.second_derivative(F, Y)),
+        sided=Sided(
+            weight=sides.sum(axis=0),
+            dual=np.stack([above, conjugates.sum(axis=0) - above], axis=-1),
+            vector=(flat.T @ Z).reshape(F.shape[1], 2, -1).astype(np.float64, copy=False),
+        ),
     )
+
+
+def _sum(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
+    return np.einsum("ij,ij->j", weights, values)

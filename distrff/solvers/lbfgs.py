@@ -14,7 +14,6 @@ import numpy as np
 
 from distrff.objective.evaluation import Evaluation
 
-Conversation = Generator[np.ndarray, Evaluation, Evaluation]
 Precondition = Callable[[np.ndarray], np.ndarray]
 
 _N_PAIRS = 12
@@ -68,8 +67,8 @@ class _Pairs:
 def lbfgs(
     start: Evaluation,
     preconditioner: Callable[[float], Precondition],
-    finished: Callable[[], bool],
-) -> Conversation:
+    finished: Callable[[Evaluation], bool],
+) -> Generator[np.ndarray, Evaluation, Evaluation]:
     """Yield points x to be evaluated, and return the last evaluation: of a point that is finished,
     or from which rounding allows no further descent.
 
@@ -80,14 +79,14 @@ def lbfgs(
         From a curvature, a mean of C·ℓ″ over the rows, to g ↦ M⁻¹g. Asked again when that of the
         rows has become another, as it does where margins grow a lot.
     finished : callable
-        Whether the last point that was answered is good enough.
+        Whether a point that was just answered is good enough.
     """
     at, pairs, curvature = start, _Pairs(), start.curvature
-    if finished():
+    if finished(at):
         return at
     precondition = preconditioner(curvature)
     solved = precondition(at.gradient)
-    while not finished():
+    while not finished(at):
         if not curvature / _RENEWED_BEYOND < at.curvature < curvature * _RENEWED_BEYOND:
             curvature = at.curvature
             precondition = preconditioner(curvature)
@@ -107,7 +106,7 @@ def lbfgs(
 
 
 def _line_search(
-    at: Evaluation, direction: np.ndarray, finished: Callable[[], bool]
+    at: Evaluation, direction: np.ndarray, finished: Callable[[Evaluation], bool]
 ) -> Generator[np.ndarray, Evaluation, Evaluation | None]:
     """Return a point of sufficient decrease and flatter slope, by bracketing; None if there is none."""
     slope = float(at.gradient @ direction)
@@ -117,7 +116,7 @@ def _line_search(
     best: Evaluation | None = None
     for _ in range(_MOST_TRIALS):
         trial = yield at.x + step * direction
-        if finished():
+        if finished(trial):
             return trial
         slope_there = float(trial.gradient @ direction)
         allowed = at.value + _SUFFICIENT_DECREASE * step * slope + _ROUNDING * abs(at.value)
@@ -132,8 +131,8 @@ def _line_search(
 
 
 def _next_step(step: float, low: float, high: float, slope: float, slope_there: float) -> float:
-    """Return where the slope would vanish were it linear, kept well inside the bracket."""
+    """Return where the slope would vanish were it linear, kept in the bracket's lower half."""
     secant = step * slope / (slope - slope_there) if slope_there > slope else 4 * step
     if np.isinf(high):
         return min(max(secant, 2 * step), 10 * step)
-    return min(max(secant, low + 0.1 * (high - low)), high - 0.1 * (high - low))
+    return min(max(secant, low + 0.1 * (high - low)), low + 0.5 * (high - low))

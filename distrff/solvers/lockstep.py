@@ -6,26 +6,27 @@ from collections.abc import Callable, Generator, Mapping
 from functools import partial
 from typing import TypeVar
 
+Key = TypeVar("Key")
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
 Result = TypeVar("Result")
 
 
 def in_lockstep(
-    solvers: Mapping[int, Generator[Question, Answer, Result]],
-    answer: Callable[[dict[int, Question]], Mapping[int, Answer]],
-) -> dict[int, Result]:
+    solvers: Mapping[Key, Generator[Question, Answer, Result]],
+    answer: Callable[[dict[Key, Question]], Mapping[Key, Answer]],
+) -> dict[Key, Result]:
     """Return what each solver returns in the end.
 
     Parameters
     ----------
-    solvers : mapping of int to generator
+    solvers : mapping of key to generator
         Each yields questions and is sent their answers.
     answer : callable
         Takes the questions of all solvers that are not done, by their key.
     """
-    results: dict[int, Result] = {}
-    questions: dict[int, Question] = {}
+    results: dict[Key, Result] = {}
+    questions: dict[Key, Question] = {}
     for key, solver in solvers.items():
         _advance(key, partial(next, solver), questions, results)
     while questions:
@@ -37,7 +38,7 @@ def in_lockstep(
 
 
 def _advance(
-    key: int, step: Callable[[], Question], questions: dict[int, Question], results: dict[int, Result]
+    key: Key, step: Callable[[], Question], questions: dict[Key, Question], results: dict[Key, Result]
 ) -> None:
     try:
         questions[key] = step()

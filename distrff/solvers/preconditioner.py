@@ -39,9 +39,16 @@ class Preconditioner:
         return cls(L, curvature, system.z_mean, system.weight, system.fit_intercept)
 
     def apply(self, gradient: np.ndarray) -> np.ndarray:
-        """Return M⁻¹g for g of shape (D + 1,), or (D,) without an intercept; 2·D² flops."""
+        """Return M⁻¹g for g of shape (D + 1,), or (D,) without an intercept; 2·D² flops.
+
+        A second axis of g is that of several machines.
+        """
         if not self.fit_intercept:
             return cho_solve((self.L, True), gradient, check_finite=False) / self.curvature
         by_w, by_b = gradient[:-1], gradient[-1]
-        w = cho_solve((self.L, True), by_w - self.z_mean * by_b, check_finite=False) / self.curvature
-        return np.append(w, by_b / (self.curvature * self.weight) - self.z_mean @ w)
+        w = (
+            cho_solve((self.L, True), by_w - np.multiply.outer(self.z_mean, by_b), check_finite=False)
+            / self.curvature
+        )
+        b = by_b / (self.curvature * self.weight) - self.z_mean @ w
+        return np.concatenate([w, np.atleast_1d(b) if w.ndim == 1 else b[None]])

@@ -10,7 +10,7 @@ import numpy as np
 
 from distrff.errors import PlanRefused
 from distrff.sweeps.merge_order import n_levels
-from distrff.sweeps.segments import Segmentation, gram_segmentation, light_segmentation
+from distrff.sweeps.segments import Segmentation, gram_segmentation, light_segmentation, sampled_tile_rows
 from distrff.sweeps.units import human_bytes
 
 # Dask pauses a worker at 0.8 of its memory limit; a fit planned beyond that would stand still.
@@ -35,6 +35,12 @@ class Shape:
     dtype : {"float32", "float64"}
     row_bytes, chunk_rows : int
         Decoded bytes of a row in storage, and rows of a storage chunk.
+    outputs_are_presumed : bool
+        Whether classes are still to be counted.
+    gram_one_in : int
+        The Gram is of one row in that many.
+    n_light_sweeps, n_light_outputs : int
+        Passes presumed after the Gram, and machines that each of them answers.
     """
 
     n_rows: int
@@ -47,6 +53,9 @@ class Shape:
     row_bytes: int
     chunk_rows: int
     outputs_are_presumed: bool = False
+    gram_one_in: int = 1
+    n_light_sweeps: int = 0
+    n_light_outputs: int = 0
 
     @property
     def size(self) -> int:
@@ -58,7 +67,19 @@ class Shape:
 
     def segmentation(self) -> Segmentation:
         """Return the cuts of the Gram sweep."""
-        return gram_segmentation(self.n_rows, self.n_features, self.n_outputs, np.dtype(self.dtype))
+        cuts = gram_segmentation(self.n_rows, self.n_features, self.n_outputs, np.dtype(self.dtype))
+        return replace(cuts, tile_rows=sampled_tile_rows(cuts.tile_rows, self.gram_one_in))
+
+    @property
+    def gram_flops(self) -> float:
+        """Flops of the Gram sweep: its map and its products."""
+        rows = self.n_rows / self.gram_one_in
+        return rows * (2 * self.n_columns * self.n_features + self.size**2)
+
+    @property
+    def light_flops(self) -> float:
+        """Flops of one light sweep."""
+        return float(self.n_rows) * self.n_features * (2 * self.n_columns + 6 * self.n_light_outputs)
 
 
 @dataclass(frozen=True)
@@ -76,7 +97,7 @@ class Plan:
     n_segments, segment_rows, tile_rows : int
         Of the Gram sweep.
     flops : float
-        Of the Gram sweep's products and map, and of the factorisations.
+        Of all sweeps' products and maps, and of the factorisations.
     cosines : float
     bytes_read : float
         Decoded bytes of all passes.
@@ -156,17 +177,16 @@ def _counted(
 ) -> Plan:
     s, cuts = shape, shape.segmentation()
     passes = s.n_folds // folds_per_task
-    gram_flops = float(s.n_rows) * (2 * s.n_columns * s.n_features + s.size**2)
     return Plan(
         shape=s,
         folds_per_task=folds_per_task,
-        n_sweeps=1 + passes,
+        n_sweeps=1 + passes + s.n_light_sweeps,
         n_segments=cuts.n_segments * passes,
         segment_rows=cuts.segment_rows,
         tile_rows=cuts.tile_rows,
-        flops=gram_flops + factorisation_flops(s),
-        cosines=float(s.n_rows) * s.n_features,
-        bytes_read=float(s.n_rows) * s.row_bytes * (1 + passes),
+        flops=s.gram_flops + s.n_light_sweeps * s.light_flops + factorisation_flops(s),
+        cosines=float(s.n_rows) * s.n_features * (1 / s.gram_one_in + s.n_light_sweeps),
+        bytes_read=float(s.n_rows) * s.row_bytes * (1 + passes + s.n_light_sweeps),
         worker_peak_bytes=worker_peak_bytes(s, folds_per_task, threads_per_worker),
         client_peak_bytes=_client_peak_bytes(s),
         n_workers=n_workers,
@@ -189,9 +209,10 @@ def worker_peak_bytes(shape: Shape, folds_per_task: int, threads: int) -> int:
     accumulator = 8 * folds_per_task * s.size**2
     partial = accumulator / 2
     n_partials = threads + 2 + n_levels(cuts.n_segments)
-    group = cuts.tile_rows + (6 * int(cuts.tile_rows**0.5) if s.n_folds > 1 else 0)
+    n_parts = max(s.n_folds, s.gram_one_in)
+    group = cuts.tile_rows + (6 * int(cuts.tile_rows**0.5) if n_parts > 1 else 0)
     tile = group * s.size * s.itemsize + s.itemsize * s.size**2
-    block_rows = min(cuts.segment_rows, s.n_folds * cuts.tile_rows)
+    block_rows = min(cuts.segment_rows, n_parts * cuts.tile_rows)
     rows = s.row_bytes * (2 * s.chunk_rows + block_rows + group) + 2 * group * s.n_columns * 8
     arrays = (8 + s.itemsize) * s.n_features * s.n_columns  # a frequency a feature; half of that in pairs
     sweep = threads * (tile + rows + accumulator) + n_partials * partial + arrays

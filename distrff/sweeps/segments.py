@@ -18,6 +18,9 @@ _LEAST_SEGMENT_ROWS = 15_000
 _MOST_SEGMENT_ROWS = 2**17
 _SEGMENT_PRODUCTS = 2.0**39  # rows times squared columns of t: some seconds of one core
 _USUAL_SEGMENTS = 16
+_SAMPLE_ROWS_A_FEATURE = 16
+_LEAST_SAMPLE_ROWS = 2**14
+_MOST_PICKED_ROWS = 2**15
 _LIGHT_SEGMENT_BYTES = 2**26
 _LIGHT_SEGMENT_ROWS = 2**18
 
@@ -52,6 +55,11 @@ def gram_tile_rows(n_features: int, n_outputs: int, dtype: np.dtype) -> int:
     return _power_of_two_at_most(_TILE_BYTES // row_bytes, 512, _MAX_TILE_ROWS)
 
 
+def gram_one_in(n_rows: int, n_features: int) -> int:
+    """Return q such that one row in q preconditions as well as all: 16 rows a feature, and 2¹⁴ at least."""
+    return max(1, n_rows // max(_SAMPLE_ROWS_A_FEATURE * n_features, _LEAST_SAMPLE_ROWS))
+
+
 def gram_segmentation(n_rows: int, n_features: int, n_outputs: int, dtype: np.dtype) -> Segmentation:
     """Return the cuts of the Gram sweep.
 
@@ -68,6 +76,11 @@ def gram_segmentation(n_rows: int, n_features: int, n_outputs: int, dtype: np.dt
     else:
         n_segments = max(least, _power_of_two_at_most(most, 1, _USUAL_SEGMENTS))
     return Segmentation(n_rows, _ceil_to(-(-n_rows // n_segments), 512), tile_rows)
+
+
+def sampled_tile_rows(tile_rows: int, one_in: int) -> int:
+    """Return T for a Gram of one row in q, whose tiles are picked from q·T rows in memory."""
+    return min(tile_rows, _power_of_two_at_most(_MOST_PICKED_ROWS // one_in, 64, _MAX_TILE_ROWS))
 
 
 def margin_tile_rows(n_features: int, dtype: np.dtype) -> int:

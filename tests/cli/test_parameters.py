@@ -110,7 +110,7 @@ def test_other_choices():
         ("--nu 2", "--nu goes with --kernel matern"),
         ("--alpha 1 --alphas 1,2", "--alphas goes with --alpha cv"),
         ("--alpha gcv --cv 3", "--cv goes with --alpha cv"),
-        ("--class-weight balanced", "--class-weight goes with --model ridge-classifier or likelihood"),
+        ("--class-weight balanced", "--class-weight goes with --model ridge-classifier, svc or likelihood"),
         ('--length-scale 2 --kernel {"kernel":"cauchy"}', "--length-scale goes with a kernel's name"),
     ],
 )

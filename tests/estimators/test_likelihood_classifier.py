@@ -15,7 +15,7 @@ from sklearn.linear_model import LogisticRegression
 
 import distrff as drf
 from distrff.errors import FrequencyMismatch, InputError
-from distrff.estimators import margin_fit
+from distrff.estimators import options
 from distrff.estimators.margin_oracle import MarginOracle
 from distrff.losses import NOISES
 from distrff.model_store.models import load_model
@@ -198,27 +198,37 @@ def test_an_interrupted_fit_keeps_the_best_machine(problem, monkeypatch):
 
 def test_plans_presume_light_sweeps(problem):
     plan = machine().plan(problem.X, labels_of(problem))
-    assert plan.n_sweeps == 2 + margin_fit._PRESUMED_SWEEPS
+    assert plan.n_sweeps == 2 + options._PRESUMED_SWEEPS
     assert plan.seconds > 0
     assert plan.cosines > 10 * 900 * 32
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("parameters", "message"),
     [
         ({"C": 0}, "C must be a positive number, got 0"),
-        ({"C": "1"}, "C must be a positive number, got '1'"),
+        ({"C": "1"}, "C must be a positive number or 'cv', got '1'"),
         ({"C": np.inf}, "C must be a positive number, got inf"),
         ({"sigma": -1}, "sigma must be a positive number, got -1"),
         ({"noise": "cauchy"}, "noise must be one of 'logistic', 'probit', 'laplace', got 'cauchy'"),
-        ({"multi_class": "softmax"}, "multi_class must be one of 'ovr', got 'softmax'"),
-        ({"solver": "gram"}, "solver must be one of 'auto', 'lbfgs', got 'gram'"),
+        ({"multi_class": "all"}, "multi_class must be one of 'ovr', 'softmax', got 'all'"),
+        (
+            {"multi_class": "softmax", "noise": "probit"},
+            "multi_class='softmax' is for noise='logistic', got noise='probit'; use 'ovr'",
+        ),
+        (
+            {"solver": "gram"},
+            "solver='gram' needs a squared loss, whose optimum follows from the Gram alone, which "
+            "noise='logistic' is not; use solver='lbfgs' or 'auto'",
+        ),
+        ({"Cs": [1.0, -1.0]}, "Cs must be positive and finite, got [1.0, -1.0]"),
+        ({"C": "cv", "cv": 1}, "cv must be an integer of at least 2, the number of folds, got 1"),
         ({"tol": 0}, "tol must be a positive number, got 0"),
     ],
 )
-def test_parameters_that_cannot_be_used(problem, options, message):
+def test_parameters_that_cannot_be_used(problem, parameters, message):
     with pytest.raises(InputError) as refused:
-        machine(**options).fit(problem.X, labels_of(problem))
+        machine(**parameters).fit(problem.X, labels_of(problem))
     assert str(refused.value) == message
 
 
@@ -282,3 +292,53 @@ def test_frequencies_are_sent_along_to_a_worker_that_derives_others(problem, mon
     with dask.config.set(scheduler="synchronous"):
         fitted = machine().fit(problem.X, labels_of(problem))
     np.testing.assert_allclose(fitted.coef_, expected.coef_, rtol=1e-6)
+
+
+# Softmax
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("C", [0.1, 10.0])
+def test_softmax_equals_multinomial_regression(problem, C, fit_intercept):
+    y = labels_of(problem, 4)
+    fitted = machine(C, multi_class="softmax", fit_intercept=fit_intercept, tol=1e-6, dtype="float64").fit(
+        problem.X, y, problem.s
+    )
+    Z = fitted.features_.transform(problem.X)
+    reference = LogisticRegression(C=C, fit_intercept=fit_intercept, tol=1e-10, max_iter=10_000).fit(
+        Z, y, problem.s
+    )
+
+    def value(P, W):
+        return -C * (problem.s * np.log(P[np.arange(900), y])).sum() + 0.5 * np.vdot(W, W)
+
+    theirs = value(reference.predict_proba(Z), reference.coef_)
+    ours = value(fitted.predict_proba(problem.X), fitted.coef_)
+    assert abs(ours - theirs) <= 1e-6 * theirs
+    assert fitted.report_["primal"] == pytest.approx(ours, rel=1e-9)
+    assert fitted.report_["duality_gap"] is None
+    assert fitted.report_["relative_gradient"] <= 1e-6
+    assert "relative gradient" in repr(fitted.report_)
+    np.testing.assert_allclose(fitted.predict_proba(problem.X), reference.predict_proba(Z), atol=1e-4)
+
+
+def test_softmax_of_two_classes_is_the_logistic_machine(problem):
+    y = labels_of(problem)
+    expected = machine(2.0).fit(problem.X, y)
+    np.testing.assert_array_equal(machine(2.0, multi_class="softmax").fit(problem.X, y).coef_, expected.coef_)
+
+
+def test_softmax_with_sigma_folds_and_files(problem, tmp_path):
+    y = labels_of(problem, 3)
+    unit = machine(10.0, multi_class="softmax", tol=1e-6).fit(problem.X, y)
+    scaled = machine(10.0 * 0.1**2, multi_class="softmax", sigma=0.1, tol=1e-6).fit(problem.X, y)
+    np.testing.assert_allclose(scaled.predict_proba(problem.X), unit.predict_proba(problem.X), atol=1e-3)
+    unit.save(str(tmp_path / "model.zarr"))
+    np.testing.assert_array_equal(
+        load_model(str(tmp_path / "model.zarr")).predict_proba(problem.X), unit.predict_proba(problem.X)
+    )
+    searched = machine("cv", multi_class="softmax", Cs=[0.01, 1.0], cv=3).fit(problem.X, y)
+    assert searched.cv_results_["fold_scores"].shape == (2, 3)
+    assert searched.C_ == 1.0
+    with pytest.warns(ConvergenceWarning, match=r"the relative gradient is .* after 1 light sweeps"):
+        machine(10.0, multi_class="softmax", max_sweeps=1).fit(problem.X, y)

@@ -31,20 +31,20 @@ class RowsInMemory:
         self.s = rng.uniform(0, 3, n) if weighted else np.ones(n)
         self.s[:2] = 1.0
 
-    def sums(self, loss: Loss, proxies: tuple[Loss, ...], x: np.ndarray, fit_intercept: bool) -> MarginSums:
+    def sums(self, loss: Loss, proxy: Loss, x: np.ndarray, fit_intercept: bool) -> MarginSums:
         f = self.Z @ x[:-1] + x[-1] if fit_intercept else self.Z @ x
         # In two tiles, so that their addition is used.
         halves = [slice(0, len(f) // 3), slice(len(f) // 3, None)]
         first, second = (
-            margin_sums(loss, proxies, f[h, None], self.y[h, None], self.s[h], self.Z[h]) for h in halves
+            margin_sums(loss, proxy, f[h, None], self.y[h, None], self.s[h], self.Z[h]) for h in halves
         )
         return first + second
 
     def evaluate(
         self, C: float, loss: Loss, x: np.ndarray, *, proxy: Loss | None = None, fit_intercept: bool = True
     ) -> Evaluation:
-        sums = self.sums(loss, (loss if proxy is None else proxy,), x, fit_intercept)
-        return Evaluation.of(C, sums, 0, x, weight=self.s.sum(), fit_intercept=fit_intercept)
+        sums = self.sums(loss, loss if proxy is None else proxy, x, fit_intercept)
+        return Evaluation.of(C, sums, 0, x, fit_intercept=fit_intercept)
 
 
 @settings(max_examples=150, deadline=None)
@@ -62,9 +62,9 @@ def test_no_candidate_of_one_machine_is_above_the_objective_of_another(
 ):
     rows, rng = RowsInMemory(seed, weighted=weighted), np.random.default_rng(seed + 1)
     C = 10.0**log_C
-    proxies = (SmoothedHinge(width), SmoothedHinge(2 * width)) if isinstance(loss, Hinge) else (loss,)
+    proxy = loss.rounded(width)
     machines = [np.zeros(4 + fit_intercept), *(size * rng.standard_normal((3, 4 + fit_intercept)))]
-    sums = [rows.sums(loss, proxies, x, fit_intercept) for x in machines]
+    sums = [rows.sums(loss, proxy, x, fit_intercept) for x in machines]
     duals = [dual_value(C, each, 0, fit_intercept=fit_intercept) for each in sums]
     primals = [primal_value(C, each, 0, x[:4]) for each, x in zip(sums, machines, strict=True)]
     # Of sums of 60 terms no larger than the greatest primal value.

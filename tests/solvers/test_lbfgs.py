@@ -33,8 +33,8 @@ class Problem:
 
     def evaluate(self, loss, C, x, fit_intercept):
         f = self.Z @ x[:-1] + x[-1] if fit_intercept else self.Z @ x
-        sums = margin_sums(loss, (loss,), f[:, None], self.y[:, None], self.s, self.Z)
-        return Evaluation.of(C, sums, 0, x, weight=self.s.sum(), fit_intercept=fit_intercept)
+        sums = margin_sums(loss, loss, f[:, None], self.y[:, None], self.s, self.Z)
+        return Evaluation.of(C, sums, 0, x, fit_intercept=fit_intercept)
 
     def solve(self, loss, C, fit_intercept, tol):
         """Return the last evaluation, its certificate and the number of evaluations."""
@@ -50,7 +50,7 @@ class Problem:
             return at
 
         start = evaluate(np.zeros(self.Z.shape[1] + fit_intercept))
-        talk = lbfgs(start, lambda h: Preconditioner.of(system, h).apply, lambda: best.gap <= tol)
+        talk = lbfgs(start, lambda h: Preconditioner.of(system, h).apply, lambda at: best.gap <= tol)
         at = in_lockstep({0: talk}, lambda points: {0: evaluate(points[0])})[0]
         return at, best, n_evaluations
 

@@ -1,0 +1,134 @@
+"""The hinge's last digits: models of few rows that grow where a sweep shows them wrong.
+
+A model is exact for the rows that were near the kink at its reference point, or changed sides since (see
+`solvers.kink_model`). Its minimum bounds the objective of all rows from below and rises with each row; where
+no row outside has changed sides, it is the objective's. With as many rows as there are, the first model is
+already the whole problem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from distrff.estimators.margin_oracle import FeaturesOf, KinkPoint, MarginOracle, MarginProblem
+from distrff.solvers.kink_model import KinkModel, KinkSolution, minimise
+from distrff.sweeps.kink_rows import KinkRows, KinkSums, kept_rows
+
+MOST_FEATURES = 4096  # beyond, a Newton step of a model costs more than many sweeps
+_MOST_MODEL_ROWS = 8  # times the rows kept of each label
+_MODEL_SHARE = 0.1  # of tol
+_FIRST_WIDTH = 0.03
+
+
+@dataclass(eq=False)
+class _Model:
+    """One machine's model: rows, and the sums at its reference point over all rows."""
+
+    reference: np.ndarray
+    rows: KinkRows
+    short_weight: float
+    short_vector: np.ndarray
+    x: np.ndarray
+    alpha: np.ndarray
+
+    @property
+    def known(self) -> np.ndarray:
+        return np.sort(self.rows.number)
+
+    @classmethod
+    def at(cls, C: float, x: np.ndarray, found: KinkSums, machine: int) -> _Model:
+        """Return the model whose reference point is x."""
+        rows = found.rows(machine)
+        weight, vector = float(found.short_weight[machine]), found.short_vector[machine]
+        return cls(x, rows, weight, vector, x, np.where(rows.short, C * rows.weight, 0.0))
+
+    def add(self, rows: KinkRows, C: float) -> None:
+        """Take more rows, each with the multiplier that its side at the reference point had."""
+        self.rows = self.rows.merge(rows, None)
+        self.alpha = np.append(self.alpha, np.where(rows.short, C * rows.weight, 0.0))
+
+
+def finish_exactly(
+    oracle: MarginOracle,
+    points: Mapping[MarginProblem, np.ndarray],
+    kinks: Callable[[Mapping[MarginProblem, KinkPoint]], KinkSums],
+    see: Callable[[MarginProblem, np.ndarray, float, float, np.ndarray], bool],
+    *,
+    tol: float,
+) -> None:
+    """Improve each machine from its point until `see` is content, or its model can tell no more.
+
+    Parameters
+    ----------
+    kinks : callable
+        Sweeps; `MarginOracle.kinks`.
+    see : callable
+        Takes a problem, a point, its objective, a lower bound, and the sums over held-out rows; says whether
+        the machine is good enough.
+    """
+    if not points:
+        return
+    found = kinks({problem: KinkPoint(x) for problem, x in points.items()})
+    models = {
+        problem: _Model.at(problem.C, x, found, machine)
+        for machine, (problem, x) in enumerate(points.items())
+    }
+    primal = {problem: _primal(problem, x, found, j) for j, (problem, x) in enumerate(points.items())}
+    while models:
+        bounds = _solve(oracle, models, {problem: _MODEL_SHARE * tol * primal[problem] for problem in models})
+        found = kinks({p: KinkPoint(m.x, m.reference, m.known) for p, m in models.items()})
+        unfinished = {}
+        for machine, (problem, model) in enumerate(models.items()):
+            value = _primal(problem, model.x, found, machine)
+            primal[problem] = min(primal[problem], value)
+            content = see(problem, model.x, value, bounds[problem], found.held_out[:, machine])
+            rows = found.rows(machine)
+            has_room = len(model.rows.number) < _MOST_MODEL_ROWS * kept_rows(oracle.n_features)
+            if not content and len(rows.number) and has_room:
+                model.add(rows, problem.C)
+                unfinished[problem] = model
+        models = unfinished
+
+
+def _solve(
+    oracle: MarginOracle, models: Mapping[MarginProblem, _Model], tols: Mapping[MarginProblem, float]
+) -> dict[MarginProblem, float]:
+    """Move each model to its minimum, side by side on the cluster; return their lower bounds."""
+    calls = [
+        (oracle.features_of, model.rows, model.short_weight, model.short_vector, problem.C, model.x,
+         model.alpha, oracle.fit_intercept, tols[problem])
+        for problem, model in models.items()
+    ]  # fmt: skip
+    solutions: list[KinkSolution] = oracle.run.gather(oracle.run.submit_all(solve_model, calls))
+    for model, solution in zip(models.values(), solutions, strict=True):
+        model.x, model.alpha = solution.x, solution.alpha
+    return {problem: solution.bound for problem, solution in zip(models, solutions, strict=True)}
+
+
+def solve_model(
+    features_of: FeaturesOf,
+    rows: KinkRows,
+    short_weight: float,
+    short_vector: np.ndarray,
+    C: float,
+    x: np.ndarray,
+    alpha: np.ndarray,
+    fit_intercept: bool,
+    tol: float,
+) -> KinkSolution:
+    """Return the minimum of the model that is exact for some rows and linear for all others."""
+    Z = features_of(rows.X).astype(np.float64)
+    A = np.column_stack([Z, np.ones(len(Z))]) * rows.label[:, None]
+    linear_weight = short_weight - rows.weight[rows.short].sum()
+    linear_vector = short_vector - (rows.weight * rows.short) @ A
+    upper, size = C * rows.weight, len(x)
+    model = KinkModel(A[:, :size], upper, -C * linear_vector[:size], C * linear_weight, fit_intercept)
+    return minimise(model, x, alpha, sigma=float(upper.mean()) / _FIRST_WIDTH, tol=tol)
+
+
+def _primal(problem: MarginProblem, x: np.ndarray, found: KinkSums, machine: int) -> float:
+    w = x[: found.short_vector.shape[1] - 1]
+    return problem.C * float(found.value[machine]) + 0.5 * float(w @ w)

@@ -1,0 +1,134 @@
+"""What machines with a margin loss share: fitting, planning, saving."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
+
+from distrff.errors import warn
+from distrff.estimators.classifying_machine import ClassifyingMachine
+from distrff.estimators.margin_fit import MarginFit, fit_margins
+from distrff.estimators.margin_reporting import margin_report
+from distrff.estimators.measured_plan import predicted_seconds
+from distrff.estimators.options import MarginOptions
+from distrff.estimators.ridge_fit import presumed_plan
+from distrff.estimators.run import begin_run
+from distrff.model import Model
+from distrff.model_store.models import save_model
+from distrff.objective import Status
+from distrff.sweeps.plan import Plan
+
+
+class MarginMachine(ClassifyingMachine):
+    """A classifier that minimises C·Σ s·ℓ + ½‖w‖² for a loss ℓ of the margin."""
+
+    _likelihood: dict[str, Any] | None = None
+
+    def _options(self) -> MarginOptions:
+        """Return the validated parameters."""
+        raise NotImplementedError
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Fit the machine to rows of any storage.
+
+        Parameters
+        ----------
+        X : Dataset, array-like, DataFrame, dask array or dask DataFrame
+            Of shape (n_samples, n_columns). A `Dataset` brings its own y.
+        y : array-like of shape (n_samples,)
+            Labels of any type that sorts.
+        sample_weight : array-like of shape (n_samples,), optional
+
+        Raises
+        ------
+        InputError
+            For parameters or data that cannot be used.
+        PlanRefused
+            If it would not fit in the workers' memory: before the first task, or once many
+            classes are counted.
+        KeyboardInterrupt
+            In the light sweeps after the best machine so far was kept, with the status INTERRUPTED.
+        """
+        options = self._options()
+        dataset = self._dataset(X, y, sample_weight)
+        for stale in ("cv_score_", "cv_results_"):
+            self.__dict__.pop(stale, None)
+        fit, preparation = fit_margins(dataset, options, class_weight=self.class_weight)
+        self.seed_ = options.seed
+        self._keep_columns(dataset.n_columns, dataset.column_names)
+        self.features_ = preparation.features
+        self.report_ = margin_report(self, fit, options, dataset=dataset, preparation=preparation)
+        self._keep(
+            fit,
+            Model(
+                kind=type(self).__name__,
+                specification=preparation.specification,
+                scaling=preparation.scaling,
+                targets=preparation.targets,
+                coef=fit.coef,
+                intercept=fit.intercept,
+                dtype=fit.plan.shape.dtype,
+                column_names=dataset.column_names,
+                arrays=preparation.specification.derive_arrays() if fit.run.frequencies_differ else None,
+                likelihood=self._likelihood,
+                report=self.report_.to_dict(),
+            ),
+        )
+        if fit.interruption is not None:
+            raise fit.interruption
+        if fit.status is not Status.CONVERGED:
+            warn(_shortfall(fit, options), ConvergenceWarning)
+        return self
+
+    def plan(self, X: Any, y: Any = None, sample_weight: Any = None) -> Plan:
+        """Return what `fit` on these rows will cost, with seconds from a short measurement.
+
+        How many light sweeps a fit takes shows only in the fit; ten are planned for, and for each C
+        of a grid.
+
+        Raises
+        ------
+        PlanRefused
+            If it would not fit in the workers' memory.
+        """
+        options, run = self._options(), begin_run()
+        dataset = self._dataset(X, y, sample_weight)
+        plan = presumed_plan(run, dataset, options, target_kind="classes")
+        return plan.with_seconds(predicted_seconds(run, dataset, options, plan))
+
+    def save(
+        self, url: str, *, overwrite: bool = False, storage_options: dict[str, Any] | None = None
+    ) -> None:
+        """Write the fitted machine; `distrff.load_model` reads it back."""
+        check_is_fitted(self, "model_")
+        save_model(self.model_, url, overwrite=overwrite, storage_options=storage_options)
+
+    def _keep(self, fit: MarginFit, model: Model) -> None:
+        norms = np.linalg.norm(fit.coef, axis=0)
+        self.coef_ = fit.coef.T
+        self.intercept_ = fit.intercept
+        self.rkhs_norm_ = float(norms[0]) if len(norms) == 1 else norms
+        self.C_ = fit.C
+        if fit.search is not None:
+            self.cv_score_ = float(fit.search.mean_scores.min(initial=np.inf))
+            self.cv_results_ = {
+                "C": fit.search.grid,
+                "mean_score": fit.search.mean_scores,
+                "fold_scores": fit.search.fold_scores,
+            }
+        self.plan_ = fit.plan
+        self.model_ = model
+
+
+def _shortfall(fit: MarginFit, options: MarginOptions) -> str:
+    """Return the warning of a fit that stopped above its tolerance."""
+    ended = fit.n_light_sweeps >= options.max_sweeps
+    remedy = "allow more by max_sweeps" if ended else "rounding ends it: use dtype='float64'"
+    name = "relative gradient" if options.softmax else "duality gap"
+    return (
+        f"the {name} is {fit.worst.error:.2g} after {fit.n_light_sweeps} light sweeps, "
+        f"above tol={options.tol:g}; {remedy}, or a larger tol"
+    )

@@ -1,0 +1,162 @@
+"""Margin machines solved together: each sweep answers all that are not done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+
+from distrff.estimators.kink_finish import MOST_FEATURES, finish_exactly
+from distrff.estimators.margin_oracle import KinkPoint, MarginOracle, MarginProblem
+from distrff.estimators.options import MarginOptions
+from distrff.objective.certificate import Certificate
+from distrff.objective.evaluation import Evaluation, Point
+from distrff.objective.solution import Status
+from distrff.solvers.lockstep import in_lockstep
+from distrff.solvers.margin_solvers import Conversation, solve_smooth, solve_smoothed
+from distrff.sweeps.kink_rows import KinkSums, kept_rows
+
+_BENDING_A_FEATURE = 0.1
+# A model of all rows needs no good start; else sweeps at one width end when they no longer help much.
+_WIDTH_OF_WHOLE_MODELS = 0.3
+_MOST_A_STAGE = 25
+
+
+@dataclass
+class Progress:
+    """The best point of one machine so far, and how good it is known to be."""
+
+    x: np.ndarray
+    certificate: Certificate = field(default_factory=Certificate)
+    held_out: np.ndarray = field(default_factory=lambda: np.zeros(2))
+    """Σ s and Σ s·ℓ over the rows that the machine is judged on."""
+    relative_gradient: float = np.inf
+    """‖∇‖ at that point, of that at the first one."""
+    _first_norm: float = 0.0
+
+    def see(self, at: Evaluation) -> None:
+        """Take notice of an evaluation."""
+        norm = float(np.linalg.norm(at.gradient))
+        self._first_norm = self._first_norm or norm
+        if at.primal < self.certificate.primal:
+            self.relative_gradient = norm / self._first_norm if norm else 0.0
+        self.note(at.x, at.primal, at.dual, at.held_out)
+
+    def note(self, x: np.ndarray, primal: float, dual: float, held_out: np.ndarray) -> None:
+        """Take notice of a point and a lower bound."""
+        if primal < self.certificate.primal:
+            self.x, self.held_out = x, held_out
+        self.certificate = self.certificate.improved(primal, dual)
+
+    @property
+    def error(self) -> float:
+        """What `tol` bounds: the relative duality gap, or the relative gradient where there is no bound."""
+        return self.certificate.gap if np.isfinite(self.certificate.dual) else self.relative_gradient
+
+
+@dataclass(frozen=True, eq=False)
+class MarginSolution:
+    """Where the solvers of some machines ended.
+
+    Attributes
+    ----------
+    progress : mapping of MarginProblem to Progress
+    status : Status
+    n_sweeps : int
+    interruption : KeyboardInterrupt or None
+    """
+
+    progress: Mapping[MarginProblem, Progress]
+    status: Status
+    n_sweeps: int
+    interruption: KeyboardInterrupt | None = None
+
+
+class _OutOfSweeps(Exception):
+    pass
+
+
+def solve_margins(
+    oracle: MarginOracle, options: MarginOptions, starts: Mapping[MarginProblem, np.ndarray], *, tol: float
+) -> MarginSolution:
+    """Solve each problem from its start to an error of `tol`, or as far as sweeps allow."""
+    solving = _Solving(oracle, options, {problem: Progress(x) for problem, x in starts.items()}, tol)
+    interruption = None
+    try:
+        in_lockstep({problem: solving.solver(problem) for problem in starts}, solving.evaluate)
+        if options.solver == "smoothed" and oracle.n_features <= MOST_FEATURES:
+            finish_exactly(oracle, solving.unfinished(), solving.kinks, solving.see, tol=tol)
+    except _OutOfSweeps:
+        pass
+    except KeyboardInterrupt as raised:
+        interruption = raised
+    return MarginSolution(solving.progress, solving.status(interruption), solving.n_sweeps, interruption)
+
+
+@dataclass
+class _Solving:
+    """The state of all solvers: what is known of each machine, and how many sweeps it took."""
+
+    oracle: MarginOracle
+    options: MarginOptions
+    progress: dict[MarginProblem, Progress]
+    tol: float
+    n_sweeps: int = 0
+
+    def evaluate(self, points: Mapping[MarginProblem, Point]) -> dict[MarginProblem, Evaluation]:
+        """Answer the solvers."""
+        self._count()
+        answers = self.oracle.evaluate(points)
+        for problem, at in answers.items():
+            self.progress[problem].see(at)
+        return answers
+
+    def kinks(self, points: Mapping[MarginProblem, KinkPoint]) -> KinkSums:
+        """Answer what models of few rows ask."""
+        self._count()
+        return self.oracle.kinks(points)
+
+    def see(
+        self, problem: MarginProblem, x: np.ndarray, primal: float, dual: float, held_out: np.ndarray
+    ) -> bool:
+        """Take notice of a model's minimum; return whether the machine is good enough."""
+        self.progress[problem].note(x, primal, dual, held_out)
+        return self._finished(problem)
+
+    def unfinished(self) -> dict[MarginProblem, np.ndarray]:
+        """Return the best points of the machines that are not good enough."""
+        return {p: progress.x for p, progress in self.progress.items() if not self._finished(p)}
+
+    def solver(self, problem: MarginProblem) -> Conversation:
+        """Return the conversation that solves a problem from where it is."""
+        x, oracle = self.progress[problem].x, self.oracle
+        finished = partial(self._finished, problem)
+        if self.options.solver != "smoothed":
+            return solve_smooth(x, oracle.preconditioner, finished)
+        exact = oracle.n_features <= MOST_FEATURES
+        whole = exact and oracle.n_rows <= kept_rows(oracle.n_features)
+        return solve_smoothed(
+            x,
+            oracle.preconditioner,
+            finished,
+            tol=self.tol,
+            least_bend=problem.C * min(1.0, _BENDING_A_FEATURE * oracle.n_features / oracle.n_rows),
+            last_width=_WIDTH_OF_WHOLE_MODELS if whole else 0.0,
+            most_a_stage=_MOST_A_STAGE if exact else None,
+        )
+
+    def status(self, interruption: KeyboardInterrupt | None) -> Status:
+        """Return how it ended."""
+        if interruption is not None:
+            return Status.INTERRUPTED
+        return Status.NOT_CONVERGED if self.unfinished() else Status.CONVERGED
+
+    def _finished(self, problem: MarginProblem, at: Evaluation | None = None) -> bool:
+        return self.progress[problem].error <= self.tol
+
+    def _count(self) -> None:
+        if self.n_sweeps >= self.options.max_sweeps:
+            raise _OutOfSweeps
+        self.n_sweeps += 1

@@ -1,0 +1,108 @@
+"""Solvers of one margin machine, as conversations: they yield points, and are sent what a sweep says."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Generator
+from functools import partial
+
+import numpy as np
+
+from distrff.objective.evaluation import Evaluation, Point
+from distrff.solvers.lbfgs import Precondition, lbfgs
+
+Finished = Callable[[Evaluation], bool]
+Conversation = Generator[Point, Evaluation, Evaluation]
+
+_FIRST_WIDTH = 0.3
+_SOLVED_TO = 2.0  # a stage ends when its gap is this many times what its width leaves at best
+_AIM = 0.4  # the share of tol that the next width may leave
+_LEAST_STEP, _MOST_STEP = 0.1, 0.3
+_LEAST_WIDTH = 1e-9
+
+
+def solve_smooth(
+    x: np.ndarray, preconditioner: Callable[[float], Precondition], finished: Finished
+) -> Conversation:
+    """Minimise a smooth objective from x by L-BFGS.
+
+    Parameters
+    ----------
+    x : ndarray of shape (D + 1,) or (D,)
+    preconditioner : callable
+        From a curvature to g ↦ M⁻¹g.
+    finished : callable
+        Whether a point that was just answered is good enough.
+    """
+    at = yield Point(x)
+    return (yield from _of_width(0.0, lbfgs(at, preconditioner, finished)))
+
+
+def solve_smoothed(
+    x: np.ndarray,
+    preconditioner: Callable[[float], Precondition],
+    finished: Finished,
+    *,
+    tol: float,
+    least_bend: float,
+    last_width: float = _LEAST_WIDTH,
+    most_a_stage: int | None = None,
+) -> Conversation:
+    """Minimise the hinge's objective from x, through hinges rounded over smaller and smaller widths ε.
+
+    Each stage is L-BFGS at one width. At its optimum the gap is the bias
+
+        C·Σ s·(hinge − rounded) + (ε/2)·C·Σ s·g²,  g = clip((1 − m)/ε, 0, 1),
+
+    so the stage ends when the gap at the current point is at most twice that, and the next width is the
+    one that should leave 0.4·tol, but between a tenth and three tenths of this one.
+
+    Parameters
+    ----------
+    tol : float
+        Relative duality gap that is aimed at.
+    least_bend : float
+        C times the share of rows that bend at a time, at least. What few rows lie in the kink at
+        first says nothing of how many will: about one a feature.
+    last_width : float
+        Where to end, whether finished or not.
+    most_a_stage : int, optional
+        Points to ask for at one width, after which it ends.
+    """
+
+    def ended(at: Evaluation) -> bool:
+        return finished(at) or at.primal - at.dual <= _SOLVED_TO * at.smoothing
+
+    width = _FIRST_WIDTH
+    at = yield Point(x, width)
+    while not finished(at):
+        floored = partial(_at_least, least_bend / width, preconditioner)
+        at = yield from _of_width(width, lbfgs(at, floored, ended), most_a_stage)
+        if finished(at) or not ended(at) or width <= last_width:
+            break
+        step = _AIM * tol * at.primal / at.smoothing if at.smoothing > 0 else _LEAST_STEP
+        width *= float(np.clip(step, _LEAST_STEP, _MOST_STEP))
+        at = yield Point(at.x, width)
+    return at
+
+
+def _at_least(
+    least: float, preconditioner: Callable[[float], Precondition], curvature: float
+) -> Precondition:
+    return preconditioner(max(curvature, least))
+
+
+def _of_width(
+    width: float, solver: Generator[np.ndarray, Evaluation, Evaluation], most: int | None = None
+) -> Conversation:
+    """Return the conversation of a solver that asks for x alone, ended after so many questions."""
+    answer = None
+    try:
+        x = next(solver)
+        for _ in itertools.count() if most is None else range(most):
+            answer = yield Point(x, width)
+            x = solver.send(answer)
+    except StopIteration as end:
+        return end.value
+    assert answer is not None
+    return answer

@@ -1,0 +1,187 @@
+"""The sweep of hinge machines that looks for the rows on which a model of few rows and the hinge differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from distrff.data.rows import RowBlock
+from distrff.sweeps.margins import LightReduction
+
+_LEAST_KEPT = 1024
+
+
+def kept_rows(n_features: int) -> int:
+    """Return how many rows of each label a sweep keeps for a model: a row a feature, and 1024 at least."""
+    return max(_LEAST_KEPT, n_features)
+
+
+@dataclass(frozen=True, eq=False)
+class KinkRows:
+    """Rows of one machine by ascending score; equal scores by row number.
+
+    Attributes
+    ----------
+    score : ndarray of shape (r,)
+        |1 − m| of a first look, then −s·|1 − m|, the error of the model, negative.
+    number : ndarray of shape (r,), int64
+    X : ndarray of shape (r, d)
+        As they were read.
+    label, weight : ndarrays of shape (r,)
+        ±1, and s.
+    short : boolean ndarray of shape (r,)
+        Whether m < 1 at the reference point.
+    """
+
+    score: np.ndarray
+    number: np.ndarray
+    X: np.ndarray
+    label: np.ndarray
+    weight: np.ndarray
+    short: np.ndarray
+
+    def merge(self, other: KinkRows, n_kept: int | None) -> KinkRows:
+        """Return the first rows of both; all of them in the order given if `n_kept` is None."""
+        joined = {
+            f.name: np.concatenate([getattr(self, f.name), getattr(other, f.name)]) for f in fields(self)
+        }
+        if n_kept is None:
+            return KinkRows(**joined)
+        kept = np.lexsort((joined["number"], joined["score"]))[:n_kept]
+        return KinkRows(**{name: values[kept] for name, values in joined.items()})
+
+
+@dataclass(frozen=True, eq=False)
+class KinkSums:
+    """What a sweep found at one point of each of k machines.
+
+    Attributes
+    ----------
+    value : ndarray of shape (k,)
+        Σ s·max(0, 1 − m).
+    short_weight : ndarray of shape (k,)
+        Σ s over the rows with m < 1.
+    short_vector : ndarray of shape (k, D + 1)
+        Σ s·y·[z | 1] over the same.
+    held_out : ndarray of shape (2, k)
+        Σ s and Σ s·max(0, 1 − m) over the rows that are held out.
+    sides : tuple of k pairs of KinkRows
+        Of the rows of label 1 and of label −1.
+    """
+
+    value: np.ndarray
+    short_weight: np.ndarray
+    short_vector: np.ndarray
+    held_out: np.ndarray
+    sides: tuple[tuple[KinkRows, KinkRows], ...]
+
+    def rows(self, machine: int) -> KinkRows:
+        """Return the rows of one machine, those of label 1 first."""
+        above, below = self.sides[machine]
+        return above.merge(below, None)
+
+    def merge(self, other: KinkSums, n_kept: int) -> KinkSums:
+        """Return what both found."""
+        sides = tuple(
+            (mine[0].merge(theirs[0], n_kept), mine[1].merge(theirs[1], n_kept))
+            for mine, theirs in zip(self.sides, other.sides, strict=True)
+        )
+        sums = {
+            f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self) if f.name != "sides"
+        }
+        return KinkSums(**sums, sides=sides)
+
+
+@dataclass(frozen=True)
+class KinkReduction(LightReduction):
+    """Reduction to the `KinkSums` of k machines.
+
+    Without a reference the rows nearest to the kink are kept. With one, `coef` and `intercept` have the
+    columns of the k reference points after those of the k points themselves, `known_j` holds the sorted row
+    numbers of machine j's model, and of the others those are kept that are on another side of the kink than
+    at the reference point.
+
+    Parameters
+    ----------
+    outputs : tuple of int
+        Which target each machine is for.
+    n_kept : int
+        Rows to keep of each label of each machine.
+    has_reference : bool
+
+    Notes
+    -----
+    A row costs 2dD + 4Dk flops, 2Dk more with a reference, and D cosines.
+    """
+
+    outputs: tuple[int, ...]
+    n_kept: int
+    has_reference: bool
+
+    def size_bytes(self, n_rows: int) -> int:
+        row_bytes = 8 * self.specification.n_columns + 33
+        kept = min(2 * self.n_kept, n_rows) * row_bytes
+        return len(self.outputs) * (kept + 8 * (self.specification.n_features + 5))
+
+    def merge(self, first: KinkSums | None, second: KinkSums | None) -> KinkSums | None:
+        if first is None or second is None:
+            return second if first is None else first
+        return first.merge(second, self.n_kept)
+
+    def _sums(
+        self,
+        F: np.ndarray,
+        block: RowBlock,
+        s: np.ndarray | None,
+        Z: np.ndarray,
+        held_out: np.ndarray | None,
+        shipped: Mapping[str, np.ndarray],
+    ) -> KinkSums:
+        k = len(self.outputs)
+        Y = self.targets.encode(block.y)[:, list(self.outputs)]
+        short = 1 - Y * F[:, :k]
+        before = 1 - Y * F[:, k:] if self.has_reference else short
+        weights = np.ones_like(short) if s is None else np.broadcast_to(s[:, None], short.shape)
+        losses = np.maximum(0, short)
+        away = np.zeros_like(short) if held_out is None else np.where(held_out, weights, 0.0)
+        weights = weights - away
+        pulls = np.where(short > 0, weights, 0.0) * Y
+        by_z = (pulls.astype(Z.dtype).T @ Z).astype(np.float64, copy=False)
+        return KinkSums(
+            value=(weights * losses).sum(axis=0),
+            short_weight=np.where(short > 0, weights, 0.0).sum(axis=0),
+            short_vector=np.concatenate([by_z, pulls.sum(axis=0)[:, None]], axis=1),
+            held_out=np.stack([away.sum(axis=0), (away * losses).sum(axis=0)]),
+            sides=tuple(
+                self._kept(
+                    block, Y[:, j], short[:, j], before[:, j] > 0, weights[:, j], shipped.get(f"known_{j}")
+                )
+                for j in range(k)
+            ),
+        )
+
+    def _kept(
+        self,
+        block: RowBlock,
+        y: np.ndarray,
+        short: np.ndarray,
+        was_short: np.ndarray,
+        weight: np.ndarray,
+        known: np.ndarray | None,
+    ) -> tuple[KinkRows, KinkRows]:
+        """Return the rows of one machine that a tile offers, of label 1 and of label −1."""
+        number = block.start + np.arange(len(y), dtype=np.int64)
+        eligible, score = weight > 0, np.abs(short)
+        if known is not None:
+            place = np.minimum(np.searchsorted(known, number), len(known) - 1)
+            eligible = eligible & ((short > 0) != was_short) & (known[place] != number)
+            score = -weight * score
+
+        def side(rows: np.ndarray) -> KinkRows:
+            rows = rows[np.lexsort((rows, score[rows]))[: self.n_kept]]
+            X = np.asarray(block.X)[rows]
+            return KinkRows(score[rows], number[rows], X, y[rows], weight[rows], was_short[rows])
+
+        return side(np.flatnonzero(eligible & (y > 0))), side(np.flatnonzero(eligible & (y < 0)))

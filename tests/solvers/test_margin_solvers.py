@@ -1,0 +1,71 @@
+"""The rounded hinge, stage by stage, on rows in memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from distrff.losses import Hinge, Logistic
+from distrff.objective import margin_sums, ridge_system
+from distrff.objective.certificate import Certificate
+from distrff.objective.evaluation import Evaluation
+from distrff.solvers.lockstep import in_lockstep
+from distrff.solvers.margin_solvers import solve_smooth, solve_smoothed
+from distrff.solvers.preconditioner import Preconditioner
+
+
+class Problem:
+    def __init__(self, n=4000, D=20, C=0.1):
+        rng = np.random.default_rng(0)
+        self.Z, self.C = rng.standard_normal((n, D)), C
+        f = self.Z[:, 0] + 0.5 * np.square(self.Z[:, 1]) - 0.4
+        self.y = np.where(f + 0.5 * rng.standard_normal(n) > 0, 1.0, -1.0)
+        T = np.column_stack([self.Z, np.ones(n), self.y])
+        self.system = ridge_system(T.T @ T, 1, fit_intercept=True)
+        self.best, self.widths = Certificate(), []
+
+    def answer(self, points):
+        loss = Hinge() if points[0].width else Logistic()
+        x, width = points[0]
+        F = (self.Z @ x[:-1] + x[-1])[:, None]
+        sums = margin_sums(loss, loss.rounded(width), F, self.y[:, None], None, self.Z)
+        at = Evaluation.of(self.C, sums, 0, x, fit_intercept=True)
+        self.best = self.best.improved(at.primal, at.dual)
+        self.widths.append(width)
+        return {0: at}
+
+    def solve(self, solver, aim, **options):
+        def preconditioner(h):
+            return Preconditioner.of(self.system, max(h, 1e-9)).apply
+
+        talk = solver(np.zeros(21), preconditioner, lambda at: self.best.gap <= aim, **options)
+        return in_lockstep({0: talk}, self.answer)[0]
+
+
+def test_widths_shrink_until_the_gap_is_closed():
+    problem = Problem()
+    problem.solve(solve_smoothed, 1e-3, tol=1e-3, least_bend=1e-4)
+    assert problem.best.gap <= 1e-3
+    assert len(problem.widths) <= 80
+    steps = np.unique(problem.widths)[::-1]
+    assert steps[0] == 0.3
+    ratios = steps[1:] / steps[:-1]
+    assert ((ratios >= 0.1 - 1e-12) & (ratios <= 0.3 + 1e-12)).all()
+
+
+def test_it_ends_at_the_last_width_or_after_so_many_points():
+    problem = Problem()
+    problem.solve(solve_smoothed, 1e-9, tol=1e-9, least_bend=1e-4, last_width=0.3)
+    assert set(problem.widths) == {0.3}
+    problem = Problem()
+    problem.solve(solve_smoothed, 1e-9, tol=1e-9, least_bend=1e-4, most_a_stage=3)
+    counts = np.unique(problem.widths, return_counts=True)[1]
+    assert counts.max() <= 4  # and the point at which the stage began
+
+
+@pytest.mark.parametrize("tol", [1e-2, 1e-6])
+def test_smooth_losses_have_one_stage(tol):
+    problem = Problem()
+    problem.solve(solve_smooth, tol)
+    assert problem.best.gap <= tol
+    assert set(problem.widths) == {0.0}
