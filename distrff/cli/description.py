@@ -44,9 +44,9 @@ def described_group(path: str, kind: str, remote: Remote) -> Described:
     else:
         report = metadata["report"]
         keys = ("n_samples", "kernel", "length_scale", "alpha", "cv_score", "criterion", "rkhs_norm", "seed")
-        names = ("C", "loss", "primal", "dual", "duality_gap", "relative_gradient")
-        margin = {key: report[key] for key in names if key in report}
-        values = {"model": metadata["model"], **{key: report.get(key) for key in keys}, **margin}
+        ended = ("C", "loss", "primal", "dual", "duality_gap", "relative_gradient", "relative_residual")
+        iterative = {key: report[key] for key in ended if key in report}
+        values = {"model": metadata["model"], **{key: report.get(key) for key in keys}, **iterative}
     specification = metadata["specification"]
     shared = {
         "kind": kind,

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 _FOURIER_ONLY = ("kernel", "nu", "length_scale", "n_components", "form", "sampling")
 _RIDGE_ONLY = ("alpha", "alphas")
-_MARGIN_ONLY = ("C", "Cs", "tol", "max_sweeps")
+_MARGIN_ONLY = ("C", "Cs")
+_ITERATIVE = ("tol", "max_sweeps")
 _OWN = {"svc": ("loss",), "likelihood": ("noise", "sigma", "multi_class")}
 _CLASSIFIERS = "--model ridge-classifier, svc or likelihood"
 
@@ -58,7 +59,7 @@ def checked_machine(ctx: click.Context) -> Machine:
         "fold_by": options["fold_by"],
         "random_state": options["random_state"],
     }
-    names = [*(_MARGIN_ONLY if model in _OWN else _RIDGE_ONLY), *_OWN.get(model, ())]
+    names = [*(_MARGIN_ONLY if model in _OWN else _RIDGE_ONLY), *_ITERATIVE, *_OWN.get(model, ())]
     own = {name: options[name] for name in names}
     for grid in ("alphas", "Cs"):
         if grid in own:
@@ -106,6 +107,7 @@ def _refuse_contradictions(ctx: click.Context) -> None:
     rules = [
         (_RIDGE_ONLY, o["model"] not in _OWN, "--model ridge or ridge-classifier"),
         (_MARGIN_ONLY, o["model"] in _OWN, "--model svc or likelihood"),
+        (_ITERATIVE, o["model"] in _OWN or o["solver"] == "cg", "--model svc or likelihood, or --solver cg"),
         *((names, o["model"] == model, f"--model {model}") for model, names in _OWN.items()),
         (_FOURIER_ONLY, o["features"] == "fourier", "--features fourier"),
         (("length_scale",), not isinstance(o["kernel"], dict), "a kernel's name; JSON says its own widths"),

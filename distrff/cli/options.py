@@ -134,13 +134,18 @@ machine_options = _together(
     click.option("--sigma", type=float, default=1.0, show_default=True, help="Scale of the noise."),
     click.option(
         "--solver",
-        type=click.Choice(["auto", "gram", "lbfgs", "smoothed"]),
+        type=click.Choice(["auto", "gram", "cg", "lbfgs", "smoothed"]),
         default="auto",
         show_default=True,
-        help="gram for ridge, lbfgs for smooth losses, smoothed for the hinge.",
+        help="gram for ridge, or for a given --alpha cg, in less memory; lbfgs for smooth losses, smoothed "
+        "for the hinge.",
     ),
     click.option(
-        "--tol", type=float, default=1e-3, show_default=True, help="Relative duality gap to be reached."
+        "--tol",
+        type=float,
+        default=1e-3,
+        show_default=True,
+        help="Relative duality gap to be reached; of cg the relative residual.",
     ),
     click.option("--max-sweeps", type=click.IntRange(min=1), help="Light sweeps at most.  [default: 200]"),
     click.option(

@@ -20,7 +20,9 @@ class FitReport(Mapping[str, Any]):
     model, status, n_samples, n_columns, n_components, n_outputs, dtype, seed : as named
     kernel, length_scale, length_scale_search : the kernel as fitted, and how its width was found
     alpha, criterion, cv_score, alphas, mean_score, fold_scores, noise_floor : choice of alpha, of ridge
-    C, loss, solver, tol, primal, dual, duality_gap, relative_gradient : of margin machines; the worst class
+    solver : which
+    tol, relative_residual, preconditioner : of conjugate gradients; the target of largest residual
+    C, loss, tol, primal, dual, duality_gap, relative_gradient : of margin machines; the worst class
     learning_curve : list of [n_components, score, alpha]
     n_sweeps, sweep_seconds, sweep_labels, seconds, workers : the work done
     planned_peak_bytes, measured_peak_bytes : of a worker, above its idle resident set
@@ -69,6 +71,9 @@ class FitReport(Mapping[str, Any]):
             error = "not known" if r[name] is None else f"{r[name]:.2g}"
             return f"C {r['C']:g}, {r['loss']}, {name.replace('_', ' ')} {error}"
         score = "" if r["cv_score"] is None else f", {r['criterion']} {r['cv_score']:.6g}"
+        residual = r.get("relative_residual")
+        if residual is not None:
+            score += f", relative residual {residual:.2g} by conjugate gradients"
         return f"alpha {r['alpha']}{score}"
 
 

@@ -18,7 +18,7 @@ from distrff.random_streams import resolve_seed
 from distrff.solvers.ridge_path import N_DEFAULT_ALPHAS
 from distrff.sweeps.folds import FOLD_RULES
 
-RIDGE_SOLVERS = ("auto", "gram")
+RIDGE_SOLVERS = ("auto", "gram", "cg")
 SOLVERS = ("auto", "gram", "lbfgs", "smoothed")
 DTYPES = ("auto", "float32", "float64")
 SCALES = ("none", "standard")
@@ -118,12 +118,20 @@ class RidgeOptions(FitOptions):
     alpha : ndarray of shape (1,) or (n_targets,), or None
     alphas : ndarray or None
         Grid, ascending; None for the default one.
+    solver : {"auto", "gram", "cg"}
+    tol : float
+        Relative residual, for conjugate gradients.
+    max_sweeps : int
+        Their passes.
     """
 
     search: str | None
     alpha: np.ndarray | None
     alphas: np.ndarray | None
     fold_by: str
+    solver: str
+    tol: float
+    max_sweeps: int
 
     @property
     def n_alphas(self) -> int:
@@ -144,13 +152,21 @@ def ridge_options(estimator: Any) -> RidgeOptions:
     search, alpha = _alpha(estimator.alpha)
     one_of("solver", estimator.solver, RIDGE_SOLVERS)
     one_of("fold_by", estimator.fold_by, FOLD_RULES)
+    if estimator.solver == "cg" and search is not None:
+        raise InputError(
+            f"solver='cg' solves for a given alpha and needs a number, or one for each target, got "
+            f"alpha={search!r}; give one, or choose alpha by solver='gram'"
+        )
     return RidgeOptions(
+        **_shared(estimator),
+        solver=estimator.solver,
         search=search,
         alpha=alpha,
         alphas=None if estimator.alphas is None else _grid("alphas", estimator.alphas),
         n_folds=checked_folds(estimator.cv) if search == "cv" else 1,
         fold_by=estimator.fold_by,
-        **_shared(estimator),
+        tol=float(estimator.tol),
+        max_sweeps=_MOST_SWEEPS if estimator.max_sweeps is None else int(estimator.max_sweeps),
     )
 
 

@@ -24,10 +24,10 @@ def fit_report(
 ) -> FitReport:
     """Return the report of a fit to rows, or to a Gram when no dataset is given."""
     notes = [*fit.notes]
-    values = _machine(estimator, fit) | _alpha(fit) | work_values(fit.run, fit.plan)
+    values = _machine(estimator, fit) | _alpha(fit) | _solver(fit) | work_values(fit.run, fit.plan)
     if preparation is not None:
         values |= map_values(preparation)
-        notes += precision_notes(preparation, fit.grams.dtype)
+        notes += precision_notes(preparation, fit.dtype)
     if dataset is not None:
         values |= {"source": dataset.source, "n_columns": dataset.n_columns}
         notes += data_notes(dataset)
@@ -39,12 +39,12 @@ def _machine(estimator: Any, fit: RidgeFit) -> dict[str, Any]:
     explained = 1.0 - fit.machine.residual / np.where(fit.machine.total > 0, fit.machine.total, 1.0)
     return {
         "model": type(estimator).__name__,
-        "status": Status.CONVERGED.name,
-        "n_samples": fit.grams.problem.n_rows,
+        "status": (Status.CONVERGED if fit.convergence is None else fit.convergence.status).name,
+        "n_samples": fit.problem.n_rows,
         "n_columns": estimator.n_features_in_,
-        "n_components": fit.grams.problem.sizes[-1],
+        "n_components": fit.problem.sizes[-1],
         "n_outputs": fit.coef.shape[1],
-        "dtype": fit.grams.dtype,
+        "dtype": fit.dtype,
         "seed": estimator.seed_,
         "rkhs_norm": norms[0] if len(norms) == 1 else norms,
         "training_r2": explained[0] if len(explained) == 1 else explained,
@@ -60,8 +60,20 @@ def _alpha(fit: RidgeFit) -> dict[str, Any]:
         "criterion": search.criterion,
         "cv_score": search.score,
         **search.results,
-        "noise_floor": fit.grams.noise_floor(fit.grams.problem.sizes[-1]),
+        "noise_floor": None if fit.grams is None else fit.grams.noise_floor(fit.problem.sizes[-1]),
         "learning_curve": search.learning_curve,
+    }
+
+
+def _solver(fit: RidgeFit) -> dict[str, Any]:
+    convergence = fit.convergence
+    if convergence is None:
+        return {"solver": "gram"}
+    return {
+        "solver": "cg",
+        "preconditioner": convergence.preconditioner,
+        "tol": convergence.tol,
+        "relative_residual": convergence.relative_residual,
     }
 
 

@@ -40,10 +40,16 @@ class KernelRidge(RegressorMixin, RidgeMachine):
         Of features and products; their sums are float64. "auto" takes float32 if all
         columns are float32 or integers of at most 16 bits, and float64 products whenever
         a given alpha is below float32's rounding noise.
-    solver : {"auto", "gram"}
-        Both the direct solution from the Gram.
-    tol, max_sweeps
-        For iterative solvers; the direct solution has no use for them.
+    solver : {"auto", "gram", "cg"}
+        "gram" is the direct solution from the Gram, in D² memory. "cg" is conjugate gradients by
+        light sweeps, for a given alpha: preconditioned by the factor of the Gram of a sample of
+        the rows, or where D² does not fit by a diagonal, in O(D) memory. "auto" is the Gram, unless it
+        does not fit in the workers' memory and alpha is given; the report says so.
+    tol : float
+        For conjugate gradients, the relative residual ‖B − (G + alpha·I)w‖/‖B‖ of each target's
+        normal equations; w is then at most tol·‖B‖/alpha away from the solution.
+    max_sweeps : int, optional
+        Light sweeps of conjugate gradients at most; default 200.
     random_state : int or None
         Seed of features (unless they have their own), folds and samples; None is fresh
         entropy, kept as `seed_`.
@@ -69,7 +75,10 @@ class KernelRidge(RegressorMixin, RidgeMachine):
 
     Notes
     -----
-    n·(2dD + (D+2)²) flops and n·D cosines for the rows, 4/3·D³ a fold for the alphas.
+    n·(2dD + (D+2)²) flops and n·D cosines for the rows, 4/3·D³ a fold for the alphas. By conjugate
+    gradients n·(2dD + 4Dk) flops and n·D cosines a light sweep, of which a factor needs about ten; if
+    `max_sweeps` or rounding end them first, a `ConvergenceWarning` says so and the best machine is
+    kept, as it is when they are interrupted.
     Fits inside Dask workers where a client is active, else by dask's configured
     scheduler. The same rows and seed give the same bits for any number of workers and any
     chunking, on one processor type, with one BLAS thread a task.

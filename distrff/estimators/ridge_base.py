@@ -16,7 +16,8 @@ from distrff.estimators.machine import Machine
 from distrff.estimators.measured_plan import predicted_seconds
 from distrff.estimators.options import RidgeOptions, ridge_options
 from distrff.estimators.reporting import fit_report
-from distrff.estimators.ridge_fit import RidgeFit, fit_ridge, presumed_plan
+from distrff.estimators.ridge_fit import RidgeFit
+from distrff.estimators.ridge_rows import fit_ridge, presumed_ridge_plan
 from distrff.estimators.run import begin_run
 from distrff.features.base import FeatureMap
 from distrff.model import Model
@@ -77,6 +78,9 @@ class RidgeMachine(Machine):
             For parameters or data that cannot be used.
         PlanRefused
             If it would not fit in the workers' memory; before the first task.
+        KeyboardInterrupt
+            In the light sweeps of ``solver="cg"`` after the best machine so far was kept, with the status
+            INTERRUPTED.
         """
         options = self._options()
         dataset = self._dataset(X, y, sample_weight)
@@ -96,13 +100,15 @@ class RidgeMachine(Machine):
                 targets=fit.targets,
                 coef=fit.coef,
                 intercept=fit.intercept,
-                dtype=fit.grams.dtype,
+                dtype=fit.dtype,
                 y_is_1d=dataset.y_is_1d,
                 column_names=dataset.column_names,
                 arrays=preparation.specification.derive_arrays() if fit.run.frequencies_differ else None,
             ),
             fit_report(self, fit, dataset=dataset, preparation=preparation),
         )
+        if fit.convergence is not None:
+            fit.convergence.tell()
         return self
 
     def fit_gram(self, statistics: GramStatistics) -> Self:
@@ -114,6 +120,8 @@ class RidgeMachine(Machine):
             Made by `distrff.gram`; ``alpha="cv"`` needs one with folds.
         """
         options = self._options()
+        if options.solver == "cg":
+            raise InputError("solver='cg' passes over rows, and a Gram has none; use solver='gram' or 'auto'")
         if getattr(self, "class_weight", None) is not None:
             raise InputError(
                 "class_weight cannot be applied to a Gram, whose rows are already weighted; "
@@ -149,7 +157,7 @@ class RidgeMachine(Machine):
         options = self._options()
         dataset = self._dataset(X, y, sample_weight)
         run = begin_run()
-        plan = presumed_plan(run, dataset, options, target_kind=self._target_kind)
+        plan = presumed_ridge_plan(run, dataset, options, target_kind=self._target_kind)
         return plan.with_seconds(predicted_seconds(run, dataset, options, plan))
 
     def _options(self) -> RidgeOptions:
@@ -190,13 +198,19 @@ class RidgeMachine(Machine):
         self.plan_ = fit.plan
         self.report_ = report
         self.model_ = replace(model, report=report.to_dict())
-        self._grams = (fit.run, replace(fit.grams, parts=[]))  # the Grams of folds have done their work
+        if fit.grams is not None:
+            self._grams = (fit.run, replace(fit.grams, parts=[]))  # the Grams of folds have done their work
 
     def _with_posterior(self) -> Model:
         """Return the model with its posterior, which is computed where the Gram is when first asked for."""
         if self.model_.posterior is not None:
             return self.model_
         kept: tuple[SweepRun, GramContext] | None = getattr(self, "_grams", None)
+        if kept is None and self.report_["solver"] == "cg":
+            raise InputError(
+                "standard deviations need the Gram of all rows, which solver='cg' does not form; "
+                "fit with solver='gram'"
+            )
         if kept is None:
             raise InputError(
                 "the Gram that standard deviations need stayed with the fit and is not part of a pickled "

@@ -1,8 +1,9 @@
-"""A ridge fit from rows to machine: first sweep, plan, Gram sweep, alpha, solution."""
+"""Ridge from Grams: plan, Gram sweep, alpha, solution; and what any fit of ridge found."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,10 +13,10 @@ from distrff.columns.targets import Targets
 from distrff.data.dataset import Dataset
 from distrff.errors import InputError, PrecisionWarning, warn
 from distrff.estimators.alpha_search import AlphaSearch, search_alpha
+from distrff.estimators.convergence import Convergence
 from distrff.estimators.gram_context import GramContext, context_of
 from distrff.estimators.options import FitOptions, RidgeOptions
-from distrff.estimators.preparation import Preparation, first_sweep, prepare, trial_map
-from distrff.estimators.run import begin_run
+from distrff.estimators.preparation import Preparation, trial_map
 from distrff.features.base import nested_sizes
 from distrff.features.specification import MapSpecification
 from distrff.random_streams import child_seed
@@ -42,21 +43,30 @@ class RidgeFit:
     run : SweepRun
     plan : Plan or None
         None for a fit to Grams that were already there.
-    grams : GramContext
+    problem : GramProblem
+    dtype : str
+        Of the features.
+    grams : GramContext or None
+        None where the Gram was never formed.
     search : AlphaSearch
     machine : RidgeMachine
     targets : Targets
     notes : list of str
         What the report should say about choices that were made.
+    convergence : Convergence or None
+        None for a direct solution.
     """
 
     run: SweepRun
     plan: Plan | None
-    grams: GramContext
+    problem: GramProblem
+    dtype: str
+    grams: GramContext | None
     search: AlphaSearch
     machine: RidgeMachine
     targets: Targets
     notes: list[str]
+    convergence: Convergence | None = None
 
     @property
     def coef(self) -> np.ndarray:
@@ -66,7 +76,7 @@ class RidgeFit:
     @property
     def intercept(self) -> np.ndarray:
         """Intercepts of shape (n_outputs,), in the targets' own units."""
-        if not self.grams.problem.fit_intercept:
+        if not self.problem.fit_intercept:
             return np.zeros(self.machine.coef.shape[1])
         return self.machine.intercept * self.targets.scale + self.targets.shift
 
@@ -90,9 +100,12 @@ def make_plan(
     n_folds: int,
     n_alphas: int,
     dtype: str,
+    counting: Callable[..., Plan] = count,
     **light: Any,
 ) -> Plan:
-    """Return the counted plan, or refuse; `light` are the fields of `Shape` that have defaults.
+    """Return the counted plan, or refuse.
+
+    `counting` is of another solver than the direct one; `light` are the fields of `Shape` that have defaults.
 
     Raises
     ------
@@ -112,7 +125,7 @@ def make_plan(
         **light,
     )
     execution = run.execution
-    return count(
+    return counting(
         shape,
         n_workers=execution.n_workers,
         threads_per_worker=execution.threads_per_worker,
@@ -120,8 +133,15 @@ def make_plan(
     )
 
 
-def presumed_plan(run: SweepRun, dataset: Dataset, options: FitOptions, *, target_kind: str) -> Plan:
-    """Return the plan as far as it can be counted before the first sweep.
+def presumed_plan(
+    run: SweepRun,
+    dataset: Dataset,
+    options: FitOptions,
+    *,
+    target_kind: str,
+    counted: Callable[..., Plan] | None = None,
+) -> Plan:
+    """Return the plan as far as it can be counted before the first sweep; `counted` in place of `plan_of`.
 
     Raises
     ------
@@ -133,11 +153,19 @@ def presumed_plan(run: SweepRun, dataset: Dataset, options: FitOptions, *, targe
     trial_map(options.features, dataset.n_columns, n_components=2)
     n_outputs = dataset.n_targets if target_kind == "numeric" else _PRESUMED_CLASSES
     dtype = features_dtype(dataset, options.dtype)
-    plan = plan_of(run, dataset, options, n_outputs=max(1, n_outputs), dtype=dtype)
+    plan = (counted or plan_of)(run, dataset, options, n_outputs=max(1, n_outputs), dtype=dtype)
     return replace(plan, shape=replace(plan.shape, outputs_are_presumed=target_kind == "classes"))
 
 
-def plan_of(run: SweepRun, dataset: Dataset, options: FitOptions, *, n_outputs: int, dtype: str) -> Plan:
+def plan_of(
+    run: SweepRun,
+    dataset: Dataset,
+    options: FitOptions,
+    *,
+    n_outputs: int,
+    dtype: str,
+    counting: Callable[..., Plan] = count,
+) -> Plan:
     """Return the counted plan of a fit whose outputs are known, or refuse."""
     n_features = options.features.n_features_for(dataset.n_columns)
     return make_plan(
@@ -148,42 +176,27 @@ def plan_of(run: SweepRun, dataset: Dataset, options: FitOptions, *, n_outputs: 
         n_folds=options.n_folds,
         n_alphas=options.n_alphas,
         dtype=dtype,
+        counting=counting,
         gram_one_in=gram_one_in(dataset.n_rows, n_features) if options.samples_gram else 1,
         n_light_sweeps=options.n_light_sweeps,
         n_light_outputs=n_outputs * options.n_cv_folds,
     )
 
 
-def fit_ridge(
-    dataset: Dataset, options: RidgeOptions, *, target_kind: str, class_weight: Any = None
-) -> tuple[RidgeFit, Preparation]:
-    """Fit a ridge machine in two passes over the rows; one a fold more where folds are summed apart.
-
-    Raises
-    ------
-    PlanRefused
-        Before the first task, if it cannot fit in the workers' memory.
-    InputError
-        For data that cannot be used.
-    """
-    run = begin_run()
-    if options.search is not None and dataset.n_rows < max(2, options.n_folds):
-        raise InputError(
-            f"alpha={options.search!r} needs at least {max(2, options.n_folds)} rows here, but there is only "
-            f"n_samples = {dataset.n_rows}; give more rows, or a number for alpha"
-        )
-    presumed_plan(run, dataset, options, target_kind=target_kind)
-    statistics = first_sweep(run, dataset, target_kind=target_kind, seed=options.seed)
-    preparation = prepare(
-        statistics, options.features, scale=options.scale, class_weight=class_weight, seed=options.seed
-    )
-    check_number_of_alphas(options, preparation.targets)
-    dtype, notes = _product_dtype(dataset, options, preparation)
-    plan = plan_of(run, dataset, options, n_outputs=preparation.targets.n_outputs, dtype=dtype)
+def fit_by_gram(
+    run: SweepRun,
+    dataset: Dataset,
+    options: RidgeOptions,
+    preparation: Preparation,
+    plan: Plan,
+    notes: list[str],
+) -> RidgeFit:
+    """Return the fit after one pass over the rows; one a fold where folds are summed apart."""
+    if options.dtype == "float32" and plan.shape.dtype == "float64":
+        warn(notes[0], PrecisionWarning)
     parts = gram_sweep(run, dataset, preparation, plan, folds=folds_of(options, dataset))
     grams = context_of(run, parts, problem_of(preparation, dataset, options), preparation, plan)
-    fit = solve(run, grams, options, preparation.targets, n_folds=options.n_folds, plan=plan, notes=notes)
-    return fit, preparation
+    return solve(run, grams, options, preparation.targets, n_folds=options.n_folds, plan=plan, notes=notes)
 
 
 def solve(
@@ -204,7 +217,7 @@ def solve(
             f"alphas below the rounding noise of {grams.dtype} products were left out: {search.n_dropped}",
         ]
     machine = run.gather([run.submit(final_machine, grams.total, search.alpha, grams.problem)])[0]
-    return RidgeFit(run, plan, grams, search, machine, targets, notes)
+    return RidgeFit(run, plan, grams.problem, grams.dtype, grams, search, machine, targets, notes)
 
 
 def check_number_of_alphas(options: RidgeOptions, targets: Targets) -> None:
@@ -283,9 +296,7 @@ def gram_sweep(
     ]
 
 
-def _product_dtype(
-    dataset: Dataset, options: RidgeOptions, preparation: Preparation
-) -> tuple[str, list[str]]:
+def product_dtype(dataset: Dataset, options: RidgeOptions, preparation: Preparation) -> tuple[str, list[str]]:
     """Return the dtype of tiles and products, float64 where alpha would drown in float32's noise."""
     dtype = features_dtype(dataset, options.dtype)
     largest = options.alpha.min() if options.alpha is not None else None
@@ -309,6 +320,4 @@ def _product_dtype(
     note = (
         f"alpha={largest:g} is below the rounding noise of float32 products ({floor:.3g}): float64 was used"
     )
-    if options.dtype == "float32":
-        warn(note, PrecisionWarning)
     return "float64", [note]

@@ -18,7 +18,7 @@ _USABLE_SHARE = 0.8
 # A worker that has imported distrff, scikit-learn included.
 _IDLE_BYTES = 330 * 2**20
 # What allocators and readers keep beside the arrays that are counted.
-_SLACK_BYTES = 80 * 2**20
+SLACK_BYTES = 80 * 2**20
 # LAPACK's reduction to tridiagonal form runs at about a third of the rate of a product.
 _REDUCTION_SLOWNESS = 3.0
 
@@ -165,10 +165,10 @@ def count(shape: Shape, *, n_workers: int, threads_per_worker: int, memory_limit
         smallest changes that fit.
     """
     plan = _counted(shape, shape.n_folds, n_workers, threads_per_worker, memory_limit)
-    if not _fits(plan) and shape.n_folds > 1:
+    if not fits(plan) and shape.n_folds > 1:
         plan = _counted(shape, 1, n_workers, threads_per_worker, memory_limit)
-    if not _fits(plan):
-        raise PlanRefused(_refusal(plan))
+    if not fits(plan):
+        raise PlanRefused(refusal(plan, _remedies(plan)))
     return plan
 
 
@@ -188,7 +188,7 @@ def _counted(
         cosines=float(s.n_rows) * s.n_features * (1 / s.gram_one_in + s.n_light_sweeps),
         bytes_read=float(s.n_rows) * s.row_bytes * (1 + passes + s.n_light_sweeps),
         worker_peak_bytes=worker_peak_bytes(s, folds_per_task, threads_per_worker),
-        client_peak_bytes=_client_peak_bytes(s),
+        client_peak_bytes=client_peak_bytes(s),
         n_workers=n_workers,
         threads_per_worker=threads_per_worker,
         memory_limit=memory_limit,
@@ -217,13 +217,14 @@ def worker_peak_bytes(shape: Shape, folds_per_task: int, threads: int) -> int:
     arrays = (8 + s.itemsize) * s.n_features * s.n_columns  # a frequency a feature; half of that in pairs
     sweep = threads * (tile + rows + accumulator) + n_partials * partial + arrays
     solve = 8 * s.size**2 * (s.n_folds / 2 + 1 + 4 * threads)
-    return int(max(sweep, solve) + _SLACK_BYTES)
+    return int(max(sweep, solve) + SLACK_BYTES)
 
 
-def _client_peak_bytes(shape: Shape) -> int:
+def client_peak_bytes(shape: Shape) -> int:
+    """Return the largest resident set of the client above idle, in bytes."""
     from_features = 8 * shape.n_features * (shape.n_columns + 4 * shape.n_outputs)
     light = light_segmentation(shape.n_rows, shape.n_columns)
-    return int(_SLACK_BYTES + 4 * from_features + 2**25 * min(4, light.n_segments))
+    return int(SLACK_BYTES + 4 * from_features + 2**25 * min(4, light.n_segments))
 
 
 def factorisation_flops(shape: Shape) -> float:
@@ -233,29 +234,30 @@ def factorisation_flops(shape: Shape) -> float:
     return (paths if shape.n_alphas > 1 else 0.0) * 8 / 7 + D**3 / 3
 
 
-def _fits(plan: Plan) -> bool:
+def fits(plan: Plan) -> bool:
+    """Return whether its workers have the memory."""
     return not plan.memory_limit or plan.worker_peak_bytes + _IDLE_BYTES <= _USABLE_SHARE * plan.memory_limit
 
 
-def _refusal(plan: Plan) -> str:
+def refusal(plan: Plan, remedies: list[str]) -> str:
+    """Return why a plan is refused, and the smallest changes that fit."""
+    limit = 1.01 * (plan.worker_peak_bytes + _IDLE_BYTES) / _USABLE_SHARE
     needed = plan.worker_peak_bytes + _IDLE_BYTES
     return (
         f"the plan needs {human_bytes(needed)} a worker "
         f"({human_bytes(plan.worker_peak_bytes)} above an idle worker), "
         f"but {_USABLE_SHARE:.0%} of its memory limit of {human_bytes(plan.memory_limit)} is "
         f"{human_bytes(_USABLE_SHARE * plan.memory_limit)}; smallest changes that fit: "
-        + "; or ".join(_remedies(plan))
+        + "; or ".join([f"a memory limit of {human_bytes(limit)}", *remedies])
     )
 
 
 def _remedies(plan: Plan) -> list[str]:
     shape = plan.shape
-    limit = 1.01 * (plan.worker_peak_bytes + _IDLE_BYTES) / _USABLE_SHARE
-    features = _largest(range(2, shape.n_features, 2), lambda D: _fits(_again(plan, n_features=D)))
-    folds = _largest(range(2, shape.n_folds), lambda K: _fits(_again(plan, n_folds=K)))
-    threads = _largest(range(1, plan.threads_per_worker), lambda t: _fits(_again(plan, threads=t)))
+    features = largest(range(2, shape.n_features, 2), lambda D: fits(_again(plan, n_features=D)))
+    folds = largest(range(2, shape.n_folds), lambda K: fits(_again(plan, n_folds=K)))
+    threads = largest(range(1, plan.threads_per_worker), lambda t: fits(_again(plan, threads=t)))
     return [
-        f"a memory limit of {human_bytes(limit)}",
         *([f"n_components={features}"] if features else []),
         *([f"cv={folds}"] if folds else []),
         *([f"{threads} thread(s) a worker"] if threads else []),
@@ -272,7 +274,7 @@ def _again(plan: Plan, *, threads: int | None = None, **changes: Any) -> Plan:
     )
 
 
-def _largest(candidates: range, fits: Callable[[int], bool]) -> int:
+def largest(candidates: range, fits: Callable[[int], bool]) -> int:
     """Return the largest candidate that fits, by bisection; 0 if none does."""
     low, top = 0, len(candidates)
     while low < top:

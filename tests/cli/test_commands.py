@@ -275,3 +275,28 @@ def test_a_fit_that_does_not_converge(rows, distrff, tmp_path):
     assert "the duality gap is" in done.stderr
     assert "NOT_CONVERGED" in done.stdout
     assert (tmp_path / "m.zarr").exists()
+
+
+CG = ["--solver", "cg", "--alpha", "1", "--n-components", "32", "--length-scale", "2", "--random-state", "0"]
+
+
+def test_ridge_by_conjugate_gradients(rows, distrff, tmp_path):
+    words = (rows.zarr, *CG, "--tol", "1e-9", "--json")
+    done = distrff("fit", *words, "--out", tmp_path / "m.zarr")
+    assert (done.json["status"], done.json["solver"]) == ("CONVERGED", "cg")
+    assert done.json["relative_residual"] <= done.json["tol"] == 1e-9
+    inspected = distrff("inspect", tmp_path / "m.zarr", "--json").json
+    assert inspected["relative_residual"] == done.json["relative_residual"]
+    by_gram = distrff("fit", rows.zarr, *CG[2:], "--out", tmp_path / "g.zarr", "--json").json
+    assert by_gram["solver"] == "gram"
+    assert done.json["rkhs_norm"] == pytest.approx(by_gram["rkhs_norm"], rel=1e-6)
+    assert distrff("plan", *words).json["one_in"] == 1
+
+
+def test_conjugate_gradients_that_do_not_converge(rows, distrff, tmp_path, monkeypatch):
+    monkeypatch.setattr("distrff.sweeps.conjugate_plan.worker_peak_bytes", lambda *_: 10**18)
+    done = distrff("fit", rows.zarr, *CG, "--max-sweeps", "1", "--out", tmp_path / "m.zarr")
+    assert done.code == 3
+    assert "the relative residual is 1 after 1 light sweeps, above tol=0.001" in done.stderr
+    assert "NOT_CONVERGED" in done.stdout
+    assert (tmp_path / "m.zarr").exists()

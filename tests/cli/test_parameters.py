@@ -108,6 +108,11 @@ def test_other_choices():
     [
         ("--features linear --n-components 64", "--n-components goes with --features fourier"),
         ("--nu 2", "--nu goes with --kernel matern"),
+        ("--tol 1e-6", "--tol goes with --model svc or likelihood, or --solver cg"),
+        (
+            "--alpha 1 --solver gram --max-sweeps 3",
+            "--max-sweeps goes with --model svc or likelihood, or --solver cg",
+        ),
         ("--alpha 1 --alphas 1,2", "--alphas goes with --alpha cv"),
         ("--alpha gcv --cv 3", "--cv goes with --alpha cv"),
         ("--class-weight balanced", "--class-weight goes with --model ridge-classifier, svc or likelihood"),

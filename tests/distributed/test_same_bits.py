@@ -52,6 +52,31 @@ def test_one_two_or_three_workers_or_none(rows, start_cluster):
         assert list(map(bits, fitted)) == expected
 
 
+@pytest.mark.parametrize("has_factor", [True, False])
+def test_conjugate_gradients_on_one_and_two_workers(rows, start_cluster, monkeypatch, has_factor):
+    """With the Gram of a sample of the rows, or where none fits."""
+    monkeypatch.setattr("distrff.sweeps.segments._LEAST_SAMPLE_ROWS", 2048)
+    if not has_factor:
+        monkeypatch.setattr("distrff.sweeps.conjugate_plan.worker_peak_bytes", lambda *_: 10**18)
+    X, Y = rows[0], np.column_stack([rows[1], np.cos(rows[1])])
+
+    def fitted():
+        features = drf.FourierFeatures(drf.Gaussian(2.0), 32)
+        machine = drf.KernelRidge(features, [0.1, 10.0], solver="cg", tol=1e-6, random_state=0)
+        machine.fit(X, Y, np.abs(X[:, 0]))
+        made_of = "factor of the Gram of one row in 9" if has_factor else "diagonal"
+        assert machine.report_["preconditioner"] == made_of
+        return [machine.coef_.tobytes(), machine.intercept_.tobytes(), machine.report_["relative_residual"]]
+
+    with dask.config.set(scheduler="synchronous"):
+        expected = fitted()
+    cluster, client = start_cluster(1)
+    for n_workers in (1, 2):
+        cluster.scale(n_workers)
+        client.wait_for_workers(n_workers, timeout=60)
+        assert fitted() == expected
+
+
 def test_likelihood_machines_on_one_and_two_workers(rows, start_cluster):
     def fitted():
         features = drf.FourierFeatures(drf.Gaussian(2.0), 32)

@@ -205,7 +205,11 @@ def test_a_score_of_other_targets(problem):
         ({"fold_by": "random"}, "fold_by must be one of 'hash', 'contiguous', got 'random'"),
         ({"scale": True}, "scale must be one of 'none', 'standard', got True"),
         ({"dtype": "float16"}, "dtype must be one of 'auto', 'float32', 'float64', got 'float16'"),
-        ({"solver": "cg"}, "solver must be one of 'auto', 'gram', got 'cg'"),
+        ({"solver": "sgd"}, "solver must be one of 'auto', 'gram', 'cg', got 'sgd'"),
+        ({"solver": "cg", "alpha": "cv"}, "solver='cg' solves for a given alpha and needs a number"),
+        ({"solver": "cg", "alpha": "gcv"}, "got alpha='gcv'; give one, or choose alpha by solver='gram'"),
+        ({"solver": "cg", "tol": "1e-3"}, "tol must be a positive number, got '1e-3'"),
+        ({"solver": "cg", "max_sweeps": 0}, "max_sweeps must be a positive integer or None, got 0"),
         ({"random_state": -1}, "random_state must be a non-negative integer or None, got -1"),
         ({"random_state": 1.5}, "random_state must be a non-negative integer or None, got 1.5"),
         ({"features": "fourier"}, "features must be a distrff feature map such as FourierFeatures"),
@@ -269,7 +273,7 @@ def test_what_does_not_fit_is_refused_before_the_first_task(problem, monkeypatch
         return block
 
     X = da.from_array(problem.X, chunks=300).map_blocks(note, dtype=float, meta=np.empty((0, 0)))
-    huge = drf.KernelRidge(drf.FourierFeatures(None, 2**20))
+    huge = drf.KernelRidge(drf.FourierFeatures(None, 2**20), solver="gram")
     with dask.config.set(scheduler="synchronous"):
         for ask in (huge.fit, huge.plan):
             message = refused(ask, X, problem.y, error=PlanRefused)

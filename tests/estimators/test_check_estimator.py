@@ -48,6 +48,7 @@ ESTIMATORS = [
     KernelRidge(),
     # The checks ask for a score on ten standardised columns, whose distances are about √20.
     KernelRidge(small_map(4.0), alpha="gcv", scale="standard"),
+    KernelRidge(small_map(4.0), scale="standard", solver="cg", tol=1e-10),
     KernelRidgeClassifier(small_map()),
     KernelLikelihoodClassifier(small_map(), C=10.0),
     small_map(),

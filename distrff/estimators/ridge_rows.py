@@ -1,0 +1,105 @@
+"""A ridge fit from rows to machine: first sweep, choice of the solver by its plan, the solver's sweeps."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from distrff.data.dataset import Dataset
+from distrff.errors import InputError, PlanRefused
+from distrff.estimators.conjugate_fit import fit_by_conjugate_gradients
+from distrff.estimators.options import RidgeOptions
+from distrff.estimators.preparation import Preparation, first_sweep, prepare
+from distrff.estimators.ridge_fit import (
+    RidgeFit,
+    check_number_of_alphas,
+    features_dtype,
+    fit_by_gram,
+    plan_of,
+    presumed_plan,
+    product_dtype,
+)
+from distrff.estimators.ridge_preconditioner import factor_levels
+from distrff.estimators.run import begin_run
+from distrff.sweeps.conjugate_plan import ConjugatePlan, count_conjugate
+from distrff.sweeps.engine import SweepRun
+from distrff.sweeps.plan import Plan
+
+
+def fit_ridge(
+    dataset: Dataset, options: RidgeOptions, *, target_kind: str, class_weight: Any = None
+) -> tuple[RidgeFit, Preparation]:
+    """Fit a ridge machine: one pass over the rows for their statistics, then those of the solver.
+
+    Raises
+    ------
+    PlanRefused
+        Before the first task, if it cannot fit in the workers' memory.
+    InputError
+        For data that cannot be used.
+    """
+    run = begin_run()
+    if options.search is not None and dataset.n_rows < max(2, options.n_folds):
+        raise InputError(
+            f"alpha={options.search!r} needs at least {max(2, options.n_folds)} rows here, but there is only "
+            f"n_samples = {dataset.n_rows}; give more rows, or a number for alpha"
+        )
+    presumed_ridge_plan(run, dataset, options, target_kind=target_kind)
+    statistics = first_sweep(run, dataset, target_kind=target_kind, seed=options.seed)
+    preparation = prepare(
+        statistics, options.features, scale=options.scale, class_weight=class_weight, seed=options.seed
+    )
+    check_number_of_alphas(options, preparation.targets)
+    n_outputs = preparation.targets.n_outputs
+    dtype, notes = features_dtype(dataset, options.dtype), list[str]()
+    if options.solver != "cg":
+        dtype, notes = product_dtype(dataset, options, preparation)
+    plan = ridge_plan(run, dataset, options, n_outputs=n_outputs, dtype=dtype)
+    if not isinstance(plan, ConjugatePlan):
+        return fit_by_gram(run, dataset, options, preparation, plan, notes), preparation
+    notes = [] if options.solver == "cg" else ["the Gram does not fit in memory: solver='cg' was used"]
+    return fit_by_conjugate_gradients(run, dataset, options, preparation, plan, notes), preparation
+
+
+def presumed_ridge_plan(run: SweepRun, dataset: Dataset, options: RidgeOptions, *, target_kind: str) -> Plan:
+    """Return the plan as far as it can be counted before the first sweep.
+
+    Raises
+    ------
+    InputError
+        For a map that cannot take these columns, before a pass over them is lost.
+    PlanRefused
+        If it cannot fit in the workers' memory.
+    """
+    return presumed_plan(run, dataset, options, target_kind=target_kind, counted=ridge_plan)
+
+
+def ridge_plan(run: SweepRun, dataset: Dataset, options: RidgeOptions, *, n_outputs: int, dtype: str) -> Plan:
+    """Return the plan of the solver asked for; "auto" is the Gram, and where it is refused for memory
+    and alpha is given, conjugate gradients.
+
+    Parameters
+    ----------
+    dtype : {"float32", "float64"}
+        Of the Gram's products; conjugate gradients take that of the columns, for their products are float64.
+    """
+    if options.solver == "cg":
+        return _conjugate_plan(run, dataset, options, n_outputs)
+    try:
+        return plan_of(run, dataset, options, n_outputs=n_outputs, dtype=dtype)
+    except PlanRefused as refused:
+        if options.solver != "auto" or options.search is not None:
+            raise
+        try:
+            return _conjugate_plan(run, dataset, options, n_outputs)
+        except PlanRefused:
+            raise refused from None
+
+
+def _conjugate_plan(run: SweepRun, dataset: Dataset, options: RidgeOptions, n_outputs: int) -> Plan:
+    assert options.alpha is not None
+    counting = partial(count_conjugate, n_alphas=len(factor_levels(np.asarray(options.alpha))))
+    dtype = features_dtype(dataset, options.dtype)
+    return plan_of(run, dataset, options, n_outputs=n_outputs, dtype=dtype, counting=counting)

@@ -1,0 +1,93 @@
+"""Preconditioned conjugate gradients, as a conversation: it yields residuals and is sent what a sweep says.
+
+Several systems talk at the same time, so that one sweep answers all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import numpy as np
+
+# (v, A·v) for v = M⁻¹r, in answer to the residual r.
+Answer = tuple[np.ndarray, np.ndarray]
+
+_ROUNDOFF = float(np.finfo(np.float64).eps)
+
+
+class ConjugateGradients:
+    """One system A·x = b, A symmetric positive definite, solved until ‖b − A·x‖ ≤ bound.
+
+    In each step the residual r is answered by v = M⁻¹r, for a preconditioner M, and A·v. The next direction
+    is p = v + βp with β = rᵀv/(rᵀv of the step before), and A·p follows by the same sum, so that a step
+    takes one product with A, and that of a vector which is known as soon as r is (Chronopoulos and Gear,
+    J. Comput. Appl. Math. 25, 1989; the steps themselves are algorithm 9.1 of Saad, Iterative Methods for
+    Sparse Linear Systems, 2nd edition). Each x minimises ½xᵀAx − bᵀx over all that was seen until then, so
+    the last one is always the best.
+
+    Parameters
+    ----------
+    x : ndarray of shape (D,)
+        Where to start.
+    residual : ndarray of shape (D,)
+        b − A·x.
+    bound : float
+        0 only ends at an exact solution, or where rounding ends it.
+
+    Attributes
+    ----------
+    x, residual : ndarrays of shape (D,)
+        Where it is now.
+
+    Notes
+    -----
+    8·D flops a step beside the answer; four vectors of D live. From the residual's norm follows
+    ‖x − A⁻¹b‖ ≤ ‖b − A·x‖/λ, λ the smallest eigenvalue of A.
+    """
+
+    def __init__(self, x: np.ndarray, residual: np.ndarray, *, bound: float) -> None:
+        self.x = x
+        self.residual = residual
+        self._bound = bound
+        self._norm_of_A = 0.0
+        self._way = float(np.linalg.norm(x))
+
+    @property
+    def error(self) -> float:
+        """A bound of ‖b − A·x‖: the updated residual, and how far rounding may have led that astray."""
+        return float(np.linalg.norm(self.residual)) + self._rounding
+
+    @property
+    def _rounding(self) -> float:
+        """About u·‖A‖·(‖start‖ + Σ‖step‖) (van der Vorst and Ye, SIAM J. Sci. Comput. 22, 2000)."""
+        return _ROUNDOFF * self._norm_of_A * self._way
+
+    @property
+    def is_converged(self) -> bool:
+        return self.error <= self._bound
+
+    @property
+    def _is_exhausted(self) -> bool:
+        """Whether a smaller residual would be one of rounded sums only."""
+        return float(np.linalg.norm(self.residual)) <= self._rounding
+
+    def solve(self) -> Generator[np.ndarray, Answer, None]:
+        """Yield residuals until the bound is met, or rounding allows no further step."""
+        direction = product = np.zeros_like(self.x)
+        before = np.inf
+        while not (self.is_converged or self._is_exhausted):
+            v, Av = yield self.residual
+            decrease = float(self.residual @ v)
+            beta = decrease / before
+            direction, product, before = v + beta * direction, Av + beta * product, decrease
+            curvature = float(direction @ product)
+            if not (0 < curvature < np.inf and decrease > 0):
+                return
+            self._step(decrease / curvature, direction, product)
+
+    def _step(self, length: float, direction: np.ndarray, product: np.ndarray) -> None:
+        size = float(np.linalg.norm(direction))
+        self._norm_of_A = max(self._norm_of_A, float(np.linalg.norm(product)) / size)
+        self._way += length * size
+        self.x = self.x + length * direction
+        self.residual = self.residual - length * product
