@@ -23,6 +23,7 @@ class FitReport(Mapping[str, Any]):
     solver : which
     tol, relative_residual, preconditioner : of conjugate gradients; the target of largest residual
     C, loss, tol, primal, dual, duality_gap, relative_gradient : of margin machines; the worst class
+    margin, smallest_margin : with C=inf, 1/‖w‖ and the least y·f over all rows
     learning_curve : list of [n_components, score, alpha]
     n_sweeps, sweep_seconds, sweep_labels, seconds, workers : the work done
     planned_peak_bytes, measured_peak_bytes : of a worker, above its idle resident set
@@ -69,7 +70,8 @@ class FitReport(Mapping[str, Any]):
         if "duality_gap" in r:
             name = "relative_gradient" if r["duality_gap"] is None else "duality_gap"
             error = "not known" if r[name] is None else f"{r[name]:.2g}"
-            return f"C {r['C']:g}, {r['loss']}, {name.replace('_', ' ')} {error}"
+            C = r["C"] if isinstance(r["C"], str) else f"{r['C']:g}"
+            return f"C {C}, {r['loss']}, {name.replace('_', ' ')} {error}"
         score = "" if r["cv_score"] is None else f", {r['criterion']} {r['cv_score']:.6g}"
         residual = r.get("relative_residual")
         if residual is not None:

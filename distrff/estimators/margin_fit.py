@@ -12,6 +12,7 @@ from distrff.data.dataset import Dataset
 from distrff.errors import InputError
 from distrff.estimators.factor_gram import factor_gram
 from distrff.estimators.gram_context import GramContext
+from distrff.estimators.hard_margin_solve import solve_hard_margins
 from distrff.estimators.margin_oracle import MarginOracle, MarginProblem, SoftmaxOracle
 from distrff.estimators.margin_solve import MarginSolution, Progress, solve_margins
 from distrff.estimators.options import MarginOptions
@@ -25,6 +26,8 @@ from distrff.solvers.ridge_gram import RidgeMachine, final_machine
 from distrff.sweeps.engine import SweepRun
 from distrff.sweeps.folds import Folds
 from distrff.sweeps.plan import Plan
+
+_LEAST_PENALTY = 1e-8  # of Σs·mean‖z‖², where C is infinite
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +61,11 @@ class MarginFit:
     interruption: KeyboardInterrupt | None
 
     @property
+    def is_hard(self) -> bool:
+        """Whether no row may be on the wrong side of its margin."""
+        return bool(np.isinf(self.C))
+
+    @property
     def worst(self) -> Progress:
         """The machine of largest error."""
         return max(self.progress, key=lambda progress: progress.error)
@@ -87,7 +95,7 @@ def fit_margins(
         dataset,
         options,
         n_outputs=preparation.targets.n_outputs,
-        dtype=features_dtype(dataset, options.dtype),
+        dtype=features_dtype(dataset, options.dtype_asked),
     )
     grams = factor_gram(run, dataset, preparation, plan, options)
     folds = _folds_of(options, dataset)
@@ -121,6 +129,11 @@ def _solve(
     preparation: Preparation,
 ) -> tuple[MarginSolution, float, PenaltySearch | None]:
     """Return the machines of all rows, their C, and how it was chosen."""
+    if options.is_hard:
+        assert options.C is not None
+        starts = _starts(run, grams, options, preparation, options.C)
+        hard = {MarginProblem(output, options.C): x for output, x in enumerate(starts)}
+        return solve_hard_margins(oracle, options, hard), options.C, None
     if options.C is not None:
         starts = _starts(run, grams, options, preparation, options.C)
         problems = {MarginProblem(output, options.C): x for output, x in enumerate(starts)}
@@ -162,7 +175,8 @@ def _starts(
         return [np.zeros(n_numbers * preparation.targets.n_outputs)]
     floor = grams.noise_floor(grams.problem.sizes[-1])
     curvature = options.loss.curvature if np.isfinite(options.loss.curvature) else 2.0
-    alpha = max(floor, 1 / (C * curvature))
+    least = _LEAST_PENALTY * grams.weight * grams.mean_square_norm
+    alpha = max(floor, least if np.isinf(C) else 1 / (C * curvature))
     ridge: RidgeMachine = run.gather(
         [run.submit(final_machine, grams.total, np.array([alpha]), grams.problem)]
     )[0]

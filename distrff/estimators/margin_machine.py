@@ -112,6 +112,9 @@ class MarginMachine(ClassifyingMachine):
         self.intercept_ = fit.intercept
         self.rkhs_norm_ = float(norms[0]) if len(norms) == 1 else norms
         self.C_ = fit.C
+        self.__dict__.pop("margin_", None)
+        if fit.is_hard:
+            self.margin_ = 1 / self.rkhs_norm_
         if fit.search is not None:
             self.cv_score_ = float(fit.search.mean_scores.min(initial=np.inf))
             self.cv_results_ = {
@@ -125,6 +128,11 @@ class MarginMachine(ClassifyingMachine):
 
 def _shortfall(fit: MarginFit, options: MarginOptions) -> str:
     """Return the warning of a fit that stopped above its tolerance."""
+    if fit.status is Status.NOT_DECIDED:
+        return (
+            f"after {fit.n_light_sweeps} light sweeps the rows are neither separated, with a margin known to "
+            f"{options.tol:g}, nor shown to be not separable; allow more by max_sweeps, or use a finite C"
+        )
     ended = fit.n_light_sweeps >= options.max_sweeps
     remedy = "allow more by max_sweeps" if ended else "rounding ends it: use dtype='float64'"
     name = "relative gradient" if options.softmax else "duality gap"

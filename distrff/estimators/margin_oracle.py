@@ -18,6 +18,7 @@ from distrff.estimators.preparation import Preparation
 from distrff.features.specification import MapSpecification
 from distrff.objective import ridge_system
 from distrff.objective.evaluation import Evaluation, Point
+from distrff.solvers.hard_margin import CriticalRows
 from distrff.solvers.preconditioner import Preconditioner
 from distrff.solvers.ridge_gram import GramProblem
 from distrff.sweeps.engine import SweepRun
@@ -26,6 +27,7 @@ from distrff.sweeps.kink_rows import KinkReduction, KinkSums, kept_rows
 from distrff.sweeps.margins import LightReduction, MarginReduction, SoftmaxReduction
 from distrff.sweeps.plan import Plan
 from distrff.sweeps.segments import margin_tile_rows
+from distrff.sweeps.smallest_margins import SmallestMargins, SmallestMarginsReduction
 
 _MOST_FACTORS = 3
 _LEAST_CURVATURE = 1e-100
@@ -113,9 +115,8 @@ class MarginOracle:
         folds = self._folds if any(fold is not None for fold in held_out) else None
         reduction = self._reduction(tuple(points), self._shared | {"folds": folds, "held_out": held_out})
         X = np.concatenate([self.columns(point.x) for point in points.values()], axis=1)
-        coef, intercept = (X[:-1], X[-1]) if self.fit_intercept else (X, np.zeros(X.shape[1]))
         widths = np.array([point.width for point in points.values()])
-        sent = {"coef": coef, "intercept": intercept, "width": widths}
+        sent = self._point(X) | {"width": widths}
         handle = self.run.sweep("margins", self._dataset, reduction, self._cuts, sent)
         sums = self.run.gather([handle])[0]
         return {
@@ -128,7 +129,6 @@ class MarginOracle:
         problems, columns = tuple(points), [point.x for point in points.values()]
         references = [point.reference for point in points.values() if point.reference is not None]
         X = np.stack([*columns, *references], axis=1)
-        coef, intercept = (X[:-1], X[-1]) if self.fit_intercept else (X, np.zeros(X.shape[1]))
         held_out = tuple(problem.held_out for problem in problems)
         reduction = KinkReduction(
             **self._shared,
@@ -139,9 +139,39 @@ class MarginOracle:
             has_reference=bool(references),
         )
         known = {f"known_{j}": p.known for j, p in enumerate(points.values()) if p.known is not None}
-        sent = {"coef": coef, "intercept": intercept, **known}
-        handle = self.run.sweep("margins", self._dataset, reduction, self._cuts, sent)
+        handle = self.run.sweep("margins", self._dataset, reduction, self._cuts, self._point(X) | known)
         return self.run.gather([handle])[0]
+
+    def smallest_margins(
+        self, points: Mapping[MarginProblem, np.ndarray], n_kept: int
+    ) -> dict[MarginProblem, CriticalRows]:
+        """Return the rows of smallest margin at one point of each machine, `n_kept` of each label."""
+        reduction, found = self._smallest_margins(points, n_kept)
+        return {problem: reduction.critical_rows(found, j) for j, problem in enumerate(points)}
+
+    def rows_of_smallest_margin(
+        self, problem: MarginProblem, x: np.ndarray, n_kept: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Return number, X, label and margin of `n_kept` rows of each label."""
+        return self._smallest_margins({problem: x}, n_kept)[1].rows(0)
+
+    def _smallest_margins(
+        self, points: Mapping[MarginProblem, np.ndarray], n_kept: int
+    ) -> tuple[SmallestMarginsReduction, SmallestMargins]:
+        outputs = tuple(problem.output for problem in points)
+        reduction = SmallestMarginsReduction(**self._shared, outputs=outputs, n_kept=n_kept)
+        sent = self._point(np.stack(list(points.values()), axis=1))
+        handle = self.run.sweep("margins", self._dataset, reduction, self._cuts, sent)
+        return reduction, self.run.gather([handle])[0]
+
+    def _point(self, X: np.ndarray) -> dict[str, np.ndarray]:
+        coef, intercept = (X[:-1], X[-1]) if self.fit_intercept else (X, np.zeros(X.shape[1]))
+        return {"coef": coef, "intercept": intercept}
+
+    @property
+    def targets(self) -> ClassTargets:
+        """The classes."""
+        return self._shared["targets"]
 
     @property
     def features_of(self) -> FeaturesOf:

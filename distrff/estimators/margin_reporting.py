@@ -30,14 +30,15 @@ def margin_report(
         "seed": options.seed,
         "rkhs_norm": norms[0] if len(norms) == 1 else norms,
         "source": dataset.source,
-        "C": fit.C,
+        "C": "inf" if fit.is_hard else fit.C,
         "loss": repr(options.loss),
-        "solver": options.solver,
+        "solver": "working set" if fit.is_hard else options.solver,
         "tol": options.tol,
         "primal": worst.certificate.primal,
         "dual": worst.certificate.dual,
         "duality_gap": worst.certificate.gap,
         "relative_gradient": worst.relative_gradient,
+        **(_margins(fit) if fit.is_hard else {}),
         **({} if fit.search is None else fit.search.results),
         **map_values(preparation),
         **work_values(fit.run, fit.plan),
@@ -51,9 +52,15 @@ def margin_report(
     return FitReport(values)
 
 
+def _margins(fit: MarginFit) -> dict[str, Any]:
+    worst = min((p.smallest_margin for p in fit.progress if p.smallest_margin is not None), default=None)
+    norms = np.linalg.norm(fit.coef, axis=0)
+    return {"margin": (1 / norms).tolist() if len(norms) > 1 else 1 / norms[0], "smallest_margin": worst}
+
+
 def _choices(estimator: Any, fit: MarginFit, options: MarginOptions) -> list[str]:
     notes = []
-    if estimator.solver == "auto":
+    if estimator.solver == "auto" and not fit.is_hard:
         why = {"lbfgs": "the loss is smooth", "smoothed": "the loss has a kink"}[options.solver]
         notes.append(f"solver='auto' is {options.solver!r}: {why}")
     if fit.plan.shape.gram_one_in > 1:

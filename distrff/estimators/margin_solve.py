@@ -34,6 +34,8 @@ class Progress:
     """Σ s and Σ s·ℓ over the rows that the machine is judged on."""
     relative_gradient: float = np.inf
     """‖∇‖ at that point, of that at the first one."""
+    smallest_margin: float | None = None
+    """Of all rows, of a hard-margin machine; None where it was not checked at its last point."""
     _first_norm: float = 0.0
 
     def see(self, at: Evaluation) -> None:

@@ -69,7 +69,7 @@ class MarginOptions(FitOptions):
     Parameters
     ----------
     C : float or None
-        None where it is to be chosen by folds.
+        Infinite for the hard margin, None where it is to be chosen by folds.
     Cs : ndarray or None
         Grid for that, ascending; None for the default one.
     cv : int
@@ -96,6 +96,16 @@ class MarginOptions(FitOptions):
     max_sweeps: int
 
     samples_gram = True
+
+    @property
+    def dtype_asked(self) -> str:
+        """The dtype; float64 for hard margins unless asked otherwise, which rounding must not violate."""
+        return "float64" if self.dtype == "auto" and self.is_hard else self.dtype
+
+    @property
+    def is_hard(self) -> bool:
+        """Whether no row may be on the wrong side of its margin."""
+        return self.C is not None and bool(np.isinf(self.C))
 
     @property
     def n_cv_folds(self) -> int:
@@ -170,8 +180,12 @@ def ridge_options(estimator: Any) -> RidgeOptions:
     )
 
 
-def margin_options(estimator: Any, loss: Loss, description: str) -> MarginOptions:
+def margin_options(
+    estimator: Any, loss: Loss, description: str, *, hard_margin: bool = False
+) -> MarginOptions:
     """Return the validated parameters of a margin machine whose loss the user named as in `description`.
+
+    `hard_margin` says whether C may be infinite.
 
     Raises
     ------
@@ -182,7 +196,7 @@ def margin_options(estimator: Any, loss: Loss, description: str) -> MarginOption
     searched = isinstance(estimator.C, str) and estimator.C == "cv"
     if isinstance(estimator.C, str) and not searched:
         raise InputError(f"C must be a positive number or 'cv', got {estimator.C!r}")
-    if not searched:
+    if not searched and not (hard_margin and _is_infinite(estimator.C)):
         positive_number("C", estimator.C)
     return MarginOptions(
         C=None if searched else float(estimator.C),
@@ -244,6 +258,10 @@ def one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:
     """Raise InputError unless the value is one of those allowed."""
     if not isinstance(value, str) or value not in allowed:
         raise InputError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
+
+
+def _is_infinite(value: Any) -> bool:
+    return isinstance(value, Real) and float(value) == np.inf
 
 
 def positive_number(name: str, value: Any) -> None:

@@ -24,7 +24,8 @@ class KernelSVC(MarginMachine):
     features : FeatureMap, optional
         Default: `FourierFeatures()`. A clone is fitted.
     C : float or "cv"
-        Weight of the losses against the penalty, or the value of least held-out loss.
+        Weight of the losses against the penalty, or the value of least held-out loss. Infinite for
+        the machine of maximum margin 1/‖w‖, on which no row may have y·f < 1.
     loss : {"hinge", "squared_hinge"}
     Cs : sequence of float, optional
         Grid for "cv"; default: λ = 1/(C·Σs·mean‖z‖²) from 1e-1 to 1e-6, a value a decade.
@@ -57,6 +58,8 @@ class KernelSVC(MarginMachine):
         Mean loss of held-out rows: the least, and of each C and fold.
     coef_ : ndarray of shape (1 or n_classes, n_features)
     intercept_ : ndarray of shape (1 or n_classes,)
+    margin_ : float or ndarray of shape (n_classes,), with C=inf
+        1/‖w‖, the distance in feature space from f = 0 to the nearest rows.
     rkhs_norm_ : float or ndarray of shape (n_classes,)
         ‖w‖₂, the norm of f under the approximate kernel.
     features_ : FeatureMap
@@ -110,4 +113,4 @@ class KernelSVC(MarginMachine):
 
     def _options(self) -> MarginOptions:
         one_of("loss", self.loss, tuple(MARGINS))
-        return margin_options(self, MARGINS[self.loss](), f"loss={self.loss!r}")
+        return margin_options(self, MARGINS[self.loss](), f"loss={self.loss!r}", hard_margin=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import dask
 import numpy as np
 import pytest
@@ -272,3 +274,79 @@ def test_the_weight_of_a_gram():
     A = np.diag([1.0, 2.0, 7.0, 4.0])
     assert factor_gram.weight_of(A, 1) == 7.0
     np.testing.assert_array_equal(factor_gram.scaled(A, 2.0), 2 * A)
+
+
+# The hard margin
+
+
+def strip(rng, n, width):
+    """Rows on both sides of a curved strip that has none."""
+    X = rng.standard_normal((n, 2))
+    f = X[:, 0] ** 2 + X[:, 1] - 0.5
+    return X[np.abs(f) > width], f[np.abs(f) > width] > 0
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("features", [drf.LinearFeatures(), drf.FourierFeatures(drf.Gaussian(1.5), 64)])
+def test_the_hard_margin_is_the_largest(rng, features, fit_intercept):
+    X, y = strip(rng, 400, 0.2)
+    if isinstance(features, drf.LinearFeatures):
+        y = X @ [1.0, -2.0] > 0
+        X[y] += [0.05, -0.1]
+    fitted = drf.KernelSVC(features, np.inf, fit_intercept=fit_intercept, tol=1e-6, random_state=0).fit(X, y)
+    Z, signs = fitted.features_.transform(X), np.where(y, 1.0, -1.0)
+    w, b = fitted.coef_[0], fitted.intercept_[0]
+    assert (signs * (Z @ w + b)).min() >= 1 - 1e-9
+    assert fitted.report_["smallest_margin"] >= 1 - 1e-9
+    assert fitted.report_["C"] == "inf"
+    assert fitted.margin_ == pytest.approx(1 / np.linalg.norm(w))
+    if fit_intercept:
+        reference = SVC(C=1e10, kernel="linear", tol=1e-8).fit(Z, y)
+        # libsvm keeps its kernel in float32, and may stop a little outside the constraints.
+        assert fitted.margin_ == pytest.approx(1 / np.linalg.norm(reference.coef_), rel=1e-4)
+    else:
+        assert b == 0
+
+
+def test_hard_margins_of_many_classes(rng):
+    X = rng.uniform(-3, 3, (600, 2))
+    X = X[np.abs(X[:, 0] % 1 - 0.5) < 0.4]
+    y = np.floor(X[:, 0] / 2)
+    fitted = drf.KernelSVC(drf.FourierFeatures(drf.Gaussian(0.7), 256), np.inf, random_state=0).fit(X, y)
+    assert fitted.score(X, y) == 1
+    assert fitted.margin_.shape == (len(np.unique(y)),)
+
+
+def test_rows_that_are_not_separable(rng):
+    X, y = strip(rng, 500, 0.1)
+    wrong = y.copy()
+    wrong[::50] = ~wrong[::50]
+    with pytest.raises(InputError) as refused:
+        machine(np.inf).fit(X, wrong)
+    message = str(refused.value)
+    assert message.startswith("the classes are not separable with these features")
+    assert "rows violate y·f ≥ 1" in message
+    assert "use a finite C" in message
+    doubled, opposite = np.vstack([X, X[3:4]]), np.append(y, ~y[3])
+    with pytest.raises(InputError, match=rf"rows 3 and {len(X)} are equal, with opposite labels"):
+        machine(np.inf).fit(doubled, opposite)
+    names = np.where(wrong, "in", np.where(X[:, 0] > 0, "right", "left"))
+    with pytest.raises(InputError, match=r"the class '\w+' and the rest are not separable"):
+        machine(np.inf).fit(X, names)
+
+
+def test_a_hard_margin_that_is_not_decided_in_time(rng):
+    X, y = strip(rng, 500, 0.1)
+    with pytest.warns(ConvergenceWarning, match="after 1 light sweeps the rows are neither separated"):
+        fitted = machine(np.inf, max_sweeps=1).fit(X, y)
+    assert fitted.report_["status"] == "NOT_DECIDED"
+    json.dumps(fitted.report_.to_dict(), allow_nan=False)
+
+
+def test_rows_of_no_weight_need_no_margin(rng):
+    X, y = strip(rng, 500, 0.2)
+    wrong, s = y.copy(), np.ones(len(y))
+    wrong[:20], s[:20] = ~y[:20], 0
+    fitted = machine(np.inf).fit(X, wrong, s)
+    expected = machine(np.inf).fit(X[20:], y[20:])
+    assert fitted.margin_ == pytest.approx(expected.margin_, rel=1e-3)

@@ -1,0 +1,94 @@
+"""Hard-margin machines solved together: each sweep finds the rows of smallest margin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from distrff.columns.targets import ClassTargets
+from distrff.errors import InputError
+from distrff.estimators.margin_oracle import MarginOracle, MarginProblem
+from distrff.estimators.margin_solve import MarginSolution, Progress
+from distrff.estimators.options import MarginOptions
+from distrff.objective.solution import Status
+from distrff.solvers.hard_margin import CriticalRows, HardMargin
+from distrff.solvers.lockstep import in_lockstep
+from distrff.sweeps.smallest_margins import opposite_twins
+
+_LEAST_KEPT, _MOST_KEPT = 64, 1024
+_MOST_VIOLATING = 10_000
+
+
+class _OutOfSweeps(Exception):
+    pass
+
+
+def solve_hard_margins(
+    oracle: MarginOracle, options: MarginOptions, starts: Mapping[MarginProblem, np.ndarray]
+) -> MarginSolution:
+    """Return the machines of maximum margin, from a start each.
+
+    Raises
+    ------
+    InputError
+        If the features do not separate a class from the rest, with what shows it.
+    """
+    machines = {
+        problem: HardMargin(x, fit_intercept=options.fit_intercept, tol=options.tol)
+        for problem, x in starts.items()
+    }
+    n_kept = min(_MOST_KEPT, max(_LEAST_KEPT, oracle.n_features))
+    n_sweeps, interruption = 0, None
+
+    def answer(points: Mapping[MarginProblem, np.ndarray]) -> dict[MarginProblem, CriticalRows]:
+        nonlocal n_sweeps
+        if n_sweeps >= options.max_sweeps:
+            raise _OutOfSweeps
+        n_sweeps += 1
+        return oracle.smallest_margins(points, n_kept)
+
+    try:
+        in_lockstep({problem: machine.conversation() for problem, machine in machines.items()}, answer)
+    except _OutOfSweeps:
+        pass
+    except KeyboardInterrupt as raised:
+        interruption = raised
+    for problem, machine in machines.items():
+        if machine.inseparable and interruption is None:
+            raise InputError(_refusal(oracle, problem, machine))
+    progress = {
+        problem: Progress(machine.x, machine.certificate, smallest_margin=machine.checked_margin)
+        for problem, machine in machines.items()
+    }
+    decided = all(machine.converged for machine in machines.values())
+    status = Status.CONVERGED if decided else Status.NOT_DECIDED
+    return MarginSolution(
+        progress, status if interruption is None else Status.INTERRUPTED, n_sweeps, interruption
+    )
+
+
+def _refusal(oracle: MarginOracle, problem: MarginProblem, machine: HardMargin) -> str:
+    """Return what shows that no machine separates the rows, and what to do."""
+    evidence = machine.inseparability
+    return (
+        f"{_named(oracle.targets, problem.output)} not separable with these features: by a weighted mean of "
+        f"{evidence.n_weighted} rows no margin is above {evidence.bound:.2g}, and the largest ‖z‖ is "
+        f"{evidence.largest_norm:.2g}; of the machine tried last {evidence.n_violating} rows violate "
+        f"y·f ≥ 1, the worst with y·f = {evidence.least_margin:.3g}{_twins(oracle, problem, machine)}; use a "
+        f"finite C, more features, or a narrower kernel"
+    )
+
+
+def _named(targets: ClassTargets, output: int) -> str:
+    if targets.n_outputs == 1:
+        return "the classes are"
+    return f"the class {targets.classes.tolist()[output]!r} and the rest are"
+
+
+def _twins(oracle: MarginOracle, problem: MarginProblem, machine: HardMargin) -> str:
+    """Look for equal rows of opposite labels among the rows that violate most, in one more sweep."""
+    number, X, label, margin = oracle.rows_of_smallest_margin(problem, machine.x, _MOST_VIOLATING // 2)
+    violating = margin < 1
+    pair = opposite_twins(number[violating], X[violating], label[violating])
+    return "" if pair is None else f"; rows {pair[0]} and {pair[1]} are equal, with opposite labels"
