@@ -1,0 +1,248 @@
+"""Averaged distributed SGD as a conversation: it asks for a full gradient, then for one pass of local steps.
+
+From a point whose objective and gradient over all rows are known, every segment takes mini-batch steps over
+its own rows (`local_steps`), and the mean of where they end is the next point to be known. Steps, batches and
+metric follow from the spectrum of a sample, so there is no learning rate. What makes the objective larger, as
+local steps may where rows are not shuffled, is shortened by a line search; hence it never grows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from distrff.losses import Loss, SmoothedHinge
+from distrff.objective.evaluation import Evaluation
+from distrff.solvers.lbfgs import lbfgs
+from distrff.solvers.local_steps import LocalStart
+from distrff.solvers.spectral_metric import SpectralMetric
+
+# Of the hinge: its optimum is then about a thousandth above the hinge's own (measured: 0.06 to 0.11 %
+# for λ from 1e-3 to 1e-6), and a tenth of the curvature's bound is still met by enough rows of a batch.
+_HINGE_WIDTH = 0.1
+_LEAST_CURVATURE = 1e-6  # of the loss's bound
+_LEAST_BATCH = 256
+_BATCH_BYTES = 80 * 2**20
+# A solve in the metric costs as much as the products of a batch of q/2 rows.
+_DIRECTIONS_PER_ROW = 4
+_LEAST_STEPS = 4
+_FINISHING_SWEEPS = 3
+_LESS = 4.0
+_MOST_TRIALS = 3
+_SUFFICIENT_DECREASE = 1e-4
+_SHORTEST = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class Epoch:
+    """The question for one pass of local steps; the answer is the mean of the segments' last points.
+
+    Attributes
+    ----------
+    start : Evaluation
+    curvature : float
+        h, a mean of ℓ″ over the rows.
+    caution : int
+        How many epochs led to no better point: each makes steps shorter, and more so in directions that the
+        sample hardly has.
+    """
+
+    start: Evaluation
+    curvature: float
+    caution: int
+
+
+Question = np.ndarray | Epoch
+Conversation = Generator[Question, Any, Evaluation]
+
+
+@dataclass(frozen=True, eq=False)
+class SGDProblem:
+    """What is the same for all machines of a fit.
+
+    Attributes
+    ----------
+    metric : SpectralMetric
+        In the coordinates of the features.
+    C : float
+    weight : float
+        Σs over all rows.
+    curvature_bound : float
+        Of the smooth loss.
+    """
+
+    metric: SpectralMetric
+    C: float
+    weight: float
+    curvature_bound: float
+
+    @property
+    def penalty(self) -> float:
+        """λ = 1/(C·Σs)."""
+        return 1 / (self.C * self.weight)
+
+    def damping(self, curvature: float, caution: int) -> float:
+        """Return the λ of the metric."""
+        return self.penalty + (curvature * self.metric.unseen * _LESS ** (caution - 1) if caution else 0.0)
+
+    def curvature(self, at: Evaluation, caution: int) -> float:
+        """Return h for a metric at a point: the mean of ℓ″ over the rows, but enough of it.
+
+        A Newton step in the metric promises a fall of ½·gᵀM⁻¹g, and the objective cannot fall below zero.
+        Where few rows bend yet (the hinge's at zero, for one), a larger h says so.
+        """
+        g, bound = at.gradient, self.curvature_bound
+        h = max(at.curvature / self.C, _LEAST_CURVATURE * bound)
+        while h < bound and 0.5 * float(g @ self.solve(g, h, caution)) > at.value:
+            h = min(2 * h, bound)
+        return h
+
+    def solve(self, gradient: np.ndarray, curvature: float, caution: int) -> np.ndarray:
+        """Return the Newton step M⁻¹g of a gradient of the objective."""
+        per_weight = gradient[:, None] / (self.C * self.weight)
+        damping = np.array([self.damping(curvature, caution)])
+        return self.metric.solve(per_weight, np.array([curvature]), damping)[:, 0]
+
+    def local_start(self, epochs: Sequence[Epoch]) -> LocalStart:
+        """Return what segments need to answer the questions of several machines."""
+        curvature = np.array([epoch.curvature for epoch in epochs])
+        damping = np.array([self.damping(epoch.curvature, epoch.caution) for epoch in epochs])
+        unevenness = np.array([_LESS**epoch.caution for epoch in epochs])
+        return LocalStart(
+            X=np.stack([epoch.start.x for epoch in epochs], axis=1),
+            gradient=np.stack([epoch.start.gradient for epoch in epochs], axis=1) / (self.C * self.weight),
+            curvature=curvature,
+            damping=damping,
+            dimension=self.metric.dimension(curvature, damping) * unevenness,
+            penalty=self.penalty,
+        )
+
+
+def smooth_loss(loss: Loss) -> Loss:
+    """Return the loss that SGD descends: itself if its curvature is bounded, else the smoothed hinge."""
+    return loss if np.isfinite(loss.curvature) else SmoothedHinge(_HINGE_WIDTH)
+
+
+def batch_rows(metric: SpectralMetric, start: LocalStart, segment_rows: int) -> int:
+    """Return the rows of a batch.
+
+    The effective dimension: fewer would take more steps of r/(r + d) each and get as far; many more would
+    waste rows on directions that are known. Not so few that solving in the metric costs more than the
+    products, nor so many that a segment has no four steps, or that features take more than 80 MiB.
+    """
+    wanted = max(float(start.dimension.max()), metric.n_directions / _DIRECTIONS_PER_ROW, _LEAST_BATCH)
+    row_bytes = len(metric.directions) * metric.directions.itemsize
+    return int(max(1, min(wanted, segment_rows / _LEAST_STEPS, _BATCH_BYTES / row_bytes)))
+
+
+def ridge_start(
+    metric: SpectralMetric, moment: np.ndarray, y_mean: np.ndarray, penalty: float, curvature: float
+) -> np.ndarray:
+    """Return the ridge machines of a sample in the metric, where k machines may start.
+
+    Parameters
+    ----------
+    metric : SpectralMetric
+    moment : ndarray of shape (D, k)
+        Σ s (z − z̄)(y − ȳ)ᵀ / Σs of the sample, uncentred without an intercept: B of a `RidgeSystem` over
+        its weight.
+    y_mean : ndarray of shape (k,)
+        ȳ.
+    penalty, curvature : float
+        λ = 1/(C·Σs) of all rows, and the bound of ℓ″ (2 for a hinge).
+
+    Returns
+    -------
+    ndarray of shape (D + 1, k), or (D, k) without an intercept
+    """
+    k = moment.shape[1]
+    if not metric.fit_intercept:
+        return metric.solve(curvature * moment, np.full(k, curvature), np.full(k, penalty))
+    centred = np.vstack([curvature * moment, np.zeros(k)])
+    # The metric takes gradients by w and b, whose part by w − z̄·b is what is centred here.
+    X = metric.solve(centred, np.full(k, curvature), np.full(k, penalty))
+    X[-1] += y_mean
+    return X
+
+
+def sgd(start: Evaluation, problem: SGDProblem, tol: float, finished: Callable[[], bool]) -> Conversation:
+    """Yield points and epochs, and return the last evaluation.
+
+    Parameters
+    ----------
+    start : Evaluation
+        Of the smooth loss (its `value`, `gradient` and `curvature` are used).
+    problem : SGDProblem
+    tol : float
+        It ends when an epoch made the objective fall by less than this, relative to it, and three sweeps of
+        L-BFGS in the same metric, which go on from there, did not make more of it.
+    finished : callable
+        Whether the last point that was evaluated is good enough by another measure, a certificate's gap.
+
+    Notes
+    -----
+    An epoch and the evaluation of where it led are two sweeps.
+    """
+    at, caution = start, 0
+    while not finished():
+        curvature = problem.curvature(at, caution)
+        mean: np.ndarray = yield Epoch(at, curvature, caution)
+        found = yield from _along(at, mean - at.x)
+        if finished():
+            return at if found is None else found
+        if found is None or _is_shorter(found.x - at.x, mean - at.x):
+            caution += 1
+        if found is None:
+            found = yield from _along(at, -problem.solve(at.gradient, curvature, caution))
+        if found is None or finished():
+            return at if found is None else found
+        settled = at.value - found.value <= tol * abs(at.value)
+        at = found
+        if settled:
+            found = yield from _finish(at, problem, caution, finished)
+            if finished() or at.value - found.value <= tol * abs(at.value):
+                return found
+            at = found
+    return at
+
+
+def _is_shorter(way: np.ndarray, whole: np.ndarray) -> bool:
+    return float(np.linalg.norm(way)) < 0.99 * float(np.linalg.norm(whole))
+
+
+def _along(at: Evaluation, way: np.ndarray) -> Generator[np.ndarray, Evaluation, Evaluation | None]:
+    """Return the first of some points on the way that is better than its start; None if none is."""
+    slope, step = float(at.gradient @ way), 1.0
+    if not slope < 0:
+        return None
+    for _ in range(_MOST_TRIALS):
+        found = yield at.x + step * way
+        if found.value < at.value + _SUFFICIENT_DECREASE * step * slope:
+            return found
+        # Where the parabola through both values and the slope here is lowest, but well inside.
+        above = found.value - at.value - slope * step
+        lowest = -0.5 * slope * step**2 / above if np.isfinite(above) else 0.0
+        step = min(max(lowest, _SHORTEST * step), 0.5 * step)
+    return None
+
+
+def _finish(at: Evaluation, problem: SGDProblem, caution: int, finished: Callable[[], bool]) -> Conversation:
+    """Go on by a few sweeps of L-BFGS, and return the best evaluation."""
+
+    def precondition(curvature: float) -> Callable[[np.ndarray], np.ndarray]:
+        h = max(curvature / problem.C, _LEAST_CURVATURE * problem.curvature_bound)
+        return lambda gradient: problem.solve(gradient, h, caution)
+
+    talk = lbfgs(at, precondition, lambda _: finished())
+    try:
+        x = next(talk)
+        for _ in range(_FINISHING_SWEEPS):
+            found: Evaluation = yield x
+            at = min(at, found, key=lambda evaluation: evaluation.value)
+            x = talk.send(found)
+    except StopIteration:
+        pass
+    return at

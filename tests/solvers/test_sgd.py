@@ -1,0 +1,207 @@
+"""Averaged SGD against exact optima, on rows in memory that are cut into segments."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from distrff.losses import Hinge, Laplace, Logistic, Probit, SmoothedHinge, Squared, SquaredHinge
+from distrff.objective import margin_sums, ridge_system
+from distrff.objective.certificate import Certificate
+from distrff.objective.evaluation import Evaluation
+from distrff.solvers.local_steps import LocalSteps
+from distrff.solvers.lockstep import in_lockstep
+from distrff.solvers.sgd import Epoch, SGDProblem, batch_rows, ridge_start, sgd, smooth_loss
+from distrff.solvers.spectral_metric import SpectralMetric
+
+LOSSES = [Logistic(), Probit(), Laplace(), SquaredHinge(), Squared(), Hinge()]
+N_ROWS, D, N_SEGMENTS = 4000, 25, 4
+
+
+class Problem:
+    """k classes that overlap, far from the origin of a space whose axes differ a thousandfold."""
+
+    def __init__(self, seed, loss, penalty, *, fit_intercept=True, weighted=False, k=1, directions=D):
+        rng = np.random.default_rng(seed)
+        scales = np.logspace(0, -3, D)
+        self.Z = rng.standard_normal((N_ROWS, D)) * scales + 0.1
+        f = (self.Z - 0.1) @ (rng.standard_normal((D, k)) / scales[:, None]) / 5 + 0.4
+        self.Y = np.where(f + 0.7 * rng.standard_normal((N_ROWS, k)) > 0, 1.0, -1.0)
+        self.s = rng.integers(0, 4, N_ROWS).astype(np.float64) if weighted else None
+        self.loss, self.smooth, self.fit_intercept = loss, smooth_loss(loss), fit_intercept
+        self.weight = float(N_ROWS if self.s is None else self.s.sum())
+        self.C = 1 / (penalty * self.weight)
+        sample = np.sort(rng.choice(N_ROWS, 16 * D, replace=False))
+        self.sampled = self.Z[sample], self.Y[sample], None if self.s is None else self.s[sample]
+        metric = SpectralMetric.of_rows(
+            self.sampled[0], self.sampled[2], directions, fit_intercept=fit_intercept
+        )
+        self.problem = SGDProblem(metric, self.C, self.weight, self.smooth.curvature)
+        self.certificates = [Certificate() for _ in range(k)]
+        self.best = [np.inf] * k
+        self.n_epochs = self.n_evaluations = 0
+
+    def start(self):
+        Z, Y, s = self.sampled
+        root = np.ones((len(Z), 1)) if s is None else np.sqrt(s)[:, None]
+        T = np.hstack([Z, np.ones((len(Z), 1)), Y]) * root
+        system = ridge_system(T.T @ T, Y.shape[1], fit_intercept=self.fit_intercept)
+        curvature = min(self.smooth.curvature, 2.0)
+        moment = system.B / system.weight
+        return ridge_start(self.problem.metric, moment, system.y_mean, 1 / (self.C * self.weight), curvature)
+
+    def evaluate(self, x, output=0):
+        self.n_evaluations += 1
+        f = self.Z @ x[:-1] + x[-1] if self.fit_intercept else self.Z @ x
+        Y = self.Y[:, output : output + 1]
+        sums = margin_sums(self.loss, self.smooth, f[:, None], Y, self.s, self.Z)
+        at = Evaluation.of(self.C, sums, 0, x, fit_intercept=self.fit_intercept)
+        self.certificates[output] = self.certificates[output].improved(at.primal, at.dual)
+        self.best[output] = min(self.best[output], at.primal)
+        return at
+
+    def epoch(self, questions, outputs):
+        """Answer as the sweep does."""
+        self.n_epochs += 1
+        start = self.problem.local_start(questions)
+        size = batch_rows(self.problem.metric, start, N_ROWS // N_SEGMENTS)
+        total, weight = 0.0, 0.0
+        for first in range(0, N_ROWS, N_ROWS // N_SEGMENTS):
+            steps = LocalSteps(self.smooth, self.problem.metric, start)
+            stop = first + N_ROWS // N_SEGMENTS
+            for row in range(first, stop, size):
+                rows = slice(row, min(row + size, stop))
+                steps.step(self.Z[rows], self.Y[rows][:, outputs], None if self.s is None else self.s[rows])
+            total, weight = total + steps.weight * steps.X, weight + steps.weight
+        return total / weight
+
+    def answer(self, questions):
+        epochs = {j: q for j, q in questions.items() if isinstance(q, Epoch)}
+        answers = {j: self.evaluate(q, j) for j, q in questions.items() if j not in epochs}
+        if epochs:
+            means = self.epoch(list(epochs.values()), list(epochs))
+            answers |= {j: means[:, position] for position, j in enumerate(epochs)}
+        return answers
+
+    def solve(self, start=None, tol=1e-3):
+        start = self.start() if start is None else start
+        talks = {
+            j: sgd(self.evaluate(start[:, j], j), self.problem, tol, lambda: False)
+            for j in range(start.shape[1])
+        }
+        return in_lockstep(talks, self.answer)
+
+    def optimum(self, x, output=0):
+        """Return the least objective, or a bound from below by the smoothing of a hinge."""
+        width = 1e-3
+        loss = SmoothedHinge(width) if isinstance(self.loss, Hinge) else self.loss
+        s = np.ones(N_ROWS) if self.s is None else self.s
+        scales = np.append(np.logspace(0, 3, D), 1.0)[: len(x)]
+
+        def value(u):
+            v = scales * u
+            w, b = (v[:-1], v[-1]) if self.fit_intercept else (v, 0.0)
+            f, y = self.Z @ w + b, self.Y[:, output]
+            slopes = self.C * s * loss.derivative(f, y)
+            gradient = self.Z.T @ slopes + w
+            if self.fit_intercept:
+                gradient = np.append(gradient, slopes.sum())
+            return self.C * (s @ loss.value(f, y)) + 0.5 * w @ w, scales * gradient
+
+        return minimize(value, x / scales, jac=True, method="L-BFGS-B", options={"maxiter": 3000}).fun
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("penalty", [1e-2, 1e-4, 1e-6])
+@pytest.mark.parametrize("loss", LOSSES, ids=str)
+def test_within_a_hundredth_of_the_optimum(loss, penalty, seed):
+    """In ten epochs, without a number to tune."""
+    problem = Problem(seed, loss, penalty)
+    at = problem.solve()[0]
+    assert problem.best[0] <= 1.01 * problem.optimum(at.x)
+    assert problem.n_epochs <= 10
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("loss", [Logistic(), Hinge()], ids=str)
+def test_weights_and_intercept(rng, loss, weighted, fit_intercept):
+    """The optimum of weighted rows is that of repeated ones."""
+    problem = Problem(int(rng.integers(2**32)), loss, 1e-3, fit_intercept=fit_intercept, weighted=weighted)
+    at = problem.solve()[0]
+    assert len(at.x) == D + fit_intercept
+    assert problem.best[0] <= 1.01 * problem.optimum(at.x)
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Hinge(), Squared()], ids=str)
+def test_without_a_start_and_with_few_directions(rng, loss):
+    """A third of the directions, as where no Gram fits, at a penalty that leaves little outside of them."""
+    problem = Problem(int(rng.integers(2**32)), loss, 1e-1, directions=8)
+    at = problem.solve(np.zeros((D + 1, 1)))[0]
+    assert problem.best[0] <= 1.02 * problem.optimum(at.x)
+
+
+def test_several_machines_talk_at_once(rng):
+    problem = Problem(int(rng.integers(2**32)), Logistic(), 1e-3, k=3)
+    results = problem.solve()
+    for output, at in results.items():
+        assert at.primal <= 1.01 * problem.optimum(at.x, output)
+    assert problem.n_epochs <= 10
+
+
+def test_rows_that_are_sorted_do_no_harm(rng):
+    """Each segment has one label: epochs mislead, and the objective falls all the same."""
+    problem = Problem(int(rng.integers(2**32)), Logistic(), 1e-3)
+    order = np.argsort(problem.Y[:, 0], kind="stable")
+    problem.Z, problem.Y = problem.Z[order], problem.Y[order]
+    values = []
+    evaluate = problem.evaluate
+    problem.evaluate = lambda x, output=0: values.append(evaluate(x, output)) or values[-1]
+    at = problem.solve()[0]
+    assert np.isfinite(at.value)
+    assert at.value <= values[0].value
+    assert problem.n_evaluations < 100
+
+
+def test_a_gap_that_is_small_enough_ends_it():
+    problem = Problem(5, Logistic(), 1e-2)
+    start = problem.evaluate(problem.start()[:, 0])
+    talk = sgd(start, problem.problem, 0.0, lambda: problem.certificates[0].gap <= 1e-2)
+    in_lockstep({0: talk}, problem.answer)
+    assert problem.certificates[0].gap <= 1e-2
+    assert problem.n_evaluations <= 4
+
+
+def test_rows_without_weight_are_no_step(rng):
+    problem = Problem(int(rng.integers(2**32)), Logistic(), 1e-3)
+    epoch = Epoch(problem.evaluate(problem.start()[:, 0]), 0.2, 0)
+    start = problem.problem.local_start([epoch])
+    steps = LocalSteps(problem.smooth, problem.problem.metric, start)
+    steps.step(problem.Z[:50], problem.Y[:50], np.zeros(50))
+    np.testing.assert_array_equal(steps.X, start.X)
+    assert steps.weight == 0.0
+
+
+def test_weights_repeat_rows_in_a_step(rng):
+    """Both know d rows from one batch, if as many count."""
+    problem = Problem(int(rng.integers(2**32)), Logistic(), 1e-3)
+    start = problem.problem.local_start([Epoch(problem.evaluate(problem.start()[:, 0]), 0.2, 0)])
+    Z, Y = problem.Z[:200], problem.Y[:200]
+    once = LocalSteps(problem.smooth, problem.problem.metric, start)
+    heavy = LocalSteps(problem.smooth, problem.problem.metric, start)
+    for rows in (slice(0, 100), slice(100, 200)):
+        once.step(Z[rows], Y[rows], None)
+        heavy.step(Z[rows], Y[rows], np.full(100, 7.0))
+    np.testing.assert_allclose(heavy.X, once.X, rtol=1e-10, atol=1e-12)
+    assert heavy.weight == 7 * once.weight
+
+
+def test_a_batch_is_as_long_as_it_must_be():
+    problem = Problem(6, Logistic(), 1e-3)
+    start = problem.problem.local_start([Epoch(problem.evaluate(problem.start()[:, 0]), 0.2, 0)])
+    metric = problem.problem.metric
+    assert start.dimension[0] <= D + 1
+    assert batch_rows(metric, start, 10**6) == 256
+    assert batch_rows(metric, start, 100) == 25
+    assert batch_rows(metric, start, 1) == 1

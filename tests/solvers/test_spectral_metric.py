@@ -1,0 +1,123 @@
+"""The metric of leading eigenvectors against whole matrices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from distrff.errors import InputError
+from distrff.objective import ridge_system
+from distrff.solvers.cholesky import solve_ridge
+from distrff.solvers.preconditioner import Preconditioner
+from distrff.solvers.sgd import ridge_start
+from distrff.solvers.spectral_metric import SpectralMetric, most_directions
+
+D, M = 12, 200
+CURVATURE, PENALTY = np.array([0.3, 2.0]), np.array([1e-2, 1e-4])
+
+
+@pytest.fixture
+def Z(rng):
+    return rng.standard_normal((M, D)) @ np.diag(np.logspace(0, -2, D)) + 0.5
+
+
+def gram(Z, y, s):
+    T = np.column_stack([Z, np.ones(len(Z)), y]) * np.sqrt(s)[:, None]
+    return T.T @ T
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_all_directions_are_the_preconditioner_of_the_gram(rng, Z, fit_intercept):
+    s = rng.uniform(0.5, 2, M)
+    system = ridge_system(gram(Z, np.zeros(M), s), 1, fit_intercept=fit_intercept)
+    metrics = (
+        SpectralMetric.of_rows(Z, s, D, fit_intercept=fit_intercept),
+        SpectralMetric.of_system(system, M, D, np.dtype(np.float64)),
+    )
+    g = rng.standard_normal((D + fit_intercept, 2))
+    for metric in metrics:
+        found = metric.solve(g, CURVATURE, PENALTY)
+        for j in range(2):
+            # Its objective is the sum: C·Σs = 1/λ times the mean.
+            h = CURVATURE[j] / (PENALTY[j] * system.weight)
+            expected = Preconditioner.of(system, h).apply(g[:, j] / PENALTY[j])
+            np.testing.assert_allclose(found[:, j], expected, rtol=1e-7)
+        assert metric.spread == 0
+
+
+@pytest.mark.parametrize("n_rows", [M, 11])
+def test_few_directions_leave_one_eigenvalue_for_the_rest(rng, Z, n_rows):
+    """From the D × D or from the m × m products, whichever is smaller."""
+    metric = SpectralMetric.of_rows(Z[:n_rows], None, 2, fit_intercept=False)
+    S = Z[:n_rows].T @ Z[:n_rows] / n_rows
+    e, V = np.linalg.eigh(S)
+    e, V = e[::-1], V[:, ::-1]
+    np.testing.assert_allclose(metric.eigenvalues, e[:2], rtol=1e-8)
+    np.testing.assert_allclose([metric.rest, metric.spread], [e[2], e[2:].sum()], rtol=1e-6)
+    shown = np.append(e[:2], np.full(D - 2, e[2]))
+    g = rng.standard_normal((D, 2))
+    for j in range(2):
+        expected = V @ ((V.T @ g[:, j]) / (CURVATURE[j] * shown + PENALTY[j]))
+        np.testing.assert_allclose(metric.solve(g, CURVATURE, PENALTY)[:, j], expected, rtol=1e-6)
+
+
+def test_the_dimension_is_the_mean_leverage(Z):
+    metric = SpectralMetric.of_rows(Z, None, D, fit_intercept=True)
+    centred = Z - Z.mean(axis=0)
+    S = centred.T @ centred / M
+    expected = [
+        np.trace(h * S @ np.linalg.inv(h * S + p * np.eye(D))) + 1
+        for h, p in zip(CURVATURE, PENALTY, strict=True)
+    ]
+    np.testing.assert_allclose(metric.dimension(CURVATURE, PENALTY), expected, rtol=1e-8)
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_the_start_is_ridge(rng, Z, fit_intercept):
+    y = rng.standard_normal(M) + Z[:, 0] + 2
+    system = ridge_system(gram(Z, y, np.ones(M)), 1, fit_intercept=fit_intercept)
+    metric = SpectralMetric.of_rows(Z, None, D, fit_intercept=fit_intercept)
+    X = ridge_start(metric, system.B / system.weight, system.y_mean, 1e-3, 2.0)
+    coef, intercept = solve_ridge(system, 1e-3 * M / 2)
+    expected = np.vstack([coef, intercept[None]]) if fit_intercept else coef
+    np.testing.assert_allclose(X, expected, rtol=1e-6)
+
+
+def test_it_travels_as_arrays(rng, Z):
+    metric = SpectralMetric.of_rows(Z.astype(np.float32), None, 4, fit_intercept=True)
+    assert metric.directions.dtype == np.float32
+    there = SpectralMetric.from_arrays(metric.arrays(), fit_intercept=True)
+    g = rng.standard_normal((D + 1, 2))
+    np.testing.assert_array_equal(there.solve(g, CURVATURE, PENALTY), metric.solve(g, CURVATURE, PENALTY))
+
+
+def test_bytes_that_begin_anywhere_give_the_same_bits(rng):
+    """As off a network; matrix times vector is where NumPy leaves BLAS."""
+    metric = SpectralMetric.of_rows(
+        rng.standard_normal((600, 128), np.float32), None, 128, fit_intercept=True
+    )
+    g = rng.standard_normal((129, 1))
+    expected = metric.solve(g, CURVATURE[:1], PENALTY[:1])
+    moved = {name: _one_byte_further(A) for name, A in metric.arrays().items()}
+    there = SpectralMetric.from_arrays(moved, fit_intercept=True)
+    np.testing.assert_array_equal(there.solve(g, CURVATURE[:1], PENALTY[:1]), expected)
+
+
+def _one_byte_further(A):
+    raw = np.empty(A.nbytes + 1, np.uint8)
+    moved = raw[1:].view(A.dtype).reshape(A.shape)
+    moved[...] = A
+    return moved
+
+
+def test_features_that_are_constant_have_a_metric(rng):
+    metric = SpectralMetric.of_rows(np.ones((30, 3)), None, 3, fit_intercept=True)
+    assert np.isfinite(metric.solve(rng.standard_normal((4, 2)), CURVATURE, PENALTY)).all()
+    with pytest.raises(InputError, match="total weight 0"):
+        SpectralMetric.of_rows(np.ones((3, 2)), np.zeros(3), 2, fit_intercept=True)
+
+
+def test_directions_that_fit():
+    assert most_directions(2048, np.dtype(np.float32)) == 2048
+    assert most_directions(16384, np.dtype(np.float32)) == 1024
+    assert most_directions(10**9, np.dtype(np.float64)) == 1

@@ -1,0 +1,154 @@
+"""The epoch sweep against steps by hand, for any order of arrival and any storage."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+
+from distrff.columns.scaling import Scaling
+from distrff.columns.targets import ClassTargets, NumericTargets
+from distrff.data.arrays import as_dataset
+from distrff.features.fourier import FourierFeatures
+from distrff.kernels import Gaussian
+from distrff.losses import Logistic, Squared
+from distrff.objective.evaluation import Evaluation
+from distrff.solvers.local_steps import LocalSteps
+from distrff.solvers.sgd import Epoch, SGDProblem
+from distrff.solvers.spectral_metric import SpectralMetric
+from distrff.sweeps.epoch import EpochReduction, shipped_start
+from distrff.sweeps.merge_order import OrderedMerge
+
+D, N_ROWS, SEGMENT, BATCH = 8, 330, 50, 16
+SPEC = FourierFeatures(Gaussian(2.0), D, random_state=3).fit(np.zeros((1, 2))).specification_
+CLASSES = ClassTargets(np.array(["a", "b", "c"]), np.array([1.0, 2.0, 0.5]))
+
+
+class Rows:
+    """Three classes of points in the plane, and machines somewhere on their way."""
+
+    def __init__(self, rng, fit_intercept=True, outputs=(0, 1, 2)):
+        self.X = rng.standard_normal((N_ROWS, 2))
+        self.y = np.array(["a", "b", "c"])[(self.X > 0.2).sum(axis=1)]
+        self.s = rng.uniform(0, 2, N_ROWS)
+        self.Z = SPEC.build(None).apply(self.X)
+        self.metric = SpectralMetric.of_rows(self.Z[::2], None, 5, fit_intercept=fit_intercept)
+        problem = SGDProblem(self.metric, 0.1, float(N_ROWS), 0.25)
+        size = D + fit_intercept
+        self.start = problem.local_start(
+            [Epoch(_evaluation(rng.standard_normal((2, size))), 0.2, j) for j in outputs]
+        )
+        self.reduction = EpochReduction(
+            specification=SPEC,
+            scaling=Scaling(),
+            targets=CLASSES,
+            dtype="float64",
+            batch_rows=BATCH,
+            loss=Logistic(),
+            outputs=outputs,
+            fit_intercept=fit_intercept,
+        )
+        self.shipped = shipped_start(self.metric, self.start)
+
+    def partials(self, dataset, reduction=None):
+        reduction = self.reduction if reduction is None else reduction
+        bounds = [(i, min(i + SEGMENT, N_ROWS)) for i in range(0, N_ROWS, SEGMENT)]
+        rows = [dask.delayed(dataset.rows(*pair)).compute(scheduler="sync") for pair in bounds]
+        return [reduction.finish(reduction.update(reduction.zero(), r, self.shipped)) for r in rows]
+
+
+def _evaluation(x_and_gradient):
+    x, gradient = x_and_gradient
+    numbers = {"primal": 1.0, "dual": 0.0, "value": 1.0, "curvature": 0.02, "smoothing": 0.0}
+    return Evaluation(x=x, gradient=gradient, held_out=np.zeros(2), **numbers)
+
+
+def merged(reduction, partials, arrivals):
+    def merge(total, neighbours):
+        for other, is_before in neighbours:
+            total = reduction.merge(other, total) if is_before else reduction.merge(total, other)
+        return total
+
+    tree = OrderedMerge(len(partials), merge)
+    for segment in arrivals:
+        tree.add(segment, partials[segment])
+    return tree.result()
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_segments_take_steps_of_their_own(rng, fit_intercept):
+    rows = Rows(rng, fit_intercept)
+    Y, s = CLASSES.encode(rows.y), CLASSES.row_weights(rows.y, rows.s)
+    total, weight = 0.0, 0.0
+    for first in range(0, N_ROWS, SEGMENT):
+        steps = LocalSteps(Logistic(), rows.metric, rows.start)
+        stop = min(first + SEGMENT, N_ROWS)
+        for row in range(first, stop, BATCH):
+            part = slice(row, min(row + BATCH, stop))
+            steps.step(rows.Z[part], Y[part], s[part])
+        total, weight = total + steps.weight * steps.X, weight + steps.weight
+    partials = rows.partials(as_dataset(rows.X, rows.y, rows.s))
+    found = merged(rows.reduction, partials, range(len(partials)))
+    assert found.weight == pytest.approx(s.sum())
+    np.testing.assert_allclose(found.mean(), total / weight, rtol=1e-9, atol=1e-12)
+    assert found.X.nbytes <= rows.reduction.size_bytes(N_ROWS)
+
+
+def test_the_same_bits_for_any_arrival_and_chunks(rng):
+    rows = Rows(rng)
+    partials = rows.partials(as_dataset(rows.X, rows.y, rows.s))
+    expected = merged(rows.reduction, partials, range(len(partials)))
+    for _ in range(5):
+        found = merged(rows.reduction, partials, rng.permutation(len(partials)))
+        np.testing.assert_array_equal(found.X, expected.X)
+    chunked = as_dataset(
+        da.from_array(rows.X, chunks=(37, 1)),
+        da.from_array(rows.y, chunks=101),
+        da.from_array(rows.s, chunks=11),
+    )
+    found = merged(rows.reduction, rows.partials(chunked), range(len(partials)))
+    np.testing.assert_array_equal(found.X, expected.X)
+
+
+def test_machines_do_not_see_each_other(rng):
+    rows = Rows(rng)
+    dataset = as_dataset(rows.X, rows.y, rows.s)
+    together = rows.partials(dataset)[0].X
+    for j in range(3):
+        start = replace(
+            rows.start,
+            **{
+                name: getattr(rows.start, name)[..., j : j + 1]
+                for name in ("X", "gradient", "curvature", "damping", "dimension")
+            },
+        )
+        rows.shipped = shipped_start(rows.metric, start)
+        alone = rows.partials(dataset, replace(rows.reduction, outputs=(j,)))[0].X
+        np.testing.assert_allclose(alone[:, 0], together[:, j], rtol=1e-9, atol=1e-12)
+
+
+def test_shipped_frequencies_are_used(rng):
+    """A worker that derives others than the client takes the client's."""
+    rows = Rows(rng)
+    dataset = as_dataset(rows.X, rows.y, rows.s)
+    expected = rows.partials(dataset)[0].X
+    rows.shipped |= SPEC.derive_arrays()
+    spoiled = replace(rows.reduction, specification=replace(SPEC, digest="0" * 32))
+    np.testing.assert_array_equal(rows.partials(dataset, spoiled)[0].X, expected)
+
+
+def test_numbers_as_targets(rng):
+    rows = Rows(rng, outputs=(0,))
+    targets = NumericTargets(np.array([3.0]), np.array([2.0]))
+    reduction = replace(rows.reduction, targets=targets, loss=Squared())
+    y = rows.X[:, 0] + 3
+    found = rows.partials(as_dataset(rows.X, y), reduction)[0]
+    steps = LocalSteps(Squared(), rows.metric, rows.start)
+    for row in range(0, SEGMENT, BATCH):
+        part = slice(row, min(row + BATCH, SEGMENT))
+        steps.step(rows.Z[part], targets.encode(y[part]), None)
+    np.testing.assert_allclose(found.mean(), steps.X, rtol=1e-9, atol=1e-12)
+    assert found.weight == SEGMENT
