@@ -59,5 +59,5 @@ def fit(ctx: click.Context, data: str, out: str, overwrite: bool, as_json: bool,
     report = estimator.report_
     lines = [repr(report), f"  seed {report['seed']}", f"  written to {out}"]
     show({**{key: report[key] for key in KEYS if key in report}, "out": out}, as_json=as_json, lines=lines)
-    if report["status"] != "CONVERGED":
+    if report["status"] not in ("CONVERGED", "CONVERGED_UNCERTIFIED"):
         ctx.exit(NOT_CONVERGED)

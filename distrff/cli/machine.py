@@ -104,10 +104,11 @@ def tell_defaults(ctx: click.Context) -> None:
 
 def _refuse_contradictions(ctx: click.Context) -> None:
     o = ctx.params
+    iterates = o["model"] in _OWN or o["solver"] in ("cg", "sgd")
     rules = [
         (_RIDGE_ONLY, o["model"] not in _OWN, "--model ridge or ridge-classifier"),
         (_MARGIN_ONLY, o["model"] in _OWN, "--model svc or likelihood"),
-        (_ITERATIVE, o["model"] in _OWN or o["solver"] == "cg", "--model svc or likelihood, or --solver cg"),
+        (_ITERATIVE, iterates, "--model svc or likelihood, or --solver cg or sgd"),
         *((names, o["model"] == model, f"--model {model}") for model, names in _OWN.items()),
         (_FOURIER_ONLY, o["features"] == "fourier", "--features fourier"),
         (("length_scale",), not isinstance(o["kernel"], dict), "a kernel's name; JSON says its own widths"),

@@ -134,11 +134,11 @@ machine_options = _together(
     click.option("--sigma", type=float, default=1.0, show_default=True, help="Scale of the noise."),
     click.option(
         "--solver",
-        type=click.Choice(["auto", "gram", "cg", "lbfgs", "smoothed"]),
+        type=click.Choice(["auto", "gram", "cg", "lbfgs", "smoothed", "sgd"]),
         default="auto",
         show_default=True,
         help="gram for ridge, or for a given --alpha cg, in less memory; lbfgs for smooth losses, smoothed "
-        "for the hinge.",
+        "for the hinge; sgd for any loss on shuffled rows, where no Gram fits.",
     ),
     click.option(
         "--tol",

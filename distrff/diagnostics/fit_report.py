@@ -67,15 +67,15 @@ class FitReport(Mapping[str, Any]):
 
     def _objective_line(self) -> str:
         r = self._values
-        if "duality_gap" in r:
+        if "C" in r:
             name = "relative_gradient" if r["duality_gap"] is None else "duality_gap"
             error = "not known" if r[name] is None else f"{r[name]:.2g}"
             C = r["C"] if isinstance(r["C"], str) else f"{r['C']:g}"
             return f"C {C}, {r['loss']}, {name.replace('_', ' ')} {error}"
         score = "" if r["cv_score"] is None else f", {r['criterion']} {r['cv_score']:.6g}"
-        residual = r.get("relative_residual")
-        if residual is not None:
-            score += f", relative residual {residual:.2g} by conjugate gradients"
+        for name in ("relative_residual", "duality_gap"):
+            if r.get(name) is not None:
+                score += f", {name.replace('_', ' ')} {r[name]:.2g} by {r['solver']}"
         return f"alpha {r['alpha']}{score}"
 
 

@@ -106,7 +106,9 @@ def fit_by_conjugate_gradients(
     status, interruption = _solve(oracle, solution, preconditioner, alpha, options.max_sweeps)
     convergence = Convergence(
         status=status,
-        relative_residual=solution.relative_residual,
+        solver="cg",
+        measure="relative residual",
+        error=solution.relative_residual,
         tol=options.tol,
         n_sweeps=oracle.n_sweeps,
         max_sweeps=options.max_sweeps,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from sklearn.exceptions import ConvergenceWarning
 
@@ -12,13 +13,16 @@ from distrff.objective import Status
 
 @dataclass(frozen=True, eq=False)
 class Convergence:
-    """How conjugate gradients ended.
+    """How conjugate gradients or SGD ended.
 
     Parameters
     ----------
     status : Status
-    relative_residual : float
-        ‖B − (G + alpha·I)·w‖/‖B‖ of the target where it is largest; NaN where no pass told it.
+    solver : {"cg", "sgd"}
+    measure : {"relative residual", "duality gap"}
+        ‖B − (G + alpha·I)·w‖/‖B‖, or (primal − dual)/max(|primal|, |dual|).
+    error : float
+        That of the target where it is largest; NaN where no pass told it.
     tol : float
     n_sweeps, max_sweeps : int
         Light passes.
@@ -28,23 +32,35 @@ class Convergence:
     """
 
     status: Status
-    relative_residual: float
+    solver: str
+    measure: str
+    error: float
     tol: float
     n_sweeps: int
     max_sweeps: int
     preconditioner: str
     interruption: KeyboardInterrupt | None = None
 
+    def values(self) -> dict[str, Any]:
+        """Return the entries of the report."""
+        return {
+            "solver": self.solver,
+            "preconditioner": self.preconditioner,
+            "tol": self.tol,
+            self.measure.replace(" ", "_"): self.error,
+        }
+
     def tell(self) -> None:
         """Raise the interruption again, or warn of what did not converge."""
         if self.interruption is not None:
             raise self.interruption
-        if self.status is Status.CONVERGED:
+        if self.status in (Status.CONVERGED, Status.CONVERGED_UNCERTIFIED):
             return
-        ended = self.n_sweeps >= self.max_sweeps
+        # An epoch of SGD and its evaluation are two passes.
+        ended = self.n_sweeps >= self.max_sweeps - (self.solver == "sgd")
         remedy = "allow more by max_sweeps, or" if ended else "rounding ends it; use"
         warn(
-            f"the relative residual is {self.relative_residual:.2g} after {self.n_sweeps} light sweeps, "
+            f"the {self.measure} is {self.error:.2g} after {self.n_sweeps} light sweeps, "
             f"above tol={self.tol:g}; {remedy} a larger tol",
             ConvergenceWarning,
         )

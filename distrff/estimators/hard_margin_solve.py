@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from distrff.columns.targets import ClassTargets
 from distrff.errors import InputError
+from distrff.estimators.margin_options import MarginOptions
 from distrff.estimators.margin_oracle import MarginOracle, MarginProblem
 from distrff.estimators.margin_solve import MarginSolution, Progress
-from distrff.estimators.options import MarginOptions
 from distrff.objective.solution import Status
-from distrff.solvers.hard_margin import CriticalRows, HardMargin
+from distrff.solvers.hard_margin import NEGLIGIBLE, CriticalRows, HardMargin
 from distrff.solvers.lockstep import in_lockstep
 from distrff.sweeps.smallest_margins import opposite_twins
 
@@ -61,11 +61,16 @@ def solve_hard_margins(
         problem: Progress(machine.x, machine.certificate, smallest_margin=machine.checked_margin)
         for problem, machine in machines.items()
     }
-    decided = all(machine.converged for machine in machines.values())
-    status = Status.CONVERGED if decided else Status.NOT_DECIDED
-    return MarginSolution(
-        progress, status if interruption is None else Status.INTERRUPTED, n_sweeps, interruption
-    )
+    status = Status.INTERRUPTED if interruption is not None else _status(machines.values())
+    return MarginSolution(progress, status, n_sweeps, interruption)
+
+
+def _status(machines: Iterable[HardMargin]) -> Status:
+    """Return how it ended where no machine was shown to be impossible."""
+    if all(machine.converged for machine in machines):
+        return Status.CONVERGED
+    separated = all(np.isfinite(machine.certificate.gap) for machine in machines)
+    return Status.NOT_CONVERGED if separated else Status.NOT_DECIDED
 
 
 def _refusal(oracle: MarginOracle, problem: MarginProblem, machine: HardMargin) -> str:
@@ -73,8 +78,8 @@ def _refusal(oracle: MarginOracle, problem: MarginProblem, machine: HardMargin) 
     evidence = machine.inseparability
     return (
         f"{_named(oracle.targets, problem.output)} not separable with these features: by a weighted mean of "
-        f"{evidence.n_weighted} rows no margin is above {evidence.bound:.2g}, and the largest ‖z‖ is "
-        f"{evidence.largest_norm:.2g}; of the machine tried last {evidence.n_violating} rows violate "
+        f"{evidence.n_weighted} rows no margin is above {evidence.bound:.2g}, less than "
+        f"{NEGLIGIBLE:g} of the largest ‖z‖, {evidence.largest_norm:.2g}; of the machine tried last {evidence.n_violating} rows violate "
         f"y·f ≥ 1, the worst with y·f = {evidence.least_margin:.3g}{_twins(oracle, problem, machine)}; use a "
         f"finite C, more features, or a narrower kernel"
     )

@@ -15,10 +15,8 @@ import numpy as np
 
 from distrff.estimators.margin_oracle import FeaturesOf, KinkPoint, MarginOracle, MarginProblem
 from distrff.solvers.kink_model import KinkModel, KinkSolution, minimise
-from distrff.sweeps.kink_rows import KinkRows, KinkSums, kept_rows
+from distrff.sweeps.kink_rows import KinkRows, KinkSums, kept_rows, most_model_rows
 
-MOST_FEATURES = 4096  # beyond, a Newton step of a model costs more than many sweeps
-_MOST_MODEL_ROWS = 8  # times the rows kept of each label
 _MODEL_SHARE = 0.1  # of tol
 _FIRST_WIDTH = 0.03
 
@@ -45,6 +43,12 @@ class _Model:
         weight, vector = float(found.short_weight[machine]), found.short_vector[machine]
         return cls(x, rows, weight, vector, x, np.where(rows.short, C * rows.weight, 0.0))
 
+    def can_balance(self) -> bool:
+        """Say whether the rows' multipliers can outweigh what the linear part pulls at the intercept."""
+        signed = self.rows.weight * self.rows.label
+        pull = -float(self.short_vector[-1] - signed[self.rows.short].sum())
+        return float(signed[signed < 0].sum()) <= pull <= float(signed[signed > 0].sum())
+
     def add(self, rows: KinkRows, C: float) -> None:
         """Take more rows, each with the multiplier that its side at the reference point had."""
         self.rows = self.rows.merge(rows, None)
@@ -54,7 +58,7 @@ class _Model:
 def finish_exactly(
     oracle: MarginOracle,
     points: Mapping[MarginProblem, np.ndarray],
-    kinks: Callable[[Mapping[MarginProblem, KinkPoint]], KinkSums],
+    kinks: Callable[[Mapping[MarginProblem, KinkPoint], int], KinkSums],
     see: Callable[[MarginProblem, np.ndarray, float, float, np.ndarray], bool],
     *,
     tol: float,
@@ -64,33 +68,50 @@ def finish_exactly(
     Parameters
     ----------
     kinks : callable
-        Sweeps; `MarginOracle.kinks`.
+        Sweeps, as `MarginOracle.kinks` does.
     see : callable
         Takes a problem, a point, its objective, a lower bound, and the sums over held-out rows; says whether
         the machine is good enough.
     """
     if not points:
         return
-    found = kinks({problem: KinkPoint(x) for problem, x in points.items()})
-    models = {
-        problem: _Model.at(problem.C, x, found, machine)
-        for machine, (problem, x) in enumerate(points.items())
-    }
+    found, models = _first_models(oracle, points, kinks)
     primal = {problem: _primal(problem, x, found, j) for j, (problem, x) in enumerate(points.items())}
     while models:
         bounds = _solve(oracle, models, {problem: _MODEL_SHARE * tol * primal[problem] for problem in models})
-        found = kinks({p: KinkPoint(m.x, m.reference, m.known) for p, m in models.items()})
+        asked = {p: KinkPoint(m.x, m.reference, m.known) for p, m in models.items()}
+        found = kinks(asked, kept_rows(oracle.n_features))
         unfinished = {}
         for machine, (problem, model) in enumerate(models.items()):
             value = _primal(problem, model.x, found, machine)
             primal[problem] = min(primal[problem], value)
             content = see(problem, model.x, value, bounds[problem], found.held_out[:, machine])
             rows = found.rows(machine)
-            has_room = len(model.rows.number) < _MOST_MODEL_ROWS * kept_rows(oracle.n_features)
+            has_room = len(model.rows.number) + len(rows.number) <= most_model_rows(oracle.n_features)
             if not content and len(rows.number) and has_room:
                 model.add(rows, problem.C)
                 unfinished[problem] = model
         models = unfinished
+
+
+def _first_models(
+    oracle: MarginOracle,
+    points: Mapping[MarginProblem, np.ndarray],
+    kinks: Callable[[Mapping[MarginProblem, KinkPoint], int], KinkSums],
+) -> tuple[KinkSums, dict[MarginProblem, _Model]]:
+    """Return the models of the rows nearest to the kink, of so many that each has a minimum."""
+    n_kept = kept_rows(oracle.n_features)
+    while True:
+        found = kinks({problem: KinkPoint(x) for problem, x in points.items()}, n_kept)
+        models = {
+            problem: _Model.at(problem.C, x, found, machine)
+            for machine, (problem, x) in enumerate(points.items())
+        }
+        if not oracle.fit_intercept or all(model.can_balance() for model in models.values()):
+            return found, models
+        if n_kept >= min(oracle.n_rows, most_model_rows(oracle.n_features) // 2):
+            return found, {problem: model for problem, model in models.items() if model.can_balance()}
+        n_kept *= 4
 
 
 def _solve(
@@ -120,8 +141,11 @@ def solve_model(
     tol: float,
 ) -> KinkSolution:
     """Return the minimum of the model that is exact for some rows and linear for all others."""
-    Z = features_of(rows.X).astype(np.float64)
-    A = np.column_stack([Z, np.ones(len(Z))]) * rows.label[:, None]
+    Z = features_of(rows.X)
+    A = np.empty((len(Z), Z.shape[1] + 1))
+    np.multiply(Z, rows.label[:, None], out=A[:, :-1])
+    A[:, -1] = rows.label
+    del Z
     linear_weight = short_weight - rows.weight[rows.short].sum()
     linear_vector = short_vector - (rows.weight * rows.short) @ A
     upper, size = C * rows.weight, len(x)

@@ -6,7 +6,8 @@ from typing import Any
 
 from distrff.errors import InputError
 from distrff.estimators.margin_machine import MarginMachine
-from distrff.estimators.options import MarginOptions, margin_options, one_of, positive_number
+from distrff.estimators.margin_options import MarginOptions, margin_options
+from distrff.estimators.options import one_of, positive_number
 from distrff.features.base import FeatureMap
 from distrff.losses import NOISES
 

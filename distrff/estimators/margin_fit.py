@@ -9,23 +9,25 @@ import numpy as np
 
 from distrff.columns.targets import ClassTargets
 from distrff.data.dataset import Dataset
-from distrff.errors import InputError
+from distrff.errors import InputError, PlanRefused
 from distrff.estimators.factor_gram import factor_gram
 from distrff.estimators.gram_context import GramContext
 from distrff.estimators.hard_margin_solve import solve_hard_margins
+from distrff.estimators.margin_options import MarginOptions
 from distrff.estimators.margin_oracle import MarginOracle, MarginProblem, SoftmaxOracle
 from distrff.estimators.margin_solve import MarginSolution, Progress, solve_margins
-from distrff.estimators.options import MarginOptions
 from distrff.estimators.penalty_search import PenaltySearch, penalty_grid, search_penalty
 from distrff.estimators.preparation import Preparation, first_sweep, prepare
 from distrff.estimators.ridge_fit import features_dtype, plan_of, presumed_plan
 from distrff.estimators.run import begin_run
+from distrff.estimators.sgd_solve import solve_by_sgd
 from distrff.objective.solution import Status
 from distrff.random_streams import child_seed
 from distrff.solvers.ridge_gram import RidgeMachine, final_machine
 from distrff.sweeps.engine import SweepRun
 from distrff.sweeps.folds import Folds
 from distrff.sweeps.plan import Plan
+from distrff.sweeps.sgd_plan import SGDPlan, count_sgd
 
 _LEAST_PENALTY = 1e-8  # of Σs·mean‖z‖², where C is infinite
 
@@ -36,6 +38,7 @@ class MarginFit:
 
     Attributes
     ----------
+    solver : str
     C : float
     coef : ndarray of shape (D, k)
     intercept : ndarray of shape (k,)
@@ -51,6 +54,7 @@ class MarginFit:
 
     run: SweepRun
     plan: Plan
+    solver: str
     C: float
     coef: np.ndarray
     intercept: np.ndarray
@@ -84,31 +88,25 @@ def fit_margins(
         For data that cannot be used.
     """
     run = begin_run()
-    presumed_plan(run, dataset, options, target_kind="classes")
+    presumed_margin_plan(run, dataset, options)
     statistics = first_sweep(run, dataset, target_kind="classes", seed=options.seed)
     preparation = prepare(
         statistics, options.features, scale=options.scale, class_weight=class_weight, seed=options.seed
     )
     _check_class_weights(preparation)
-    plan = plan_of(
-        run,
-        dataset,
-        options,
-        n_outputs=preparation.targets.n_outputs,
-        dtype=features_dtype(dataset, options.dtype_asked),
-    )
-    grams = factor_gram(run, dataset, preparation, plan, options)
-    folds = _folds_of(options, dataset)
-    kind = SoftmaxOracle if _is_softmax(options, preparation) else MarginOracle
-    oracle = kind(run, dataset, preparation, plan, options, grams, folds)
-    solution, C, search = _solve(oracle, options, run, grams, preparation)
-    points = np.concatenate([oracle.columns(p.x) for p in solution.progress.values()], axis=1)
-    coef, intercept = (
-        (points[:-1], points[-1]) if options.fit_intercept else (points, np.zeros(points.shape[1]))
-    )
+    dtype = features_dtype(dataset, options.dtype_asked)
+    plan = margin_plan(run, dataset, options, n_outputs=preparation.targets.n_outputs, dtype=dtype)
+    if isinstance(plan, SGDPlan):
+        solution, C, search = solve_by_sgd(run, dataset, preparation, plan, options), options.C, None
+    else:
+        solution, C, search = _solve_by_factor(run, dataset, preparation, plan, options)
+    assert C is not None
+    points = [solution.progress[problem].x for problem in solution.progress]
+    coef, intercept = _unpacked(points, options, preparation)
     fit = MarginFit(
         run=run,
         plan=plan,
+        solver=_name_of(plan, options),
         C=C,
         coef=coef,
         intercept=intercept,
@@ -119,6 +117,63 @@ def fit_margins(
         interruption=solution.interruption,
     )
     return fit, preparation
+
+
+def presumed_margin_plan(run: SweepRun, dataset: Dataset, options: MarginOptions) -> Plan:
+    """Return the plan as far as it can be counted before the first sweep.
+
+    Raises
+    ------
+    InputError
+        For a map that cannot take these columns, before a pass over them is lost.
+    PlanRefused
+        If it cannot fit in the workers' memory.
+    """
+    return presumed_plan(run, dataset, options, target_kind="classes", counted=margin_plan)
+
+
+def margin_plan(
+    run: SweepRun, dataset: Dataset, options: MarginOptions, *, n_outputs: int, dtype: str
+) -> Plan:
+    """Return the plan of the solver asked for; "auto" has the Gram of a sample, and where that is refused for
+    memory, SGD."""
+    if options.solver == "sgd":
+        return plan_of(run, dataset, options, n_outputs=n_outputs, dtype=dtype, counting=count_sgd)
+    try:
+        return plan_of(run, dataset, options, n_outputs=n_outputs, dtype=dtype)
+    except PlanRefused as refused:
+        if options.solver != "auto" or options.C is None or options.is_hard or options.softmax:
+            raise
+        try:
+            return plan_of(run, dataset, options, n_outputs=n_outputs, dtype=dtype, counting=count_sgd)
+        except PlanRefused:
+            raise refused from None
+
+
+def _name_of(plan: Plan, options: MarginOptions) -> str:
+    if options.is_hard:
+        return "working set"
+    return "sgd" if isinstance(plan, SGDPlan) else options.direct_solver
+
+
+def _unpacked(
+    points: list[np.ndarray], options: MarginOptions, preparation: Preparation
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return coefficients of shape (D, k) and intercepts from one point a machine, or one of all classes."""
+    n_columns = preparation.targets.n_outputs if _is_softmax(options, preparation) else 1
+    X = np.concatenate([x.reshape(-1, n_columns) for x in points], axis=1)
+    return (X[:-1], X[-1]) if options.fit_intercept else (X, np.zeros(X.shape[1]))
+
+
+def _solve_by_factor(
+    run: SweepRun, dataset: Dataset, preparation: Preparation, plan: Plan, options: MarginOptions
+) -> tuple[MarginSolution, float, PenaltySearch | None]:
+    """Return what the solvers find that have the Gram of the rows, or of a sample of them."""
+    grams = factor_gram(run, dataset, preparation, plan, options)
+    folds = _folds_of(options, dataset)
+    kind = SoftmaxOracle if _is_softmax(options, preparation) else MarginOracle
+    oracle = kind(run, dataset, preparation, plan, options, grams, folds)
+    return _solve(oracle, options, run, grams, preparation)
 
 
 def _solve(

@@ -10,11 +10,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from distrff.errors import warn
 from distrff.estimators.classifying_machine import ClassifyingMachine
-from distrff.estimators.margin_fit import MarginFit, fit_margins
+from distrff.estimators.margin_fit import MarginFit, fit_margins, presumed_margin_plan
+from distrff.estimators.margin_options import MarginOptions
 from distrff.estimators.margin_reporting import margin_report
 from distrff.estimators.measured_plan import predicted_seconds
-from distrff.estimators.options import MarginOptions
-from distrff.estimators.ridge_fit import presumed_plan
 from distrff.estimators.run import begin_run
 from distrff.model import Model
 from distrff.model_store.models import save_model
@@ -79,7 +78,7 @@ class MarginMachine(ClassifyingMachine):
         )
         if fit.interruption is not None:
             raise fit.interruption
-        if fit.status is not Status.CONVERGED:
+        if fit.status not in (Status.CONVERGED, Status.CONVERGED_UNCERTIFIED):
             warn(_shortfall(fit, options), ConvergenceWarning)
         return self
 
@@ -96,7 +95,7 @@ class MarginMachine(ClassifyingMachine):
         """
         options, run = self._options(), begin_run()
         dataset = self._dataset(X, y, sample_weight)
-        plan = presumed_plan(run, dataset, options, target_kind="classes")
+        plan = presumed_margin_plan(run, dataset, options)
         return plan.with_seconds(predicted_seconds(run, dataset, options, plan))
 
     def save(
@@ -132,6 +131,11 @@ def _shortfall(fit: MarginFit, options: MarginOptions) -> str:
         return (
             f"after {fit.n_light_sweeps} light sweeps the rows are neither separated, with a margin known to "
             f"{options.tol:g}, nor shown to be not separable; allow more by max_sweeps, or use a finite C"
+        )
+    if fit.solver == "sgd":
+        return (
+            f"the objective still fell by more than tol={options.tol:g} after {fit.n_light_sweeps} light "
+            f"sweeps; allow more by max_sweeps, or a larger tol"
         )
     ended = fit.n_light_sweeps >= options.max_sweeps
     remedy = "allow more by max_sweeps" if ended else "rounding ends it: use dtype='float64'"

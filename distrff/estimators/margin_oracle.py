@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -13,7 +13,7 @@ from distrff.columns.scaling import Scaling
 from distrff.columns.targets import ClassTargets
 from distrff.data.dataset import Dataset
 from distrff.estimators.gram_context import GramContext
-from distrff.estimators.options import MarginOptions
+from distrff.estimators.margin_options import MarginOptions
 from distrff.estimators.preparation import Preparation
 from distrff.features.specification import MapSpecification
 from distrff.objective import ridge_system
@@ -23,10 +23,10 @@ from distrff.solvers.preconditioner import Preconditioner
 from distrff.solvers.ridge_gram import GramProblem
 from distrff.sweeps.engine import SweepRun
 from distrff.sweeps.folds import Folds
-from distrff.sweeps.kink_rows import KinkReduction, KinkSums, kept_rows
+from distrff.sweeps.kink_rows import KinkReduction, KinkSums
 from distrff.sweeps.margins import LightReduction, MarginReduction, SoftmaxReduction
 from distrff.sweeps.plan import Plan
-from distrff.sweeps.segments import margin_tile_rows
+from distrff.sweeps.segments import light_segmentation_of_features, margin_tile_rows
 from distrff.sweeps.smallest_margins import SmallestMargins, SmallestMarginsReduction
 
 _MOST_FACTORS = 3
@@ -73,7 +73,8 @@ class MarginOracle:
     preparation : Preparation
     plan : Plan
     options : MarginOptions
-    grams : GramContext
+    grams : GramContext or None
+        None where no preconditioner is asked for.
     folds : Folds or None
         Of the machines that are judged on some.
     """
@@ -85,10 +86,9 @@ class MarginOracle:
         preparation: Preparation,
         plan: Plan,
         options: MarginOptions,
-        grams: GramContext,
+        grams: GramContext | None,
         folds: Folds | None,
     ) -> None:
-        assert isinstance(preparation.targets, ClassTargets)
         self.run = run
         self._dataset = dataset
         self.n_rows = dataset.n_rows
@@ -100,7 +100,7 @@ class MarginOracle:
         self._factors: WeakValueDictionary[float, _Factor] = WeakValueDictionary()
         dtype = np.dtype(plan.shape.dtype)
         tile_rows = margin_tile_rows(self.n_features, dtype)
-        self._cuts = replace(plan.shape.segmentation(), tile_rows=tile_rows)
+        self._cuts = light_segmentation_of_features(dataset.n_rows, self.n_features, tile_rows)
         self._shared: dict[str, Any] = {
             "specification": preparation.specification,
             "scaling": preparation.scaling,
@@ -124,8 +124,8 @@ class MarginOracle:
             for machine, (problem, point) in enumerate(points.items())
         }
 
-    def kinks(self, points: Mapping[MarginProblem, KinkPoint]) -> KinkSums:
-        """Return what one sweep finds at each point, and the rows that its model lacks."""
+    def kinks(self, points: Mapping[MarginProblem, KinkPoint], n_kept: int) -> KinkSums:
+        """Return what one sweep finds at each point, with `n_kept` rows a label for its model."""
         problems, columns = tuple(points), [point.x for point in points.values()]
         references = [point.reference for point in points.values() if point.reference is not None]
         X = np.stack([*columns, *references], axis=1)
@@ -135,7 +135,7 @@ class MarginOracle:
             folds=self._folds if any(fold is not None for fold in held_out) else None,
             held_out=held_out,
             outputs=tuple(problem.output for problem in problems),
-            n_kept=kept_rows(self.n_features),
+            n_kept=n_kept,
             has_reference=bool(references),
         )
         known = {f"known_{j}": p.known for j, p in enumerate(points.values()) if p.known is not None}
@@ -197,6 +197,7 @@ class MarginOracle:
         Machines of like curvature share a factor, which is freed when the last of them asks for
         another. There are few at a time: beyond these the nearest serves.
         """
+        assert self._grams is not None
         most = 1 / self._grams.noise_floor(self._grams.problem.sizes[-1])
         h = max(_LEAST_CURVATURE, min(curvature, most))
         level = float(np.floor(np.log2(h) / 2))
@@ -216,33 +217,6 @@ class SoftmaxOracle(MarginOracle):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._n_classes = len(self._shared["targets"].classes)
-
-    def kinks(self, points: Mapping[MarginProblem, KinkPoint]) -> KinkSums:
-        """Return what one sweep finds at each point, and the rows that its model lacks."""
-        problems, columns = tuple(points), [point.x for point in points.values()]
-        references = [point.reference for point in points.values() if point.reference is not None]
-        X = np.stack([*columns, *references], axis=1)
-        coef, intercept = (X[:-1], X[-1]) if self.fit_intercept else (X, np.zeros(X.shape[1]))
-        held_out = tuple(problem.held_out for problem in problems)
-        reduction = KinkReduction(
-            **self._shared,
-            folds=self._folds if any(fold is not None for fold in held_out) else None,
-            held_out=held_out,
-            outputs=tuple(problem.output for problem in problems),
-            n_kept=kept_rows(self.n_features),
-            has_reference=bool(references),
-        )
-        known = {f"known_{j}": p.known for j, p in enumerate(points.values()) if p.known is not None}
-        sent = {"coef": coef, "intercept": intercept, **known}
-        handle = self.run.sweep("margins", self._dataset, reduction, self._cuts, sent)
-        return self.run.gather([handle])[0]
-
-    @property
-    def features_of(self) -> FeaturesOf:
-        """What makes features of the rows that a sweep brought back."""
-        specification = self._shared["specification"]
-        arrays = specification.checked_arrays() if self.run.frequencies_differ else None
-        return FeaturesOf(specification, self._shared["scaling"], self._shared["dtype"], arrays)
 
     def _reduction(self, problems: tuple[MarginProblem, ...], shared: dict[str, Any]) -> LightReduction:
         return SoftmaxReduction(**shared, sigma=self._loss.clear_margin)

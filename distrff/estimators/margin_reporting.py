@@ -9,9 +9,10 @@ import numpy as np
 from distrff.data.dataset import Dataset
 from distrff.diagnostics.fit_report import FitReport
 from distrff.estimators.margin_fit import MarginFit
-from distrff.estimators.options import MarginOptions
+from distrff.estimators.margin_options import MarginOptions
 from distrff.estimators.preparation import Preparation
 from distrff.estimators.reporting import data_notes, map_values, precision_notes, thread_notes, work_values
+from distrff.objective import Status
 
 
 def margin_report(
@@ -31,8 +32,8 @@ def margin_report(
         "rkhs_norm": norms[0] if len(norms) == 1 else norms,
         "source": dataset.source,
         "C": "inf" if fit.is_hard else fit.C,
-        "loss": repr(options.loss),
-        "solver": "working set" if fit.is_hard else options.solver,
+        "loss": estimator.noise if hasattr(estimator, "noise") else estimator.loss,
+        "solver": fit.solver,
         "tol": options.tol,
         "primal": worst.certificate.primal,
         "dual": worst.certificate.dual,
@@ -61,8 +62,14 @@ def _margins(fit: MarginFit) -> dict[str, Any]:
 def _choices(estimator: Any, fit: MarginFit, options: MarginOptions) -> list[str]:
     notes = []
     if estimator.solver == "auto" and not fit.is_hard:
-        why = {"lbfgs": "the loss is smooth", "smoothed": "the loss has a kink"}[options.solver]
-        notes.append(f"solver='auto' is {options.solver!r}: {why}")
-    if fit.plan.shape.gram_one_in > 1:
+        why = {
+            "lbfgs": "the loss is smooth",
+            "smoothed": "the loss has a kink",
+            "sgd": "the Gram of a sample does not fit in the workers' memory",
+        }[fit.solver]
+        notes.append(f"solver='auto' is {fit.solver!r}: {why}")
+    if fit.solver != "sgd" and fit.plan.shape.gram_one_in > 1:
         notes.append(f"the preconditioner is the Gram of one row in {fit.plan.shape.gram_one_in}")
+    if fit.status is Status.CONVERGED_UNCERTIFIED:
+        notes.append("the objective no longer falls, and the duality gap is all that bounds its error")
     return notes

@@ -8,15 +8,15 @@ from functools import partial
 
 import numpy as np
 
-from distrff.estimators.kink_finish import MOST_FEATURES, finish_exactly
+from distrff.estimators.kink_finish import finish_exactly
+from distrff.estimators.margin_options import MarginOptions
 from distrff.estimators.margin_oracle import KinkPoint, MarginOracle, MarginProblem
-from distrff.estimators.options import MarginOptions
 from distrff.objective.certificate import Certificate
 from distrff.objective.evaluation import Evaluation, Point
 from distrff.objective.solution import Status
 from distrff.solvers.lockstep import in_lockstep
 from distrff.solvers.margin_solvers import Conversation, solve_smooth, solve_smoothed
-from distrff.sweeps.kink_rows import KinkSums, kept_rows
+from distrff.sweeps.kink_rows import MOST_MODELLED_FEATURES, KinkSums, kept_rows
 
 _BENDING_A_FEATURE = 0.1
 # A model of all rows needs no good start; else sweeps at one width end when they no longer help much.
@@ -88,7 +88,7 @@ def solve_margins(
     interruption = None
     try:
         in_lockstep({problem: solving.solver(problem) for problem in starts}, solving.evaluate)
-        if options.solver == "smoothed" and oracle.n_features <= MOST_FEATURES:
+        if options.direct_solver == "smoothed" and oracle.n_features <= MOST_MODELLED_FEATURES:
             finish_exactly(oracle, solving.unfinished(), solving.kinks, solving.see, tol=tol)
     except _OutOfSweeps:
         pass
@@ -115,10 +115,10 @@ class _Solving:
             self.progress[problem].see(at)
         return answers
 
-    def kinks(self, points: Mapping[MarginProblem, KinkPoint]) -> KinkSums:
+    def kinks(self, points: Mapping[MarginProblem, KinkPoint], n_kept: int) -> KinkSums:
         """Answer what models of few rows ask."""
         self._count()
-        return self.oracle.kinks(points)
+        return self.oracle.kinks(points, n_kept)
 
     def see(
         self, problem: MarginProblem, x: np.ndarray, primal: float, dual: float, held_out: np.ndarray
@@ -135,10 +135,10 @@ class _Solving:
         """Return the conversation that solves a problem from where it is."""
         x, oracle = self.progress[problem].x, self.oracle
         finished = partial(self._finished, problem)
-        if self.options.solver != "smoothed":
+        if self.options.direct_solver != "smoothed":
             return solve_smooth(x, oracle.preconditioner, finished)
-        exact = oracle.n_features <= MOST_FEATURES
-        whole = exact and oracle.n_rows <= kept_rows(oracle.n_features)
+        exact = oracle.n_features <= MOST_MODELLED_FEATURES
+        whole = exact and oracle.n_rows <= 2 * kept_rows(oracle.n_features)
         return solve_smoothed(
             x,
             oracle.preconditioner,

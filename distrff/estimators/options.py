@@ -13,18 +13,15 @@ from sklearn.base import clone
 from distrff.errors import InputError
 from distrff.features.base import FeatureMap
 from distrff.features.fourier import FourierFeatures
-from distrff.losses import Loss
 from distrff.random_streams import resolve_seed
 from distrff.solvers.ridge_path import N_DEFAULT_ALPHAS
 from distrff.sweeps.folds import FOLD_RULES
 
-RIDGE_SOLVERS = ("auto", "gram", "cg")
-SOLVERS = ("auto", "gram", "lbfgs", "smoothed")
+RIDGE_SOLVERS = ("auto", "gram", "cg", "sgd")
 DTYPES = ("auto", "float32", "float64")
 SCALES = ("none", "standard")
 SEARCHES = ("cv", "gcv")
-_MOST_SWEEPS = 200
-_PRESUMED_SWEEPS, _PRESUMED_GRID = 10, 6
+MOST_SWEEPS = 200
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -56,65 +53,14 @@ class FitOptions:
         """How many ridge penalties are looked at."""
         return 1
 
+    def model_rows(self, n_features: int) -> int:
+        """Rows whose features are held at once."""
+        return 0
+
     @property
     def n_cv_folds(self) -> int:
         """How many machines an output a light sweep answers."""
         return 1
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class MarginOptions(FitOptions):
-    """Parameters of a margin machine.
-
-    Parameters
-    ----------
-    C : float or None
-        Infinite for the hard margin, None where it is to be chosen by folds.
-    Cs : ndarray or None
-        Grid for that, ascending; None for the default one.
-    cv : int
-        Number of folds.
-    fold_by : {"hash", "contiguous"}
-    loss : Loss
-    softmax : bool
-        Whether all classes share one loss.
-    solver : {"lbfgs", "smoothed"}
-    tol : float
-        Relative duality gap; for softmax relative gradient.
-    max_sweeps : int
-        Passes of the solver for one value of C.
-    """
-
-    C: float | None
-    Cs: np.ndarray | None
-    cv: int
-    fold_by: str
-    loss: Loss
-    softmax: bool
-    solver: str
-    tol: float
-    max_sweeps: int
-
-    samples_gram = True
-
-    @property
-    def dtype_asked(self) -> str:
-        """The dtype; float64 for hard margins unless asked otherwise, which rounding must not violate."""
-        return "float64" if self.dtype == "auto" and self.is_hard else self.dtype
-
-    @property
-    def is_hard(self) -> bool:
-        """Whether no row may be on the wrong side of its margin."""
-        return self.C is not None and bool(np.isinf(self.C))
-
-    @property
-    def n_cv_folds(self) -> int:
-        return self.cv if self.C is None else 1
-
-    @property
-    def n_light_sweeps(self) -> int:  # type: ignore[override]
-        grid = _PRESUMED_GRID if self.Cs is None else len(self.Cs)
-        return _PRESUMED_SWEEPS * (1 if self.C is not None else 1 + grid)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -128,9 +74,9 @@ class RidgeOptions(FitOptions):
     alpha : ndarray of shape (1,) or (n_targets,), or None
     alphas : ndarray or None
         Grid, ascending; None for the default one.
-    solver : {"auto", "gram", "cg"}
+    solver : {"auto", "gram", "cg", "sgd"}
     tol : float
-        Relative residual, for conjugate gradients.
+        Relative residual, for conjugate gradients; least relative fall of an epoch, for sgd.
     max_sweeps : int
         Their passes.
     """
@@ -162,79 +108,29 @@ def ridge_options(estimator: Any) -> RidgeOptions:
     search, alpha = _alpha(estimator.alpha)
     one_of("solver", estimator.solver, RIDGE_SOLVERS)
     one_of("fold_by", estimator.fold_by, FOLD_RULES)
-    if estimator.solver == "cg" and search is not None:
+    if estimator.solver in ("cg", "sgd") and search is not None:
         raise InputError(
-            f"solver='cg' solves for a given alpha and needs a number, or one for each target, got "
-            f"alpha={search!r}; give one, or choose alpha by solver='gram'"
+            f"solver={estimator.solver!r} solves for a given alpha and needs a number, got alpha={search!r}; "
+            f"give one, or choose alpha by solver='gram'"
+        )
+    if estimator.solver == "sgd" and alpha is not None and len(alpha) > 1:
+        raise InputError(
+            "solver='sgd' needs one alpha for all targets, got several; use solver='cg' or 'gram'"
         )
     return RidgeOptions(
-        **_shared(estimator),
+        **shared_options(estimator),
         solver=estimator.solver,
         search=search,
         alpha=alpha,
-        alphas=None if estimator.alphas is None else _grid("alphas", estimator.alphas),
+        alphas=None if estimator.alphas is None else ascending_grid("alphas", estimator.alphas),
         n_folds=checked_folds(estimator.cv) if search == "cv" else 1,
         fold_by=estimator.fold_by,
         tol=float(estimator.tol),
-        max_sweeps=_MOST_SWEEPS if estimator.max_sweeps is None else int(estimator.max_sweeps),
+        max_sweeps=MOST_SWEEPS if estimator.max_sweeps is None else int(estimator.max_sweeps),
     )
 
 
-def margin_options(
-    estimator: Any, loss: Loss, description: str, *, hard_margin: bool = False
-) -> MarginOptions:
-    """Return the validated parameters of a margin machine whose loss the user named as in `description`.
-
-    `hard_margin` says whether C may be infinite.
-
-    Raises
-    ------
-    InputError
-        For the first parameter that no data could make right.
-    """
-    one_of("fold_by", estimator.fold_by, FOLD_RULES)
-    searched = isinstance(estimator.C, str) and estimator.C == "cv"
-    if isinstance(estimator.C, str) and not searched:
-        raise InputError(f"C must be a positive number or 'cv', got {estimator.C!r}")
-    if not searched and not (hard_margin and _is_infinite(estimator.C)):
-        positive_number("C", estimator.C)
-    return MarginOptions(
-        C=None if searched else float(estimator.C),
-        Cs=None if estimator.Cs is None else _grid("Cs", estimator.Cs),
-        cv=checked_folds(estimator.cv) if searched else 1,
-        fold_by=estimator.fold_by,
-        loss=loss,
-        softmax=getattr(estimator, "multi_class", "ovr") == "softmax",
-        solver=margin_solver(estimator.solver, loss, description),
-        tol=float(estimator.tol),
-        max_sweeps=_MOST_SWEEPS if estimator.max_sweeps is None else int(estimator.max_sweeps),
-        **_shared(estimator),
-    )
-
-
-def margin_solver(solver: Any, loss: Loss, description: str) -> str:
-    """Return the solver of a loss, which `description` names as the user did.
-
-    Raises
-    ------
-    InputError
-        For a solver that cannot minimise the loss.
-    """
-    one_of("solver", solver, SOLVERS)
-    fitting = "lbfgs" if np.isfinite(loss.curvature) else "smoothed"
-    if solver in ("auto", fitting):
-        return fitting
-    needs = {
-        "gram": "a squared loss, whose optimum follows from the Gram alone",
-        "lbfgs": "a loss with a continuous slope",
-        "smoothed": "a loss with a kink to round",
-    }[solver]
-    raise InputError(
-        f"solver={solver!r} needs {needs}, which {description} is not; use solver={fitting!r} or 'auto'"
-    )
-
-
-def _shared(estimator: Any) -> dict[str, Any]:
+def shared_options(estimator: Any) -> dict[str, Any]:
     one_of("dtype", estimator.dtype, DTYPES)
     one_of("scale", estimator.scale, SCALES)
     if not isinstance(estimator.fit_intercept, bool | np.bool_):
@@ -260,7 +156,7 @@ def one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:
         raise InputError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
 
 
-def _is_infinite(value: Any) -> bool:
+def is_infinite(value: Any) -> bool:
     return isinstance(value, Real) and float(value) == np.inf
 
 
@@ -293,7 +189,7 @@ def _alpha(alpha: Any) -> tuple[str | None, np.ndarray | None]:
     return None, _positive_numbers("alpha", alpha)
 
 
-def _grid(name: str, values: Any) -> np.ndarray:
+def ascending_grid(name: str, values: Any) -> np.ndarray:
     return np.unique(_positive_numbers(name, values))
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from distrff.errors import InputError
+from distrff.estimators.margin_options import MarginOptions
 from distrff.estimators.margin_oracle import MarginOracle, MarginProblem
 from distrff.estimators.margin_solve import MarginSolution, solve_margins
-from distrff.estimators.options import MarginOptions
 
 _FOLDS_TOL = 1e-2
 # λ = 1/(C·Σs·mean‖z‖²) of the default grid.

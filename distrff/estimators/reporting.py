@@ -69,12 +69,7 @@ def _solver(fit: RidgeFit) -> dict[str, Any]:
     convergence = fit.convergence
     if convergence is None:
         return {"solver": "gram"}
-    return {
-        "solver": "cg",
-        "preconditioner": convergence.preconditioner,
-        "tol": convergence.tol,
-        "relative_residual": convergence.relative_residual,
-    }
+    return convergence.values()
 
 
 def work_values(run: SweepRun, plan: Plan | None) -> dict[str, Any]:

@@ -178,6 +178,7 @@ def plan_of(
         dtype=dtype,
         counting=counting,
         gram_one_in=gram_one_in(dataset.n_rows, n_features) if options.samples_gram else 1,
+        model_rows=options.model_rows(n_features),
         n_light_sweeps=options.n_light_sweeps,
         n_light_outputs=n_outputs * options.n_cv_folds,
     )

@@ -22,10 +22,12 @@ from distrff.estimators.ridge_fit import (
     product_dtype,
 )
 from distrff.estimators.ridge_preconditioner import factor_levels
+from distrff.estimators.ridge_sgd import fit_ridge_by_sgd
 from distrff.estimators.run import begin_run
 from distrff.sweeps.conjugate_plan import ConjugatePlan, count_conjugate
 from distrff.sweeps.engine import SweepRun
 from distrff.sweeps.plan import Plan
+from distrff.sweeps.sgd_plan import SGDPlan, count_sgd
 
 
 def fit_ridge(
@@ -54,9 +56,11 @@ def fit_ridge(
     check_number_of_alphas(options, preparation.targets)
     n_outputs = preparation.targets.n_outputs
     dtype, notes = features_dtype(dataset, options.dtype), list[str]()
-    if options.solver != "cg":
+    if options.solver not in ("cg", "sgd"):
         dtype, notes = product_dtype(dataset, options, preparation)
     plan = ridge_plan(run, dataset, options, n_outputs=n_outputs, dtype=dtype)
+    if isinstance(plan, SGDPlan):
+        return fit_ridge_by_sgd(run, dataset, options, preparation, plan), preparation
     if not isinstance(plan, ConjugatePlan):
         return fit_by_gram(run, dataset, options, preparation, plan, notes), preparation
     notes = [] if options.solver == "cg" else ["the Gram does not fit in memory: solver='cg' was used"]
@@ -85,6 +89,8 @@ def ridge_plan(run: SweepRun, dataset: Dataset, options: RidgeOptions, *, n_outp
     dtype : {"float32", "float64"}
         Of the Gram's products; conjugate gradients take that of the columns, for their products are float64.
     """
+    if options.solver == "sgd":
+        return plan_of(run, dataset, options, n_outputs=n_outputs, dtype=dtype, counting=count_sgd)
     if options.solver == "cg":
         return _conjugate_plan(run, dataset, options, n_outputs)
     try:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from distrff.estimators.margin_machine import MarginMachine
-from distrff.estimators.options import MarginOptions, margin_options, one_of
+from distrff.estimators.margin_options import MarginOptions, margin_options
+from distrff.estimators.options import one_of
 from distrff.features.base import FeatureMap
 from distrff.losses import MARGINS
 

@@ -10,12 +10,18 @@ import numpy as np
 from distrff.data.rows import RowBlock
 from distrff.sweeps.margins import LightReduction
 
+MOST_MODELLED_FEATURES = 4096  # beyond, a Newton step of a model costs more than many sweeps
 _LEAST_KEPT = 1024
 
 
 def kept_rows(n_features: int) -> int:
     """Return how many rows of each label a sweep keeps for a model: a row a feature, and 1024 at least."""
     return max(_LEAST_KEPT, n_features)
+
+
+def most_model_rows(n_features: int) -> int:
+    """Return how many rows a model may grow to."""
+    return 8 * kept_rows(n_features)
 
 
 @dataclass(frozen=True, eq=False)

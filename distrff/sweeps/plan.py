@@ -37,6 +37,8 @@ class Shape:
         Decoded bytes of a row in storage, and rows of a storage chunk.
     outputs_are_presumed : bool
         Whether classes are still to be counted.
+    model_rows : int
+        Rows whose features are held at once, in float64 and as they are made.
     gram_one_in : int
         The Gram is of one row in that many.
     n_light_sweeps, n_light_outputs : int
@@ -53,6 +55,7 @@ class Shape:
     row_bytes: int
     chunk_rows: int
     outputs_are_presumed: bool = False
+    model_rows: int = 0
     gram_one_in: int = 1
     n_light_sweeps: int = 0
     n_light_outputs: int = 0
@@ -217,7 +220,9 @@ def worker_peak_bytes(shape: Shape, folds_per_task: int, threads: int) -> int:
     arrays = (8 + s.itemsize) * s.n_features * s.n_columns  # a frequency a feature; half of that in pairs
     sweep = threads * (tile + rows + accumulator) + n_partials * partial + arrays
     solve = 8 * s.size**2 * (s.n_folds / 2 + 1 + 4 * threads)
-    return int(max(sweep, solve) + SLACK_BYTES)
+    model_rows = min(s.model_rows, s.n_rows)
+    model = model_rows * s.n_features * (8 + s.itemsize) + 3 * 8 * s.size**2 if model_rows else 0
+    return int(max(sweep, solve, model) + SLACK_BYTES)
 
 
 def client_peak_bytes(shape: Shape) -> int:

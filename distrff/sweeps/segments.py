@@ -21,6 +21,7 @@ _USUAL_SEGMENTS = 16
 _SAMPLE_ROWS_A_FEATURE = 16
 _LEAST_SAMPLE_ROWS = 2**14
 _MOST_PICKED_ROWS = 2**15
+_LIGHT_SEGMENTS, _LEAST_LIGHT_ROWS, _LIGHT_PRODUCTS = 8, 2**12, 2**28
 _LIGHT_SEGMENT_BYTES = 2**26
 _LIGHT_SEGMENT_ROWS = 2**18
 
@@ -81,6 +82,19 @@ def gram_segmentation(n_rows: int, n_features: int, n_outputs: int, dtype: np.dt
 def sampled_tile_rows(tile_rows: int, one_in: int) -> int:
     """Return T for a Gram of one row in q, whose tiles are picked from q·T rows in memory."""
     return min(tile_rows, _power_of_two_at_most(_MOST_PICKED_ROWS // one_in, 64, _MAX_TILE_ROWS))
+
+
+def light_segmentation_of_features(n_rows: int, n_features: int, tile_rows: int) -> Segmentation:
+    """Return the cuts of a light sweep over features: eight segments, which 2, 4 or 8 workers end together.
+
+    Starting a task costs milliseconds, in which a core takes thousands of rows; so there are fewer of them
+    for few rows, and multiples of eight for many.
+    """
+    most_rows = max(_LEAST_LIGHT_ROWS, min(_MOST_SEGMENT_ROWS, _LIGHT_PRODUCTS // n_features))
+    n_segments = min(_LIGHT_SEGMENTS, max(1, n_rows // _LEAST_LIGHT_ROWS))
+    if n_rows > n_segments * most_rows:
+        n_segments = _ceil_to(-(-n_rows // most_rows), _LIGHT_SEGMENTS)
+    return Segmentation(n_rows, _ceil_to(-(-n_rows // n_segments), tile_rows), tile_rows)
 
 
 def margin_tile_rows(n_features: int, dtype: np.dtype) -> int:

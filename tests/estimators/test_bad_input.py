@@ -205,7 +205,7 @@ def test_a_score_of_other_targets(problem):
         ({"fold_by": "random"}, "fold_by must be one of 'hash', 'contiguous', got 'random'"),
         ({"scale": True}, "scale must be one of 'none', 'standard', got True"),
         ({"dtype": "float16"}, "dtype must be one of 'auto', 'float32', 'float64', got 'float16'"),
-        ({"solver": "sgd"}, "solver must be one of 'auto', 'gram', 'cg', got 'sgd'"),
+        ({"solver": "lbfgs"}, "solver must be one of 'auto', 'gram', 'cg', 'sgd', got 'lbfgs'"),
         ({"solver": "cg", "alpha": "cv"}, "solver='cg' solves for a given alpha and needs a number"),
         ({"solver": "cg", "alpha": "gcv"}, "got alpha='gcv'; give one, or choose alpha by solver='gram'"),
         ({"solver": "cg", "tol": "1e-3"}, "tol must be a positive number, got '1e-3'"),

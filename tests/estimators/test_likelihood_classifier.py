@@ -15,7 +15,7 @@ from sklearn.linear_model import LogisticRegression
 
 import distrff as drf
 from distrff.errors import FrequencyMismatch, InputError
-from distrff.estimators import options
+from distrff.estimators import margin_options
 from distrff.estimators.margin_oracle import MarginOracle
 from distrff.losses import NOISES
 from distrff.model_store.models import load_model
@@ -198,7 +198,7 @@ def test_an_interrupted_fit_keeps_the_best_machine(problem, monkeypatch):
 
 def test_plans_presume_light_sweeps(problem):
     plan = machine().plan(problem.X, labels_of(problem))
-    assert plan.n_sweeps == 2 + options._PRESUMED_SWEEPS
+    assert plan.n_sweeps == 2 + margin_options._PRESUMED_SWEEPS
     assert plan.seconds > 0
     assert plan.cosines > 10 * 900 * 32
 

@@ -1,0 +1,89 @@
+"""What a fit by SGD will cost, counted before its first task: no array of D × D, unless it is small."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from distrff.errors import PlanRefused
+from distrff.sweeps.plan import SLACK_BYTES, Plan, Shape, client_peak_bytes, fits, largest, refusal
+
+PRESUMED_EPOCHS = 5
+_BATCH_BYTES = 80 * 2**20
+_METRIC_BYTES = 2**26
+_MOST_ROWS = 2**14
+_ROWS_OF_MANY_FEATURES, _MANY_FEATURES = 2**12, 2**12
+
+
+@dataclass(frozen=True)
+class SGDPlan(Plan):
+    """A plan of epochs and evaluations; how many they are shows only in the fit, five are presumed."""
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}\nSGD; {PRESUMED_EPOCHS} epochs and their evaluations presumed"
+
+
+def metric_rows(n_sampled: int, n_features: int) -> int:
+    """Return how many of the sampled rows the metric is made of.
+
+    All, up to 4096 features; beyond, where their eigenvectors would take minutes, 4096.
+    """
+    most = _MOST_ROWS if n_features <= _MANY_FEATURES else _ROWS_OF_MANY_FEATURES
+    return min(n_sampled, most)
+
+
+def count_sgd(shape: Shape, *, n_workers: int, threads_per_worker: int, memory_limit: int) -> SGDPlan:
+    """Return the plan of five epochs with their evaluations.
+
+    Raises
+    ------
+    PlanRefused
+        If a worker would need more than 0.8 of its memory limit.
+    """
+    cluster = {"n_workers": n_workers, "threads_per_worker": threads_per_worker, "memory_limit": memory_limit}
+    plan = _counted(shape, cluster)
+    if not fits(plan):
+        features = largest(
+            range(2, shape.n_features, 2), lambda D: fits(_counted(replace(shape, n_features=D), cluster))
+        )
+        raise PlanRefused(refusal(plan, [f"n_components={features}"] if features else []))
+    return plan
+
+
+def _counted(shape: Shape, cluster: dict[str, int]) -> SGDPlan:
+    s, cuts = shape, shape.segmentation()
+    passes = 2 * PRESUMED_EPOCHS + 1
+    products = 2.0 * s.n_columns * s.n_features
+    evaluation = s.n_rows * (products + 6.0 * s.n_features * s.n_outputs)
+    epoch = s.n_rows * (products + 10.0 * s.n_features * s.n_outputs)
+    sample = metric_rows(min(s.n_rows, _MOST_ROWS), s.n_features)
+    small = min(sample, s.n_features)
+    metric = 2.0 * sample * s.n_features * small + 9.0 * small**3
+    return SGDPlan(
+        shape=s,
+        folds_per_task=1,
+        n_sweeps=1 + passes,
+        n_segments=cuts.n_segments,
+        segment_rows=cuts.segment_rows,
+        tile_rows=cuts.tile_rows,
+        flops=(PRESUMED_EPOCHS + 1) * evaluation + PRESUMED_EPOCHS * epoch + metric,
+        cosines=float(s.n_rows) * s.n_features * passes,
+        bytes_read=float(s.n_rows) * s.row_bytes * (1 + passes),
+        worker_peak_bytes=_worker_peak_bytes(s, cluster["threads_per_worker"]),
+        client_peak_bytes=client_peak_bytes(s) + _METRIC_BYTES,
+        **cluster,
+    )
+
+
+def _worker_peak_bytes(shape: Shape, threads: int) -> int:
+    """Return the largest resident set above idle: of an epoch, or of the making of the metric."""
+    s = shape
+    sample = metric_rows(min(s.n_rows, _MOST_ROWS), s.n_features)
+    small = min(sample, s.n_features)
+    # A batch of features with its map's phases, the rows of a storage chunk, and the points.
+    batch = min(_BATCH_BYTES, s.segmentation().segment_rows * s.n_features * s.itemsize)
+    rows = 3 * s.row_bytes * s.chunk_rows
+    points = 8 * 8 * s.n_features * s.n_outputs
+    arrays = (8 + s.itemsize) * s.n_features * s.n_columns
+    epoch = threads * (2 * batch + rows + points) + 2 * _METRIC_BYTES + arrays
+    metric = 2 * sample * s.n_features * s.itemsize + 4 * 8 * small**2 + 2 * _METRIC_BYTES + arrays
+    return int(max(epoch, metric) + SLACK_BYTES)

@@ -1,0 +1,174 @@
+"""SGD against the solvers that close the gap, for every loss, and what it says of itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import dask
+import dask.array
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+import distrff as drf
+from distrff.errors import DataWarning, InputError, PlanRefused
+from distrff.estimators import margin_fit, ridge_rows
+from distrff.estimators.sgd_solve import _SGDOracle
+from distrff.sweeps.sgd_plan import count_sgd, metric_rows
+
+N = 6000
+FEATURES = drf.FourierFeatures(drf.Gaussian(1.5), 64)
+MACHINES = [
+    (drf.KernelSVC, {}),
+    (drf.KernelSVC, {"loss": "squared_hinge"}),
+    (drf.KernelLikelihoodClassifier, {}),
+    (drf.KernelLikelihoodClassifier, {"noise": "probit", "sigma": 0.5}),
+    (drf.KernelLikelihoodClassifier, {"noise": "laplace"}),
+]
+
+
+@pytest.fixture
+def rows(rng):
+    X = rng.standard_normal((N, 3))
+    f = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2]
+    return X, f + 0.3 * rng.standard_normal(N), rng.uniform(0.5, 1.5, N)
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("C", [0.01, 1.0])
+@pytest.mark.parametrize(("kind", "options"), MACHINES)
+def test_within_one_percent_of_the_optimum(rows, kind, options, C, fit_intercept):
+    X, y, s = rows
+    shared = {"random_state": 0, "fit_intercept": fit_intercept} | options
+    fitted = kind(FEATURES, C, solver="sgd", **shared).fit(X, y > 0.2, s)
+    exact = kind(FEATURES, C, **shared).fit(X, y > 0.2, s)
+    assert fitted.report_["primal"] <= 1.01 * exact.report_["primal"]
+    assert fitted.report_["status"] in ("CONVERGED", "CONVERGED_UNCERTIFIED")
+    assert fitted.report_["duality_gap"] >= 0
+    assert fitted.report_["dual"] <= exact.report_["primal"] * (1 + 1e-6)
+    assert fitted.report_["sweep_labels"].count("epoch") <= 10
+    assert fitted.report_["solver"] == "sgd"
+    assert "Gram" not in fitted.report_["sweep_labels"]
+    assert fitted.plan_.shape.n_features == 64
+
+
+def test_many_classes(rows):
+    X, y, _ = rows
+    labels = np.digitize(y, [-0.5, 0.5])
+    fitted = drf.KernelSVC(FEATURES, 0.1, solver="sgd", random_state=0).fit(X, labels)
+    exact = drf.KernelSVC(FEATURES, 0.1, random_state=0).fit(X, labels)
+    assert np.mean(fitted.predict(X) == exact.predict(X)) > 0.97
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_ridge(rows, fit_intercept):
+    X, y, s = rows
+    Y = np.column_stack([y, 100 + 10 * y])
+    options = {"fit_intercept": fit_intercept, "random_state": 0, "tol": 1e-6}
+    fitted = drf.KernelRidge(FEATURES, 1.0, solver="sgd", **options).fit(X, Y, s)
+    exact = drf.KernelRidge(FEATURES, 1.0, **options).fit(X, Y, s)
+    errors = fitted.predict(X) - exact.predict(X)
+    assert (np.abs(errors) < 0.02 * Y.std(axis=0)).all()
+    assert fitted.report_["solver"] == "sgd"
+    assert fitted.report_["duality_gap"] < 1e-3
+    labels = y > 0
+    by_class = drf.KernelRidgeClassifier(FEATURES, 1.0, solver="sgd", random_state=0).fit(X, labels)
+    assert by_class.score(X, labels) > 0.85
+
+
+def test_sorted_rows_are_a_warning(rows):
+    X, y, _ = rows
+    order = np.argsort(X[:, 0])
+    with pytest.warns(DataWarning, match="needs shuffled ones, but the row number tells of y, column 0 of X"):
+        drf.KernelSVC(FEATURES, 0.1, solver="sgd", random_state=0).fit(X[order], y[order] > 0)
+
+
+def test_too_few_sweeps_are_a_warning(rows):
+    X, y, _ = rows
+    with pytest.warns(ConvergenceWarning, match="the objective still fell by more than tol=1e-09 after 3"):
+        fitted = drf.KernelSVC(FEATURES, 10.0, solver="sgd", tol=1e-9, max_sweeps=3).fit(X, y > 0)
+    assert fitted.report_["status"] == "NOT_CONVERGED"
+    with pytest.warns(ConvergenceWarning, match="allow more by max_sweeps"):
+        drf.KernelRidge(FEATURES, 0.1, solver="sgd", tol=1e-15, max_sweeps=1).fit(X, y)
+
+
+@pytest.mark.parametrize("build", [drf.KernelSVC, drf.KernelRidge])
+def test_an_interrupted_fit_keeps_the_best_machine(rows, monkeypatch, build):
+    X, y, _ = rows
+
+    def interrupted(self, epochs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_SGDOracle, "epoch", interrupted)
+    estimator = build(FEATURES, 1.0, solver="sgd", tol=1e-15, random_state=0)
+    with pytest.raises(KeyboardInterrupt):
+        estimator.fit(X, y > 0 if build is drf.KernelSVC else y)
+    assert estimator.report_["status"] == "INTERRUPTED"
+    assert estimator.score(X, y > 0 if build is drf.KernelSVC else y) > 0.5
+
+
+def test_auto_takes_it_where_no_gram_fits(rows, monkeypatch):
+    X, y, _ = rows
+    plan_of = margin_fit.plan_of
+
+    def refused(*args, counting=None, **options):
+        if counting is not count_sgd:
+            raise PlanRefused("the plan needs 99 GB")
+        return plan_of(*args, counting=counting, **options)
+
+    monkeypatch.setattr(margin_fit, "plan_of", refused)
+    fitted = drf.KernelSVC(FEATURES, 1.0, random_state=0).fit(X, y > 0)
+    assert fitted.report_["solver"] == "sgd"
+    assert "does not fit in the workers' memory" in repr(fitted.report_)
+    for options in ({"solver": "smoothed"}, {"C": "cv"}, {"C": np.inf}):
+        with pytest.raises(PlanRefused, match="99 GB"):
+            drf.KernelSVC(FEATURES, **options).fit(X, y > 0)
+
+
+def test_plans(rows):
+    X, y, _ = rows
+    plan = drf.KernelSVC(FEATURES, solver="sgd").plan(X, y > 0)
+    assert "epochs" in str(plan)
+    assert plan.seconds > 0
+    assert drf.KernelRidge(FEATURES, 1.0, solver="sgd").plan(X, y).n_sweeps == plan.n_sweeps
+    assert ridge_rows.count_sgd is count_sgd
+    assert metric_rows(16384, 2048) == 16384
+    assert metric_rows(16384, 8192) == 4096
+    with pytest.raises(PlanRefused, match="n_components="):
+        count_sgd(
+            replace(plan.shape, n_features=20_000),
+            n_workers=2,
+            threads_per_worker=1,
+            memory_limit=900 * 2**20,
+        )
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: drf.KernelSVC(C="cv", solver="sgd"), "needs a finite number for C, got C='cv'"),
+        (lambda: drf.KernelSVC(C=np.inf, solver="sgd"), "needs a finite number for C, got C=inf"),
+        (
+            lambda: drf.KernelLikelihoodClassifier(multi_class="softmax", solver="sgd"),
+            "needs one loss a class, and multi_class='softmax' has one for all",
+        ),
+        (lambda: drf.KernelRidge(alpha="cv", solver="sgd"), "needs a number, got alpha='cv'"),
+        (lambda: drf.KernelRidge(alpha=[1.0, 2.0], solver="sgd"), "needs one alpha for all targets"),
+        (lambda: drf.KernelSVC(solver="cg"), "solver='cg' needs a squared loss, whose optimum solves linear"),
+    ],
+)
+def test_parameters_that_cannot_be_used(rows, build, message):
+    X, y, _ = rows
+    with pytest.raises(InputError, match="solver") as refused:
+        build().fit(X, y > 0)
+    assert message in str(refused.value)
+
+
+def test_rows_of_any_chunking_give_the_same_machine(rows):
+    X, y, _ = rows
+    with dask.config.set(scheduler="synchronous"):
+        one = drf.KernelSVC(FEATURES, 0.1, solver="sgd", random_state=0).fit(X, y > 0)
+        other = drf.KernelSVC(FEATURES, 0.1, solver="sgd", random_state=0).fit(
+            dask.array.from_array(X, chunks=(777, 3)), dask.array.from_array(y > 0, chunks=500)
+        )
+    np.testing.assert_array_equal(one.coef_, other.coef_)
