@@ -1,8 +1,4 @@
-"""The report of a fit as one HTML page that needs nothing outside itself.
-
-Charts are inline SVG, styles inline CSS; the page follows the reader's light or dark theme, prints, and
-fits a telephone. It is well-formed XML too, so that any parser can check it.
-"""
+"""The report of a fit as one HTML page that needs nothing outside itself."""
 
 from __future__ import annotations
 
@@ -12,6 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from distrff.diagnostics.axes import Number, number_text, place_of
+from distrff.diagnostics.page import html_page, section
 from distrff.diagnostics.svg import Band, Line, Mark, Reference, bar_chart, bar_pairs, escape, line_chart
 from distrff.sweeps.units import human_bytes
 
@@ -34,15 +31,8 @@ def report_page(report: Mapping[str, Any]) -> str:
         * ``plan`` : {"rows": [[quantity, unit, planned, measured or null], ...]}
         * ``sweeps`` : [[label, seconds], ...] in their order; equal neighbours are added up
     """
-    title = escape(report["title"])
-    parts = [build(report[key]) for key, build in _SECTIONS.items() if report.get(key)]
-    body = "\n".join(filter(None, parts))
-    return (
-        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8"/>\n<title>{title}</title>\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1"/>\n'
-        '<meta name="color-scheme" content="light dark"/>\n<link rel="icon" href="data:,"/>\n'
-        f"<style>{_STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n{body}\n</main>\n</body>\n</html>\n"
-    )
+    parts = (build(report[key]) for key, build in _SECTIONS.items() if report.get(key))
+    return html_page(report["title"], "\n".join(filter(None, parts)))
 
 
 def quantity_text(value: Number, unit: str) -> str:
@@ -79,7 +69,7 @@ def _notes(sentences: Iterable[str]) -> str:
 
 def _scores(scores: Mapping[str, Any]) -> str:
     table = _table(scores["columns"], scores["rows"])
-    return _section("Score on held-out rows", table, wide=True) if scores["rows"] else ""
+    return section("Score on held-out rows", table, wide=True) if scores["rows"] else ""
 
 
 def _alpha_path(path: Mapping[str, Any]) -> str:
@@ -105,7 +95,7 @@ def _alpha_path(path: Mapping[str, Any]) -> str:
         marks=marks,
         reference_lines=rules,
     )
-    return _section("Error against alpha", chart)
+    return section("Error against alpha", chart)
 
 
 def _chosen(
@@ -132,7 +122,7 @@ def _learning_curve(curve: Mapping[str, Any]) -> str:
         x_log=2,
         y_log=_spans_decades(curve["score"]),
     )
-    return _section("Error against the number of features", chart)
+    return section("Error against the number of features", chart)
 
 
 def _plan(plan: Mapping[str, Any]) -> str:
@@ -149,7 +139,7 @@ def _plan(plan: Mapping[str, Any]) -> str:
     bars = bar_pairs(
         [(name, planned, measured) for name, _, planned, measured in rows], title="Measured over planned"
     )
-    return _section("Plan against measured", table + "\n" + bars)
+    return section("Plan against measured", table + "\n" + bars)
 
 
 def _sweeps(sweeps: Iterable[Sequence[Any]]) -> str:
@@ -160,7 +150,7 @@ def _sweeps(sweeps: Iterable[Sequence[Any]]) -> str:
         rows.append((name, sum(seconds), _duration(sum(seconds))))
         total += sum(seconds)
     chart = bar_chart(rows, title="Seconds in each sweep over the rows")
-    return _section("Time in sweeps over the rows", f"{chart}\n<p>Together {_duration(total)}.</p>")
+    return section("Time in sweeps over the rows", f"{chart}\n<p>Together {_duration(total)}.</p>")
 
 
 _SECTIONS: dict[str, Callable[[Any], str]] = {
@@ -172,11 +162,6 @@ _SECTIONS: dict[str, Callable[[Any], str]] = {
     "plan": _plan,
     "sweeps": _sweeps,
 }
-
-
-def _section(heading: str, content: str, *, wide: bool = False) -> str:
-    name = ' class="wide"' if wide else ""
-    return f"<section{name}>\n<h2>{escape(heading)}</h2>\n{content}\n</section>"
 
 
 def _table(columns: Sequence[Any], rows: Iterable[Sequence[Any]]) -> str:
@@ -200,47 +185,3 @@ def _spans_decades(values: Iterable[Number]) -> bool:
     """Whether a linear axis would press most of the values onto its end."""
     places = [place for value in values if (place := place_of(value)) is not None]
     return bool(places) and min(places) > 0 and max(places) > 10 * min(places)
-
-
-_STYLE = """
-:root { color-scheme: light dark; --paper: #fcfcfa; --card: #ffffff; --ink: #1b2330; --quiet: #5a6472;
-  --edge: #dcdfe4; --alert: #fff4dc; --alert-edge: #b87a00;
-  --series-1: #0b62a8; --series-2: #c2560c; --series-3: #2d7d46; --series-4: #7a4fa3; }
-@media (prefers-color-scheme: dark) { :root { --paper: #14181f; --card: #1b212a; --ink: #e8ebef;
-  --quiet: #a3adba; --edge: #333c48; --alert: #33290f; --alert-edge: #d9a23b;
-  --series-1: #6cb6f5; --series-2: #f2a05e; --series-3: #79c992; --series-4: #c3a1e6; } }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--paper); color: var(--ink); line-height: 1.45;
-  font: 1rem/1.45 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif;
-  -webkit-text-size-adjust: 100%; }
-main { max-width: 64rem; margin: 0 auto; padding: 1.5rem 1rem 3rem; display: grid; gap: 1rem;
-  grid-template-columns: repeat(auto-fit, minmax(min(100%, 24rem), 1fr)); align-items: start; }
-h1, dl, aside, .wide { grid-column: 1 / -1; }
-h1 { margin: 0.25rem 0 0; font-size: 1.6rem; line-height: 1.2; overflow-wrap: anywhere; }
-h2 { margin: 0 0 0.75rem; font-size: 1.05rem; }
-section, dl { min-width: 0; margin: 0; padding: 1rem; background: var(--card);
-  border: 1px solid var(--edge); border-radius: 0.5rem; }
-dl { display: grid; gap: 0.75rem 1.5rem;
-  grid-template-columns: repeat(auto-fill, minmax(min(100%, 11rem), 1fr)); }
-dt { color: var(--quiet); font-size: 0.85rem; }
-dd { margin: 0; overflow-wrap: anywhere; font-variant-numeric: tabular-nums; }
-aside { padding: 0.75rem 1rem; background: var(--alert); border-left: 0.3rem solid var(--alert-edge);
-  border-radius: 0.25rem; overflow-wrap: anywhere; }
-ul { margin: 0.25rem 0 0; padding-left: 1.2rem; }
-p { margin: 0.5rem 0 0; color: var(--quiet); font-size: 0.9rem; }
-svg { display: block; width: 100%; max-width: 34rem; height: auto; font-family: inherit;
-  font-variant-numeric: tabular-nums; }
-.table { overflow-x: auto; }
-.table + svg { margin-top: 0.75rem; }
-table { width: 100%; border-collapse: collapse; font-size: 0.95rem; font-variant-numeric: tabular-nums; }
-th, td { padding: 0.35rem 0 0.35rem 0.75rem; border-bottom: 1px solid var(--edge); text-align: right;
-  vertical-align: baseline; }
-td { white-space: nowrap; }
-th:first-child { padding-left: 0; text-align: left; font-weight: 500; }
-thead th { color: var(--quiet); font-weight: 500; font-size: 0.85rem; }
-tbody tr:last-child > * { border-bottom: 0; }
-@media (max-width: 30rem) { main { padding: 0.75rem 0.5rem 2rem; gap: 0.5rem; }
-  section, dl { padding: 0.75rem; } svg { font-size: 13px; }
-  dl { gap: 0.5rem 1rem; grid-template-columns: repeat(auto-fill, minmax(8rem, 1fr)); } }
-@media print { section, dl, aside { break-inside: avoid; } }
-"""

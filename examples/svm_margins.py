@@ -1,0 +1,236 @@
+"""Hard and soft margins of support vector machines in two dimensions, as one HTML page.
+
+Run it in any folder that can be written to::
+
+    python examples/svm_margins.py                      # writes svm_margins.html
+    python examples/svm_margins.py --out page.html --n-rows 40
+
+On the left are linear machines, on the right machines on random Fourier features of a Gaussian kernel. Each
+picture shows the rows, the decision line f = 0, the margins f = ±1 with the band between them, and rings
+around the support rows: those on or within the margins, or on the wrong side.
+
+With C = ∞ no row may be within the margins. The machine is then the one of the largest margin, 1/‖w‖, and
+where the features do not separate the classes there is none: the fit raises an `InputError` that says how it
+knows, which the page and the terminal show. With a finite C each row pays for how far it is within the
+margins; the smaller C is, the wider they are. The Gaussian kernel separates even rows that overlap, while
+they are few; how small its margin then is, and how the line winds, shows what that is worth.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from plane_chart import Frame, Meeting, Surface, plane_chart
+from scipy.optimize import linprog
+
+import distrff as drf
+from distrff.diagnostics.axes import number_text
+from distrff.diagnostics.page import html_page, section
+from distrff.diagnostics.svg import escape
+from distrff.errors import InputError
+
+SEED = 0
+LEAST_ROWS = 20  # with these the rows that are to overlap do so
+BOX = (3.2, 2.4)  # what is drawn, so that all pictures have about the same shape
+TOL = 1e-6  # of the duality gap, to tell rows on the margins from those behind; it asks for float64
+ON_MARGIN = 1e-3  # rows so near to f = ±1 count as on it
+
+INTRODUCTION = (
+    "Left: linear machines. Right: machines on 256 random Fourier features of a Gaussian kernel. The band "
+    "lies between the margins f = −1 and f = +1, and ‖w‖ is the norm of f. A hard margin (C = ∞) allows no "
+    "row within the band; a soft one lets each row in at a price of C times how far it is in. "
+    "Rings are around the support rows."
+)
+
+
+class Rows(NamedTuple):
+    """X of shape (n, 2) and y, ±1."""
+
+    X: np.ndarray
+    y: np.ndarray
+
+
+class Panel(NamedTuple):
+    """One picture: a machine on some rows."""
+
+    title: str
+    rows: Rows
+    features: drf.LinearFeatures | drf.FourierFeatures
+    C: float
+
+
+class Shown(NamedTuple):
+    """What came of a panel: its chart, and what is said below it."""
+
+    panel: Panel
+    chart: str
+    text: str
+    is_refused: bool
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Fit all machines, write the page, and return the exit code."""
+    options = _parser().parse_args(arguments)
+    shown = []
+    for panel in panels(options.n_rows):
+        shown.append(show(panel))
+        print(f"{panel.title}\n    {shown[-1].text}")
+    try:
+        options.out.write_text(page(shown), encoding="utf-8")
+    except OSError as error:
+        print(f"svm_margins.py: {options.out} cannot be written: {error.strerror}", file=sys.stderr)
+        return 2
+    print(f"written to {options.out}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="svm_margins.py", description="Draw hard and soft margins of support vector machines."
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("svm_margins.html"), help="page to write [%(default)s]"
+    )
+    parser.add_argument("--n-rows", type=_n_rows, default=80, help="rows of each picture [%(default)s]")
+    return parser
+
+
+def _n_rows(text: str) -> int:
+    n = int(text)
+    if n < LEAST_ROWS:
+        raise argparse.ArgumentTypeError(f"must be at least {LEAST_ROWS}, got {n}")
+    return n
+
+
+def panels(n_rows: int) -> list[Panel]:
+    """Return what is drawn, linear machines and others in turn."""
+    line, ring, overlapping = (
+        make(n_rows) for make in (rows_beside_a_line, rows_in_a_ring, rows_that_overlap)
+    )
+    linear = drf.LinearFeatures()
+    wide, narrow = (drf.FourierFeatures(drf.Gaussian(length_scale), 256) for length_scale in (1.5, 1.0))
+    found = []
+    for C, C_fourier in ((np.inf, np.inf), (1.0, 1.0), (0.01, 0.1)):
+        found.append(Panel(f"A line separates: {_margin_name(C)}", line, linear, C))
+        found.append(Panel(f"A curve separates: {_margin_name(C_fourier)}", ring, wide, C_fourier))
+    for C in (1.0, np.inf):
+        found.append(Panel(f"Overlapping, linear: {_margin_name(C)}", overlapping, linear, C))
+        found.append(Panel(f"Overlapping, Gaussian: {_margin_name(C)}", overlapping, narrow, C))
+    return found
+
+
+def _margin_name(C: float) -> str:
+    return "hard margin" if np.isinf(C) else f"soft margin, C = {C:g}"
+
+
+def rows_beside_a_line(n_rows: int) -> Rows:
+    """Return two clouds with an empty strip between them."""
+    across = np.array([0.8, 0.6])
+    return _drawn(n_rows, lambda X, _: _side(X @ across - 0.2, 0.45))
+
+
+def rows_in_a_ring(n_rows: int) -> Rows:
+    """Return a disc of the class 1 in a ring of the class −1."""
+    return _drawn(n_rows, lambda X, _: _side(1.5 - np.linalg.norm(X, axis=1), 0.3))
+
+
+def rows_that_overlap(n_rows: int) -> Rows:
+    """Return two clouds that reach into each other: the sign of what is blurred by noise."""
+    across = np.array([0.8, 0.6])
+    return _drawn(n_rows, lambda X, noise: _side(X @ across + 0.6 * noise, 0.0))
+
+
+def _drawn(n_rows: int, label: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Rows:
+    """Return normal rows of the box whose label is not 0, half of each class; more hold those of fewer."""
+    rng, noise_rng = (np.random.default_rng([SEED, stream]) for stream in (0, 1))
+    X = 1.5 * rng.standard_normal((40 * n_rows, 2))
+    y = label(X, noise_rng.standard_normal(len(X))) * (np.abs(X) < BOX).all(axis=1)
+    chosen = [np.flatnonzero(y == side)[:n] for side, n in ((1, n_rows // 2), (-1, n_rows - n_rows // 2))]
+    kept = np.sort(np.concatenate(chosen))
+    return Rows(X[kept], y[kept])
+
+
+def _side(distance: np.ndarray, gap: float) -> np.ndarray:
+    """Return the sign of a distance, 0 within the gap."""
+    return np.where(np.abs(distance) < gap, 0.0, np.sign(distance))
+
+
+def show(panel: Panel) -> Shown:
+    """Fit the machine of a panel and draw it, or draw what shows that there is none."""
+    X, y = panel.rows
+    frame = Frame.around(np.array([BOX, np.negative(BOX)]))
+    machine = drf.KernelSVC(panel.features, panel.C, tol=TOL, dtype="float64", random_state=SEED)
+    try:
+        machine.fit(X, y)
+    except InputError as error:
+        if np.isfinite(panel.C):
+            raise
+        return refused(panel, frame, error)
+    f = y * machine.decision_function(X)
+    support = f <= 1 + ON_MARGIN
+    chart = plane_chart(panel.title, frame, X, y, surface=_surface(machine, frame), ringed=support)
+    return Shown(panel, chart, _summary(machine, f, support), False)
+
+
+def refused(panel: Panel, frame: Frame, error: InputError) -> Shown:
+    """Return the rows and the error's words; for a linear machine also a point that shows why."""
+    X, y = panel.rows
+    meeting = meeting_of(panel.rows) if isinstance(panel.features, drf.LinearFeatures) else None
+    if meeting is None:
+        return Shown(panel, plane_chart(panel.title, frame, X, y), f"refused: {error}", True)
+    corners = np.concatenate(meeting.corners)
+    ringed = (X[:, None] == corners).all(axis=2).any(axis=1)
+    chart = plane_chart(
+        panel.title, frame, X, y, ringed=ringed, ringed_label="corner of a hull", meeting=meeting
+    )
+    reason = "The cross is in the hulls of both classes: there f would be at least 1 and at most −1."
+    return Shown(panel, chart, f"refused: {error}. {reason}", True)
+
+
+def meeting_of(rows: Rows) -> Meeting | None:
+    """Return a point that is a weighted mean of a few rows of either class; None if a line separates them.
+
+    A basic solution of a linear program in the weights: at most four rows have any.
+    """
+    X, y = rows
+    sides = [y > 0, y < 0]
+    equal = np.concatenate([(y[:, None] * X).T, np.stack(sides).astype(float)])
+    solution = linprog(-np.square(X).sum(axis=1), A_eq=equal, b_eq=[0, 0, 1, 1], method="highs-ds")
+    if solution.x is None:
+        return None
+    weight = solution.x
+    first, second = (X[side & (weight > 1e-9)] for side in sides)
+    return Meeting(weight[sides[0]] @ X[sides[0]], (first, second))
+
+
+def _surface(machine: drf.KernelSVC, frame: Frame) -> Surface:
+    x, y = frame.grid()
+    points = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)
+    return Surface(x, y, machine.decision_function(points).reshape(len(y), len(x)))
+
+
+def _summary(machine: drf.KernelSVC, f: np.ndarray, support: np.ndarray) -> str:
+    within, wrong = np.count_nonzero(f < 1 - ON_MARGIN), np.count_nonzero(f < 0)
+    return (
+        f"1/‖w‖ = {number_text(1 / machine.rkhs_norm_)}; {np.count_nonzero(support)} of {len(f)} rows are "
+        f"support rows, {within} of them past their margin, {wrong} on the wrong side; relative duality gap "
+        f"{number_text(machine.report_['duality_gap'])}"
+    )
+
+
+def page(shown: Sequence[Shown]) -> str:
+    """Return the page of all panels."""
+    parts = [f'<p class="wide">{escape(INTRODUCTION)}</p>']
+    for one in shown:
+        tag = "aside" if one.is_refused else "p"
+        parts.append(section(one.panel.title, f"{one.chart}\n<{tag}>{escape(one.text)}</{tag}>"))
+    return html_page("Hard and soft margins", "\n".join(parts))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
