@@ -13,7 +13,7 @@ README = Path(__file__).parents[1] / "README.md"
 def test_its_python_runs_in_order(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     names: dict[str, object] = {}
     with dask.config.set(scheduler="threads"):
         for block in blocks:

@@ -14,7 +14,6 @@ from distrff.estimators.margin_solve import MarginSolution, Progress
 from distrff.objective.solution import Status
 from distrff.solvers.hard_margin import NEGLIGIBLE, CriticalRows, HardMargin
 from distrff.solvers.lockstep import in_lockstep
-from distrff.sweeps.smallest_margins import opposite_twins
 
 _LEAST_KEPT, _MOST_KEPT = 64, 1024
 _MOST_VIOLATING = 10_000
@@ -78,10 +77,10 @@ def _refusal(oracle: MarginOracle, problem: MarginProblem, machine: HardMargin) 
     evidence = machine.inseparability
     return (
         f"{_named(oracle.targets, problem.output)} not separable with these features: by a weighted mean of "
-        f"{evidence.n_weighted} rows no margin is above {evidence.bound:.2g}, less than "
-        f"{NEGLIGIBLE:g} of the largest ‖z‖, {evidence.largest_norm:.2g}; of the machine tried last {evidence.n_violating} rows violate "
-        f"y·f ≥ 1, the worst with y·f = {evidence.least_margin:.3g}{_twins(oracle, problem, machine)}; use a "
-        f"finite C, more features, or a narrower kernel"
+        f"{evidence.n_weighted} rows no margin is above {evidence.bound:.2g}, under {NEGLIGIBLE:g} of the "
+        f"largest ‖z‖, {evidence.largest_norm:.2g}; of the machine tried last {evidence.n_violating} rows "
+        f"violate y·f ≥ 1, the worst with y·f = {evidence.least_margin:.3g}"
+        f"{_twins(oracle, problem, machine)}; use a finite C, more features, or a narrower kernel"
     )
 
 
@@ -92,8 +91,9 @@ def _named(targets: ClassTargets, output: int) -> str:
 
 
 def _twins(oracle: MarginOracle, problem: MarginProblem, machine: HardMargin) -> str:
-    """Look for equal rows of opposite labels among the rows that violate most, in one more sweep."""
-    number, X, label, margin = oracle.rows_of_smallest_margin(problem, machine.x, _MOST_VIOLATING // 2)
-    violating = margin < 1
-    pair = opposite_twins(number[violating], X[violating], label[violating])
+    """Look for rows equal to those that violate most, with opposite labels, in two more sweeps.
+
+    Of two such rows one violates in any case.
+    """
+    pair = oracle.first_twins(problem, machine.x, _MOST_VIOLATING)
     return "" if pair is None else f"; rows {pair[0]} and {pair[1]} are equal, with opposite labels"

@@ -45,10 +45,13 @@ class KernelLikelihoodClassifier(MarginMachine):
     scale : {"none", "standard"}
     dtype : {"auto", "float32", "float64"}
         Of the features; sums are float64.
-    solver : {"auto", "lbfgs"}
+    solver : {"auto", "lbfgs", "sgd"}
+        "sgd" needs no Gram and rows in no order; it is not for softmax. "auto" is "lbfgs", or "sgd"
+        where the Gram does not fit in the workers' memory.
     tol : float
         Largest relative duality gap, (primal − dual)/max(|primal|, |dual|), of any class. Below
-        about 1e-6 it takes dtype="float64". For softmax ‖∇‖ relative to its norm at zero.
+        about 1e-6 it takes dtype="float64". For softmax ‖∇‖ relative to its norm at zero; for "sgd" the
+        least relative fall of the objective.
     max_sweeps : int, optional
         Light sweeps at most, for each C; default 200.
     random_state : int or None

@@ -26,8 +26,13 @@ from distrff.sweeps.folds import Folds
 from distrff.sweeps.kink_rows import KinkReduction, KinkSums
 from distrff.sweeps.margins import LightReduction, MarginReduction, SoftmaxReduction
 from distrff.sweeps.plan import Plan
-from distrff.sweeps.segments import light_segmentation_of_features, margin_tile_rows
+from distrff.sweeps.segments import (
+    light_segmentation,
+    light_segmentation_of_features,
+    margin_tile_rows,
+)
 from distrff.sweeps.smallest_margins import SmallestMargins, SmallestMarginsReduction
+from distrff.sweeps.twins import TwinReduction, first_pair
 
 _MOST_FACTORS = 3
 _LEAST_CURVATURE = 1e-100
@@ -149,11 +154,18 @@ class MarginOracle:
         reduction, found = self._smallest_margins(points, n_kept)
         return {problem: reduction.critical_rows(found, j) for j, problem in enumerate(points)}
 
-    def rows_of_smallest_margin(
-        self, problem: MarginProblem, x: np.ndarray, n_kept: int
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return number, X, label and margin of `n_kept` rows of each label."""
-        return self._smallest_margins({problem: x}, n_kept)[1].rows(0)
+    def first_twins(self, problem: MarginProblem, x: np.ndarray, n_known: int) -> tuple[int, int] | None:
+        """Return two equal rows of opposite labels, one among the `n_known` that violate most at a point."""
+        found = self._smallest_margins({problem: x}, n_known // 2)[1]
+        number, X, label, margin = found.rows(0)
+        violates = margin < 1
+        cuts = light_segmentation(self.n_rows, X.shape[1])
+        reduction = TwinReduction(
+            self.targets, problem.output, int(np.count_nonzero(violates)), cuts.tile_rows
+        )
+        sent = {"X": X[violates], "label": label[violates]}
+        handle = self.run.sweep("twins", self._dataset, reduction, cuts, sent)
+        return first_pair(number[violates], self.run.gather([handle])[0])
 
     def _smallest_margins(
         self, points: Mapping[MarginProblem, np.ndarray], n_kept: int

@@ -40,16 +40,18 @@ class KernelRidge(RegressorMixin, RidgeMachine):
         Of features and products; their sums are float64. "auto" takes float32 if all
         columns are float32 or integers of at most 16 bits, and float64 products whenever
         a given alpha is below float32's rounding noise.
-    solver : {"auto", "gram", "cg"}
+    solver : {"auto", "gram", "cg", "sgd"}
         "gram" is the direct solution from the Gram, in D² memory. "cg" is conjugate gradients by
         light sweeps, for a given alpha: preconditioned by the factor of the Gram of a sample of
-        the rows, or where D² does not fit by a diagonal, in O(D) memory. "auto" is the Gram, unless it
-        does not fit in the workers' memory and alpha is given; the report says so.
+        the rows, or where D² does not fit by a diagonal, in O(D) memory. "sgd", for one given alpha and
+        rows in no order, comes close in few passes. "auto" is the Gram, unless it does not fit in the
+        workers' memory and alpha is given: then conjugate gradients; the report says so.
     tol : float
         For conjugate gradients, the relative residual ‖B − (G + alpha·I)w‖/‖B‖ of each target's
-        normal equations; w is then at most tol·‖B‖/alpha away from the solution.
+        normal equations; w is then at most tol·‖B‖/alpha away from the solution. For "sgd", the least
+        relative fall of the objective.
     max_sweeps : int, optional
-        Light sweeps of conjugate gradients at most; default 200.
+        Light sweeps of conjugate gradients, or passes of SGD, at most; default 200.
     random_state : int or None
         Seed of features (unless they have their own), folds and samples; None is fresh
         entropy, kept as `seed_`.

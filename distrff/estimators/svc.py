@@ -40,11 +40,13 @@ class KernelSVC(MarginMachine):
     scale : {"none", "standard"}
     dtype : {"auto", "float32", "float64"}
         Of the features; sums are float64.
-    solver : {"auto", "smoothed", "lbfgs"}
-        "auto" is "smoothed" for the hinge and "lbfgs" for the squared hinge.
+    solver : {"auto", "smoothed", "lbfgs", "sgd"}
+        "smoothed" is for the hinge, "lbfgs" for the squared hinge. "sgd" needs no Gram and rows in no
+        order. "auto" is the one that closes the gap, or "sgd" where its Gram does not fit in the
+        workers' memory.
     tol : float
         Largest relative duality gap, (primal − dual)/max(|primal|, |dual|), of any class. Below
-        about 1e-6 it takes dtype="float64".
+        about 1e-6 it takes dtype="float64". For "sgd", the least relative fall of the objective.
     max_sweeps : int, optional
         Light sweeps at most, for each C; default 200.
     random_state : int or None

@@ -14,6 +14,7 @@ from distrff.errors import InputError
 from distrff.features.base import FeatureMap
 from distrff.features.frequencies import SAMPLINGS, draw_frequencies
 from distrff.features.length_scale import automatic_length_scale
+from distrff.features.scratch import scratch
 from distrff.features.specification import BlockMap, MapSpecification
 from distrff.features.trigonometry import compile_loops, cosine, paired_cos_sin
 from distrff.kernels import Gaussian, Kernel, kernel_from_dict
@@ -122,7 +123,7 @@ class FourierBlockMap(BlockMap):
         Z = self._empty(len(X), X.dtype) if out is None else out
         W = self.frequencies(X.dtype)
         rows = max(16, _STRIP_BYTES // (W.shape[1] * X.itemsize))
-        theta = np.empty((min(rows, len(X)), W.shape[1]), X.dtype)
+        theta = scratch("phases", min(rows, len(X)), W.shape[1], X.dtype)
         for start in range(0, len(X), rows):
             strip = X[start : start + rows]
             phases = theta[: len(strip)]

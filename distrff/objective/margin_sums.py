@@ -16,6 +16,8 @@ import numpy as np
 
 from distrff.losses import Loss
 
+_FEW_ROWS = 8
+
 
 @dataclass(frozen=True, eq=False)
 class Sided:
@@ -105,9 +107,8 @@ def margin_sums(
     own = -a * F - proxy_values  # the proxy's conjugate where its slope is −a, by Fenchel and Young
     conjugates = weights * (own if smooth else loss.conjugate(a, Y))
     weighted = weights * a
-    sides = np.stack([np.maximum(weighted, 0), np.minimum(weighted, 0)], axis=-1)  # (r, k, 2)
+    sides = np.stack([np.maximum(weighted.T, 0), np.minimum(weighted.T, 0)], axis=1)  # (k, 2, r)
     above = np.where(a > 0, conjugates, 0).sum(axis=0)
-    flat = sides.reshape(len(F), -1).astype(Z.dtype, copy=False)
     return MarginSums(
         weight=weights.sum(axis=0),
         value=_sum(weights, values),
@@ -116,11 +117,21 @@ def margin_sums(
         proxy_dual=_sum(weights, own),
         curvature=_sum(weights, proxy.second_derivative(F, Y)),
         sided=Sided(
-            weight=sides.sum(axis=0),
+            weight=sides.sum(axis=2),
             dual=np.stack([above, conjugates.sum(axis=0) - above], axis=-1),
-            vector=(flat.T @ Z).reshape(F.shape[1], 2, -1).astype(np.float64, copy=False),
+            vector=pulled_back(sides.reshape(-1, len(F)), Z).reshape(F.shape[1], 2, -1),
         ),
     )
+
+
+def pulled_back(S: np.ndarray, Z: np.ndarray) -> np.ndarray:
+    """Return SZ in float64, multiplied in the dtype of Z: (m, r) × (r, D) → (m, D).
+
+    A few rows are multiplied one by one: BLAS takes two to five times as long for them together.
+    """
+    S = S.astype(Z.dtype, copy=False)
+    product = np.stack([row @ Z for row in S]) if len(S) <= _FEW_ROWS else S @ Z
+    return product.astype(np.float64, copy=False)
 
 
 def _sum(weights: np.ndarray, values: np.ndarray) -> np.ndarray:

@@ -8,20 +8,23 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 from weakref import WeakSet
 
 import dask
+import numpy as np
 from distributed import Client, Future, KilledWorker
 
 from distrff.data.rows import Rows
 from distrff.errors import ClusterError
 from distrff.sweeps.merge_order import OrderedMerge
 from distrff.sweeps.progress import Progress
-from distrff.sweeps.reduction import Reduction, merge_partials, reduce_rows
+from distrff.sweeps.reduction import Partial, Reduction, merge_partials, reduce_rows
 from distrff.sweeps.segment_shares import SegmentShares
 
 _LARGE_PARTIAL = 2**20
+_SMALL_BYTES, _SMALL_SHIPMENT = 2**23, 2**18
 _LOOK_AT_WORKERS_SECONDS = 5.0
 _NO_WORKERS_SECONDS = 60.0
 _LOST_TASK_SECONDS = 0.1
@@ -77,15 +80,22 @@ class ClusterExecution:
             a: worker["nthreads"] for a, worker in self.workers().items() if worker["status"] == "running"
         }
 
-    def reduce(self, reduction: Reduction, segments: list[Rows], progress: Progress, shipped: Any) -> Future:
-        """Return the future of the merged partial, when it is finished."""
+    def reduce(
+        self, reduction: Reduction, segments: list[Rows], progress: Progress, shipped: Any
+    ) -> Future | Partial:
+        """Return the future of the merged partial when it is finished, or itself if partials are small."""
         flight = _Flight(self)
+        here = self._merges_here(reduction, segments)
         merge = OrderedMerge(
-            len(segments), lambda total, others: flight.submit(merge_partials, reduction, total, others)
+            len(segments),
+            partial(merge_partials, reduction)
+            if here
+            else lambda total, others: flight.submit(merge_partials, reduction, total, others),
         )
         shares = SegmentShares(len(segments), self.running_threads())
         per_thread = self._segments_per_thread(reduction, segments)
         under_way: dict[str, tuple[int, str]] = {}  # segment and worker of each task
+        landed: dict[int, Future] = {}
 
         def start_where_free() -> None:
             if not shares:
@@ -104,9 +114,14 @@ class ClusterExecution:
                 if future.key not in under_way:
                     continue
                 index, _ = under_way.pop(future.key)
-                merge.add(index, future)  # before the next segment, or it would wait behind that
+                if here:
+                    landed[index] = future
+                else:
+                    merge.add(index, future)  # before the next segment, or it would wait behind that
                 start_where_free()
                 progress.advance(segments[index].stop - segments[index].start)
+            for index, found in zip(landed, self.gather(list(landed.values())), strict=True):
+                merge.add(index, found)
         return merge.result()
 
     def _free_places(self, busy: Counter[str], per_thread: int) -> list[str]:
@@ -124,12 +139,22 @@ class ClusterExecution:
             return [_ANY_WORKER]
         return [worker for _, worker in sorted(places)]
 
+    def _merges_here(self, reduction: Reduction, segments: list[Rows]) -> bool:
+        """Say whether the client takes all partials and merges them: tasks for it would take longer."""
+        n_rows = segments[0].stop - segments[0].start
+        return reduction.size_bytes(n_rows) * len(segments) <= _SMALL_BYTES
+
     def _segments_per_thread(self, reduction: Reduction, segments: list[Rows]) -> int:
         n_rows = segments[0].stop - segments[0].start
         return 1 if reduction.size_bytes(n_rows) > _LARGE_PARTIAL else 2
 
-    def ship(self, arrays: dict[str, Any]) -> Future:
-        """Return a handle on arrays that tasks may take, recomputed if its worker is lost."""
+    def ship(self, arrays: dict[str, Any]) -> Any:
+        """Return a handle on arrays that tasks may take, recomputed if its worker is lost.
+
+        Small ones are returned as they are, and travel in each task.
+        """
+        if sum(np.asarray(A).nbytes for A in arrays.values()) <= _SMALL_SHIPMENT:
+            return arrays
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "64GB"}):
             return self.client.submit(_same, arrays, pure=False)
 
@@ -151,7 +176,8 @@ class ClusterExecution:
     def gather(self, handles: list[Future]) -> list[Any]:
         flight = _Flight(self)
         for handle in handles:
-            flight.watch(handle)
+            if isinstance(handle, Future):
+                flight.watch(handle)
         with flight.cancelled_on_failure():
             for _ in flight.completed():
                 pass

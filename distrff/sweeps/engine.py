@@ -58,7 +58,7 @@ class SweepRun:
         cuts: Segmentation,
         sent: Mapping[str, np.ndarray] | None = None,
     ) -> Any:
-        """Return a handle on the reduction of all rows; the arrays of `sent` go to each task.
+        """Return the reduction of all rows, or a handle on it; the arrays of `sent` go to each task.
 
         A worker that derives other frequencies from the seed than the client stops the
         pass; it is begun again with the frequencies themselves sent along.
@@ -71,14 +71,18 @@ class SweepRun:
             self.frequencies_differ = True
             handle = self._pass(label, dataset, reduction, cuts, self._ship(reduction, sent))
         self.sweeps.append((label, time.perf_counter() - started))
-        value, record = self.submit(value_of, handle), self.submit(record_of, handle)
-        self.record = self.record.merge(self.gather([record])[0])
+        if isinstance(handle, Partial):
+            value, record = handle.value, handle.record
+        else:
+            value, record = self.submit(value_of, handle), self.gather([self.submit(record_of, handle)])[0]
+        self.record = self.record.merge(record)
         return value
 
     def _ship(self, reduction: Reduction, sent: Mapping[str, np.ndarray] | None) -> Any:
         arrays = dict(sent or {})
-        if self.frequencies_differ:
-            arrays |= reduction.specification.checked_arrays()  # type: ignore[attr-defined]
+        specification = getattr(reduction, "specification", None)
+        if self.frequencies_differ and specification is not None:
+            arrays |= specification.checked_arrays()
         return self.execution.ship(arrays) if arrays else None
 
     def _pass(

@@ -11,6 +11,7 @@ import numpy as np
 from distrff.columns.scaling import Scaling
 from distrff.columns.targets import ClassTargets
 from distrff.data.rows import RowBlock, Rows
+from distrff.features.scratch import scratch
 from distrff.features.specification import MapSpecification
 from distrff.losses import Loss
 from distrff.objective import MarginSums, margin_sums
@@ -69,8 +70,8 @@ class LightReduction:
         dtype = np.dtype(self.dtype)
         block_map = self.specification.build(map_arrays(shipped))
         coef, intercept = shipped["coef"].astype(dtype), shipped["intercept"]
-        # One buffer for all tiles: workers return large arrays to the system, page by page, at once.
-        buffer = np.empty((min(self.tile_rows, rows.stop - rows.start), self.specification.n_features), dtype)
+        n_rows = min(self.tile_rows, rows.stop - rows.start)
+        buffer = scratch("tile", n_rows, self.specification.n_features, dtype)
         for block in rows.tiles(self.tile_rows):
             Z = buffer[: len(block.X)]
             block_map.apply(self.scaling.apply(block.X, dtype), out=Z)

@@ -8,7 +8,7 @@ import numpy as np
 
 _TILE_BYTES = 80 * 2**20
 _LIGHT_TILE_BYTES = 2**22
-_CACHED_TILE_BYTES = 2**22
+_CACHED_TILE_BYTES = 2**23
 _MAX_TILE_ROWS = 8192
 
 # Starting a segment, packing its Gram and merging it cost about as much as the products of some
@@ -21,7 +21,7 @@ _USUAL_SEGMENTS = 16
 _SAMPLE_ROWS_A_FEATURE = 16
 _LEAST_SAMPLE_ROWS = 2**14
 _MOST_PICKED_ROWS = 2**15
-_LIGHT_SEGMENTS, _LEAST_LIGHT_ROWS, _LIGHT_PRODUCTS = 8, 2**12, 2**28
+_LIGHT_SEGMENTS, _LEAST_LIGHT_ROWS, _LIGHT_PRODUCTS = 8, 2**12, 2**26
 _LIGHT_SEGMENT_BYTES = 2**26
 _LIGHT_SEGMENT_ROWS = 2**18
 
@@ -85,13 +85,15 @@ def sampled_tile_rows(tile_rows: int, one_in: int) -> int:
 
 
 def light_segmentation_of_features(n_rows: int, n_features: int, tile_rows: int) -> Segmentation:
-    """Return the cuts of a light sweep over features: eight segments, which 2, 4 or 8 workers end together.
+    """Return the cuts of a light sweep over features, which 2, 4 or 8 workers end together.
 
-    Starting a task costs milliseconds, in which a core takes thousands of rows; so there are fewer of them
-    for few rows, and multiples of eight for many.
+    To start a task and to merge what it found costs some milliseconds of the client, the scheduler and a
+    worker; segments are so long that this is a small share of their work, but two where that is not much.
     """
-    most_rows = max(_LEAST_LIGHT_ROWS, min(_MOST_SEGMENT_ROWS, _LIGHT_PRODUCTS // n_features))
-    n_segments = min(_LIGHT_SEGMENTS, max(1, n_rows // _LEAST_LIGHT_ROWS))
+    least_rows = max(_LEAST_LIGHT_ROWS, _LIGHT_PRODUCTS // n_features)
+    most_rows = min(_MOST_SEGMENT_ROWS, 2 * least_rows)
+    fewest = 2 if 2 * n_rows * n_features >= _LIGHT_PRODUCTS else 1
+    n_segments = _power_of_two_at_most(n_rows // least_rows, fewest, _LIGHT_SEGMENTS)
     if n_rows > n_segments * most_rows:
         n_segments = _ceil_to(-(-n_rows // most_rows), _LIGHT_SEGMENTS)
     return Segmentation(n_rows, _ceil_to(-(-n_rows // n_segments), tile_rows), tile_rows)

@@ -10,6 +10,7 @@ from distrff.columns.scaling import Scaling
 from distrff.columns.targets import ClassTargets
 from distrff.data.rows import RowBlock, Rows
 from distrff.errors import InputError
+from distrff.features.scratch import scratch
 from distrff.features.specification import MapSpecification
 from distrff.solvers.hard_margin import CriticalRows
 from distrff.sweeps.margins import map_arrays
@@ -132,7 +133,8 @@ class SmallestMarginsReduction:
         dtype = np.dtype(self.dtype)
         block_map = self.specification.build(map_arrays(shipped))
         coef, intercept = shipped["coef"].astype(dtype), shipped["intercept"]
-        buffer = np.empty((min(self.tile_rows, rows.stop - rows.start), self.specification.n_features), dtype)
+        n_rows = min(self.tile_rows, rows.stop - rows.start)
+        buffer = scratch("tile", n_rows, self.specification.n_features, dtype)
         for block in rows.tiles(self.tile_rows):
             Z = buffer[: len(block.X)]
             block_map.apply(self.scaling.apply(block.X, dtype), out=Z)
@@ -181,28 +183,3 @@ class SmallestMarginsReduction:
         rows = np.flatnonzero(counts)
         rows = rows[np.lexsort((rows, margin[rows]))[: self.n_kept]]
         return SideRows(block.start + rows.astype(np.int64), np.asarray(block.X)[rows], margin[rows])
-
-
-def opposite_twins(number: np.ndarray, X: np.ndarray, label: np.ndarray) -> tuple[int, int] | None:
-    """Return the numbers of two equal rows with opposite labels, ascending; None if there are none.
-
-    Parameters
-    ----------
-    number : ndarray of shape (r,)
-    X : ndarray of shape (r, d)
-    label : ndarray of shape (r,)
-        ±1.
-
-    Notes
-    -----
-    By sorting the rows. Of several pairs, the one whose later row comes first.
-    """
-    if not len(X):
-        return None
-    group = np.unique(X, axis=0, return_inverse=True)[1].reshape(-1)
-    never = np.iinfo(np.int64).max
-    first = np.full((2, group.max() + 1), never)
-    np.minimum.at(first, ((label > 0).astype(np.intp), group), number)
-    later = first.max(axis=0)
-    pair = first[:, later.argmin()]
-    return None if pair.max() == never else (int(pair.min()), int(pair.max()))

@@ -78,7 +78,7 @@ def sgd_epochs(scale: float) -> Iterator[dict[str, Any]]:
 
 
 def light_sweep(scale: float) -> Iterator[dict[str, Any]]:
-    """A light sweep against its limit, flops as fast as BLAS and compiled cosines; ten outputs against one."""
+    """A light sweep against its limit, flops as fast as BLAS and cosines; ten outputs against one."""
     with made(scale) as data, workers() as client:
         limit = _limit(client, data.dataset.n_rows)
         _light(data, 1)

@@ -77,12 +77,51 @@ def test_conjugate_gradients_on_one_and_two_workers(rows, start_cluster, monkeyp
         assert fitted() == expected
 
 
-def test_likelihood_machines_on_one_and_two_workers(rows, start_cluster):
+MACHINES_OF_CLASSES = {
+    "probit": lambda F: drf.KernelLikelihoodClassifier(F, noise="probit", random_state=0),
+    "softmax": lambda F: drf.KernelLikelihoodClassifier(F, multi_class="softmax", tol=1e-2, random_state=0),
+    "squared hinge": lambda F: drf.KernelSVC(F, 10.0, loss="squared_hinge", random_state=0),
+    "hinge": lambda F: drf.KernelSVC(F, 10.0, tol=1e-4, random_state=0),
+    "hinge, C by folds": lambda F: drf.KernelSVC(F, "cv", Cs=[0.1, 1.0], cv=2, tol=1e-2, random_state=0),
+    "hinge by sgd": lambda F: drf.KernelSVC(F, 1.0, solver="sgd", tol=1e-2, random_state=0),
+    "ridge by sgd": lambda F: drf.KernelRidgeClassifier(F, 1.0, solver="sgd", random_state=0),
+}
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_machines_of_classes_on_one_and_two_workers(rows, start_cluster, monkeypatch):
+    """Every solver: preconditioners from a sample of the rows, models of a part of them."""
+    monkeypatch.setattr("distrff.sweeps.segments._LEAST_SAMPLE_ROWS", 2048)
+    monkeypatch.setattr("distrff.sweeps.segments._LEAST_LIGHT_ROWS", 2048)
+    monkeypatch.setattr("distrff.sweeps.segments._LIGHT_PRODUCTS", 1)
+    X, labels = rows[0][:6007], np.digitize(rows[1][:6007], [-0.5, 0.5])
+    s = np.abs(X[:, 0])
+
+    def fitted(make):
+        machine = make(drf.FourierFeatures(drf.Gaussian(2.0), 32)).fit(X, labels, s)
+        objective = [machine.report_.get(name) for name in ("primal", "dual", "relative_gradient")]
+        return [machine.coef_.tobytes(), machine.intercept_.tobytes(), *objective]
+
+    with dask.config.set(scheduler="synchronous"):
+        expected = {name: fitted(make) for name, make in MACHINES_OF_CLASSES.items()}
+    cluster, client = start_cluster(1)
+    for n_workers in (1, 2):
+        cluster.scale(n_workers)
+        client.wait_for_workers(n_workers, timeout=60)
+        assert {name: fitted(make) for name, make in MACHINES_OF_CLASSES.items()} == expected
+
+
+def test_hard_margins_on_one_and_two_workers(rows, start_cluster, monkeypatch):
+    monkeypatch.setattr("distrff.sweeps.segments._LEAST_LIGHT_ROWS", 2048)
+    monkeypatch.setattr("distrff.sweeps.segments._LIGHT_PRODUCTS", 1)
+    X = rows[0]
+    height = np.sin(X[:, 0]) + X[:, 1]
+    apart = np.abs(height) > 0.3
+
     def fitted():
-        features = drf.FourierFeatures(drf.Gaussian(2.0), 32)
-        machine = drf.KernelLikelihoodClassifier(features, noise="probit", random_state=0)
-        machine.fit(rows[0], np.digitize(rows[1], [-0.5, 0.5]), np.abs(rows[0][:, 0]))
-        return [machine.coef_.tobytes(), machine.intercept_.tobytes(), machine.report_["duality_gap"]]
+        features = drf.FourierFeatures(drf.Gaussian(2.0), 64)
+        machine = drf.KernelSVC(features, np.inf, random_state=0).fit(X[apart], height[apart] > 0)
+        return [machine.coef_.tobytes(), machine.intercept_.tobytes(), machine.report_["margin"]]
 
     with dask.config.set(scheduler="synchronous"):
         expected = fitted()

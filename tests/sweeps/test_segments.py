@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distrff.sweeps.segments import Segmentation, gram_segmentation, gram_tile_rows, light_segmentation
+from distrff.sweeps.segments import (
+    Segmentation,
+    gram_segmentation,
+    gram_tile_rows,
+    light_segmentation,
+    light_segmentation_of_features,
+    margin_tile_rows,
+)
 
 N_ROWS = st.integers(1, 10**10)
 DTYPES = st.sampled_from([np.dtype(np.float32), np.dtype(np.float64)])
@@ -73,6 +80,22 @@ def test_cuts_of_light_sweeps(n_rows, n_columns):
     assert cuts.tile_rows == 256 or 8 * n_columns * cuts.tile_rows <= 2**25
     if n_rows < 10**7:
         assert_covers(cuts)
+
+
+@given(n_rows=N_ROWS, n_features=st.integers(1, 40_000), dtype=DTYPES)
+def test_cuts_of_light_sweeps_over_features(n_rows, n_features, dtype):
+    tile_rows = margin_tile_rows(n_features, dtype)
+    cuts = light_segmentation_of_features(n_rows, n_features, tile_rows)
+    assert cuts.n_rows == n_rows
+    assert cuts.tile_rows == tile_rows
+    assert cuts.segment_rows % tile_rows == 0
+    if n_rows < 10**7:
+        assert_covers(cuts)
+    # A hundredth of a second at least, some tenths at most; but a sweep of a tenth is cut in two.
+    assert cuts.n_segments == 1 or cuts.segment_rows * max(n_features, 1024) >= 2**24
+    assert cuts.segment_rows <= max(2**13, min(2**17, 2**27 // n_features)) + tile_rows
+    if 2 * tile_rows < n_rows and n_rows * n_features >= 2**25:
+        assert cuts.n_segments >= 2
 
 
 @pytest.mark.parametrize("n_rows", [300_000, 10**6, 3 * 10**6, 7_200_000])

@@ -23,7 +23,7 @@ from distrff.solvers.nearest_hulls import nearest_points
 from distrff.sweeps.engine import SweepRun
 from distrff.sweeps.merge_order import OrderedMerge
 from distrff.sweeps.segments import Segmentation
-from distrff.sweeps.smallest_margins import SmallestMargins, SmallestMarginsReduction, opposite_twins
+from distrff.sweeps.smallest_margins import SmallestMargins, SmallestMarginsReduction
 
 N, d, D = 211, 3, 8
 TWO, THREE = np.array(["no", "yes"]), np.array([3, 5, 9])
@@ -256,24 +256,3 @@ def test_they_are_what_the_solver_asks_for(rng, dtype):
         assert machine.margin == pytest.approx(whole.bound, rel=1e-4)
         size = np.linalg.norm(machine.x[:-1]) + abs(machine.x[-1])
         assert abs(machine.checked_margin - 1) <= 44 * np.finfo(dtype).eps * size
-
-
-def test_twins_of_opposite_labels(rng):
-    X = rng.standard_normal((40, 3))
-    number, label = rng.permutation(1000)[:40], np.resize([1.0, -1.0], 40)
-    assert opposite_twins(number, X, label) is None
-    X[6] = X[8]  # of one label
-    assert opposite_twins(number, X, label) is None
-    X[5] = X[8]
-    pair = tuple(sorted([number[5], min(number[6], number[8])]))
-    assert opposite_twins(number, X, label) == pair
-    X[20:30], number[20:30] = 0.0, np.arange(2000, 2010)
-    assert opposite_twins(number, X, label) == pair
-    X[21] = -0.0
-    assert opposite_twins(number[20:22], X[20:22], label[20:22]) == (2000, 2001)
-    assert opposite_twins(number[:0], X[:0], label[:0]) is None
-
-
-def test_twins_among_integers():
-    X = np.array([[2**53, 1], [2**53 + 1, 1], [2**53 + 1, 1]])
-    assert opposite_twins(np.array([4, 5, 9]), X, np.array([1.0, -1.0, 1.0])) == (5, 9)
