@@ -150,7 +150,7 @@ def solve_model(
     linear_vector = short_vector - (rows.weight * rows.short) @ A
     upper, size = C * rows.weight, len(x)
     model = KinkModel(A[:, :size], upper, -C * linear_vector[:size], C * linear_weight, fit_intercept)
-    return minimise(model, x, alpha, sigma=float(upper.mean()) / _FIRST_WIDTH, tol=tol)
+    return minimise(model, x, alpha, width=_FIRST_WIDTH, tol=tol)
 
 
 def _primal(problem: MarginProblem, x: np.ndarray, found: KinkSums, machine: int) -> float:

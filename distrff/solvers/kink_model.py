@@ -19,7 +19,7 @@ from scipy.optimize import brentq
 
 _GROWTH = 3.0
 _MOST_ROUNDS, _MOST_STEPS = 40, 300
-_INNER_SHARE = 0.02
+_INNER_SHARE, _SLOW = 0.02, 0.5
 _SUFFICIENT_DECREASE = 1e-4
 _SHORTEST_STEP = 1e-10
 
@@ -72,14 +72,9 @@ class KinkModel:
 def _balanced(alpha: np.ndarray, y: np.ndarray, upper: np.ndarray, total: float) -> np.ndarray | None:
     """Return clip(α + τy, 0, u) for the τ with Σ y·(that) = total; None where the bounds allow none."""
 
-    def excess(tau: float) -> float:
-        return float(y @ np.clip(alpha + tau * y, 0, upper) - total)
-
-    far = float(upper.max(initial=0.0)) + 1.0
-    low, high = excess(-far), excess(far)
-    if not low <= 0 <= high:
+    tau = _shift(alpha, y, y, upper, total)
+    if tau is None:
         return None
-    tau = -far if low == 0 else far if high == 0 else brentq(excess, -far, far, xtol=1e-15 * far, rtol=1e-15)
     moved = np.clip(alpha + tau * y, 0, upper)
     # What rounding of τ leaves goes to the row with the most room.
     left = total - float(y @ moved)
@@ -87,6 +82,24 @@ def _balanced(alpha: np.ndarray, y: np.ndarray, upper: np.ndarray, total: float)
     row = int(np.argmax(room))
     moved[row] = np.clip(moved[row] + y[row] * left, 0, upper[row])
     return moved
+
+
+def _shift(t: np.ndarray, rate: np.ndarray, y: np.ndarray, upper: np.ndarray, total: float) -> float | None:
+    """Return τ with Σ y·clip(t + τ·rate, 0, u) = total; None where the bounds allow none.
+
+    Rates have the signs of y.
+    """
+
+    def excess(tau: float) -> float:
+        return float(y @ np.clip(t + tau * rate, 0, upper) - total)
+
+    far = float(((np.abs(t) + upper) / np.abs(rate)).max(initial=0.0)) + 1.0
+    low, high = excess(-far), excess(far)
+    if not low <= 0 <= high:
+        return None
+    if low == 0 or high == 0:
+        return -far if low == 0 else far
+    return float(brentq(excess, -far, far, xtol=1e-15 * far, rtol=1e-15))
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,15 +112,16 @@ class KinkSolution:
     bound: float
 
 
-def minimise(model: KinkModel, x: np.ndarray, alpha: np.ndarray, *, sigma: float, tol: float) -> KinkSolution:
+def minimise(model: KinkModel, x: np.ndarray, alpha: np.ndarray, *, width: float, tol: float) -> KinkSolution:
     """Return the minimiser of q to a gap of `tol`, or as near as rounding comes.
 
     Parameters
     ----------
     x, alpha : ndarrays of shape (D + 1,) or (D,), and (r,)
         Start, and its multipliers.
-    sigma : float
-        First weight of the multipliers' term: steeper kinks than u/σ wide are rounded at first.
+    width : float
+        Over which kinks are rounded at first: row i has the weight σ = u/width in the multipliers' term,
+        which grows by the same factor for all.
     tol : float
 
     Notes
@@ -115,9 +129,11 @@ def minimise(model: KinkModel, x: np.ndarray, alpha: np.ndarray, *, sigma: float
     A step costs D²·(rows in the kink) + D³/3 flops; some tens of steps.
     """
     best = KinkSolution(x, alpha, model.value(x), model.bound(alpha))
-    steps_left = _MOST_STEPS
+    steps_left, share = _MOST_STEPS, _INNER_SHARE
+    sigma = np.maximum(model.upper, np.finfo(float).tiny) / width
     for _ in range(_MOST_ROUNDS):
-        aim = max(0.1 * tol, _INNER_SHARE * min(best.value - best.bound, abs(best.value)))
+        gap = best.value - best.bound
+        aim = share * max(0.1 * tol, min(gap, abs(best.value)))
         x, alpha, n_steps = _round(model, x, alpha, sigma, aim, steps_left)
         steps_left -= n_steps
         value, bound = model.value(x), model.bound(alpha)
@@ -129,7 +145,11 @@ def minimise(model: KinkModel, x: np.ndarray, alpha: np.ndarray, *, sigma: float
         best = at
         if best.value - best.bound <= tol or steps_left <= 0:
             break
-        sigma *= _GROWTH
+        if n_steps:
+            sigma = sigma * _GROWTH
+        # Multipliers that are off balance by little may bound little, as no strong convexity ties b.
+        if best.value - best.bound > _SLOW * gap:
+            share *= _INNER_SHARE
     return best
 
 
@@ -137,17 +157,18 @@ def _round(
     model: KinkModel,
     x: np.ndarray,
     alpha: np.ndarray,
-    sigma: float,
+    sigma: np.ndarray,
     aim: float,
     most_steps: int,
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Minimise the augmented Lagrangian to about `aim`, and return x, the new multipliers and the steps."""
     penalised = model.penalised
     margin, n_steps = model.A @ x, 0
+    x, margin = _with_best_intercept(model, x, margin, alpha, sigma)
     while n_steps < most_steps:
         q = np.clip(alpha + sigma * (1 - margin), 0, model.upper)
         gradient = penalised * x + model.slope - model.A.T @ q
-        # The Lagrangian is 1-strongly convex in w; in b, a change of one row's side counts.
+        # The Lagrangian is 1-strongly convex in w; b is already best for the first w.
         if 0.5 * gradient @ gradient <= aim:
             break
         direction = _newton_step(model, alpha + sigma * (1 - margin), sigma, gradient)
@@ -159,13 +180,32 @@ def _round(
     return x, np.clip(alpha + sigma * (1 - margin), 0, model.upper), n_steps
 
 
-def _newton_step(model: KinkModel, t: np.ndarray, sigma: float, gradient: np.ndarray) -> np.ndarray:
-    inside = model.A[(t > 0) & (t < model.upper)]
+def _with_best_intercept(
+    model: KinkModel, x: np.ndarray, margin: np.ndarray, alpha: np.ndarray, sigma: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return x with the b that minimises the augmented Lagrangian for its w, and the margins there.
+
+    Nothing penalises b: Newton steps alone would creep where no row is in the kink.
+    """
+    if not model.fit_intercept:
+        return x, margin
+    y = model.A[:, -1]
+    tau = _shift(alpha + sigma * (1 - margin), sigma * y, y, model.upper, float(model.slope[-1]))
+    if tau is None:
+        return x, margin
+    moved = x.copy()
+    moved[-1] -= tau
+    return moved, margin - tau * y
+
+
+def _newton_step(model: KinkModel, t: np.ndarray, sigma: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+    is_inside = (t > 0) & (t < model.upper)
+    inside = model.A[is_inside]
+    inside *= np.sqrt(sigma[is_inside])[:, None]
     H = inside.T @ inside
-    H *= sigma
     H[np.diag_indices_from(H)] += model.penalised
     if model.fit_intercept:
-        H[-1, -1] += 1e-6 * sigma  # where no row is inside, b has no curvature
+        H[-1, -1] = 1.000001 * H[-1, -1] or 1.0  # where no row is inside, b has no curvature
     return -cho_solve(cho_factor(H, lower=True, check_finite=False, overwrite_a=True), gradient)
 
 
@@ -175,7 +215,7 @@ def _line_search(
     margin: np.ndarray,
     direction: np.ndarray,
     alpha: np.ndarray,
-    sigma: float,
+    sigma: np.ndarray,
     slope: float,
 ) -> float:
     """Return the first of 1, ½, ¼ … of sufficient decrease; 0 if rounding leaves none."""
@@ -184,7 +224,7 @@ def _line_search(
     def lagrangian(step: float) -> float:
         y, m = x + step * direction, margin + step * along
         q = np.clip(alpha + sigma * (1 - m), 0, model.upper)
-        inner = q @ (1 - m) + (q * (alpha - q / 2)).sum() / sigma
+        inner = q @ (1 - m) + (q * (alpha - q / 2) / sigma).sum()
         return float(0.5 * (penalised * y) @ y + model.slope @ y + inner)
 
     start, step = lagrangian(0.0), 1.0

@@ -9,6 +9,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from distrff.estimators.likelihood_classifier import KernelLikelihoodClassifier
 from distrff.estimators.ridge import KernelRidge
 from distrff.estimators.ridge_classifier import KernelRidgeClassifier
+from distrff.estimators.svc import KernelSVC
 from distrff.features.fourier import FourierFeatures
 from distrff.features.linear import LinearFeatures
 from distrff.kernels import Gaussian
@@ -51,6 +52,10 @@ ESTIMATORS = [
     KernelRidge(small_map(4.0), scale="standard", solver="cg", tol=1e-10),
     KernelRidgeClassifier(small_map()),
     KernelLikelihoodClassifier(small_map(), C=10.0),
+    KernelLikelihoodClassifier(small_map(), C=10.0, multi_class="softmax"),
+    # Two ways of weighting are compared to more digits than the default tolerance asks for.
+    KernelSVC(small_map(), C=10.0, tol=1e-9),
+    KernelSVC(small_map(), C=10.0, loss="squared_hinge"),
     small_map(),
     small_map(form="phase"),
     small_map("auto", form="phase"),

@@ -40,7 +40,7 @@ def exact(model):
         jac=True,
         bounds=[(0, u) for u in model.upper],
         constraints=constraints,
-        method="SLSQP" if constraints else "L-BFGS-B",
+        method="SLSQP",
         options={"maxiter": 2000, "ftol": 1e-14},
     )
     assert len(found.x) == n
@@ -53,7 +53,7 @@ def exact(model):
 def test_it_is_the_minimum(rng, C, fit_intercept, linear):
     model = model_of(rng, C=C, fit_intercept=fit_intercept, linear=linear)
     size = 5 + fit_intercept
-    found = minimise(model, np.zeros(size), np.zeros(60), sigma=C / 0.3, tol=1e-9 * C)
+    found = minimise(model, np.zeros(size), np.zeros(60), width=0.3, tol=1e-9 * C)
     assert found.value == model.value(found.x)
     # One ulp of sums of 60 terms aside, the value is within the gap of the minimum.
     scale = abs(found.value) + C
@@ -66,7 +66,7 @@ def test_it_is_the_support_vector_machine(rng):
     y = np.where(Z[:, 0] ** 2 + Z[:, 1] > 0.7, 1.0, -1.0)
     A = np.column_stack([Z, np.ones(300)]) * y[:, None]
     model = KinkModel(A, np.full(300, 3.0), np.zeros(41), 0.0, True)
-    found = minimise(model, np.zeros(41), np.zeros(300), sigma=10.0, tol=1e-7)
+    found = minimise(model, np.zeros(41), np.zeros(300), width=0.3, tol=1e-7)
     reference = SVC(C=3.0, kernel="linear", tol=1e-7).fit(Z, y)
     x = np.append(reference.coef_[0], reference.intercept_)
     # libsvm keeps its kernel in float32.
