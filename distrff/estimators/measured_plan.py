@@ -23,7 +23,7 @@ from distrff.sweeps.ridge_products import ProductReduction
 _MEASURED_FLOPS = 6e10  # about a second
 _WARM_ROWS = 16
 # Beside a flop of the Gram's product: a cosine in the compiled loop, and a flop of a thin product.
-_COSINE_FLOPS, _THIN_SLOWNESS = 90.0, 2.5
+_COSINE_FLOPS, _THIN_SLOWNESS = 18.0, 2.5
 
 
 @dataclass(frozen=True)
