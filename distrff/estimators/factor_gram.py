@@ -32,7 +32,8 @@ def factor_gram(
         grams = context_of(run, parts, problem, preparation, plan)
         weight = run.gather([run.submit(weight_of, grams.total, problem.n_targets)])[0]
         if preparation.weight / 2 < one_in * weight < 2 * preparation.weight:
-            return replace(grams, total=run.submit(scaled, grams.total, preparation.weight / weight))
+            total = run.submit(scaled, grams.total, preparation.weight / weight)
+            return replace(grams, total=total, sample=folds)
     parts = gram_sweep(run, dataset, preparation, plan, folds=None)
     return context_of(run, parts, problem, preparation, plan)
 

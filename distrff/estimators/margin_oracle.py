@@ -20,7 +20,8 @@ from distrff.objective import ridge_system
 from distrff.objective.evaluation import Evaluation, Point
 from distrff.solvers.hard_margin import CriticalRows
 from distrff.solvers.preconditioner import Preconditioner
-from distrff.solvers.ridge_gram import GramProblem
+from distrff.solvers.ridge_gram import GramProblem, total_gram
+from distrff.sweeps.curvature_gram import CurvatureGramReduction
 from distrff.sweeps.engine import SweepRun
 from distrff.sweeps.folds import Folds
 from distrff.sweeps.kink_rows import KinkReduction, KinkSums
@@ -34,7 +35,7 @@ from distrff.sweeps.segments import (
 from distrff.sweeps.smallest_margins import SmallestMargins, SmallestMarginsReduction
 from distrff.sweeps.twins import TwinReduction, first_pair
 
-_MOST_FACTORS = 3
+MOST_FACTORS = 3
 _LEAST_CURVATURE = 1e-100
 
 
@@ -95,7 +96,7 @@ class MarginOracle:
         folds: Folds | None,
     ) -> None:
         self.run = run
-        self._dataset = dataset
+        self._dataset, self._preparation, self._plan = dataset, preparation, plan
         self.n_rows = dataset.n_rows
         self.n_features = preparation.specification.n_features
         self.fit_intercept = options.fit_intercept
@@ -213,7 +214,7 @@ class MarginOracle:
         most = 1 / self._grams.noise_floor(self._grams.problem.sizes[-1])
         h = max(_LEAST_CURVATURE, min(curvature, most))
         level = float(np.floor(np.log2(h) / 2))
-        if level not in self._factors and len(self._factors) >= _MOST_FACTORS:
+        if level not in self._factors and len(self._factors) >= MOST_FACTORS:
             level = min(self._factors, key=lambda other: abs(other - level))
         factor = self._factors.get(level)
         if factor is None:
@@ -221,6 +222,27 @@ class MarginOracle:
             handle = self.run.submit(preconditioner_of, grams.total, 4.0**level, grams.problem)
             factor = self._factors[level] = _Factor(self.run, handle)
         return factor.solve
+
+    def hessian(self, problem: MarginProblem, at: Evaluation) -> Callable[[np.ndarray], np.ndarray]:
+        """Return g ↦ H⁻¹g for the Hessian H at a point, of the rows that the Gram was made of; one sweep."""
+        assert self._grams is not None
+        grams, sample = self._grams, self._grams.sample
+        reduction = CurvatureGramReduction(
+            specification=self._preparation.specification,
+            scaling=self._preparation.scaling,
+            targets=self._preparation.targets,
+            dtype=self._plan.shape.dtype,
+            tile_rows=self._plan.tile_rows,
+            folds=sample,
+            loss=self._loss,
+            output=problem.output,
+        )
+        cuts = self._plan.shape.segmentation()
+        handle = self.run.sweep("Hessian", self._dataset, reduction, cuts, self._point(at.x[:, None]))
+        ratio = 1 if sample is None else sample.n_folds
+        curvature = min(problem.C * ratio, 1 / grams.noise_floor(grams.problem.sizes[-1]))
+        total = self.run.submit(total_gram, [handle], grams.problem)
+        return _Factor(self.run, self.run.submit(preconditioner_of, total, curvature, grams.problem)).solve
 
 
 class SoftmaxOracle(MarginOracle):

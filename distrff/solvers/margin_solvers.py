@@ -19,12 +19,19 @@ _SOLVED_TO = 2.0  # a stage ends when its gap is this many times what its width 
 _AIM = 0.4  # the share of tol that the next width may leave
 _LEAST_STEP, _MOST_STEP = 0.1, 0.3
 _LEAST_WIDTH = 1e-9
+_POINTS_A_HESSIAN, _MOST_HESSIANS = 9, 3
 
 
 def solve_smooth(
-    x: np.ndarray, preconditioner: Callable[[float], Precondition], finished: Finished
+    x: np.ndarray,
+    preconditioner: Callable[[float], Precondition],
+    finished: Finished,
+    reweighted: Callable[[Evaluation], Precondition] | None = None,
 ) -> Conversation:
     """Minimise a smooth objective from x by L-BFGS.
+
+    Where its preconditioner, for which all rows bend alike, has not been enough for nine points, another is
+    made of how each of them bends there: the Hessian.
 
     Parameters
     ----------
@@ -33,8 +40,18 @@ def solve_smooth(
         From a curvature to g ↦ M⁻¹g.
     finished : callable
         Whether a point that was just answered is good enough.
+    reweighted : callable, optional
+        From an evaluation to g ↦ H⁻¹g for the Hessian H at its point.
     """
     at = yield Point(x)
+    if reweighted is None:
+        return (yield from _of_width(0.0, lbfgs(at, preconditioner, finished)))
+    at = yield from _of_width(0.0, lbfgs(at, preconditioner, finished), _POINTS_A_HESSIAN)
+    for _ in range(_MOST_HESSIANS):
+        if finished(at):
+            break
+        hessian = partial(_always, reweighted(at))
+        at = yield from _of_width(0.0, lbfgs(at, hessian, finished), _POINTS_A_HESSIAN)
     return (yield from _of_width(0.0, lbfgs(at, preconditioner, finished)))
 
 
@@ -92,17 +109,21 @@ def _at_least(
     return preconditioner(max(curvature, least))
 
 
+def _always(precondition: Precondition, curvature: float) -> Precondition:
+    return precondition
+
+
 def _of_width(
     width: float, solver: Generator[np.ndarray, Evaluation, Evaluation], most: int | None = None
 ) -> Conversation:
-    """Return the conversation of a solver that asks for x alone, ended after so many questions."""
-    answer = None
+    """Return the conversation of a solver that asks for x alone; after so many questions, with the best."""
+    answers: list[Evaluation] = []
     try:
         x = next(solver)
         for _ in itertools.count() if most is None else range(most):
             answer = yield Point(x, width)
+            answers = [min([*answers, answer], key=lambda at: at.value)]
             x = solver.send(answer)
     except StopIteration as end:
         return end.value
-    assert answer is not None
-    return answer
+    return answers[0]

@@ -64,7 +64,7 @@ class GramReduction:
         return pack(accumulator)
 
     def update(self, A: np.ndarray, rows: Rows, shipped: Shipped) -> np.ndarray:
-        tile = _Tile(self, self.specification.build(shipped))
+        tile = _Tile(self, shipped)
         n_folds = 1 if self.folds is None else self.folds.n_folds
         for block in rows.tiles(n_folds * self.tile_rows):
             for position, X, y, s in self._by_fold(block):
@@ -72,6 +72,16 @@ class GramReduction:
                     part = slice(start, start + tile.capacity)
                     tile.add_product(A[position], X[part], y[part], None if s is None else s[part])
         return A
+
+    def block_map(self, shipped: Shipped) -> BlockMap:
+        """Return the map of rows to features."""
+        return self.specification.build(shipped)
+
+    def row_weights(
+        self, y: np.ndarray, sample_weight: np.ndarray | None, Z: np.ndarray, shipped: Shipped
+    ) -> np.ndarray | None:
+        """Return s of rows with features Z; None where all are 1."""
+        return self.targets.row_weights(y, sample_weight)
 
     def merge(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         return first + second
@@ -90,9 +100,10 @@ class GramReduction:
 class _Tile:
     """The buffers of one task, filled with rows t and multiplied again and again."""
 
-    def __init__(self, reduction: GramReduction, block_map: BlockMap) -> None:
+    def __init__(self, reduction: GramReduction, shipped: Shipped) -> None:
         self._reduction = reduction
-        self._block_map = block_map
+        self._shipped = shipped
+        self._block_map = reduction.block_map(shipped)
         self._dtype = np.dtype(reduction.dtype)
         # A fold's share of K·T hashed rows is T ± √T; six deviations more, and no group is ever split.
         spread = 0 if reduction.folds is None else 6 * int(np.sqrt(reduction.tile_rows))
@@ -114,7 +125,7 @@ class _Tile:
         self._block_map.apply(reduction.scaling.apply(X, self._dtype), out=t[:, :D])
         t[:, D] = 1.0
         t[:, D + 1 :] = reduction.targets.encode(y)
-        s = reduction.targets.row_weights(y, sample_weight)
+        s = reduction.row_weights(y, sample_weight, t[:, :D], self._shipped)
         if s is not None:
             t *= np.sqrt(s).astype(self._dtype)[:, None]
         return t

@@ -78,7 +78,7 @@ def test_conjugate_gradients_on_one_and_two_workers(rows, start_cluster, monkeyp
 
 
 MACHINES_OF_CLASSES = {
-    "probit": lambda F: drf.KernelLikelihoodClassifier(F, noise="probit", random_state=0),
+    "probit": lambda F: drf.KernelLikelihoodClassifier(F, noise="probit", tol=1e-8, random_state=0),
     "softmax": lambda F: drf.KernelLikelihoodClassifier(F, multi_class="softmax", tol=1e-2, random_state=0),
     "squared hinge": lambda F: drf.KernelSVC(F, 10.0, loss="squared_hinge", random_state=0),
     "hinge": lambda F: drf.KernelSVC(F, 10.0, tol=1e-4, random_state=0),

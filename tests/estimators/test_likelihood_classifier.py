@@ -342,3 +342,15 @@ def test_softmax_with_sigma_folds_and_files(problem, tmp_path):
     assert searched.C_ == 1.0
     with pytest.warns(ConvergenceWarning, match=r"the relative gradient is .* after 1 light sweeps"):
         machine(10.0, multi_class="softmax", max_sweeps=1).fit(problem.X, y)
+
+
+@pytest.mark.parametrize("noise", list(NOISES))
+def test_many_digits_take_the_hessian(problem, noise):
+    y = labels_of(problem)
+    fitted = machine(1e4, noise=noise, tol=1e-10).fit(problem.X, y, problem.s)
+    assert fitted.report_["status"] == "CONVERGED"
+    labels = fitted.report_["sweep_labels"]
+    assert 1 <= labels.count("Hessian") <= 3
+    assert labels.count("margins") <= 40
+    many = machine(1e4, noise=noise, tol=1e-6).fit(problem.X, labels_of(problem, 5))
+    assert "Hessian" not in many.report_["sweep_labels"]

@@ -15,14 +15,14 @@ from distrff.solvers.preconditioner import Preconditioner
 
 
 class Problem:
-    def __init__(self, n=4000, D=20, C=0.1):
+    def __init__(self, n=4000, D=20, C=0.1, noise=0.5, bend=0.5):
         rng = np.random.default_rng(0)
         self.Z, self.C = rng.standard_normal((n, D)), C
-        f = self.Z[:, 0] + 0.5 * np.square(self.Z[:, 1]) - 0.4
-        self.y = np.where(f + 0.5 * rng.standard_normal(n) > 0, 1.0, -1.0)
+        f = self.Z[:, 0] + bend * np.square(self.Z[:, 1]) - 0.4
+        self.y = np.where(f + noise * rng.standard_normal(n) > 0, 1.0, -1.0)
         T = np.column_stack([self.Z, np.ones(n), self.y])
         self.system = ridge_system(T.T @ T, 1, fit_intercept=True)
-        self.best, self.widths = Certificate(), []
+        self.best, self.widths, self.n_hessians = Certificate(), [], 0
 
     def answer(self, points):
         loss = Hinge() if points[0].width else Logistic()
@@ -38,7 +38,16 @@ class Problem:
         def preconditioner(h):
             return Preconditioner.of(self.system, max(h, 1e-9)).apply
 
-        talk = solver(np.zeros(21), preconditioner, lambda at: self.best.gap <= aim, **options)
+        def reweighted(at):
+            self.n_hessians += 1
+            loss = Logistic()
+            h = loss.second_derivative(self.Z @ at.x[:-1] + at.x[-1], self.y)
+            T = np.column_stack([self.Z, np.ones(len(self.Z)), self.y]) * np.sqrt(h)[:, None]
+            return Preconditioner.of(ridge_system(T.T @ T, 1, fit_intercept=True), self.C).apply
+
+        if options.pop("has_hessian", False):
+            options["reweighted"] = reweighted
+        talk = solver(np.zeros(self.Z.shape[1] + 1), preconditioner, lambda at: self.best.gap <= aim, **options)
         return in_lockstep({0: talk}, self.answer)[0]
 
 
@@ -69,3 +78,13 @@ def test_smooth_losses_have_one_stage(tol):
     problem.solve(solve_smooth, tol)
     assert problem.best.gap <= tol
     assert set(problem.widths) == {0.0}
+
+
+def test_the_hessian_ends_what_the_gram_makes_slow():
+    """Where a line tells the labels apart but for a few, only the losses of rows next to it bend."""
+    gram_alone, with_hessian = (Problem(C=100.0, noise=0.02, bend=0.0) for _ in range(2))
+    gram_alone.solve(solve_smooth, 1e-9)
+    with_hessian.solve(solve_smooth, 1e-9, has_hessian=True)
+    assert with_hessian.best.gap <= 1e-9
+    assert 1 <= with_hessian.n_hessians <= 3
+    assert len(with_hessian.widths) < len(gram_alone.widths)

@@ -1,0 +1,53 @@
+"""The Gram of rows weighted by the curvature of their losses, against the dense formula."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from distrff.columns.scaling import Scaling
+from distrff.columns.targets import ClassTargets
+from distrff.data.arrays import as_dataset
+from distrff.features.fourier import FourierFeatures
+from distrff.kernels import Gaussian
+from distrff.losses import Laplace, Logistic, Probit, SquaredHinge
+from distrff.solvers.packed import unpack
+from distrff.sweeps.curvature_gram import CurvatureGramReduction
+from distrff.sweeps.folds import Folds
+
+N, D = 301, 12
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Probit(0.5), Laplace(), SquaredHinge()])
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("shipped_map", [True, False])
+def test_it_is_the_weighted_sum(rng, loss, weighted, shipped_map):
+    X, y = rng.standard_normal((N, 3)), rng.choice(3, N)
+    s = rng.exponential(size=N) if weighted else None
+    folds = Folds(2, 7, "hash", N)
+    reduction = CurvatureGramReduction(
+        specification=FourierFeatures(Gaussian(1.0), D, random_state=0).fit(X).specification_,
+        scaling=Scaling(),
+        targets=ClassTargets(np.arange(3), np.array([1.0, 2.0, 0.5]) if weighted else None),
+        dtype="float64",
+        tile_rows=16,
+        folds=folds,
+        loss=loss,
+        output=1,
+    )
+    point = {"coef": rng.standard_normal((D, 1)), "intercept": rng.standard_normal(1)}
+    arrays = reduction.specification.checked_arrays() if shipped_map else {}
+    dataset = as_dataset(X, y, s)
+    parts = [
+        reduction.finish(reduction.update(reduction.zero(), dataset.rows(start, stop), point | arrays))
+        for start, stop in ((0, 100), (100, N))
+    ]
+    found = unpack(reduction.merge(*parts)[0])
+    Z = reduction.specification.build().apply(X)
+    Y = reduction.targets.encode(y)
+    f = Z @ point["coef"][:, 0] + point["intercept"]
+    weights = loss.second_derivative(f, Y[:, 1]) * (folds.of_rows(0, N) == 0)
+    if weighted:
+        weights = weights * reduction.targets.row_weights(y, s)
+    T = np.column_stack([Z, np.ones(N), Y])
+    np.testing.assert_allclose(found, T.T @ (weights[:, None] * T), atol=1e-11 * weights.sum())
