@@ -17,7 +17,7 @@ from distrff.estimators.margin_oracle import FeaturesOf, KinkPoint, MarginOracle
 from distrff.solvers.kink_model import KinkModel, KinkSolution, minimise
 from distrff.sweeps.kink_rows import KinkRows, KinkSums, kept_rows, most_model_rows
 
-_MODEL_SHARE = 0.1  # of tol
+_MODEL_SHARE = 0.4  # of tol
 _FIRST_WIDTH = 0.03
 
 
@@ -62,6 +62,7 @@ def finish_exactly(
     see: Callable[[MarginProblem, np.ndarray, float, float, np.ndarray], bool],
     *,
     tol: float,
+    most: int,
 ) -> None:
     """Improve each machine from its point until `see` is content, or its model can tell no more.
 
@@ -72,12 +73,16 @@ def finish_exactly(
     see : callable
         Takes a problem, a point, its objective, a lower bound, and the sums over held-out rows; says whether
         the machine is good enough.
+    most : int
+        Models of one machine, each with more rows than the one before.
     """
     if not points:
         return
     found, models = _first_models(oracle, points, kinks)
     primal = {problem: _primal(problem, x, found, j) for j, (problem, x) in enumerate(points.items())}
-    while models:
+    for _ in range(most):
+        if not models:
+            return
         bounds = _solve(oracle, models, {problem: _MODEL_SHARE * tol * primal[problem] for problem in models})
         asked = {p: KinkPoint(m.x, m.reference, m.known) for p, m in models.items()}
         found = kinks(asked, kept_rows(oracle.n_features))

@@ -138,7 +138,8 @@ def _shortfall(fit: MarginFit, options: MarginOptions) -> str:
             f"sweeps; allow more by max_sweeps, or a larger tol"
         )
     ended = fit.n_light_sweeps >= options.max_sweeps
-    remedy = "allow more by max_sweeps" if ended else "rounding ends it: use dtype='float64'"
+    rounded = "rounding ends it" + (": use dtype='float64'" if fit.plan.shape.dtype == "float32" else "")
+    remedy = "allow more by max_sweeps" if ended else rounded
     name = "relative gradient" if options.softmax else "duality gap"
     return (
         f"the {name} is {fit.worst.error:.2g} after {fit.n_light_sweeps} light sweeps, "

@@ -12,6 +12,7 @@ from distrff.estimators.kink_finish import finish_exactly
 from distrff.estimators.margin_options import MarginOptions
 from distrff.estimators.margin_oracle import MOST_FACTORS, KinkPoint, MarginOracle, MarginProblem
 from distrff.objective.certificate import Certificate
+from distrff.objective.dual_bundle import DualBundle
 from distrff.objective.evaluation import Evaluation, Point
 from distrff.objective.solution import Status
 from distrff.solvers.lockstep import in_lockstep
@@ -21,7 +22,8 @@ from distrff.sweeps.kink_rows import MOST_MODELLED_FEATURES, KinkSums, kept_rows
 _BENDING_A_FEATURE = 0.1
 # A model of all rows needs no good start; else sweeps at one width end when they no longer help much.
 _WIDTH_OF_WHOLE_MODELS = 0.3
-_MOST_A_STAGE = 25
+# A model whose reference point was too far off is not grown for long: more sweeps come closer.
+_MOST_A_STAGE, _MOST_MODELS = (12, 48), (2, 8)
 
 
 @dataclass
@@ -37,6 +39,7 @@ class Progress:
     smallest_margin: float | None = None
     """Of all rows, of a hard-margin machine; None where it was not checked at its last point."""
     _first_norm: float = 0.0
+    _bundle: DualBundle = field(default_factory=DualBundle)
 
     def see(self, at: Evaluation) -> None:
         """Take notice of an evaluation."""
@@ -44,7 +47,8 @@ class Progress:
         self._first_norm = self._first_norm or norm
         if at.primal < self.certificate.primal:
             self.relative_gradient = norm / self._first_norm if norm else 0.0
-        self.note(at.x, at.primal, at.dual, at.held_out)
+        dual = -np.inf if at.candidate is None else self._bundle.add(at.candidate)
+        self.note(at.x, at.primal, dual, at.held_out)
 
     def note(self, x: np.ndarray, primal: float, dual: float, held_out: np.ndarray) -> None:
         """Take notice of a point and a lower bound."""
@@ -87,9 +91,14 @@ def solve_margins(
     solving = _Solving(oracle, options, {problem: Progress(x) for problem, x in starts.items()}, tol)
     interruption = None
     try:
-        in_lockstep({problem: solving.solver(problem) for problem in starts}, solving.evaluate)
         if options.direct_solver == "smoothed" and oracle.n_features <= MOST_MODELLED_FEATURES:
-            finish_exactly(oracle, solving.unfinished(), solving.kinks, solving.see, tol=tol)
+            for most_a_stage, most_models in zip(_MOST_A_STAGE, _MOST_MODELS, strict=True):
+                solving.sweep(most_a_stage)
+                finish_exactly(
+                    oracle, solving.unfinished(), solving.kinks, solving.see, tol=tol, most=most_models
+                )
+        else:
+            solving.sweep()
     except _OutOfSweeps:
         pass
     except KeyboardInterrupt as raised:
@@ -131,7 +140,11 @@ class _Solving:
         """Return the best points of the machines that are not good enough."""
         return {p: progress.x for p, progress in self.progress.items() if not self._finished(p)}
 
-    def solver(self, problem: MarginProblem) -> Conversation:
+    def sweep(self, most_a_stage: int | None = None) -> None:
+        """Let the solvers of all machines that are not good enough go on until they end."""
+        in_lockstep({p: self._solver(p, most_a_stage) for p in self.unfinished()}, self.evaluate)
+
+    def _solver(self, problem: MarginProblem, most_a_stage: int | None) -> Conversation:
         """Return the conversation that solves a problem from where it is."""
         x, oracle = self.progress[problem].x, self.oracle
         finished = partial(self._finished, problem)
@@ -140,8 +153,7 @@ class _Solving:
             return solve_smooth(
                 x, oracle.preconditioner, finished, partial(oracle.hessian, problem) if few else None
             )
-        exact = oracle.n_features <= MOST_MODELLED_FEATURES
-        whole = exact and oracle.n_rows <= 2 * kept_rows(oracle.n_features)
+        whole = most_a_stage is not None and oracle.n_rows <= 2 * kept_rows(oracle.n_features)
         return solve_smoothed(
             x,
             oracle.preconditioner,
@@ -149,7 +161,7 @@ class _Solving:
             tol=self.tol,
             least_bend=problem.C * min(1.0, _BENDING_A_FEATURE * oracle.n_features / oracle.n_rows),
             last_width=_WIDTH_OF_WHOLE_MODELS if whole else 0.0,
-            most_a_stage=_MOST_A_STAGE if exact else None,
+            most_a_stage=most_a_stage,
         )
 
     def status(self, interruption: KeyboardInterrupt | None) -> Status:

@@ -49,18 +49,36 @@ def primal_value(C: float, sums: MarginSums, machine: int, w: np.ndarray) -> flo
     return C * float(sums.value[machine]) + 0.5 * float(w @ w)
 
 
-def dual_value(C: float, sums: MarginSums, machine: int, *, fit_intercept: bool) -> float:
-    """Return the best lower bound of the objective that the candidate a gives."""
-    sided = sums.sided
-    r = _balance(sided.weight[machine]) if fit_intercept else np.ones(2)
-    slope = -C * float(r @ sided.dual[machine])
-    v = C * (r @ sided.vector[machine])
-    square = float(v @ v)
-    # t·slope − ½t²·square over t in [0, 1]; t = 0 bounds every objective by 0.
-    if not slope > 0:
-        return 0.0
-    t = min(1.0, slope / square) if square else 1.0
-    return t * slope - 0.5 * t**2 * square
+@dataclass(frozen=True, eq=False)
+class DualCandidate:
+    """A candidate a that meets the constraint, by what the bound needs of it.
+
+    Attributes
+    ----------
+    slope : float
+        −C·Σ s·ℓ*(−a), or something below it.
+    vector : ndarray of shape (D,)
+        C·Σ s·a·z.
+    """
+
+    slope: float
+    vector: np.ndarray
+
+    @classmethod
+    def of(cls, C: float, sums: MarginSums, machine: int, *, fit_intercept: bool) -> DualCandidate:
+        """Return the candidate of a sweep, its sides brought into balance where there is an intercept."""
+        sided = sums.sided
+        r = _balance(sided.weight[machine]) if fit_intercept else np.ones(2)
+        return cls(-C * float(r @ sided.dual[machine]), C * (r @ sided.vector[machine]))
+
+    @property
+    def bound(self) -> float:
+        """The best t·slope − ½t²·‖vector‖² over t in [0, 1]; t = 0 bounds every objective by 0."""
+        if not self.slope > 0:
+            return 0.0
+        square = float(self.vector @ self.vector)
+        t = min(1.0, self.slope / square) if square else 1.0
+        return t * self.slope - 0.5 * t**2 * square
 
 
 def _balance(weight: np.ndarray) -> np.ndarray:

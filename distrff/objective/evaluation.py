@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from distrff.objective.certificate import dual_value, primal_value
+from distrff.objective.certificate import DualCandidate, primal_value
 from distrff.objective.margin_sums import MarginSums
 from distrff.objective.softmax_sums import SoftmaxSums
 
@@ -26,8 +26,10 @@ class Evaluation:
     Attributes
     ----------
     x : ndarray
-    primal, dual : float
-        The objective itself, and a lower bound of its minimum.
+    primal : float
+        The objective itself.
+    candidate : DualCandidate or None
+        What bounds its minimum from below; None where there is no bound.
     value : float
     gradient : ndarray
         Of the objective with the proxy in place of the loss.
@@ -40,7 +42,7 @@ class Evaluation:
 
     x: np.ndarray
     primal: float
-    dual: float
+    candidate: DualCandidate | None
     value: float
     gradient: np.ndarray
     curvature: float
@@ -48,13 +50,18 @@ class Evaluation:
     held_out: np.ndarray
     """Σ s and Σ s·ℓ over the rows that are held out."""
 
+    @property
+    def dual(self) -> float:
+        """A lower bound of the objective's minimum."""
+        return -np.inf if self.candidate is None else self.candidate.bound
+
     @classmethod
     def of_softmax(
         cls, C: float, sums: SoftmaxSums, machine: int, x: np.ndarray, *, fit_intercept: bool
     ) -> Evaluation:
         """Return one machine's part of a sweep, x being its (D + 1, k) or (D, k) numbers in a row.
 
-        There is no lower bound: `dual` is −∞.
+        There is no lower bound.
         """
         slope = sums.slope[machine]
         W = x.reshape(-1, slope.shape[1])[: len(slope) - 1]
@@ -64,7 +71,7 @@ class Evaluation:
         return cls(
             x=x,
             primal=value,
-            dual=-np.inf,
+            candidate=None,
             value=value,
             gradient=gradient.ravel(),
             curvature=C * float(sums.curvature[machine] / sums.weight[machine]),
@@ -85,7 +92,7 @@ class Evaluation:
         return cls(
             x=x,
             primal=primal_value(C, sums, machine, w),
-            dual=dual_value(C, sums, machine, fit_intercept=fit_intercept),
+            candidate=DualCandidate.of(C, sums, machine, fit_intercept=fit_intercept),
             value=C * proxy + 0.5 * float(w @ w),
             gradient=np.append(gradient, C * by_b) if fit_intercept else gradient,
             curvature=C * float(sums.curvature[machine]) / weight,

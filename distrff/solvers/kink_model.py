@@ -18,7 +18,7 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import brentq
 
 _GROWTH = 3.0
-_MOST_ROUNDS, _MOST_STEPS = 40, 300
+_MOST_ROUNDS, _MOST_STEPS = 40, 150
 _INNER_SHARE, _SLOW = 0.02, 0.5
 _SUFFICIENT_DECREASE = 1e-4
 _SHORTEST_STEP = 1e-10
@@ -129,12 +129,13 @@ def minimise(model: KinkModel, x: np.ndarray, alpha: np.ndarray, *, width: float
     A step costs D²·(rows in the kink) + D³/3 flops; some tens of steps.
     """
     best = KinkSolution(x, alpha, model.value(x), model.bound(alpha))
+    inside = _InsideGram(model)
     steps_left, share = _MOST_STEPS, _INNER_SHARE
     sigma = np.maximum(model.upper, np.finfo(float).tiny) / width
     for _ in range(_MOST_ROUNDS):
         gap = best.value - best.bound
         aim = share * max(0.1 * tol, min(gap, abs(best.value)))
-        x, alpha, n_steps = _round(model, x, alpha, sigma, aim, steps_left)
+        x, alpha, n_steps = _round(model, inside, x, alpha, sigma, aim, steps_left)
         steps_left -= n_steps
         value, bound = model.value(x), model.bound(alpha)
         at = KinkSolution(x, alpha, value, bound)
@@ -155,6 +156,7 @@ def minimise(model: KinkModel, x: np.ndarray, alpha: np.ndarray, *, width: float
 
 def _round(
     model: KinkModel,
+    inside: _InsideGram,
     x: np.ndarray,
     alpha: np.ndarray,
     sigma: np.ndarray,
@@ -171,7 +173,7 @@ def _round(
         # The Lagrangian is 1-strongly convex in w; b is already best for the first w.
         if 0.5 * gradient @ gradient <= aim:
             break
-        direction = _newton_step(model, alpha + sigma * (1 - margin), sigma, gradient)
+        direction = _newton_step(model, inside, alpha + sigma * (1 - margin), sigma, gradient)
         step = _line_search(model, x, margin, direction, alpha, sigma, float(gradient @ direction))
         if step == 0:
             break
@@ -198,11 +200,37 @@ def _with_best_intercept(
     return moved, margin - tau * y
 
 
-def _newton_step(model: KinkModel, t: np.ndarray, sigma: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-    is_inside = (t > 0) & (t < model.upper)
-    inside = model.A[is_inside]
-    inside *= np.sqrt(sigma[is_inside])[:, None]
-    H = inside.T @ inside
+class _InsideGram:
+    """Σ u·aaᵀ over the rows in the kink, kept up to date by those that enter and leave it."""
+
+    def __init__(self, model: KinkModel) -> None:
+        self._A, self._root = model.A, np.sqrt(model.upper)
+        self._rows = np.zeros(len(model.upper), dtype=bool)
+        self._G = np.zeros((model.A.shape[1],) * 2)
+
+    def of(self, rows: np.ndarray) -> np.ndarray:
+        """Return the sum over the rows of a mask; the array is this object's own."""
+        entered, left = rows & ~self._rows, self._rows & ~rows
+        if np.count_nonzero(entered | left) < np.count_nonzero(rows):
+            self._G += self._sum(entered)
+            self._G -= self._sum(left)
+        else:
+            self._G = self._sum(rows)
+        self._rows = rows
+        return self._G
+
+    def _sum(self, rows: np.ndarray) -> np.ndarray:
+        B = self._A[rows]
+        B *= self._root[rows, None]
+        return B.T @ B
+
+
+def _newton_step(
+    model: KinkModel, inside: _InsideGram, t: np.ndarray, sigma: np.ndarray, gradient: np.ndarray
+) -> np.ndarray:
+    # σ is u over the same width for all rows.
+    steepness = float(sigma.max(initial=0.0) / max(model.upper.max(initial=0.0), np.finfo(float).tiny))
+    H = inside.of((t > 0) & (t < model.upper)) * steepness
     H[np.diag_indices_from(H)] += model.penalised
     if model.fit_intercept:
         H[-1, -1] = 1.000001 * H[-1, -1] or 1.0  # where no row is inside, b has no curvature

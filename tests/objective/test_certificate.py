@@ -10,7 +10,8 @@ from scipy.optimize import approx_fprime, minimize
 
 from distrff.losses import Hinge, Laplace, Logistic, Loss, Probit, SmoothedHinge, Squared, SquaredHinge
 from distrff.objective import MarginSums, margin_sums
-from distrff.objective.certificate import Certificate, dual_value, primal_value
+from distrff.objective.certificate import Certificate, DualCandidate, primal_value
+from distrff.objective.dual_bundle import DualBundle
 from distrff.objective.evaluation import Evaluation
 
 SMOOTH = [Logistic(), Probit(), Laplace(0.7), SquaredHinge(), Squared()]
@@ -65,10 +66,14 @@ def test_no_candidate_of_one_machine_is_above_the_objective_of_another(
     proxy = loss.rounded(width)
     machines = [np.zeros(4 + fit_intercept), *(size * rng.standard_normal((3, 4 + fit_intercept)))]
     sums = [rows.sums(loss, proxy, x, fit_intercept) for x in machines]
-    duals = [dual_value(C, each, 0, fit_intercept=fit_intercept) for each in sums]
+    candidates = [DualCandidate.of(C, each, 0, fit_intercept=fit_intercept) for each in sums]
+    bundle = DualBundle()
+    together = [bundle.add(candidate) for candidate in candidates]
+    duals = [candidate.bound for candidate in candidates]
+    assert (np.array(together) >= np.maximum.accumulate(duals)).all()
     primals = [primal_value(C, each, 0, x[:4]) for each, x in zip(sums, machines, strict=True)]
     # Of sums of 60 terms no larger than the greatest primal value.
-    assert max(duals) <= min(primals) + 1000 * EPS * max(primals)
+    assert max(together) <= min(primals) + 1000 * EPS * max(primals)
     assert min(duals) >= 0 or isinstance(loss, Squared)
 
 

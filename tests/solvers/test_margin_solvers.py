@@ -47,7 +47,9 @@ class Problem:
 
         if options.pop("has_hessian", False):
             options["reweighted"] = reweighted
-        talk = solver(np.zeros(self.Z.shape[1] + 1), preconditioner, lambda at: self.best.gap <= aim, **options)
+        talk = solver(
+            np.zeros(self.Z.shape[1] + 1), preconditioner, lambda at: self.best.gap <= aim, **options
+        )
         return in_lockstep({0: talk}, self.answer)[0]
 
 
