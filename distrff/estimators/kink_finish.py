@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from distrff.estimators.margin_oracle import FeaturesOf, KinkPoint, MarginOracle, MarginProblem
-from distrff.solvers.kink_model import KinkModel, KinkSolution, minimise
+from distrff.solvers.kink_model import KinkModel, KinkSolution, first_multipliers, minimise
 from distrff.sweeps.kink_rows import KinkRows, KinkSums, kept_rows, most_model_rows
 
 _MODEL_SHARE = 0.4  # of tol
@@ -30,7 +30,7 @@ class _Model:
     short_weight: float
     short_vector: np.ndarray
     x: np.ndarray
-    alpha: np.ndarray
+    alpha: np.ndarray | None = None
 
     @property
     def known(self) -> np.ndarray:
@@ -41,7 +41,7 @@ class _Model:
         """Return the model whose reference point is x."""
         rows = found.rows(machine)
         weight, vector = float(found.short_weight[machine]), found.short_vector[machine]
-        return cls(x, rows, weight, vector, x, np.where(rows.short, C * rows.weight, 0.0))
+        return cls(x, rows, weight, vector, x)
 
     def can_balance(self) -> bool:
         """Say whether the rows' multipliers can outweigh what the linear part pulls at the intercept."""
@@ -51,6 +51,7 @@ class _Model:
 
     def add(self, rows: KinkRows, C: float) -> None:
         """Take more rows, each with the multiplier that its side at the reference point had."""
+        assert self.alpha is not None
         self.rows = self.rows.merge(rows, None)
         self.alpha = np.append(self.alpha, np.where(rows.short, C * rows.weight, 0.0))
 
@@ -141,7 +142,7 @@ def solve_model(
     short_vector: np.ndarray,
     C: float,
     x: np.ndarray,
-    alpha: np.ndarray,
+    alpha: np.ndarray | None,
     fit_intercept: bool,
     tol: float,
 ) -> KinkSolution:
@@ -155,6 +156,7 @@ def solve_model(
     linear_vector = short_vector - (rows.weight * rows.short) @ A
     upper, size = C * rows.weight, len(x)
     model = KinkModel(A[:, :size], upper, -C * linear_vector[:size], C * linear_weight, fit_intercept)
+    alpha = first_multipliers(model, x) if alpha is None else alpha
     return minimise(model, x, alpha, width=_FIRST_WIDTH, tol=tol)
 
 

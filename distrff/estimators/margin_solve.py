@@ -23,7 +23,7 @@ _BENDING_A_FEATURE = 0.1
 # A model of all rows needs no good start; else sweeps at one width end when they no longer help much.
 _WIDTH_OF_WHOLE_MODELS = 0.3
 # A model whose reference point was too far off is not grown for long: more sweeps come closer.
-_MOST_A_STAGE, _MOST_MODELS = (12, 48), (2, 8)
+_MOST_A_STAGE, _MOST_MODELS = (10, 40), (2, 8)
 
 
 @dataclass

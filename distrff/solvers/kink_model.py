@@ -20,6 +20,7 @@ from scipy.optimize import brentq
 _GROWTH = 3.0
 _MOST_ROUNDS, _MOST_STEPS = 40, 150
 _INNER_SHARE, _SLOW = 0.02, 0.5
+_WIDTHS = 10.0 ** np.arange(-0.5, -6.1, -0.25)
 _SUFFICIENT_DECREASE = 1e-4
 _SHORTEST_STEP = 1e-10
 
@@ -110,6 +111,13 @@ class KinkSolution:
     alpha: np.ndarray
     value: float
     bound: float
+
+
+def first_multipliers(model: KinkModel, x: np.ndarray) -> np.ndarray:
+    """Return those of a point: the slopes of the kinks rounded over the width whose bound is highest."""
+    short = 1 - model.A @ x
+    candidates = [model.upper * np.clip(short / width, 0, 1) for width in _WIDTHS]
+    return max(candidates, key=model.bound)
 
 
 def minimise(model: KinkModel, x: np.ndarray, alpha: np.ndarray, *, width: float, tol: float) -> KinkSolution:

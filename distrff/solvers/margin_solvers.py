@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Generator
 from functools import partial
 
@@ -45,14 +44,14 @@ def solve_smooth(
     """
     at = yield Point(x)
     if reweighted is None:
-        return (yield from _of_width(0.0, lbfgs(at, preconditioner, finished)))
-    at = yield from _of_width(0.0, lbfgs(at, preconditioner, finished), _POINTS_A_HESSIAN)
+        return (yield from _of_width(0.0, lbfgs(at, preconditioner, finished)))[0]
+    at, _ = yield from _of_width(0.0, lbfgs(at, preconditioner, finished), _POINTS_A_HESSIAN)
     for _ in range(_MOST_HESSIANS):
         if finished(at):
             break
         hessian = partial(_always, reweighted(at))
-        at = yield from _of_width(0.0, lbfgs(at, hessian, finished), _POINTS_A_HESSIAN)
-    return (yield from _of_width(0.0, lbfgs(at, preconditioner, finished)))
+        at, _ = yield from _of_width(0.0, lbfgs(at, hessian, finished), _POINTS_A_HESSIAN)
+    return (yield from _of_width(0.0, lbfgs(at, preconditioner, finished)))[0]
 
 
 def solve_smoothed(
@@ -94,8 +93,8 @@ def solve_smoothed(
     at = yield Point(x, width)
     while not finished(at):
         floored = partial(_at_least, least_bend / width, preconditioner)
-        at = yield from _of_width(width, lbfgs(at, floored, ended), most_a_stage)
-        if finished(at) or not ended(at) or width <= last_width:
+        at, n_points = yield from _of_width(width, lbfgs(at, floored, ended), most_a_stage)
+        if finished(at) or not ended(at) or n_points == most_a_stage or width <= last_width:
             break
         step = _AIM * tol * at.primal / at.smoothing if at.smoothing > 0 else _LEAST_STEP
         width *= float(np.clip(step, _LEAST_STEP, _MOST_STEP))
@@ -115,15 +114,16 @@ def _always(precondition: Precondition, curvature: float) -> Precondition:
 
 def _of_width(
     width: float, solver: Generator[np.ndarray, Evaluation, Evaluation], most: int | None = None
-) -> Conversation:
-    """Return the conversation of a solver that asks for x alone; after so many questions, with the best."""
-    answers: list[Evaluation] = []
+) -> Generator[Point, Evaluation, tuple[Evaluation, int]]:
+    """Let a solver ask for x alone; return its answer, or after so many questions the best, and how many."""
+    best: list[Evaluation] = []
+    n_points = 0
     try:
         x = next(solver)
-        for _ in itertools.count() if most is None else range(most):
+        while most is None or n_points < most:
             answer = yield Point(x, width)
-            answers = [min([*answers, answer], key=lambda at: at.value)]
+            best, n_points = [min([*best, answer], key=lambda at: at.value)], n_points + 1
             x = solver.send(answer)
     except StopIteration as end:
-        return end.value
-    return answers[0]
+        return end.value, n_points
+    return best[0], n_points

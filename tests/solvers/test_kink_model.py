@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import LinearConstraint, minimize
 from sklearn.svm import SVC
 
-from distrff.solvers.kink_model import KinkModel, minimise
+from distrff.solvers.kink_model import KinkModel, first_multipliers, minimise
 
 
 def model_of(rng, n=60, D=5, C=2.0, *, fit_intercept=True, linear=True):
@@ -87,3 +87,13 @@ def test_any_multipliers_bound_any_value(rng, fit_intercept):
 def test_rows_that_cannot_balance_the_slope_bound_nothing():
     model = KinkModel(np.ones((1, 2)), np.array([1.0]), np.array([0.0, 5.0]), 0.0, True)
     assert model.bound(np.zeros(1)) == -np.inf
+
+
+def test_first_multipliers_bound_better_than_sides_alone(rng):
+    model = model_of(rng)
+    x = minimise(model, np.zeros(6), np.zeros(60), width=0.3, tol=1e-2).x
+    alpha = first_multipliers(model, x)
+    assert ((alpha >= 0) & (alpha <= model.upper)).all()
+    by_side = np.where(model.A @ x < 1, model.upper, 0.0)
+    assert model.bound(by_side) <= model.bound(alpha) + 1e-9 * abs(model.value(x))
+    assert model.bound(alpha) <= model.value(x)

@@ -62,8 +62,8 @@ class Rows:
 
 def _evaluation(x_and_gradient):
     x, gradient = x_and_gradient
-    numbers = {"primal": 1.0, "dual": 0.0, "value": 1.0, "curvature": 0.02, "smoothing": 0.0}
-    return Evaluation(x=x, gradient=gradient, held_out=np.zeros(2), **numbers)
+    numbers = {"primal": 1.0, "value": 1.0, "curvature": 0.02, "smoothing": 0.0}
+    return Evaluation(x=x, gradient=gradient, candidate=None, held_out=np.zeros(2), **numbers)
 
 
 def merged(reduction, partials, arrivals):
