@@ -34,6 +34,7 @@ _LESS = 4.0
 _MOST_TRIALS = 3
 _SUFFICIENT_DECREASE = 1e-4
 _SHORTEST = 1e-3
+_MOST_CAUTION = 4  # steps that led too far say nothing of how near the optimum is
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,15 +194,15 @@ def sgd(start: Evaluation, problem: SGDProblem, tol: float, finished: Callable[[
         found = yield from _along(at, mean - at.x)
         if finished():
             return at if found is None else found
-        if found is None or _is_shorter(found.x - at.x, mean - at.x):
-            caution += 1
+        too_far = found is None or _is_shorter(found.x - at.x, mean - at.x)
+        caution += too_far
         if found is None:
             found = yield from _along(at, -problem.solve(at.gradient, curvature, caution))
         if found is None or finished():
             return at if found is None else found
         settled = at.value - found.value <= tol * abs(at.value)
         at = found
-        if settled:
+        if settled and not (too_far and caution <= _MOST_CAUTION):
             found = yield from _finish(at, problem, caution, finished)
             if finished() or at.value - found.value <= tol * abs(at.value):
                 return found
