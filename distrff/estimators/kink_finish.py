@@ -18,7 +18,7 @@ from distrff.solvers.kink_model import KinkModel, KinkSolution, first_multiplier
 from distrff.sweeps.kink_rows import KinkRows, KinkSums, kept_rows, most_model_rows
 
 _MODEL_SHARE = 0.4  # of tol
-_FIRST_WIDTH = 0.03
+_FIRST_WIDTH = 1.0
 
 
 @dataclass(eq=False)

@@ -81,9 +81,9 @@ class KernelLikelihoodClassifier(MarginMachine):
     -----
     If `max_sweeps` or rounding end it first, a `ConvergenceWarning` says so and the best machine is
     kept; so is it when the light sweeps are interrupted. n·(2dD + D²) flops for the Gram,
-    n·(2dD + 6Dk) and n·D cosines a light sweep, D³/3 for each of the few factors. Where nine light
-    sweeps were not enough for a smooth loss, and there are at most three machines, another pass makes the
-    Hessian of each from the rows that the Gram was made of.
+    n·(2dD + 6Dk) and n·D cosines a light sweep, D³/3 for each of the few factors. Where ten light
+    sweeps were not enough for a smooth loss and two classes, another pass makes the Hessian from the
+    rows that the Gram was made of, if the losses of enough of them bend.
     """
 
     def __init__(

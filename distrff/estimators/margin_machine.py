@@ -138,7 +138,8 @@ def _shortfall(fit: MarginFit, options: MarginOptions) -> str:
             f"sweeps; allow more by max_sweeps, or a larger tol"
         )
     ended = fit.n_light_sweeps >= options.max_sweeps
-    rounded = "rounding ends it" + (": use dtype='float64'" if fit.plan.shape.dtype == "float32" else "")
+    in_float32 = fit.plan.shape.dtype == "float32"
+    rounded = "rounding ends it: use dtype='float64'" if in_float32 else "no descent is left: use a smaller C"
     remedy = "allow more by max_sweeps" if ended else rounded
     name = "relative gradient" if options.softmax else "duality gap"
     return (

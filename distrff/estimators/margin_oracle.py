@@ -35,8 +35,9 @@ from distrff.sweeps.segments import (
 from distrff.sweeps.smallest_margins import SmallestMargins, SmallestMarginsReduction
 from distrff.sweeps.twins import TwinReduction, first_pair
 
-MOST_FACTORS = 3
+_MOST_FACTORS = 3
 _LEAST_CURVATURE = 1e-100
+_LEAST_BENDING = 2.0  # rows a feature
 
 
 class MarginProblem(NamedTuple):
@@ -156,7 +157,10 @@ class MarginOracle:
         return {problem: reduction.critical_rows(found, j) for j, problem in enumerate(points)}
 
     def first_twins(self, problem: MarginProblem, x: np.ndarray, n_known: int) -> tuple[int, int] | None:
-        """Return two equal rows of opposite labels, one among the `n_known` that violate most at a point."""
+        """Return two equal rows of opposite labels, one among those that violate most at a point.
+
+        Half of `n_known` are of either label.
+        """
         found = self._smallest_margins({problem: x}, n_known // 2)[1]
         number, X, label, margin = found.rows(0)
         violates = margin < 1
@@ -214,7 +218,7 @@ class MarginOracle:
         most = 1 / self._grams.noise_floor(self._grams.problem.sizes[-1])
         h = max(_LEAST_CURVATURE, min(curvature, most))
         level = float(np.floor(np.log2(h) / 2))
-        if level not in self._factors and len(self._factors) >= MOST_FACTORS:
+        if level not in self._factors and len(self._factors) >= _MOST_FACTORS:
             level = min(self._factors, key=lambda other: abs(other - level))
         factor = self._factors.get(level)
         if factor is None:
@@ -223,10 +227,17 @@ class MarginOracle:
             factor = self._factors[level] = _Factor(self.run, handle)
         return factor.solve
 
-    def hessian(self, problem: MarginProblem, at: Evaluation) -> Callable[[np.ndarray], np.ndarray]:
-        """Return g ↦ H⁻¹g for the Hessian H at a point, of the rows that the Gram was made of; one sweep."""
+    def hessian(self, problem: MarginProblem, at: Evaluation) -> Callable[[np.ndarray], np.ndarray] | None:
+        """Return g ↦ H⁻¹g for the Hessian H at a point, of the rows that the Gram was made of; one sweep.
+
+        None where the losses of so few of them bend there that their Hessian would be noise.
+        """
         assert self._grams is not None
         grams, sample = self._grams, self._grams.sample
+        ratio = 1 if sample is None else sample.n_folds
+        bending = at.curvature / problem.C / self._loss.curvature * self.n_rows / ratio
+        if bending < _LEAST_BENDING * self.n_features:
+            return None
         reduction = CurvatureGramReduction(
             specification=self._preparation.specification,
             scaling=self._preparation.scaling,
@@ -239,8 +250,7 @@ class MarginOracle:
         )
         cuts = self._plan.shape.segmentation()
         handle = self.run.sweep("Hessian", self._dataset, reduction, cuts, self._point(at.x[:, None]))
-        ratio = 1 if sample is None else sample.n_folds
-        curvature = min(problem.C * ratio, 1 / grams.noise_floor(grams.problem.sizes[-1]))
+        curvature = ratio * min(problem.C, 1 / grams.noise_floor(grams.problem.sizes[-1]))
         total = self.run.submit(total_gram, [handle], grams.problem)
         return _Factor(self.run, self.run.submit(preconditioner_of, total, curvature, grams.problem)).solve
 
@@ -279,7 +289,7 @@ class _Factor:
 
 
 def preconditioner_of(total: np.ndarray, curvature: float, problem: GramProblem) -> Preconditioner:
-    """Return the preconditioner that the Gram of all rows gives."""
+    """Return the preconditioner that a Gram gives: of rows alike, or weighted by their curvature."""
     system = ridge_system(total, problem.n_targets, fit_intercept=problem.fit_intercept)
     return Preconditioner.of(system, curvature)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from distrff.estimators.kink_finish import finish_exactly
 from distrff.estimators.margin_options import MarginOptions
-from distrff.estimators.margin_oracle import MOST_FACTORS, KinkPoint, MarginOracle, MarginProblem
+from distrff.estimators.margin_oracle import KinkPoint, MarginOracle, MarginProblem
 from distrff.objective.certificate import Certificate
 from distrff.objective.dual_bundle import DualBundle
 from distrff.objective.evaluation import Evaluation, Point
@@ -149,10 +149,9 @@ class _Solving:
         x, oracle = self.progress[problem].x, self.oracle
         finished = partial(self._finished, problem)
         if self.options.direct_solver != "smoothed":
-            few = len(self.progress) <= MOST_FACTORS and not self.options.softmax
-            return solve_smooth(
-                x, oracle.preconditioner, finished, partial(oracle.hessian, problem) if few else None
-            )
+            alone = len(self.progress) == 1 and not self.options.softmax  # a D × D matrix for each
+            hessian = partial(oracle.hessian, problem) if alone else None
+            return solve_smooth(x, oracle.preconditioner, finished, hessian)
         whole = most_a_stage is not None and oracle.n_rows <= 2 * kept_rows(oracle.n_features)
         return solve_smoothed(
             x,

@@ -22,7 +22,7 @@ _MOST_CANDIDATES, _MOST_BYTES = 12, 2**23
 
 
 class DualBundle:
-    """The last candidates of a machine: twelve, or as many as 8 MiB hold."""
+    """The last candidates of a machine: twelve, or as many as 8 MiB hold, but two at least."""
 
     def __init__(self) -> None:
         self._kept: deque[DualCandidate] = deque()

@@ -23,6 +23,7 @@ _INNER_SHARE, _SLOW = 0.02, 0.5
 _WIDTHS = 10.0 ** np.arange(-0.5, -6.1, -0.25)
 _SUFFICIENT_DECREASE = 1e-4
 _SHORTEST_STEP = 1e-10
+_BALANCED = 1e-13
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +83,8 @@ def _balanced(alpha: np.ndarray, y: np.ndarray, upper: np.ndarray, total: float)
     room = np.where(y * left > 0, upper - moved, moved)
     row = int(np.argmax(room))
     moved[row] = np.clip(moved[row] + y[row] * left, 0, upper[row])
-    return moved
+    # What does not balance bounds nothing, as nothing penalises b.
+    return moved if abs(y @ moved - total) <= _BALANCED * (upper.sum() + abs(total)) else None
 
 
 def _shift(t: np.ndarray, rate: np.ndarray, y: np.ndarray, upper: np.ndarray, total: float) -> float | None:
@@ -94,7 +96,7 @@ def _shift(t: np.ndarray, rate: np.ndarray, y: np.ndarray, upper: np.ndarray, to
     def excess(tau: float) -> float:
         return float(y @ np.clip(t + tau * rate, 0, upper) - total)
 
-    far = float(((np.abs(t) + upper) / np.abs(rate)).max(initial=0.0)) + 1.0
+    far = float(((np.abs(t) + upper) / np.abs(rate)).max(initial=0.0)) or 1.0
     low, high = excess(-far), excess(far)
     if not low <= 0 <= high:
         return None
@@ -152,7 +154,8 @@ def minimise(model: KinkModel, x: np.ndarray, alpha: np.ndarray, *, width: float
         if bound < best.bound:
             at = KinkSolution(at.x, best.alpha, at.value, best.bound)
         best = at
-        if best.value - best.bound <= tol or steps_left <= 0:
+        stuck = not n_steps and share < _INNER_SHARE**3
+        if best.value - best.bound <= tol or steps_left <= 0 or stuck:
             break
         if n_steps:
             sigma = sigma * _GROWTH
@@ -222,9 +225,13 @@ class _InsideGram:
         if np.count_nonzero(entered | left) < np.count_nonzero(rows):
             self._G += self._sum(entered)
             self._G -= self._sum(left)
-        else:
-            self._G = self._sum(rows)
-        self._rows = rows
+            self._rows = rows
+            return self._G
+        return self.afresh(rows)
+
+    def afresh(self, rows: np.ndarray) -> np.ndarray:
+        """Return the same, from these rows alone."""
+        self._G, self._rows = self._sum(rows), rows
         return self._G
 
     def _sum(self, rows: np.ndarray) -> np.ndarray:
@@ -238,7 +245,15 @@ def _newton_step(
 ) -> np.ndarray:
     # σ is u over the same width for all rows.
     steepness = float(sigma.max(initial=0.0) / max(model.upper.max(initial=0.0), np.finfo(float).tiny))
-    H = inside.of((t > 0) & (t < model.upper)) * steepness
+    rows = (t > 0) & (t < model.upper)
+    try:
+        return _solved(model, inside.of(rows) * steepness, gradient)
+    except np.linalg.LinAlgError:  # what heavy rows left behind when they went outweighs the others
+        return _solved(model, inside.afresh(rows) * steepness, gradient)
+
+
+def _solved(model: KinkModel, H: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+    """Return −(H + P)⁻¹g; H is overwritten."""
     H[np.diag_indices_from(H)] += model.penalised
     if model.fit_intercept:
         H[-1, -1] = 1.000001 * H[-1, -1] or 1.0  # where no row is inside, b has no curvature

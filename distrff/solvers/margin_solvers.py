@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Generator
 from functools import partial
 
@@ -25,12 +26,12 @@ def solve_smooth(
     x: np.ndarray,
     preconditioner: Callable[[float], Precondition],
     finished: Finished,
-    reweighted: Callable[[Evaluation], Precondition] | None = None,
+    reweighted: Callable[[Evaluation], Precondition | None] | None = None,
 ) -> Conversation:
     """Minimise a smooth objective from x by L-BFGS.
 
-    Where its preconditioner, for which all rows bend alike, has not been enough for nine points, another is
-    made of how each of them bends there: the Hessian.
+    Where its preconditioner, for which all rows bend alike, has not been enough for ten points, another is
+    made of how each of them bends there: the Hessian; and again after nine more, three times at most.
 
     Parameters
     ----------
@@ -40,18 +41,23 @@ def solve_smooth(
     finished : callable
         Whether a point that was just answered is good enough.
     reweighted : callable, optional
-        From an evaluation to g ↦ H⁻¹g for the Hessian H at its point.
+        From an evaluation to g ↦ H⁻¹g for the Hessian H at its point, or None where too few rows bend.
     """
     at = yield Point(x)
     if reweighted is None:
-        return (yield from _of_width(0.0, lbfgs(at, preconditioner, finished)))[0]
-    at, _ = yield from _of_width(0.0, lbfgs(at, preconditioner, finished), _POINTS_A_HESSIAN)
+        return (yield from _of_width(at, 0.0, lbfgs(at, preconditioner, finished)))
+    at = yield from _of_width(at, 0.0, lbfgs(at, preconditioner, finished), _POINTS_A_HESSIAN)
     for _ in range(_MOST_HESSIANS):
         if finished(at):
             break
-        hessian = partial(_always, reweighted(at))
-        at, _ = yield from _of_width(0.0, lbfgs(at, hessian, finished), _POINTS_A_HESSIAN)
-    return (yield from _of_width(0.0, lbfgs(at, preconditioner, finished)))[0]
+        precondition = reweighted(at)
+        if precondition is None:
+            break
+        talk = lbfgs(at, partial(_always, precondition), finished)
+        del precondition  # the talk alone keeps it, and is gone before the next is made
+        at = yield from _of_width(at, 0.0, talk, _POINTS_A_HESSIAN)
+        del talk
+    return (yield from _of_width(at, 0.0, lbfgs(at, preconditioner, finished)))
 
 
 def solve_smoothed(
@@ -93,8 +99,8 @@ def solve_smoothed(
     at = yield Point(x, width)
     while not finished(at):
         floored = partial(_at_least, least_bend / width, preconditioner)
-        at, n_points = yield from _of_width(width, lbfgs(at, floored, ended), most_a_stage)
-        if finished(at) or not ended(at) or n_points == most_a_stage or width <= last_width:
+        at = yield from _of_width(at, width, lbfgs(at, floored, ended), most_a_stage)
+        if finished(at) or not ended(at) or width <= last_width:
             break
         step = _AIM * tol * at.primal / at.smoothing if at.smoothing > 0 else _LEAST_STEP
         width *= float(np.clip(step, _LEAST_STEP, _MOST_STEP))
@@ -113,17 +119,19 @@ def _always(precondition: Precondition, curvature: float) -> Precondition:
 
 
 def _of_width(
-    width: float, solver: Generator[np.ndarray, Evaluation, Evaluation], most: int | None = None
-) -> Generator[Point, Evaluation, tuple[Evaluation, int]]:
-    """Let a solver ask for x alone; return its answer, or after so many questions the best, and how many."""
-    best: list[Evaluation] = []
-    n_points = 0
+    start: Evaluation,
+    width: float,
+    solver: Generator[np.ndarray, Evaluation, Evaluation],
+    most: int | None = None,
+) -> Conversation:
+    """Let a solver ask for x alone; return its answer, or after so many questions the best point so far."""
+    best = start
     try:
         x = next(solver)
-        while most is None or n_points < most:
+        for _ in itertools.count() if most is None else range(most):
             answer = yield Point(x, width)
-            best, n_points = [min([*best, answer], key=lambda at: at.value)], n_points + 1
+            best = min(best, answer, key=lambda at: at.value)
             x = solver.send(answer)
     except StopIteration as end:
-        return end.value, n_points
-    return best[0], n_points
+        return end.value
+    return best

@@ -20,7 +20,7 @@ from distrff.data.rows import Rows
 from distrff.errors import ClusterError
 from distrff.sweeps.merge_order import OrderedMerge
 from distrff.sweeps.progress import Progress
-from distrff.sweeps.reduction import Partial, Reduction, merge_partials, reduce_rows
+from distrff.sweeps.reduction import Partial, Reduction, merge_partials, merged_here, reduce_rows
 from distrff.sweeps.segment_shares import SegmentShares
 
 _LARGE_PARTIAL = 2**20
@@ -88,7 +88,7 @@ class ClusterExecution:
         here = self._merges_here(reduction, segments)
         merge = OrderedMerge(
             len(segments),
-            partial(merge_partials, reduction)
+            partial(merged_here, reduction)
             if here
             else lambda total, others: flight.submit(merge_partials, reduction, total, others),
         )
@@ -149,9 +149,9 @@ class ClusterExecution:
         return 1 if reduction.size_bytes(n_rows) > _LARGE_PARTIAL else 2
 
     def ship(self, arrays: dict[str, Any]) -> Any:
-        """Return a handle on arrays that tasks may take, recomputed if its worker is lost.
+        """Return what tasks may take: small arrays as they are, which travel in each task, else a handle.
 
-        Small ones are returned as they are, and travel in each task.
+        Behind it they are recomputed if their worker is lost.
         """
         if sum(np.asarray(A).nbytes for A in arrays.values()) <= _SMALL_SHIPMENT:
             return arrays

@@ -219,6 +219,8 @@ def worker_peak_bytes(shape: Shape, folds_per_task: int, threads: int) -> int:
     rows = s.row_bytes * (2 * s.chunk_rows + block_rows + group) + 2 * group * s.n_columns * 8
     arrays = (8 + s.itemsize) * s.n_features * s.n_columns  # a frequency a feature; half of that in pairs
     sweep = threads * (tile + rows + accumulator) + n_partials * partial + arrays
+    if s.n_light_sweeps:  # a Hessian's sweep, beside the Gram
+        sweep += 3 * partial
     solve = 8 * s.size**2 * (s.n_folds / 2 + 1 + 4 * threads)
     model_rows = min(s.model_rows, s.n_rows)
     model = model_rows * s.n_features * (8 + s.itemsize) + 3 * 8 * s.size**2 if model_rows else 0

@@ -75,8 +75,14 @@ def _reduce_with_retries(reduction: Reduction, rows: Rows, shipped: Shipped) -> 
 def merge_partials(reduction: Reduction, partial: Partial, neighbours: list[Neighbour]) -> Partial:
     """Return the sum of a partial with one neighbour after the other, each before or after what is summed."""
     started = time.perf_counter()
+    merged = merged_here(reduction, partial, neighbours)
+    return Partial(merged.value, merged.record.merge(end_task(0, time.perf_counter() - started)))
+
+
+def merged_here(reduction: Reduction, partial: Partial, neighbours: list[Neighbour]) -> Partial:
+    """Return the same sum, with nothing on record of the process that adds it up."""
     value, record = partial.value, partial.record
     for neighbour, is_before in neighbours:
         first, second = (neighbour.value, value) if is_before else (value, neighbour.value)
         value, record = reduction.merge(first, second), record.merge(neighbour.record)
-    return Partial(value, record.merge(end_task(0, time.perf_counter() - started)))
+    return Partial(value, record)
