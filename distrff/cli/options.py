@@ -106,8 +106,9 @@ machine_options = _together(
         type=Numbers("cv"),
         default=1.0,
         show_default=True,
-        metavar="cv|NUMBER",
-        help="Weight of the loss against the penalty, for --model svc or likelihood; cv chooses it.",
+        metavar="cv|inf|NUMBER",
+        help="Weight of the loss against the penalty, for --model svc or likelihood; cv chooses it, and inf "
+        "is the hard margin of --model svc.",
     ),
     click.option("--Cs", "Cs", type=Numbers(), metavar="NUMBER,...", help="Grid for --C cv."),
     click.option(

@@ -70,6 +70,11 @@ def _choices(estimator: Any, fit: MarginFit, options: MarginOptions) -> list[str
         notes.append(f"solver='auto' is {fit.solver!r}: {why}")
     if fit.solver != "sgd" and fit.plan.shape.gram_one_in > 1:
         notes.append(f"the preconditioner is the Gram of one row in {fit.plan.shape.gram_one_in}")
+    if fit.search is not None and len(fit.search.grid):
+        grid, score = fit.search.grid, fit.search.mean_scores.min()
+        notes.append(f"C is the best of {len(grid)} by held-out loss, {score:.4g}")
+        if len(grid) > 1 and fit.C in (grid[0], grid[-1]):
+            notes.append(f"C={fit.C:g} lies at the end of its grid: others beyond may be better")
     if fit.status is Status.CONVERGED_UNCERTIFIED:
         notes.append("the objective no longer falls, and the duality gap is all that bounds its error")
     return notes
