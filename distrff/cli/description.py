@@ -44,9 +44,9 @@ def described_group(path: str, kind: str, remote: Remote) -> Described:
     else:
         report = metadata["report"]
         keys = ("n_samples", "kernel", "length_scale", "alpha", "cv_score", "criterion", "rkhs_norm", "seed")
-        ended = ("status", "C", "loss", "solver", "tol", "margin", "primal", "dual", "duality_gap")
-        ended += ("relative_gradient", "relative_residual")
-        iterative = {key: report[key] for key in ended if key in report}
+        ended = ("status", "C", "loss", "solver", "tol", "margin")
+        how_well = ("primal", "dual", "duality_gap", "relative_gradient", "relative_residual")
+        iterative = {key: report[key] for key in (*ended, *how_well) if key in report}
         values = {"model": metadata["model"], **{key: report.get(key) for key in keys}, **iterative}
     specification = metadata["specification"]
     shared = {
