@@ -17,8 +17,9 @@ class KernelSVC(MarginMachine):
     Minimises C·Σ s_i·max(0, 1 − y_i·f(x_i)) + ½‖w‖², or with the square of the maximum, over
     f(x) = ⟨w, z(x)⟩ + b, with labels coded as ±1. One Gram sweep gives the preconditioner; then light
     sweeps of L-BFGS close the duality gap, which is the certificate of the answer: directly for the
-    squared hinge, through hinges that are rounded over smaller and smaller widths for the hinge. More
-    than two classes are one against the rest each, all in the same sweeps.
+    squared hinge, through hinges that are rounded over smaller and smaller widths for the hinge,
+    and then a model that is exact for the rows near its kink. More than two classes are one against
+    the rest each, all in the same sweeps.
 
     Parameters
     ----------

@@ -13,7 +13,6 @@ from typing import Any
 from weakref import WeakSet
 
 import dask
-import numpy as np
 from distributed import Client, Future, KilledWorker
 
 from distrff.data.rows import Rows
@@ -153,7 +152,7 @@ class ClusterExecution:
 
         Behind it they are recomputed if their worker is lost.
         """
-        if sum(np.asarray(A).nbytes for A in arrays.values()) <= _SMALL_SHIPMENT:
+        if sum(A.nbytes for A in arrays.values()) <= _SMALL_SHIPMENT:
             return arrays
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "64GB"}):
             return self.client.submit(_same, arrays, pure=False)

@@ -88,7 +88,8 @@ def light_segmentation_of_features(n_rows: int, n_features: int, tile_rows: int)
     """Return the cuts of a light sweep over features, which 2, 4 or 8 workers end together.
 
     To start a task and to merge what it found costs some milliseconds of the client, the scheduler and a
-    worker; segments are so long that this is a small share of their work, but two where that is not much.
+    worker; segments are so long that this is a small share of their work, or half as long where one would
+    hold all rows.
     """
     least_rows = max(_LEAST_LIGHT_ROWS, _LIGHT_PRODUCTS // n_features)
     most_rows = min(_MOST_SEGMENT_ROWS, 2 * least_rows)
