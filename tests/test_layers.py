@@ -16,8 +16,9 @@ from typing import NamedTuple
 import pytest
 
 LAYERS = [
-    "errors", "random_streams", "kernels", "losses", "objective", "columns", "features", "solvers", "model",
-    "model_store", "data", "sweeps", "ingest", "diagnostics", "cluster", "estimators", "cli",
+    "errors", "random_streams", "compiled", "kernels", "losses", "objective", "columns", "features",
+    "solvers", "model", "model_store", "data", "sweeps", "ingest", "diagnostics", "cluster", "estimators",
+    "cli",
 ]  # fmt: skip
 WITH_DASK = {"data", "sweeps", "ingest", "diagnostics", "cluster", "estimators", "cli"}
 DASK = {"dask", "distributed", "dask_ml"}

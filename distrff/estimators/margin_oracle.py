@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -118,18 +118,20 @@ class MarginOracle:
 
     def evaluate(self, points: Mapping[MarginProblem, Point]) -> dict[MarginProblem, Evaluation]:
         """Return what one sweep says of one point of each of some machines."""
-        held_out = tuple(problem.held_out for problem in points)
+        asked = [(p, point.x, width) for p, point in points.items() for width in point.widths]
+        problems = tuple(problem for problem, _, _ in asked)
+        held_out = tuple(problem.held_out for problem in problems)
         folds = self._folds if any(fold is not None for fold in held_out) else None
-        reduction = self._reduction(tuple(points), self._shared | {"folds": folds, "held_out": held_out})
-        X = np.concatenate([self.columns(point.x) for point in points.values()], axis=1)
-        widths = np.array([point.width for point in points.values()])
-        sent = self._point(X) | {"width": widths}
+        reduction = self._reduction(problems, self._shared | {"folds": folds, "held_out": held_out})
+        X = np.concatenate([self.columns(x) for _, x, _ in asked], axis=1)
+        sent = self._point(X) | {"width": np.array([width for _, _, width in asked])}
         handle = self.run.sweep("margins", self._dataset, reduction, self._cuts, sent)
         sums = self.run.gather([handle])[0]
-        return {
-            problem: self._evaluation(problem.C, sums, machine, point.x)
-            for machine, (problem, point) in enumerate(points.items())
-        }
+        answers: dict[MarginProblem, Evaluation] = {}
+        for machine, (problem, x, width) in enumerate(asked):
+            at = self._evaluation(problem.C, sums, machine, x)
+            answers[problem] = replace(answers[problem], next=(width, at)) if problem in answers else at
+        return answers
 
     def kinks(self, points: Mapping[MarginProblem, KinkPoint], n_kept: int) -> KinkSums:
         """Return what one sweep finds at each point, with `n_kept` rows a label for its model."""

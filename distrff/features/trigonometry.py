@@ -22,16 +22,14 @@ the rows that are computed with it, or on the width of the machine's vectors. An
 from __future__ import annotations
 
 import math
-import threading
-from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic, overload, register_jitable
 from numpy.lib.stride_tricks import as_strided
 
+from distrff.compiled import compiled, in_own_thread
 from distrff.errors import InputError, InputTypeError
 
 f32 = np.float32
@@ -83,14 +81,8 @@ def paired_cos_sin(theta: np.ndarray, out: np.ndarray, scale: float) -> None:
 
 @cache
 def compile_loops() -> None:
-    """Compile both loops in both formats, or load them from Numba's cache, once and before they are needed.
-
-    In a thread of its own: an interrupt that hits the main thread inside the compiler's callbacks
-    would be swallowed there.
-    """
-    thread = threading.Thread(target=_compile_loops, name="distrff-compile")
-    thread.start()
-    thread.join()
+    """Compile both loops in both formats, or load them from Numba's cache, before they are needed."""
+    in_own_thread(_compile_loops)
 
 
 def _compile_loops() -> None:
@@ -175,14 +167,6 @@ def _elements(A: np.ndarray) -> tuple[np.ndarray, int]:
     """
     row_step = A.strides[0] // A.itemsize
     return as_strided(A, ((len(A) - 1) * row_step + A.shape[1],), (A.itemsize,)), row_step
-
-
-def _compiled(function: Callable[..., None]) -> Any:
-    """Compile at the first call of each dtype, and keep the result on disk where there is a place for it."""
-    try:
-        return njit(function, nogil=True, cache=True)
-    except RuntimeError:  # neither the package's folder nor a home can be written
-        return njit(function, nogil=True)
 
 
 @intrinsic
@@ -274,7 +258,7 @@ def _load(angles, buffer):
 # which may be where the angles came from.
 
 
-@_compiled
+@compiled()
 def _paired(theta, theta_step, out, out_step, n_rows, m, scale):
     buffer = np.empty(CHUNK, theta.dtype)
     for i in range(n_rows):
@@ -293,7 +277,7 @@ def _paired(theta, theta_step, out, out_step, n_rows, m, scale):
                     Z[2 * j], Z[2 * j + 1] = scale * c, scale * s
 
 
-@_compiled
+@compiled()
 def _cosine(theta, theta_step, out, out_step, n_rows, m, scale):
     buffer = np.empty(CHUNK, theta.dtype)
     for i in range(n_rows):

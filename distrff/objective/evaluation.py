@@ -13,10 +13,19 @@ from distrff.objective.softmax_sums import SoftmaxSums
 
 
 class Point(NamedTuple):
-    """Where a machine is to be evaluated: x = [w | b], or [w], and the width of its loss's rounded kink."""
+    """Where a machine is to be evaluated: x = [w | b], or [w], and the width of its loss's rounded kink.
+
+    A second width may be asked for in the same sweep.
+    """
 
     x: np.ndarray
     width: float = 0.0
+    next_width: float | None = None
+
+    @property
+    def widths(self) -> tuple[float, ...]:
+        """Both, or the one."""
+        return (self.width,) if self.next_width is None else (self.width, self.next_width)
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +58,8 @@ class Evaluation:
     smoothing: float
     held_out: np.ndarray
     """Σ s and Σ s·ℓ over the rows that are held out."""
+    next: tuple[float, Evaluation] | None = None
+    """The second width that was asked for, and the same point at that."""
 
     @property
     def dual(self) -> float:

@@ -15,8 +15,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from distrff.losses import Loss
-
-_FEW_ROWS = 8
+from distrff.objective.row_weights import RowWeights, weighted_sum
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,16 +67,16 @@ class MarginSums:
         return -self.sided.vector[machine].sum(axis=0), -float(self.sided.weight[machine].sum())
 
 
+def sided_weights(proxy: Loss, F: np.ndarray, Y: np.ndarray, weights: RowWeights) -> np.ndarray:
+    """Return s·a of each row, those above zero apart from those below: shape (k, 2, r)."""
+    weighted = (-weights.fitted * proxy.derivative(F, Y)).T
+    return np.stack([np.maximum(weighted, 0), np.minimum(weighted, 0)], axis=1)
+
+
 def margin_sums(
-    loss: Loss,
-    proxy: Loss,
-    F: np.ndarray,
-    Y: np.ndarray,
-    s: np.ndarray | None,
-    Z: np.ndarray,
-    held_out: np.ndarray | None = None,
+    loss: Loss, proxy: Loss, F: np.ndarray, Y: np.ndarray, weights: RowWeights, vector: np.ndarray
 ) -> MarginSums:
-    """Return the sums over the rows of one tile.
+    """Return the sums over r rows.
 
     Parameters
     ----------
@@ -85,54 +84,30 @@ def margin_sums(
         The same one where the loss is smooth.
     F, Y : ndarrays of shape (r, k)
         Values f and targets y.
-    s : ndarray of shape (r,) or None
-        Weights; None is all ones.
-    Z : ndarray of shape (r, D)
-    held_out : boolean ndarray of shape (r, k), optional
-        Rows that a machine is judged on instead of being fitted to.
-
-    Notes
-    -----
-    4·r·D·k flops in the dtype of Z; the sums over few numbers a row are float64.
+    weights : RowWeights
+    vector : ndarray of shape (k, 2, D)
+        `sided_weights` times the rows' features.
     """
+    fitted = weights.fitted
     values = loss.value(F, Y)
-    weights = np.ones_like(values) if s is None else np.broadcast_to(s[:, None], values.shape)
-    judged = np.zeros((2, F.shape[1]))
-    if held_out is not None:
-        judged = np.stack([np.where(held_out, weights, 0).sum(axis=0), _sum(held_out * weights, values)])
-        weights = np.where(held_out, 0.0, weights)
     a = -proxy.derivative(F, Y)
     smooth = proxy is loss
     proxy_values = values if smooth else proxy.value(F, Y)
     own = -a * F - proxy_values  # the proxy's conjugate where its slope is −a, by Fenchel and Young
-    conjugates = weights * (own if smooth else loss.conjugate(a, Y))
-    weighted = weights * a
-    sides = np.stack([np.maximum(weighted.T, 0), np.minimum(weighted.T, 0)], axis=1)  # (k, 2, r)
-    above = np.where(a > 0, conjugates, 0).sum(axis=0)
+    conjugates = fitted * (own if smooth else loss.conjugate(a, Y))
+    weighted = fitted * a
+    above = np.maximum(weighted, 0).sum(axis=0)
+    dual_above = np.where(a > 0, conjugates, 0).sum(axis=0)
     return MarginSums(
-        weight=weights.sum(axis=0),
-        value=_sum(weights, values),
-        held_out=judged,
-        proxy_value=_sum(weights, proxy_values),
-        proxy_dual=_sum(weights, own),
-        curvature=_sum(weights, proxy.second_derivative(F, Y)),
+        weight=fitted.sum(axis=0),
+        value=weighted_sum(fitted, values),
+        held_out=weights.judged(values),
+        proxy_value=weighted_sum(fitted, proxy_values),
+        proxy_dual=weighted_sum(fitted, own),
+        curvature=weighted_sum(fitted, proxy.second_derivative(F, Y)),
         sided=Sided(
-            weight=sides.sum(axis=2),
-            dual=np.stack([above, conjugates.sum(axis=0) - above], axis=-1),
-            vector=pulled_back(sides.reshape(-1, len(F)), Z).reshape(F.shape[1], 2, -1),
+            weight=np.stack([above, np.minimum(weighted, 0).sum(axis=0)], axis=-1),
+            dual=np.stack([dual_above, conjugates.sum(axis=0) - dual_above], axis=-1),
+            vector=vector,
         ),
     )
-
-
-def pulled_back(S: np.ndarray, Z: np.ndarray) -> np.ndarray:
-    """Return SZ in float64, multiplied in the dtype of Z: (m, r) × (r, D) → (m, D).
-
-    A few rows are multiplied one by one: BLAS takes two to five times as long for them together.
-    """
-    S = S.astype(Z.dtype, copy=False)
-    product = np.stack([row @ Z for row in S]) if len(S) <= _FEW_ROWS else S @ Z
-    return product.astype(np.float64, copy=False)
-
-
-def _sum(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
-    return np.einsum("ij,ij->j", weights, values)

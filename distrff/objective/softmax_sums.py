@@ -10,6 +10,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 from scipy.special import logsumexp
 
+from distrff.objective.row_weights import RowWeights, weighted_sum
+
 
 @dataclass(frozen=True, eq=False)
 class SoftmaxSums:
@@ -37,16 +39,15 @@ class SoftmaxSums:
         return SoftmaxSums(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)})
 
 
+def softmax_slopes(F: np.ndarray, classes: np.ndarray, weights: RowWeights, *, sigma: float) -> np.ndarray:
+    """Return s·(p − e_c)/σ of each row, of the shape (r, m, k) of F."""
+    return _slopes(_probabilities(F, sigma)[0], classes, weights, sigma)
+
+
 def softmax_sums(
-    F: np.ndarray,
-    classes: np.ndarray,
-    s: np.ndarray | None,
-    Z: np.ndarray,
-    held_out: np.ndarray | None = None,
-    *,
-    sigma: float,
+    F: np.ndarray, classes: np.ndarray, weights: RowWeights, vector: np.ndarray, *, sigma: float
 ) -> SoftmaxSums:
-    """Return the sums over the rows of one tile.
+    """Return the sums over r rows.
 
     Parameters
     ----------
@@ -54,30 +55,32 @@ def softmax_sums(
         Values of m machines.
     classes : ndarray of int of shape (r,)
         From 0 to k − 1.
-    s : ndarray of shape (r,) or None
-        Weights; None is all ones.
-    Z : ndarray of shape (r, D)
-    held_out : boolean ndarray of shape (r, m), optional
+    weights : RowWeights
+    vector : ndarray of shape (m, k, D)
+        `softmax_slopes` times the rows' features.
     sigma : float
-
-    Notes
-    -----
-    2·r·D·k·m flops in the dtype of Z.
     """
+    P, total = _probabilities(F, sigma)
+    values = total - np.take_along_axis(F, classes[:, None, None], axis=2)[:, :, 0] / sigma
+    fitted = weights.fitted
+    curvature = (fitted * (P * (1 - P)).mean(axis=2)).sum(axis=0) / sigma**2
+    by_intercept = _slopes(P, classes, weights, sigma).sum(axis=0)[:, None]
+    return SoftmaxSums(
+        weight=fitted.sum(axis=0),
+        value=weighted_sum(fitted, values),
+        held_out=weights.judged(values),
+        curvature=curvature,
+        slope=np.concatenate([vector.transpose(0, 2, 1), by_intercept], axis=1),
+    )
+
+
+def _probabilities(F: np.ndarray, sigma: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return p of shape (r, m, k), and the logarithm of what they were divided by."""
     F = F / sigma
     total = logsumexp(F, axis=2)
-    values = total - np.take_along_axis(F, classes[:, None, None], axis=2)[:, :, 0]
-    weights = np.ones_like(values) if s is None else np.broadcast_to(s[:, None], values.shape)
-    judged = np.zeros((2, values.shape[1]))
-    if held_out is not None:
-        away = np.where(held_out, weights, 0.0)
-        judged = np.stack([away.sum(axis=0), (away * values).sum(axis=0)])
-        weights = weights - away
-    P = np.exp(F - total[:, :, None])
-    curvature = (weights * (P * (1 - P)).mean(axis=2)).sum(axis=0) / sigma**2
-    P -= classes[:, None, None] == np.arange(F.shape[2])
-    P *= weights[:, :, None] / sigma
-    flat = P.reshape(len(P), -1)
-    by_z = (Z.T @ flat.astype(Z.dtype, copy=False)).astype(np.float64, copy=False)
-    slope = np.concatenate([by_z, flat.sum(axis=0)[None]]).reshape(-1, *F.shape[1:]).transpose(1, 0, 2)
-    return SoftmaxSums(weights.sum(axis=0), (weights * values).sum(axis=0), judged, curvature, slope)
+    return np.exp(F - total[:, :, None]), total
+
+
+def _slopes(P: np.ndarray, classes: np.ndarray, weights: RowWeights, sigma: float) -> np.ndarray:
+    own = classes[:, None, None] == np.arange(P.shape[2])
+    return (P - own) * (weights.fitted[:, :, None] / sigma)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from distrff.losses import Loss
+from distrff.objective.thin_products import pulled_back, values_of
 from distrff.solvers.spectral_metric import SpectralMetric
 
 
@@ -111,9 +112,9 @@ class LocalSteps:
         return X[:-1] if self._metric.fit_intercept else X
 
     def _values(self, Z: np.ndarray, X: np.ndarray) -> np.ndarray:
-        F = (Z @ self._coef(X).astype(Z.dtype)).astype(np.float64, copy=False)
+        F = values_of(Z, self._coef(X))
         return F + X[-1] if self._metric.fit_intercept else F
 
     def _pulled_back(self, Z: np.ndarray, slopes: np.ndarray) -> np.ndarray:
-        by_w = (Z.T @ slopes.astype(Z.dtype)).astype(np.float64, copy=False)
+        by_w = pulled_back(slopes.T, Z).T
         return np.vstack([by_w, slopes.sum(axis=0)]) if self._metric.fit_intercept else by_w

@@ -69,6 +69,7 @@ def solve_smoothed(
     least_bend: float,
     last_width: float = _LEAST_WIDTH,
     most_a_stage: int | None = None,
+    looks_ahead: bool = False,
 ) -> Conversation:
     """Minimise the hinge's objective from x, through hinges rounded over smaller and smaller widths ε.
 
@@ -90,21 +91,31 @@ def solve_smoothed(
         Where to end, whether finished or not.
     most_a_stage : int, optional
         Points to ask for at one width, after which it ends.
+    looks_ahead : bool
+        Whether to ask for the next width with each point, so that the next stage need not begin with a sweep
+        of its own.
     """
 
     def ended(at: Evaluation) -> bool:
         return finished(at) or at.primal - at.dual <= _SOLVED_TO * at.smoothing
 
+    def following(at: Evaluation) -> float:
+        step = _AIM * tol * at.primal / at.smoothing if at.smoothing > 0 else _LEAST_STEP
+        return width * float(np.clip(step, _LEAST_STEP, _MOST_STEP))
+
     width = _FIRST_WIDTH
     at = yield Point(x, width)
     while not finished(at):
         floored = partial(_at_least, least_bend / width, preconditioner)
-        at = yield from _of_width(at, width, lbfgs(at, floored, ended), most_a_stage)
+        talk = lbfgs(at, floored, ended)
+        at = yield from _of_width(at, width, talk, most_a_stage, following if looks_ahead else None)
         if finished(at) or not ended(at) or width <= last_width:
             break
-        step = _AIM * tol * at.primal / at.smoothing if at.smoothing > 0 else _LEAST_STEP
-        width *= float(np.clip(step, _LEAST_STEP, _MOST_STEP))
-        at = yield Point(at.x, width)
+        if at.next is None:
+            width = following(at)
+            at = yield Point(at.x, width)
+        else:
+            width, at = at.next
     return at
 
 
@@ -123,13 +134,17 @@ def _of_width(
     width: float,
     solver: Generator[np.ndarray, Evaluation, Evaluation],
     most: int | None = None,
+    following: Callable[[Evaluation], float] | None = None,
 ) -> Conversation:
-    """Let a solver ask for x alone; return its answer, or after so many questions the best point so far."""
-    best = start
+    """Let a solver ask for x alone; return its answer, or after so many questions the best point so far.
+
+    With each x the width that is `following` the answer before is asked for as well.
+    """
+    best = answer = start
     try:
         x = next(solver)
         for _ in itertools.count() if most is None else range(most):
-            answer = yield Point(x, width)
+            answer = yield Point(x, width, None if following is None else following(answer))
             best = min(best, answer, key=lambda at: at.value)
             x = solver.send(answer)
     except StopIteration as end:

@@ -8,6 +8,7 @@ import numpy as np
 
 from distrff.features.specification import BlockMap
 from distrff.losses import Loss
+from distrff.objective.thin_products import values_of
 from distrff.sweeps.gram import GramReduction
 from distrff.sweeps.margins import map_arrays
 from distrff.sweeps.reduction import Shipped
@@ -38,7 +39,7 @@ class CurvatureGramReduction(GramReduction):
         self, y: np.ndarray, sample_weight: np.ndarray | None, Z: np.ndarray, shipped: Shipped
     ) -> np.ndarray:
         assert shipped is not None
-        F = (Z @ shipped["coef"].astype(Z.dtype)).astype(np.float64, copy=False) + shipped["intercept"]
+        F = values_of(Z, shipped["coef"]) + shipped["intercept"]
         Y = self.targets.encode(y)[:, [self.output]]
         s = self.targets.row_weights(y, sample_weight)
         curvature = self.loss.second_derivative(F, Y)[:, 0]

@@ -9,6 +9,7 @@ import numpy as np
 from distrff.columns.scaling import Scaling
 from distrff.columns.targets import Targets
 from distrff.data.rows import Rows
+from distrff.features.scratch import scratch
 from distrff.features.specification import MapSpecification
 from distrff.losses import Loss
 from distrff.solvers.local_steps import LocalStart, LocalSteps
@@ -97,9 +98,8 @@ class EpochReduction:
         metric = SpectralMetric.from_arrays(mine, fit_intercept=self.fit_intercept)
         steps = LocalSteps(self.loss, metric, _start_of(mine))
         outputs = list(self.outputs)
-        # One buffer for all batches: workers return large arrays to the system, page by page, at once.
         n_rows = min(self.batch_rows, rows.stop - rows.start)
-        buffer = np.empty((n_rows, self.specification.n_features), dtype)
+        buffer = scratch("tile", n_rows, self.specification.n_features, dtype)
         for block in rows.tiles(self.batch_rows):
             Z = buffer[: len(block.X)]
             block_map.apply(self.scaling.apply(block.X, dtype), out=Z)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from distrff.data.rows import RowBlock
+from distrff.objective.row_weights import RowWeights, weighted_sum
 from distrff.sweeps.margins import LightReduction
 
 MOST_MODELLED_FEATURES = 4096  # beyond, a Newton step of a model costs more than many sweeps
@@ -136,34 +137,36 @@ class KinkReduction(LightReduction):
             return second if first is None else first
         return first.merge(second, self.n_kept)
 
+    def _labels(self, block: RowBlock) -> np.ndarray:
+        return self.targets.encode(block.y)[:, list(self.outputs)]
+
+    def _pulls(
+        self, F: np.ndarray, labels: np.ndarray, weights: RowWeights, shipped: Mapping[str, np.ndarray]
+    ) -> np.ndarray:
+        short = labels * F[:, : len(self.outputs)] < 1
+        return np.where(short, weights.fitted * labels, 0.0).T
+
     def _sums(
         self,
         F: np.ndarray,
+        labels: np.ndarray,
+        weights: RowWeights,
+        vectors: np.ndarray,
         block: RowBlock,
-        s: np.ndarray | None,
-        Z: np.ndarray,
-        held_out: np.ndarray | None,
         shipped: Mapping[str, np.ndarray],
     ) -> KinkSums:
-        k = len(self.outputs)
-        Y = self.targets.encode(block.y)[:, list(self.outputs)]
+        k, Y, s = len(self.outputs), labels, weights.fitted
         short = 1 - Y * F[:, :k]
         before = 1 - Y * F[:, k:] if self.has_reference else short
-        weights = np.ones_like(short) if s is None else np.broadcast_to(s[:, None], short.shape)
         losses = np.maximum(0, short)
-        away = np.zeros_like(short) if held_out is None else np.where(held_out, weights, 0.0)
-        weights = weights - away
-        pulls = np.where(short > 0, weights, 0.0) * Y
-        by_z = (pulls.astype(Z.dtype).T @ Z).astype(np.float64, copy=False)
+        by_intercept = np.where(short > 0, s * Y, 0.0).sum(axis=0)
         return KinkSums(
-            value=(weights * losses).sum(axis=0),
-            short_weight=np.where(short > 0, weights, 0.0).sum(axis=0),
-            short_vector=np.concatenate([by_z, pulls.sum(axis=0)[:, None]], axis=1),
-            held_out=np.stack([away.sum(axis=0), (away * losses).sum(axis=0)]),
+            value=weighted_sum(s, losses),
+            short_weight=np.where(short > 0, s, 0.0).sum(axis=0),
+            short_vector=np.concatenate([vectors, by_intercept[:, None]], axis=1),
+            held_out=weights.judged(losses),
             sides=tuple(
-                self._kept(
-                    block, Y[:, j], short[:, j], before[:, j] > 0, weights[:, j], shipped.get(f"known_{j}")
-                )
+                self._kept(block, Y[:, j], short[:, j], before[:, j] > 0, s[:, j], shipped.get(f"known_{j}"))
                 for j in range(k)
             ),
         )

@@ -14,13 +14,16 @@ from distrff.data.rows import RowBlock, Rows
 from distrff.features.scratch import scratch
 from distrff.features.specification import MapSpecification
 from distrff.losses import Loss
-from distrff.objective import MarginSums, margin_sums
-from distrff.objective.softmax_sums import SoftmaxSums, softmax_sums
+from distrff.objective.margin_sums import MarginSums, margin_sums, sided_weights
+from distrff.objective.row_weights import RowWeights
+from distrff.objective.softmax_sums import SoftmaxSums, softmax_slopes, softmax_sums
+from distrff.objective.thin_products import pulled_back, values_of
 from distrff.sweeps.folds import Folds
 from distrff.sweeps.reduction import Shipped
 
 _POINT = ("coef", "intercept", "width")
 _KNOWN = "known_"
+_MOST_BLOCK_TILES, _MOST_BLOCK_VALUES = 8, 2**17
 
 
 @dataclass(frozen=True)
@@ -72,25 +75,47 @@ class LightReduction:
         coef, intercept = shipped["coef"].astype(dtype), shipped["intercept"]
         n_rows = min(self.tile_rows, rows.stop - rows.start)
         buffer = scratch("tile", n_rows, self.specification.n_features, dtype)
-        for block in rows.tiles(self.tile_rows):
-            Z = buffer[: len(block.X)]
-            block_map.apply(self.scaling.apply(block.X, dtype), out=Z)
-            F = (Z @ coef).astype(np.float64, copy=False) + intercept
+        for block in rows.tiles(self._block_rows(len(intercept))):
+            labels, F = self._labels(block), np.empty((len(block.X), len(intercept)))
             s = self.targets.row_weights(block.y, block.sample_weight)
-            held_out = self._held_out(block.start, len(Z))
-            sums = self.merge(sums, self._sums(F, block, s, Z, held_out, shipped))
+            held_out = self._held_out(block.start, len(F))
+            weights = RowWeights.of(s, held_out, (len(F), len(self.held_out)))
+            vectors: Any = 0.0
+            for first in range(0, len(F), self.tile_rows):
+                tile = slice(first, first + self.tile_rows)
+                Z = buffer[: len(F[tile])]
+                block_map.apply(self.scaling.apply(block.X[tile], dtype), out=Z)
+                F[tile] = values_of(Z, coef) + intercept
+                pulls = self._pulls(F[tile], labels[tile], weights.at(tile), shipped)
+                vectors = vectors + pulled_back(pulls, Z)
+            sums = self.merge(sums, self._sums(F, labels, weights, vectors, block, shipped))
         return sums
+
+    def _block_rows(self, n_values: int) -> int:
+        """Return the rows of a few tiles: what is done once for all of them costs as much as for one."""
+        n_tiles = _MOST_BLOCK_VALUES // (self.tile_rows * n_values)
+        return self.tile_rows * max(1, min(_MOST_BLOCK_TILES, n_tiles))
+
+    def _labels(self, block: RowBlock) -> np.ndarray:
+        """Return what the losses take for targets, an entry a row."""
+        raise NotImplementedError
+
+    def _pulls(
+        self, F: np.ndarray, labels: np.ndarray, weights: RowWeights, shipped: Mapping[str, np.ndarray]
+    ) -> np.ndarray:
+        """Return the weights, of shape (m, r), with which the features of r rows are to be summed."""
+        raise NotImplementedError
 
     def _sums(
         self,
         F: np.ndarray,
+        labels: np.ndarray,
+        weights: RowWeights,
+        vectors: np.ndarray,
         block: RowBlock,
-        s: np.ndarray | None,
-        Z: np.ndarray,
-        held_out: np.ndarray | None,
         shipped: Mapping[str, np.ndarray],
     ) -> Any:
-        """Return the sums over the rows of a tile."""
+        """Return the sums over the rows of a block; `vectors` are those of features, of shape (m, D)."""
         raise NotImplementedError
 
     def _held_out(self, start: int, n_rows: int) -> np.ndarray | None:
@@ -122,17 +147,25 @@ class MarginReduction(LightReduction):
     def size_bytes(self, n_rows: int) -> int:
         return 8 * len(self.outputs) * (2 * self.specification.n_features + 10)
 
+    def _labels(self, block: RowBlock) -> np.ndarray:
+        return self.targets.encode(block.y)[:, list(self.outputs)]
+
+    def _pulls(
+        self, F: np.ndarray, labels: np.ndarray, weights: RowWeights, shipped: Mapping[str, np.ndarray]
+    ) -> np.ndarray:
+        return sided_weights(self.loss.rounded(shipped["width"]), F, labels, weights).reshape(-1, len(F))
+
     def _sums(
         self,
         F: np.ndarray,
+        labels: np.ndarray,
+        weights: RowWeights,
+        vectors: np.ndarray,
         block: RowBlock,
-        s: np.ndarray | None,
-        Z: np.ndarray,
-        held_out: np.ndarray | None,
         shipped: Mapping[str, np.ndarray],
     ) -> MarginSums:
-        Y = self.targets.encode(block.y)[:, list(self.outputs)]
-        return margin_sums(self.loss, self.loss.rounded(shipped["width"]), F, Y, s, Z, held_out)
+        proxy = self.loss.rounded(shipped["width"])
+        return margin_sums(self.loss, proxy, F, labels, weights, vectors.reshape(F.shape[1], 2, -1))
 
 
 @dataclass(frozen=True)
@@ -153,18 +186,30 @@ class SoftmaxReduction(LightReduction):
     def size_bytes(self, n_rows: int) -> int:
         return 8 * len(self.held_out) * (self.specification.n_features + 1) * len(self.targets.classes)
 
+    def _labels(self, block: RowBlock) -> np.ndarray:
+        return self.targets.indices(block.y)
+
+    def _pulls(
+        self, F: np.ndarray, labels: np.ndarray, weights: RowWeights, shipped: Mapping[str, np.ndarray]
+    ) -> np.ndarray:
+        slopes = softmax_slopes(self._by_machine(F), labels, weights, sigma=self.sigma)
+        return slopes.reshape(len(F), -1).T
+
     def _sums(
         self,
         F: np.ndarray,
+        labels: np.ndarray,
+        weights: RowWeights,
+        vectors: np.ndarray,
         block: RowBlock,
-        s: np.ndarray | None,
-        Z: np.ndarray,
-        held_out: np.ndarray | None,
         shipped: Mapping[str, np.ndarray],
     ) -> SoftmaxSums:
-        classes = self.targets.indices(block.y)
-        F = F.reshape(len(F), len(self.held_out), -1)
-        return softmax_sums(F, classes, s, Z, held_out, sigma=self.sigma)
+        by_machine = self._by_machine(F)
+        vectors = vectors.reshape(*by_machine.shape[1:], -1)
+        return softmax_sums(by_machine, labels, weights, vectors, sigma=self.sigma)
+
+    def _by_machine(self, F: np.ndarray) -> np.ndarray:
+        return F.reshape(len(F), len(self.held_out), -1)
 
 
 def map_arrays(shipped: Mapping[str, np.ndarray]) -> dict[str, np.ndarray] | None:

@@ -10,8 +10,10 @@ import numpy as np
 from distrff.columns.scaling import Scaling
 from distrff.columns.targets import Targets
 from distrff.data.rows import Rows
+from distrff.features.scratch import scratch
 from distrff.features.specification import MapSpecification
 from distrff.objective.ridge_moments import RidgeMoments, ridge_moments
+from distrff.objective.thin_products import pulled_back, values_of
 from distrff.sweeps.reduction import Shipped
 
 _SENT = ("coef", "intercept")
@@ -51,17 +53,21 @@ class _RidgePass:
         arrays = {name: A for name, A in shipped.items() if name not in _SENT} or None
         block_map = self.specification.build(arrays)
         coef, intercept = shipped["coef"], shipped["intercept"]
-        # One buffer for all tiles: workers return large arrays to the system, page by page, at once.
         n = min(self.tile_rows, rows.stop - rows.start)
-        features = np.empty((n, D), dtype)
-        exact = features if dtype == np.float64 else np.empty((n, D))
+        features = scratch("tile", n, D, dtype)
+        exact = features if dtype == np.float64 else scratch("exact tile", n, D, np.dtype(np.float64))
         for block in rows.tiles(self.tile_rows):
             r = len(block.X)
             block_map.apply(self.scaling.apply(block.X, dtype), out=features[:r])
             if exact is not features:
                 exact[:r] = features[:r]
             Z = exact[:r]
-            yield Z, Z @ coef + intercept, block.y, self.targets.row_weights(block.y, block.sample_weight)
+            yield (
+                Z,
+                values_of(Z, coef) + intercept,
+                block.y,
+                self.targets.row_weights(block.y, block.sample_weight),
+            )
 
 
 @dataclass(frozen=True)
@@ -126,6 +132,6 @@ class ProductReduction(_RidgePass):
     def update(self, sums: np.ndarray, rows: Rows, shipped: Shipped) -> np.ndarray:
         for Z, F, _, s in self._tiles(rows, shipped):
             sF = F if s is None else s[:, None] * F
-            sums[:-1] += Z.T @ sF
+            sums[:-1] += pulled_back(sF.T, Z).T
             sums[-1] += sF.sum(axis=0)
         return sums

@@ -8,7 +8,7 @@ import numpy as np
 
 _TILE_BYTES = 80 * 2**20
 _LIGHT_TILE_BYTES = 2**22
-_CACHED_TILE_BYTES = 2**23
+_CACHED_TILE_BYTES = 2**22
 _MAX_TILE_ROWS = 8192
 
 # Starting a segment, packing its Gram and merging it cost about as much as the products of some

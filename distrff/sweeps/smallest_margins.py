@@ -12,6 +12,7 @@ from distrff.data.rows import RowBlock, Rows
 from distrff.errors import InputError
 from distrff.features.scratch import scratch
 from distrff.features.specification import MapSpecification
+from distrff.objective.thin_products import values_of
 from distrff.solvers.hard_margin import CriticalRows
 from distrff.sweeps.margins import map_arrays
 from distrff.sweeps.reduction import Shipped
@@ -138,7 +139,7 @@ class SmallestMarginsReduction:
         for block in rows.tiles(self.tile_rows):
             Z = buffer[: len(block.X)]
             block_map.apply(self.scaling.apply(block.X, dtype), out=Z)
-            F = (Z @ coef).astype(np.float64, copy=False) + intercept
+            F = values_of(Z, coef) + intercept
             found = self.merge(found, self._of_tile(block, Z, F, found))
         return found
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from distrff.errors import InputError, InputTypeError
-from distrff.features import trigonometry
 from distrff.features.trigonometry import cosine, paired_cos_sin
 
 # Sums of the roundings named in the module: of r, of r², of the Horner steps, of the result.
@@ -224,10 +223,3 @@ def test_overlaps_are_refused():
         cosine(tile[:, :5], tile[:, 1:], 1.0)
     paired_cos_sin(tile[:, 6:8], tile[:, :4], 1.0)  # beside each other in one buffer
     assert np.array_equal(tile[:, 0:2], np.broadcast_to(np.stack([np.cos(1.0), np.sin(1.0)]), (4, 2)))
-
-
-def test_functions_without_a_place_to_cache_compile_all_the_same():
-    # code that comes from no file has no folder beside it: as for a read-only install without a home
-    namespace = {}
-    exec("def double(x):\n    return 2 * x", namespace)
-    assert trigonometry._compiled(namespace["double"])(4) == 8

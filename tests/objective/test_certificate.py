@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 from scipy.optimize import approx_fprime, minimize
 
 from distrff.losses import Hinge, Laplace, Logistic, Loss, Probit, SmoothedHinge, Squared, SquaredHinge
-from distrff.objective import MarginSums, margin_sums
+from distrff.objective import MarginSums
 from distrff.objective.certificate import Certificate, DualCandidate, primal_value
 from distrff.objective.dual_bundle import DualBundle
 from distrff.objective.evaluation import Evaluation
+from distrff.objective.margin_sums import margin_sums, sided_weights
+from distrff.objective.row_weights import RowWeights
 
 SMOOTH = [Logistic(), Probit(), Laplace(0.7), SquaredHinge(), Squared()]
 EPS = np.finfo(float).eps
@@ -36,9 +38,14 @@ class RowsInMemory:
         f = self.Z @ x[:-1] + x[-1] if fit_intercept else self.Z @ x
         # In two tiles, so that their addition is used.
         halves = [slice(0, len(f) // 3), slice(len(f) // 3, None)]
-        first, second = (
-            margin_sums(loss, proxy, f[h, None], self.y[h, None], self.s[h], self.Z[h]) for h in halves
-        )
+
+        def sums(h: slice) -> MarginSums:
+            F, Y = f[h, None], self.y[h, None]
+            weights = RowWeights.of(self.s[h], None, F.shape)
+            vector = sided_weights(proxy, F, Y, weights) @ self.Z[h]
+            return margin_sums(loss, proxy, F, Y, weights, vector)
+
+        first, second = map(sums, halves)
         return first + second
 
     def evaluate(

@@ -7,7 +7,8 @@ import pytest
 from scipy.optimize import approx_fprime
 
 from distrff.objective.evaluation import Evaluation
-from distrff.objective.softmax_sums import softmax_sums
+from distrff.objective.row_weights import RowWeights
+from distrff.objective.softmax_sums import softmax_slopes, softmax_sums
 
 N, D, K, SIGMA = 50, 4, 3, 0.7
 
@@ -22,12 +23,14 @@ def evaluate(rows, x, fit_intercept, C=0.8, held_out=None):
     X = x.reshape(-1, K)
     F = (Z @ X[:D] + (X[D] if fit_intercept else 0)).reshape(N, 1, K)
     parts = [slice(0, 20), slice(20, N)]
-    first, second = (
-        softmax_sums(
-            F[p], classes[p], s[p], Z[p], None if held_out is None else held_out[p, None], sigma=SIGMA
-        )
-        for p in parts
-    )
+
+    def sums(p):
+        weights = RowWeights.of(s[p], None if held_out is None else held_out[p, None], (len(F[p]), 1))
+        slopes = softmax_slopes(F[p], classes[p], weights, sigma=SIGMA)
+        vector = np.einsum("rmk,rd->mkd", slopes, Z[p])
+        return softmax_sums(F[p], classes[p], weights, vector, sigma=SIGMA)
+
+    first, second = map(sums, parts)
     return Evaluation.of_softmax(C, first + second, 0, x, fit_intercept=fit_intercept)
 
 

@@ -9,9 +9,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
 from distrff.losses import Laplace, Logistic, Probit, SquaredHinge
-from distrff.objective import margin_sums, ridge_system
+from distrff.objective import ridge_system
 from distrff.objective.certificate import Certificate
 from distrff.objective.evaluation import Evaluation
+from distrff.objective.margin_sums import margin_sums, sided_weights
+from distrff.objective.row_weights import RowWeights
 from distrff.solvers.lbfgs import lbfgs
 from distrff.solvers.lockstep import in_lockstep
 from distrff.solvers.preconditioner import Preconditioner
@@ -33,7 +35,9 @@ class Problem:
 
     def evaluate(self, loss, C, x, fit_intercept):
         f = self.Z @ x[:-1] + x[-1] if fit_intercept else self.Z @ x
-        sums = margin_sums(loss, loss, f[:, None], self.y[:, None], self.s, self.Z)
+        F, Y, weights = f[:, None], self.y[:, None], RowWeights.of(self.s, None, (len(f), 1))
+        vector = sided_weights(loss, F, Y, weights) @ self.Z
+        sums = margin_sums(loss, loss, F, Y, weights, vector)
         return Evaluation.of(C, sums, 0, x, fit_intercept=fit_intercept)
 
     def solve(self, loss, C, fit_intercept, tol):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from distrff.losses import Hinge, Logistic
-from distrff.objective import margin_sums, ridge_system
+from distrff.objective import ridge_system
 from distrff.objective.certificate import Certificate
 from distrff.objective.evaluation import Evaluation
+from distrff.objective.margin_sums import margin_sums, sided_weights
+from distrff.objective.row_weights import RowWeights
 from distrff.solvers.lockstep import in_lockstep
 from distrff.solvers.margin_solvers import solve_smooth, solve_smoothed
 from distrff.solvers.preconditioner import Preconditioner
@@ -25,14 +29,21 @@ class Problem:
         self.best, self.widths, self.n_hessians = Certificate(), [], 0
 
     def answer(self, points):
-        loss = Hinge() if points[0].width else Logistic()
-        x, width = points[0]
+        at = self.evaluate(points[0].x, points[0].width)
+        if points[0].next_width is not None:
+            at = replace(at, next=(points[0].next_width, self.evaluate(points[0].x, points[0].next_width)))
+        self.widths.append(points[0].width)
+        return {0: at}
+
+    def evaluate(self, x, width):
+        loss = Hinge() if width else Logistic()
         F = (self.Z @ x[:-1] + x[-1])[:, None]
-        sums = margin_sums(loss, loss.rounded(width), F, self.y[:, None], None, self.Z)
+        Y, weights, proxy = self.y[:, None], RowWeights.of(None, None, F.shape), loss.rounded(width)
+        vector = sided_weights(proxy, F, Y, weights) @ self.Z
+        sums = margin_sums(loss, proxy, F, Y, weights, vector)
         at = Evaluation.of(self.C, sums, 0, x, fit_intercept=True)
         self.best = self.best.improved(at.primal, at.dual)
-        self.widths.append(width)
-        return {0: at}
+        return at
 
     def solve(self, solver, aim, **options):
         def preconditioner(h):
@@ -62,6 +73,15 @@ def test_widths_shrink_until_the_gap_is_closed():
     assert steps[0] == 0.3
     ratios = steps[1:] / steps[:-1]
     assert ((ratios >= 0.1 - 1e-12) & (ratios <= 0.3 + 1e-12)).all()
+
+
+def test_looking_ahead_saves_the_first_sweep_of_each_width():
+    plain, ahead = Problem(), Problem()
+    plain.solve(solve_smoothed, 1e-3, tol=1e-3, least_bend=1e-4)
+    ahead.solve(solve_smoothed, 1e-3, tol=1e-3, least_bend=1e-4, looks_ahead=True)
+    assert ahead.best.gap <= 1e-3
+    # Widths depend on the answer before, and so do the numbers of points; one a width is saved.
+    assert len(ahead.widths) < len(plain.widths)
 
 
 def test_it_ends_at_the_last_width_or_after_so_many_points():

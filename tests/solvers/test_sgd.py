@@ -7,9 +7,11 @@ import pytest
 from scipy.optimize import minimize
 
 from distrff.losses import Hinge, Laplace, Logistic, Probit, SmoothedHinge, Squared, SquaredHinge
-from distrff.objective import margin_sums, ridge_system
+from distrff.objective import ridge_system
 from distrff.objective.certificate import Certificate
 from distrff.objective.evaluation import Evaluation
+from distrff.objective.margin_sums import margin_sums, sided_weights
+from distrff.objective.row_weights import RowWeights
 from distrff.solvers.local_steps import LocalSteps
 from distrff.solvers.lockstep import in_lockstep
 from distrff.solvers.sgd import Epoch, SGDProblem, batch_rows, ridge_start, sgd, smooth_loss
@@ -55,7 +57,9 @@ class Problem:
         self.n_evaluations += 1
         f = self.Z @ x[:-1] + x[-1] if self.fit_intercept else self.Z @ x
         Y = self.Y[:, output : output + 1]
-        sums = margin_sums(self.loss, self.smooth, f[:, None], Y, self.s, self.Z)
+        weights = RowWeights.of(self.s, None, Y.shape)
+        vector = sided_weights(self.smooth, f[:, None], Y, weights) @ self.Z
+        sums = margin_sums(self.loss, self.smooth, f[:, None], Y, weights, vector)
         at = Evaluation.of(self.C, sums, 0, x, fit_intercept=self.fit_intercept)
         self.certificates[output] = self.certificates[output].improved(at.primal, at.dual)
         self.best[output] = min(self.best[output], at.primal)
