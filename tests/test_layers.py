@@ -16,8 +16,8 @@ from typing import NamedTuple
 import pytest
 
 LAYERS = [
-    "errors", "random_streams", "compiled", "kernels", "losses", "objective", "columns", "features",
-    "solvers", "model", "model_store", "data", "sweeps", "ingest", "diagnostics", "cluster", "estimators",
+    "errors", "random_streams", "compiled", "scratch", "kernels", "losses", "objective", "columns",
+    "features", "solvers", "model", "model_store", "data", "sweeps", "ingest", "diagnostics", "cluster", "estimators",
     "cli",
 ]  # fmt: skip
 WITH_DASK = {"data", "sweeps", "ingest", "diagnostics", "cluster", "estimators", "cli"}

@@ -14,11 +14,11 @@ from distrff.errors import InputError
 from distrff.features.base import FeatureMap
 from distrff.features.frequencies import SAMPLINGS, draw_frequencies
 from distrff.features.length_scale import automatic_length_scale
-from distrff.features.scratch import scratch
 from distrff.features.specification import BlockMap, MapSpecification
 from distrff.features.trigonometry import compile_loops, cosine, paired_cos_sin
 from distrff.kernels import Gaussian, Kernel, kernel_from_dict
 from distrff.random_streams import stream
+from distrff.scratch import scratch
 
 FORMS = ("cos_sin", "phase", "complex")
 

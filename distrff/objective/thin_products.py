@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from distrff.compiled import compiled, in_own_thread
+from distrff.scratch import scratch
 
 _MOST_THIN = 12  # vectors, beyond which BLAS is as fast
-_MOST_PULLED = 8  # nonzero weights a row, likewise
+_MOST_PULLED = 12  # nonzero weights a row, likewise
 _STRIP = 1024  # columns whose sums stay in the first-level cache
 
 
@@ -30,12 +31,21 @@ def values_of(Z: np.ndarray, coef: np.ndarray) -> np.ndarray:
 
 def pulled_back(S: np.ndarray, Z: np.ndarray) -> np.ndarray:
     """Return SZ in float64, multiplied in the dtype of Z: (m, r) × (r, D) → (m, D). Zeros of S are free."""
+    sums = np.zeros((len(S), Z.shape[1]))
+    add_pulled_back(sums, S, Z)
+    return sums
+
+
+def add_pulled_back(sums: np.ndarray, S: np.ndarray, Z: np.ndarray) -> None:
+    """Add SZ, multiplied in the dtype of Z, to the float64 `sums`."""
     if np.count_nonzero(S) > _MOST_PULLED * S.shape[1] or not _is_plain(Z):
-        return (S.astype(Z.dtype, copy=False) @ Z).astype(np.float64, copy=False)
+        sums += S.astype(Z.dtype, copy=False) @ Z
+        return
     compile_products()
-    sums = np.zeros((len(S), Z.shape[1]), Z.dtype)
-    _pull(np.ascontiguousarray(S, Z.dtype), Z, sums)
-    return sums.astype(np.float64, copy=False)
+    product = scratch("product", len(sums), Z.shape[1], Z.dtype)
+    product[...] = 0
+    _pull(np.ascontiguousarray(S, Z.dtype), Z, product)
+    sums += product
 
 
 @cache

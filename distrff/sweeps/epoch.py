@@ -9,9 +9,9 @@ import numpy as np
 from distrff.columns.scaling import Scaling
 from distrff.columns.targets import Targets
 from distrff.data.rows import Rows
-from distrff.features.scratch import scratch
 from distrff.features.specification import MapSpecification
 from distrff.losses import Loss
+from distrff.scratch import scratch
 from distrff.solvers.local_steps import LocalStart, LocalSteps
 from distrff.solvers.spectral_metric import SpectralMetric
 from distrff.sweeps.reduction import Shipped

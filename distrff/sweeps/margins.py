@@ -11,19 +11,19 @@ import numpy as np
 from distrff.columns.scaling import Scaling
 from distrff.columns.targets import ClassTargets
 from distrff.data.rows import RowBlock, Rows
-from distrff.features.scratch import scratch
 from distrff.features.specification import MapSpecification
 from distrff.losses import Loss
 from distrff.objective.margin_sums import MarginSums, margin_sums, sided_weights
 from distrff.objective.row_weights import RowWeights
 from distrff.objective.softmax_sums import SoftmaxSums, softmax_slopes, softmax_sums
-from distrff.objective.thin_products import pulled_back, values_of
+from distrff.objective.thin_products import add_pulled_back, values_of
+from distrff.scratch import scratch
 from distrff.sweeps.folds import Folds
 from distrff.sweeps.reduction import Shipped
 
 _POINT = ("coef", "intercept", "width")
 _KNOWN = "known_"
-_MOST_BLOCK_TILES, _MOST_BLOCK_VALUES = 8, 2**17
+_MOST_BLOCK_TILES, _MOST_BLOCK_VALUES = 8, 15 * 2**10  # 120 KiB: from 128 arrays are fresh memory each time
 
 
 @dataclass(frozen=True)
@@ -80,14 +80,16 @@ class LightReduction:
             s = self.targets.row_weights(block.y, block.sample_weight)
             held_out = self._held_out(block.start, len(F))
             weights = RowWeights.of(s, held_out, (len(F), len(self.held_out)))
-            vectors: Any = 0.0
+            vectors: np.ndarray | None = None
             for first in range(0, len(F), self.tile_rows):
                 tile = slice(first, first + self.tile_rows)
                 Z = buffer[: len(F[tile])]
                 block_map.apply(self.scaling.apply(block.X[tile], dtype), out=Z)
                 F[tile] = values_of(Z, coef) + intercept
                 pulls = self._pulls(F[tile], labels[tile], weights.at(tile), shipped)
-                vectors = vectors + pulled_back(pulls, Z)
+                vectors = np.zeros((len(pulls), Z.shape[1])) if vectors is None else vectors
+                add_pulled_back(vectors, pulls, Z)
+            assert vectors is not None
             sums = self.merge(sums, self._sums(F, labels, weights, vectors, block, shipped))
         return sums
 

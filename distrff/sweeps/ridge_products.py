@@ -10,10 +10,10 @@ import numpy as np
 from distrff.columns.scaling import Scaling
 from distrff.columns.targets import Targets
 from distrff.data.rows import Rows
-from distrff.features.scratch import scratch
 from distrff.features.specification import MapSpecification
 from distrff.objective.ridge_moments import RidgeMoments, ridge_moments
 from distrff.objective.thin_products import pulled_back, values_of
+from distrff.scratch import scratch
 from distrff.sweeps.reduction import Shipped
 
 _SENT = ("coef", "intercept")

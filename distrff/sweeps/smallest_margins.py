@@ -10,9 +10,9 @@ from distrff.columns.scaling import Scaling
 from distrff.columns.targets import ClassTargets
 from distrff.data.rows import RowBlock, Rows
 from distrff.errors import InputError
-from distrff.features.scratch import scratch
 from distrff.features.specification import MapSpecification
 from distrff.objective.thin_products import values_of
+from distrff.scratch import scratch
 from distrff.solvers.hard_margin import CriticalRows
 from distrff.sweeps.margins import map_arrays
 from distrff.sweeps.reduction import Shipped

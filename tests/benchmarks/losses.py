@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import dask
@@ -26,7 +27,7 @@ from tests.benchmarks.labelled_rows import N_COLUMNS, N_COMPONENTS, PENALTIES, L
 from tests.benchmarks.timing import alternate, seconds_of
 
 MOST_SWEEPS = {"logistic": 12, "probit": 15, "laplace": 25}
-_RIVALS_PENALTIES = (1e-3, 1e-5, 1e-6)
+_RIVALS_PENALTIES, _REPEATS = (1e-3, 1e-5, 1e-6), 3
 
 
 def likelihood_sweeps(scale: float) -> Iterator[dict[str, Any]]:
@@ -117,7 +118,7 @@ def against_logistic_regression(scale: float) -> Iterator[dict[str, Any]]:
         Z, y = _ready(data)
         for penalty in _RIVALS_PENALTIES:
             C = data.C(penalty)
-            ours = KernelLikelihoodClassifier(data.features, C, random_state=0).fit(data.dataset)
+            ours = KernelLikelihoodClassifier(data.features, C, random_state=0)
 
             def objective(w: np.ndarray, b: float, C: float = C) -> float:
                 return C * float(Logistic().value(Z @ w + b, y).sum()) + 0.5 * float(w @ w)
@@ -126,7 +127,7 @@ def against_logistic_regression(scale: float) -> Iterator[dict[str, Any]]:
                 theirs = LogisticRegression(C=C, tol=0.0, max_iter=iterations).fit(Z, y)
                 return theirs.coef_[0], float(theirs.intercept_[0])
 
-            yield {"penalty": penalty} | _against(ours.report_, fit, objective, asked=2)
+            yield {"penalty": penalty} | _against(partial(_report, ours, data), fit, objective, asked=2)
 
 
 def against_linear_svc(scale: float) -> Iterator[dict[str, Any]]:
@@ -135,7 +136,7 @@ def against_linear_svc(scale: float) -> Iterator[dict[str, Any]]:
         Z, y = _ready(data)
         for penalty in _RIVALS_PENALTIES:
             C = data.C(penalty)
-            ours = KernelSVC(data.features, C, fit_intercept=False, random_state=0).fit(data.dataset)
+            ours = KernelSVC(data.features, C, fit_intercept=False, random_state=0)
 
             def objective(w: np.ndarray, b: float, C: float = C) -> float:
                 return C * float(Hinge().value(Z @ w, y).sum()) + 0.5 * float(w @ w)
@@ -146,7 +147,7 @@ def against_linear_svc(scale: float) -> Iterator[dict[str, Any]]:
                 ).fit(Z, y)
                 return theirs.coef_[0], 0.0
 
-            yield {"penalty": penalty} | _against(ours.report_, fit, objective, asked=2)
+            yield {"penalty": penalty} | _against(partial(_report, ours, data), fit, objective, asked=2)
 
 
 def against_dask_ml(scale: float) -> Iterator[dict[str, Any]]:
@@ -165,7 +166,7 @@ def against_dask_ml(scale: float) -> Iterator[dict[str, Any]]:
         lazy_y = client.persist(da.from_array((y > 0).astype(np.float64), chunks=chunks))
         for penalty in _RIVALS_PENALTIES[1:]:
             C = data.C(penalty)
-            ours = KernelLikelihoodClassifier(data.features, C, random_state=0).fit(data.dataset)
+            ours = KernelLikelihoodClassifier(data.features, C, random_state=0)
 
             def objective(w: np.ndarray, b: float, C: float = C) -> float:
                 return C * float(Logistic().value(Z @ w + b, y).sum()) + 0.5 * float(w @ w)
@@ -175,7 +176,7 @@ def against_dask_ml(scale: float) -> Iterator[dict[str, Any]]:
                 theirs.fit(lazy_Z, lazy_y)
                 return np.ravel(theirs.coef_), float(np.ravel(theirs.intercept_)[0])
 
-            yield {"penalty": penalty} | _against(ours.report_, fit, objective, asked=5)
+            yield {"penalty": penalty} | _against(partial(_report, ours, data), fit, objective, asked=5)
 
 
 def _datasets(scale: float) -> Iterator[Labelled]:
@@ -205,36 +206,40 @@ def _sweeps(machine: Any, data: Labelled, most: int) -> dict[str, Any]:
     }
 
 
+def _report(machine: Any, data: Labelled) -> dict[str, Any]:
+    return machine.fit(data.dataset).report_
+
+
 def _against(
-    report: Any,
+    ours: Callable[[], dict[str, Any]],
     fit: Callable[[int], tuple[np.ndarray, float]],
     objective: Callable[[np.ndarray, float], float],
     *,
     asked: int,
 ) -> dict[str, Any]:
-    """Time the rival at the fewest iterations, of 8, 16, 32 …, whose objective is as good as ours.
+    """Time our fit and the rival in turn, at its fewest iterations, of 8, 16, 32 …, of an objective as good.
 
-    A rival that takes ten times as long, or 4096 iterations, is stopped where it is.
+    A rival that takes ten times as long, or 4096 iterations, is stopped where it is, and timed once.
     """
-    iterations = 4
+    report, iterations = ours(), 4
     while True:
         iterations *= 2
         started = time.perf_counter()
         machine = fit(iterations)
         seconds = time.perf_counter() - started
         reached = objective(*machine)
-        if reached <= report["primal"] * (1 + 1e-6) or iterations >= 4096:
+        is_as_good = reached <= report["primal"] * (1 + 1e-6)
+        if is_as_good or iterations >= 4096 or seconds > 10 * report["seconds"]:
             break
-        if seconds > 10 * report["seconds"]:
-            break
+    times = alternate(lambda: fit(iterations), ours, _REPEATS if is_as_good else 1)
     return {
         "asked": f"speedup >= {asked} for penalties below 1e-4",
-        "speedup": seconds / report["seconds"],
-        "seconds": report["seconds"],
+        "speedup": times["ratio"],
+        "seconds": times["reference_seconds"],
         "gap": report["duality_gap"],
-        "reference_seconds": seconds,
-        "reference_iterations": iterations,
-        "reference_objective": reached / report["primal"],
+        "rival_seconds": times["seconds"],
+        "rival_iterations": iterations,
+        "rival_objective": reached / report["primal"],
     }
 
 

@@ -7,7 +7,7 @@ from threading import Barrier
 
 import numpy as np
 
-from distrff.features.scratch import scratch
+from distrff.scratch import scratch
 
 
 def test_it_is_kept_and_grows():
