@@ -17,8 +17,8 @@ import pytest
 
 LAYERS = [
     "errors", "random_streams", "compiled", "scratch", "kernels", "losses", "objective", "columns",
-    "features", "solvers", "model", "model_store", "data", "sweeps", "ingest", "diagnostics", "cluster", "estimators",
-    "cli",
+    "features", "solvers", "model", "model_store", "data", "sweeps", "ingest",
+    "diagnostics", "cluster", "estimators", "cli",
 ]  # fmt: skip
 WITH_DASK = {"data", "sweeps", "ingest", "diagnostics", "cluster", "estimators", "cli"}
 DASK = {"dask", "distributed", "dask_ml"}
