@@ -60,7 +60,7 @@ class Convergence:
         ended = self.n_sweeps >= self.max_sweeps - (self.solver == "sgd")
         remedy = "allow more by max_sweeps, or" if ended else "rounding ends it; use"
         warn(
-            f"the {self.measure} is {self.error:.2g} after {self.n_sweeps} light sweeps, "
+            f"the {self.measure} is {self.error:.2g} after light sweep {self.n_sweeps}, "
             f"above tol={self.tol:g}; {remedy} a larger tol",
             ConvergenceWarning,
         )

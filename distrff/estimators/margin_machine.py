@@ -129,13 +129,13 @@ def _shortfall(fit: MarginFit, options: MarginOptions) -> str:
     """Return the warning of a fit that stopped above its tolerance."""
     if fit.status is Status.NOT_DECIDED:
         return (
-            f"after {fit.n_light_sweeps} light sweeps the rows are neither separated, with a margin known to "
+            f"after light sweep {fit.n_light_sweeps} the rows are neither separated, with a margin known to "
             f"{options.tol:g}, nor shown to be not separable; allow more by max_sweeps, or use a finite C"
         )
     if fit.solver == "sgd":
         return (
-            f"the objective still fell by more than tol={options.tol:g} after {fit.n_light_sweeps} light "
-            f"sweeps; allow more by max_sweeps, or a larger tol"
+            f"the objective still fell by more than tol={options.tol:g} in light sweep "
+            f"{fit.n_light_sweeps}; allow more by max_sweeps, or a larger tol"
         )
     ended = fit.n_light_sweeps >= options.max_sweeps
     in_float32 = fit.plan.shape.dtype == "float32"
@@ -143,6 +143,6 @@ def _shortfall(fit: MarginFit, options: MarginOptions) -> str:
     remedy = "allow more by max_sweeps" if ended else rounded
     name = "relative gradient" if options.softmax else "duality gap"
     return (
-        f"the {name} is {fit.worst.error:.2g} after {fit.n_light_sweeps} light sweeps, "
+        f"the {name} is {fit.worst.error:.2g} after light sweep {fit.n_light_sweeps}, "
         f"above tol={options.tol:g}; {remedy}, or a larger tol"
     )

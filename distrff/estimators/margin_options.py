@@ -9,7 +9,6 @@ import numpy as np
 
 from distrff.errors import InputError
 from distrff.estimators.options import (
-    MOST_SWEEPS,
     FitOptions,
     RidgeOptions,
     ascending_grid,
@@ -118,8 +117,6 @@ def margin_options(
         loss=loss,
         softmax=getattr(estimator, "multi_class", "ovr") == "softmax",
         solver=margin_solver(estimator, loss, description),
-        tol=float(estimator.tol),
-        max_sweeps=MOST_SWEEPS if estimator.max_sweeps is None else int(estimator.max_sweeps),
         **shared_options(estimator),
     )
 

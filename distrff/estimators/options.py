@@ -125,8 +125,6 @@ def ridge_options(estimator: Any) -> RidgeOptions:
         alphas=None if estimator.alphas is None else ascending_grid("alphas", estimator.alphas),
         n_folds=checked_folds(estimator.cv) if search == "cv" else 1,
         fold_by=estimator.fold_by,
-        tol=float(estimator.tol),
-        max_sweeps=MOST_SWEEPS if estimator.max_sweeps is None else int(estimator.max_sweeps),
     )
 
 
@@ -146,6 +144,8 @@ def shared_options(estimator: Any) -> dict[str, Any]:
         "fit_intercept": bool(estimator.fit_intercept),
         "scale": estimator.scale,
         "dtype": estimator.dtype,
+        "tol": float(estimator.tol),
+        "max_sweeps": MOST_SWEEPS if sweeps is None else int(sweeps),
         "seed": resolve_seed(estimator.random_state),
     }
 

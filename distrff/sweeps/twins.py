@@ -54,9 +54,9 @@ class TwinReduction:
         known: dict[tuple[bytes, bool], list[int]] = {}
         for j, (key, label) in enumerate(zip(_keys(shipped["X"]), shipped["label"], strict=True)):
             known.setdefault((key, bool(label < 0)), []).append(j)
-        first_column = np.unique(shipped["X"][:, 0])
+        columns = [np.unique(column) for column in shipped["X"].T]
         for block in rows.tiles(self.tile_rows):
-            self._find(found, block, known, first_column)
+            self._find(found, block, known, columns)
         return found
 
     def _find(
@@ -64,12 +64,13 @@ class TwinReduction:
         found: np.ndarray,
         block: RowBlock,
         known: dict[tuple[bytes, bool], list[int]],
-        first_column: np.ndarray,
+        columns: list[np.ndarray],
     ) -> None:
         """Note the twins among the rows of a tile."""
         s = self.targets.row_weights(block.y, block.sample_weight)
-        counts = np.isin(block.X[:, 0], first_column) & (True if s is None else s > 0)
-        rows = np.flatnonzero(counts)
+        rows = np.arange(len(block.X)) if s is None else np.flatnonzero(s > 0)
+        for j, values in enumerate(columns):  # few rows are left to be compared whole
+            rows = rows[np.isin(block.X[rows, j], values)]
         labels = self.targets.encode(block.y)[rows, self.output]
         for row, key, label in zip(rows, _keys(block.X[rows]), labels, strict=True):
             for j in known.get((key, bool(label > 0)), ()):

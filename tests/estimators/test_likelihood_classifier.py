@@ -171,7 +171,7 @@ def test_the_certificate_is_in_the_report(problem):
 
 def test_too_few_sweeps_are_a_warning(problem):
     with pytest.warns(
-        ConvergenceWarning, match=r"the duality gap is .* after 1 light sweeps, above tol=1e-09; allow more"
+        ConvergenceWarning, match=r"the duality gap is .* after light sweep 1, above tol=1e-09; allow more"
     ):
         fitted = machine(100.0, max_sweeps=1, tol=1e-9).fit(problem.X, labels_of(problem))
     assert fitted.report_["status"] == "NOT_CONVERGED"
@@ -340,7 +340,7 @@ def test_softmax_with_sigma_folds_and_files(problem, tmp_path):
     searched = machine("cv", multi_class="softmax", Cs=[0.01, 1.0], cv=3).fit(problem.X, y)
     assert searched.cv_results_["fold_scores"].shape == (2, 3)
     assert searched.C_ == 1.0
-    with pytest.warns(ConvergenceWarning, match=r"the relative gradient is .* after 1 light sweeps"):
+    with pytest.warns(ConvergenceWarning, match=r"the relative gradient is .* after light sweep 1"):
         machine(10.0, multi_class="softmax", max_sweeps=1).fit(problem.X, y)
 
 

@@ -154,7 +154,7 @@ def test_values_that_are_too_large(problem, preconditioner):
 
 def test_too_few_sweeps_are_a_warning(problem, monkeypatch):
     no_factor(monkeypatch)
-    message = r"the relative residual is .* after 2 light sweeps, above tol=0.001; allow more by max_sweeps"
+    message = r"the relative residual is .* after light sweep 2, above tol=0.001; allow more by max_sweeps"
     with pytest.warns(ConvergenceWarning, match=message):
         fitted = machine(max_sweeps=2).fit(problem.X, problem.y)
     assert fitted.report_["status"] == "NOT_CONVERGED"

@@ -111,7 +111,7 @@ def test_weights_and_C_are_redundant(problem, scale):
 
 
 def test_too_few_sweeps_are_a_warning(problem):
-    with pytest.warns(ConvergenceWarning, match=r"after 2 light sweeps, above tol=0.001; allow more"):
+    with pytest.warns(ConvergenceWarning, match=r"after light sweep 2, above tol=0.001; allow more"):
         fitted = machine(100.0, max_sweeps=2).fit(problem.X, labels_of(problem))
     assert fitted.report_["status"] == "NOT_CONVERGED"
 
@@ -157,6 +157,8 @@ def interrupt_after(monkeypatch, n_calls):
             "use solver='lbfgs' or 'auto'",
         ),
         ({"C": -1.0}, "C must be a positive number, got -1.0"),
+        ({"tol": "x"}, "tol must be a positive number, got 'x'"),
+        ({"max_sweeps": "a"}, "max_sweeps must be a positive integer or None, got 'a'"),
     ],
 )
 def test_parameters_that_cannot_be_used(problem, parameters, message):
@@ -342,7 +344,7 @@ def test_rows_that_are_not_separable(rng):
 
 def test_a_hard_margin_that_is_not_decided_in_time():
     X, y = strip(np.random.default_rng(0), 500, 0.1)  # the start, a ridge machine, does not separate them
-    with pytest.warns(ConvergenceWarning, match="after 1 light sweeps the rows are neither separated"):
+    with pytest.warns(ConvergenceWarning, match="after light sweep 1 the rows are neither separated"):
         fitted = machine(np.inf, max_sweeps=1).fit(X, y)
     assert fitted.report_["status"] == "NOT_DECIDED"
     json.dumps(fitted.report_.to_dict(), allow_nan=False)
