@@ -11,8 +11,9 @@ from distrff.columns.targets import ClassTargets
 from distrff.data.arrays import as_dataset
 from distrff.data.dataset import Dataset
 from distrff.errors import InputError
+from distrff.estimators.map_fit import asked_of_dataset, fit_map
 from distrff.estimators.options import DTYPES, SCALES, checked_folds, checked_map, one_of
-from distrff.estimators.preparation import Preparation, first_sweep, fit_map, prepare, scaling_of
+from distrff.estimators.preparation import Preparation, first_sweep, prepare, scaling_of
 from distrff.estimators.ridge_fit import features_dtype, gram_sweep, make_plan
 from distrff.estimators.run import begin_run
 from distrff.features.base import FeatureMap
@@ -87,11 +88,13 @@ def gram(
     ):
         one_of(name, value, allowed)
     statistics = first_sweep(run, dataset, target_kind=_kind(dataset, targets), seed=seed)
-    preparation = prepare(statistics, checked_map(features), scale=scale, seed=seed)
+    chosen = features_dtype(dataset, dtype)
+    preparation = prepare(
+        run, dataset, statistics, checked_map(features), scale=scale, dtype=chosen, seed=seed
+    )
     folds = (
         None if cv is None else Folds(checked_folds(cv), child_seed(seed, "folds"), fold_by, dataset.n_rows)
     )
-    chosen = features_dtype(dataset, dtype)
     return _sweep(run, dataset, preparation, folds, dtype=chosen)
 
 
@@ -115,12 +118,17 @@ def fit_features(
     features.check_parameters()
     dataset, seed = as_dataset(data, y), resolve_seed(random_state)
     kind = _kind(dataset, "auto") if dataset.n_targets else "none"
-    statistics = first_sweep(begin_run(), dataset, target_kind=kind, seed=seed)
+    run, dtype = begin_run(), features_dtype(dataset, "auto")
+    statistics = first_sweep(run, dataset, target_kind=kind, seed=seed)
     if kind != "none":
-        fitted = prepare(statistics, clone(features), scale=scale, seed=seed).features
+        fitted = prepare(
+            run, dataset, statistics, clone(features), scale=scale, dtype=dtype, seed=seed
+        ).features
         assert fitted is not None
         return fitted
-    return fit_map(features, statistics, scaling_of(statistics, scale), None, seed=seed)
+    scaling = scaling_of(statistics, scale)
+    ask = asked_of_dataset(run, dataset, scaling, dtype)
+    return fit_map(features, statistics, scaling, None, seed=seed, ask=ask)
 
 
 def _gram_like(

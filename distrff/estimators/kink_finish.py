@@ -125,8 +125,8 @@ def _solve(
 ) -> dict[MarginProblem, float]:
     """Move each model to its minimum, side by side on the cluster; return their lower bounds."""
     calls = [
-        (oracle.features_of, model.rows, model.short_weight, model.short_vector, problem.C, model.x,
-         model.alpha, oracle.fit_intercept, tols[problem])
+        (oracle.features_of, oracle.shipped_map, model.rows, model.short_weight, model.short_vector,
+         problem.C, model.x, model.alpha, oracle.fit_intercept, tols[problem])
         for problem, model in models.items()
     ]  # fmt: skip
     solutions: list[KinkSolution] = oracle.run.gather(oracle.run.submit_all(solve_model, calls))
@@ -137,6 +137,7 @@ def _solve(
 
 def solve_model(
     features_of: FeaturesOf,
+    shipped: list[Mapping[str, np.ndarray]],
     rows: KinkRows,
     short_weight: float,
     short_vector: np.ndarray,
@@ -147,7 +148,7 @@ def solve_model(
     tol: float,
 ) -> KinkSolution:
     """Return the minimum of the model that is exact for some rows and linear for all others."""
-    Z = features_of(rows.X)
+    Z = features_of(rows.X, shipped)
     A = np.empty((len(Z), Z.shape[1] + 1))
     np.multiply(Z, rows.label[:, None], out=A[:, :-1])
     A[:, -1] = rows.label

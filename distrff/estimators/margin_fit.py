@@ -90,11 +90,18 @@ def fit_margins(
     run = begin_run()
     presumed_margin_plan(run, dataset, options)
     statistics = first_sweep(run, dataset, target_kind="classes", seed=options.seed)
+    dtype = features_dtype(dataset, options.dtype_asked)
     preparation = prepare(
-        statistics, options.features, scale=options.scale, class_weight=class_weight, seed=options.seed
+        run,
+        dataset,
+        statistics,
+        options.features,
+        scale=options.scale,
+        dtype=dtype,
+        class_weight=class_weight,
+        seed=options.seed,
     )
     _check_class_weights(preparation)
-    dtype = features_dtype(dataset, options.dtype_asked)
     plan = margin_plan(run, dataset, options, n_outputs=preparation.targets.n_outputs, dtype=dtype)
     if isinstance(plan, SGDPlan):
         solution, C, search = solve_by_sgd(run, dataset, preparation, plan, options), options.C, None

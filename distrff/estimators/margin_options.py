@@ -24,6 +24,7 @@ from distrff.sweeps.kink_rows import MOST_MODELLED_FEATURES, most_model_rows
 
 SOLVERS = ("auto", "gram", "cg", "lbfgs", "smoothed", "sgd")
 _PRESUMED_SWEEPS, _PRESUMED_GRID = 10, 6
+_MOST_LOOKING_AHEAD = 4
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -84,6 +85,17 @@ class MarginOptions(FitOptions):
     @property
     def n_cv_folds(self) -> int:
         return self.cv if self.C is None else 1
+
+    def looks_ahead(self, n_machines: int) -> bool:
+        """Whether each sweep answers every machine at two widths of its rounded hinge.
+
+        That costs a sweep of one machine a twelfth more, of ten machines half more.
+        """
+        return self.direct_solver == "smoothed" and n_machines <= _MOST_LOOKING_AHEAD
+
+    def n_light_columns(self, n_outputs: int) -> int:
+        n_machines = n_outputs * self.n_cv_folds
+        return n_machines * (2 if self.looks_ahead(n_machines) else 1)
 
     @property
     def n_light_sweeps(self) -> int:  # type: ignore[override]

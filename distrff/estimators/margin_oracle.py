@@ -27,6 +27,7 @@ from distrff.sweeps.folds import Folds
 from distrff.sweeps.kink_rows import KinkReduction, KinkSums
 from distrff.sweeps.margins import LightReduction, MarginReduction, SoftmaxReduction
 from distrff.sweeps.plan import Plan
+from distrff.sweeps.reduction import joined
 from distrff.sweeps.segments import (
     light_segmentation,
     light_segmentation_of_features,
@@ -63,10 +64,9 @@ class FeaturesOf:
     specification: MapSpecification
     scaling: Scaling
     dtype: str
-    arrays: Mapping[str, np.ndarray] | None
 
-    def __call__(self, X: np.ndarray) -> np.ndarray:
-        block_map = self.specification.build(self.arrays)
+    def __call__(self, X: np.ndarray, shipped: list[Mapping[str, np.ndarray]]) -> np.ndarray:
+        block_map = self.specification.build(joined(shipped))
         return block_map.apply(self.scaling.apply(X, np.dtype(self.dtype)))
 
 
@@ -196,8 +196,12 @@ class MarginOracle:
     def features_of(self) -> FeaturesOf:
         """What makes features of the rows that a sweep brought back."""
         specification = self._shared["specification"]
-        arrays = specification.checked_arrays() if self.run.frequencies_differ else None
-        return FeaturesOf(specification, self._shared["scaling"], self._shared["dtype"], arrays)
+        return FeaturesOf(specification.without_arrays(), self._shared["scaling"], self._shared["dtype"])
+
+    @property
+    def shipped_map(self) -> list[Any]:
+        """Handles on the map's arrays, as tasks take them."""
+        return self.run.shipped_map(self._shared["specification"])
 
     def _reduction(self, problems: tuple[MarginProblem, ...], shared: dict[str, Any]) -> LightReduction:
         outputs = tuple(problem.output for problem in problems)

@@ -24,8 +24,6 @@ _BENDING_A_FEATURE = 0.1
 _WIDTH_OF_WHOLE_MODELS = 0.3
 # A model whose reference point was too far off is not grown for long: more sweeps come closer.
 _MOST_A_STAGE, _MOST_MODELS = (10, 40), (2, 8)
-# To look ahead costs a sweep of one machine a twelfth more, of ten machines half more.
-_MOST_LOOKING_AHEAD = 4
 
 
 @dataclass
@@ -45,14 +43,13 @@ class Progress:
 
     def see(self, at: Evaluation) -> None:
         """Take notice of an evaluation."""
-        if at.next is not None:  # the same point, and another lower bound
-            self.see(at.next[1])
         norm = float(np.linalg.norm(at.gradient))
         self._first_norm = self._first_norm or norm
         if at.primal < self.certificate.primal:
             self.relative_gradient = norm / self._first_norm if norm else 0.0
-        dual = -np.inf if at.candidate is None else self._bundle.add(at.candidate)
-        self.note(at.x, at.primal, dual, at.held_out)
+        for candidate in (at.candidate, None if at.next is None else at.next[1].candidate):
+            dual = -np.inf if candidate is None else self._bundle.add(candidate)
+            self.note(at.x, at.primal, dual, at.held_out)
 
     def note(self, x: np.ndarray, primal: float, dual: float, held_out: np.ndarray) -> None:
         """Take notice of a point and a lower bound."""
@@ -165,7 +162,7 @@ class _Solving:
             least_bend=problem.C * min(1.0, _BENDING_A_FEATURE * oracle.n_features / oracle.n_rows),
             last_width=_WIDTH_OF_WHOLE_MODELS if whole else 0.0,
             most_a_stage=most_a_stage,
-            looks_ahead=len(self.progress) <= _MOST_LOOKING_AHEAD,
+            looks_ahead=self.options.looks_ahead(len(self.unfinished())),
         )
 
     def status(self, interruption: KeyboardInterrupt | None) -> Status:

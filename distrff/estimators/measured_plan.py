@@ -10,8 +10,8 @@ import numpy as np
 from distrff.columns.scaling import Scaling
 from distrff.data.dataset import Dataset
 from distrff.data.rows import Rows
+from distrff.estimators.map_fit import trial_map
 from distrff.estimators.options import FitOptions
-from distrff.estimators.preparation import trial_map
 from distrff.features.length_scale import search_flops
 from distrff.sweeps.conjugate_plan import PRESUMED_SWEEPS, ConjugatePlan, sample_shape
 from distrff.sweeps.engine import SweepRun

@@ -48,6 +48,10 @@ class FitOptions:
     n_light_sweeps: ClassVar[int] = 0
     """Passes that a plan presumes after the Gram."""
 
+    def n_light_columns(self, n_outputs: int) -> int:
+        """Return how many coefficient vectors each of them answers."""
+        return n_outputs * self.n_cv_folds
+
     @property
     def n_alphas(self) -> int:
         """How many ridge penalties are looked at."""

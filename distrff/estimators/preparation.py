@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone
 
 from distrff.columns.scaling import Scaling
 from distrff.columns.targets import ClassTargets, NumericTargets, Targets, class_weights
 from distrff.data.dataset import Dataset
 from distrff.errors import DataWarning, InputError, warn
+from distrff.estimators.map_fit import asked_of_dataset, fit_map
 from distrff.features.base import FeatureMap
 from distrff.features.fourier import FourierBlockMap
 from distrff.features.specification import MapSpecification
 from distrff.ingest.column_statistics import ColumnStatistics, ColumnStatisticsReduction, sample_rows
-from distrff.random_streams import child_seed, resolve_seed
+from distrff.random_streams import child_seed
 from distrff.sweeps.engine import SweepRun
 from distrff.sweeps.segments import light_segmentation
 
@@ -78,10 +78,13 @@ def first_sweep(run: SweepRun, dataset: Dataset, *, target_kind: str, seed: int)
 
 
 def prepare(
+    run: SweepRun,
+    dataset: Dataset,
     statistics: ColumnStatistics,
     features: FeatureMap,
     *,
     scale: str,
+    dtype: str,
     class_weight: Any = None,
     seed: int,
 ) -> Preparation:
@@ -90,7 +93,8 @@ def prepare(
     targets = _targets(statistics, class_weight)
     fitted = features
     if not hasattr(features, "specification_"):
-        fitted = fit_map(features, statistics, scaling, targets, seed=seed)
+        ask = asked_of_dataset(run, dataset, scaling, dtype)
+        fitted = fit_map(features, statistics, scaling, targets, seed=seed, ask=ask)
     n_columns = len(statistics.columns.mean)
     if fitted.n_features_in_ != n_columns:
         raise InputError(
@@ -106,40 +110,6 @@ def prepare(
         mean_square_norm=_mean_square_norm(fitted.specification_, statistics, scaling),
         weight=_total_weight(statistics, targets),
     )
-
-
-def fit_map(
-    features: FeatureMap,
-    statistics: ColumnStatistics,
-    scaling: Scaling,
-    targets: Targets | None,
-    *,
-    seed: int,
-) -> FeatureMap:
-    """Return a clone of the map, fitted on the sample; its own seed wins over `seed`."""
-    sample = statistics.sample()
-    X = scaling.apply(sample.X, np.dtype(np.float64))
-    Y = None if targets is None or sample.y is None else targets.encode(sample.y)
-    s = (
-        sample.sample_weight
-        if targets is None or sample.y is None
-        else targets.row_weights(sample.y, sample.sample_weight)
-    )
-    own = features.random_state
-    seed = child_seed(seed, "features") if own is None else resolve_seed(own)
-    return clone(features).fit_sample(X, Y, s, seed=seed)
-
-
-def trial_map(features: FeatureMap, n_columns: int, **smaller: int) -> FeatureMap:
-    """Return a clone fitted to the number of columns alone, with other sizes; an automatic width is 1."""
-    trial = clone(features)
-    kernel = getattr(trial, "kernel", None)
-    if kernel is not None and kernel.is_auto:
-        trial.kernel = kernel.with_widths(1.0)
-    for name, size in smaller.items():
-        if hasattr(trial, name):
-            setattr(trial, name, size)
-    return trial.fit_sample(np.zeros((1, n_columns)), None, None, seed=0)
 
 
 def scaling_of(statistics: ColumnStatistics, scale: str) -> Scaling:

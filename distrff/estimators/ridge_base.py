@@ -95,7 +95,7 @@ class RidgeMachine(Machine):
             fit,
             Model(
                 kind=type(self).__name__,
-                specification=preparation.specification,
+                specification=preparation.specification.without_arrays(),
                 scaling=preparation.scaling,
                 targets=fit.targets,
                 coef=fit.coef,
@@ -103,7 +103,7 @@ class RidgeMachine(Machine):
                 dtype=fit.dtype,
                 y_is_1d=dataset.y_is_1d,
                 column_names=dataset.column_names,
-                arrays=preparation.specification.derive_arrays() if fit.run.frequencies_differ else None,
+                arrays=fit.run.map_arrays(preparation.specification),
             ),
             fit_report(self, fit, dataset=dataset, preparation=preparation),
         )

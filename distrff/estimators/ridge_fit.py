@@ -15,8 +15,9 @@ from distrff.errors import InputError, PrecisionWarning, warn
 from distrff.estimators.alpha_search import AlphaSearch, search_alpha
 from distrff.estimators.convergence import Convergence
 from distrff.estimators.gram_context import GramContext, context_of
+from distrff.estimators.map_fit import trial_map
 from distrff.estimators.options import FitOptions, RidgeOptions
-from distrff.estimators.preparation import Preparation, trial_map
+from distrff.estimators.preparation import Preparation
 from distrff.features.base import nested_sizes
 from distrff.features.specification import MapSpecification
 from distrff.random_streams import child_seed
@@ -180,7 +181,7 @@ def plan_of(
         gram_one_in=gram_one_in(dataset.n_rows, n_features) if options.samples_gram else 1,
         model_rows=options.model_rows(n_features),
         n_light_sweeps=options.n_light_sweeps,
-        n_light_outputs=n_outputs * options.n_cv_folds,
+        n_light_columns=options.n_light_columns(n_outputs),
     )
 
 

@@ -50,12 +50,19 @@ def fit_ridge(
         )
     presumed_ridge_plan(run, dataset, options, target_kind=target_kind)
     statistics = first_sweep(run, dataset, target_kind=target_kind, seed=options.seed)
+    dtype, notes = features_dtype(dataset, options.dtype), list[str]()
     preparation = prepare(
-        statistics, options.features, scale=options.scale, class_weight=class_weight, seed=options.seed
+        run,
+        dataset,
+        statistics,
+        options.features,
+        scale=options.scale,
+        dtype=dtype,
+        class_weight=class_weight,
+        seed=options.seed,
     )
     check_number_of_alphas(options, preparation.targets)
     n_outputs = preparation.targets.n_outputs
-    dtype, notes = features_dtype(dataset, options.dtype), list[str]()
     if options.solver not in ("cg", "sgd"):
         dtype, notes = product_dtype(dataset, options, preparation)
     plan = ridge_plan(run, dataset, options, n_outputs=n_outputs, dtype=dtype)

@@ -140,6 +140,7 @@ class _SGDOracle:
         penalty = 1 / (options.C * preparation.weight)  # type: ignore[operator]
         call = (
             self._margins.features_of,
+            self._margins.shipped_map,
             sample.X[rows],
             Y[rows],
             None if s is None else s[rows],
@@ -153,6 +154,7 @@ class _SGDOracle:
 
 def metric_of_sample(
     features_of: FeaturesOf,
+    shipped: list[Mapping[str, np.ndarray]],
     X: np.ndarray,
     Y: np.ndarray,
     sample_weight: np.ndarray | None,
@@ -161,7 +163,7 @@ def metric_of_sample(
     fit_intercept: bool,
 ) -> tuple[SpectralMetric, np.ndarray]:
     """Return the metric of sampled rows, and their ridge machines of shape (D + 1, k) or (D, k)."""
-    Z = features_of(X)
+    Z = features_of(X, shipped)
     metric = SpectralMetric.of_rows(
         Z, sample_weight, most_directions(Z.shape[1], Z.dtype), fit_intercept=fit_intercept
     )

@@ -9,6 +9,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from distrff.errors import InputError
+from distrff.features.row_question import Ask, asked_of
 from distrff.features.specification import BlockMap, MapSpecification
 from distrff.random_streams import resolve_seed
 
@@ -17,7 +18,7 @@ class FeatureMap(TransformerMixin, BaseEstimator):
     """Base of all maps: `fit` makes a specification, `transform` applies it block by block.
 
     Subclasses keep their constructor's parameters as they are and implement
-    `_specify(X, y, sample_weight, seed)`.
+    `_specify(X, y, sample_weight, seed, ask)`.
     """
 
     random_state: int | None = None
@@ -47,11 +48,17 @@ class FeatureMap(TransformerMixin, BaseEstimator):
             sample_weight = _usable_weights(sample_weight, len(X))
         return self.fit_sample(X, y, sample_weight, seed=resolve_seed(self.random_state))
 
-    def fit_sample(self, X: np.ndarray, y: Any, sample_weight: Any, *, seed: int) -> Self:
-        """Fit on a sample of clean rows that somebody else drew, with the seed that rules them."""
+    def fit_sample(
+        self, X: np.ndarray, y: Any, sample_weight: Any, *, seed: int, ask: Ask | None = None
+    ) -> Self:
+        """Fit on a sample of clean rows that somebody else drew, with the seed that rules them.
+
+        `ask` answers what the map asks of all rows; None where the sample is all rows.
+        """
         self.seed_ = seed
         self.n_features_in_ = X.shape[1]
-        self.specification_ = self._specify(X, y, sample_weight, seed).with_digest()
+        ask = asked_of(X, sample_weight) if ask is None else ask
+        self.specification_ = self._specify(X, y, sample_weight, seed, ask).with_digest()
         return self
 
     def check_parameters(self) -> None:
@@ -61,7 +68,7 @@ class FeatureMap(TransformerMixin, BaseEstimator):
         """Return the columns of Z for rows of that many columns, before fitting."""
         raise NotImplementedError
 
-    def _specify(self, X: np.ndarray, y: Any, sample_weight: Any, seed: int) -> MapSpecification:
+    def _specify(self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, ask: Ask) -> MapSpecification:
         raise NotImplementedError
 
     def transform(self, X: Any) -> Any:

@@ -14,6 +14,7 @@ from distrff.errors import InputError
 from distrff.features.base import FeatureMap
 from distrff.features.frequencies import SAMPLINGS, draw_frequencies
 from distrff.features.length_scale import automatic_length_scale
+from distrff.features.row_question import Ask
 from distrff.features.specification import BlockMap, MapSpecification
 from distrff.features.trigonometry import compile_loops, cosine, paired_cos_sin
 from distrff.kernels import Gaussian, Kernel, kernel_from_dict
@@ -232,7 +233,9 @@ class FourierFeatures(FeatureMap):
     def n_features_for(self, n_columns: int) -> int:
         return int(self.n_components)
 
-    def _specify(self, X: np.ndarray, y: Any, sample_weight: Any, seed: int) -> FourierSpecification:
+    def _specify(
+        self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, ask: Ask
+    ) -> FourierSpecification:
         self.check_parameters()
         kernel = Gaussian() if self.kernel is None else self.kernel
         self.length_scale_search_ = None

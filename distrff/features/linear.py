@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from distrff.features.base import FeatureMap
+from distrff.features.row_question import Ask
 from distrff.features.specification import BlockMap, MapSpecification
 
 
@@ -66,5 +67,5 @@ class LinearFeatures(FeatureMap):
     def n_features_for(self, n_columns: int) -> int:
         return n_columns
 
-    def _specify(self, X: np.ndarray, y: Any, sample_weight: Any, seed: int) -> LinearSpecification:
+    def _specify(self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, ask: Ask) -> LinearSpecification:
         return LinearSpecification(n_columns=X.shape[1])

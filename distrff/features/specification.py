@@ -7,7 +7,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -50,6 +50,8 @@ class MapSpecification(ABC):
     """
 
     kind: ClassVar[str]
+    carries_arrays: ClassVar[bool] = False
+    """Whether the arrays come from rows, so that they must travel."""
 
     n_columns: int
     digest: str = ""
@@ -98,6 +100,15 @@ class MapSpecification(ABC):
         _CACHE.keep(digested, arrays)
         return digested
 
+    @property
+    def arrays_at_hand(self) -> bool:
+        """Whether it carries arrays that are to be sent apart from it."""
+        return False
+
+    def without_arrays(self) -> Self:
+        """Return what travels with every task."""
+        return self
+
     def checked_arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays, to be stored or sent to processes that derive others.
 
@@ -128,6 +139,33 @@ class MapSpecification(ABC):
             If the arrays derived here differ from the client's in the sixth digit.
         """
         return _CACHE.block_map(self, arrays)
+
+
+@dataclass(frozen=True)
+class CarryingSpecification(MapSpecification):
+    """A fitted map whose arrays come from rows: it carries them, and is sent to tasks without.
+
+    Parameters
+    ----------
+    arrays : mapping of str to ndarray, or None
+        None where they came separately. Two maps are told apart by the digest.
+    """
+
+    carries_arrays: ClassVar[bool] = True
+
+    arrays: Mapping[str, np.ndarray] | None = field(default=None, compare=False, repr=False)
+
+    def derive_arrays(self) -> dict[str, np.ndarray]:
+        if self.arrays is None:
+            raise FrequencyMismatch(f"the arrays of a {self.kind} map were not sent along")
+        return dict(self.arrays)
+
+    @property
+    def arrays_at_hand(self) -> bool:
+        return self.arrays is not None
+
+    def without_arrays(self) -> Self:
+        return replace(self, arrays=None)
 
 
 def arrays_digest(arrays: Mapping[str, np.ndarray]) -> str:

@@ -1,13 +1,12 @@
 """Products of a tile of features with few vectors, for which BLAS takes several times as long as for one.
 
 A tile of 512 × 2048 in float32 takes OpenBLAS 46 µs times one vector and 200 µs times two; these loops, 50
-and 57. Sums run in the dtype of the tile, in an order that depends on the width of the machine's vectors.
+and 57. Sums run in the dtype of the tile.
 """
 
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 import numpy as np
 
@@ -15,7 +14,8 @@ from distrff.compiled import compiled, in_own_thread
 from distrff.scratch import scratch
 
 _MOST_THIN = 12  # vectors, beyond which BLAS is as fast
-_MOST_PULLED = 12  # nonzero weights a row, likewise
+_MOST_PULLED = 6  # nonzero weights a row, likewise
+_MOST_STREAMED_BYTES = 2**23  # of a tile that is read once for every few of them
 _STRIP = 1024  # columns whose sums stay in the first-level cache
 
 
@@ -30,7 +30,10 @@ def values_of(Z: np.ndarray, coef: np.ndarray) -> np.ndarray:
 
 
 def pulled_back(S: np.ndarray, Z: np.ndarray) -> np.ndarray:
-    """Return SZ in float64, multiplied in the dtype of Z: (m, r) × (r, D) → (m, D). Zeros of S are free."""
+    """Return SZ in float64, multiplied in the dtype of Z: (m, r) × (r, D) → (m, D).
+
+    Zeros of S are free, and rows that meet nothing else may hold what is not a number.
+    """
     sums = np.zeros((len(S), Z.shape[1]))
     add_pulled_back(sums, S, Z)
     return sums
@@ -38,7 +41,8 @@ def pulled_back(S: np.ndarray, Z: np.ndarray) -> np.ndarray:
 
 def add_pulled_back(sums: np.ndarray, S: np.ndarray, Z: np.ndarray) -> None:
     """Add SZ, multiplied in the dtype of Z, to the float64 `sums`."""
-    if np.count_nonzero(S) > _MOST_PULLED * S.shape[1] or not _is_plain(Z):
+    is_thin = np.count_nonzero(S) <= _MOST_PULLED * S.shape[1] and Z.nbytes <= _MOST_STREAMED_BYTES
+    if not is_thin or not _is_plain(Z):
         sums += S.astype(Z.dtype, copy=False) @ Z
         return
     compile_products()
@@ -61,13 +65,16 @@ def _compile_products() -> None:
         _pull(Z, Z, np.zeros((1, 1), dtype))
 
 
-def _is_plain(Z: Any) -> bool:
-    return isinstance(Z, np.ndarray) and Z.dtype in (np.float32, np.float64) and Z.flags.c_contiguous
+def _is_plain(Z: np.ndarray) -> bool:
+    return Z.dtype in (np.float32, np.float64) and Z.flags.c_contiguous
 
 
 @compiled(fastmath=("reassoc", "contract"))
 def _values(Z, C, F):
-    """F = Z·Cᵀ: two rows of either at a time, so that four products share four loads."""
+    """F = Z·Cᵀ: two rows of either at a time, so that four products share four loads.
+
+    The compiler may add in any order, which depends on the width of the machine's vectors.
+    """
     n_rows, n_vectors = F.shape
     zero = Z.dtype.type(0)
     for i in range(0, n_rows - 1, 2):

@@ -77,8 +77,9 @@ def solve_smoothed(
 
         C·Σ s·(hinge − rounded) + (ε/2)·C·Σ s·g²,  g = clip((1 − m)/ε, 0, 1),
 
-    so the stage ends when the gap at the current point is at most twice that, and the next width is the
-    one that should leave 0.4·tol, but between a tenth and three tenths of this one.
+    so the stage ends when the gap at the current point is at most twice that. The next width is the one that
+    should leave 0.4·tol, by what the last point says, or looking ahead the one before it; but between a tenth
+    and three tenths of this one.
 
     Parameters
     ----------
@@ -92,8 +93,8 @@ def solve_smoothed(
     most_a_stage : int, optional
         Points to ask for at one width, after which it ends.
     looks_ahead : bool
-        Whether to ask for the next width with each point, so that the next stage need not begin with a sweep
-        of its own.
+        Whether to ask for the next width with each point of a stage but its first, so that the next stage
+        need not begin with a sweep of its own.
     """
 
     def ended(at: Evaluation) -> bool:
@@ -108,7 +109,8 @@ def solve_smoothed(
     while not finished(at):
         floored = partial(_at_least, least_bend / width, preconditioner)
         talk = lbfgs(at, floored, ended)
-        at = yield from _of_width(at, width, talk, most_a_stage, following if looks_ahead else None)
+        ahead = following if looks_ahead and width > last_width else None
+        at = yield from _of_width(at, width, talk, most_a_stage, ahead)
         if finished(at) or not ended(at) or width <= last_width:
             break
         if at.next is None:

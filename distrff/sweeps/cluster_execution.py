@@ -80,7 +80,7 @@ class ClusterExecution:
         }
 
     def reduce(
-        self, reduction: Reduction, segments: list[Rows], progress: Progress, shipped: Any
+        self, reduction: Reduction, segments: list[Rows], progress: Progress, shipped: list[Any]
     ) -> Future | Partial:
         """Return the future of the merged partial when it is finished, or itself if partials are small."""
         flight = _Flight(self)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from distrff.data.dataset import Dataset
 from distrff.errors import FrequencyMismatch
+from distrff.features.specification import MapSpecification
 from distrff.sweeps.execution import Execution, ambient_execution
 from distrff.sweeps.process_record import WorkRecord
 from distrff.sweeps.progress import Progress
@@ -43,6 +45,7 @@ class SweepRun:
         self.sweeps: list[tuple[str, float]] = []
         self.record = WorkRecord()
         self.frequencies_differ = False
+        self._maps: dict[MapSpecification, Any] = {}
         self._started = time.perf_counter()
 
     @property
@@ -64,12 +67,13 @@ class SweepRun:
         pass; it is begun again with the frequencies themselves sent along.
         """
         started = time.perf_counter()
+        shipped = [self.execution.ship(dict(sent))] if sent else []
         try:
-            handle = self._pass(label, dataset, reduction, cuts, self._ship(reduction, sent))
+            handle = self._pass(label, dataset, reduction, cuts, shipped)
         except FrequencyMismatch as mismatch:
             logger.warning("%s; the frequencies are sent to the workers instead", mismatch)
             self.frequencies_differ = True
-            handle = self._pass(label, dataset, reduction, cuts, self._ship(reduction, sent))
+            handle = self._pass(label, dataset, reduction, cuts, shipped)
         self.sweeps.append((label, time.perf_counter() - started))
         if isinstance(handle, Partial):
             value, record = handle.value, handle.record
@@ -78,16 +82,28 @@ class SweepRun:
         self.record = self.record.merge(record)
         return value
 
-    def _ship(self, reduction: Reduction, sent: Mapping[str, np.ndarray] | None) -> Any:
-        arrays = dict(sent or {})
-        specification = getattr(reduction, "specification", None)
-        if self.frequencies_differ and specification is not None:
-            arrays |= specification.checked_arrays()
-        return self.execution.ship(arrays) if arrays else None
+    def map_arrays(self, specification: MapSpecification) -> dict[str, np.ndarray] | None:
+        """Return the map's arrays where other processes cannot derive them, else None."""
+        if self.frequencies_differ or specification.carries_arrays:
+            return specification.checked_arrays()
+        return None
+
+    def shipped_map(self, specification: MapSpecification) -> list[Any]:
+        """Return a handle on such arrays, the same one for all tasks of the run; else nothing."""
+        if not (self.frequencies_differ or specification.arrays_at_hand):
+            return []
+        if specification not in self._maps:
+            self._maps[specification] = self.execution.ship(specification.checked_arrays())
+        return [self._maps[specification]]
 
     def _pass(
-        self, label: str, dataset: Dataset, reduction: Reduction, cuts: Segmentation, shipped: Any
+        self, label: str, dataset: Dataset, reduction: Any, cuts: Segmentation, shipped: list[Any]
     ) -> Any:
+        specification: MapSpecification | None = getattr(reduction, "specification", None)
+        if specification is not None:
+            shipped = shipped + self.shipped_map(specification)
+        if specification is not None and specification.arrays_at_hand:
+            reduction = replace(reduction, specification=specification.without_arrays())
         progress = Progress(label, dataset.n_rows)
         segments = [dataset.rows(start, stop) for start, stop in cuts.bounds()]
         try:

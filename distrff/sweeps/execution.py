@@ -17,7 +17,7 @@ from distrff.data.rows import Rows
 from distrff.sweeps.cluster_execution import ClusterExecution
 from distrff.sweeps.merge_order import OrderedMerge
 from distrff.sweeps.progress import Progress
-from distrff.sweeps.reduction import Partial, Reduction, Shipped, merge_partials, reduce_rows
+from distrff.sweeps.reduction import Partial, Reduction, merge_partials, reduce_rows
 
 _LOCAL_SCHEDULERS = {
     "sync", "synchronous", "single-threaded", "threads", "threading", "processes", "multiprocessing",
@@ -33,7 +33,9 @@ class Execution(Protocol):
     threads_per_worker: int
     memory_limit: int  # bytes a worker; 0 for none
 
-    def reduce(self, reduction: Reduction, segments: list[Rows], progress: Progress, shipped: Any) -> Any:
+    def reduce(
+        self, reduction: Reduction, segments: list[Rows], progress: Progress, shipped: list[Any]
+    ) -> Any:
         """Return a handle on the merged partial of all segments."""
 
     def submit(self, function: Callable[..., Any], *args: Any) -> Any:
@@ -62,7 +64,7 @@ class LocalExecution:
         self._fit = uuid.uuid4().hex
 
     def reduce(
-        self, reduction: Reduction, segments: list[Rows], progress: Progress, shipped: Shipped
+        self, reduction: Reduction, segments: list[Rows], progress: Progress, shipped: list[Any]
     ) -> Partial:
         merge = OrderedMerge(len(segments), lambda total, others: merge_partials(reduction, total, others))
         for start in range(0, len(segments), self.n_threads):

@@ -140,7 +140,7 @@ class MarginReduction(LightReduction):
 
     Notes
     -----
-    A row costs 2dD + 6Dk flops and D cosines.
+    A row costs 2dD + 4Dk flops and D cosines; for many machines 6Dk.
     """
 
     loss: Loss

@@ -41,8 +41,8 @@ class Shape:
         Rows whose features are held at once, in float64 and as they are made.
     gram_one_in : int
         The Gram is of one row in that many.
-    n_light_sweeps, n_light_outputs : int
-        Passes presumed after the Gram, and machines that each of them answers.
+    n_light_sweeps, n_light_columns : int
+        Passes presumed after the Gram, and coefficient vectors that each of them answers.
     """
 
     n_rows: int
@@ -58,7 +58,7 @@ class Shape:
     model_rows: int = 0
     gram_one_in: int = 1
     n_light_sweeps: int = 0
-    n_light_outputs: int = 0
+    n_light_columns: int = 0
 
     @property
     def size(self) -> int:
@@ -82,7 +82,7 @@ class Shape:
     @property
     def light_flops(self) -> float:
         """Flops of one light sweep."""
-        return float(self.n_rows) * self.n_features * (2 * self.n_columns + 6 * self.n_light_outputs)
+        return float(self.n_rows) * self.n_features * (2 * self.n_columns + 6 * self.n_light_columns)
 
 
 @dataclass(frozen=True)

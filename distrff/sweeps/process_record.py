@@ -13,6 +13,7 @@ from threadpoolctl import threadpool_info
 
 from distrff.features.specification import derivations_in_this_process
 from distrff.features.trigonometry import compile_loops
+from distrff.objective.thin_products import compile_products
 
 _STATUS = Path("/proc/self/status")
 _CLEAR_REFS = Path("/proc/self/clear_refs")
@@ -86,6 +87,7 @@ class _ThisProcess:
         """Note the idle memory once, and forget the peaks of earlier fits."""
         if self.idle_bytes is None:
             compile_loops()  # idle is a process with all that it will use loaded
+            compile_products()
             self.idle_bytes = resident_bytes()
             self.blas_threads = max(
                 (lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"), default=1

@@ -51,12 +51,20 @@ class Partial:
     record: WorkRecord
 
 
-def reduce_rows(reduction: Reduction, rows: Rows, shipped: Shipped, fit: str) -> Partial:
-    """Return the partial of one segment."""
+def reduce_rows(
+    reduction: Reduction, rows: Rows, shipped: list[Mapping[str, np.ndarray]], fit: str
+) -> Partial:
+    """Return the partial of one segment, to which all arrays of `shipped` were sent."""
     begin_task(fit)
     started = time.perf_counter()
-    value = _reduce_with_retries(reduction, rows, shipped)
+    arrays = joined(shipped)
+    value = _reduce_with_retries(reduction, rows, arrays)
     return Partial(value, end_task(rows.stop - rows.start, time.perf_counter() - started))
+
+
+def joined(shipped: list[Mapping[str, np.ndarray]]) -> Shipped:
+    """Return all arrays that were sent, or None if there are none."""
+    return {name: A for part in shipped for name, A in part.items()} or None
 
 
 def _reduce_with_retries(reduction: Reduction, rows: Rows, shipped: Shipped) -> Any:

@@ -61,8 +61,8 @@ def waits(monkeypatch):
     return seconds
 
 
-def summed(rows, shipped=None):
-    return reduce_rows(Columns(), rows, shipped, "fit")
+def summed(rows, *shipped):
+    return reduce_rows(Columns(), rows, list(shipped), "fit")
 
 
 def test_the_sum_of_a_segment(waits):
@@ -104,7 +104,7 @@ def test_other_errors_are_not_tried_again(waits, error):
 
 
 def test_what_was_shipped_arrives(waits):
-    partial = summed(as_dataset(X).rows(0, 10), shipped={"factor": 2.0})
+    partial = summed(as_dataset(X).rows(0, 10), {"factor": 2.0}, {"another": 1.0})
     assert partial.value == (2 * X.sum(axis=0)).tolist()
 
 

@@ -1,0 +1,65 @@
+"""Fitting a map to a dataset: on the sample of the first sweep, and to what it asks of all rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from distrff.columns.scaling import Scaling
+from distrff.columns.targets import Targets
+from distrff.data.dataset import Dataset
+from distrff.features.base import FeatureMap
+from distrff.features.row_question import Ask, RowQuestion
+from distrff.ingest.column_statistics import ColumnStatistics
+from distrff.random_streams import child_seed, resolve_seed
+from distrff.sweeps.engine import SweepRun
+from distrff.sweeps.row_answers import RowAnswerReduction
+from distrff.sweeps.segments import light_segmentation
+
+
+def asked_of_dataset(run: SweepRun, dataset: Dataset, scaling: Scaling, dtype: str) -> Ask:
+    """Return who answers for all rows of a dataset, each question by a sweep."""
+    cuts = light_segmentation(dataset.n_rows, dataset.n_columns)
+
+    def ask(question: RowQuestion) -> Any:
+        reduction = RowAnswerReduction(question, scaling, dtype, cuts.tile_rows)
+        return run.gather([run.sweep(question.label, dataset, reduction, cuts)])[0]
+
+    return ask
+
+
+def fit_map(
+    features: FeatureMap,
+    statistics: ColumnStatistics,
+    scaling: Scaling,
+    targets: Targets | None,
+    *,
+    seed: int,
+    ask: Ask,
+) -> FeatureMap:
+    """Return a clone of the map, fitted on the sample and to what it asks; its own seed wins over `seed`."""
+    sample = statistics.sample()
+    X = scaling.apply(sample.X, np.dtype(np.float64))
+    Y = None if targets is None or sample.y is None else targets.encode(sample.y)
+    s = (
+        sample.sample_weight
+        if targets is None or sample.y is None
+        else targets.row_weights(sample.y, sample.sample_weight)
+    )
+    own = features.random_state
+    seed = child_seed(seed, "features") if own is None else resolve_seed(own)
+    return clone(features).fit_sample(X, Y, s, seed=seed, ask=ask)
+
+
+def trial_map(features: FeatureMap, n_columns: int, **smaller: int) -> FeatureMap:
+    """Return a clone fitted to the number of columns alone, with other sizes; an automatic width is 1."""
+    trial = clone(features)
+    kernel = getattr(trial, "kernel", None)
+    if kernel is not None and kernel.is_auto:
+        trial.kernel = kernel.with_widths(1.0)
+    for name, size in smaller.items():
+        if hasattr(trial, name):
+            setattr(trial, name, size)
+    return trial.fit_sample(np.zeros((1, n_columns)), None, None, seed=0)

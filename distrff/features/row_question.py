@@ -1,0 +1,43 @@
+"""What a map asks of all rows before it is fitted; whoever has the rows answers, by one pass over them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+
+
+class RowQuestion(Protocol):
+    """A monoid over blocks of rows; a small picklable value, module-level like every reduction.
+
+    Rows come scaled, in the dtype in which the map will be applied to them.
+    """
+
+    @property
+    def label(self) -> str:
+        """What the pass is called in reports."""
+
+    def zero(self) -> Any:
+        """Return a fresh answer, of no rows."""
+
+    def update(self, answer: Any, start: int, X: np.ndarray, sample_weight: np.ndarray | None) -> Any:
+        """Return the answer with the rows from number `start` on added; it may be changed in place."""
+
+    def merge(self, first: Any, second: Any) -> Any:
+        """Return the answer of both, neither of which is changed; those of earlier rows come first."""
+
+    def size_bytes(self, n_rows: int) -> int:
+        """Return the bytes of the answer of that many rows, at most."""
+
+
+Ask = Callable[[RowQuestion], Any]
+
+
+def asked_of(X: np.ndarray, sample_weight: np.ndarray | None) -> Ask:
+    """Return who answers for rows in memory."""
+
+    def ask(question: RowQuestion) -> Any:
+        return question.update(question.zero(), 0, X, sample_weight)
+
+    return ask

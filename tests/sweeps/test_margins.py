@@ -1,0 +1,121 @@
+"""The light sweeps of margin machines against sums over all rows at once, however rows are cut."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import numpy as np
+import pytest
+
+from distrff.columns.scaling import Scaling
+from distrff.columns.targets import ClassTargets
+from distrff.data.arrays import as_dataset
+from distrff.features.fourier import FourierFeatures
+from distrff.kernels import Gaussian
+from distrff.losses import Hinge, Logistic
+from distrff.objective.margin_sums import margin_sums, sided_weights
+from distrff.objective.row_weights import RowWeights
+from distrff.objective.softmax_sums import softmax_slopes, softmax_sums
+from distrff.sweeps.folds import Folds
+from distrff.sweeps.kink_rows import KinkReduction
+from distrff.sweeps.margins import MarginReduction, SoftmaxReduction
+
+N, D, K = 403, 12, 3
+FOLDS = Folds(4, 1, "hash", N)
+
+
+class Rows:
+    """Rows of three classes in memory, with what a sweep of them is asked."""
+
+    def __init__(self, rng: np.random.Generator, weighted: bool, folded: bool, n_machines: int) -> None:
+        self.X, self.y = rng.standard_normal((N, 3)), rng.integers(0, K, N)
+        self.y[:K] = range(K)
+        self.s = rng.uniform(0.2, 2, N) if weighted else None
+        self.targets = ClassTargets(np.arange(K))
+        self.outputs = tuple(int(j) for j in rng.integers(0, K, n_machines))
+        self.held_out = tuple(j % 4 if folded else None for j in range(n_machines))
+        self.map = FourierFeatures(Gaussian(2.0), D, random_state=0).fit(self.X)
+        self.Z = self.map.transform(self.X)
+        self.Y = np.where(self.y[:, None] == np.array(self.outputs), 1.0, -1.0)
+        out = FOLDS.of_rows(0, N)[:, None] == np.array(self.held_out) if folded else None
+        self.weights = RowWeights.of(self.s, out, (N, n_machines))
+        self.folds = FOLDS if folded else None
+
+    def swept(self, kind, tile_rows, point, cut=150, **parameters):
+        reduction = kind(
+            specification=self.map.specification_,
+            scaling=Scaling(),
+            targets=self.targets,
+            dtype="float64",
+            tile_rows=tile_rows,
+            folds=self.folds,
+            held_out=self.held_out,
+            **parameters,
+        )
+        dataset = as_dataset(self.X, self.y, self.s)
+        halves = [dataset.rows(0, cut), dataset.rows(cut, N)]
+        return reduction.merge(
+            *(reduction.finish(reduction.update(reduction.zero(), h, point)) for h in halves)
+        )
+
+
+@pytest.fixture(params=[(False, False), (True, False), (True, True)], ids=["plain", "weighted", "folds"])
+def make(request, rng):
+    return lambda n_machines: Rows(rng, *request.param, n_machines)
+
+
+def point_of(rng, n_columns, **more):
+    return {"coef": rng.standard_normal((D, n_columns)), "intercept": rng.standard_normal(n_columns)} | more
+
+
+def assert_same(found, expected):
+    # Sums of 403 numbers of size 10 in another order: 403·2⁻⁵³ of the sum of their sizes.
+    for f in fields(expected):
+        a, b = getattr(found, f.name), getattr(expected, f.name)
+        if f.name == "sided":
+            assert_same(a, b)
+        elif f.name != "sides":
+            np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-9)
+
+
+@pytest.mark.parametrize("tile_rows", [1, 7, 16, 512])  # blocks of eight tiles, short ones at the ends
+@pytest.mark.parametrize("n_machines", [1, 2, 9])
+@pytest.mark.parametrize("loss", [Logistic(), Hinge()])
+def test_margins(make, rng, tile_rows, n_machines, loss):
+    rows, width = make(n_machines), np.linspace(0.1, 0.5, n_machines)
+    point = point_of(rng, n_machines, width=width)
+    found = rows.swept(MarginReduction, tile_rows, point, loss=loss, outputs=rows.outputs)
+    F, proxy = rows.Z @ point["coef"] + point["intercept"], loss.rounded(width)
+    vector = sided_weights(proxy, F, rows.Y, rows.weights) @ rows.Z
+    assert_same(found, margin_sums(loss, proxy, F, rows.Y, rows.weights, vector))
+
+
+@pytest.mark.parametrize("tile_rows", [7, 512])
+@pytest.mark.parametrize("n_machines", [1, 4])
+def test_softmax(make, rng, tile_rows, n_machines):
+    rows, point = make(n_machines), point_of(rng, n_machines * K)
+    found = rows.swept(SoftmaxReduction, tile_rows, point, sigma=0.7)
+    F = (rows.Z @ point["coef"] + point["intercept"]).reshape(N, n_machines, K)
+    slopes = softmax_slopes(F, rows.y, rows.weights, sigma=0.7)
+    vector = np.einsum("rmk,rd->mkd", slopes, rows.Z)
+    assert_same(found, softmax_sums(F, rows.y, rows.weights, vector, sigma=0.7))
+
+
+@pytest.mark.parametrize("tile_rows", [7, 512])
+@pytest.mark.parametrize("n_machines", [1, 3])
+def test_kinks(make, rng, tile_rows, n_machines):
+    rows, point = make(n_machines), point_of(rng, n_machines)
+    found = rows.swept(KinkReduction, tile_rows, point, outputs=rows.outputs, n_kept=5, has_reference=False)
+    short = 1 - rows.Y * (rows.Z @ point["coef"] + point["intercept"])
+    s, losses = rows.weights.fitted, np.maximum(0, short)
+    pulls = np.where(short > 0, s * rows.Y, 0)
+    np.testing.assert_allclose(found.value, (s * losses).sum(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(found.held_out, rows.weights.judged(losses), rtol=1e-12, atol=1e-12)
+    vector = np.column_stack([pulls.T @ rows.Z, pulls.sum(axis=0)])
+    np.testing.assert_allclose(found.short_vector, vector, rtol=1e-12, atol=1e-9)
+    for j in range(n_machines):
+        for side, label in zip(found.sides[j], (1, -1), strict=True):
+            mine = np.flatnonzero((rows.Y[:, j] == label) & (s[:, j] > 0))
+            nearest = mine[np.argsort(np.abs(short[mine, j]), kind="stable")[:5]]
+            assert side.number.tolist() == nearest.tolist()
+            np.testing.assert_array_equal(side.X, rows.X[nearest])
