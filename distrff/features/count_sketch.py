@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
 
-from distrff.compiled import compiled
+from distrff.compiled import compiled, in_own_thread
 from distrff.features.projection import ByDtype, Projection
 from distrff.kernels import Kernel
 from distrff.random_streams import PathStreams
@@ -71,8 +72,9 @@ class CountSketch(Projection):
     """
 
     def __init__(self, arrays: Mapping[str, np.ndarray], widths: np.ndarray) -> None:
-        self._buckets, self._signs = arrays["buckets"], arrays["signs"]
-        self._factors, self._G = ByDtype(self._signs / widths), ByDtype(arrays["sketched"])
+        _compile_loops()
+        self._buckets = np.require(arrays["buckets"], requirements="W")
+        self._factors, self._G = ByDtype(arrays["signs"] / widths), ByDtype(arrays["sketched"])
         self.n_frequencies = arrays["sketched"].shape[1]
 
     def frequencies(self, dtype: Any = np.float64) -> np.ndarray:
@@ -93,6 +95,18 @@ class CountSketch(Projection):
         largest = np.abs(self._factors[np.float64]) * magnitude
         in_buckets = np.bincount(self._buckets, weights=largest, minlength=SKETCH_COLUMNS)
         return in_buckets @ np.abs(self._G[np.float64])
+
+
+@cache
+def _compile_loops() -> None:
+    in_own_thread(_try_loops)
+
+
+def _try_loops() -> None:
+    for dtype in (np.float32, np.float64):
+        zeros, bucket, starts = np.zeros((1, 1), dtype), np.zeros(1, np.int32), np.array([0, 1], np.int32)
+        _add_dense(zeros, bucket, zeros[0], zeros.copy())
+        _add_sparse(zeros[0], bucket, starts, bucket, zeros[0], zeros.copy())
 
 
 @compiled()

@@ -135,7 +135,9 @@ class HadamardProducts(Projection):
             return
         diagonals, scale = self._diagonals[X.dtype], self._scale[X.dtype]
         tiles = scratch("hadamard tiles", 3, _TILE_ROWS * diagonals.shape[2], X.dtype)
-        rows = np.ascontiguousarray(X).reshape(-1)
+        rows = np.require(X, requirements=["C", "W"]).reshape(
+            -1
+        )  # a copy of what cannot be written: one type
         _phases(rows, *X.shape, diagonals, self._orders, scale, *flat_elements(theta), *tiles)
 
     def largest_phases(self, magnitude: np.ndarray) -> np.ndarray:

@@ -26,6 +26,9 @@ _PROJECTIONS = {"sorf": sorf, "fastfood": fastfood, "countsketch": CountSketch}
 STRUCTURED_SAMPLINGS = tuple(_DRAWS)
 SAMPLING_CHOICES = (*SAMPLINGS, *STRUCTURED_SAMPLINGS, "auto")
 
+# Of one thread, float32 and 64 to 4096 frequencies, the dense product took 0.5 to 0.7 times as long as
+# SORF's phases at 16 columns, 1.4 to 1.7 times at 33, 0.9 to 2.4 at 65, 1.3 to 10 at 128 and 129, and more
+# beyond. Below 128 the product is no large part of featurizing, and SORF has a bias.
 LEAST_STRUCTURED_COLUMNS = 128
 
 
