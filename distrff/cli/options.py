@@ -84,10 +84,10 @@ machine_options = _together(
     click.option("--form", type=click.Choice(["cos_sin", "phase"]), default="cos_sin", show_default=True),
     click.option(
         "--sampling",
-        type=click.Choice(["iid", "orthogonal"]),
+        type=click.Choice(["iid", "orthogonal", "qmc", "sorf", "fastfood", "countsketch", "auto"]),
         default="iid",
         show_default=True,
-        help="How frequencies are drawn.",
+        help="How frequencies are drawn; auto takes the fastest of the accurate ways.",
     ),
     click.option(
         "--alpha",

@@ -39,14 +39,26 @@ class FeatureMap(TransformerMixin, BaseEstimator):
         InputError
             If the parameters, targets or weights cannot be used for these rows.
         """
-        X = validate_data(self, X, dtype=[np.float64, np.float32], order="C")
+        X = self._rows(X, reset=True)
         if y is not None and np.asarray(y).shape[:1] != X.shape[:1]:
             raise InputError(
-                f"X has {len(X)} rows but y has shape {np.asarray(y).shape}; they must be of the same length"
+                f"X has {X.shape[0]} rows but y has shape {np.asarray(y).shape}; "
+                f"they must be of the same length"
             )
         if sample_weight is not None:
-            sample_weight = _usable_weights(sample_weight, len(X))
+            sample_weight = _usable_weights(sample_weight, X.shape[0])
         return self.fit_sample(X, y, sample_weight, seed=resolve_seed(self.random_state))
+
+    @property
+    def takes_sparse_rows(self) -> bool:
+        """Whether `fit` and `transform` take SciPy's CSR matrices."""
+        return False
+
+    def _rows(self, X: Any, *, reset: bool) -> Any:
+        sparse = "csr" if self.takes_sparse_rows else False
+        return validate_data(
+            self, X, dtype=[np.float64, np.float32], order="C", accept_sparse=sparse, reset=reset
+        )
 
     def fit_sample(
         self, X: np.ndarray, y: Any, sample_weight: Any, *, seed: int, ask: Ask | None = None
@@ -87,8 +99,7 @@ class FeatureMap(TransformerMixin, BaseEstimator):
         check_is_fitted(self, "specification_")
         if hasattr(X, "map_blocks") and hasattr(X, "chunks"):
             return self._transform_lazily(X)
-        X = validate_data(self, X, dtype=[np.float64, np.float32], order="C", reset=False)
-        return self.specification_.build().apply(X)
+        return self.specification_.build().apply(self._rows(X, reset=False))
 
     def apply(self, X: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         """Write z(X) into `out` without copies or checks; see `BlockMap.apply`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from distrff.kernels.base import Kernel, Product, Scaled, Streams, Sum, nested_streams
 from distrff.kernels.from_dict import KERNELS, kernel_from_dict
+from distrff.kernels.quantiles import n_uniforms, quantile_frequencies
 from distrff.kernels.shares import component_order
 from distrff.kernels.stationary import Cauchy, Exponential, Gaussian, Laplacian, Matern
 
@@ -21,5 +22,7 @@ __all__ = [
     "Sum",
     "component_order",
     "kernel_from_dict",
+    "n_uniforms",
     "nested_streams",
+    "quantile_frequencies",
 ]

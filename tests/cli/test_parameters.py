@@ -13,6 +13,7 @@ from distrff.estimators.ridge import KernelRidge
 from distrff.estimators.ridge_classifier import KernelRidgeClassifier
 from distrff.features.fourier import FourierFeatures
 from distrff.features.linear import LinearFeatures
+from distrff.features.sampling import SAMPLING_CHOICES
 from distrff.kernels import Exponential, Gaussian, Matern
 
 
@@ -92,6 +93,13 @@ def test_every_option_reaches_the_estimator():
     assert (estimator.alphas, estimator.cv, estimator.fold_by) == ([1.0, 2.0], 3, "contiguous")
     assert (estimator.fit_intercept, estimator.scale, estimator.dtype) == (False, "none", "float32")
     assert estimator.random_state == 7
+
+
+def test_the_samplings_are_those_of_the_map():
+    choices = next(option for option in fit.params if option.name == "sampling").type.choices
+    assert tuple(choices) == SAMPLING_CHOICES
+    for choice in choices:
+        assert machine("--sampling", choice).features.sampling == choice
 
 
 def test_other_choices():
