@@ -94,6 +94,11 @@ class RidgeOptions(FitOptions):
     max_sweeps: int
 
     @property
+    def must_be_cg(self) -> bool:
+        """Whether conjugate gradients are asked for, or the only way, as for sparse features."""
+        return self.solver == "cg" or (self.solver == "auto" and self.features.sparse_entries > 0)
+
+    @property
     def n_alphas(self) -> int:
         """How many alphas a search looks at; 1 without one."""
         if self.search is None:
@@ -117,6 +122,8 @@ def ridge_options(estimator: Any) -> RidgeOptions:
             f"solver={estimator.solver!r} solves for a given alpha and needs a number, got alpha={search!r}; "
             f"give one, or choose alpha by solver='gram'"
         )
+    if isinstance(estimator.features, FeatureMap) and estimator.features.sparse_entries:
+        _check_for_sparse(estimator.solver, search)
     if estimator.solver == "sgd" and alpha is not None and len(alpha) > 1:
         raise InputError(
             "solver='sgd' needs one alpha for all targets, got several; use solver='cg' or 'gram'"
@@ -130,6 +137,16 @@ def ridge_options(estimator: Any) -> RidgeOptions:
         n_folds=checked_folds(estimator.cv) if search == "cv" else 1,
         fold_by=estimator.fold_by,
     )
+
+
+def _check_for_sparse(solver: str, search: str | None) -> None:
+    """Raise InputError for what needs a Gram of the features, which sparse ones never have."""
+    for asked, wrong in ((f"solver={solver!r}", solver in ("gram", "sgd")), ("alpha='gcv'", search == "gcv")):
+        if wrong:
+            raise InputError(
+                f"{asked} needs a Gram, and features of random binning are too many for one; use "
+                f"solver='auto' with a number for alpha or alpha='cv', or FourierFeatures or NystroemFeatures"
+            )
 
 
 def shared_options(estimator: Any) -> dict[str, Any]:
