@@ -15,6 +15,7 @@ from distrff.features.base import FeatureMap
 from distrff.features.fourier import FourierFeatures
 from distrff.random_streams import resolve_seed
 from distrff.solvers.ridge_path import N_DEFAULT_ALPHAS
+from distrff.sweeps.conjugate_plan import MOST_DIRECTIONS
 from distrff.sweeps.folds import FOLD_RULES
 
 RIDGE_SOLVERS = ("auto", "gram", "cg", "sgd")
@@ -93,6 +94,10 @@ class RidgeOptions(FitOptions):
     tol: float
     max_sweeps: int
 
+    def n_light_columns(self, n_outputs: int) -> int:
+        """Return how many vectors a light sweep multiplies at most."""
+        return min(MOST_DIRECTIONS, n_outputs * self.n_folds) if self.search == "cv" else n_outputs
+
     @property
     def must_be_cg(self) -> bool:
         """Whether conjugate gradients are asked for, or the only way, as for sparse features."""
@@ -117,13 +122,14 @@ def ridge_options(estimator: Any) -> RidgeOptions:
     search, alpha = _alpha(estimator.alpha)
     one_of("solver", estimator.solver, RIDGE_SOLVERS)
     one_of("fold_by", estimator.fold_by, FOLD_RULES)
-    if estimator.solver in ("cg", "sgd") and search is not None:
+    is_sparse = isinstance(estimator.features, FeatureMap) and estimator.features.sparse_entries > 0
+    if is_sparse:
+        _check_for_sparse(estimator.solver, search)
+    elif estimator.solver in ("cg", "sgd") and search is not None:
         raise InputError(
             f"solver={estimator.solver!r} solves for a given alpha and needs a number, got alpha={search!r}; "
             f"give one, or choose alpha by solver='gram'"
         )
-    if isinstance(estimator.features, FeatureMap) and estimator.features.sparse_entries:
-        _check_for_sparse(estimator.solver, search)
     if estimator.solver == "sgd" and alpha is not None and len(alpha) > 1:
         raise InputError(
             "solver='sgd' needs one alpha for all targets, got several; use solver='cg' or 'gram'"

@@ -20,7 +20,7 @@ _SENT = ("coef", "intercept")
 
 
 @dataclass(frozen=True)
-class _RidgePass:
+class RidgePass:
     """What both passes share. Shipped are `coef` of shape (D, k) and `intercept` of shape (k,).
 
     Parameters
@@ -64,7 +64,7 @@ class _RidgePass:
 
 
 @dataclass(frozen=True)
-class RightSidesReduction(_RidgePass):
+class RightSidesReduction(RidgePass):
     """Reduction to the `RidgeMoments` of rows and of a first machine.
 
     Notes
@@ -96,7 +96,7 @@ class RightSidesReduction(_RidgePass):
 
 
 @dataclass(frozen=True)
-class ProductReduction(_RidgePass):
+class ProductReduction(RidgePass):
     """Reduction to Σ s·[z | 1]·fᵀ of shape (D + 1, k), of values f = coefᵀz + intercept.
 
     With coef = V and intercept = −z̄ᵀV the first D rows are ZᵀSZ·V with the columns of Z centred on one

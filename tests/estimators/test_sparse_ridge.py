@@ -127,3 +127,35 @@ def test_a_plan_that_does_not_fit_names_n_bins(rng):
         pytest.raises(PlanRefused, match="n_bins="),
     ):
         machine(rng, 50_000_000).fit(X, Y)
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_alpha_by_folds_is_that_of_dense_solves(rng, fit_intercept):
+    """The scores of all alphas tried agree with dense solves of each fold; so does the choice."""
+    (X, Y), s = rows(rng, 150), rng.uniform(0.1, 2, 150)
+    alphas = np.array([0.03, 0.3, 3.0, 30.0, 300.0])
+    found = machine(
+        rng, alpha="cv", alphas=alphas, cv=3, fold_by="contiguous", fit_intercept=fit_intercept
+    ).fit(X, Y, s)
+    tried, fold = found.cv_results_["alphas"], np.arange(150) * 3 // 150
+    assert len(tried) >= 3 and set(tried) <= set(alphas)
+    Z, scores = found.features_.transform(X).toarray(), []
+    for alpha in tried:
+        error = 0.0
+        for held_out in range(3):
+            t, v = fold != held_out, fold == held_out
+            W, b = by_dense_solve(Z[t], Y[t], alpha, s[t], fit_intercept=fit_intercept)
+            error += (s[v] @ np.square(Y[v] - Z[v] @ W - b)).sum()
+        scores.append(error / s.sum() / 2)
+    # Machines are solved to a relative residual of 1e-2, which leaves held-out errors a few percent.
+    np.testing.assert_allclose(found.cv_results_["mean_score"], scores, rtol=0.1)
+    assert found.alpha_ == tried[np.argmin(found.cv_results_["mean_score"])]
+    assert found.cv_results_["fold_scores"].shape == (len(tried), 3)
+    assert found.cv_score_ == pytest.approx(min(found.cv_results_["mean_score"]))
+
+
+def test_more_machines_than_directions_are_searched_in_turns(rng):
+    X, _ = rows(rng, 300)
+    Y = rng.standard_normal((300, 23))
+    found = machine(rng, alpha="cv", alphas=[1.0, 10.0]).fit(X, Y)
+    assert found.cv_results_["fold_scores"].shape == (2, 5)
