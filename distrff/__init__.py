@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from distrff.estimators.ridge import KernelRidge
     from distrff.estimators.ridge_classifier import KernelRidgeClassifier
     from distrff.estimators.svc import KernelSVC
+    from distrff.features.binning import RandomBinningFeatures
     from distrff.features.fourier import FourierFeatures
     from distrff.features.linear import LinearFeatures
     from distrff.kernels import Cauchy, Exponential, Gaussian, Laplacian, Matern
@@ -37,6 +38,7 @@ __all__ = [
     "Laplacian",
     "LinearFeatures",
     "Matern",
+    "RandomBinningFeatures",
     "fit_features",
     "gram",
     "load_model",
@@ -56,6 +58,7 @@ _MODULES = {
     "Laplacian": "distrff.kernels",
     "LinearFeatures": "distrff.features.linear",
     "Matern": "distrff.kernels",
+    "RandomBinningFeatures": "distrff.features.binning",
     "fit_features": "distrff.estimators.gram",
     "gram": "distrff.estimators.gram",
     "load_model": "distrff.model_store.models",

@@ -131,9 +131,7 @@ def timed(machine: Any, digits: Digits) -> Result:
     return Result(float(machine.score(digits.X_test, digits.y_test)), seconds)
 
 
-def approximate(
-    build: Callable[[int, int], FeatureMap], size: int, n_seeds: int, digits: Digits
-) -> Result:
+def approximate(build: Callable[[int, int], FeatureMap], size: int, n_seeds: int, digits: Digits) -> Result:
     """Return medians over the seeds."""
     runs = [timed(machine_on(build(size, seed)), digits) for seed in range(n_seeds)]
     return Result(*(float(np.median(values)) for values in zip(*runs, strict=True)))

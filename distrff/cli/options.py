@@ -60,9 +60,21 @@ machine_options = _together(
         show_default=True,
     ),
     click.option(
-        "--features", type=click.Choice(["fourier", "linear"]), default="fourier", show_default=True
+        "--features",
+        type=click.Choice(["fourier", "binning", "linear"]),
+        default="fourier",
+        show_default=True,
+        help="binning is for --kernel laplacian, which is its default.",
     ),
     click.option("--n-components", type=int, default=1024, show_default=True, help="Number of features."),
+    click.option(
+        "--n-grids", type=int, default=100, show_default=True, help="Number of grids of --features binning."
+    ),
+    click.option(
+        "--n-bins",
+        type=int,
+        help="Hash the bins of --features binning into that many features.  [default: one each]",
+    ),
     click.option(
         "--kernel",
         type=KernelDescription(),

@@ -162,6 +162,10 @@ class Laplacian(_Stationary):
     def _unit_moment(self) -> float:
         return math.inf
 
+    def rates(self, n_columns: int) -> np.ndarray:
+        """Return 1/ℓ_j, ndarray of shape (n_columns,)."""
+        return 1.0 / self._column_widths(n_columns)
+
 
 @dataclass(frozen=True)
 class Cauchy(_Stationary):
