@@ -189,7 +189,7 @@ def draw_surfaces(
 def draw_binning(
     digits: Digits, exact: dict[str, Result], found: dict[str, list[Result]], sizes: Sequence[int]
 ) -> Any:
-    """Return the bins of a grid, and which rows share one: in one grid, in the mean of many, and the kernel."""
+    """Return the bins of a grid, and which rows share one: in one grid, in many, and by the kernel."""
     from matplotlib.figure import Figure
 
     rng = np.random.default_rng(0)

@@ -164,7 +164,7 @@ class Laplacian(_Stationary):
 
     def rates(self, n_columns: int) -> np.ndarray:
         """Return 1/ℓ_j, ndarray of shape (n_columns,)."""
-        return 1.0 / self._column_widths(n_columns)
+        return 1.0 / self.column_widths(n_columns)
 
 
 @dataclass(frozen=True)
