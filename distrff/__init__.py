@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from distrff.data.open import open_dataset
+    from distrff.diagnostics.bounds import features_needed
     from distrff.estimators.gram import fit_features, gram
     from distrff.estimators.likelihood_classifier import KernelLikelihoodClassifier
     from distrff.estimators.ridge import KernelRidge
@@ -37,6 +38,7 @@ __all__ = [
     "Laplacian",
     "LinearFeatures",
     "Matern",
+    "features_needed",
     "fit_features",
     "gram",
     "load_model",
@@ -56,6 +58,7 @@ _MODULES = {
     "Laplacian": "distrff.kernels",
     "LinearFeatures": "distrff.features.linear",
     "Matern": "distrff.kernels",
+    "features_needed": "distrff.diagnostics.bounds",
     "fit_features": "distrff.estimators.gram",
     "gram": "distrff.estimators.gram",
     "load_model": "distrff.model_store.models",
