@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from distrff.data.open import open_dataset
     from distrff.diagnostics.bounds import features_needed
     from distrff.estimators.gram import fit_features, gram
+    from distrff.estimators.kernel_pca import KernelPCA
     from distrff.estimators.likelihood_classifier import KernelLikelihoodClassifier
     from distrff.estimators.ridge import KernelRidge
     from distrff.estimators.ridge_classifier import KernelRidgeClassifier
@@ -32,6 +33,7 @@ __all__ = [
     "Gaussian",
     "GramStatistics",
     "KernelLikelihoodClassifier",
+    "KernelPCA",
     "KernelRidge",
     "KernelRidgeClassifier",
     "KernelSVC",
@@ -52,6 +54,7 @@ _MODULES = {
     "Gaussian": "distrff.kernels",
     "GramStatistics": "distrff.sweeps.gram_statistics",
     "KernelLikelihoodClassifier": "distrff.estimators.likelihood_classifier",
+    "KernelPCA": "distrff.estimators.kernel_pca",
     "KernelRidge": "distrff.estimators.ridge",
     "KernelRidgeClassifier": "distrff.estimators.ridge_classifier",
     "KernelSVC": "distrff.estimators.svc",

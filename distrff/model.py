@@ -118,7 +118,12 @@ class Model:
         return P / P.sum(axis=1, keepdims=True)
 
     def transform(self, X: np.ndarray) -> np.ndarray:
-        """Return Z, the features of the scaled rows, of shape (n_rows, n_features) in the machine's dtype."""
+        """Return Z, the features of the scaled rows, of shape (n_rows, n_features) in the machine's dtype.
+
+        Of principal components, the rows' coordinates along these instead, (n_rows, n_outputs) in float64.
+        """
+        if self.kind == "KernelPCA":
+            return self.decision(X)
         X = self._checked(X)
         Z = np.empty((len(X), self.specification.n_features), self.dtype)
         for rows, strip in self._feature_strips(X):

@@ -251,7 +251,7 @@ def _features_for_set(
 ) -> float:
     if kernel is None or n_columns is None:
         raise InputError("a bound for a set of a given diameter needs kernel=… and n_columns=…")
-    if not isinstance(diameter, Real) or not 0 < diameter < math.inf:
+    if not isinstance(diameter, Real) or not 0 < float(diameter) < math.inf:
         raise InputError(f"diameter must be positive and finite, got {diameter!r}")
     sigma = math.sqrt(kernel.second_moment(_count("n_columns", n_columns)))
     if math.isinf(sigma):
@@ -282,9 +282,9 @@ def _uniform_terms(
 
 
 def _check_request(eps: Any, delta: Any, form: Any) -> None:
-    if not isinstance(eps, Real) or not 0 < eps < math.inf:
+    if not isinstance(eps, Real) or not 0 < float(eps) < math.inf:
         raise InputError(f"eps must be positive and finite, got {eps!r}")
-    if not isinstance(delta, Real) or not 0 < delta < 1:
+    if not isinstance(delta, Real) or not 0 < float(delta) < 1:
         raise InputError(f"delta must be a probability between 0 and 1, got {delta!r}")
     if form not in FORMS:
         raise InputError(f"form must be one of {', '.join(map(repr, FORMS))}, got {form!r}")
