@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from distrff.data.open import open_dataset
     from distrff.diagnostics.bounds import features_needed
+    from distrff.diagnostics.kernel_error import kernel_error
     from distrff.estimators.gram import fit_features, gram
     from distrff.estimators.kernel_pca import KernelPCA
     from distrff.estimators.likelihood_classifier import KernelLikelihoodClassifier
@@ -43,6 +44,7 @@ __all__ = [
     "features_needed",
     "fit_features",
     "gram",
+    "kernel_error",
     "load_model",
     "open_dataset",
 ]
@@ -64,6 +66,7 @@ _MODULES = {
     "features_needed": "distrff.diagnostics.bounds",
     "fit_features": "distrff.estimators.gram",
     "gram": "distrff.estimators.gram",
+    "kernel_error": "distrff.diagnostics.kernel_error",
     "load_model": "distrff.model_store.models",
     "open_dataset": "distrff.data.open",
 }
