@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from distrff.data.open import open_dataset
     from distrff.diagnostics.bounds import features_needed
+    from distrff.diagnostics.decision_surface import plot_decision_surface
     from distrff.diagnostics.kernel_error import kernel_error
+    from distrff.diagnostics.plots import (
+        plot_alpha_path,
+        plot_kernel_error,
+        plot_learning_curve,
+        plot_relevance,
+    )
     from distrff.estimators.gram import fit_features, gram
     from distrff.estimators.kernel_pca import KernelPCA
     from distrff.estimators.likelihood_classifier import KernelLikelihoodClassifier
@@ -47,6 +54,11 @@ __all__ = [
     "kernel_error",
     "load_model",
     "open_dataset",
+    "plot_alpha_path",
+    "plot_decision_surface",
+    "plot_kernel_error",
+    "plot_learning_curve",
+    "plot_relevance",
 ]
 
 _MODULES = {
@@ -69,6 +81,11 @@ _MODULES = {
     "kernel_error": "distrff.diagnostics.kernel_error",
     "load_model": "distrff.model_store.models",
     "open_dataset": "distrff.data.open",
+    "plot_alpha_path": "distrff.diagnostics.plots",
+    "plot_decision_surface": "distrff.diagnostics.decision_surface",
+    "plot_kernel_error": "distrff.diagnostics.plots",
+    "plot_learning_curve": "distrff.diagnostics.plots",
+    "plot_relevance": "distrff.diagnostics.plots",
 }
 
 
