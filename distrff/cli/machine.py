@@ -71,6 +71,14 @@ def checked_machine(ctx: click.Context) -> Machine:
     return estimator
 
 
+def checked_map(ctx: click.Context) -> FeatureMap:
+    """Return the map that the options describe, checked like `checked_machine`."""
+    _refuse_others(ctx, _map_rules(ctx.params))
+    features = _features(ctx.params)
+    features.check_parameters()
+    return features
+
+
 def adapt_to(estimator: Machine, dataset: Dataset, options: Mapping[str, Any]) -> None:
     """Check the estimator against the dataset's description, and take over class weights.
 
@@ -95,8 +103,9 @@ def adapt_to(estimator: Machine, dataset: Dataset, options: Mapping[str, Any]) -
 
 def tell_defaults(ctx: click.Context) -> None:
     """Say on standard error which consequential choices were left to distrff."""
-    weight = "C" if ctx.params["model"] in _OWN else "alpha"
-    names = [name for name in ("length_scale", weight, "scale") if not _given(ctx, name)]
+    model = ctx.params.get("model")
+    weights = [] if model is None else ["C" if model in _OWN else "alpha"]
+    names = [name for name in ("length_scale", *weights, "scale") if not _given(ctx, name)]
     if ctx.params["features"] == "linear" or isinstance(ctx.params["kernel"], dict):
         names = [name for name in names if name != "length_scale"]
     if names:
@@ -112,16 +121,27 @@ def _refuse_contradictions(ctx: click.Context) -> None:
         (_MARGIN_ONLY, o["model"] in _OWN, "--model svc or likelihood"),
         (_ITERATIVE, iterates, "--model svc or likelihood, or --solver cg or sgd, or --features binning"),
         *((names, o["model"] == model, f"--model {model}") for model, names in _OWN.items()),
-        (_OF_KERNELS, o["features"] != "linear", "--features fourier or binning"),
-        (_FOURIER_ONLY, o["features"] == "fourier", "--features fourier"),
-        (_BINNING_ONLY, o["features"] == "binning", "--features binning"),
-        (("length_scale",), not isinstance(o["kernel"], dict), "a kernel's name; JSON says its own widths"),
-        (("nu",), o["kernel"] == "matern", "--kernel matern"),
+        *_map_rules(o),
         (("alphas",), isinstance(o["alpha"], str), "--alpha cv or --alpha gcv"),
         (("Cs",), o["C"] == "cv", "--C cv"),
         (("cv", "fold_by"), o["C" if o["model"] in _OWN else "alpha"] == "cv", "--alpha cv or --C cv"),
         (("class_weight",), o["model"] != "ridge", _CLASSIFIERS),
     ]
+    _refuse_others(ctx, rules)
+
+
+def _map_rules(o: Mapping[str, Any]) -> list[tuple[tuple[str, ...], bool, str]]:
+    """Return which options of maps go together: names, whether they may be given, and with what."""
+    return [
+        (_OF_KERNELS, o["features"] != "linear", "--features fourier or binning"),
+        (_FOURIER_ONLY, o["features"] == "fourier", "--features fourier"),
+        (_BINNING_ONLY, o["features"] == "binning", "--features binning"),
+        (("length_scale",), not isinstance(o["kernel"], dict), "a kernel's name; JSON says its own widths"),
+        (("nu",), o["kernel"] == "matern", "--kernel matern"),
+    ]
+
+
+def _refuse_others(ctx: click.Context, rules: list[tuple[tuple[str, ...], bool, str]]) -> None:
     for names, allowed, remedy in rules:
         for name in names:
             if not allowed and _given(ctx, name):

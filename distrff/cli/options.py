@@ -52,13 +52,7 @@ target_options = _together(
     click.option("--sample-weight", metavar="NAME", help="Column or array of row weights."),
 )
 
-machine_options = _together(
-    click.option(
-        "--model",
-        type=click.Choice(["ridge", "ridge-classifier", "svc", "likelihood"]),
-        default="ridge",
-        show_default=True,
-    ),
+map_options = _together(
     click.option(
         "--features",
         type=click.Choice(["fourier", "binning", "linear"]),
@@ -101,6 +95,28 @@ machine_options = _together(
         show_default=True,
         help="How frequencies are drawn; auto takes the fastest of the accurate ways.",
     ),
+    click.option(
+        "--scale",
+        type=click.Choice(["standard", "none"]),
+        default="standard",
+        show_default=True,
+        help="Bring columns to mean 0 and deviation 1 first.",
+    ),
+    click.option(
+        "--random-state",
+        type=click.IntRange(min=0),
+        help="Seed; by default a fresh one, which the result names.",
+    ),
+)
+
+machine_options = _together(
+    click.option(
+        "--model",
+        type=click.Choice(["ridge", "ridge-classifier", "svc", "likelihood"]),
+        default="ridge",
+        show_default=True,
+    ),
+    map_options,
     click.option(
         "--alpha",
         type=Numbers("cv", "gcv"),
@@ -166,19 +182,7 @@ machine_options = _together(
     ),
     click.option("--no-intercept", is_flag=True, help="Fit without the constant b."),
     click.option(
-        "--scale",
-        type=click.Choice(["standard", "none"]),
-        default="standard",
-        show_default=True,
-        help="Bring columns to mean 0 and deviation 1 first.",
-    ),
-    click.option(
         "--dtype", type=click.Choice(["auto", "float32", "float64"]), default="auto", show_default=True
-    ),
-    click.option(
-        "--random-state",
-        type=click.IntRange(min=0),
-        help="Seed; by default a fresh one, which the result names.",
     ),
 )
 
