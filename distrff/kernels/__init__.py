@@ -5,7 +5,7 @@ from __future__ import annotations
 from distrff.kernels.base import Kernel, Product, Scaled, Streams, Sum, nested_streams
 from distrff.kernels.from_dict import KERNELS, kernel_from_dict
 from distrff.kernels.shares import component_order
-from distrff.kernels.stationary import Cauchy, Exponential, Gaussian, Laplacian, Matern
+from distrff.kernels.stationary import Cauchy, Exponential, Gaussian, Laplacian, Matern, Stationary
 
 __all__ = [
     "KERNELS",
@@ -17,6 +17,7 @@ __all__ = [
     "Matern",
     "Product",
     "Scaled",
+    "Stationary",
     "Streams",
     "Sum",
     "component_order",
