@@ -143,12 +143,10 @@ def _search(
     """Return the logarithms of widths and noise for columns of deviation 1, and what each stage did."""
     d = U.shape[1]
     bounds = [tuple(np.log(_WIDTH_BOUNDS))] * d + [tuple(np.log(_NOISE_BOUNDS))]
-    n = _STAGES[0][0]
-    point = _start(MarginalLikelihood(kernel, U[:n], Y[:n], s[:n]), kernel.is_spherical, d)
+    few = _STAGES[0][0]
+    point = _start(MarginalLikelihood(kernel, U[:few], Y[:few], s[:few]), kernel.is_spherical, d)
     stages: list[dict[str, Any]] = []
-    for n, evaluations in _STAGES:
-        if stages and len(U) <= stages[-1]["n_rows"]:
-            break
+    for n, evaluations in _STAGES if len(U) > few else _STAGES[-1:]:
         likelihood = MarginalLikelihood(kernel, U[:n], Y[:n], s[:n])
         start = likelihood.value(point)
         options = {"maxfun": evaluations, "maxiter": evaluations, "ftol": _TOLERANCE}

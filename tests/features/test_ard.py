@@ -80,6 +80,7 @@ def test_a_search_says_what_it_did_in_strict_json(rng):
     assert search["rule"] == "marginal likelihood of 600 rows"
     assert tuple(search["length_scale"]) == fitted.length_scale
     assert [stage["n_rows"] for stage in search["stages"]] == [500, 600]
+    assert len(learned(Gaussian("ard"), X[:500], X[:500, 0])[1]["stages"]) == 1
     assert search["unseen_columns"] == []
 
 
