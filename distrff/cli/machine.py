@@ -74,7 +74,7 @@ def checked_machine(ctx: click.Context) -> Machine:
 def checked_map(ctx: click.Context) -> FeatureMap:
     """Return the map that the options describe, checked like `checked_machine`."""
     _refuse_others(ctx, _map_rules(ctx.params))
-    features = _features(ctx.params)
+    features = _features(ctx)
     features.check_parameters()
     return features
 

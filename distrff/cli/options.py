@@ -81,11 +81,12 @@ map_options = _together(
     click.option("--nu", type=float, default=1.5, show_default=True, help="Smoothness of --kernel matern."),
     click.option(
         "--length-scale",
-        type=Numbers("auto"),
+        type=Numbers("auto", "ard"),
         default="auto",
         show_default=True,
-        metavar="auto|NUMBER|NUMBER,...",
-        help="Width of the kernel, or one for each column; auto finds one by a small fit on a sample.",
+        metavar="auto|ard|NUMBER|NUMBER,...",
+        help="Width of the kernel, or one for each column; auto finds one by a small fit on a sample, ard "
+        "one for each column by the likelihood of a smaller sample.",
     ),
     click.option("--form", type=click.Choice(["cos_sin", "phase"]), default="cos_sin", show_default=True),
     click.option(

@@ -7,7 +7,7 @@ from distrff.kernels.from_dict import KERNELS, kernel_from_dict
 from distrff.kernels.pitches import draw_pitches, laplacian_factors
 from distrff.kernels.quantiles import n_uniforms, quantile_frequencies
 from distrff.kernels.shares import component_order
-from distrff.kernels.stationary import Cauchy, Exponential, Gaussian, Laplacian, Matern
+from distrff.kernels.stationary import Cauchy, Exponential, Gaussian, Laplacian, Matern, Stationary
 
 __all__ = [
     "KERNELS",
@@ -19,6 +19,7 @@ __all__ = [
     "Matern",
     "Product",
     "Scaled",
+    "Stationary",
     "Streams",
     "Sum",
     "component_order",
