@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from distrff.estimators.svc import KernelSVC
     from distrff.features.fourier import FourierFeatures
     from distrff.features.linear import LinearFeatures
-    from distrff.kernels import Cauchy, Exponential, Gaussian, Laplacian, Matern
+    from distrff.kernels import Cauchy, Exponential, Gaussian, Laplacian, Matern, Polynomial
     from distrff.model_store.models import load_model
     from distrff.sweeps.gram_statistics import GramStatistics
 
@@ -37,6 +37,7 @@ __all__ = [
     "Laplacian",
     "LinearFeatures",
     "Matern",
+    "Polynomial",
     "fit_features",
     "gram",
     "load_model",
@@ -56,6 +57,7 @@ _MODULES = {
     "Laplacian": "distrff.kernels",
     "LinearFeatures": "distrff.features.linear",
     "Matern": "distrff.kernels",
+    "Polynomial": "distrff.kernels",
     "fit_features": "distrff.estimators.gram",
     "gram": "distrff.estimators.gram",
     "load_model": "distrff.model_store.models",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from distrff.kernels.base import Kernel, Product, Scaled, Streams, Sum, nested_streams
+from distrff.kernels.base import Kernel, Product, Scaled, Sum
 from distrff.kernels.from_dict import KERNELS, kernel_from_dict
+from distrff.kernels.measure import Streams, nested_streams
+from distrff.kernels.polynomial import Polynomial
 from distrff.kernels.shares import component_order
 from distrff.kernels.stationary import Cauchy, Exponential, Gaussian, Laplacian, Matern
 
@@ -15,6 +17,7 @@ __all__ = [
     "Kernel",
     "Laplacian",
     "Matern",
+    "Polynomial",
     "Product",
     "Scaled",
     "Streams",
