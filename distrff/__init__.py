@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from distrff.estimators.svc import KernelSVC
     from distrff.features.fourier import FourierFeatures
     from distrff.features.linear import LinearFeatures
+    from distrff.features.nystroem import NystroemFeatures
     from distrff.kernels import Cauchy, Exponential, Gaussian, Laplacian, Matern, Polynomial
     from distrff.model_store.models import load_model
     from distrff.sweeps.gram_statistics import GramStatistics
@@ -37,6 +38,7 @@ __all__ = [
     "Laplacian",
     "LinearFeatures",
     "Matern",
+    "NystroemFeatures",
     "Polynomial",
     "fit_features",
     "gram",
@@ -57,6 +59,7 @@ _MODULES = {
     "Laplacian": "distrff.kernels",
     "LinearFeatures": "distrff.features.linear",
     "Matern": "distrff.kernels",
+    "NystroemFeatures": "distrff.features.nystroem",
     "Polynomial": "distrff.kernels",
     "fit_features": "distrff.estimators.gram",
     "gram": "distrff.estimators.gram",

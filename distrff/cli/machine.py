@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from distrff.features.base import FeatureMap
     from distrff.kernels import Kernel
 
-_FOURIER_ONLY = ("kernel", "nu", "length_scale", "n_components", "form", "sampling")
+_FOURIER_ONLY = ("form", "sampling")
+_OF_KERNELS = ("kernel", "nu", "length_scale", "n_components")
 _RIDGE_ONLY = ("alpha", "alphas")
 _MARGIN_ONLY = ("C", "Cs")
 _ITERATIVE = ("tol", "max_sweeps")
@@ -95,7 +96,7 @@ def tell_defaults(ctx: click.Context) -> None:
     """Say on standard error which consequential choices were left to distrff."""
     weight = "C" if ctx.params["model"] in _OWN else "alpha"
     names = [name for name in ("length_scale", weight, "scale") if not _given(ctx, name)]
-    if ctx.params["features"] != "fourier" or isinstance(ctx.params["kernel"], dict):
+    if ctx.params["features"] == "linear" or isinstance(ctx.params["kernel"], dict):
         names = [name for name in names if name != "length_scale"]
     if names:
         text = " ".join(f"{_spelt(name)} {ctx.params[name]}" for name in names)
@@ -111,6 +112,8 @@ def _refuse_contradictions(ctx: click.Context) -> None:
         (_ITERATIVE, iterates, "--model svc or likelihood, or --solver cg or sgd"),
         *((names, o["model"] == model, f"--model {model}") for model, names in _OWN.items()),
         (_FOURIER_ONLY, o["features"] == "fourier", "--features fourier"),
+        (_OF_KERNELS, o["features"] != "linear", "--features fourier or nystroem"),
+        (("landmarks",), o["features"] == "nystroem", "--features nystroem"),
         (("length_scale",), not isinstance(o["kernel"], dict), "a kernel's name; JSON says its own widths"),
         (("nu",), o["kernel"] == "matern", "--kernel matern"),
         (("alphas",), isinstance(o["alpha"], str), "--alpha cv or --alpha gcv"),
@@ -135,9 +138,12 @@ def _spelt(name: str) -> str:
 def _features(options: Mapping[str, Any]) -> FeatureMap:
     from distrff.features.fourier import FourierFeatures
     from distrff.features.linear import LinearFeatures
+    from distrff.features.nystroem import NystroemFeatures
 
     if options["features"] == "linear":
         return LinearFeatures()
+    if options["features"] == "nystroem":
+        return NystroemFeatures(_kernel(options), options["n_components"], landmarks=options["landmarks"])
     return FourierFeatures(
         _kernel(options),
         options["n_components"],

@@ -60,7 +60,10 @@ machine_options = _together(
         show_default=True,
     ),
     click.option(
-        "--features", type=click.Choice(["fourier", "linear"]), default="fourier", show_default=True
+        "--features",
+        type=click.Choice(["fourier", "nystroem", "linear"]),
+        default="fourier",
+        show_default=True,
     ),
     click.option("--n-components", type=int, default=1024, show_default=True, help="Number of features."),
     click.option(
@@ -88,6 +91,13 @@ machine_options = _together(
         default="iid",
         show_default=True,
         help="How frequencies are drawn.",
+    ),
+    click.option(
+        "--landmarks",
+        type=click.Choice(["uniform", "leverage"]),
+        default="uniform",
+        show_default=True,
+        help="Rows that --features nystroem compares with: any, or those that others explain least.",
     ),
     click.option(
         "--alpha",

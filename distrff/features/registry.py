@@ -8,10 +8,13 @@ from typing import Any
 from distrff.errors import ModelFileError
 from distrff.features.fourier import FourierSpecification
 from distrff.features.linear import LinearSpecification
+from distrff.features.nystroem import NystroemSpecification
 from distrff.features.specification import MapSpecification
 
-_KINDS: dict[str, type[FourierSpecification] | type[LinearSpecification]] = {
-    cls.kind: cls for cls in (FourierSpecification, LinearSpecification)
+_Stored = type[FourierSpecification] | type[LinearSpecification] | type[NystroemSpecification]
+
+_KINDS: dict[str, _Stored] = {
+    cls.kind: cls for cls in (FourierSpecification, LinearSpecification, NystroemSpecification)
 }
 
 
