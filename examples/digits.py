@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,7 +29,7 @@ from sklearn.datasets import load_digits
 from sklearn.svm import SVC, LinearSVC
 
 import distrff as drf
-from distrff.errors import DistrffError, InputError
+from distrff.errors import DataWarning, DistrffError, InputError
 from distrff.features.base import FeatureMap
 
 GAMMA = 0.2  # of exp(−γ‖x − x'‖²), pixels between 0 and 1
@@ -77,6 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ImportError:
         print('digits.py: matplotlib is missing; pip install "distrff[plots]"', file=sys.stderr)
         return 2
+    warnings.simplefilter("ignore", DataWarning)  # pixels have one unit: their spreads may differ
     try:
         if not options.out.is_dir():
             raise InputError(f"{options.out} is not a folder; make it first")
