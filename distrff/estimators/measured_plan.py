@@ -12,7 +12,7 @@ from distrff.data.dataset import Dataset
 from distrff.data.rows import Rows
 from distrff.estimators.map_fit import trial_map
 from distrff.estimators.options import FitOptions
-from distrff.features.length_scale import search_flops
+from distrff.features.widths import width_flops
 from distrff.sweeps.conjugate_plan import PRESUMED_SWEEPS, ConjugatePlan, sample_shape
 from distrff.sweeps.engine import SweepRun
 from distrff.sweeps.gram import GramReduction
@@ -112,9 +112,8 @@ def _seconds_a_row(
 
 def _search_flops(dataset: Dataset, options: FitOptions) -> float:
     kernel = getattr(options.features, "kernel", None)
-    if kernel is None or not kernel.is_auto:
-        return 0.0
-    return search_flops(dataset.n_rows, options.features.n_features_for(dataset.n_columns))
+    n_features = options.features.n_features_for(dataset.n_columns)
+    return width_flops(kernel, dataset.n_rows, dataset.n_columns, n_features)
 
 
 def _reduction(dataset: Dataset, options: FitOptions, shape: Shape, tile_rows: int) -> GramReduction:

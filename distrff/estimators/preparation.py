@@ -94,7 +94,8 @@ def prepare(
     fitted = features
     if not hasattr(features, "specification_"):
         ask = asked_of_dataset(run, dataset, scaling, dtype)
-        fitted = fit_map(features, statistics, scaling, targets, seed=seed, ask=ask)
+        looked_at = targets if targets.n_outputs else None
+        fitted = fit_map(features, statistics, scaling, looked_at, seed=seed, ask=ask)
     n_columns = len(statistics.columns.mean)
     if fitted.n_features_in_ != n_columns:
         raise InputError(
@@ -145,7 +146,8 @@ def _targets(statistics: ColumnStatistics, class_weight: Any) -> Targets:
             mean, np.where(is_constant, 0.0, statistics.targets.standard_deviation())
         )
     labels = statistics.labels
-    assert labels is not None
+    if labels is None:
+        return NumericTargets(np.empty(0), np.empty(0))
     if len(labels.labels) < 2:
         raise InputError(
             f"y has one class only ({labels.labels.tolist()[0]!r}); "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 import numpy as np
+from scipy.sparse import csr_matrix
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -80,6 +81,11 @@ class FeatureMap(TransformerMixin, BaseEstimator):
         """Return the columns of Z for rows of that many columns, before fitting."""
         raise NotImplementedError
 
+    @property
+    def sparse_entries(self) -> int:
+        """Entries of a row of Z where it is sparse, 0 where it is dense."""
+        return 0
+
     def _specify(self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, ask: Ask) -> MapSpecification:
         raise NotImplementedError
 
@@ -94,7 +100,8 @@ class FeatureMap(TransformerMixin, BaseEstimator):
         -------
         ndarray or dask array of shape (n_samples, n_features)
             float32 for float32 rows, else float64. A dask array gives a lazy dask array
-            of the same row chunks.
+            of the same row chunks. A map whose features are sparse returns a scipy CSR matrix, or a
+            dask array of them.
         """
         check_is_fitted(self, "specification_")
         if hasattr(X, "map_blocks") and hasattr(X, "chunks"):
@@ -123,7 +130,9 @@ class FeatureMap(TransformerMixin, BaseEstimator):
             self.specification_,
             dtype=dtype,
             chunks=(X.chunks[0], (self.specification_.n_features,)),
-            meta=np.empty((0, 0), dtype=dtype),
+            meta=csr_matrix((0, 0), dtype=dtype)
+            if self.specification_.is_sparse
+            else np.empty((0, 0), dtype=dtype),
         )
 
     def output_dtype(self, dtype: np.dtype) -> np.dtype:

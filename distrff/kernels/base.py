@@ -38,7 +38,7 @@ class Kernel(Value, ABC):
     `k1 + k2`, `k1 * k2` and `a * k` with a > 0. `rng_of(name)` below stands for a named random
     stream (`distrff.random_streams.stream`); draws are *prefix-stable*: the first frequencies or
     radii do not depend on how many are drawn. What needs a width raises `InputError` while it is
-    still "auto", and where per-column widths do not fit the columns.
+    still undecided, and where per-column widths do not fit the columns.
     """
 
     # NumPy scalars and arrays leave `a * k` to this class.
@@ -52,7 +52,12 @@ class Kernel(Value, ABC):
     @property
     @abstractmethod
     def is_auto(self) -> bool:
-        """True where some width in the expression is still "auto"."""
+        """True where some width in the expression is still to be decided, "auto" or "ard"."""
+
+    @property
+    def is_ard(self) -> bool:
+        """True where each column's width is to be decided by itself; only for one kernel alone."""
+        return False
 
     @property
     @abstractmethod
@@ -70,7 +75,7 @@ class Kernel(Value, ABC):
 
     @abstractmethod
     def with_widths(self, factor: Widths) -> Kernel:
-        """Return this kernel with every "auto" width replaced by `factor`, explicit widths untouched."""
+        """Return this kernel with every undecided width replaced by `factor`, explicit widths untouched."""
 
     @abstractmethod
     def _evaluate(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
@@ -101,7 +106,7 @@ class Kernel(Value, ABC):
         raise self._no_sphere("widths")
 
     def _profile(self) -> float | tuple[float, ...]:
-        """Return `widths` for any number of columns: as they are written, an "auto" one as 1."""
+        """Return `widths` for any number of columns: as they are written, an undecided one as 1."""
         raise self._no_sphere("widths")
 
     def _no_sphere(self, what: str) -> InputError:
@@ -164,9 +169,11 @@ class _Composite(Kernel):
     def __post_init__(self) -> None:
         for name, operand in self.get_params(deep=False).items():
             if name != "a" and not isinstance(operand, Kernel):
-                raise InputTypeError(
-                    f"{name} of {type(self).__name__} must be a kernel, got {short(operand)}"
-                )
+                kind = type(self).__name__
+                raise InputTypeError(f"{name} of {kind} must be a kernel, got {short(operand)}")
+            if isinstance(operand, Kernel) and operand.is_ard:
+                what = f"length_scale='ard' is for one kernel alone, not for {operand!r} in a sum or product"
+                raise InputError(f"{what}; use 'auto', one factor for all")
         counts = sorted(self._column_counts())
         if len(counts) > 1:
             raise InputError(f"per-column widths of one kernel must be equally many, got {counts}")

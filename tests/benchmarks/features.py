@@ -10,6 +10,7 @@ from threadpoolctl import threadpool_limits
 
 from distrff.features.fourier import FourierFeatures
 from distrff.kernels import Gaussian
+from tests.benchmarks.binning import binning
 from tests.benchmarks.timing import alternate
 
 _N_SEEDS = 50
@@ -60,4 +61,4 @@ def sorf_speed(scale: float) -> Iterator[dict[str, Any]]:
         yield {"n_columns": n_columns, "n_rows": n_rows, "asked": f">= {least} times", **times}
 
 
-BENCHMARKS = {"sampling_error": sampling_error, "sorf_speed": sorf_speed}
+BENCHMARKS = {"sampling_error": sampling_error, "sorf_speed": sorf_speed, "binning": binning}

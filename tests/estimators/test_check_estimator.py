@@ -6,6 +6,7 @@ from typing import Any
 
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from distrff.estimators.kernel_pca import KernelPCA
 from distrff.estimators.likelihood_classifier import KernelLikelihoodClassifier
 from distrff.estimators.ridge import KernelRidge
 from distrff.estimators.ridge_classifier import KernelRidgeClassifier
@@ -51,6 +52,7 @@ ESTIMATORS = [
     KernelRidge(small_map(4.0), alpha="gcv", scale="standard"),
     KernelRidge(small_map(4.0), scale="standard", solver="cg", tol=1e-10),
     KernelRidgeClassifier(small_map()),
+    KernelPCA(small_map()),
     KernelLikelihoodClassifier(small_map(), C=10.0),
     KernelLikelihoodClassifier(small_map(), C=10.0, multi_class="softmax"),
     # Two ways of weighting are compared to more digits than the default tolerance asks for.
