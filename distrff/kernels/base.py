@@ -8,7 +8,6 @@ characteristic function of a probability measure, so that k(δ) = k(0)·E cos(ω
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from reprlib import repr as short
 from typing import Any
@@ -17,18 +16,8 @@ import numpy as np
 
 from distrff.errors import InputError, InputTypeError
 from distrff.kernels.checks import Widths, finite_rows, positive_number
+from distrff.kernels.streams import Streams, nested_streams
 from distrff.kernels.value import Value
-
-Streams = Callable[[str], np.random.Generator]
-
-
-def nested_streams(rng_of: Streams, part: str) -> Streams:
-    """Return the named streams of one part of an expression; no two parts share a stream."""
-
-    def part_of(name: str) -> np.random.Generator:
-        return rng_of(f"{part}/{name}")
-
-    return part_of
 
 
 class Kernel(Value, ABC):

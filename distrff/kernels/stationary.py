@@ -11,9 +11,10 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 from distrff.errors import InputError
-from distrff.kernels.base import Kernel, Streams
+from distrff.kernels.base import Kernel
 from distrff.kernels.checks import Widths, checked_length_scale, positive_number
 from distrff.kernels.matern import matern_correlation, matern_slope
+from distrff.kernels.streams import Streams
 from distrff.kernels.width_sums import absolute_sums, rational_sums, square_sums
 
 

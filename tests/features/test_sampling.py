@@ -349,3 +349,18 @@ def test_fastfood_takes_any_number_of_columns(rng, n_columns):
     X = rng.standard_normal((3, n_columns))
     Z = fitted("fastfood", n_columns=n_columns, n_components=40).transform(X)
     np.testing.assert_allclose(np.square(Z).sum(axis=1), 1.0, rtol=1e-12)
+
+
+@pytest.mark.parametrize("sampling", NEW)
+def test_rows_that_are_strided_or_cannot_be_written_give_the_same_bits(rng, sampling):
+    X = rng.standard_normal((40, D_COLUMNS))
+    map_ = fitted(sampling, seed=seed_of(rng))
+    Z = map_.transform(X)
+    locked = X.copy()
+    locked.flags.writeable = False
+    np.testing.assert_array_equal(map_.apply(locked), Z)
+    np.testing.assert_allclose(map_.apply(np.asfortranarray(X)), Z, rtol=0, atol=1e-13)
+    wide = np.full((40, 140), 7.0)
+    map_.apply(X, out=wide[:, 5:133])
+    np.testing.assert_array_equal(wide[:, 5:133], Z)
+    assert np.all(wide[:, :5] == 7) and np.all(wide[:, 133:] == 7)
