@@ -55,7 +55,7 @@ target_options = _together(
 map_options = _together(
     click.option(
         "--features",
-        type=click.Choice(["fourier", "binning", "linear"]),
+        type=click.Choice(["fourier", "binning", "nystroem", "linear"]),
         default="fourier",
         show_default=True,
         help="binning is for --kernel laplacian, which is its default.",
@@ -95,6 +95,13 @@ map_options = _together(
         default="iid",
         show_default=True,
         help="How frequencies are drawn; auto takes the fastest of the accurate ways.",
+    ),
+    click.option(
+        "--landmarks",
+        type=click.Choice(["uniform", "leverage"]),
+        default="uniform",
+        show_default=True,
+        help="Rows that --features nystroem compares with: any, or those that others explain least.",
     ),
     click.option(
         "--scale",

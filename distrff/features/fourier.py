@@ -232,6 +232,10 @@ class FourierFeatures(FeatureMap):
         """Raise InputError for parameters that no data could make right."""
         if self.kernel is not None and not isinstance(self.kernel, Kernel):
             raise InputError(f"kernel must be a distrff kernel or None, got {self.kernel!r}")
+        if self.kernel is not None and not self.kernel.is_shift_invariant:
+            raise InputError(
+                f"{self.kernel!r} is not shift-invariant, so that it has no frequencies; use NystroemFeatures"
+            )
         if self.form not in FORMS:
             raise InputError(f"form must be one of {', '.join(map(repr, FORMS))}, got {self.form!r}")
         if self.sampling not in SAMPLING_CHOICES:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from distrff.errors import InputError
-from distrff.kernels.base import Kernel, Product, Scaled
+from distrff.kernels.base import Kernel, Product, Scaled, Streams
 from distrff.kernels.stationary import Laplacian
-from distrff.kernels.streams import Streams
 
 
 def draw_pitches(kernel: Kernel, n: int, n_columns: int, rng_of: Streams) -> np.ndarray:

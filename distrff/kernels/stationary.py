@@ -13,8 +13,9 @@ from scipy.spatial.distance import cdist
 from distrff.errors import InputError
 from distrff.kernels.base import Kernel
 from distrff.kernels.checks import Widths, checked_length_scale, positive_number
+from distrff.kernels.distances import squared_distances
 from distrff.kernels.matern import matern_correlation, matern_slope
-from distrff.kernels.streams import Streams
+from distrff.kernels.measure import Streams
 from distrff.kernels.width_sums import absolute_sums, rational_sums, square_sums
 
 
@@ -91,15 +92,19 @@ class Stationary(Kernel):
         return np.broadcast_to(np.asarray(self.length_scale, dtype=np.float64), (n_columns,))
 
     def _evaluate(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
+        U, V = self._in_widths(X, Y)
+        # Squares may overflow: the kernel is 0 there, as it should be.
+        with np.errstate(over="ignore"):
+            return self._correlation(U, V)
+
+    def _in_widths(self, X: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         widths = self.column_widths(X.shape[1])
         with np.errstate(over="ignore"):
             U = X / widths
             V = U if Y is X else Y / widths
         if not (np.isfinite(U).all() and np.isfinite(V).all()):
             raise InputError(f"rows divided by the width of {self!r} overflow; use a larger length_scale")
-        # Squares may overflow: the kernel is 0 there, as it should be.
-        with np.errstate(over="ignore"):
-            return self._correlation(U, V)
+        return U, V
 
     def frequencies(self, n_frequencies: int, n_columns: int, rng_of: Streams) -> np.ndarray:
         widths = self.column_widths(n_columns)
@@ -160,7 +165,12 @@ class Gaussian(_Spherical):
         return cls(math.sqrt(0.5) / math.sqrt(positive_number(gamma, "gamma")))
 
     def _correlation(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
-        K = cdist(X, Y, "sqeuclidean")
+        return self._of_squares(cdist(X, Y, "sqeuclidean"))
+
+    def block(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
+        return self._of_squares(squared_distances(*self._in_widths(X, Y)))
+
+    def _of_squares(self, K: np.ndarray) -> np.ndarray:
         K *= -0.5
         return np.exp(K, out=K)
 
@@ -295,3 +305,9 @@ class Matern(_StudentT):
 
     def _smoothness(self) -> float:
         return self.nu
+
+    def block(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
+        if self.nu < 1.5:  # steep in ‖δ‖² at 0, where an error of 1e-16 would become one of 1e-8
+            return self._evaluate(X, Y)
+        K = squared_distances(*self._in_widths(X, Y))
+        return matern_correlation(np.sqrt(K, out=K), self.nu)
