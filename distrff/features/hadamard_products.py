@@ -135,9 +135,8 @@ class HadamardProducts(Projection):
             return
         diagonals, scale = self._diagonals[X.dtype], self._scale[X.dtype]
         tiles = scratch("hadamard tiles", 3, _TILE_ROWS * diagonals.shape[2], X.dtype)
-        rows = np.require(X, requirements=["C", "W"]).reshape(
-            -1
-        )  # a copy of what cannot be written: one type
+        # What cannot be written is copied: a type of its own would be compiled for it.
+        rows = np.require(X, requirements=["C", "W"]).reshape(-1)
         _phases(rows, *X.shape, diagonals, self._orders, scale, *flat_elements(theta), *tiles)
 
     def largest_phases(self, magnitude: np.ndarray) -> np.ndarray:
