@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from distrff.estimators.ridge import KernelRidge
     from distrff.estimators.ridge_classifier import KernelRidgeClassifier
     from distrff.estimators.svc import KernelSVC
+    from distrff.features.concatenated import ConcatenatedFeatures
     from distrff.features.fourier import FourierFeatures
     from distrff.features.linear import LinearFeatures
     from distrff.features.nystroem import NystroemFeatures
+    from distrff.features.transformer import TransformerFeatures
     from distrff.kernels import Cauchy, Exponential, Gaussian, Laplacian, Matern, Polynomial
     from distrff.model_store.models import load_model
     from distrff.sweeps.gram_statistics import GramStatistics
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Cauchy",
+    "ConcatenatedFeatures",
     "Exponential",
     "FourierFeatures",
     "Gaussian",
@@ -40,6 +43,7 @@ __all__ = [
     "Matern",
     "NystroemFeatures",
     "Polynomial",
+    "TransformerFeatures",
     "fit_features",
     "gram",
     "load_model",
@@ -48,6 +52,7 @@ __all__ = [
 
 _MODULES = {
     "Cauchy": "distrff.kernels",
+    "ConcatenatedFeatures": "distrff.features.concatenated",
     "Exponential": "distrff.kernels",
     "FourierFeatures": "distrff.features.fourier",
     "Gaussian": "distrff.kernels",
@@ -61,6 +66,7 @@ _MODULES = {
     "Matern": "distrff.kernels",
     "NystroemFeatures": "distrff.features.nystroem",
     "Polynomial": "distrff.kernels",
+    "TransformerFeatures": "distrff.features.transformer",
     "fit_features": "distrff.estimators.gram",
     "gram": "distrff.estimators.gram",
     "load_model": "distrff.model_store.models",

@@ -13,7 +13,8 @@ from distrff.estimators.ridge import KernelRidge
 from distrff.estimators.ridge_classifier import KernelRidgeClassifier
 from distrff.features.fourier import FourierFeatures
 from distrff.features.linear import LinearFeatures
-from distrff.kernels import Exponential, Gaussian, Matern
+from distrff.features.nystroem import NystroemFeatures
+from distrff.kernels import Exponential, Gaussian, Matern, Polynomial
 
 
 @pytest.mark.parametrize(
@@ -99,6 +100,12 @@ def test_other_choices():
     assert machine("--kernel", "exponential").features.kernel == Exponential("auto")
     json = '{"kernel": "sum", "k1": {"kernel": "gaussian"}, "k2": {"kernel": "exponential"}}'
     assert machine("--kernel", json).features.kernel == Gaussian() + Exponential()
+    nystroem = machine("--features", "nystroem", "--landmarks", "leverage", "--n-components", "33").features
+    assert isinstance(nystroem, NystroemFeatures)
+    assert (nystroem.landmarks, nystroem.n_components) == ("leverage", 33)
+    assert nystroem.kernel == Gaussian("auto")
+    json = '{"kernel": "polynomial", "degree": 2}'
+    assert machine("--features", "nystroem", "--kernel", json).features.kernel == Polynomial(2)
     assert machine("--alpha", "0.5").alpha == 0.5
     assert machine("--alpha", "gcv", "--alphas", "2").alphas == [2.0]
 
@@ -106,7 +113,9 @@ def test_other_choices():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--features linear --n-components 64", "--n-components goes with --features fourier"),
+        ("--features linear --n-components 64", "--n-components goes with --features fourier or nystroem"),
+        ("--landmarks leverage", "--landmarks goes with --features nystroem"),
+        ("--features nystroem --form phase", "--form goes with --features fourier"),
         ("--nu 2", "--nu goes with --kernel matern"),
         ("--tol 1e-6", "--tol goes with --model svc or likelihood, or --solver cg"),
         (
