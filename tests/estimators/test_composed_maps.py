@@ -6,10 +6,17 @@ import dask.array as da
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.decomposition import PCA
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import PolynomialFeatures, QuantileTransformer, SplineTransformer
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    PolynomialFeatures,
+    PowerTransformer,
+    QuantileTransformer,
+    SplineTransformer,
+)
 
 from distrff.errors import InputError
 from distrff.estimators.gram import fit_features, gram
@@ -82,6 +89,31 @@ def test_classifiers_fit(problem, tmp_path, machine):
     np.testing.assert_array_equal(
         load_model(str(tmp_path / "machine.zarr")).predict(problem.X), fitted.predict(problem.X)
     )
+
+
+@pytest.mark.parametrize(
+    "transformer",
+    [
+        PCA(0.7),  # as many columns as the data says
+        QuantileTransformer(n_quantiles=20),
+        FunctionTransformer(np.log, check_inverse=False),
+        PowerTransformer(method="box-cox"),
+    ],
+    ids=lambda transformer: type(transformer).__name__,
+)
+def test_any_transformer_fits_on_a_cluster_as_in_memory(problem, client, transformer):
+    positive = np.exp(problem.X @ np.diag([1.5, 1.0, 0.5, 0.5]))
+    machine = KernelRidge(TransformerFeatures(transformer), alpha="cv", random_state=0)
+    fitted = clone(machine).fit(
+        da.from_array(positive, chunks=(130, -1)), da.from_array(problem.y, chunks=90)
+    )
+    basis = fitted.features_.transform(positive)
+    by_itself = fitted.features_.transformer_.transform(positive)
+    np.testing.assert_allclose(basis, by_itself, rtol=1e-9, atol=1e-9)
+    expected = Ridge(alpha=fitted.alpha_).fit(basis, problem.y).predict(basis)
+    np.testing.assert_allclose(fitted.predict(positive), expected, rtol=1e-6, atol=1e-6)
+    labels = problem.y > 0
+    assert KernelSVC(TransformerFeatures(transformer)).fit(positive, labels).score(positive, labels) > 0.5
 
 
 def test_what_cannot_be_stored_is_refused_by_name(problem, tmp_path):
