@@ -27,9 +27,11 @@ if TYPE_CHECKING:
     from distrff.estimators.ridge_classifier import KernelRidgeClassifier
     from distrff.estimators.svc import KernelSVC
     from distrff.features.binning import RandomBinningFeatures
+    from distrff.features.concatenated import ConcatenatedFeatures
     from distrff.features.fourier import FourierFeatures
     from distrff.features.linear import LinearFeatures
     from distrff.features.nystroem import NystroemFeatures
+    from distrff.features.transformer import TransformerFeatures
     from distrff.kernels import Cauchy, Exponential, Gaussian, Laplacian, Matern, Polynomial
     from distrff.model_store.models import load_model
     from distrff.sweeps.gram_statistics import GramStatistics
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Cauchy",
+    "ConcatenatedFeatures",
     "Exponential",
     "FourierFeatures",
     "Gaussian",
@@ -53,6 +56,7 @@ __all__ = [
     "NystroemFeatures",
     "Polynomial",
     "RandomBinningFeatures",
+    "TransformerFeatures",
     "features_needed",
     "fit_features",
     "gram",
@@ -68,6 +72,7 @@ __all__ = [
 
 _MODULES = {
     "Cauchy": "distrff.kernels",
+    "ConcatenatedFeatures": "distrff.features.concatenated",
     "Exponential": "distrff.kernels",
     "FourierFeatures": "distrff.features.fourier",
     "Gaussian": "distrff.kernels",
@@ -83,6 +88,7 @@ _MODULES = {
     "NystroemFeatures": "distrff.features.nystroem",
     "Polynomial": "distrff.kernels",
     "RandomBinningFeatures": "distrff.features.binning",
+    "TransformerFeatures": "distrff.features.transformer",
     "features_needed": "distrff.diagnostics.bounds",
     "fit_features": "distrff.estimators.gram",
     "gram": "distrff.estimators.gram",

@@ -101,7 +101,7 @@ class FeatureMap(TransformerMixin, BaseEstimator):
         trial = clone(self)
         trial._prepare_trial(smaller)
         n_rows = trial._trial_rows(n_columns)
-        X = stream(0, "trial rows").standard_normal((n_rows, n_columns))
+        X = stream(0, "trial rows").lognormal(size=(n_rows, n_columns))  # positive: some maps need it
         return trial.fit_sample(X, None, None, seed=0)
 
     def _prepare_trial(self, smaller: Mapping[str, int]) -> None:

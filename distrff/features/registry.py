@@ -7,25 +7,29 @@ from typing import Any
 
 from distrff.errors import ModelFileError
 from distrff.features.binning_specification import BinningSpecification, HashedBinningSpecification
+from distrff.features.concatenated import ConcatenatedSpecification
 from distrff.features.fourier import FourierSpecification
 from distrff.features.linear import LinearSpecification
 from distrff.features.nystroem import NystroemSpecification
 from distrff.features.specification import MapSpecification
+from distrff.features.transformer import TransformerSpecification
 
 _Stored = (
-    FourierSpecification
-    | LinearSpecification
-    | NystroemSpecification
-    | BinningSpecification
-    | HashedBinningSpecification
+    type[FourierSpecification]
+    | type[LinearSpecification]
+    | type[NystroemSpecification]
+    | type[TransformerSpecification]
+    | type[BinningSpecification]
+    | type[HashedBinningSpecification]
 )
 
-_KINDS: dict[str, type[_Stored]] = {
+_KINDS: dict[str, _Stored] = {
     cls.kind: cls
     for cls in (
         FourierSpecification,
         LinearSpecification,
         NystroemSpecification,
+        TransformerSpecification,
         BinningSpecification,
         HashedBinningSpecification,
     )
@@ -41,11 +45,20 @@ def specification_from_dict(data: Mapping[str, Any]) -> MapSpecification:
         If its kind is not known here, or a field is missing.
     """
     kind = data.get("kind")
-    if kind not in _KINDS:
+    known = [*_KINDS, ConcatenatedSpecification.kind]
+    if kind not in known:
         raise ModelFileError(
-            f"feature map of kind {kind!r} is not known (known: {', '.join(_KINDS)}); update distrff"
+            f"feature map of kind {kind!r} is not known (known: {', '.join(known)}); update distrff"
         )
     try:
+        if kind == ConcatenatedSpecification.kind:
+            parts = tuple(map(specification_from_dict, data["parts"]))
+            return ConcatenatedSpecification(
+                n_columns=data["n_columns"],
+                digest=data["digest"],
+                parts=parts,
+                weights=tuple(data["weights"]),
+            )
         return _KINDS[kind].from_dict(data)
     except KeyError as error:
         raise ModelFileError(f"the stored {kind} map lacks {error}") from error

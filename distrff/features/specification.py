@@ -134,6 +134,9 @@ class MapSpecification(ABC):
         """Return the specification that carries these arrays, if it is one that carries any."""
         return self
 
+    def check_storable(self) -> None:  # noqa: B027
+        """Raise InputError if the map cannot be told to a file."""
+
     def checked_arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays, to be stored or sent to processes that derive others.
 

@@ -23,8 +23,9 @@ def save_model(
     Raises
     ------
     InputError
-        If something is there already and `overwrite` is not given.
+        If something is there already and `overwrite` is not given, or for a map that cannot be stored.
     """
+    model.specification.check_storable()
     arrays, metadata = coding_parts(model.scaling, model.targets)
     derived = model.specification.checked_arrays() if model.arrays is None else model.arrays
     arrays |= {f"map_{name}": array for name, array in derived.items()}

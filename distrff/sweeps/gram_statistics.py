@@ -186,6 +186,7 @@ class GramStatistics:
 
 def carried_parts(specification: MapSpecification) -> dict[str, np.ndarray]:
     """Return the arrays of a map that come from rows, as a stored Gram names them."""
+    specification.check_storable()
     if not specification.carries_arrays:
         return {}
     return {f"map_{name}": A for name, A in specification.checked_arrays().items()}

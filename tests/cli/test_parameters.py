@@ -13,8 +13,9 @@ from distrff.estimators.ridge import KernelRidge
 from distrff.estimators.ridge_classifier import KernelRidgeClassifier
 from distrff.features.fourier import FourierFeatures
 from distrff.features.linear import LinearFeatures
+from distrff.features.nystroem import NystroemFeatures
 from distrff.features.sampling import SAMPLING_CHOICES
-from distrff.kernels import Exponential, Gaussian, Laplacian, Matern
+from distrff.kernels import Exponential, Gaussian, Laplacian, Matern, Polynomial
 
 
 @pytest.mark.parametrize(
@@ -108,6 +109,12 @@ def test_other_choices():
     json = '{"kernel": "sum", "k1": {"kernel": "gaussian"}, "k2": {"kernel": "exponential"}}'
     assert machine("--kernel", json).features.kernel == Gaussian() + Exponential()
     assert machine("--length-scale", "ard").features.kernel == Gaussian("ard")
+    nystroem = machine("--features", "nystroem", "--landmarks", "leverage", "--n-components", "33").features
+    assert isinstance(nystroem, NystroemFeatures)
+    assert (nystroem.landmarks, nystroem.n_components) == ("leverage", 33)
+    assert nystroem.kernel == Gaussian("auto")
+    json = '{"kernel": "polynomial", "degree": 2}'
+    assert machine("--features", "nystroem", "--kernel", json).features.kernel == Polynomial(2)
     assert machine("--alpha", "0.5").alpha == 0.5
     assert machine("--alpha", "gcv", "--alphas", "2").alphas == [2.0]
 
@@ -123,10 +130,15 @@ def test_binning_has_its_own_sizes_and_kernel():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--features binning --n-components 64", "--n-components goes with --features fourier"),
+        ("--features binning --n-components 64", "--n-components goes with --features fourier or nystroem"),
         ("--n-bins 64", "--n-bins goes with --features binning"),
-        ("--features linear --length-scale 2", "--length-scale goes with --features fourier or binning"),
-        ("--features linear --n-components 64", "--n-components goes with --features fourier"),
+        (
+            "--features linear --length-scale 2",
+            "--length-scale goes with --features fourier, binning or nystroem",
+        ),
+        ("--features linear --n-components 64", "--n-components goes with --features fourier or nystroem"),
+        ("--landmarks leverage", "--landmarks goes with --features nystroem"),
+        ("--features nystroem --form phase", "--form goes with --features fourier"),
         ("--nu 2", "--nu goes with --kernel matern"),
         ("--tol 1e-6", "--tol goes with --model svc or likelihood, or --solver cg"),
         (

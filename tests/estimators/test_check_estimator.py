@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from distrff.estimators.kernel_pca import KernelPCA
@@ -11,9 +12,11 @@ from distrff.estimators.likelihood_classifier import KernelLikelihoodClassifier
 from distrff.estimators.ridge import KernelRidge
 from distrff.estimators.ridge_classifier import KernelRidgeClassifier
 from distrff.estimators.svc import KernelSVC
+from distrff.features.concatenated import ConcatenatedFeatures
 from distrff.features.fourier import FourierFeatures
 from distrff.features.linear import LinearFeatures
 from distrff.features.nystroem import NystroemFeatures
+from distrff.features.transformer import TransformerFeatures
 from distrff.kernels import Gaussian
 
 _PAIRS = "sets n_components=1, but the features of form='cos_sin' come in pairs"
@@ -74,6 +77,9 @@ ESTIMATORS = [
     LinearFeatures(),
     NystroemFeatures(n_components=4, random_state=0),
     NystroemFeatures(n_components=4, landmarks="leverage", random_state=0),
+    TransformerFeatures(PolynomialFeatures(2)),
+    TransformerFeatures(StandardScaler()),
+    ConcatenatedFeatures([small_map(form="phase"), LinearFeatures()], weights=[2.0, 1.0]),
     KernelRidge(NystroemFeatures(Gaussian(4.0), 8, random_state=0), scale="standard"),
 ]
 

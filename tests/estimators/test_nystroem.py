@@ -107,7 +107,7 @@ def test_ridge_fits_and_is_stored(problem, tmp_path, machine, dtype):
 def test_classifiers_fit(problem, tmp_path, machine):
     labels = np.where(problem.X[:, 1] * problem.X[:, 2] > 0, "same", "other")
     fitted = clone(machine).fit(problem.X, labels)
-    assert fitted.score(problem.X, labels) > 0.85
+    assert fitted.score(problem.X, labels) > 0.75
     fitted.save(str(tmp_path / "machine.zarr"))
     np.testing.assert_array_equal(
         load_model(str(tmp_path / "machine.zarr")).predict(problem.X), fitted.predict(problem.X)

@@ -1,0 +1,227 @@
+"""Several maps side by side: the weighted sum of their kernels."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import clone
+
+from distrff.errors import InputError
+from distrff.features.base import FeatureMap
+from distrff.features.row_question import Ask
+from distrff.features.specification import BlockMap, MapSpecification
+from distrff.random_streams import child_seed, resolve_seed
+
+
+@dataclass(frozen=True)
+class ConcatenatedSpecification(MapSpecification):
+    """The maps' own specifications and their weights."""
+
+    kind: ClassVar[str] = "concatenated"
+
+    parts: tuple[MapSpecification, ...] = ()
+    weights: tuple[float, ...] = ()
+
+    @property
+    def carries_arrays(self) -> bool:  # type: ignore[override]
+        return any(part.carries_arrays for part in self.parts)
+
+    @property
+    def arrays_at_hand(self) -> bool:
+        return any(part.arrays_at_hand for part in self.parts)
+
+    @property
+    def n_features(self) -> int:
+        return sum(part.n_features for part in self.parts)
+
+    @property
+    def at_zero(self) -> float:
+        return sum(w * part.at_zero for w, part in zip(self.weights, self.parts, strict=True))
+
+    @property
+    def array_bytes(self) -> int:
+        return sum(part.array_bytes for part in self.parts)
+
+    def derive_arrays(self) -> dict[str, np.ndarray]:
+        derived = [part.derive_arrays() for part in self.parts]
+        return {_prefix(i) + name: A for i, arrays in enumerate(derived) for name, A in arrays.items()}
+
+    def digest_of(self, arrays: Mapping[str, np.ndarray]) -> str:
+        digests = [part.digest_of(own) for part, own in zip(self.parts, self._split(arrays), strict=True)]
+        return hashlib.sha256("/".join(digests).encode()).hexdigest()[:32]
+
+    def block_map(self, arrays: Mapping[str, np.ndarray]) -> ConcatenatedBlockMap:
+        maps = [part.block_map(own) for part, own in zip(self.parts, self._split(arrays), strict=True)]
+        return ConcatenatedBlockMap(maps, self.weights)
+
+    def without_arrays(self) -> Self:
+        return replace(self, parts=tuple(part.without_arrays() for part in self.parts))
+
+    def with_arrays(self, arrays: Mapping[str, np.ndarray]) -> Self:
+        own = zip(self.parts, self._split(arrays), strict=True)
+        return replace(self, parts=tuple(part.with_arrays(split) for part, split in own))
+
+    def check_storable(self) -> None:
+        for part in self.parts:
+            part.check_storable()
+
+    def _split(self, arrays: Mapping[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
+        prefixes = map(_prefix, range(len(self.parts)))
+        return [{n.removeprefix(p): A for n, A in arrays.items() if n.startswith(p)} for p in prefixes]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "n_columns": self.n_columns,
+            "digest": self.digest,
+            "parts": [part.to_dict() for part in self.parts],
+            "weights": list(self.weights),
+        }
+
+
+def _prefix(index: int) -> str:
+    return f"part{index}_"
+
+
+class ConcatenatedBlockMap(BlockMap):
+    """z(x) = (√w₁·z₁(x), √w₂·z₂(x), …)."""
+
+    def __init__(self, maps: Sequence[BlockMap], weights: Sequence[float]) -> None:
+        self.n_features = sum(map_.n_features for map_ in maps)
+        self.n_bytes = sum(map_.n_bytes for map_ in maps)
+        self._maps = maps
+        self._factors = [float(np.sqrt(w)) for w in weights]
+
+    def apply(self, X: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        Z = np.empty((len(X), self.n_features), X.dtype) if out is None else out
+        first = 0
+        for map_, factor in zip(self._maps, self._factors, strict=True):
+            own = Z[:, first : first + map_.n_features]
+            map_.apply(X, out=own)
+            if factor != 1.0:
+                own *= factor
+            first += map_.n_features
+        return Z
+
+
+class ConcatenatedFeatures(FeatureMap):
+    """Several maps side by side, whose kernel is the weighted sum of theirs.
+
+    z(x) = (√w₁·z₁(x), √w₂·z₂(x), …), so that ⟨z(x), z(x')⟩ = Σ w_i·⟨z_i(x), z_i(x')⟩. There is no
+    learning curve: the leading columns are no smaller map.
+
+    Parameters
+    ----------
+    maps : list of FeatureMap
+        A map without a `random_state` of its own draws from a stream named by its place, so that equal
+        maps differ. Parameters of map i are `maps__i__…` to `set_params`.
+    weights : list of float, optional
+        One positive number a map; None is 1/len(maps) each.
+
+    Attributes
+    ----------
+    maps_ : list of FeatureMap
+        Fitted clones.
+    specification_ : ConcatenatedSpecification
+    seed_, n_features_in_ : int
+
+    Notes
+    -----
+    Costs the sum of what the maps cost, and n·D products where weights are not 1.
+    """
+
+    def __init__(self, maps: Sequence[FeatureMap], *, weights: Sequence[float] | None = None) -> None:
+        self.maps = maps
+        self.weights = weights
+
+    def check_parameters(self) -> None:
+        """Raise InputError for parameters that no data could make right."""
+        if not isinstance(self.maps, list | tuple) or not len(self.maps):
+            raise InputError(f"maps must be a list of at least one feature map, got {self.maps!r}")
+        for i, map_ in enumerate(self.maps):
+            if not isinstance(map_, FeatureMap):
+                raise InputError(f"maps[{i}] must be a distrff feature map, got {map_!r}")
+            if getattr(map_, "form", None) == "complex":
+                raise InputError(f"maps[{i}] is of form='complex'; use form='cos_sin' in a concatenation")
+            map_.check_parameters()
+        self._weights()
+
+    def _weights(self) -> tuple[float, ...]:
+        if self.weights is None:
+            return (1.0 / len(self.maps),) * len(self.maps)
+        try:
+            weights = np.asarray(self.weights, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"weights must be numbers, got {self.weights!r}") from error
+        if weights.shape != (len(self.maps),) or not (np.isfinite(weights) & (weights > 0)).all():
+            raise InputError(
+                f"weights must be one positive number a map, {len(self.maps)} of them, got {self.weights!r}"
+            )
+        return tuple(weights.tolist())
+
+    def n_features_for(self, n_columns: int) -> int:
+        return sum(map_.n_features_for(n_columns) for map_ in self.maps)
+
+    @property
+    def n_passes(self) -> int:
+        return sum(map_.n_passes for map_ in self.maps)
+
+    def triangle_share_for(self, n_columns: int) -> float:
+        sizes = [map_.n_features_for(n_columns) for map_ in self.maps]
+        shares = [map_.triangle_share_for(n_columns) for map_ in self.maps]
+        return float(np.dot(shares, np.square(sizes)) / sum(sizes) ** 2)
+
+    def _prepare_trial(self, smaller: Mapping[str, int]) -> None:
+        for map_ in self.maps:
+            map_._prepare_trial(smaller)
+
+    def _trial_rows(self, n_columns: int) -> int:
+        return max(map_._trial_rows(n_columns) for map_ in self.maps)
+
+    def _specify(
+        self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, ask: Ask
+    ) -> ConcatenatedSpecification:
+        self.check_parameters()
+        self.maps_ = []
+        for i, map_ in enumerate(self.maps):
+            own = map_.random_state
+            own_seed = child_seed(seed, "map", i) if own is None else resolve_seed(own)
+            self.maps_.append(clone(map_).fit_sample(X, y, sample_weight, seed=own_seed, ask=ask))
+        return ConcatenatedSpecification(
+            n_columns=X.shape[1],
+            parts=tuple(map_.specification_ for map_ in self.maps_),
+            weights=self._weights(),
+        )
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters by name, those of map i as `maps__i__…`."""
+        params: dict[str, Any] = super().get_params(deep=False)
+        if deep and isinstance(self.maps, list | tuple):
+            for i, map_ in enumerate(self.maps):
+                params[f"maps__{i}"] = map_
+                if not isinstance(map_, FeatureMap):
+                    continue
+                params |= {f"maps__{i}__{name}": value for name, value in map_.get_params().items()}
+        return params
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters; `maps__i` replaces map i, and `maps__i__…` sets a parameter of it."""
+        inner = {name: value for name, value in params.items() if name.startswith("maps__")}
+        super().set_params(**{name: value for name, value in params.items() if name not in inner})
+        if not inner:
+            return self
+        maps = list(self.maps)
+        for name in sorted(inner, key=lambda name: name.count("__")):  # maps before their parameters
+            _, index, *rest = name.split("__", 2)
+            if not index.isdigit() or int(index) >= len(maps):
+                raise InputError(f"there is no {name!r}: the maps are numbered from 0 to {len(maps) - 1}")
+            if rest:
+                maps[int(index)].set_params(**{rest[0]: inner[name]})
+            else:
+                maps[int(index)] = inner[name]
+        self.maps = maps
+        return self

@@ -1,0 +1,248 @@
+"""Transformers of scikit-learn as maps."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter
+
+from distrff.errors import InputError
+from distrff.features.base import FeatureMap
+from distrff.features.fourier import canonical_json
+from distrff.features.row_question import Ask
+from distrff.features.specification import BlockMap, CarryingSpecification
+from distrff.features.stored_transformers import (
+    STORABLE,
+    fitted_arrays,
+    json_parameters,
+    restored,
+)
+
+_TRIAL_ROWS = 512
+
+
+@dataclass(frozen=True)
+class TransformerSpecification(CarryingSpecification):
+    """A fitted transformer, as its arrays where these tell it, else as the object itself.
+
+    Parameters
+    ----------
+    name : str
+        Its class.
+    parameters_json : str
+    n_outputs : int
+    has_arrays : bool
+        Whether there are any to travel.
+    fingerprint : str
+        A fresh name of the object where no arrays tell it: what it holds cannot be compared.
+    transformer : scikit-learn transformer or None
+        Only where no arrays tell it; it travels with every task.
+    """
+
+    kind: ClassVar[str] = "transformer"
+
+    name: str = ""
+    parameters_json: str = "{}"
+    n_outputs: int = 0
+    fingerprint: str = ""
+    has_arrays: bool = False
+    transformer: Any = field(default=None, compare=False, repr=False)
+
+    @property
+    def n_features(self) -> int:
+        return self.n_outputs
+
+    @property
+    def at_zero(self) -> float:
+        return float("nan")
+
+    @property
+    def array_bytes(self) -> int:
+        return 0 if self.arrays is None else sum(A.nbytes for A in self.arrays.values())
+
+    @property
+    def arrays_at_hand(self) -> bool:
+        return self.has_arrays and self.arrays is not None
+
+    def derive_arrays(self) -> dict[str, np.ndarray]:
+        return super().derive_arrays() if self.has_arrays else {}
+
+    def check_storable(self) -> None:
+        if self.fingerprint:
+            raise InputError(
+                f"a {self.name} cannot be stored without pickle; those that can are "
+                f"{', '.join(STORABLE)}: use one of these, or keep the fitted machine in memory"
+            )
+
+    def block_map(self, arrays: Mapping[str, np.ndarray]) -> TransformerBlockMap:
+        transformer = self.transformer
+        if transformer is None:
+            transformer = restored(self.name, json.loads(self.parameters_json), arrays, self.n_columns)
+        return TransformerBlockMap(transformer, self.n_outputs)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "n_columns": self.n_columns,
+            "digest": self.digest,
+            "name": self.name,
+            "parameters": json.loads(self.parameters_json),
+            "n_outputs": self.n_outputs,
+            "fingerprint": self.fingerprint,
+            "has_arrays": self.has_arrays,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> TransformerSpecification:
+        """Return the specification that `to_dict` wrote, without the arrays."""
+        names = ("n_columns", "digest", "name", "n_outputs", "fingerprint", "has_arrays")
+        fields = {name: data[name] for name in names}
+        return cls(parameters_json=canonical_json(data["parameters"]), **fields)
+
+
+class TransformerBlockMap(BlockMap):
+    """z(x) = transformer.transform(x), as dense floats.
+
+    Rows are given in float64, in which the transformer was fitted: in float32 a row may fall off the end of
+    what it knows.
+    """
+
+    def __init__(self, transformer: Any, n_features: int) -> None:
+        self.n_features = n_features
+        self._transformer = transformer
+
+    def apply(self, X: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        Z = np.empty((len(X), self.n_features), X.dtype) if out is None else out
+        if len(X):
+            Z[...] = dense_output(self._transformer, X.astype(np.float64, copy=False))
+        return Z
+
+
+def dense_output(transformer: Any, X: np.ndarray) -> np.ndarray:
+    """Return what the transformer makes of the rows, as a dense matrix of numbers.
+
+    Raises
+    ------
+    InputError
+        If it makes something else of them.
+    """
+    Z = transformer.transform(X)
+    if hasattr(Z, "toarray"):
+        Z = Z.toarray()
+    Z = np.asarray(Z)
+    if Z.ndim != 2 or len(Z) != len(X) or Z.dtype.kind not in "biuf":
+        raise InputError(
+            f"{type(transformer).__name__}.transform gave an array of shape {Z.shape} and dtype {Z.dtype} "
+            f"for {len(X)} rows; a map needs a matrix of numbers with a row for each"
+        )
+    return Z
+
+
+class TransformerFeatures(FeatureMap):
+    """Any scikit-learn transformer as a map: z(x) = transformer.transform(x).
+
+    Parameters
+    ----------
+    transformer : scikit-learn transformer
+        Not fitted: a clone is fitted on the rows of positive weight handed to `fit`, of a large dataset
+        on a sample of them, with their weights where it takes any.
+        Fitted, or in a `FrozenEstimator`: used as it is. Clones of this map keep a fitted one.
+    random_state : int or None
+        Seed of a transformer whose own `random_state` is None.
+
+    Attributes
+    ----------
+    transformer_ : scikit-learn transformer
+        Fitted.
+    specification_ : TransformerSpecification
+    seed_, n_features_in_ : int
+
+    Notes
+    -----
+    Machines and Grams can be stored where the transformer's arrays tell it: PCA, PolynomialCountSketch,
+    PolynomialFeatures, SplineTransformer and StandardScaler; nothing is ever pickled to a file.
+    """
+
+    def __init__(self, transformer: Any, *, random_state: int | None = None) -> None:
+        self.transformer = transformer
+        self.random_state = random_state
+
+    def __sklearn_clone__(self) -> Self:
+        transformer = self.transformer
+        kept = transformer if _is_fitted(transformer) else clone(transformer, safe=False)
+        return type(self)(kept, random_state=self.random_state)
+
+    def check_parameters(self) -> None:
+        """Raise InputError for parameters that no data could make right."""
+        if isinstance(self.transformer, type) or not all(
+            hasattr(self.transformer, method) for method in ("fit", "transform")
+        ):
+            raise InputError(
+                f"transformer must be a scikit-learn transformer with fit and transform, "
+                f"got {self.transformer!r}"
+            )
+
+    def n_features_for(self, n_columns: int) -> int:
+        self.check_parameters()
+        return self.trial(n_columns).specification_.n_features
+
+    def _trial_rows(self, n_columns: int) -> int:
+        return max(_TRIAL_ROWS, 2 * n_columns)
+
+    def _prepare_trial(self, smaller: Mapping[str, int]) -> None:
+        """Leave the transformer's own sizes: they may be bound to its other parameters."""
+
+    def _specify(
+        self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, ask: Ask
+    ) -> TransformerSpecification:
+        self.check_parameters()
+        fitted = self._fitted(X, y, sample_weight, seed)
+        n_outputs = dense_output(fitted, X[:1]).shape[1]
+        self.transformer_ = fitted
+        bare = fitted.estimator if isinstance(fitted, FrozenEstimator) else fitted
+        name = type(bare).__name__
+        shape = {"n_columns": X.shape[1], "name": name, "n_outputs": n_outputs}
+        if STORABLE.get(name) is not type(bare):
+            return TransformerSpecification(**shape, fingerprint=secrets.token_hex(16), transformer=bare)
+        arrays = fitted_arrays(bare)
+        return TransformerSpecification(
+            **shape,
+            parameters_json=canonical_json(json_parameters(bare)),
+            has_arrays=bool(arrays),
+            arrays=arrays,
+        )
+
+    def _fitted(self, X: np.ndarray, y: Any, sample_weight: Any, seed: int) -> Any:
+        if _is_fitted(self.transformer):
+            return self.transformer
+        transformer = clone(self.transformer)
+        if getattr(transformer, "random_state", 0) is None:
+            transformer.random_state = seed % 2**32
+        Y = None if y is None else np.asarray(y)
+        if Y is not None and Y.ndim == 2 and Y.shape[1] == 1:
+            Y = Y[:, 0]
+        if sample_weight is None:
+            return transformer.fit(X, Y)
+        rows = np.flatnonzero(sample_weight > 0)
+        X, Y = X[rows], None if Y is None else Y[rows]
+        if has_fit_parameter(transformer, "sample_weight"):
+            return transformer.fit(X, Y, sample_weight=sample_weight[rows])
+        return transformer.fit(X, Y)
+
+
+def _is_fitted(transformer: Any) -> bool:
+    if isinstance(transformer, FrozenEstimator):
+        return True
+    try:
+        check_is_fitted(transformer)
+    except (NotFittedError, TypeError):
+        return False
+    return True

@@ -1,0 +1,147 @@
+"""Machines on maps side by side and on scikit-learn's transformers."""
+
+from __future__ import annotations
+
+import dask.array as da
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.decomposition import PCA
+from sklearn.linear_model import Ridge
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    PolynomialFeatures,
+    PowerTransformer,
+    QuantileTransformer,
+    SplineTransformer,
+)
+
+from distrff.errors import InputError
+from distrff.estimators.gram import fit_features, gram
+from distrff.estimators.likelihood_classifier import KernelLikelihoodClassifier
+from distrff.estimators.ridge import KernelRidge
+from distrff.estimators.svc import KernelSVC
+from distrff.features.concatenated import ConcatenatedFeatures
+from distrff.features.fourier import FourierFeatures
+from distrff.features.linear import LinearFeatures
+from distrff.features.nystroem import NystroemFeatures
+from distrff.features.transformer import TransformerFeatures
+from distrff.kernels import Gaussian
+from distrff.model_store.models import load_model
+from distrff.sweeps.gram_statistics import GramStatistics
+
+
+def mixed(width=2.0):
+    return ConcatenatedFeatures(
+        [
+            FourierFeatures(Gaussian(width), 32),
+            NystroemFeatures(Gaussian(width), 24, landmarks="leverage"),
+            TransformerFeatures(PolynomialFeatures(2, include_bias=False)),
+            TransformerFeatures(SplineTransformer()),
+            LinearFeatures(),
+        ]
+    )
+
+
+DERIVED = ConcatenatedFeatures([FourierFeatures(Gaussian(2.0), 32), LinearFeatures()], weights=[2, 0.1])
+
+
+def test_a_quadratic_basis_is_the_quadratic_model(problem):
+    X, y = problem.X, problem.y
+    machine = KernelRidge(TransformerFeatures(PolynomialFeatures(2, include_bias=False)), alpha=0.5).fit(X, y)
+    expected = make_pipeline(PolynomialFeatures(2, include_bias=False), Ridge(alpha=0.5)).fit(X, y)
+    np.testing.assert_allclose(machine.predict(X), expected.predict(X), atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    "machine",
+    [
+        KernelRidge(mixed(), alpha="cv", random_state=0),
+        KernelRidge(mixed("auto"), alpha="gcv", random_state=0),
+        KernelRidge(DERIVED, solver="cg", random_state=0),
+        KernelRidge(TransformerFeatures(SplineTransformer()), alpha="cv", scale="standard", random_state=0),
+    ],
+    ids=["mixed", "automatic", "derived", "splines"],
+)
+def test_ridge_fits_on_a_cluster_as_in_memory(problem, tmp_path, machine, request):
+    in_memory = clone(machine).fit(problem.X, problem.y)
+    request.getfixturevalue("client")
+    X, y = da.from_array(problem.X, chunks=(130, -1)), da.from_array(problem.y, chunks=170)
+    fitted = clone(machine).fit(X, y)
+    np.testing.assert_array_equal(fitted.model_.coef, in_memory.model_.coef)
+    np.testing.assert_allclose(fitted.predict(X).compute(), in_memory.predict(problem.X), atol=1e-8)
+    assert fitted.plan(X, y).seconds is not None
+    fitted.save(str(tmp_path / "machine.zarr"))
+    loaded = load_model(str(tmp_path / "machine.zarr"))
+    np.testing.assert_array_equal(loaded.predict(problem.X), fitted.predict(problem.X))
+
+
+@pytest.mark.parametrize(
+    "machine", [KernelSVC(mixed(), random_state=0), KernelLikelihoodClassifier(mixed(), random_state=0)]
+)
+def test_classifiers_fit(problem, tmp_path, machine):
+    labels = np.where(problem.X[:, 1] * problem.X[:, 2] > 0, "same", "other")
+    fitted = clone(machine).fit(problem.X, labels)
+    assert fitted.score(problem.X, labels) > 0.75
+    fitted.save(str(tmp_path / "machine.zarr"))
+    np.testing.assert_array_equal(
+        load_model(str(tmp_path / "machine.zarr")).predict(problem.X), fitted.predict(problem.X)
+    )
+
+
+@pytest.mark.parametrize(
+    "transformer",
+    [
+        PCA(0.7),  # as many columns as the data says
+        QuantileTransformer(n_quantiles=20),
+        FunctionTransformer(np.log, check_inverse=False),
+        PowerTransformer(method="box-cox"),
+    ],
+    ids=lambda transformer: type(transformer).__name__,
+)
+def test_any_transformer_fits_on_a_cluster_as_in_memory(problem, client, transformer):
+    positive = np.exp(problem.X @ np.diag([1.5, 1.0, 0.5, 0.5]))
+    machine = KernelRidge(TransformerFeatures(transformer), alpha="cv", random_state=0)
+    fitted = clone(machine).fit(
+        da.from_array(positive, chunks=(130, -1)), da.from_array(problem.y, chunks=90)
+    )
+    basis = fitted.features_.transform(positive)
+    by_itself = fitted.features_.transformer_.transform(positive)
+    np.testing.assert_allclose(basis, by_itself, rtol=1e-9, atol=1e-9)
+    expected = Ridge(alpha=fitted.alpha_).fit(basis, problem.y).predict(basis)
+    np.testing.assert_allclose(fitted.predict(positive), expected, rtol=1e-6, atol=1e-6)
+    labels = problem.y > 0
+    assert KernelSVC(TransformerFeatures(transformer)).fit(positive, labels).score(positive, labels) > 0.5
+
+
+def test_what_cannot_be_stored_is_refused_by_name(problem, tmp_path):
+    map_ = TransformerFeatures(QuantileTransformer(n_quantiles=20))
+    for features in (map_, ConcatenatedFeatures([LinearFeatures(), map_])):
+        machine = KernelRidge(features).fit(problem.X, problem.y)
+        assert machine.score(problem.X, problem.y) > 0.1
+        with pytest.raises(InputError, match="QuantileTransformer cannot be stored"):
+            machine.save(str(tmp_path / "machine.zarr"))
+        with pytest.raises(InputError, match="QuantileTransformer cannot be stored"):
+            gram(problem.X, fit_features(features, problem.X), problem.y).save(str(tmp_path / "gram.zarr"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_gram_of_a_concatenation_comes_back(problem, tmp_path):
+    whole = gram(problem.X, mixed(), problem.y, random_state=3)
+    whole.save(str(tmp_path / "gram.zarr"))
+    loaded = GramStatistics.load(str(tmp_path / "gram.zarr"))
+    one, other = (KernelRidge(alpha=0.1).fit_gram(stats) for stats in (whole, loaded))
+    np.testing.assert_array_equal(other.predict(problem.X), one.predict(problem.X))
+
+
+def test_parameters_of_the_maps_can_be_searched(problem):
+    search = GridSearchCV(
+        KernelRidge(DERIVED, alpha=0.1, random_state=0),
+        {"features__maps__0__kernel__length_scale": [0.01, 2.0]},
+        cv=2,
+    ).fit(problem.X, problem.y)
+    assert search.best_params_ == {"features__maps__0__kernel__length_scale": 2.0}
+    assert DERIVED.maps[0].kernel == Gaussian(2.0)
+    assert search.best_estimator_.features.maps[0].kernel == Gaussian(2.0)

@@ -1,0 +1,143 @@
+"""Maps side by side: the weighted sum of their kernels."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+
+import dask.array as da
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.preprocessing import PolynomialFeatures
+
+from distrff.errors import InputError
+from distrff.features.concatenated import ConcatenatedFeatures
+from distrff.features.fourier import FourierFeatures
+from distrff.features.linear import LinearFeatures
+from distrff.features.nystroem import NystroemFeatures
+from distrff.features.registry import specification_from_dict
+from distrff.features.transformer import TransformerFeatures
+from distrff.kernels import Gaussian, Laplacian, Polynomial
+
+
+def mixed(**options):
+    """Maps that derive their arrays, carry them, and have none."""
+    maps = [
+        FourierFeatures(Gaussian(2.0), 8, random_state=1),
+        NystroemFeatures(Polynomial(2), 12, random_state=2),
+        LinearFeatures(),
+        TransformerFeatures(PolynomialFeatures(2)),
+    ]
+    return ConcatenatedFeatures(maps, **options)
+
+
+@pytest.mark.parametrize("weights", [None, [0.5, 2.0, 1.0, 3.0]])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_columns_are_those_of_the_maps_times_root_weights(rng, weights, dtype):
+    X = rng.standard_normal((40, 3)).astype(dtype)
+    map_ = mixed(weights=weights).fit(X)
+    Z = map_.transform(X)
+    assert Z.dtype == dtype
+    assert Z.shape == (40, 8 + 12 + 3 + 10) == (40, map_.n_features_for(3))
+    w = [0.25] * 4 if weights is None else weights
+    parts = [part.transform(X) * dtype(math.sqrt(a)) for a, part in zip(w, map_.maps_, strict=True)]
+    np.testing.assert_array_equal(Z, np.concatenate(parts, axis=1))
+    alone = clone(map_.maps[0]).fit(X).transform(X)
+    np.testing.assert_array_equal(parts[0], alone * dtype(math.sqrt(w[0])))
+
+
+def test_weights_multiply_kernels(rng):
+    X = rng.standard_normal((30, 3))
+    maps = [NystroemFeatures(Gaussian(), 30), NystroemFeatures(Laplacian(), 30)]
+    map_ = ConcatenatedFeatures(maps, weights=[2.0, 0.5]).fit(X)
+    Z = map_.transform(X)
+    np.testing.assert_allclose(Z @ Z.T, 2.0 * Gaussian()(X) + 0.5 * Laplacian()(X), atol=1e-9)
+    assert map_.specification_.at_zero == 2.5
+
+
+def test_equal_maps_differ_and_own_seeds_are_kept(rng):
+    X = rng.standard_normal((20, 3))
+    pair = ConcatenatedFeatures([FourierFeatures(n_components=4), FourierFeatures(n_components=4)])
+    one, other = pair.fit(X).maps_
+    assert one.seed_ != other.seed_
+    assert (one.frequencies_ != other.frequencies_).all()
+    pair.set_params(maps__1__random_state=5)
+    assert pair.fit(X).maps_[1].seed_ == 5
+
+
+def test_parameters_of_the_maps(rng):
+    map_ = mixed()
+    assert map_.get_params()["maps__0__n_components"] == 8
+    assert map_.get_params()["maps__3__transformer__degree"] == 2
+    assert set(map_.get_params(deep=False)) == {"maps", "weights"}
+    copy = clone(map_).set_params(maps__0__n_components=6, maps__0__kernel__length_scale=3.0)
+    assert (copy.maps[0].n_components, copy.maps[0].kernel) == (6, Gaussian(3.0))
+    assert map_.maps[0].n_components == 8
+    copy.set_params(maps__2=NystroemFeatures(n_components=5), maps__2__n_components=7, weights=[1] * 4)
+    assert copy.maps[2].n_components == 7
+    for name in ("maps__4", "maps__x__n_components"):
+        with pytest.raises(InputError, match="numbered from 0 to 3"):
+            copy.set_params(**{name: 1})
+
+
+def test_all_questions_are_asked(rng):
+    X = rng.standard_normal((50, 3))
+    maps = [NystroemFeatures(n_components=5), NystroemFeatures(n_components=5, landmarks="leverage")]
+    map_ = ConcatenatedFeatures(maps)
+    assert map_.n_passes == 3
+    asked = []
+
+    def ask(question):
+        asked.append(question.label)
+        return question.update(question.zero(), 0, X, None)
+
+    map_.fit_sample(X[:10], None, None, seed=1, ask=ask)
+    assert asked == ["landmarks", "landmarks", "landmarks by leverage"]
+    assert map_.triangle_share_for(3) == 0.5
+
+
+def test_specifications_travel_and_come_back(rng):
+    X = rng.standard_normal((40, 3))
+    spec = mixed().fit(X).specification_
+    Z, arrays, light = spec.build().apply(X), spec.checked_arrays(), spec.without_arrays()
+    assert spec.carries_arrays
+    assert spec.arrays_at_hand
+    assert not light.arrays_at_hand
+    assert light == pickle.loads(pickle.dumps(light)) == spec
+    np.testing.assert_array_equal(light.build(arrays).apply(X), Z)
+    stored = specification_from_dict(json.loads(json.dumps(spec.to_dict(), allow_nan=False)))
+    assert stored == spec
+    np.testing.assert_array_equal(stored.with_arrays(arrays).build().apply(X), Z)
+    derived = ConcatenatedFeatures([FourierFeatures(n_components=4), LinearFeatures()]).fit(X).specification_
+    assert not derived.carries_arrays
+    assert derived.n_features == 7
+
+
+def test_what_it_says_of_itself(rng):
+    X = rng.standard_normal((40, 3))
+    map_ = mixed().fit(X)
+    assert map_.nested_sizes() == (33,)
+    assert math.isnan(map_.specification_.at_zero)
+    lazy = map_.transform(da.from_array(X, chunks=(13, 3)))
+    np.testing.assert_allclose(lazy.compute(scheduler="sync"), map_.transform(X), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("maps", "weights", "message"),
+    [
+        ([], None, "at least one feature map"),
+        (LinearFeatures(), None, "at least one feature map"),
+        ([LinearFeatures(), 3], None, r"maps\[1\] must be a distrff feature map"),
+        ([FourierFeatures(n_components=4, form="complex")], None, r"maps\[0\] is of form='complex'"),
+        ([FourierFeatures(n_components=3)], None, "n_components must be even"),
+        ([LinearFeatures()], [0.0], "one positive number a map"),
+        ([LinearFeatures()], [1.0, 2.0], "one positive number a map"),
+        ([LinearFeatures()], ["much"], "weights must be numbers"),
+        ([LinearFeatures()], [math.nan], "one positive number a map"),
+    ],
+)
+def test_bad_input_is_named(maps, weights, message):
+    with pytest.raises(InputError, match=message):
+        ConcatenatedFeatures(maps, weights=weights).fit(np.zeros((3, 2)))

@@ -1,0 +1,160 @@
+"""scikit-learn's transformers as maps."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+
+import dask.array as da
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.decomposition import PCA
+from sklearn.feature_selection import SelectKBest
+from sklearn.frozen import FrozenEstimator
+from sklearn.kernel_approximation import PolynomialCountSketch
+from sklearn.preprocessing import (
+    KBinsDiscretizer,
+    PolynomialFeatures,
+    QuantileTransformer,
+    SplineTransformer,
+    StandardScaler,
+)
+
+from distrff.errors import InputError
+from distrff.features.registry import specification_from_dict
+from distrff.features.transformer import TransformerFeatures
+
+STORED = [
+    PolynomialFeatures(2),
+    PolynomialFeatures((1, 3), interaction_only=True, include_bias=False),
+    PolynomialCountSketch(n_components=7, degree=3, coef0=1),
+    SplineTransformer(n_knots=4, degree=2),
+    SplineTransformer(n_knots=5, include_bias=False, extrapolation="linear"),
+    SplineTransformer(n_knots=5, extrapolation="periodic", knots="quantile"),
+    SplineTransformer(knots=np.linspace(-2, 2, 15).reshape(5, 3), extrapolation="continue"),
+    SplineTransformer(sparse_output=True),
+    StandardScaler(),
+    StandardScaler(with_mean=False),
+    StandardScaler(with_mean=False, with_std=False),
+    PCA(2),
+    PCA(2, whiten=True),
+]
+
+
+@pytest.mark.parametrize("transformer", STORED, ids=repr)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_stored_transformers_come_back_with_the_same_bits(rng, transformer, dtype):
+    X, new = rng.standard_normal((50, 3)), (2 * rng.standard_normal((20, 3))).astype(dtype)
+    map_ = TransformerFeatures(transformer, random_state=3).fit(X)
+    expected = map_.transformer_.transform(new.astype(np.float64))
+    expected = expected.toarray() if hasattr(expected, "toarray") else expected
+    Z = map_.transform(new)
+    assert Z.dtype == dtype
+    assert Z.shape == (20, map_.n_features_for(3))
+    rounding = 1e-6 if dtype == np.float32 else 1e-13
+    np.testing.assert_allclose(Z, expected, rtol=rounding, atol=rounding)
+    spec = map_.specification_
+    stored = specification_from_dict(json.loads(json.dumps(spec.to_dict(), allow_nan=False)))
+    assert stored == spec
+    stored.check_storable()
+    arrays = {name: A.copy() for name, A in spec.checked_arrays().items()}
+    np.testing.assert_array_equal(stored.build(arrays).apply(new), Z)
+    assert spec.without_arrays() == pickle.loads(pickle.dumps(spec.without_arrays())) == spec
+
+
+def test_others_work_but_are_not_stored(rng):
+    X = rng.standard_normal((60, 3))
+    map_ = TransformerFeatures(QuantileTransformer(n_quantiles=10)).fit(X)
+    np.testing.assert_array_equal(map_.transform(X), map_.transformer_.transform(X))
+    spec = pickle.loads(pickle.dumps(map_.specification_.without_arrays()))
+    np.testing.assert_array_equal(spec.build().apply(X), map_.transform(X))
+    with pytest.raises(InputError, match=r"QuantileTransformer cannot be stored .* PCA, .*StandardScaler"):
+        spec.check_storable()
+
+
+def test_a_class_of_the_same_name_is_not_taken_for_one_that_can_be_stored(rng):
+    class PCA(TransformerMixin, BaseEstimator):  # a name that scikit-learn has too
+        def fit(self, X, y=None):
+            self.fitted_ = True
+            return self
+
+        def transform(self, X):
+            return X[:, :1]
+
+    spec = TransformerFeatures(PCA()).fit(rng.standard_normal((5, 2))).specification_
+    assert spec.n_features == 1
+    with pytest.raises(InputError, match="PCA cannot be stored"):
+        spec.check_storable()
+
+
+def test_fitted_transformers_are_used_as_they_are(rng):
+    X, other = rng.standard_normal((50, 3)), 5 + 3 * rng.standard_normal((40, 3))
+    scaler = StandardScaler().fit(X)
+    for frozen in (scaler, FrozenEstimator(scaler)):
+        map_ = clone(clone(TransformerFeatures(frozen))).fit(other)
+        np.testing.assert_array_equal(map_.transform(other), scaler.transform(other))
+        map_.specification_.check_storable()
+    unfitted = StandardScaler()
+    map_ = TransformerFeatures(unfitted).fit(other)
+    np.testing.assert_allclose(map_.transform(other).mean(axis=0), 0.0, atol=1e-12)
+    assert not hasattr(unfitted, "mean_")
+
+
+def test_a_supervised_transformer_sees_the_targets(rng):
+    X = rng.standard_normal((80, 4))
+    map_ = TransformerFeatures(SelectKBest(k=1)).fit(X, (X[:, 2] > 0).astype(int))
+    np.testing.assert_array_equal(map_.transform(X), X[:, 2:3])
+
+
+def test_seeds(rng):
+    X, seed = rng.standard_normal((30, 3)), int(rng.integers(2**62))
+    sketch = PolynomialCountSketch(n_components=5)
+    one, other = (TransformerFeatures(sketch, random_state=seed).fit(X) for _ in range(2))
+    np.testing.assert_array_equal(one.transform(X), other.transform(X))
+    assert one.specification_ == other.specification_
+    own = TransformerFeatures(PolynomialCountSketch(n_components=5, random_state=4)).fit(X)
+    np.testing.assert_array_equal(own.transform(X), own.transformer.fit(X).transform(X))
+
+
+def test_what_it_says_of_itself(rng):
+    X = rng.standard_normal((30, 3))
+    map_ = TransformerFeatures(PolynomialFeatures(2)).set_params(transformer__degree=1).fit(X)
+    assert map_.nested_sizes() == (4,)
+    assert math.isnan(map_.specification_.at_zero)
+    lazy = map_.transform(da.from_array(X.astype(np.float32), chunks=(7, 3)))
+    assert lazy.dtype == np.float32
+    np.testing.assert_array_equal(lazy.compute(scheduler="sync"), map_.transform(X.astype(np.float32)))
+    assert map_.apply(X[:0]).shape == (0, 4)
+
+
+def test_sparse_output_becomes_dense(rng):
+    X = rng.standard_normal((30, 2))
+    bins = KBinsDiscretizer(3, encode="onehot", quantile_method="averaged_inverted_cdf")
+    Z = TransformerFeatures(bins).fit_transform(X)
+    assert isinstance(Z, np.ndarray)
+    np.testing.assert_array_equal(Z.sum(axis=1), 2.0)
+
+
+class TextTransformer(TransformerMixin, BaseEstimator):
+    def fit(self, X, y=None):
+        self.fitted_ = True
+        return self
+
+    def transform(self, X):
+        return X.astype(str)
+
+
+@pytest.mark.parametrize(
+    ("transformer", "message"),
+    [
+        (None, "must be a scikit-learn transformer"),
+        (StandardScaler, "must be a scikit-learn transformer"),
+        (3, "must be a scikit-learn transformer"),
+        (TextTransformer(), "needs a matrix of numbers"),
+    ],
+)
+def test_bad_input_is_named(transformer, message):
+    with pytest.raises(InputError, match=message):
+        TransformerFeatures(transformer).fit(np.zeros((3, 2)))
