@@ -9,10 +9,13 @@ import pytest
 
 from distrff.errors import InputError, NonFiniteError
 from distrff.estimators.ridge import KernelRidge
+from distrff.estimators.ridge_classifier import KernelRidgeClassifier
+from distrff.estimators.svc import KernelSVC
 from distrff.features.ard import relevance_flops, relevant_length_scales
 from distrff.features.fourier import FourierFeatures
 from distrff.features.row_question import asked_of
 from distrff.features.widths import chosen_widths, width_flops
+from distrff.ingest import column_statistics
 from distrff.kernels import Cauchy, Exponential, Gaussian, Laplacian, Matern
 
 KERNELS = [Gaussian("ard"), Matern("ard", nu=2.5), Exponential("ard"), Laplacian("ard"), Cauchy("ard")]
@@ -171,6 +174,21 @@ def test_zarr_gives_the_widths_of_the_rows_in_memory(rng, tmp_path):
     assert machine.fit(da.from_zarr(z), da.from_array(y, chunks=60)).features_.kernel_ == expected
 
 
+@pytest.mark.parametrize("cls", [KernelRidgeClassifier, KernelSVC])
+def test_classifiers_learn_widths(rng, cls):
+    X = rng.standard_normal((300, 4))
+    labels = np.array(["in", "out"])[(np.abs(X[:, 2]) > 0.7).astype(int)]
+    machine = cls(FourierFeatures(Gaussian("ard"), 64), class_weight="balanced", random_state=1)
+    assert np.argmin(machine.fit(X, labels).features_.kernel_.length_scale) == 2
+
+
+def test_the_plan_needs_no_widths(rng):
+    X, y, _ = of_three_columns(rng, 100, d=3)
+    plan = KernelRidge(FourierFeatures(Laplacian("ard"), 32)).plan(X, y)
+    # The column statistics, and the Gram.
+    assert plan.n_sweeps == 2
+
+
 # Columns that are constant
 
 
@@ -193,6 +211,21 @@ def test_a_column_that_is_constant_in_the_sample_alone_keeps_a_common_width(rng)
     assert search["unseen_columns"] == [1]
     assert search["column_scale"][1] == 0.1
     assert 0 < fitted.length_scale[1] < np.inf
+
+
+def test_all_rows_are_asked_where_the_sample_cannot_tell(monkeypatch):
+    """A single row of 3000 is elsewhere, and is not among the 64 that this seed samples."""
+    monkeypatch.setattr(column_statistics, "_SAMPLE_ROWS", 64)
+    rng = np.random.default_rng(1)
+    X, y, _ = of_three_columns(rng, 3000, d=3)
+    X[:, 1] = 0.1
+    machine = KernelRidge(FourierFeatures(Gaussian("ard"), 16), scale="standard", random_state=1)
+    with pytest.raises(InputError, match="column 1 is constant"):
+        machine.fit(X, y)
+    X[2000, 1] = 5.0
+    report = machine.fit(X, y).report_
+    assert report["length_scale_search"]["unseen_columns"] == [1]
+    assert "column ranges" in report["sweep_labels"]
 
 
 def test_rows_without_weight_do_not_make_a_column_vary(rng):
