@@ -52,17 +52,23 @@ target_options = _together(
     click.option("--sample-weight", metavar="NAME", help="Column or array of row weights."),
 )
 
-machine_options = _together(
+map_options = _together(
     click.option(
-        "--model",
-        type=click.Choice(["ridge", "ridge-classifier", "svc", "likelihood"]),
-        default="ridge",
+        "--features",
+        type=click.Choice(["fourier", "binning", "nystroem", "linear"]),
+        default="fourier",
         show_default=True,
-    ),
-    click.option(
-        "--features", type=click.Choice(["fourier", "linear"]), default="fourier", show_default=True
+        help="binning is for --kernel laplacian, which is its default.",
     ),
     click.option("--n-components", type=int, default=1024, show_default=True, help="Number of features."),
+    click.option(
+        "--n-grids", type=int, default=100, show_default=True, help="Number of grids of --features binning."
+    ),
+    click.option(
+        "--n-bins",
+        type=int,
+        help="Hash the bins of --features binning into that many features.  [default: one each]",
+    ),
     click.option(
         "--kernel",
         type=KernelDescription(),
@@ -85,11 +91,40 @@ machine_options = _together(
     click.option("--form", type=click.Choice(["cos_sin", "phase"]), default="cos_sin", show_default=True),
     click.option(
         "--sampling",
-        type=click.Choice(["iid", "orthogonal"]),
+        type=click.Choice(["iid", "orthogonal", "qmc", "sorf", "fastfood", "countsketch", "auto"]),
         default="iid",
         show_default=True,
-        help="How frequencies are drawn.",
+        help="How frequencies are drawn; auto takes the fastest of the accurate ways.",
     ),
+    click.option(
+        "--landmarks",
+        type=click.Choice(["uniform", "leverage"]),
+        default="uniform",
+        show_default=True,
+        help="Rows that --features nystroem compares with: any, or those that others explain least.",
+    ),
+    click.option(
+        "--scale",
+        type=click.Choice(["standard", "none"]),
+        default="standard",
+        show_default=True,
+        help="Bring columns to mean 0 and deviation 1 first.",
+    ),
+    click.option(
+        "--random-state",
+        type=click.IntRange(min=0),
+        help="Seed; by default a fresh one, which the result names.",
+    ),
+)
+
+machine_options = _together(
+    click.option(
+        "--model",
+        type=click.Choice(["ridge", "ridge-classifier", "svc", "likelihood"]),
+        default="ridge",
+        show_default=True,
+    ),
+    map_options,
     click.option(
         "--alpha",
         type=Numbers("cv", "gcv"),
@@ -155,19 +190,7 @@ machine_options = _together(
     ),
     click.option("--no-intercept", is_flag=True, help="Fit without the constant b."),
     click.option(
-        "--scale",
-        type=click.Choice(["standard", "none"]),
-        default="standard",
-        show_default=True,
-        help="Bring columns to mean 0 and deviation 1 first.",
-    ),
-    click.option(
         "--dtype", type=click.Choice(["auto", "float32", "float64"]), default="auto", show_default=True
-    ),
-    click.option(
-        "--random-state",
-        type=click.IntRange(min=0),
-        help="Seed; by default a fresh one, which the result names.",
     ),
 )
 

@@ -41,8 +41,8 @@ def fit_page(
         "notes": list(report["notes"]),
         "scores": scores,
         "relevance": _relevance(report),
-        "alpha_path": _alpha_path(report),
-        "learning_curve": _learning_curve(report),
+        "alpha_path": alpha_path(report),
+        "learning_curve": learning_curve(report),
         "plan": _plan(report, predicted_seconds),
         "sweeps": [
             list(sweep) for sweep in zip(report["sweep_labels"], report["sweep_seconds"], strict=True)
@@ -104,7 +104,8 @@ def _numbers(value: Any) -> str:
     return ", ".join(map(number_text, values))
 
 
-def _alpha_path(report: Mapping[str, Any]) -> dict[str, Any] | None:
+def alpha_path(report: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return how the criterion depends on alpha, as `report_page` takes it; None where alpha was given."""
     if not report.get("alphas"):
         return None
     alphas, floor = report["alphas"], report["noise_floor"]
@@ -119,8 +120,9 @@ def _alpha_path(report: Mapping[str, Any]) -> dict[str, Any] | None:
     }
 
 
-def _learning_curve(report: Mapping[str, Any]) -> dict[str, Any] | None:
-    if not report["learning_curve"]:
+def learning_curve(report: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the criterion for each number of features, as `report_page` takes it; None without a curve."""
+    if not report.get("learning_curve"):
         return None
     sizes, scores, _ = zip(*report["learning_curve"], strict=True)
     return {"n_components": list(sizes), "score": list(scores), "criterion": report["criterion"]}

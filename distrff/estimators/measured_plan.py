@@ -10,7 +10,6 @@ import numpy as np
 from distrff.columns.scaling import Scaling
 from distrff.data.dataset import Dataset
 from distrff.data.rows import Rows
-from distrff.estimators.map_fit import trial_map
 from distrff.estimators.options import FitOptions
 from distrff.features.widths import width_flops
 from distrff.sweeps.conjugate_plan import PRESUMED_SWEEPS, ConjugatePlan, sample_shape
@@ -57,7 +56,9 @@ def predicted_seconds(run: SweepRun, dataset: Dataset, options: FitOptions, plan
     rows_a_thread = _rows_a_thread(dataset, plan)
     shape = plan.shape
     cosines = _COSINE_FLOPS * float(shape.n_rows) * shape.n_features
-    light = shape.n_light_sweeps * (_THIN_SLOWNESS * shape.light_flops + cosines)
+    light = shape.n_light_sweeps * (
+        _THIN_SLOWNESS * shape.light_flops + shape.n_rows * shape.triangle_numbers + cosines
+    )
     sweeps = 1 / shape.gram_one_in + light / (shape.gram_flops * shape.gram_one_in + cosines)
     float64_flops_a_second = plan.shape.size**2 / seconds_a_row * plan.shape.itemsize / 8
     tasks = min(threads, max(1, plan.shape.n_folds))
@@ -119,7 +120,7 @@ def _search_flops(dataset: Dataset, options: FitOptions) -> float:
 def _reduction(dataset: Dataset, options: FitOptions, shape: Shape, tile_rows: int) -> GramReduction:
     d = dataset.n_columns
     return GramReduction(
-        specification=trial_map(options.features, d).specification_,
+        specification=options.features.trial(d).specification_,
         scaling=Scaling(np.zeros(d), np.ones(d)),
         targets=_NoTargets(shape.n_outputs),  # type: ignore[arg-type]
         dtype=shape.dtype,

@@ -11,9 +11,11 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 from distrff.errors import InputError
-from distrff.kernels.base import Kernel, Streams
+from distrff.kernels.base import Kernel
 from distrff.kernels.checks import Widths, checked_length_scale, positive_number
+from distrff.kernels.distances import squared_distances
 from distrff.kernels.matern import matern_correlation, matern_slope
+from distrff.kernels.measure import Streams
 from distrff.kernels.width_sums import absolute_sums, rational_sums, square_sums
 
 
@@ -61,7 +63,7 @@ class Stationary(Kernel):
         -----
         O(n²·d) time and a few matrices of the size of K.
         """
-        return self._width_gradient(X / self._column_widths(X.shape[1]), K, M)
+        return self._width_gradient(X / self.column_widths(X.shape[1]), K, M)
 
     @property
     def at_zero(self) -> float:
@@ -82,7 +84,7 @@ class Stationary(Kernel):
     def _column_counts(self) -> set[int]:
         return {len(self.length_scale)} if isinstance(self.length_scale, tuple) else set()
 
-    def _column_widths(self, n_columns: int) -> np.ndarray:
+    def column_widths(self, n_columns: int) -> np.ndarray:
         if isinstance(self.length_scale, str):
             raise InputError(f"the width of {self!r} is undecided; fit it on data or give a number")
         if isinstance(self.length_scale, tuple) and len(self.length_scale) != n_columns:
@@ -90,22 +92,26 @@ class Stationary(Kernel):
         return np.broadcast_to(np.asarray(self.length_scale, dtype=np.float64), (n_columns,))
 
     def _evaluate(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
-        widths = self._column_widths(X.shape[1])
+        U, V = self._in_widths(X, Y)
+        # Squares may overflow: the kernel is 0 there, as it should be.
+        with np.errstate(over="ignore"):
+            return self._correlation(U, V)
+
+    def _in_widths(self, X: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        widths = self.column_widths(X.shape[1])
         with np.errstate(over="ignore"):
             U = X / widths
             V = U if Y is X else Y / widths
         if not (np.isfinite(U).all() and np.isfinite(V).all()):
             raise InputError(f"rows divided by the width of {self!r} overflow; use a larger length_scale")
-        # Squares may overflow: the kernel is 0 there, as it should be.
-        with np.errstate(over="ignore"):
-            return self._correlation(U, V)
+        return U, V
 
     def frequencies(self, n_frequencies: int, n_columns: int, rng_of: Streams) -> np.ndarray:
-        widths = self._column_widths(n_columns)
+        widths = self.column_widths(n_columns)
         return (self._unit_frequencies((n_frequencies, n_columns), rng_of) / widths).T
 
     def second_moment(self, n_columns: int) -> float:
-        return self._unit_moment() * float(np.sum(self._column_widths(n_columns) ** -2.0))
+        return self._unit_moment() * float(np.sum(self.column_widths(n_columns) ** -2.0))
 
     def with_widths(self, factor: Widths) -> Kernel:
         return self.set_params(length_scale=factor) if self.is_auto else self
@@ -122,7 +128,7 @@ class _Spherical(Stationary):
         return 1.0 if isinstance(self.length_scale, str) else self.length_scale
 
     def widths(self, n_columns: int) -> np.ndarray:
-        return self._column_widths(n_columns)
+        return self.column_widths(n_columns)
 
     def radii(self, n: int, n_columns: int, rng_of: Streams) -> np.ndarray:
         # The norm of d standard normals is chi distributed: √(2·Gamma(d/2)).
@@ -159,7 +165,12 @@ class Gaussian(_Spherical):
         return cls(math.sqrt(0.5) / math.sqrt(positive_number(gamma, "gamma")))
 
     def _correlation(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
-        K = cdist(X, Y, "sqeuclidean")
+        return self._of_squares(cdist(X, Y, "sqeuclidean"))
+
+    def block(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
+        return self._of_squares(squared_distances(*self._in_widths(X, Y)))
+
+    def _of_squares(self, K: np.ndarray) -> np.ndarray:
         K *= -0.5
         return np.exp(K, out=K)
 
@@ -197,6 +208,10 @@ class Laplacian(Stationary):
 
     def _unit_moment(self) -> float:
         return math.inf
+
+    def rates(self, n_columns: int) -> np.ndarray:
+        """Return 1/ℓ_j, ndarray of shape (n_columns,)."""
+        return 1.0 / self.column_widths(n_columns)
 
 
 @dataclass(frozen=True)
@@ -290,3 +305,9 @@ class Matern(_StudentT):
 
     def _smoothness(self) -> float:
         return self.nu
+
+    def block(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
+        if self.nu < 1.5:  # steep in ‖δ‖² at 0, where an error of 1e-16 would become one of 1e-8
+            return self._evaluate(X, Y)
+        K = squared_distances(*self._in_widths(X, Y))
+        return matern_correlation(np.sqrt(K, out=K), self.nu)
