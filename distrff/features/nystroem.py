@@ -16,9 +16,9 @@ from distrff.errors import InputError
 from distrff.features.base import FeatureMap
 from distrff.features.fourier import canonical_json
 from distrff.features.landmarks import LANDMARKS, chosen_landmarks
-from distrff.features.length_scale import automatic_length_scale
 from distrff.features.row_question import Ask
 from distrff.features.specification import BlockMap, CarryingSpecification
+from distrff.features.widths import chosen_widths
 from distrff.kernels import Gaussian, Kernel, kernel_from_dict
 
 _STRIP_ROWS = 512  # a strip's solve reads the whole factor, and pays for that from some hundred rows on
@@ -224,11 +224,9 @@ class NystroemFeatures(FeatureMap):
         self.check_parameters()
         M, d = int(self.n_components), X.shape[1]
         kernel = Gaussian() if self.kernel is None else self.kernel
-        self.length_scale_search_ = None
-        if kernel.is_auto:
-            kernel, self.length_scale_search_ = automatic_length_scale(
-                kernel, X, y, sample_weight, n_components=M, seed=seed
-            )
+        kernel, self.length_scale_search_ = chosen_widths(
+            kernel, X, y, sample_weight, n_components=M, seed=seed, ask=ask
+        )
         self.kernel_ = kernel
         chosen = chosen_landmarks(
             ask, kernel, landmarks=self.landmarks, n_landmarks=M, n_columns=d, seed=seed
