@@ -12,7 +12,9 @@ from distrff.estimators.ridge import KernelRidge
 from distrff.estimators.ridge_classifier import KernelRidgeClassifier
 from distrff.estimators.svc import KernelSVC
 from distrff.features.ard import relevance_flops, relevant_length_scales
+from distrff.features.binning import RandomBinningFeatures
 from distrff.features.fourier import FourierFeatures
+from distrff.features.nystroem import NystroemFeatures
 from distrff.features.row_question import asked_of
 from distrff.features.widths import chosen_widths, width_flops
 from distrff.ingest import column_statistics
@@ -274,6 +276,18 @@ def test_one_function_decides_all_widths(rng):
     assert chosen(Gaussian(2.0)) == (Gaussian(2.0), None)
     assert chosen(Gaussian("auto"))[1]["rule"].startswith("held-out error")
     assert chosen(Gaussian("ard")) == learned(Gaussian("ard"), X, y, seed=5)
+
+
+def test_every_map_learns_the_same_widths(rng):
+    X, y, _ = of_three_columns(rng, 100, d=3)
+    expected = learned(Laplacian("ard"), X, y, seed=5)
+    for map_ in (
+        FourierFeatures(Laplacian("ard"), 16, random_state=5),
+        RandomBinningFeatures(Laplacian("ard"), 4, random_state=5),
+        NystroemFeatures(Laplacian("ard"), 16, random_state=5),
+    ):
+        map_.fit(X, y)
+        assert (map_.kernel_, map_.length_scale_search_) == expected
 
 
 @pytest.mark.parametrize(
