@@ -91,7 +91,8 @@ def relevant_length_scales(
     U = (X[few] - X[few].mean(axis=0, dtype=np.float64)) / scale
     with threadpool_limits(1, user_api="blas"):  # the same widths whatever the client's threads
         point, stages = _search(kernel, U, Y[few], s[few])
-    widths = (np.exp(point[:-1]) * scale).tolist()
+    # Four digits: more are not known, and the last ones may differ with the processor.
+    widths = [float(f"{width:.4g}") for width in np.exp(point[:-1]) * scale]
     return kernel.with_widths(tuple(widths)), {
         "rule": f"marginal likelihood of {len(few)} rows",
         "length_scale": widths,

@@ -9,10 +9,15 @@ import pytest
 
 from distrff.errors import InputError, NonFiniteError
 from distrff.estimators.ridge import KernelRidge
+from distrff.estimators.ridge_classifier import KernelRidgeClassifier
+from distrff.estimators.svc import KernelSVC
 from distrff.features.ard import relevance_flops, relevant_length_scales
+from distrff.features.binning import RandomBinningFeatures
 from distrff.features.fourier import FourierFeatures
+from distrff.features.nystroem import NystroemFeatures
 from distrff.features.row_question import asked_of
 from distrff.features.widths import chosen_widths, width_flops
+from distrff.ingest import column_statistics
 from distrff.kernels import Cauchy, Exponential, Gaussian, Laplacian, Matern
 
 KERNELS = [Gaussian("ard"), Matern("ard", nu=2.5), Exponential("ard"), Laplacian("ard"), Cauchy("ard")]
@@ -100,11 +105,12 @@ def test_one_column_and_many_columns(rng):
 
 
 def test_widths_scale_with_the_columns(rng):
-    """By powers of two: then every step is scaled without rounding."""
+    """By powers of two: then every step is scaled without rounding, up to the widths' four digits."""
     X, y, _ = of_three_columns(rng, 100, d=4)
     factors = np.array([1.0, 1024.0, 2.0**-8, 4.0])
     first, second = (learned(Gaussian("ard"), rows, y, seed=2)[0].length_scale for rows in (X, X * factors))
-    np.testing.assert_array_equal(second, np.multiply(first, factors))
+    # Either is rounded by at most half a unit of its fourth digit, 5e-4.
+    np.testing.assert_allclose(second, np.multiply(first, factors), rtol=1e-3 + 1e-9)
 
 
 # Weights
@@ -170,6 +176,21 @@ def test_zarr_gives_the_widths_of_the_rows_in_memory(rng, tmp_path):
     assert machine.fit(da.from_zarr(z), da.from_array(y, chunks=60)).features_.kernel_ == expected
 
 
+@pytest.mark.parametrize("cls", [KernelRidgeClassifier, KernelSVC])
+def test_classifiers_learn_widths(rng, cls):
+    X = rng.standard_normal((300, 4))
+    labels = np.array(["in", "out"])[(np.abs(X[:, 2]) > 0.7).astype(int)]
+    machine = cls(FourierFeatures(Gaussian("ard"), 64), class_weight="balanced", random_state=1)
+    assert np.argmin(machine.fit(X, labels).features_.kernel_.length_scale) == 2
+
+
+def test_the_plan_needs_no_widths(rng):
+    X, y, _ = of_three_columns(rng, 100, d=3)
+    plan = KernelRidge(FourierFeatures(Laplacian("ard"), 32)).plan(X, y)
+    # The column statistics, and the Gram.
+    assert plan.n_sweeps == 2
+
+
 # Columns that are constant
 
 
@@ -192,6 +213,21 @@ def test_a_column_that_is_constant_in_the_sample_alone_keeps_a_common_width(rng)
     assert search["unseen_columns"] == [1]
     assert search["column_scale"][1] == 0.1
     assert 0 < fitted.length_scale[1] < np.inf
+
+
+def test_all_rows_are_asked_where_the_sample_cannot_tell(monkeypatch):
+    """A single row of 3000 is elsewhere, and is not among the 64 that this seed samples."""
+    monkeypatch.setattr(column_statistics, "_SAMPLE_ROWS", 64)
+    rng = np.random.default_rng(1)
+    X, y, _ = of_three_columns(rng, 3000, d=3)
+    X[:, 1] = 0.1
+    machine = KernelRidge(FourierFeatures(Gaussian("ard"), 16), scale="standard", random_state=1)
+    with pytest.raises(InputError, match="column 1 is constant"):
+        machine.fit(X, y)
+    X[2000, 1] = 5.0
+    report = machine.fit(X, y).report_
+    assert report["length_scale_search"]["unseen_columns"] == [1]
+    assert "column ranges" in report["sweep_labels"]
 
 
 def test_rows_without_weight_do_not_make_a_column_vary(rng):
@@ -240,6 +276,18 @@ def test_one_function_decides_all_widths(rng):
     assert chosen(Gaussian(2.0)) == (Gaussian(2.0), None)
     assert chosen(Gaussian("auto"))[1]["rule"].startswith("held-out error")
     assert chosen(Gaussian("ard")) == learned(Gaussian("ard"), X, y, seed=5)
+
+
+def test_every_map_learns_the_same_widths(rng):
+    X, y, _ = of_three_columns(rng, 100, d=3)
+    expected = learned(Laplacian("ard"), X, y, seed=5)
+    for map_ in (
+        FourierFeatures(Laplacian("ard"), 16, random_state=5),
+        RandomBinningFeatures(Laplacian("ard"), 4, random_state=5),
+        NystroemFeatures(Laplacian("ard"), 16, random_state=5),
+    ):
+        map_.fit(X, y)
+        assert (map_.kernel_, map_.length_scale_search_) == expected
 
 
 @pytest.mark.parametrize(
