@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from distrff.estimators.ridge import KernelRidge
     from distrff.estimators.ridge_classifier import KernelRidgeClassifier
     from distrff.estimators.svc import KernelSVC
+    from distrff.features.binning import RandomBinningFeatures
     from distrff.features.fourier import FourierFeatures
     from distrff.features.linear import LinearFeatures
     from distrff.kernels import Cauchy, Exponential, Gaussian, Laplacian, Matern
@@ -48,6 +49,7 @@ __all__ = [
     "Laplacian",
     "LinearFeatures",
     "Matern",
+    "RandomBinningFeatures",
     "features_needed",
     "fit_features",
     "gram",
@@ -75,6 +77,7 @@ _MODULES = {
     "Laplacian": "distrff.kernels",
     "LinearFeatures": "distrff.features.linear",
     "Matern": "distrff.kernels",
+    "RandomBinningFeatures": "distrff.features.binning",
     "features_needed": "distrff.diagnostics.bounds",
     "fit_features": "distrff.estimators.gram",
     "gram": "distrff.estimators.gram",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from scipy.sparse import vstack
 
 from distrff.columns.scaling import Scaling
 from distrff.columns.targets import ClassTargets, Targets
@@ -117,14 +118,17 @@ class Model:
         P = np.exp(minus_log.min(axis=1, keepdims=True) - minus_log)
         return P / P.sum(axis=1, keepdims=True)
 
-    def transform(self, X: np.ndarray) -> np.ndarray:
+    def transform(self, X: np.ndarray) -> Any:
         """Return Z, the features of the scaled rows, of shape (n_rows, n_features) in the machine's dtype.
 
-        Of principal components, the rows' coordinates along these instead, (n_rows, n_outputs) in float64.
+        A scipy CSR matrix where the map is sparse. Of principal components, the rows' coordinates along
+        these instead, (n_rows, n_outputs) in float64.
         """
         if self.kind == "KernelPCA":
             return self.decision(X)
         X = self._checked(X)
+        if self.specification.is_sparse:
+            return vstack([Z for _, Z in self._feature_strips(X)], format="csr")
         Z = np.empty((len(X), self.specification.n_features), self.dtype)
         for rows, strip in self._feature_strips(X):
             Z[rows] = strip
@@ -142,7 +146,7 @@ class Model:
 
     def _feature_strips(self, X: np.ndarray) -> Any:
         block_map = self.specification.build(self.arrays)
-        rows = max(16, _STRIP_BYTES // (self.specification.n_features * np.dtype(self.dtype).itemsize))
+        rows = max(16, _STRIP_BYTES // (self.specification.row_entries * np.dtype(self.dtype).itemsize))
         for start in range(0, len(X), rows):
             strip = slice(start, min(start + rows, len(X)))
             _check_finite(X[strip], start)

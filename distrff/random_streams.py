@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections.abc import Callable
 
 import numpy as np
 
 from distrff.errors import InputTypeError
+
+PathStreams = Callable[..., np.random.Generator]
+"""Streams by the rest of their names: what `streams_under` returns."""
 
 
 def resolve_seed(random_state: int | None) -> int:
@@ -47,6 +51,15 @@ def stream(seed: int, *names: str | int) -> np.random.Generator:
     The same seed and names give the same numbers, whatever else was drawn before.
     """
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, *map(_key, names)])))
+
+
+def streams_under(seed: int, *path: str | int) -> PathStreams:
+    """Return the function of names that gives the streams called `path` and then those names."""
+
+    def rng_of(*names: str | int) -> np.random.Generator:
+        return stream(seed, *path, *names)
+
+    return rng_of
 
 
 def child_seed(seed: int, *names: str | int) -> int:

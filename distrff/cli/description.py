@@ -14,6 +14,7 @@ Remote = dict[str, Any] | None
 Described = tuple[dict[str, Any], list[str]]
 
 _MOST_LISTED = 20
+_SIZES = ("n_components", "n_bins", "n_columns")  # of which a map has the first as its columns of Z
 
 
 def root_document(path: str, remote: Remote) -> dict[str, Any]:
@@ -54,7 +55,7 @@ def described_group(path: str, kind: str, remote: Remote) -> Described:
         **values,
         "features": specification["kind"],
         "n_columns": specification["n_columns"],
-        "n_components": specification.get("n_components", specification["n_columns"]),
+        "n_components": next(specification[size] for size in _SIZES if size in specification),
         "dtype": metadata["dtype"],
         "classes": metadata.get("classes", {}).get("labels"),
         "bytes": sum(A.nbytes for A in arrays.values()),

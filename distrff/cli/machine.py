@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from distrff.features.base import FeatureMap
     from distrff.kernels import Kernel
 
-_FOURIER_ONLY = ("kernel", "nu", "length_scale", "n_components", "form", "sampling")
+_OF_KERNELS = ("kernel", "nu", "length_scale")
+_FOURIER_ONLY = ("n_components", "form", "sampling")
+_BINNING_ONLY = ("n_grids", "n_bins")
 _RIDGE_ONLY = ("alpha", "alphas")
 _MARGIN_ONLY = ("C", "Cs")
 _ITERATIVE = ("tol", "max_sweeps")
@@ -50,7 +52,7 @@ def checked_machine(ctx: click.Context) -> Machine:
     }
     model = options["model"]
     shared = {
-        "features": _features(options),
+        "features": _features(ctx),
         "fit_intercept": not options["no_intercept"],
         "scale": options["scale"],
         "dtype": options["dtype"],
@@ -72,7 +74,7 @@ def checked_machine(ctx: click.Context) -> Machine:
 def checked_map(ctx: click.Context) -> FeatureMap:
     """Return the map that the options describe, checked like `checked_machine`."""
     _refuse_others(ctx, _map_rules(ctx.params))
-    features = _features(ctx.params)
+    features = _features(ctx)
     features.check_parameters()
     return features
 
@@ -104,7 +106,7 @@ def tell_defaults(ctx: click.Context) -> None:
     model = ctx.params.get("model")
     weights = [] if model is None else ["C" if model in _OWN else "alpha"]
     names = [name for name in ("length_scale", *weights, "scale") if not _given(ctx, name)]
-    if ctx.params["features"] != "fourier" or isinstance(ctx.params["kernel"], dict):
+    if ctx.params["features"] == "linear" or isinstance(ctx.params["kernel"], dict):
         names = [name for name in names if name != "length_scale"]
     if names:
         text = " ".join(f"{_spelt(name)} {ctx.params[name]}" for name in names)
@@ -113,11 +115,11 @@ def tell_defaults(ctx: click.Context) -> None:
 
 def _refuse_contradictions(ctx: click.Context) -> None:
     o = ctx.params
-    iterates = o["model"] in _OWN or o["solver"] in ("cg", "sgd")
+    iterates = o["model"] in _OWN or o["solver"] in ("cg", "sgd") or o["features"] == "binning"
     rules = [
         (_RIDGE_ONLY, o["model"] not in _OWN, "--model ridge or ridge-classifier"),
         (_MARGIN_ONLY, o["model"] in _OWN, "--model svc or likelihood"),
-        (_ITERATIVE, iterates, "--model svc or likelihood, or --solver cg or sgd"),
+        (_ITERATIVE, iterates, "--model svc or likelihood, or --solver cg or sgd, or --features binning"),
         *((names, o["model"] == model, f"--model {model}") for model, names in _OWN.items()),
         *_map_rules(o),
         (("alphas",), isinstance(o["alpha"], str), "--alpha cv or --alpha gcv"),
@@ -131,7 +133,9 @@ def _refuse_contradictions(ctx: click.Context) -> None:
 def _map_rules(o: Mapping[str, Any]) -> list[tuple[tuple[str, ...], bool, str]]:
     """Return which options of maps go together: names, whether they may be given, and with what."""
     return [
+        (_OF_KERNELS, o["features"] != "linear", "--features fourier or binning"),
         (_FOURIER_ONLY, o["features"] == "fourier", "--features fourier"),
+        (_BINNING_ONLY, o["features"] == "binning", "--features binning"),
         (("length_scale",), not isinstance(o["kernel"], dict), "a kernel's name; JSON says its own widths"),
         (("nu",), o["kernel"] == "matern", "--kernel matern"),
     ]
@@ -152,12 +156,17 @@ def _spelt(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _features(options: Mapping[str, Any]) -> FeatureMap:
+def _features(ctx: click.Context) -> FeatureMap:
+    from distrff.features.binning import RandomBinningFeatures
     from distrff.features.fourier import FourierFeatures
     from distrff.features.linear import LinearFeatures
 
+    options = ctx.params
     if options["features"] == "linear":
         return LinearFeatures()
+    if options["features"] == "binning":
+        kernel = _kernel(options if _given(ctx, "kernel") else options | {"kernel": "laplacian"})
+        return RandomBinningFeatures(kernel, options["n_grids"], n_bins=options["n_bins"])
     return FourierFeatures(
         _kernel(options),
         options["n_components"],

@@ -54,9 +54,21 @@ target_options = _together(
 
 map_options = _together(
     click.option(
-        "--features", type=click.Choice(["fourier", "linear"]), default="fourier", show_default=True
+        "--features",
+        type=click.Choice(["fourier", "binning", "linear"]),
+        default="fourier",
+        show_default=True,
+        help="binning is for --kernel laplacian, which is its default.",
     ),
     click.option("--n-components", type=int, default=1024, show_default=True, help="Number of features."),
+    click.option(
+        "--n-grids", type=int, default=100, show_default=True, help="Number of grids of --features binning."
+    ),
+    click.option(
+        "--n-bins",
+        type=int,
+        help="Hash the bins of --features binning into that many features.  [default: one each]",
+    ),
     click.option(
         "--kernel",
         type=KernelDescription(),
@@ -78,10 +90,10 @@ map_options = _together(
     click.option("--form", type=click.Choice(["cos_sin", "phase"]), default="cos_sin", show_default=True),
     click.option(
         "--sampling",
-        type=click.Choice(["iid", "orthogonal"]),
+        type=click.Choice(["iid", "orthogonal", "qmc", "sorf", "fastfood", "countsketch", "auto"]),
         default="iid",
         show_default=True,
-        help="How frequencies are drawn.",
+        help="How frequencies are drawn; auto takes the fastest of the accurate ways.",
     ),
     click.option(
         "--scale",

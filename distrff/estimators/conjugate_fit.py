@@ -6,6 +6,7 @@ import numpy as np
 
 from distrff.data.dataset import Dataset
 from distrff.estimators.alpha_search import AlphaSearch
+from distrff.estimators.conjugate_search import ConjugateSearch
 from distrff.estimators.convergence import Convergence
 from distrff.estimators.options import RidgeOptions
 from distrff.estimators.preparation import Preparation
@@ -86,16 +87,21 @@ def fit_by_conjugate_gradients(
     plan: ConjugatePlan,
     notes: list[str],
 ) -> RidgeFit:
-    """Return the fit for given penalties; the Gram of a sample is all that is ever of size D².
+    """Return the fit for given penalties, or that of least held-out error, which sparse features allow.
+
+    The Gram of a sample is all that is ever of size D².
 
     Raises
     ------
     InputError
         For values whose sums are not finite.
     """
-    assert options.alpha is not None
     problem = problem_of(preparation, dataset, options)
-    alpha = np.broadcast_to(options.alpha, (problem.n_targets,))
+    if options.alpha is None:
+        search = ConjugateSearch(run, dataset, preparation, plan, options, problem).best()
+    else:
+        search = AlphaSearch(options.alpha, None, "none, as alpha was given")
+    alpha = np.broadcast_to(search.alpha, (problem.n_targets,))
     start = np.zeros((problem.sizes[-1], problem.n_targets)), np.zeros(problem.n_targets)
     preconditioner = None
     if plan.one_in:
@@ -121,7 +127,7 @@ def fit_by_conjugate_gradients(
         problem=problem,
         dtype=plan.shape.dtype,
         grams=None,
-        search=AlphaSearch(options.alpha, None, "none, as alpha was given"),
+        search=search,
         machine=solution.machine(),
         targets=preparation.targets,
         notes=notes,

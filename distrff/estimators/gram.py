@@ -71,8 +71,11 @@ def gram(
     -----
     Two passes over the rows. The client receives the Gram, 8·(D + 1 + k)² bytes a fold.
     """
-    if features is not None:
-        checked_map(features)
+    if features is not None and checked_map(features).sparse_entries:
+        raise InputError(
+            "features of random binning are too many for a Gram; use FourierFeatures or NystroemFeatures, or "
+            "fit a KernelRidge on these, which forms none"
+        )
     dataset = _with_targets(as_dataset(data, y, sample_weight))
     run, seed = begin_run(), resolve_seed(random_state)
     if like is not None:

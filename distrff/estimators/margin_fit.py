@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,11 @@ from distrff.estimators.preparation import Preparation, first_sweep, prepare
 from distrff.estimators.ridge_fit import features_dtype, plan_of, presumed_plan
 from distrff.estimators.run import begin_run
 from distrff.estimators.sgd_solve import solve_by_sgd
+from distrff.features.specification import MapSpecification
 from distrff.objective.solution import Status
 from distrff.random_streams import child_seed
 from distrff.solvers.ridge_gram import RidgeMachine, final_machine
+from distrff.sweeps.conjugate_plan import count_conjugate
 from distrff.sweeps.engine import SweepRun
 from distrff.sweeps.folds import Folds
 from distrff.sweeps.plan import Plan
@@ -102,7 +105,14 @@ def fit_margins(
         seed=options.seed,
     )
     _check_class_weights(preparation)
-    plan = margin_plan(run, dataset, options, n_outputs=preparation.targets.n_outputs, dtype=dtype)
+    plan = margin_plan(
+        run,
+        dataset,
+        options,
+        n_outputs=preparation.targets.n_outputs,
+        dtype=dtype,
+        specification=preparation.specification,
+    )
     if isinstance(plan, SGDPlan):
         solution, C, search = solve_by_sgd(run, dataset, preparation, plan, options), options.C, None
     else:
@@ -140,10 +150,27 @@ def presumed_margin_plan(run: SweepRun, dataset: Dataset, options: MarginOptions
 
 
 def margin_plan(
-    run: SweepRun, dataset: Dataset, options: MarginOptions, *, n_outputs: int, dtype: str
+    run: SweepRun,
+    dataset: Dataset,
+    options: MarginOptions,
+    *,
+    n_outputs: int,
+    dtype: str,
+    specification: MapSpecification | None = None,
 ) -> Plan:
     """Return the plan of the solver asked for; "auto" has the Gram of a sample, and where that is refused for
-    memory, SGD."""
+    memory, SGD. Sparse features have light sweeps only."""
+    if options.features.sparse_entries:
+        counting = partial(count_conjugate, n_alphas=0)
+        return plan_of(
+            run,
+            dataset,
+            options,
+            n_outputs=n_outputs,
+            dtype=dtype,
+            counting=counting,
+            specification=specification,
+        )
     if options.solver == "sgd":
         return plan_of(run, dataset, options, n_outputs=n_outputs, dtype=dtype, counting=count_sgd)
     try:
@@ -176,7 +203,8 @@ def _solve_by_factor(
     run: SweepRun, dataset: Dataset, preparation: Preparation, plan: Plan, options: MarginOptions
 ) -> tuple[MarginSolution, float, PenaltySearch | None]:
     """Return what the solvers find that have the Gram of the rows, or of a sample of them."""
-    grams = factor_gram(run, dataset, preparation, plan, options)
+    is_sparse = preparation.specification.is_sparse
+    grams = None if is_sparse else factor_gram(run, dataset, preparation, plan, options)
     folds = _folds_of(options, dataset)
     kind = SoftmaxOracle if _is_softmax(options, preparation) else MarginOracle
     oracle = kind(run, dataset, preparation, plan, options, grams, folds)
@@ -187,7 +215,7 @@ def _solve(
     oracle: MarginOracle,
     options: MarginOptions,
     run: SweepRun,
-    grams: GramContext,
+    grams: GramContext | None,
     preparation: Preparation,
 ) -> tuple[MarginSolution, float, PenaltySearch | None]:
     """Return the machines of all rows, their C, and how it was chosen."""
@@ -229,12 +257,14 @@ def _is_softmax(options: MarginOptions, preparation: Preparation) -> bool:
 
 
 def _starts(
-    run: SweepRun, grams: GramContext, options: MarginOptions, preparation: Preparation, C: float
+    run: SweepRun, grams: GramContext | None, options: MarginOptions, preparation: Preparation, C: float
 ) -> list[np.ndarray]:
-    """Return a point for each machine: ridge of about the same penalty; zeros for softmax."""
+    """Return a point for each machine: that of ridge; zeros for softmax, or without a Gram."""
+    n_numbers = preparation.specification.n_features + options.fit_intercept
     if _is_softmax(options, preparation):
-        n_numbers = grams.problem.sizes[-1] + options.fit_intercept
         return [np.zeros(n_numbers * preparation.targets.n_outputs)]
+    if grams is None:
+        return [np.zeros(n_numbers) for _ in range(preparation.targets.n_outputs)]
     floor = grams.noise_floor(grams.problem.sizes[-1])
     curvature = options.loss.curvature if np.isfinite(options.loss.curvature) else 2.0
     least = _LEAST_PENALTY * grams.weight * grams.mean_square_norm

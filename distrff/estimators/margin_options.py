@@ -18,6 +18,7 @@ from distrff.estimators.options import (
     positive_number,
     shared_options,
 )
+from distrff.features.base import FeatureMap
 from distrff.losses import Loss, Squared
 from distrff.sweeps.folds import FOLD_RULES
 from distrff.sweeps.kink_rows import MOST_MODELLED_FEATURES, most_model_rows
@@ -79,7 +80,8 @@ class MarginOptions(FitOptions):
         return self.C is not None and bool(np.isinf(self.C))
 
     def model_rows(self, n_features: int) -> int:
-        models = self.direct_solver == "smoothed" and n_features <= MOST_MODELLED_FEATURES
+        is_small = n_features <= MOST_MODELLED_FEATURES and not self.features.sparse_entries
+        models = self.direct_solver == "smoothed" and is_small
         return most_model_rows(n_features) if models and not self.is_hard else 0
 
     @property
@@ -116,6 +118,8 @@ def margin_options(
         For the first parameter that no data could make right.
     """
     one_of("fold_by", estimator.fold_by, FOLD_RULES)
+    if isinstance(estimator.features, FeatureMap) and estimator.features.sparse_entries:
+        _check_for_sparse(estimator)
     searched = isinstance(estimator.C, str) and estimator.C == "cv"
     if isinstance(estimator.C, str) and not searched:
         raise InputError(f"C must be a positive number or 'cv', got {estimator.C!r}")
@@ -175,6 +179,16 @@ def margin_solver(estimator: Any, loss: Loss, description: str) -> str:
     raise InputError(
         f"solver={solver!r} needs {needs}, which {description} is not; use solver={fitting!r} or 'auto'"
     )
+
+
+def _check_for_sparse(estimator: Any) -> None:
+    """Raise InputError for what keeps dense rows or a Gram of features, which random binning has not."""
+    for name, wrong in (("solver", estimator.solver == "sgd"), ("C", is_infinite(estimator.C))):
+        if wrong:
+            raise InputError(
+                f"{name}={getattr(estimator, name)!r} needs dense features, and those of random binning are "
+                f"sparse; use solver='auto' and a finite C, or FourierFeatures or NystroemFeatures"
+            )
 
 
 def _check_sgd(estimator: Any) -> None:

@@ -18,8 +18,9 @@ from distrff.estimators.preparation import Preparation
 from distrff.features.specification import MapSpecification
 from distrff.objective import ridge_system
 from distrff.objective.evaluation import Evaluation, Point
+from distrff.objective.ridge_moments import RidgeEquations, RidgeMoments
 from distrff.solvers.hard_margin import CriticalRows
-from distrff.solvers.preconditioner import Preconditioner
+from distrff.solvers.preconditioner import DiagonalPreconditioner, Preconditioner
 from distrff.solvers.ridge_gram import GramProblem, total_gram
 from distrff.sweeps.curvature_gram import CurvatureGramReduction
 from distrff.sweeps.engine import SweepRun
@@ -28,10 +29,12 @@ from distrff.sweeps.kink_rows import KinkReduction, KinkSums
 from distrff.sweeps.margins import LightReduction, MarginReduction, SoftmaxReduction
 from distrff.sweeps.plan import Plan
 from distrff.sweeps.reduction import joined
+from distrff.sweeps.ridge_products import RightSidesReduction
 from distrff.sweeps.segments import (
     light_segmentation,
     light_segmentation_of_features,
     margin_tile_rows,
+    sparse_segmentation,
 )
 from distrff.sweeps.smallest_margins import SmallestMargins, SmallestMarginsReduction
 from distrff.sweeps.twins import TwinReduction, first_pair
@@ -81,7 +84,7 @@ class MarginOracle:
     plan : Plan
     options : MarginOptions
     grams : GramContext or None
-        None where no preconditioner is asked for.
+        None where no preconditioner is asked for, or a diagonal one of sparse features.
     folds : Folds or None
         Of the machines that are judged on some.
     """
@@ -104,16 +107,23 @@ class MarginOracle:
         self._loss = options.loss
         self._grams = grams
         self._folds = folds
+        self._moments: RidgeMoments | None = None
         self._factors: WeakValueDictionary[float, _Factor] = WeakValueDictionary()
         dtype = np.dtype(plan.shape.dtype)
+        entries = plan.shape.sparse_entries
+        self.is_sparse = entries > 0
         tile_rows = margin_tile_rows(self.n_features, dtype)
-        self._cuts = light_segmentation_of_features(dataset.n_rows, self.n_features, tile_rows)
+        self._cuts = (
+            sparse_segmentation(dataset.n_rows, entries)
+            if self.is_sparse
+            else light_segmentation_of_features(dataset.n_rows, self.n_features, tile_rows)
+        )
         self._shared: dict[str, Any] = {
             "specification": preparation.specification,
             "scaling": preparation.scaling,
             "targets": preparation.targets,
             "dtype": dtype.name,
-            "tile_rows": tile_rows,
+            "tile_rows": self._cuts.tile_rows,
         }
 
     def evaluate(self, points: Mapping[MarginProblem, Point]) -> dict[MarginProblem, Evaluation]:
@@ -220,7 +230,8 @@ class MarginOracle:
         Machines of like curvature share a factor, which is freed when the last of them asks for
         another. There are few at a time: beyond these the nearest serves.
         """
-        assert self._grams is not None
+        if self._grams is None:
+            return self._diagonal(curvature).apply
         most = 1 / self._grams.noise_floor(self._grams.problem.sizes[-1])
         h = max(_LEAST_CURVATURE, min(curvature, most))
         level = float(np.floor(np.log2(h) / 2))
@@ -233,12 +244,30 @@ class MarginOracle:
             factor = self._factors[level] = _Factor(self.run, handle)
         return factor.solve
 
+    def _diagonal(self, curvature: float) -> DiagonalPreconditioner:
+        """Return the same of the Gram's diagonal, which the first one takes a sweep for."""
+        if self._moments is None:
+            reduction = RightSidesReduction(**self._shared, offset=None)
+            k = self.targets.n_outputs
+            zero = {"coef": np.zeros((self.n_features, k)), "intercept": np.zeros(k)}
+            handle = self.run.sweep("diagonal", self._dataset, reduction, self._cuts, zero)
+            self._moments = self.run.gather([handle])[0]
+        equations = RidgeEquations.of(self._moments, fit_intercept=self.fit_intercept)
+        return DiagonalPreconditioner(
+            max(_LEAST_CURVATURE, curvature),
+            equations.z_mean,
+            self._moments.weight,
+            self.fit_intercept,
+            equations.G_diagonal,
+        )
+
     def hessian(self, problem: MarginProblem, at: Evaluation) -> Callable[[np.ndarray], np.ndarray] | None:
         """Return g ↦ H⁻¹g for the Hessian H at a point, of the rows that the Gram was made of; one sweep.
 
         None where the losses of so few of them bend there that their Hessian would be noise.
         """
-        assert self._grams is not None
+        if self._grams is None:
+            return None
         grams, sample = self._grams, self._grams.sample
         ratio = 1 if sample is None else sample.n_folds
         bending = at.curvature / problem.C / self._loss.curvature * self.n_rows / ratio

@@ -92,7 +92,7 @@ def solve_margins(
     solving = _Solving(oracle, options, {problem: Progress(x) for problem, x in starts.items()}, tol)
     interruption = None
     try:
-        if options.direct_solver == "smoothed" and oracle.n_features <= MOST_MODELLED_FEATURES:
+        if options.direct_solver == "smoothed" and _has_models(oracle):
             for most_a_stage, most_models in zip(_MOST_A_STAGE, _MOST_MODELS, strict=True):
                 solving.sweep(most_a_stage)
                 finish_exactly(
@@ -105,6 +105,10 @@ def solve_margins(
     except KeyboardInterrupt as raised:
         interruption = raised
     return MarginSolution(solving.progress, solving.status(interruption), solving.n_sweeps, interruption)
+
+
+def _has_models(oracle: MarginOracle) -> bool:
+    return oracle.n_features <= MOST_MODELLED_FEATURES and not oracle.is_sparse
 
 
 @dataclass

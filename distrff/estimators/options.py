@@ -15,6 +15,7 @@ from distrff.features.base import FeatureMap
 from distrff.features.fourier import FourierFeatures
 from distrff.random_streams import resolve_seed
 from distrff.solvers.ridge_path import N_DEFAULT_ALPHAS
+from distrff.sweeps.conjugate_plan import MOST_DIRECTIONS
 from distrff.sweeps.folds import FOLD_RULES
 
 RIDGE_SOLVERS = ("auto", "gram", "cg", "sgd")
@@ -93,6 +94,15 @@ class RidgeOptions(FitOptions):
     tol: float
     max_sweeps: int
 
+    def n_light_columns(self, n_outputs: int) -> int:
+        """Return how many vectors a light sweep multiplies at most."""
+        return min(MOST_DIRECTIONS, n_outputs * self.n_folds) if self.search == "cv" else n_outputs
+
+    @property
+    def must_be_cg(self) -> bool:
+        """Whether conjugate gradients are asked for, or the only way, as for sparse features."""
+        return self.solver == "cg" or (self.solver == "auto" and self.features.sparse_entries > 0)
+
     @property
     def n_alphas(self) -> int:
         """How many alphas a search looks at; 1 without one."""
@@ -112,7 +122,10 @@ def ridge_options(estimator: Any) -> RidgeOptions:
     search, alpha = _alpha(estimator.alpha)
     one_of("solver", estimator.solver, RIDGE_SOLVERS)
     one_of("fold_by", estimator.fold_by, FOLD_RULES)
-    if estimator.solver in ("cg", "sgd") and search is not None:
+    is_sparse = isinstance(estimator.features, FeatureMap) and estimator.features.sparse_entries > 0
+    if is_sparse:
+        _check_for_sparse(estimator.solver, search)
+    elif estimator.solver in ("cg", "sgd") and search is not None:
         raise InputError(
             f"solver={estimator.solver!r} solves for a given alpha and needs a number, got alpha={search!r}; "
             f"give one, or choose alpha by solver='gram'"
@@ -130,6 +143,16 @@ def ridge_options(estimator: Any) -> RidgeOptions:
         n_folds=checked_folds(estimator.cv) if search == "cv" else 1,
         fold_by=estimator.fold_by,
     )
+
+
+def _check_for_sparse(solver: str, search: str | None) -> None:
+    """Raise InputError for what needs a Gram of the features, which sparse ones never have."""
+    for asked, wrong in ((f"solver={solver!r}", solver in ("gram", "sgd")), ("alpha='gcv'", search == "gcv")):
+        if wrong:
+            raise InputError(
+                f"{asked} needs a Gram, and features of random binning are too many for one; use "
+                f"solver='auto' with a number for alpha or alpha='cv', or FourierFeatures or NystroemFeatures"
+            )
 
 
 def shared_options(estimator: Any) -> dict[str, Any]:

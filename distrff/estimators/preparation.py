@@ -187,7 +187,7 @@ def frequencies_beyond_float32(preparation: Preparation) -> int:
     """Return how many frequencies have phases on the data that float32 cannot hold well.
 
     A phase θ in float32 is off by about 2⁻²⁴·θ; counted are frequencies for which
-    Σ_j |ω_j|·max|x_j|, a bound of |θ| over the rows, exceeds 2¹⁴.
+    Σ_j |ω_j|·max|x_j|, or another bound of |θ| over the rows, exceeds 2¹⁴.
     """
     block_map = preparation.specification.build()
     if not isinstance(block_map, FourierBlockMap):
@@ -196,4 +196,4 @@ def frequencies_beyond_float32(preparation: Preparation) -> int:
     magnitude = statistics.magnitude
     if scaling.shift is not None and scaling.scale is not None:
         magnitude = (magnitude + np.abs(scaling.shift)) / scaling.scale
-    return int((magnitude @ np.abs(block_map.frequencies()) > _LARGEST_FLOAT32_PHASE).sum())
+    return int((block_map.projection.largest_phases(magnitude) > _LARGEST_FLOAT32_PHASE).sum())

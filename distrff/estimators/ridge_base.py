@@ -206,6 +206,11 @@ class RidgeMachine(Machine):
         if self.model_.posterior is not None:
             return self.model_
         kept: tuple[SweepRun, GramContext] | None = getattr(self, "_grams", None)
+        if self.model_.specification.is_sparse:
+            raise InputError(
+                "standard deviations need a Gram of the features, and those of random binning are too many "
+                "for one; use FourierFeatures or NystroemFeatures"
+            )
         if kept is None and self.report_["solver"] == "cg":
             raise InputError(
                 "standard deviations need the Gram of all rows, which solver='cg' does not form; "

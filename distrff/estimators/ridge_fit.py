@@ -166,9 +166,16 @@ def plan_of(
     n_outputs: int,
     dtype: str,
     counting: Callable[..., Plan] = count,
+    specification: MapSpecification | None = None,
 ) -> Plan:
-    """Return the counted plan of a fit whose outputs are known, or refuse."""
+    """Return the counted plan of a fit whose outputs are known, or refuse.
+
+    Before the map is fitted, `specification` is None; one with exact bins is then counted as small as it
+    could be.
+    """
     n_features = options.features.n_features_for(dataset.n_columns)
+    if specification is not None:
+        n_features = specification.n_features
     return make_plan(
         run,
         dataset,
@@ -182,6 +189,7 @@ def plan_of(
         model_rows=options.model_rows(n_features),
         n_light_sweeps=options.n_light_sweeps,
         n_light_columns=options.n_light_columns(n_outputs),
+        sparse_entries=options.features.sparse_entries,
     )
 
 

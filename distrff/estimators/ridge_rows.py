@@ -24,6 +24,7 @@ from distrff.estimators.ridge_fit import (
 from distrff.estimators.ridge_preconditioner import factor_levels
 from distrff.estimators.ridge_sgd import fit_ridge_by_sgd
 from distrff.estimators.run import begin_run
+from distrff.features.specification import MapSpecification
 from distrff.sweeps.conjugate_plan import ConjugatePlan, count_conjugate
 from distrff.sweeps.engine import SweepRun
 from distrff.sweeps.plan import Plan
@@ -63,14 +64,16 @@ def fit_ridge(
     )
     check_number_of_alphas(options, preparation.targets)
     n_outputs = preparation.targets.n_outputs
-    if options.solver not in ("cg", "sgd"):
+    if options.solver != "sgd" and not options.must_be_cg:
         dtype, notes = product_dtype(dataset, options, preparation)
-    plan = ridge_plan(run, dataset, options, n_outputs=n_outputs, dtype=dtype)
+    plan = ridge_plan(
+        run, dataset, options, n_outputs=n_outputs, dtype=dtype, specification=preparation.specification
+    )
     if isinstance(plan, SGDPlan):
         return fit_ridge_by_sgd(run, dataset, options, preparation, plan), preparation
     if not isinstance(plan, ConjugatePlan):
         return fit_by_gram(run, dataset, options, preparation, plan, notes), preparation
-    notes = [] if options.solver == "cg" else ["the Gram does not fit in memory: solver='cg' was used"]
+    notes = [] if options.must_be_cg else ["the Gram does not fit in memory: solver='cg' was used"]
     return fit_by_conjugate_gradients(run, dataset, options, preparation, plan, notes), preparation
 
 
@@ -87,9 +90,17 @@ def presumed_ridge_plan(run: SweepRun, dataset: Dataset, options: RidgeOptions, 
     return presumed_plan(run, dataset, options, target_kind=target_kind, counted=ridge_plan)
 
 
-def ridge_plan(run: SweepRun, dataset: Dataset, options: RidgeOptions, *, n_outputs: int, dtype: str) -> Plan:
+def ridge_plan(
+    run: SweepRun,
+    dataset: Dataset,
+    options: RidgeOptions,
+    *,
+    n_outputs: int,
+    dtype: str,
+    specification: MapSpecification | None = None,
+) -> Plan:
     """Return the plan of the solver asked for; "auto" is the Gram, and where it is refused for memory
-    and alpha is given, conjugate gradients.
+    and alpha is given, conjugate gradients, as it is for sparse features.
 
     Parameters
     ----------
@@ -98,21 +109,33 @@ def ridge_plan(run: SweepRun, dataset: Dataset, options: RidgeOptions, *, n_outp
     """
     if options.solver == "sgd":
         return plan_of(run, dataset, options, n_outputs=n_outputs, dtype=dtype, counting=count_sgd)
-    if options.solver == "cg":
-        return _conjugate_plan(run, dataset, options, n_outputs)
+    if options.must_be_cg:
+        return _conjugate_plan(run, dataset, options, n_outputs, specification)
     try:
         return plan_of(run, dataset, options, n_outputs=n_outputs, dtype=dtype)
     except PlanRefused as refused:
         if options.solver != "auto" or options.search is not None:
             raise
         try:
-            return _conjugate_plan(run, dataset, options, n_outputs)
+            return _conjugate_plan(run, dataset, options, n_outputs, specification)
         except PlanRefused:
             raise refused from None
 
 
-def _conjugate_plan(run: SweepRun, dataset: Dataset, options: RidgeOptions, n_outputs: int) -> Plan:
-    assert options.alpha is not None
-    counting = partial(count_conjugate, n_alphas=len(factor_levels(np.asarray(options.alpha))))
-    dtype = features_dtype(dataset, options.dtype)
-    return plan_of(run, dataset, options, n_outputs=n_outputs, dtype=dtype, counting=counting)
+def _conjugate_plan(
+    run: SweepRun,
+    dataset: Dataset,
+    options: RidgeOptions,
+    n_outputs: int,
+    specification: MapSpecification | None,
+) -> Plan:
+    n_factors = 0 if options.alpha is None else len(factor_levels(np.asarray(options.alpha)))
+    return plan_of(
+        run,
+        dataset,
+        options,
+        n_outputs=n_outputs,
+        dtype=features_dtype(dataset, options.dtype),
+        counting=partial(count_conjugate, n_alphas=n_factors),
+        specification=specification,
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 import numpy as np
+from scipy.sparse import csr_matrix
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -39,14 +40,26 @@ class FeatureMap(TransformerMixin, BaseEstimator):
         InputError
             If the parameters, targets or weights cannot be used for these rows.
         """
-        X = validate_data(self, X, dtype=[np.float64, np.float32], order="C")
+        X = self._rows(X, reset=True)
         if y is not None and np.asarray(y).shape[:1] != X.shape[:1]:
             raise InputError(
-                f"X has {len(X)} rows but y has shape {np.asarray(y).shape}; they must be of the same length"
+                f"X has {X.shape[0]} rows but y has shape {np.asarray(y).shape}; "
+                f"they must be of the same length"
             )
         if sample_weight is not None:
-            sample_weight = _usable_weights(sample_weight, len(X))
+            sample_weight = _usable_weights(sample_weight, X.shape[0])
         return self.fit_sample(X, y, sample_weight, seed=resolve_seed(self.random_state))
+
+    @property
+    def takes_sparse_rows(self) -> bool:
+        """Whether `fit` and `transform` take SciPy's CSR matrices."""
+        return False
+
+    def _rows(self, X: Any, *, reset: bool) -> Any:
+        sparse = "csr" if self.takes_sparse_rows else False
+        return validate_data(
+            self, X, dtype=[np.float64, np.float32], order="C", accept_sparse=sparse, reset=reset
+        )
 
     def fit_sample(
         self, X: np.ndarray, y: Any, sample_weight: Any, *, seed: int, ask: Ask | None = None
@@ -68,6 +81,11 @@ class FeatureMap(TransformerMixin, BaseEstimator):
         """Return the columns of Z for rows of that many columns, before fitting."""
         raise NotImplementedError
 
+    @property
+    def sparse_entries(self) -> int:
+        """Entries of a row of Z where it is sparse, 0 where it is dense."""
+        return 0
+
     def _specify(self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, ask: Ask) -> MapSpecification:
         raise NotImplementedError
 
@@ -82,13 +100,13 @@ class FeatureMap(TransformerMixin, BaseEstimator):
         -------
         ndarray or dask array of shape (n_samples, n_features)
             float32 for float32 rows, else float64. A dask array gives a lazy dask array
-            of the same row chunks.
+            of the same row chunks. A map whose features are sparse returns a scipy CSR matrix, or a
+            dask array of them.
         """
         check_is_fitted(self, "specification_")
         if hasattr(X, "map_blocks") and hasattr(X, "chunks"):
             return self._transform_lazily(X)
-        X = validate_data(self, X, dtype=[np.float64, np.float32], order="C", reset=False)
-        return self.specification_.build().apply(X)
+        return self.specification_.build().apply(self._rows(X, reset=False))
 
     def apply(self, X: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         """Write z(X) into `out` without copies or checks; see `BlockMap.apply`."""
@@ -112,7 +130,9 @@ class FeatureMap(TransformerMixin, BaseEstimator):
             self.specification_,
             dtype=dtype,
             chunks=(X.chunks[0], (self.specification_.n_features,)),
-            meta=np.empty((0, 0), dtype=dtype),
+            meta=csr_matrix((0, 0), dtype=dtype)
+            if self.specification_.is_sparse
+            else np.empty((0, 0), dtype=dtype),
         )
 
     def output_dtype(self, dtype: np.dtype) -> np.dtype:

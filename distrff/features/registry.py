@@ -6,12 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from distrff.errors import ModelFileError
+from distrff.features.binning_specification import BinningSpecification, HashedBinningSpecification
 from distrff.features.fourier import FourierSpecification
 from distrff.features.linear import LinearSpecification
 from distrff.features.specification import MapSpecification
 
-_KINDS: dict[str, type[FourierSpecification] | type[LinearSpecification]] = {
-    cls.kind: cls for cls in (FourierSpecification, LinearSpecification)
+_Stored = FourierSpecification | LinearSpecification | BinningSpecification | HashedBinningSpecification
+
+_KINDS: dict[str, type[_Stored]] = {
+    cls.kind: cls
+    for cls in (FourierSpecification, LinearSpecification, BinningSpecification, HashedBinningSpecification)
 }
 
 

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from distrff.errors import FrequencyMismatch, InputError
+from distrff.scratch import scratch
 
 
 class BlockMap(ABC):
@@ -33,8 +34,12 @@ class BlockMap(ABC):
         Returns
         -------
         ndarray of shape (n_rows, n_features)
-            In the dtype of X; `out` when given.
+            In the dtype of X; `out` when given. A scipy CSR matrix for a sparse map.
         """
+
+    def tile(self, X: np.ndarray) -> Any:
+        """Return z(X) in memory that this thread uses again for its next tile."""
+        return self.apply(X, out=scratch("tile", len(X), self.n_features, X.dtype))
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,8 @@ class MapSpecification(ABC):
     kind: ClassVar[str]
     carries_arrays: ClassVar[bool] = False
     """Whether the arrays come from rows, so that they must travel."""
+    is_sparse: ClassVar[bool] = False
+    """Whether blocks of Z are scipy CSR matrices."""
 
     n_columns: int
     digest: str = ""
@@ -60,6 +67,11 @@ class MapSpecification(ABC):
     @abstractmethod
     def n_features(self) -> int:
         """Columns D of Z."""
+
+    @property
+    def row_entries(self) -> int:
+        """Entries of a row of Z that are not zero, at most."""
+        return self.n_features
 
     @property
     @abstractmethod

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from distrff.kernels.base import Kernel, Product, Scaled, Streams, Sum, nested_streams
 from distrff.kernels.from_dict import KERNELS, kernel_from_dict
+from distrff.kernels.pitches import draw_pitches, laplacian_factors
+from distrff.kernels.quantiles import n_uniforms, quantile_frequencies
 from distrff.kernels.shares import component_order
 from distrff.kernels.stationary import Cauchy, Exponential, Gaussian, Laplacian, Matern
 
@@ -20,6 +22,10 @@ __all__ = [
     "Streams",
     "Sum",
     "component_order",
+    "draw_pitches",
     "kernel_from_dict",
+    "laplacian_factors",
+    "n_uniforms",
     "nested_streams",
+    "quantile_frequencies",
 ]

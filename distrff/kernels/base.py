@@ -81,7 +81,7 @@ class Kernel(Value, ABC):
         """Return the numbers of columns that per-column widths ask for."""
 
     def radii(self, n: int, n_columns: int, rng_of: Streams) -> np.ndarray:
-        """Draw ‖diag(widths)·ω‖, ndarray of shape (n,).
+        """Draw ‖diag(widths)·ω‖ in any number of dimensions, padded ones included; ndarray of shape (n,).
 
         Raises
         ------
@@ -282,7 +282,9 @@ class Product(_Composite):
         return self.k1.widths(n_columns)
 
     def radii(self, n: int, n_columns: int, rng_of: Streams) -> np.ndarray:
-        ratio = self.widths(n_columns)[0] / self.k2.widths(n_columns)[0]
+        if len(self._terms()) > 1 or not self.is_spherical:
+            raise self._no_sphere("radii")
+        ratio = np.ravel(self._profile())[0] / np.ravel(self.k2._profile())[0]
         r1 = self.k1.radii(n, n_columns, nested_streams(rng_of, "k1"))
         r2 = self.k2.radii(n, n_columns, nested_streams(rng_of, "k2")) * ratio
         # The second direction, uniform on the sphere, has the component along/norm on the first one

@@ -52,7 +52,7 @@ class _Stationary(Kernel):
     def _column_counts(self) -> set[int]:
         return {len(self.length_scale)} if isinstance(self.length_scale, tuple) else set()
 
-    def _column_widths(self, n_columns: int) -> np.ndarray:
+    def column_widths(self, n_columns: int) -> np.ndarray:
         if isinstance(self.length_scale, str):
             raise InputError(f"the width of {self!r} is undecided; fit it on data or give a number")
         if isinstance(self.length_scale, tuple) and len(self.length_scale) != n_columns:
@@ -60,7 +60,7 @@ class _Stationary(Kernel):
         return np.broadcast_to(np.asarray(self.length_scale, dtype=np.float64), (n_columns,))
 
     def _evaluate(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
-        widths = self._column_widths(X.shape[1])
+        widths = self.column_widths(X.shape[1])
         with np.errstate(over="ignore"):
             U = X / widths
             V = U if Y is X else Y / widths
@@ -71,11 +71,11 @@ class _Stationary(Kernel):
             return self._correlation(U, V)
 
     def frequencies(self, n_frequencies: int, n_columns: int, rng_of: Streams) -> np.ndarray:
-        widths = self._column_widths(n_columns)
+        widths = self.column_widths(n_columns)
         return (self._unit_frequencies((n_frequencies, n_columns), rng_of) / widths).T
 
     def second_moment(self, n_columns: int) -> float:
-        return self._unit_moment() * float(np.sum(self._column_widths(n_columns) ** -2.0))
+        return self._unit_moment() * float(np.sum(self.column_widths(n_columns) ** -2.0))
 
     def with_widths(self, factor: Widths) -> Kernel:
         return self.set_params(length_scale=factor) if self.is_auto else self
@@ -92,7 +92,7 @@ class _Spherical(_Stationary):
         return 1.0 if isinstance(self.length_scale, str) else self.length_scale
 
     def widths(self, n_columns: int) -> np.ndarray:
-        return self._column_widths(n_columns)
+        return self.column_widths(n_columns)
 
     def radii(self, n: int, n_columns: int, rng_of: Streams) -> np.ndarray:
         # The norm of d standard normals is chi distributed: √(2·Gamma(d/2)).
@@ -161,6 +161,10 @@ class Laplacian(_Stationary):
 
     def _unit_moment(self) -> float:
         return math.inf
+
+    def rates(self, n_columns: int) -> np.ndarray:
+        """Return 1/ℓ_j, ndarray of shape (n_columns,)."""
+        return 1.0 / self.column_widths(n_columns)
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,11 @@ whose condition number is never smaller, and because the residual then bounds th
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
+
+from distrff.objective.thin_products import squared
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,22 +51,22 @@ class RidgeMoments:
         return all(np.isfinite(getattr(self, f.name)).all() for f in fields(self))
 
 
-def ridge_moments(Z: np.ndarray, Y: np.ndarray, E: np.ndarray, s: np.ndarray | None) -> RidgeMoments:
+def ridge_moments(Z: Any, Y: np.ndarray, E: np.ndarray, s: np.ndarray | None) -> RidgeMoments:
     """Return the sums of one tile, in 4·r·D·k flops.
 
     Parameters
     ----------
-    Z : ndarray of shape (r, D), float64
+    Z : ndarray or scipy CSR matrix of shape (r, D), float64
     Y, E : ndarrays of shape (r, k)
     s : ndarray of shape (r,) or None
         Weights; None is all ones.
     """
-    s = np.ones(len(Z)) if s is None else s
+    s = np.ones(Z.shape[0]) if s is None else s
     sY, sE = s[:, None] * Y, s[:, None] * E
     return RidgeMoments(
         weight=float(s.sum()),
         z=s @ Z,
-        zz=s @ np.square(Z),
+        zz=s @ squared(Z),
         y=sY.sum(axis=0),
         yy=np.einsum("ij,ij->j", sY, Y),
         zy=Z.T @ sY,

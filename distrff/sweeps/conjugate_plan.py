@@ -19,9 +19,11 @@ from distrff.sweeps.plan import (
     refusal,
     worker_peak_bytes,
 )
-from distrff.sweeps.segments import Segmentation, gram_one_in, margin_tile_rows
+from distrff.sweeps.segments import Segmentation, gram_one_in, margin_tile_rows, sparse_segmentation
 
 PRESUMED_SWEEPS = 10
+MOST_DIRECTIONS = 64  # that one light sweep of a search multiplies
+_BIN_BYTES = 16 + 48  # its key and count, and its slots in the table of columns
 
 
 @dataclass(frozen=True)
@@ -48,8 +50,9 @@ class ConjugatePlan(Plan):
         return "factor of the Gram of " + ("all rows" if self.one_in == 1 else f"one row in {self.one_in}")
 
     def __str__(self) -> str:
+        method = "no Gram" if self.shape.sparse_entries else "conjugate gradients"
         return (
-            f"{super().__str__()}\nconjugate gradients, preconditioner: {self.preconditioner}; "
+            f"{super().__str__()}\n{method}, preconditioner: {self.preconditioner}; "
             f"{PRESUMED_SWEEPS} light sweeps presumed"
         )
 
@@ -71,7 +74,7 @@ def count_conjugate(
         smallest changes that fit.
     """
     cluster = {"n_workers": n_workers, "threads_per_worker": threads_per_worker, "memory_limit": memory_limit}
-    plan = _counted(shape, n_alphas, cluster)
+    plan = _counted(shape, 0 if shape.sparse_entries else n_alphas, cluster)
     if not fits(plan):
         plan = _counted(shape, 0, cluster)
     if not fits(plan):
@@ -81,6 +84,8 @@ def count_conjugate(
 
 def light_cuts(shape: Shape) -> Segmentation:
     """Return the cuts of a light sweep, whose tiles of features stay in a cache in float64."""
+    if shape.sparse_entries:
+        return sparse_segmentation(shape.n_rows, shape.sparse_entries)
     tile_rows = margin_tile_rows(shape.n_features, np.dtype(np.float64))
     return replace(shape.segmentation(), tile_rows=tile_rows)
 
@@ -96,9 +101,11 @@ def sample_shape(shape: Shape, one_in: int) -> Shape:
 def _counted(shape: Shape, n_factors: int, cluster: dict[str, int]) -> ConjugatePlan:
     s, cuts = shape, light_cuts(shape)
     one_in = gram_one_in(s.n_rows, s.n_features) if n_factors else 0
-    map_flops = 2.0 * s.n_columns * s.n_features
+    map_flops = 2.0 * s.n_columns * s.row_entries
     sample_rows = s.n_rows / one_in if one_in else 0.0
-    light = PRESUMED_SWEEPS * s.n_rows * (map_flops + 4.0 * s.n_features * s.n_outputs)
+    light = (
+        PRESUMED_SWEEPS * s.n_rows * (map_flops + 4.0 * s.row_entries * max(s.n_outputs, s.n_light_columns))
+    )
     factor = sample_rows * (map_flops + s.size**2) + n_factors * float(s.n_features) ** 3 / 3
     n_sweeps = 1 + bool(one_in) + PRESUMED_SWEEPS
     threads = cluster["threads_per_worker"]
@@ -111,7 +118,7 @@ def _counted(shape: Shape, n_factors: int, cluster: dict[str, int]) -> Conjugate
         segment_rows=cuts.segment_rows,
         tile_rows=cuts.tile_rows,
         flops=light + factor,
-        cosines=(PRESUMED_SWEEPS * s.n_rows + sample_rows) * s.n_features,
+        cosines=(PRESUMED_SWEEPS * s.n_rows + sample_rows) * s.row_entries,
         bytes_read=float(s.n_rows) * s.row_bytes * n_sweeps,
         worker_peak_bytes=peak_bytes,
         client_peak_bytes=client_peak_bytes(s),
@@ -129,11 +136,13 @@ def _light_peak_bytes(shape: Shape, threads: int) -> int:
     the partials that wait, the map's arrays and the points.
     """
     s, cuts = shape, light_cuts(shape)
-    tile = cuts.tile_rows * (s.n_features * (s.itemsize + 16) + 8 * 6 * s.n_outputs)
+    k = max(s.n_outputs, s.n_light_columns)
+    tile = cuts.tile_rows * (s.row_entries * (s.itemsize + 16) + 8 * 6 * k)
     rows = s.row_bytes * (2 * s.chunk_rows + cuts.tile_rows) + 2 * cuts.tile_rows * s.n_columns * 8
-    sums = 8 * s.n_features * (2 + 2 * s.n_outputs)
+    sums = 8 * s.n_features * (2 + 2 * k)
     n_partials = threads + 2 + n_levels(cuts.n_segments)
-    arrays = (8 + s.itemsize) * s.n_features * s.n_columns + 16 * s.n_features * s.n_outputs
+    of_map = _BIN_BYTES * s.n_features if s.sparse_entries else (8 + s.itemsize) * s.n_features * s.n_columns
+    arrays = of_map + 16 * s.n_features * k
     return int(threads * (tile + rows + 2 * sums) + n_partials * sums + arrays + SLACK_BYTES)
 
 
@@ -154,7 +163,8 @@ def _remedies(plan: ConjugatePlan, cluster: dict[str, int]) -> list[str]:
 
     features = largest(range(2, plan.shape.n_features, 2), lambda D: fits(again(n_features=D)))
     threads = largest(range(1, plan.threads_per_worker), lambda t: fits(again(threads=t)))
+    size = "n_bins" if plan.shape.sparse_entries else "n_components"
     return [
-        *([f"n_components={features}"] if features else []),
+        *([f"{size}={features}"] if features else []),
         *([f"{threads} thread(s) a worker"] if threads else []),
     ]

@@ -17,7 +17,6 @@ from distrff.objective.margin_sums import MarginSums, margin_sums, sided_weights
 from distrff.objective.row_weights import RowWeights
 from distrff.objective.softmax_sums import SoftmaxSums, softmax_slopes, softmax_sums
 from distrff.objective.thin_products import add_pulled_back, values_of
-from distrff.scratch import scratch
 from distrff.sweeps.folds import Folds
 from distrff.sweeps.reduction import Shipped
 
@@ -73,8 +72,6 @@ class LightReduction:
         dtype = np.dtype(self.dtype)
         block_map = self.specification.build(map_arrays(shipped))
         coef, intercept = shipped["coef"].astype(dtype), shipped["intercept"]
-        n_rows = min(self.tile_rows, rows.stop - rows.start)
-        buffer = scratch("tile", n_rows, self.specification.n_features, dtype)
         for block in rows.tiles(self._block_rows(len(intercept))):
             labels, F = self._labels(block), np.empty((len(block.X), len(intercept)))
             s = self.targets.row_weights(block.y, block.sample_weight)
@@ -83,8 +80,7 @@ class LightReduction:
             vectors: np.ndarray | None = None
             for first in range(0, len(F), self.tile_rows):
                 tile = slice(first, first + self.tile_rows)
-                Z = buffer[: len(F[tile])]
-                block_map.apply(self.scaling.apply(block.X[tile], dtype), out=Z)
+                Z = block_map.tile(self.scaling.apply(block.X[tile], dtype))
                 F[tile] = values_of(Z, coef) + intercept
                 pulls = self._pulls(F[tile], labels[tile], weights.at(tile), shipped)
                 vectors = np.zeros((len(pulls), Z.shape[1])) if vectors is None else vectors

@@ -43,6 +43,8 @@ class Shape:
         The Gram is of one row in that many.
     n_light_sweeps, n_light_columns : int
         Passes presumed after the Gram, and coefficient vectors that each of them answers.
+    sparse_entries : int
+        Entries of a row of Z; 0 where it is dense.
     """
 
     n_rows: int
@@ -59,10 +61,16 @@ class Shape:
     gram_one_in: int = 1
     n_light_sweeps: int = 0
     n_light_columns: int = 0
+    sparse_entries: int = 0
 
     @property
     def size(self) -> int:
         return self.n_features + 1 + self.n_outputs
+
+    @property
+    def row_entries(self) -> int:
+        """Numbers in a row of Z."""
+        return self.sparse_entries or self.n_features
 
     @property
     def itemsize(self) -> int:
@@ -229,7 +237,8 @@ def worker_peak_bytes(shape: Shape, folds_per_task: int, threads: int) -> int:
 
 def client_peak_bytes(shape: Shape) -> int:
     """Return the largest resident set of the client above idle, in bytes."""
-    from_features = 8 * shape.n_features * (shape.n_columns + 4 * shape.n_outputs)
+    of_map = 2 if shape.sparse_entries else shape.n_columns  # a key and a count, or a frequency
+    from_features = 8 * shape.n_features * (of_map + 4 * shape.n_outputs)
     light = light_segmentation(shape.n_rows, shape.n_columns)
     return int(SLACK_BYTES + 4 * from_features + 2**25 * min(4, light.n_segments))
 

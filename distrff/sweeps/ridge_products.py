@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -12,15 +13,14 @@ from distrff.columns.targets import Targets
 from distrff.data.rows import Rows
 from distrff.features.specification import MapSpecification
 from distrff.objective.ridge_moments import RidgeMoments, ridge_moments
-from distrff.objective.thin_products import pulled_back, values_of
-from distrff.scratch import scratch
+from distrff.objective.thin_products import add_pulled_back, in_float64, values_of
 from distrff.sweeps.reduction import Shipped
 
 _SENT = ("coef", "intercept")
 
 
 @dataclass(frozen=True)
-class _RidgePass:
+class RidgePass:
     """What both passes share. Shipped are `coef` of shape (D, k) and `intercept` of shape (k,).
 
     Parameters
@@ -46,22 +46,15 @@ class _RidgePass:
 
     def _tiles(
         self, rows: Rows, shipped: Shipped
-    ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]]:
+    ) -> Iterator[tuple[Any, np.ndarray, np.ndarray, np.ndarray | None]]:
         """Yield Z, Z·coef + intercept, y as it was stored and the weights of a tile; Z is used again."""
         assert shipped is not None
-        dtype, D = np.dtype(self.dtype), self.specification.n_features
+        dtype = np.dtype(self.dtype)
         arrays = {name: A for name, A in shipped.items() if name not in _SENT} or None
         block_map = self.specification.build(arrays)
         coef, intercept = shipped["coef"], shipped["intercept"]
-        n = min(self.tile_rows, rows.stop - rows.start)
-        features = scratch("tile", n, D, dtype)
-        exact = features if dtype == np.float64 else scratch("exact tile", n, D, np.dtype(np.float64))
         for block in rows.tiles(self.tile_rows):
-            r = len(block.X)
-            block_map.apply(self.scaling.apply(block.X, dtype), out=features[:r])
-            if exact is not features:
-                exact[:r] = features[:r]
-            Z = exact[:r]
+            Z = in_float64(block_map.tile(self.scaling.apply(block.X, dtype)))
             yield (
                 Z,
                 values_of(Z, coef) + intercept,
@@ -71,7 +64,7 @@ class _RidgePass:
 
 
 @dataclass(frozen=True)
-class RightSidesReduction(_RidgePass):
+class RightSidesReduction(RidgePass):
     """Reduction to the `RidgeMoments` of rows and of a first machine.
 
     Notes
@@ -103,7 +96,7 @@ class RightSidesReduction(_RidgePass):
 
 
 @dataclass(frozen=True)
-class ProductReduction(_RidgePass):
+class ProductReduction(RidgePass):
     """Reduction to Σ s·[z | 1]·fᵀ of shape (D + 1, k), of values f = coefᵀz + intercept.
 
     With coef = V and intercept = −z̄ᵀV the first D rows are ZᵀSZ·V with the columns of Z centred on one
@@ -132,6 +125,6 @@ class ProductReduction(_RidgePass):
     def update(self, sums: np.ndarray, rows: Rows, shipped: Shipped) -> np.ndarray:
         for Z, F, _, s in self._tiles(rows, shipped):
             sF = F if s is None else s[:, None] * F
-            sums[:-1] += pulled_back(sF.T, Z).T
+            add_pulled_back(sums[:-1].T, sF.T, Z)
             sums[-1] += sF.sum(axis=0)
         return sums

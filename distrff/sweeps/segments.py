@@ -24,6 +24,7 @@ _MOST_PICKED_ROWS = 2**15
 _LIGHT_SEGMENTS, _LEAST_LIGHT_ROWS, _LIGHT_PRODUCTS = 8, 2**12, 2**26
 _LIGHT_SEGMENT_BYTES = 2**26
 _LIGHT_SEGMENT_ROWS = 2**18
+_SPARSE_TILE_ROWS, _ENTRY_COLUMNS = 2**13, 16
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,14 @@ def light_segmentation_of_features(n_rows: int, n_features: int, tile_rows: int)
     if n_rows > n_segments * most_rows:
         n_segments = _ceil_to(-(-n_rows // most_rows), _LIGHT_SEGMENTS)
     return Segmentation(n_rows, _ceil_to(-(-n_rows // n_segments), tile_rows), tile_rows)
+
+
+def sparse_segmentation(n_rows: int, n_entries: int) -> Segmentation:
+    """Return the cuts of a light sweep over sparse features, whose rows have so many entries.
+
+    An entry takes as long as some columns of dense features: its bin, a look-up, and sums out of order.
+    """
+    return light_segmentation_of_features(n_rows, _ENTRY_COLUMNS * n_entries, _SPARSE_TILE_ROWS)
 
 
 def margin_tile_rows(n_features: int, dtype: np.dtype) -> int:

@@ -102,6 +102,11 @@ def write_rows(
     InputError
         For NaN or infinity in the rows, or a place that a worker cannot reach.
     """
+    if method == "transform" and model.specification.is_sparse:
+        raise InputError(
+            "features of random binning are sparse, and no dense array is made of them; call the model's "
+            "transform on blocks of rows, which returns scipy CSR matrices"
+        )
     example = getattr(model, method)(np.zeros((1, dataset.n_columns)))
     cuts = output_segmentation(dataset.n_rows, dataset.n_columns, example.nbytes)
     header = {"kind": _KINDS[method], "model": model.kind, "complete": False}

@@ -11,9 +11,9 @@ import json
 import sys
 import warnings
 
-from tests.benchmarks import losses, spine
+from tests.benchmarks import features, losses, spine
 
-GROUPS = {"spine": spine.BENCHMARKS, "losses": losses.BENCHMARKS}
+GROUPS = {"spine": spine.BENCHMARKS, "losses": losses.BENCHMARKS, "features": features.BENCHMARKS}
 
 
 def main() -> int:

@@ -188,6 +188,19 @@ def test_features_are_those_of_the_model(distrff, rows, models, tmp_path):
     )
 
 
+def test_binning_from_fit_to_predictions(distrff, rows, tmp_path):
+    model, out = tmp_path / "m.zarr", tmp_path / "p.zarr"
+    words = ("--features", "binning", "--n-grids", 20, "--length-scale", 2, "--alphas", "0.1,1,10")
+    report = distrff("fit", rows.zarr, "--out", model, *words, "--json").json
+    assert (report["solver"], report["status"]) == ("cg", "CONVERGED")
+    assert distrff("inspect", model, "--json").json["n_components"] == report["n_components"]
+    assert distrff("predict", model, rows.zarr, "--out", out).code == 0
+    np.testing.assert_array_equal(zarr.open_array(out, mode="r")[:], load_model(str(model)).predict(rows.X))
+    refused = distrff("transform", model, rows.zarr, "--out", tmp_path / "z.zarr")
+    assert refused.code == 2
+    assert "sparse" in refused.stderr
+
+
 def test_what_was_written_is_replaced_only_when_asked_and_inputs_never(distrff, rows, models, tmp_path):
     words = ("predict", models["numbers"], rows.zarr, "--out")
     assert distrff(*words, tmp_path / "p.zarr").code == 0

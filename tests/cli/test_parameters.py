@@ -13,7 +13,8 @@ from distrff.estimators.ridge import KernelRidge
 from distrff.estimators.ridge_classifier import KernelRidgeClassifier
 from distrff.features.fourier import FourierFeatures
 from distrff.features.linear import LinearFeatures
-from distrff.kernels import Exponential, Gaussian, Matern
+from distrff.features.sampling import SAMPLING_CHOICES
+from distrff.kernels import Exponential, Gaussian, Laplacian, Matern
 
 
 @pytest.mark.parametrize(
@@ -94,6 +95,13 @@ def test_every_option_reaches_the_estimator():
     assert estimator.random_state == 7
 
 
+def test_the_samplings_are_those_of_the_map():
+    choices = next(option for option in fit.params if option.name == "sampling").type.choices
+    assert tuple(choices) == SAMPLING_CHOICES
+    for choice in choices:
+        assert machine("--sampling", choice).features.sampling == choice
+
+
 def test_other_choices():
     assert isinstance(machine("--features", "linear").features, LinearFeatures)
     assert machine("--kernel", "exponential").features.kernel == Exponential("auto")
@@ -103,9 +111,20 @@ def test_other_choices():
     assert machine("--alpha", "gcv", "--alphas", "2").alphas == [2.0]
 
 
+def test_binning_has_its_own_sizes_and_kernel():
+    plain = machine("--features", "binning").features
+    assert (plain.kernel, plain.n_grids, plain.n_bins) == (Laplacian("auto"), 100, None)
+    words = ("--features", "binning", "--n-grids", "20", "--n-bins", "4000", "--length-scale", "1,2")
+    given = machine(*words, "--tol", "1e-4").features
+    assert (given.kernel, given.n_grids, given.n_bins) == (Laplacian((1.0, 2.0)), 20, 4000)
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        ("--features binning --n-components 64", "--n-components goes with --features fourier"),
+        ("--n-bins 64", "--n-bins goes with --features binning"),
+        ("--features linear --length-scale 2", "--length-scale goes with --features fourier or binning"),
         ("--features linear --n-components 64", "--n-components goes with --features fourier"),
         ("--nu 2", "--nu goes with --kernel matern"),
         ("--tol 1e-6", "--tol goes with --model svc or likelihood, or --solver cg"),

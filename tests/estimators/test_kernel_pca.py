@@ -14,6 +14,7 @@ from distrff.data.arrays import as_dataset
 from distrff.diagnostics.bounds import spectral_norm_error
 from distrff.errors import InputError, NonFiniteError, PlanRefused
 from distrff.estimators.kernel_pca import KernelPCA
+from distrff.features.binning import RandomBinningFeatures
 from distrff.features.fourier import FourierFeatures
 from distrff.features.linear import LinearFeatures
 from distrff.kernels import Gaussian
@@ -141,6 +142,7 @@ def test_a_stored_machine_transforms_to_the_same_bits(problem, tmp_path):
         (KernelPCA(n_components=2.0), "n_components must be a positive integer"),
         (KernelPCA(small_map(16), 17), "the map has 16 features"),
         (KernelPCA(FourierFeatures(form="complex")), "form='complex' is for transform only"),
+        (KernelPCA(RandomBinningFeatures()), "use FourierFeatures or NystroemFeatures"),
         (KernelPCA("fourier"), "features must be a distrff feature map"),
         (KernelPCA(scale="minmax"), "scale must be one of"),
         (KernelPCA(dtype="float16"), "dtype must be one of"),

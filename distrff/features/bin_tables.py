@@ -1,0 +1,166 @@
+"""Tables of occupied bins, by open addressing: how many rows are in each, and which column of Z is which."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from distrff.compiled import compiled, in_own_thread
+
+_LEAST_SLOTS = 2**10
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ over the golden ratio, made odd
+
+
+@dataclass(frozen=True, eq=False)
+class BinCounts:
+    """How many rows are in each occupied bin of some grids; a value that is never changed.
+
+    Attributes
+    ----------
+    keys : ndarray of shape (n_grids, n_slots), uint64
+    counts : ndarray of shape (n_grids, n_slots), int64
+        0 where a slot is empty.
+    used : ndarray of shape (n_grids,), int64
+        Occupied slots, at most half of them.
+    """
+
+    keys: np.ndarray
+    counts: np.ndarray
+    used: np.ndarray
+
+    @classmethod
+    def empty(cls, n_grids: int, n_slots: int = _LEAST_SLOTS) -> BinCounts:
+        """Return the counts of no rows."""
+        shape = (n_grids, n_slots)
+        return cls(np.zeros(shape, np.uint64), np.zeros(shape, np.int64), np.zeros(n_grids, np.int64))
+
+    def with_rows(self, keys: np.ndarray) -> BinCounts:
+        """Return the counts with rows added in place whose keys are (n_grids, r)."""
+        return self.with_bins(keys, np.ones((1, 1), np.int64))
+
+    def with_bins(self, keys: np.ndarray, counts: np.ndarray) -> BinCounts:
+        """Return the counts with bins added in place, 0 rows of one being none; counts broadcast."""
+        compile_tables()
+        table = self.with_room(keys.shape[1])
+        for g in range(len(keys)):
+            mine = np.broadcast_to(counts, keys.shape)[g]
+            table.used[g] += _add(keys[g], mine, table.keys[g], table.counts[g])
+        return table
+
+    def with_room(self, n: int) -> BinCounts:
+        """Return these counts, or a larger copy, with room for n more bins a grid."""
+        most = int(self.used.max(initial=0)) + n
+        if 2 * most <= self.keys.shape[1]:
+            return self
+        larger = BinCounts.empty(len(self.used), _slots_of(2 * most))
+        return larger if not self.used.any() else larger.with_bins(self.keys, self.counts)
+
+    def merge(self, other: BinCounts) -> BinCounts:
+        """Return the counts of both; neither is changed."""
+        copy = BinCounts(self.keys.copy(), self.counts.copy(), self.used.copy())
+        return copy.with_bins(other.keys, other.counts)
+
+    def sorted(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Return keys, ascending, and counts of each grid's occupied bins."""
+        found = []
+        for keys, counts in zip(self.keys, self.counts, strict=True):
+            slots = np.flatnonzero(counts)
+            slots = slots[np.argsort(keys[slots])]
+            found.append((keys[slots], counts[slots]))
+        return found
+
+
+class BinIds:
+    """The column of Z of each occupied bin.
+
+    Parameters
+    ----------
+    keys : ndarray of shape (n_bins,), uint64
+        Grid by grid.
+    ends : ndarray of shape (n_grids,), int64
+        Where each grid's keys end.
+
+    Notes
+    -----
+    24 to 48 bytes a bin; a look-up takes one or two fetches from memory.
+    """
+
+    def __init__(self, keys: np.ndarray, ends: np.ndarray) -> None:
+        compile_tables()
+        starts = np.concatenate([[0], ends[:-1]])
+        slots = np.array([_slots_of(2 * (stop - start)) for start, stop in zip(starts, ends, strict=True)])
+        self._firsts = np.concatenate([[0], np.cumsum(slots)]).astype(np.int64)
+        self._keys = np.zeros(self._firsts[-1], np.uint64)
+        self._ids = np.full(self._firsts[-1], -1, np.int32)
+        for g, (start, stop) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+            mine = slice(self._firsts[g], self._firsts[g + 1])
+            _number(keys[start:stop], start, self._keys[mine], self._ids[mine])
+
+    def find(self, keys: np.ndarray) -> np.ndarray:
+        """Return the columns of bins, −1 for one that is not occupied: (n_grids, r) → (r, n_grids), int32."""
+        ids = np.empty(keys.shape[::-1], np.int32)
+        _find(keys, self._firsts, self._keys, self._ids, ids)
+        return ids
+
+
+def _slots_of(n: int) -> int:
+    return max(_LEAST_SLOTS, 1 << int(n - 1).bit_length())
+
+
+@cache
+def compile_tables() -> None:
+    """Compile what goes through the tables, or load it from Numba's cache, before it is needed."""
+    in_own_thread(_compile_tables)
+
+
+def _compile_tables() -> None:
+    keys, counts, ids = np.zeros(2, np.uint64), np.zeros(2, np.int64), np.full(2, -1, np.int32)
+    _add(keys[:1], np.broadcast_to(counts[:1], 1), keys, counts)
+    _add(keys[:1], counts[:1], keys, counts)
+    _number(keys[:1], 0, keys, ids)
+    _find(keys[:1].reshape(1, 1), np.array([0, 2]), keys, ids, ids[:1].reshape(1, 1))
+
+
+@compiled()
+def _add(keys, counts, table, totals):
+    """Add bins to the table, and return how many slots are newly taken."""
+    mask, taken = table.size - 1, 0
+    for i in range(keys.size):
+        if counts[i] == 0:
+            continue
+        slot = np.int64((keys[i] * _GOLDEN) >> np.uint64(32)) & mask
+        while totals[slot] != 0 and table[slot] != keys[i]:
+            slot = (slot + 1) & mask
+        if totals[slot] == 0:
+            table[slot] = keys[i]
+            taken += 1
+        totals[slot] += counts[i]
+    return taken
+
+
+@compiled()
+def _number(keys, first, table, ids):
+    """Give the keys the numbers from `first` on."""
+    mask = table.size - 1
+    for i in range(keys.size):
+        slot = np.int64((keys[i] * _GOLDEN) >> np.uint64(32)) & mask
+        while ids[slot] >= 0:
+            slot = (slot + 1) & mask
+        table[slot] = keys[i]
+        ids[slot] = first + i
+
+
+@compiled()
+def _find(keys, firsts, tables, numbers, ids):
+    """Look all rows up in one grid after the other, whose table may stay in a cache."""
+    for g in range(len(keys)):
+        table, known = tables[firsts[g] : firsts[g + 1]], numbers[firsts[g] : firsts[g + 1]]
+        mask = table.size - 1
+        for i in range(keys.shape[1]):
+            key = keys[g, i]
+            slot = np.int64((key * _GOLDEN) >> np.uint64(32)) & mask
+            while known[slot] >= 0 and table[slot] != key:
+                slot = (slot + 1) & mask
+            ids[i, g] = known[slot]

@@ -1,0 +1,145 @@
+"""Random binning features: which bins of random grids a row falls into."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from distrff.errors import InputError
+from distrff.features.base import FeatureMap
+from distrff.features.bin_keys import Grids
+from distrff.features.binning_specification import BinningSpecification, HashedBinningSpecification
+from distrff.features.fourier import canonical_json
+from distrff.features.length_scale import automatic_length_scale
+from distrff.features.occupied_bins import occupied_bins
+from distrff.features.row_question import Ask
+from distrff.kernels import Kernel, Laplacian, laplacian_factors
+
+_SEARCH_COMPONENTS = 1024
+
+
+class RandomBinningFeatures(FeatureMap):
+    r"""Random binning features of a Laplacian kernel; Z is sparse.
+
+    Each of P grids cuts every column j into bins of pitch p_j, shifted at random: p_j has the density
+    p·k_j″(p), Gamma(2, ℓ_j) for exp(−|δ_j|/ℓ_j), and the shift is uniform on [0, p_j]. z(x) is the
+    indicator of the bin that x is in, grid by grid, times √(k(0)/P). Two rows share a bin with probability
+    ∏ E max(0, 1 − |δ_j|/p_j) = k(δ)/k(0), so that E⟨z(x), z(x')⟩ = k(x − x'), with variance
+    k(δ)·(k(0) − k(δ))/P (Rahimi and Recht 2007, "Random features for large-scale kernel machines",
+    section 4).
+
+    Only bins that rows of the fit are in have a column; a row that falls into another one has no entry
+    there. Bins are told apart by keys of 64 bits.
+
+    Parameters
+    ----------
+    kernel : Kernel, optional
+        A `Laplacian`, or products and multiples of Laplacians. None is `Laplacian(1.0)`. A width "auto" is
+        chosen in `fit`, as that of `FourierFeatures`.
+    n_grids : int, default=100
+        P, the entries of a row of Z.
+    n_bins : int, optional
+        Hash the bins into that many columns, shared evenly by the grids, instead of looking for those that
+        are occupied: no pass over the rows, and memory that is known. Two different bins of a grid of w
+        columns are then one with probability 1/w, so that E⟨z(x), z(x')⟩ = k + (k(0) − k)/w.
+    random_state : int or None
+        Seed of the grids; None is fresh entropy, kept as `seed_`.
+
+    Attributes
+    ----------
+    kernel_ : Kernel
+        Every width a number.
+    length_scale_search_ : dict or None
+        How an automatic width was found.
+    counts_ : ndarray of shape (n_features,) or None
+        Rows in each bin; None for hashed ones.
+    expected_collisions_ : float or None
+        Pairs of occupied bins expected to have the same key: Σ B(B − 1)/2⁶⁵ over the grids' B bins.
+    specification_ : BinningSpecification or HashedBinningSpecification
+    seed_, n_features_in_ : int
+
+    Notes
+    -----
+    Rows are cut into bins in their own dtype, float32 or float64: give `transform` the one that `fit` had.
+    Places beyond ±2³⁰ pitches are one bin. `fit` takes some passes over the rows, the first for one grid and
+    then for as many grids as fit; 32 to 64 bytes a bin. `transform` costs n·d·P floors and a look-up in
+    a table for each entry, and returns a scipy CSR matrix of n·P entries; a dask array gives a lazy dask
+    array of such blocks.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel | None = None,
+        n_grids: int = 100,
+        *,
+        n_bins: int | None = None,
+        random_state: int | None = None,
+    ) -> None:
+        self.kernel = kernel
+        self.n_grids = n_grids
+        self.n_bins = n_bins
+        self.random_state = random_state
+
+    def check_parameters(self) -> None:
+        """Raise InputError for parameters that no data could make right."""
+        if self.kernel is not None and not isinstance(self.kernel, Kernel):
+            raise InputError(f"kernel must be a distrff kernel or None, got {self.kernel!r}")
+        if self.kernel is not None:
+            laplacian_factors(self.kernel)
+        if not _is_count(self.n_grids, 1):
+            raise InputError(f"n_grids must be a positive integer, got {self.n_grids!r}")
+        if self.n_bins is not None and not _is_count(self.n_bins, self.n_grids):
+            raise InputError(
+                f"n_bins must be None or an integer of at least n_grids = {self.n_grids}, got {self.n_bins!r}"
+            )
+
+    def n_features_for(self, n_columns: int) -> int:
+        """Return the columns of Z before fitting, for exact bins the fewest there can be: one a grid."""
+        return int(self.n_grids if self.n_bins is None else self.n_bins)
+
+    @property
+    def sparse_entries(self) -> int:
+        return int(self.n_grids)
+
+    def _specify(
+        self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, ask: Ask
+    ) -> BinningSpecification | HashedBinningSpecification:
+        self.check_parameters()
+        kernel = Laplacian() if self.kernel is None else self.kernel
+        self.length_scale_search_ = None
+        if kernel.is_auto:
+            kernel, self.length_scale_search_ = automatic_length_scale(
+                kernel, X, y, sample_weight, n_components=_SEARCH_COMPONENTS, seed=seed
+            )
+        self.kernel_ = kernel
+        common: dict[str, Any] = {
+            "n_columns": X.shape[1],
+            "kernel_json": canonical_json(kernel.to_dict()),
+            "n_grids": int(self.n_grids),
+            "seed": seed,
+        }
+        if self.n_bins is not None:
+            return HashedBinningSpecification(**common, n_bins=int(self.n_bins))
+        grids = Grids.draw(kernel, int(self.n_grids), X.shape[1], seed)
+        bins = occupied_bins(grids, ask)
+        return BinningSpecification(**common, n_bins=len(bins["keys"]), arrays=grids.arrays() | bins)
+
+    @property
+    def counts_(self) -> np.ndarray | None:
+        return self._array("counts")
+
+    @property
+    def expected_collisions_(self) -> float | None:
+        ends = self._array("ends")
+        if ends is None:
+            return None
+        bins = np.diff(ends, prepend=0).astype(np.float64)
+        return float(np.sum(bins * (bins - 1)) / 2.0**65)
+
+    def _array(self, name: str) -> np.ndarray | None:
+        return self.specification_.derive_arrays().get(name)
+
+
+def _is_count(value: Any, least: int) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and int(value) >= least

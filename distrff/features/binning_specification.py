@@ -1,0 +1,162 @@
+"""Random binning as a fitted map: grids, and the columns of Z that their bins have."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from scipy.sparse import csr_matrix
+
+from distrff.errors import InputError
+from distrff.features.bin_keys import Grids
+from distrff.features.bin_tables import BinIds
+from distrff.features.specification import BlockMap, CarryingSpecification, MapSpecification
+from distrff.kernels import Kernel, kernel_from_dict
+
+_STRIP = 2**13  # rows, whose keys take some megabytes
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ over the golden ratio, made odd
+
+
+@dataclass(frozen=True)
+class _Binning(MapSpecification):
+    """What both kinds of bins share."""
+
+    is_sparse: ClassVar[bool] = True
+
+    kernel_json: str = ""
+    n_grids: int = 0
+    n_bins: int = 0
+    seed: int = 0
+
+    @cached_property
+    def kernel(self) -> Kernel:
+        return kernel_from_dict(json.loads(self.kernel_json))
+
+    @property
+    def n_features(self) -> int:
+        return self.n_bins
+
+    @property
+    def row_entries(self) -> int:
+        return self.n_grids
+
+    @property
+    def at_zero(self) -> float:
+        return self.kernel.at_zero
+
+    @property
+    def _value(self) -> float:
+        return float(np.sqrt(self.at_zero / self.n_grids))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "n_columns": self.n_columns,
+            "digest": self.digest,
+            "kernel": json.loads(self.kernel_json),
+            "n_grids": self.n_grids,
+            "n_bins": self.n_bins,
+            "seed": self.seed,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Return the specification that `to_dict` wrote."""
+        fields = {name: data[name] for name in ("n_columns", "digest", "n_grids", "n_bins", "seed")}
+        return cls(kernel_json=json.dumps(data["kernel"], sort_keys=True, allow_nan=False), **fields)
+
+
+@dataclass(frozen=True)
+class HashedBinningSpecification(_Binning):
+    """Bins hashed to a fixed number of columns, which follow from the seed."""
+
+    kind: ClassVar[str] = "hashed binning"
+
+    @property
+    def array_bytes(self) -> int:
+        return 24 * self.n_grids * self.n_columns
+
+    def derive_arrays(self) -> dict[str, np.ndarray]:
+        return Grids.draw(self.kernel, self.n_grids, self.n_columns, self.seed).arrays()
+
+    def block_map(self, arrays: Mapping[str, np.ndarray]) -> HashedBinning:
+        return HashedBinning(Grids.from_arrays(arrays), self.n_bins, self._value)
+
+
+@dataclass(frozen=True)
+class BinningSpecification(_Binning, CarryingSpecification):
+    """The bins that rows were in, a column each; the grids are carried as well, so that no bin moves."""
+
+    kind: ClassVar[str] = "binning"
+
+    @property
+    def array_bytes(self) -> int:
+        return 24 * self.n_grids * self.n_columns + 16 * self.n_bins
+
+    def block_map(self, arrays: Mapping[str, np.ndarray]) -> ExactBinning:
+        return ExactBinning(Grids.from_arrays(arrays), arrays["keys"], arrays["ends"], self._value)
+
+
+class BinningBlockMap(BlockMap):
+    """z(x) has one entry a grid, in the column of the bin that x is in."""
+
+    def __init__(self, grids: Grids, n_features: int, value: float) -> None:
+        self.n_features = n_features
+        self._grids = grids
+        self._value = value
+
+    def apply(self, X: np.ndarray, out: np.ndarray | None = None) -> Any:
+        """Return z(X) as a scipy CSR matrix; there is no `out` for it."""
+        if out is not None:
+            raise InputError("features of random binning are sparse and cannot be written to an array")
+        columns = np.empty((len(X), len(self._grids)), np.int32)
+        for first in range(0, len(X), _STRIP):
+            strip = slice(first, first + _STRIP)
+            columns[strip] = self._columns(self._grids.keys(X[strip]))
+        known = columns >= 0
+        if known.all():
+            indptr = np.arange(len(X) + 1, dtype=np.int32) * len(self._grids)
+            indices = columns.ravel()
+        else:
+            indptr = np.concatenate([[0], np.cumsum(known.sum(axis=1))]).astype(np.int32)
+            indices = columns[known]
+        data = np.full(len(indices), self._value, X.dtype)
+        return csr_matrix((data, indices, indptr), shape=(len(X), self.n_features), copy=False)
+
+    def tile(self, X: np.ndarray) -> Any:
+        return self.apply(X)
+
+    def _columns(self, keys: np.ndarray) -> np.ndarray:
+        """Return the columns of Z, ascending in each row, −1 for none: (n_grids, r) → (r, n_grids)."""
+        raise NotImplementedError
+
+
+class HashedBinning(BinningBlockMap):
+    """Each grid has a run of columns, and a bin the one of them that its key is hashed to."""
+
+    def _columns(self, keys: np.ndarray) -> np.ndarray:
+        edges = np.arange(len(keys) + 1) * self.n_features // len(keys)
+        widths = np.diff(edges).astype(np.uint64)[:, None]
+        # The high half of the product is spread over the run by a second product, which needs no division.
+        high = (keys * _SPREAD) >> np.uint64(32)
+        return ((high * widths) >> np.uint64(32)).T.astype(np.int32) + edges[:-1].astype(np.int32)
+
+
+class ExactBinning(BinningBlockMap):
+    """Each occupied bin has its own column; a row in a bin that was empty has no entry there."""
+
+    def __init__(self, grids: Grids, keys: np.ndarray, ends: np.ndarray, value: float) -> None:
+        super().__init__(grids, len(keys), value)
+        self._keys, self._ends = keys, ends
+
+    def _columns(self, keys: np.ndarray) -> np.ndarray:
+        return self._ids.find(keys)
+
+    @cached_property
+    def _ids(self) -> BinIds:
+        """The table, made when rows first come: the process that only passes the map on needs none."""
+        return BinIds(self._keys, self._ends)

@@ -1,0 +1,138 @@
+"""The light sweeps of ridge on the complements of folds: one pass for all, each with its own machines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from distrff.data.rows import Rows
+from distrff.objective.ridge_moments import RidgeMoments, ridge_moments
+from distrff.objective.thin_products import add_pulled_back
+from distrff.sweeps.folds import Folds
+from distrff.sweeps.reduction import Shipped
+from distrff.sweeps.ridge_products import RidgePass
+
+
+@dataclass(frozen=True)
+class _FoldPass(RidgePass):
+    """A pass that knows the fold of each row.
+
+    Parameters
+    ----------
+    folds : Folds
+    """
+
+    folds: Folds
+
+    def _tiles_of_folds(
+        self, rows: Rows, shipped: Shipped
+    ) -> Iterator[tuple[np.ndarray, Any, np.ndarray, np.ndarray, np.ndarray]]:
+        """Yield the rows' folds, Z, the values, coded targets and weights of a tile."""
+        start = rows.start
+        for Z, F, y, s in self._tiles(rows, shipped):
+            Y = self.targets.encode(y)
+            if self.offset is not None:
+                Y = Y + self.offset
+            fold = self.folds.of_rows(start, start + len(F))
+            start += len(F)
+            yield fold, Z, F, Y, np.ones(len(F)) if s is None else s
+
+
+@dataclass(frozen=True)
+class FoldMomentsReduction(_FoldPass):
+    """Reduction to the `RidgeMoments` of each fold; shipped are `coef` and `intercept` of zeros.
+
+    Notes
+    -----
+    A row costs 2dD + 6Dk flops.
+    """
+
+    def size_bytes(self, n_rows: int) -> int:
+        return 8 * self.folds.n_folds * self.specification.n_features * (2 + 2 * self.targets.n_outputs)
+
+    def zero(self) -> list[RidgeMoments | None]:
+        return [None] * self.folds.n_folds
+
+    def finish(self, accumulator: list[RidgeMoments | None]) -> list[RidgeMoments | None]:
+        return accumulator
+
+    def merge(
+        self, first: list[RidgeMoments | None], second: list[RidgeMoments | None]
+    ) -> list[RidgeMoments | None]:
+        return [b if a is None else a if b is None else a + b for a, b in zip(first, second, strict=True)]
+
+    def update(
+        self, moments: list[RidgeMoments | None], rows: Rows, shipped: Shipped
+    ) -> list[RidgeMoments | None]:
+        for fold, Z, F, Y, s in self._tiles_of_folds(rows, shipped):
+            for number in np.unique(fold):
+                mine = fold == number
+                sums = ridge_moments(Z[mine], Y[mine], (Y - F)[mine], s[mine])
+                before = moments[number]
+                moments[number] = sums if before is None else before + sums
+        return moments
+
+
+@dataclass(frozen=True)
+class FoldProductReduction(_FoldPass):
+    """Reduction to Σ s·[z | 1]·f over the rows that are not in the fold that each direction holds out.
+
+    Shipped are `coef` = V of shape (D, m) and `intercept` = −z̄ᵀV with the mean of those rows.
+
+    Notes
+    -----
+    A row costs 2dD + 4Dm flops.
+    """
+
+    held_out: tuple[int, ...]
+
+    def size_bytes(self, n_rows: int) -> int:
+        return 8 * (self.specification.n_features + 1) * len(self.held_out)
+
+    def zero(self) -> np.ndarray:
+        return np.zeros((self.specification.n_features + 1, len(self.held_out)))
+
+    def finish(self, accumulator: np.ndarray) -> np.ndarray:
+        return accumulator
+
+    def merge(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        return first + second
+
+    def update(self, sums: np.ndarray, rows: Rows, shipped: Shipped) -> np.ndarray:
+        for fold, Z, F, _, s in self._tiles_of_folds(rows, shipped):
+            sF = np.where(fold[:, None] == np.array(self.held_out), 0.0, s[:, None] * F)
+            add_pulled_back(sums[:-1].T, sF.T, Z)
+            sums[-1] += sF.sum(axis=0)
+        return sums
+
+
+@dataclass(frozen=True)
+class HeldOutErrorReduction(_FoldPass):
+    """Reduction to Σ s·(y − f)² of m machines, each over the fold that it did not see.
+
+    Shipped are `coef` of shape (D, m) and `intercept` of shape (m,); machine i is for target `outputs[i]`.
+    """
+
+    held_out: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+    def size_bytes(self, n_rows: int) -> int:
+        return 8 * len(self.held_out)
+
+    def zero(self) -> np.ndarray:
+        return np.zeros(len(self.held_out))
+
+    def finish(self, accumulator: np.ndarray) -> np.ndarray:
+        return accumulator
+
+    def merge(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        return first + second
+
+    def update(self, sums: np.ndarray, rows: Rows, shipped: Shipped) -> np.ndarray:
+        for fold, _, F, Y, s in self._tiles_of_folds(rows, shipped):
+            is_judged = fold[:, None] == np.array(self.held_out)
+            sums += s @ np.where(is_judged, np.square(Y[:, list(self.outputs)] - F), 0.0)
+        return sums

@@ -1,0 +1,161 @@
+"""Ridge on random binning: conjugate gradients on sparse features, without a Gram of the bins."""
+
+from __future__ import annotations
+
+import dask.array as da
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+
+import distrff as drf
+from distrff.errors import InputError, PlanRefused
+
+
+def rows(rng, n=400, d=3):
+    X = rng.standard_normal((n, d))
+    return X, np.stack([np.sin(2 * X[:, 0]) + X[:, 1], X[:, 1] * X[:, 2]], axis=1)
+
+
+def machine(rng, n_bins=None, **options):
+    features = drf.RandomBinningFeatures(
+        drf.Laplacian(2.0), 20, n_bins=n_bins, random_state=int(rng.integers(2**32))
+    )
+    return drf.KernelRidge(features, **({"alpha": 0.5, "random_state": 0} | options))
+
+
+def by_dense_solve(Z, Y, alpha, s, *, fit_intercept):
+    """The normal equations in their dual form, which has a row for each row of Z."""
+    z_mean, y_mean = (s @ Z / s.sum(), s @ Y / s.sum()) if fit_intercept else (0.0, np.zeros(Y.shape[1]))
+    A, B = np.sqrt(s)[:, None] * (Z - z_mean), np.sqrt(s)[:, None] * (Y - y_mean)
+    W = A.T @ np.linalg.solve(A @ A.T + alpha * np.eye(len(A)), B)
+    return W, y_mean - (z_mean @ W if fit_intercept else 0.0)
+
+
+@pytest.mark.parametrize("n_bins", [None, 600])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_conjugate_gradients_agree_with_a_dense_solve(rng, n_bins, fit_intercept):
+    """‖w − w*‖ ≤ ‖residual‖/alpha ≤ tol·‖B‖/alpha."""
+    (X, Y), s = rows(rng), rng.uniform(0.1, 2, 400)
+    found = machine(rng, n_bins, tol=1e-9, fit_intercept=fit_intercept, max_sweeps=2000).fit(X, Y, s)
+    assert found.report_["solver"] == "cg" and not found.report_["notes"]
+    Z = found.features_.transform(X).toarray()
+    W, b = by_dense_solve(Z, Y, 0.5, s, fit_intercept=fit_intercept)
+    bound = 1e-9 * np.linalg.norm(Z.T @ (s[:, None] * Y)) / 0.5 + 1e-9
+    assert np.linalg.norm(found.coef_.T - W) <= bound
+    np.testing.assert_allclose(found.intercept_, b, atol=20 * bound)
+    np.testing.assert_allclose(found.predict(X), Z @ W + b, atol=20 * bound)
+
+
+def test_a_dataset_gives_the_machine_of_the_array(rng):
+    X, Y = rows(rng)
+    found = machine(rng).fit(X, Y)
+    lazy = (
+        machine(rng)
+        .set_params(features=found.features)
+        .fit(da.from_array(X, chunks=(90, 2)), da.from_array(Y, chunks=(70, 1)))
+    )
+    np.testing.assert_array_equal(lazy.coef_, found.coef_)
+    np.testing.assert_array_equal(lazy.features_.counts_, found.features_.counts_)
+
+
+def test_float32_rows_are_served(rng):
+    X, Y = rows(rng)
+    found = machine(rng).fit(X.astype(np.float32), Y)
+    assert found.predict(X.astype(np.float32)).shape == Y.shape
+    assert found.model_.dtype == "float32"
+
+
+def test_one_and_two_workers_give_the_same_bits(rng):
+    X, Y = rows(rng, 70_000, 3)
+    X = np.round(X, 2)
+    model, coefs = machine(rng, tol=0.3), []
+    for n_workers in (1, 2):
+        with (
+            LocalCluster(n_workers=n_workers, threads_per_worker=1, dashboard_address=None) as cluster,
+            Client(cluster),
+        ):
+            coefs.append(model.fit(da.from_array(X, chunks=(20_000, 3)), Y).coef_)
+    np.testing.assert_array_equal(*coefs)
+
+
+@pytest.mark.parametrize("n_bins", [None, 300])
+def test_a_stored_machine_predicts_the_same_bits_without_a_cluster(rng, tmp_path, n_bins):
+    X, Y = rows(rng)
+    found = machine(rng, n_bins).fit(X, Y)
+    found.save(str(tmp_path / "model.zarr"))
+    stored = drf.load_model(str(tmp_path / "model.zarr"))
+    far = np.concatenate([X, X + 0.5, X + 1e5])
+    np.testing.assert_array_equal(stored.predict(far), found.predict(far))
+    assert stored.transform(far).shape == (1200, found.coef_.shape[1])
+
+
+def test_a_row_in_unseen_bins_only_is_told_the_intercept(rng):
+    X, Y = rows(rng)
+    found = machine(rng).fit(X, Y)
+    np.testing.assert_array_equal(found.predict(X[:2] + 1e6), np.tile(found.intercept_, (2, 1)))
+
+
+def test_classes_are_told_apart(rng):
+    X, _ = rows(rng)
+    y = np.where(X[:, 0] * X[:, 1] > 0, "same", "other")
+    found = drf.KernelRidgeClassifier(machine(rng).features, alpha=0.5).fit(X, y)
+    assert found.score(X, y) > 0.9
+
+
+@pytest.mark.parametrize(
+    "options", [dict(solver="gram"), dict(solver="sgd"), dict(alpha="gcv"), dict(alpha="gcv", solver="cg")]
+)
+def test_what_needs_a_gram_is_refused(rng, options):
+    with pytest.raises(InputError, match=r"FourierFeatures or NystroemFeatures|needs a number"):
+        machine(rng, **options).fit(*rows(rng, 20))
+
+
+def test_standard_deviations_and_grams_are_refused(rng):
+    X, Y = rows(rng, 50)
+    found = machine(rng).fit(X, Y)
+    with pytest.raises(InputError, match="FourierFeatures or NystroemFeatures"):
+        found.predict(X, return_std=True)
+    with pytest.raises(InputError, match="FourierFeatures or NystroemFeatures"):
+        drf.gram(X, found.features_, Y)
+
+
+def test_a_plan_that_does_not_fit_names_n_bins(rng):
+    X, Y = rows(rng, 50)
+    with (
+        LocalCluster(n_workers=1, processes=False, dashboard_address=None, memory_limit="1GB") as cluster,
+        Client(cluster),
+        pytest.raises(PlanRefused, match="n_bins="),
+    ):
+        machine(rng, 50_000_000).fit(X, Y)
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_alpha_by_folds_is_that_of_dense_solves(rng, fit_intercept):
+    """The scores of all alphas tried agree with dense solves of each fold; so does the choice."""
+    (X, Y), s = rows(rng, 150), rng.uniform(0.1, 2, 150)
+    alphas = np.array([0.03, 0.3, 3.0, 30.0, 300.0])
+    found = machine(
+        rng, alpha="cv", alphas=alphas, cv=3, fold_by="contiguous", fit_intercept=fit_intercept
+    ).fit(X, Y, s)
+    tried, fold = found.cv_results_["alphas"], np.arange(150) * 3 // 150
+    assert len(tried) >= 3 and set(tried) <= set(alphas)
+    Z, scores = found.features_.transform(X).toarray(), []
+    for alpha in tried:
+        error = 0.0
+        for held_out in range(3):
+            t, v = fold != held_out, fold == held_out
+            W, b = by_dense_solve(Z[t], Y[t], alpha, s[t], fit_intercept=fit_intercept)
+            error += (s[v] @ np.square(Y[v] - Z[v] @ W - b)).sum()
+        scores.append(error / s.sum() / 2)
+    # Machines are solved to a relative residual of 1e-2, which leaves held-out errors a few percent.
+    np.testing.assert_allclose(found.cv_results_["mean_score"], scores, rtol=0.1)
+    assert found.alpha_ == tried[np.argmin(found.cv_results_["mean_score"])]
+    assert found.cv_results_["fold_scores"].shape == (len(tried), 3)
+    assert found.cv_score_ == pytest.approx(min(found.cv_results_["mean_score"]))
+
+
+def test_more_machines_than_directions_are_searched_in_turns(rng):
+    X, _ = rows(rng, 300)
+    Y = rng.standard_normal((300, 23))
+    found = machine(rng, alpha="cv", alphas=[1.0, 10.0]).fit(X, Y)
+    assert found.cv_results_["fold_scores"].shape == (2, 5)

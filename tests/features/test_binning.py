@@ -1,0 +1,233 @@
+"""Random binning: the kernel that it stands for, its bins counted exactly, and all that a map promises."""
+
+from __future__ import annotations
+
+import json
+
+import dask.array as da
+import numpy as np
+import pytest
+from scipy.sparse import csr_matrix
+from sklearn.base import clone
+
+from distrff.errors import InputError
+from distrff.features.bin_keys import Grids
+from distrff.features.bin_tables import BinCounts, BinIds
+from distrff.features.binning import RandomBinningFeatures
+from distrff.features.registry import specification_from_dict
+from distrff.kernels import Cauchy, Gaussian, Laplacian, Matern, draw_pitches
+from distrff.random_streams import stream
+
+
+def seed_of(rng):
+    return int(rng.integers(2**62))
+
+
+def naive_bins(grids, X):
+    return np.floor(X * grids.steps[:, None, :] + grids.offsets[:, None, :]).astype(np.int64)
+
+
+# The kernel
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [Laplacian((0.5, 1.0, 3.0)), 2.5 * Laplacian(1.5), Laplacian(2.0) * (3.0 * Laplacian((1.0, 2.0, 4.0)))],
+)
+def test_products_of_rows_are_the_kernel_on_average(rng, kernel):
+    """Each product is k(0)/P times a binomial number; all 300 pairs are within 6 standard errors of k."""
+    X, P = rng.standard_normal((25, 3)), 4000
+    Z = RandomBinningFeatures(kernel, P, random_state=seed_of(rng)).fit_transform(X)
+    k, at_zero = kernel(X), kernel.at_zero
+    errors = np.abs((Z @ Z.T).toarray() - k)
+    # Small probabilities are Poisson-like, whose tail is longer: Bernstein's bound at 6 standard errors.
+    assert (errors <= 6 * np.sqrt(k * (at_zero - k) / P) + 12 * at_zero / P + 1e-12).all()
+
+
+def test_rows_share_a_bin_as_often_as_the_hat_says(rng):
+    """With one pitch p and all shifts on a lattice, the share that keeps x and x' together is exact."""
+    p, n = 1.75, 4096
+    shifts = (np.arange(n) + 0.5) / n
+    grids = Grids(np.full((n, 1), 1 / p), -shifts[:, None], np.ones((2, n, 1), np.int32))
+    for delta in rng.uniform(0, 2 * p, 20):
+        x = rng.uniform(-5, 5)
+        keys = grids.keys(np.array([[x], [x + delta]]))
+        together = (keys[:, 0] == keys[:, 1]).mean()
+        # An interval of length 1 − δ/p on the circle holds that many points of the lattice, or one off.
+        assert abs(together - max(0.0, 1 - delta / p)) <= 1 / n + 1e-12
+
+
+def test_pitches_are_gamma_distributed(rng):
+    """Mean 2ℓ and variance 2ℓ², each within 6 standard errors (fourth central moment 24ℓ⁴)."""
+    n, widths, seed = 20_000, np.array([0.3, 4.0]), seed_of(rng)
+    p = draw_pitches(Laplacian(tuple(widths)), n, 2, lambda name: stream(seed, name)) / widths
+    assert (np.abs(p.mean(axis=0) - 2) < 6 * np.sqrt(2 / n)).all()
+    assert (np.abs(np.square(p - 2).mean(axis=0) - 2) < 6 * np.sqrt((24 - 4) / n)).all()
+
+
+def test_hashed_bins_collide_as_often_as_their_number_says(rng):
+    """E⟨z, z'⟩ = k + (1 − k)/w; averaged over pairs of distant rows, within 6 standard errors of 1/w."""
+    P, w = 2000, 8
+    X = 1e6 * np.arange(40.0)[:, None]
+    Z = RandomBinningFeatures(n_grids=P, n_bins=P * w, random_state=seed_of(rng)).fit_transform(X)
+    assert Z.has_canonical_format and Z.shape == (40, P * w)
+    pairs = (Z @ Z.T).toarray()[np.triu_indices(40, 1)]
+    # Pairs of one grid are not independent, but uncorrelated: variance (1/w)(1 − 1/w)/(P·pairs).
+    assert abs(pairs.mean() - 1 / w) < 6 * np.sqrt((1 / w) * (1 - 1 / w) / (P * len(pairs)))
+
+
+# Keys and tables
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_keys_are_equal_where_bins_are(rng, dtype):
+    X = rng.standard_normal((700, 4)).astype(dtype)
+    grids = Grids.draw(Laplacian(3.0), 9, 4, seed_of(rng))
+    keys = grids.keys(X)
+    exact = Grids(grids.steps.astype(dtype), grids.offsets.astype(dtype), grids.multipliers)
+    for g, bins in enumerate(naive_bins(exact, X)):
+        _, by_bin = np.unique(bins, axis=0, return_inverse=True)
+        _, by_key = np.unique(keys[g], return_inverse=True)
+        assert len(np.unique(np.stack([by_bin.ravel(), by_key.ravel()], axis=1), axis=0)) == by_bin.max() + 1
+        assert by_key.max() == by_bin.max()
+
+
+def test_far_rows_are_in_one_bin():
+    keys = Grids.draw(Laplacian(), 5, 1, 0).keys(np.array([[1e30], [1e300], [-1e300]]))
+    assert (keys[:, 0] == keys[:, 1]).all()
+    assert (keys[:, 0] != keys[:, 2]).all()
+
+
+def test_counts_do_not_depend_on_the_order_of_merges(rng):
+    keys = rng.integers(0, 500, (3, 6000)).astype(np.uint64)
+    whole = BinCounts.empty(3).with_rows(keys)
+    parts = [BinCounts.empty(3).with_rows(part) for part in np.array_split(keys, 4, axis=1)]
+    merged = parts[3].merge(parts[1]).merge(parts[0].merge(parts[2]))
+    for counts in (whole, merged):
+        for g, (found, n) in enumerate(counts.sorted()):
+            expected, n_expected = np.unique(keys[g], return_counts=True)
+            np.testing.assert_array_equal(found, expected)
+            np.testing.assert_array_equal(n, n_expected)
+    assert parts[0].sorted()[0][1].sum() == 1500  # merging changes neither
+
+
+def test_tables_find_all_keys_and_no_others(rng):
+    keys = np.unique(rng.integers(0, 2**64, 5000, dtype=np.uint64, endpoint=False))
+    ids = BinIds(keys, np.array([1000, 1000, len(keys)]))
+    found = ids.find(np.stack([keys, keys, keys]))
+    expected = np.arange(len(keys))
+    np.testing.assert_array_equal(found[:, 0], np.where(expected < 1000, expected, -1))
+    np.testing.assert_array_equal(found[:, 1], -1)
+    np.testing.assert_array_equal(found[:, 2], np.where(expected >= 1000, expected, -1))
+
+
+# What a map promises
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rows_have_one_entry_a_grid_and_bins_their_counts(rng, dtype):
+    X = rng.standard_normal((300, 2)).astype(dtype)
+    map_ = RandomBinningFeatures(4.0 * Laplacian(), 7, random_state=seed_of(rng)).fit(X)
+    Z = map_.transform(X)
+    assert isinstance(Z, csr_matrix) and Z.dtype == dtype and Z.has_canonical_format
+    assert (np.diff(Z.indptr) == 7).all()
+    np.testing.assert_allclose(Z.data, np.sqrt(4.0 / 7), rtol=1e-6)
+    np.testing.assert_array_equal((Z > 0).sum(axis=0).A1, map_.counts_)
+    ends = map_.specification_.arrays["ends"]
+    assert map_.expected_collisions_ == pytest.approx(
+        sum(B * (B - 1) / 2**65 for B in np.diff(ends, prepend=0).tolist())
+    )
+
+
+def test_rows_in_unseen_bins_are_zero_there(rng):
+    X = rng.standard_normal((50, 2))
+    map_ = RandomBinningFeatures(n_grids=20, random_state=seed_of(rng)).fit(X)
+    assert map_.transform(X + 1e4).nnz == 0
+    mixed = map_.transform(np.concatenate([X[:1], X[:1] + 1e4, X[1:2]]))
+    assert np.diff(mixed.indptr).tolist() == [20, 0, 20]
+    assert (mixed[[0, 2]] != map_.transform(X[:2])).nnz == 0
+
+
+def test_rows_of_weight_zero_have_no_bins(rng):
+    X, s = rng.standard_normal((60, 2)), rng.integers(0, 2, 60).astype(float)
+    s[:2] = 0, 1
+    options = dict(n_grids=15, random_state=seed_of(rng))
+    weighted = RandomBinningFeatures(**options).fit(X, sample_weight=s)
+    assert weighted.specification_ == RandomBinningFeatures(**options).fit(X[s > 0]).specification_
+
+
+@pytest.mark.parametrize("n_bins", [None, 64])
+def test_dask_equals_numpy(rng, n_bins):
+    X = rng.standard_normal((70, 3)).astype(np.float32)
+    map_ = RandomBinningFeatures(n_grids=8, n_bins=n_bins, random_state=seed_of(rng)).fit(X)
+    Z = map_.transform(da.from_array(X, chunks=(30, 2)))
+    assert Z.chunks == ((30, 30, 10), (map_.specification_.n_features,))
+    assert isinstance(Z._meta, csr_matrix) and Z.dtype == np.float32
+    assert (Z.compute(scheduler="sync") != map_.transform(X)).nnz == 0
+
+
+@pytest.mark.parametrize("n_bins", [None, 64])
+def test_a_stored_map_gives_the_same_bits(rng, n_bins):
+    X = rng.standard_normal((40, 3))
+    map_ = RandomBinningFeatures(n_grids=8, n_bins=n_bins, random_state=seed_of(rng)).fit(X)
+    stored = json.loads(json.dumps(map_.specification_.to_dict()))
+    again = specification_from_dict(stored)
+    assert again == map_.specification_
+    arrays = map_.specification_.checked_arrays()
+    assert sum(A.nbytes for A in arrays.values()) <= map_.specification_.array_bytes + 8 * 8
+    assert (again.build(arrays).apply(X) != map_.transform(X)).nnz == 0
+
+
+def test_the_seed_is_all_that_a_hashed_map_needs(rng):
+    map_ = RandomBinningFeatures(n_grids=8, n_bins=64, random_state=seed_of(rng))
+    one, two = (clone(map_).fit(rng.standard_normal((5, 3))).specification_ for _ in range(2))
+    assert one == two and not one.carries_arrays
+    assert map_.fit(np.zeros((1, 3))).counts_ is None and map_.expected_collisions_ is None
+
+
+def test_what_it_says_of_itself(rng):
+    map_ = RandomBinningFeatures(n_grids=4).fit(rng.standard_normal((9, 2)))
+    D = map_.specification_.n_features
+    assert map_.nested_sizes() == (D,)
+    assert map_.specification_.row_entries == map_.sparse_entries == 4
+    assert len(map_.get_feature_names_out()) == D
+    assert RandomBinningFeatures(Laplacian("auto"), 4).fit(rng.standard_normal((50, 2))).kernel_ != Laplacian(
+        "auto"
+    )
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    "kernel", [Gaussian(), Cauchy(), Matern(), Laplacian() * Gaussian(), Laplacian() + Laplacian()]
+)
+def test_kernels_that_are_no_mixture_of_hats_name_the_maps_that_serve_them(kernel):
+    with pytest.raises(InputError, match="FourierFeatures or NystroemFeatures"):
+        RandomBinningFeatures(kernel).fit(np.zeros((2, 2)))
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        (dict(n_grids=0), "n_grids must be a positive integer, got 0"),
+        (dict(n_grids=2.5), "n_grids"),
+        (dict(n_grids=10, n_bins=9), "at least n_grids = 10, got 9"),
+        (dict(n_bins=True), "n_bins"),
+        (dict(kernel="laplacian"), "kernel must be a distrff kernel"),
+    ],
+)
+def test_parameters_that_no_data_make_right(options, match):
+    with pytest.raises(InputError, match=match):
+        RandomBinningFeatures(**options).fit(np.zeros((2, 2)))
+
+
+def test_widths_must_be_those_of_the_columns():
+    with pytest.raises(InputError, match="2 widths, the data 3 columns"):
+        RandomBinningFeatures(Laplacian((1.0, 2.0))).fit(np.zeros((2, 3)))
+
+
+def test_there_is_no_array_to_write_to(rng):
+    map_ = RandomBinningFeatures(n_grids=2).fit(np.zeros((2, 2)))
+    with pytest.raises(InputError, match="sparse"):
+        map_.apply(np.zeros((1, 2)), out=np.zeros((1, 2)))
