@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from distrff.features.binning import RandomBinningFeatures
     from distrff.features.fourier import FourierFeatures
     from distrff.features.linear import LinearFeatures
-    from distrff.kernels import Cauchy, Exponential, Gaussian, Laplacian, Matern
+    from distrff.features.nystroem import NystroemFeatures
+    from distrff.kernels import Cauchy, Exponential, Gaussian, Laplacian, Matern, Polynomial
     from distrff.model_store.models import load_model
     from distrff.sweeps.gram_statistics import GramStatistics
 
@@ -49,6 +50,8 @@ __all__ = [
     "Laplacian",
     "LinearFeatures",
     "Matern",
+    "NystroemFeatures",
+    "Polynomial",
     "RandomBinningFeatures",
     "features_needed",
     "fit_features",
@@ -77,6 +80,8 @@ _MODULES = {
     "Laplacian": "distrff.kernels",
     "LinearFeatures": "distrff.features.linear",
     "Matern": "distrff.kernels",
+    "NystroemFeatures": "distrff.features.nystroem",
+    "Polynomial": "distrff.kernels",
     "RandomBinningFeatures": "distrff.features.binning",
     "features_needed": "distrff.diagnostics.bounds",
     "fit_features": "distrff.estimators.gram",

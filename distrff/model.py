@@ -123,8 +123,8 @@ class Model:
     def transform(self, X: np.ndarray) -> Any:
         """Return Z, the features of the scaled rows, of shape (n_rows, n_features) in the machine's dtype.
 
-        A scipy CSR matrix where the map is sparse. Of principal components, the rows' coordinates along
-        these instead, (n_rows, n_outputs) in float64.
+        A scipy CSR matrix where the map is sparse. Of principal components, the rows' coordinates along these
+        instead, (n_rows, n_outputs) in float64.
         """
         if self.kind == "KernelPCA":
             return self.decision(X)

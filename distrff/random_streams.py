@@ -65,3 +65,12 @@ def streams_under(seed: int, *path: str | int) -> PathStreams:
 def child_seed(seed: int, *names: str | int) -> int:
     """Return a seed of 63 bits for a part of the machine that keeps its own streams."""
     return int(stream(seed, "child seed", *names).integers(0, 2**63 - 1))
+
+
+def row_hash(rows: np.ndarray, seed: int) -> np.ndarray:
+    """Return 64 well-mixed bits for each row number (SplitMix64's finaliser; Steele et al. 2014)."""
+    with np.errstate(over="ignore"):
+        x = (rows + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed & (2**64 - 1))
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return x ^ (x >> np.uint64(31))

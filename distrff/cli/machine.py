@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from distrff.kernels import Kernel
 
 _OF_KERNELS = ("kernel", "nu", "length_scale")
-_FOURIER_ONLY = ("n_components", "form", "sampling")
+_FOURIER_ONLY = ("form", "sampling")
 _BINNING_ONLY = ("n_grids", "n_bins")
 _RIDGE_ONLY = ("alpha", "alphas")
 _MARGIN_ONLY = ("C", "Cs")
@@ -144,9 +144,11 @@ def _refuse_contradictions(ctx: click.Context) -> None:
 def _map_rules(o: Mapping[str, Any]) -> list[tuple[tuple[str, ...], bool, str]]:
     """Return which options of maps go together: names, whether they may be given, and with what."""
     return [
-        (_OF_KERNELS, o["features"] != "linear", "--features fourier or binning"),
+        (_OF_KERNELS, o["features"] != "linear", "--features fourier, binning or nystroem"),
+        (("n_components",), o["features"] in ("fourier", "nystroem"), "--features fourier or nystroem"),
         (_FOURIER_ONLY, o["features"] == "fourier", "--features fourier"),
         (_BINNING_ONLY, o["features"] == "binning", "--features binning"),
+        (("landmarks",), o["features"] == "nystroem", "--features nystroem"),
         (("length_scale",), not isinstance(o["kernel"], dict), "a kernel's name; JSON says its own widths"),
         (("nu",), o["kernel"] == "matern", "--kernel matern"),
     ]
@@ -171,6 +173,7 @@ def _features(ctx: click.Context) -> FeatureMap:
     from distrff.features.binning import RandomBinningFeatures
     from distrff.features.fourier import FourierFeatures
     from distrff.features.linear import LinearFeatures
+    from distrff.features.nystroem import NystroemFeatures
 
     options = ctx.params
     if options["features"] == "linear":
@@ -178,6 +181,8 @@ def _features(ctx: click.Context) -> FeatureMap:
     if options["features"] == "binning":
         kernel = _kernel(options if _given(ctx, "kernel") else options | {"kernel": "laplacian"})
         return RandomBinningFeatures(kernel, options["n_grids"], n_bins=options["n_bins"])
+    if options["features"] == "nystroem":
+        return NystroemFeatures(_kernel(options), options["n_components"], landmarks=options["landmarks"])
     return FourierFeatures(
         _kernel(options),
         options["n_components"],

@@ -55,7 +55,7 @@ target_options = _together(
 map_options = _together(
     click.option(
         "--features",
-        type=click.Choice(["fourier", "binning", "linear"]),
+        type=click.Choice(["fourier", "binning", "nystroem", "linear"]),
         default="fourier",
         show_default=True,
         help="binning is for --kernel laplacian, which is its default.",
@@ -81,11 +81,12 @@ map_options = _together(
     click.option("--nu", type=float, default=1.5, show_default=True, help="Smoothness of --kernel matern."),
     click.option(
         "--length-scale",
-        type=Numbers("auto"),
+        type=Numbers("auto", "ard"),
         default="auto",
         show_default=True,
-        metavar="auto|NUMBER|NUMBER,...",
-        help="Width of the kernel, or one for each column; auto finds one by a small fit on a sample.",
+        metavar="auto|ard|NUMBER|NUMBER,...",
+        help="Width of the kernel, or one for each column; auto finds one by a small fit on a sample, ard "
+        "one for each column by the likelihood of a smaller sample.",
     ),
     click.option("--form", type=click.Choice(["cos_sin", "phase"]), default="cos_sin", show_default=True),
     click.option(
@@ -94,6 +95,13 @@ map_options = _together(
         default="iid",
         show_default=True,
         help="How frequencies are drawn; auto takes the fastest of the accurate ways.",
+    ),
+    click.option(
+        "--landmarks",
+        type=click.Choice(["uniform", "leverage"]),
+        default="uniform",
+        show_default=True,
+        help="Rows that --features nystroem compares with: any, or those that others explain least.",
     ),
     click.option(
         "--scale",

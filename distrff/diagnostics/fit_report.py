@@ -18,7 +18,7 @@ class FitReport(Mapping[str, Any]):
     Keys
     ----
     model, status, n_samples, n_columns, n_components, n_outputs, dtype, seed : as named
-    kernel, length_scale, length_scale_search : the kernel as fitted, and how its width was found
+    kernel, length_scale, length_scale_search : the kernel as fitted, and how its widths were found
     alpha, criterion, cv_score, alphas, mean_score, fold_scores, noise_floor : choice of alpha, of ridge
     solver : which
     tol, relative_residual, preconditioner : of conjugate gradients; the target of largest residual

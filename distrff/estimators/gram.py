@@ -176,6 +176,11 @@ def _sweep(
         n_folds=1 if folds is None else folds.n_folds,
         n_alphas=1,
         dtype=dtype,
+        triangle_share=(
+            0.0
+            if preparation.features is None
+            else preparation.features.triangle_share_for(dataset.n_columns)
+        ),
     )
     parts = run.gather(gram_sweep(run, dataset, preparation, plan, folds=folds))
     return GramStatistics(

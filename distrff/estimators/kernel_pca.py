@@ -15,7 +15,6 @@ from distrff.data.dataset import Dataset
 from distrff.diagnostics.fit_report import FitReport
 from distrff.errors import InputError
 from distrff.estimators.machine import Machine
-from distrff.estimators.map_fit import trial_map
 from distrff.estimators.options import DTYPES, SCALES, FitOptions, checked_map, one_of
 from distrff.estimators.preparation import Preparation, first_sweep, prepare
 from distrff.estimators.reporting import data_notes, map_values, precision_notes, thread_notes, work_values
@@ -184,7 +183,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Machine):
         return as_dataset(X, None, sample_weight)
 
     def _count(self, run: SweepRun, dataset: Dataset, options: FitOptions) -> Plan:
-        trial_map(options.features, dataset.n_columns, n_components=2)
+        options.features.trial(dataset.n_columns, n_components=2)
         n_features = options.features.n_features_for(dataset.n_columns)
         if self.n_components > n_features:
             raise InputError(

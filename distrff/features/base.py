@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
 from scipy.sparse import csr_matrix
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from distrff.errors import InputError
 from distrff.features.row_question import Ask, asked_of
 from distrff.features.specification import BlockMap, MapSpecification
-from distrff.random_streams import resolve_seed
+from distrff.random_streams import resolve_seed, stream
 
 
 class FeatureMap(TransformerMixin, BaseEstimator):
@@ -85,6 +86,33 @@ class FeatureMap(TransformerMixin, BaseEstimator):
     def sparse_entries(self) -> int:
         """Entries of a row of Z where it is sparse, 0 where it is dense."""
         return 0
+
+    @property
+    def n_passes(self) -> int:
+        """Passes over all rows that the fit asks for, beside the sample's."""
+        return 0
+
+    def triangle_share_for(self, n_columns: int) -> float:
+        """Return the share of D² numbers that triangular factors have, which each row is solved against."""
+        return 0.0
+
+    def trial(self, n_columns: int, **smaller: int) -> Self:
+        """Return a clone fitted to random rows, with other sizes; an automatic width is 1."""
+        trial = clone(self)
+        trial._prepare_trial(smaller)
+        n_rows = trial._trial_rows(n_columns)
+        X = stream(0, "trial rows").standard_normal((n_rows, n_columns))
+        return trial.fit_sample(X, None, None, seed=0)
+
+    def _prepare_trial(self, smaller: Mapping[str, int]) -> None:
+        kernel = getattr(self, "kernel", None)
+        if kernel is not None and kernel.is_auto:
+            self.set_params(kernel=kernel.with_widths(1.0))
+        self.set_params(**{name: size for name, size in smaller.items() if hasattr(self, name)})
+
+    def _trial_rows(self, n_columns: int) -> int:
+        """Return how many rows a fit needs."""
+        return 1
 
     def _specify(self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, ask: Ask) -> MapSpecification:
         raise NotImplementedError

@@ -13,7 +13,6 @@ import numpy as np
 from distrff.errors import InputError
 from distrff.features.base import FeatureMap
 from distrff.features.hadamard import LANES
-from distrff.features.length_scale import automatic_length_scale
 from distrff.features.projection import ByDtype, Projection
 from distrff.features.row_question import Ask
 from distrff.features.sampling import (
@@ -25,6 +24,7 @@ from distrff.features.sampling import (
 )
 from distrff.features.specification import BlockMap, MapSpecification
 from distrff.features.trigonometry import compile_loops, cosine, paired_cos_sin
+from distrff.features.widths import chosen_widths
 from distrff.kernels import Gaussian, Kernel, kernel_from_dict
 from distrff.random_streams import stream
 from distrff.scratch import scratch
@@ -171,6 +171,7 @@ class FourierFeatures(FeatureMap):
     kernel : Kernel, optional
         None is `Gaussian(1.0)`. A width "auto" is chosen in `fit`: with targets by the
         held-out error of a small ridge over a wide grid, without by the median distance.
+        Widths "ard", one for each column, maximise a marginal likelihood and need targets.
     n_components : int, default=1024
         Columns D of Z; even for ``"cos_sin"``.
     form : {"cos_sin", "phase", "complex"}
@@ -198,7 +199,7 @@ class FourierFeatures(FeatureMap):
     kernel_ : Kernel
         Every width a number.
     length_scale_search_ : dict or None
-        How an automatic width was found: its rule and the widths tried with their errors.
+        How undecided widths were found: the rule, and what it looked at.
     sampling_ : str
         How they were drawn, which differs from `sampling` for ``"auto"``.
     frequencies_ : ndarray of shape (n_columns, n_frequencies)
@@ -231,6 +232,10 @@ class FourierFeatures(FeatureMap):
         """Raise InputError for parameters that no data could make right."""
         if self.kernel is not None and not isinstance(self.kernel, Kernel):
             raise InputError(f"kernel must be a distrff kernel or None, got {self.kernel!r}")
+        if self.kernel is not None and not self.kernel.is_shift_invariant:
+            raise InputError(
+                f"{self.kernel!r} is not shift-invariant, so that it has no frequencies; use NystroemFeatures"
+            )
         if self.form not in FORMS:
             raise InputError(f"form must be one of {', '.join(map(repr, FORMS))}, got {self.form!r}")
         if self.sampling not in SAMPLING_CHOICES:
@@ -255,11 +260,9 @@ class FourierFeatures(FeatureMap):
     ) -> FourierSpecification:
         self.check_parameters()
         kernel = Gaussian() if self.kernel is None else self.kernel
-        self.length_scale_search_ = None
-        if kernel.is_auto:
-            kernel, self.length_scale_search_ = automatic_length_scale(
-                kernel, X, y, sample_weight, n_components=int(self.n_components), seed=seed
-            )
+        kernel, self.length_scale_search_ = chosen_widths(
+            kernel, X, y, sample_weight, n_components=int(self.n_components), seed=seed, ask=ask
+        )
         self.kernel_ = kernel
         D, n_columns = int(self.n_components), X.shape[1]
         m = D // 2 if self.form == "cos_sin" else D

@@ -107,6 +107,7 @@ def test_other_choices():
     assert machine("--kernel", "exponential").features.kernel == Exponential("auto")
     json = '{"kernel": "sum", "k1": {"kernel": "gaussian"}, "k2": {"kernel": "exponential"}}'
     assert machine("--kernel", json).features.kernel == Gaussian() + Exponential()
+    assert machine("--length-scale", "ard").features.kernel == Gaussian("ard")
     assert machine("--alpha", "0.5").alpha == 0.5
     assert machine("--alpha", "gcv", "--alphas", "2").alphas == [2.0]
 

@@ -11,7 +11,8 @@ from distrff.errors import InputError
 from distrff.features.binning import RandomBinningFeatures
 from distrff.features.fourier import FourierFeatures
 from distrff.features.linear import LinearFeatures
-from distrff.kernels import Gaussian, Laplacian
+from distrff.features.nystroem import NystroemFeatures
+from distrff.kernels import Gaussian, Laplacian, Polynomial
 
 
 def fitted(X, kernel=None, D=256, **options):
@@ -108,6 +109,15 @@ def test_grids_of_bins_have_the_variance_and_the_bounds_of_indicators(rng, dtype
     assert found.spectral_error == pytest.approx(np.linalg.norm(E, 2), rel=1e-4)
     hashed = RandomBinningFeatures(Laplacian(2.0), 20, n_bins=1000, random_state=0).fit(X)
     assert kernel_error(hashed, X).max_bound is None
+
+
+def test_landmarks_of_all_rows_have_no_error(rng):
+    X = rng.standard_normal((60, 3))
+    for kernel in (Gaussian(2.0), Polynomial(3)):
+        found = kernel_error(NystroemFeatures(kernel, 60).fit(X), X)
+        assert found.max_error <= 1e-6 * found.kernel_norm
+        assert found.spectral_error <= 1e-6 * found.kernel_norm
+        assert found.max_bound is None
 
 
 def test_any_storage_gives_the_same_numbers(rng):

@@ -17,6 +17,7 @@ from distrff.estimators.kernel_pca import KernelPCA
 from distrff.features.binning import RandomBinningFeatures
 from distrff.features.fourier import FourierFeatures
 from distrff.features.linear import LinearFeatures
+from distrff.features.nystroem import NystroemFeatures
 from distrff.kernels import Gaussian
 from distrff.model_store.models import load_model
 
@@ -53,6 +54,14 @@ def test_coordinates_are_centred_uncorrelated_and_of_the_stated_variance(problem
     C = machine.components_
     np.testing.assert_allclose(C @ C.T, np.eye(64), atol=1e-10)
     assert (C.max(axis=1) == np.abs(C).max(axis=1)).all()
+
+
+def test_landmarks_of_all_rows_give_the_exact_components(rng):
+    X = rng.standard_normal((80, 3))
+    machine = KernelPCA(NystroemFeatures(Gaussian(2.0), 80), 3).fit(X)
+    exact = ExactKernelPCA(3, kernel="rbf", gamma=1 / 8).fit(X)
+    np.testing.assert_allclose(machine.eigenvalues_, exact.eigenvalues_, rtol=1e-6)
+    assert sine_of_angle(machine.transform(X), exact.transform(X)) < 1e-5
 
 
 def test_the_angle_to_the_exact_components_is_within_its_bound(rng):
