@@ -98,6 +98,8 @@ class Model:
 
         With `return_std`, a pair of these and of what `std` returns.
         """
+        if self.kind == "KernelPCA":
+            raise InputError("principal components predict nothing; transform gives the coordinates of rows")
         if return_std:
             return self.predict(X), self.std(X)
         F = self.decision(X)

@@ -70,13 +70,15 @@ def _measured(features: Any, dataset: Dataset, options: dict[str, Any]) -> Kerne
 
     from distrff.diagnostics import kernel_error as measuring
     from distrff.estimators.gram import prepare_map
+    from distrff.estimators.ridge_fit import features_dtype
     from distrff.random_streams import resolve_seed
 
     seed = resolve_seed(options["random_state"])
     preparation = prepare_map(features, dataset, scale=options["scale"], random_state=seed)
     assert preparation.features is not None
     X, scaling = dataset.X, preparation.scaling
-    scaled = X.map_blocks(scaling.apply, np.dtype(np.float64), dtype=np.float64, meta=np.empty((0, 0)))
+    dtype = np.dtype(features_dtype(dataset, "auto"))
+    scaled = X.map_blocks(scaling.apply, dtype, dtype=dtype, meta=np.empty((0, 0), dtype))
     names = ("n_pairs", "n_blocks", "block_rows", "alpha", "confidence")
     return measuring.kernel_error(
         preparation.features, scaled, random_state=seed, **{name: options[name] for name in names}

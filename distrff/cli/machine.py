@@ -23,6 +23,7 @@ _RIDGE_ONLY = ("alpha", "alphas")
 _MARGIN_ONLY = ("C", "Cs")
 _ITERATIVE = ("tol", "max_sweeps")
 _OWN = {"svc": ("loss",), "likelihood": ("noise", "sigma", "multi_class")}
+_LEARNING = ("solver", "cv", "fold_by", "no_intercept", *_ITERATIVE)
 _CLASSIFIERS = "--model ridge-classifier, svc or likelihood"
 
 
@@ -39,6 +40,7 @@ def checked_machine(ctx: click.Context) -> Machine:
     options = ctx.params
     _refuse_contradictions(ctx)
 
+    from distrff.estimators.kernel_pca import KernelPCA
     from distrff.estimators.likelihood_classifier import KernelLikelihoodClassifier
     from distrff.estimators.ridge import KernelRidge
     from distrff.estimators.ridge_classifier import KernelRidgeClassifier
@@ -51,15 +53,20 @@ def checked_machine(ctx: click.Context) -> Machine:
         "likelihood": KernelLikelihoodClassifier,
     }
     model = options["model"]
-    shared = {
+    common = {
         "features": _features(ctx),
+        **{name: options[name] for name in ("scale", "dtype", "random_state")},
+    }
+    if model == "pca":
+        components = KernelPCA(n_components=options["n_outputs"], **common)
+        components.check_parameters()
+        return components
+    shared = {
+        **common,
         "fit_intercept": not options["no_intercept"],
-        "scale": options["scale"],
-        "dtype": options["dtype"],
         "solver": options["solver"],
         "cv": options["cv"],
         "fold_by": options["fold_by"],
-        "random_state": options["random_state"],
     }
     names = [*(_MARGIN_ONLY if model in _OWN else _RIDGE_ONLY), *_ITERATIVE, *_OWN.get(model, ())]
     own = {name: options[name] for name in names}
@@ -87,6 +94,8 @@ def adapt_to(estimator: Machine, dataset: Dataset, options: Mapping[str, Any]) -
     InputError
         If there is no target, or a target of the wrong kind.
     """
+    if options["model"] == "pca":
+        return
     if not dataset.n_targets:
         columns = f"; its columns are {', '.join(dataset.column_names[:20])}" if dataset.column_names else ""
         raise InputError(f"{dataset.source} has no target yet: name it with --target{columns}")
@@ -104,7 +113,7 @@ def adapt_to(estimator: Machine, dataset: Dataset, options: Mapping[str, Any]) -
 def tell_defaults(ctx: click.Context) -> None:
     """Say on standard error which consequential choices were left to distrff."""
     model = ctx.params.get("model")
-    weights = [] if model is None else ["C" if model in _OWN else "alpha"]
+    weights = [] if model in (None, "pca") else ["C" if model in _OWN else "alpha"]
     names = [name for name in ("length_scale", *weights, "scale") if not _given(ctx, name)]
     if ctx.params["features"] == "linear" or isinstance(ctx.params["kernel"], dict):
         names = [name for name in names if name != "length_scale"]
@@ -117,7 +126,9 @@ def _refuse_contradictions(ctx: click.Context) -> None:
     o = ctx.params
     iterates = o["model"] in _OWN or o["solver"] in ("cg", "sgd") or o["features"] == "binning"
     rules = [
-        (_RIDGE_ONLY, o["model"] not in _OWN, "--model ridge or ridge-classifier"),
+        (_LEARNING, o["model"] != "pca", "any --model but pca, which has no target"),
+        (("n_outputs",), o["model"] == "pca", "--model pca"),
+        (_RIDGE_ONLY, o["model"] not in (*_OWN, "pca"), "--model ridge or ridge-classifier"),
         (_MARGIN_ONLY, o["model"] in _OWN, "--model svc or likelihood"),
         (_ITERATIVE, iterates, "--model svc or likelihood, or --solver cg or sgd, or --features binning"),
         *((names, o["model"] == model, f"--model {model}") for model, names in _OWN.items()),
@@ -125,7 +136,7 @@ def _refuse_contradictions(ctx: click.Context) -> None:
         (("alphas",), isinstance(o["alpha"], str), "--alpha cv or --alpha gcv"),
         (("Cs",), o["C"] == "cv", "--C cv"),
         (("cv", "fold_by"), o["C" if o["model"] in _OWN else "alpha"] == "cv", "--alpha cv or --C cv"),
-        (("class_weight",), o["model"] != "ridge", _CLASSIFIERS),
+        (("class_weight",), o["model"] not in ("ridge", "pca"), _CLASSIFIERS),
     ]
     _refuse_others(ctx, rules)
 

@@ -120,9 +120,16 @@ map_options = _together(
 machine_options = _together(
     click.option(
         "--model",
-        type=click.Choice(["ridge", "ridge-classifier", "svc", "likelihood"]),
+        type=click.Choice(["ridge", "ridge-classifier", "svc", "likelihood", "pca"]),
         default="ridge",
         show_default=True,
+    ),
+    click.option(
+        "--n-outputs",
+        type=click.IntRange(min=1),
+        default=2,
+        show_default=True,
+        help="Principal components of --model pca, which transform writes.",
     ),
     map_options,
     click.option(

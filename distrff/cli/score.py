@@ -30,6 +30,8 @@ def score(model: str, data: str, as_json: bool, **options: Any) -> None:
     from distrff.model_store.models import load_model
 
     machine = load_model(model, storage_options=storage_options(options))
+    if machine.kind == "KernelPCA":
+        raise InputError(f"{model} holds principal components, which predict nothing to be scored")
     dataset = open_data_for(machine, data, options)
     if not dataset.n_targets:
         raise InputError(f"{dataset.source} has no target yet: name it with --target")

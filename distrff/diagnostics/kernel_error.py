@@ -9,14 +9,14 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 from scipy.special import ndtri
 from scipy.stats import t as student
 
 from distrff.data.arrays import as_dataset
-from distrff.diagnostics.bounds import FORMS, pairs_error, spectral_norm_error
+from distrff.diagnostics.map_theory import error_bounds, is_independent, pair_variance
 from distrff.errors import InputError, NonFiniteError
 from distrff.features.base import FeatureMap
-from distrff.features.fourier import FourierSpecification
 from distrff.features.specification import MapSpecification
 from distrff.random_streams import resolve_seed, stream
 
@@ -140,11 +140,9 @@ def kernel_error(
     -----
     Intervals are of the sample of rows, for this one map: normal for the mean of the pairs' squares,
     Student's t over the blocks. No larger error than the maximum of N independent pairs was seen, so
-    that with confidence c the share of larger ones is at most 1 − (1 − c)^{1/N}. Bounds are of the draw
-    of the map, for independent frequencies in real form only: `bounds.pairs_error` for all sampled pairs
-    together, matrix Bernstein for all blocks together with the measured ‖K‖; `rms_expected` is from the
-    variances of one pair, k(0)²/D·(1 + κ(2δ) − 2κ(δ)²) for "cos_sin" and k(0)²/D·(1 + κ(2δ)/2 − κ(δ)²)
-    for "phase", κ = k/k(0) (Sutherland and Schneider 2015, section 2).
+    that with confidence c the share of larger ones is at most 1 − (1 − c)^{1/N}. Bounds and the
+    expected RMS are of the draw of the map (see `map_theory`): `max_bound` for all sampled pairs
+    together, `spectral_bound` for all blocks together with the measured ‖K‖.
 
     One pass over the rows for the sample; for a block of r rows O(r²(d + D) + r³).
     """
@@ -187,7 +185,7 @@ def kernel_error(
         effective_dimension=float(blocks.dimensions.mean()),
         effective_dimension_interval=_interval(blocks.dimensions, confidence),
         seed=seed,
-        **_bounds(spec, delta, int(n_pairs), sample.block_rows, blocks.norms),
+        **error_bounds(spec, delta, int(n_pairs), sample.block_rows, blocks.norms),
     )
 
 
@@ -229,8 +227,10 @@ def _sample(features: FeatureMap, X: Any, n_pairs: int, n_blocks: int, block_row
     first = rng.integers(n, size=n_pairs)
     second = (first + rng.integers(1, n, size=n_pairs)) % n
     chosen = rng.choice(n, size=blocks * rows, replace=False)
+    # Bins are cut in the dtype of the rows, so that this must not change.
+    dtype = np.float32 if dataset.dtype == np.float32 else np.float64
     wanted, place = np.unique(np.concatenate([first, second, chosen]), return_inverse=True)
-    values = np.ascontiguousarray(dataset.X[wanted].compute(), dtype=np.float64)
+    values = np.ascontiguousarray(dataset.X[wanted].compute(), dtype=dtype)
     if not np.isfinite(values).all():
         row, column = np.argwhere(~np.isfinite(values))[0]
         raise NonFiniteError(
@@ -274,8 +274,8 @@ def _measure_pairs(
     for X, Y in pairs:
         k = np.diagonal(exact(X, Y))
         squares.append(np.square(np.abs(_row_products(z(X), z(Y)) - k)))
-        if _is_independent(spec):
-            variances.append(_variance(spec, k, np.diagonal(exact(2 * X, 2 * Y))))
+        if is_independent(spec):
+            variances.append(pair_variance(spec, k, np.diagonal(exact(2.0 * X, 2.0 * Y))))
     expected = float(np.sqrt(np.concatenate(variances).mean())) if variances else None
     return _Pairs(np.concatenate(squares), expected)
 
@@ -284,9 +284,7 @@ def _measure_blocks(blocks: Iterator[np.ndarray], z: Any, exact: ExactKernel, al
     errors, norms, dimensions = [], [], []
     for X in blocks:
         K = exact(X, X)
-        Z = z(X)
-        error = Z @ Z.conj().T
-        error = (error.toarray() if hasattr(error, "toarray") else error) - K
+        error = _products(z(X)) - K
         errors.append(np.abs(np.linalg.eigvalsh(error)).max())
         values = np.maximum(np.linalg.eigvalsh(K), 0.0)
         norms.append(values[-1])
@@ -294,37 +292,14 @@ def _measure_blocks(blocks: Iterator[np.ndarray], z: Any, exact: ExactKernel, al
     return _Blocks(np.array(errors), np.array(norms), np.array(dimensions))
 
 
+def _products(Z: Any) -> np.ndarray:
+    return (Z @ Z.T).toarray() if issparse(Z) else Z @ Z.conj().T
+
+
 def _row_products(Z: Any, Y: Any) -> np.ndarray:
-    if hasattr(Z, "multiply"):  # sparse
+    if issparse(Z):
         return np.asarray(Z.multiply(Y).sum(axis=1)).ravel()
     return np.einsum("ij,ij->i", Z, Y.conj())
-
-
-def _is_independent(spec: MapSpecification) -> bool:
-    return isinstance(spec, FourierSpecification) and spec.sampling == "iid" and spec.form in FORMS
-
-
-def _variance(spec: Any, k: np.ndarray, k_doubled: np.ndarray) -> np.ndarray:
-    """Return the variance of ⟨z, z'⟩ over independent draws; rounding may leave it a little negative."""
-    unit, share = spec.at_zero, 1.0 if spec.form == "cos_sin" else 0.5
-    kappa = k / unit
-    spread = 1 + share * k_doubled / unit - 2 * share * kappa**2
-    return unit**2 / spec.n_features * np.maximum(spread, 0.0)
-
-
-def _bounds(
-    spec: MapSpecification, delta: float, n_pairs: int, block_rows: int, norms: np.ndarray
-) -> dict[str, float | None]:
-    if not _is_independent(spec):
-        return {"max_bound": None, "spectral_bound": None}
-    D, unit = spec.n_features, spec.at_zero
-    spectral = [
-        unit * spectral_norm_error(delta / len(norms), D, block_rows, float(norm) / unit) for norm in norms
-    ]
-    return {
-        "max_bound": unit * pairs_error(delta, D, n_pairs),
-        "spectral_bound": float(np.mean(spectral)),
-    }
 
 
 def _rms_interval(squares: np.ndarray, confidence: float) -> Interval:

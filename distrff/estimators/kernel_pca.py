@@ -163,11 +163,16 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Machine):
     def _options(self) -> FitOptions:
         one_of("scale", self.scale, SCALES)
         one_of("dtype", self.dtype, DTYPES)
+        if self.features is not None and checked_map(self.features).sparse_entries:
+            raise InputError(
+                "features of random binning are too many for a Gram, from which components are found; "
+                "use FourierFeatures or NystroemFeatures"
+            )
         k = self.n_components
         if isinstance(k, bool) or not isinstance(k, Integral) or k < 1:
             raise InputError(f"n_components must be a positive integer, got {k!r}")
         return FitOptions(
-            features=FourierFeatures() if self.features is None else clone(checked_map(self.features)),
+            features=FourierFeatures() if self.features is None else clone(self.features),
             fit_intercept=True,
             scale=self.scale,
             dtype=self.dtype,

@@ -46,6 +46,19 @@ def test_no_bound_where_none_holds(distrff, rows):
     assert found["max_bound"] is found["spectral_bound"] is found["rms_expected"] is None
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--features", "binning", "--kernel", "laplacian", "--n-grids", 20),
+        ("--features", "nystroem", "--n-components", 32),
+        ("--sampling", "auto", "--n-components", 32),
+    ],
+)
+def test_any_map(distrff, rows, words):
+    found = distrff("kernel-error", rows.zarr, "--length-scale", 2, "--json", *words).json
+    assert 0 < found["rms_interval"][0] <= found["rms_error"] <= found["rms_interval"][1]
+
+
 def test_a_target_chooses_an_automatic_width(distrff, rows):
     words = ("--kernel", "matern", "--json")
     alone = distrff("kernel-error", rows.parquet, "--columns", "a,b,c", *SMALL, *words).json["kernel"]

@@ -8,9 +8,11 @@ import pytest
 
 from distrff.diagnostics.kernel_error import kernel_error
 from distrff.errors import InputError
+from distrff.features.binning import RandomBinningFeatures
 from distrff.features.fourier import FourierFeatures
 from distrff.features.linear import LinearFeatures
-from distrff.kernels import Gaussian, Laplacian
+from distrff.features.nystroem import NystroemFeatures
+from distrff.kernels import Gaussian, Laplacian, Polynomial
 
 
 def fitted(X, kernel=None, D=256, **options):
@@ -88,6 +90,34 @@ def test_complex_features_have_an_error_as_well(rng):
     found = kernel_error(map_, X, block_rows=50)
     assert found.spectral_error == pytest.approx(np.linalg.norm(all_errors(map_, X), 2))
     assert found.max_bound is None
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_grids_of_bins_have_the_variance_and_the_bounds_of_indicators(rng, dtype):
+    X = rng.standard_normal((60, 2)).astype(dtype)
+    squares, expected = [], []
+    for seed in range(60):
+        map_ = RandomBinningFeatures(2.0 * Laplacian(2.0), 20, random_state=seed).fit(X)
+        found = kernel_error(map_, X, n_pairs=256, n_blocks=1, confidence=1 - 1e-6, random_state=3)
+        assert found.max_error < found.max_bound
+        assert found.spectral_error < found.spectral_bound
+        squares.append(found.rms_error**2)
+        expected.append(found.rms_expected)
+    error = np.std(squares, ddof=1) / np.sqrt(60)
+    assert abs(np.mean(squares) - expected[0] ** 2) < 6 * error
+    E = (map_.transform(X) @ map_.transform(X).T).toarray() - map_.kernel_(X)
+    assert found.spectral_error == pytest.approx(np.linalg.norm(E, 2), rel=1e-4)
+    hashed = RandomBinningFeatures(Laplacian(2.0), 20, n_bins=1000, random_state=0).fit(X)
+    assert kernel_error(hashed, X).max_bound is None
+
+
+def test_landmarks_of_all_rows_have_no_error(rng):
+    X = rng.standard_normal((60, 3))
+    for kernel in (Gaussian(2.0), Polynomial(3)):
+        found = kernel_error(NystroemFeatures(kernel, 60).fit(X), X)
+        assert found.max_error <= 1e-6 * found.kernel_norm
+        assert found.spectral_error <= 1e-6 * found.kernel_norm
+        assert found.max_bound is None
 
 
 def test_any_storage_gives_the_same_numbers(rng):

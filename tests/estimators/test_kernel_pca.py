@@ -14,8 +14,10 @@ from distrff.data.arrays import as_dataset
 from distrff.diagnostics.bounds import spectral_norm_error
 from distrff.errors import InputError, NonFiniteError, PlanRefused
 from distrff.estimators.kernel_pca import KernelPCA
+from distrff.features.binning import RandomBinningFeatures
 from distrff.features.fourier import FourierFeatures
 from distrff.features.linear import LinearFeatures
+from distrff.features.nystroem import NystroemFeatures
 from distrff.kernels import Gaussian
 from distrff.model_store.models import load_model
 
@@ -52,6 +54,14 @@ def test_coordinates_are_centred_uncorrelated_and_of_the_stated_variance(problem
     C = machine.components_
     np.testing.assert_allclose(C @ C.T, np.eye(64), atol=1e-10)
     assert (C.max(axis=1) == np.abs(C).max(axis=1)).all()
+
+
+def test_landmarks_of_all_rows_give_the_exact_components(rng):
+    X = rng.standard_normal((80, 3))
+    machine = KernelPCA(NystroemFeatures(Gaussian(2.0), 80), 3).fit(X)
+    exact = ExactKernelPCA(3, kernel="rbf", gamma=1 / 8).fit(X)
+    np.testing.assert_allclose(machine.eigenvalues_, exact.eigenvalues_, rtol=1e-6)
+    assert sine_of_angle(machine.transform(X), exact.transform(X)) < 1e-5
 
 
 def test_the_angle_to_the_exact_components_is_within_its_bound(rng):
@@ -141,6 +151,7 @@ def test_a_stored_machine_transforms_to_the_same_bits(problem, tmp_path):
         (KernelPCA(n_components=2.0), "n_components must be a positive integer"),
         (KernelPCA(small_map(16), 17), "the map has 16 features"),
         (KernelPCA(FourierFeatures(form="complex")), "form='complex' is for transform only"),
+        (KernelPCA(RandomBinningFeatures()), "use FourierFeatures or NystroemFeatures"),
         (KernelPCA("fourier"), "features must be a distrff feature map"),
         (KernelPCA(scale="minmax"), "scale must be one of"),
         (KernelPCA(dtype="float16"), "dtype must be one of"),

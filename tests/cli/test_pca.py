@@ -1,0 +1,63 @@
+"""Principal components on the command line: fitted without a target, written by transform."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import zarr
+
+from distrff.model_store.models import load_model
+
+WORDS = ("--model", "pca", "--n-components", 32, "--length-scale", 2, "--random-state", 1)
+
+
+@pytest.fixture
+def model(distrff, rows, tmp_path):
+    path = tmp_path / "pca.zarr"
+    done = distrff("fit", rows.parquet, "--columns", "a,b,c", "--n-outputs", 3, "--out", path, *WORDS)
+    assert done.code == 0, done
+    assert done.told == ["defaults used: --scale standard"]
+    assert "3 components with" in done.stdout
+    return path
+
+
+def test_transform_writes_the_coordinates(distrff, rows, model, tmp_path):
+    assert distrff("transform", model, rows.parquet, "--out", tmp_path / "t.zarr").code == 0
+    T = zarr.open_array(tmp_path / "t.zarr", mode="r")[:]
+    assert T.shape == (600, 3)
+    # Strips of other heights round differently.
+    np.testing.assert_allclose(T, load_model(str(model)).transform(rows.X), atol=1e-12)
+    np.testing.assert_allclose(T.mean(axis=0), 0, atol=1e-10)
+
+
+def test_the_report_is_json(distrff, rows, tmp_path):
+    report = distrff("fit", rows.zarr, "--out", tmp_path / "m.zarr", "--json", *WORDS).json
+    assert (report["model"], report["n_outputs"], report["status"]) == ("KernelPCA", 2, "CONVERGED")
+    assert len(report["explained_variance_ratio"]) == 2
+    assert distrff("inspect", tmp_path / "m.zarr").code == 0
+    assert distrff("plan", rows.zarr, *WORDS).code == 0
+
+
+def test_nothing_is_predicted(distrff, rows, model, tmp_path):
+    for words in (("predict", model, rows.parquet, "--out", tmp_path / "p.zarr"),
+                  ("score", model, rows.parquet, "--target", "y")):  # fmt: skip
+        done = distrff(*words)
+        assert (done.code, done.stdout) == (2, "")
+        assert "nothing" in done.told[-1]
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ((*WORDS, "--alpha", 1), "--alpha goes with --model ridge"),
+        ((*WORDS, "--solver", "cg"), "which has no target"),
+        ((*WORDS, "--class-weight", "balanced"), "goes with"),
+        (("--n-outputs", 3), "--n-outputs goes with --model pca"),
+        ((*WORDS, "--n-outputs", 33), "the map has 32 features"),
+        ((*WORDS[:2], "--features", "binning"), "use FourierFeatures or NystroemFeatures"),
+    ],
+)
+def test_options_that_do_not_fit(distrff, rows, tmp_path, words, text):
+    done = distrff("fit", rows.zarr, "--out", tmp_path / "m.zarr", *words)
+    assert (done.code, done.stdout) == (2, "")
+    assert text in done.stderr
