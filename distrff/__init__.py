@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from distrff.data.open import open_dataset
+    from distrff.diagnostics.bounds import features_needed
+    from distrff.diagnostics.decision_surface import plot_decision_surface
+    from distrff.diagnostics.kernel_error import kernel_error
+    from distrff.diagnostics.plots import (
+        plot_alpha_path,
+        plot_kernel_error,
+        plot_learning_curve,
+        plot_relevance,
+    )
     from distrff.estimators.gram import fit_features, gram
+    from distrff.estimators.kernel_pca import KernelPCA
     from distrff.estimators.likelihood_classifier import KernelLikelihoodClassifier
     from distrff.estimators.ridge import KernelRidge
     from distrff.estimators.ridge_classifier import KernelRidgeClassifier
@@ -19,7 +29,8 @@ if TYPE_CHECKING:
     from distrff.features.binning import RandomBinningFeatures
     from distrff.features.fourier import FourierFeatures
     from distrff.features.linear import LinearFeatures
-    from distrff.kernels import Cauchy, Exponential, Gaussian, Laplacian, Matern
+    from distrff.features.nystroem import NystroemFeatures
+    from distrff.kernels import Cauchy, Exponential, Gaussian, Laplacian, Matern, Polynomial
     from distrff.model_store.models import load_model
     from distrff.sweeps.gram_statistics import GramStatistics
 
@@ -32,17 +43,27 @@ __all__ = [
     "Gaussian",
     "GramStatistics",
     "KernelLikelihoodClassifier",
+    "KernelPCA",
     "KernelRidge",
     "KernelRidgeClassifier",
     "KernelSVC",
     "Laplacian",
     "LinearFeatures",
     "Matern",
+    "NystroemFeatures",
+    "Polynomial",
     "RandomBinningFeatures",
+    "features_needed",
     "fit_features",
     "gram",
+    "kernel_error",
     "load_model",
     "open_dataset",
+    "plot_alpha_path",
+    "plot_decision_surface",
+    "plot_kernel_error",
+    "plot_learning_curve",
+    "plot_relevance",
 ]
 
 _MODULES = {
@@ -52,17 +73,27 @@ _MODULES = {
     "Gaussian": "distrff.kernels",
     "GramStatistics": "distrff.sweeps.gram_statistics",
     "KernelLikelihoodClassifier": "distrff.estimators.likelihood_classifier",
+    "KernelPCA": "distrff.estimators.kernel_pca",
     "KernelRidge": "distrff.estimators.ridge",
     "KernelRidgeClassifier": "distrff.estimators.ridge_classifier",
     "KernelSVC": "distrff.estimators.svc",
     "Laplacian": "distrff.kernels",
     "LinearFeatures": "distrff.features.linear",
     "Matern": "distrff.kernels",
+    "NystroemFeatures": "distrff.features.nystroem",
+    "Polynomial": "distrff.kernels",
     "RandomBinningFeatures": "distrff.features.binning",
+    "features_needed": "distrff.diagnostics.bounds",
     "fit_features": "distrff.estimators.gram",
     "gram": "distrff.estimators.gram",
+    "kernel_error": "distrff.diagnostics.kernel_error",
     "load_model": "distrff.model_store.models",
     "open_dataset": "distrff.data.open",
+    "plot_alpha_path": "distrff.diagnostics.plots",
+    "plot_decision_surface": "distrff.diagnostics.decision_surface",
+    "plot_kernel_error": "distrff.diagnostics.plots",
+    "plot_learning_curve": "distrff.diagnostics.plots",
+    "plot_relevance": "distrff.diagnostics.plots",
 }
 
 

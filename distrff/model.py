@@ -121,8 +121,11 @@ class Model:
     def transform(self, X: np.ndarray) -> Any:
         """Return Z, the features of the scaled rows, of shape (n_rows, n_features) in the machine's dtype.
 
-        A scipy CSR matrix where the map is sparse.
+        A scipy CSR matrix where the map is sparse. Of principal components, the rows' coordinates along these
+        instead, (n_rows, n_outputs) in float64.
         """
+        if self.kind == "KernelPCA":
+            return self.decision(X)
         X = self._checked(X)
         if self.specification.is_sparse:
             return vstack([Z for _, Z in self._feature_strips(X)], format="csr")

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections.abc import Callable
 
 import numpy as np
 
 from distrff.errors import InputTypeError
+
+PathStreams = Callable[..., np.random.Generator]
+"""Streams by the rest of their names: what `streams_under` returns."""
 
 
 def resolve_seed(random_state: int | None) -> int:
@@ -49,6 +53,24 @@ def stream(seed: int, *names: str | int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, *map(_key, names)])))
 
 
+def streams_under(seed: int, *path: str | int) -> PathStreams:
+    """Return the function of names that gives the streams called `path` and then those names."""
+
+    def rng_of(*names: str | int) -> np.random.Generator:
+        return stream(seed, *path, *names)
+
+    return rng_of
+
+
 def child_seed(seed: int, *names: str | int) -> int:
     """Return a seed of 63 bits for a part of the machine that keeps its own streams."""
     return int(stream(seed, "child seed", *names).integers(0, 2**63 - 1))
+
+
+def row_hash(rows: np.ndarray, seed: int) -> np.ndarray:
+    """Return 64 well-mixed bits for each row number (SplitMix64's finaliser; Steele et al. 2014)."""
+    with np.errstate(over="ignore"):
+        x = (rows + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed & (2**64 - 1))
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return x ^ (x >> np.uint64(31))

@@ -502,7 +502,7 @@ def test_k_of_zero():
     "width",
     [
         *(0, -1.0, math.nan, math.inf, 1e-320, 10**400, 1j, None, True, np.bool_(True)),
-        *("ard", "1.0", {"a": 1}, [], [1.0, -1.0], [[1.0]], [1, [2]], [True], ["auto"]),
+        *("1.0", {"a": 1}, [], [1.0, -1.0], [[1.0]], [1, [2]], [True], ["auto"]),
         *(np.ones((2, 2)), np.array([]), np.array([1.0, np.nan])),
     ],
     ids=repr,

@@ -17,6 +17,7 @@ main = CommandGroup(
         "predict": "distrff.cli.predict",
         "transform": "distrff.cli.transform",
         "inspect": "distrff.cli.inspect",
+        "kernel-error": "distrff.cli.kernel_error",
     },
     help="""Kernel machines on data that does not fit in one machine.
 

@@ -16,7 +16,8 @@ class CommandGroup(click.Group):
     Parameters
     ----------
     commands_by_name : dict of str to str
-        Module of each command, which has the command's own name there; in the order of `--help`.
+        Module of each command, which has the command's own name there, with underscores for dashes; in
+        the order of `--help`.
     """
 
     def __init__(self, *args: Any, commands_by_name: dict[str, str], **settings: Any) -> None:
@@ -29,7 +30,7 @@ class CommandGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self._modules:
             return None
-        return getattr(import_module(self._modules[cmd_name]), cmd_name)
+        return getattr(import_module(self._modules[cmd_name]), cmd_name.replace("-", "_"))
 
     def invoke(self, ctx: click.Context) -> Any:
         with failures_told(ctx):

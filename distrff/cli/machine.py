@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from distrff.kernels import Kernel
 
 _OF_KERNELS = ("kernel", "nu", "length_scale")
-_FOURIER_ONLY = ("n_components", "form", "sampling")
+_FOURIER_ONLY = ("form", "sampling")
 _BINNING_ONLY = ("n_grids", "n_bins")
 _RIDGE_ONLY = ("alpha", "alphas")
 _MARGIN_ONLY = ("C", "Cs")
@@ -71,6 +71,14 @@ def checked_machine(ctx: click.Context) -> Machine:
     return estimator
 
 
+def checked_map(ctx: click.Context) -> FeatureMap:
+    """Return the map that the options describe, checked like `checked_machine`."""
+    _refuse_others(ctx, _map_rules(ctx.params))
+    features = _features(ctx)
+    features.check_parameters()
+    return features
+
+
 def adapt_to(estimator: Machine, dataset: Dataset, options: Mapping[str, Any]) -> None:
     """Check the estimator against the dataset's description, and take over class weights.
 
@@ -95,8 +103,9 @@ def adapt_to(estimator: Machine, dataset: Dataset, options: Mapping[str, Any]) -
 
 def tell_defaults(ctx: click.Context) -> None:
     """Say on standard error which consequential choices were left to distrff."""
-    weight = "C" if ctx.params["model"] in _OWN else "alpha"
-    names = [name for name in ("length_scale", weight, "scale") if not _given(ctx, name)]
+    model = ctx.params.get("model")
+    weights = [] if model is None else ["C" if model in _OWN else "alpha"]
+    names = [name for name in ("length_scale", *weights, "scale") if not _given(ctx, name)]
     if ctx.params["features"] == "linear" or isinstance(ctx.params["kernel"], dict):
         names = [name for name in names if name != "length_scale"]
     if names:
@@ -112,16 +121,29 @@ def _refuse_contradictions(ctx: click.Context) -> None:
         (_MARGIN_ONLY, o["model"] in _OWN, "--model svc or likelihood"),
         (_ITERATIVE, iterates, "--model svc or likelihood, or --solver cg or sgd, or --features binning"),
         *((names, o["model"] == model, f"--model {model}") for model, names in _OWN.items()),
-        (_OF_KERNELS, o["features"] != "linear", "--features fourier or binning"),
-        (_FOURIER_ONLY, o["features"] == "fourier", "--features fourier"),
-        (_BINNING_ONLY, o["features"] == "binning", "--features binning"),
-        (("length_scale",), not isinstance(o["kernel"], dict), "a kernel's name; JSON says its own widths"),
-        (("nu",), o["kernel"] == "matern", "--kernel matern"),
+        *_map_rules(o),
         (("alphas",), isinstance(o["alpha"], str), "--alpha cv or --alpha gcv"),
         (("Cs",), o["C"] == "cv", "--C cv"),
         (("cv", "fold_by"), o["C" if o["model"] in _OWN else "alpha"] == "cv", "--alpha cv or --C cv"),
         (("class_weight",), o["model"] != "ridge", _CLASSIFIERS),
     ]
+    _refuse_others(ctx, rules)
+
+
+def _map_rules(o: Mapping[str, Any]) -> list[tuple[tuple[str, ...], bool, str]]:
+    """Return which options of maps go together: names, whether they may be given, and with what."""
+    return [
+        (_OF_KERNELS, o["features"] != "linear", "--features fourier, binning or nystroem"),
+        (("n_components",), o["features"] in ("fourier", "nystroem"), "--features fourier or nystroem"),
+        (_FOURIER_ONLY, o["features"] == "fourier", "--features fourier"),
+        (_BINNING_ONLY, o["features"] == "binning", "--features binning"),
+        (("landmarks",), o["features"] == "nystroem", "--features nystroem"),
+        (("length_scale",), not isinstance(o["kernel"], dict), "a kernel's name; JSON says its own widths"),
+        (("nu",), o["kernel"] == "matern", "--kernel matern"),
+    ]
+
+
+def _refuse_others(ctx: click.Context, rules: list[tuple[tuple[str, ...], bool, str]]) -> None:
     for names, allowed, remedy in rules:
         for name in names:
             if not allowed and _given(ctx, name):
@@ -140,6 +162,7 @@ def _features(ctx: click.Context) -> FeatureMap:
     from distrff.features.binning import RandomBinningFeatures
     from distrff.features.fourier import FourierFeatures
     from distrff.features.linear import LinearFeatures
+    from distrff.features.nystroem import NystroemFeatures
 
     options = ctx.params
     if options["features"] == "linear":
@@ -147,6 +170,8 @@ def _features(ctx: click.Context) -> FeatureMap:
     if options["features"] == "binning":
         kernel = _kernel(options if _given(ctx, "kernel") else options | {"kernel": "laplacian"})
         return RandomBinningFeatures(kernel, options["n_grids"], n_bins=options["n_bins"])
+    if options["features"] == "nystroem":
+        return NystroemFeatures(_kernel(options), options["n_components"], landmarks=options["landmarks"])
     return FourierFeatures(
         _kernel(options),
         options["n_components"],

@@ -52,16 +52,10 @@ target_options = _together(
     click.option("--sample-weight", metavar="NAME", help="Column or array of row weights."),
 )
 
-machine_options = _together(
-    click.option(
-        "--model",
-        type=click.Choice(["ridge", "ridge-classifier", "svc", "likelihood"]),
-        default="ridge",
-        show_default=True,
-    ),
+map_options = _together(
     click.option(
         "--features",
-        type=click.Choice(["fourier", "binning", "linear"]),
+        type=click.Choice(["fourier", "binning", "nystroem", "linear"]),
         default="fourier",
         show_default=True,
         help="binning is for --kernel laplacian, which is its default.",
@@ -87,20 +81,50 @@ machine_options = _together(
     click.option("--nu", type=float, default=1.5, show_default=True, help="Smoothness of --kernel matern."),
     click.option(
         "--length-scale",
-        type=Numbers("auto"),
+        type=Numbers("auto", "ard"),
         default="auto",
         show_default=True,
-        metavar="auto|NUMBER|NUMBER,...",
-        help="Width of the kernel, or one for each column; auto finds one by a small fit on a sample.",
+        metavar="auto|ard|NUMBER|NUMBER,...",
+        help="Width of the kernel, or one for each column; auto finds one by a small fit on a sample, ard "
+        "one for each column by the likelihood of a smaller sample.",
     ),
     click.option("--form", type=click.Choice(["cos_sin", "phase"]), default="cos_sin", show_default=True),
     click.option(
         "--sampling",
-        type=click.Choice(["iid", "orthogonal"]),
+        type=click.Choice(["iid", "orthogonal", "qmc", "sorf", "fastfood", "countsketch", "auto"]),
         default="iid",
         show_default=True,
-        help="How frequencies are drawn.",
+        help="How frequencies are drawn; auto takes the fastest of the accurate ways.",
     ),
+    click.option(
+        "--landmarks",
+        type=click.Choice(["uniform", "leverage"]),
+        default="uniform",
+        show_default=True,
+        help="Rows that --features nystroem compares with: any, or those that others explain least.",
+    ),
+    click.option(
+        "--scale",
+        type=click.Choice(["standard", "none"]),
+        default="standard",
+        show_default=True,
+        help="Bring columns to mean 0 and deviation 1 first.",
+    ),
+    click.option(
+        "--random-state",
+        type=click.IntRange(min=0),
+        help="Seed; by default a fresh one, which the result names.",
+    ),
+)
+
+machine_options = _together(
+    click.option(
+        "--model",
+        type=click.Choice(["ridge", "ridge-classifier", "svc", "likelihood"]),
+        default="ridge",
+        show_default=True,
+    ),
+    map_options,
     click.option(
         "--alpha",
         type=Numbers("cv", "gcv"),
@@ -166,19 +190,7 @@ machine_options = _together(
     ),
     click.option("--no-intercept", is_flag=True, help="Fit without the constant b."),
     click.option(
-        "--scale",
-        type=click.Choice(["standard", "none"]),
-        default="standard",
-        show_default=True,
-        help="Bring columns to mean 0 and deviation 1 first.",
-    ),
-    click.option(
         "--dtype", type=click.Choice(["auto", "float32", "float64"]), default="auto", show_default=True
-    ),
-    click.option(
-        "--random-state",
-        type=click.IntRange(min=0),
-        help="Seed; by default a fresh one, which the result names.",
     ),
 )
 

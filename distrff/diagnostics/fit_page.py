@@ -9,6 +9,8 @@ from typing import Any
 from distrff.diagnostics.axes import number_text
 
 _MAY_BREAK = "\u200b"  # a space of no width
+_MOST_WIDTHS = 8  # in the kernel's formula
+_MOST_COLUMNS = 20  # as bars
 
 
 def fit_page(
@@ -38,8 +40,9 @@ def fit_page(
         "facts": [*map(list, facts), *_facts(report)],
         "notes": list(report["notes"]),
         "scores": scores,
-        "alpha_path": _alpha_path(report),
-        "learning_curve": _learning_curve(report),
+        "relevance": _relevance(report),
+        "alpha_path": alpha_path(report),
+        "learning_curve": learning_curve(report),
         "plan": _plan(report, predicted_seconds),
         "sweeps": [
             list(sweep) for sweep in zip(report["sweep_labels"], report["sweep_seconds"], strict=True)
@@ -67,11 +70,33 @@ def _facts(report: Mapping[str, Any]) -> list[list[str]]:
 
 
 def _shortened(kernel: str | None) -> str | None:
-    """Return the kernel with its numbers to four digits, and with places where a line may break."""
+    """Return the kernel with its numbers to four digits, and with places where a line may break.
+
+    Of many widths only their number is told.
+    """
     if kernel is None:
         return None
+    kernel = re.sub(rf"\(([^(),]+, ){{{_MOST_WIDTHS},}}[^(),]*\)", _number_of_widths, kernel)
     short = re.sub(r"\d+\.\d{4,}(e[-+]?\d+)?", lambda number: f"{float(number[0]):.4g}", kernel)
     return re.sub(r"([(=])", rf"\1{_MAY_BREAK}", short)
+
+
+def _number_of_widths(widths: re.Match[str]) -> str:
+    return f"{widths[0].count(', ') + 1} widths"
+
+
+def _relevance(report: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the columns of the shortest learned widths, each width beside the column's deviation."""
+    search = report.get("length_scale_search") or {}
+    if "column_scale" not in search:
+        return None
+    widths = search["length_scale"]
+    pairs = zip(search["column_scale"], widths, strict=True)
+    ranked = sorted(((scale / width, j) for j, (scale, width) in enumerate(pairs)), key=lambda pair: -pair[0])
+    return {
+        "bars": [[f"column {j}", value, number_text(widths[j])] for value, j in ranked[:_MOST_COLUMNS]],
+        "n_columns": len(widths),
+    }
 
 
 def _numbers(value: Any) -> str:
@@ -79,7 +104,8 @@ def _numbers(value: Any) -> str:
     return ", ".join(map(number_text, values))
 
 
-def _alpha_path(report: Mapping[str, Any]) -> dict[str, Any] | None:
+def alpha_path(report: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return how the criterion depends on alpha, as `report_page` takes it; None where alpha was given."""
     if not report.get("alphas"):
         return None
     alphas, floor = report["alphas"], report["noise_floor"]
@@ -94,8 +120,9 @@ def _alpha_path(report: Mapping[str, Any]) -> dict[str, Any] | None:
     }
 
 
-def _learning_curve(report: Mapping[str, Any]) -> dict[str, Any] | None:
-    if not report["learning_curve"]:
+def learning_curve(report: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the criterion for each number of features, as `report_page` takes it; None without a curve."""
+    if not report.get("learning_curve"):
         return None
     sizes, scores, _ = zip(*report["learning_curve"], strict=True)
     return {"n_components": list(sizes), "score": list(scores), "criterion": report["criterion"]}

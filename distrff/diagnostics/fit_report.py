@@ -18,11 +18,12 @@ class FitReport(Mapping[str, Any]):
     Keys
     ----
     model, status, n_samples, n_columns, n_components, n_outputs, dtype, seed : as named
-    kernel, length_scale, length_scale_search : the kernel as fitted, and how its width was found
+    kernel, length_scale, length_scale_search : the kernel as fitted, and how its widths were found
     alpha, criterion, cv_score, alphas, mean_score, fold_scores, noise_floor : choice of alpha, of ridge
     solver : which
     tol, relative_residual, preconditioner : of conjugate gradients; the target of largest residual
     C, loss, tol, primal, dual, duality_gap, relative_gradient : of margin machines; the worst class
+    explained_variance, explained_variance_ratio : of principal components
     margin, smallest_margin : with C=inf, 1/‖w‖ and the least y·f over all rows
     learning_curve : list of [n_components, score, alpha]
     n_sweeps, sweep_seconds, sweep_labels, seconds, workers : the work done
@@ -67,6 +68,9 @@ class FitReport(Mapping[str, Any]):
 
     def _objective_line(self) -> str:
         r = self._values
+        if "explained_variance_ratio" in r:
+            share = sum(r["explained_variance_ratio"])
+            return f"{r['n_outputs']} components with {share:.1%} of the variance"
         if "C" in r:
             name = "relative_gradient" if r["duality_gap"] is None else "duality_gap"
             error = "not known" if r[name] is None else f"{r[name]:.2g}"

@@ -25,6 +25,8 @@ def report_page(report: Mapping[str, Any]) -> str:
         * ``facts`` : [[name, value as text], ...], what was fitted on what
         * ``notes`` : [str, ...], sentences on choices that were made
         * ``scores`` : {"columns": [...], "rows": [[...], ...]}, the model beside its rivals
+        * ``relevance`` : {"bars": [[column, deviation over width, width as text], ...], "n_columns": int},
+          the largest first
         * ``alpha_path`` : {"alphas": [...], "mean": [...], "folds": one list for each fold,
           "chosen": number, "noise_floor": number or null, "criterion": str}
         * ``learning_curve`` : {"n_components": [...], "score": [...], "criterion": str}
@@ -70,6 +72,17 @@ def _notes(sentences: Iterable[str]) -> str:
 def _scores(scores: Mapping[str, Any]) -> str:
     table = _table(scores["columns"], scores["rows"])
     return section("Score on held-out rows", table, wide=True) if scores["rows"] else ""
+
+
+def _relevance(relevance: Mapping[str, Any]) -> str:
+    bars = relevance["bars"]
+    if not bars:
+        return ""
+    chart = bar_chart([tuple(bar) for bar in bars], title="Deviation of a column over its width")
+    left_out = relevance["n_columns"] - len(bars)
+    more = f" {left_out} columns of longer widths are not drawn." if left_out else ""
+    text = f"<p>The longer a bar, the more its column matters; beside it the column's width.{more}</p>"
+    return section("Learned widths", f"{chart}\n{text}")
 
 
 def _alpha_path(path: Mapping[str, Any]) -> str:
@@ -157,6 +170,7 @@ _SECTIONS: dict[str, Callable[[Any], str]] = {
     "facts": _facts,
     "notes": _notes,
     "scores": _scores,
+    "relevance": _relevance,
     "alpha_path": _alpha_path,
     "learning_curve": _learning_curve,
     "plan": _plan,

@@ -11,9 +11,8 @@ from distrff.columns.targets import ClassTargets
 from distrff.data.arrays import as_dataset
 from distrff.data.dataset import Dataset
 from distrff.errors import InputError
-from distrff.estimators.map_fit import asked_of_dataset, fit_map
 from distrff.estimators.options import DTYPES, SCALES, checked_folds, checked_map, one_of
-from distrff.estimators.preparation import Preparation, first_sweep, prepare, scaling_of
+from distrff.estimators.preparation import Preparation, first_sweep, prepare
 from distrff.estimators.ridge_fit import features_dtype, gram_sweep, make_plan
 from distrff.estimators.run import begin_run
 from distrff.features.base import FeatureMap
@@ -117,21 +116,22 @@ def fit_features(
     random_state : int or None
         Seed, unless the map has its own.
     """
+    fitted = prepare_map(features, as_dataset(data, y), scale=scale, random_state=random_state).features
+    assert fitted is not None
+    return fitted
+
+
+def prepare_map(
+    features: FeatureMap, dataset: Dataset, *, scale: str, random_state: int | None = None
+) -> Preparation:
+    """Return a clone of the map, fitted to a dataset, with the scaling of its rows."""
     one_of("scale", scale, SCALES)
     features.check_parameters()
-    dataset, seed = as_dataset(data, y), resolve_seed(random_state)
-    kind = _kind(dataset, "auto") if dataset.n_targets else "none"
+    seed = resolve_seed(random_state)
     run, dtype = begin_run(), features_dtype(dataset, "auto")
+    kind = _kind(dataset, "auto") if dataset.n_targets else "none"
     statistics = first_sweep(run, dataset, target_kind=kind, seed=seed)
-    if kind != "none":
-        fitted = prepare(
-            run, dataset, statistics, clone(features), scale=scale, dtype=dtype, seed=seed
-        ).features
-        assert fitted is not None
-        return fitted
-    scaling = scaling_of(statistics, scale)
-    ask = asked_of_dataset(run, dataset, scaling, dtype)
-    return fit_map(features, statistics, scaling, None, seed=seed, ask=ask)
+    return prepare(run, dataset, statistics, clone(features), scale=scale, dtype=dtype, seed=seed)
 
 
 def _gram_like(
@@ -176,6 +176,11 @@ def _sweep(
         n_folds=1 if folds is None else folds.n_folds,
         n_alphas=1,
         dtype=dtype,
+        triangle_share=(
+            0.0
+            if preparation.features is None
+            else preparation.features.triangle_share_for(dataset.n_columns)
+        ),
     )
     parts = run.gather(gram_sweep(run, dataset, preparation, plan, folds=folds))
     return GramStatistics(

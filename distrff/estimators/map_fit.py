@@ -51,15 +51,3 @@ def fit_map(
     own = features.random_state
     seed = child_seed(seed, "features") if own is None else resolve_seed(own)
     return clone(features).fit_sample(X, Y, s, seed=seed, ask=ask)
-
-
-def trial_map(features: FeatureMap, n_columns: int, **smaller: int) -> FeatureMap:
-    """Return a clone fitted to the number of columns alone, with other sizes; an automatic width is 1."""
-    trial = clone(features)
-    kernel = getattr(trial, "kernel", None)
-    if kernel is not None and kernel.is_auto:
-        trial.kernel = kernel.with_widths(1.0)
-    for name, size in smaller.items():
-        if hasattr(trial, name):
-            setattr(trial, name, size)
-    return trial.fit_sample(np.zeros((1, n_columns)), None, None, seed=0)

@@ -15,7 +15,6 @@ from distrff.errors import InputError, PrecisionWarning, warn
 from distrff.estimators.alpha_search import AlphaSearch, search_alpha
 from distrff.estimators.convergence import Convergence
 from distrff.estimators.gram_context import GramContext, context_of
-from distrff.estimators.map_fit import trial_map
 from distrff.estimators.options import FitOptions, RidgeOptions
 from distrff.estimators.preparation import Preparation
 from distrff.features.base import nested_sizes
@@ -151,7 +150,7 @@ def presumed_plan(
     PlanRefused
         If it cannot fit in the workers' memory.
     """
-    trial_map(options.features, dataset.n_columns, n_components=2)
+    options.features.trial(dataset.n_columns, n_components=2)
     n_outputs = dataset.n_targets if target_kind == "numeric" else _PRESUMED_CLASSES
     dtype = features_dtype(dataset, options.dtype)
     plan = (counted or plan_of)(run, dataset, options, n_outputs=max(1, n_outputs), dtype=dtype)
@@ -190,6 +189,8 @@ def plan_of(
         n_light_sweeps=options.n_light_sweeps,
         n_light_columns=options.n_light_columns(n_outputs),
         sparse_entries=options.features.sparse_entries,
+        n_map_passes=options.features.n_passes,
+        triangle_share=options.features.triangle_share_for(dataset.n_columns),
     )
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
 from scipy.sparse import csr_matrix
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from distrff.errors import InputError
 from distrff.features.row_question import Ask, asked_of
 from distrff.features.specification import BlockMap, MapSpecification
-from distrff.random_streams import resolve_seed
+from distrff.random_streams import resolve_seed, stream
 
 
 class FeatureMap(TransformerMixin, BaseEstimator):
@@ -40,14 +41,26 @@ class FeatureMap(TransformerMixin, BaseEstimator):
         InputError
             If the parameters, targets or weights cannot be used for these rows.
         """
-        X = validate_data(self, X, dtype=[np.float64, np.float32], order="C")
+        X = self._rows(X, reset=True)
         if y is not None and np.asarray(y).shape[:1] != X.shape[:1]:
             raise InputError(
-                f"X has {len(X)} rows but y has shape {np.asarray(y).shape}; they must be of the same length"
+                f"X has {X.shape[0]} rows but y has shape {np.asarray(y).shape}; "
+                f"they must be of the same length"
             )
         if sample_weight is not None:
-            sample_weight = _usable_weights(sample_weight, len(X))
+            sample_weight = _usable_weights(sample_weight, X.shape[0])
         return self.fit_sample(X, y, sample_weight, seed=resolve_seed(self.random_state))
+
+    @property
+    def takes_sparse_rows(self) -> bool:
+        """Whether `fit` and `transform` take SciPy's CSR matrices."""
+        return False
+
+    def _rows(self, X: Any, *, reset: bool) -> Any:
+        sparse = "csr" if self.takes_sparse_rows else False
+        return validate_data(
+            self, X, dtype=[np.float64, np.float32], order="C", accept_sparse=sparse, reset=reset
+        )
 
     def fit_sample(
         self, X: np.ndarray, y: Any, sample_weight: Any, *, seed: int, ask: Ask | None = None
@@ -74,6 +87,33 @@ class FeatureMap(TransformerMixin, BaseEstimator):
         """Entries of a row of Z where it is sparse, 0 where it is dense."""
         return 0
 
+    @property
+    def n_passes(self) -> int:
+        """Passes over all rows that the fit asks for, beside the sample's."""
+        return 0
+
+    def triangle_share_for(self, n_columns: int) -> float:
+        """Return the share of D² numbers that triangular factors have, which each row is solved against."""
+        return 0.0
+
+    def trial(self, n_columns: int, **smaller: int) -> Self:
+        """Return a clone fitted to random rows, with other sizes; an automatic width is 1."""
+        trial = clone(self)
+        trial._prepare_trial(smaller)
+        n_rows = trial._trial_rows(n_columns)
+        X = stream(0, "trial rows").standard_normal((n_rows, n_columns))
+        return trial.fit_sample(X, None, None, seed=0)
+
+    def _prepare_trial(self, smaller: Mapping[str, int]) -> None:
+        kernel = getattr(self, "kernel", None)
+        if kernel is not None and kernel.is_auto:
+            self.set_params(kernel=kernel.with_widths(1.0))
+        self.set_params(**{name: size for name, size in smaller.items() if hasattr(self, name)})
+
+    def _trial_rows(self, n_columns: int) -> int:
+        """Return how many rows a fit needs."""
+        return 1
+
     def _specify(self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, ask: Ask) -> MapSpecification:
         raise NotImplementedError
 
@@ -94,8 +134,7 @@ class FeatureMap(TransformerMixin, BaseEstimator):
         check_is_fitted(self, "specification_")
         if hasattr(X, "map_blocks") and hasattr(X, "chunks"):
             return self._transform_lazily(X)
-        X = validate_data(self, X, dtype=[np.float64, np.float32], order="C", reset=False)
-        return self.specification_.build().apply(X)
+        return self.specification_.build().apply(self._rows(X, reset=False))
 
     def apply(self, X: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         """Write z(X) into `out` without copies or checks; see `BlockMap.apply`."""

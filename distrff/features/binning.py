@@ -11,9 +11,9 @@ from distrff.features.base import FeatureMap
 from distrff.features.bin_keys import Grids
 from distrff.features.binning_specification import BinningSpecification, HashedBinningSpecification
 from distrff.features.fourier import canonical_json
-from distrff.features.length_scale import automatic_length_scale
 from distrff.features.occupied_bins import occupied_bins
 from distrff.features.row_question import Ask
+from distrff.features.widths import chosen_widths
 from distrff.kernels import Kernel, Laplacian, laplacian_factors
 
 _SEARCH_COMPONENTS = 1024
@@ -107,11 +107,9 @@ class RandomBinningFeatures(FeatureMap):
     ) -> BinningSpecification | HashedBinningSpecification:
         self.check_parameters()
         kernel = Laplacian() if self.kernel is None else self.kernel
-        self.length_scale_search_ = None
-        if kernel.is_auto:
-            kernel, self.length_scale_search_ = automatic_length_scale(
-                kernel, X, y, sample_weight, n_components=_SEARCH_COMPONENTS, seed=seed
-            )
+        kernel, self.length_scale_search_ = chosen_widths(
+            kernel, X, y, sample_weight, n_components=_SEARCH_COMPONENTS, seed=seed, ask=ask
+        )
         self.kernel_ = kernel
         common: dict[str, Any] = {
             "n_columns": X.shape[1],

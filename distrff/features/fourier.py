@@ -12,11 +12,19 @@ import numpy as np
 
 from distrff.errors import InputError
 from distrff.features.base import FeatureMap
-from distrff.features.frequencies import SAMPLINGS, draw_frequencies
-from distrff.features.length_scale import automatic_length_scale
+from distrff.features.hadamard import LANES
+from distrff.features.projection import ByDtype, Projection
 from distrff.features.row_question import Ask
+from distrff.features.sampling import (
+    SAMPLING_CHOICES,
+    draw_arrays,
+    projection_bytes,
+    projection_of,
+    resolved_sampling,
+)
 from distrff.features.specification import BlockMap, MapSpecification
 from distrff.features.trigonometry import compile_loops, cosine, paired_cos_sin
+from distrff.features.widths import chosen_widths
 from distrff.kernels import Gaussian, Kernel, kernel_from_dict
 from distrff.random_streams import stream
 from distrff.scratch import scratch
@@ -28,7 +36,7 @@ _STRIP_BYTES = 2**20  # of phases: they stay in a core's cache between the produ
 
 @dataclass(frozen=True)
 class FourierSpecification(MapSpecification):
-    """Seed, sizes and kernel, from which the frequencies follow."""
+    """Seed, sizes and kernel, from which the frequencies follow; `sampling` is never "auto"."""
 
     kind: ClassVar[str] = "fourier"
 
@@ -56,7 +64,10 @@ class FourierSpecification(MapSpecification):
 
     @property
     def array_bytes(self) -> int:
-        return 8 * self.n_frequencies * (self.n_columns + 1)
+        of_phases = 8 * self.n_frequencies if self.form == "phase" else 0
+        return of_phases + projection_bytes(
+            self.kernel, self.n_frequencies, self.n_columns, sampling=self.sampling
+        )
 
     @property
     def nested(self) -> bool:
@@ -67,16 +78,18 @@ class FourierSpecification(MapSpecification):
         return True
 
     def derive_arrays(self) -> dict[str, np.ndarray]:
-        W = draw_frequencies(
+        arrays = draw_arrays(
             self.kernel, self.n_frequencies, self.n_columns, sampling=self.sampling, seed=self.seed
         )
-        if self.form != "phase":
-            return {"frequencies": W}
-        phases = stream(self.seed, "phases").uniform(0.0, 2 * np.pi, self.n_frequencies)
-        return {"frequencies": W, "phases": phases}
+        if self.form == "phase":
+            arrays["phases"] = stream(self.seed, "phases").uniform(0.0, 2 * np.pi, self.n_frequencies)
+        return arrays
 
     def block_map(self, arrays: Mapping[str, np.ndarray]) -> FourierBlockMap:
-        return FourierBlockMap(arrays["frequencies"], arrays.get("phases"), self.form, self.at_zero)
+        projection = projection_of(
+            arrays, self.kernel, self.n_frequencies, self.n_columns, sampling=self.sampling
+        )
+        return FourierBlockMap(projection, arrays.get("phases"), self.form, self.at_zero)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -105,36 +118,31 @@ def canonical_json(data: Any) -> str:
 
 
 class FourierBlockMap(BlockMap):
-    """Cosines of X W, strip by strip of rows."""
+    """Cosines of the phases X W, strip by strip of rows."""
 
-    def __init__(self, W: np.ndarray, phases: np.ndarray | None, form: str, at_zero: float) -> None:
+    def __init__(self, projection: Projection, phases: np.ndarray | None, form: str, at_zero: float) -> None:
         compile_loops()
+        m = projection.n_frequencies
         self.form = form
-        self.n_features = 2 * W.shape[1] if form == "cos_sin" else W.shape[1]
-        factor = 2.0 if form == "phase" else 1.0
-        self._scale = float(np.sqrt(factor * at_zero / W.shape[1]))
-        self._W = {np.dtype(np.float64): np.ascontiguousarray(W)}
-        self._phases = None if phases is None else {np.dtype(np.float64): phases}
+        self.projection = projection
+        self.n_features = 2 * m if form == "cos_sin" else m
+        self._scale = float(np.sqrt((2.0 if form == "phase" else 1.0) * at_zero / m))
+        self._phases = None if phases is None else ByDtype(phases)
 
-    def frequencies(self, dtype: Any = np.float64) -> np.ndarray:
-        """Return W of shape (n_columns, n_frequencies) in the dtype asked for."""
-        return _cast(self._W, np.dtype(dtype))
-
-    def apply(self, X: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-        Z = self._empty(len(X), X.dtype) if out is None else out
-        W = self.frequencies(X.dtype)
-        rows = max(16, _STRIP_BYTES // (W.shape[1] * X.itemsize))
-        theta = scratch("phases", min(rows, len(X)), W.shape[1], X.dtype)
-        for start in range(0, len(X), rows):
-            strip = X[start : start + rows]
-            phases = theta[: len(strip)]
-            np.matmul(strip, W, out=phases)
+    def apply(self, X: Any, out: np.ndarray | None = None) -> np.ndarray:
+        n, m = X.shape[0], self.projection.n_frequencies
+        Z = self._empty(n, X.dtype) if out is None else out
+        rows = max(LANES, _STRIP_BYTES // (m * X.dtype.itemsize) // LANES * LANES)
+        theta = scratch("phases", min(rows, n), m, X.dtype)
+        for start in range(0, n, rows):
+            phases = theta[: min(rows, n - start)]
+            self.projection.project(X[start : start + rows], phases)
             self._write(phases, Z[start : start + rows])
         return Z
 
     def _write(self, theta: np.ndarray, Z: np.ndarray) -> None:
         if self._phases is not None:
-            theta += _cast(self._phases, theta.dtype)
+            theta += self._phases[theta.dtype]
             cosine(theta, Z, self._scale)
         else:  # e^{iθ} in memory is the adjacent pair cos θ, sin θ
             paired_cos_sin(theta, Z.view(theta.dtype) if self.form == "complex" else Z, self._scale)
@@ -144,13 +152,6 @@ class FourierBlockMap(BlockMap):
             (n_rows, self.n_features),
             np.result_type(dtype, np.complex64) if self.form == "complex" else dtype,
         )
-
-
-def _cast(by_dtype: dict[np.dtype, np.ndarray], dtype: np.dtype) -> np.ndarray:
-    """Return the float64 array of the dictionary in `dtype`, cast once and kept."""
-    if dtype not in by_dtype:
-        by_dtype[dtype] = by_dtype[np.dtype(np.float64)].astype(dtype)
-    return by_dtype[dtype]
 
 
 class FourierFeatures(FeatureMap):
@@ -170,12 +171,26 @@ class FourierFeatures(FeatureMap):
     kernel : Kernel, optional
         None is `Gaussian(1.0)`. A width "auto" is chosen in `fit`: with targets by the
         held-out error of a small ridge over a wide grid, without by the median distance.
+        Widths "ard", one for each column, maximise a marginal likelihood and need targets.
     n_components : int, default=1024
         Columns D of Z; even for ``"cos_sin"``.
     form : {"cos_sin", "phase", "complex"}
-    sampling : {"iid", "orthogonal"}
-        How the frequencies are drawn; orthogonal ones need a rotation-invariant measure
-        and have less error.
+    sampling : {"iid", "orthogonal", "qmc", "sorf", "fastfood", "countsketch", "auto"}
+        How the frequencies are drawn.
+
+        * ``"iid"``: independently. Any kernel.
+        * ``"orthogonal"``: orthogonal in blocks of n_columns; less error. It needs a measure that is
+          rotation invariant (Gaussian, Exponential, Matern), as all below but ``"qmc"`` do.
+        * ``"qmc"``: scrambled Sobol points; less error in few dimensions. Any kernel.
+        * ``"sorf"``: products of signs and Hadamard matrices, nearly orthogonal; O(D log d) a row,
+          from 16 columns on. A small bias, which falls with the number of columns.
+        * ``"fastfood"``: Hadamard products around a permutation; O(D log d) a row for any number of
+          columns, and more error than ``"iid"``.
+        * ``"countsketch"``: for very wide sparse rows, which `fit` and `transform` then take in CSR: the
+          columns are first thrown into 2048 buckets, O(nonzeros + 2048·D) a row. Its bias is bounded in
+          `distrff.features.count_sketch.gaussian_sketch_error`.
+        * ``"auto"``: ``"sorf"`` where it is faster than ``"orthogonal"``, by a rule in the numbers of
+          columns and frequencies (`distrff.features.sampling`); ``"iid"`` for other measures.
     random_state : int or None
         Seed of the frequencies; None is fresh entropy, kept as `seed_`.
 
@@ -184,15 +199,18 @@ class FourierFeatures(FeatureMap):
     kernel_ : Kernel
         Every width a number.
     length_scale_search_ : dict or None
-        How an automatic width was found: its rule and the widths tried with their errors.
+        How undecided widths were found: the rule, and what it looked at.
+    sampling_ : str
+        How they were drawn, which differs from `sampling` for ``"auto"``.
     frequencies_ : ndarray of shape (n_columns, n_frequencies)
+        W itself; of a structured draw it is made here, for each look at it.
     specification_ : FourierSpecification
     seed_, n_features_in_ : int
 
     Notes
     -----
-    `fit` costs the draw, O(dD) (orthogonal: O(d²D)); `transform` n·d·D multiply-adds and
-    n·D cosines, 2m of them in pairs.
+    `fit` costs the draw, O(dD) (orthogonal: O(d²D); sorf and fastfood: O(D)); `transform` n·d·D
+    multiply-adds, or what is said above, and n·D cosines, 2m of them in pairs.
     """
 
     def __init__(
@@ -214,11 +232,15 @@ class FourierFeatures(FeatureMap):
         """Raise InputError for parameters that no data could make right."""
         if self.kernel is not None and not isinstance(self.kernel, Kernel):
             raise InputError(f"kernel must be a distrff kernel or None, got {self.kernel!r}")
+        if self.kernel is not None and not self.kernel.is_shift_invariant:
+            raise InputError(
+                f"{self.kernel!r} is not shift-invariant, so that it has no frequencies; use NystroemFeatures"
+            )
         if self.form not in FORMS:
             raise InputError(f"form must be one of {', '.join(map(repr, FORMS))}, got {self.form!r}")
-        if self.sampling not in SAMPLINGS:
+        if self.sampling not in SAMPLING_CHOICES:
             raise InputError(
-                f"sampling must be one of {', '.join(map(repr, SAMPLINGS))}, got {self.sampling!r}"
+                f"sampling must be one of {', '.join(map(repr, SAMPLING_CHOICES))}, got {self.sampling!r}"
             )
         D = self.n_components
         if not isinstance(D, (int, np.integer)) or isinstance(D, bool) or D < 1:
@@ -238,26 +260,31 @@ class FourierFeatures(FeatureMap):
     ) -> FourierSpecification:
         self.check_parameters()
         kernel = Gaussian() if self.kernel is None else self.kernel
-        self.length_scale_search_ = None
-        if kernel.is_auto:
-            kernel, self.length_scale_search_ = automatic_length_scale(
-                kernel, X, y, sample_weight, n_components=int(self.n_components), seed=seed
-            )
+        kernel, self.length_scale_search_ = chosen_widths(
+            kernel, X, y, sample_weight, n_components=int(self.n_components), seed=seed, ask=ask
+        )
         self.kernel_ = kernel
+        D, n_columns = int(self.n_components), X.shape[1]
+        m = D // 2 if self.form == "cos_sin" else D
+        self.sampling_ = resolved_sampling(self.sampling, kernel, m, n_columns)
         return FourierSpecification(
-            n_columns=X.shape[1],
+            n_columns=n_columns,
             kernel_json=canonical_json(kernel.to_dict()),
-            n_components=int(self.n_components),
+            n_components=D,
             form=self.form,
-            sampling=self.sampling,
+            sampling=self.sampling_,
             seed=seed,
         )
+
+    @property
+    def takes_sparse_rows(self) -> bool:
+        return self.sampling == "countsketch"
 
     @property
     def frequencies_(self) -> np.ndarray:
         block_map = self._block_map()
         assert isinstance(block_map, FourierBlockMap)
-        return block_map.frequencies()
+        return block_map.projection.frequencies()
 
     def output_dtype(self, dtype: np.dtype) -> np.dtype:
         real = super().output_dtype(dtype)

@@ -1,16 +1,17 @@
-"""How the frequencies of a kernel's measure are drawn: independently, or orthogonal in blocks."""
+"""How the frequencies of a kernel's measure are drawn: independently, orthogonal in blocks, or evenly."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
+from scipy.stats import qmc
 
 from distrff.errors import InputError
-from distrff.kernels import Kernel, component_order
-from distrff.random_streams import stream
+from distrff.kernels import Kernel, component_order, n_uniforms, quantile_frequencies
+from distrff.random_streams import PathStreams, streams_under
 
-SAMPLINGS = ("iid", "orthogonal")
+SAMPLINGS = ("iid", "orthogonal", "qmc")
+
+_SOBOL_BITS = 52  # numbers k/2⁵² + 2⁻⁵³ are exact in float64, and none is 0 or 1
 
 
 def draw_frequencies(
@@ -23,11 +24,15 @@ def draw_frequencies(
     kernel : Kernel
         Every width a number.
     n_frequencies, n_columns : int
-    sampling : {"iid", "orthogonal"}
+    sampling : {"iid", "orthogonal", "qmc"}
         Orthogonal: within each block of `n_columns` frequencies the directions are the
         rows of a Haar-distributed orthogonal matrix and the radii are independent draws
         of the measure's own radius, so that every single frequency keeps its exact
         distribution (Yu et al. 2016, "Orthogonal random features", section 3).
+        Quasi-Monte Carlo: scrambled Sobol points through the quantiles of the measure, which
+        fill the cube more evenly than independent ones; each single frequency again keeps
+        its distribution (Avron et al. 2016, "Quasi-Monte Carlo feature maps for shift-invariant
+        kernels", section 3). Of a sum each component has a fixed share in both.
     seed : int
 
     Returns
@@ -38,37 +43,38 @@ def draw_frequencies(
     Raises
     ------
     InputError
-        If an orthogonal draw is asked for a measure that is not rotation invariant.
+        If an orthogonal draw is asked for a measure that is not rotation invariant, or a
+        quasi-random one for more coordinates than there are Sobol sequences.
     """
     if sampling == "iid":
-        return kernel.frequencies(n_frequencies, n_columns, _named_streams(seed, "frequencies"))
-    if sampling != "orthogonal":
+        return kernel.frequencies(n_frequencies, n_columns, streams_under(seed, "frequencies"))
+    if sampling not in SAMPLINGS:
         raise InputError(f"sampling must be one of {', '.join(map(repr, SAMPLINGS))}, got {sampling!r}")
-    if not kernel.is_spherical:
-        raise InputError(
-            f"sampling='orthogonal' needs a measure that is rotation invariant after dividing by the "
-            f"length scales, which {kernel!r} does not have; use sampling='iid', or a Gaussian, "
-            f"Exponential or Matern kernel"
-        )
+    draw = _quasi_random_frequencies
+    if sampling == "orthogonal":
+        require_spherical(kernel, sampling)
+        draw = _orthogonal_frequencies
     components = kernel.components()
     order = component_order([share for share, _ in components], n_frequencies)
     W = np.empty((n_columns, n_frequencies))
     for index, (_, component) in enumerate(components):
         members = np.flatnonzero(order == index)
-        rng_of = _named_streams(seed, "orthogonal", index)
-        W[:, members] = _orthogonal_frequencies(component, len(members), n_columns, rng_of)
+        W[:, members] = draw(component, len(members), n_columns, streams_under(seed, sampling, index))
     return W
 
 
-def _named_streams(seed: int, *path: str | int) -> Callable[..., np.random.Generator]:
-    def rng_of(*names: str | int) -> np.random.Generator:
-        return stream(seed, *path, *names)
-
-    return rng_of
+def require_spherical(kernel: Kernel, sampling: str) -> None:
+    """Raise InputError unless the kernel's measure is rotation invariant."""
+    if not kernel.is_spherical:
+        raise InputError(
+            f"sampling={sampling!r} needs a measure that is rotation invariant after dividing by the "
+            f"length scales, which {kernel!r} does not have; use sampling='iid', or a Gaussian, "
+            f"Exponential or Matern kernel"
+        )
 
 
 def _orthogonal_frequencies(
-    kernel: Kernel, n_frequencies: int, n_columns: int, rng_of: Callable[..., np.random.Generator]
+    kernel: Kernel, n_frequencies: int, n_columns: int, rng_of: PathStreams
 ) -> np.ndarray:
     n_blocks = -(-n_frequencies // n_columns)
     directions = [_haar_orthogonal(n_columns, rng_of("directions", b)) for b in range(n_blocks)]
@@ -77,6 +83,21 @@ def _orthogonal_frequencies(
     radii = kernel.radii(n_frequencies, n_columns, rng_of)
     W = np.concatenate(directions, axis=1)[:, :n_frequencies] * radii
     return W / kernel.widths(n_columns)[:, None]
+
+
+def _quasi_random_frequencies(
+    kernel: Kernel, n_frequencies: int, n_columns: int, rng_of: PathStreams
+) -> np.ndarray:
+    n_coordinates = n_uniforms(kernel, n_columns)
+    if n_coordinates > qmc.Sobol.MAXDIM:
+        raise InputError(
+            f"sampling='qmc' takes {n_coordinates} coordinates for {n_columns} columns, and Sobol sequences "
+            f"are known for {qmc.Sobol.MAXDIM}; use sampling='orthogonal', 'sorf' or 'iid'"
+        )
+    sobol = qmc.Sobol(n_coordinates, scramble=True, bits=_SOBOL_BITS, seed=rng_of("scramble"))
+    # Balanced at powers of two only; the first ones are the same whatever their number.
+    U = sobol.random_base2((max(n_frequencies, 1) - 1).bit_length())[:n_frequencies]
+    return quantile_frequencies(kernel, U + 0.5 ** (_SOBOL_BITS + 1), n_columns)
 
 
 def _haar_orthogonal(size: int, rng: np.random.Generator) -> np.ndarray:

@@ -9,13 +9,26 @@ from distrff.errors import ModelFileError
 from distrff.features.binning_specification import BinningSpecification, HashedBinningSpecification
 from distrff.features.fourier import FourierSpecification
 from distrff.features.linear import LinearSpecification
+from distrff.features.nystroem import NystroemSpecification
 from distrff.features.specification import MapSpecification
 
-_Stored = FourierSpecification | LinearSpecification | BinningSpecification | HashedBinningSpecification
+_Stored = (
+    FourierSpecification
+    | LinearSpecification
+    | NystroemSpecification
+    | BinningSpecification
+    | HashedBinningSpecification
+)
 
 _KINDS: dict[str, type[_Stored]] = {
     cls.kind: cls
-    for cls in (FourierSpecification, LinearSpecification, BinningSpecification, HashedBinningSpecification)
+    for cls in (
+        FourierSpecification,
+        LinearSpecification,
+        NystroemSpecification,
+        BinningSpecification,
+        HashedBinningSpecification,
+    )
 }
 
 

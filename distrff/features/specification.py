@@ -15,11 +15,16 @@ import numpy as np
 from distrff.errors import FrequencyMismatch, InputError
 from distrff.scratch import scratch
 
+# Of block maps that a process keeps beside the one it uses.
+_MOST_BYTES = 2**29
+
 
 class BlockMap(ABC):
     """A fitted map with its arrays at hand: blocks of rows in, blocks of Z out."""
 
     n_features: int
+    n_bytes: int = 0
+    """Of what it keeps, where that is much."""
 
     @abstractmethod
     def apply(self, X: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
@@ -108,9 +113,13 @@ class MapSpecification(ABC):
     def with_digest(self) -> Self:
         """Return the specification with the digest of the arrays derived here, which `build` then has."""
         arrays = self.derive_arrays()
-        digested = replace(self, digest=arrays_digest(arrays))
+        digested = replace(self, digest=self.digest_of(arrays))
         _CACHE.keep(digested, arrays)
         return digested
+
+    def digest_of(self, arrays: Mapping[str, np.ndarray]) -> str:
+        """Return the digest by which maps of these arrays are told apart."""
+        return arrays_digest(arrays)
 
     @property
     def arrays_at_hand(self) -> bool:
@@ -119,6 +128,10 @@ class MapSpecification(ABC):
 
     def without_arrays(self) -> Self:
         """Return what travels with every task."""
+        return self
+
+    def with_arrays(self, arrays: Mapping[str, np.ndarray]) -> Self:
+        """Return the specification that carries these arrays, if it is one that carries any."""
         return self
 
     def checked_arrays(self) -> dict[str, np.ndarray]:
@@ -130,7 +143,7 @@ class MapSpecification(ABC):
             If this process itself derives others than those the map was made with.
         """
         arrays = self.derive_arrays()
-        if self.digest and arrays_digest(arrays) != self.digest:
+        if self.digest and self.digest_of(arrays) != self.digest:
             raise InputError(
                 "this process derives other frequencies from the seed than the map was made with (another "
                 "processor or NumPy version); load the stored model, which carries them, or fit again here"
@@ -172,12 +185,18 @@ class CarryingSpecification(MapSpecification):
             raise FrequencyMismatch(f"the arrays of a {self.kind} map were not sent along")
         return dict(self.arrays)
 
+    def digest_of(self, arrays: Mapping[str, np.ndarray]) -> str:
+        return exact_digest(arrays)
+
     @property
     def arrays_at_hand(self) -> bool:
         return self.arrays is not None
 
     def without_arrays(self) -> Self:
         return replace(self, arrays=None)
+
+    def with_arrays(self, arrays: Mapping[str, np.ndarray]) -> Self:
+        return replace(self, arrays=dict(arrays))
 
 
 def arrays_digest(arrays: Mapping[str, np.ndarray]) -> str:
@@ -195,8 +214,18 @@ def arrays_digest(arrays: Mapping[str, np.ndarray]) -> str:
     return digest.hexdigest()[:32]
 
 
+def exact_digest(arrays: Mapping[str, np.ndarray]) -> str:
+    """Return a digest of all bits of arrays that travel and are never derived again."""
+    digest = hashlib.sha256()
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        digest.update(f"{name}{array.shape}{array.dtype.str}".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()[:32]
+
+
 class _BlockMapCache:
-    """The block maps used last, bounded in number; safe for the threads of one worker."""
+    """The block maps used last, bounded in number and in bytes; safe for the threads of one worker."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
@@ -220,13 +249,16 @@ class _BlockMapCache:
 
     def _add(self, key: tuple[MapSpecification, bool], block_map: BlockMap) -> None:
         self._maps[key] = block_map
-        if len(self._maps) > self._capacity:
+        while len(self._maps) > self._capacity or (len(self._maps) > 1 and self._bytes() > _MOST_BYTES):
             self._maps.popitem(last=False)
+
+    def _bytes(self) -> int:
+        return sum(block_map.n_bytes for block_map in self._maps.values())
 
     def _derive(self, spec: MapSpecification) -> dict[str, np.ndarray]:
         arrays = spec.derive_arrays()
         self.n_derivations += 1
-        if spec.digest and arrays_digest(arrays) != spec.digest:
+        if spec.digest and spec.digest_of(arrays) != spec.digest:
             raise FrequencyMismatch(
                 "this process derives other frequencies from the seed than the client does "
                 "(another processor or NumPy version)"

@@ -76,7 +76,7 @@ def paired_cos_sin(theta: np.ndarray, out: np.ndarray, scale: float) -> None:
             "theta and out share memory, but a pair takes the place of two angles; pass another out"
         )
     if theta.size:
-        _paired(*_elements(theta), *_elements(out), *theta.shape, theta.dtype.type(scale))
+        _paired(*flat_elements(theta), *flat_elements(out), *theta.shape, theta.dtype.type(scale))
 
 
 @cache
@@ -122,7 +122,7 @@ def cosine(theta: np.ndarray, out: np.ndarray, scale: float) -> None:
             "theta and out overlap without starting at the same element; pass theta itself or another out"
         )
     if theta.size:
-        _cosine(*_elements(theta), *_elements(out), *theta.shape, theta.dtype.type(scale))
+        _cosine(*flat_elements(theta), *flat_elements(out), *theta.shape, theta.dtype.type(scale))
 
 
 def _check(theta: np.ndarray, out: np.ndarray, per_angle: int) -> None:
@@ -160,7 +160,7 @@ def _same_places(theta: np.ndarray, out: np.ndarray) -> bool:
     return begin == begin_out and (len(theta) == 1 or theta.strides[0] == out.strides[0])
 
 
-def _elements(A: np.ndarray) -> tuple[np.ndarray, int]:
+def flat_elements(A: np.ndarray) -> tuple[np.ndarray, int]:
     """Return everything from the first to the last element as a vector, and the distance of rows in it.
 
     A vector is contiguous by its type, which the compiler needs to know; a view with distant rows is not.

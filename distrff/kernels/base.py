@@ -1,14 +1,8 @@
-"""What a kernel is, with its spectral measure beside it, and how kernels compose.
-
-By Bochner's theorem a continuous shift-invariant k(x, x') = k(δ), δ = x − x', is k(0) times the
-characteristic function of a probability measure, so that k(δ) = k(0)·E cos(ωᵀδ) for ω drawn from it
-(Rahimi and Recht 2007, section 3). A `Kernel` holds both sides of this equation.
-"""
+"""What a kernel is, and how kernels compose."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable
+from abc import abstractmethod
 from dataclasses import dataclass
 from reprlib import repr as short
 from typing import Any
@@ -17,28 +11,18 @@ import numpy as np
 
 from distrff.errors import InputError, InputTypeError
 from distrff.kernels.checks import Widths, finite_rows, positive_number
+from distrff.kernels.measure import SpectralMeasure, Streams, nested_streams
 from distrff.kernels.value import Value
 
-Streams = Callable[[str], np.random.Generator]
 
-
-def nested_streams(rng_of: Streams, part: str) -> Streams:
-    """Return the named streams of one part of an expression; no two parts share a stream."""
-
-    def part_of(name: str) -> np.random.Generator:
-        return rng_of(f"{part}/{name}")
-
-    return part_of
-
-
-class Kernel(Value, ABC):
-    """A shift-invariant kernel and the measure its random frequencies are drawn from.
+class Kernel(Value, SpectralMeasure):
+    """A kernel and, where it is shift-invariant, the measure its random frequencies are drawn from.
 
     Kernels are values: immutable, comparable, hashable, with a repr that evaluates. They compose as
-    `k1 + k2`, `k1 * k2` and `a * k` with a > 0. `rng_of(name)` below stands for a named random
+    `k1 + k2`, `k1 * k2` and `a * k` with a > 0. `rng_of(name)` stands for a named random
     stream (`distrff.random_streams.stream`); draws are *prefix-stable*: the first frequencies or
     radii do not depend on how many are drawn. What needs a width raises `InputError` while it is
-    still "auto", and where per-column widths do not fit the columns.
+    still undecided, and where per-column widths do not fit the columns.
     """
 
     # NumPy scalars and arrays leave `a * k` to this class.
@@ -47,30 +31,26 @@ class Kernel(Value, ABC):
     @property
     @abstractmethod
     def at_zero(self) -> float:
-        """k(0), the kernel of a point with itself."""
+        """k(0), the kernel of a point with itself; nan where that depends on the point."""
 
     @property
     @abstractmethod
     def is_auto(self) -> bool:
-        """True where some width in the expression is still "auto"."""
+        """True where some width in the expression is still to be decided, "auto" or "ard"."""
 
     @property
-    @abstractmethod
-    def is_spherical(self) -> bool:
-        """True where the measure (of a sum: that of each component) is rotation invariant once
-        coordinate j is multiplied by width j."""
+    def is_ard(self) -> bool:
+        """True where each column's width is to be decided by itself; only for one kernel alone."""
+        return False
 
-    @abstractmethod
-    def frequencies(self, n_frequencies: int, n_columns: int, rng_of: Streams) -> np.ndarray:
-        """Draw independent frequencies, ndarray of shape (n_columns, n_frequencies), float64."""
-
-    @abstractmethod
-    def second_moment(self, n_columns: int) -> float:
-        """Return σ² = E‖ω‖², the trace of the negative Hessian of k/k(0) at 0; may be inf."""
+    @property
+    def is_shift_invariant(self) -> bool:
+        """True where k(x, x') is a function of x − x', so that there is a measure."""
+        return True
 
     @abstractmethod
     def with_widths(self, factor: Widths) -> Kernel:
-        """Return this kernel with every "auto" width replaced by `factor`, explicit widths untouched."""
+        """Return this kernel with every undecided width replaced by `factor`, explicit widths untouched."""
 
     @abstractmethod
     def _evaluate(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
@@ -79,34 +59,6 @@ class Kernel(Value, ABC):
     @abstractmethod
     def _column_counts(self) -> set[int]:
         """Return the numbers of columns that per-column widths ask for."""
-
-    def radii(self, n: int, n_columns: int, rng_of: Streams) -> np.ndarray:
-        """Draw ‖diag(widths)·ω‖, ndarray of shape (n,).
-
-        Raises
-        ------
-        InputError
-            If the measure is not spherical, or is that of a sum: take its `components`.
-        """
-        raise self._no_sphere("radii")
-
-    def widths(self, n_columns: int) -> np.ndarray:
-        """Return the widths that make the measure rotation invariant, ndarray of shape (n_columns,).
-
-        Raises
-        ------
-        InputError
-            As `radii`.
-        """
-        raise self._no_sphere("widths")
-
-    def _profile(self) -> float | tuple[float, ...]:
-        """Return `widths` for any number of columns: as they are written, an "auto" one as 1."""
-        raise self._no_sphere("widths")
-
-    def _no_sphere(self, what: str) -> InputError:
-        why = "is a sum, take its components" if len(self.components()) > 1 else "has no spherical measure"
-        return InputError(f"no {what}: {self!r} {why}")
 
     def __call__(self, X: Any, Y: Any = None) -> np.ndarray:
         """Return the exact kernel matrix of the rows of X and Y, in float64.
@@ -137,11 +89,28 @@ class Kernel(Value, ABC):
             raise InputError(f"X and Y must have the same columns, got {X.shape[1]} and {Y.shape[1]}")
         return self._evaluate(X, Y)
 
-    def components(self) -> list[tuple[float, Kernel]]:
-        """Return the kernel as a flat sum: (share of k(0), component) with shares that add to 1.
+    def block(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
+        """Return k(X, Y) of rows that were checked before, faster than a call where that costs no digits.
 
-        Scaled sums and products of sums are multiplied out; what is no sum is its own component.
+        Parameters
+        ----------
+        X : ndarray of shape (n, d), float64 and finite
+        Y : ndarray of shape (m, d), float64 and finite
+            What does not change from block to block: it decides how distances are found.
+
+        Returns
+        -------
+        ndarray of shape (n, m), float64
+
+        Notes
+        -----
+        Smooth functions of ‖δ‖² take it from ‖x‖² + ‖y‖² − 2xᵀy, one matrix product, with the mean of Y
+        as the origin; where the rows of Y lie so far from it, in widths, that digits would be lost, and
+        for all other kernels, the distances are those of a call.
         """
+        return self._evaluate(X, Y)
+
+    def components(self) -> list[tuple[float, Kernel]]:
         terms = self._terms()
         return terms if len(terms) > 1 else [(1.0, self)]
 
@@ -164,13 +133,16 @@ class _Composite(Kernel):
     def __post_init__(self) -> None:
         for name, operand in self.get_params(deep=False).items():
             if name != "a" and not isinstance(operand, Kernel):
-                raise InputTypeError(
-                    f"{name} of {type(self).__name__} must be a kernel, got {short(operand)}"
-                )
+                kind = type(self).__name__
+                raise InputTypeError(f"{name} of {kind} must be a kernel, got {short(operand)}")
+            if isinstance(operand, Kernel) and operand.is_ard:
+                what = f"length_scale='ard' is for one kernel alone, not for {operand!r} in a sum or product"
+                raise InputError(f"{what}; use 'auto', one factor for all")
         counts = sorted(self._column_counts())
         if len(counts) > 1:
             raise InputError(f"per-column widths of one kernel must be equally many, got {counts}")
-        positive_number(self.at_zero, "k(0)")
+        if self.is_shift_invariant:
+            positive_number(self.at_zero, "k(0)")
 
     def _operands(self) -> dict[str, Kernel]:
         return {name: k for name, k in self.get_params(deep=False).items() if isinstance(k, Kernel)}
@@ -178,6 +150,10 @@ class _Composite(Kernel):
     @property
     def is_auto(self) -> bool:
         return any(k.is_auto for k in self._operands().values())
+
+    @property
+    def is_shift_invariant(self) -> bool:
+        return all(k.is_shift_invariant for k in self._operands().values())
 
     def _column_counts(self) -> set[int]:
         return set().union(*(k._column_counts() for k in self._operands().values()))
@@ -208,6 +184,11 @@ class Sum(_Composite):
     def _evaluate(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
         K = self.k1._evaluate(X, Y)
         K += self.k2._evaluate(X, Y)
+        return K
+
+    def block(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
+        K = self.k1.block(X, Y)
+        K += self.k2.block(X, Y)
         return K
 
     def _terms(self) -> list[tuple[float, Kernel]]:
@@ -260,6 +241,11 @@ class Product(_Composite):
         K *= self.k2._evaluate(X, Y)
         return K
 
+    def block(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
+        K = self.k1.block(X, Y)
+        K *= self.k2.block(X, Y)
+        return K
+
     def _terms(self) -> list[tuple[float, Kernel]]:
         pairs = [(p, q) for p in self.k1.components() for q in self.k2.components()]
         return [(share1 * share2, Product(term1, term2)) for (share1, term1), (share2, term2) in pairs]
@@ -282,7 +268,9 @@ class Product(_Composite):
         return self.k1.widths(n_columns)
 
     def radii(self, n: int, n_columns: int, rng_of: Streams) -> np.ndarray:
-        ratio = self.widths(n_columns)[0] / self.k2.widths(n_columns)[0]
+        if len(self._terms()) > 1 or not self.is_spherical:
+            raise self._no_sphere("radii")
+        ratio = np.ravel(self._profile())[0] / np.ravel(self.k2._profile())[0]
         r1 = self.k1.radii(n, n_columns, nested_streams(rng_of, "k1"))
         r2 = self.k2.radii(n, n_columns, nested_streams(rng_of, "k2")) * ratio
         # The second direction, uniform on the sphere, has the component along/norm on the first one
@@ -317,6 +305,11 @@ class Scaled(_Composite):
 
     def _evaluate(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
         K = self.k._evaluate(X, Y)
+        K *= self.a
+        return K
+
+    def block(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
+        K = self.k.block(X, Y)
         K *= self.a
         return K
 

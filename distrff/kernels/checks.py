@@ -39,7 +39,7 @@ def positive_number(value: Any, what: str, least: float = float(np.finfo(float).
 
 
 def checked_length_scale(value: Any) -> Widths:
-    """Return `value` as a float, a tuple of floats (one per column) or "auto".
+    """Return `value` as a float, a tuple of floats (one per column), "auto" or "ard".
 
     Raises
     ------
@@ -47,9 +47,11 @@ def checked_length_scale(value: Any) -> Widths:
         If it is none of these, or a width is not positive and finite.
     """
     if isinstance(value, str):
-        if value == "auto":
+        if value in ("auto", "ard"):
             return value
-        raise InputError(f'length_scale must be a positive number, one per column, or "auto", got {value!r}')
+        raise InputError(
+            f'length_scale must be a positive number, one per column, "auto" or "ard", got {value!r}'
+        )
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value[()]
     if not isinstance(value, (tuple, list, np.ndarray)):

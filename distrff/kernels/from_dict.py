@@ -8,6 +8,7 @@ from typing import Any
 
 from distrff.errors import InputError
 from distrff.kernels.base import Kernel, Product, Scaled, Sum
+from distrff.kernels.polynomial import Polynomial
 from distrff.kernels.stationary import Cauchy, Exponential, Gaussian, Laplacian, Matern
 
 KERNELS: dict[str, type[Kernel]] = {
@@ -19,7 +20,13 @@ KERNELS: dict[str, type[Kernel]] = {
 }
 """The kernels that a name alone gives, as on the command line."""
 
-_KINDS: dict[str, type[Kernel]] = {**KERNELS, "sum": Sum, "product": Product, "scaled": Scaled}
+_KINDS: dict[str, type[Kernel]] = {
+    **KERNELS,
+    "polynomial": Polynomial,
+    "sum": Sum,
+    "product": Product,
+    "scaled": Scaled,
+}
 
 
 def kernel_from_dict(data: Any) -> Kernel:

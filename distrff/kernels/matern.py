@@ -39,6 +39,27 @@ def matern_correlation(R: np.ndarray, nu: float) -> np.ndarray:
     return S
 
 
+def matern_slope(R: np.ndarray, nu: float) -> np.ndarray:
+    """Return −k'(r)/r of the correlation k at distances R ≥ 0 of width 1, 0 at r = 0; R is overwritten.
+
+    By d/ds[s^ν·K_ν(s)] = −s^ν·K_{ν−1}(s) (DLMF 10.29.4) it is 2ν·2^{1−ν}/Γ(ν)·s^{ν−1}·K_{ν−1}(s): for
+    ν > 1 the correlation of ν − 1 at the same s, times ν/(ν − 1).
+    """
+    same = R == 0.0
+    if nu > 1.0:
+        ratio = nu / (nu - 1.0)
+        R *= math.sqrt(ratio)
+        slope = matern_correlation(R, nu - 1.0)
+        slope *= ratio
+    else:
+        S = np.minimum(R, 2000.0) * math.sqrt(2.0 * nu)
+        S[same] = 1.0
+        slope = kve(1.0 - nu, S) * np.exp(-S) * S ** (nu - 1.0)
+        slope *= 2.0 * nu * 2.0 ** (1.0 - nu) / math.gamma(nu)
+    slope[same] = 0.0
+    return slope
+
+
 def _by_bessel(S: np.ndarray, nu: float, decay: np.ndarray) -> np.ndarray:
     K = kve(nu, S)
     # K_ν overflows only at such small s that the correlation is 1 in float64, s = 0 included.

@@ -11,13 +11,16 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 from distrff.errors import InputError
-from distrff.kernels.base import Kernel, Streams
+from distrff.kernels.base import Kernel
 from distrff.kernels.checks import Widths, checked_length_scale, positive_number
-from distrff.kernels.matern import matern_correlation
+from distrff.kernels.distances import squared_distances
+from distrff.kernels.matern import matern_correlation, matern_slope
+from distrff.kernels.measure import Streams
+from distrff.kernels.width_sums import absolute_sums, rational_sums, square_sums
 
 
 @dataclass(frozen=True)
-class _Stationary(Kernel):
+class Stationary(Kernel):
     """A function of the coordinates of δ, each divided by its width; frequencies of width 1 likewise."""
 
     length_scale: Widths = 1.0
@@ -37,13 +40,42 @@ class _Stationary(Kernel):
     def _unit_moment(self) -> float:
         """Return E ω_j² at width 1."""
 
+    @abstractmethod
+    def _width_gradient(self, U: np.ndarray, K: np.ndarray, M: np.ndarray) -> np.ndarray:
+        """Return `width_gradient` for rows that are divided by the widths."""
+
+    def width_gradient(self, X: np.ndarray, K: np.ndarray, M: np.ndarray) -> np.ndarray:
+        """Return Σ_{ii'} M_{ii'}·∂k(x_i, x_i')/∂log ℓ_j, by which a function of K changes with the widths.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, d), finite, float64
+        K : ndarray of shape (n, n)
+            The kernel matrix of X.
+        M : ndarray of shape (n, n)
+            Symmetric; the derivative of the function by K.
+
+        Returns
+        -------
+        ndarray of shape (d,)
+
+        Notes
+        -----
+        O(n²·d) time and a few matrices of the size of K.
+        """
+        return self._width_gradient(X / self.column_widths(X.shape[1]), K, M)
+
     @property
     def at_zero(self) -> float:
         return 1.0
 
     @property
     def is_auto(self) -> bool:
-        return self.length_scale == "auto"
+        return isinstance(self.length_scale, str)
+
+    @property
+    def is_ard(self) -> bool:
+        return self.length_scale == "ard"
 
     @property
     def is_spherical(self) -> bool:
@@ -52,7 +84,7 @@ class _Stationary(Kernel):
     def _column_counts(self) -> set[int]:
         return {len(self.length_scale)} if isinstance(self.length_scale, tuple) else set()
 
-    def _column_widths(self, n_columns: int) -> np.ndarray:
+    def column_widths(self, n_columns: int) -> np.ndarray:
         if isinstance(self.length_scale, str):
             raise InputError(f"the width of {self!r} is undecided; fit it on data or give a number")
         if isinstance(self.length_scale, tuple) and len(self.length_scale) != n_columns:
@@ -60,28 +92,32 @@ class _Stationary(Kernel):
         return np.broadcast_to(np.asarray(self.length_scale, dtype=np.float64), (n_columns,))
 
     def _evaluate(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
-        widths = self._column_widths(X.shape[1])
+        U, V = self._in_widths(X, Y)
+        # Squares may overflow: the kernel is 0 there, as it should be.
+        with np.errstate(over="ignore"):
+            return self._correlation(U, V)
+
+    def _in_widths(self, X: np.ndarray, Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        widths = self.column_widths(X.shape[1])
         with np.errstate(over="ignore"):
             U = X / widths
             V = U if Y is X else Y / widths
         if not (np.isfinite(U).all() and np.isfinite(V).all()):
             raise InputError(f"rows divided by the width of {self!r} overflow; use a larger length_scale")
-        # Squares may overflow: the kernel is 0 there, as it should be.
-        with np.errstate(over="ignore"):
-            return self._correlation(U, V)
+        return U, V
 
     def frequencies(self, n_frequencies: int, n_columns: int, rng_of: Streams) -> np.ndarray:
-        widths = self._column_widths(n_columns)
+        widths = self.column_widths(n_columns)
         return (self._unit_frequencies((n_frequencies, n_columns), rng_of) / widths).T
 
     def second_moment(self, n_columns: int) -> float:
-        return self._unit_moment() * float(np.sum(self._column_widths(n_columns) ** -2.0))
+        return self._unit_moment() * float(np.sum(self.column_widths(n_columns) ** -2.0))
 
     def with_widths(self, factor: Widths) -> Kernel:
         return self.set_params(length_scale=factor) if self.is_auto else self
 
 
-class _Spherical(_Stationary):
+class _Spherical(Stationary):
     """A function of ‖δ‖ once its coordinates are divided by their widths."""
 
     @property
@@ -92,7 +128,7 @@ class _Spherical(_Stationary):
         return 1.0 if isinstance(self.length_scale, str) else self.length_scale
 
     def widths(self, n_columns: int) -> np.ndarray:
-        return self._column_widths(n_columns)
+        return self.column_widths(n_columns)
 
     def radii(self, n: int, n_columns: int, rng_of: Streams) -> np.ndarray:
         # The norm of d standard normals is chi distributed: √(2·Gamma(d/2)).
@@ -113,8 +149,8 @@ class Gaussian(_Spherical):
 
     Parameters
     ----------
-    length_scale : float, tuple of floats or "auto"
-        The width ℓ, or one per column; "auto" is decided by the fit.
+    length_scale : float, tuple of floats, "auto" or "ard"
+        The width ℓ, or one per column; decided by the fit: "auto" is one number, "ard" one per column.
     """
 
     @classmethod
@@ -129,28 +165,39 @@ class Gaussian(_Spherical):
         return cls(math.sqrt(0.5) / math.sqrt(positive_number(gamma, "gamma")))
 
     def _correlation(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
-        K = cdist(X, Y, "sqeuclidean")
+        return self._of_squares(cdist(X, Y, "sqeuclidean"))
+
+    def block(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
+        return self._of_squares(squared_distances(*self._in_widths(X, Y)))
+
+    def _of_squares(self, K: np.ndarray) -> np.ndarray:
         K *= -0.5
         return np.exp(K, out=K)
+
+    def _width_gradient(self, U: np.ndarray, K: np.ndarray, M: np.ndarray) -> np.ndarray:
+        return square_sums(U, M * K)
 
     def _unit_moment(self) -> float:
         return 1.0
 
 
 @dataclass(frozen=True)
-class Laplacian(_Stationary):
+class Laplacian(Stationary):
     """k(δ) = exp(−‖δ/ℓ‖₁), ω_j ~ Cauchy(0, 1/ℓ_j) independently.
 
     Parameters
     ----------
-    length_scale : float, tuple of floats or "auto"
-        The width ℓ, or one per column; "auto" is decided by the fit.
+    length_scale : float, tuple of floats, "auto" or "ard"
+        The width ℓ, or one per column; decided by the fit: "auto" is one number, "ard" one per column.
     """
 
     def _correlation(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
         K = cdist(X, Y, "cityblock")
         np.negative(K, out=K)
         return np.exp(K, out=K)
+
+    def _width_gradient(self, U: np.ndarray, K: np.ndarray, M: np.ndarray) -> np.ndarray:
+        return absolute_sums(U, M * K)
 
     def _unit_frequencies(self, shape: tuple[int, int], rng_of: Streams) -> np.ndarray:
         # By the inverse of the cdf, which is finite for every U in [0, 1); a ratio of normals is not.
@@ -164,17 +211,17 @@ class Laplacian(_Stationary):
 
     def rates(self, n_columns: int) -> np.ndarray:
         """Return 1/ℓ_j, ndarray of shape (n_columns,)."""
-        return 1.0 / self._column_widths(n_columns)
+        return 1.0 / self.column_widths(n_columns)
 
 
 @dataclass(frozen=True)
-class Cauchy(_Stationary):
+class Cauchy(Stationary):
     """k(δ) = ∏ 1/(1 + (δ_j/ℓ_j)²), ω_j ~ Laplace(0, 1/ℓ_j) independently.
 
     Parameters
     ----------
-    length_scale : float, tuple of floats or "auto"
-        The width ℓ, or one per column; "auto" is decided by the fit.
+    length_scale : float, tuple of floats, "auto" or "ard"
+        The width ℓ, or one per column; decided by the fit: "auto" is one number, "ard" one per column.
     """
 
     def _correlation(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
@@ -186,6 +233,9 @@ class Cauchy(_Stationary):
             factor += 1.0
             K *= factor
         return np.reciprocal(K, out=K)
+
+    def _width_gradient(self, U: np.ndarray, K: np.ndarray, M: np.ndarray) -> np.ndarray:
+        return rational_sums(U, M * K)
 
     def _unit_frequencies(self, shape: tuple[int, int], rng_of: Streams) -> np.ndarray:
         return rng_of("laplace").laplace(size=shape)
@@ -204,6 +254,9 @@ class _StudentT(_Spherical):
     def _correlation(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
         return matern_correlation(cdist(X, Y, "euclidean"), self._smoothness())
 
+    def _width_gradient(self, U: np.ndarray, K: np.ndarray, M: np.ndarray) -> np.ndarray:
+        return square_sums(U, M * matern_slope(cdist(U, U, "euclidean"), self._smoothness()))
+
     def _stretch(self, n: int, rng_of: Streams) -> np.ndarray:
         # u/2 ~ Gamma(ν), which for ν < 1 may round to 0.
         half_u = np.maximum(rng_of("mixing").standard_gamma(self._smoothness(), n), np.finfo(float).tiny)
@@ -221,8 +274,8 @@ class Exponential(_StudentT):
 
     Parameters
     ----------
-    length_scale : float, tuple of floats or "auto"
-        The width ℓ, or one per column; "auto" is decided by the fit.
+    length_scale : float, tuple of floats, "auto" or "ard"
+        The width ℓ, or one per column; decided by the fit: "auto" is one number, "ard" one per column.
     """
 
     def _smoothness(self) -> float:
@@ -238,8 +291,8 @@ class Matern(_StudentT):
 
     Parameters
     ----------
-    length_scale : float, tuple of floats or "auto"
-        The width ℓ, or one per column; "auto" is decided by the fit.
+    length_scale : float, tuple of floats, "auto" or "ard"
+        The width ℓ, or one per column; decided by the fit: "auto" is one number, "ard" one per column.
     nu : float
         The smoothness ν, at least 0.25; ½, 1½ and 2½ are fast to evaluate.
     """
@@ -252,3 +305,9 @@ class Matern(_StudentT):
 
     def _smoothness(self) -> float:
         return self.nu
+
+    def block(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
+        if self.nu < 1.5:  # steep in ‖δ‖² at 0, where an error of 1e-16 would become one of 1e-8
+            return self._evaluate(X, Y)
+        K = squared_distances(*self._in_widths(X, Y))
+        return matern_correlation(np.sqrt(K, out=K), self.nu)

@@ -23,7 +23,6 @@ from distrff.sweeps.segments import Segmentation, gram_one_in, margin_tile_rows,
 
 PRESUMED_SWEEPS = 10
 MOST_DIRECTIONS = 64  # that one light sweep of a search multiplies
-_BIN_BYTES = 16 + 48  # its key and count, and its slots in the table of columns
 
 
 @dataclass(frozen=True)
@@ -101,13 +100,13 @@ def sample_shape(shape: Shape, one_in: int) -> Shape:
 def _counted(shape: Shape, n_factors: int, cluster: dict[str, int]) -> ConjugatePlan:
     s, cuts = shape, light_cuts(shape)
     one_in = gram_one_in(s.n_rows, s.n_features) if n_factors else 0
-    map_flops = 2.0 * s.n_columns * s.row_entries
+    map_flops = 2.0 * s.n_columns * s.row_entries + s.triangle_numbers
     sample_rows = s.n_rows / one_in if one_in else 0.0
     light = (
         PRESUMED_SWEEPS * s.n_rows * (map_flops + 4.0 * s.row_entries * max(s.n_outputs, s.n_light_columns))
     )
     factor = sample_rows * (map_flops + s.size**2) + n_factors * float(s.n_features) ** 3 / 3
-    n_sweeps = 1 + bool(one_in) + PRESUMED_SWEEPS
+    n_sweeps = 1 + s.n_map_passes + bool(one_in) + PRESUMED_SWEEPS
     threads = cluster["threads_per_worker"]
     peak_bytes = max(_light_peak_bytes(s, threads), _factor_peak_bytes(s, one_in, n_factors, threads))
     return ConjugatePlan(
@@ -141,8 +140,7 @@ def _light_peak_bytes(shape: Shape, threads: int) -> int:
     rows = s.row_bytes * (2 * s.chunk_rows + cuts.tile_rows) + 2 * cuts.tile_rows * s.n_columns * 8
     sums = 8 * s.n_features * (2 + 2 * k)
     n_partials = threads + 2 + n_levels(cuts.n_segments)
-    of_map = _BIN_BYTES * s.n_features if s.sparse_entries else (8 + s.itemsize) * s.n_features * s.n_columns
-    arrays = of_map + 16 * s.n_features * k
+    arrays = s.map_bytes + 16 * s.n_features * k
     return int(threads * (tile + rows + 2 * sums) + n_partials * sums + arrays + SLACK_BYTES)
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from distrff.random_streams import row_hash
+
 FOLD_RULES = ("hash", "contiguous")
 
 
@@ -35,12 +37,3 @@ class Folds:
         if self.by == "contiguous":
             return (rows * np.uint64(self.n_folds) // np.uint64(self.n_rows)).astype(np.int64)
         return (row_hash(rows, self.seed) % np.uint64(self.n_folds)).astype(np.int64)
-
-
-def row_hash(rows: np.ndarray, seed: int) -> np.ndarray:
-    """Return 64 well-mixed bits for each row number (SplitMix64's finaliser; Steele et al. 2014)."""
-    with np.errstate(over="ignore"):
-        x = (rows + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed & (2**64 - 1))
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return x ^ (x >> np.uint64(31))

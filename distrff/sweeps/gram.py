@@ -25,6 +25,7 @@ class GramReduction:
     specification : MapSpecification
     scaling : Scaling
     targets : Targets
+        Of no output for the Gram of [z | 1], whether the rows have a y or not.
     dtype : {"float32", "float64"}
         Of the tiles and their products; sums of products are float64.
     tile_rows : int
@@ -87,7 +88,8 @@ class GramReduction:
         return first + second
 
     def _by_fold(self, block: RowBlock) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray | None]]:
-        X, y, s = block.X, block.y, block.sample_weight
+        X, s = block.X, block.sample_weight
+        y = block.y if self.targets.n_outputs else np.empty((len(X), 0))
         if self.folds is None:
             yield 0, X, y, s
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -143,6 +144,7 @@ class GramStatistics:
             If something is there already and `overwrite` is not given.
         """
         arrays, metadata = coding_parts(self.scaling, self.targets)
+        arrays |= carried_parts(self.specification)
         metadata |= {
             "specification": self.specification.to_dict(),
             "n_rows": self.n_rows,
@@ -173,13 +175,26 @@ class GramStatistics:
             scaling, targets = coding_from_parts(arrays, metadata)
             return cls(
                 A=arrays["A"],
-                specification=specification_from_dict(metadata["specification"]),
+                specification=with_carried_parts(specification_from_dict(metadata["specification"]), arrays),
                 scaling=scaling,
                 targets=targets,
                 **{name: metadata[name] for name in ("n_rows", "dtype", "tile_rows", "y_is_1d")},
             )
         except KeyError as error:
             raise ModelFileError(f"{public_name(url)} lacks {error}; write the Gram again") from error
+
+
+def carried_parts(specification: MapSpecification) -> dict[str, np.ndarray]:
+    """Return the arrays of a map that come from rows, as a stored Gram names them."""
+    if not specification.carries_arrays:
+        return {}
+    return {f"map_{name}": A for name, A in specification.checked_arrays().items()}
+
+
+def with_carried_parts(specification: MapSpecification, arrays: Mapping[str, np.ndarray]) -> MapSpecification:
+    """Return the specification with its arrays among those of a stored Gram."""
+    own = {name.removeprefix("map_"): A for name, A in arrays.items() if name.startswith("map_")}
+    return specification.with_arrays(own) if specification.carries_arrays else specification
 
 
 def _named(statistics: GramStatistics) -> str:

@@ -22,6 +22,8 @@ SLACK_BYTES = 80 * 2**20
 # LAPACK's reduction to tridiagonal form runs at about a third of the rate of a product.
 _REDUCTION_SLOWNESS = 3.0
 
+_BIN_BYTES = 16 + 48  # its key and count, and its slots in the table of columns
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -45,6 +47,11 @@ class Shape:
         Passes presumed after the Gram, and coefficient vectors that each of them answers.
     sparse_entries : int
         Entries of a row of Z; 0 where it is dense.
+    n_map_passes : int
+        Passes over all rows that the fit of the map asks for.
+    triangle_share : float
+        Share of D² that the map's triangular factors have: each process keeps as many numbers, and each
+        row is solved against them.
     """
 
     n_rows: int
@@ -62,6 +69,8 @@ class Shape:
     n_light_sweeps: int = 0
     n_light_columns: int = 0
     sparse_entries: int = 0
+    n_map_passes: int = 0
+    triangle_share: float = 0.0
 
     @property
     def size(self) -> int:
@@ -85,11 +94,24 @@ class Shape:
     def gram_flops(self) -> float:
         """Flops of the Gram sweep: its map and its products."""
         rows = self.n_rows / self.gram_one_in
-        return rows * (2 * self.n_columns * self.n_features + self.size**2)
+        return rows * (2 * self.n_columns * self.n_features + self.triangle_numbers + self.size**2)
+
+    @property
+    def triangle_numbers(self) -> float:
+        """Numbers in the map's triangular factors, of which half are zero: flops of a row's solve."""
+        return self.triangle_share * float(self.n_features) ** 2
+
+    @property
+    def map_bytes(self) -> float:
+        """Bytes of the map's arrays in a process: in float64 and in the dtype of the products."""
+        if self.sparse_entries:
+            return float(_BIN_BYTES * self.n_features)
+        per_feature = 8 + self.itemsize  # a frequency a feature; half of that in pairs
+        return per_feature * self.n_features * self.n_columns + 8 * self.triangle_numbers
 
     @property
     def light_flops(self) -> float:
-        """Flops of one light sweep."""
+        """Flops of one light sweep's thin products."""
         return float(self.n_rows) * self.n_features * (2 * self.n_columns + 6 * self.n_light_columns)
 
 
@@ -191,13 +213,15 @@ def _counted(
     return Plan(
         shape=s,
         folds_per_task=folds_per_task,
-        n_sweeps=1 + passes + s.n_light_sweeps,
+        n_sweeps=1 + s.n_map_passes + passes + s.n_light_sweeps,
         n_segments=cuts.n_segments * passes,
         segment_rows=cuts.segment_rows,
         tile_rows=cuts.tile_rows,
-        flops=s.gram_flops + s.n_light_sweeps * s.light_flops + factorisation_flops(s),
+        flops=s.gram_flops
+        + s.n_light_sweeps * (s.light_flops + s.n_rows * s.triangle_numbers)
+        + factorisation_flops(s),
         cosines=float(s.n_rows) * s.n_features * (1 / s.gram_one_in + s.n_light_sweeps),
-        bytes_read=float(s.n_rows) * s.row_bytes * (1 + passes + s.n_light_sweeps),
+        bytes_read=float(s.n_rows) * s.row_bytes * (1 + s.n_map_passes + passes + s.n_light_sweeps),
         worker_peak_bytes=worker_peak_bytes(s, folds_per_task, threads_per_worker),
         client_peak_bytes=client_peak_bytes(s),
         n_workers=n_workers,
@@ -225,8 +249,7 @@ def worker_peak_bytes(shape: Shape, folds_per_task: int, threads: int) -> int:
     tile = group * s.size * s.itemsize + s.itemsize * s.size**2
     block_rows = min(cuts.segment_rows, n_parts * cuts.tile_rows)
     rows = s.row_bytes * (2 * s.chunk_rows + block_rows + group) + 2 * group * s.n_columns * 8
-    arrays = (8 + s.itemsize) * s.n_features * s.n_columns  # a frequency a feature; half of that in pairs
-    sweep = threads * (tile + rows + accumulator) + n_partials * partial + arrays
+    sweep = threads * (tile + rows + accumulator) + n_partials * partial + s.map_bytes
     if s.n_light_sweeps:  # a Hessian's sweep, beside the Gram
         sweep += 3 * partial
     solve = 8 * s.size**2 * (s.n_folds / 2 + 1 + 4 * threads)
@@ -240,7 +263,8 @@ def client_peak_bytes(shape: Shape) -> int:
     of_map = 2 if shape.sparse_entries else shape.n_columns  # a key and a count, or a frequency
     from_features = 8 * shape.n_features * (of_map + 4 * shape.n_outputs)
     light = light_segmentation(shape.n_rows, shape.n_columns)
-    return int(SLACK_BYTES + 4 * from_features + 2**25 * min(4, light.n_segments))
+    factors = 2 * 8 * shape.triangle_numbers  # K_LL while it is factored, beside the factor
+    return int(SLACK_BYTES + 4 * from_features + factors + 2**25 * min(4, light.n_segments))
 
 
 def factorisation_flops(shape: Shape) -> float:

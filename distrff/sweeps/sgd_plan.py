@@ -52,7 +52,7 @@ def count_sgd(shape: Shape, *, n_workers: int, threads_per_worker: int, memory_l
 def _counted(shape: Shape, cluster: dict[str, int]) -> SGDPlan:
     s, cuts = shape, shape.segmentation()
     passes = 2 * PRESUMED_EPOCHS + 1
-    products = 2.0 * s.n_columns * s.n_features
+    products = 2.0 * s.n_columns * s.n_features + s.triangle_numbers
     evaluation = s.n_rows * (products + 6.0 * s.n_features * s.n_outputs)
     epoch = s.n_rows * (products + 10.0 * s.n_features * s.n_outputs)
     sample = metric_rows(min(s.n_rows, _MOST_ROWS), s.n_features)
@@ -61,13 +61,13 @@ def _counted(shape: Shape, cluster: dict[str, int]) -> SGDPlan:
     return SGDPlan(
         shape=s,
         folds_per_task=1,
-        n_sweeps=1 + passes,
+        n_sweeps=1 + s.n_map_passes + passes,
         n_segments=cuts.n_segments,
         segment_rows=cuts.segment_rows,
         tile_rows=cuts.tile_rows,
         flops=(PRESUMED_EPOCHS + 1) * evaluation + PRESUMED_EPOCHS * epoch + metric,
         cosines=float(s.n_rows) * s.n_features * passes,
-        bytes_read=float(s.n_rows) * s.row_bytes * (1 + passes),
+        bytes_read=float(s.n_rows) * s.row_bytes * (1 + s.n_map_passes + passes),
         worker_peak_bytes=_worker_peak_bytes(s, cluster["threads_per_worker"]),
         client_peak_bytes=client_peak_bytes(s) + _METRIC_BYTES,
         **cluster,
@@ -83,7 +83,7 @@ def _worker_peak_bytes(shape: Shape, threads: int) -> int:
     batch = min(_BATCH_BYTES, s.segmentation().segment_rows * s.n_features * s.itemsize)
     rows = 3 * s.row_bytes * s.chunk_rows
     points = 8 * 8 * s.n_features * s.n_outputs
-    arrays = (8 + s.itemsize) * s.n_features * s.n_columns
+    arrays = s.map_bytes
     epoch = threads * (2 * batch + rows + points) + 2 * _METRIC_BYTES + arrays
     metric = 2 * sample * s.n_features * s.itemsize + 4 * 8 * small**2 + 2 * _METRIC_BYTES + arrays
     return int(max(epoch, metric) + SLACK_BYTES)

@@ -58,7 +58,8 @@ class Distrff:
 
     def __call__(self, *args: Any) -> Done:
         words = [str(arg) for arg in args]
-        if words[0] in ("plan", "fit", "score", "predict", "transform") and "--scheduler" not in words:
+        with_workers = ("plan", "fit", "score", "predict", "transform", "kernel-error")
+        if words[0] in with_workers and "--scheduler" not in words:
             words += ["--scheduler", self._scheduler]
         result = self._runner.invoke(main, words, prog_name="distrff")
         return Done(result.exit_code, result.stdout, result.stderr)

@@ -13,6 +13,7 @@ from distrff.estimators.ridge import KernelRidge
 from distrff.estimators.ridge_classifier import KernelRidgeClassifier
 from distrff.features.fourier import FourierFeatures
 from distrff.features.linear import LinearFeatures
+from distrff.features.sampling import SAMPLING_CHOICES
 from distrff.kernels import Exponential, Gaussian, Laplacian, Matern
 
 
@@ -94,11 +95,19 @@ def test_every_option_reaches_the_estimator():
     assert estimator.random_state == 7
 
 
+def test_the_samplings_are_those_of_the_map():
+    choices = next(option for option in fit.params if option.name == "sampling").type.choices
+    assert tuple(choices) == SAMPLING_CHOICES
+    for choice in choices:
+        assert machine("--sampling", choice).features.sampling == choice
+
+
 def test_other_choices():
     assert isinstance(machine("--features", "linear").features, LinearFeatures)
     assert machine("--kernel", "exponential").features.kernel == Exponential("auto")
     json = '{"kernel": "sum", "k1": {"kernel": "gaussian"}, "k2": {"kernel": "exponential"}}'
     assert machine("--kernel", json).features.kernel == Gaussian() + Exponential()
+    assert machine("--length-scale", "ard").features.kernel == Gaussian("ard")
     assert machine("--alpha", "0.5").alpha == 0.5
     assert machine("--alpha", "gcv", "--alphas", "2").alphas == [2.0]
 

@@ -68,6 +68,19 @@ def test_numbers_of_the_kernel_are_short(machine):
     assert facts["kernel"].replace("\u200b", "") == f"Gaussian(length_scale={width:.4g})"
 
 
+def test_learned_widths_are_shown_by_column(rng):
+    X = rng.standard_normal((200, 30))
+    machine = KernelRidge(FourierFeatures(Gaussian("ard"), 32), random_state=0).fit(X, np.sin(X[:, 7]))
+    page = fit_page(machine.report_, title="t")
+    assert len(page["relevance"]["bars"]) == 20
+    assert page["relevance"]["bars"][0][0] == "column 7"
+    text = report_page(page)
+    assert "column 7" in text
+    assert "10 columns of longer widths are not drawn" in text
+    assert "30 widths" in dict(page["facts"])["kernel"]
+    assert "marginal likelihood of 200 rows" in text
+
+
 def test_without_a_prediction_there_is_no_row_of_seconds(machine):
     rows = fit_page(machine.report_, title="t")["plan"]["rows"]
     assert "seconds of the fit" not in [row[0] for row in rows]

@@ -16,6 +16,7 @@ REPORT = {
     "facts": [["Rows", "1,000,000"], ["Kernel", "Gaussian(length_scale=0.5)"]],
     "notes": ["Column 3 is constant."],
     "scores": {"columns": ["", "RMSE"], "rows": [["this machine", 0.1043], ["linear ridge", 0.73]]},
+    "relevance": {"bars": [["column 3", 1.5, "0.667"], ["column 0", 0.002, "500"]], "n_columns": 4},
     "alpha_path": {
         "alphas": [1e-3, 1e-2, 1e-1, 1.0],
         "mean": [0.3, 0.2, 0.25, None],
@@ -30,6 +31,7 @@ REPORT = {
 }
 HEADINGS = {
     "scores": "Score on held-out rows",
+    "relevance": "Learned widths",
     "alpha_path": "Error against alpha",
     "learning_curve": "Error against the number of features",
     "plan": "Plan against measured",
@@ -73,12 +75,14 @@ def test_the_whole_report():
     json.dumps(REPORT, allow_nan=False)
     root = parse(report_page(REPORT))
     assert [h.text for h in root.iter("h2")] == list(HEADINGS.values())
-    assert len(list(root.iter("svg"))) == 4
+    assert len(list(root.iter("svg"))) == 5
     shown = words(root)
     for text in (
         "Gaussian(length_scale=0.5)",
         "Column 3 is constant.",
         "this machine 0.104",
+        "column 3 0.667",
+        "2 columns of longer widths are not drawn.",
         "lowest to highest of 2 folds",
         "chosen: 0.0100",
         "noise floor: 0.000200",

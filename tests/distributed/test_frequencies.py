@@ -11,7 +11,7 @@ import pytest
 
 import distrff as drf
 from distrff.errors import FrequencyMismatch
-from distrff.features import fourier
+from distrff.features import sampling
 from distrff.features.specification import derivations_in_this_process
 
 pytestmark = pytest.mark.usefixtures("small_segments")
@@ -43,13 +43,13 @@ def test_each_worker_draws_the_frequencies_once(rows, client, rng):
 
 def spoil_frequencies():
     """Make this process draw other frequencies, as another processor or NumPy might."""
-    draw = fourier.draw_frequencies
-    fourier.draw_frequencies = lambda *args, **kwargs: 1.001 * draw(*args, **kwargs)
-    fourier.draw_frequencies.original = draw
+    draw = sampling.draw_frequencies
+    sampling.draw_frequencies = lambda *args, **kwargs: 1.001 * draw(*args, **kwargs)
+    sampling.draw_frequencies.original = draw
 
 
 def mend_frequencies():
-    fourier.draw_frequencies = fourier.draw_frequencies.original
+    sampling.draw_frequencies = sampling.draw_frequencies.original
 
 
 @pytest.fixture

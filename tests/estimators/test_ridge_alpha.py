@@ -80,7 +80,7 @@ def test_generalised_cross_validation(problem, fit_intercept):
     assert ours.alpha_ == alphas[np.argmin(expected)]
 
 
-@pytest.mark.parametrize("sampling", ["iid", "orthogonal"])
+@pytest.mark.parametrize("sampling", ["iid", "orthogonal", "qmc", "fastfood"])
 @pytest.mark.parametrize("alpha", ["cv", "gcv"])
 def test_learning_curve_is_that_of_smaller_machines(problem, alpha, sampling):
     alphas = len(problem.X) / CONDITION

@@ -32,7 +32,7 @@ def seed_of(rng):
 @pytest.mark.parametrize(
     ("kernel", "sampling"),
     [(kernel, sampling) for sampling in SAMPLINGS for kernel in SPHERICAL + SPHERICAL_SUMS]
-    + [(kernel, "iid") for kernel in NOT_SPHERICAL],
+    + [(kernel, sampling) for sampling in ("iid", "qmc") for kernel in NOT_SPHERICAL],
     ids=repr,
 )
 def test_leading_frequencies_do_not_depend_on_their_number(rng, kernel, sampling):
@@ -128,7 +128,7 @@ def test_orthogonal_needs_a_spherical_measure(kernel):
 
 
 def test_unknown_samplings_are_refused():
-    with pytest.raises(InputError, match="must be one of 'iid', 'orthogonal', got 'sorf'"):
+    with pytest.raises(InputError, match="must be one of 'iid', 'orthogonal', 'qmc', got 'sorf'"):
         draw_frequencies(Gaussian(), 8, 2, sampling="sorf", seed=0)
 
 

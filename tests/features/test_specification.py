@@ -196,7 +196,7 @@ def test_a_specification_without_digest_trusts_itself(rng):
 
 def test_unknown_kinds_and_missing_fields_are_named(rng):
     data = fresh(rng).to_dict()
-    with pytest.raises(ModelFileError, match=r"kind 'hashing' is not known \(known: fourier, linear\)"):
+    with pytest.raises(ModelFileError, match=r"kind 'hashing' is not known \(known: fourier, .*\)"):
         specification_from_dict(data | {"kind": "hashing"})
     with pytest.raises(ModelFileError, match="kind None is not known"):
         specification_from_dict({})

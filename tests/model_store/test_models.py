@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 
+import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
@@ -39,6 +40,13 @@ MACHINES = {
     "orthogonal": lambda X: drf.KernelRidge(
         drf.FourierFeatures(None, 32, sampling="orthogonal"), fit_intercept=False
     ).fit(X, X[:, 0]),
+    "qmc": lambda X: drf.KernelRidge(drf.FourierFeatures(KERNEL, 32, sampling="qmc")).fit(X, X[:, 0]),
+    "fastfood": lambda X: drf.KernelRidge(drf.FourierFeatures(KERNEL, 32, sampling="fastfood")).fit(
+        X, X[:, 0]
+    ),
+    "countsketch": lambda X: drf.KernelRidge(drf.FourierFeatures(KERNEL, 32, sampling="countsketch")).fit(
+        X, X[:, 0]
+    ),
     "linear": lambda X: drf.KernelRidge(drf.LinearFeatures()).fit(X, X[:, 0]),
     "from a Gram": lambda X: drf.KernelRidge().fit_gram(
         drf.gram(X, drf.FourierFeatures(KERNEL, 32), X[:, 0], scale="standard")
@@ -71,6 +79,19 @@ def test_predicts_the_same_bits(X, tmp_path, kind):
     assert (model.kind, model.dtype) == (type(machine).__name__, machine.report_["dtype"])
     assert model.report == dict(machine.report_)
     json.dumps(model.report, allow_nan=False)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_structured_frequencies_of_wide_rows_predict_the_same_bits(rng, tmp_path, dtype):
+    wide = rng.standard_normal((300, 20))
+    features = drf.FourierFeatures(drf.Gaussian(5.0) + drf.Matern(5.0), 64, sampling="sorf")
+    machine = drf.KernelRidge(features, dtype=dtype).fit(wide, wide[:, 0])
+    machine.save(str(tmp_path / "model.zarr"))
+    model = drf.load_model(str(tmp_path / "model.zarr"))
+    np.testing.assert_array_equal(model.predict(wide), machine.predict(wide))
+    np.testing.assert_allclose(
+        machine.predict(da.from_array(wide, chunks=70)), machine.predict(wide), rtol=0, atol=1e-4
+    )
 
 
 def test_spread_of_predictions(X, tmp_path):

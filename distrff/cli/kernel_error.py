@@ -1,0 +1,109 @@
+"""`distrff kernel-error`: how far the kernel of a map is from the exact one on stored rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from distrff.cli.cluster import workers_of
+from distrff.cli.data_source import open_data
+from distrff.cli.machine import checked_map, tell_defaults
+from distrff.cli.options import cluster_options, data_options, map_options, talk_options, target_options
+from distrff.cli.output import show
+from distrff.errors import InputError
+
+if TYPE_CHECKING:
+    from distrff.data.dataset import Dataset
+    from distrff.diagnostics.kernel_error import KernelError
+
+
+@click.command("kernel-error")
+@click.argument("data")
+@target_options
+@data_options
+@map_options
+@click.option(
+    "--n-pairs", type=click.IntRange(min=2), default=4096, show_default=True, help="Pairs of rows to sample."
+)
+@click.option(
+    "--n-blocks", type=click.IntRange(min=1), default=8, show_default=True, help="Blocks of rows to sample."
+)
+@click.option(
+    "--block-rows", type=click.IntRange(min=2), default=256, show_default=True, help="Rows of a block."
+)
+@click.option(
+    "--alpha",
+    type=click.FloatRange(min=0, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="For the effective dimension of a block, tr K(K + alpha·I)⁻¹.",
+)
+@click.option(
+    "--confidence",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    default=0.95,
+    show_default=True,
+    help="Of the intervals and the bounds.",
+)
+@cluster_options
+@talk_options
+@click.pass_context
+def kernel_error(ctx: click.Context, data: str, as_json: bool, **options: Any) -> None:
+    """Fit a map to DATA, and measure how far its kernel is from the exact one.
+
+    The error is measured on sampled pairs and blocks of rows, and printed beside what theory bounds it
+    by, where the map is drawn independently. A target only helps an automatic width.
+    """
+    features = checked_map(ctx)
+    if options["features"] == "linear":
+        raise InputError("--features linear approximates no kernel; there is no error to measure")
+    dataset = open_data(data, options)
+    tell_defaults(ctx)
+    with workers_of(options):
+        found = _measured(features, dataset, options)
+    show(found.to_dict(), as_json=as_json, lines=_lines(found))
+
+
+def _measured(features: Any, dataset: Dataset, options: dict[str, Any]) -> KernelError:
+    import numpy as np
+
+    from distrff.diagnostics import kernel_error as measuring
+    from distrff.estimators.gram import prepare_map
+    from distrff.random_streams import resolve_seed
+
+    seed = resolve_seed(options["random_state"])
+    preparation = prepare_map(features, dataset, scale=options["scale"], random_state=seed)
+    assert preparation.features is not None
+    X, scaling = dataset.X, preparation.scaling
+    scaled = X.map_blocks(scaling.apply, np.dtype(np.float64), dtype=np.float64, meta=np.empty((0, 0)))
+    names = ("n_pairs", "n_blocks", "block_rows", "alpha", "confidence")
+    return measuring.kernel_error(
+        preparation.features, scaled, random_state=seed, **{name: options[name] for name in names}
+    )
+
+
+def _lines(found: KernelError) -> list[str]:
+    level = f"{100 * found.confidence:g} %"
+    return [
+        f"kernel error of {found.n_components} features on {found.n_samples:,} rows, at {level} confidence",
+        f"  {found.kernel}",
+        f"  RMS of {found.n_pairs:,} pairs      {found.rms_error:.4g}  {_range(found.rms_interval)}"
+        + _theory("expected", found.rms_expected),
+        f"  largest of the pairs   {found.max_error:.4g}" + _theory("bound", found.max_bound),
+        f"    at most {found.max_exceeded_share:.2g} of all pairs have a larger error",
+        f"  spectral norm, {found.n_blocks} block(s) of {found.block_rows} rows  {found.spectral_error:.4g}"
+        f"  {_range(found.spectral_interval)}" + _theory("bound", found.spectral_bound),
+        f"    the kernel's own norm there {found.kernel_norm:.4g}",
+        f"  effective dimension of a block at alpha {found.alpha:g}  {found.effective_dimension:.4g}"
+        f"  {_range(found.effective_dimension_interval)}",
+        f"  seed {found.seed}",
+    ]
+
+
+def _range(interval: tuple[float, float] | None) -> str:
+    return "" if interval is None else f"({interval[0]:.4g} to {interval[1]:.4g})"
+
+
+def _theory(name: str, value: float | None) -> str:
+    return "" if value is None else f"  {name} {value:.4g}"

@@ -1,0 +1,304 @@
+"""How far approximate kernels can be off: published bounds, and the features that they ask for.
+
+All of them hold for independent draws only (``sampling="iid"``, grids of random binning); orthogonal,
+quasi-random and structured draws have less error in practice, but not by these theorems. Errors `eps`
+are in units of k(0), but for `features_needed`, which is given the kernel. The forms "cos_sin" and
+"phase" count D real columns; probabilities are cut at 1.
+
+Sources: Rahimi and Recht 2007, "Random features for large-scale kernel machines" (RR); Sutherland and
+Schneider 2015, "On the error of random Fourier features" (SS); Tropp 2015, "An introduction to matrix
+concentration inequalities" (T).
+"""
+
+from __future__ import annotations
+
+import math
+from numbers import Integral, Real
+from typing import Any
+
+from distrff.errors import DataWarning, InputError, warn
+from distrff.kernels.base import Kernel
+
+FORMS = ("cos_sin", "phase")
+
+
+def pair_bound(eps: float, n_components: int) -> float:
+    """Bound P(|⟨z(x), z(x')⟩ − k(x, x')| ≥ ε·k(0)) for one pair of rows: 2·exp(−Dε²/4); iid draws only.
+
+    "cos_sin" by Hoeffding's inequality for D/2 cosines in [−1, 1] (SS, section 3.1). "phase": a column
+    gives cos ωδ + cos(ω(x + x') + 2b), two independent cosines as b is uniform, so that their sum is
+    sub-Gaussian with twice the proxy 1 of each; the same number results.
+    """
+    return min(1.0, 2 * math.exp(-n_components * eps**2 / 4))
+
+
+def all_pairs_bound(eps: float, n_components: int, n_rows: int) -> float:
+    """Bound the probability that one of all pairs of n rows is off by ε·k(0): n²·exp(−Dε²/4); iid only.
+
+    The union of `pair_bound` over the at most n²/2 distinct pairs.
+    """
+    return min(1.0, n_rows**2 * math.exp(-n_components * eps**2 / 4))
+
+
+def uniform_bound_as_published(
+    eps: float, n_pairs: int, *, n_columns: int, diameter: float, sigma: float
+) -> float:
+    """Bound P(sup |ẑ − k| ≥ ε·k(0)) as RR printed it: 2⁸(σr/ε)²·exp(−mε²/(4(d + 2))); iid draws only.
+
+    Parameters
+    ----------
+    eps : float
+    n_pairs : int
+        m, the frequencies of the cos_sin form.
+    n_columns : int
+    diameter : float
+        r, of the set that holds all rows.
+    sigma : float
+        √E‖ω‖².
+
+    Notes
+    -----
+    RR, Claim 1, for reference; `uniform_bound` is the corrected one, form by form.
+    """
+    log = 8 * math.log(2) + 2 * _log(sigma * diameter / eps) - n_pairs * eps**2 / (4 * (n_columns + 2))
+    return _probability(log)
+
+
+def uniform_bound(
+    eps: float, n_components: int, *, n_columns: int, diameter: float, sigma: float, form: str = "cos_sin"
+) -> float:
+    """Bound P(sup |ẑ − k| ≥ ε·k(0)) over all pairs in a set of a given diameter; iid draws only.
+
+    Parameters
+    ----------
+    eps : float
+    n_components : int
+        D.
+    n_columns : int
+        d.
+    diameter : float
+        r, of the set that holds all rows.
+    sigma : float
+        √E‖ω‖²; infinite gives 1.
+    form : {"cos_sin", "phase"}
+
+    Notes
+    -----
+    With α = 1, "cos_sin" is SS, Proposition 1: β·(σr/ε)^{2d/(d+2)}·exp(−Dε²/(8(d+2))),
+    β = ((d/2)^{−d/(d+2)} + (d/2)^{2/(d+2)})·2^{(6d+2)/(d+2)}; "phase" is SS, Proposition 2:
+    β'·(σr/ε)^{2d/(d+1)}·exp(−Dε²/(32(d+1))),
+    β' = (d^{−d/(d+1)} + d^{1/(d+1)})·2^{(5d+1)/(d+1)}·3^{d/(d+1)}.
+    """
+    log_factor, rate = _uniform_terms(eps, n_columns=n_columns, diameter=diameter, sigma=sigma, form=form)
+    return _probability(log_factor - n_components * rate)
+
+
+def spectral_norm_bound(
+    eps: float, n_components: int, n_rows: int, *, kernel_norm: float | None = None
+) -> float:
+    """Bound P(‖K̂ − K‖₂ ≥ ε·k(0)) for the Gram matrices of n rows; iid draws only.
+
+    Parameters
+    ----------
+    eps : float
+    n_components : int
+        D, of the forms "cos_sin" and "phase".
+    n_rows : int
+    kernel_norm : float, optional
+        ‖K‖₂/k(0); at most n, which is taken when it is not known.
+
+    Notes
+    -----
+    2n·exp(−(ε²/2)/(v + Lε/3)), the matrix Bernstein inequality (T, Theorem 6.1.1, equation 6.1.4), for
+    K̂ as the mean of D/2 independent positive matrices of norm at most n: v = 2n‖K‖/D, L = 2n/D; the D
+    matrices of rank 1 and norm at most 2n of the phase form give the same. Features in the order of
+    √n·log n make the error √n only where ‖K‖ itself is of that order.
+    """
+    norm = n_rows if kernel_norm is None else kernel_norm
+    v, L = 2 * n_rows * norm / n_components, 2 * n_rows / n_components
+    return _probability(math.log(2 * n_rows) - eps**2 / 2 / (v + L * eps / 3))
+
+
+def binning_pair_bound(eps: float, n_grids: int) -> float:
+    """Bound P(|ẑ − k| ≥ ε·k(0)) for one pair and P grids of random binning: 2·exp(−2Pε²).
+
+    Hoeffding's inequality for P indicators of a shared bin (RR, section 4); independent grids only,
+    bins without hashing.
+    """
+    return min(1.0, 2 * math.exp(-2 * n_grids * eps**2))
+
+
+def binning_all_pairs_bound(eps: float, n_grids: int, n_rows: int) -> float:
+    """Bound the same for all pairs of n rows: n²·exp(−2Pε²); independent grids only."""
+    return min(1.0, n_rows**2 * math.exp(-2 * n_grids * eps**2))
+
+
+def binning_uniform_bound(
+    eps: float,
+    n_grids: int,
+    *,
+    n_columns: int,
+    diameter: float,
+    mean_inverse_pitch: float,
+    lipschitz: float,
+) -> float:
+    """Bound P(sup |ẑ − k| ≥ ε·k(0)) for random binning over a set; independent grids only.
+
+    Parameters
+    ----------
+    eps : float
+    n_grids : int
+        P.
+    n_columns : int
+    diameter : float
+        r, of the set that holds all rows.
+    mean_inverse_pitch : float
+        a = E[1/pitch]; of the Laplacian 1/ℓ.
+    lipschitz : float
+        Constant of k/k(0) in the L1 norm; of the Laplacian 1/ℓ.
+
+    Notes
+    -----
+    36·d·P·a·r·exp(−(Pε²/8 + ln(ε/L))/(d + 1)): RR, Claim 2.
+    """
+    log_front = _log(36 * n_columns * n_grids * mean_inverse_pitch * diameter)
+    return _probability(log_front - (n_grids * eps**2 / 8 + math.log(eps / lipschitz)) / (n_columns + 1))
+
+
+def pairs_error(delta: float, n_components: int, n_pairs: int) -> float:
+    """Return ε such that one of n pairs is off by ε·k(0) with probability at most δ; iid draws only.
+
+    The inverse of 2n·exp(−Dε²/4), the union of `pair_bound`.
+    """
+    return math.sqrt(4 * math.log(2 * n_pairs / delta) / n_components)
+
+
+def spectral_norm_error(delta: float, n_components: int, n_rows: int, kernel_norm: float) -> float:
+    """Return ε such that ‖K̂ − K‖₂ ≥ ε·k(0) with probability at most δ; iid draws only.
+
+    The inverse of `spectral_norm_bound`: the positive root of ε²/2 = ln(2n/δ)·(v + Lε/3).
+    """
+    v, L = 2 * n_rows * kernel_norm / n_components, 2 * n_rows / n_components
+    u = math.log(2 * n_rows / delta)
+    return u * L / 3 + math.sqrt((u * L / 3) ** 2 + 2 * u * v)
+
+
+def features_needed(
+    eps: float,
+    delta: float,
+    *,
+    n_rows: int | None = None,
+    diameter: float | None = None,
+    kernel: Kernel | None = None,
+    n_columns: int | None = None,
+    form: str = "cos_sin",
+) -> float:
+    """Return how many columns of Fourier features keep the error below ε with probability 1 − δ.
+
+    For one pair of rows; with `n_rows` for all pairs of so many rows at once; with `diameter` for all
+    pairs of points in a set, known beforehand or not. Iid draws only.
+
+    Parameters
+    ----------
+    eps : float
+        Largest |⟨z(x), z(x')⟩ − k(x, x')|.
+    delta : float
+        Probability, over the draw of the frequencies, that it is exceeded.
+    n_rows : int, optional
+    diameter : float, optional
+        Euclidean, of the set that holds the rows; needs `kernel` and `n_columns`.
+    kernel : Kernel, optional
+        Its k(0) is the unit of `eps`; 1 without one.
+    n_columns : int, optional
+    form : {"cos_sin", "phase"}
+
+    Returns
+    -------
+    int, or inf
+        D; even for "cos_sin". `inf`, with a warning that names the pairwise bounds, where the kernel's
+        frequencies have no second moment (Laplacian, Exponential, Matern with nu ≤ 1).
+
+    Raises
+    ------
+    InputError
+        For numbers that cannot be meant.
+
+    Notes
+    -----
+    One pair 4·ln(2/δ)/ε², n rows 4·ln(n²/δ)/ε². Over a set it inverts `uniform_bound` with 2σ in the
+    place of σ: the published proofs take the mean of the squared slope at the point where it is largest
+    as if that point did not depend on the frequencies. Whatever the point, a slope of ẑ − k is at most
+    mean ‖ω‖ + E‖ω‖ (phase: 2·mean ‖ω‖ + √2·E‖ω‖), whose mean square is below 4σ² (12σ²): four times
+    what the proofs take.
+    """
+    _check_request(eps, delta, form)
+    unit = 1.0 if kernel is None else kernel.at_zero
+    relative = float(eps) / unit
+    if n_rows is not None and diameter is not None:
+        raise InputError("give n_rows, for so many rows, or diameter, for all points of a set, not both")
+    if diameter is not None:
+        n = _features_for_set(relative, delta, diameter, kernel, n_columns, form)
+    else:
+        pairs = 2.0 if n_rows is None else _count("n_rows", n_rows) ** 2
+        n = 4 * math.log(max(pairs, 2.0) / delta) / relative**2
+    if math.isinf(n):
+        return math.inf
+    return 2 * max(1, math.ceil(n / 2)) if form == "cos_sin" else max(1, math.ceil(n))
+
+
+def _features_for_set(
+    eps: float, delta: float, diameter: Any, kernel: Kernel | None, n_columns: int | None, form: str
+) -> float:
+    if kernel is None or n_columns is None:
+        raise InputError("a bound for a set of a given diameter needs kernel=… and n_columns=…")
+    if not isinstance(diameter, Real) or not 0 < float(diameter) < math.inf:
+        raise InputError(f"diameter must be positive and finite, got {diameter!r}")
+    sigma = math.sqrt(kernel.second_moment(_count("n_columns", n_columns)))
+    if math.isinf(sigma):
+        warn(
+            f"the frequencies of {kernel!r} have no second moment, so that no number of features is bounded "
+            f"over a set; use the pairwise bounds: features_needed(eps, delta) for one pair, or with "
+            f"n_rows=… for all pairs of so many rows",
+            DataWarning,
+        )
+        return math.inf
+    log_factor, rate = _uniform_terms(
+        eps, n_columns=n_columns, diameter=float(diameter), sigma=2 * sigma, form=form
+    )
+    return max(0.0, (log_factor - math.log(delta)) / rate)
+
+
+def _uniform_terms(
+    eps: float, *, n_columns: int, diameter: float, sigma: float, form: str
+) -> tuple[float, float]:
+    """Return the logarithm of what stands before the exponential, and the exponent of one column."""
+    d, reach = n_columns, _log(sigma * diameter / eps)
+    if form == "cos_sin":
+        h = d / 2
+        beta = (h ** (-d / (d + 2)) + h ** (2 / (d + 2))) * 2 ** ((6 * d + 2) / (d + 2))
+        return math.log(beta) + 2 * d / (d + 2) * reach, eps**2 / (8 * (d + 2))
+    beta = (d ** (-d / (d + 1)) + d ** (1 / (d + 1))) * 2 ** ((5 * d + 1) / (d + 1)) * 3 ** (d / (d + 1))
+    return math.log(beta) + 2 * d / (d + 1) * reach, eps**2 / (32 * (d + 1))
+
+
+def _check_request(eps: Any, delta: Any, form: Any) -> None:
+    if not isinstance(eps, Real) or not 0 < float(eps) < math.inf:
+        raise InputError(f"eps must be positive and finite, got {eps!r}")
+    if not isinstance(delta, Real) or not 0 < float(delta) < 1:
+        raise InputError(f"delta must be a probability between 0 and 1, got {delta!r}")
+    if form not in FORMS:
+        raise InputError(f"form must be one of {', '.join(map(repr, FORMS))}, got {form!r}")
+
+
+def _count(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+        raise InputError(f"{name} must be a positive integer, got {value!r}")
+    return int(value)
+
+
+def _log(value: float) -> float:
+    return math.log(value) if value > 0 else -math.inf
+
+
+def _probability(log: float) -> float:
+    return math.exp(min(0.0, log))

@@ -1,0 +1,341 @@
+"""How far the kernel of a fitted map is from the exact one, measured on sampled pairs and blocks of rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtri
+from scipy.stats import t as student
+
+from distrff.data.arrays import as_dataset
+from distrff.diagnostics.bounds import FORMS, pairs_error, spectral_norm_error
+from distrff.errors import InputError, NonFiniteError
+from distrff.features.base import FeatureMap
+from distrff.features.fourier import FourierSpecification
+from distrff.features.specification import MapSpecification
+from distrff.random_streams import resolve_seed, stream
+
+_EXACT_SIDE = 32  # pairs are read off the diagonals of exact kernel matrices of this side
+
+Interval = tuple[float, float] | None
+ExactKernel = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
+class KernelError:
+    """The measured error of a map's kernel, in the units of the kernel; see `kernel_error`.
+
+    Parameters
+    ----------
+    kernel : str
+    n_components : int
+        Columns D of Z.
+    n_samples : int
+        Rows that were sampled from.
+    confidence : float
+        Of the intervals, the share and the bounds.
+    n_pairs : int
+        Sampled pairs of distinct rows.
+    max_error : float
+        Largest |⟨z, z'⟩ − k| among them.
+    max_exceeded_share : float
+        At most this share of all pairs has a larger error than `max_error`.
+    max_bound : float or None
+        What `max_error` stays below by theory; None where the map was not drawn independently.
+    rms_error : float
+        Root of the mean squared error of the pairs.
+    rms_interval : (float, float)
+        Of the root mean square over all pairs.
+    rms_expected : float or None
+        What it is on average over maps, by theory; None as above.
+    n_blocks, block_rows : int
+        Disjoint blocks of rows, and their size.
+    spectral_error : float
+        Mean of ‖K̂ − K‖₂ over the blocks.
+    spectral_interval : (float, float) or None
+        Of that mean over all blocks; None with a single block.
+    spectral_bound : float or None
+        What `spectral_error` stays below by theory; None as above.
+    kernel_norm : float
+        Mean of ‖K‖₂.
+    alpha : float
+    effective_dimension : float
+        Mean of tr K(K + alpha·I)⁻¹ over the blocks.
+    effective_dimension_interval : (float, float) or None
+    seed : int
+        Of the sample.
+    """
+
+    kernel: str
+    n_components: int
+    n_samples: int
+    confidence: float
+    n_pairs: int
+    max_error: float
+    max_exceeded_share: float
+    max_bound: float | None
+    rms_error: float
+    rms_interval: Interval
+    rms_expected: float | None
+    n_blocks: int
+    block_rows: int
+    spectral_error: float
+    spectral_interval: Interval
+    spectral_bound: float | None
+    kernel_norm: float
+    alpha: float
+    effective_dimension: float
+    effective_dimension_interval: Interval
+    seed: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the measurement as plain data."""
+        return asdict(self)
+
+
+def kernel_error(
+    features: FeatureMap,
+    X: Any,
+    *,
+    n_pairs: int = 4096,
+    n_blocks: int = 8,
+    block_rows: int = 256,
+    alpha: float = 1.0,
+    confidence: float = 0.95,
+    random_state: int | None = None,
+) -> KernelError:
+    """Measure the error of a fitted map's kernel on pairs and blocks of the rows.
+
+    Parameters
+    ----------
+    features : FeatureMap
+        Fitted, with an exact kernel `kernel_`.
+    X : array-like, DataFrame, dask array or Dataset of shape (n_samples, n_columns)
+        Rows as the map takes them, scaled where the map was fitted to scaled ones.
+    n_pairs : int
+        Pairs of distinct rows, drawn independently.
+    n_blocks, block_rows : int
+        Disjoint blocks of rows; fewer or smaller ones where there are not so many rows.
+    alpha : float
+        For the effective dimension of a block, tr K(K + alpha·I)⁻¹ of the exact kernel.
+    confidence : float
+    random_state : int or None
+        Seed of the sample.
+
+    Returns
+    -------
+    KernelError
+
+    Raises
+    ------
+    InputError
+        If the map has no exact kernel, or the rows or numbers cannot be used.
+
+    Notes
+    -----
+    Intervals are of the sample of rows, for this one map: normal for the mean of the pairs' squares,
+    Student's t over the blocks. No larger error than the maximum of N independent pairs was seen, so
+    that with confidence c the share of larger ones is at most 1 − (1 − c)^{1/N}. Bounds are of the draw
+    of the map, for independent frequencies in real form only: `bounds.pairs_error` for all sampled pairs
+    together, matrix Bernstein for all blocks together with the measured ‖K‖; `rms_expected` is from the
+    variances of one pair, k(0)²/D·(1 + κ(2δ) − 2κ(δ)²) for "cos_sin" and k(0)²/D·(1 + κ(2δ)/2 − κ(δ)²)
+    for "phase", κ = k/k(0) (Sutherland and Schneider 2015, section 2).
+
+    One pass over the rows for the sample; for a block of r rows O(r²(d + D) + r³).
+    """
+    exact = _exact_kernel(features)
+    for name, value, least in (
+        ("n_pairs", n_pairs, 2),
+        ("n_blocks", n_blocks, 1),
+        ("block_rows", block_rows, 2),
+    ):
+        if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+            raise InputError(f"{name} must be an integer of at least {least}, got {value!r}")
+    if not isinstance(alpha, Real) or not 0 < float(alpha) < math.inf:
+        raise InputError(f"alpha must be a positive number, got {alpha!r}")
+    if not isinstance(confidence, Real) or not 0 < float(confidence) < 1:
+        raise InputError(f"confidence must be between 0 and 1, got {confidence!r}")
+    seed = resolve_seed(random_state)
+    sample = _sample(features, X, n_pairs, n_blocks, block_rows, seed)
+    z = features.specification_.build().apply
+    spec = features.specification_
+    pairs = _measure_pairs(sample.pairs(), z, exact, spec)
+    blocks = _measure_blocks(sample.blocks(), z, exact, float(alpha))
+    delta = 1 - float(confidence)
+    return KernelError(
+        kernel=repr(features.kernel_),
+        n_components=spec.n_features,
+        n_samples=sample.n_rows,
+        confidence=float(confidence),
+        n_pairs=int(n_pairs),
+        max_error=float(np.sqrt(pairs.squares.max())),
+        max_exceeded_share=1 - delta ** (1 / n_pairs),
+        rms_error=float(np.sqrt(pairs.squares.mean())),
+        rms_interval=_rms_interval(pairs.squares, confidence),
+        rms_expected=pairs.expected,
+        n_blocks=len(blocks.errors),
+        block_rows=sample.block_rows,
+        spectral_error=float(blocks.errors.mean()),
+        spectral_interval=_interval(blocks.errors, confidence),
+        kernel_norm=float(blocks.norms.mean()),
+        alpha=float(alpha),
+        effective_dimension=float(blocks.dimensions.mean()),
+        effective_dimension_interval=_interval(blocks.dimensions, confidence),
+        seed=seed,
+        **_bounds(spec, delta, int(n_pairs), sample.block_rows, blocks.norms),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Sample:
+    """Sampled rows, and which of them make pairs and blocks."""
+
+    n_rows: int
+    X: np.ndarray
+    first: np.ndarray
+    second: np.ndarray
+    in_blocks: np.ndarray
+
+    @property
+    def block_rows(self) -> int:
+        return self.in_blocks.shape[1]
+
+    def blocks(self) -> Iterator[np.ndarray]:
+        return (self.X[rows] for rows in self.in_blocks)
+
+    def pairs(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for start in range(0, len(self.first), _EXACT_SIDE):
+            part = slice(start, start + _EXACT_SIDE)
+            yield self.X[self.first[part]], self.X[self.second[part]]
+
+
+def _sample(features: FeatureMap, X: Any, n_pairs: int, n_blocks: int, block_rows: int, seed: int) -> _Sample:
+    dataset = as_dataset(X)
+    n = dataset.n_rows
+    if dataset.n_columns != features.n_features_in_:
+        raise InputError(
+            f"X has {dataset.n_columns} columns, but the feature map was fitted to {features.n_features_in_}"
+        )
+    if n < 2:
+        raise InputError(f"the error of a kernel is measured on pairs of rows, and X has {n} row(s)")
+    rows = min(block_rows, n)
+    blocks = min(n_blocks, n // rows)
+    rng = stream(seed, "kernel error")
+    first = rng.integers(n, size=n_pairs)
+    second = (first + rng.integers(1, n, size=n_pairs)) % n
+    chosen = rng.choice(n, size=blocks * rows, replace=False)
+    wanted, place = np.unique(np.concatenate([first, second, chosen]), return_inverse=True)
+    values = np.ascontiguousarray(dataset.X[wanted].compute(), dtype=np.float64)
+    if not np.isfinite(values).all():
+        row, column = np.argwhere(~np.isfinite(values))[0]
+        raise NonFiniteError(
+            f"X contains NaN or infinity in row {wanted[row]}, column {column}; drop or fill such rows"
+        )
+    first, second, chosen = np.split(place, [n_pairs, 2 * n_pairs])
+    return _Sample(n, values, first, second, chosen.reshape(blocks, rows))
+
+
+def _exact_kernel(features: Any) -> ExactKernel:
+    if not isinstance(features, FeatureMap):
+        raise InputError(f"features must be a fitted distrff feature map, got {features!r}")
+    if not hasattr(features, "specification_"):
+        raise InputError(
+            "the feature map is not fitted; call its fit, or fit_features for rows of any storage"
+        )
+    if not hasattr(features, "kernel_"):
+        raise InputError(
+            f"{type(features).__name__} approximates no kernel, so that there is no error to measure"
+        )
+    return features.kernel_
+
+
+@dataclass(frozen=True, eq=False)
+class _Pairs:
+    squares: np.ndarray
+    expected: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class _Blocks:
+    errors: np.ndarray
+    norms: np.ndarray
+    dimensions: np.ndarray
+
+
+def _measure_pairs(
+    pairs: Iterator[tuple[np.ndarray, np.ndarray]], z: Any, exact: ExactKernel, spec: MapSpecification
+) -> _Pairs:
+    squares, variances = [], []
+    for X, Y in pairs:
+        k = np.diagonal(exact(X, Y))
+        squares.append(np.square(np.abs(_row_products(z(X), z(Y)) - k)))
+        if _is_independent(spec):
+            variances.append(_variance(spec, k, np.diagonal(exact(2 * X, 2 * Y))))
+    expected = float(np.sqrt(np.concatenate(variances).mean())) if variances else None
+    return _Pairs(np.concatenate(squares), expected)
+
+
+def _measure_blocks(blocks: Iterator[np.ndarray], z: Any, exact: ExactKernel, alpha: float) -> _Blocks:
+    errors, norms, dimensions = [], [], []
+    for X in blocks:
+        K = exact(X, X)
+        Z = z(X)
+        error = Z @ Z.conj().T
+        error = (error.toarray() if hasattr(error, "toarray") else error) - K
+        errors.append(np.abs(np.linalg.eigvalsh(error)).max())
+        values = np.maximum(np.linalg.eigvalsh(K), 0.0)
+        norms.append(values[-1])
+        dimensions.append((values / (values + alpha)).sum())
+    return _Blocks(np.array(errors), np.array(norms), np.array(dimensions))
+
+
+def _row_products(Z: Any, Y: Any) -> np.ndarray:
+    if hasattr(Z, "multiply"):  # sparse
+        return np.asarray(Z.multiply(Y).sum(axis=1)).ravel()
+    return np.einsum("ij,ij->i", Z, Y.conj())
+
+
+def _is_independent(spec: MapSpecification) -> bool:
+    return isinstance(spec, FourierSpecification) and spec.sampling == "iid" and spec.form in FORMS
+
+
+def _variance(spec: Any, k: np.ndarray, k_doubled: np.ndarray) -> np.ndarray:
+    """Return the variance of ⟨z, z'⟩ over independent draws; rounding may leave it a little negative."""
+    unit, share = spec.at_zero, 1.0 if spec.form == "cos_sin" else 0.5
+    kappa = k / unit
+    spread = 1 + share * k_doubled / unit - 2 * share * kappa**2
+    return unit**2 / spec.n_features * np.maximum(spread, 0.0)
+
+
+def _bounds(
+    spec: MapSpecification, delta: float, n_pairs: int, block_rows: int, norms: np.ndarray
+) -> dict[str, float | None]:
+    if not _is_independent(spec):
+        return {"max_bound": None, "spectral_bound": None}
+    D, unit = spec.n_features, spec.at_zero
+    spectral = [
+        unit * spectral_norm_error(delta / len(norms), D, block_rows, float(norm) / unit) for norm in norms
+    ]
+    return {
+        "max_bound": unit * pairs_error(delta, D, n_pairs),
+        "spectral_bound": float(np.mean(spectral)),
+    }
+
+
+def _rms_interval(squares: np.ndarray, confidence: float) -> Interval:
+    half = ndtri((1 + confidence) / 2) * squares.std(ddof=1) / math.sqrt(len(squares))
+    mean = squares.mean()
+    return math.sqrt(max(0.0, mean - half)), math.sqrt(mean + half)
+
+
+def _interval(values: np.ndarray, confidence: float) -> Interval:
+    n = len(values)
+    if n < 2:
+        return None
+    half = student.ppf((1 + confidence) / 2, n - 1) * values.std(ddof=1) / math.sqrt(n)
+    return max(0.0, float(values.mean() - half)), float(values.mean() + half)

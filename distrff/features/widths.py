@@ -1,0 +1,64 @@
+"""Widths that a kernel leaves to the fit: what every map calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from distrff.features.ard import relevance_flops, relevant_length_scales
+from distrff.features.length_scale import automatic_length_scale, search_flops
+from distrff.features.row_question import Ask
+from distrff.kernels import Kernel
+
+
+def chosen_widths(
+    kernel: Kernel,
+    X: np.ndarray,
+    y: Any,
+    sample_weight: Any,
+    *,
+    n_components: int,
+    seed: int,
+    ask: Ask,
+) -> tuple[Kernel, dict[str, Any] | None]:
+    """Return the kernel with every width a number, and how they were found.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        Returned as it is where no width is undecided.
+    X : ndarray of shape (n_samples, n_columns)
+        The sample of rows that the map is handed.
+    y : array-like of shape (n_samples,) or (n_samples, n_targets), or None
+    sample_weight : array-like of shape (n_samples,) or None
+    n_components : int
+        Features that the machine will have.
+    seed : int
+        The map's own.
+    ask : Ask
+        What the map may ask of all rows.
+
+    Returns
+    -------
+    kernel : Kernel
+    search : dict or None
+        Strict JSON, see `automatic_length_scale` and `relevant_length_scales`; None for explicit widths.
+
+    Raises
+    ------
+    InputError
+        If the widths cannot be found from these rows and targets.
+    """
+    if kernel.is_ard:
+        return relevant_length_scales(kernel, X, y, sample_weight, seed=seed, ask=ask)
+    if kernel.is_auto:
+        return automatic_length_scale(kernel, X, y, sample_weight, n_components=n_components, seed=seed)
+    return kernel, None
+
+
+def width_flops(kernel: Kernel | None, n_rows: int, n_columns: int, n_components: int) -> float:
+    """Return about how many flops `chosen_widths` takes."""
+    if kernel is None or not kernel.is_auto:
+        return 0.0
+    return relevance_flops(n_rows, n_columns) if kernel.is_ard else search_flops(n_rows, n_components)

@@ -1,0 +1,87 @@
+"""The error of a kernel on stored rows: measured numbers beside the bounds, or one line that says why not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import zarr
+
+from distrff.diagnostics.kernel_error import kernel_error
+from distrff.features.fourier import FourierFeatures
+from distrff.kernels import Gaussian
+
+SMALL = ("--n-components", 64, "--random-state", 3)
+
+
+def test_it_is_the_error_of_the_map_on_the_scaled_rows(distrff, rows):
+    words = ("--length-scale", 2, "--n-blocks", 2, "--block-rows", 100, "--json")
+    found = distrff("kernel-error", rows.zarr, *SMALL, *words).json
+    assert (found["n_samples"], found["n_components"], found["seed"]) == (600, 64, 3)
+    assert (found["n_blocks"], found["block_rows"], found["kernel"]) == (2, 100, "Gaussian(length_scale=2.0)")
+    assert found["max_error"] < found["max_bound"]
+    X = (rows.X - rows.X.mean(axis=0)) / rows.X.std(axis=0)
+    errors = []
+    for seed in range(20):
+        map_ = FourierFeatures(Gaussian(2.0), 64, random_state=seed).fit(X)
+        errors.append(kernel_error(map_, X, n_blocks=1, block_rows=2, random_state=0).rms_error)
+    # The map's seed follows from the command's: of the same size as the errors of other maps.
+    assert min(errors) / 2 < found["rms_error"] < 2 * max(errors)
+    assert found["rms_expected"] == pytest.approx(np.sqrt(np.mean(np.square(errors))), rel=0.5)
+
+
+def test_for_people(distrff, rows):
+    words = ("--kernel", "matern", "--nu", 2.5, "--columns", "a,b", "--scale", "none")
+    done = distrff("kernel-error", rows.parquet, *SMALL, *words)
+    assert done.code == 0, done
+    assert done.told == ["defaults used: --length-scale auto"]
+    for text in ("64 features on 600 rows, at 95 %", "Matern(", "nu=2.5", "bound", "expected", "effective"):
+        assert text in done.stdout
+    again = distrff("kernel-error", rows.parquet, *SMALL, *words)
+    assert again.stdout == done.stdout
+
+
+def test_no_bound_where_none_holds(distrff, rows):
+    words = ("--length-scale", 2, "--sampling", "orthogonal", "--json")
+    found = distrff("kernel-error", rows.zarr, *SMALL, *words).json
+    assert found["max_bound"] is found["spectral_bound"] is found["rms_expected"] is None
+
+
+def test_a_target_chooses_an_automatic_width(distrff, rows):
+    words = ("--kernel", "matern", "--json")
+    alone = distrff("kernel-error", rows.parquet, "--columns", "a,b,c", *SMALL, *words).json["kernel"]
+    beside = distrff("kernel-error", rows.parquet, "--columns", "a,b,c", "--target", "y", *SMALL, *words).json
+    assert alone != beside["kernel"]
+    assert "nu=1.5" in alone
+
+
+def test_bad_input_is_one_line(distrff, rows, tmp_path):
+    nan = tmp_path / "nan.zarr"
+    X = rows.X.copy()
+    X[99, 2] = np.nan
+    zarr.open_group(nan, mode="w").create_array("X", data=X, chunks=(150, 3))
+    for words, text in (
+        ((rows.zarr, "--features", "linear"), "approximates no kernel"),
+        ((rows.zarr, "--n-components", 15, "--length-scale", 1), "n_components must be even"),
+        ((rows.zarr, "--length-scale", "1,2"), "has 2 widths, the data 3 columns"),
+        (("nothing.zarr",), "does not exist"),
+        ((nan,), "X contains NaN in row 99, column 2"),
+    ):
+        done = distrff("kernel-error", *words)
+        assert (done.code, done.stdout) == (2, "")
+        assert text in done.told[-1]
+        assert done.told[-1].startswith("distrff: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("--n-pairs", 1), "x>=2"),
+        (("--confidence", 95), "0<x<1"),
+        (("--nu", 2.5), "--nu goes with --kernel matern"),
+        (("--model", "ridge"), "No such option"),
+    ],
+)
+def test_wrong_usage(distrff, rows, words, text):
+    done = distrff("kernel-error", rows.zarr, *words)
+    assert (done.code, done.stdout) == (2, "")
+    assert text in done.stderr

@@ -1,0 +1,203 @@
+"""Plots show the numbers of the fit, and tell apart without colour what they show."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from distrff.diagnostics.decision_surface import plot_decision_surface
+from distrff.diagnostics.kernel_error import kernel_error
+from distrff.diagnostics.plots import (
+    plot_alpha_path,
+    plot_kernel_error,
+    plot_learning_curve,
+    plot_relevance,
+)
+from distrff.errors import InputError
+from distrff.estimators.likelihood_classifier import KernelLikelihoodClassifier
+from distrff.estimators.ridge import KernelRidge
+from distrff.estimators.ridge_classifier import KernelRidgeClassifier
+from distrff.features.fourier import FourierFeatures
+from distrff.features.linear import LinearFeatures
+from distrff.kernels import Gaussian, Laplacian
+
+matplotlib = pytest.importorskip("matplotlib", reason="matplotlib, the extra `plots`, is not installed")
+matplotlib.use("Agg")
+
+
+@pytest.fixture
+def ax():
+    from matplotlib import pyplot
+
+    yield pyplot.subplots()[1]
+    pyplot.close("all")
+
+
+@pytest.fixture
+def rows(rng):
+    X = rng.standard_normal((200, 3)) * [3.0, 2.0, 0.1] + 5.0
+    return X, np.sin(X[:, 0]) + 0.1 * rng.standard_normal(200)
+
+
+def small_map(kernel=None, D=64):
+    return FourierFeatures(kernel or Gaussian(2.0), D, random_state=0)
+
+
+def lines(ax):
+    return {line.get_label(): line for line in ax.lines if not line.get_label().startswith("_")}
+
+
+def styles(ax):
+    return [(line.get_linestyle(), line.get_marker()) for line in lines(ax).values()]
+
+
+def test_kernel_error(ax, rows):
+    X = rows[0]
+    found = [kernel_error(small_map(D=D).fit(X), X, n_blocks=1, block_rows=50) for D in (256, 32, 64)]
+    assert plot_kernel_error(found, ax=ax) is ax
+    drawn = lines(ax)
+    assert set(drawn) == {"largest of the pairs", "RMS expected", "bound of the largest"}
+    largest = drawn["largest of the pairs"]
+    np.testing.assert_array_equal(largest.get_xdata(), [32, 64, 256])
+    np.testing.assert_array_equal(largest.get_ydata(), [found[i].max_error for i in (1, 2, 0)])
+    (bars,) = ax.containers
+    np.testing.assert_array_equal(bars[0].get_ydata(), [found[i].rms_error for i in (1, 2, 0)])
+    segments = bars[2][0].get_segments()
+    np.testing.assert_allclose([s[:, 1] for s in segments], [found[i].rms_interval for i in (1, 2, 0)])
+    assert len(set(styles(ax))) == 3
+
+
+def test_kernel_error_without_theory(ax, rows):
+    map_ = FourierFeatures(Gaussian(2.0), 64, sampling="orthogonal", random_state=0).fit(rows[0])
+    plot_kernel_error(kernel_error(map_, rows[0], n_blocks=1, block_rows=50), ax=ax)
+    assert set(lines(ax)) == {"largest of the pairs"}
+    for wrong in ([], [0.1], 3):
+        with pytest.raises((InputError, TypeError)):
+            plot_kernel_error(wrong, ax=ax)
+
+
+def test_alpha_path(ax, rows):
+    machine = KernelRidge(small_map(), alpha="cv", cv=3, random_state=0).fit(*rows)
+    assert plot_alpha_path(machine, ax=ax) is ax
+    drawn = lines(ax)
+    curve = drawn["mean squared error over 3 held-out folds"]
+    np.testing.assert_array_equal(curve.get_xdata(), machine.cv_results_["alphas"])
+    np.testing.assert_array_equal(curve.get_ydata(), machine.cv_results_["mean_score"])
+    (chosen,) = [line for label, line in drawn.items() if label.startswith("chosen")]
+    assert chosen.get_xdata()[0] == machine.alpha_
+    (band,) = ax.collections
+    top = machine.cv_results_["fold_scores"].max()
+    assert band.get_paths()[0].vertices[:, 1].max() == pytest.approx(top)
+    assert len(set(styles(ax))) == len(drawn)
+
+
+def test_learning_curve(ax, rows):
+    machine = KernelRidge(small_map(), alpha="cv", random_state=0).fit(*rows)
+    plot_learning_curve(machine.report_, ax=ax)
+    (curve,) = lines(ax).values()
+    sizes, scores, _ = zip(*machine.report_["learning_curve"], strict=True)
+    np.testing.assert_array_equal(curve.get_xdata(), sizes)
+    np.testing.assert_array_equal(curve.get_ydata(), scores)
+
+
+def test_curves_that_are_not_there(ax, rows):
+    machine = KernelLikelihoodClassifier(small_map()).fit(rows[0], rows[1] > 0)
+    with pytest.raises(InputError, match="did not search for alpha"):
+        plot_alpha_path(machine, ax=ax)
+    with pytest.raises(InputError, match="has no learning curve"):
+        plot_learning_curve(machine, ax=ax)
+    with pytest.raises(InputError, match="expected a fitted machine"):
+        plot_learning_curve(KernelRidge(), ax=ax)
+
+
+@pytest.mark.parametrize("kernel", [Gaussian((0.5, 2.0, 4.0)), 3.0 * Laplacian((0.5, 2.0, 4.0))])
+def test_relevance(ax, rows, kernel):
+    frame = pd.DataFrame(rows[0], columns=["height", "b", "c"])
+    machine = KernelRidge(small_map(kernel)).fit(frame, rows[1])
+    plot_relevance(machine, ax=ax)
+    assert [bar.get_height() for bar in ax.patches] == [2.0, 0.5, 0.25]
+    assert [text.get_text() for text in ax.get_xticklabels()] == ["height", "b", "c"]
+    plot_relevance(machine.features_, ax=ax)
+    assert [text.get_text() for text in ax.get_xticklabels()] == ["0", "1", "2"]
+    with pytest.raises(InputError, match="names has 2 entries"):
+        plot_relevance(machine, names=["a", "b"], ax=ax)
+
+
+def test_relevance_needs_a_width_a_column(ax, rows):
+    for map_ in (small_map(), LinearFeatures()):
+        with pytest.raises(InputError, match="no width for each column"):
+            plot_relevance(map_.fit(rows[0]), ax=ax)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_surface_of_classes(ax, rows, n_classes):
+    X = rows[0]
+    y = np.array(["low", "middle", "top"])[np.digitize(X[:, 0], [3.0, 6.0][: n_classes - 1])]
+    machine = KernelRidgeClassifier(small_map(Gaussian(1.0)), alpha=0.1, scale="standard").fit(X, y)
+    plot_decision_surface(machine, X, y, resolution=40, ax=ax)
+    drawn = lines(ax)
+    assert sorted(drawn) == sorted(set(y))
+    assert sum(len(line.get_xdata()) for line in drawn.values()) == 200
+    assert len({line.get_marker() for line in drawn.values()}) == n_classes
+    filled = next(c for c in ax.collections if getattr(c, "hatches", None) and c.filled)
+    assert len(set(filled.hatches)) == n_classes
+    # The projections of scaled rows on their two leading directions, up to sign.
+    scaled = (X - X.mean(axis=0)) / X.std(axis=0)
+    spread = np.sort(np.linalg.svd(scaled)[1])[::-1][:2]
+    T = np.concatenate([line.get_xydata() for line in drawn.values()])
+    np.testing.assert_allclose(np.linalg.norm(T, axis=0), spread, rtol=1e-9)
+
+
+def test_surface_of_values_is_what_the_machine_predicts(ax, rng):
+    """For a linear machine on a plane of data, the surface is the plane's own linear function."""
+    X = rng.standard_normal((100, 2)) * [3.0, 1.0] + 2.0
+    y = X @ [1.0, -2.0]
+    machine = KernelRidge(LinearFeatures(), alpha=1e-9, scale="standard").fit(X, y)
+    plot_decision_surface(machine, X, y, resolution=30, ax=ax)
+    filled = next(c for c in ax.collections if getattr(c, "filled", False))
+    assert filled.zmin <= y.min() and filled.zmax >= y.max()
+    scatter = next(c for c in ax.collections if len(c.get_offsets()) == 100)
+    np.testing.assert_array_equal(scatter.get_array(), y)
+    plot_decision_surface(machine, X, resolution=5, ax=ax)
+    assert len(lines(ax)["rows"].get_xdata()) == 100
+
+
+def test_surfaces_that_cannot_be_drawn(ax, rows):
+    X, y = rows
+    machine = KernelRidge(small_map()).fit(X, y)
+    several = KernelRidge(small_map()).fit(X, np.stack([y, y], axis=1))
+    flat = KernelRidge(small_map()).fit(X[:, :1], y)
+    for given, words in (
+        ((KernelRidge(), X), "expected a fitted machine"),
+        ((machine, X[:, :2]), "X must have shape"),
+        ((machine, X, y[:-1]), "y must have shape"),
+        ((several, X), "of one output"),
+        ((flat, X[:, :1]), "at least two columns"),
+    ):
+        with pytest.raises(InputError, match=words):
+            plot_decision_surface(*given, ax=ax)
+
+
+def test_a_figure_of_its_own(rows):
+    from matplotlib import pyplot
+
+    ax = plot_relevance(small_map(Gaussian((1.0, 2.0, 3.0))).fit(rows[0]))
+    assert pyplot.fignum_exists(ax.figure.number)
+    pyplot.close(ax.figure)
+
+
+def test_matplotlib_is_imported_only_to_draw():
+    program = (
+        "import sys, distrff\n"
+        "[getattr(distrff, name) for name in distrff.__all__]\n"
+        "assert 'matplotlib' not in sys.modules\n"
+        "sys.modules['matplotlib.pyplot'] = None\n"
+        "map_ = distrff.FourierFeatures(distrff.Gaussian((1.0, 2.0)), 4).fit([[0.0, 1.0]])\n"
+        "try:\n    distrff.plot_relevance(map_)\nexcept ImportError as error:\n    print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "pip install 'distrff[plots]'" in done.stdout

@@ -1,0 +1,174 @@
+"""Principal components: exact on plain columns, close to the exact kernel's, the same for any storage."""
+
+from __future__ import annotations
+
+import dask
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.decomposition import PCA
+from sklearn.decomposition import KernelPCA as ExactKernelPCA
+
+from distrff.data.arrays import as_dataset
+from distrff.diagnostics.bounds import spectral_norm_error
+from distrff.errors import InputError, NonFiniteError, PlanRefused
+from distrff.estimators.kernel_pca import KernelPCA
+from distrff.features.fourier import FourierFeatures
+from distrff.features.linear import LinearFeatures
+from distrff.kernels import Gaussian
+from distrff.model_store.models import load_model
+
+
+def small_map(D: int = 64, seed: int = 0, width: float | str = 2.0) -> FourierFeatures:
+    return FourierFeatures(Gaussian(width), D, random_state=seed)
+
+
+def sine_of_angle(T: np.ndarray, exact: np.ndarray) -> float:
+    """Sine of the largest principal angle between the spaces that two sets of columns span."""
+    Q, U = np.linalg.qr(T)[0], np.linalg.qr(exact)[0]
+    return float(np.linalg.norm(Q - U @ (U.T @ Q), 2))
+
+
+def test_plain_columns_give_plain_components(rng):
+    X = rng.standard_normal((300, 5)) @ rng.standard_normal((5, 5)) + 7.0
+    mine, exact = KernelPCA(LinearFeatures(), 5).fit(X), PCA(5).fit(X)
+    signs = np.sign((mine.components_ * exact.components_).sum(axis=1))
+    np.testing.assert_allclose(mine.components_, signs[:, None] * exact.components_, atol=1e-8)
+    np.testing.assert_allclose(mine.explained_variance_, exact.explained_variance_ * 299 / 300, rtol=1e-9)
+    np.testing.assert_allclose(mine.explained_variance_ratio_, exact.explained_variance_ratio_, rtol=1e-9)
+    np.testing.assert_allclose(mine.transform(X), signs * exact.transform(X), atol=1e-7)
+
+
+def test_coordinates_are_centred_uncorrelated_and_of_the_stated_variance(problem):
+    X, s = problem.X, problem.s
+    machine = KernelPCA(small_map(), 64, scale="standard").fit(X, sample_weight=s)
+    T = machine.transform(X)
+    np.testing.assert_allclose(s @ T, 0, atol=1e-8)
+    np.testing.assert_allclose((T * s[:, None]).T @ T, np.diag(machine.eigenvalues_), atol=1e-8)
+    np.testing.assert_allclose(machine.explained_variance_, machine.eigenvalues_ / s.sum())
+    assert machine.explained_variance_ratio_.sum() == pytest.approx(1)
+    assert (np.diff(machine.eigenvalues_) <= 0).all()
+    C = machine.components_
+    np.testing.assert_allclose(C @ C.T, np.eye(64), atol=1e-10)
+    assert (C.max(axis=1) == np.abs(C).max(axis=1)).all()
+
+
+def test_the_angle_to_the_exact_components_is_within_its_bound(rng):
+    """sin θ ≤ 2‖E‖/gap (Yu, Wang and Samworth 2015, theorem 2), ‖E‖ by matrix Bernstein at 1e-7."""
+    X = rng.standard_normal((60, 3))
+    kernel, D = Gaussian(3.0), 2**11
+    K = kernel(X)
+    centring = np.eye(60) - 1 / 60
+    values = np.linalg.eigvalsh(centring @ K @ centring)[::-1]
+    exact = ExactKernelPCA(3, kernel="precomputed").fit_transform(K)
+    machine = KernelPCA(FourierFeatures(kernel, D, random_state=int(rng.integers(2**62))), 3)
+    machine.fit(X)
+    T, Z = machine.transform(X), machine.features_.transform(X)
+    error = np.linalg.norm(centring @ (Z @ Z.T - K) @ centring, 2)
+    assert error <= spectral_norm_error(1e-7, D, 60, np.linalg.norm(K, 2))
+    assert sine_of_angle(T, exact) <= 2 * np.sqrt(3) * error / (values[2] - values[3])
+    np.testing.assert_allclose(machine.eigenvalues_, values[:3], atol=error)  # Weyl
+
+
+def test_the_angle_falls_with_the_square_root_of_the_features(rng):
+    """Sixteen times the features give a quarter of the angle; halving it is missed once in 10⁶ runs."""
+    X = rng.standard_normal((40, 2)) * [1.5, 1.0]
+    exact = ExactKernelPCA(2, kernel="precomputed").fit_transform(Gaussian(3.0)(X))
+    seeds = rng.integers(2**62, size=40)
+    rms = {}
+    with dask.config.set(scheduler="synchronous"):
+        for D in (32, 512):
+            maps = [small_map(D, int(seed), 3.0) for seed in seeds]
+            sines = [sine_of_angle(KernelPCA(map_, 2).fit_transform(X), exact) for map_ in maps]
+            rms[D] = np.sqrt(np.mean(np.square(sines)))
+    assert rms[512] < rms[32] / 2
+
+
+def test_a_weight_of_two_is_a_row_given_twice(problem):
+    X = problem.X[:200]
+    weighted = KernelPCA(small_map(), 3).fit(X, sample_weight=np.r_[np.full(50, 2.0), np.ones(150)])
+    repeated = KernelPCA(small_map(), 3).fit(np.concatenate([X[:50], X]))
+    np.testing.assert_allclose(weighted.components_, repeated.components_, atol=1e-9)
+    np.testing.assert_allclose(weighted.explained_variance_, repeated.explained_variance_)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_dask_arrays_give_lazy_dask_arrays_with_the_same_numbers(problem, dtype):
+    X = problem.X.astype(dtype)
+    machine = KernelPCA(small_map(), 3, random_state=0).fit(X)
+    lazy = da.from_array(X, chunks=(333, 2))
+    other = KernelPCA(small_map(), 3, random_state=0).fit(lazy)
+    np.testing.assert_array_equal(other.components_, machine.components_)
+    T = other.transform(lazy)
+    assert isinstance(T, da.Array)
+    assert (T.chunks, T.dtype) == (((333, 333, 234), (3,)), dtype)
+    assert machine.transform(X).dtype == dtype
+    # The products of strips of other heights round differently.
+    np.testing.assert_allclose(T.compute(), machine.transform(X), atol=1e-5 if dtype == np.float32 else 1e-12)
+
+
+def test_workers_give_the_same_bits(problem, client):
+    with dask.config.set(scheduler="synchronous"):
+        here = KernelPCA(small_map(), 3).fit(problem.X)
+    there = KernelPCA(small_map(), 3).fit(da.from_array(problem.X, chunks=(100, 4)))
+    np.testing.assert_array_equal(there.components_, here.components_)
+    assert there.report_["n_sweeps"] == 2
+
+
+def test_a_target_is_not_looked_at(problem):
+    alone = KernelPCA(small_map(width="auto"), random_state=0).fit(problem.X)
+    beside = KernelPCA(small_map(width="auto"), random_state=0).fit(as_dataset(problem.X, problem.Y))
+    np.testing.assert_array_equal(beside.components_, alone.components_)
+    assert "components with" in repr(alone.report_)
+
+
+def test_a_stored_machine_transforms_to_the_same_bits(problem, tmp_path):
+    frame = pd.DataFrame(problem.X, columns=list("abcd"))
+    machine = KernelPCA(small_map(), 3, scale="standard").fit(frame)
+    machine.save(str(tmp_path / "m.zarr"))
+    model = load_model(str(tmp_path / "m.zarr"))
+    assert model.kind == "KernelPCA"
+    np.testing.assert_array_equal(model.transform(problem.X), machine.transform(frame))
+    assert machine.get_feature_names_out().tolist() == ["kernelpca0", "kernelpca1", "kernelpca2"]
+    assert machine.feature_names_in_.tolist() == list("abcd")
+
+
+@pytest.mark.parametrize(
+    ("machine", "words"),
+    [
+        (KernelPCA(n_components=0), "n_components must be a positive integer"),
+        (KernelPCA(n_components=2.0), "n_components must be a positive integer"),
+        (KernelPCA(small_map(16), 17), "the map has 16 features"),
+        (KernelPCA(FourierFeatures(form="complex")), "form='complex' is for transform only"),
+        (KernelPCA("fourier"), "features must be a distrff feature map"),
+        (KernelPCA(scale="minmax"), "scale must be one of"),
+        (KernelPCA(dtype="float16"), "dtype must be one of"),
+    ],
+)
+def test_bad_parameters(machine, words):
+    with pytest.raises(InputError, match=words):
+        machine.fit(np.zeros((20, 2)))
+
+
+def test_bad_rows(problem):
+    X = problem.X.copy()
+    X[417, 2] = np.nan
+    with pytest.raises(NonFiniteError, match="row 417, column 2"):
+        KernelPCA(small_map()).fit(X)
+    with pytest.raises(InputError, match="weights are zero"):
+        KernelPCA(small_map()).fit(problem.X, sample_weight=np.zeros(900))
+    with pytest.raises(ValueError, match="3 features, but KernelPCA is expecting 4"):
+        KernelPCA(small_map()).fit(problem.X).transform(problem.X[:, :3])
+
+
+def test_what_does_not_fit_is_refused_before_a_row_is_read(problem, monkeypatch):
+    monkeypatch.setattr("distrff.estimators.kernel_pca.first_sweep", None)
+    with pytest.raises(PlanRefused):
+        KernelPCA(small_map(2**20)).fit(problem.X)
+
+
+def test_constant_rows_have_no_variance():
+    machine = KernelPCA(small_map(16), 2).fit(np.ones((30, 2)))
+    np.testing.assert_allclose(machine.explained_variance_, 0, atol=1e-12)
+    assert np.isfinite(machine.transform(np.ones((3, 2)))).all()

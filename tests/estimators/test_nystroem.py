@@ -1,0 +1,152 @@
+"""Machines on Nyström features: the exact kernel machine in the limit, on rows of any storage."""
+
+from __future__ import annotations
+
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+from sklearn.base import clone
+from sklearn.kernel_ridge import KernelRidge as ExactKernelRidge
+from sklearn.model_selection import GridSearchCV
+
+from distrff.data.open import open_dataset
+from distrff.errors import InputError
+from distrff.estimators.gram import fit_features, gram
+from distrff.estimators.likelihood_classifier import KernelLikelihoodClassifier
+from distrff.estimators.ridge import KernelRidge
+from distrff.estimators.svc import KernelSVC
+from distrff.features.nystroem import NystroemFeatures
+from distrff.kernels import Gaussian, Polynomial
+from distrff.model_store.models import load_model
+from distrff.sweeps.gram_statistics import GramStatistics
+
+
+def nystroem(kernel=None, n_components=48, **options):
+    return NystroemFeatures(kernel or Gaussian(2.0), n_components, random_state=7, **options)
+
+
+@pytest.mark.parametrize("kernel", [Gaussian(2.0), Polynomial(2)])
+def test_all_rows_as_landmarks_give_the_exact_machine(problem, kernel):
+    X, y = problem.X[:150], problem.y[:150]
+    machine = KernelRidge(nystroem(kernel, 150), alpha=0.1, fit_intercept=False).fit(X, y)
+    exact = ExactKernelRidge(alpha=0.1, kernel=lambda a, b: kernel(a[None], b[None])[0, 0]).fit(X, y)
+    # Directions below 2⁻⁴⁰ of the kernel are left out of a problem of condition 1e4.
+    np.testing.assert_allclose(machine.predict(problem.X), exact.predict(problem.X), atol=1e-6)
+
+
+@pytest.mark.parametrize("landmarks", ["uniform", "leverage"])
+def test_a_cluster_gives_the_bits_of_one_process(problem, tmp_path, request, landmarks):
+    group = zarr.open_group(str(tmp_path / "rows.zarr"), mode="w")
+    for name, array in {"X": problem.X, "y": problem.y, "sample_weight": problem.s}.items():
+        group.create_array(name, shape=array.shape, chunks=(130, *array.shape[1:]), dtype=array.dtype)[:] = (
+            array
+        )
+    data = open_dataset(str(tmp_path / "rows.zarr"), target="y", sample_weight="sample_weight")
+    machine = KernelRidge(nystroem(landmarks=landmarks), alpha="gcv", scale="standard", random_state=1)
+    other = clone(machine).fit(problem.X, problem.y, problem.s)
+    request.getfixturevalue("client")
+    one = machine.fit(data)
+    passes = 2 if landmarks == "leverage" else 1
+    assert machine.plan(data).n_sweeps == 2 + passes == one.report_.to_dict()["n_sweeps"]
+    np.testing.assert_array_equal(one.features_.landmarks_, other.features_.landmarks_)
+    np.testing.assert_array_equal(one.model_.coef, other.model_.coef)
+    np.testing.assert_allclose(one.predict(data.X).compute(), other.predict(problem.X), rtol=1e-9, atol=1e-9)
+
+
+def test_landmarks_do_not_depend_on_chunks(problem):
+    maps = [
+        fit_features(nystroem(landmarks=landmarks), da.from_array(problem.X, chunks=(rows, -1)))
+        for landmarks in ("uniform", "leverage")
+        for rows in (900, 101)
+    ]
+    for one, other in (maps[:2], maps[2:]):
+        np.testing.assert_array_equal(one.landmarks_, other.landmarks_)
+    in_memory = nystroem().fit(problem.X)
+    np.testing.assert_array_equal(in_memory.landmarks_, maps[0].landmarks_)
+
+
+def test_rows_of_weight_zero_are_no_landmarks(problem):
+    s = (problem.X[:, 0] > 0).astype(float)
+    machine = KernelRidge(nystroem()).fit(problem.X, problem.y, s)
+    assert (machine.features_.landmarks_[:, 0] > 0).all()
+
+
+@pytest.mark.parametrize(
+    "machine",
+    [
+        KernelRidge(nystroem(), alpha="cv", random_state=0),
+        KernelRidge(nystroem(), solver="cg", random_state=0),
+        KernelRidge(nystroem(Polynomial(3)), alpha="gcv", random_state=0),
+        KernelRidge(nystroem(Gaussian("auto")), alpha="gcv", random_state=0),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_ridge_fits_and_is_stored(problem, tmp_path, machine, dtype):
+    X = problem.X.astype(dtype)
+    fitted = clone(machine).fit(X, problem.y)
+    assert fitted.score(X, problem.y) > 0.75
+    fitted.save(str(tmp_path / "machine.zarr"))
+    loaded = load_model(str(tmp_path / "machine.zarr"))
+    np.testing.assert_array_equal(loaded.predict(X), fitted.predict(X))
+    lazily = fitted.predict(da.from_array(X, chunks=(100, -1))).compute(scheduler="sync")
+    np.testing.assert_allclose(lazily, fitted.predict(X), rtol=1e-6, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "machine",
+    [
+        KernelSVC(nystroem(), random_state=0),
+        KernelSVC(nystroem(), loss="squared_hinge", random_state=0),
+        KernelLikelihoodClassifier(nystroem(landmarks="leverage"), random_state=0),
+        KernelSVC(nystroem(Polynomial(2)), C=0.1, random_state=0),
+    ],
+    ids=repr,
+)
+def test_classifiers_fit(problem, tmp_path, machine):
+    labels = np.where(problem.X[:, 1] * problem.X[:, 2] > 0, "same", "other")
+    fitted = clone(machine).fit(problem.X, labels)
+    assert fitted.score(problem.X, labels) > 0.85
+    fitted.save(str(tmp_path / "machine.zarr"))
+    np.testing.assert_array_equal(
+        load_model(str(tmp_path / "machine.zarr")).predict(problem.X), fitted.predict(problem.X)
+    )
+
+
+def test_a_gram_carries_its_landmarks_to_its_file_and_back(problem, tmp_path):
+    map_ = fit_features(nystroem(), problem.X)
+    whole = gram(problem.X, map_, problem.y)
+    parts = gram(problem.X[:400], map_, problem.y[:400])
+    parts += gram(problem.X[400:], y=problem.y[400:], like=parts)
+    np.testing.assert_allclose(parts.A, whole.with_targets(parts.targets).A, rtol=1e-9, atol=1e-7)
+    whole.save(str(tmp_path / "gram.zarr"))
+    loaded = GramStatistics.load(str(tmp_path / "gram.zarr"))
+    one, other = (KernelRidge(alpha=0.1).fit_gram(stats) for stats in (whole, loaded))
+    np.testing.assert_array_equal(other.predict(problem.X), one.predict(problem.X))
+    other.save(str(tmp_path / "machine.zarr"))
+    stored = load_model(str(tmp_path / "machine.zarr"))
+    np.testing.assert_array_equal(stored.predict(problem.X), one.predict(problem.X))
+    assert (loaded + whole).n_rows == 1800
+
+
+def test_widths_can_be_searched(problem):
+    search = GridSearchCV(
+        KernelRidge(nystroem(Gaussian(1.0)), alpha=0.1),
+        {"features__kernel__length_scale": [0.01, 2.0], "features__landmarks": ["uniform", "leverage"]},
+        cv=2,
+    ).fit(problem.X, problem.y)
+    assert search.best_params_["features__kernel__length_scale"] == 2.0
+
+
+def test_the_plan_counts_the_factor(problem):
+    plans = [KernelRidge(nystroem(n_components=M), alpha=1.0).plan(problem.X, problem.y) for M in (100, 800)]
+    by_features = [p.worker_peak_bytes - 8 * p.shape.n_features**2 for p in plans]
+    assert plans[0].shape.map_bytes == 16 * 100 * 4 + 8 * 100**2
+    assert by_features[0] < by_features[1]
+    assert all(plan.seconds is not None for plan in plans)
+
+
+def test_more_landmarks_than_rows_are_refused(problem):
+    with pytest.raises(InputError, match=r"n_components=901 .* only 900 rows"):
+        KernelRidge(nystroem(n_components=901)).fit(problem.X, problem.y)

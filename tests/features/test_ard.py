@@ -1,0 +1,274 @@
+"""Widths of the columns by marginal likelihood: what it finds, what it obeys, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from distrff.errors import InputError, NonFiniteError
+from distrff.estimators.ridge import KernelRidge
+from distrff.features.ard import relevance_flops, relevant_length_scales
+from distrff.features.fourier import FourierFeatures
+from distrff.features.row_question import asked_of
+from distrff.features.widths import chosen_widths, width_flops
+from distrff.kernels import Cauchy, Exponential, Gaussian, Laplacian, Matern
+
+KERNELS = [Gaussian("ard"), Matern("ard", nu=2.5), Exponential("ard"), Laplacian("ard"), Cauchy("ard")]
+
+
+def seed_of(rng):
+    return int(rng.integers(2**62))
+
+
+def learned(kernel, X, y, sample_weight=None, *, seed=0, ask=None):
+    ask = asked_of(X, sample_weight) if ask is None else ask
+    return relevant_length_scales(kernel, X, y, sample_weight, seed=seed, ask=ask)
+
+
+def of_three_columns(rng, n, d=20):
+    """Rows, targets of noise 0.1 that depend on three of the columns, and these."""
+    X, columns = rng.standard_normal((n, d)), np.sort(rng.choice(d, 3, replace=False))
+    a, b, c = X[:, columns].T
+    f = np.sin(2 * a) + b * c
+    return X, f / np.std(f) + 0.1 * rng.standard_normal(n), columns
+
+
+def three_shortest(seed, n):
+    X, y, columns = of_three_columns(np.random.default_rng([seed, n]), n)
+    machine = FourierFeatures(Gaussian("ard"), 512, random_state=seed).fit(X, y)
+    return np.array_equal(np.sort(np.argsort(machine.kernel_.length_scale)[:3]), columns)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_three_columns_that_matter_are_found(seed):
+    assert three_shortest(seed, 400)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(20))
+def test_the_three_columns_that_matter_are_found_among_2000_rows(seed):
+    assert three_shortest(seed, 2000)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+def test_every_kernel_sees_which_column_matters(rng, kernel):
+    """With 300 rows a column of noise never looks like a wave of amplitude 1 under noise of .1."""
+    X = rng.standard_normal((300, 3)) * [1.0, 100.0, 0.01]
+    y = np.sin(3 * X[:, 1] / 100) + 0.1 * rng.standard_normal(300)
+    fitted, search = learned(kernel, X, y, seed=seed_of(rng))
+    in_deviations = np.divide(fitted.length_scale, search["column_scale"])
+    assert np.argmin(in_deviations) == 1
+    assert type(fitted) is type(kernel)
+    assert in_deviations.min() >= 0.009
+    assert in_deviations.max() <= 1001
+    assert search["stages"][-1]["objective_end"] < search["stages"][0]["objective_start"]
+
+
+def test_classes_may_be_strings(rng):
+    X = rng.standard_normal((300, 4))
+    names = np.where(X[:, 2] > 0.5, "up", np.where(X[:, 2] < -0.5, "down", "level"))
+    fitted, _ = learned(Laplacian("ard"), X, names, seed=seed_of(rng))
+    assert np.argmin(fitted.length_scale) == 2
+
+
+def test_a_search_says_what_it_did_in_strict_json(rng):
+    X = rng.standard_normal((600, 2))
+    fitted, search = learned(Gaussian("ard"), X, X[:, 0] ** 2, seed=seed_of(rng))
+    assert json.loads(json.dumps(search, allow_nan=False)) == search
+    assert search["rule"] == "marginal likelihood of 600 rows"
+    assert tuple(search["length_scale"]) == fitted.length_scale
+    assert [stage["n_rows"] for stage in search["stages"]] == [500, 600]
+    assert len(learned(Gaussian("ard"), X[:500], X[:500, 0])[1]["stages"]) == 1
+    assert search["unseen_columns"] == []
+
+
+@pytest.mark.parametrize("kernel", [Gaussian("ard"), Laplacian("ard")], ids=repr)
+def test_the_same_seed_gives_the_same_widths(rng, kernel):
+    X, y, _ = of_three_columns(rng, 150, d=5)
+    first, again, other = (learned(kernel, X, y, seed=seed)[1]["stages"] for seed in (3, 3, 4))
+    assert first == again
+    assert first != other
+
+
+def test_one_column_and_many_columns(rng):
+    x = rng.standard_normal((100, 1))
+    assert len(learned(Gaussian("ard"), x, np.sin(x[:, 0]), seed=1)[0].length_scale) == 1
+    X = rng.standard_normal((200, 150))
+    assert len(learned(Laplacian("ard"), X, X[:, 7], seed=1)[0].length_scale) == 150
+
+
+def test_widths_scale_with_the_columns(rng):
+    """By powers of two: then every step is scaled without rounding."""
+    X, y, _ = of_three_columns(rng, 100, d=4)
+    factors = np.array([1.0, 1024.0, 2.0**-8, 4.0])
+    first, second = (learned(Gaussian("ard"), rows, y, seed=2)[0].length_scale for rows in (X, X * factors))
+    np.testing.assert_array_equal(second, np.multiply(first, factors))
+
+
+# Weights
+
+
+def test_rows_without_weight_do_not_count(rng):
+    X, y, _ = of_three_columns(rng, 200, d=4)
+    s = np.where(rng.random(200) < 0.4, 0.0, rng.uniform(0.5, 2, 200))
+    y[s == 0] = 1e6
+    X[s == 0] *= 10
+    widths = learned(Gaussian("ard"), X, y, s, seed=2)[0].length_scale
+    # The sums over columns of other lengths are rounded otherwise, which a search of some 30 steps
+    # to a tolerance of 1e-5 may magnify; an outlier of 1e6 would change everything.
+    expected = learned(Gaussian("ard"), X[s > 0], y[s > 0], s[s > 0], seed=2)[0].length_scale
+    np.testing.assert_allclose(widths, expected, rtol=1e-2)
+
+
+def test_weights_in_other_units_are_the_same_weights(rng):
+    X, y, _ = of_three_columns(rng, 150, d=4)
+    s = rng.uniform(0.5, 2, 150)
+    first, second = (learned(Gaussian("ard"), X, y, w, seed=2)[0] for w in (s, 4 * s))
+    assert first == second
+
+
+def test_rows_of_small_weight_hardly_count(rng):
+    X = rng.standard_normal((400, 2))
+    bad = rng.random(400) < 0.5
+    y = np.where(bad, 3 * np.sin(4 * X[:, 0]), np.sin(4 * X[:, 1]))
+    fitted, _ = learned(Gaussian("ard"), X, y, np.where(bad, 1e-6, 1.0), seed=seed_of(rng))
+    assert np.argmin(fitted.length_scale) == 1
+
+
+# Dtypes, data elsewhere
+
+
+def test_float32_rows_stay_float32(rng):
+    X, y, _ = of_three_columns(rng, 100, d=4)
+    map_ = FourierFeatures(Gaussian("ard"), 16, random_state=0)
+    assert map_.fit(X.astype(np.float32), y).transform(X.astype(np.float32)).dtype == np.float32
+    expected = FourierFeatures(Gaussian("ard"), 16, random_state=0).fit(X.astype(np.float32).astype(float), y)
+    assert map_.kernel_ == expected.kernel_
+
+
+def test_chunks_do_not_change_the_widths(rng):
+    da = pytest.importorskip("dask.array")
+    X, y, _ = of_three_columns(rng, 300, d=4)
+    machine = KernelRidge(FourierFeatures(Gaussian("ard"), 32), 1e-3, random_state=1)
+    in_memory = machine.fit(X, y).features_.kernel_
+    machine.fit(da.from_array(X, chunks=(70, 4)), da.from_array(y, chunks=110))
+    assert machine.features_.kernel_ == in_memory
+    report = machine.report_.to_dict()
+    assert report["length_scale"] == list(in_memory.length_scale)
+    assert report["length_scale_search"]["rule"] == "marginal likelihood of 300 rows"
+
+
+def test_zarr_gives_the_widths_of_the_rows_in_memory(rng, tmp_path):
+    zarr = pytest.importorskip("zarr")
+    da = pytest.importorskip("dask.array")
+    X, y, _ = of_three_columns(rng, 200, d=3)
+    z = zarr.create_array(tmp_path / "X.zarr", data=X, chunks=(60, 3))
+    machine = KernelRidge(FourierFeatures(Laplacian("ard"), 32), 1e-3, random_state=1)
+    expected = machine.fit(X, y).features_.kernel_
+    assert machine.fit(da.from_zarr(z), da.from_array(y, chunks=60)).features_.kernel_ == expected
+
+
+# Columns that are constant
+
+
+def test_a_constant_column_is_refused_by_number(rng):
+    X, y, _ = of_three_columns(rng, 100, d=4)
+    X[:, 2] = 7.0
+    with pytest.raises(InputError, match=r"column 2 is constant.*drop it, or give a width"):
+        FourierFeatures(Gaussian("ard"), 16).fit(X, y)
+    X[:, 0] = 1.0
+    with pytest.raises(InputError, match=r"column 0 is constant.*and 1 more"):
+        KernelRidge(FourierFeatures(Gaussian("ard"), 16), scale="standard").fit(X, y)
+
+
+def test_a_column_that_is_constant_in_the_sample_alone_keeps_a_common_width(rng):
+    X, y, _ = of_three_columns(rng, 120, d=3)
+    sample = X[:100].copy()
+    sample[:, 1] = 0.0
+    rest = np.vstack([sample, np.eye(3)])
+    fitted, search = learned(Gaussian("ard"), sample, y[:100], ask=asked_of(rest, None))
+    assert search["unseen_columns"] == [1]
+    assert search["column_scale"][1] == 0.1
+    assert 0 < fitted.length_scale[1] < np.inf
+
+
+def test_rows_without_weight_do_not_make_a_column_vary(rng):
+    X, y, _ = of_three_columns(rng, 100, d=3)
+    s = np.ones(100)
+    X[:, 0], X[5, 0], s[5] = 2.0, 3.0, 0.0
+    with pytest.raises(InputError, match="column 0 is constant"):
+        FourierFeatures(Gaussian("ard"), 16).fit(X, y, s)
+
+
+# What cannot be learned from
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"y": None}, InputError, "learns the widths from targets"),
+        ({"y": np.full(50, 2.0)}, InputError, "y is constant"),
+        ({"y": np.full(50, np.nan)}, NonFiniteError, "y contains NaN or infinity"),
+        ({"rows": 5}, InputError, "at least 8 rows of positive weight, got 5"),
+        ({"scale": 1e200}, InputError, "deviation of column 0 overflows"),
+    ],
+)
+def test_what_widths_cannot_be_learned_from(rng, change, error, message):
+    n = change.get("rows", 50)
+    X = rng.standard_normal((n, 2)) * change.get("scale", 1.0)
+    with pytest.raises(error, match=message), np.errstate(over="ignore"):
+        FourierFeatures(Gaussian("ard"), 16).fit(X, change.get("y", np.arange(float(n))))
+
+
+def test_sums_and_products_are_refused():
+    for compose in (lambda k: k + Laplacian(), lambda k: k * Gaussian(2.0), lambda k: 2.0 * k):
+        with pytest.raises(InputError, match="'ard' is for one kernel alone"):
+            compose(Gaussian("ard"))
+
+
+# One function for every map
+
+
+def test_one_function_decides_all_widths(rng):
+    X, y, _ = of_three_columns(rng, 100, d=3)
+
+    def chosen(kernel):
+        return chosen_widths(kernel, X, y, None, n_components=16, seed=5, ask=asked_of(X, None))
+
+    assert chosen(Gaussian(2.0)) == (Gaussian(2.0), None)
+    assert chosen(Gaussian("auto"))[1]["rule"].startswith("held-out error")
+    assert chosen(Gaussian("ard")) == learned(Gaussian("ard"), X, y, seed=5)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        Laplacian("auto"),
+        Cauchy("auto"),
+        Exponential("auto"),
+        Matern("auto", nu=0.7),
+        Gaussian("auto") + 0.5 * Laplacian("auto"),
+        Gaussian("auto") * Cauchy(2.0),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("classes", [False, True])
+def test_one_factor_for_every_kernel(rng, kernel, classes):
+    X = rng.standard_normal((200, 2))
+    y = np.array(["no", "yes"])[(X[:, 0] * X[:, 1] > 0).astype(int)] if classes else np.sin(X[:, 0])
+    map_ = FourierFeatures(kernel, 64, random_state=seed_of(rng)).fit(X, y)
+    search = map_.length_scale_search_
+    assert not map_.kernel_.is_auto
+    assert map_.kernel_ == kernel.with_widths(search["length_scale"])
+    # A machine that knows nothing has an error of 1; no width of the grid may do worse than that by
+    # more than the deviation of the error's mean over the 50 rows held out, √2/√50 = .2, five times.
+    assert min(error for _, error in search["tried"]) < 2.0
+
+
+def test_the_work_is_counted():
+    assert width_flops(None, 10**6, 10, 512) == width_flops(Gaussian(), 10**6, 10, 512) == 0
+    assert width_flops(Gaussian("ard"), 10**6, 10, 512) == relevance_flops(10**6, 10)
+    assert relevance_flops(2000, 10) == relevance_flops(10**9, 10) > relevance_flops(500, 10)
+    assert width_flops(Gaussian("auto"), 10**6, 10, 512) > 0

@@ -1,0 +1,224 @@
+"""Nyström features: exact on the landmarks' span, nested by pivots, and told by their landmarks alone."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from dataclasses import replace
+
+import dask.array as da
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from distrff.errors import FrequencyMismatch, InputError
+from distrff.features.nystroem import NystroemFeatures, NystroemSpecification, pivoted
+from distrff.features.registry import specification_from_dict
+from distrff.kernels import Cauchy, Exponential, Gaussian, Laplacian, Matern, Polynomial
+
+KERNELS = [
+    Gaussian(2.0),
+    Gaussian((1.0, 2.0, 4.0)),
+    Laplacian(3.0),
+    Cauchy(2.0),
+    Exponential(2.0),
+    Matern(2.0, nu=2.5),
+    Polynomial(2),
+    Polynomial(3, bias=0.0) + 0.5 * Gaussian(),
+]
+
+
+def seeded(rng, kernel, n_components, **options):
+    return NystroemFeatures(kernel, n_components, random_state=int(rng.integers(2**62)), **options)
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+@pytest.mark.parametrize("landmarks", ["uniform", "leverage"])
+def test_exact_where_the_landmarks_are_all_rows(rng, kernel, landmarks):
+    X = rng.standard_normal((60, 3))
+    Z = seeded(rng, kernel, 60, landmarks=landmarks).fit(X).transform(X)
+    K = kernel(X)
+    # What is cut off at the rank is 2⁻⁴⁰ of the largest k(x, x) a row.
+    np.testing.assert_allclose(Z @ Z.T, K, atol=60 * 2.0**-40 * np.diag(K).max())
+
+
+def test_other_rows_meet_the_projection_of_the_kernel(rng):
+    X, kernel = rng.standard_normal((80, 3)), Exponential(2.0)
+    map_ = seeded(rng, kernel, 20).fit(X)
+    L = map_.landmarks_
+    expected = kernel(X, L) @ np.linalg.solve(kernel(L), kernel(L, X))
+    Z = map_.transform(X)
+    np.testing.assert_allclose(Z @ Z.T, expected, atol=1e-10)
+    assert (np.square(Z).sum(axis=1) <= 1 + 1e-10).all()  # a projection shortens
+    assert {tuple(row) for row in L} <= {tuple(row) for row in X}
+    assert len(np.unique(L, axis=0)) == 20
+
+
+def test_all_monomials_of_a_polynomial_are_found(rng):
+    map_ = seeded(rng, Polynomial(2), 40).fit(rng.standard_normal((50, 3)))
+    assert map_.rank_ == 10  # 1, three linear and six quadratic ones
+    X = rng.standard_normal((30, 3))
+    Z = map_.transform(X)
+    np.testing.assert_allclose(Z @ Z.T, Polynomial(2)(X), rtol=1e-6, atol=1e-6)
+    np.testing.assert_array_equal(Z[:, 10:], 0.0)
+
+
+@pytest.mark.parametrize("kernel", [Gaussian(), Exponential(), Polynomial(3)], ids=repr)
+def test_twin_rows_cost_columns_but_no_digits(rng, kernel):
+    X = np.repeat(rng.standard_normal((9, 4)), 5, axis=0)
+    map_ = seeded(rng, kernel, 45).fit(X)
+    assert map_.rank_ == map_.specification_.rank == 9
+    Z = map_.transform(X)
+    np.testing.assert_array_equal(Z[:, 9:], 0.0)
+    np.testing.assert_allclose(Z @ Z.T, kernel(X), rtol=1e-9, atol=1e-9)
+
+
+def test_rows_that_a_kernel_does_not_see_have_rank_zero():
+    map_ = NystroemFeatures(Polynomial(2, bias=0), 2).fit(np.zeros((3, 2)))
+    assert map_.rank_ == 0
+    np.testing.assert_array_equal(map_.transform(np.ones((4, 2))), np.zeros((4, 2)))
+
+
+def test_leading_columns_are_the_map_of_the_leading_landmarks(rng):
+    X, kernel = rng.standard_normal((100, 3)), Matern(1.5)
+    map_ = seeded(rng, kernel, 64).fit(X)
+    assert map_.nested_sizes() == (16, 32, 64)
+    assert not map_.specification_.rescaled_when_nested
+    Z = map_.transform(X)
+    for size in map_.nested_sizes():
+        smaller = NystroemFeatures(kernel, size).fit(map_.landmarks_[:size])
+        leading = replace(map_.specification_, n_components=size, rank=size, digest="").build()
+        np.testing.assert_allclose(Z[:, :size], leading.apply(X), atol=1e-12)
+        W = smaller.transform(X)
+        np.testing.assert_allclose(Z[:, :size] @ Z[:, :size].T, W @ W.T, atol=1e-9)
+
+
+def test_pivots_take_what_is_explained_least(rng):
+    X, kernel = rng.standard_normal((40, 3)), Exponential(2.0)
+    L, rank = pivoted(kernel, X)
+    assert rank == 40
+    for size in (1, 5, 20):
+        K_L = kernel(X, L[:size])
+        left = 1.0 - np.einsum("ij,ji->i", K_L, np.linalg.solve(kernel(L[:size]), K_L.T))
+        np.testing.assert_array_equal(L[size], X[np.argmax(left)])
+
+
+def test_float32_rows_cost_no_more_than_their_cast(rng):
+    X = rng.standard_normal((700, 3)).astype(np.float32)  # more than a strip
+    map_ = seeded(rng, Gaussian(4.0), 60).fit(X)
+    Z, exact = map_.transform(X), map_.transform(X.astype(np.float64))
+    assert Z.dtype == np.float32
+    np.testing.assert_array_equal(Z, exact.astype(np.float32))
+
+
+def test_a_common_offset_costs_no_more_than_the_rows_digits(rng):
+    X = rng.integers(-(2**20), 2**20, (60, 3)) / 2.0**20
+    seed = int(rng.integers(2**62))
+    near = NystroemFeatures(Gaussian(), 20, random_state=seed).fit_transform(X)
+    far = NystroemFeatures(Gaussian(), 20, random_state=seed).fit_transform(X + 2.0**20)
+    np.testing.assert_allclose(far @ far.T, near @ near.T, atol=1e-8)
+
+
+def test_apply_writes_into_strided_rows(rng):
+    X = rng.standard_normal((5, 2))
+    map_, wide = seeded(rng, Gaussian(), 4).fit(X), np.full((5, 6), 7.0)
+    assert np.shares_memory(map_.apply(X, out=wide[:, 1:5]), wide)
+    np.testing.assert_array_equal(wide[:, 1:5], map_.transform(X))
+    np.testing.assert_array_equal(wide[:, [0, 5]], 7.0)
+
+
+def test_strips_change_nothing(rng):
+    X = rng.standard_normal((1300, 3))
+    map_ = seeded(rng, Gaussian(), 30).fit(X)
+    np.testing.assert_allclose(
+        map_.transform(X), np.concatenate([map_.transform(part) for part in np.split(X, 13)]), atol=1e-9
+    )
+    assert map_.transform(X[:1]).shape == (1, 30)
+
+
+@pytest.mark.parametrize("chunks", [(7, 3), (20, 1)])
+def test_dask_arrays_stay_lazy(rng, chunks):
+    X = rng.standard_normal((20, 3)).astype(np.float32)
+    map_ = seeded(rng, Laplacian(2.0), 8).fit(X)
+    lazy = da.from_array(X, chunks=chunks)
+    Z = map_.transform(lazy)
+    assert Z.chunks == (lazy.chunks[0], (8,))
+    assert Z.dtype == np.float32
+    np.testing.assert_allclose(Z.compute(scheduler="sync"), map_.transform(X), rtol=1e-6, atol=1e-6)
+
+
+def test_the_same_seed_gives_the_same_bits(rng):
+    X, map_ = rng.standard_normal((50, 3)), seeded(rng, Gaussian(), 16)
+    one, other = map_.fit(X), clone(map_).fit(X)
+    np.testing.assert_array_equal(one.landmarks_, other.landmarks_)
+    assert one.specification_ == other.specification_
+    np.testing.assert_array_equal(one.transform(X), other.transform(X))
+    assert clone(map_).set_params(random_state=map_.random_state + 1).fit(X).specification_ != (
+        one.specification_
+    )
+
+
+def test_rows_of_weight_zero_are_no_landmarks(rng):
+    X, s = rng.standard_normal((50, 2)), np.r_[np.zeros(30), np.ones(20)]
+    for landmarks in ("uniform", "leverage"):
+        map_ = seeded(rng, Gaussian(), 20, landmarks=landmarks).fit(X, sample_weight=s)
+        assert {tuple(row) for row in map_.landmarks_} == {tuple(row) for row in X[30:]}
+
+
+def test_automatic_widths_are_those_of_fourier_features(rng):
+    X = rng.standard_normal((300, 3))
+    y = np.sin(2 * X[:, 0])
+    map_ = seeded(rng, Gaussian("auto"), 64).fit(X, y)
+    assert isinstance(map_.kernel_.length_scale, float)
+    assert map_.length_scale_search_["length_scale"] == map_.kernel_.length_scale
+    assert map_.kernel == Gaussian("auto")
+    with pytest.raises(InputError, match="needs a shift-invariant kernel"):
+        NystroemFeatures(Gaussian("auto") + Polynomial(2), 4).fit(X)
+
+
+def test_specifications_travel_without_landmarks(rng):
+    X = rng.standard_normal((300, 5))
+    spec = seeded(rng, Gaussian(), 256).fit(X).specification_
+    assert spec.array_bytes == spec.derive_arrays()["landmarks"].nbytes
+    light = spec.without_arrays()
+    assert len(pickle.dumps(light)) < 1000 < len(pickle.dumps(spec))
+    assert light == spec
+    assert hash(light) == hash(spec)
+    arrays = spec.checked_arrays()
+    np.testing.assert_array_equal(light.build(arrays).apply(X), spec.build().apply(X))
+    stored = specification_from_dict(json.loads(json.dumps(spec.to_dict(), allow_nan=False)))
+    assert isinstance(stored, NystroemSpecification)
+    assert stored == spec
+    np.testing.assert_array_equal(stored.with_arrays(arrays).build().apply(X), spec.build().apply(X))
+    with pytest.raises(FrequencyMismatch, match="not sent along"):
+        replace(light, digest="0").build()
+
+
+def test_maps_whose_landmarks_differ_in_the_last_bit_are_two_maps(rng):
+    X = rng.standard_normal((40, 3))
+    seed = int(rng.integers(2**62))
+    maps = [NystroemFeatures(Gaussian(), 10, random_state=seed).fit(x) for x in (X, np.nextafter(X, 9.0))]
+    assert maps[0].specification_ != maps[1].specification_
+
+
+def test_set_params_and_sizes():
+    map_ = NystroemFeatures(Gaussian(1.0), 8).set_params(kernel__length_scale=2.0)
+    assert map_.kernel == Gaussian(2.0)
+    assert map_.n_features_for(17) == 8
+    assert map_.fit(np.arange(20.0).reshape(10, 2)).get_feature_names_out()[0] == "nystroemfeatures0"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kernel": "rbf"}, "kernel must be a distrff kernel"),
+        ({"n_components": 0}, "n_components must be a positive integer"),
+        ({"n_components": 2.0}, "n_components must be a positive integer"),
+        ({"landmarks": "kmeans"}, "landmarks must be one of 'uniform', 'leverage'"),
+        ({"landmarks": None}, "landmarks must be one of"),
+        ({"n_components": 7}, "n_components=7 .* only 6 rows"),
+    ],
+)
+def test_bad_input_is_named(options, message):
+    with pytest.raises(InputError, match=message):
+        NystroemFeatures(**options).fit(np.zeros((6, 2)))

@@ -1,0 +1,351 @@
+"""The sampling choices of Fourier features: their means, errors, arrays, and what each refuses."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+import dask.array as da
+import numpy as np
+import pytest
+from scipy.linalg import hadamard
+from scipy.stats import ks_1samp, norm
+
+from distrff.errors import InputError
+from distrff.features.fourier import FORMS, FourierFeatures
+from distrff.features.registry import specification_from_dict
+from distrff.features.sampling import (
+    LEAST_STRUCTURED_COLUMNS,
+    SAMPLING_CHOICES,
+    STRUCTURED_SAMPLINGS,
+    resolved_sampling,
+)
+from distrff.kernels import Cauchy, Exponential, Gaussian, Laplacian, Matern
+
+D_COLUMNS = 20
+SUM = 2.0 * Gaussian(4.0) + Matern((3.0,) * D_COLUMNS, nu=2.5)
+PRODUCT = Gaussian((4.0,) * D_COLUMNS) * Matern((8.0,) * D_COLUMNS, nu=2.5)
+CHOICES = [choice for choice in SAMPLING_CHOICES if choice != "auto"]
+NEW = ("qmc", *STRUCTURED_SAMPLINGS)
+
+
+def seed_of(rng):
+    return int(rng.integers(2**62))
+
+
+def fitted(sampling, *, kernel=None, n_components=128, n_columns=D_COLUMNS, form="cos_sin", seed=0):
+    map_ = FourierFeatures(
+        Gaussian(4.0) if kernel is None else kernel,
+        n_components,
+        form=form,
+        sampling=sampling,
+        random_state=seed,
+    )
+    return map_.fit(np.zeros((1, n_columns)))
+
+
+def pairs(Z):
+    i, j = np.triu_indices(len(Z), 1)
+    return np.einsum("ij,ij->i", Z[i], Z[j].conj())
+
+
+def mean_and_error(products):
+    return np.mean(products, axis=0), np.std(products, axis=0, ddof=1) / np.sqrt(len(products))
+
+
+# Unbiased: every single frequency has the measure's own distribution, so that E cos ωδ = k(δ)/k(0).
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("sampling", "kernel"),
+    [
+        ("qmc", Gaussian(2.0)),
+        ("qmc", Laplacian(4.0)),
+        ("qmc", 2.0 * Matern(3.0) + Cauchy(2.0)),
+        ("qmc", Exponential(2.0) * Gaussian(4.0)),
+        ("fastfood", Gaussian(2.0)),
+        ("fastfood", 2.0 * Matern(3.0) + Gaussian(2.0)),
+        ("fastfood", Gaussian((2.0, 1.0, 3.0, 2.0, 5.0)) * Matern((4.0, 2.0, 6.0, 4.0, 10.0), nu=2.5)),
+    ],
+    ids=repr,
+)
+def test_qmc_and_fastfood_are_unbiased(rng, sampling, kernel, form):
+    X, seed = 2.0 * np.tri(6, 5, -1), seed_of(rng)
+    products = [
+        pairs(
+            fitted(sampling, kernel=kernel, n_columns=5, n_components=48, form=form, seed=seed + i).transform(
+                X
+            )
+        )
+        for i in range(200)
+    ]
+    expected = kernel(X)[np.triu_indices(6, 1)]
+    # Eight standard errors over independent seeds, as for orthogonal frequencies; the floor is a pair
+    # whose products hardly vary.
+    for part, k in ((np.real, expected), (np.imag, 0.0)):
+        mean, error = mean_and_error([part(p) for p in products])
+        assert np.all(np.abs(mean - k) <= 8 * error + 1e-12)
+
+
+@pytest.mark.parametrize("sampling", ["qmc", "fastfood"])
+def test_each_frequency_is_normal_in_every_column(rng, sampling):
+    """The variance of one frequency's cosine is then that of the theory, (1 + k(2δ))/2 − k(δ)²."""
+    seed, kernel = seed_of(rng), Gaussian((0.5, 1.0, 2.0))
+    W = np.array(
+        [
+            fitted(sampling, kernel=kernel, n_columns=3, n_components=16, seed=seed + i).frequencies_
+            for i in range(1500)
+        ]
+    )
+    for j, width in enumerate((0.5, 1.0, 2.0)):
+        for position in (0, 7):  # of independent draws; a level that twelve cases pass in all but 1e-9
+            assert ks_1samp(width * W[:, j, position], norm.cdf).pvalue > 1e-10
+
+
+def mean_squares(rng, samplings, n_seeds=200, n_columns=16):
+    """Of the kernel error over the pairs of 60 rows N(0, I), ℓ = √d, cos_sin, 256 columns, a row a seed."""
+    squares, first, kernel = {s: [] for s in samplings}, seed_of(rng), Gaussian(np.sqrt(n_columns))
+    for seed in range(first, first + n_seeds):
+        X = rng.standard_normal((60, n_columns))
+        expected = kernel(X)[np.triu_indices(60, 1)]
+        for s in samplings:
+            map_ = fitted(s, kernel=kernel, n_components=256, n_columns=n_columns, seed=seed)
+            squares[s].append(np.mean((pairs(map_.transform(X)) - expected) ** 2))
+    return {s: np.array(values) for s, values in squares.items()}
+
+
+def ratio_of_roots(first, second):
+    """√(mean of first/mean of second), and its standard error by the delta method over paired seeds."""
+    ratio = first.mean() / second.mean()
+    error = np.std(first - ratio * second, ddof=1) / (second.mean() * np.sqrt(len(first)))
+    return np.sqrt(ratio), error / (2 * np.sqrt(ratio))
+
+
+def test_errors_against_independent_and_orthogonal_frequencies(rng):
+    squares = mean_squares(rng, ("iid", "orthogonal", "qmc", "sorf", "fastfood"))
+    # The limits of many seeds are .65, 1.00 and 1.27; six standard errors stay clear of what is asked.
+    for sampling, reference, most in (
+        ("qmc", "iid", 0.8),
+        ("sorf", "orthogonal", 1.1),
+        ("fastfood", "iid", 1.4),
+    ):
+        ratio, error = ratio_of_roots(squares[sampling], squares[reference])
+        assert ratio - 6 * error <= most
+        assert ratio <= most + 0.05
+
+
+def test_the_bias_of_sorf_is_small_and_falls_with_the_columns(rng):
+    """A pair along a coordinate axis, at distance ℓ√2: the worst for signs."""
+    bias = {}
+    for n_columns in (16, 256):
+        X = np.zeros((2, n_columns))
+        X[1, 0] = np.sqrt(2.0)
+        seed, n = seed_of(rng), 400
+        values = [
+            pairs(
+                fitted(
+                    "sorf", kernel=Gaussian(), n_columns=n_columns, n_components=64, seed=seed + i
+                ).transform(X)
+            )[0]
+            for i in range(n)
+        ]
+        bias[n_columns] = np.mean(values) - np.exp(-1.0), 6 * np.std(values) / np.sqrt(n)
+    for n_columns, (mean, error) in bias.items():
+        assert abs(mean) <= 1 / n_columns + error
+
+
+# What a structured map stands for
+
+
+def dense_of(sampling, arrays, widths):
+    """W from the formulas, with explicit Hadamard matrices and sketches."""
+    if sampling == "countsketch":
+        S = np.zeros((len(arrays["sketched"]), len(widths)))
+        S[arrays["buckets"], np.arange(len(widths))] = arrays["signs"]
+        return (S / widths).T @ arrays["sketched"]
+    size, radii = arrays["signs"].shape[-1], arrays["radii"]
+    H = hadamard(size).astype(float)
+    if sampling == "sorf":
+        blocks = [(H * c) @ (H * b) @ (H * a) / size**1.5 for a, b, c in arrays["signs"].astype(float)]
+    else:
+        drawn = zip(arrays["signs"], arrays["normal"], arrays["order"], strict=True)
+        blocks = [(H * g) @ (H * b)[p] / np.linalg.norm(g) / np.sqrt(size) for b, g, p in drawn]
+    directions = np.concatenate(blocks)[: len(radii)]
+    np.testing.assert_allclose(np.linalg.norm(directions, axis=1), 1.0, rtol=1e-12)
+    return (radii[:, None] * directions)[:, : len(widths)].T / np.reshape(widths, (-1, 1))
+
+
+@pytest.mark.parametrize("n_columns", [16, 17, 100])
+@pytest.mark.parametrize("sampling", STRUCTURED_SAMPLINGS)
+def test_frequencies_are_those_of_the_formula(rng, sampling, n_columns):
+    widths = tuple(rng.uniform(1.0, 4.0, n_columns))
+    map_ = fitted(
+        sampling, kernel=Matern(widths, nu=2.5), n_components=300, n_columns=n_columns, seed=seed_of(rng)
+    )
+    W = dense_of(sampling, map_.specification_.derive_arrays(), np.array(widths))
+    assert map_.frequencies_.shape == (n_columns, 150)
+    np.testing.assert_allclose(map_.frequencies_, W, rtol=0, atol=1e-12 * np.abs(W).max())
+
+
+def test_directions_of_a_sorf_block_are_orthogonal(rng):
+    W = fitted("sorf", n_columns=32, n_components=128, seed=seed_of(rng)).frequencies_
+    U = (W / np.linalg.norm(W, axis=0)).reshape(32, 2, 32)
+    for block in (U[:, 0], U[:, 1]):
+        np.testing.assert_allclose(block.T @ block, np.eye(32), atol=1e-13)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("kernel", [Gaussian(4.0), SUM, PRODUCT], ids=["gaussian", "sum", "product"])
+@pytest.mark.parametrize("sampling", NEW)
+def test_rows_of_any_number_give_cosines_of_the_dense_product(rng, sampling, kernel, form, dtype):
+    map_ = fitted(sampling, kernel=kernel, n_components=90, form=form, seed=seed_of(rng))
+    X = rng.standard_normal((53, D_COLUMNS)).astype(dtype)
+    arrays = map_.specification_.derive_arrays()
+    theta = X.astype(float) @ map_.frequencies_ + arrays.get("phases", 0.0)
+    m = theta.shape[1]
+    scale = np.sqrt((2.0 if form == "phase" else 1.0) * kernel.at_zero / m)
+    if form == "cos_sin":
+        expected = np.stack([np.cos(theta), np.sin(theta)], axis=2).reshape(53, 90)
+    else:
+        expected = np.cos(theta) if form == "phase" else np.exp(1j * theta)
+    Z = map_.transform(X)
+    assert Z.dtype == np.result_type(dtype, np.complex64 if form == "complex" else dtype)
+    # A phase is a sum whose terms, in any order and any transform, add to at most ‖x‖₁·‖ω‖·d'/d'^½.
+    unit = 2.0**-24 if dtype == np.float32 else 2.0**-53
+    W_norm = np.linalg.norm(map_.frequencies_, axis=0).max()
+    error = 64 * unit * (1 + 6 * np.abs(X).sum(axis=1).max() * W_norm)
+    np.testing.assert_allclose(Z / scale, expected, rtol=0, atol=error)
+    for n in (0, 1, 15, 16, 17):  # tiles that are not full: the same bits where the product is one of ours
+        some = map_.transform(X[:n]) if n else map_.apply(X[:0])
+        np.testing.assert_allclose(some, Z[:n], rtol=0, atol=error * scale)
+        if sampling in ("sorf", "fastfood"):
+            np.testing.assert_array_equal(some, Z[:n])
+
+
+@pytest.mark.parametrize("kernel", [Gaussian(4.0), SUM], ids=["gaussian", "sum"])
+@pytest.mark.parametrize("sampling", CHOICES)
+def test_leading_columns_are_the_smaller_map(rng, sampling, kernel):
+    X, seed = rng.standard_normal((20, D_COLUMNS)), seed_of(rng)
+    large = fitted(sampling, kernel=kernel, n_components=128, seed=seed)
+    assert large.nested_sizes() == (16, 32, 64, 128)
+    for size in (16, 32, 64):
+        small = fitted(sampling, kernel=kernel, n_components=size, seed=seed)
+        leading = large.transform(X)[:, :size] * np.sqrt(128 / size)
+        np.testing.assert_allclose(small.transform(X), leading, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("kernel", [Gaussian(4.0), SUM], ids=["gaussian", "sum"])
+@pytest.mark.parametrize("sampling", CHOICES)
+def test_array_bytes_are_those_of_the_arrays(sampling, kernel, form):
+    spec = fitted(sampling, kernel=kernel, form=form).specification_
+    assert sum(A.nbytes for A in spec.derive_arrays().values()) == spec.array_bytes
+
+
+def test_structured_arrays_are_small():
+    dense, structured = (fitted(s, n_components=8192, n_columns=784).specification_ for s in ("iid", "sorf"))
+    assert structured.array_bytes < dense.array_bytes / 400
+
+
+@pytest.mark.parametrize("sampling", NEW)
+def test_a_map_comes_back_from_json_and_pickle_with_the_same_bits(rng, sampling):
+    X = rng.standard_normal((9, D_COLUMNS))
+    map_ = fitted(sampling, kernel=SUM, seed=seed_of(rng))
+    data = json.loads(json.dumps(map_.specification_.to_dict(), allow_nan=False))
+    back = specification_from_dict(data)
+    assert back == map_.specification_
+    np.testing.assert_array_equal(back.build().apply(X), map_.transform(X))
+    stored = {name: np.array(A) for name, A in map_.specification_.derive_arrays().items()}
+    np.testing.assert_array_equal(back.build(stored).apply(X), map_.transform(X))
+    pickled = pickle.dumps(map_)
+    assert len(pickled) < 4000
+    np.testing.assert_array_equal(pickle.loads(pickled).transform(X), map_.transform(X))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("sampling", NEW)
+def test_dask_arrays_give_the_values_of_numpy(rng, sampling, dtype):
+    X = rng.standard_normal((50, D_COLUMNS)).astype(dtype)
+    map_ = fitted(sampling, seed=seed_of(rng))
+    Z = map_.transform(da.from_array(X, chunks=(17, 7)))
+    assert Z.dtype == dtype
+    assert Z.chunks == ((17, 17, 16), (128,))
+    atol = 1e-5 if dtype == np.float32 else 1e-13  # products of other numbers of rows
+    np.testing.assert_allclose(Z.compute(scheduler="sync"), map_.transform(X), rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("kernel", [Gaussian(4.0), SUM], ids=["gaussian", "sum"])
+@pytest.mark.parametrize("sampling", CHOICES)
+def test_no_phase_is_larger_than_its_bound(rng, sampling, kernel):
+    map_ = fitted(sampling, kernel=kernel, seed=seed_of(rng))
+    X = 10 * rng.standard_normal((200, D_COLUMNS))
+    bound = map_.specification_.build().projection.largest_phases(np.abs(X).max(axis=0))
+    largest = np.abs(X @ map_.frequencies_).max(axis=0)
+    assert np.all(largest <= bound * (1 + 1e-12))
+    assert np.all(bound <= 100 * largest)
+
+
+# The rule of "auto"
+
+
+def test_auto_is_orthogonal_for_narrow_rows_and_structured_for_wide_ones():
+    wide = LEAST_STRUCTURED_COLUMNS
+    for kernel, m, d, expected in [
+        (Gaussian(), 4096, wide, "sorf"),
+        (Gaussian() + Matern(), 4096, wide, "sorf"),
+        (Gaussian(), 4096, wide - 1, "orthogonal"),
+        (Gaussian(), wide // 2 - 1, wide, "orthogonal"),
+        (Laplacian(), 4096, wide, "iid"),
+        (Gaussian() + Cauchy(), 4, 2, "iid"),
+    ]:
+        assert resolved_sampling("auto", kernel, m, d) == expected
+        for choice in CHOICES:
+            assert resolved_sampling(choice, kernel, m, d) == choice
+
+
+def test_auto_is_the_map_of_its_choice_and_says_which(rng):
+    seed = seed_of(rng)
+    for n_columns, choice in ((4, "orthogonal"), (200, "sorf")):
+        X = rng.standard_normal((5, n_columns))
+        auto, own = (fitted(s, n_columns=n_columns, n_components=512, seed=seed) for s in ("auto", choice))
+        assert (auto.sampling, auto.sampling_, own.sampling_) == ("auto", choice, choice)
+        assert auto.specification_ == own.specification_
+        np.testing.assert_array_equal(auto.transform(X), own.transform(X))
+
+
+# Refusals
+
+
+@pytest.mark.parametrize("kernel", [Laplacian(), Gaussian() + Cauchy(), Gaussian() * Laplacian()], ids=repr)
+@pytest.mark.parametrize("sampling", ["orthogonal", *STRUCTURED_SAMPLINGS])
+def test_measures_that_are_not_spherical_are_refused(kernel, sampling):
+    with pytest.raises(
+        InputError, match=f"sampling='{sampling}' needs.*rotation invariant.*use sampling='iid'"
+    ):
+        fitted(sampling, kernel=kernel)
+
+
+def test_sorf_below_sixteen_columns_is_refused():
+    with pytest.raises(InputError, match=r"at least 16 columns.*got 15; use sampling='orthogonal'"):
+        fitted("sorf", n_columns=15)
+    fitted("sorf", n_columns=16)
+
+
+@pytest.mark.parametrize("sampling", CHOICES)
+def test_widths_that_do_not_fit_are_refused(sampling):
+    with pytest.raises(InputError, match="3 widths, the data 20 columns"):
+        fitted(sampling, kernel=Gaussian((1.0, 2.0, 3.0)))
+
+
+def test_more_coordinates_than_sobol_sequences_are_refused():
+    with pytest.raises(InputError, match=r"30000 coordinates.*use sampling='orthogonal'"):
+        fitted("qmc", n_columns=30_000, n_components=2)
+
+
+@pytest.mark.parametrize("n_columns", [1, 2, 3, 9])
+def test_fastfood_takes_any_number_of_columns(rng, n_columns):
+    X = rng.standard_normal((3, n_columns))
+    Z = fitted("fastfood", n_columns=n_columns, n_components=40).transform(X)
+    np.testing.assert_allclose(np.square(Z).sum(axis=1), 1.0, rtol=1e-12)
