@@ -45,7 +45,9 @@ class KernelRidge(RegressorMixin, RidgeMachine):
         light sweeps, for a given alpha: preconditioned by the factor of the Gram of a sample of
         the rows, or where D² does not fit by a diagonal, in O(D) memory. "sgd", for one given alpha and
         rows in no order, comes close in few passes. "auto" is the Gram, unless it does not fit in the
-        workers' memory and alpha is given: then conjugate gradients; the report says so.
+        workers' memory and alpha is given: then conjugate gradients; the report says so. Sparse features
+        (random binning) are always solved for by "cg" with a diagonal, for alpha="cv" with the machines
+        of all folds side by side, from the largest alpha down until the error has risen twice.
     tol : float
         For conjugate gradients, the relative residual ‖B − (G + alpha·I)w‖/‖B‖ of each target's
         normal equations; w is then at most tol·‖B‖/alpha away from the solution. For "sgd", the least

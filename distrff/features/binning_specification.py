@@ -18,7 +18,6 @@ from distrff.features.specification import BlockMap, CarryingSpecification, MapS
 from distrff.kernels import Kernel, kernel_from_dict
 
 _STRIP = 2**13  # rows, whose keys take some megabytes
-_SPREAD = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ over the golden ratio, made odd
 
 
 @dataclass(frozen=True)
@@ -141,9 +140,19 @@ class HashedBinning(BinningBlockMap):
     def _columns(self, keys: np.ndarray) -> np.ndarray:
         edges = np.arange(len(keys) + 1) * self.n_features // len(keys)
         widths = np.diff(edges).astype(np.uint64)[:, None]
-        # The high half of the product is spread over the run by a second product, which needs no division.
-        high = (keys * _SPREAD) >> np.uint64(32)
+        # The high half of mixed bits is spread over the run by a product, which needs no division.
+        high = _mixed(keys) >> np.uint64(32)
         return ((high * widths) >> np.uint64(32)).T.astype(np.int32) + edges[:-1].astype(np.int32)
+
+
+def _mixed(keys: np.ndarray) -> np.ndarray:
+    """Return 64 well-mixed bits for each key (SplitMix64's finaliser; Steele et al. 2014).
+
+    The keys are linear in the bins' numbers: those of neighbours collide in step without it.
+    """
+    x = (keys ^ (keys >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
 
 
 class ExactBinning(BinningBlockMap):

@@ -15,7 +15,7 @@ from distrff.kernels import Laplacian
 from tests.benchmarks.timing import seconds_of
 
 N_COLUMNS, N_GRIDS = 50, 100
-_WIDTH = 60.0  # some thousand bins a grid for standard normal rows
+_WIDTH = 20.0  # thousands of bins a grid, for a million standard normal rows
 _STRIP = 2**13
 
 

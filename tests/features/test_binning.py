@@ -68,7 +68,7 @@ def test_pitches_are_gamma_distributed(rng):
 def test_hashed_bins_collide_as_often_as_their_number_says(rng):
     """E⟨z, z'⟩ = k + (1 − k)/w; averaged over pairs of distant rows, within 6 standard errors of 1/w."""
     P, w = 2000, 8
-    X = 1e6 * np.arange(40.0)[:, None]
+    X = 1e6 * np.arange(40.0)[:, None] + rng.uniform(0, 1e5, (40, 1))
     Z = RandomBinningFeatures(n_grids=P, n_bins=P * w, random_state=seed_of(rng)).fit_transform(X)
     assert Z.has_canonical_format and Z.shape == (40, P * w)
     pairs = (Z @ Z.T).toarray()[np.triu_indices(40, 1)]
