@@ -125,7 +125,7 @@ def test_binning_has_its_own_sizes_and_kernel():
     [
         ("--features binning --n-components 64", "--n-components goes with --features fourier"),
         ("--n-bins 64", "--n-bins goes with --features binning"),
-        ("--features linear --length-scale 2", "--length-scale goes with --features fourier or binning"),
+        ("--features linear --length-scale 2", "--length-scale goes with --features fourier, binning"),
         ("--features linear --n-components 64", "--n-components goes with --features fourier"),
         ("--nu 2", "--nu goes with --kernel matern"),
         ("--tol 1e-6", "--tol goes with --model svc or likelihood, or --solver cg"),
