@@ -147,9 +147,9 @@ def chosen_landmarks(
         Leverage: in proportion to approximate ridge leverage scores, from at most 1024 uniform pilot rows.
         With the pilot's kernel matrix of m rows the score of a row is
         k(x, x) − k(x, P)(K_PP + γI)⁻¹k(P, x) (Rudi, Calandriello, Carratino and Rosasco 2018, "On fast
-        leverage score sampling and optimal learning", equation 3), with γ the mean of the m/2 smallest
-        eigenvalues' sum, γ = (2/m)·Σ_{i>m/2} σ_i(K_PP) (Musco and Musco 2017, "Recursive sampling for the
-        Nyström method", section 3).
+        leverage score sampling and optimal learning"), with γ the mean of the m/2 smallest eigenvalues,
+        γ = (2/m)·Σ_{i>m/2} σ_i(K_PP) (Musco and Musco 2017, "Recursive sampling for the
+        Nyström method", whose penalty is such a tail).
     n_landmarks, n_columns : int
     seed : int
 
