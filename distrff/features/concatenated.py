@@ -147,6 +147,11 @@ class ConcatenatedFeatures(FeatureMap):
                 raise InputError(f"maps[{i}] must be a distrff feature map, got {map_!r}")
             if getattr(map_, "form", None) == "complex":
                 raise InputError(f"maps[{i}] is of form='complex'; use form='cos_sin' in a concatenation")
+            if map_.sparse_entries:
+                raise InputError(
+                    f"maps[{i}] has sparse features, which stand for themselves; concatenate dense maps such "
+                    f"as FourierFeatures and NystroemFeatures"
+                )
             map_.check_parameters()
         self._weights()
 

@@ -13,6 +13,7 @@ from sklearn.base import clone
 from sklearn.preprocessing import PolynomialFeatures
 
 from distrff.errors import InputError
+from distrff.features.binning import RandomBinningFeatures
 from distrff.features.concatenated import ConcatenatedFeatures
 from distrff.features.fourier import FourierFeatures
 from distrff.features.linear import LinearFeatures
@@ -132,6 +133,7 @@ def test_what_it_says_of_itself(rng):
         ([LinearFeatures(), 3], None, r"maps\[1\] must be a distrff feature map"),
         ([FourierFeatures(n_components=4, form="complex")], None, r"maps\[0\] is of form='complex'"),
         ([FourierFeatures(n_components=3)], None, "n_components must be even"),
+        ([RandomBinningFeatures()], None, r"maps\[0\] has sparse features"),
         ([LinearFeatures()], [0.0], "one positive number a map"),
         ([LinearFeatures()], [1.0, 2.0], "one positive number a map"),
         ([LinearFeatures()], ["much"], "weights must be numbers"),
