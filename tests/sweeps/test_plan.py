@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from distrff import FourierFeatures, Gaussian, KernelRidge
 from distrff.errors import PlanRefused
 from distrff.features.fourier import FourierSpecification
+from distrff.kernels import Gaussian
 from distrff.sweeps import execution, plan
 from distrff.sweeps.plan import Shape, count, worker_peak_bytes
 from distrff.sweeps.segments import gram_segmentation
@@ -68,7 +69,8 @@ def test_the_plan_grows_with_what_it_is_for():
 def test_the_plan_counts_the_frequencies():
     """Where rows are wide the map's arrays are as large as a Gram."""
     wide = replace(SHAPE, n_columns=20_000, row_bytes=80_008, chunk_rows=512, n_folds=1)
-    arrays = FourierSpecification(n_columns=20_000, n_components=2048).array_bytes
+    kernel = json.dumps(Gaussian().to_dict())
+    arrays = FourierSpecification(n_columns=20_000, n_components=2048, kernel_json=kernel).array_bytes
     narrow = replace(wide, n_columns=1)
     # In float64 and in float32, beside a tile's rows in float64 before and after scaling.
     more = arrays + arrays // 2 + 2 * 8 * wide.segmentation().tile_rows * (20_000 - 1)
