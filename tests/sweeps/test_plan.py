@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from distrff import FourierFeatures, Gaussian, KernelRidge
 from distrff.errors import PlanRefused
 from distrff.features.fourier import FourierSpecification
-from distrff.kernels import Gaussian
 from distrff.sweeps import execution, plan
 from distrff.sweeps.plan import Shape, count, worker_peak_bytes
 from distrff.sweeps.segments import gram_segmentation
