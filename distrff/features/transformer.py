@@ -209,7 +209,7 @@ class TransformerFeatures(FeatureMap):
         self.transformer_ = fitted
         bare = fitted.estimator if isinstance(fitted, FrozenEstimator) else fitted
         name = type(bare).__name__
-        shape = {"n_columns": X.shape[1], "name": name, "n_outputs": n_outputs}
+        shape: dict[str, Any] = {"n_columns": X.shape[1], "name": name, "n_outputs": n_outputs}
         if STORABLE.get(name) is not type(bare):
             return TransformerSpecification(**shape, fingerprint=secrets.token_hex(16), transformer=bare)
         arrays = fitted_arrays(bare)

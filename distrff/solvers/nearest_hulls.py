@@ -262,7 +262,7 @@ def _on_face(hulls: _Hulls, a: np.ndarray) -> np.ndarray:
 
 def _damped_solve(A: np.ndarray, damping: float, c: np.ndarray) -> np.ndarray:
     """Return (A + damping·I)⁻¹c, damped by as much as rounding demands if that is more."""
-    damping = max(damping, _UNIT * len(A) * float(np.trace(A)), np.finfo(float).tiny)
+    damping = max(damping, _UNIT * len(A) * float(np.trace(A)), float(np.finfo(float).tiny))
     while True:
         damped = A.copy()
         damped[np.diag_indices_from(damped)] += damping

@@ -114,7 +114,7 @@ class SpectralMetric:
         q = max(1, min(n_directions, len(Z) // _ROWS_PER_DIRECTION))
         eigenvalues, U = eigh((T @ T.T).astype(np.float64), check_finite=False)
         eigenvalues, U = eigenvalues[::-1][: q + 1], U[:, ::-1][:, : q + 1]
-        floor = max(_LEAST_SHARE * float(eigenvalues[0]), np.finfo(np.float64).tiny)
+        floor = max(_LEAST_SHARE * float(eigenvalues[0]), float(np.finfo(np.float64).tiny))
         V = T.T @ (U / np.sqrt(np.maximum(eigenvalues, floor))).astype(Z.dtype)
         return cls._of(eigenvalues, V, trace, unseen, q, *centre, Z.dtype)
 
