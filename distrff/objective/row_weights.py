@@ -1,4 +1,4 @@
-"""How much each row counts for each of several machines, and on which side of their fits."""
+"""How much each row counts for each of several machines, in its fit or in how it is judged."""
 
 from __future__ import annotations
 
