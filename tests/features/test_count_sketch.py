@@ -15,14 +15,9 @@ N_COLUMNS = 30_000
 
 
 def sparse_rows(rng, n_rows, dtype=np.float64, density=0.001):
-    return sp.random_array(
-        (n_rows, N_COLUMNS),
-        density=density,
-        format="csr",
-        dtype=dtype,
-        rng=rng,
-        data_sampler=rng.standard_normal,
-    )
+    n = max(1, int(density * n_rows * N_COLUMNS))
+    places = rng.integers(n_rows, size=n), rng.integers(N_COLUMNS, size=n)
+    return sp.csr_array((rng.standard_normal(n).astype(dtype), places), shape=(n_rows, N_COLUMNS))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
