@@ -91,7 +91,7 @@ class MarginOptions(FitOptions):
     def looks_ahead(self, n_machines: int) -> bool:
         """Whether each sweep answers every machine at two widths of its rounded hinge.
 
-        That costs a sweep of one machine a twelfth more, of ten machines half more.
+        For few machines, whose thin products are a small part of a sweep.
         """
         return self.direct_solver == "smoothed" and n_machines <= _MOST_LOOKING_AHEAD
 

@@ -67,9 +67,10 @@ def occupied_bins(grids: Grids, ask: Ask) -> dict[str, np.ndarray]:
         last = min(len(grids), first + n)
         label = f"bins of grid {first + 1}" + (f" to {last}" if last > first + 1 else "")
         found += ask(BinQuestion(grids[first:last], label)).sorted()
-        if n_bins * len(grids) > _MOST_BINS * max(1, first):
+        n_bins = sum(len(keys) for keys, _ in found)
+        if n_bins * len(grids) > _MOST_BINS * len(found):
             raise InputError(
-                f"{first} of {len(grids)} grids have {n_bins:,} occupied bins already, and no more than "
+                f"{len(found)} of {len(grids)} grids have {n_bins:,} occupied bins already, and no more than "
                 f"{_MOST_BINS:,} can be numbered; use n_bins=, fewer grids, or larger length scales"
             )
     keys, counts = (np.concatenate(parts) for parts in zip(*found, strict=True))
