@@ -10,7 +10,7 @@ from distrff.errors import InputError
 from distrff.features.base import FeatureMap
 from distrff.features.bin_keys import Grids
 from distrff.features.binning_specification import BinningSpecification, HashedBinningSpecification
-from distrff.features.fourier import canonical_json
+from distrff.features.kernel_map import canonical_json
 from distrff.features.occupied_bins import occupied_bins
 from distrff.features.row_question import Ask
 from distrff.features.widths import chosen_widths

@@ -14,26 +14,21 @@ from scipy.sparse import csr_matrix
 from distrff.errors import InputError
 from distrff.features.bin_keys import Grids
 from distrff.features.bin_tables import BinIds
-from distrff.features.specification import BlockMap, CarryingSpecification, MapSpecification
-from distrff.kernels import Kernel, kernel_from_dict
+from distrff.features.kernel_map import KernelMapSpecification, canonical_json
+from distrff.features.specification import BlockMap, CarryingSpecification
 
 _STRIP = 2**13  # rows, whose keys take some megabytes
 
 
 @dataclass(frozen=True)
-class _Binning(MapSpecification):
+class _Binning(KernelMapSpecification):
     """What both kinds of bins share."""
 
     is_sparse: ClassVar[bool] = True
 
-    kernel_json: str = ""
     n_grids: int = 0
     n_bins: int = 0
     seed: int = 0
-
-    @cached_property
-    def kernel(self) -> Kernel:
-        return kernel_from_dict(json.loads(self.kernel_json))
 
     @property
     def n_features(self) -> int:
@@ -42,10 +37,6 @@ class _Binning(MapSpecification):
     @property
     def row_entries(self) -> int:
         return self.n_grids
-
-    @property
-    def at_zero(self) -> float:
-        return self.kernel.at_zero
 
     @property
     def _value(self) -> float:
@@ -66,7 +57,7 @@ class _Binning(MapSpecification):
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Return the specification that `to_dict` wrote."""
         fields = {name: data[name] for name in ("n_columns", "digest", "n_grids", "n_bins", "seed")}
-        return cls(kernel_json=json.dumps(data["kernel"], sort_keys=True, allow_nan=False), **fields)
+        return cls(kernel_json=canonical_json(data["kernel"]), **fields)
 
 
 @dataclass(frozen=True)

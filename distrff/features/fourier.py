@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,6 +12,7 @@ import numpy as np
 from distrff.errors import InputError
 from distrff.features.base import FeatureMap
 from distrff.features.hadamard import LANES
+from distrff.features.kernel_map import KernelMapSpecification, canonical_json
 from distrff.features.projection import ByDtype, Projection
 from distrff.features.row_question import Ask
 from distrff.features.sampling import (
@@ -22,10 +22,10 @@ from distrff.features.sampling import (
     projection_of,
     resolved_sampling,
 )
-from distrff.features.specification import BlockMap, MapSpecification
+from distrff.features.specification import BlockMap
 from distrff.features.trigonometry import compile_loops, cosine, paired_cos_sin
 from distrff.features.widths import chosen_widths
-from distrff.kernels import Gaussian, Kernel, kernel_from_dict
+from distrff.kernels import Gaussian, Kernel
 from distrff.random_streams import stream
 from distrff.scratch import scratch
 
@@ -35,20 +35,15 @@ _STRIP_BYTES = 2**20  # of phases: they stay in a core's cache between the produ
 
 
 @dataclass(frozen=True)
-class FourierSpecification(MapSpecification):
+class FourierSpecification(KernelMapSpecification):
     """Seed, sizes and kernel, from which the frequencies follow; `sampling` is never "auto"."""
 
     kind: ClassVar[str] = "fourier"
 
-    kernel_json: str = ""
     n_components: int = 0
     form: str = "cos_sin"
     sampling: str = "iid"
     seed: int = 0
-
-    @cached_property
-    def kernel(self) -> Kernel:
-        return kernel_from_dict(json.loads(self.kernel_json))
 
     @property
     def n_features(self) -> int:
@@ -57,10 +52,6 @@ class FourierSpecification(MapSpecification):
     @property
     def n_frequencies(self) -> int:
         return self.n_components // 2 if self.form == "cos_sin" else self.n_components
-
-    @property
-    def at_zero(self) -> float:
-        return self.kernel.at_zero
 
     @property
     def array_bytes(self) -> int:
@@ -110,11 +101,6 @@ class FourierSpecification(MapSpecification):
             name: data[name] for name in ("n_columns", "digest", "n_components", "form", "sampling", "seed")
         }
         return cls(kernel_json=canonical_json(data["kernel"]), **fields)
-
-
-def canonical_json(data: Any) -> str:
-    """Return JSON text that is equal for equal data."""
-    return json.dumps(data, sort_keys=True, allow_nan=False)
 
 
 class FourierBlockMap(BlockMap):

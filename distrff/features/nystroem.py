@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,12 +13,12 @@ from threadpoolctl import threadpool_limits
 
 from distrff.errors import InputError
 from distrff.features.base import FeatureMap
-from distrff.features.fourier import canonical_json
+from distrff.features.kernel_map import KernelMapSpecification, canonical_json
 from distrff.features.landmarks import LANDMARKS, chosen_landmarks
 from distrff.features.row_question import Ask
 from distrff.features.specification import BlockMap, CarryingSpecification
 from distrff.features.widths import chosen_widths
-from distrff.kernels import Gaussian, Kernel, kernel_from_dict
+from distrff.kernels import Gaussian, Kernel
 
 _STRIP_ROWS = 512  # a strip's solve reads the whole factor, and pays for that from some hundred rows on
 
@@ -28,26 +27,17 @@ _RELATIVE_TOLERANCE = 2.0**-40
 
 
 @dataclass(frozen=True)
-class NystroemSpecification(CarryingSpecification):
+class NystroemSpecification(KernelMapSpecification, CarryingSpecification):
     """Kernel and landmarks, in the order of their pivots."""
 
     kind: ClassVar[str] = "nystroem"
 
-    kernel_json: str = ""
     n_components: int = 0
     rank: int = 0
-
-    @cached_property
-    def kernel(self) -> Kernel:
-        return kernel_from_dict(json.loads(self.kernel_json))
 
     @property
     def n_features(self) -> int:
         return self.n_components
-
-    @property
-    def at_zero(self) -> float:
-        return self.kernel.at_zero
 
     @property
     def array_bytes(self) -> int:

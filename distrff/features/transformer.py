@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from distrff.errors import InputError
 from distrff.features.base import FeatureMap
-from distrff.features.fourier import canonical_json
+from distrff.features.kernel_map import canonical_json
 from distrff.features.row_question import Ask
 from distrff.features.specification import BlockMap, CarryingSpecification
 from distrff.features.stored_transformers import (
