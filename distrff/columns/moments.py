@@ -7,6 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 
+def _overflow_is_infinite() -> np.errstate:
+    return np.errstate(over="ignore", invalid="ignore")
+
+
 @dataclass(frozen=True)
 class Moments:
     """Weight, means and summed squared deviations of some rows' columns.
@@ -36,6 +40,7 @@ class Moments:
 
         The mean is corrected by that of the deviations from it (Chan, Golub and LeVeque 1983,
         equation 1.7): a sum of equal numbers drifts by far more than their last digit.
+        Columns too large for their squares have moments that are not finite.
         """
         # Contiguous both: the order in which a product adds up follows the layout.
         X = np.ascontiguousarray(X, dtype=np.float64)
@@ -43,24 +48,26 @@ class Moments:
         weight = float(s.sum())
         if weight == 0.0:
             return cls.empty(X.shape[1])
-        mean = s @ X / weight
-        centred = X - mean
-        drift = s @ centred / weight
-        centred -= drift
-        return cls(weight, mean + drift, s @ np.square(centred, out=centred))
+        with _overflow_is_infinite():
+            mean = s @ X / weight
+            centred = X - mean
+            drift = s @ centred / weight
+            centred -= drift
+            return cls(weight, mean + drift, s @ np.square(centred, out=centred))
 
     def merge(self, other: Moments) -> Moments:
         """Return the moments of both sets of rows (Chan, Golub and LeVeque 1983, equation 2.1)."""
         weight = self.weight + other.weight
         if weight == 0.0:
             return self
-        step = other.mean - self.mean
         share = other.weight / weight
-        return Moments(
-            weight,
-            self.mean + share * step,
-            self.deviations + other.deviations + self.weight * share * np.square(step),
-        )
+        with _overflow_is_infinite():
+            step = other.mean - self.mean
+            return Moments(
+                weight,
+                self.mean + share * step,
+                self.deviations + other.deviations + self.weight * share * np.square(step),
+            )
 
     def standard_deviation(self) -> np.ndarray:
         """Return √(Σ s (x − mean)² / Σs) of shape (n_columns,)."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from distrff.columns.moments import Moments
 from distrff.columns.scaling import Scaling
 from distrff.columns.targets import ClassTargets, NumericTargets, Targets, class_weights
 from distrff.data.dataset import Dataset
@@ -60,8 +61,8 @@ def first_sweep(run: SweepRun, dataset: Dataset, *, target_kind: str, seed: int)
     Raises
     ------
     InputError
-        For numbers that cannot be used, labels that are no classes, or weights that are
-        all zero.
+        For numbers that cannot be used, squares that overflow, labels that are no classes, or
+        weights that are all zero.
     """
     cuts = light_segmentation(dataset.n_rows, dataset.n_columns)
     reduction = ColumnStatisticsReduction(
@@ -75,7 +76,19 @@ def first_sweep(run: SweepRun, dataset: Dataset, *, target_kind: str, seed: int)
     statistics: ColumnStatistics = run.gather([run.sweep("column statistics", dataset, reduction, cuts)])[0]
     if statistics.columns.weight <= 0:
         raise InputError("all sample weights are zero; give at least one row a positive weight")
+    _check_sizes("column {} of X has", statistics.columns)
+    if statistics.targets is not None:
+        _check_sizes("column {} of y has" if dataset.n_targets > 1 else "y has", statistics.targets)
     return statistics
+
+
+def _check_sizes(whose: str, moments: Moments) -> None:
+    overflowing = np.flatnonzero(~np.isfinite(moments.deviations))
+    if len(overflowing):
+        raise InputError(
+            f"{whose.format(overflowing[0])} values so large that the sum of their squares is not finite; "
+            f"divide them by a power of ten"
+        )
 
 
 def prepare(

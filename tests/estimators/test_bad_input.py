@@ -62,6 +62,15 @@ def test_a_sum_that_overflows_is_no_infinity(problem):
     machine(scale="standard").fit(X, problem.y)
 
 
+def test_squares_that_overflow(problem):
+    X, y = problem.X.copy(), problem.y
+    X[::2, 2] = 1e160
+    message = "so large that the sum of their squares is not finite; divide them by a power of ten"
+    assert refused(machine().fit, X, y) == f"column 2 of X has values {message}"
+    assert refused(machine().fit, problem.X, X[:, 2]) == f"y has values {message}"
+    assert refused(machine().fit, problem.X, X) == f"column 2 of y has values {message}"
+
+
 @pytest.mark.parametrize(
     ("y", "message"),
     [
