@@ -60,12 +60,15 @@ class RidgeOracle:
         handle = self._run.sweep("right sides", self._dataset, self._right_sides, self._cuts, point)
         moments: RidgeMoments = self._run.gather([handle])[0]
         self.n_sweeps += 1
-        if not moments.is_finite:
+        equations = None
+        if moments.is_finite:
+            equations = RidgeEquations.of(moments, fit_intercept=self._fit_intercept)
+        if equations is None or not np.isfinite(np.linalg.norm(equations.B)):
             raise InputError(
                 "the sums over the rows are not finite: some values are too large for the features' dtype; "
                 "use scale='standard' or dtype='float64'"
             )
-        return RidgeEquations.of(moments, fit_intercept=self._fit_intercept)
+        return equations
 
     def products(self, vectors: Mapping[int, np.ndarray], z_mean: np.ndarray) -> dict[int, np.ndarray]:
         """Return G·v for one v of each of some outputs."""
