@@ -159,7 +159,7 @@ def test_a_sketch_has_bounds_of_its_own(rng, form):
         assert found.max_error < found.max_bound
         assert found.spectral_error < found.spectral_bound
         squares.append(found.rms_error**2)
-    # Twice the mean square is what a mean of six would have to be for the bound of it to fail by chance.
+    # A bound of the mean over draws: that of six, over 256 pairs each, does not come to twice it.
     assert np.mean(squares) < 2 * found.rms_expected**2
     # k(0)²/D, and at most 16/B for the sketch, whatever the distances.
     assert found.rms_expected < 2 * np.sqrt(1 / 64 + 16 / 2048)
