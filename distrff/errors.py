@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -22,6 +23,30 @@ class InputError(DistrffError, ValueError):
 
 class InputTypeError(InputError, TypeError):
     """An argument of a type that cannot be used; a `TypeError` as well."""
+
+
+class ColumnError(InputError):
+    """A column that cannot be used, known by its number until somebody knows its name.
+
+    Parameters
+    ----------
+    message : str
+        With "{column}" where the column is to be named.
+    column : int
+    name : str or None
+    """
+
+    def __init__(self, message: str, column: int, name: str | None = None) -> None:
+        super().__init__(message, column, name)
+
+    def __str__(self) -> str:
+        message, column, name = self.args
+        return str(message).replace("{column}", column_called(column, name))
+
+    def named(self, names: Sequence[str] | None) -> ColumnError:
+        """Return the error with the column's name, where columns have any."""
+        message, column, _ = self.args
+        return ColumnError(message, column, None if names is None else str(names[column]))
 
 
 class NonFiniteError(InputError):
@@ -58,6 +83,11 @@ def warn(message: str, category: type[Warning]) -> None:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == "distrff":
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)
+
+
+def column_called(column: int, name: str | None) -> str:
+    """Return how messages call a column: by its name, where it has one."""
+    return f"column {column if name is None else repr(name)}"
 
 
 def public_name(path: Any) -> str:

@@ -53,7 +53,8 @@ def kernel_error(ctx: click.Context, data: str, as_json: bool, **options: Any) -
     """Fit a map to DATA, and measure how far its kernel is from the exact one.
 
     The error is measured on sampled pairs and blocks of rows, and printed beside what theory bounds it
-    by, where the map is drawn independently. A target only helps an automatic width.
+    by, where it does: for independent draws, CountSketch, bins and landmarks. A target only helps an
+    automatic width.
     """
     features = checked_map(ctx)
     if options["features"] == "linear":

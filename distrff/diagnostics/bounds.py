@@ -25,7 +25,7 @@ FORMS = ("cos_sin", "phase")
 def pair_bound(eps: float, n_components: int) -> float:
     """Bound P(|⟨z(x), z(x')⟩ − k(x, x')| ≥ ε·k(0)) for one pair of rows: 2·exp(−Dε²/4); iid draws only.
 
-    "cos_sin" by Hoeffding's inequality for D/2 cosines in [−1, 1] (SS, section 3.1). "phase": a column
+    "cos_sin" by Hoeffding's inequality for D/2 cosines in [−1, 1] (SS). "phase": a column
     gives cos ωδ + cos(ω(x + x') + 2b), two independent cosines as b is uniform, so that their sum is
     sub-Gaussian with twice the proxy 1 of each; the same number results.
     """
@@ -84,8 +84,9 @@ def uniform_bound(
 
     Notes
     -----
-    With α = 1, "cos_sin" is SS, Proposition 1: β·(σr/ε)^{2d/(d+2)}·exp(−Dε²/(8(d+2))),
-    β = ((d/2)^{−d/(d+2)} + (d/2)^{2/(d+2)})·2^{(6d+2)/(d+2)}; "phase" is SS, Proposition 2:
+    The two propositions of SS on the supremum, with their α = 1. "cos_sin" is
+    β·(σr/ε)^{2d/(d+2)}·exp(−Dε²/(8(d+2))),
+    β = ((d/2)^{−d/(d+2)} + (d/2)^{2/(d+2)})·2^{(6d+2)/(d+2)}; "phase" is
     β'·(σr/ε)^{2d/(d+1)}·exp(−Dε²/(32(d+1))),
     β' = (d^{−d/(d+1)} + d^{1/(d+1)})·2^{(5d+1)/(d+1)}·3^{d/(d+1)}.
     """
@@ -109,7 +110,7 @@ def spectral_norm_bound(
 
     Notes
     -----
-    2n·exp(−(ε²/2)/(v + Lε/3)), the matrix Bernstein inequality (T, Theorem 6.1.1, equation 6.1.4), for
+    2n·exp(−(ε²/2)/(v + Lε/3)), the matrix Bernstein inequality (T, section 6.1), for
     K̂ as the mean of D/2 independent positive matrices of norm at most n: v = 2n‖K‖/D, L = 2n/D; the D
     matrices of rank 1 and norm at most 2n of the phase form give the same. Features in the order of
     √n·log n make the error √n only where ‖K‖ itself is of that order.

@@ -14,10 +14,9 @@ from scipy.special import ndtri
 from scipy.stats import t as student
 
 from distrff.data.arrays import as_dataset
-from distrff.diagnostics.map_theory import error_bounds, is_independent, pair_variance
+from distrff.diagnostics.map_theory import BlockFacts, PairFacts, mean_spectral_bound, theory_of
 from distrff.errors import InputError, NonFiniteError
 from distrff.features.base import FeatureMap
-from distrff.features.specification import MapSpecification
 from distrff.random_streams import resolve_seed, stream
 
 _EXACT_SIDE = 32  # pairs are read off the diagonals of exact kernel matrices of this side
@@ -46,13 +45,15 @@ class KernelError:
     max_exceeded_share : float
         At most this share of all pairs has a larger error than `max_error`.
     max_bound : float or None
-        What `max_error` stays below by theory; None where the map was not drawn independently.
+        What `max_error` stays below by theory; None for draws without a bound: orthogonal, quasi-random,
+        Hadamard products, and concatenations.
     rms_error : float
         Root of the mean squared error of the pairs.
     rms_interval : (float, float)
         Of the root mean square over all pairs.
     rms_expected : float or None
-        What it is on average over maps, by theory; None as above.
+        What it is on average over maps, by theory; for a CountSketch at most. None as above, and for
+        landmarks.
     n_blocks, block_rows : int
         Disjoint blocks of rows, and their size.
     spectral_error : float
@@ -141,8 +142,9 @@ def kernel_error(
     Intervals are of the sample of rows, for this one map: normal for the mean of the pairs' squares,
     Student's t over the blocks. No larger error than the maximum of N independent pairs was seen, so
     that with confidence c the share of larger ones is at most 1 − (1 − c)^{1/N}. Bounds and the
-    expected RMS are of the draw of the map (see `map_theory`): `max_bound` for all sampled pairs
-    together, `spectral_bound` for all blocks together with the measured ‖K‖.
+    expected RMS are of the draw of the map (see `bounds` and `biased_bounds`): `max_bound` for all sampled
+    pairs together, `spectral_bound` for all blocks together with the measured ‖K‖. Those of landmarks
+    hold for the rows at hand, whatever the draw, but for rounding.
 
     One pass over the rows for the sample; for a block of r rows O(r²(d + D) + r³).
     """
@@ -162,9 +164,10 @@ def kernel_error(
     sample = _sample(features, X, n_pairs, n_blocks, block_rows, seed)
     z = features.specification_.build().apply
     spec = features.specification_
-    pairs = _measure_pairs(sample.pairs(), z, exact, spec)
+    pairs = _measure_pairs(sample.pairs(), z, exact)
     blocks = _measure_blocks(sample.blocks(), z, exact, float(alpha))
-    delta = 1 - float(confidence)
+    delta, theory = 1 - float(confidence), theory_of(spec)
+    expected = None if theory is None else theory.expected_square(pairs.facts)
     return KernelError(
         kernel=repr(features.kernel_),
         n_components=spec.n_features,
@@ -172,20 +175,21 @@ def kernel_error(
         confidence=float(confidence),
         n_pairs=int(n_pairs),
         max_error=float(np.sqrt(pairs.squares.max())),
+        max_bound=None if theory is None else theory.max_bound(pairs.facts, delta),
         max_exceeded_share=1 - delta ** (1 / n_pairs),
         rms_error=float(np.sqrt(pairs.squares.mean())),
         rms_interval=_rms_interval(pairs.squares, confidence),
-        rms_expected=pairs.expected,
+        rms_expected=None if expected is None else math.sqrt(expected),
         n_blocks=len(blocks.errors),
         block_rows=sample.block_rows,
         spectral_error=float(blocks.errors.mean()),
         spectral_interval=_interval(blocks.errors, confidence),
-        kernel_norm=float(blocks.norms.mean()),
+        spectral_bound=None if theory is None else mean_spectral_bound(theory, blocks.facts, delta),
+        kernel_norm=float(np.mean([facts.norm for facts in blocks.facts])),
         alpha=float(alpha),
         effective_dimension=float(blocks.dimensions.mean()),
         effective_dimension_interval=_interval(blocks.dimensions, confidence),
         seed=seed,
-        **error_bounds(spec, delta, int(n_pairs), sample.block_rows, blocks.norms),
     )
 
 
@@ -257,39 +261,37 @@ def _exact_kernel(features: Any) -> ExactKernel:
 @dataclass(frozen=True, eq=False)
 class _Pairs:
     squares: np.ndarray
-    expected: float | None
+    facts: PairFacts
 
 
 @dataclass(frozen=True, eq=False)
 class _Blocks:
     errors: np.ndarray
-    norms: np.ndarray
     dimensions: np.ndarray
+    facts: list[BlockFacts]
 
 
-def _measure_pairs(
-    pairs: Iterator[tuple[np.ndarray, np.ndarray]], z: Any, exact: ExactKernel, spec: MapSpecification
-) -> _Pairs:
-    squares, variances = [], []
+def _measure_pairs(pairs: Iterator[tuple[np.ndarray, np.ndarray]], z: Any, exact: ExactKernel) -> _Pairs:
+    measured = []
     for X, Y in pairs:
-        k = np.diagonal(exact(X, Y))
-        squares.append(np.square(np.abs(_row_products(z(X), z(Y)) - k)))
-        if is_independent(spec):
-            variances.append(pair_variance(spec, k, np.diagonal(exact(2.0 * X, 2.0 * Y))))
-    expected = float(np.sqrt(np.concatenate(variances).mean())) if variances else None
-    return _Pairs(np.concatenate(squares), expected)
+        k, Z_X, Z_Y = np.diagonal(exact(X, Y)), z(X), z(Y)
+        squares = np.square(np.abs(_row_products(Z_X, Z_Y) - k))
+        k_doubled = np.diagonal(exact(2.0 * X, 2.0 * Y))
+        residuals = _residuals(Z_X, np.diagonal(exact(X, X))), _residuals(Z_Y, np.diagonal(exact(Y, Y)))
+        measured.append((squares, k, k_doubled, *residuals))
+    squares, *facts = map(np.concatenate, zip(*measured, strict=True))
+    return _Pairs(squares, PairFacts(*facts))
 
 
 def _measure_blocks(blocks: Iterator[np.ndarray], z: Any, exact: ExactKernel, alpha: float) -> _Blocks:
-    errors, norms, dimensions = [], [], []
+    errors, dimensions, facts = [], [], []
     for X in blocks:
-        K = exact(X, X)
-        error = _products(z(X)) - K
-        errors.append(np.abs(np.linalg.eigvalsh(error)).max())
+        K, Z = exact(X, X), z(X)
+        errors.append(np.abs(np.linalg.eigvalsh(_products(Z) - K)).max())
         values = np.maximum(np.linalg.eigvalsh(K), 0.0)
-        norms.append(values[-1])
         dimensions.append((values / (values + alpha)).sum())
-    return _Blocks(np.array(errors), np.array(norms), np.array(dimensions))
+        facts.append(BlockFacts(K, float(values[-1]), _residuals(Z, np.diagonal(K))))
+    return _Blocks(np.array(errors), np.array(dimensions), facts)
 
 
 def _products(Z: Any) -> np.ndarray:
@@ -300,6 +302,16 @@ def _row_products(Z: Any, Y: Any) -> np.ndarray:
     if issparse(Z):
         return np.asarray(Z.multiply(Y).sum(axis=1)).ravel()
     return np.einsum("ij,ij->i", Z, Y.conj())
+
+
+def _residuals(Z: Any, squared_norms: np.ndarray) -> np.ndarray:
+    """Return k(x, x) − ‖z(x)‖² of rows, where it is positive and no rounding.
+
+    The solve of landmarks magnifies that of float64 by up to 2²⁰, and more with their number; Z in float32
+    has been rounded again.
+    """
+    rounding = max(2.0**-26, 16 * float(np.finfo(Z.dtype).eps)) * squared_norms
+    return np.maximum(squared_norms - np.real(_row_products(Z, Z)), rounding)
 
 
 def _rms_interval(squares: np.ndarray, confidence: float) -> Interval:

@@ -1,75 +1,185 @@
-"""What theory says of the error of a fitted map: its variance and its bounds, where draws are independent."""
+"""What theory says of the error of a fitted map: its mean square over draws, and its bounds."""
 
 from __future__ import annotations
 
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
+from distrff.diagnostics.biased_bounds import (
+    hashed_bins_pairs_error,
+    hashed_bins_spectral_error,
+    hashed_bins_square,
+    nystroem_pairs_error,
+    nystroem_spectral_error,
+    sketch_square,
+    sketched_pairs_error,
+    sketched_spectral_error,
+)
 from distrff.diagnostics.bounds import FORMS, pairs_error, spectral_norm_error
-from distrff.features.binning_specification import BinningSpecification
+from distrff.features.binning_specification import BinningSpecification, HashedBinningSpecification
+from distrff.features.count_sketch import SKETCH_COLUMNS
 from distrff.features.fourier import FourierSpecification
+from distrff.features.nystroem import NystroemSpecification
 from distrff.features.specification import MapSpecification
+from distrff.kernels import Gaussian, Kernel
+from distrff.kernels.base import Scaled
 
 
-def is_independent(spec: MapSpecification) -> bool:
-    """Return True for independent frequencies in real form, and for grids of bins without hashing."""
-    if isinstance(spec, FourierSpecification):
-        return spec.sampling == "iid" and spec.form in FORMS
-    return isinstance(spec, BinningSpecification)
+@dataclass(frozen=True, eq=False)
+class PairFacts:
+    """What is known of sampled pairs: k(δ), k(2δ), and k(x, x) − ‖z(x)‖² of both rows."""
+
+    k: np.ndarray
+    k_doubled: np.ndarray
+    residuals: np.ndarray
+    others: np.ndarray
 
 
-def pair_variance(spec: Any, k: np.ndarray, k_doubled: np.ndarray) -> np.ndarray:
-    """Return the variance of ⟨z(x), z(x')⟩ over draws of an independent map.
+@dataclass(frozen=True, eq=False)
+class BlockFacts:
+    """What is known of a block of rows: K, its spectral norm, and k(x, x) − ‖z(x)‖² of each row."""
 
-    Parameters
-    ----------
-    spec : MapSpecification
-        For which `is_independent`.
-    k, k_doubled : ndarray
-        k(δ) and k(2δ) of the pairs.
+    K: np.ndarray
+    norm: float
+    residuals: np.ndarray
 
-    Notes
-    -----
-    With κ = k/k(0): k(0)²/D·(1 + κ(2δ) − 2κ(δ)²) for "cos_sin", k(0)²/D·(1 + κ(2δ)/2 − κ(δ)²) for "phase"
-    (Sutherland and Schneider 2015, section 2), k(0)²/P·κ(δ)(1 − κ(δ)) for P indicators of a shared bin.
-    """
-    unit = spec.at_zero
-    kappa, kappa_doubled = k / unit, k_doubled / unit
+
+class MapTheory(ABC):
+    """Errors in the kernel's own units; probabilities are over draws of the map."""
+
+    def expected_square(self, pairs: PairFacts) -> float | None:
+        """Return the mean over pairs of E(ẑ − k)², or a bound of it; None where there is neither."""
+        return None
+
+    @abstractmethod
+    def max_bound(self, pairs: PairFacts, delta: float) -> float:
+        """Return what an error of the pairs, all together, exceeds with probability at most δ."""
+
+    @abstractmethod
+    def spectral_bound(self, block: BlockFacts, delta: float) -> float:
+        """Return what ‖K̂ − K‖₂ exceeds with probability at most δ."""
+
+
+def theory_of(spec: MapSpecification) -> MapTheory | None:
+    """Return the theory of a map; None for draws that are neither independent nor bounded by themselves."""
+    if isinstance(spec, FourierSpecification) and spec.form in FORMS:
+        if spec.sampling == "iid":
+            return _Independent(spec)
+        if spec.sampling == "countsketch" and _is_gaussian(spec.kernel):
+            return _Sketched(spec)
     if isinstance(spec, BinningSpecification):
-        return unit**2 / spec.n_grids * np.maximum(kappa * (1 - kappa), 0.0)
-    share = 1.0 if spec.form == "cos_sin" else 0.5
-    spread = 1 + share * kappa_doubled - 2 * share * kappa**2
-    return unit**2 / spec.n_features * np.maximum(spread, 0.0)
+        return _Bins(spec)
+    if isinstance(spec, HashedBinningSpecification):
+        return _HashedBins(spec)
+    return _Landmarks() if isinstance(spec, NystroemSpecification) else None
 
 
-def error_bounds(
-    spec: MapSpecification, delta: float, n_pairs: int, block_rows: int, norms: np.ndarray
-) -> dict[str, float | None]:
-    """Return what errors exceed with probability at most δ over draws of the map; None where none holds.
+def _is_gaussian(kernel: Kernel) -> bool:
+    return _is_gaussian(kernel.k) if isinstance(kernel, Scaled) else isinstance(kernel, Gaussian)
 
-    Parameters
-    ----------
-    spec : MapSpecification
-    delta : float
-    n_pairs : int
-        Pairs that `max_bound` is for, all together.
-    block_rows : int
-    norms : ndarray
-        ‖K‖ of the blocks that `spectral_bound` is for, all together: of the mean of their errors.
+
+def mean_spectral_bound(theory: MapTheory, blocks: Sequence[BlockFacts], delta: float) -> float:
+    """Return what the mean of the blocks' ‖K̂ − K‖₂ exceeds with probability at most δ."""
+    return float(np.mean([theory.spectral_bound(block, delta / len(blocks)) for block in blocks]))
+
+
+@dataclass(frozen=True)
+class _Independent(MapTheory):
+    """Independent frequencies; with κ = k/k(0), of variance k(0)²/D·(1 + κ(2δ) − 2κ(δ)²) for "cos_sin" and
+    k(0)²/D·(1 + κ(2δ)/2 − κ(δ)²) for "phase" (Sutherland and Schneider 2015)."""
+
+    spec: FourierSpecification
+
+    def expected_square(self, pairs: PairFacts) -> float:
+        unit, share = self.spec.at_zero, 1.0 if self.spec.form == "cos_sin" else 0.5
+        kappa, kappa_doubled = pairs.k / unit, pairs.k_doubled / unit
+        spread = 1 + share * kappa_doubled - 2 * share * kappa**2
+        return unit**2 / self.spec.n_features * float(np.maximum(spread, 0.0).mean())
+
+    def max_bound(self, pairs: PairFacts, delta: float) -> float:
+        return self.spec.at_zero * pairs_error(delta, self.spec.n_features, pairs.k.size)
+
+    def spectral_bound(self, block: BlockFacts, delta: float) -> float:
+        unit = self.spec.at_zero
+        return unit * spectral_norm_error(delta, self.spec.n_features, len(block.K), block.norm / unit)
+
+
+@dataclass(frozen=True)
+class _Sketched(MapTheory):
+    """Independent frequencies of a Gaussian kernel after one CountSketch for all: of variance at most
+    k(0)²/D given the sketch, to which the square of its own error comes."""
+
+    spec: FourierSpecification
+
+    def expected_square(self, pairs: PairFacts) -> float:
+        unit = self.spec.at_zero
+        of_sketch = float(sketch_square(pairs.k / unit, SKETCH_COLUMNS).mean())
+        return unit**2 * (1 / self.spec.n_features + of_sketch)
+
+    def max_bound(self, pairs: PairFacts, delta: float) -> float:
+        unit = self.spec.at_zero
+        return unit * sketched_pairs_error(delta, self.spec.n_features, pairs.k / unit, SKETCH_COLUMNS)
+
+    def spectral_bound(self, block: BlockFacts, delta: float) -> float:
+        unit = self.spec.at_zero
+        return unit * sketched_spectral_error(
+            delta, self.spec.n_features, block.K / unit, block.norm / unit, SKETCH_COLUMNS
+        )
+
+
+@dataclass(frozen=True)
+class _Bins(MapTheory):
+    """P independent indicators of a shared bin, of variance k(0)²/P·κ(1 − κ).
+
+    A grid is one indicator, which bounds a pair as eight columns of frequencies do, and one positive matrix
+    of norm at most n, as two columns are.
     """
-    if not is_independent(spec):
-        return {"max_bound": None, "spectral_bound": None}
-    unit = spec.at_zero
-    for_pairs = for_blocks = spec.n_features
-    if isinstance(spec, BinningSpecification):
-        # A grid is one indicator, which bounds a pair as eight columns do, and one positive matrix of norm
-        # at most n, as two columns are.
-        for_pairs, for_blocks = 8 * spec.n_grids, 2 * spec.n_grids
-    spectral = [
-        spectral_norm_error(delta / len(norms), for_blocks, block_rows, float(norm) / unit) for norm in norms
-    ]
-    return {
-        "max_bound": unit * pairs_error(delta, for_pairs, n_pairs),
-        "spectral_bound": unit * float(np.mean(spectral)),
-    }
+
+    spec: BinningSpecification
+
+    def expected_square(self, pairs: PairFacts) -> float:
+        unit = self.spec.at_zero
+        kappa = pairs.k / unit
+        return unit**2 / self.spec.n_grids * float(np.maximum(kappa * (1 - kappa), 0.0).mean())
+
+    def max_bound(self, pairs: PairFacts, delta: float) -> float:
+        return self.spec.at_zero * pairs_error(delta, 8 * self.spec.n_grids, pairs.k.size)
+
+    def spectral_bound(self, block: BlockFacts, delta: float) -> float:
+        unit = self.spec.at_zero
+        return unit * spectral_norm_error(delta, 2 * self.spec.n_grids, len(block.K), block.norm / unit)
+
+
+@dataclass(frozen=True)
+class _HashedBins(MapTheory):
+    """The same with bins that are hashed to columns."""
+
+    spec: HashedBinningSpecification
+
+    def expected_square(self, pairs: PairFacts) -> float:
+        unit = self.spec.at_zero
+        squares = hashed_bins_square(pairs.k / unit, self.spec.n_grids, self.spec.collision)
+        return unit**2 * float(squares.mean())
+
+    def max_bound(self, pairs: PairFacts, delta: float) -> float:
+        spec = self.spec
+        return spec.at_zero * hashed_bins_pairs_error(delta, spec.n_grids, pairs.k.size, spec.collision)
+
+    def spectral_bound(self, block: BlockFacts, delta: float) -> float:
+        spec, unit = self.spec, self.spec.at_zero
+        return unit * hashed_bins_spectral_error(
+            delta, spec.n_grids, len(block.K), block.norm / unit, spec.collision
+        )
+
+
+class _Landmarks(MapTheory):
+    """The projection on landmarks: bounds that hold for sure, and no mean over draws."""
+
+    def max_bound(self, pairs: PairFacts, delta: float) -> float:
+        return nystroem_pairs_error(pairs.residuals, pairs.others)
+
+    def spectral_bound(self, block: BlockFacts, delta: float) -> float:
+        return nystroem_spectral_error(block.residuals)

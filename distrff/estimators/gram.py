@@ -89,6 +89,8 @@ def gram(
         ("dtype", dtype, DTYPES),
     ):
         one_of(name, value, allowed)
+    if not hasattr(features, "specification_"):
+        features.check_rows(dataset.n_rows)
     statistics = first_sweep(run, dataset, target_kind=_kind(dataset, targets), seed=seed)
     chosen = features_dtype(dataset, dtype)
     preparation = prepare(
@@ -127,6 +129,7 @@ def prepare_map(
     """Return a clone of the map, fitted to a dataset, with the scaling of its rows."""
     one_of("scale", scale, SCALES)
     features.check_parameters()
+    features.check_rows(dataset.n_rows)
     seed = resolve_seed(random_state)
     run, dtype = begin_run(), features_dtype(dataset, "auto")
     kind = _kind(dataset, "auto") if dataset.n_targets else "none"
@@ -176,11 +179,7 @@ def _sweep(
         n_folds=1 if folds is None else folds.n_folds,
         n_alphas=1,
         dtype=dtype,
-        triangle_share=(
-            0.0
-            if preparation.features is None
-            else preparation.features.triangle_share_for(dataset.n_columns)
-        ),
+        map_cost=preparation.specification.cost,
     )
     parts = run.gather(gram_sweep(run, dataset, preparation, plan, folds=folds))
     return GramStatistics(

@@ -15,8 +15,9 @@ from distrff.data.dataset import Dataset
 from distrff.diagnostics.fit_report import FitReport
 from distrff.errors import InputError
 from distrff.estimators.machine import Machine
+from distrff.estimators.measured_plan import predicted_seconds
 from distrff.estimators.options import DTYPES, SCALES, FitOptions, checked_map, one_of
-from distrff.estimators.preparation import Preparation, first_sweep, prepare
+from distrff.estimators.preparation import Preparation, prepare_fit
 from distrff.estimators.reporting import data_notes, map_values, precision_notes, thread_notes, work_values
 from distrff.estimators.ridge_fit import features_dtype, gram_sweep, make_plan
 from distrff.estimators.run import begin_run
@@ -114,10 +115,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Machine):
         dataset = self._dataset(X, None, sample_weight)
         run, dtype = begin_run(), features_dtype(dataset, options.dtype)
         plan = self._count(run, dataset, options)
-        statistics = first_sweep(run, dataset, target_kind="none", seed=options.seed)
-        preparation = prepare(
-            run, dataset, statistics, options.features, scale=options.scale, dtype=dtype, seed=options.seed
-        )
+        preparation = prepare_fit(run, dataset, options, target_kind="none", dtype=dtype)
         (gram,) = gram_sweep(run, dataset, preparation, plan, folds=None)
         found = run.gather([run.submit(principal_components, gram, int(self.n_components))])[0]
         self.seed_ = options.seed
@@ -144,14 +142,17 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Machine):
         return T.astype(np.float32) if getattr(X, "dtype", None) == np.float32 else T
 
     def plan(self, X: Any, y: Any = None, sample_weight: Any = None) -> Plan:
-        """Return what `fit` on these rows will cost, counted.
+        """Return what `fit` on these rows will cost, with seconds from a short measurement.
 
         Raises
         ------
         PlanRefused
             If it would not fit in the workers' memory.
         """
-        return self._count(begin_run(), self._dataset(X, None, sample_weight), self._options())
+        options, run = self._options(), begin_run()
+        dataset = self._dataset(X, None, sample_weight)
+        plan = self._count(run, dataset, options)
+        return plan.with_seconds(predicted_seconds(run, dataset, options, plan))
 
     def save(
         self, url: str, *, overwrite: bool = False, storage_options: dict[str, Any] | None = None
@@ -183,7 +184,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Machine):
         return as_dataset(X, None, sample_weight)
 
     def _count(self, run: SweepRun, dataset: Dataset, options: FitOptions) -> Plan:
-        options.features.trial(dataset.n_columns, n_components=2)
+        options.features.check_shape(dataset.n_rows, dataset.n_columns)
         n_features = options.features.n_features_for(dataset.n_columns)
         if self.n_components > n_features:
             raise InputError(
@@ -198,6 +199,9 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Machine):
             n_folds=1,
             n_alphas=1,
             dtype=features_dtype(dataset, options.dtype),
+            map_cost=options.features.cost_for(dataset.n_columns),
+            n_map_passes=options.features.n_passes,
+            n_eigensystems=1,
         )
 
     def _keep(self, found: PrincipalComponents, preparation: Preparation) -> None:

@@ -18,7 +18,7 @@ from distrff.estimators.margin_options import MarginOptions
 from distrff.estimators.margin_oracle import MarginOracle, MarginProblem, SoftmaxOracle
 from distrff.estimators.margin_solve import MarginSolution, Progress, solve_margins
 from distrff.estimators.penalty_search import PenaltySearch, penalty_grid, search_penalty
-from distrff.estimators.preparation import Preparation, first_sweep, prepare
+from distrff.estimators.preparation import Preparation, prepare_fit
 from distrff.estimators.ridge_fit import features_dtype, plan_of, presumed_plan
 from distrff.estimators.run import begin_run
 from distrff.estimators.sgd_solve import solve_by_sgd
@@ -92,17 +92,9 @@ def fit_margins(
     """
     run = begin_run()
     presumed_margin_plan(run, dataset, options)
-    statistics = first_sweep(run, dataset, target_kind="classes", seed=options.seed)
     dtype = features_dtype(dataset, options.dtype_asked)
-    preparation = prepare(
-        run,
-        dataset,
-        statistics,
-        options.features,
-        scale=options.scale,
-        dtype=dtype,
-        class_weight=class_weight,
-        seed=options.seed,
+    preparation = prepare_fit(
+        run, dataset, options, target_kind="classes", dtype=dtype, class_weight=class_weight
     )
     _check_class_weights(preparation)
     plan = margin_plan(

@@ -11,7 +11,6 @@ from distrff.columns.scaling import Scaling
 from distrff.data.dataset import Dataset
 from distrff.data.rows import Rows
 from distrff.estimators.options import FitOptions
-from distrff.features.widths import width_flops
 from distrff.sweeps.conjugate_plan import PRESUMED_SWEEPS, ConjugatePlan, sample_shape
 from distrff.sweeps.engine import SweepRun
 from distrff.sweeps.gram import GramReduction
@@ -56,9 +55,8 @@ def predicted_seconds(run: SweepRun, dataset: Dataset, options: FitOptions, plan
     rows_a_thread = _rows_a_thread(dataset, plan)
     shape = plan.shape
     cosines = _COSINE_FLOPS * float(shape.n_rows) * shape.n_features
-    light = shape.n_light_sweeps * (
-        _THIN_SLOWNESS * shape.light_flops + shape.n_rows * shape.triangle_numbers + cosines
-    )
+    solves = shape.n_rows * shape.triangle_numbers
+    light = shape.n_light_sweeps * (_THIN_SLOWNESS * (shape.light_flops - solves) + solves + cosines)
     sweeps = 1 / shape.gram_one_in + light / (shape.gram_flops * shape.gram_one_in + cosines)
     float64_flops_a_second = plan.shape.size**2 / seconds_a_row * plan.shape.itemsize / 8
     tasks = min(threads, max(1, plan.shape.n_folds))
@@ -112,9 +110,7 @@ def _seconds_a_row(
 
 
 def _search_flops(dataset: Dataset, options: FitOptions) -> float:
-    kernel = getattr(options.features, "kernel", None)
-    n_features = options.features.n_features_for(dataset.n_columns)
-    return width_flops(kernel, dataset.n_rows, dataset.n_columns, n_features)
+    return options.features.search_flops_for(dataset.n_rows, dataset.n_columns)
 
 
 def _reduction(dataset: Dataset, options: FitOptions, shape: Shape, tile_rows: int) -> GramReduction:

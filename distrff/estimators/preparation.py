@@ -11,8 +11,9 @@ from distrff.columns.moments import Moments
 from distrff.columns.scaling import Scaling
 from distrff.columns.targets import ClassTargets, NumericTargets, Targets, class_weights
 from distrff.data.dataset import Dataset
-from distrff.errors import DataWarning, InputError, warn
+from distrff.errors import ColumnError, DataWarning, InputError, column_called, warn
 from distrff.estimators.map_fit import asked_of_dataset, fit_map
+from distrff.estimators.options import FitOptions
 from distrff.features.base import FeatureMap
 from distrff.features.fourier import FourierBlockMap
 from distrff.features.specification import MapSpecification
@@ -76,19 +77,44 @@ def first_sweep(run: SweepRun, dataset: Dataset, *, target_kind: str, seed: int)
     statistics: ColumnStatistics = run.gather([run.sweep("column statistics", dataset, reduction, cuts)])[0]
     if statistics.columns.weight <= 0:
         raise InputError("all sample weights are zero; give at least one row a positive weight")
-    _check_sizes("column {} of X has", statistics.columns)
+    _check_sizes("{column} of X has", statistics.columns, dataset.column_names)
     if statistics.targets is not None:
-        _check_sizes("column {} of y has" if dataset.n_targets > 1 else "y has", statistics.targets)
+        whose = "{column} of y has" if dataset.n_targets > 1 else "y has"
+        _check_sizes(whose, statistics.targets, dataset.target_names)
     return statistics
 
 
-def _check_sizes(whose: str, moments: Moments) -> None:
+def _check_sizes(whose: str, moments: Moments, names: tuple[str, ...] | None) -> None:
     overflowing = np.flatnonzero(~np.isfinite(moments.deviations))
     if len(overflowing):
-        raise InputError(
-            f"{whose.format(overflowing[0])} values so large that the sum of their squares is not finite; "
+        message = (
+            f"{whose} values so large that the sum of their squares is not finite; "
             f"divide them by a power of ten"
         )
+        raise ColumnError(message, int(overflowing[0])).named(names)
+
+
+def prepare_fit(
+    run: SweepRun,
+    dataset: Dataset,
+    options: FitOptions,
+    *,
+    target_kind: str,
+    dtype: str,
+    class_weight: Any = None,
+) -> Preparation:
+    """Return what is fixed before the Gram sweep of a fit, after the first one and what its map asks."""
+    statistics = first_sweep(run, dataset, target_kind=target_kind, seed=options.seed)
+    return prepare(
+        run,
+        dataset,
+        statistics,
+        options.features,
+        scale=options.scale,
+        dtype=dtype,
+        class_weight=class_weight,
+        seed=options.seed,
+    )
 
 
 def prepare(
@@ -103,13 +129,16 @@ def prepare(
     seed: int,
 ) -> Preparation:
     """Return scaling, targets and the map that follow from the first sweep; a fitted map stays as it is."""
-    scaling = scaling_of(statistics, scale)
+    scaling = scaling_of(statistics, scale, dataset.column_names)
     targets = _targets(statistics, class_weight)
     fitted = features
     if not hasattr(features, "specification_"):
         ask = asked_of_dataset(run, dataset, scaling, dtype)
         looked_at = targets if targets.n_outputs else None
-        fitted = fit_map(features, statistics, scaling, looked_at, seed=seed, ask=ask)
+        try:
+            fitted = fit_map(features, statistics, scaling, looked_at, seed=seed, ask=ask)
+        except ColumnError as error:
+            raise error.named(dataset.column_names) from None
     n_columns = len(statistics.columns.mean)
     if fitted.n_features_in_ != n_columns:
         raise InputError(
@@ -127,7 +156,7 @@ def prepare(
     )
 
 
-def scaling_of(statistics: ColumnStatistics, scale: str) -> Scaling:
+def scaling_of(statistics: ColumnStatistics, scale: str, names: tuple[str, ...] | None) -> Scaling:
     """Return the scaling asked for; warn where none is and the columns differ much."""
     if scale == "standard":
         return Scaling.standard(statistics.columns)
@@ -136,8 +165,11 @@ def scaling_of(statistics: ColumnStatistics, scale: str) -> Scaling:
     if len(moving) > 1:
         least, most = moving[deviation[moving].argmin()], moving[deviation[moving].argmax()]
         if deviation[most] > _SPREAD_WARNING * deviation[least]:
+            smaller, larger = (
+                column_called(int(j), None if names is None else names[j]) for j in (least, most)
+            )
             warn(
-                f"columns {least} and {most} have standard deviations {deviation[least]:.3g} and "
+                f"{smaller} and {larger} have standard deviations {deviation[least]:.3g} and "
                 f"{deviation[most]:.3g}; a kernel of one width will hardly see the smaller one: "
                 f"use scale='standard' or one length scale per column",
                 DataWarning,

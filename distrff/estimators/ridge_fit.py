@@ -18,6 +18,7 @@ from distrff.estimators.gram_context import GramContext, context_of
 from distrff.estimators.options import FitOptions, RidgeOptions
 from distrff.estimators.preparation import Preparation
 from distrff.features.base import nested_sizes
+from distrff.features.map_cost import MapCost
 from distrff.features.specification import MapSpecification
 from distrff.random_streams import child_seed
 from distrff.solvers.ridge_gram import GramProblem, RidgeMachine, final_machine
@@ -100,6 +101,7 @@ def make_plan(
     n_folds: int,
     n_alphas: int,
     dtype: str,
+    map_cost: MapCost,
     counting: Callable[..., Plan] = count,
     **light: Any,
 ) -> Plan:
@@ -122,6 +124,7 @@ def make_plan(
         dtype=dtype,
         row_bytes=dataset.row_bytes,
         chunk_rows=dataset.chunk_rows,
+        map_cost=map_cost,
         **light,
     )
     execution = run.execution
@@ -150,7 +153,7 @@ def presumed_plan(
     PlanRefused
         If it cannot fit in the workers' memory.
     """
-    options.features.trial(dataset.n_columns, n_components=2)
+    options.features.check_shape(dataset.n_rows, dataset.n_columns)
     n_outputs = dataset.n_targets if target_kind == "numeric" else _PRESUMED_CLASSES
     dtype = features_dtype(dataset, options.dtype)
     plan = (counted or plan_of)(run, dataset, options, n_outputs=max(1, n_outputs), dtype=dtype)
@@ -183,6 +186,7 @@ def plan_of(
         n_folds=options.n_folds,
         n_alphas=options.n_alphas,
         dtype=dtype,
+        map_cost=options.features.cost_for(dataset.n_columns),
         counting=counting,
         gram_one_in=gram_one_in(dataset.n_rows, n_features) if options.samples_gram else 1,
         model_rows=options.model_rows(n_features),
@@ -190,7 +194,6 @@ def plan_of(
         n_light_columns=options.n_light_columns(n_outputs),
         sparse_entries=options.features.sparse_entries,
         n_map_passes=options.features.n_passes,
-        triangle_share=options.features.triangle_share_for(dataset.n_columns),
     )
 
 

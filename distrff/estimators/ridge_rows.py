@@ -11,7 +11,7 @@ from distrff.data.dataset import Dataset
 from distrff.errors import InputError, PlanRefused
 from distrff.estimators.conjugate_fit import fit_by_conjugate_gradients
 from distrff.estimators.options import RidgeOptions
-from distrff.estimators.preparation import Preparation, first_sweep, prepare
+from distrff.estimators.preparation import Preparation, prepare_fit
 from distrff.estimators.ridge_fit import (
     RidgeFit,
     check_number_of_alphas,
@@ -50,17 +50,9 @@ def fit_ridge(
             f"n_samples = {dataset.n_rows}; give more rows, or a number for alpha"
         )
     presumed_ridge_plan(run, dataset, options, target_kind=target_kind)
-    statistics = first_sweep(run, dataset, target_kind=target_kind, seed=options.seed)
     dtype, notes = features_dtype(dataset, options.dtype), list[str]()
-    preparation = prepare(
-        run,
-        dataset,
-        statistics,
-        options.features,
-        scale=options.scale,
-        dtype=dtype,
-        class_weight=class_weight,
-        seed=options.seed,
+    preparation = prepare_fit(
+        run, dataset, options, target_kind=target_kind, dtype=dtype, class_weight=class_weight
     )
     check_number_of_alphas(options, preparation.targets)
     n_outputs = preparation.targets.n_outputs

@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits
 
 from distrff.columns.moments import Moments
-from distrff.errors import InputError
+from distrff.errors import ColumnError, InputError
 from distrff.features.column_range import ColumnRange
 from distrff.features.length_scale import coded_targets
 from distrff.features.relevance import MarginalLikelihood
@@ -117,16 +117,19 @@ def _column_scales(X: np.ndarray, weights: np.ndarray, ask: Ask) -> tuple[np.nda
         extent = ask(ColumnRange(X.shape[1]))
         still = constant[extent.width[constant] <= 0]
         if len(still):
-            raise InputError(
-                f"column {still[0]} is constant, so that length_scale='ard' cannot learn its width"
+            raise ColumnError(
+                "{column} is constant, so that length_scale='ard' cannot learn its width"
                 + (f" (and {len(still) - 1} more columns)" if len(still) > 1 else "")
-                + "; drop it, or give a width for each column"
+                + "; drop it, or give a width for each column",
+                int(still[0]),
             )
         # As if a single row of so many were elsewhere.
         scale[constant] = extent.width[constant] / np.sqrt(len(X))
     huge = np.flatnonzero(~np.isfinite(scale))
     if len(huge):
-        raise InputError(f"the deviation of column {huge[0]} overflows; scale it before length_scale='ard'")
+        raise ColumnError(
+            "the deviation of {column} overflows; scale it before length_scale='ard'", int(huge[0])
+        )
     return scale, constant
 
 

@@ -10,7 +10,8 @@ from scipy.sparse import csr_matrix
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from distrff.errors import InputError
+from distrff.errors import ColumnError, InputError
+from distrff.features.map_cost import MapCost, product_cost
 from distrff.features.row_question import Ask, asked_of
 from distrff.features.specification import BlockMap, MapSpecification
 from distrff.random_streams import resolve_seed, stream
@@ -49,7 +50,10 @@ class FeatureMap(TransformerMixin, BaseEstimator):
             )
         if sample_weight is not None:
             sample_weight = _usable_weights(sample_weight, X.shape[0])
-        return self.fit_sample(X, y, sample_weight, seed=resolve_seed(self.random_state))
+        try:
+            return self.fit_sample(X, y, sample_weight, seed=resolve_seed(self.random_state))
+        except ColumnError as error:
+            raise error.named(getattr(self, "feature_names_in_", None)) from None
 
     @property
     def takes_sparse_rows(self) -> bool:
@@ -69,14 +73,34 @@ class FeatureMap(TransformerMixin, BaseEstimator):
 
         `ask` answers what the map asks of all rows; None where the sample is all rows.
         """
+        specification = self._specified(X, y, sample_weight, seed, ask)
+        self.specification_ = specification.with_digest()
+        return self
+
+    def fit_part(self, X: np.ndarray, y: Any, sample_weight: Any, *, seed: int, ask: Ask) -> Self:
+        """Fit on a sample as a part of a map that is applied in this one's place, which is not built then."""
+        specification = self._specified(X, y, sample_weight, seed, ask)
+        self.specification_ = specification.digested(specification.derive_arrays())
+        return self
+
+    def _specified(
+        self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, ask: Ask | None
+    ) -> MapSpecification:
         self.seed_ = seed
         self.n_features_in_ = X.shape[1]
         ask = asked_of(X, sample_weight) if ask is None else ask
-        self.specification_ = self._specify(X, y, sample_weight, seed, ask).with_digest()
-        return self
+        return self._specify(X, y, sample_weight, seed, ask)
 
     def check_parameters(self) -> None:
         """Raise InputError for parameters that no data could make right."""
+
+    def check_shape(self, n_rows: int, n_columns: int) -> None:
+        """Raise InputError for a map that cannot be fitted to rows of this shape, before a pass is lost."""
+        self.check_rows(n_rows)
+        self.trial(n_columns, n_components=2)
+
+    def check_rows(self, n_rows: int) -> None:
+        """Raise InputError if the fit needs more rows."""
 
     def n_features_for(self, n_columns: int) -> int:
         """Return the columns of Z for rows of that many columns, before fitting."""
@@ -92,8 +116,12 @@ class FeatureMap(TransformerMixin, BaseEstimator):
         """Passes over all rows that the fit asks for, beside the sample's."""
         return 0
 
-    def triangle_share_for(self, n_columns: int) -> float:
-        """Return the share of D² numbers that triangular factors have, which each row is solved against."""
+    def cost_for(self, n_columns: int) -> MapCost:
+        """Return what applying the map to rows of that many columns costs, before fitting."""
+        return product_cost(n_columns)
+
+    def search_flops_for(self, n_rows: int, n_columns: int) -> float:
+        """Return about how many flops `fit` takes to find undecided widths from targets."""
         return 0.0
 
     def trial(self, n_columns: int, **smaller: int) -> Self:
@@ -105,9 +133,6 @@ class FeatureMap(TransformerMixin, BaseEstimator):
         return trial.fit_sample(X, None, None, seed=0)
 
     def _prepare_trial(self, smaller: Mapping[str, int]) -> None:
-        kernel = getattr(self, "kernel", None)
-        if kernel is not None and kernel.is_auto:
-            self.set_params(kernel=kernel.with_widths(1.0))
         self.set_params(**{name: size for name, size in smaller.items() if hasattr(self, name)})
 
     def _trial_rows(self, n_columns: int) -> int:
@@ -184,19 +209,6 @@ class FeatureMap(TransformerMixin, BaseEstimator):
         check_is_fitted(self, "specification_")
         prefix = type(self).__name__.lower()
         return np.asarray([f"{prefix}{j}" for j in range(self._n_features_out)], dtype=object)
-
-    def set_params(self, **params: Any) -> Self:
-        """Set parameters; `kernel__…` replaces the kernel, which is an immutable value."""
-        inner = {
-            name.removeprefix("kernel__"): v for name, v in params.items() if name.startswith("kernel__")
-        }
-        super().set_params(**{name: v for name, v in params.items() if not name.startswith("kernel__")})
-        if inner:
-            kernel = getattr(self, "kernel", None)
-            if kernel is None:
-                raise InputError("kernel__… parameters need an explicit kernel; the map's kernel is None")
-            super().set_params(kernel=kernel.set_params(**inner))
-        return self
 
 
 def _usable_weights(sample_weight: Any, n_rows: int) -> np.ndarray:

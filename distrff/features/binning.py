@@ -7,19 +7,17 @@ from typing import Any
 import numpy as np
 
 from distrff.errors import InputError
-from distrff.features.base import FeatureMap
 from distrff.features.bin_keys import Grids
 from distrff.features.binning_specification import BinningSpecification, HashedBinningSpecification
-from distrff.features.kernel_map import canonical_json
+from distrff.features.kernel_map import KernelFeatureMap, canonical_json
 from distrff.features.occupied_bins import occupied_bins
 from distrff.features.row_question import Ask
-from distrff.features.widths import chosen_widths
 from distrff.kernels import Kernel, Laplacian, laplacian_factors
 
 _SEARCH_COMPONENTS = 1024
 
 
-class RandomBinningFeatures(FeatureMap):
+class RandomBinningFeatures(KernelFeatureMap):
     r"""Random binning features of a Laplacian kernel; Z is sparse.
 
     Each of P grids cuts every column j into bins of pitch p_j, shifted at random: p_j has the density
@@ -68,6 +66,8 @@ class RandomBinningFeatures(FeatureMap):
     array of such blocks.
     """
 
+    _default_kernel = Laplacian()
+
     def __init__(
         self,
         kernel: Kernel | None = None,
@@ -83,10 +83,8 @@ class RandomBinningFeatures(FeatureMap):
 
     def check_parameters(self) -> None:
         """Raise InputError for parameters that no data could make right."""
-        if self.kernel is not None and not isinstance(self.kernel, Kernel):
-            raise InputError(f"kernel must be a distrff kernel or None, got {self.kernel!r}")
-        if self.kernel is not None:
-            laplacian_factors(self.kernel)
+        super().check_parameters()
+        laplacian_factors(self._chosen_kernel)
         if not _is_count(self.n_grids, 1):
             raise InputError(f"n_grids must be a positive integer, got {self.n_grids!r}")
         if self.n_bins is not None and not _is_count(self.n_bins, self.n_grids):
@@ -99,6 +97,10 @@ class RandomBinningFeatures(FeatureMap):
         return int(self.n_grids if self.n_bins is None else self.n_bins)
 
     @property
+    def _search_components(self) -> int:
+        return _SEARCH_COMPONENTS
+
+    @property
     def sparse_entries(self) -> int:
         return int(self.n_grids)
 
@@ -106,11 +108,7 @@ class RandomBinningFeatures(FeatureMap):
         self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, ask: Ask
     ) -> BinningSpecification | HashedBinningSpecification:
         self.check_parameters()
-        kernel = Laplacian() if self.kernel is None else self.kernel
-        kernel, self.length_scale_search_ = chosen_widths(
-            kernel, X, y, sample_weight, n_components=_SEARCH_COMPONENTS, seed=seed, ask=ask
-        )
-        self.kernel_ = kernel
+        kernel = self._decide_widths(X, y, sample_weight, seed, ask)
         common: dict[str, Any] = {
             "n_columns": X.shape[1],
             "kernel_json": canonical_json(kernel.to_dict()),

@@ -67,8 +67,9 @@ class HashedBinningSpecification(_Binning):
     kind: ClassVar[str] = "hashed binning"
 
     @property
-    def array_bytes(self) -> int:
-        return 24 * self.n_grids * self.n_columns
+    def collision(self) -> float:
+        """Probability that two bins of a grid have one column, on average over the grids."""
+        return float(np.mean(1.0 / np.diff(_edges(self.n_grids, self.n_bins))))
 
     def derive_arrays(self) -> dict[str, np.ndarray]:
         return Grids.draw(self.kernel, self.n_grids, self.n_columns, self.seed).arrays()
@@ -82,10 +83,6 @@ class BinningSpecification(_Binning, CarryingSpecification):
     """The bins that rows were in, a column each; the grids are carried as well, so that no bin moves."""
 
     kind: ClassVar[str] = "binning"
-
-    @property
-    def array_bytes(self) -> int:
-        return 24 * self.n_grids * self.n_columns + 16 * self.n_bins
 
     def block_map(self, arrays: Mapping[str, np.ndarray]) -> ExactBinning:
         return ExactBinning(Grids.from_arrays(arrays), arrays["keys"], arrays["ends"], self._value)
@@ -129,11 +126,16 @@ class HashedBinning(BinningBlockMap):
     """Each grid has a run of columns, and a bin the one of them that its key is hashed to."""
 
     def _columns(self, keys: np.ndarray) -> np.ndarray:
-        edges = np.arange(len(keys) + 1) * self.n_features // len(keys)
+        edges = _edges(len(keys), self.n_features)
         widths = np.diff(edges).astype(np.uint64)[:, None]
         # The high half of mixed bits is spread over the run by a product, which needs no division.
         high = _mixed(keys) >> np.uint64(32)
         return ((high * widths) >> np.uint64(32)).T.astype(np.int32) + edges[:-1].astype(np.int32)
+
+
+def _edges(n_grids: int, n_bins: int) -> np.ndarray:
+    """Return where the run of columns of each grid begins, and the last one ends."""
+    return np.arange(n_grids + 1) * n_bins // n_grids
 
 
 def _mixed(keys: np.ndarray) -> np.ndarray:

@@ -12,6 +12,7 @@ from sklearn.base import clone
 
 from distrff.errors import InputError
 from distrff.features.base import FeatureMap
+from distrff.features.map_cost import MapCost, cost_of_parts
 from distrff.features.row_question import Ask
 from distrff.features.specification import BlockMap, MapSpecification
 from distrff.random_streams import child_seed, resolve_seed
@@ -43,8 +44,8 @@ class ConcatenatedSpecification(MapSpecification):
         return sum(w * part.at_zero for w, part in zip(self.weights, self.parts, strict=True))
 
     @property
-    def array_bytes(self) -> int:
-        return sum(part.array_bytes for part in self.parts)
+    def cost(self) -> MapCost:
+        return cost_of_parts((part.cost, part.n_features) for part in self.parts)
 
     def derive_arrays(self) -> dict[str, np.ndarray]:
         derived = [part.derive_arrays() for part in self.parts]
@@ -168,6 +169,10 @@ class ConcatenatedFeatures(FeatureMap):
             )
         return tuple(weights.tolist())
 
+    def check_rows(self, n_rows: int) -> None:
+        for map_ in self.maps:
+            map_.check_rows(n_rows)
+
     def n_features_for(self, n_columns: int) -> int:
         return sum(map_.n_features_for(n_columns) for map_ in self.maps)
 
@@ -175,10 +180,11 @@ class ConcatenatedFeatures(FeatureMap):
     def n_passes(self) -> int:
         return sum(map_.n_passes for map_ in self.maps)
 
-    def triangle_share_for(self, n_columns: int) -> float:
-        sizes = [map_.n_features_for(n_columns) for map_ in self.maps]
-        shares = [map_.triangle_share_for(n_columns) for map_ in self.maps]
-        return float(np.dot(shares, np.square(sizes)) / sum(sizes) ** 2)
+    def cost_for(self, n_columns: int) -> MapCost:
+        return cost_of_parts((map_.cost_for(n_columns), map_.n_features_for(n_columns)) for map_ in self.maps)
+
+    def search_flops_for(self, n_rows: int, n_columns: int) -> float:
+        return sum(map_.search_flops_for(n_rows, n_columns) for map_ in self.maps)
 
     def _prepare_trial(self, smaller: Mapping[str, int]) -> None:
         for map_ in self.maps:
@@ -195,7 +201,7 @@ class ConcatenatedFeatures(FeatureMap):
         for i, map_ in enumerate(self.maps):
             own = map_.random_state
             own_seed = child_seed(seed, "map", i) if own is None else resolve_seed(own)
-            self.maps_.append(clone(map_).fit_sample(X, y, sample_weight, seed=own_seed, ask=ask))
+            self.maps_.append(clone(map_).fit_part(X, y, sample_weight, seed=own_seed, ask=ask))
         return ConcatenatedSpecification(
             n_columns=X.shape[1],
             parts=tuple(map_.specification_ for map_ in self.maps_),

@@ -10,6 +10,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from distrff.compiled import compiled, in_own_thread
+from distrff.features.map_cost import MapCost
 from distrff.features.projection import ByDtype, Projection
 from distrff.kernels import Kernel
 from distrff.random_streams import PathStreams
@@ -37,9 +38,14 @@ def sketch_arrays(
     }
 
 
-def sketch_bytes(n_frequencies: int, n_columns: int) -> int:
-    """Return the bytes of `sketch_arrays`."""
-    return 8 * n_frequencies * SKETCH_COLUMNS + (4 + 1) * n_columns
+def sketch_cost(n_columns: int) -> MapCost:
+    """Return the cost of a sketch and a product with its columns, for each frequency."""
+    return MapCost(
+        row_flops=2.0 * n_columns,  # of a dense row
+        feature_flops=2.0 * SKETCH_COLUMNS,
+        fixed_numbers=2.0 * n_columns,  # buckets, and signs by widths
+        feature_numbers=2.0 * SKETCH_COLUMNS,  # as drawn and as used
+    )
 
 
 def gaussian_sketch_error(squared_distance: Any) -> Any:

@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from distrff.errors import InputError
-from distrff.features.base import FeatureMap
 from distrff.features.hadamard import LANES
-from distrff.features.kernel_map import KernelMapSpecification, canonical_json
+from distrff.features.kernel_map import KernelFeatureMap, KernelMapSpecification, canonical_json
+from distrff.features.map_cost import MapCost
 from distrff.features.projection import ByDtype, Projection
 from distrff.features.row_question import Ask
 from distrff.features.sampling import (
     SAMPLING_CHOICES,
     draw_arrays,
-    projection_bytes,
+    projection_cost,
     projection_of,
     resolved_sampling,
 )
 from distrff.features.specification import BlockMap
 from distrff.features.trigonometry import compile_loops, cosine, paired_cos_sin
-from distrff.features.widths import chosen_widths
-from distrff.kernels import Gaussian, Kernel
+from distrff.kernels import Kernel
 from distrff.random_streams import stream
 from distrff.scratch import scratch
 
@@ -51,14 +50,11 @@ class FourierSpecification(KernelMapSpecification):
 
     @property
     def n_frequencies(self) -> int:
-        return self.n_components // 2 if self.form == "cos_sin" else self.n_components
+        return _frequencies(self.n_components, self.form)
 
     @property
-    def array_bytes(self) -> int:
-        of_phases = 8 * self.n_frequencies if self.form == "phase" else 0
-        return of_phases + projection_bytes(
-            self.kernel, self.n_frequencies, self.n_columns, sampling=self.sampling
-        )
+    def cost(self) -> MapCost:
+        return _cost(self.kernel, self.n_components, self.n_columns, form=self.form, sampling=self.sampling)
 
     @property
     def nested(self) -> bool:
@@ -103,6 +99,19 @@ class FourierSpecification(KernelMapSpecification):
         return cls(kernel_json=canonical_json(data["kernel"]), **fields)
 
 
+def _frequencies(n_components: int, form: str) -> int:
+    return n_components // 2 if form == "cos_sin" else n_components
+
+
+def _cost(kernel: Kernel, n_components: int, n_columns: int, *, form: str, sampling: str) -> MapCost:
+    """Return the cost of the projection; phases that are added are too few numbers to count."""
+    m = _frequencies(n_components, form)
+    cost, share = projection_cost(kernel, m, n_columns, sampling=sampling), m / n_components
+    return replace(
+        cost, feature_flops=share * cost.feature_flops, feature_numbers=share * cost.feature_numbers
+    )
+
+
 class FourierBlockMap(BlockMap):
     """Cosines of the phases X W, strip by strip of rows."""
 
@@ -140,7 +149,7 @@ class FourierBlockMap(BlockMap):
         )
 
 
-class FourierFeatures(FeatureMap):
+class FourierFeatures(KernelFeatureMap):
     r"""Random Fourier features of a shift-invariant kernel.
 
     With frequencies ω₁ … ω_m drawn from the kernel's spectral measure (Bochner),
@@ -216,9 +225,8 @@ class FourierFeatures(FeatureMap):
 
     def check_parameters(self) -> None:
         """Raise InputError for parameters that no data could make right."""
-        if self.kernel is not None and not isinstance(self.kernel, Kernel):
-            raise InputError(f"kernel must be a distrff kernel or None, got {self.kernel!r}")
-        if self.kernel is not None and not self.kernel.is_shift_invariant:
+        super().check_parameters()
+        if not self._chosen_kernel.is_shift_invariant:
             raise InputError(
                 f"{self.kernel!r} is not shift-invariant, so that it has no frequencies; use NystroemFeatures"
             )
@@ -241,18 +249,22 @@ class FourierFeatures(FeatureMap):
     def n_features_for(self, n_columns: int) -> int:
         return int(self.n_components)
 
+    @property
+    def _search_components(self) -> int:
+        return int(self.n_components)
+
+    def cost_for(self, n_columns: int) -> MapCost:
+        kernel, D = self._chosen_kernel, int(self.n_components)
+        sampling = resolved_sampling(self.sampling, kernel, _frequencies(D, self.form), n_columns)
+        return _cost(kernel, D, n_columns, form=self.form, sampling=sampling)
+
     def _specify(
         self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, ask: Ask
     ) -> FourierSpecification:
         self.check_parameters()
-        kernel = Gaussian() if self.kernel is None else self.kernel
-        kernel, self.length_scale_search_ = chosen_widths(
-            kernel, X, y, sample_weight, n_components=int(self.n_components), seed=seed, ask=ask
-        )
-        self.kernel_ = kernel
+        kernel = self._decide_widths(X, y, sample_weight, seed, ask)
         D, n_columns = int(self.n_components), X.shape[1]
-        m = D // 2 if self.form == "cos_sin" else D
-        self.sampling_ = resolved_sampling(self.sampling, kernel, m, n_columns)
+        self.sampling_ = resolved_sampling(self.sampling, kernel, _frequencies(D, self.form), n_columns)
         return FourierSpecification(
             n_columns=n_columns,
             kernel_json=canonical_json(kernel.to_dict()),

@@ -11,6 +11,7 @@ import numpy as np
 from distrff.compiled import compiled, in_own_thread
 from distrff.errors import InputError
 from distrff.features.hadamard import LANES, padded_size, scaled_transpose, signed_transform
+from distrff.features.map_cost import MapCost
 from distrff.features.projection import ByDtype, Projection
 from distrff.features.trigonometry import flat_elements
 from distrff.kernels import Kernel
@@ -26,7 +27,7 @@ _TILE_ROWS = LANES
 def sorf_arrays(
     kernel: Kernel, n_frequencies: int, n_columns: int, rng_of: PathStreams
 ) -> dict[str, np.ndarray]:
-    """Draw structured orthogonal frequencies (Yu et al. 2016, section 4).
+    """Draw structured orthogonal frequencies (Yu et al. 2016, "Orthogonal random features").
 
     A block of d' = 2^k ≥ d directions is H D₁ H D₂ H D₃ / d'^(3/2) with random signs D: exactly
     orthogonal, and nearly uniform each. The radii are independent draws of the measure's own
@@ -53,7 +54,7 @@ def sorf_arrays(
 def fastfood_arrays(
     kernel: Kernel, n_frequencies: int, n_columns: int, rng_of: PathStreams
 ) -> dict[str, np.ndarray]:
-    """Draw Fastfood's frequencies (Le, Sarlós and Smola 2013, section 3): blocks S H G Π H B.
+    """Draw Fastfood's frequencies (Le, Sarlós and Smola 2013, "Fastfood"): blocks S H G Π H B.
 
     B are random signs, Π is a permutation, G is normal and S gives every row a radius of the measure
     in d' dimensions. As H B is a rotation, and a row of H G a normal vector, each single frequency
@@ -72,11 +73,20 @@ def fastfood_arrays(
     }
 
 
-def hadamard_bytes(sampling: str, n_frequencies: int, n_columns: int) -> int:
-    """Return the bytes of the arrays of one of the two."""
+def hadamard_cost(sampling: str, n_frequencies: int, n_columns: int) -> MapCost:
+    """Return the cost of one of the two, for each frequency; the last block is computed as a whole.
+
+    A transform with its diagonal takes log₂ d' + 1 flops a number of the block, the scale one a frequency.
+    """
     size = padded_size(n_columns)
-    per_block = size * (3 if sampling == "sorf" else 1 + 8 + 4)
-    return 8 * n_frequencies + -(-n_frequencies // size) * per_block
+    n_transforms = 3 if sampling == "sorf" else 2
+    in_blocks = -(-n_frequencies // size) * size
+    flops = in_blocks * n_transforms * (np.log2(size) + 1) + n_frequencies
+    return MapCost(
+        feature_flops=float(flops / n_frequencies),
+        fixed_numbers=3.0 * size,  # of a last block that is not full
+        feature_numbers=3.0 + 2.0,  # three diagonals, or two and a permutation; radii and scale
+    )
 
 
 def sorf(arrays: Mapping[str, np.ndarray], widths: np.ndarray) -> HadamardProducts:

@@ -1,14 +1,21 @@
-"""What specifications of a kernel's maps share: the kernel, as text that is equal for equal kernels."""
+"""What maps of a kernel share: their parameter, its widths, and the kernel in their specifications."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar, Self
 
+import numpy as np
+
+from distrff.errors import InputError
+from distrff.features.base import FeatureMap
+from distrff.features.row_question import Ask
 from distrff.features.specification import MapSpecification
-from distrff.kernels import Kernel, kernel_from_dict
+from distrff.features.widths import chosen_widths, width_flops
+from distrff.kernels import Gaussian, Kernel, kernel_from_dict
 
 
 @dataclass(frozen=True)
@@ -25,6 +32,63 @@ class KernelMapSpecification(MapSpecification):
     @property
     def at_zero(self) -> float:
         return self.kernel.at_zero
+
+
+class KernelFeatureMap(FeatureMap):
+    """Base of the maps with a parameter `kernel`, whose widths `fit` may have to find."""
+
+    kernel: Kernel | None
+    kernel_: Kernel
+    length_scale_search_: dict[str, Any] | None
+    _default_kernel: ClassVar[Kernel] = Gaussian()
+
+    def check_parameters(self) -> None:
+        """Raise InputError for parameters that no data could make right."""
+        if self.kernel is not None and not isinstance(self.kernel, Kernel):
+            raise InputError(f"kernel must be a distrff kernel or None, got {self.kernel!r}")
+
+    @property
+    def _chosen_kernel(self) -> Kernel:
+        """The kernel asked for, widths undecided as they may be."""
+        return self._default_kernel if self.kernel is None else self.kernel
+
+    @property
+    def _search_components(self) -> int:
+        """Features that a search for the width is to be for."""
+        raise NotImplementedError
+
+    def _decide_widths(self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, ask: Ask) -> Kernel:
+        """Set and return the kernel with every width a number."""
+        self.kernel_, self.length_scale_search_ = chosen_widths(
+            self._chosen_kernel,
+            X,
+            y,
+            sample_weight,
+            n_components=self._search_components,
+            seed=seed,
+            ask=ask,
+        )
+        return self.kernel_
+
+    def search_flops_for(self, n_rows: int, n_columns: int) -> float:
+        return width_flops(self.kernel, n_rows, n_columns, self._search_components)
+
+    def _prepare_trial(self, smaller: Mapping[str, int]) -> None:
+        if self._chosen_kernel.is_auto:
+            self.set_params(kernel=self._chosen_kernel.with_widths(1.0))
+        super()._prepare_trial(smaller)
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters; `kernel__…` replaces the kernel, which is an immutable value."""
+        inner = {
+            name.removeprefix("kernel__"): v for name, v in params.items() if name.startswith("kernel__")
+        }
+        super().set_params(**{name: v for name, v in params.items() if not name.startswith("kernel__")})
+        if inner:
+            if self.kernel is None:
+                raise InputError("kernel__… parameters need an explicit kernel; the map's kernel is None")
+            super().set_params(kernel=self.kernel.set_params(**inner))
+        return self
 
 
 def canonical_json(data: Any) -> str:

@@ -184,8 +184,18 @@ def _answered(ask: Ask, question: LowestKeys, n: int, wanted: int | None = None)
     answer: Lowest | None = ask(question)
     found = 0 if answer is None else len(answer.keys)
     if answer is None or found < n:
-        raise InputError(
-            f"n_components={wanted or n} landmarks were asked for, but only {found} rows have a positive "
-            f"weight (n_samples={found}); use n_components={max(found, 1)} or fewer, or more rows"
-        )
+        raise _too_many(wanted or n, found, "have a positive weight")
     return np.asarray(answer.X, dtype=np.float64)
+
+
+def check_enough_rows(n_landmarks: int, n_rows: int) -> None:
+    """Raise InputError if there are fewer rows than landmarks, whatever their weights."""
+    if n_rows < n_landmarks:
+        raise _too_many(n_landmarks, n_rows, "are there")
+
+
+def _too_many(n_landmarks: int, n_rows: int, what: str) -> InputError:
+    return InputError(
+        f"n_components={n_landmarks} landmarks were asked for, but only {n_rows} rows {what} "
+        f"(n_samples={n_rows}); use n_components={max(n_rows, 1)} or fewer, or more rows"
+    )

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from distrff.features.base import FeatureMap
+from distrff.features.map_cost import MapCost
 from distrff.features.row_question import Ask
 from distrff.features.specification import BlockMap, MapSpecification
 
@@ -26,6 +27,10 @@ class LinearSpecification(MapSpecification):
     @property
     def at_zero(self) -> float:
         return float("nan")
+
+    @property
+    def cost(self) -> MapCost:
+        return MapCost()
 
     def derive_arrays(self) -> dict[str, np.ndarray]:
         return {}
@@ -66,6 +71,9 @@ class LinearFeatures(FeatureMap):
 
     def n_features_for(self, n_columns: int) -> int:
         return n_columns
+
+    def cost_for(self, n_columns: int) -> MapCost:
+        return MapCost()
 
     def _specify(self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, ask: Ask) -> LinearSpecification:
         return LinearSpecification(n_columns=X.shape[1])

@@ -12,13 +12,12 @@ from scipy.linalg import blas, lapack
 from threadpoolctl import threadpool_limits
 
 from distrff.errors import InputError
-from distrff.features.base import FeatureMap
-from distrff.features.kernel_map import KernelMapSpecification, canonical_json
-from distrff.features.landmarks import LANDMARKS, chosen_landmarks
+from distrff.features.kernel_map import KernelFeatureMap, KernelMapSpecification, canonical_json
+from distrff.features.landmarks import LANDMARKS, check_enough_rows, chosen_landmarks
+from distrff.features.map_cost import MapCost, product_cost
 from distrff.features.row_question import Ask
 from distrff.features.specification import BlockMap, CarryingSpecification
-from distrff.features.widths import chosen_widths
-from distrff.kernels import Gaussian, Kernel
+from distrff.kernels import Kernel
 
 _STRIP_ROWS = 512  # a strip's solve reads the whole factor, and pays for that from some hundred rows on
 
@@ -40,8 +39,8 @@ class NystroemSpecification(KernelMapSpecification, CarryingSpecification):
         return self.n_components
 
     @property
-    def array_bytes(self) -> int:
-        return 8 * self.n_components * self.n_columns
+    def cost(self) -> MapCost:
+        return _cost(self.n_columns)
 
     @property
     def nested(self) -> bool:
@@ -65,6 +64,11 @@ class NystroemSpecification(KernelMapSpecification, CarryingSpecification):
         """Return the specification that `to_dict` wrote, without the landmarks."""
         fields = {name: data[name] for name in ("n_columns", "digest", "n_components", "rank")}
         return cls(kernel_json=canonical_json(data["kernel"]), **fields)
+
+
+def _cost(n_columns: int) -> MapCost:
+    """Return the cost of kernel values with all landmarks and of the solve."""
+    return product_cost(n_columns, triangle_share=1.0)
 
 
 class NystroemBlockMap(BlockMap):
@@ -123,7 +127,7 @@ def pivoted(kernel: Kernel, landmarks: np.ndarray) -> tuple[np.ndarray, int]:
     return landmarks[pivots - 1], int(rank)
 
 
-class NystroemFeatures(FeatureMap):
+class NystroemFeatures(KernelFeatureMap):
     """Nyström features of any kernel: exact on the span of landmark rows.
 
     With landmarks L from the rows and K_LL = L_c L_cᵀ by pivoted Cholesky, z(x) = L_c⁻¹ k(L, x), so that
@@ -162,6 +166,10 @@ class NystroemFeatures(FeatureMap):
 
     Notes
     -----
+    Weights only say which rows may be landmarks: whether a row becomes one follows from its number and the
+    seed. So a row of weight 2 is not quite the same as two rows, which draw twice and move the numbers of
+    those after them. Once the landmarks are drawn, machines take both alike.
+
     `fit` costs 2M³/3 flops and 8M² bytes, once more in each process that applies the map. `transform`
     costs n·(2dM + M²) flops and n·M exponentials, in float64 also for rows of float32.
     """
@@ -181,9 +189,8 @@ class NystroemFeatures(FeatureMap):
 
     def check_parameters(self) -> None:
         """Raise InputError for parameters that no data could make right."""
-        if self.kernel is not None and not isinstance(self.kernel, Kernel):
-            raise InputError(f"kernel must be a distrff kernel or None, got {self.kernel!r}")
-        if self.kernel is not None and self.kernel.is_auto and not self.kernel.is_shift_invariant:
+        super().check_parameters()
+        if self._chosen_kernel.is_auto and not self._chosen_kernel.is_shift_invariant:
             raise InputError(
                 f'a width "auto" needs a shift-invariant kernel, got {self.kernel!r}; give the width a number'
             )
@@ -195,15 +202,22 @@ class NystroemFeatures(FeatureMap):
         if not isinstance(M, (int, np.integer)) or isinstance(M, bool) or M < 1:
             raise InputError(f"n_components must be a positive integer, got {M!r}")
 
+    def check_rows(self, n_rows: int) -> None:
+        check_enough_rows(int(self.n_components), n_rows)
+
     def n_features_for(self, n_columns: int) -> int:
+        return int(self.n_components)
+
+    @property
+    def _search_components(self) -> int:
         return int(self.n_components)
 
     @property
     def n_passes(self) -> int:
         return 2 if self.landmarks == "leverage" else 1
 
-    def triangle_share_for(self, n_columns: int) -> float:
-        return 1.0
+    def cost_for(self, n_columns: int) -> MapCost:
+        return _cost(n_columns)
 
     def _trial_rows(self, n_columns: int) -> int:
         return int(self.n_components)
@@ -213,11 +227,7 @@ class NystroemFeatures(FeatureMap):
     ) -> NystroemSpecification:
         self.check_parameters()
         M, d = int(self.n_components), X.shape[1]
-        kernel = Gaussian() if self.kernel is None else self.kernel
-        kernel, self.length_scale_search_ = chosen_widths(
-            kernel, X, y, sample_weight, n_components=M, seed=seed, ask=ask
-        )
-        self.kernel_ = kernel
+        kernel = self._decide_widths(X, y, sample_weight, seed, ask)
         chosen = chosen_landmarks(
             ask, kernel, landmarks=self.landmarks, n_landmarks=M, n_columns=d, seed=seed
         )

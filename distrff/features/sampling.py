@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
-from distrff.features.count_sketch import CountSketch, sketch_arrays, sketch_bytes
+from distrff.features.count_sketch import CountSketch, sketch_arrays, sketch_cost
 from distrff.features.frequencies import SAMPLINGS, draw_frequencies, require_spherical
 from distrff.features.hadamard import padded_size
 from distrff.features.hadamard_products import (
     fastfood,
     fastfood_arrays,
-    hadamard_bytes,
+    hadamard_cost,
     sorf,
     sorf_arrays,
 )
+from distrff.features.map_cost import MapCost, cost_of_parts, product_cost
 from distrff.features.projection import DenseProduct, Interleaved, Projection
 from distrff.kernels import Kernel, component_order
 from distrff.random_streams import streams_under
@@ -87,14 +89,15 @@ def projection_of(
     return parts[0] if len(parts) == 1 else Interleaved(parts, order)
 
 
-def projection_bytes(kernel: Kernel, n_frequencies: int, n_columns: int, *, sampling: str) -> int:
-    """Return the bytes of the arrays of `draw_arrays`."""
+def projection_cost(kernel: Kernel, n_frequencies: int, n_columns: int, *, sampling: str) -> MapCost:
+    """Return what the projection costs, for each frequency; widths need not be numbers yet."""
     if sampling in SAMPLINGS:
-        return 8 * n_frequencies * n_columns
-    counts = _components(kernel, n_frequencies)[1]
+        dense = product_cost(n_columns)
+        return replace(dense, feature_numbers=2 * dense.feature_numbers)  # as drawn and as used
+    counts = [m for m in _components(kernel, n_frequencies)[1] if m]
     if sampling == "countsketch":
-        return sum(sketch_bytes(m, n_columns) for m in counts)
-    return sum(hadamard_bytes(sampling, m, n_columns) for m in counts)
+        return cost_of_parts((sketch_cost(n_columns), m) for m in counts)
+    return cost_of_parts((hadamard_cost(sampling, m, n_columns), m) for m in counts)
 
 
 def _components(kernel: Kernel, n_frequencies: int) -> tuple[list[Kernel], list[int], np.ndarray]:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from distrff.errors import FrequencyMismatch, InputError
+from distrff.features.map_cost import MapCost, product_cost
 from distrff.scratch import scratch
 
 # Of block maps that a process keeps beside the one it uses.
@@ -84,9 +85,9 @@ class MapSpecification(ABC):
         """k(0), the expected squared norm of a row of Z; nan where it depends on the row."""
 
     @property
-    def array_bytes(self) -> int:
-        """Bytes of the float64 arrays that `derive_arrays` returns."""
-        return 0
+    def cost(self) -> MapCost:
+        """What applying the map costs."""
+        return product_cost(self.n_columns)
 
     @property
     def nested(self) -> bool:
@@ -113,9 +114,13 @@ class MapSpecification(ABC):
     def with_digest(self) -> Self:
         """Return the specification with the digest of the arrays derived here, which `build` then has."""
         arrays = self.derive_arrays()
-        digested = replace(self, digest=self.digest_of(arrays))
+        digested = self.digested(arrays)
         _CACHE.keep(digested, arrays)
         return digested
+
+    def digested(self, arrays: Mapping[str, np.ndarray]) -> Self:
+        """Return the specification with the digest of these arrays, its own."""
+        return replace(self, digest=self.digest_of(arrays))
 
     def digest_of(self, arrays: Mapping[str, np.ndarray]) -> str:
         """Return the digest by which maps of these arrays are told apart."""

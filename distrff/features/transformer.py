@@ -65,10 +65,6 @@ class TransformerSpecification(CarryingSpecification):
         return float("nan")
 
     @property
-    def array_bytes(self) -> int:
-        return 0 if self.arrays is None else sum(A.nbytes for A in self.arrays.values())
-
-    @property
     def arrays_at_hand(self) -> bool:
         return self.has_arrays and self.arrays is not None
 

@@ -100,12 +100,11 @@ def sample_shape(shape: Shape, one_in: int) -> Shape:
 def _counted(shape: Shape, n_factors: int, cluster: dict[str, int]) -> ConjugatePlan:
     s, cuts = shape, light_cuts(shape)
     one_in = gram_one_in(s.n_rows, s.n_features) if n_factors else 0
-    map_flops = 2.0 * s.n_columns * s.row_entries + s.triangle_numbers
     sample_rows = s.n_rows / one_in if one_in else 0.0
     light = (
-        PRESUMED_SWEEPS * s.n_rows * (map_flops + 4.0 * s.row_entries * max(s.n_outputs, s.n_light_columns))
+        PRESUMED_SWEEPS * s.n_rows * (s.map_flops + 4.0 * s.row_entries * max(s.n_outputs, s.n_light_columns))
     )
-    factor = sample_rows * (map_flops + s.size**2) + n_factors * float(s.n_features) ** 3 / 3
+    factor = sample_rows * (s.map_flops + s.size**2) + n_factors * float(s.n_features) ** 3 / 3
     n_sweeps = 1 + s.n_map_passes + bool(one_in) + PRESUMED_SWEEPS
     threads = cluster["threads_per_worker"]
     peak_bytes = max(_light_peak_bytes(s, threads), _factor_peak_bytes(s, one_in, n_factors, threads))

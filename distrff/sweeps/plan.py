@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from distrff.errors import PlanRefused
+from distrff.features.map_cost import MapCost
 from distrff.sweeps.merge_order import n_levels
 from distrff.sweeps.segments import Segmentation, gram_segmentation, light_segmentation, sampled_tile_rows
 from distrff.sweeps.units import human_bytes
@@ -37,6 +38,8 @@ class Shape:
     dtype : {"float32", "float64"}
     row_bytes, chunk_rows : int
         Decoded bytes of a row in storage, and rows of a storage chunk.
+    map_cost : MapCost
+        What the map takes for a row, and keeps.
     outputs_are_presumed : bool
         Whether classes are still to be counted.
     model_rows : int
@@ -49,9 +52,8 @@ class Shape:
         Entries of a row of Z; 0 where it is dense.
     n_map_passes : int
         Passes over all rows that the fit of the map asks for.
-    triangle_share : float
-        Share of D² that the map's triangular factors have: each process keeps as many numbers, and each
-        row is solved against them.
+    n_eigensystems : int
+        Of the Gram, beside those of an alpha path.
     """
 
     n_rows: int
@@ -63,6 +65,7 @@ class Shape:
     dtype: str
     row_bytes: int
     chunk_rows: int
+    map_cost: MapCost
     outputs_are_presumed: bool = False
     model_rows: int = 0
     gram_one_in: int = 1
@@ -70,7 +73,7 @@ class Shape:
     n_light_columns: int = 0
     sparse_entries: int = 0
     n_map_passes: int = 0
-    triangle_share: float = 0.0
+    n_eigensystems: int = 0
 
     @property
     def size(self) -> int:
@@ -94,25 +97,29 @@ class Shape:
     def gram_flops(self) -> float:
         """Flops of the Gram sweep: its map and its products."""
         rows = self.n_rows / self.gram_one_in
-        return rows * (2 * self.n_columns * self.n_features + self.triangle_numbers + self.size**2)
+        return rows * (self.map_flops + self.size**2)
+
+    @property
+    def map_flops(self) -> float:
+        """Flops of a row's features, cosines not counted."""
+        return self.map_cost.flops(self.row_entries)
 
     @property
     def triangle_numbers(self) -> float:
-        """Numbers in the map's triangular factors, of which half are zero: flops of a row's solve."""
-        return self.triangle_share * float(self.n_features) ** 2
+        """Numbers in the map's triangular factors: flops of a row's solve."""
+        return self.map_cost.triangle_numbers(self.n_features)
 
     @property
     def map_bytes(self) -> float:
         """Bytes of the map's arrays in a process: in float64 and in the dtype of the products."""
         if self.sparse_entries:
             return float(_BIN_BYTES * self.n_features)
-        per_feature = 8 + self.itemsize  # a frequency a feature; half of that in pairs
-        return per_feature * self.n_features * self.n_columns + 8 * self.triangle_numbers
+        return (8 + self.itemsize) * self.map_cost.numbers(self.n_features) + 8 * self.triangle_numbers
 
     @property
     def light_flops(self) -> float:
-        """Flops of one light sweep's thin products."""
-        return float(self.n_rows) * self.n_features * (2 * self.n_columns + 6 * self.n_light_columns)
+        """Flops of one light sweep: its map and its thin products."""
+        return self.n_rows * (self.map_flops + 6.0 * self.n_features * self.n_light_columns)
 
 
 @dataclass(frozen=True)
@@ -217,9 +224,7 @@ def _counted(
         n_segments=cuts.n_segments * passes,
         segment_rows=cuts.segment_rows,
         tile_rows=cuts.tile_rows,
-        flops=s.gram_flops
-        + s.n_light_sweeps * (s.light_flops + s.n_rows * s.triangle_numbers)
-        + factorisation_flops(s),
+        flops=s.gram_flops + s.n_light_sweeps * s.light_flops + factorisation_flops(s),
         cosines=float(s.n_rows) * s.n_features * (1 / s.gram_one_in + s.n_light_sweeps),
         bytes_read=float(s.n_rows) * s.row_bytes * (1 + s.n_map_passes + passes + s.n_light_sweeps),
         worker_peak_bytes=worker_peak_bytes(s, folds_per_task, threads_per_worker),
@@ -260,18 +265,20 @@ def worker_peak_bytes(shape: Shape, folds_per_task: int, threads: int) -> int:
 
 def client_peak_bytes(shape: Shape) -> int:
     """Return the largest resident set of the client above idle, in bytes."""
-    of_map = 2 if shape.sparse_entries else shape.n_columns  # a key and a count, or a frequency
-    from_features = 8 * shape.n_features * (of_map + 4 * shape.n_outputs)
+    D = shape.n_features
+    of_map = 2 * D if shape.sparse_entries else shape.map_cost.numbers(D)  # keys and counts, or arrays
+    from_features = 8 * (of_map + 4 * D * shape.n_outputs)
     light = light_segmentation(shape.n_rows, shape.n_columns)
     factors = 2 * 8 * shape.triangle_numbers  # K_LL while it is factored, beside the factor
     return int(SLACK_BYTES + 4 * from_features + factors + 2**25 * min(4, light.n_segments))
 
 
 def factorisation_flops(shape: Shape) -> float:
-    """Return the flops of the alpha path with its learning curve, and of the final machine."""
+    """Return the flops of the alpha path with its learning curve, the final machine and eigensystems."""
     D = float(shape.n_features)
-    paths = shape.n_folds * (4 / 3 * D**3 * _REDUCTION_SLOWNESS + 4 * shape.n_alphas * shape.n_outputs * D**2)
-    return (paths if shape.n_alphas > 1 else 0.0) * 8 / 7 + D**3 / 3
+    reduction = 4 / 3 * D**3 * _REDUCTION_SLOWNESS
+    paths = shape.n_folds * (reduction + 4 * shape.n_alphas * shape.n_outputs * D**2)
+    return (paths if shape.n_alphas > 1 else 0.0) * 8 / 7 + D**3 / 3 + shape.n_eigensystems * reduction
 
 
 def fits(plan: Plan) -> bool:

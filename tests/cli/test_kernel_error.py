@@ -59,6 +59,19 @@ def test_any_map(distrff, rows, words):
     assert 0 < found["rms_interval"][0] <= found["rms_error"] <= found["rms_interval"][1]
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--features", "binning", "--kernel", "laplacian", "--n-grids", 20, "--n-bins", 400),
+        ("--features", "nystroem", "--n-components", 32),
+        ("--sampling", "countsketch", "--n-components", 32),
+    ],
+)
+def test_the_bounds_of_biased_maps_are_printed(distrff, rows, words):
+    done = distrff("kernel-error", rows.zarr, "--length-scale", 2, *words)
+    assert done.stdout.count("  bound ") == 2
+
+
 def test_a_target_chooses_an_automatic_width(distrff, rows):
     words = ("--kernel", "matern", "--json")
     alone = distrff("kernel-error", rows.parquet, "--columns", "a,b,c", *SMALL, *words).json["kernel"]

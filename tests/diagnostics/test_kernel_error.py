@@ -12,7 +12,7 @@ from distrff.features.binning import RandomBinningFeatures
 from distrff.features.fourier import FourierFeatures
 from distrff.features.linear import LinearFeatures
 from distrff.features.nystroem import NystroemFeatures
-from distrff.kernels import Gaussian, Laplacian, Polynomial
+from distrff.kernels import Gaussian, Laplacian, Matern, Polynomial
 
 
 def fitted(X, kernel=None, D=256, **options):
@@ -107,8 +107,23 @@ def test_grids_of_bins_have_the_variance_and_the_bounds_of_indicators(rng, dtype
     assert abs(np.mean(squares) - expected[0] ** 2) < 6 * error
     E = (map_.transform(X) @ map_.transform(X).T).toarray() - map_.kernel_(X)
     assert found.spectral_error == pytest.approx(np.linalg.norm(E, 2), rel=1e-4)
-    hashed = RandomBinningFeatures(Laplacian(2.0), 20, n_bins=1000, random_state=0).fit(X)
-    assert kernel_error(hashed, X).max_bound is None
+
+
+@pytest.mark.parametrize("n_bins", [70, 1000])
+def test_hashed_bins_have_their_bias_beside_the_variance(rng, n_bins):
+    """Runs of 3 and 4 columns a grid, where collisions are most of the error, and of 50."""
+    X = rng.standard_normal((60, 2))
+    squares, expected = [], []
+    for seed in rng.integers(0, 2**62, 60):
+        map_ = RandomBinningFeatures(2.0 * Laplacian(2.0), 20, n_bins=n_bins, random_state=int(seed)).fit(X)
+        found = kernel_error(map_, X, n_pairs=256, n_blocks=1, confidence=1 - 1e-6, random_state=3)
+        assert found.max_error < found.max_bound
+        assert found.spectral_error < found.spectral_bound
+        squares.append(found.rms_error**2)
+        expected.append(found.rms_expected)
+    error = np.std(squares, ddof=1) / np.sqrt(60)
+    # Runs of different widths lower the variance by that of their collisions, 1/500 at 3 and 4.
+    assert abs(np.mean(squares) - expected[0] ** 2) < 6 * error + 0.01 * expected[0] ** 2
 
 
 def test_landmarks_of_all_rows_have_no_error(rng):
@@ -117,7 +132,39 @@ def test_landmarks_of_all_rows_have_no_error(rng):
         found = kernel_error(NystroemFeatures(kernel, 60).fit(X), X)
         assert found.max_error <= 1e-6 * found.kernel_norm
         assert found.spectral_error <= 1e-6 * found.kernel_norm
-        assert found.max_bound is None
+        assert found.max_error <= found.max_bound <= 1e-6 * found.kernel_norm
+        assert found.spectral_error <= found.spectral_bound <= 1e-5 * found.kernel_norm
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("kernel", [3.0 * Gaussian(2.0), Laplacian(2.0), Polynomial(3)], ids=repr)
+@pytest.mark.parametrize("n_components", [5, 40])
+def test_no_error_of_landmarks_is_above_its_bound(rng, kernel, n_components, dtype):
+    X = rng.standard_normal((200, 3)).astype(dtype)
+    for seed in rng.integers(0, 2**62, 2):
+        map_ = NystroemFeatures(kernel, n_components, random_state=int(seed)).fit(X)
+        found = kernel_error(map_, X, n_pairs=500, n_blocks=2, block_rows=60, random_state=int(seed))
+        assert found.max_error <= found.max_bound
+        assert found.spectral_error <= found.spectral_bound
+        assert found.rms_expected is None
+
+
+@pytest.mark.parametrize("form", ["cos_sin", "phase"])
+def test_a_sketch_has_bounds_of_its_own(rng, form):
+    X = rng.standard_normal((60, 8))
+    squares, kernel = [], 2.0 * Gaussian(2.0)
+    for seed in rng.integers(0, 2**62, 6):
+        map_ = fitted(X, kernel, 64, form=form, sampling="countsketch", seed=int(seed))
+        found = kernel_error(map_, X, n_pairs=256, n_blocks=1, confidence=1 - 1e-6, random_state=3)
+        assert found.max_error < found.max_bound
+        assert found.spectral_error < found.spectral_bound
+        squares.append(found.rms_error**2)
+    # A bound of the mean over draws: that of six, over 256 pairs each, does not come to twice it.
+    assert np.mean(squares) < 2 * found.rms_expected**2
+    # k(0)²/D, and at most 16/B for the sketch, whatever the distances.
+    assert found.rms_expected < 2 * np.sqrt(1 / 64 + 16 / 2048)
+    other = kernel_error(fitted(X, Matern(2.0), 64, sampling="countsketch"), X, n_pairs=2, n_blocks=1)
+    assert other.max_bound is other.spectral_bound is other.rms_expected is None
 
 
 def test_any_storage_gives_the_same_numbers(rng):

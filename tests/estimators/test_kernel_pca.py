@@ -178,7 +178,7 @@ def test_bad_rows(problem):
 
 
 def test_what_does_not_fit_is_refused_before_a_row_is_read(problem, monkeypatch):
-    monkeypatch.setattr("distrff.estimators.kernel_pca.first_sweep", None)
+    monkeypatch.setattr("distrff.estimators.preparation.first_sweep", None)
     with pytest.raises(PlanRefused):
         KernelPCA(small_map(2**20)).fit(problem.X)
 
@@ -187,3 +187,15 @@ def test_constant_rows_have_no_variance():
     machine = KernelPCA(small_map(16), 2).fit(np.ones((30, 2)))
     np.testing.assert_allclose(machine.explained_variance_, 0, atol=1e-12)
     assert np.isfinite(machine.transform(np.ones((3, 2)))).all()
+
+
+def test_a_plan_counts_the_eigensystem_and_the_passes_of_the_map(rng):
+    X = rng.standard_normal((300, 3))
+    features = NystroemFeatures(Gaussian(2.0), 64, landmarks="leverage", random_state=0)
+    machine = KernelPCA(features).fit(X)
+    plan = machine.plan(X)
+    assert plan.seconds > 0
+    assert plan.to_dict() | {"seconds": None} == machine.plan_.to_dict()
+    assert plan.n_sweeps == machine.report_["n_sweeps"] == 4
+    rows = 300 * (2 * 3 * 64 + 64**2 + 65**2)
+    assert plan.flops - rows > 4 / 3 * 64**3

@@ -13,12 +13,17 @@ from sklearn.model_selection import GridSearchCV
 from distrff.data.open import open_dataset
 from distrff.errors import InputError
 from distrff.estimators.gram import fit_features, gram
+from distrff.estimators.kernel_pca import KernelPCA
 from distrff.estimators.likelihood_classifier import KernelLikelihoodClassifier
 from distrff.estimators.ridge import KernelRidge
+from distrff.estimators.ridge_fit import make_plan
 from distrff.estimators.svc import KernelSVC
+from distrff.features.concatenated import ConcatenatedFeatures
+from distrff.features.linear import LinearFeatures
 from distrff.features.nystroem import NystroemFeatures
 from distrff.kernels import Gaussian, Polynomial
 from distrff.model_store.models import load_model
+from distrff.sweeps import execution
 from distrff.sweeps.gram_statistics import GramStatistics
 
 
@@ -147,6 +152,43 @@ def test_the_plan_counts_the_factor(problem):
     assert all(plan.seconds is not None for plan in plans)
 
 
-def test_more_landmarks_than_rows_are_refused(problem):
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda map_, p: KernelRidge(map_).fit(p.X, p.y),
+        lambda map_, p: KernelRidge(map_).plan(p.X, p.y),
+        lambda map_, p: KernelRidge(ConcatenatedFeatures([LinearFeatures(), map_])).fit(p.X, p.y),
+        lambda map_, p: KernelSVC(map_).fit(p.X, p.y > 0),
+        lambda map_, p: KernelPCA(map_).fit(p.X),
+        lambda map_, p: gram(p.X, map_, p.y),
+        lambda map_, p: fit_features(map_, p.X),
+    ],
+    ids=["fit", "plan", "concatenated", "svc", "pca", "gram", "fit_features"],
+)
+def test_more_landmarks_than_rows_are_refused_before_the_first_task(problem, monkeypatch, act):
+    def never(*args, **kwargs):
+        raise AssertionError("a task ran")
+
+    monkeypatch.setattr(execution, "reduce_rows", never)
     with pytest.raises(InputError, match=r"n_components=901 .* only 900 rows"):
-        KernelRidge(nystroem(n_components=901)).fit(problem.X, problem.y)
+        act(nystroem(n_components=901), problem)
+
+
+def test_more_landmarks_than_rows_of_positive_weight_are_refused(problem):
+    s = (np.arange(900) < 40).astype(float)
+    with pytest.raises(InputError, match=r"n_components=48 .* only 40 rows have a positive weight"):
+        KernelRidge(nystroem()).fit(problem.X, problem.y, s)
+
+
+def test_a_gram_that_is_to_be_like_another_counts_the_factor(problem, monkeypatch):
+    plans = []
+
+    def kept(*args, **kwargs):
+        plans.append(make_plan(*args, **kwargs))
+        return plans[-1]
+
+    monkeypatch.setattr("distrff.estimators.gram.make_plan", kept)
+    first = gram(problem.X, nystroem(), problem.y)
+    gram(problem.X, y=problem.y, like=first)
+    assert plans[0].shape.triangle_numbers == 48**2
+    assert plans[1] == plans[0]

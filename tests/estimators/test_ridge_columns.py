@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.preprocessing import StandardScaler
 
@@ -54,9 +55,11 @@ def test_constant_columns_are_divided_by_one(problem, constant):
 def test_columns_of_different_spread_are_pointed_out(problem):
     X = problem.X / problem.X.std(axis=0) * [1.0, 150.0, 2.0, 1.5]
     X = np.column_stack([X, np.full(len(X), 0.1)])  # constant: no spread to compare
-    with pytest.warns(DataWarning, match=r"columns 0 and 1 .* use scale='standard'") as caught:
+    with pytest.warns(DataWarning, match=r"column 0 and column 1 .* use scale='standard'") as caught:
         KernelRidge(fourier()).fit(X, problem.y)
     assert [warning.filename for warning in caught] == [__file__]
+    with pytest.warns(DataWarning, match="column 'a' and column 'b' have standard deviations"):
+        KernelRidge(fourier()).fit(pd.DataFrame(X, columns=list("abcde")), problem.y)
 
 
 def test_columns_of_like_spread_are_not(problem, recwarn):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from distrff.errors import InputError, NonFiniteError
@@ -202,6 +204,19 @@ def test_a_constant_column_is_refused_by_number(rng):
     X[:, 0] = 1.0
     with pytest.raises(InputError, match=r"column 0 is constant.*and 1 more"):
         KernelRidge(FourierFeatures(Gaussian("ard"), 16), scale="standard").fit(X, y)
+
+
+def test_a_column_that_has_a_name_is_refused_by_it(rng):
+    X, y, _ = of_three_columns(rng, 100, d=4)
+    X[:, 2] = 7.0
+    rows = pd.DataFrame(X, columns=["age", "height", "planet", "weight"])
+    for machine in (FourierFeatures(Gaussian("ard"), 16), KernelRidge(FourierFeatures(Gaussian("ard"), 16))):
+        with pytest.raises(InputError, match=r"column 'planet' is constant.*drop it") as caught:
+            machine.fit(rows, y)
+        assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+    huge = rows.assign(planet=y, height=1e200 * y)
+    with pytest.raises(InputError, match="column 'height' of X has values so large"):
+        KernelRidge(FourierFeatures(Gaussian("ard"), 16)).fit(huge, y)
 
 
 def test_a_column_that_is_constant_in_the_sample_alone_keeps_a_common_width(rng):

@@ -13,10 +13,13 @@ from sklearn.base import clone
 from sklearn.preprocessing import PolynomialFeatures
 
 from distrff.errors import InputError
+from distrff.features import nystroem
+from distrff.features.ard import relevance_flops
 from distrff.features.binning import RandomBinningFeatures
 from distrff.features.concatenated import ConcatenatedFeatures
 from distrff.features.fourier import FourierFeatures
 from distrff.features.linear import LinearFeatures
+from distrff.features.map_cost import product_cost
 from distrff.features.nystroem import NystroemFeatures
 from distrff.features.registry import specification_from_dict
 from distrff.features.transformer import TransformerFeatures
@@ -96,7 +99,27 @@ def test_all_questions_are_asked(rng):
 
     map_.fit_sample(X[:10], None, None, seed=1, ask=ask)
     assert asked == ["landmarks", "landmarks", "landmarks by leverage"]
-    assert map_.triangle_share_for(3) == 0.5
+    assert map_.cost_for(3) == map_.specification_.cost == product_cost(3, triangle_share=0.5)
+
+
+def test_widths_are_looked_for_by_each_map():
+    one, other = FourierFeatures(Gaussian("auto"), 64), NystroemFeatures(Gaussian("ard"), 8)
+    map_ = ConcatenatedFeatures([one, other, LinearFeatures()])
+    assert map_.search_flops_for(10**5, 3) == one.search_flops_for(10**5, 3) + relevance_flops(10**5, 3)
+    assert one.search_flops_for(10**5, 3) > 0 == mixed().search_flops_for(10**5, 3)
+
+
+def test_only_the_whole_is_built(rng, monkeypatch):
+    X, built = rng.standard_normal((40, 3)), []
+    factor = nystroem._cholesky_factor
+    monkeypatch.setattr(nystroem, "_cholesky_factor", lambda *args: built.append(1) or factor(*args))
+    map_ = ConcatenatedFeatures(
+        [NystroemFeatures(n_components=5, random_state=int(rng.integers(2**62)))]
+    ).fit(X)
+    Z = map_.transform(X)
+    assert len(built) == 1
+    np.testing.assert_array_equal(map_.maps_[0].transform(X), Z)
+    assert len(built) == 2
 
 
 def test_specifications_travel_and_come_back(rng):

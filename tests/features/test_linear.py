@@ -13,6 +13,7 @@ from sklearn.base import clone
 
 from distrff.errors import InputError
 from distrff.features.linear import LinearFeatures, LinearSpecification
+from distrff.features.map_cost import MapCost
 from distrff.features.registry import specification_from_dict
 
 
@@ -54,7 +55,7 @@ def test_what_it_says_of_itself():
     assert map_.n_features_for(17) == 17
     assert math.isnan(map_.specification_.at_zero)
     assert not map_.specification_.rescaled_when_nested
-    assert map_.specification_.array_bytes == 0
+    assert map_.specification_.cost == map_.cost_for(3) == MapCost()
     assert map_.get_feature_names_out().tolist()[:2] == ["linearfeatures0", "linearfeatures1"]
     assert map_.get_params() == clone(map_).get_params() == {}
 

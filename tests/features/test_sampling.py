@@ -9,6 +9,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from scipy.linalg import hadamard
+from scipy.special import hyp1f1
 from scipy.stats import ks_1samp, norm
 
 from distrff.errors import InputError
@@ -101,6 +102,52 @@ def test_each_frequency_is_normal_in_every_column(rng, sampling):
     for j, width in enumerate((0.5, 1.0, 2.0)):
         for position in (0, 7):  # of independent draws; a level that twelve cases pass in all but 1e-9
             assert ks_1samp(width * W[:, j, position], norm.cdf).pvalue > 1e-10
+
+
+def independent_variance(z, m):
+    """Of the mean of m cosines at independent normal frequencies: (1 − κ²)²/2m, κ = exp(−z²/2)."""
+    return np.square(1 - np.exp(-np.square(z))) / (2 * m)
+
+
+def orthogonal_variance(z, m, d):
+    """Frequencies of a block have the covariance E cos cos − κ² besides.
+
+    ω_i ± ω_j has a uniform direction and a length of the square χ²_2d, so that with the mean of cosines at
+    such a direction, ₀F₁(d/2; −t²/4), E cos cos = Σ_k (−z²/2)^k (d)_k/(k! (d/2)_k) = ₁F₁(d; d/2; −z²/2).
+    """
+    covariance = hyp1f1(d, d / 2, -np.square(z) / 2) - np.exp(-np.square(z))
+    return independent_variance(z, m) + (d - 1) / m * covariance
+
+
+def fastfood_variance_bound(z, m):
+    """Le, Sarlós and Smola 2013: 2(1 − exp(−z²))²/m + C(z)/m, C(z) = 6z⁴(exp(−z²) + z²/3)."""
+    C = 6 * z**4 * (np.exp(-np.square(z)) + np.square(z) / 3)
+    return 4 * independent_variance(z, m) + C / m
+
+
+@pytest.mark.parametrize("along", ["a column", "all columns"])
+@pytest.mark.parametrize("sampling", ["iid", "orthogonal", "qmc", "fastfood"])
+def test_the_variance_is_that_of_the_theory(rng, sampling, along):
+    """Of the kernel at four distances, two blocks of 16 frequencies."""
+    d, m, n_seeds, z = 16, 32, 400, np.array([0.5, 1.0, 2.0, 3.0])
+    direction = np.eye(d)[3] if along == "a column" else np.full(d, d**-0.5)
+    deltas, seed = z[:, None] * direction, seed_of(rng)
+    products = [
+        np.cos(
+            deltas
+            @ fitted(sampling, kernel=Gaussian(), n_columns=d, n_components=2 * m, seed=seed + i).frequencies_
+        ).mean(axis=1)
+        for i in range(n_seeds)
+    ]
+    mean, error = mean_and_error(products)
+    assert np.all(np.abs(mean - np.exp(-np.square(z) / 2)) <= 8 * error)
+    variance, error = mean_and_error(np.square(products - mean))
+    if sampling in ("iid", "orthogonal"):
+        theory = independent_variance(z, m) if sampling == "iid" else orthogonal_variance(z, m, d)
+        assert np.all(np.abs(variance - theory) <= 8 * error)
+    else:
+        bound = independent_variance(z, m) if sampling == "qmc" else fastfood_variance_bound(z, m)
+        assert np.all(variance - 8 * error <= bound)
 
 
 def mean_squares(rng, samplings, n_seeds=200, n_columns=16):
@@ -234,14 +281,35 @@ def test_leading_columns_are_the_smaller_map(rng, sampling, kernel):
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("kernel", [Gaussian(4.0), SUM], ids=["gaussian", "sum"])
 @pytest.mark.parametrize("sampling", CHOICES)
-def test_array_bytes_are_those_of_the_arrays(sampling, kernel, form):
-    spec = fitted(sampling, kernel=kernel, form=form).specification_
-    assert sum(A.nbytes for A in spec.derive_arrays().values()) == spec.array_bytes
+def test_the_cost_is_known_before_the_fit_and_counts_the_arrays(sampling, kernel, form):
+    """As drawn, and a dense product's as used: the least that a process holds."""
+    map_ = fitted(sampling, kernel=kernel, form=form)
+    spec = map_.specification_
+    assert spec.cost == map_.cost_for(D_COLUMNS)
+    drawn = sum(A.nbytes for name, A in spec.derive_arrays().items() if name != "phases")
+    assert drawn <= 8 * spec.cost.numbers(spec.n_features)
+
+
+@pytest.mark.parametrize("form", ["cos_sin", "phase"])
+def test_the_flops_of_a_row_are_those_of_the_loops(form):
+    """784 columns, 1100 frequencies: padded to 1024, of which two blocks are transformed."""
+    D = 2200 if form == "cos_sin" else 1100
+
+    def flops(sampling, kernel=None):
+        return FourierFeatures(kernel, D, form=form, sampling=sampling).cost_for(784).flops(D)
+
+    assert flops("iid") == flops("qmc") == pytest.approx(2 * 784 * 1100)
+    assert flops("sorf") == flops("auto") == pytest.approx(2 * 3 * (10 + 1) * 1024 + 1100)
+    assert flops("fastfood") == pytest.approx(2 * 2 * (10 + 1) * 1024 + 1100)
+    assert flops("countsketch") == pytest.approx(2 * 784 + 2 * 2048 * 1100)
+    # Half of the frequencies each: a block in place of two.
+    assert flops("sorf", SUM) == pytest.approx(flops("sorf"))
+    assert flops("countsketch", SUM) == pytest.approx(2 * 2 * 784 + 2 * 2048 * 1100)
 
 
 def test_structured_arrays_are_small():
     dense, structured = (fitted(s, n_components=8192, n_columns=784).specification_ for s in ("iid", "sorf"))
-    assert structured.array_bytes < dense.array_bytes / 400
+    assert structured.cost.numbers(8192) < dense.cost.numbers(8192) / 150
 
 
 @pytest.mark.parametrize("sampling", NEW)

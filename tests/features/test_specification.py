@@ -53,13 +53,6 @@ def test_specifications_are_a_few_hundred_bytes(rng):
     assert hash(pickle.loads(pickled)) == hash(spec)
 
 
-def test_array_bytes_are_those_of_the_arrays(rng):
-    for form in ("cos_sin", "phase", "complex"):
-        spec = fresh(rng, form=form)
-        derived = sum(array.nbytes for array in spec.derive_arrays().values())
-        assert derived <= spec.array_bytes <= derived + 8 * 16
-
-
 def test_the_base_is_abstract():
     with pytest.raises(TypeError, match="abstract"):
         MapSpecification(n_columns=3)

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from distrff.errors import PlanRefused
+from distrff.features.map_cost import product_cost
 from distrff.sweeps import plan
 from distrff.sweeps.conjugate_plan import PRESUMED_SWEEPS, count_conjugate
 from distrff.sweeps.plan import Shape, count
@@ -24,6 +25,7 @@ SHAPE = Shape(
     dtype="float32",
     row_bytes=208,
     chunk_rows=65_536,
+    map_cost=product_cost(50),
 )
 CLUSTER = dict(n_workers=2, threads_per_worker=2)
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from distrff import FourierFeatures, Gaussian, KernelRidge
 from distrff.errors import PlanRefused
 from distrff.features.fourier import FourierSpecification
+from distrff.features.map_cost import product_cost
 from distrff.sweeps import execution, plan
 from distrff.sweeps.plan import Shape, count, worker_peak_bytes
 from distrff.sweeps.segments import gram_segmentation
@@ -30,6 +31,7 @@ SHAPE = Shape(
     dtype="float32",
     row_bytes=208,
     chunk_rows=65_536,
+    map_cost=product_cost(50),
 )
 CLUSTER = dict(n_workers=2, threads_per_worker=1)
 
@@ -67,10 +69,13 @@ def test_the_plan_grows_with_what_it_is_for():
 
 def test_the_plan_counts_the_frequencies():
     """Where rows are wide the map's arrays are as large as a Gram."""
-    wide = replace(SHAPE, n_columns=20_000, row_bytes=80_008, chunk_rows=512, n_folds=1)
     kernel = json.dumps(Gaussian().to_dict())
-    arrays = FourierSpecification(n_columns=20_000, n_components=2048, kernel_json=kernel).array_bytes
-    narrow = replace(wide, n_columns=1)
+    cost = FourierSpecification(n_columns=20_000, n_components=2048, kernel_json=kernel).cost
+    wide = replace(
+        SHAPE, n_columns=20_000, row_bytes=80_008, chunk_rows=512, n_folds=1, map_cost=cost, n_features=2048
+    )
+    arrays = 8 * 20_000 * 1024
+    narrow = replace(wide, n_columns=1, map_cost=product_cost(1))
     # In float64 and in float32, beside a tile's rows in float64 before and after scaling.
     more = arrays + arrays // 2 + 2 * 8 * wide.segmentation().tile_rows * (20_000 - 1)
     assert worker_peak_bytes(wide, 1, 1) >= worker_peak_bytes(narrow, 1, 1) + more
@@ -121,7 +126,18 @@ def bytes_of(text):
 def test_every_remedy_that_a_refusal_names_does_fit(
     n_rows, n_columns, n_features, n_outputs, n_folds, dtype, chunk_rows, threads, share
 ):
-    shape = Shape(n_rows, n_columns, n_features, n_outputs, n_folds, 25, dtype, n_columns * 4 + 8, chunk_rows)
+    shape = Shape(
+        n_rows,
+        n_columns,
+        n_features,
+        n_outputs,
+        n_folds,
+        25,
+        dtype,
+        n_columns * 4 + 8,
+        chunk_rows,
+        product_cost(n_columns),
+    )
     one_at_a_time = worker_peak_bytes(shape, 1, threads)
     limit = int(share * (one_at_a_time + plan._IDLE_BYTES) / plan._USABLE_SHARE)
     cluster = dict(n_workers=2, threads_per_worker=threads, memory_limit=limit)

@@ -1,0 +1,61 @@
+"""What applying a map costs, as a polynomial in the number of its features."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class MapCost:
+    """Flops of a row and numbers kept, of a map of D features; cosines are counted apart.
+
+    Parameters
+    ----------
+    row_flops, feature_flops : float
+        A row takes row_flops + feature_flops·D + triangle_share·D² flops. Of a sparse map D is the number of
+        entries of a row.
+    fixed_numbers, feature_numbers : float
+        Of its arrays, without triangular factors: fixed_numbers + feature_numbers·D, at most.
+    triangle_share : float
+        Share of D² that the numbers in its triangular factors are, half of which are zero: each row is solved
+        against them.
+    """
+
+    row_flops: float = 0.0
+    feature_flops: float = 0.0
+    fixed_numbers: float = 0.0
+    feature_numbers: float = 0.0
+    triangle_share: float = 0.0
+
+    def flops(self, n_features: int) -> float:
+        """Return the flops of a row."""
+        return self.row_flops + self.feature_flops * n_features + self.triangle_numbers(n_features)
+
+    def numbers(self, n_features: int) -> float:
+        """Return the numbers in its arrays, without triangular factors."""
+        return self.fixed_numbers + self.feature_numbers * n_features
+
+    def triangle_numbers(self, n_features: int) -> float:
+        """Return the numbers in its triangular factors."""
+        return self.triangle_share * float(n_features) ** 2
+
+
+def product_cost(n_columns: int, *, triangle_share: float = 0.0) -> MapCost:
+    """Return the cost of a product with a column of the rows' length for each feature."""
+    return MapCost(
+        feature_flops=2.0 * n_columns, feature_numbers=float(n_columns), triangle_share=triangle_share
+    )
+
+
+def cost_of_parts(parts: Iterable[tuple[MapCost, int]]) -> MapCost:
+    """Return the cost of maps of D_i features side by side; their shares of D are taken as they are."""
+    costs = list(parts)
+    n_features = sum(n for _, n in costs)
+    return MapCost(
+        row_flops=sum(cost.row_flops for cost, _ in costs),
+        feature_flops=sum(cost.feature_flops * n for cost, n in costs) / n_features,
+        fixed_numbers=sum(cost.fixed_numbers for cost, _ in costs),
+        feature_numbers=sum(cost.feature_numbers * n for cost, n in costs) / n_features,
+        triangle_share=sum(cost.triangle_numbers(n) for cost, n in costs) / float(n_features) ** 2,
+    )
