@@ -16,7 +16,7 @@ from distrff.estimators.gram import fit_features, gram
 from distrff.estimators.likelihood_classifier import KernelLikelihoodClassifier
 from distrff.estimators.ridge import KernelRidge
 from distrff.estimators.svc import KernelSVC
-from distrff.features.nystroem import NystroemFeatures
+from distrff.features.nystroem import NystroemFeatures, pivoted
 from distrff.kernels import Gaussian, Polynomial
 from distrff.model_store.models import load_model
 from distrff.sweeps.gram_statistics import GramStatistics
@@ -145,6 +145,20 @@ def test_the_plan_counts_the_factor(problem):
     assert plans[0].shape.map_bytes == 16 * 100 * 4 + 8 * 100**2
     assert by_features[0] < by_features[1]
     assert all(plan.seconds is not None for plan in plans)
+
+
+def test_a_plan_factors_few_landmarks(problem, monkeypatch):
+    factored = []
+
+    def recorded(kernel, landmarks):
+        factored.append(len(landmarks))
+        return pivoted(kernel, landmarks)
+
+    monkeypatch.setattr("distrff.features.nystroem.pivoted", recorded)
+    plan = KernelRidge(nystroem(n_components=20_000), alpha=1.0).plan(problem.X, problem.y)
+    assert 0 < max(factored) <= 1024
+    by_features = plan.shape.gram_flops + 2 / 3 * 20_000**3
+    assert by_features < plan.flops < by_features + 20_000**3
 
 
 def test_more_landmarks_than_rows_are_refused(problem):
