@@ -197,24 +197,36 @@ def draw_binning(
     rng = np.random.default_rng(0)
     X = np.concatenate([rng.normal(centre, 0.35, (15, 2)) for centre in ((0, 0), (2, 1), (0.5, 2.2))])
     kernel = drf.Laplacian(1.5)
-    shared = {n: _adjacency(X, kernel, n) for n in (1, 200)}
+    one, many = (drf.RandomBinningFeatures(kernel, n, random_state=1).fit(X) for n in (1, 200))
     figure = Figure(figsize=(14, 3.8), layout="constrained")
     grid, *matrices = figure.subplots(1, 4)
-    bins = np.unique(_adjacency(X, kernel, 1), axis=0, return_inverse=True)[1]
-    grid.scatter(*X.T, c=bins, cmap="tab20", edgecolors="0.2")
-    for row, number in zip(X, bins, strict=True):
+    for lines, draw in zip(grid_lines(one, X), (grid.axvline, grid.axhline), strict=True):
+        for place in lines:
+            draw(place, color="0.6", linewidth=0.8)
+    grid.scatter(*X.T, color=COLOURS["random binning"], edgecolors="0.2")
+    for row, number in zip(X, one.transform(X).indices, strict=True):
         grid.annotate(str(number), row, textcoords="offset points", xytext=(4, 4), fontsize=7)
-    grid.set_title("rows by bin of one grid")
+    grid.set_title("a grid, and rows by their bins")
     titles = ("share a bin of one grid", "share of 200 grids", "the kernel")
-    for ax, K, title in zip(matrices, (shared[1], shared[200], kernel(X)), titles, strict=True):
+    for ax, K, title in zip(
+        matrices, (adjacency(one, X), adjacency(many, X), kernel(X)), titles, strict=True
+    ):
         ax.imshow(K, cmap="Greys", vmin=0, vmax=1)
         ax.set_title(title)
     return figure
 
 
-def _adjacency(X: np.ndarray, kernel: drf.Laplacian, n_grids: int) -> np.ndarray:
+def grid_lines(binning: drf.RandomBinningFeatures, X: np.ndarray) -> list[np.ndarray]:
+    """Return for each column where its bins of the first grid begin, between the rows' extremes."""
+    arrays = binning.specification_.derive_arrays()
+    steps, offsets = arrays["steps"][0], arrays["offsets"][0]  # row x is in bin ⌊x·step + offset⌋
+    first, last = np.floor(X.min(axis=0) * steps + offsets), np.floor(X.max(axis=0) * steps + offsets)
+    return [(np.arange(first[j] + 1, last[j] + 1) - offsets[j]) / steps[j] for j in range(X.shape[1])]
+
+
+def adjacency(binning: drf.RandomBinningFeatures, X: np.ndarray) -> np.ndarray:
     """Return for each pair of rows the share of grids in which they share a bin."""
-    Z = drf.RandomBinningFeatures(kernel, n_grids, random_state=1).fit(X).transform(X)
+    Z = binning.transform(X)
     return (Z @ Z.T).toarray()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from distrff.columns.scaling import Scaling
 from distrff.data.dataset import Dataset
 from distrff.data.rows import Rows
 from distrff.estimators.options import FitOptions
+from distrff.features.specification import MapSpecification
 from distrff.sweeps.conjugate_plan import PRESUMED_SWEEPS, ConjugatePlan, sample_shape
 from distrff.sweeps.engine import SweepRun
 from distrff.sweeps.gram import GramReduction
@@ -20,6 +21,7 @@ from distrff.sweeps.ridge_products import ProductReduction
 
 _MEASURED_FLOPS = 6e10  # about a second
 _WARM_ROWS = 16
+_MOST_LANDMARKS = 1024  # of a map that is only timed
 # Beside a flop of the Gram's product: a cosine in the compiled loop, and a flop of a thin product.
 _COSINE_FLOPS, _THIN_SLOWNESS = 18.0, 2.5
 
@@ -43,52 +45,95 @@ def predicted_seconds(run: SweepRun, dataset: Dataset, options: FitOptions, plan
     Every thread of the live workers does a piece of the Gram sweep on real rows at the
     same time, so that reading, the map, the products and the rivalry for memory are all
     in the rate; light sweeps follow from it by their counts. Kernels without a width yet are
-    timed with width 1; the search for it is counted. What starting tasks takes is not, which
+    timed with width 1; the search for it is counted. Maps with triangular factors are timed with 1024
+    landmarks, and the time grows with the flops of a row. What starting tasks takes is not, which
     shows where a fit takes a second.
     """
     if isinstance(plan, ConjugatePlan):
         return _conjugate_seconds(run, dataset, options, plan)
-    threads = plan.n_workers * plan.threads_per_worker
-    n_rows = int(min(dataset.n_rows, plan.tile_rows, max(256, _MEASURED_FLOPS / plan.shape.size**2)))
-    reduction = _reduction(dataset, options, plan.shape, plan.tile_rows)
-    seconds_a_row = _seconds_a_row(run, dataset, reduction, n_rows, threads)
+    threads, shape = plan.n_workers * plan.threads_per_worker, plan.shape
+    seconds_a_row = _gram_seconds_a_row(run, dataset, options, shape, threads)
     rows_a_thread = _rows_a_thread(dataset, plan)
-    shape = plan.shape
-    cosines = _COSINE_FLOPS * float(shape.n_rows) * shape.n_features
-    solves = shape.n_rows * shape.triangle_numbers
-    light = shape.n_light_sweeps * (_THIN_SLOWNESS * (shape.light_flops - solves) + solves + cosines)
-    sweeps = 1 / shape.gram_one_in + light / (shape.gram_flops * shape.gram_one_in + cosines)
-    float64_flops_a_second = plan.shape.size**2 / seconds_a_row * plan.shape.itemsize / 8
-    tasks = min(threads, max(1, plan.shape.n_folds))
-    afterwards = factorisation_flops(plan.shape) / tasks + _search_flops(dataset, options)
-    return rows_a_thread * seconds_a_row * sweeps + afterwards / float64_flops_a_second
+    sweeps = 1 / shape.gram_one_in + shape.n_light_sweeps * _light_work(shape) / _gram_work(shape)
+    tasks = min(threads, max(1, shape.n_folds))
+    afterwards = factorisation_flops(shape) / tasks + _search_flops(dataset, options) + shape.map_factor_flops
+    return rows_a_thread * seconds_a_row * sweeps + afterwards * _seconds_a_float64_flop(shape, seconds_a_row)
 
 
 def _conjugate_seconds(run: SweepRun, dataset: Dataset, options: FitOptions, plan: ConjugatePlan) -> float:
     """Return the predicted duration of the light sweeps that are presumed, after those of the factor."""
     threads, shape = plan.n_workers * plan.threads_per_worker, plan.shape
-    sampled = sample_shape(shape, 1)
-    trial = _reduction(dataset, options, sampled, sampled.segmentation().tile_rows)
-    light = ProductReduction(
-        specification=trial.specification,
-        scaling=trial.scaling,
-        targets=trial.targets,
-        offset=None,
-        dtype=shape.dtype,
-        tile_rows=plan.tile_rows,
-        n_directions=shape.n_outputs,
-    )
-    point = {"coef": np.zeros((shape.n_features, shape.n_outputs)), "intercept": np.zeros(shape.n_outputs)}
-    n_rows = int(min(dataset.n_rows, 16 * plan.tile_rows))
-    seconds = PRESUMED_SWEEPS * _seconds_a_row(run, dataset, light, n_rows, threads, point)
+    seconds = PRESUMED_SWEEPS * _product_seconds_a_row(run, dataset, options, plan, threads)
     afterwards = 0.0
     if plan.one_in:
-        n_rows = int(min(dataset.n_rows, trial.tile_rows, max(256, _MEASURED_FLOPS / shape.size**2)))
-        by_gram = _seconds_a_row(run, dataset, trial, n_rows, threads)
+        sampled = sample_shape(shape, 1)
+        by_gram = _gram_seconds_a_row(run, dataset, options, sampled, threads)
         seconds += by_gram / plan.one_in
         factors = plan.n_factors * shape.n_features**3 / 3 / min(threads, plan.n_factors)
-        afterwards = (factors + _search_flops(dataset, options)) * by_gram / shape.size**2
+        flops = factors + _search_flops(dataset, options) + shape.map_factor_flops
+        afterwards = flops * _seconds_a_float64_flop(sampled, by_gram)
     return _rows_a_thread(dataset, plan) * seconds + afterwards
+
+
+def _gram_work(shape: Shape) -> float:
+    """Return the work of a row of the Gram sweep, in flops of its product."""
+    product = shape.map_flops - shape.triangle_numbers + float(shape.size) ** 2
+    return product + _triangle_work(shape) + _COSINE_FLOPS * shape.n_features
+
+
+def _light_work(shape: Shape) -> float:
+    """Return the work of a row of a light sweep, in the same unit."""
+    thin = shape.light_flops / shape.n_rows - shape.triangle_numbers
+    return _THIN_SLOWNESS * thin + _triangle_work(shape) + _COSINE_FLOPS * shape.n_features
+
+
+def _triangle_work(shape: Shape) -> float:
+    """Return the work of solving a row against the map's factors, which is in float64 always."""
+    return shape.triangle_numbers * 8 / shape.itemsize
+
+
+def _seconds_a_float64_flop(shape: Shape, seconds_a_row: float) -> float:
+    return seconds_a_row / _gram_work(shape) * 8 / shape.itemsize
+
+
+def _gram_seconds_a_row(
+    run: SweepRun, dataset: Dataset, options: FitOptions, shape: Shape, threads: int
+) -> float:
+    specification, tried = _tried(dataset, options, shape)
+    tile_rows = shape.segmentation().tile_rows
+    reduction = _reduction(dataset, specification, tried, tile_rows)
+    n_rows = int(min(dataset.n_rows, tile_rows, max(256, _MEASURED_FLOPS / tried.size**2)))
+    seconds = _seconds_a_row(run, dataset, reduction, n_rows, threads)
+    return seconds * _gram_work(shape) / _gram_work(tried)
+
+
+def _product_seconds_a_row(
+    run: SweepRun, dataset: Dataset, options: FitOptions, plan: ConjugatePlan, threads: int
+) -> float:
+    specification, tried = _tried(dataset, options, plan.shape)
+    reduction = ProductReduction(
+        specification=specification,
+        scaling=_no_scaling(dataset),
+        targets=_NoTargets(tried.n_outputs),  # type: ignore[arg-type]
+        offset=None,
+        dtype=tried.dtype,
+        tile_rows=plan.tile_rows,
+        n_directions=tried.n_outputs,
+    )
+    point = {"coef": np.zeros((tried.n_features, tried.n_outputs)), "intercept": np.zeros(tried.n_outputs)}
+    n_rows = int(min(dataset.n_rows, 16 * plan.tile_rows))
+    seconds = _seconds_a_row(run, dataset, reduction, n_rows, threads, point)
+    return seconds * _light_work(plan.shape) / _light_work(tried)
+
+
+def _tried(dataset: Dataset, options: FitOptions, shape: Shape) -> tuple[MapSpecification, Shape]:
+    """Return a map to be timed, and its shape: a small one where the factors of all landmarks take long."""
+    features, d = options.features, dataset.n_columns
+    if not features.cost_for(d).triangle_share:
+        return features.trial(d).specification_, shape
+    trial = features.trial(d, n_components=_MOST_LANDMARKS)
+    tried = replace(shape, n_features=trial.specification_.n_features, map_cost=trial.cost_for(d))
+    return trial.specification_, tried
 
 
 def _rows_a_thread(dataset: Dataset, plan: Plan) -> int:
@@ -113,15 +158,21 @@ def _search_flops(dataset: Dataset, options: FitOptions) -> float:
     return options.features.search_flops_for(dataset.n_rows, dataset.n_columns)
 
 
-def _reduction(dataset: Dataset, options: FitOptions, shape: Shape, tile_rows: int) -> GramReduction:
-    d = dataset.n_columns
+def _reduction(
+    dataset: Dataset, specification: MapSpecification, shape: Shape, tile_rows: int
+) -> GramReduction:
     return GramReduction(
-        specification=options.features.trial(d).specification_,
-        scaling=Scaling(np.zeros(d), np.ones(d)),
+        specification=specification,
+        scaling=_no_scaling(dataset),
         targets=_NoTargets(shape.n_outputs),  # type: ignore[arg-type]
         dtype=shape.dtype,
         tile_rows=tile_rows,
     )
+
+
+def _no_scaling(dataset: Dataset) -> Scaling:
+    """Return a scaling that costs its time and changes nothing."""
+    return Scaling(np.zeros(dataset.n_columns), np.ones(dataset.n_columns))
 
 
 def seconds_of(

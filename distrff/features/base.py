@@ -125,7 +125,7 @@ class FeatureMap(TransformerMixin, BaseEstimator):
         return 0.0
 
     def trial(self, n_columns: int, **smaller: int) -> Self:
-        """Return a clone fitted to random rows, with other sizes; an automatic width is 1."""
+        """Return a clone fitted to random rows, of sizes at most as given; an automatic width is 1."""
         trial = clone(self)
         trial._prepare_trial(smaller)
         n_rows = trial._trial_rows(n_columns)
@@ -133,7 +133,8 @@ class FeatureMap(TransformerMixin, BaseEstimator):
         return trial.fit_sample(X, None, None, seed=0)
 
     def _prepare_trial(self, smaller: Mapping[str, int]) -> None:
-        self.set_params(**{name: size for name, size in smaller.items() if hasattr(self, name)})
+        at_most = {name: min(getattr(self, name), n) for name, n in smaller.items() if hasattr(self, name)}
+        self.set_params(**at_most)
 
     def _trial_rows(self, n_columns: int) -> int:
         """Return how many rows a fit needs."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from distrff.errors import InputError
 from distrff.objective import held_out_error, ridge_system
-from distrff.solvers.tridiagonal import TridiagonalRidge
+from distrff.solvers.band import BandRidge
 
 N_DEFAULT_ALPHAS = 25
 # RSS/W carries about 1e-15 of the targets' mean square by cancellation; divided by (1 − df/n)² ≥ 1e-12
@@ -134,7 +134,7 @@ def cv_errors(
         n_features=n_features,
         feature_scale=feature_scale,
     )
-    coef = TridiagonalRidge(system.G, overwrite_G=True).solve(system.B, alphas)
+    coef = BandRidge(system.G, overwrite_G=True).solve(system.B, alphas)
     errors = held_out_error(A_fold, coef, system.intercept(coef), feature_scale=feature_scale)
     position = len(A_fold) - 1 - n_targets
     return errors, float(A_fold[position, position])
@@ -178,7 +178,7 @@ def gcv(
     system = ridge_system(
         A, n_targets, fit_intercept=fit_intercept, n_features=n_features, feature_scale=feature_scale
     )
-    path = TridiagonalRidge(system.G, overwrite_G=True)
+    path = BandRidge(system.G, overwrite_G=True)
     coef = path.solve(system.B, alphas)
     residual = held_out_error(A, coef, system.intercept(coef), feature_scale=feature_scale)
     freedom = 1 - (path.effective_dimension(alphas, max(0, n_rows - fit_intercept)) + fit_intercept) / n_rows

@@ -115,7 +115,7 @@ def _counted(shape: Shape, n_factors: int, cluster: dict[str, int]) -> Conjugate
         n_segments=cuts.n_segments,
         segment_rows=cuts.segment_rows,
         tile_rows=cuts.tile_rows,
-        flops=light + factor,
+        flops=light + factor + s.map_factor_flops,
         cosines=(PRESUMED_SWEEPS * s.n_rows + sample_rows) * s.row_entries,
         bytes_read=float(s.n_rows) * s.row_bytes * n_sweeps,
         worker_peak_bytes=peak_bytes,

@@ -20,8 +20,8 @@ _USABLE_SHARE = 0.8
 _IDLE_BYTES = 330 * 2**20
 # What allocators and readers keep beside the arrays that are counted.
 SLACK_BYTES = 80 * 2**20
-# LAPACK's reduction to tridiagonal form runs at about a third of the rate of a product.
-_REDUCTION_SLOWNESS = 3.0
+# The reduction to a band runs at about half the rate of a product.
+_REDUCTION_SLOWNESS = 2.0
 
 _BIN_BYTES = 16 + 48  # its key and count, and its slots in the table of columns
 
@@ -108,6 +108,11 @@ class Shape:
     def triangle_numbers(self) -> float:
         """Numbers in the map's triangular factors: flops of a row's solve."""
         return self.map_cost.triangle_numbers(self.n_features)
+
+    @property
+    def map_factor_flops(self) -> float:
+        """Flops of the map's triangular factors: once with pivots, and again in each process."""
+        return 2 / 3 * self.triangle_numbers**1.5
 
     @property
     def map_bytes(self) -> float:
@@ -224,7 +229,7 @@ def _counted(
         n_segments=cuts.n_segments * passes,
         segment_rows=cuts.segment_rows,
         tile_rows=cuts.tile_rows,
-        flops=s.gram_flops + s.n_light_sweeps * s.light_flops + factorisation_flops(s),
+        flops=s.gram_flops + s.n_light_sweeps * s.light_flops + factorisation_flops(s) + s.map_factor_flops,
         cosines=float(s.n_rows) * s.n_features * (1 / s.gram_one_in + s.n_light_sweeps),
         bytes_read=float(s.n_rows) * s.row_bytes * (1 + s.n_map_passes + passes + s.n_light_sweeps),
         worker_peak_bytes=worker_peak_bytes(s, folds_per_task, threads_per_worker),

@@ -65,9 +65,9 @@ def gram_one_in(n_rows: int, n_features: int) -> int:
 def gram_segmentation(n_rows: int, n_features: int, n_outputs: int, dtype: np.dtype) -> Segmentation:
     """Return the cuts of the Gram sweep.
 
-    Sixteen segments from a quarter of a million rows, while none has more than 2¹⁷ rows
-    (fewer where D is large); then multiples of sixteen, so that 2, 4, 8 or 16 workers
-    finish together.
+    Sixteen segments from a quarter of a million rows, and a smaller power of two for fewer, while none
+    has more than 2¹⁷ rows (fewer where D is large); then multiples of sixteen. So 2, 4, 8 or 16
+    workers finish together.
     """
     tile_rows = gram_tile_rows(n_features, n_outputs, dtype)
     most_rows = _SEGMENT_PRODUCTS / (n_features + 1 + n_outputs) ** 2
@@ -76,7 +76,7 @@ def gram_segmentation(n_rows: int, n_features: int, n_outputs: int, dtype: np.dt
     if least > _USUAL_SEGMENTS:
         n_segments = _ceil_to(least, _USUAL_SEGMENTS)
     else:
-        n_segments = max(least, _power_of_two_at_most(most, 1, _USUAL_SEGMENTS))
+        n_segments = _power_of_two_at_most(max(2 * least - 1, most), 1, _USUAL_SEGMENTS)
     return Segmentation(n_rows, _ceil_to(-(-n_rows // n_segments), 512), tile_rows)
 
 

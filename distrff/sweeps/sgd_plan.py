@@ -64,7 +64,7 @@ def _counted(shape: Shape, cluster: dict[str, int]) -> SGDPlan:
         n_segments=cuts.n_segments,
         segment_rows=cuts.segment_rows,
         tile_rows=cuts.tile_rows,
-        flops=(PRESUMED_EPOCHS + 1) * evaluation + PRESUMED_EPOCHS * epoch + metric,
+        flops=(PRESUMED_EPOCHS + 1) * evaluation + PRESUMED_EPOCHS * epoch + metric + s.map_factor_flops,
         cosines=float(s.n_rows) * s.n_features * passes,
         bytes_read=float(s.n_rows) * s.row_bytes * (1 + s.n_map_passes + passes),
         worker_peak_bytes=_worker_peak_bytes(s, cluster["threads_per_worker"]),

@@ -11,9 +11,14 @@ import json
 import sys
 import warnings
 
-from tests.benchmarks import features, losses, spine
+from tests.benchmarks import accuracy, features, losses, spine
 
-GROUPS = {"spine": spine.BENCHMARKS, "losses": losses.BENCHMARKS, "features": features.BENCHMARKS}
+GROUPS = {
+    "spine": spine.BENCHMARKS,
+    "losses": losses.BENCHMARKS,
+    "features": features.BENCHMARKS,
+    "accuracy": accuracy.BENCHMARKS,
+}
 
 
 def main() -> int:

@@ -20,7 +20,7 @@ from distrff.estimators.ridge_fit import make_plan
 from distrff.estimators.svc import KernelSVC
 from distrff.features.concatenated import ConcatenatedFeatures
 from distrff.features.linear import LinearFeatures
-from distrff.features.nystroem import NystroemFeatures
+from distrff.features.nystroem import NystroemFeatures, pivoted
 from distrff.kernels import Gaussian, Polynomial
 from distrff.model_store.models import load_model
 from distrff.sweeps import execution
@@ -150,6 +150,21 @@ def test_the_plan_counts_the_factor(problem):
     assert plans[0].shape.map_bytes == 16 * 100 * 4 + 8 * 100**2
     assert by_features[0] < by_features[1]
     assert all(plan.seconds is not None for plan in plans)
+
+
+def test_a_plan_factors_few_landmarks(problem, monkeypatch):
+    factored = []
+
+    def recorded(kernel, landmarks):
+        factored.append(len(landmarks))
+        return pivoted(kernel, landmarks)
+
+    monkeypatch.setattr("distrff.features.nystroem.pivoted", recorded)
+    X, y = np.tile(problem.X, (4, 1)), np.tile(problem.y, 4)
+    plan = KernelRidge(nystroem(n_components=3000), alpha=1.0).plan(X, y)
+    assert 0 < max(factored) <= 1024
+    by_features = plan.shape.gram_flops + 2 / 3 * 3000**3
+    assert by_features < plan.flops < by_features + 3000**3
 
 
 @pytest.mark.parametrize(

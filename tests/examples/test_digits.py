@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+
+import distrff as drf
 
 pytest.importorskip("matplotlib", reason="the extra `plots` is not installed")
 
@@ -27,3 +30,13 @@ def test_what_cannot_be_used(example, tmp_path, capsys):
     assert "is not a folder" in capsys.readouterr().err
     assert digits.main(["--out", str(tmp_path), "--sizes", "7", "--seeds", "1"]) == 2
     assert "n_components must be even" in capsys.readouterr().err
+
+
+def test_rows_share_a_bin_where_no_line_is_between_them(example, rng):
+    digits = example("digits")
+    X = rng.standard_normal((40, 2))
+    binning = drf.RandomBinningFeatures(drf.Laplacian(1.5), 1, random_state=1).fit(X)
+    cells = [np.searchsorted(lines, x) for lines, x in zip(digits.grid_lines(binning, X), X.T, strict=True)]
+    same = np.logical_and(*(cell[:, None] == cell for cell in cells))
+    assert (digits.adjacency(binning, X) == same).all()
+    assert 0 < same.sum() - len(X) < len(X) ** 2 - len(X)
