@@ -17,7 +17,7 @@ from distrff.objective.evaluation import Evaluation, Point
 from distrff.objective.solution import Status
 from distrff.solvers.lockstep import in_lockstep
 from distrff.solvers.margin_solvers import Conversation, solve_smooth, solve_smoothed
-from distrff.sweeps.kink_rows import MOST_MODELLED_FEATURES, KinkSums, kept_rows
+from distrff.sweeps.kink_rows import KinkSums
 
 _BENDING_A_FEATURE = 0.1
 # A model of all rows needs no good start; else sweeps at one width end when they no longer help much.
@@ -92,7 +92,7 @@ def solve_margins(
     solving = _Solving(oracle, options, {problem: Progress(x) for problem, x in starts.items()}, tol)
     interruption = None
     try:
-        if options.direct_solver == "smoothed" and _has_models(oracle):
+        if options.direct_solver == "smoothed" and oracle.can_model:
             for most_a_stage, most_models in zip(_MOST_A_STAGE, _MOST_MODELS, strict=True):
                 solving.sweep(most_a_stage)
                 finish_exactly(
@@ -105,10 +105,6 @@ def solve_margins(
     except KeyboardInterrupt as raised:
         interruption = raised
     return MarginSolution(solving.progress, solving.status(interruption), solving.n_sweeps, interruption)
-
-
-def _has_models(oracle: MarginOracle) -> bool:
-    return oracle.n_features <= MOST_MODELLED_FEATURES and not oracle.is_sparse
 
 
 @dataclass
@@ -157,7 +153,7 @@ class _Solving:
             alone = len(self.progress) == 1 and not self.options.softmax  # a D × D matrix for each
             hessian = partial(oracle.hessian, problem) if alone else None
             return solve_smooth(x, oracle.preconditioner, finished, hessian)
-        whole = most_a_stage is not None and oracle.n_rows <= 2 * kept_rows(oracle.n_features)
+        whole = most_a_stage is not None and oracle.n_rows <= 2 * oracle.kept_rows
         return solve_smoothed(
             x,
             oracle.preconditioner,

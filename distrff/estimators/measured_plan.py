@@ -18,6 +18,7 @@ from distrff.sweeps.gram import GramReduction
 from distrff.sweeps.plan import Plan, Shape, factorisation_flops
 from distrff.sweeps.reduction import Shipped
 from distrff.sweeps.ridge_products import ProductReduction
+from distrff.sweeps.sgd_plan import PRESUMED_PASSES
 
 _MEASURED_FLOPS = 6e10  # about a second
 _WARM_ROWS = 16
@@ -49,6 +50,9 @@ def predicted_seconds(run: SweepRun, dataset: Dataset, options: FitOptions, plan
     """
     if isinstance(plan, ConjugatePlan):
         return _conjugate_seconds(run, dataset, options, plan)
+    if plan.shape.sparse_entries:
+        # An epoch's products are about as many as those of its evaluation.
+        return PRESUMED_PASSES * _light_seconds(run, dataset, options, plan)
     threads = plan.n_workers * plan.threads_per_worker
     n_rows = int(min(dataset.n_rows, plan.tile_rows, max(256, _MEASURED_FLOPS / plan.shape.size**2)))
     reduction = _reduction(dataset, options, plan.shape, plan.tile_rows)
@@ -68,9 +72,22 @@ def predicted_seconds(run: SweepRun, dataset: Dataset, options: FitOptions, plan
 
 def _conjugate_seconds(run: SweepRun, dataset: Dataset, options: FitOptions, plan: ConjugatePlan) -> float:
     """Return the predicted duration of the light sweeps that are presumed, after those of the factor."""
+    seconds = PRESUMED_SWEEPS * _light_seconds(run, dataset, options, plan)
+    if not plan.one_in:
+        return seconds
     threads, shape = plan.n_workers * plan.threads_per_worker, plan.shape
-    sampled = sample_shape(shape, 1)
-    trial = _reduction(dataset, options, sampled, sampled.segmentation().tile_rows)
+    trial = _sampled_reduction(dataset, options, shape)
+    n_rows = int(min(dataset.n_rows, trial.tile_rows, max(256, _MEASURED_FLOPS / shape.size**2)))
+    by_gram = _seconds_a_row(run, dataset, trial, n_rows, threads)
+    factors = plan.n_factors * shape.n_features**3 / 3 / min(threads, plan.n_factors)
+    afterwards = (factors + _search_flops(dataset, options)) * by_gram / shape.size**2
+    return seconds + _rows_a_thread(dataset, plan) * by_gram / plan.one_in + afterwards
+
+
+def _light_seconds(run: SweepRun, dataset: Dataset, options: FitOptions, plan: Plan) -> float:
+    """Return the predicted duration of one light sweep."""
+    threads, shape = plan.n_workers * plan.threads_per_worker, plan.shape
+    trial = _sampled_reduction(dataset, options, shape)
     light = ProductReduction(
         specification=trial.specification,
         scaling=trial.scaling,
@@ -82,15 +99,12 @@ def _conjugate_seconds(run: SweepRun, dataset: Dataset, options: FitOptions, pla
     )
     point = {"coef": np.zeros((shape.n_features, shape.n_outputs)), "intercept": np.zeros(shape.n_outputs)}
     n_rows = int(min(dataset.n_rows, 16 * plan.tile_rows))
-    seconds = PRESUMED_SWEEPS * _seconds_a_row(run, dataset, light, n_rows, threads, point)
-    afterwards = 0.0
-    if plan.one_in:
-        n_rows = int(min(dataset.n_rows, trial.tile_rows, max(256, _MEASURED_FLOPS / shape.size**2)))
-        by_gram = _seconds_a_row(run, dataset, trial, n_rows, threads)
-        seconds += by_gram / plan.one_in
-        factors = plan.n_factors * shape.n_features**3 / 3 / min(threads, plan.n_factors)
-        afterwards = (factors + _search_flops(dataset, options)) * by_gram / shape.size**2
-    return _rows_a_thread(dataset, plan) * seconds + afterwards
+    return _rows_a_thread(dataset, plan) * _seconds_a_row(run, dataset, light, n_rows, threads, point)
+
+
+def _sampled_reduction(dataset: Dataset, options: FitOptions, shape: Shape) -> GramReduction:
+    sampled = sample_shape(shape, 1)
+    return _reduction(dataset, options, sampled, sampled.segmentation().tile_rows)
 
 
 def _rows_a_thread(dataset: Dataset, plan: Plan) -> int:

@@ -26,8 +26,10 @@ _HINGE_WIDTH = 0.1
 _LEAST_CURVATURE = 1e-6  # of the loss's bound
 _LEAST_BATCH = 256
 _BATCH_BYTES = 80 * 2**20
-# A solve in the metric costs as much as the products of a batch of q/2 rows.
-_DIRECTIONS_PER_ROW = 4
+# A solve in the metric costs as much as the products of a batch of q/2 rows; of sparse features what a step
+# does to all of them, as much as the products of so many entries.
+_DIRECTIONS_PER_ROW, _FEATURES_PER_ENTRY = 4, 2
+_SPARSE_BYTES = 12
 _LEAST_STEPS = 4
 _FINISHING_SWEEPS = 3
 _LESS = 4.0
@@ -134,8 +136,13 @@ def batch_rows(metric: SpectralMetric, start: LocalStart, segment_rows: int) -> 
     waste rows on directions that are known. Not so few that solving in the metric costs more than the
     products, nor so many that a segment has no four steps, or that features take more than 80 MiB.
     """
-    wanted = max(float(start.dimension.max()), metric.n_directions / _DIRECTIONS_PER_ROW, _LEAST_BATCH)
-    row_bytes = len(metric.directions) * metric.directions.itemsize
+    V = metric.directions
+    if isinstance(V, np.ndarray):
+        row_bytes, as_costly = len(V) * V.itemsize, metric.n_directions / _DIRECTIONS_PER_ROW
+    else:
+        row_bytes = _SPARSE_BYTES * V.row_entries
+        as_costly = len(metric.z_mean) / (_FEATURES_PER_ENTRY * V.row_entries)
+    wanted = max(float(start.dimension.max()), as_costly, _LEAST_BATCH)
     return int(max(1, min(wanted, segment_rows / _LEAST_STEPS, _BATCH_BYTES / row_bytes)))
 
 
