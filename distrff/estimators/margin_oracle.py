@@ -111,13 +111,14 @@ class MarginOracle:
         self._factors: WeakValueDictionary[float, _Factor] = WeakValueDictionary()
         dtype = np.dtype(plan.shape.dtype)
         entries = plan.shape.sparse_entries
+        self.is_sparse = entries > 0
         self.can_model = can_model(self.n_features, entries)
         self.kept_rows = kept_rows(self.n_features, entries)
         self.most_model_rows = most_model_rows(self.n_features, entries)
         tile_rows = margin_tile_rows(self.n_features, dtype)
         self._cuts = (
             sparse_segmentation(dataset.n_rows, entries)
-            if entries
+            if self.is_sparse
             else light_segmentation_of_features(dataset.n_rows, self.n_features, tile_rows)
         )
         self._shared: dict[str, Any] = {

@@ -20,10 +20,12 @@ from distrff.solvers.margin_solvers import Conversation, solve_smooth, solve_smo
 from distrff.sweeps.kink_rows import KinkSums
 
 _BENDING_A_FEATURE = 0.1
-# A model of all rows needs no good start; else sweeps at one width end when they no longer help much.
-_WIDTH_OF_WHOLE_MODELS = 0.3
-# A model whose reference point was too far off is not grown for long: more sweeps come closer.
-_MOST_A_STAGE, _MOST_MODELS = (10, 40), (2, 8)
+# A model of all rows needs no good start, nor does one of sparse rows, which closes the gap in fewer sweeps
+# than smaller widths do (measured: 13 in place of 22); else sweeps at one width end when they help little.
+_WIDTH_OF_EARLY_MODELS = 0.3
+# A model whose reference point was too far off is not grown for long: more sweeps come closer. For sparse
+# features they do not, and a model grows until it has all the rows that there is room for.
+_MOST_A_STAGE, _MOST_MODELS, _MOST_SPARSE_MODELS = (10, 40), (2, 8), (8, 8)
 
 
 @dataclass
@@ -93,7 +95,8 @@ def solve_margins(
     interruption = None
     try:
         if options.direct_solver == "smoothed" and oracle.can_model:
-            for most_a_stage, most_models in zip(_MOST_A_STAGE, _MOST_MODELS, strict=True):
+            models = _MOST_SPARSE_MODELS if oracle.is_sparse else _MOST_MODELS
+            for most_a_stage, most_models in zip(_MOST_A_STAGE, models, strict=True):
                 solving.sweep(most_a_stage)
                 finish_exactly(
                     oracle, solving.unfinished(), solving.kinks, solving.see, tol=tol, most=most_models
@@ -154,13 +157,14 @@ class _Solving:
             hessian = partial(oracle.hessian, problem) if alone else None
             return solve_smooth(x, oracle.preconditioner, finished, hessian)
         whole = most_a_stage is not None and oracle.n_rows <= 2 * oracle.kept_rows
+        early = whole or (oracle.is_sparse and most_a_stage == _MOST_A_STAGE[0])
         return solve_smoothed(
             x,
             oracle.preconditioner,
             finished,
             tol=self.tol,
             least_bend=problem.C * min(1.0, _BENDING_A_FEATURE * oracle.n_features / oracle.n_rows),
-            last_width=_WIDTH_OF_WHOLE_MODELS if whole else 0.0,
+            last_width=_WIDTH_OF_EARLY_MODELS if early else 0.0,
             most_a_stage=most_a_stage,
             looks_ahead=self.options.looks_ahead(len(self.unfinished())),
         )

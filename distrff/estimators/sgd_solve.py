@@ -96,7 +96,7 @@ class _SGDOracle:
         assert options.C is not None
         self._run, self._dataset = run, dataset
         self._margins = MarginOracle(run, dataset, preparation, plan, options, None, None)
-        self._smooth = smooth_loss(options.loss)
+        self._smooth = smooth_loss(options.loss, is_sparse=preparation.specification.is_sparse)
         self._width = self._smooth.width if isinstance(self._smooth, SmoothedHinge) else 0.0
         metric, X0 = self._metric(preparation, plan, options)
         self.problem = SGDProblem(metric, options.C, preparation.weight, self._smooth.curvature)
