@@ -112,7 +112,7 @@ def test_machines_of_classes_on_one_and_two_workers(rows, start_cluster, monkeyp
 
 
 MACHINES_OF_BINS = {
-    "hinge": lambda F: drf.KernelSVC(F, 3.0, random_state=0),
+    "hinge": lambda F: drf.KernelSVC(F, random_state=0),
     "logistic": lambda F: drf.KernelLikelihoodClassifier(F, random_state=0),
     "probit by sgd": lambda F: drf.KernelLikelihoodClassifier(
         F, noise="probit", solver="sgd", random_state=0
@@ -123,10 +123,10 @@ MACHINES_OF_BINS = {
 def test_machines_of_sparse_features_on_one_and_two_workers(rows, start_cluster, monkeypatch):
     """Models of rows and metrics of sampled rows, which few rows make small."""
     monkeypatch.setattr("distrff.sweeps.sgd_plan._SPARSE_ROWS", 200)
-    X, y = rows[0][:5003], rows[1][:5003] > 0
+    X, y = rows[0][:2003], rows[1][:2003] > 0
 
     def fitted(make):
-        machine = make(drf.RandomBinningFeatures(drf.Laplacian(4.0), 20, random_state=0)).fit(X, y)
+        machine = make(drf.RandomBinningFeatures(drf.Laplacian(4.0), 10, random_state=0)).fit(X, y)
         objective = [machine.report_[name] for name in ("primal", "dual", "n_sweeps")]
         return [machine.coef_.tobytes(), machine.intercept_.tobytes(), *objective]
 
