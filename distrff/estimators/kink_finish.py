@@ -3,19 +3,23 @@
 A model is exact for the rows that were near the kink at its reference point, or changed sides since (see
 `solvers.kink_model`). Its minimum bounds the objective of all rows from below and rises with each row; where
 no row outside has changed sides, it is the objective's. With as many rows as there are, the first model is
-already the whole problem.
+already the whole problem. Models of dense features are solved by Newton steps of D³/3 flops, those of sparse
+ones, which have more features than rows, by steps in the rows' multipliers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from scipy.sparse import diags_array, hstack, issparse
 
 from distrff.estimators.margin_oracle import FeaturesOf, KinkPoint, MarginOracle, MarginProblem
+from distrff.solvers.coordinate_ascent import ascend
 from distrff.solvers.kink_model import KinkModel, KinkSolution, first_multipliers, minimise
-from distrff.sweeps.kink_rows import KinkRows, KinkSums, kept_rows, most_model_rows
+from distrff.sweeps.kink_rows import KinkRows, KinkSums
 
 _MODEL_SHARE = 0.4  # of tol
 _FIRST_WIDTH = 1.0
@@ -86,14 +90,14 @@ def finish_exactly(
             return
         bounds = _solve(oracle, models, {problem: _MODEL_SHARE * tol * primal[problem] for problem in models})
         asked = {p: KinkPoint(m.x, m.reference, m.known) for p, m in models.items()}
-        found = kinks(asked, kept_rows(oracle.n_features))
+        found = kinks(asked, oracle.kept_rows)
         unfinished = {}
         for machine, (problem, model) in enumerate(models.items()):
             value = _primal(problem, model.x, found, machine)
             primal[problem] = min(primal[problem], value)
             content = see(problem, model.x, value, bounds[problem], found.held_out[:, machine])
             rows = found.rows(machine)
-            has_room = len(model.rows.number) + len(rows.number) <= most_model_rows(oracle.n_features)
+            has_room = len(model.rows.number) + len(rows.number) <= oracle.most_model_rows
             if not content and len(rows.number) and has_room:
                 model.add(rows, problem.C)
                 unfinished[problem] = model
@@ -106,7 +110,7 @@ def _first_models(
     kinks: Callable[[Mapping[MarginProblem, KinkPoint], int], KinkSums],
 ) -> tuple[KinkSums, dict[MarginProblem, _Model]]:
     """Return the models of the rows nearest to the kink, of so many that each has a minimum."""
-    n_kept = kept_rows(oracle.n_features)
+    n_kept = oracle.kept_rows
     while True:
         found = kinks({problem: KinkPoint(x) for problem, x in points.items()}, n_kept)
         models = {
@@ -115,7 +119,7 @@ def _first_models(
         }
         if not oracle.fit_intercept or all(model.can_balance() for model in models.values()):
             return found, models
-        if n_kept >= min(oracle.n_rows, most_model_rows(oracle.n_features) // 2):
+        if n_kept >= min(oracle.n_rows, oracle.most_model_rows // 2):
             return found, {problem: model for problem, model in models.items() if model.can_balance()}
         n_kept *= 4
 
@@ -148,17 +152,25 @@ def solve_model(
     tol: float,
 ) -> KinkSolution:
     """Return the minimum of the model that is exact for some rows and linear for all others."""
-    Z = features_of(rows.X, shipped)
-    A = np.empty((len(Z), Z.shape[1] + 1))
-    np.multiply(Z, rows.label[:, None], out=A[:, :-1])
-    A[:, -1] = rows.label
-    del Z
+    A = _signed(features_of(rows.X, shipped), rows.label)
     linear_weight = short_weight - rows.weight[rows.short].sum()
     linear_vector = short_vector - (rows.weight * rows.short) @ A
     upper, size = C * rows.weight, len(x)
     model = KinkModel(A[:, :size], upper, -C * linear_vector[:size], C * linear_weight, fit_intercept)
     alpha = first_multipliers(model, x) if alpha is None else alpha
+    if issparse(A):
+        return ascend(model, x, alpha, tol=tol)
     return minimise(model, x, alpha, width=_FIRST_WIDTH, tol=tol)
+
+
+def _signed(Z: Any, label: np.ndarray) -> Any:
+    """Return the rows y·[z | 1] in float64, in the format of Z."""
+    if issparse(Z):
+        return hstack([diags_array(label) @ Z.astype(np.float64), label[:, None]], format="csr")
+    A = np.empty((len(Z), Z.shape[1] + 1))
+    np.multiply(Z, label[:, None], out=A[:, :-1])
+    A[:, -1] = label
+    return A
 
 
 def _primal(problem: MarginProblem, x: np.ndarray, found: KinkSums, machine: int) -> float:

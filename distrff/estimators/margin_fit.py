@@ -152,26 +152,20 @@ def margin_plan(
 ) -> Plan:
     """Return the plan of the solver asked for; "auto" has the Gram of a sample, and where that is refused for
     memory, SGD. Sparse features have light sweeps only."""
-    if options.features.sparse_entries:
-        counting = partial(count_conjugate, n_alphas=0)
-        return plan_of(
-            run,
-            dataset,
-            options,
-            n_outputs=n_outputs,
-            dtype=dtype,
-            counting=counting,
-            specification=specification,
-        )
+    counted = partial(
+        plan_of, run, dataset, options, n_outputs=n_outputs, dtype=dtype, specification=specification
+    )
     if options.solver == "sgd":
-        return plan_of(run, dataset, options, n_outputs=n_outputs, dtype=dtype, counting=count_sgd)
+        return counted(counting=count_sgd)
+    if options.features.sparse_entries:
+        return counted(counting=partial(count_conjugate, n_alphas=0))
     try:
-        return plan_of(run, dataset, options, n_outputs=n_outputs, dtype=dtype)
+        return counted()
     except PlanRefused as refused:
         if options.solver != "auto" or options.C is None or options.is_hard or options.softmax:
             raise
         try:
-            return plan_of(run, dataset, options, n_outputs=n_outputs, dtype=dtype, counting=count_sgd)
+            return counted(counting=count_sgd)
         except PlanRefused:
             raise refused from None
 

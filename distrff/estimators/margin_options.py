@@ -21,7 +21,7 @@ from distrff.estimators.options import (
 from distrff.features.base import FeatureMap
 from distrff.losses import Loss, Squared
 from distrff.sweeps.folds import FOLD_RULES
-from distrff.sweeps.kink_rows import MOST_MODELLED_FEATURES, most_model_rows
+from distrff.sweeps.kink_rows import can_model, most_model_rows
 
 SOLVERS = ("auto", "gram", "cg", "lbfgs", "smoothed", "sgd")
 _PRESUMED_SWEEPS, _PRESUMED_GRID = 10, 6
@@ -80,9 +80,9 @@ class MarginOptions(FitOptions):
         return self.C is not None and bool(np.isinf(self.C))
 
     def model_rows(self, n_features: int) -> int:
-        is_small = n_features <= MOST_MODELLED_FEATURES and not self.features.sparse_entries
-        models = self.direct_solver == "smoothed" and is_small
-        return most_model_rows(n_features) if models and not self.is_hard else 0
+        entries = self.features.sparse_entries
+        models = self.direct_solver == "smoothed" and can_model(n_features, entries)
+        return most_model_rows(n_features, entries) if models and not self.is_hard else 0
 
     @property
     def n_cv_folds(self) -> int:
@@ -182,13 +182,13 @@ def margin_solver(estimator: Any, loss: Loss, description: str) -> str:
 
 
 def _check_for_sparse(estimator: Any) -> None:
-    """Raise InputError for what keeps dense rows or a Gram of features, which random binning has not."""
-    for name, wrong in (("solver", estimator.solver == "sgd"), ("C", is_infinite(estimator.C))):
-        if wrong:
-            raise InputError(
-                f"{name}={getattr(estimator, name)!r} needs dense features, and those of random binning are "
-                f"sparse; use solver='auto' and a finite C, or FourierFeatures or NystroemFeatures"
-            )
+    """Raise InputError for what keeps features of rows as an array, which those of random binning are not."""
+    if is_infinite(estimator.C):
+        raise InputError(
+            f"C={estimator.C!r} needs dense features, and those of random binning are sparse; use a finite C "
+            f"(solver='smoothed' for the hinge, 'lbfgs' for other losses, 'sgd' or 'auto' for any), or "
+            f"FourierFeatures or NystroemFeatures"
+        )
 
 
 def _check_sgd(estimator: Any) -> None:

@@ -25,7 +25,7 @@ from distrff.solvers.ridge_gram import GramProblem, total_gram
 from distrff.sweeps.curvature_gram import CurvatureGramReduction
 from distrff.sweeps.engine import SweepRun
 from distrff.sweeps.folds import Folds
-from distrff.sweeps.kink_rows import KinkReduction, KinkSums
+from distrff.sweeps.kink_rows import KinkReduction, KinkSums, can_model, kept_rows, most_model_rows
 from distrff.sweeps.margins import LightReduction, MarginReduction, SoftmaxReduction
 from distrff.sweeps.plan import Plan
 from distrff.sweeps.reduction import joined
@@ -112,6 +112,9 @@ class MarginOracle:
         dtype = np.dtype(plan.shape.dtype)
         entries = plan.shape.sparse_entries
         self.is_sparse = entries > 0
+        self.can_model = can_model(self.n_features, entries)
+        self.kept_rows = kept_rows(self.n_features, entries)
+        self.most_model_rows = most_model_rows(self.n_features, entries)
         tile_rows = margin_tile_rows(self.n_features, dtype)
         self._cuts = (
             sparse_segmentation(dataset.n_rows, entries)

@@ -17,13 +17,15 @@ from distrff.objective.evaluation import Evaluation, Point
 from distrff.objective.solution import Status
 from distrff.solvers.lockstep import in_lockstep
 from distrff.solvers.margin_solvers import Conversation, solve_smooth, solve_smoothed
-from distrff.sweeps.kink_rows import MOST_MODELLED_FEATURES, KinkSums, kept_rows
+from distrff.sweeps.kink_rows import KinkSums
 
 _BENDING_A_FEATURE = 0.1
-# A model of all rows needs no good start; else sweeps at one width end when they no longer help much.
-_WIDTH_OF_WHOLE_MODELS = 0.3
-# A model whose reference point was too far off is not grown for long: more sweeps come closer.
-_MOST_A_STAGE, _MOST_MODELS = (10, 40), (2, 8)
+# A model of all rows needs no good start, nor does one of sparse rows, which closes the gap in fewer sweeps
+# than smaller widths do (measured: 13 in place of 22); else sweeps at one width end when they help little.
+_WIDTH_OF_EARLY_MODELS = 0.3
+# A model whose reference point was too far off is not grown for long: more sweeps come closer. For sparse
+# features they do not, and a model grows until it has all the rows that there is room for.
+_MOST_A_STAGE, _MOST_MODELS, _MOST_SPARSE_MODELS = (10, 40), (2, 8), (8, 8)
 
 
 @dataclass
@@ -92,8 +94,9 @@ def solve_margins(
     solving = _Solving(oracle, options, {problem: Progress(x) for problem, x in starts.items()}, tol)
     interruption = None
     try:
-        if options.direct_solver == "smoothed" and _has_models(oracle):
-            for most_a_stage, most_models in zip(_MOST_A_STAGE, _MOST_MODELS, strict=True):
+        if options.direct_solver == "smoothed" and oracle.can_model:
+            models = _MOST_SPARSE_MODELS if oracle.is_sparse else _MOST_MODELS
+            for most_a_stage, most_models in zip(_MOST_A_STAGE, models, strict=True):
                 solving.sweep(most_a_stage)
                 finish_exactly(
                     oracle, solving.unfinished(), solving.kinks, solving.see, tol=tol, most=most_models
@@ -105,10 +108,6 @@ def solve_margins(
     except KeyboardInterrupt as raised:
         interruption = raised
     return MarginSolution(solving.progress, solving.status(interruption), solving.n_sweeps, interruption)
-
-
-def _has_models(oracle: MarginOracle) -> bool:
-    return oracle.n_features <= MOST_MODELLED_FEATURES and not oracle.is_sparse
 
 
 @dataclass
@@ -157,14 +156,15 @@ class _Solving:
             alone = len(self.progress) == 1 and not self.options.softmax  # a D × D matrix for each
             hessian = partial(oracle.hessian, problem) if alone else None
             return solve_smooth(x, oracle.preconditioner, finished, hessian)
-        whole = most_a_stage is not None and oracle.n_rows <= 2 * kept_rows(oracle.n_features)
+        whole = most_a_stage is not None and oracle.n_rows <= 2 * oracle.kept_rows
+        early = whole or (oracle.is_sparse and most_a_stage == _MOST_A_STAGE[0])
         return solve_smoothed(
             x,
             oracle.preconditioner,
             finished,
             tol=self.tol,
             least_bend=problem.C * min(1.0, _BENDING_A_FEATURE * oracle.n_features / oracle.n_rows),
-            last_width=_WIDTH_OF_WHOLE_MODELS if whole else 0.0,
+            last_width=_WIDTH_OF_EARLY_MODELS if early else 0.0,
             most_a_stage=most_a_stage,
             looks_ahead=self.options.looks_ahead(len(self.unfinished())),
         )

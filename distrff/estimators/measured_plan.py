@@ -18,6 +18,7 @@ from distrff.sweeps.gram import GramReduction
 from distrff.sweeps.plan import Plan, Shape, factorisation_flops
 from distrff.sweeps.reduction import Shipped
 from distrff.sweeps.ridge_products import ProductReduction
+from distrff.sweeps.sgd_plan import PRESUMED_PASSES
 
 _MEASURED_FLOPS = 6e10  # about a second
 _WARM_ROWS = 16
@@ -51,6 +52,9 @@ def predicted_seconds(run: SweepRun, dataset: Dataset, options: FitOptions, plan
     """
     if isinstance(plan, ConjugatePlan):
         return _conjugate_seconds(run, dataset, options, plan)
+    if plan.shape.sparse_entries:
+        # An epoch's products are about as many as those of its evaluation.
+        return PRESUMED_PASSES * _light_seconds(run, dataset, options, plan)
     threads, shape = plan.n_workers * plan.threads_per_worker, plan.shape
     seconds_a_row = _gram_seconds_a_row(run, dataset, options, shape, threads)
     rows_a_thread = _rows_a_thread(dataset, plan)
@@ -62,17 +66,22 @@ def predicted_seconds(run: SweepRun, dataset: Dataset, options: FitOptions, plan
 
 def _conjugate_seconds(run: SweepRun, dataset: Dataset, options: FitOptions, plan: ConjugatePlan) -> float:
     """Return the predicted duration of the light sweeps that are presumed, after those of the factor."""
+    seconds = PRESUMED_SWEEPS * _light_seconds(run, dataset, options, plan)
+    if not plan.one_in:
+        return seconds
     threads, shape = plan.n_workers * plan.threads_per_worker, plan.shape
-    seconds = PRESUMED_SWEEPS * _product_seconds_a_row(run, dataset, options, plan, threads)
-    afterwards = 0.0
-    if plan.one_in:
-        sampled = sample_shape(shape, 1)
-        by_gram = _gram_seconds_a_row(run, dataset, options, sampled, threads)
-        seconds += by_gram / plan.one_in
-        factors = plan.n_factors * shape.n_features**3 / 3 / min(threads, plan.n_factors)
-        flops = factors + _search_flops(dataset, options) + shape.map_factor_flops
-        afterwards = flops * _seconds_a_float64_flop(sampled, by_gram)
-    return _rows_a_thread(dataset, plan) * seconds + afterwards
+    sampled = sample_shape(shape, 1)
+    by_gram = _gram_seconds_a_row(run, dataset, options, sampled, threads)
+    factors = plan.n_factors * shape.n_features**3 / 3 / min(threads, plan.n_factors)
+    flops = factors + _search_flops(dataset, options) + shape.map_factor_flops
+    afterwards = flops * _seconds_a_float64_flop(sampled, by_gram)
+    return seconds + _rows_a_thread(dataset, plan) * by_gram / plan.one_in + afterwards
+
+
+def _light_seconds(run: SweepRun, dataset: Dataset, options: FitOptions, plan: Plan) -> float:
+    """Return the predicted duration of one light sweep."""
+    threads = plan.n_workers * plan.threads_per_worker
+    return _rows_a_thread(dataset, plan) * _product_seconds_a_row(run, dataset, options, plan, threads)
 
 
 def _gram_work(shape: Shape) -> float:
@@ -108,7 +117,7 @@ def _gram_seconds_a_row(
 
 
 def _product_seconds_a_row(
-    run: SweepRun, dataset: Dataset, options: FitOptions, plan: ConjugatePlan, threads: int
+    run: SweepRun, dataset: Dataset, options: FitOptions, plan: Plan, threads: int
 ) -> float:
     specification, tried = _tried(dataset, options, plan.shape)
     reduction = ProductReduction(

@@ -125,10 +125,10 @@ def ridge_options(estimator: Any) -> RidgeOptions:
     is_sparse = isinstance(estimator.features, FeatureMap) and estimator.features.sparse_entries > 0
     if is_sparse:
         _check_for_sparse(estimator.solver, search)
-    elif estimator.solver in ("cg", "sgd") and search is not None:
+    if search is not None and (estimator.solver == "sgd" or (estimator.solver == "cg" and not is_sparse)):
         raise InputError(
             f"solver={estimator.solver!r} solves for a given alpha and needs a number, got alpha={search!r}; "
-            f"give one, or choose alpha by solver='gram'"
+            f"give one, or choose alpha by solver={'cg' if is_sparse else 'gram'!r}"
         )
     if estimator.solver == "sgd" and alpha is not None and len(alpha) > 1:
         raise InputError(
@@ -147,11 +147,12 @@ def ridge_options(estimator: Any) -> RidgeOptions:
 
 def _check_for_sparse(solver: str, search: str | None) -> None:
     """Raise InputError for what needs a Gram of the features, which sparse ones never have."""
-    for asked, wrong in ((f"solver={solver!r}", solver in ("gram", "sgd")), ("alpha='gcv'", search == "gcv")):
+    for asked, wrong in ((f"solver={solver!r}", solver == "gram"), ("alpha='gcv'", search == "gcv")):
         if wrong:
             raise InputError(
                 f"{asked} needs a Gram, and features of random binning are too many for one; use "
-                f"solver='auto' with a number for alpha or alpha='cv', or FourierFeatures or NystroemFeatures"
+                f"solver='auto' or 'cg' with a number for alpha or alpha='cv', or 'sgd' with a number, or "
+                f"FourierFeatures or NystroemFeatures"
             )
 
 

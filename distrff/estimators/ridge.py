@@ -46,7 +46,7 @@ class KernelRidge(RegressorMixin, RidgeMachine):
         the rows, or where D² does not fit by a diagonal, in O(D) memory. "sgd", for one given alpha and
         rows in no order, comes close in few passes. "auto" is the Gram, unless it does not fit in the
         workers' memory and alpha is given: then conjugate gradients; the report says so. Sparse features
-        (random binning) are always solved for by "cg" with a diagonal, for alpha="cv" with the machines
+        (random binning) are solved for by "sgd", or "cg" with a diagonal, for alpha="cv" with the machines
         of all folds side by side, from the largest alpha down until the error has risen twice.
     tol : float
         For conjugate gradients, the relative residual ‖B − (G + alpha·I)w‖/‖B‖ of each target's

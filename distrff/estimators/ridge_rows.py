@@ -100,7 +100,15 @@ def ridge_plan(
         Of the Gram's products; conjugate gradients take that of the columns, for their products are float64.
     """
     if options.solver == "sgd":
-        return plan_of(run, dataset, options, n_outputs=n_outputs, dtype=dtype, counting=count_sgd)
+        return plan_of(
+            run,
+            dataset,
+            options,
+            n_outputs=n_outputs,
+            dtype=dtype,
+            counting=count_sgd,
+            specification=specification,
+        )
     if options.must_be_cg:
         return _conjugate_plan(run, dataset, options, n_outputs, specification)
     try:

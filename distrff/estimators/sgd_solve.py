@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 
 from distrff.columns.drift import drift_message, drift_shares
 from distrff.columns.targets import ClassTargets
@@ -34,7 +35,7 @@ from distrff.solvers.spectral_metric import SpectralMetric, most_directions
 from distrff.sweeps.engine import SweepRun
 from distrff.sweeps.epoch import EpochReduction, shipped_start
 from distrff.sweeps.plan import Plan
-from distrff.sweeps.sgd_plan import metric_rows
+from distrff.sweeps.sgd_plan import epoch_cuts, metric_rows
 
 
 class _OutOfSweeps(Exception):
@@ -95,12 +96,12 @@ class _SGDOracle:
         assert options.C is not None
         self._run, self._dataset = run, dataset
         self._margins = MarginOracle(run, dataset, preparation, plan, options, None, None)
-        self._smooth = smooth_loss(options.loss)
+        self._smooth = smooth_loss(options.loss, is_sparse=preparation.specification.is_sparse)
         self._width = self._smooth.width if isinstance(self._smooth, SmoothedHinge) else 0.0
-        metric, X0 = self._metric(preparation, options)
+        metric, X0 = self._metric(preparation, plan, options)
         self.problem = SGDProblem(metric, options.C, preparation.weight, self._smooth.curvature)
         self.starts = {MarginProblem(output, options.C): x for output, x in enumerate(X0.T)}
-        self._cuts = plan.shape.segmentation()
+        self._cuts = epoch_cuts(plan.shape)
         self._reduction = EpochReduction(
             specification=preparation.specification,
             scaling=preparation.scaling,
@@ -129,12 +130,13 @@ class _SGDOracle:
         X = self._run.gather([handle])[0].mean()
         return {problem: X[:, j] for j, problem in enumerate(epochs)}
 
-    def _metric(self, preparation: Preparation, options: MarginOptions) -> tuple[SpectralMetric, np.ndarray]:
+    def _metric(
+        self, preparation: Preparation, plan: Plan, options: MarginOptions
+    ) -> tuple[SpectralMetric, np.ndarray]:
         """Return the metric of the first sweep's sample, and its ridge machines to start from."""
         sample, targets = preparation.statistics.sample(), preparation.targets
-        rows = np.linspace(
-            0, len(sample.X) - 1, metric_rows(len(sample.X), preparation.specification.n_features)
-        ).astype(np.intp)
+        n_rows = metric_rows(len(sample.X), plan.shape)
+        rows = np.linspace(0, len(sample.X) - 1, n_rows).astype(np.intp)
         assert sample.y is not None
         Y, s = targets.encode(sample.y), targets.row_weights(sample.y, sample.sample_weight)
         penalty = 1 / (options.C * preparation.weight)  # type: ignore[operator]
@@ -164,10 +166,9 @@ def metric_of_sample(
 ) -> tuple[SpectralMetric, np.ndarray]:
     """Return the metric of sampled rows, and their ridge machines of shape (D + 1, k) or (D, k)."""
     Z = features_of(X, shipped)
-    metric = SpectralMetric.of_rows(
-        Z, sample_weight, most_directions(Z.shape[1], Z.dtype), fit_intercept=fit_intercept
-    )
-    s = np.ones(len(Z)) if sample_weight is None else sample_weight
+    n_directions = Z.shape[1] if issparse(Z) else most_directions(Z.shape[1], Z.dtype)
+    metric = SpectralMetric.of_rows(Z, sample_weight, n_directions, fit_intercept=fit_intercept)
+    s = np.ones(len(X)) if sample_weight is None else sample_weight
     share = (s / s.sum())[:, None]
     y_mean = (share * Y).sum(axis=0) if fit_intercept else np.zeros(Y.shape[1])
     # Centring one of the two factors is enough.

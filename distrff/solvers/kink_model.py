@@ -12,10 +12,12 @@ section 3, use the same pair for the lasso).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import brentq
+from scipy.sparse import issparse
 
 _GROWTH = 3.0
 _MOST_ROUNDS, _MOST_STEPS = 40, 150
@@ -32,8 +34,9 @@ class KinkModel:
 
     Parameters
     ----------
-    A : ndarray of shape (r, D + 1) or (r, D)
-        Rows y_i·z̃_i, without the last column where there is no intercept.
+    A : ndarray or scipy CSR matrix of shape (r, D + 1) or (r, D)
+        Rows y_i·z̃_i, without the last column where there is no intercept. Sparse ones are for
+        `coordinate_ascent`.
     upper : ndarray of shape (r,)
         u = C·s.
     slope : ndarray of shape (D + 1,) or (D,)
@@ -41,7 +44,7 @@ class KinkModel:
     fit_intercept : bool
     """
 
-    A: np.ndarray
+    A: Any
     upper: np.ndarray
     slope: np.ndarray
     constant: float
@@ -55,6 +58,12 @@ class KinkModel:
             p[-1] = 0.0
         return p
 
+    @property
+    def label(self) -> np.ndarray:
+        """y, the last column of A where there is an intercept."""
+        y = self.A[:, -1]
+        return y.toarray().ravel() if issparse(y) else y
+
     def value(self, x: np.ndarray) -> float:
         """Return q(x)."""
         short = np.maximum(0, 1 - self.A @ x)
@@ -63,7 +72,7 @@ class KinkModel:
     def bound(self, alpha: np.ndarray) -> float:
         """Return the lower bound of q that multipliers give, moved to where they add up; −∞ if none do."""
         if self.fit_intercept:
-            moved = _balanced(alpha, self.A[:, -1], self.upper, float(self.slope[-1]))
+            moved = _balanced(alpha, self.label, self.upper, float(self.slope[-1]))
             if moved is None:
                 return -np.inf
             alpha = moved
@@ -202,7 +211,7 @@ def _with_best_intercept(
     """
     if not model.fit_intercept:
         return x, margin
-    y = model.A[:, -1]
+    y = model.label
     tau = _shift(alpha + sigma * (1 - margin), sigma * y, y, model.upper, float(model.slope[-1]))
     if tau is None:
         return x, margin

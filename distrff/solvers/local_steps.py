@@ -9,6 +9,7 @@ all rows: on 200,000 rows of 2,048 features (logistic, λ = 1e-6) ten epochs end
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -66,7 +67,7 @@ class LocalSteps:
         self.X = start.X.copy()
         self.weight = 0.0
 
-    def step(self, Z: np.ndarray, Y: np.ndarray, sample_weight: np.ndarray | None) -> None:
+    def step(self, Z: Any, Y: np.ndarray, sample_weight: np.ndarray | None) -> None:
         """Take one step on a batch.
 
         The step −t·M⁻¹g has t = r/(r + d) for r rows (of unequal weights (Σs)²/Σs², as many as count)
@@ -77,7 +78,7 @@ class LocalSteps:
 
         Parameters
         ----------
-        Z : ndarray of shape (r, D)
+        Z : ndarray or scipy CSR matrix of shape (r, D)
         Y : ndarray of shape (r, k)
         sample_weight : ndarray of shape (r,) or None
 
@@ -85,7 +86,7 @@ class LocalSteps:
         -----
         8·r·D·k flops and one solve in the metric.
         """
-        s = np.ones(len(Z)) if sample_weight is None else sample_weight
+        s = np.ones(Z.shape[0]) if sample_weight is None else sample_weight
         total = float(s.sum())
         if total == 0:
             return
@@ -111,10 +112,10 @@ class LocalSteps:
     def _coef(self, X: np.ndarray) -> np.ndarray:
         return X[:-1] if self._metric.fit_intercept else X
 
-    def _values(self, Z: np.ndarray, X: np.ndarray) -> np.ndarray:
+    def _values(self, Z: Any, X: np.ndarray) -> np.ndarray:
         F = values_of(Z, self._coef(X))
         return F + X[-1] if self._metric.fit_intercept else F
 
-    def _pulled_back(self, Z: np.ndarray, slopes: np.ndarray) -> np.ndarray:
+    def _pulled_back(self, Z: Any, slopes: np.ndarray) -> np.ndarray:
         by_w = pulled_back(slopes.T, Z).T
         return np.vstack([by_w, slopes.sum(axis=0)]) if self._metric.fit_intercept else by_w

@@ -6,21 +6,25 @@ one eigenvalue ε for all other directions (Ma and Belkin 2017, "Diving into the
 
     M = V·diag(h·e + λ)·Vᵀ + (h·ε + λ)·(I − V·Vᵀ).
 
-All D eigenvectors make it the whole matrix; a few make it a metric for D where no D × D array fits.
+All D eigenvectors make it the whole matrix; a few make it a metric for D where no D × D array fits. Those of
+sparse features are kept as combinations of the sampled rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.linalg import eigh
+from scipy.sparse import issparse
 
 from distrff.errors import InputError
 from distrff.objective import RidgeSystem
+from distrff.solvers.row_directions import RowDirections
 
-_ARRAYS = ("directions", "eigenvalues", "rest", "z_mean")
+_ARRAYS = ("eigenvalues", "rest", "z_mean")
 _MOST_BYTES = 2**26
 # The lower part of a sample's spectrum follows the sample, not the rows.
 _ROWS_PER_DIRECTION = 4
@@ -33,7 +37,7 @@ class SpectralMetric:
 
     Attributes
     ----------
-    directions : ndarray of shape (D, q), float32 or float64
+    directions : ndarray of shape (D, q), float32 or float64, or RowDirections
         V, the leading eigenvectors of the covariance of the features, or of their second moments without an
         intercept.
     eigenvalues : ndarray of shape (q,)
@@ -50,7 +54,7 @@ class SpectralMetric:
     fit_intercept : bool
     """
 
-    directions: np.ndarray
+    directions: np.ndarray | RowDirections
     eigenvalues: np.ndarray
     rest: float
     spread: float
@@ -73,13 +77,13 @@ class SpectralMetric:
 
     @classmethod
     def of_rows(
-        cls, Z: np.ndarray, sample_weight: np.ndarray | None, n_directions: int, *, fit_intercept: bool
+        cls, Z: Any, sample_weight: np.ndarray | None, n_directions: int, *, fit_intercept: bool
     ) -> SpectralMetric:
-        """Return the metric of the features of sampled rows, in their dtype.
+        """Return the metric of the features of sampled rows, in their dtype; of sparse rows in float64.
 
         Parameters
         ----------
-        Z : ndarray of shape (m, D)
+        Z : ndarray or scipy CSR matrix of shape (m, D)
             Features of rows drawn evenly over all; m may be smaller than D.
         sample_weight : ndarray of shape (m,) or None
         n_directions : int
@@ -94,13 +98,17 @@ class SpectralMetric:
         InputError
             If no row has a positive weight.
         """
-        s = np.ones(len(Z)) if sample_weight is None else sample_weight
+        n_rows, D = Z.shape
+        s = np.ones(n_rows) if sample_weight is None else sample_weight
         weight = float(s.sum())
         if not weight > 0:
             raise InputError(
-                f"the {len(Z)} sampled rows have the total weight {weight:g}: give rows of positive weight"
+                f"the {n_rows} sampled rows have the total weight {weight:g}: give rows of positive weight"
             )
-        z_mean = s @ Z / weight if fit_intercept else np.zeros(Z.shape[1])
+        if issparse(Z) and n_rows < D:
+            return cls._of_sparse_rows(Z, s / weight, n_directions, fit_intercept=fit_intercept)
+        Z = Z.toarray() if issparse(Z) else Z
+        z_mean = s @ Z / weight if fit_intercept else np.zeros(D)
         T = (Z - z_mean.astype(Z.dtype)) * np.sqrt(s / weight).astype(Z.dtype)[:, None]
         norms = np.square(T).sum(axis=1, dtype=np.float64)
         trace = float(norms.sum())
@@ -111,18 +119,34 @@ class SpectralMetric:
             q = min(n_directions, Z.shape[1])
             eigenvalues, V = eigh((T.T @ T).astype(np.float64), check_finite=False)
             return cls._of(eigenvalues[::-1], V[:, ::-1], trace, unseen, q, *centre, Z.dtype)
-        q = max(1, min(n_directions, len(Z) // _ROWS_PER_DIRECTION))
-        eigenvalues, U = eigh((T @ T.T).astype(np.float64), check_finite=False)
-        eigenvalues, U = eigenvalues[::-1][: q + 1], U[:, ::-1][:, : q + 1]
-        floor = max(_LEAST_SHARE * float(eigenvalues[0]), float(np.finfo(np.float64).tiny))
-        V = T.T @ (U / np.sqrt(np.maximum(eigenvalues, floor))).astype(Z.dtype)
-        return cls._of(eigenvalues, V, trace, unseen, q, *centre, Z.dtype)
+        q, eigenvalues, U = _leading((T @ T.T).astype(np.float64), n_directions)
+        return cls._of(eigenvalues, T.T @ U.astype(Z.dtype), trace, unseen, q, *centre, Z.dtype)
+
+    @classmethod
+    def _of_sparse_rows(
+        cls, Z: Any, share: np.ndarray, n_directions: int, *, fit_intercept: bool
+    ) -> SpectralMetric:
+        Z = Z.astype(np.float64)
+        K = (Z @ Z.T).toarray()
+        root, z_mean = np.sqrt(share), np.zeros(Z.shape[1])
+        if fit_intercept:
+            z_mean, by_row = share @ Z, K @ share
+            K += share @ by_row - by_row[:, None] - by_row
+        K *= root[:, None] * root
+        norms = K.diagonal()
+        trace = max(0.0, float(norms.sum()))
+        unseen = float(norms @ norms) / trace if trace > 0 else 0.0
+        q, eigenvalues, U = _leading(K, n_directions)
+        B = root[:, None] * U[:, :q]
+        if fit_intercept:
+            B -= np.outer(share, B.sum(axis=0))
+        return cls._of(eigenvalues, RowDirections(Z, B), trace, unseen, q, z_mean, fit_intercept, Z.dtype)
 
     @classmethod
     def _of(
         cls,
         eigenvalues: np.ndarray,
-        V: np.ndarray,
+        V: np.ndarray | RowDirections,
         trace: float,
         unseen: float,
         q: int,
@@ -130,10 +154,12 @@ class SpectralMetric:
         fit_intercept: bool,
         dtype: np.dtype,
     ) -> SpectralMetric:
-        spread = max(0.0, trace - float(eigenvalues[:q].sum())) if q < len(V) else 0.0
+        spread = max(0.0, trace - float(eigenvalues[:q].sum())) if q < len(z_mean) else 0.0
+        if isinstance(V, np.ndarray):
+            V = np.ascontiguousarray(V[:, :q], dtype=dtype)
         eigenvalues = np.maximum(eigenvalues, _LEAST_SHARE * max(0.0, float(eigenvalues[0])))
         return cls(
-            directions=np.ascontiguousarray(V[:, :q], dtype=dtype),
+            directions=V,
             eigenvalues=eigenvalues[:q].copy(),
             rest=float(eigenvalues[min(q, len(eigenvalues) - 1)]),
             spread=spread,
@@ -168,30 +194,55 @@ class SpectralMetric:
 
         Notes
         -----
-        4·D·q·k flops, in the dtype of the directions.
+        4·D·q·k flops, in the dtype of the directions; 4·m·(P + q)·k for those of m rows of P entries.
         """
         by_w = gradient
         if self.fit_intercept:
             by_w = gradient[:-1] - np.outer(self.z_mean, gradient[-1])
-        along = self.directions.T @ by_w.astype(self.directions.dtype)
+        along = self._along(by_w)
         elsewhere = 1 / (curvature * self.rest + penalty)
-        more = 1 / (self.eigenvalues[:, None] * curvature + penalty) - elsewhere
-        W = elsewhere * by_w + self.directions @ (more * along).astype(self.directions.dtype)
+        shares = (1 / (self.eigenvalues[:, None] * curvature + penalty) - elsewhere) * along
+        W = elsewhere * by_w + self._combined(shares)
         if not self.fit_intercept:
             return W
         return np.vstack([W, gradient[-1] / curvature - self.z_mean @ W])
 
+    def _along(self, X: np.ndarray) -> np.ndarray:
+        V = self.directions
+        return V.T @ X.astype(V.dtype) if isinstance(V, np.ndarray) else V.along(X)
+
+    def _combined(self, shares: np.ndarray) -> np.ndarray:
+        V = self.directions
+        return V @ shares.astype(V.dtype) if isinstance(V, np.ndarray) else V.combined(shares)
+
     def arrays(self) -> dict[str, np.ndarray]:
         """Return what `from_arrays` needs to solve elsewhere."""
-        return {name: np.asarray(getattr(self, name)) for name in _ARRAYS}
+        V = self.directions
+        directions = {"directions": V} if isinstance(V, np.ndarray) else V.arrays()
+        return directions | {name: np.asarray(getattr(self, name)) for name in _ARRAYS}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray], *, fit_intercept: bool) -> SpectralMetric:
         """Return a metric that solves; `spread` and `unseen`, which do not travel, are zero."""
         # Bytes off a network may begin anywhere, and NumPy multiplies unaligned arrays without BLAS: slowly,
         # and to other bits.
-        V, e, rest, z_mean = (np.require(arrays[name], requirements="A") for name in _ARRAYS)
+        e, rest, z_mean = (np.require(arrays[name], requirements="A") for name in _ARRAYS)
+        V: np.ndarray | RowDirections
+        if "directions" in arrays:
+            V = np.require(arrays["directions"], requirements="A")
+        else:
+            V = RowDirections.from_arrays(arrays, len(z_mean))
         return cls(V, e, float(rest), 0.0, 0.0, z_mean, fit_intercept)
+
+
+def _leading(K: np.ndarray, n_directions: int) -> tuple[int, np.ndarray, np.ndarray]:
+    """Return q, the leading q + 1 eigenvalues of the m × m products of rows, falling, and U·e^(−½)."""
+    q = max(1, min(n_directions, len(K) // _ROWS_PER_DIRECTION))
+    leading = [max(0, len(K) - q - 1), len(K) - 1]
+    eigenvalues, U = eigh(K, subset_by_index=leading, check_finite=False)
+    eigenvalues, U = eigenvalues[::-1], U[:, ::-1]
+    floor = max(_LEAST_SHARE * float(eigenvalues[0]), float(np.finfo(np.float64).tiny))
+    return q, eigenvalues, U / np.sqrt(np.maximum(eigenvalues, floor))
 
 
 def most_directions(n_features: int, dtype: np.dtype) -> int:

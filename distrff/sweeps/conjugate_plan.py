@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from distrff.errors import PlanRefused
+from distrff.sweeps.kink_rows import kept_rows
 from distrff.sweeps.merge_order import n_levels
 from distrff.sweeps.plan import (
     SLACK_BYTES,
@@ -23,6 +24,7 @@ from distrff.sweeps.segments import Segmentation, gram_one_in, margin_tile_rows,
 
 PRESUMED_SWEEPS = 10
 MOST_DIRECTIONS = 64  # that one light sweep of a search multiplies
+_KEPT_BYTES, _ENTRY_BYTES = 33, 12  # of a row's numbers beside X, and of a sparse number in float64
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,11 @@ def _counted(shape: Shape, n_factors: int, cluster: dict[str, int]) -> Conjugate
     factor = sample_rows * (s.map_flops + s.size**2) + n_factors * float(s.n_features) ** 3 / 3
     n_sweeps = 1 + s.n_map_passes + bool(one_in) + PRESUMED_SWEEPS
     threads = cluster["threads_per_worker"]
-    peak_bytes = max(_light_peak_bytes(s, threads), _factor_peak_bytes(s, one_in, n_factors, threads))
+    peak_bytes = max(
+        _light_peak_bytes(s, threads),
+        _factor_peak_bytes(s, one_in, n_factors, threads),
+        _model_peak_bytes(s, threads),
+    )
     return ConjugatePlan(
         shape=s,
         folds_per_task=1,
@@ -137,10 +143,24 @@ def _light_peak_bytes(shape: Shape, threads: int) -> int:
     k = max(s.n_outputs, s.n_light_columns)
     tile = cuts.tile_rows * (s.row_entries * (s.itemsize + 16) + 8 * 6 * k)
     rows = s.row_bytes * (2 * s.chunk_rows + cuts.tile_rows) + 2 * cuts.tile_rows * s.n_columns * 8
-    sums = 8 * s.n_features * (2 + 2 * k)
+    n_kept = min(2 * kept_rows(s.n_features, s.sparse_entries), s.n_rows) if s.model_rows else 0
+    kept = n_kept * (8 * s.n_columns + _KEPT_BYTES) * k
+    sums = 8 * s.n_features * (2 + 2 * k) + kept
     n_partials = threads + 2 + n_levels(cuts.n_segments)
     arrays = s.map_bytes + 16 * s.n_features * k
     return int(threads * (tile + rows + 2 * sums) + n_partials * sums + arrays + SLACK_BYTES)
+
+
+def _model_peak_bytes(shape: Shape, threads: int) -> int:
+    """Return the largest resident set above idle in solving models of sparse rows, one a thread."""
+    s = shape
+    n_rows = min(s.model_rows, s.n_rows)
+    # The rows, their features as they are made, signed, squared and while their formats change, and points.
+    features = n_rows * s.row_entries * (s.itemsize + 4 + 4 * _ENTRY_BYTES)
+    rows = n_rows * (8 * s.n_columns + _KEPT_BYTES)
+    points = 8 * 8 * s.n_features
+    tasks = min(threads, s.n_outputs)
+    return int(tasks * (features + 2 * rows + points) + s.map_bytes + SLACK_BYTES) if n_rows else 0
 
 
 def _factor_peak_bytes(shape: Shape, one_in: int, n_factors: int, threads: int) -> int:

@@ -99,10 +99,11 @@ class EpochReduction:
         steps = LocalSteps(self.loss, metric, _start_of(mine))
         outputs = list(self.outputs)
         n_rows = min(self.batch_rows, rows.stop - rows.start)
-        buffer = scratch("tile", n_rows, self.specification.n_features, dtype)
+        is_sparse = self.specification.is_sparse
+        buffer = None if is_sparse else scratch("tile", n_rows, self.specification.n_features, dtype)
         for block in rows.tiles(self.batch_rows):
-            Z = buffer[: len(block.X)]
-            block_map.apply(self.scaling.apply(block.X, dtype), out=Z)
+            out = None if buffer is None else buffer[: len(block.X)]
+            Z = block_map.apply(self.scaling.apply(block.X, dtype), out=out)
             Y = self.targets.encode(block.y)[:, outputs]
             steps.step(Z, Y, self.targets.row_weights(block.y, block.sample_weight))
         return self.merge(sums, EpochSums(steps.weight, steps.weight * steps.X))

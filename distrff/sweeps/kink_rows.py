@@ -11,18 +11,30 @@ from distrff.data.rows import RowBlock
 from distrff.objective.row_weights import RowWeights, weighted_sum
 from distrff.sweeps.margins import LightReduction
 
-MOST_MODELLED_FEATURES = 4096  # beyond, a Newton step of a model costs more than many sweeps
-_LEAST_KEPT = 1024
+_MOST_FEATURES = 4096  # beyond, a Newton step of a model costs more than many sweeps
+_LEAST_KEPT, _MOST_KEPT, _KEPT_ENTRIES = 2**10, 2**14, 2**21
+_GROWTH = 8
 
 
-def kept_rows(n_features: int) -> int:
-    """Return how many rows of each label a sweep keeps for a model: a row a feature, and 1024 at least."""
+def can_model(n_features: int, sparse_entries: int) -> bool:
+    """Return whether models of few rows are worth their steps, which for sparse features cost rows alone."""
+    return sparse_entries > 0 or n_features <= _MOST_FEATURES
+
+
+def kept_rows(n_features: int, sparse_entries: int) -> int:
+    """Return how many rows of each label a sweep keeps for a model.
+
+    Of dense features a row a feature, as many as can be between their bounds at an optimum, and 1024 at
+    least. Sparse ones have more features than rows: as many as have two million entries, 1024 to 16,384.
+    """
+    if sparse_entries:
+        return max(_LEAST_KEPT, min(_MOST_KEPT, _KEPT_ENTRIES // sparse_entries))
     return max(_LEAST_KEPT, n_features)
 
 
-def most_model_rows(n_features: int) -> int:
+def most_model_rows(n_features: int, sparse_entries: int) -> int:
     """Return how many rows a model may grow to."""
-    return 8 * kept_rows(n_features)
+    return _GROWTH * kept_rows(n_features, sparse_entries)
 
 
 @dataclass(frozen=True, eq=False)

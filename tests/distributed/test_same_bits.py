@@ -111,6 +111,34 @@ def test_machines_of_classes_on_one_and_two_workers(rows, start_cluster, monkeyp
         assert {name: fitted(make) for name, make in MACHINES_OF_CLASSES.items()} == expected
 
 
+MACHINES_OF_BINS = {
+    "hinge": lambda F: drf.KernelSVC(F, random_state=0),
+    "logistic": lambda F: drf.KernelLikelihoodClassifier(F, random_state=0),
+    "probit by sgd": lambda F: drf.KernelLikelihoodClassifier(
+        F, noise="probit", solver="sgd", random_state=0
+    ),
+}
+
+
+def test_machines_of_sparse_features_on_one_and_two_workers(rows, start_cluster, monkeypatch):
+    """Models of rows and metrics of sampled rows, which few rows make small."""
+    monkeypatch.setattr("distrff.sweeps.sgd_plan._SPARSE_ROWS", 200)
+    X, y = rows[0][:2003], rows[1][:2003] > 0
+
+    def fitted(make):
+        machine = make(drf.RandomBinningFeatures(drf.Laplacian(4.0), 10, random_state=0)).fit(X, y)
+        objective = [machine.report_[name] for name in ("primal", "dual", "n_sweeps")]
+        return [machine.coef_.tobytes(), machine.intercept_.tobytes(), *objective]
+
+    with dask.config.set(scheduler="synchronous"):
+        expected = {name: fitted(make) for name, make in MACHINES_OF_BINS.items()}
+    cluster, client = start_cluster(1)
+    for n_workers in (1, 2):
+        cluster.scale(n_workers)
+        client.wait_for_workers(n_workers, timeout=60)
+        assert {name: fitted(make) for name, make in MACHINES_OF_BINS.items()} == expected
+
+
 def test_hard_margins_on_one_and_two_workers(rows, start_cluster):
     X = rows[0]
     height = np.sin(X[:, 0]) + X[:, 1]

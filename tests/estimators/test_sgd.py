@@ -141,8 +141,9 @@ def test_plans(rows):
     assert plan.seconds > 0
     assert drf.KernelRidge(FEATURES, 1.0, solver="sgd").plan(X, y).n_sweeps == plan.n_sweeps
     assert ridge_rows.count_sgd is count_sgd
-    assert metric_rows(16384, 2048) == 16384
-    assert metric_rows(16384, 8192) == 4096
+    assert metric_rows(16384, replace(plan.shape, n_features=2048)) == 16384
+    assert metric_rows(16384, replace(plan.shape, n_features=8192)) == 4096
+    assert metric_rows(16384, replace(plan.shape, sparse_entries=10)) == 2048
     with pytest.raises(PlanRefused, match="n_components="):
         count_sgd(
             replace(plan.shape, n_features=20_000),

@@ -102,11 +102,9 @@ def test_classes_are_told_apart(rng):
     assert found.score(X, y) > 0.8
 
 
-@pytest.mark.parametrize(
-    "options", [dict(solver="gram"), dict(solver="sgd"), dict(alpha="gcv"), dict(alpha="gcv", solver="cg")]
-)
+@pytest.mark.parametrize("options", [dict(solver="gram"), dict(alpha="gcv"), dict(alpha="gcv", solver="cg")])
 def test_what_needs_a_gram_is_refused(rng, options):
-    with pytest.raises(InputError, match=r"FourierFeatures or NystroemFeatures|needs a number"):
+    with pytest.raises(InputError, match=r"FourierFeatures or NystroemFeatures"):
         machine(rng, **options).fit(*rows(rng, 20))
 
 

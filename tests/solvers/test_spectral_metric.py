@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_matrix
 
 from distrff.errors import InputError
 from distrff.objective import ridge_system
@@ -121,3 +122,22 @@ def test_directions_that_fit():
     assert most_directions(2048, np.dtype(np.float32)) == 2048
     assert most_directions(16384, np.dtype(np.float32)) == 1024
     assert most_directions(10**9, np.dtype(np.float64)) == 1
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("n_rows", [60, 11])
+def test_sparse_rows_have_the_metric_of_dense_ones(rng, n_rows, fit_intercept):
+    """Of more rows than features, and of fewer, whose directions are combinations of rows."""
+    Z = rng.standard_normal((n_rows, 40)) * (rng.random((n_rows, 40)) < 0.3)
+    s = rng.uniform(0.5, 2, n_rows)
+    dense = SpectralMetric.of_rows(Z, s, 2, fit_intercept=fit_intercept)
+    sparse = SpectralMetric.of_rows(csr_matrix(Z), s, 2, fit_intercept=fit_intercept)
+    for name in ("eigenvalues", "rest", "spread", "unseen", "z_mean"):
+        np.testing.assert_allclose(getattr(sparse, name), getattr(dense, name), rtol=1e-9)
+    g = rng.standard_normal((40 + fit_intercept, 2))
+    expected = dense.solve(g, CURVATURE, PENALTY)
+    size = np.abs(expected).max()
+    np.testing.assert_allclose(sparse.solve(g, CURVATURE, PENALTY), expected, rtol=1e-7, atol=1e-9 * size)
+    there = {name: _one_byte_further(A) for name, A in sparse.arrays().items()}
+    travelled = SpectralMetric.from_arrays(there, fit_intercept=fit_intercept)
+    np.testing.assert_array_equal(travelled.solve(g, CURVATURE, PENALTY), sparse.solve(g, CURVATURE, PENALTY))

@@ -12,8 +12,9 @@ import pytest
 from distrff.columns.scaling import Scaling
 from distrff.columns.targets import ClassTargets, NumericTargets
 from distrff.data.arrays import as_dataset
+from distrff.features.binning import RandomBinningFeatures
 from distrff.features.fourier import FourierFeatures
-from distrff.kernels import Gaussian
+from distrff.kernels import Gaussian, Laplacian
 from distrff.losses import Logistic, Squared
 from distrff.objective.evaluation import Evaluation
 from distrff.solvers.local_steps import LocalSteps
@@ -152,3 +153,29 @@ def test_numbers_as_targets(rng):
         steps.step(rows.Z[part], targets.encode(y[part]), None)
     np.testing.assert_allclose(found.mean(), steps.X, rtol=1e-9, atol=1e-12)
     assert found.weight == SEGMENT
+
+
+def test_sparse_features_are_stepped_over_as_dense_ones(rng):
+    X = rng.standard_normal((SEGMENT, 2))
+    y = np.where(X[:, 0] > 0, "b", "a")
+    specification = (
+        RandomBinningFeatures(Laplacian(3.0), 20, n_bins=200, random_state=1).fit(X).specification_
+    )
+    Z = specification.build(None).apply(X)
+    targets = ClassTargets(np.array(["a", "b"]))
+    ends = []
+    for rows in (Z, Z.toarray()):
+        metric = SpectralMetric.of_rows(rows[::2], None, 5, fit_intercept=True)
+        problem = SGDProblem(metric, 0.1, float(SEGMENT), 0.25)
+        epoch = Epoch(_evaluation(np.linspace(-1, 1, 402).reshape(2, 201)), 0.2, 0)
+        start = problem.local_start([epoch])
+        steps = LocalSteps(Logistic(), metric, start)
+        for row in range(0, SEGMENT, BATCH):
+            part = slice(row, min(row + BATCH, SEGMENT))
+            steps.step(rows[part], targets.encode(y[part]), None)
+        ends.append((steps.X, shipped_start(metric, start)))
+    np.testing.assert_allclose(ends[0][0], ends[1][0], rtol=1e-6, atol=1e-8)
+    reduction = EpochReduction(specification, Scaling(), targets, "float64", BATCH, Logistic(), (0,), True)
+    rows = dask.delayed(as_dataset(X, y).rows(0, SEGMENT)).compute(scheduler="sync")
+    found = reduction.update(None, rows, ends[0][1])
+    np.testing.assert_allclose(found.mean(), ends[0][0], rtol=1e-12, atol=1e-14)
