@@ -19,8 +19,8 @@ class BandRidge:
 
     w = Q (T + alpha·I)⁻¹ QᵀB, T of half bandwidth b = 64: the reduction costs 4/3·D³ flops once, then each
     alpha a banded Cholesky solution of D·b² + 4·D·b·k and its share, 2·D²·k, of one product with Q. An
-    eigendecomposition gives the same at several times the price, since T's eigenvectors are never needed; so
-    does a tridiagonal T, since half of its reduction are products with a vector, which wait for memory.
+    eigendecomposition gives the same at several times the price, as T's eigenvectors are never needed. Half
+    of the reduction to a tridiagonal T are products with a vector, which wait for memory where D is large.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class BandRidge:
     Notes
     -----
     One D × D array is kept: the Householder vectors of Q below the band, in place of G (or of its copy).
-    Beside it there are some of shape (D, b), and `solve` adds two of shape (D, m·k).
+    Beside it there are a strip of shape (512, D) and some of shape (D, b); `solve` adds two of (D, m·k).
 
     References
     ----------
