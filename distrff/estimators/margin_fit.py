@@ -22,7 +22,6 @@ from distrff.estimators.preparation import Preparation, first_sweep, prepare
 from distrff.estimators.ridge_fit import features_dtype, plan_of, presumed_plan
 from distrff.estimators.run import begin_run
 from distrff.estimators.sgd_solve import solve_by_sgd
-from distrff.features.specification import MapSpecification
 from distrff.objective.solution import Status
 from distrff.random_streams import child_seed
 from distrff.solvers.ridge_gram import RidgeMachine, final_machine
@@ -94,6 +93,10 @@ def fit_margins(
     presumed_margin_plan(run, dataset, options)
     statistics = first_sweep(run, dataset, target_kind="classes", seed=options.seed)
     dtype = features_dtype(dataset, options.dtype_asked)
+
+    def recount(n_outputs: int, n_features: int) -> Plan:
+        return margin_plan(run, dataset, options, n_outputs=n_outputs, dtype=dtype, n_features=n_features)
+
     preparation = prepare(
         run,
         dataset,
@@ -103,16 +106,10 @@ def fit_margins(
         dtype=dtype,
         class_weight=class_weight,
         seed=options.seed,
+        recount=recount,
     )
     _check_class_weights(preparation)
-    plan = margin_plan(
-        run,
-        dataset,
-        options,
-        n_outputs=preparation.targets.n_outputs,
-        dtype=dtype,
-        specification=preparation.specification,
-    )
+    plan = recount(preparation.targets.n_outputs, preparation.specification.n_features)
     if isinstance(plan, SGDPlan):
         solution, C, search = solve_by_sgd(run, dataset, preparation, plan, options), options.C, None
     else:
@@ -156,7 +153,7 @@ def margin_plan(
     *,
     n_outputs: int,
     dtype: str,
-    specification: MapSpecification | None = None,
+    n_features: int | None = None,
 ) -> Plan:
     """Return the plan of the solver asked for; "auto" has the Gram of a sample, and where that is refused for
     memory, SGD. Sparse features have light sweeps only."""
@@ -169,7 +166,7 @@ def margin_plan(
             n_outputs=n_outputs,
             dtype=dtype,
             counting=counting,
-            specification=specification,
+            n_features=n_features,
         )
     if options.solver == "sgd":
         return plan_of(run, dataset, options, n_outputs=n_outputs, dtype=dtype, counting=count_sgd)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,8 +11,7 @@ from distrff.columns.scaling import Scaling
 from distrff.data.dataset import Dataset
 from distrff.data.rows import Rows
 from distrff.estimators.options import FitOptions
-from distrff.features.widths import width_flops
-from distrff.sweeps.conjugate_plan import PRESUMED_SWEEPS, ConjugatePlan, sample_shape
+from distrff.sweeps.conjugate_plan import MOST_DIRECTIONS, PRESUMED_SWEEPS, ConjugatePlan, sample_shape
 from distrff.sweeps.engine import SweepRun
 from distrff.sweeps.gram import GramReduction
 from distrff.sweeps.plan import Plan, Shape, factorisation_flops
@@ -71,18 +70,25 @@ def _conjugate_seconds(run: SweepRun, dataset: Dataset, options: FitOptions, pla
     threads, shape = plan.n_workers * plan.threads_per_worker, plan.shape
     sampled = sample_shape(shape, 1)
     trial = _reduction(dataset, options, sampled, sampled.segmentation().tile_rows)
-    light = ProductReduction(
+    products = ProductReduction(
         specification=trial.specification,
         scaling=trial.scaling,
         targets=trial.targets,
         offset=None,
         dtype=shape.dtype,
         tile_rows=plan.tile_rows,
-        n_directions=shape.n_outputs,
+        n_directions=0,
     )
-    point = {"coef": np.zeros((shape.n_features, shape.n_outputs)), "intercept": np.zeros(shape.n_outputs)}
     n_rows = int(min(dataset.n_rows, 16 * plan.tile_rows))
-    seconds = PRESUMED_SWEEPS * _seconds_a_row(run, dataset, light, n_rows, threads, point)
+
+    def seconds_a_row(k: int) -> float:
+        point = {"coef": np.zeros((trial.specification.n_features, k)), "intercept": np.zeros(k)}
+        return _seconds_a_row(run, dataset, replace(products, n_directions=k), n_rows, threads, point)
+
+    seconds = PRESUMED_SWEEPS * seconds_a_row(shape.n_outputs)
+    if plan.n_search_sweeps:
+        directions = min(MOST_DIRECTIONS, shape.n_outputs * plan.folds_per_task)
+        seconds += plan.n_search_sweeps * seconds_a_row(directions)
     afterwards = 0.0
     if plan.one_in:
         n_rows = int(min(dataset.n_rows, trial.tile_rows, max(256, _MEASURED_FLOPS / shape.size**2)))
@@ -112,9 +118,7 @@ def _seconds_a_row(
 
 
 def _search_flops(dataset: Dataset, options: FitOptions) -> float:
-    kernel = getattr(options.features, "kernel", None)
-    n_features = options.features.n_features_for(dataset.n_columns)
-    return width_flops(kernel, dataset.n_rows, dataset.n_columns, n_features)
+    return options.features.width_flops_for(dataset.n_rows, dataset.n_columns)
 
 
 def _reduction(dataset: Dataset, options: FitOptions, shape: Shape, tile_rows: int) -> GramReduction:

@@ -24,7 +24,6 @@ from distrff.estimators.ridge_fit import (
 from distrff.estimators.ridge_preconditioner import factor_levels
 from distrff.estimators.ridge_sgd import fit_ridge_by_sgd
 from distrff.estimators.run import begin_run
-from distrff.features.specification import MapSpecification
 from distrff.sweeps.conjugate_plan import ConjugatePlan, count_conjugate
 from distrff.sweeps.engine import SweepRun
 from distrff.sweeps.plan import Plan
@@ -52,6 +51,10 @@ def fit_ridge(
     presumed_ridge_plan(run, dataset, options, target_kind=target_kind)
     statistics = first_sweep(run, dataset, target_kind=target_kind, seed=options.seed)
     dtype, notes = features_dtype(dataset, options.dtype), list[str]()
+
+    def recount(n_outputs: int, n_features: int) -> Plan:
+        return ridge_plan(run, dataset, options, n_outputs=n_outputs, dtype=dtype, n_features=n_features)
+
     preparation = prepare(
         run,
         dataset,
@@ -61,14 +64,12 @@ def fit_ridge(
         dtype=dtype,
         class_weight=class_weight,
         seed=options.seed,
+        recount=recount,
     )
     check_number_of_alphas(options, preparation.targets)
-    n_outputs = preparation.targets.n_outputs
     if options.solver != "sgd" and not options.must_be_cg:
         dtype, notes = product_dtype(dataset, options, preparation)
-    plan = ridge_plan(
-        run, dataset, options, n_outputs=n_outputs, dtype=dtype, specification=preparation.specification
-    )
+    plan = recount(preparation.targets.n_outputs, preparation.specification.n_features)
     if isinstance(plan, SGDPlan):
         return fit_ridge_by_sgd(run, dataset, options, preparation, plan), preparation
     if not isinstance(plan, ConjugatePlan):
@@ -97,7 +98,7 @@ def ridge_plan(
     *,
     n_outputs: int,
     dtype: str,
-    specification: MapSpecification | None = None,
+    n_features: int | None = None,
 ) -> Plan:
     """Return the plan of the solver asked for; "auto" is the Gram, and where it is refused for memory
     and alpha is given, conjugate gradients, as it is for sparse features.
@@ -110,14 +111,14 @@ def ridge_plan(
     if options.solver == "sgd":
         return plan_of(run, dataset, options, n_outputs=n_outputs, dtype=dtype, counting=count_sgd)
     if options.must_be_cg:
-        return _conjugate_plan(run, dataset, options, n_outputs, specification)
+        return _conjugate_plan(run, dataset, options, n_outputs, n_features)
     try:
         return plan_of(run, dataset, options, n_outputs=n_outputs, dtype=dtype)
     except PlanRefused as refused:
         if options.solver != "auto" or options.search is not None:
             raise
         try:
-            return _conjugate_plan(run, dataset, options, n_outputs, specification)
+            return _conjugate_plan(run, dataset, options, n_outputs, n_features)
         except PlanRefused:
             raise refused from None
 
@@ -127,7 +128,7 @@ def _conjugate_plan(
     dataset: Dataset,
     options: RidgeOptions,
     n_outputs: int,
-    specification: MapSpecification | None,
+    n_features: int | None,
 ) -> Plan:
     n_factors = 0 if options.alpha is None else len(factor_levels(np.asarray(options.alpha)))
     return plan_of(
@@ -137,5 +138,5 @@ def _conjugate_plan(
         n_outputs=n_outputs,
         dtype=features_dtype(dataset, options.dtype),
         counting=partial(count_conjugate, n_alphas=n_factors),
-        specification=specification,
+        n_features=n_features,
     )

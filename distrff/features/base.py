@@ -92,6 +92,10 @@ class FeatureMap(TransformerMixin, BaseEstimator):
         """Passes over all rows that the fit asks for, beside the sample's."""
         return 0
 
+    def width_flops_for(self, n_rows: int, n_columns: int) -> float:
+        """Return about how many flops the choice of the kernel's widths takes."""
+        return 0.0
+
     def triangle_share_for(self, n_columns: int) -> float:
         """Return the share of D² numbers that triangular factors have, which each row is solved against."""
         return 0.0

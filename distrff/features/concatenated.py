@@ -187,6 +187,9 @@ class ConcatenatedFeatures(FeatureMap):
     def _trial_rows(self, n_columns: int) -> int:
         return max(map_._trial_rows(n_columns) for map_ in self.maps)
 
+    def width_flops_for(self, n_rows: int, n_columns: int) -> float:
+        return sum(map_.width_flops_for(n_rows, n_columns) for map_ in self.maps)
+
     def _specify(
         self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, ask: Ask
     ) -> ConcatenatedSpecification:

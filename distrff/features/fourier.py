@@ -11,6 +11,7 @@ import numpy as np
 
 from distrff.errors import InputError
 from distrff.features.base import FeatureMap
+from distrff.features.fourier_pilot import FourierPiloted
 from distrff.features.hadamard import LANES
 from distrff.features.kernel_map import KernelMapSpecification, canonical_json
 from distrff.features.projection import ByDtype, Projection
@@ -140,7 +141,7 @@ class FourierBlockMap(BlockMap):
         )
 
 
-class FourierFeatures(FeatureMap):
+class FourierFeatures(FourierPiloted, FeatureMap):
     r"""Random Fourier features of a shift-invariant kernel.
 
     With frequencies ω₁ … ω_m drawn from the kernel's spectral measure (Bochner),
@@ -247,7 +248,7 @@ class FourierFeatures(FeatureMap):
         self.check_parameters()
         kernel = Gaussian() if self.kernel is None else self.kernel
         kernel, self.length_scale_search_ = chosen_widths(
-            kernel, X, y, sample_weight, n_components=int(self.n_components), seed=seed, ask=ask
+            kernel, X, y, sample_weight, make_pilot=self._pilot, seed=seed, ask=ask
         )
         self.kernel_ = kernel
         D, n_columns = int(self.n_components), X.shape[1]

@@ -13,6 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from distrff.errors import InputError
 from distrff.features.base import FeatureMap
+from distrff.features.fourier_pilot import FourierPiloted
 from distrff.features.kernel_map import KernelMapSpecification, canonical_json
 from distrff.features.landmarks import LANDMARKS, chosen_landmarks
 from distrff.features.row_question import Ask
@@ -123,7 +124,7 @@ def pivoted(kernel: Kernel, landmarks: np.ndarray) -> tuple[np.ndarray, int]:
     return landmarks[pivots - 1], int(rank)
 
 
-class NystroemFeatures(FeatureMap):
+class NystroemFeatures(FourierPiloted, FeatureMap):
     """Nyström features of any kernel: exact on the span of landmark rows.
 
     With landmarks L from the rows and K_LL = L_c L_cᵀ by pivoted Cholesky, z(x) = L_c⁻¹ k(L, x), so that
@@ -215,7 +216,7 @@ class NystroemFeatures(FeatureMap):
         M, d = int(self.n_components), X.shape[1]
         kernel = Gaussian() if self.kernel is None else self.kernel
         kernel, self.length_scale_search_ = chosen_widths(
-            kernel, X, y, sample_weight, n_components=M, seed=seed, ask=ask
+            kernel, X, y, sample_weight, make_pilot=self._pilot, seed=seed, ask=ask
         )
         self.kernel_ = kernel
         chosen = chosen_landmarks(

@@ -1,0 +1,94 @@
+"""Widths between those that a likelihood finds and one for all columns: which of them serve best."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from distrff.features.length_scale import search_rows
+from distrff.features.pilot import MakePilot
+from distrff.kernels import Kernel
+
+_EXPONENTS = (0.5, 0.75, 1.0)
+_FARTHEST = 20  # half octaves
+
+
+def tempered_widths(
+    kernel: Kernel,
+    search: dict[str, Any],
+    X: np.ndarray,
+    y: Any,
+    sample_weight: Any,
+    *,
+    make_pilot: MakePilot,
+    seed: int,
+) -> tuple[Kernel, dict[str, Any]]:
+    """Return the kernel of the tempered widths that the map's pilot judges best, and how they were found.
+
+    A likelihood on few rows is sure which columns matter most, but not of the rest, and not of the widths
+    that many rows allow. Tried are widths c·σ_j·(ℓ_j/σ_j)^p for its ℓ_j and the columns' deviations σ_j, with
+    p = ½, ¾ and 1 (as they are). c follows from the rate Σ_j σ_j/width_j, by which the widths of different p
+    are of like size: octaves of it are walked from the likelihood's own while the error falls, then half
+    octaves.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        Of width "ard".
+    search : dict
+        What `relevant_length_scales` returns for it.
+    X, y, sample_weight
+        The same rows.
+    make_pilot : callable
+    seed : int
+
+    Returns
+    -------
+    kernel : Kernel
+    search : dict
+        That of the likelihood with `length_scale` replaced, its own as `likelihood_length_scale`, the
+        `exponent` p, and `tried`, a list of [p, rate, held-out error].
+    """
+    scale = np.array(search["column_scale"])
+    relative = np.array(search["length_scale"]) / scale
+    pilot = make_pilot(search_rows(X, y, sample_weight, seed))
+
+    def widths_at(p: float, rate: float) -> tuple[float, ...]:
+        tempered = relative**p
+        widths = scale * tempered * (np.sum(1 / tempered) / rate)
+        return tuple(float(f"{width:.4g}") for width in widths)
+
+    own = float(np.sum(1 / relative))
+    tried: dict[tuple[float, int], float] = {}
+
+    def error_at(p: float, half_octaves: int) -> float:
+        at = p, half_octaves
+        if at not in tried:
+            tried[at] = pilot.held_out_error(kernel.with_widths(widths_at(p, own * 2 ** (half_octaves / 2))))
+        return tried[at]
+
+    with threadpool_limits(1, user_api="blas"):  # the same widths whatever the client's threads
+        error_at(1.0, 0)
+        for p in _EXPONENTS:
+            _walk(partial(error_at, p), min(tried, key=lambda at: tried[at])[1])
+    p, half_octaves = min(tried, key=lambda at: tried[at])
+    widths = widths_at(p, own * 2 ** (half_octaves / 2))
+    return kernel.with_widths(widths), search | {
+        "rule": f"{search['rule']}, tempered by the held-out error of {pilot.description}",
+        "length_scale": list(widths),
+        "likelihood_length_scale": search["length_scale"],
+        "exponent": p,
+        "tried": [[p, own * 2 ** (h / 2), error] for (p, h), error in sorted(tried.items())],
+    }
+
+
+def _walk(error: Callable[[int], float], start: int) -> None:
+    """Ask for errors in octaves from `start` while they fall, and then in half octaves."""
+    best = start
+    for step in (2, -2, 1, -1):
+        while abs(best + step) <= _FARTHEST and error(best + step) < error(best):
+            best += step
