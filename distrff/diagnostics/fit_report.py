@@ -19,6 +19,7 @@ class FitReport(Mapping[str, Any]):
     ----
     model, status, n_samples, n_columns, n_components, n_outputs, dtype, seed : as named
     kernel, length_scale, length_scale_search : the kernel as fitted, and how its widths were found
+    expected_collisions : of random binning, pairs of occupied bins expected to share a column
     alpha, criterion, cv_score, alphas, mean_score, fold_scores, noise_floor : choice of alpha, of ridge
     solver : which
     tol, relative_residual, preconditioner : of conjugate gradients; the target of largest residual

@@ -6,7 +6,7 @@ import numpy as np
 
 from distrff.data.dataset import Dataset
 from distrff.estimators.alpha_search import AlphaSearch
-from distrff.estimators.conjugate_search import ConjugateSearch
+from distrff.estimators.conjugate_search import ConjugateChoice, ConjugateSearch
 from distrff.estimators.convergence import Convergence
 from distrff.estimators.options import RidgeOptions
 from distrff.estimators.preparation import Preparation
@@ -97,19 +97,30 @@ def fit_by_conjugate_gradients(
         For values whose sums are not finite.
     """
     problem = problem_of(preparation, dataset, options)
-    if options.alpha is None:
-        search = ConjugateSearch(run, dataset, preparation, plan, options, problem).best()
-    else:
-        search = AlphaSearch(options.alpha, None, "none, as alpha was given")
-    alpha = np.broadcast_to(search.alpha, (problem.n_targets,))
-    start = np.zeros((problem.sizes[-1], problem.n_targets)), np.zeros(problem.n_targets)
-    preconditioner = None
+    choice = (
+        ConjugateSearch(run, dataset, preparation, plan, options, problem).choose()
+        if options.alpha is None
+        else ConjugateChoice(
+            AlphaSearch(options.alpha, None, "none, as alpha was given"),
+            np.zeros((problem.sizes[-1], problem.n_targets)),
+            np.zeros(problem.n_targets),
+        )
+    )
+    alpha = np.broadcast_to(choice.search.alpha, (problem.n_targets,))
+    start, preconditioner = (choice.coef, choice.intercept), None
     if plan.one_in:
         preconditioner = sample_preconditioner(run, dataset, preparation, plan, options, alpha)
         start = preconditioner.machine()
     oracle = RidgeOracle(run, dataset, preparation, plan, problem)
     solution = _Solution(*start, alpha, options.tol)
-    status, interruption = _solve(oracle, solution, preconditioner, alpha, options.max_sweeps)
+    if choice.interruption is None:
+        status, interruption = _solve(oracle, solution, preconditioner, alpha, options.max_sweeps)
+    else:
+        status, interruption = Status.INTERRUPTED, choice.interruption
+        notes = [
+            *notes,
+            "interrupted in the search for alpha: the machine is the mean of some folds' machines",
+        ]
     convergence = Convergence(
         status=status,
         solver="cg",
@@ -127,7 +138,7 @@ def fit_by_conjugate_gradients(
         problem=problem,
         dtype=plan.shape.dtype,
         grams=None,
-        search=search,
+        search=choice.search,
         machine=solution.machine(),
         targets=preparation.targets,
         notes=notes,

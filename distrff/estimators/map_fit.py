@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,22 @@ from distrff.sweeps.row_answers import RowAnswerReduction
 from distrff.sweeps.segments import light_segmentation
 
 
-def asked_of_dataset(run: SweepRun, dataset: Dataset, scaling: Scaling, dtype: str) -> Ask:
-    """Return who answers for all rows of a dataset, each question by a sweep."""
+def asked_of_dataset(
+    run: SweepRun,
+    dataset: Dataset,
+    scaling: Scaling,
+    dtype: str,
+    recount: Callable[[int], Any] | None = None,
+) -> Ask:
+    """Return who answers for all rows of a dataset, each question by a sweep.
+
+    `recount` raises PlanRefused where a machine on so many features does not fit.
+    """
     cuts = light_segmentation(dataset.n_rows, dataset.n_columns)
 
-    def ask(question: RowQuestion) -> Any:
+    def ask(question: RowQuestion, *, least_features: int = 0) -> Any:
+        if recount is not None and least_features:
+            recount(least_features)
         reduction = RowAnswerReduction(question, scaling, dtype, cuts.tile_rows)
         return run.gather([run.sweep(question.label, dataset, reduction, cuts)])[0]
 

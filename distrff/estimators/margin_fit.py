@@ -22,7 +22,6 @@ from distrff.estimators.preparation import Preparation, prepare_fit
 from distrff.estimators.ridge_fit import features_dtype, plan_of, presumed_plan
 from distrff.estimators.run import begin_run
 from distrff.estimators.sgd_solve import solve_by_sgd
-from distrff.features.specification import MapSpecification
 from distrff.objective.solution import Status
 from distrff.random_streams import child_seed
 from distrff.solvers.ridge_gram import RidgeMachine, final_machine
@@ -93,18 +92,21 @@ def fit_margins(
     run = begin_run()
     presumed_margin_plan(run, dataset, options)
     dtype = features_dtype(dataset, options.dtype_asked)
+
+    def recount(n_outputs: int, n_features: int) -> Plan:
+        return margin_plan(run, dataset, options, n_outputs=n_outputs, dtype=dtype, n_features=n_features)
+
     preparation = prepare_fit(
-        run, dataset, options, target_kind="classes", dtype=dtype, class_weight=class_weight
-    )
-    _check_class_weights(preparation)
-    plan = margin_plan(
         run,
         dataset,
         options,
-        n_outputs=preparation.targets.n_outputs,
+        target_kind="classes",
         dtype=dtype,
-        specification=preparation.specification,
+        class_weight=class_weight,
+        recount=recount,
     )
+    _check_class_weights(preparation)
+    plan = recount(preparation.targets.n_outputs, preparation.specification.n_features)
     if isinstance(plan, SGDPlan):
         solution, C, search = solve_by_sgd(run, dataset, preparation, plan, options), options.C, None
     else:
@@ -148,13 +150,11 @@ def margin_plan(
     *,
     n_outputs: int,
     dtype: str,
-    specification: MapSpecification | None = None,
+    n_features: int | None = None,
 ) -> Plan:
     """Return the plan of the solver asked for; "auto" has the Gram of a sample, and where that is refused for
     memory, SGD. Sparse features have light sweeps only."""
-    counted = partial(
-        plan_of, run, dataset, options, n_outputs=n_outputs, dtype=dtype, specification=specification
-    )
+    counted = partial(plan_of, run, dataset, options, n_outputs=n_outputs, dtype=dtype, n_features=n_features)
     if options.solver == "sgd":
         return counted(counting=count_sgd)
     if options.features.sparse_entries:

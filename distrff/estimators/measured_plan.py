@@ -12,7 +12,7 @@ from distrff.data.dataset import Dataset
 from distrff.data.rows import Rows
 from distrff.estimators.options import FitOptions
 from distrff.features.specification import MapSpecification
-from distrff.sweeps.conjugate_plan import PRESUMED_SWEEPS, ConjugatePlan, sample_shape
+from distrff.sweeps.conjugate_plan import MOST_DIRECTIONS, PRESUMED_SWEEPS, ConjugatePlan, sample_shape
 from distrff.sweeps.engine import SweepRun
 from distrff.sweeps.gram import GramReduction
 from distrff.sweeps.plan import Plan, Shape, factorisation_flops
@@ -54,7 +54,7 @@ def predicted_seconds(run: SweepRun, dataset: Dataset, options: FitOptions, plan
         return _conjugate_seconds(run, dataset, options, plan)
     if plan.shape.sparse_entries:
         # An epoch's products are about as many as those of its evaluation.
-        return PRESUMED_PASSES * _light_seconds(run, dataset, options, plan)
+        return PRESUMED_PASSES * _light_seconds(run, dataset, options, plan, plan.shape.n_outputs)
     threads, shape = plan.n_workers * plan.threads_per_worker, plan.shape
     seconds_a_row = _gram_seconds_a_row(run, dataset, options, shape, threads)
     rows_a_thread = _rows_a_thread(dataset, plan)
@@ -66,7 +66,11 @@ def predicted_seconds(run: SweepRun, dataset: Dataset, options: FitOptions, plan
 
 def _conjugate_seconds(run: SweepRun, dataset: Dataset, options: FitOptions, plan: ConjugatePlan) -> float:
     """Return the predicted duration of the light sweeps that are presumed, after those of the factor."""
-    seconds = PRESUMED_SWEEPS * _light_seconds(run, dataset, options, plan)
+    k = plan.shape.n_outputs
+    seconds = PRESUMED_SWEEPS * _light_seconds(run, dataset, options, plan, k)
+    if plan.n_search_sweeps:
+        directions = min(MOST_DIRECTIONS, k * plan.folds_per_task)
+        seconds += plan.n_search_sweeps * _light_seconds(run, dataset, options, plan, directions)
     if not plan.one_in:
         return seconds
     threads, shape = plan.n_workers * plan.threads_per_worker, plan.shape
@@ -78,10 +82,9 @@ def _conjugate_seconds(run: SweepRun, dataset: Dataset, options: FitOptions, pla
     return seconds + _rows_a_thread(dataset, plan) * by_gram / plan.one_in + afterwards
 
 
-def _light_seconds(run: SweepRun, dataset: Dataset, options: FitOptions, plan: Plan) -> float:
-    """Return the predicted duration of one light sweep."""
-    threads = plan.n_workers * plan.threads_per_worker
-    return _rows_a_thread(dataset, plan) * _product_seconds_a_row(run, dataset, options, plan, threads)
+def _light_seconds(run: SweepRun, dataset: Dataset, options: FitOptions, plan: Plan, k: int) -> float:
+    """Return the predicted duration of one light sweep for k vectors."""
+    return _rows_a_thread(dataset, plan) * _product_seconds_a_row(run, dataset, options, plan, k)
 
 
 def _gram_work(shape: Shape) -> float:
@@ -116,9 +119,8 @@ def _gram_seconds_a_row(
     return seconds * _gram_work(shape) / _gram_work(tried)
 
 
-def _product_seconds_a_row(
-    run: SweepRun, dataset: Dataset, options: FitOptions, plan: Plan, threads: int
-) -> float:
+def _product_seconds_a_row(run: SweepRun, dataset: Dataset, options: FitOptions, plan: Plan, k: int) -> float:
+    threads = plan.n_workers * plan.threads_per_worker
     specification, tried = _tried(dataset, options, plan.shape)
     reduction = ProductReduction(
         specification=specification,
@@ -127,9 +129,9 @@ def _product_seconds_a_row(
         offset=None,
         dtype=tried.dtype,
         tile_rows=plan.tile_rows,
-        n_directions=tried.n_outputs,
+        n_directions=k,
     )
-    point = {"coef": np.zeros((tried.n_features, tried.n_outputs)), "intercept": np.zeros(tried.n_outputs)}
+    point = {"coef": np.zeros((tried.n_features, k)), "intercept": np.zeros(k)}
     n_rows = int(min(dataset.n_rows, 16 * plan.tile_rows))
     seconds = _seconds_a_row(run, dataset, reduction, n_rows, threads, point)
     return seconds * _light_work(plan.shape) / _light_work(tried)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -102,6 +104,7 @@ def prepare_fit(
     target_kind: str,
     dtype: str,
     class_weight: Any = None,
+    recount: Callable[[int, int], Any] | None = None,
 ) -> Preparation:
     """Return what is fixed before the Gram sweep of a fit, after the first one and what its map asks."""
     statistics = first_sweep(run, dataset, target_kind=target_kind, seed=options.seed)
@@ -114,6 +117,7 @@ def prepare_fit(
         dtype=dtype,
         class_weight=class_weight,
         seed=options.seed,
+        recount=recount,
     )
 
 
@@ -127,13 +131,25 @@ def prepare(
     dtype: str,
     class_weight: Any = None,
     seed: int,
+    recount: Callable[[int, int], Any] | None = None,
 ) -> Preparation:
-    """Return scaling, targets and the map that follow from the first sweep; a fitted map stays as it is."""
+    """Return scaling, targets and the map that follow from the first sweep; a fitted map stays as it is.
+
+    `recount` counts the plan for a number of outputs and of features; it is asked again as the map grows.
+
+    Raises
+    ------
+    InputError
+        For what the targets or the map cannot be made of.
+    PlanRefused
+        By `recount`, as soon as it is certain that the map has too many columns.
+    """
     scaling = scaling_of(statistics, scale, dataset.column_names)
     targets = _targets(statistics, class_weight)
     fitted = features
     if not hasattr(features, "specification_"):
-        ask = asked_of_dataset(run, dataset, scaling, dtype)
+        again = None if recount is None else partial(recount, targets.n_outputs)
+        ask = asked_of_dataset(run, dataset, scaling, dtype, again)
         looked_at = targets if targets.n_outputs else None
         try:
             fitted = fit_map(features, statistics, scaling, looked_at, seed=seed, ask=ask)

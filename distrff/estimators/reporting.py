@@ -96,6 +96,7 @@ def map_values(preparation: Preparation) -> dict[str, Any]:
         "kernel": None if kernel is None else repr(kernel),
         "length_scale": getattr(kernel, "length_scale", None),
         "length_scale_search": getattr(features, "length_scale_search_", None),
+        "expected_collisions": getattr(features, "expected_collisions_", None),
     }
 
 

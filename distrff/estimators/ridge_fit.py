@@ -168,16 +168,15 @@ def plan_of(
     n_outputs: int,
     dtype: str,
     counting: Callable[..., Plan] = count,
-    specification: MapSpecification | None = None,
+    n_features: int | None = None,
 ) -> Plan:
     """Return the counted plan of a fit whose outputs are known, or refuse.
 
-    Before the map is fitted, `specification` is None; one with exact bins is then counted as small as it
+    `n_features` is None before the map is fitted; one with exact bins is then counted as small as it
     could be.
     """
-    n_features = options.features.n_features_for(dataset.n_columns)
-    if specification is not None:
-        n_features = specification.n_features
+    if n_features is None:
+        n_features = options.features.n_features_for(dataset.n_columns)
     return make_plan(
         run,
         dataset,

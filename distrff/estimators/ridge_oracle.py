@@ -72,10 +72,12 @@ class RidgeOracle:
 
     def products(self, vectors: Mapping[int, np.ndarray], z_mean: np.ndarray) -> dict[int, np.ndarray]:
         """Return G·v for one v of each of some outputs."""
-        V = np.stack(list(vectors.values()), axis=1)
-        point = {"coef": V, "intercept": -(z_mean @ V)}
-        reduction = replace(self._products, n_directions=V.shape[1])
+        V = np.stack(list(vectors.values()))
+        point = {"coef": np.ascontiguousarray(V.T), "intercept": -(V @ z_mean)}
+        reduction = replace(self._products, n_directions=len(V))
         sums = self._run.gather([self._run.sweep("products", self._dataset, reduction, self._cuts, point)])[0]
         self.n_sweeps += 1
-        GV = sums[:-1] - np.outer(z_mean, sums[-1])
-        return {output: GV[:, i] for i, output in enumerate(vectors)}
+        GV = sums[:-1].T.copy(order="C")  # the sums of a vector together, as its solver takes them
+        for i, excess in enumerate(sums[-1]):
+            GV[i] -= excess * z_mean
+        return dict(zip(vectors, GV, strict=True))

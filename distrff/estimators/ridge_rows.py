@@ -24,7 +24,6 @@ from distrff.estimators.ridge_fit import (
 from distrff.estimators.ridge_preconditioner import factor_levels
 from distrff.estimators.ridge_sgd import fit_ridge_by_sgd
 from distrff.estimators.run import begin_run
-from distrff.features.specification import MapSpecification
 from distrff.sweeps.conjugate_plan import ConjugatePlan, count_conjugate
 from distrff.sweeps.engine import SweepRun
 from distrff.sweeps.plan import Plan
@@ -51,16 +50,23 @@ def fit_ridge(
         )
     presumed_ridge_plan(run, dataset, options, target_kind=target_kind)
     dtype, notes = features_dtype(dataset, options.dtype), list[str]()
+
+    def recount(n_outputs: int, n_features: int) -> Plan:
+        return ridge_plan(run, dataset, options, n_outputs=n_outputs, dtype=dtype, n_features=n_features)
+
     preparation = prepare_fit(
-        run, dataset, options, target_kind=target_kind, dtype=dtype, class_weight=class_weight
+        run,
+        dataset,
+        options,
+        target_kind=target_kind,
+        dtype=dtype,
+        class_weight=class_weight,
+        recount=recount,
     )
     check_number_of_alphas(options, preparation.targets)
-    n_outputs = preparation.targets.n_outputs
     if options.solver != "sgd" and not options.must_be_cg:
         dtype, notes = product_dtype(dataset, options, preparation)
-    plan = ridge_plan(
-        run, dataset, options, n_outputs=n_outputs, dtype=dtype, specification=preparation.specification
-    )
+    plan = recount(preparation.targets.n_outputs, preparation.specification.n_features)
     if isinstance(plan, SGDPlan):
         return fit_ridge_by_sgd(run, dataset, options, preparation, plan), preparation
     if not isinstance(plan, ConjugatePlan):
@@ -89,7 +95,7 @@ def ridge_plan(
     *,
     n_outputs: int,
     dtype: str,
-    specification: MapSpecification | None = None,
+    n_features: int | None = None,
 ) -> Plan:
     """Return the plan of the solver asked for; "auto" is the Gram, and where it is refused for memory
     and alpha is given, conjugate gradients, as it is for sparse features.
@@ -107,17 +113,17 @@ def ridge_plan(
             n_outputs=n_outputs,
             dtype=dtype,
             counting=count_sgd,
-            specification=specification,
+            n_features=n_features,
         )
     if options.must_be_cg:
-        return _conjugate_plan(run, dataset, options, n_outputs, specification)
+        return _conjugate_plan(run, dataset, options, n_outputs, n_features)
     try:
         return plan_of(run, dataset, options, n_outputs=n_outputs, dtype=dtype)
     except PlanRefused as refused:
         if options.solver != "auto" or options.search is not None:
             raise
         try:
-            return _conjugate_plan(run, dataset, options, n_outputs, specification)
+            return _conjugate_plan(run, dataset, options, n_outputs, n_features)
         except PlanRefused:
             raise refused from None
 
@@ -127,7 +133,7 @@ def _conjugate_plan(
     dataset: Dataset,
     options: RidgeOptions,
     n_outputs: int,
-    specification: MapSpecification | None,
+    n_features: int | None,
 ) -> Plan:
     n_factors = 0 if options.alpha is None else len(factor_levels(np.asarray(options.alpha)))
     return plan_of(
@@ -137,5 +143,5 @@ def _conjugate_plan(
         n_outputs=n_outputs,
         dtype=features_dtype(dataset, options.dtype),
         counting=partial(count_conjugate, n_alphas=n_factors),
-        specification=specification,
+        n_features=n_features,
     )

@@ -121,7 +121,7 @@ class FeatureMap(TransformerMixin, BaseEstimator):
         return product_cost(n_columns)
 
     def search_flops_for(self, n_rows: int, n_columns: int) -> float:
-        """Return about how many flops `fit` takes to find undecided widths from targets."""
+        """Return about how many flops `fit` takes to find undecided widths."""
         return 0.0
 
     def trial(self, n_columns: int, **smaller: int) -> Self:

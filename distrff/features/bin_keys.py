@@ -104,20 +104,33 @@ def _compile_keys() -> None:
 
 @compiled()
 def _keys(X, steps, offsets, first, second, farthest, keys):
-    """A tile of rows at a time, transposed, so that a grid's arithmetic on a column is that of vectors."""
+    """A tile of rows at a time, transposed, so that a grid's arithmetic on a column is that of vectors.
+
+    Where a grid does not cut between the least and the greatest of a tile's numbers, one bin is that of all.
+    """
     n_rows, n_columns = X.shape
     columns = np.empty((n_columns, _TILE), X.dtype)
+    least, greatest = np.empty(n_columns, X.dtype), np.empty(n_columns, X.dtype)
     high, low = np.empty(_TILE, np.int32), np.empty(_TILE, np.int32)
     for start in range(0, n_rows, _TILE):
         n = min(_TILE, n_rows - start)
         for i in range(n):
             for j in range(n_columns):
                 columns[j, i] = X[start + i, j]
+        for j in range(n_columns):
+            least[j], greatest[j] = columns[j, :n].min(), columns[j, :n].max()
         for g in range(len(steps)):
             high[:] = 0
             low[:] = 0
             for j in range(n_columns):
                 step, offset, a, b, column = steps[g, j], offsets[g, j], first[g, j], second[g, j], columns[j]
+                lowest = max(min(np.floor(least[j] * step + offset), farthest), -farthest)
+                if lowest == max(min(np.floor(greatest[j] * step + offset), farthest), -farthest):
+                    shared = np.int32(lowest)
+                    for i in range(_TILE):
+                        high[i] += a * shared
+                        low[i] += b * shared
+                    continue
                 for i in range(_TILE):
                     place = np.floor(column[i] * step + offset)
                     place = max(min(place, farthest), -farthest)

@@ -99,8 +99,8 @@ class BinIds:
             _number(keys[start:stop], start, self._keys[mine], self._ids[mine])
 
     def find(self, keys: np.ndarray) -> np.ndarray:
-        """Return the columns of bins, −1 for one that is not occupied: (n_grids, r) → (r, n_grids), int32."""
-        ids = np.empty(keys.shape[::-1], np.int32)
+        """Return the columns of bins, −1 for one that is not occupied: int32 of the keys' (n_grids, r)."""
+        ids = np.empty(keys.shape, np.int32)
         _find(keys, self._firsts, self._keys, self._ids, ids)
         return ids
 
@@ -163,4 +163,4 @@ def _find(keys, firsts, tables, numbers, ids):
             slot = np.int64((key * _GOLDEN) >> np.uint64(32)) & mask
             while known[slot] >= 0 and table[slot] != key:
                 slot = (slot + 1) & mask
-            ids[i, g] = known[slot]
+            ids[g, i] = known[slot]

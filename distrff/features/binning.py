@@ -8,13 +8,13 @@ import numpy as np
 
 from distrff.errors import InputError
 from distrff.features.bin_keys import Grids
+from distrff.features.binning_pilot import BinningPilot, binning_pilot_flops
 from distrff.features.binning_specification import BinningSpecification, HashedBinningSpecification
 from distrff.features.kernel_map import KernelFeatureMap, canonical_json
-from distrff.features.occupied_bins import occupied_bins
-from distrff.features.row_question import Ask
+from distrff.features.occupied_bins import fewest_passes, occupied_bins
+from distrff.features.pilot import Pilot, PilotRows
+from distrff.features.row_question import Ask, asked_of
 from distrff.kernels import Kernel, Laplacian, laplacian_factors
-
-_SEARCH_COMPONENTS = 1024
 
 
 class RandomBinningFeatures(KernelFeatureMap):
@@ -34,7 +34,8 @@ class RandomBinningFeatures(KernelFeatureMap):
     ----------
     kernel : Kernel, optional
         A `Laplacian`, or products and multiples of Laplacians. None is `Laplacian(1.0)`. A width "auto" is
-        chosen in `fit`, as that of `FourierFeatures`.
+        chosen in `fit` as that of `FourierFeatures`, but judged by a few grids; so is how far the
+        widths that "ard" learns are taken at their word.
     n_grids : int, default=100
         P, the entries of a row of Z.
     n_bins : int, optional
@@ -52,8 +53,10 @@ class RandomBinningFeatures(KernelFeatureMap):
         How an automatic width was found.
     counts_ : ndarray of shape (n_features,) or None
         Rows in each bin; None for hashed ones.
-    expected_collisions_ : float or None
-        Pairs of occupied bins expected to have the same key: Σ B(B − 1)/2⁶⁵ over the grids' B bins.
+    expected_collisions_ : float
+        Pairs of occupied bins expected to share a column: Σ B(B − 1)/2⁶⁵ over the grids' B bins, whose keys
+        may be the same; for w hashed columns a grid, Σ B(B − 1)/2w over the bins of the rows that `fit` was
+        handed, a sample of a large dataset.
     specification_ : BinningSpecification or HashedBinningSpecification
     seed_, n_features_in_ : int
 
@@ -67,6 +70,7 @@ class RandomBinningFeatures(KernelFeatureMap):
     """
 
     _default_kernel = Laplacian()
+    _tempers_ard = True
 
     def __init__(
         self,
@@ -97,8 +101,14 @@ class RandomBinningFeatures(KernelFeatureMap):
         return int(self.n_grids if self.n_bins is None else self.n_bins)
 
     @property
-    def _search_components(self) -> int:
-        return _SEARCH_COMPONENTS
+    def n_passes(self) -> int:
+        return 0 if self.n_bins is not None else fewest_passes(int(self.n_grids))
+
+    def _pilot(self, rows: PilotRows) -> Pilot:
+        return BinningPilot(rows, n_grids=int(self.n_grids))
+
+    def _pilot_flops(self, n_rows: int, n_columns: int) -> float:
+        return binning_pilot_flops(n_rows, n_columns, int(self.n_grids))
 
     @property
     def sparse_entries(self) -> int:
@@ -115,26 +125,24 @@ class RandomBinningFeatures(KernelFeatureMap):
             "n_grids": int(self.n_grids),
             "seed": seed,
         }
-        if self.n_bins is not None:
-            return HashedBinningSpecification(**common, n_bins=int(self.n_bins))
         grids = Grids.draw(kernel, int(self.n_grids), X.shape[1], seed)
+        if self.n_bins is not None:
+            bins = occupied_bins(grids, asked_of(X, sample_weight))
+            self.expected_collisions_ = _pairs(bins["ends"]) * self.n_grids / self.n_bins
+            return HashedBinningSpecification(**common, n_bins=int(self.n_bins))
         bins = occupied_bins(grids, ask)
+        self.expected_collisions_ = _pairs(bins["ends"]) / 2.0**64
         return BinningSpecification(**common, n_bins=len(bins["keys"]), arrays=grids.arrays() | bins)
 
     @property
     def counts_(self) -> np.ndarray | None:
-        return self._array("counts")
+        return self.specification_.derive_arrays().get("counts")
 
-    @property
-    def expected_collisions_(self) -> float | None:
-        ends = self._array("ends")
-        if ends is None:
-            return None
-        bins = np.diff(ends, prepend=0).astype(np.float64)
-        return float(np.sum(bins * (bins - 1)) / 2.0**65)
 
-    def _array(self, name: str) -> np.ndarray | None:
-        return self.specification_.derive_arrays().get(name)
+def _pairs(ends: np.ndarray) -> float:
+    """Return the number of pairs of bins of the same grid."""
+    bins = np.diff(ends, prepend=0).astype(np.float64)
+    return float(np.sum(bins * (bins - 1)) / 2)
 
 
 def _is_count(value: Any, least: int) -> bool:

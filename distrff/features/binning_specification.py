@@ -16,8 +16,10 @@ from distrff.features.bin_keys import Grids
 from distrff.features.bin_tables import BinIds
 from distrff.features.kernel_map import KernelMapSpecification, canonical_json
 from distrff.features.specification import BlockMap, CarryingSpecification
+from distrff.objective.one_hot_tile import OneHotTile
+from distrff.scratch import scratch
 
-_STRIP = 2**13  # rows, whose keys take some megabytes
+KEY_ROWS = 2**13  # whose keys are found together, and take some megabytes
 
 
 @dataclass(frozen=True)
@@ -100,10 +102,7 @@ class BinningBlockMap(BlockMap):
         """Return z(X) as a scipy CSR matrix; there is no `out` for it."""
         if out is not None:
             raise InputError("features of random binning are sparse and cannot be written to an array")
-        columns = np.empty((len(X), len(self._grids)), np.int32)
-        for first in range(0, len(X), _STRIP):
-            strip = slice(first, first + _STRIP)
-            columns[strip] = self._columns(self._grids.keys(X[strip]))
+        columns = self._bins(X).T.copy()
         known = columns >= 0
         if known.all():
             indptr = np.arange(len(X) + 1, dtype=np.int32) * len(self._grids)
@@ -114,11 +113,20 @@ class BinningBlockMap(BlockMap):
         data = np.full(len(indices), self._value, X.dtype)
         return csr_matrix((data, indices, indptr), shape=(len(X), self.n_features), copy=False)
 
-    def tile(self, X: np.ndarray) -> Any:
-        return self.apply(X)
+    def tile(self, X: np.ndarray) -> OneHotTile:
+        """Return z(X) as its columns alone; the entries are not rounded to the dtype of X."""
+        return OneHotTile(self._bins(X), self._value, self.n_features)
+
+    def _bins(self, X: np.ndarray) -> np.ndarray:
+        """Return the columns of Z that rows are in, ascending, −1 for none: (r, n_columns) → (n_grids, r)."""
+        columns = scratch("bins", len(self._grids), len(X), np.dtype(np.int32))
+        for first in range(0, len(X), KEY_ROWS):
+            strip = slice(first, first + KEY_ROWS)
+            columns[:, strip] = self._columns(self._grids.keys(X[strip]))
+        return columns
 
     def _columns(self, keys: np.ndarray) -> np.ndarray:
-        """Return the columns of Z, ascending in each row, −1 for none: (n_grids, r) → (r, n_grids)."""
+        """Return the columns of Z of bins' keys, −1 for none, of the same shape (n_grids, r)."""
         raise NotImplementedError
 
 
@@ -130,7 +138,7 @@ class HashedBinning(BinningBlockMap):
         widths = np.diff(edges).astype(np.uint64)[:, None]
         # The high half of mixed bits is spread over the run by a product, which needs no division.
         high = _mixed(keys) >> np.uint64(32)
-        return ((high * widths) >> np.uint64(32)).T.astype(np.int32) + edges[:-1].astype(np.int32)
+        return ((high * widths) >> np.uint64(32)).astype(np.int32) + edges[:-1, None].astype(np.int32)
 
 
 def _edges(n_grids: int, n_bins: int) -> np.ndarray:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from distrff.errors import InputError
+from distrff.features.fourier_pilot import FourierPiloted
 from distrff.features.hadamard import LANES
 from distrff.features.kernel_map import KernelFeatureMap, KernelMapSpecification, canonical_json
 from distrff.features.map_cost import MapCost
@@ -149,7 +150,7 @@ class FourierBlockMap(BlockMap):
         )
 
 
-class FourierFeatures(KernelFeatureMap):
+class FourierFeatures(FourierPiloted, KernelFeatureMap):
     r"""Random Fourier features of a shift-invariant kernel.
 
     With frequencies ω₁ … ω_m drawn from the kernel's spectral measure (Bochner),
@@ -247,10 +248,6 @@ class FourierFeatures(KernelFeatureMap):
             )
 
     def n_features_for(self, n_columns: int) -> int:
-        return int(self.n_components)
-
-    @property
-    def _search_components(self) -> int:
         return int(self.n_components)
 
     def cost_for(self, n_columns: int) -> MapCost:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from distrff.errors import InputError
 from distrff.features.base import FeatureMap
+from distrff.features.pilot import Pilot, PilotRows
 from distrff.features.row_question import Ask
 from distrff.features.specification import MapSpecification
 from distrff.features.widths import chosen_widths, width_flops
@@ -41,6 +42,7 @@ class KernelFeatureMap(FeatureMap):
     kernel_: Kernel
     length_scale_search_: dict[str, Any] | None
     _default_kernel: ClassVar[Kernel] = Gaussian()
+    _tempers_ard: ClassVar[bool] = False  # whether its pilot judges learned widths as well
 
     def check_parameters(self) -> None:
         """Raise InputError for parameters that no data could make right."""
@@ -52,9 +54,12 @@ class KernelFeatureMap(FeatureMap):
         """The kernel asked for, widths undecided as they may be."""
         return self._default_kernel if self.kernel is None else self.kernel
 
-    @property
-    def _search_components(self) -> int:
-        """Features that a search for the width is to be for."""
+    def _pilot(self, rows: PilotRows) -> Pilot:
+        """Return the small machine of this map by which widths are judged."""
+        raise NotImplementedError
+
+    def _pilot_flops(self, n_rows: int, n_columns: int) -> float:
+        """Return about how many flops one of its answers takes."""
         raise NotImplementedError
 
     def _decide_widths(self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, ask: Ask) -> Kernel:
@@ -64,14 +69,15 @@ class KernelFeatureMap(FeatureMap):
             X,
             y,
             sample_weight,
-            n_components=self._search_components,
+            make_pilot=self._pilot,
             seed=seed,
             ask=ask,
+            tempers_ard=self._tempers_ard,
         )
         return self.kernel_
 
     def search_flops_for(self, n_rows: int, n_columns: int) -> float:
-        return width_flops(self.kernel, n_rows, n_columns, self._search_components)
+        return width_flops(self.kernel, n_rows, n_columns, partial(self._pilot_flops, n_columns=n_columns))
 
     def _prepare_trial(self, smaller: Mapping[str, int]) -> None:
         if self._chosen_kernel.is_auto:

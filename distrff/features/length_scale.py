@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from scipy.linalg import eigh
 from scipy.sparse import issparse
 from threadpoolctl import threadpool_limits
 
 from distrff.errors import InputError, NonFiniteError
-from distrff.features.frequencies import draw_frequencies
-from distrff.features.trigonometry import paired_cos_sin
+from distrff.features.pilot import MakePilot, PilotRows
 from distrff.kernels import Kernel
-from distrff.random_streams import child_seed, stream
+from distrff.random_streams import stream
 
 SAMPLE_ROWS = 16_384  # of rows that the search looks at
 _MOST_OUTPUTS = 32
-PILOT_COMPONENTS = 1024
 _LEAST_ROWS = 8
 
 # The best width lies between a thirtieth of the median distance (terrain) and about the
@@ -25,8 +23,6 @@ _LEAST_ROWS = 8
 _COARSE_EXPONENTS = range(-7, 4)
 _FINE_STEPS = (2**-0.5, 2**0.5)
 _FARTHEST = 2.0**14
-# From the rounding noise of a float32 Gram of so many rows upwards.
-_ALPHAS_PER_ROW = np.logspace(-7.5, 0, 16)
 
 
 def automatic_length_scale(
@@ -35,12 +31,12 @@ def automatic_length_scale(
     y: Any,
     sample_weight: Any,
     *,
-    n_components: int,
+    make_pilot: MakePilot,
     seed: int,
 ) -> tuple[Kernel, dict[str, Any]]:
     """Return the kernel with its automatic widths set, and how they were found.
 
-    With targets: the width whose ridge on at most 1024 random features has the least
+    With targets: the width whose pilot, a small machine of the map that asks, has the least
     squared error on held-out rows, over a grid of factors 2 around the median distance,
     refined by factors √2. Without: the median distance.
 
@@ -53,8 +49,8 @@ def automatic_length_scale(
     y : array-like of shape (n_samples,) or (n_samples, n_targets), or None
         Numbers; anything else is taken as class labels.
     sample_weight : array-like of shape (n_samples,) or None
-    n_components : int
-        The pilot uses no more features than the machine will.
+    make_pilot : callable
+        Makes the map's `Pilot` from `PilotRows`.
     seed : int
 
     Returns
@@ -71,33 +67,30 @@ def automatic_length_scale(
     """
     if issparse(X):
         raise InputError("length_scale='auto' looks at dense rows, got a sparse matrix; give a number")
-    weights = np.ones(len(X)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
-    rows = _subsample(np.flatnonzero(weights > 0), seed)
+    rows, _ = _searched(sample_weight, len(X), seed)
     if not len(rows):
         raise InputError("length_scale='auto' found no row of positive weight in its sample; give a number")
-    X = np.asarray(X[rows], dtype=np.float64)
-    median = median_distance(kernel, X, seed)
-    if y is None or len(X) < _LEAST_ROWS:
+    median = median_distance(kernel, np.asarray(X[rows], dtype=np.float64), seed)
+    if y is None or len(rows) < _LEAST_ROWS:
         why = "no targets" if y is None else f"fewer than {_LEAST_ROWS} rows"
         rule = f"median distance ({why})"
         return kernel.with_widths(median), {"rule": rule, "median_distance": median, "length_scale": median}
-    pilot = _Pilot(kernel, X, coded_targets(y)[rows], weights[rows], n_components, seed)
+    pilot = make_pilot(search_rows(X, y, sample_weight, seed))
     with threadpool_limits(1, user_api="blas"):  # the same width whatever the client's threads
-        tried = _search(pilot.held_out_error, median)
+        tried = _search(lambda width: pilot.held_out_error(kernel.with_widths(width)), median)
     best = min(tried, key=lambda width: (tried[width], -width))
     return kernel.with_widths(best), {
-        "rule": f"held-out error of a ridge on {pilot.n_frequencies * 2} features and {len(X)} rows",
+        "rule": f"held-out error of {pilot.description} and {len(rows)} rows",
         "median_distance": median,
         "length_scale": best,
         "tried": sorted(map(list, tried.items())),
     }
 
 
-def search_flops(n_rows: int, n_components: int) -> float:
-    """Return about how many flops the search with targets takes: a Gram and an eigensystem a width."""
-    rows, D = min(n_rows, SAMPLE_ROWS), min(n_components, PILOT_COMPONENTS)
+def search_flops(n_rows: int, pilot_flops: Callable[[int], float]) -> float:
+    """Return about how many flops the search with targets takes, from those of a pilot on so many rows."""
     n_widths = len(_COARSE_EXPONENTS) + len(_FINE_STEPS) + 1
-    return n_widths * (rows * float(D) ** 2 + 9 * float(D) ** 3)
+    return n_widths * pilot_flops(min(n_rows, SAMPLE_ROWS))
 
 
 def coded_targets(y: Any) -> np.ndarray:
@@ -143,9 +136,17 @@ def median_distance(kernel: Kernel, X: np.ndarray, seed: int) -> float:
     return float(np.median(positive))
 
 
-def _subsample(rows: np.ndarray, seed: int) -> np.ndarray:
-    """Return at most SAMPLE_ROWS of the rows in random order, so that halves are random halves."""
-    return stream(seed, "length scale rows").permutation(rows)[:SAMPLE_ROWS]
+def search_rows(X: np.ndarray, y: Any, sample_weight: Any, seed: int) -> PilotRows:
+    """Return the rows of positive weight that a search looks at, at most 16,384, in float64."""
+    rows, weights = _searched(sample_weight, len(X), seed)
+    return PilotRows.of(np.asarray(X[rows], dtype=np.float64), coded_targets(y)[rows], weights, seed)
+
+
+def _searched(sample_weight: Any, n_rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return at most SAMPLE_ROWS row numbers in random order, so that parts are random parts, and weights."""
+    weights = np.ones(n_rows) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+    rows = stream(seed, "length scale rows").permutation(np.flatnonzero(weights > 0))[:SAMPLE_ROWS]
+    return rows, weights[rows]
 
 
 def _search(error: Any, median: float) -> dict[float, float]:
@@ -159,60 +160,3 @@ def _search(error: Any, median: float) -> dict[float, float]:
     for step in _FINE_STEPS:
         tried[best * step] = error(best * step)
     return tried
-
-
-class _Pilot:
-    """A small machine on a sample, asked again and again with another width."""
-
-    def __init__(
-        self, kernel: Kernel, X: np.ndarray, Y: np.ndarray, s: np.ndarray, n_components: int, seed: int
-    ) -> None:
-        self._kernel = kernel
-        self._seed = child_seed(seed, "length scale pilot")
-        self._X = X - np.average(X, axis=0)
-        self._s = s
-        deviation = Y.std(axis=0)
-        self._Y = (Y - Y.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
-        self._n_held_out = max(2, len(X) // 4)
-        self.n_frequencies = max(1, min(n_components, PILOT_COMPONENTS) // 2)
-
-    def held_out_error(self, width: float) -> float:
-        """Return the least weighted mean squared error on the held-out rows over all alphas."""
-        T = self._augmented_features(self._kernel.with_widths(width))
-        held_out, train = T[: self._n_held_out], T[self._n_held_out :]
-        A_train = (train.T @ train).astype(np.float64)
-        A_held_out = (held_out.T @ held_out).astype(np.float64)
-        return _least_error(A_train, A_held_out, self._Y.shape[1])
-
-    def _augmented_features(self, kernel: Kernel) -> np.ndarray:
-        """Return the rows [z | 1 | y] · √s in float32."""
-        W = draw_frequencies(kernel, self.n_frequencies, self._X.shape[1], sampling="iid", seed=self._seed)
-        D = 2 * self.n_frequencies
-        T = np.empty((len(self._X), D + 1 + self._Y.shape[1]), np.float32)
-        theta = (self._X @ W).astype(np.float32)
-        paired_cos_sin(theta, T[:, :D], float(np.sqrt(1.0 / self.n_frequencies)))
-        T[:, D] = 1.0
-        T[:, D + 1 :] = self._Y
-        T *= np.sqrt(self._s)[:, None].astype(np.float32)
-        return T
-
-
-def _least_error(A: np.ndarray, A_held_out: np.ndarray, n_targets: int) -> float:
-    """Return the least held-out error of ridge over the grid of alphas, from two Grams of [z | 1 | y]."""
-    D = len(A) - 1 - n_targets
-    weight = A[D, D]
-    mean, y_mean = A[:D, D] / weight, A[D, D + 1 :] / weight
-    G = A[:D, :D] - weight * np.outer(mean, mean)
-    B = A[:D, D + 1 :] - weight * np.outer(mean, y_mean)
-    eigenvalues, Q = eigh(G, overwrite_a=True, driver="evd")
-    rotated = Q.T @ B
-    alphas = weight * _ALPHAS_PER_ROW
-    shrunk = rotated[:, None, :] / (np.maximum(eigenvalues, 0.0)[:, None] + alphas)[:, :, None]
-    coef = (Q @ shrunk.reshape(D, -1)).reshape(shrunk.shape)
-    V = np.zeros((len(A), len(alphas), n_targets))
-    V[:D] = coef
-    V[D] = y_mean - np.einsum("d,dat->at", mean, coef)
-    V[D + 1 + np.arange(n_targets), :, np.arange(n_targets)] = -1.0
-    flat = V.reshape(len(A), -1)
-    errors = np.einsum("pv,pv->v", flat, A_held_out @ flat).reshape(len(alphas), n_targets)
-    return float(np.maximum(errors, 0.0).sum(axis=1).min() / (n_targets * max(A_held_out[D, D], 1e-300)))

@@ -12,6 +12,7 @@ from scipy.linalg import blas, lapack
 from threadpoolctl import threadpool_limits
 
 from distrff.errors import InputError
+from distrff.features.fourier_pilot import FourierPiloted
 from distrff.features.kernel_map import KernelFeatureMap, KernelMapSpecification, canonical_json
 from distrff.features.landmarks import LANDMARKS, check_enough_rows, chosen_landmarks
 from distrff.features.map_cost import MapCost, product_cost
@@ -127,7 +128,7 @@ def pivoted(kernel: Kernel, landmarks: np.ndarray) -> tuple[np.ndarray, int]:
     return landmarks[pivots - 1], int(rank)
 
 
-class NystroemFeatures(KernelFeatureMap):
+class NystroemFeatures(FourierPiloted, KernelFeatureMap):
     """Nyström features of any kernel: exact on the span of landmark rows.
 
     With landmarks L from the rows and K_LL = L_c L_cᵀ by pivoted Cholesky, z(x) = L_c⁻¹ k(L, x), so that
@@ -206,10 +207,6 @@ class NystroemFeatures(KernelFeatureMap):
         check_enough_rows(int(self.n_components), n_rows)
 
     def n_features_for(self, n_columns: int) -> int:
-        return int(self.n_components)
-
-    @property
-    def _search_components(self) -> int:
         return int(self.n_components)
 
     @property

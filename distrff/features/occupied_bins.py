@@ -50,10 +50,16 @@ class BinQuestion:
         return _SLOT_BYTES * len(self.grids) * 4 * (n_rows + _STRIP)
 
 
+def fewest_passes(n_grids: int) -> int:
+    """Return the passes over the rows that `occupied_bins` needs at least."""
+    return 1 + -(-(n_grids - 1) // _MOST_GRIDS_A_PASS)
+
+
 def occupied_bins(grids: Grids, ask: Ask) -> dict[str, np.ndarray]:
     """Return `keys` and `counts` of the occupied bins, grid by grid with ascending keys, and their `ends`.
 
     The first pass over the rows is for one grid; what it finds tells how many grids one later pass can hold.
+    Whoever is asked hears before each pass how many bins there are already, and may refuse them.
 
     Raises
     ------
@@ -66,7 +72,8 @@ def occupied_bins(grids: Grids, ask: Ask) -> dict[str, np.ndarray]:
         n = 1 if not found else max(1, min(_MOST_GRIDS_A_PASS, _MOST_BINS_A_PASS * first // max(1, n_bins)))
         last = min(len(grids), first + n)
         label = f"bins of grid {first + 1}" + (f" to {last}" if last > first + 1 else "")
-        found += ask(BinQuestion(grids[first:last], label)).sorted()
+        question = BinQuestion(grids[first:last], label)
+        found += ask(question, least_features=n_bins + len(grids) - first).sorted()
         n_bins = sum(len(keys) for keys, _ in found)
         if n_bins * len(grids) > _MOST_BINS * len(found):
             raise InputError(

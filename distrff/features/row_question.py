@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
@@ -31,13 +30,20 @@ class RowQuestion(Protocol):
         """Return the bytes of the answer of that many rows, at most."""
 
 
-Ask = Callable[[RowQuestion], Any]
+class Ask(Protocol):
+    """Whoever has the rows."""
+
+    def __call__(self, question: RowQuestion, *, least_features: int = 0) -> Any:
+        """Return the answer, or refuse it for a map that will have too many columns.
+
+        `least_features` of them are certain before the pass.
+        """
 
 
 def asked_of(X: np.ndarray, sample_weight: np.ndarray | None) -> Ask:
     """Return who answers for rows in memory."""
 
-    def ask(question: RowQuestion) -> Any:
+    def ask(question: RowQuestion, *, least_features: int = 0) -> Any:
         return question.update(question.zero(), 0, X, sample_weight)
 
     return ask

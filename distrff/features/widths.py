@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from distrff.features.ard import relevance_flops, relevant_length_scales
 from distrff.features.length_scale import automatic_length_scale, search_flops
+from distrff.features.pilot import MakePilot
 from distrff.features.row_question import Ask
+from distrff.features.tempering import tempered_widths
 from distrff.kernels import Kernel
 
 
@@ -18,9 +21,10 @@ def chosen_widths(
     y: Any,
     sample_weight: Any,
     *,
-    n_components: int,
+    make_pilot: MakePilot,
     seed: int,
     ask: Ask,
+    tempers_ard: bool = False,
 ) -> tuple[Kernel, dict[str, Any] | None]:
     """Return the kernel with every width a number, and how they were found.
 
@@ -32,12 +36,14 @@ def chosen_widths(
         The sample of rows that the map is handed.
     y : array-like of shape (n_samples,) or (n_samples, n_targets), or None
     sample_weight : array-like of shape (n_samples,) or None
-    n_components : int
-        Features that the machine will have.
+    make_pilot : callable
+        Makes the map's pilot, by which an automatic width is judged.
     seed : int
         The map's own.
     ask : Ask
         What the map may ask of all rows.
+    tempers_ard : bool
+        Whether the pilot judges learned widths as well (`tempered_widths`).
 
     Returns
     -------
@@ -51,14 +57,19 @@ def chosen_widths(
         If the widths cannot be found from these rows and targets.
     """
     if kernel.is_ard:
-        return relevant_length_scales(kernel, X, y, sample_weight, seed=seed, ask=ask)
+        learned, search = relevant_length_scales(kernel, X, y, sample_weight, seed=seed, ask=ask)
+        if not tempers_ard:
+            return learned, search
+        return tempered_widths(kernel, search, X, y, sample_weight, make_pilot=make_pilot, seed=seed)
     if kernel.is_auto:
-        return automatic_length_scale(kernel, X, y, sample_weight, n_components=n_components, seed=seed)
+        return automatic_length_scale(kernel, X, y, sample_weight, make_pilot=make_pilot, seed=seed)
     return kernel, None
 
 
-def width_flops(kernel: Kernel | None, n_rows: int, n_columns: int, n_components: int) -> float:
-    """Return about how many flops `chosen_widths` takes."""
+def width_flops(
+    kernel: Kernel | None, n_rows: int, n_columns: int, pilot_flops: Callable[[int], float]
+) -> float:
+    """Return about how many flops `chosen_widths` takes; `pilot_flops` are those of one width and n rows."""
     if kernel is None or not kernel.is_auto:
         return 0.0
-    return relevance_flops(n_rows, n_columns) if kernel.is_ard else search_flops(n_rows, n_components)
+    return relevance_flops(n_rows, n_columns) if kernel.is_ard else search_flops(n_rows, pilot_flops)

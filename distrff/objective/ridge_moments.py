@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from distrff.objective.thin_products import squared
+from distrff.objective.thin_products import pulled_back, squared
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,22 +56,24 @@ def ridge_moments(Z: Any, Y: np.ndarray, E: np.ndarray, s: np.ndarray | None) ->
 
     Parameters
     ----------
-    Z : ndarray or scipy CSR matrix of shape (r, D), float64
+    Z : ndarray of shape (r, D), float64, or OneHotTile
     Y, E : ndarrays of shape (r, k)
     s : ndarray of shape (r,) or None
         Weights; None is all ones.
     """
     s = np.ones(Z.shape[0]) if s is None else s
     sY, sE = s[:, None] * Y, s[:, None] * E
+    sums = pulled_back(np.vstack([s, sY.T, sE.T]), Z)
+    k = Y.shape[1]
     return RidgeMoments(
         weight=float(s.sum()),
-        z=s @ Z,
-        zz=s @ squared(Z),
+        z=sums[0],
+        zz=pulled_back(s[None], squared(Z))[0],
         y=sY.sum(axis=0),
         yy=np.einsum("ij,ij->j", sY, Y),
-        zy=Z.T @ sY,
+        zy=sums[1 : 1 + k].T,
         e=sE.sum(axis=0),
-        ze=Z.T @ sE,
+        ze=sums[1 + k :].T,
     )
 
 

@@ -3,7 +3,7 @@
 A tile of 512 × 2048 in float32 takes OpenBLAS 46 µs times one vector and 200 µs times two; these loops, 50
 and 57. Sums run in the dtype of the tile.
 
-A tile may be sparse, a scipy CSR matrix: its products are float64 sums over its entries.
+A tile may be a `OneHotTile`, whose products are float64 sums over its entries.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from scipy.sparse import issparse
 
 from distrff.compiled import compiled, in_own_thread
+from distrff.objective.one_hot_tile import OneHotTile
 from distrff.scratch import scratch
 
 _MOST_THIN = 12  # vectors, beyond which BLAS is as fast
@@ -25,11 +25,8 @@ _STRIP = 1024  # columns whose sums stay in the first-level cache
 
 def values_of(Z: Any, coef: np.ndarray) -> np.ndarray:
     """Return Z·coef in float64, multiplied in the dtype of Z: (r, D) × (D, k) → (r, k)."""
-    if issparse(Z):
-        compile_products()
-        F = np.zeros((Z.shape[0], coef.shape[1]))
-        _sparse_values(Z.indptr, Z.indices, Z.data, np.ascontiguousarray(coef), F)
-        return F
+    if isinstance(Z, OneHotTile):
+        return Z.values(coef)
     if coef.shape[1] > _MOST_THIN or not _is_plain(Z):
         return (Z @ coef.astype(Z.dtype, copy=False)).astype(np.float64, copy=False)
     compile_products()
@@ -43,16 +40,21 @@ def pulled_back(S: np.ndarray, Z: Any) -> np.ndarray:
 
     Zeros of S are free, and rows that meet nothing else may hold what is not a number.
     """
-    sums = np.zeros((len(S), Z.shape[1]))
+    sums = zero_sums(len(S), Z)
     add_pulled_back(sums, S, Z)
     return sums
 
 
+def zero_sums(m: int, Z: Any) -> np.ndarray:
+    """Return zeros of shape (m, D), laid out as `add_pulled_back` likes them best."""
+    D = Z.shape[1]
+    return np.zeros((D, m)).T if isinstance(Z, OneHotTile) else np.zeros((m, D))
+
+
 def add_pulled_back(sums: np.ndarray, S: np.ndarray, Z: Any) -> None:
     """Add SZ, multiplied in the dtype of Z, to the float64 `sums`."""
-    if issparse(Z):
-        compile_products()
-        _sparse_pull(Z.indptr, Z.indices, Z.data, np.ascontiguousarray(S.T), sums.T)
+    if isinstance(Z, OneHotTile):
+        Z.add_pulled_back(sums, S)
         return
     is_thin = np.count_nonzero(S) <= _MOST_PULLED * S.shape[1] and Z.nbytes <= _MOST_STREAMED_BYTES
     if not is_thin or not _is_plain(Z):
@@ -67,10 +69,8 @@ def add_pulled_back(sums: np.ndarray, S: np.ndarray, Z: Any) -> None:
 
 def in_float64(Z: Any) -> Any:
     """Return Z, or a copy in float64 that is this thread's own until its next one."""
-    if Z.dtype == np.float64:
+    if isinstance(Z, OneHotTile) or Z.dtype == np.float64:
         return Z
-    if issparse(Z):
-        return Z.astype(np.float64)
     exact = scratch("exact tile", len(Z), Z.shape[1], np.dtype(np.float64))
     exact[...] = Z
     return exact
@@ -78,7 +78,7 @@ def in_float64(Z: Any) -> Any:
 
 def squared(Z: Any) -> Any:
     """Return the squares of the entries."""
-    return Z.power(2) if issparse(Z) else np.square(Z)
+    return Z.squared() if isinstance(Z, OneHotTile) else np.square(Z)
 
 
 @cache
@@ -92,10 +92,6 @@ def _compile_products() -> None:
         Z = np.zeros((1, 1), dtype)
         _values(Z, Z, np.zeros((1, 1)))
         _pull(Z, Z, np.zeros((1, 1), dtype))
-        indptr, indices = np.zeros(2, np.int32), np.zeros(1, np.int32)
-        for wide in (np.zeros((2, 2))[:, :1], np.zeros((2, 2))[:1].T):
-            _sparse_pull(indptr, indices, Z[0], np.zeros((1, 1)), wide)
-        _sparse_values(indptr, indices, Z[0], Z, np.zeros((1, 1)))
 
 
 def _is_plain(Z: np.ndarray) -> bool:
@@ -169,23 +165,3 @@ def _pull(S, Z, sums):
                 for j in range(sum_.size):
                     sum_[j] += a * z[j]
                 at += 1
-
-
-@compiled()
-def _sparse_values(indptr, indices, data, coef, F):
-    """F += Z·coef."""
-    for i in range(len(F)):
-        for at in range(indptr[i], indptr[i + 1]):
-            j, z = indices[at], data[at]
-            for q in range(F.shape[1]):
-                F[i, q] += z * coef[j, q]
-
-
-@compiled()
-def _sparse_pull(indptr, indices, data, S, sums):
-    """sums += Zᵀ·S, where S has a row for each of Z."""
-    for i in range(len(S)):
-        for at in range(indptr[i], indptr[i + 1]):
-            j, z = indices[at], data[at]
-            for q in range(S.shape[1]):
-                sums[j, q] += z * S[i, q]

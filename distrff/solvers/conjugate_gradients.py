@@ -27,35 +27,36 @@ class ConjugateGradients:
 
     Parameters
     ----------
-    x : ndarray of shape (D,)
-        Where to start.
-    residual : ndarray of shape (D,)
-        b − A·x.
+    x : ndarray of shape (D,), float64
+        Where to start; copied.
+    residual : ndarray of shape (D,), float64
+        b − A·x; copied.
     bound : float
         0 only ends at an exact solution, or where rounding ends it.
 
     Attributes
     ----------
     x, residual : ndarrays of shape (D,)
-        Where it is now.
+        Where it is now; changed in place by the next step.
 
     Notes
     -----
-    8·D flops a step beside the answer; four vectors of D live. From the residual's norm follows
+    14·D flops a step beside the answer; four vectors of D live. From the residual's norm follows
     ‖x − A⁻¹b‖ ≤ ‖b − A·x‖/λ, λ the smallest eigenvalue of A.
     """
 
     def __init__(self, x: np.ndarray, residual: np.ndarray, *, bound: float) -> None:
-        self.x = x
-        self.residual = residual
+        self.x = np.array(x)
+        self.residual = np.array(residual)
+        self._size = _norm(self.residual)
         self._bound = bound
         self._norm_of_A = 0.0
-        self._way = float(np.linalg.norm(x))
+        self._way = _norm(self.x)
 
     @property
     def error(self) -> float:
         """A bound of ‖b − A·x‖: the updated residual, and how far rounding may have led that astray."""
-        return float(np.linalg.norm(self.residual)) + self._rounding
+        return self._size + self._rounding
 
     @property
     def _rounding(self) -> float:
@@ -69,25 +70,38 @@ class ConjugateGradients:
     @property
     def _is_exhausted(self) -> bool:
         """Whether a smaller residual would be one of rounded sums only."""
-        return float(np.linalg.norm(self.residual)) <= self._rounding
+        return self._size <= self._rounding
 
     def solve(self) -> Generator[np.ndarray, Answer, None]:
         """Yield residuals until the bound is met, or rounding allows no further step."""
-        direction = product = np.zeros_like(self.x)
+        direction, product = np.zeros_like(self.x), np.zeros_like(self.x)
         before = np.inf
         while not (self.is_converged or self._is_exhausted):
             v, Av = yield self.residual
-            decrease = float(self.residual @ v)
-            beta = decrease / before
-            direction, product, before = v + beta * direction, Av + beta * product, decrease
-            curvature = float(direction @ product)
+            decrease = _dot(self.residual, v)
+            beta, before = decrease / before, decrease
+            direction *= beta
+            direction += v
+            product *= beta
+            product += Av
+            curvature = _dot(direction, product)
             if not (0 < curvature < np.inf and decrease > 0):
                 return
             self._step(decrease / curvature, direction, product)
 
     def _step(self, length: float, direction: np.ndarray, product: np.ndarray) -> None:
-        size = float(np.linalg.norm(direction))
-        self._norm_of_A = max(self._norm_of_A, float(np.linalg.norm(product)) / size)
+        size = _norm(direction)
+        self._norm_of_A = max(self._norm_of_A, _norm(product) / size)
         self._way += length * size
-        self.x = self.x + length * direction
-        self.residual = self.residual - length * product
+        self.x += length * direction
+        self.residual -= length * product
+        self._size = _norm(self.residual)
+
+
+def _dot(x: np.ndarray, y: np.ndarray) -> float:
+    """Return xᵀy; BLAS would take threads for it, which wait for each other where others use the cores."""
+    return float(np.einsum("i,i->", x, y))
+
+
+def _norm(x: np.ndarray) -> float:
+    return float(np.sqrt(_dot(x, x)))

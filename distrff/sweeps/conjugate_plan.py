@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from distrff.errors import PlanRefused
+from distrff.features.binning_specification import KEY_ROWS
 from distrff.sweeps.kink_rows import kept_rows
 from distrff.sweeps.merge_order import n_levels
 from distrff.sweeps.plan import (
@@ -23,8 +24,12 @@ from distrff.sweeps.plan import (
 from distrff.sweeps.segments import Segmentation, gram_one_in, margin_tile_rows, sparse_segmentation
 
 PRESUMED_SWEEPS = 10
+PRESUMED_SWEEPS_AN_ALPHA = 3  # that a search has for each: two products, and the held-out error
 MOST_DIRECTIONS = 64  # that one light sweep of a search multiplies
-_KEPT_BYTES, _ENTRY_BYTES = 33, 12  # of a row's numbers beside X, and of a sparse number in float64
+_KEPT_BYTES = 33  # of a row's numbers beside X
+_ENTRY_BYTES = 12  # of a sparse number in float64
+# In all of them together: half a gigabyte, of which the client holds some at a time.
+_MOST_DIRECTION_NUMBERS = 2**26
 
 
 @dataclass(frozen=True)
@@ -38,10 +43,14 @@ class ConjugatePlan(Plan):
         a Gram does not fit in the workers' memory.
     n_factors : int
         0 for a diagonal preconditioner.
+    n_search_sweeps : int
+        Among the sweeps, those presumed for the choice of alpha, in which the machines of `folds_per_task`
+        folds are side by side.
     """
 
     one_in: int = 0
     n_factors: int = 0
+    n_search_sweeps: int = 0
 
     @property
     def preconditioner(self) -> str:
@@ -55,6 +64,7 @@ class ConjugatePlan(Plan):
         return (
             f"{super().__str__()}\n{method}, preconditioner: {self.preconditioner}; "
             f"{PRESUMED_SWEEPS} light sweeps presumed"
+            + (f" after {self.n_search_sweeps} that choose alpha" if self.n_search_sweeps else "")
         )
 
 
@@ -62,6 +72,8 @@ def count_conjugate(
     shape: Shape, *, n_alphas: int, n_workers: int, threads_per_worker: int, memory_limit: int
 ) -> ConjugatePlan:
     """Return the plan with the preconditioner that fits: a factor if possible, else a diagonal.
+
+    A search by folds has as many of them side by side as fit.
 
     Parameters
     ----------
@@ -79,7 +91,10 @@ def count_conjugate(
     if not fits(plan):
         plan = _counted(shape, 0, cluster)
     if not fits(plan):
-        raise PlanRefused(refusal(plan, _remedies(plan, cluster)))
+        plan = _counted(shape, 0, cluster, most_folds=1)
+    if not fits(plan):
+        too_many = f"too many bins, {shape.n_features:,} at least: " if shape.sparse_entries else ""
+        raise PlanRefused(too_many + refusal(plan, _remedies(plan, cluster)))
     return plan
 
 
@@ -99,49 +114,84 @@ def sample_shape(shape: Shape, one_in: int) -> Shape:
     return replace(shape, dtype="float64", n_folds=1, gram_one_in=one_in)
 
 
-def _counted(shape: Shape, n_factors: int, cluster: dict[str, int]) -> ConjugatePlan:
+def _counted(
+    shape: Shape, n_factors: int, cluster: dict[str, int], most_folds: int = MOST_DIRECTIONS
+) -> ConjugatePlan:
     s, cuts = shape, light_cuts(shape)
     one_in = gram_one_in(s.n_rows, s.n_features) if n_factors else 0
     sample_rows = s.n_rows / one_in if one_in else 0.0
-    light = (
-        PRESUMED_SWEEPS * s.n_rows * (s.map_flops + 4.0 * s.row_entries * max(s.n_outputs, s.n_light_columns))
+    folds_at_once = min(most_folds, _folds_at_once(s))
+    in_search = min(MOST_DIRECTIONS, s.n_outputs * folds_at_once)
+    after_it = s.n_outputs if s.n_folds > 1 else max(s.n_outputs, s.n_light_columns)
+    most_columns = max(in_search, after_it)
+    n_search = _search_sweeps(s, folds_at_once)
+    light = s.n_rows * (
+        (PRESUMED_SWEEPS + n_search) * s.map_flops
+        + 4.0 * s.row_entries * (PRESUMED_SWEEPS * after_it + n_search * in_search)
     )
     factor = sample_rows * (s.map_flops + s.size**2) + n_factors * float(s.n_features) ** 3 / 3
-    n_sweeps = 1 + s.n_map_passes + bool(one_in) + PRESUMED_SWEEPS
+    n_sweeps = 1 + s.n_map_passes + bool(one_in) + PRESUMED_SWEEPS + n_search
     threads = cluster["threads_per_worker"]
     peak_bytes = max(
-        _light_peak_bytes(s, threads),
+        _light_peak_bytes(s, most_columns, threads),
         _factor_peak_bytes(s, one_in, n_factors, threads),
         _model_peak_bytes(s, threads),
     )
     return ConjugatePlan(
         shape=s,
-        folds_per_task=1,
+        folds_per_task=folds_at_once,
         n_sweeps=n_sweeps,
         n_segments=cuts.n_segments,
         segment_rows=cuts.segment_rows,
         tile_rows=cuts.tile_rows,
         flops=light + factor + s.map_factor_flops,
-        cosines=(PRESUMED_SWEEPS * s.n_rows + sample_rows) * s.row_entries,
+        cosines=((PRESUMED_SWEEPS + n_search) * s.n_rows + sample_rows) * s.row_entries,
         bytes_read=float(s.n_rows) * s.row_bytes * n_sweeps,
         worker_peak_bytes=peak_bytes,
-        client_peak_bytes=client_peak_bytes(s),
+        client_peak_bytes=client_peak_bytes(replace(s, n_outputs=most_columns)),
         one_in=one_in,
         n_factors=n_factors,
+        n_search_sweeps=n_search,
         **cluster,
     )
 
 
-def _light_peak_bytes(shape: Shape, threads: int) -> int:
-    """Return the largest resident set above idle in a light sweep: O(D·k) a thread, and a tile.
+def _folds_at_once(shape: Shape) -> int:
+    """Return how many folds' machines a search has side by side: a function of n, D, k and folds alone."""
+    numbers = max(1, shape.n_features * shape.n_outputs)
+    most = min(MOST_DIRECTIONS // max(1, shape.n_outputs), _MOST_DIRECTION_NUMBERS // numbers)
+    return max(1, min(shape.n_folds, most))
 
-    Each thread holds a tile of features in their dtype, in float64 and squared, its values, the rows that
-    it is made of and those of a storage chunk, and its sums and those of a tile. Beside these there are
-    the partials that wait, the map's arrays and the points.
+
+def walk_stride(n_alphas: int) -> int:
+    """Return in which strides a search walks down a grid of alphas before it looks between them."""
+    return 1 << max(0, (n_alphas // 6).bit_length() - 1)
+
+
+def _search_sweeps(shape: Shape, folds_at_once: int) -> int:
+    """Return the sweeps presumed for a search by folds, as if its first walk went to the end of the grid."""
+    if shape.n_folds == 1:
+        return 0
+    stride = walk_stride(shape.n_alphas)
+    n_alphas = -(-shape.n_alphas // stride) + 2 * (stride.bit_length() - 1)
+    turns = -(-shape.n_outputs * folds_at_once // MOST_DIRECTIONS)
+    return -(-shape.n_folds // folds_at_once) * (1 + n_alphas * turns * PRESUMED_SWEEPS_AN_ALPHA)
+
+
+def _light_peak_bytes(shape: Shape, k: int, threads: int) -> int:
+    """Return the largest resident set above idle in a light sweep of k vectors: O(D·k) a thread, and a tile.
+
+    Each thread holds a tile of features in their dtype, in float64 and squared, or the bins of a sparse one
+    and the keys of some rows; its values, the rows that it is made of and those of a storage chunk, and its
+    sums and those of a tile. Beside these there are the partials that wait, the map's arrays and the points.
     """
     s, cuts = shape, light_cuts(shape)
-    k = max(s.n_outputs, s.n_light_columns)
-    tile = cuts.tile_rows * (s.row_entries * (s.itemsize + 16) + 8 * 6 * k)
+    features = (
+        4 * cuts.tile_rows * s.sparse_entries + 3 * 8 * KEY_ROWS * s.sparse_entries
+        if s.sparse_entries
+        else cuts.tile_rows * s.n_features * (s.itemsize + 16)
+    )
+    tile = features + cuts.tile_rows * 8 * 6 * k
     rows = s.row_bytes * (2 * s.chunk_rows + cuts.tile_rows) + 2 * cuts.tile_rows * s.n_columns * 8
     n_kept = min(2 * kept_rows(s.n_features, s.sparse_entries), s.n_rows) if s.model_rows else 0
     kept = n_kept * (8 * s.n_columns + _KEPT_BYTES) * k
@@ -176,7 +226,7 @@ def _factor_peak_bytes(shape: Shape, one_in: int, n_factors: int, threads: int) 
 def _remedies(plan: ConjugatePlan, cluster: dict[str, int]) -> list[str]:
     def again(threads: int | None = None, **changes: Any) -> ConjugatePlan:
         other = cluster if threads is None else cluster | {"threads_per_worker": threads}
-        return _counted(replace(plan.shape, **changes), 0, other)
+        return _counted(replace(plan.shape, **changes), 0, other, most_folds=1)
 
     features = largest(range(2, plan.shape.n_features, 2), lambda D: fits(again(n_features=D)))
     threads = largest(range(1, plan.threads_per_worker), lambda t: fits(again(threads=t)))

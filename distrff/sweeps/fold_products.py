@@ -42,19 +42,23 @@ class _FoldPass(RidgePass):
 
 
 @dataclass(frozen=True)
-class FoldMomentsReduction(_FoldPass):
-    """Reduction to the `RidgeMoments` of each fold; shipped are `coef` and `intercept` of zeros.
+class ComplementMomentsReduction(_FoldPass):
+    """Reduction to the `RidgeMoments` of the rows outside of each of some folds; None where there are none.
+
+    Shipped are `coef` of shape (D, 0) and an `intercept` of length 0: there is no first machine.
 
     Notes
     -----
-    A row costs 2dD + 6Dk flops.
+    A row costs 2dD flops, and 2Dk more for each of the folds.
     """
 
+    held_out: tuple[int, ...]
+
     def size_bytes(self, n_rows: int) -> int:
-        return 8 * self.folds.n_folds * self.specification.n_features * (2 + 2 * self.targets.n_outputs)
+        return 8 * len(self.held_out) * self.specification.n_features * (2 + self.targets.n_outputs)
 
     def zero(self) -> list[RidgeMoments | None]:
-        return [None] * self.folds.n_folds
+        return [None] * len(self.held_out)
 
     def finish(self, accumulator: list[RidgeMoments | None]) -> list[RidgeMoments | None]:
         return accumulator
@@ -67,12 +71,12 @@ class FoldMomentsReduction(_FoldPass):
     def update(
         self, moments: list[RidgeMoments | None], rows: Rows, shipped: Shipped
     ) -> list[RidgeMoments | None]:
-        for fold, Z, F, Y, s in self._tiles_of_folds(rows, shipped):
-            for number in np.unique(fold):
-                mine = fold == number
-                sums = ridge_moments(Z[mine], Y[mine], (Y - F)[mine], s[mine])
-                before = moments[number]
-                moments[number] = sums if before is None else before + sums
+        for fold, Z, no_values, Y, s in self._tiles_of_folds(rows, shipped):
+            others = [np.flatnonzero(fold != number) for number in self.held_out]
+            moments = self.merge(
+                moments,
+                [ridge_moments(Z[i], Y[i], no_values[i], s[i]) if len(i) else None for i in others],
+            )
         return moments
 
 
@@ -111,7 +115,7 @@ class FoldProductReduction(_FoldPass):
 
 @dataclass(frozen=True)
 class HeldOutErrorReduction(_FoldPass):
-    """Reduction to Σ s·(y − f)² of m machines, each over the fold that it did not see.
+    """Reduction to Σ s·(y − f)² and Σ s, of shape (2, m): each machine over the fold that it did not see.
 
     Shipped are `coef` of shape (D, m) and `intercept` of shape (m,); machine i is for target `outputs[i]`.
     """
@@ -120,10 +124,10 @@ class HeldOutErrorReduction(_FoldPass):
     outputs: tuple[int, ...]
 
     def size_bytes(self, n_rows: int) -> int:
-        return 8 * len(self.held_out)
+        return 8 * 2 * len(self.held_out)
 
     def zero(self) -> np.ndarray:
-        return np.zeros(len(self.held_out))
+        return np.zeros((2, len(self.held_out)))
 
     def finish(self, accumulator: np.ndarray) -> np.ndarray:
         return accumulator
@@ -134,5 +138,6 @@ class HeldOutErrorReduction(_FoldPass):
     def update(self, sums: np.ndarray, rows: Rows, shipped: Shipped) -> np.ndarray:
         for fold, _, F, Y, s in self._tiles_of_folds(rows, shipped):
             is_judged = fold[:, None] == np.array(self.held_out)
-            sums += s @ np.where(is_judged, np.square(Y[:, list(self.outputs)] - F), 0.0)
+            sums[0] += s @ np.where(is_judged, np.square(Y[:, list(self.outputs)] - F), 0.0)
+            sums[1] += s @ is_judged
         return sums

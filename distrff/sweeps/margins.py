@@ -16,7 +16,7 @@ from distrff.losses import Loss
 from distrff.objective.margin_sums import MarginSums, margin_sums, sided_weights
 from distrff.objective.row_weights import RowWeights
 from distrff.objective.softmax_sums import SoftmaxSums, softmax_slopes, softmax_sums
-from distrff.objective.thin_products import add_pulled_back, values_of
+from distrff.objective.thin_products import add_pulled_back, values_of, zero_sums
 from distrff.sweeps.folds import Folds
 from distrff.sweeps.reduction import Shipped
 
@@ -83,7 +83,7 @@ class LightReduction:
                 Z = block_map.tile(self.scaling.apply(block.X[tile], dtype))
                 F[tile] = values_of(Z, coef) + intercept
                 pulls = self._pulls(F[tile], labels[tile], weights.at(tile), shipped)
-                vectors = np.zeros((len(pulls), Z.shape[1])) if vectors is None else vectors
+                vectors = zero_sums(len(pulls), Z) if vectors is None else vectors
                 add_pulled_back(vectors, pulls, Z)
             assert vectors is not None
             sums = self.merge(sums, self._sums(F, labels, weights, vectors, block, shipped))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,7 +24,8 @@ _MOST_PICKED_ROWS = 2**15
 _LIGHT_SEGMENTS, _LEAST_LIGHT_ROWS, _LIGHT_PRODUCTS = 8, 2**12, 2**26
 _LIGHT_SEGMENT_BYTES = 2**26
 _LIGHT_SEGMENT_ROWS = 2**18
-_SPARSE_TILE_ROWS, _ENTRY_COLUMNS = 2**13, 16
+_ENTRY_COLUMNS = 16
+_SPARSE_TILE_ROWS, _SPARSE_TILE_ENTRIES = 2**12, 2**23
 
 
 @dataclass(frozen=True)
@@ -105,8 +106,11 @@ def sparse_segmentation(n_rows: int, n_entries: int) -> Segmentation:
     """Return the cuts of a light sweep over sparse features, whose rows have so many entries.
 
     An entry takes as long as some columns of dense features: its bin, a look-up, and sums out of order.
+    Tiles are large, so that what the rows of a bin share is met several times while it is in a cache.
     """
-    return light_segmentation_of_features(n_rows, _ENTRY_COLUMNS * n_entries, _SPARSE_TILE_ROWS)
+    cuts = light_segmentation_of_features(n_rows, _ENTRY_COLUMNS * n_entries, _SPARSE_TILE_ROWS)
+    tile_rows = max(_SPARSE_TILE_ROWS, min(cuts.segment_rows, _SPARSE_TILE_ENTRIES // n_entries))
+    return replace(cuts, tile_rows=tile_rows)
 
 
 def margin_tile_rows(n_features: int, dtype: np.dtype) -> int:

@@ -6,9 +6,15 @@ import dask.array as da
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
+from sklearn.base import clone
 
 import distrff as drf
 from distrff.errors import InputError, PlanRefused
+from distrff.estimators.conjugate_search import promising_places
+from distrff.features import occupied_bins
+from distrff.sweeps import conjugate_plan
+from distrff.sweeps.conjugate_plan import PRESUMED_SWEEPS, PRESUMED_SWEEPS_AN_ALPHA
+from distrff.sweeps.engine import SweepRun
 
 
 def rows(rng, n=400, d=3):
@@ -165,6 +171,115 @@ def test_a_plan_counts_entries_and_predicts_seconds(rng):
     assert plan.shape.sparse_entries == plan.shape.row_entries == 20
     assert plan.seconds > 0
     assert "preconditioner: diagonal" in str(plan)
+
+
+def test_folds_in_turn_tell_what_they_tell_side_by_side(rng, monkeypatch):
+    X, Y = rows(rng)
+    model = machine(rng, alpha="cv", alphas=[0.1, 1.0, 10.0, 100.0], cv=3)
+    together = model.fit(X, Y)
+    scores = together.cv_results_["fold_scores"]
+    monkeypatch.setattr(conjugate_plan, "_MOST_DIRECTION_NUMBERS", 1)
+    in_turn = clone(model).fit(X, Y)
+    assert (together.plan_.folds_per_task, in_turn.plan_.folds_per_task) == (3, 1)
+    m = min(len(scores), len(in_turn.cv_results_["fold_scores"]))
+    np.testing.assert_allclose(in_turn.cv_results_["fold_scores"][-m:], scores[-m:], rtol=1e-9)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 12, 25, 60])
+@pytest.mark.parametrize("valley", [0.0, 0.3, 0.55, 1.0])
+def test_a_walk_finds_the_least_of_a_valley_in_few_steps(n, valley):
+    """Down in strides, then halves of them: two for each halving, and a few for the stride itself."""
+    errors, places = np.square(np.arange(n) - valley * (n - 1)), promising_places(n)
+    tried, place = [], next(places)
+    with pytest.raises(StopIteration):
+        while True:
+            tried.append(place)
+            place = places.send(errors[place])
+    assert tried[0] == n - 1 and len(set(tried)) == len(tried)
+    assert errors[tried].min() == errors.min()
+    assert len(tried) <= max(11, 8 + 2 * np.log2(n))
+
+
+def test_a_plan_counts_the_search_for_alpha(rng):
+    X, Y = rows(rng)
+    given, chosen = machine(rng).plan(X, Y), machine(rng, alpha="cv", alphas=np.geomspace(1, 9, 7)).plan(X, Y)
+    assert given.n_search_sweeps == 0
+    assert chosen.n_search_sweeps == 1 + 7 * PRESUMED_SWEEPS_AN_ALPHA
+    assert chosen.n_sweeps == given.n_sweeps + chosen.n_search_sweeps
+    assert chosen.flops > given.flops and chosen.bytes_read > given.bytes_read
+    assert "that choose alpha" in str(chosen) and "that choose alpha" not in str(given)
+    assert given.n_sweeps == 1 + 1 + 1 + PRESUMED_SWEEPS  # statistics, the first grid, the others
+
+
+def interrupted_in(monkeypatch, label, at):
+    """Make the sweep of this label raise KeyboardInterrupt at its turn number `at`."""
+    sweep, turns = SweepRun.sweep, []
+
+    def interrupting(self, name, *args, **kwargs):
+        turns.extend([name] if name == label else [])
+        if len(turns) == at:
+            raise KeyboardInterrupt
+        return sweep(self, name, *args, **kwargs)
+
+    monkeypatch.setattr(SweepRun, "sweep", interrupting)
+
+
+@pytest.mark.parametrize(("label", "at"), [("right sides of folds", 1), ("held-out errors", 1)])
+def test_an_interrupt_before_a_machine_was_judged_says_that_there_is_none(rng, monkeypatch, label, at):
+    interrupted_in(monkeypatch, label, at)
+    model = machine(rng, alpha="cv")
+    with pytest.raises(KeyboardInterrupt, match="no machine is kept"):
+        model.fit(*rows(rng))
+    assert not hasattr(model, "model_")
+
+
+@pytest.mark.parametrize("in_turn", [False, True])
+def test_an_interrupt_in_the_search_keeps_the_best_machine_so_far(rng, monkeypatch, in_turn):
+    """It is the mean of the folds' machines at the alpha that these say, as a dense solve gives it."""
+    (X, Y), s = rows(rng, 150), rng.uniform(0.1, 2, 150)
+    if in_turn:
+        monkeypatch.setattr(conjugate_plan, "_MOST_DIRECTION_NUMBERS", 1)
+    options = dict(alphas=[0.3, 3.0, 30.0], cv=3, fold_by="contiguous")
+    model, fold = machine(rng, alpha="cv", **options), np.arange(150) * 3 // 150
+    # The third alpha of all folds, or the second fold's first one.
+    interrupted_in(monkeypatch, "held-out errors", 4 if in_turn else 3)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, Y, s)
+    report = model.report_
+    assert report["status"] == "INTERRUPTED" and report["relative_residual"] is None
+    assert any("mean of some folds' machines" in note for note in report["notes"])
+    assert model.alpha_ == model.cv_results_["alphas"][np.argmin(model.cv_results_["mean_score"])]
+    assert model.cv_results_["fold_scores"].shape == ((3, 1) if in_turn else (2, 3))
+    Z = model.features_.transform(X).toarray()
+    some = [fold != f for f in (range(1) if in_turn else range(3))]
+    machines = [by_dense_solve(Z[t], Y[t], model.alpha_, s[t], fit_intercept=True) for t in some]
+    expected = np.mean([Z @ W + b for W, b in machines], axis=0)
+    # ‖residual‖ ≤ 1e-2·‖B‖ moves w by at most that over alpha, and values by √k(0) = 1 times it.
+    bound = max(0.01 * np.linalg.norm(Z[t].T @ (s[t, None] * Y[t])) for t in some) / model.alpha_
+    assert np.abs(model.predict(X) - expected).max() <= 2 * bound
+
+
+def test_too_many_bins_are_refused_as_soon_as_they_are_certain(rng, monkeypatch):
+    monkeypatch.setattr(conjugate_plan, "fits", lambda plan: plan.shape.n_features <= 150)
+    monkeypatch.setattr(occupied_bins, "_MOST_GRIDS_A_PASS", 1)
+    labels, sweep = [], SweepRun.sweep
+    monkeypatch.setattr(
+        SweepRun, "sweep", lambda self, label, *args: labels.append(label) or sweep(self, label, *args)
+    )
+    X = 1e4 * np.arange(50.0)[:, None]
+    for kind in (machine(rng), drf.KernelSVC(machine(rng).features, loss="squared_hinge")):
+        labels.clear()
+        with pytest.raises(PlanRefused, match=r"too many bins, 16\d at least: the plan needs .*n_bins=150"):
+            kind.fit(X, np.arange(50) % 2)
+        # With 150 bins in 3 of 20 grids, 17 more are certain.
+        assert labels == ["column statistics", "bins of grid 1", "bins of grid 2", "bins of grid 3"]
+
+
+def test_a_fit_reports_the_collisions_that_are_expected(rng):
+    X, Y = rows(rng)
+    assert 0 < machine(rng).fit(X, Y).report_["expected_collisions"] < 1e-9
+    assert machine(rng, 600).fit(X, Y).report_["expected_collisions"] > 1
+    assert drf.KernelRidge(random_state=0).fit(X, Y).report_["expected_collisions"] is None
 
 
 def test_a_map_is_fitted_to_a_dataset_as_to_its_array(rng):

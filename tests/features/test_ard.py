@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -15,10 +16,13 @@ from distrff.estimators.ridge_classifier import KernelRidgeClassifier
 from distrff.estimators.svc import KernelSVC
 from distrff.features.ard import relevance_flops, relevant_length_scales
 from distrff.features.binning import RandomBinningFeatures
+from distrff.features.concatenated import ConcatenatedFeatures
 from distrff.features.fourier import FourierFeatures
+from distrff.features.fourier_pilot import FourierPilot
+from distrff.features.length_scale import search_rows
 from distrff.features.nystroem import NystroemFeatures
 from distrff.features.row_question import asked_of
-from distrff.features.widths import chosen_widths, width_flops
+from distrff.features.widths import chosen_widths
 from distrff.ingest import column_statistics
 from distrff.kernels import Cauchy, Exponential, Gaussian, Laplacian, Matern
 
@@ -286,7 +290,8 @@ def test_one_function_decides_all_widths(rng):
     X, y, _ = of_three_columns(rng, 100, d=3)
 
     def chosen(kernel):
-        return chosen_widths(kernel, X, y, None, n_components=16, seed=5, ask=asked_of(X, None))
+        make_pilot = partial(FourierPilot, n_components=16)
+        return chosen_widths(kernel, X, y, None, make_pilot=make_pilot, seed=5, ask=asked_of(X, None))
 
     assert chosen(Gaussian(2.0)) == (Gaussian(2.0), None)
     assert chosen(Gaussian("auto"))[1]["rule"].startswith("held-out error")
@@ -298,11 +303,33 @@ def test_every_map_learns_the_same_widths(rng):
     expected = learned(Laplacian("ard"), X, y, seed=5)
     for map_ in (
         FourierFeatures(Laplacian("ard"), 16, random_state=5),
-        RandomBinningFeatures(Laplacian("ard"), 4, random_state=5),
         NystroemFeatures(Laplacian("ard"), 16, random_state=5),
     ):
         map_.fit(X, y)
         assert (map_.kernel_, map_.length_scale_search_) == expected
+
+
+def test_grids_temper_the_widths_of_the_likelihood(rng):
+    """The pilot's best of all that were tried, among them the likelihood's own."""
+    X, y, _ = of_three_columns(rng, 100, d=3)
+    X[:, 2] *= 50  # deviations are what widths are measured in
+    kernel, expected = learned(Laplacian("ard"), X, y, seed=5)
+    map_ = RandomBinningFeatures(Laplacian("ard"), 4, random_state=5).fit(X, y)
+    search = map_.length_scale_search_
+    assert search["likelihood_length_scale"] == list(kernel.length_scale) == expected["length_scale"]
+    assert map_.kernel_ == Laplacian(tuple(search["length_scale"]))
+    relative = np.array(kernel.length_scale) / expected["column_scale"]
+    found = np.array(search["length_scale"]) / expected["column_scale"]
+    tempered = relative ** search["exponent"]
+    by_all = found / tempered / search["column_factors"]
+    np.testing.assert_allclose(by_all, by_all[0], rtol=2e-3)
+    pilot = map_._pilot(search_rows(X, y, None, 5))
+    errors = {(p, rate): error for p, rate, error in search["tried"]}
+    assert errors[1.0, np.sum(1 / relative)] == pytest.approx(pilot.held_out_error(kernel))
+    # Widths have four digits, which may move a row to another bin.
+    assert pilot.held_out_error(map_.kernel_) <= 1.05 * min(errors.values())
+    assert {p for p, _ in errors} == {0.5, 0.75, 1.0} and len(set(errors.values())) > 1
+    assert search["rule"].endswith("tempered by the held-out error of a ridge on the bins of 4 grids")
 
 
 @pytest.mark.parametrize(
@@ -331,7 +358,11 @@ def test_one_factor_for_every_kernel(rng, kernel, classes):
 
 
 def test_the_work_is_counted():
-    assert width_flops(None, 10**6, 10, 512) == width_flops(Gaussian(), 10**6, 10, 512) == 0
-    assert width_flops(Gaussian("ard"), 10**6, 10, 512) == relevance_flops(10**6, 10)
+    for kind in (FourierFeatures, NystroemFeatures, RandomBinningFeatures):
+        assert kind().width_flops_for(10**6, 10) == kind(Laplacian()).width_flops_for(10**6, 10) == 0
+        assert kind(Laplacian("ard")).width_flops_for(10**6, 10) == relevance_flops(10**6, 10)
+        by_pilot = kind(Laplacian("auto")).width_flops_for(10**6, 10)
+        assert by_pilot == kind(Laplacian("auto")).width_flops_for(10**9, 10) > 0
+        both = ConcatenatedFeatures([kind(Laplacian("auto")), kind(Laplacian("ard"))])
+        assert both.width_flops_for(10**6, 10) == by_pilot + relevance_flops(10**6, 10)
     assert relevance_flops(2000, 10) == relevance_flops(10**9, 10) > relevance_flops(500, 10)
-    assert width_flops(Gaussian("auto"), 10**6, 10, 512) > 0

@@ -10,11 +10,13 @@ import pytest
 from scipy.sparse import csr_matrix
 from sklearn.base import clone
 
-from distrff.errors import InputError
+from distrff.errors import InputError, PlanRefused
 from distrff.features.bin_keys import Grids
 from distrff.features.bin_tables import BinCounts, BinIds
 from distrff.features.binning import RandomBinningFeatures
+from distrff.features.occupied_bins import occupied_bins
 from distrff.features.registry import specification_from_dict
+from distrff.features.row_question import asked_of
 from distrff.kernels import Cauchy, Gaussian, Laplacian, Matern, draw_pitches
 from distrff.random_streams import stream
 
@@ -116,9 +118,9 @@ def test_tables_find_all_keys_and_no_others(rng):
     ids = BinIds(keys, np.array([1000, 1000, len(keys)]))
     found = ids.find(np.stack([keys, keys, keys]))
     expected = np.arange(len(keys))
-    np.testing.assert_array_equal(found[:, 0], np.where(expected < 1000, expected, -1))
-    np.testing.assert_array_equal(found[:, 1], -1)
-    np.testing.assert_array_equal(found[:, 2], np.where(expected >= 1000, expected, -1))
+    np.testing.assert_array_equal(found[0], np.where(expected < 1000, expected, -1))
+    np.testing.assert_array_equal(found[1], -1)
+    np.testing.assert_array_equal(found[2], np.where(expected >= 1000, expected, -1))
 
 
 # What a map promises
@@ -181,7 +183,35 @@ def test_the_seed_is_all_that_a_hashed_map_needs(rng):
     map_ = RandomBinningFeatures(n_grids=8, n_bins=64, random_state=seed_of(rng))
     one, two = (clone(map_).fit(rng.standard_normal((5, 3))).specification_ for _ in range(2))
     assert one == two and not one.carries_arrays
-    assert map_.fit(np.zeros((1, 3))).counts_ is None and map_.expected_collisions_ is None
+    assert map_.fit(np.zeros((1, 3))).counts_ is None and map_.expected_collisions_ == 0
+
+
+def test_collisions_of_hashed_bins_are_as_many_as_expected(rng):
+    """Each pair of a grid's bins shares one of w columns with probability 1/w, independently pair by pair."""
+    P, w = 50, 64
+    X = 1e4 * np.arange(40.0)[:, None] + rng.uniform(0, 1e3, (40, 1))  # a bin for each row
+    map_ = RandomBinningFeatures(n_grids=P, n_bins=P * w, random_state=seed_of(rng)).fit(X)
+    columns = map_.transform(X).indices.reshape(40, P)
+    found = sum((grid[:, None] == grid).sum() - 40 for grid in columns.T) / 2
+    expected = map_.expected_collisions_
+    assert expected == pytest.approx(P * 40 * 39 / 2 / w)
+    assert abs(found - expected) <= 6 * np.sqrt(expected)
+
+
+def test_whoever_has_the_rows_hears_of_the_bins_and_may_refuse_them(rng):
+    X, heard = np.arange(200.0)[:, None] * 1e4, []
+    grids = Grids.draw(Laplacian(), 100, 1, seed_of(rng))
+
+    def ask(question, *, least_features):
+        heard.append(least_features)
+        if least_features > 1000:
+            raise PlanRefused("too many")
+        return asked_of(X, None)(question)
+
+    with pytest.raises(PlanRefused):
+        occupied_bins(grids, ask)
+    # Of all grids a bin at least; then the 200 of the first with one of each other; then those of 65.
+    assert heard == [100, 200 + 99, 65 * 200 + 35]
 
 
 def test_what_it_says_of_itself(rng):

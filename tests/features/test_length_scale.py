@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from scipy.linalg import eigh
@@ -9,8 +11,9 @@ from scipy.spatial.distance import pdist
 from threadpoolctl import threadpool_limits
 
 from distrff.errors import InputError, NonFiniteError
-from distrff.features import length_scale
+from distrff.features import fourier_pilot, length_scale
 from distrff.features.fourier import FourierFeatures
+from distrff.features.fourier_pilot import FourierPilot
 from distrff.features.length_scale import automatic_length_scale, coded_targets
 from distrff.kernels import Cauchy, Exponential, Gaussian, Laplacian, Matern
 
@@ -27,7 +30,8 @@ def seed_of(rng):
 
 
 def chosen(kernel, X, y, sample_weight=None, *, n_components=64, seed=0):
-    return automatic_length_scale(kernel, X, y, sample_weight, n_components=n_components, seed=seed)
+    make_pilot = partial(FourierPilot, n_components=n_components)
+    return automatic_length_scale(kernel, X, y, sample_weight, make_pilot=make_pilot, seed=seed)
 
 
 # Against an explicit search
@@ -258,7 +262,7 @@ def test_the_sample_is_bounded(rng, monkeypatch):
 
 
 def test_the_pilot_is_bounded_and_no_larger_than_the_machine(rng, monkeypatch):
-    monkeypatch.setattr(length_scale, "PILOT_COMPONENTS", 20)
+    monkeypatch.setattr(fourier_pilot, "PILOT_COMPONENTS", 20)
     X = rng.standard_normal((40, 2))
     for n_components, used in ((12, 12), (64, 20), (1, 2)):
         assert (
