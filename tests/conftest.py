@@ -20,7 +20,7 @@ import distrff
 sys.path.append(str(Path(__file__).parents[1]))
 
 _SEED_VARIABLE = "DISTRFF_TEST_SEED"
-_SEED = int(os.environ.get(_SEED_VARIABLE, secrets.randbits(32)))
+_SEED = int(os.environ.setdefault(_SEED_VARIABLE, str(secrets.randbits(32))))  # one for all test processes
 
 
 def pytest_configure(config: pytest.Config) -> None:

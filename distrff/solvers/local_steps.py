@@ -78,7 +78,7 @@ class LocalSteps:
 
         Parameters
         ----------
-        Z : ndarray or scipy CSR matrix of shape (r, D)
+        Z : ndarray or OneHotTile of shape (r, D)
         Y : ndarray of shape (r, k)
         sample_weight : ndarray of shape (r,) or None
 

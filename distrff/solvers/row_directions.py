@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from distrff.objective.thin_products import pulled_back, values_of
-
 
 @dataclass(frozen=True, eq=False)
 class RowDirections:
@@ -37,11 +35,11 @@ class RowDirections:
 
     def along(self, X: np.ndarray) -> np.ndarray:
         """Return VᵀX: (D, k) → (q, k)."""
-        return self.B.T @ values_of(self.Z, X)
+        return self.B.T @ (self.Z @ X)
 
     def combined(self, shares: np.ndarray) -> np.ndarray:
         """Return V times the shares: (q, k) → (D, k)."""
-        return pulled_back((self.B @ shares).T, self.Z).T
+        return self.Z.T @ (self.B @ shares)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return what `from_arrays` needs."""

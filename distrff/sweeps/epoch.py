@@ -11,7 +11,6 @@ from distrff.columns.targets import Targets
 from distrff.data.rows import Rows
 from distrff.features.specification import MapSpecification
 from distrff.losses import Loss
-from distrff.scratch import scratch
 from distrff.solvers.local_steps import LocalStart, LocalSteps
 from distrff.solvers.spectral_metric import SpectralMetric
 from distrff.sweeps.reduction import Shipped
@@ -98,12 +97,8 @@ class EpochReduction:
         metric = SpectralMetric.from_arrays(mine, fit_intercept=self.fit_intercept)
         steps = LocalSteps(self.loss, metric, _start_of(mine))
         outputs = list(self.outputs)
-        n_rows = min(self.batch_rows, rows.stop - rows.start)
-        is_sparse = self.specification.is_sparse
-        buffer = None if is_sparse else scratch("tile", n_rows, self.specification.n_features, dtype)
         for block in rows.tiles(self.batch_rows):
-            out = None if buffer is None else buffer[: len(block.X)]
-            Z = block_map.apply(self.scaling.apply(block.X, dtype), out=out)
+            Z = block_map.tile(self.scaling.apply(block.X, dtype))
             Y = self.targets.encode(block.y)[:, outputs]
             steps.step(Z, Y, self.targets.row_weights(block.y, block.sample_weight))
         return self.merge(sums, EpochSums(steps.weight, steps.weight * steps.X))

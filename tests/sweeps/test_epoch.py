@@ -161,10 +161,11 @@ def test_sparse_features_are_stepped_over_as_dense_ones(rng):
     specification = (
         RandomBinningFeatures(Laplacian(3.0), 20, n_bins=200, random_state=1).fit(X).specification_
     )
-    Z = specification.build(None).apply(X)
+    block_map = specification.build(None)
+    Z = block_map.apply(X)
     targets = ClassTargets(np.array(["a", "b"]))
     ends = []
-    for rows in (Z, Z.toarray()):
+    for rows, tile in ((Z, lambda part: block_map.tile(X[part])), (Z.toarray(), Z.toarray().__getitem__)):
         metric = SpectralMetric.of_rows(rows[::2], None, 5, fit_intercept=True)
         problem = SGDProblem(metric, 0.1, float(SEGMENT), 0.25)
         epoch = Epoch(_evaluation(np.linspace(-1, 1, 402).reshape(2, 201)), 0.2, 0)
@@ -172,7 +173,7 @@ def test_sparse_features_are_stepped_over_as_dense_ones(rng):
         steps = LocalSteps(Logistic(), metric, start)
         for row in range(0, SEGMENT, BATCH):
             part = slice(row, min(row + BATCH, SEGMENT))
-            steps.step(rows[part], targets.encode(y[part]), None)
+            steps.step(tile(part), targets.encode(y[part]), None)
         ends.append((steps.X, shipped_start(metric, start)))
     np.testing.assert_allclose(ends[0][0], ends[1][0], rtol=1e-6, atol=1e-8)
     reduction = EpochReduction(specification, Scaling(), targets, "float64", BATCH, Logistic(), (0,), True)
