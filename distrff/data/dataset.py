@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import dask.array as da
 import numpy as np
 
+from distrff.columns.table_steps import TableSteps
 from distrff.data.rows import FIELDS, Rows
 from distrff.errors import InputError
 
@@ -52,6 +53,10 @@ class Dataset:
     has_weights : bool
     skipped_columns : tuple of str
         Columns of the source that were left out because they are not numbers.
+    steps : TableSteps or None
+        What made X, y and weights of the raw columns of a table; None where they are stored as they are.
+    table_report : dict or None
+        What was done to the table: rows read and dropped, columns made, columns dropped and why.
     """
 
     reader: Reader
@@ -68,6 +73,8 @@ class Dataset:
     y_is_1d: bool = True
     has_weights: bool = False
     skipped_columns: tuple[str, ...] = ()
+    steps: TableSteps | None = None
+    table_report: dict[str, Any] | None = None
 
     def rows(self, start: int, stop: int) -> Rows:
         """Return the rows `start` to `stop`, to be read in a task.
