@@ -80,6 +80,12 @@ class TableSteps:
         weight = () if self.weight is None else (self.weight,)
         return tuple(dict.fromkeys([*(step.name for step in self.columns), *target, *weight]))
 
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row of X, y and weights."""
+        target = 0 if self.target is None else len(self.target.names) * np.dtype(self.target.dtype).itemsize
+        return len(self.names_out) * self.dtype.itemsize + target + 8 * (self.weight is not None)
+
     def check_names(self, names: Iterable[str], source: str) -> None:
         """Raise InputError if a raw column is not among `names`, in whatever order these are."""
         names = list(names)
@@ -93,10 +99,7 @@ class TableSteps:
 
     def kept(self, raw: Mapping[str, RawColumn]) -> np.ndarray | None:
         """Return which rows are kept, as a bool array of shape (r,); None for all."""
-        if not self.drops_missing:
-            return None
-        masks = [mask for name in self.raw_names if (mask := raw[name].missing_rows()) is not None]
-        return ~np.logical_or.reduce(masks) if masks else None
+        return complete_rows([raw[name] for name in self.raw_names]) if self.drops_missing else None
 
     def apply(
         self, raw: Mapping[str, RawColumn], *, first_row: int = 0, fields: tuple[str, ...] = FIELDS
@@ -190,6 +193,12 @@ class TableSteps:
             drops_missing=data["drops_missing"],
             chosen=None if data["chosen"] is None else tuple(data["chosen"]),
         )
+
+
+def complete_rows(columns: Iterable[RawColumn]) -> np.ndarray | None:
+    """Return the rows in which no value is missing, as a bool array of shape (r,); None for all."""
+    masks = [mask for column in columns if (mask := column.missing_rows()) is not None]
+    return ~np.logical_or.reduce(masks) if masks else None
 
 
 def _step_of(data: Mapping[str, Any]) -> ColumnStep:

@@ -242,7 +242,7 @@ def steps_of(
     -------
     steps : TableSteps
     report : dict
-        Strict JSON: `rows_read`, `columns_made` (their number), `categories` (their number, by raw column),
+        Strict JSON: `columns_made` (their number), `categories` (their number, by raw column),
         `missing` (rows with a missing value, by raw column, where there are any), `columns_dropped` (why, by
         raw column).
 
@@ -267,7 +267,6 @@ def steps_of(
     table = TableSteps(tuple(steps), label, _checked_weight(weight, profile), options.missing == "drop")
     _refuse_missing(table, profile, options.missing)
     report = {
-        "rows_read": profile.n_rows,
         "columns_made": len(table.names_out),
         "categories": {step.name: len(step.categories) for step in steps if isinstance(step, CategoryStep)},
         "missing": {
