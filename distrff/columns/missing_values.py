@@ -18,6 +18,6 @@ def refuse_missing(name: str, nulls: np.ndarray, first_row: int) -> None:
     rows = np.flatnonzero(nulls.reshape(len(nulls), -1).any(axis=1))
     if len(rows):
         raise NonFiniteError(
-            f"column {name!r} has no value in row {first_row + rows[0]}, and no rule for missing values was "
-            f"given when its step was made; drop or fill such rows"
+            f"column {name!r} has no value in row {first_row + rows[0]}; drop or fill such rows, or fit a "
+            f"machine with missing='mean' or 'indicator'"
         )
