@@ -15,7 +15,7 @@ def refuse_missing(name: str, nulls: np.ndarray, first_row: int) -> None:
     NonFiniteError
         Naming row and column.
     """
-    rows = np.flatnonzero(nulls.reshape(len(nulls), -1).any(axis=1))
+    rows = np.argwhere(nulls)[:, 0]
     if len(rows):
         raise NonFiniteError(
             f"column {name!r} has no value in row {first_row + rows[0]}; drop or fill such rows, or fit a "

@@ -19,22 +19,24 @@ from distrff.ingest.table_profile import TableProfile, merged_profiles, steps_of
 WORDS = ("u", "v", "w")
 
 
-def number(values, nulls=None):
-    return RawColumn("number", values, nulls)
-
-
 @pytest.fixture
 def raw(rng):
+    """Every kind of column, each value of few there, and a missing one where there may be."""
     n = 30
-    nulls = rng.random(n) < 0.3
-    codes = np.where(nulls, -1, rng.integers(0, 3, n)).astype(np.int32)
+    nulls = {name: rng.random(n) < 0.3 for name in "act"}
+    for mask in nulls.values():
+        mask[:4] = False, False, False, True
+    codes = rng.integers(0, 3, n).astype(np.int32)
+    codes[:3] = 0, 1, 2
+    lists = np.where(rng.random((n, 2)) < 0.1, np.nan, rng.integers(0, 9, (n, 2)))
+    lists[:2] = [[1, 2], [np.nan, 3]]
     return {
-        "a": number(rng.integers(-50, 50, n).astype("i2"), rng.random(n) < 0.2),
-        "l": number(np.where(rng.random((n, 2)) < 0.1, np.nan, rng.integers(0, 9, (n, 2)))),
-        "c": RawColumn("text", codes, nulls, WORDS),
-        "t": RawColumn("time", rng.integers(-(10**12), 10**12, n), rng.random(n) < 0.2, ticks=1000),
+        "a": RawColumn("number", rng.integers(-50, 50, n).astype("i2"), nulls["a"]),
+        "l": RawColumn("number", lists),
+        "c": RawColumn("text", np.where(nulls["c"], -1, codes).astype(np.int32), nulls["c"], WORDS),
+        "t": RawColumn("time", rng.integers(-(10**12), 10**12, n), nulls["t"], ticks=1000),
         "z": RawColumn("null", np.zeros(n)),
-        "y": number(rng.integers(0, 3, n).astype("i8")),
+        "y": RawColumn("number", rng.integers(0, 3, n).astype("i8")),
     }
 
 
@@ -85,7 +87,7 @@ def test_units_of_time_that_differ():
 
 
 def test_columns_of_two_kinds():
-    numbers = TableProfile.of({"a": number(np.ones(2))}, 4)
+    numbers = TableProfile.of({"a": RawColumn("number", np.ones(2))}, 4)
     text = TableProfile.of({"a": RawColumn("text", np.zeros(2, np.int32), None, ("u",))}, 4)
     nothing = TableProfile.of({"a": RawColumn("null", np.zeros(2))}, 4)
     with pytest.raises(InputError, match="column 'a' holds numbers in some rows and text in others"):
@@ -162,10 +164,7 @@ def test_one_positive_label(raw):
         ({"columns": "a", "weight": "c", "missing": "drop"}, "the weights 'c' hold text, not numbers"),
     ],
 )
-def test_what_steps_refuse(rng, raw, arguments, message):
-    for name in ("a", "c", "t"):
-        raw[name].nulls[[3, 4]] = True, False
-        raw[name].values[4] = 0
+def test_what_steps_refuse(raw, arguments, message):
     with pytest.raises(InputError, match=message):
         steps(raw, **arguments)
 
