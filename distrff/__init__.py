@@ -10,7 +10,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from distrff.data.open import open_dataset
     from distrff.diagnostics.bounds import features_needed
     from distrff.diagnostics.decision_surface import plot_decision_surface
     from distrff.diagnostics.kernel_error import kernel_error
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from distrff.features.linear import LinearFeatures
     from distrff.features.nystroem import NystroemFeatures
     from distrff.features.transformer import TransformerFeatures
+    from distrff.ingest.open_table import open_dataset
     from distrff.kernels import Cauchy, Exponential, Gaussian, Laplacian, Matern, Polynomial
     from distrff.model_store.models import load_model
     from distrff.sweeps.gram_statistics import GramStatistics
@@ -94,7 +94,7 @@ _MODULES = {
     "gram": "distrff.estimators.gram",
     "kernel_error": "distrff.diagnostics.kernel_error",
     "load_model": "distrff.model_store.models",
-    "open_dataset": "distrff.data.open",
+    "open_dataset": "distrff.ingest.open_table",
     "plot_alpha_path": "distrff.diagnostics.plots",
     "plot_decision_surface": "distrff.diagnostics.decision_surface",
     "plot_kernel_error": "distrff.diagnostics.plots",

@@ -10,6 +10,7 @@ import numpy as np
 from scipy.sparse import vstack
 
 from distrff.columns.scaling import Scaling
+from distrff.columns.table_steps import TableSteps
 from distrff.columns.targets import ClassTargets, Targets
 from distrff.errors import InputError, InputTypeError, NonFiniteError
 from distrff.features.specification import MapSpecification
@@ -47,6 +48,8 @@ class Model:
         client; else they follow from the seed.
     report : dict
         How it was fitted; strict JSON.
+    steps : TableSteps or None
+        What makes the columns of X, and y, of the raw columns of a table like the one it was fitted to.
     """
 
     kind: str
@@ -62,6 +65,7 @@ class Model:
     likelihood: Mapping[str, Any] | None = None
     arrays: Mapping[str, np.ndarray] | None = None
     report: dict[str, Any] = field(default_factory=dict)
+    steps: TableSteps | None = None
 
     @property
     def is_classifier(self) -> bool:

@@ -10,6 +10,20 @@ import click
 
 
 @contextmanager
+def workers_elsewhere(options: Mapping[str, Any]) -> Iterator[None]:
+    """Make a scheduler that runs already the ambient one, for a pass before a command's work.
+
+    With `--scheduler local` the pass runs in this process: to start processes for it alone would mostly
+    take longer than the pass.
+    """
+    if options.get("scheduler", "local") == "local":
+        yield
+    else:
+        with workers_of(options):
+            yield
+
+
+@contextmanager
 def workers_of(options: Mapping[str, Any]) -> Iterator[None]:
     """Make the cluster that `--scheduler` names the ambient one, with workers that can run distrff.
 

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from distrff.cli.cluster import workers_elsewhere
 from distrff.errors import InputError
 
 if TYPE_CHECKING:
+    from distrff.columns.table_steps import TableSteps
     from distrff.data.dataset import Dataset
     from distrff.model import Model
+
+_RULES = ("one_hot", "missing", "datetime", "positive")  # one that is given may need a pass over the rows
+_OF_TABLES = ("drop", "max_categories", "hash_columns", *_RULES)
 
 
 def open_data(path: str, options: Mapping[str, Any], *, columns: Any = None) -> Dataset:
@@ -20,27 +27,56 @@ def open_data(path: str, options: Mapping[str, Any], *, columns: Any = None) -> 
     InputError
         If there is none, or it lacks a column.
     """
+    from distrff.ingest.open_table import open_dataset
+
+    rules = {name: options[name] for name in _OF_TABLES if name in options}
+    passes = any(rules.get(name) not in (None, False, "error") for name in _RULES)
+    with workers_elsewhere(options) if passes else nullcontext():
+        return open_dataset(path, **_arguments(options, columns), **rules)
+
+
+def open_stored_data(path: str, options: Mapping[str, Any]) -> Dataset:
+    """Return the dataset at `path` as it is stored, of which no row is read.
+
+    Raises
+    ------
+    InputError
+        If there is none, or it lacks a column.
+    """
     from distrff.data.open import open_dataset
 
+    return open_dataset(path, **_arguments(options, None))
+
+
+def _arguments(options: Mapping[str, Any], columns: Any) -> dict[str, Any]:
+    return {
+        "target": _target(options),
+        "columns": options["columns"] or columns,
+        "sample_weight": options.get("sample_weight"),
+        "x_name": options["x_name"],
+        "storage_options": storage_options(options),
+    }
+
+
+def _target(options: Mapping[str, Any]) -> Any:
     target = options.get("target") or ()
-    return open_dataset(
-        path,
-        target=None if not target else target[0] if len(target) == 1 else list(target),
-        columns=options["columns"] or columns,
-        sample_weight=options.get("sample_weight"),
-        x_name=options["x_name"],
-        storage_options=storage_options(options),
-    )
+    return None if not target else target[0] if len(target) == 1 else list(target)
 
 
 def open_data_for(model: Model, path: str, options: Mapping[str, Any]) -> Dataset:
     """Return the dataset at `path` with the columns that the model was fitted to, found by their names.
+
+    A table goes through the model's steps, to its target as well where `options` have one.
 
     Raises
     ------
     InputError
         If one is missing, or the number of columns is another.
     """
+    from distrff.data.open import stored_kind
+
+    if model.steps is not None and stored_kind(path, storage_options(options)) != "zarr":
+        return _through_steps(model.steps, path, options)
     names = None if model.column_names is None else list(model.column_names)
     try:
         dataset = open_data(path, options, columns=names)
@@ -57,6 +93,23 @@ def open_data_for(model: Model, path: str, options: Mapping[str, Any]) -> Datase
             f"{model.n_columns}; choose them with --columns"
         )
     return dataset
+
+
+def _through_steps(steps: TableSteps, path: str, options: Mapping[str, Any]) -> Dataset:
+    from distrff.ingest.open_table import open_dataset
+
+    if options["columns"]:
+        raise InputError("--columns goes with models of plain numbers; this one's steps name its columns")
+    if "target" not in options:
+        steps = steps.for_prediction()
+    elif steps.target is not None and options["target"]:
+        names = tuple(options["target"])
+        is_1d = len(names) == 1 and steps.target.is_1d
+        steps = replace(steps, target=replace(steps.target, names=names, is_1d=is_1d))
+    if options.get("sample_weight"):
+        steps = replace(steps, weight=options["sample_weight"])
+    with workers_elsewhere(options) if steps.drops_missing else nullcontext():
+        return open_dataset(path, steps=steps, storage_options=storage_options(options))
 
 
 def storage_options(options: Mapping[str, Any]) -> dict[str, Any] | None:

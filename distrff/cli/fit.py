@@ -15,6 +15,7 @@ from distrff.cli.options import (
     data_options,
     machine_options,
     result_options,
+    table_options,
     talk_options,
     target_options,
 )
@@ -27,7 +28,8 @@ KEYS = (
     "C", "loss", "solver", "preconditioner", "tol", "relative_residual",
     "explained_variance", "explained_variance_ratio",
     "primal", "dual", "duality_gap", "relative_gradient",
-    "n_sweeps", "sweep_seconds", "seconds", "planned_peak_bytes", "measured_peak_bytes", "workers", "notes",
+    "n_sweeps", "sweep_seconds", "seconds", "planned_peak_bytes", "measured_peak_bytes", "workers",
+    "table", "notes",
 )  # fmt: skip
 
 
@@ -36,6 +38,7 @@ KEYS = (
 @result_options
 @target_options
 @data_options
+@table_options
 @machine_options
 @cluster_options
 @talk_options

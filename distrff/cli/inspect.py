@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from distrff.cli.data_source import open_data, storage_options
+from distrff.cli.data_source import open_stored_data, storage_options
 from distrff.cli.description import described_array, described_dataset, described_group, root_document
 from distrff.cli.options import data_options, talk_options, target_options
 from distrff.cli.output import show
@@ -34,5 +34,5 @@ def inspect(path: str, as_json: bool, **options: Any) -> None:
     elif document.get("node_type") == "array":
         values, lines = described_array(path, header, remote)
     else:
-        values, lines = described_dataset(path, open_data(path, options), remote)
+        values, lines = described_dataset(path, open_stored_data(path, options), remote)
     show({"path": path, **values}, as_json=as_json, lines=[f"{path}: {values['kind']}", *lines])

@@ -52,6 +52,38 @@ target_options = _together(
     click.option("--sample-weight", metavar="NAME", help="Column or array of row weights."),
 )
 
+table_options = _together(
+    click.option("--drop", type=Names(), metavar="NAME,...", help="Columns of a table to leave out."),
+    click.option(
+        "--one-hot", is_flag=True, help="Make text and categories columns of 0 and 1, one a category."
+    ),
+    click.option(
+        "--max-categories",
+        type=click.IntRange(min=2),
+        default=256,
+        show_default=True,
+        help="Leave out columns with more categories.",
+    ),
+    click.option("--hash-columns", is_flag=True, help="Hash their words into so many columns instead."),
+    click.option(
+        "--missing",
+        type=click.Choice(["error", "drop", "mean", "indicator"]),
+        default="error",
+        show_default=True,
+        help="Refuse missing values, drop their rows, put the column's mean in their place, or do so and "
+        "add a column that says where.",
+    ),
+    click.option(
+        "--datetime",
+        type=click.Choice(["seconds", "parts"]),
+        help="Take dates and times: as seconds since the column's minimum, or as sine and cosine of year, "
+        "weekday and hour.  [default: leave them out]",
+    ),
+    click.option(
+        "--positive", metavar="LABEL", help="Label of the target that becomes 1; all others become 0."
+    ),
+)
+
 map_options = _together(
     click.option(
         "--features",

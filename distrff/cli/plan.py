@@ -9,7 +9,14 @@ import click
 from distrff.cli.cluster import workers_of
 from distrff.cli.data_source import open_data
 from distrff.cli.machine import adapt_to, checked_machine, tell_defaults
-from distrff.cli.options import cluster_options, data_options, machine_options, talk_options, target_options
+from distrff.cli.options import (
+    cluster_options,
+    data_options,
+    machine_options,
+    table_options,
+    talk_options,
+    target_options,
+)
 from distrff.cli.output import show
 
 
@@ -17,6 +24,7 @@ from distrff.cli.output import show
 @click.argument("data")
 @target_options
 @data_options
+@table_options
 @machine_options
 @cluster_options
 @talk_options

@@ -24,7 +24,9 @@ def score(model: str, data: str, as_json: bool, **options: Any) -> None:
     """Score MODEL on DATA, in one pass over the rows.
 
     Numbers: rmse, relative_error = ‖ŷ − y‖/‖y‖ and r2. Classes: accuracy and error, the
-    share of wrong labels; labels that the model never saw count as wrong.
+    share of wrong labels; labels that the model never saw count as wrong, and their number is told.
+    Rows of a table go through the steps that the model was fitted with, its target included; those that
+    these leave out are counted as rows_dropped.
     """
     from distrff.estimators.machine import score_sums
     from distrff.model_store.models import load_model
@@ -38,4 +40,8 @@ def score(model: str, data: str, as_json: bool, **options: Any) -> None:
     with workers_of(options):
         sums = score_sums(machine, dataset)
     scores = sums.classification_scores() if machine.is_classifier else sums.regression_scores()
-    show({"n_samples": sums.n_rows, **scores}, as_json=as_json)
+    if sums.n_unseen:
+        click.echo(f"{sums.n_unseen} rows have labels that the model never saw", err=True)
+        scores |= {"unseen_labels": sums.n_unseen} if as_json else {}
+    table = {} if dataset.table_report is None else dataset.table_report
+    show({"n_samples": sums.n_rows, **scores, **table}, as_json=as_json)

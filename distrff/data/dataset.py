@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import dask
 import dask.array as da
 import numpy as np
 
+from distrff.columns.table_steps import TableSteps
 from distrff.data.rows import FIELDS, Rows
 from distrff.errors import InputError
 
@@ -52,6 +54,10 @@ class Dataset:
     has_weights : bool
     skipped_columns : tuple of str
         Columns of the source that were left out because they are not numbers.
+    steps : TableSteps or None
+        What made X, y and weights of the raw columns of a table; None where they are stored as they are.
+    table_report : dict or None
+        What was done to the table: rows read and dropped, columns made, columns dropped and why.
     """
 
     reader: Reader
@@ -68,6 +74,8 @@ class Dataset:
     y_is_1d: bool = True
     has_weights: bool = False
     skipped_columns: tuple[str, ...] = ()
+    steps: TableSteps | None = None
+    table_report: dict[str, Any] | None = None
 
     def rows(self, start: int, stop: int) -> Rows:
         """Return the rows `start` to `stop`, to be read in a task.
@@ -136,5 +144,21 @@ def lazy_blocks(
 
 
 def _read_block(handle: np.ndarray, field: str) -> Any:
-    rows: Rows = handle[0]
+    return _read_field(handle[0], field)
+
+
+def _read_field(rows: Rows, field: str) -> Any:
     return getattr(next(iter(rows.tiles(rows.stop - rows.start))), field)
+
+
+def delayed_blocks(
+    reader: Reader, field: str, row_chunks: tuple[int, ...], columns: tuple[int, ...], dtype: np.dtype
+) -> da.Array:
+    """Return the same of a reader whose `Rows` hold Delayed objects, found only in tasks' arguments."""
+    read, start, blocks = dask.delayed(_read_field), 0, []
+    meta = np.empty((0,) * (1 + len(columns)), dtype)
+    for n in row_chunks:
+        block = read(reader.rows(start, start + n, (field,)), field)
+        blocks.append(da.from_delayed(block, (n, *columns), meta=meta))
+        start += n
+    return da.concatenate(blocks)

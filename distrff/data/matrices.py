@@ -166,8 +166,8 @@ def frame_dtype(dtypes: Iterable[tuple[Any, Any]], name: str = "X") -> np.dtype:
             raise InputError(f"Complex data not supported: column {column!r} of {name} has dtype {dtype}")
         if not _is_number(dtype):
             raise InputError(
-                f"column {column!r} of {name} has dtype {dtype}, which is not a number; "
-                "convert it to numbers or drop it"
+                f"column {column!r} of {name} has dtype {dtype}, which is not a number; convert it to "
+                f"numbers or drop it, or have it made numbers by distrff.open_dataset(frame, one_hot=True)"
             )
         found.append(_numpy_dtype(dtype))
     return native(np.result_type(*found))

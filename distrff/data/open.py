@@ -8,7 +8,7 @@ from typing import Any
 
 from distrff.data.dataset import Dataset
 from distrff.data.parquet_files import GLOB_CHARACTERS, SUFFIXES
-from distrff.data.parquet_rows import open_parquet
+from distrff.data.parquet_rows import open_parquet, parquet_source
 from distrff.data.storage import locate, public_name, reaching
 from distrff.data.zarr_rows import open_zarr
 from distrff.errors import InputError
@@ -64,21 +64,11 @@ def open_dataset(
     Costs one metadata read (Zarr) or one footer a file (Parquet). In Parquet, nulls in numeric
     columns become NaN and the type of X is NumPy's common type of the columns.
     """
-    if isinstance(path, (list, tuple)):
-        kind = "parquet"
-    else:
-        fs, inner = locate(path, storage_options)
-        with reaching(public_name(path)):
-            kind = _kind(fs, inner, public_name(path))
-    if kind == "parquet":
+    if stored_kind(path, storage_options) == "parquet":
         paths = list(path) if isinstance(path, (list, tuple)) else [path]
-        return open_parquet(
-            paths,
-            target=target,
-            columns=columns,
-            sample_weight=sample_weight,
-            storage_options=storage_options,
-        )
+        parquet = parquet_source(paths, storage_options)
+        return open_parquet(parquet, target=target, columns=columns, sample_weight=sample_weight)
+    fs, inner = locate(path, storage_options)
     names = {"X": x_name, "y": _array_name(target, y_name, "target")}
     names["sample_weight"] = _array_name(sample_weight, weight_name, "sample_weight")
     # A y or weights that the user named must be there; the defaults may be absent.
@@ -94,6 +84,21 @@ def open_dataset(
         required=required,
         storage_options=storage_options,
     )
+
+
+def stored_kind(path: Any, storage_options: dict[str, Any] | None) -> str:
+    """Return what lies at a path: "zarr" or "parquet"; a list of paths is Parquet.
+
+    Raises
+    ------
+    InputError
+        If there is nothing, or nothing of either kind.
+    """
+    if isinstance(path, (list, tuple)):
+        return "parquet"
+    fs, inner = locate(path, storage_options)
+    with reaching(public_name(path)):
+        return _kind(fs, inner, public_name(path))
 
 
 def _array_name(given: Any, default: str, parameter: str) -> str:

@@ -27,6 +27,7 @@ class Footer(NamedTuple):
     group_rows: tuple[int, ...]
     nullable: frozenset[str]  # columns of integers or booleans that hold nulls, or may
     row_labels: frozenset[str]  # columns in which pandas kept a frame's index
+    empty: frozenset[str]  # columns that the statistics know to hold nothing but nulls
 
 
 def find_files(paths: Sequence[Any], storage_options: dict[str, Any] | None) -> tuple[Any, list[str]]:
@@ -92,7 +93,9 @@ def read_footer(fs: Any, file: str) -> Footer:
             twice = next(name for name in names if names.count(name) > 1)
             raise InputError(f"{file} has two columns named {twice!r}; rename one")
         rows = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
-        return Footer(file, schema, rows, _nullable(metadata, schema), _row_labels(schema))
+        return Footer(
+            file, schema, rows, _nullable(metadata, schema), _row_labels(schema), _empty(metadata, schema)
+        )
 
 
 @contextmanager
@@ -145,6 +148,23 @@ def _nullable(metadata: Any, schema: pa.Schema) -> frozenset[str]:
 def _may_have_nulls(chunk: Any) -> bool:
     statistics = chunk.statistics
     return statistics is None or not statistics.has_null_count or statistics.null_count > 0
+
+
+def _empty(metadata: Any, schema: pa.Schema) -> frozenset[str]:
+    """Columns of single values that hold none, so far as the statistics tell."""
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+    positions = {metadata.schema.column(j).path: j for j in range(metadata.num_columns)}
+    return frozenset(
+        name
+        for name in schema.names
+        if name in positions and groups and all(_is_empty(group.column(positions[name])) for group in groups)
+    )
+
+
+def _is_empty(chunk: Any) -> bool:
+    statistics = chunk.statistics
+    known = statistics is not None and statistics.has_null_count
+    return known and statistics.null_count == chunk.num_values
 
 
 def _row_labels(schema: pa.Schema) -> frozenset[str]:

@@ -88,7 +88,7 @@ class ParquetRows:
         for path, groups in groupby(self.groups, key=attrgetter("path")):
             with parquet_file(self.layout.fs, path) as parquet:
                 for group in groups:
-                    _check_unchanged(parquet.metadata, group)
+                    check_unchanged(parquet.metadata, group)
                     yield from self._group_spans(parquet, group)
 
     def _group_spans(self, parquet: Any, group: RowGroup) -> Iterator[dict[str, np.ndarray]]:
@@ -110,7 +110,8 @@ class ParquetRows:
         )
 
 
-def _check_unchanged(metadata: Any, group: RowGroup) -> None:
+def check_unchanged(metadata: Any, group: RowGroup) -> None:
+    """Raise InputError if a row group is not as its footer said when it was opened."""
     if group.number >= metadata.num_row_groups or metadata.row_group(group.number).num_rows != group.n_rows:
         raise InputError(f"{public_name(group.path)} was changed after it was opened; open the dataset again")
 
@@ -144,21 +145,35 @@ class ParquetReader:
         return lazy_blocks(self, field, tuple(row_chunks), columns.shape, dtype)
 
 
-def open_parquet(
-    paths: Sequence[Any],
-    *,
-    target: Any,
-    columns: Any,
-    sample_weight: int | str | None,
-    storage_options: dict[str, Any] | None,
-) -> Dataset:
-    """Return the dataset of Parquet files; see `open_dataset`. Reads the footers only."""
-    source = ", ".join(map(public_name, paths[:3])) + (", ..." if len(paths) > 3 else "")
+class ParquetSource(NamedTuple):
+    """Files that were found, and what their footers say."""
+
+    fs: Any
+    footers: list[Footer]
+    name: str  # for messages
+
+
+def parquet_source(paths: Sequence[Any], storage_options: dict[str, Any] | None) -> ParquetSource:
+    """Return the files that paths stand for; reads the footers only.
+
+    Raises
+    ------
+    InputError
+        If there are none, or one cannot be read.
+    """
+    name = ", ".join(map(public_name, paths[:3])) + (", ..." if len(paths) > 3 else "")
     fs, files = find_files(paths, storage_options)
-    with reaching(source):
-        footers = read_footers(fs, files)
+    with reaching(name):
+        return ParquetSource(fs, read_footers(fs, files), name)
+
+
+def open_parquet(
+    parquet: ParquetSource, *, target: Any, columns: Any, sample_weight: int | str | None
+) -> Dataset:
+    """Return the dataset of Parquet files whose columns are taken as they are; see `open_dataset`."""
+    fs, footers, source = parquet
     fields, skipped = _choose(footers, target, columns, sample_weight, source)
-    groups = _row_groups(footers)
+    groups = row_groups(footers)
     n_rows = sum(group.n_rows for group in groups)
     X, y = fields["X"], fields.get("y")
     check_shape((n_rows, len(X.labels)), source)
@@ -181,7 +196,8 @@ def open_parquet(
     )
 
 
-def _row_groups(footers: Sequence[Footer]) -> list[RowGroup]:
+def row_groups(footers: Sequence[Footer]) -> list[RowGroup]:
+    """Return the row groups of all files that hold rows, in order."""
     found = [(f.path, i, n) for f in footers for i, n in enumerate(f.group_rows) if n]
     starts = accumulate((n for _, _, n in found), initial=0)
     return [RowGroup(path, i, start, n) for (path, i, n), start in zip(found, starts, strict=False)]

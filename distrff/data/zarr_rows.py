@@ -13,6 +13,7 @@ import dask.array as da
 import numpy as np
 import zarr
 
+from distrff.columns.table_steps import TableSteps
 from distrff.data.dataset import Dataset, check_lengths, lazy_blocks
 from distrff.data.matrices import check_real, check_shape, check_target_shape, check_weight_shape, native
 from distrff.data.rows import FIELDS, Feed, RowBlock, cut_tiles, cuts
@@ -173,6 +174,7 @@ def open_zarr(
         n_targets=0 if y is None else int(np.prod(y.shape[1:])),
         y_is_1d=y is None or y.ndim == 1,
         has_weights="sample_weight" in arrays,
+        steps=_steps(group, X, chosen, source),
     )
 
 
@@ -214,6 +216,20 @@ def _check(arrays: dict[str, Any]) -> None:
         check_weight_shape(arrays["sample_weight"].shape)
         check_real(arrays["sample_weight"].dtype, "sample_weight")
     check_lengths({f: z.shape[0] for f, z in arrays.items()})
+
+
+def _steps(group: Any, X: Any, chosen: list[int] | None, source: str) -> TableSteps | None:
+    """The steps that made X of a table, if it was made so."""
+    stored = group.attrs.get("steps")
+    if stored is None:
+        return None
+    try:
+        steps = TableSteps.from_dict(stored)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{source}: the attribute steps cannot be read ({one_line(error)})") from error
+    if len(steps.names_out) != X.shape[1]:
+        raise InputError(f"{source}: its steps make {len(steps.names_out)} columns but X has {X.shape[1]}")
+    return steps if chosen is None else steps.of_columns(chosen)
 
 
 def _columns(

@@ -30,6 +30,7 @@ class FitReport(Mapping[str, Any]):
     n_sweeps, sweep_seconds, sweep_labels, seconds, workers : the work done
     planned_peak_bytes, measured_peak_bytes : of a worker, above its idle resident set
     rkhs_norm : ‖w‖₂, one number or one an output
+    table : rows read and dropped, columns made and dropped, of a table of mixed columns
     notes : list of sentences on choices that were made
     """
 

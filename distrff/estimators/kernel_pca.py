@@ -18,7 +18,14 @@ from distrff.estimators.machine import Machine
 from distrff.estimators.measured_plan import predicted_seconds
 from distrff.estimators.options import DTYPES, SCALES, FitOptions, checked_map, one_of
 from distrff.estimators.preparation import Preparation, prepare_fit
-from distrff.estimators.reporting import data_notes, map_values, precision_notes, thread_notes, work_values
+from distrff.estimators.reporting import (
+    data_notes,
+    map_values,
+    precision_notes,
+    table_values,
+    thread_notes,
+    work_values,
+)
 from distrff.estimators.ridge_fit import features_dtype, gram_sweep, make_plan
 from distrff.estimators.run import begin_run
 from distrff.features.base import FeatureMap
@@ -224,6 +231,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Machine):
             dtype=self.plan_.shape.dtype,
             y_is_1d=False,
             column_names=dataset.column_names,
+            steps=dataset.steps,
             arrays=run.map_arrays(preparation.specification),
             report=self.report_.to_dict(),
         )
@@ -242,6 +250,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Machine):
                 "dtype": dtype,
                 "seed": self.seed_,
                 "source": dataset.source,
+                **table_values(dataset),
                 "explained_variance": self.explained_variance_,
                 "explained_variance_ratio": self.explained_variance_ratio_,
                 **map_values(preparation),

@@ -17,6 +17,7 @@ from distrff.errors import InputError
 from distrff.estimators.options import FitOptions
 from distrff.estimators.prediction import predict_with
 from distrff.estimators.run import begin_run
+from distrff.ingest.open_table import open_dataset
 from distrff.model import Model
 from distrff.sweeps.engine import SweepRun
 from distrff.sweeps.frozen import travelling
@@ -54,20 +55,44 @@ class Machine(BaseEstimator):
     def _output(self, X: Any, method: str) -> Any:
         """Return `method` of the frozen machine, lazily for rows that are not in memory."""
         check_is_fitted(self, "model_")
-        if isinstance(X, Dataset) or (is_dataframe_like(X) and dask.is_dask_collection(X)):
+        if self._is_raw(X):
+            X = self._encoded(X)
+        elif isinstance(X, Dataset) or (is_dataframe_like(X) and dask.is_dask_collection(X)):
             dataset = as_dataset(X)
             self._check_columns(dataset)
             X = dataset.X
+        elif not dask.is_dask_collection(X):
+            X = validate_data(self, X, dtype="numeric", reset=False)
         if dask.is_dask_collection(X):
             return predict_with(self.model_, X, method)
-        X = validate_data(self, X, dtype="numeric", reset=False)
         return getattr(self.model_, method)(X)
 
     def _score_sums(self, X: Any, y: Any, sample_weight: Any) -> ScoreSums:
         check_is_fitted(self, "model_")
+        if self._is_raw(X):
+            # A frame may bring its own target, in the column in which it was when the machine was fitted.
+            brings_y = y is None and sample_weight is None
+            X = open_dataset(X, steps=self.model_.steps) if brings_y else self._encoded(X)
         dataset = self._dataset(X, y, sample_weight)
         self._check_columns(dataset)
         return score_sums(self.model_, dataset)
+
+    def _is_raw(self, X: Any) -> bool:
+        """Tell whether X is a DataFrame of the raw columns that the machine's steps take."""
+        steps = self.model_.steps
+        if steps is None or not is_dataframe_like(X):
+            return False
+        names = set(map(str, X.columns))
+        return names.issuperset(steps.for_prediction().raw_names) or not names.issuperset(steps.names_out)
+
+    def _encoded(self, frame: Any) -> Any:
+        """Return X of a raw frame, as an array of the frame's kind."""
+        assert self.model_.steps is not None
+        dataset = open_dataset(frame, steps=self.model_.steps.for_prediction())
+        if dask.is_dask_collection(frame):
+            return dataset.X
+        (block,) = dataset.rows(0, dataset.n_rows).tiles(dataset.n_rows)
+        return block.X
 
     def _check_columns(self, dataset: Dataset) -> None:
         if dataset.n_columns != self.n_features_in_:

@@ -71,6 +71,7 @@ class MarginMachine(ClassifyingMachine):
                 intercept=fit.intercept,
                 dtype=fit.plan.shape.dtype,
                 column_names=dataset.column_names,
+                steps=dataset.steps,
                 arrays=fit.run.map_arrays(preparation.specification),
                 likelihood=self._likelihood,
                 report=self.report_.to_dict(),

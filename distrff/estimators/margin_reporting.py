@@ -11,7 +11,14 @@ from distrff.diagnostics.fit_report import FitReport
 from distrff.estimators.margin_fit import MarginFit
 from distrff.estimators.margin_options import MarginOptions
 from distrff.estimators.preparation import Preparation
-from distrff.estimators.reporting import data_notes, map_values, precision_notes, thread_notes, work_values
+from distrff.estimators.reporting import (
+    data_notes,
+    map_values,
+    precision_notes,
+    table_values,
+    thread_notes,
+    work_values,
+)
 from distrff.objective import Status
 
 
@@ -31,6 +38,7 @@ def margin_report(
         "seed": options.seed,
         "rkhs_norm": norms[0] if len(norms) == 1 else norms,
         "source": dataset.source,
+        **table_values(dataset),
         "C": "inf" if fit.is_hard else fit.C,
         "loss": estimator.noise if hasattr(estimator, "noise") else estimator.loss,
         "solver": fit.solver,

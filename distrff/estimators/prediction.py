@@ -32,7 +32,9 @@ def predict_with(model: Model, X: Any, method: str) -> Any:
         )
     if X.numblocks[1] > 1:
         X = X.rechunk({1: -1})
-    travelling: Any = replace(model, report={}, posterior=model.posterior if method == "std" else None)
+    travelling: Any = replace(
+        model, report={}, steps=None, posterior=model.posterior if method == "std" else None
+    )
     if model.coef.nbytes > _EMBEDDED_BYTES or model.arrays or travelling.posterior is not None:
         travelling = dask.delayed(travelling, pure=True)
     meta = _meta(model, method)

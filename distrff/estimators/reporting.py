@@ -29,7 +29,7 @@ def fit_report(
         values |= map_values(preparation)
         notes += precision_notes(preparation, fit.dtype)
     if dataset is not None:
-        values |= {"source": dataset.source, "n_columns": dataset.n_columns}
+        values |= {"source": dataset.source, "n_columns": dataset.n_columns, **table_values(dataset)}
         notes += data_notes(dataset)
     return FitReport(values | {"notes": notes + thread_notes(fit.run)})
 
@@ -102,9 +102,19 @@ def map_values(preparation: Preparation) -> dict[str, Any]:
 
 def data_notes(dataset: Dataset) -> list[str]:
     """Return what should be known of the rows that were taken."""
-    if not dataset.skipped_columns:
-        return []
-    return [f"columns left out because they are not numbers: {', '.join(dataset.skipped_columns)}"]
+    notes = []
+    if dataset.skipped_columns:
+        notes.append(f"columns left out because they are not numbers: {', '.join(dataset.skipped_columns)}")
+    table = dataset.table_report or {}
+    if table.get("rows_dropped"):
+        notes.append(f"{table['rows_dropped']} of {table['rows_read']} rows left out, which lack a value")
+    notes += [f"column {name!r} left out: {why}" for name, why in table.get("columns_dropped", {}).items()]
+    return notes
+
+
+def table_values(dataset: Dataset) -> dict[str, Any]:
+    """Return what was done to the table that the rows come from, if to any."""
+    return {} if dataset.table_report is None else {"table": dataset.table_report}
 
 
 def precision_notes(preparation: Preparation, dtype: str) -> list[str]:

@@ -103,6 +103,7 @@ class RidgeMachine(Machine):
                 dtype=fit.dtype,
                 y_is_1d=dataset.y_is_1d,
                 column_names=dataset.column_names,
+                steps=dataset.steps,
                 arrays=fit.run.map_arrays(preparation.specification),
             ),
             fit_report(self, fit, dataset=dataset, preparation=preparation),

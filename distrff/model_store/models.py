@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from distrff.columns.coding import coding_from_parts, coding_parts
+from distrff.columns.table_steps import TableSteps
 from distrff.errors import ModelFileError, public_name
 from distrff.features.registry import specification_from_dict
 from distrff.model import Model
@@ -40,6 +41,7 @@ def save_model(
         "likelihood": None if model.likelihood is None else dict(model.likelihood),
         "column_names": None if model.column_names is None else list(model.column_names),
         "report": model.report,
+        "steps": None if model.steps is None else model.steps.to_dict(),
     }
     write_group(url, arrays, metadata, kind="model", overwrite=overwrite, storage_options=storage_options)
 
@@ -70,9 +72,15 @@ def load_model(url: str, *, storage_options: dict[str, Any] | None = None) -> Mo
             posterior=_stored_posterior(arrays),
             arrays={name.removeprefix("map_"): a for name, a in arrays.items() if name.startswith("map_")},
             report=metadata["report"],
+            steps=_stored_steps(metadata),
         )
     except KeyError as error:
         raise ModelFileError(f"{public_name(url)} lacks {error}; save the model again") from error
+
+
+def _stored_steps(metadata: Mapping[str, Any]) -> TableSteps | None:
+    steps = metadata.get("steps")  # models of earlier versions have none
+    return None if steps is None else TableSteps.from_dict(steps)
 
 
 def _posterior_arrays(posterior: PosteriorFactor) -> dict[str, np.ndarray]:

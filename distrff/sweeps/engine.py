@@ -66,14 +66,25 @@ class SweepRun:
         A worker that derives other frequencies from the seed than the client stops the
         pass; it is begun again with the frequencies themselves sent along.
         """
+        segments = [dataset.rows(start, stop) for start, stop in cuts.bounds()]
+        return self.sweep_segments(label, segments, reduction, sent)
+
+    def sweep_segments(
+        self,
+        label: str,
+        segments: list[Any],
+        reduction: Reduction,
+        sent: Mapping[str, np.ndarray] | None = None,
+    ) -> Any:
+        """Return the same of segments that are cut already, or cannot be cut by row number."""
         started = time.perf_counter()
         shipped = [self.execution.ship(dict(sent))] if sent else []
         try:
-            handle = self._pass(label, dataset, reduction, cuts, shipped)
+            handle = self._pass(label, segments, reduction, shipped)
         except FrequencyMismatch as mismatch:
             logger.warning("%s; the frequencies are sent to the workers instead", mismatch)
             self.frequencies_differ = True
-            handle = self._pass(label, dataset, reduction, cuts, shipped)
+            handle = self._pass(label, segments, reduction, shipped)
         self.sweeps.append((label, time.perf_counter() - started))
         if isinstance(handle, Partial):
             value, record = handle.value, handle.record
@@ -96,16 +107,13 @@ class SweepRun:
             self._maps[specification] = self.execution.ship(specification.checked_arrays())
         return [self._maps[specification]]
 
-    def _pass(
-        self, label: str, dataset: Dataset, reduction: Any, cuts: Segmentation, shipped: list[Any]
-    ) -> Any:
+    def _pass(self, label: str, segments: list[Any], reduction: Any, shipped: list[Any]) -> Any:
         specification: MapSpecification | None = getattr(reduction, "specification", None)
         if specification is not None:
             shipped = shipped + self.shipped_map(specification)
         if specification is not None and specification.arrays_at_hand:
             reduction = replace(reduction, specification=specification.without_arrays())
-        progress = Progress(label, dataset.n_rows)
-        segments = [dataset.rows(start, stop) for start, stop in cuts.bounds()]
+        progress = Progress(label, sum(rows.stop - rows.start for rows in segments))
         try:
             return self.execution.reduce(reduction, segments, progress, shipped)
         finally:

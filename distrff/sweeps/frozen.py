@@ -17,7 +17,7 @@ def travelling(model: Model) -> tuple[Model, Mapping[str, np.ndarray] | None]:
     The map's arrays of a machine from a file go to each worker once. Those of a machine
     that was just fitted are derived there, as they were in the fit.
     """
-    light = replace(model, arrays=None, posterior=None, report={})
+    light = replace(model, arrays=None, posterior=None, report={}, steps=None)
     return light, model.arrays
 
 

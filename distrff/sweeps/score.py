@@ -30,12 +30,15 @@ class ScoreSums:
         Σ s y².
     targets : Moments
         Of numeric targets; for classes only its weight means something.
+    n_unseen : int
+        Rows whose label is none of the machine's classes; they count as wrong.
     """
 
     n_rows: int
     squared_error: np.ndarray
     squared_norm: np.ndarray
     targets: Moments
+    n_unseen: int = 0
 
     def regression_scores(self) -> dict[str, float]:
         """Return rmse, relative_error = ‖ŷ − y‖/‖y‖ and r2 (averaged over targets)."""
@@ -93,6 +96,7 @@ class ScoreReduction:
             first.squared_error + second.squared_error,
             first.squared_norm + second.squared_norm,
             first.targets.merge(second.targets),
+            first.n_unseen + second.n_unseen,
         )
 
 
@@ -101,8 +105,12 @@ def _sums_of_rows(model: Model, X: np.ndarray, y: np.ndarray, sample_weight: np.
     if isinstance(model.targets, ClassTargets):
         if y.size != len(X):
             raise InputError(f"y must be one column of class labels, got {y.shape[1]} columns")
-        wrong = (model.predict(X) != y.reshape(len(X))).astype(np.float64)[:, None]
-        return ScoreSums(len(X), s @ wrong, np.zeros(1), Moments.of(wrong, s))
+        labels = y.reshape(len(X))
+        is_wrong = model.predict(X) != labels
+        known = set(model.targets.classes.tolist())
+        n_unseen = sum(label not in known for label in labels[is_wrong].tolist())
+        wrong = is_wrong.astype(np.float64)[:, None]
+        return ScoreSums(len(X), s @ wrong, np.zeros(1), Moments.of(wrong, s), n_unseen)
     Y = _numbers(y).reshape(len(X), -1)
     prediction = model.predict(X).reshape(len(X), -1)
     if Y.shape != prediction.shape:

@@ -1,0 +1,230 @@
+"""Opening whatever holds rows: what is stored as X and y as it is, tables of mixed columns through steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+from dask.utils import is_dataframe_like
+
+from distrff.columns.table_steps import TableSteps
+from distrff.data.dataset import Dataset
+from distrff.data.encoded_rows import encoded_dataset
+from distrff.data.frame_table import described_frame, frame_table
+from distrff.data.open import open_dataset as open_stored
+from distrff.data.open import stored_kind
+from distrff.data.parquet_rows import ParquetSource, open_parquet, parquet_source
+from distrff.data.parquet_table import check_tables_agree, holds_only_numbers, numbers_of, parquet_table
+from distrff.data.raw_table import RawTable
+from distrff.data.xarray_table import is_xarray, xarray_table
+from distrff.errors import InputError
+from distrff.ingest.table_choice import Choice, choose_columns
+from distrff.ingest.table_options import TableOptions
+from distrff.ingest.table_profile import steps_of
+from distrff.ingest.table_sweep import complete_rows_of, profile_of
+from distrff.sweeps.engine import SweepRun
+
+_TABLES_ONLY = ("drop", "one_hot", "max_categories", "hash_columns", "missing", "datetime", "positive")
+
+
+def open_dataset(
+    path: Any,
+    *,
+    target: Any = None,
+    columns: Sequence[int | str] | str | int | None = None,
+    drop: Sequence[int | str] | str | int | None = None,
+    sample_weight: int | str | None = None,
+    one_hot: bool = False,
+    max_categories: int = 256,
+    hash_columns: bool = False,
+    missing: str = "error",
+    datetime: str | None = None,
+    positive: Any = None,
+    steps: TableSteps | None = None,
+    sample_dim: str | None = None,
+    x_name: str = "X",
+    y_name: str = "y",
+    weight_name: str = "sample_weight",
+    storage_options: dict[str, Any] | None = None,
+) -> Dataset:
+    """Return the dataset that a path, a DataFrame or an xarray Dataset holds; rows are read in the tasks.
+
+    Parameters
+    ----------
+    path : str, path-like, list of these, DataFrame or xarray Dataset
+        A Zarr group that holds the arrays X (n, d), y (n,) or (n, k) and sample_weight (n,), the
+        last two optional. Or Parquet: a file, a folder (searched for \\*.parquet and \\*.pq), a glob, a list;
+        files are taken in sorted order. URLs are opened through fsspec. Or a pandas or dask DataFrame. Or an
+        xarray Dataset: its data variables along `sample_dim`, flattened beyond it.
+    target : str, int or list, optional
+        Tables: the column that is y, or a list of columns for a 2-D y. An integer is an index (-1
+        the last) unless a column has that name; columns that hold a pandas index are not counted.
+        None: no y. Zarr: the array that is y, by default `y_name` if the group has it.
+    columns : list of str or int, optional
+        The columns of X. By default all that the options below take, in the table's order, except target and
+        weights. Names for Zarr are those of the group's attribute `column_names`.
+    drop : list of str or int, optional
+        Columns of a table to leave out instead.
+    sample_weight : str or int, optional
+        Column (tables) or array (Zarr) of the weights.
+    one_hot : bool
+        Whether text and categories become columns of 0 and 1, one a category. A category that is not among
+        those found now has 0 in all of them. Otherwise such columns are left out.
+    max_categories : int
+        A column with more is left out; the report says so.
+    hash_columns : bool
+        Hash the words of such a column into `max_categories` columns instead.
+    missing : {"error", "drop", "mean", "indicator"}
+        Refuse missing values; leave out their rows; put the column's mean in their place (for a category the
+        shares of all, for a time the mean time, for its parts 0); or put the mean there (0 in all columns of
+        categories) and add a column that is 1 where it was done. A missing target or weight is refused by all
+        but "drop". Columns without any value are always left out.
+    datetime : {"seconds", "parts"}, optional
+        What becomes of dates and times: float64 seconds since the column's minimum, or sine and cosine of
+        where they stand in the year, the week (by days) and the day (by hours), in UTC. None leaves them out.
+    positive : str or number, optional
+        The label of the target that becomes 1; all others become 0.
+    steps : TableSteps, optional
+        Of a model, `model.steps`: take a table's columns as those that the model was fitted to. They are
+        found by their names, and the options above must not be given.
+    sample_dim : str, optional
+        Of an xarray Dataset: the dimension along which its samples lie.
+    x_name, y_name, weight_name : str
+        Names of the Zarr arrays.
+    storage_options : dict, optional
+        Passed to the fsspec filesystem.
+
+    Returns
+    -------
+    Dataset
+        Its `steps` say what was made of the raw columns, and `table_report` what was done.
+
+    Raises
+    ------
+    InputError
+        If the path does not exist, is of no accepted kind, or cannot be read; if a column or array is
+        missing, of a kind that the options do not take, or lacks values where they refuse that; if lengths
+        disagree, or there are no rows or columns.
+
+    Notes
+    -----
+    Costs one metadata read (Zarr) or one footer a file (Parquet). Numbers without nulls are taken as they
+    are; for categories, times, means or rows to leave out, one pass over the columns asked for, and to leave
+    out rows a second one over those of them that lack values. The passes run where the surroundings say, as
+    those of a fit.
+    """
+    options = TableOptions(
+        target,
+        columns,
+        drop,
+        sample_weight,
+        one_hot,
+        max_categories,
+        hash_columns,
+        missing,
+        datetime,
+        positive,
+    )
+    if steps is not None:
+        _refuse_beside_steps(options)
+    if is_dataframe_like(path):
+        return _of_frame(path, options, steps)
+    if is_xarray(path):
+        table = xarray_table(path, sample_dim)
+        if steps is not None:
+            return _encoded(table, steps)
+        return _profiled(table, options, choose_columns(table, options))
+    if sample_dim is not None:
+        raise InputError(f"sample_dim={sample_dim!r} goes with an xarray Dataset, got {type(path).__name__}")
+    if stored_kind(path, storage_options) == "parquet":
+        paths = list(path) if isinstance(path, (list, tuple)) else [path]
+        return _of_parquet(parquet_source(paths, storage_options), options, steps)
+    _refuse_table_options(options, steps)
+    return open_stored(
+        path,
+        target=target,
+        columns=columns,
+        sample_weight=sample_weight,
+        x_name=x_name,
+        y_name=y_name,
+        weight_name=weight_name,
+        storage_options=storage_options,
+    )
+
+
+def _refuse_table_options(options: TableOptions, steps: TableSteps | None) -> None:
+    given = [name for name in _TABLES_ONLY if getattr(options, name) != getattr(TableOptions(), name)]
+    if given or steps is not None:
+        name = given[0] if given else "steps"
+        raise InputError(f"{name} goes with tables; the X and y of a Zarr group are taken as they are")
+
+
+def _refuse_beside_steps(options: TableOptions) -> None:
+    for option in fields(options):
+        if getattr(options, option.name) != option.default:
+            raise InputError(
+                f"{option.name} was given beside steps, which say all about columns; leave it out"
+            )
+
+
+def _of_parquet(parquet: ParquetSource, options: TableOptions, steps: TableSteps | None) -> Dataset:
+    table = parquet_table(parquet)
+    if steps is not None:
+        steps.check_names(table.kinds, table.source)
+        check_tables_agree(parquet, steps.raw_names)
+        return _encoded(table, steps)
+    uses = {"target": options.target, "sample_weight": options.sample_weight}
+    says_no_more = options == TableOptions(**uses, columns=options.columns)
+    if says_no_more and (options.columns is not None or holds_only_numbers(parquet, numbers_of(parquet))):
+        return open_parquet(parquet, columns=options.columns, **uses)
+    choice = choose_columns(table, options)
+    check_tables_agree(parquet, choice.used)
+    if not options.transforms and holds_only_numbers(parquet, choice.columns):
+        plain = open_parquet(parquet, columns=list(choice.columns), **uses)
+        return replace(plain, skipped_columns=tuple(choice.dropped))
+    return _profiled(table, options, choice)
+
+
+def _of_frame(frame: Any, options: TableOptions, steps: TableSteps | None) -> Dataset:
+    described = described_frame(frame)
+    if steps is not None:
+        steps.check_names(described.kinds, described.source)
+        return _encoded(frame_table(frame, steps.raw_names), steps)
+    choice = choose_columns(described, options)
+    return _profiled(frame_table(frame, choice.used), options, choice)
+
+
+def _encoded(table: RawTable, steps: TableSteps) -> Dataset:
+    """The rows of a table through the steps of a model."""
+    steps.check_names(table.kinds, table.source)
+    _check_rows(table)
+    kept = None
+    if steps.drops_missing:
+        kept = complete_rows_of(SweepRun(), table, steps.raw_names)
+    return encoded_dataset(table, steps, kept, _row_counts(table, kept))
+
+
+def _profiled(table: RawTable, options: TableOptions, choice: Choice) -> Dataset:
+    """The rows of a table through steps that follow from what it holds."""
+    _check_rows(table)
+    run = SweepRun()
+    profile = profile_of(run, table, choice.used, options.max_categories)
+    steps, report = steps_of(
+        profile, options, columns=choice.columns, target=choice.target, weight=choice.weight
+    )
+    kept, lacking = None, tuple(report["missing"])
+    if steps.drops_missing and lacking:
+        kept = complete_rows_of(run, table, lacking)
+    report["columns_dropped"] = choice.dropped | report["columns_dropped"]
+    return encoded_dataset(table, steps, kept, _row_counts(table, kept) | report)
+
+
+def _check_rows(table: RawTable) -> None:
+    if not table.n_rows:
+        raise InputError(f"{table.source} has no rows; check the path, or what was selected from it")
+
+
+def _row_counts(table: RawTable, kept: Sequence[int] | None) -> dict[str, Any]:
+    n_dropped = 0 if kept is None else table.n_rows - sum(kept)
+    return {"rows_read": table.n_rows, "rows_dropped": n_dropped}
