@@ -29,6 +29,7 @@ def open_data(path: str, options: Mapping[str, Any], *, columns: Any = None) -> 
         columns=options["columns"] or columns,
         sample_weight=options.get("sample_weight"),
         x_name=options["x_name"],
+        ids=list(options.get("ids") or ()),
         storage_options=storage_options(options),
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -52,6 +54,8 @@ class Dataset:
     has_weights : bool
     skipped_columns : tuple of str
         Columns of the source that were left out because they are not numbers.
+    id_dtypes : mapping of str to dtype
+        Of the columns that tell who the rows are, by name; see `ids` of `open_dataset`.
     """
 
     reader: Reader
@@ -68,6 +72,7 @@ class Dataset:
     y_is_1d: bool = True
     has_weights: bool = False
     skipped_columns: tuple[str, ...] = ()
+    id_dtypes: Mapping[str, np.dtype] = dataclasses.field(default_factory=dict)
 
     def rows(self, start: int, stop: int) -> Rows:
         """Return the rows `start` to `stop`, to be read in a task.

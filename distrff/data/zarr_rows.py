@@ -19,6 +19,7 @@ from distrff.data.rows import FIELDS, Feed, RowBlock, cut_tiles, cuts
 from distrff.data.selection import find_columns
 from distrff.data.storage import SPAN_BYTES, is_local, one_line, passing, public_name, reaching
 from distrff.errors import InputError
+from distrff.model_store.places import ROOT
 
 # A shard is one object and one request; above this size only parts of it are decoded at a time.
 SHARD_BYTES = 256 * 2**20
@@ -108,8 +109,11 @@ class ZarrReader:
         try:
             return self._decode(field, a, b)
         except DAMAGE as error:
+            step, n_rows = self._arrays[field].chunks[0], self._arrays[field].shape[0]
+            first = a // step * step
+            last = min(first + step, n_rows) - 1
             raise InputError(
-                f"{self._source}: rows {a} to {b - 1} of array {self._arrays[field].basename!r} cannot be "
+                f"{self._source}: rows {first} to {last} of array {self._arrays[field].basename!r} cannot be "
                 f"decoded ({one_line(error)}); the chunk is truncated or damaged: write it again"
             ) from error
 
@@ -153,6 +157,7 @@ def open_zarr(
     source = public_name(path)
     with reaching(source):
         group = _open_group(fs, inner, path, source, storage_options)
+        _refuse_incomplete(group, source)
         found = {f: _array(group, name, source, f in required) for f, name in names.items()}
     arrays = {f: z for f, z in found.items() if z is not None}
     _check(arrays)
@@ -188,6 +193,13 @@ def _open_group(fs: Any, inner: str, path: str, source: str, storage_options: di
         raise InputError(f"{source} does not exist or is not a Zarr group; check the path") from error
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{source} is not a readable Zarr group ({one_line(error)})") from error
+
+
+def _refuse_incomplete(group: Any, source: str) -> None:
+    """Refuse what distrff began to write and did not finish; missing chunks would read as zeros."""
+    header = group.attrs.get(ROOT)
+    if isinstance(header, dict) and header.get("complete") is False:
+        raise InputError(f"{source} is incomplete, its writing was interrupted; write it again")
 
 
 def _array(group: Any, name: str, source: str, required: bool) -> Any:
