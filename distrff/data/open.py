@@ -131,10 +131,10 @@ def _array_name(given: Any, default: str, parameter: str) -> str:
 
 
 def _kind(fs: Any, inner: str, name: str) -> str:
-    base = inner.rstrip("/")
-    if base.endswith(".zarr"):
+    base, shown = inner.rstrip("/"), name.rstrip("/")  # the latter without the query of a signed URL
+    if shown.endswith(".zarr"):
         return "zarr"
-    if base.endswith(SUFFIXES) or (any(c in base for c in GLOB_CHARACTERS) and not fs.exists(base)):
+    if shown.endswith(SUFFIXES) or (any(c in base for c in GLOB_CHARACTERS) and not fs.exists(base)):
         return "parquet"
     if not fs.exists(inner):
         raise InputError(f"{name} does not exist; check the path")

@@ -107,6 +107,17 @@ def test_grams(bucket, options, store, rows, client):
     assert SECRET not in stored_text(store) + repr(data) + repr(gram)
 
 
+def test_the_same_objects_over_http(bucket, options, store, rows):
+    """Files that anybody may read; folders cannot be listed, and a signed URL is shown without its query."""
+    url = f"{options['endpoint_url']}/bucket"
+    for path in store.find("bucket"):
+        store.chmod(path, "public-read")
+    for name, how in (("rows.zarr", {}), ("rows.parquet?signature=" + SECRET, {"columns": ["a", "b", "c"]})):
+        data = drf.open_dataset(f"{url}/{name}", **how)
+        np.testing.assert_array_equal(data.X.compute(scheduler="synchronous"), rows.X)
+        assert SECRET not in repr(data)
+
+
 def test_no_credentials(distrff, bucket, options, tmp_path):
     where = ("--storage-option", f"endpoint_url={options['endpoint_url']}")
     for command in (
