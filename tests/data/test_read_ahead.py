@@ -84,7 +84,8 @@ def test_an_object_store_gives_the_same_rows_as_a_folder(shards, rng, tmp_path, 
     try:
         for path, store in stores.items():
             group = zarr.open_group(store, mode="w")
-            group.create_array("X", data=X, chunks=(35, 3), shards=shards)
+            stored = group.create_array("X", shape=X.shape, dtype=X.dtype, chunks=(35, 3), shards=shards)
+            stored[:] = X  # `data=` loses chunks of shards in zarr 3.1.0
             group.create_array("y", data=y, chunks=(50,))
             data = open_dataset(path)
             found.append([block for a, b in ((0, 500), (33, 401)) for block in data.rows(a, b).tiles(90)])
