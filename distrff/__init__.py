@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from distrff.estimators.ridge import KernelRidge
     from distrff.estimators.ridge_classifier import KernelRidgeClassifier
     from distrff.estimators.svc import KernelSVC
+    from distrff.estimators.write_predictions import write_predictions
     from distrff.features.binning import RandomBinningFeatures
     from distrff.features.concatenated import ConcatenatedFeatures
     from distrff.features.fourier import FourierFeatures
@@ -68,6 +69,7 @@ __all__ = [
     "plot_kernel_error",
     "plot_learning_curve",
     "plot_relevance",
+    "write_predictions",
 ]
 
 _MODULES = {
@@ -100,6 +102,7 @@ _MODULES = {
     "plot_kernel_error": "distrff.diagnostics.plots",
     "plot_learning_curve": "distrff.diagnostics.plots",
     "plot_relevance": "distrff.diagnostics.plots",
+    "write_predictions": "distrff.estimators.write_predictions",
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,11 +11,12 @@ from typing import Any
 import numpy as np
 from scipy.sparse import vstack
 
+from distrff.columns.coding import coding_parts
 from distrff.columns.scaling import Scaling
 from distrff.columns.table_steps import TableSteps
 from distrff.columns.targets import ClassTargets, Targets
 from distrff.errors import InputError, InputTypeError, NonFiniteError
-from distrff.features.specification import MapSpecification
+from distrff.features.specification import MapSpecification, exact_digest
 from distrff.losses import NOISES
 from distrff.solvers.cholesky import PosteriorFactor
 
@@ -78,6 +81,16 @@ class Model:
     @property
     def n_outputs(self) -> int:
         return self.coef.shape[1]
+
+    @property
+    def digest(self) -> str:
+        """A hash of all that predictions depend on; equal for a machine and its stored copy."""
+        arrays, metadata = coding_parts(self.scaling, self.targets)
+        arrays |= {"coef": self.coef, "intercept": self.intercept}
+        likelihood = None if self.likelihood is None else dict(self.likelihood)
+        rest = [metadata, self.kind, self.dtype, self.y_is_1d, likelihood, self.specification.digest]
+        text = json.dumps([rest, exact_digest(arrays)], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def decision(self, X: np.ndarray) -> np.ndarray:
         """Return f(X) of shape (n_rows, n_outputs), float64.

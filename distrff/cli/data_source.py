@@ -54,6 +54,7 @@ def _arguments(options: Mapping[str, Any], columns: Any) -> dict[str, Any]:
         "columns": options["columns"] or columns,
         "sample_weight": options.get("sample_weight"),
         "x_name": options["x_name"],
+        "ids": list(options.get("ids") or ()),
         "storage_options": storage_options(options),
     }
 

@@ -7,9 +7,16 @@ from typing import Any
 import click
 
 from distrff.cli.data_source import open_stored_data, storage_options
-from distrff.cli.description import described_array, described_dataset, described_group, root_document
+from distrff.cli.description import (
+    described_array,
+    described_dataset,
+    described_group,
+    described_results,
+    root_document,
+)
 from distrff.cli.options import data_options, talk_options, target_options
 from distrff.cli.output import show
+from distrff.errors import public_name
 
 
 @click.command()
@@ -22,7 +29,7 @@ def inspect(path: str, as_json: bool, **options: Any) -> None:
 
     The options are for datasets, and mean what they mean to fit. No rows are read.
     """
-    from distrff.model_store.groups import ROOT
+    from distrff.model_store.places import ROOT
 
     remote = storage_options(options)
     document = root_document(path, remote)
@@ -33,6 +40,9 @@ def inspect(path: str, as_json: bool, **options: Any) -> None:
         values, lines = described_group(path, header["kind"], remote)
     elif document.get("node_type") == "array":
         values, lines = described_array(path, header, remote)
+    elif header.get("kind") == "predictions":
+        values, lines = described_results(header)
     else:
         values, lines = described_dataset(path, open_stored_data(path, options), remote)
-    show({"path": path, **values}, as_json=as_json, lines=[f"{path}: {values['kind']}", *lines])
+    name = public_name(path)
+    show({"path": name, **values}, as_json=as_json, lines=[f"{name}: {values['kind']}", *lines])

@@ -229,6 +229,11 @@ machine_options = _together(
     ),
     click.option("--no-intercept", is_flag=True, help="Fit without the constant b."),
     click.option(
+        "--include-std",
+        is_flag=True,
+        help="Store what predict --return-std needs, a D × D matrix; of --model ridge or ridge-classifier.",
+    ),
+    click.option(
         "--dtype", type=click.Choice(["auto", "float32", "float64"]), default="auto", show_default=True
     ),
 )
@@ -256,6 +261,32 @@ cluster_options = _together(
 result_options = _together(
     click.option("--out", required=True, metavar="PATH", help="Zarr to write; a path or URL."),
     click.option("--overwrite", is_flag=True, help="Replace what distrff wrote there before."),
+)
+
+resume_option = click.option(
+    "--resume", is_flag=True, help="Go on with what an interrupted run of the same command left."
+)
+
+prediction_options = _together(
+    click.option(
+        "--id",
+        "ids",
+        multiple=True,
+        metavar="NAME",
+        help="Column or array of DATA to write beside the results; may be repeated.",
+    ),
+    click.option(
+        "--method",
+        type=click.Choice(["predict", "decision_function", "predict_proba"]),
+        default="predict",
+        show_default=True,
+        help="Labels or numbers; distances from the decision; probabilities, of --model likelihood.",
+    ),
+    click.option(
+        "--return-std",
+        is_flag=True,
+        help="Standard deviations as well, of a MODEL fitted with --include-std.",
+    ),
 )
 
 talk_options = _together(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -58,6 +60,8 @@ class Dataset:
         What made X, y and weights of the raw columns of a table; None where they are stored as they are.
     table_report : dict or None
         What was done to the table: rows read and dropped, columns made, columns dropped and why.
+    id_dtypes : mapping of str to dtype
+        Of the columns that tell who the rows are, by name; see `ids` of `open_dataset`.
     """
 
     reader: Reader
@@ -76,6 +80,7 @@ class Dataset:
     skipped_columns: tuple[str, ...] = ()
     steps: TableSteps | None = None
     table_report: dict[str, Any] | None = None
+    id_dtypes: Mapping[str, np.dtype] = dataclasses.field(default_factory=dict)
 
     def rows(self, start: int, stop: int) -> Rows:
         """Return the rows `start` to `stop`, to be read in a task.

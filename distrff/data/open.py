@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from distrff.data.dataset import Dataset
+from distrff.data.identified import with_ids
 from distrff.data.parquet_files import GLOB_CHARACTERS, SUFFIXES
 from distrff.data.parquet_rows import open_parquet, parquet_source
 from distrff.data.storage import locate, public_name, reaching
@@ -28,6 +30,7 @@ def open_dataset(
     x_name: str = "X",
     y_name: str = "y",
     weight_name: str = "sample_weight",
+    ids: Sequence[str] | str = (),
     storage_options: dict[str, Any] | None = None,
 ) -> Dataset:
     """Return the dataset stored at `path`; its rows are read later, in the tasks.
@@ -50,6 +53,9 @@ def open_dataset(
         Column (Parquet) or array (Zarr) of the weights.
     x_name, y_name, weight_name : str
         Names of the Zarr arrays.
+    ids : list of str, optional
+        Columns (Parquet) or arrays (Zarr), of any type, that tell who the rows are: no machine
+        reads them, and `write_predictions` writes them beside what it predicts.
     storage_options : dict, optional
         Passed to the fsspec filesystem.
 
@@ -64,6 +70,19 @@ def open_dataset(
     Costs one metadata read (Zarr) or one footer a file (Parquet). In Parquet, nulls in numeric
     columns become NaN and the type of X is NumPy's common type of the columns.
     """
+    if ids:
+        names_of_ids = [ids] if isinstance(ids, str) else list(ids)
+        opened = partial(open_dataset, path, x_name=x_name, storage_options=storage_options)
+        dataset = opened(
+            target=target,
+            columns=columns,
+            sample_weight=sample_weight,
+            y_name=y_name,
+            weight_name=weight_name,
+        )
+        return with_ids(
+            dataset, {name: opened(target=name, columns=_without(columns, name)) for name in names_of_ids}
+        )
     if stored_kind(path, storage_options) == "parquet":
         paths = list(path) if isinstance(path, (list, tuple)) else [path]
         parquet = parquet_source(paths, storage_options)
@@ -101,6 +120,13 @@ def stored_kind(path: Any, storage_options: dict[str, Any] | None) -> str:
         return _kind(fs, inner, public_name(path))
 
 
+def _without(columns: Any, name: str) -> Any:
+    """Return the columns of X but one, which may be an id as well."""
+    if isinstance(columns, (list, tuple)):
+        return [column for column in columns if column != name] or None
+    return None if columns == name else columns
+
+
 def _array_name(given: Any, default: str, parameter: str) -> str:
     if given is None:
         return default
@@ -110,10 +136,10 @@ def _array_name(given: Any, default: str, parameter: str) -> str:
 
 
 def _kind(fs: Any, inner: str, name: str) -> str:
-    base = inner.rstrip("/")
-    if base.endswith(".zarr"):
+    base, shown = inner.rstrip("/"), name.rstrip("/")  # the latter without the query of a signed URL
+    if shown.endswith(".zarr"):
         return "zarr"
-    if base.endswith(SUFFIXES) or (any(c in base for c in GLOB_CHARACTERS) and not fs.exists(base)):
+    if shown.endswith(SUFFIXES) or (any(c in base for c in GLOB_CHARACTERS) and not fs.exists(base)):
         return "parquet"
     if not fs.exists(inner):
         raise InputError(f"{name} does not exist; check the path")
