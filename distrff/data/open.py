@@ -71,17 +71,18 @@ def open_dataset(
     columns become NaN and the type of X is NumPy's common type of the columns.
     """
     if ids:
-        names_of_ids = [ids] if isinstance(ids, str) else list(ids)
-        opened = partial(open_dataset, path, x_name=x_name, storage_options=storage_options)
-        dataset = opened(
+        dataset = open_dataset(
+            path,
             target=target,
             columns=columns,
             sample_weight=sample_weight,
+            x_name=x_name,
             y_name=y_name,
             weight_name=weight_name,
+            storage_options=storage_options,
         )
         return with_ids(
-            dataset, {name: opened(target=name, columns=_without(columns, name)) for name in names_of_ids}
+            dataset, id_datasets(path, ids, columns=columns, x_name=x_name, storage_options=storage_options)
         )
     if stored_kind(path, storage_options) == "parquet":
         paths = list(path) if isinstance(path, (list, tuple)) else [path]
@@ -118,6 +119,15 @@ def stored_kind(path: Any, storage_options: dict[str, Any] | None) -> str:
     fs, inner = locate(path, storage_options)
     with reaching(public_name(path)):
         return _kind(fs, inner, public_name(path))
+
+
+def id_datasets(
+    path: Any, ids: Sequence[str] | str, *, columns: Any, x_name: str, storage_options: dict[str, Any] | None
+) -> dict[str, Dataset]:
+    """Return for each column of ids the dataset of which it is y."""
+    opened = partial(open_dataset, path, x_name=x_name, storage_options=storage_options)
+    names = [ids] if isinstance(ids, str) else list(ids)
+    return {name: opened(target=name, columns=_without(columns, name)) for name in names}
 
 
 def _without(columns: Any, name: str) -> Any:
