@@ -345,7 +345,6 @@ def test_an_odd_number_of_pairs_names_its_neighbours(n_components, neighbours):
         (dict(kernel=Gaussian((1.0, 2.0, 3.0))), "3 widths, the data 2 columns"),
         (dict(kernel=Laplacian(), sampling="orthogonal"), "rotation invariant"),
     ],
-    ids=repr,
 )
 def test_parameters_that_cannot_be_used_are_refused_at_fit(parameters, message):
     map_ = FourierFeatures(**({"n_components": 8} | parameters))
