@@ -15,7 +15,7 @@ def refuse_missing(name: str, nulls: np.ndarray, first_row: int) -> None:
     NonFiniteError
         Naming row and column.
     """
-    rows = np.flatnonzero(nulls.reshape(len(nulls), -1).any(axis=1))
+    rows = np.flatnonzero(nulls if nulls.ndim == 1 else nulls.any(axis=1))
     if len(rows):
         raise NonFiniteError(
             f"column {name!r} has no value in row {first_row + rows[0]}, and no rule for missing values was "
