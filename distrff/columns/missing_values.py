@@ -15,9 +15,9 @@ def refuse_missing(name: str, nulls: np.ndarray, first_row: int) -> None:
     NonFiniteError
         Naming row and column.
     """
-    rows = np.flatnonzero(nulls if nulls.ndim == 1 else nulls.any(axis=1))
+    rows = np.argwhere(nulls)[:, 0]
     if len(rows):
         raise NonFiniteError(
-            f"column {name!r} has no value in row {first_row + rows[0]}, and no rule for missing values was "
-            f"given when its step was made; drop or fill such rows"
+            f"column {name!r} has no value in row {first_row + rows[0]}; drop or fill such rows, or fit a "
+            f"machine with missing='mean' or 'indicator'"
         )

@@ -78,7 +78,7 @@ class NumberStep:
 
     def _shaped(self, values: np.ndarray) -> np.ndarray:
         k = self.width or 1
-        shaped = values.reshape(len(values), 1 if values.ndim == 1 else values.shape[1])
+        shaped = values[:, None] if values.ndim == 1 else values
         if shaped.shape[1] != k:
             raise InputError(
                 f"column {self.name!r} holds {shaped.shape[1]} numbers a row, but it held {k} when its step "

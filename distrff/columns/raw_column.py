@@ -51,7 +51,7 @@ class RawColumn:
     def missing_rows(self) -> np.ndarray | None:
         """Return the rows in which a value is missing, of shape (r,); None if there are none."""
         mask = self.missing()
-        return mask.any(axis=1) if mask is not None and mask.ndim == 2 else mask
+        return np.logical_or.reduce(mask, axis=1) if mask is not None and mask.ndim == 2 else mask
 
     def take(self, kept: np.ndarray) -> RawColumn:
         """Return the rows of a mask."""

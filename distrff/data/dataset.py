@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import dask
 import dask.array as da
 import numpy as np
 
@@ -143,5 +144,21 @@ def lazy_blocks(
 
 
 def _read_block(handle: np.ndarray, field: str) -> Any:
-    rows: Rows = handle[0]
+    return _read_field(handle[0], field)
+
+
+def _read_field(rows: Rows, field: str) -> Any:
     return getattr(next(iter(rows.tiles(rows.stop - rows.start))), field)
+
+
+def delayed_blocks(
+    reader: Reader, field: str, row_chunks: tuple[int, ...], columns: tuple[int, ...], dtype: np.dtype
+) -> da.Array:
+    """Return the same of a reader whose `Rows` hold Delayed objects, found only in tasks' arguments."""
+    read, start, blocks = dask.delayed(_read_field), 0, []
+    meta = np.empty((0,) * (1 + len(columns)), dtype)
+    for n in row_chunks:
+        block = read(reader.rows(start, start + n, (field,)), field)
+        blocks.append(da.from_delayed(block, (n, *columns), meta=meta))
+        start += n
+    return da.concatenate(blocks)

@@ -12,7 +12,7 @@ import numpy as np
 
 from distrff.columns.table_steps import TableSteps
 from distrff.data.arrow_values import raw_columns
-from distrff.data.dataset import BLOCK_BYTES, Dataset, lazy_blocks
+from distrff.data.dataset import BLOCK_BYTES, Dataset, delayed_blocks, lazy_blocks
 from distrff.data.raw_table import RawRows, RawTable
 from distrff.data.rows import FIELDS, Feed, RowBlock, Span, cut_tiles
 from distrff.data.selection import listed
@@ -92,6 +92,7 @@ class EncodedReader:
         self._parts = [part for part, n in zip(table.parts, kept, strict=True) if n]
         self._bounds = np.cumsum([0, *(n for n in kept if n)])
         self._steps = steps
+        self._is_delayed = table.is_delayed
         self._row_bytes = table.row_bytes + steps.row_bytes
 
     @property
@@ -125,7 +126,8 @@ class EncodedReader:
         dtypes = {"X": self._steps.dtype, "sample_weight": np.dtype(np.float64)}
         if target is not None:
             shapes["y"], dtypes["y"] = (() if target.is_1d else (len(target.names),)), np.dtype(target.dtype)
-        return lazy_blocks(self, field, tuple(row_chunks), shapes[field], dtypes[field])
+        blocks = delayed_blocks if self._is_delayed else lazy_blocks
+        return blocks(self, field, tuple(row_chunks), shapes[field], dtypes[field])
 
 
 def encoded_dataset(

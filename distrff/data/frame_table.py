@@ -78,8 +78,9 @@ def frame_table(frame: Any, names: Sequence[str]) -> RawTable:
     """
     of = {str(column): column for column in frame.columns}
     chosen = frame[[of[name] for name in names]]  # no others travel to the tasks
-    parts = _partitions(chosen) if dask.is_dask_collection(frame) else _runs(chosen)
-    return replace(described_frame(chosen), parts=parts)
+    is_delayed = dask.is_dask_collection(frame)
+    parts = _partitions(chosen) if is_delayed else _runs(chosen)
+    return replace(described_frame(chosen), parts=parts, is_delayed=is_delayed)
 
 
 def _runs(frame: pd.DataFrame) -> tuple[FramePart, ...]:

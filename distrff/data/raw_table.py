@@ -45,6 +45,8 @@ class RawTable:
         About, of a raw row.
     row_labels : frozenset of str
         Columns that label rows: neither counted by indices nor taken unless they are named.
+    is_delayed : bool
+        Whether parts hold Delayed objects.
     """
 
     parts: tuple[RawRows, ...]
@@ -52,6 +54,7 @@ class RawTable:
     source: str
     row_bytes: int
     row_labels: frozenset[str] = frozenset()
+    is_delayed: bool = False
 
     @property
     def n_rows(self) -> int:

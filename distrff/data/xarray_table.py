@@ -77,6 +77,7 @@ def xarray_table(data: Any, sample_dim: str | None) -> RawTable:
         kinds={name: _kind(A) for name, A in arrays.items()},
         source="xarray Dataset",
         row_bytes=sum(A.dtype.itemsize * int(np.prod(A.shape[1:])) for A in arrays.values()),
+        is_delayed=any(map(dask.is_dask_collection, arrays.values())),
     )
 
 

@@ -1,0 +1,98 @@
+"""Commands on Parquet of mixed columns, and what a stored machine makes of such files."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import zarr
+
+from distrff.model_store.models import load_model
+
+FIT = ["--n-components", 16, "--length-scale", 2, "--alpha", 0.1, "--random-state", 0]
+
+
+@pytest.fixture(scope="module")
+def frame():
+    rng = np.random.default_rng(3)
+    n = 400
+    frame = pd.DataFrame(
+        {"a": rng.normal(size=n), "c": rng.choice(list("uvw"), n), "k": rng.integers(0, 9, n)}
+    )
+    frame["delay"] = frame["a"] + 2 * (frame["c"] == "u") + 0.1 * rng.normal(size=n)
+    frame["answer"] = np.where(frame["delay"] > 1, "yes", np.where(frame["delay"] > 0, "perhaps", "no"))
+    frame.loc[::10, "a"] = None
+    frame.loc[::25, "delay"] = None
+    frame["day"] = pd.Timestamp("2020-01-01") + pd.to_timedelta(np.arange(n), unit="h")
+    return frame
+
+
+@pytest.fixture(scope="module")
+def path(frame, tmp_path_factory):
+    path = tmp_path_factory.mktemp("table") / "rows.parquet"
+    frame.to_parquet(path, row_group_size=90)
+    return path
+
+
+def test_rows_without_a_target_are_dropped_and_counted(distrff, path, frame, tmp_path):
+    out = tmp_path / "m.zarr"
+    columns = ["--drop", "answer", "--missing", "drop", "--one-hot", "--datetime", "parts"]
+    fitted = distrff("fit", path, "--target", "delay", *columns, *FIT, "--out", out, "--json").json
+    complete = frame.dropna()
+    assert fitted["n_samples"] == len(complete)
+    table = fitted["table"]
+    assert (table["rows_read"], table["rows_dropped"]) == (400, 400 - len(complete))
+    assert (table["categories"], table["columns_made"]) == ({"c": 3}, 1 + 3 + 1 + 6)
+    planned = distrff("plan", path, "--target", "delay", *columns, *FIT, "--json").json
+    assert planned["n_rows"] == len(complete)
+    scored = distrff("score", out, path, "--json").json
+    assert (scored["n_samples"], scored["rows_dropped"]) == (len(complete), 400 - len(complete))
+    assert scored["r2"] > 0.5
+    done = distrff("predict", out, path, "--out", tmp_path / "p.zarr")
+    assert (done.code, done.told) == (
+        2,
+        ["distrff: column 'a' has no value in row 0; drop or fill such rows, or fit a machine with "
+         "missing='mean' or 'indicator'"],
+    )  # fmt: skip
+    assert not (tmp_path / "p.zarr").exists()
+
+
+def test_predictions_of_a_raw_file(distrff, path, frame, tmp_path):
+    out = tmp_path / "m.zarr"
+    columns = ["--drop", "delay", "--missing", "mean", "--one-hot"]
+    classes = ["--model", "ridge-classifier", "--target", "answer"]
+    assert distrff("fit", path, *classes, *columns, *FIT, "--out", out).code == 0
+    frame[["k", "day", "c", "a"]].to_parquet(tmp_path / "new.parquet")
+    assert distrff("predict", out, tmp_path / "new.parquet", "--out", tmp_path / "p.zarr").code == 0
+    model = load_model(str(out))
+    a = frame["a"].fillna(frame["a"].mean())
+    X = np.column_stack([a, *(frame["c"] == c for c in "uvw"), frame["k"]])
+    assert model.column_names == ("a", "c=u", "c=v", "c=w", "k")
+    predictions = zarr.open_array(tmp_path / "p.zarr", mode="r")[:]
+    np.testing.assert_array_equal(predictions, model.predict(X))
+    scored = distrff("score", out, path, "--json").json
+    right = (predictions == frame["answer"]).mean()
+    assert scored.keys() == {"n_samples", "accuracy", "error", "rows_read", "rows_dropped"}
+    assert scored["accuracy"] == pytest.approx(right)
+    frame.assign(answer=frame["answer"].replace("no", "never")).to_parquet(tmp_path / "other.parquet")
+    done = distrff("score", out, tmp_path / "other.parquet", "--json")
+    n_unseen = int((frame["answer"] == "no").sum())
+    assert done.json["unseen_labels"] == n_unseen
+    assert done.told == [f"{n_unseen} rows have labels that the model never saw"]
+    without = distrff("predict", out, path.parent, "--out", tmp_path / "q.zarr", "--columns", "a")
+    assert without.code == 2
+    frame.drop(columns="c").to_parquet(tmp_path / "less.parquet")
+    without = distrff("predict", out, tmp_path / "less.parquet", "--out", tmp_path / "q.zarr")
+    assert (without.code, "has no column 'c', which the model's steps need" in without.stderr) == (2, True)
+
+
+def test_one_positive_label(distrff, path, frame, tmp_path):
+    out = tmp_path / "m.zarr"
+    columns = ["--columns", "k,c", "--one-hot", "--target", "answer", "--positive", "yes"]
+    assert distrff("fit", path, "--model", "ridge-classifier", *columns, *FIT, "--out", out).code == 0
+    assert load_model(str(out)).targets.classes.tolist() == [0, 1]
+    scored = distrff("score", out, path, "--json").json
+    assert scored["accuracy"] >= (frame["answer"] != "yes").mean() - 0.05
+    assert "unseen_labels" not in scored
+    done = distrff("fit", path, "--model", "svc", *columns[:-1], "maybe", "--out", tmp_path / "n.zarr")
+    assert (done.code, "no row of the target 'answer' holds positive='maybe'" in done.stderr) == (2, True)

@@ -1,0 +1,259 @@
+"""Steps: what becomes of each kind of raw column, of missing values, and of columns of another kind."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from distrff.columns.category_step import CategoryStep, HashedStep, hashed_place
+from distrff.columns.number_step import NumberStep
+from distrff.columns.raw_column import RawColumn
+from distrff.columns.table_steps import TableSteps
+from distrff.columns.target_step import TargetStep
+from distrff.columns.time_step import PartsStep, SecondsStep
+from distrff.errors import InputError, ModelFileError, NonFiniteError
+
+NAN = float("nan")
+
+
+def numbers(values, dtype="f8", nulls=None):
+    return RawColumn("number", np.asarray(values, dtype), None if nulls is None else np.asarray(nulls, bool))
+
+
+def text(words):
+    known = tuple(sorted({w for w in words if w is not None}))
+    codes = np.asarray([-1 if w is None else known.index(w) for w in words], np.int32)
+    return RawColumn("text", codes, codes < 0 if (codes < 0).any() else None, known)
+
+
+def times(values, ticks=1, nulls=None):
+    mask = None if nulls is None else np.asarray(nulls, bool)
+    return RawColumn("time", np.asarray(values, np.int64), mask, ticks=ticks)
+
+
+def encoded(step, column, first_row=0):
+    made = TableSteps((step,)).apply({step.name: column}, first_row=first_row)
+    assert made.kept is None
+    assert made.X.dtype == np.dtype(step.dtype)
+    return made.X
+
+
+# One column ---------------------------------------------------------------------------------
+
+
+def test_numbers_keep_their_type():
+    np.testing.assert_array_equal(encoded(NumberStep("a", "int16"), numbers([1, 2], "i2")), [[1], [2]])
+    lists = numbers([[1, 2], [3, 4]], "f4")
+    np.testing.assert_array_equal(encoded(NumberStep("a", "float32", 2), lists), [[1, 2], [3, 4]])
+    assert NumberStep("a", "float32", 2).names_out == ("a_0", "a_1")
+
+
+def test_missing_numbers():
+    column = numbers([[1, NAN], [7, 4]], nulls=[[0, 0], [1, 0]])
+    X = encoded(NumberStep("a", "float64", 2, (5.0, 6.0), indicates=True), column)
+    np.testing.assert_array_equal(X, [[1, 6, 1], [5, 4, 1]])
+    step = NumberStep("a", "int32")
+    with pytest.raises(NonFiniteError, match="column 'a' has no value in row 11; drop or fill"):
+        encoded(step, numbers([1, 2], "i4", [0, 1]), first_row=10)
+    # NaN where no fill is: the sweep that reads the rows names it, as it does for arrays.
+    assert np.isnan(encoded(NumberStep("a", "float64"), numbers([NAN]))).all()
+
+
+def test_integers_that_a_step_cannot_hold():
+    step = NumberStep("a", "int8")
+    np.testing.assert_array_equal(encoded(step, numbers([1.0, -128.0])), [[1], [-128]])
+    for value in (0.5, 128.0):
+        with pytest.raises(InputError, match=f"column 'a' holds {value}, but it held int8"):
+            encoded(step, numbers([1.0, value]))
+    with pytest.raises(InputError, match="column 'a' holds 2, but it held bool"):
+        encoded(NumberStep("a", "bool"), numbers([0, 2], "i8"))
+
+
+def test_categories_and_their_place_for_others():
+    step = CategoryStep("c", ("u", "v"))
+    np.testing.assert_array_equal(encoded(step, text(["v", "new", "u"])), [[0, 1], [0, 0], [1, 0]])
+    assert step.names_out == ("c=u", "c=v")
+    with pytest.raises(NonFiniteError, match="column 'c' has no value in row 1"):
+        encoded(step, text(["u", None]))
+    shares = CategoryStep("c", ("u", "v"), fill=(0.75, 0.25))
+    np.testing.assert_array_equal(encoded(shares, text([None, "u"])), [[0.75, 0.25], [1, 0]])
+    marked = CategoryStep("c", ("u", "v"), fill=(0.0, 0.0), indicates=True)
+    np.testing.assert_array_equal(encoded(marked, text([None, "u"])), [[0, 0, 1], [1, 0, 0]])
+
+
+def test_categories_of_whole_numbers_are_their_digits():
+    step = CategoryStep("c", ("-3", "12"))
+    column = numbers([12, -3, 5, 0], "i8", [0, 0, 0, 1])
+    np.testing.assert_array_equal(
+        encoded(replace(step, fill=(0.0, 0.0)), column), [[0, 1], [1, 0], [0, 0], [0, 0]]
+    )
+
+
+def test_hashed_words_have_the_same_place_everywhere():
+    words = [f"word {i}" for i in range(40)]
+    step = HashedStep("c", 7)
+    X = encoded(step, text(words))
+    assert X.argmax(axis=1).tolist() == [hashed_place(word, 7) for word in words]
+    assert (X.sum(axis=1) == 1).all()
+    assert hashed_place("distrff", 1000) == 88  # of the hash function's own definition, for other programs
+    np.testing.assert_array_equal(encoded(replace(step, fill=(0.0,) * 7), text([None])), np.zeros((1, 7)))
+
+
+def test_seconds_since_the_origin_keep_nanoseconds():
+    origin = 1_600_000_000_000_000_001  # ns
+    step = SecondsStep("t", origin, 10**9)
+    X = encoded(step, times([origin, origin + 5, origin + 3 * 10**9], 10**9))
+    np.testing.assert_allclose(X[:, 0], [0, 5e-9, 3], rtol=1e-6)
+    coarse = encoded(SecondsStep("t", 86_400, 1), times([86_400_500], 1000))  # another unit than the origin's
+    assert coarse == [[0.5]]
+    filled = encoded(SecondsStep("t", 0, 1, fill=9.0, indicates=True), times([4, 0], nulls=[0, 1]))
+    np.testing.assert_array_equal(filled, [[4, 0], [9, 1]])
+
+
+@pytest.mark.parametrize("ticks", [1, 10**3, 10**6, 10**9])
+def test_parts_are_those_of_the_calendar(rng, ticks):
+    seconds = rng.integers(-3 * 10**9, 6 * 10**9, size=50)  # 1874 to 2160
+    X = encoded(PartsStep("t"), times(seconds * ticks, ticks))
+    for row, second in zip(X, seconds.tolist(), strict=True):
+        t = datetime.datetime(1970, 1, 1) + datetime.timedelta(seconds=second)
+        begin, end = datetime.datetime(t.year, 1, 1), datetime.datetime(t.year + 1, 1, 1)
+        shares = ((t - begin) / (end - begin), t.weekday() / 7, t.hour / 24)
+        waves = [wave(2 * math.pi * share) for share in shares for wave in (math.sin, math.cos)]
+        np.testing.assert_allclose(row, waves, atol=1e-12)
+    assert PartsStep("t").names_out[:3] == ("t_year_sin", "t_year_cos", "t_weekday_sin")
+
+
+def test_columns_of_another_kind_than_before():
+    with pytest.raises(InputError, match="column 'a' holds text, but it held numbers"):
+        encoded(NumberStep("a", "float64"), text(["u"]))
+    with pytest.raises(InputError, match="column 'c' holds numbers, but it held text"):
+        encoded(CategoryStep("c", ("u",)), numbers([0.5]))
+    with pytest.raises(InputError, match="column 'a' holds 2 numbers a row, but it held 1"):
+        encoded(NumberStep("a", "float64"), numbers([[1, 2]]))
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        NumberStep("a", "float32", fill=(2.0,), indicates=True),
+        CategoryStep("a", ("u",), (1.0,)),
+        HashedStep("a", 2, (0.0, 0.0)),
+        SecondsStep("a", 0, 1, 3.0),
+        PartsStep("a", 0.0),
+    ],
+)
+def test_columns_without_any_value(step):
+    X = encoded(step, RawColumn("null", np.zeros(3)))
+    assert len(X) == 3
+    assert np.isfinite(X).all()
+
+
+# Targets ------------------------------------------------------------------------------------
+
+
+def y_of(target, **raw):
+    steps = TableSteps((NumberStep("x", "float64"),), target)
+    return steps.apply({"x": numbers(np.zeros(len(next(iter(raw.values()))))), **raw}, first_row=5).y
+
+
+def test_targets():
+    assert y_of(TargetStep(("y",), "numbers", "int8"), y=numbers([1, 2], "i1")).dtype == np.int8
+    both = TargetStep(("a", "b"), "numbers", "float64", is_1d=False)
+    np.testing.assert_array_equal(y_of(both, a=numbers([1, 2]), b=numbers([3, 4])), [[1, 3], [2, 4]])
+    labels = y_of(TargetStep(("y",), "labels", "object"), y=text(["u", "v", "u"]))
+    assert (labels.tolist(), labels.dtype) == (["u", "v", "u"], np.dtype(object))
+    with pytest.raises(NonFiniteError, match="column 'y' has no value in row 6"):
+        y_of(TargetStep(("y",), "labels", "object"), y=text(["u", None]))
+
+
+@pytest.mark.parametrize(
+    ("positive", "column"),
+    [
+        ("u", text(["u", "v", "u", "new"])),
+        ("2", numbers([2, 1, 2, 3], "i4")),
+        ("2.0", numbers([2, 1, 2, 3])),
+        ("True", numbers([1, 0, 1, 0], "?")),
+    ],
+)
+def test_one_label_against_all_others(positive, column):
+    kind = "labels" if column.kind == "text" else "numbers"
+    y = y_of(TargetStep(("y",), kind, "uint8", positive=positive), y=column)
+    np.testing.assert_array_equal(y, np.asarray([1, 0, 1, 0], np.uint8))
+    assert y.dtype == np.uint8
+
+
+# Tables -------------------------------------------------------------------------------------
+
+RAW = {
+    "a": numbers([1, NAN, 3, 4]),
+    "c": text(["u", "v", None, "u"]),
+    "w": numbers([1, 2, 3, 4], "i4"),
+    "y": text(["p", "q", "p", None]),
+    "other": text([None] * 4),
+}
+STEPS = TableSteps(
+    (CategoryStep("c", ("u", "v")), NumberStep("a", "float64")),
+    TargetStep(("y",), "labels", "object"),
+    "w",
+    drops_missing=True,
+)
+
+
+def test_rows_that_lack_a_used_value_are_left_out():
+    made = STEPS.apply(RAW)
+    np.testing.assert_array_equal(made.kept, [True, False, False, False])
+    np.testing.assert_array_equal(made.X, [[1, 0, 1]])
+    assert (made.y.tolist(), made.sample_weight.tolist()) == (["p"], [1.0])
+    only_y = STEPS.apply(RAW, fields=("y",))
+    assert only_y.X is only_y.sample_weight is None
+    assert only_y.y.tolist() == ["p"]
+
+
+def test_predictions_need_neither_target_nor_weights_and_leave_no_row_out():
+    steps = STEPS.for_prediction()
+    assert steps.raw_names == ("c", "a")
+    with pytest.raises(NonFiniteError, match="column 'c' has no value in row 2"):
+        steps.apply(RAW)
+
+
+def test_names_and_types():
+    assert STEPS.raw_names == ("c", "a", "y", "w")
+    assert (STEPS.names_out, STEPS.dtype, STEPS.row_bytes) == (("c=u", "c=v", "a"), np.float64, 3 * 8 + 8 + 8)
+    assert TableSteps((CategoryStep("c", ("u",)), NumberStep("a", "float32"))).dtype == np.float32
+    STEPS.check_names(["y", "w", "a", "more", "c"], "the table")
+    with pytest.raises(InputError, match=r"the table has no column 'c', .* it has: a, y, w"):
+        STEPS.check_names(["a", "y", "w"], "the table")
+
+
+def test_some_of_the_columns_made():
+    few = STEPS.of_columns([2, 0])
+    assert few.names_out == ("a", "c=u")
+    np.testing.assert_array_equal(few.apply(RAW).X, STEPS.apply(RAW).X[:, [2, 0]])
+    assert few.of_columns([1]).names_out == ("c=u",)
+
+
+def test_steps_are_values_that_json_keeps():
+    every = TableSteps(
+        (
+            NumberStep("a", "float64", 2, (0.1, 1 / 3), True),
+            CategoryStep("c", ("ü", "v"), (0.25, 0.75)),
+            HashedStep("h", 3),
+            SecondsStep("t", -5, 10**9, 0.5),
+            PartsStep("p", 0.0, True),
+        ),
+        TargetStep(("y",), "labels", "uint8", positive="yes"),
+        "w",
+        True,
+        (1, 0),
+    )
+    text = json.dumps(every.to_dict(), allow_nan=False)
+    assert TableSteps.from_dict(json.loads(text)) == every
+    assert TableSteps.from_dict(json.loads(json.dumps(STEPS.to_dict()))) == STEPS != every
+    later = every.to_dict() | {"columns": [{"step": "embedding", "name": "a"}]}
+    with pytest.raises(ModelFileError, match="the step 'embedding' for columns is not known; update distrff"):
+        TableSteps.from_dict(later)

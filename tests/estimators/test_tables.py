@@ -1,0 +1,107 @@
+"""Machines on tables of mixed columns: fitted, scored, asked and stored with the steps to their columns."""
+
+from __future__ import annotations
+
+import dask
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+
+import distrff as drf
+from distrff.errors import InputError, NonFiniteError
+
+OPTIONS = {"target": "label", "one_hot": True, "missing": "indicator"}
+
+
+@pytest.fixture(autouse=True)
+def synchronous():
+    with dask.config.set(scheduler="sync"):
+        yield
+
+
+@pytest.fixture
+def frame(rng):
+    n = 300
+    frame = pd.DataFrame(
+        {"a": rng.normal(size=n), "k": rng.integers(0, 5, n), "c": rng.choice(list("uvw"), n)}
+    )
+    frame["label"] = np.where(frame["a"] + (frame["c"] == "u") > 0.3, "yes", "no")
+    frame.loc[rng.random(n) < 0.1, "a"] = None
+    frame.loc[0, ["a", "c"]] = None, None
+    return frame
+
+
+def features():
+    return drf.FourierFeatures(drf.Gaussian(2.0), 32, random_state=0)
+
+
+@pytest.fixture
+def machine(frame):
+    return drf.KernelRidgeClassifier(features(), alpha=1e-2).fit(drf.open_dataset(frame, **OPTIONS))
+
+
+def test_raw_frames_go_through_the_steps(machine, frame):
+    data = drf.open_dataset(frame, **OPTIONS)
+    names = ["a", "a=missing", "k", "c=u", "c=v", "c=w", "c=missing"]
+    assert machine.feature_names_in_.tolist() == names
+    expected = machine.model_.predict(data.X.compute())
+    in_other_order = frame[["k", "label", "c", "a"]]
+    for X in (frame, in_other_order, in_other_order.drop(columns="label")):
+        np.testing.assert_array_equal(machine.predict(X), expected)
+        np.testing.assert_array_equal(machine.predict(dd.from_pandas(X, npartitions=3)), expected)
+    np.testing.assert_array_equal(machine.predict(data), expected)
+    encoded = pd.DataFrame(data.X.compute(), columns=names)
+    np.testing.assert_array_equal(machine.predict(encoded), expected)
+    right = (expected == frame["label"]).mean()
+    frames = (frame, dd.from_pandas(frame, npartitions=2))
+    assert [machine.score(X) for X in frames] == [machine.score(data)] * 2 == [pytest.approx(right)] * 2
+    assert machine.score(frame.drop(columns="label"), frame["label"]) == pytest.approx(right)
+
+
+def test_a_column_that_is_missing_at_prediction_is_named(machine, frame):
+    for X in (frame.drop(columns="c"), dd.from_pandas(frame.drop(columns="c"), npartitions=2)):
+        with pytest.raises(InputError, match="DataFrame has no column 'c', which the model's steps need"):
+            machine.predict(X)
+
+
+def test_rows_that_training_left_out_are_left_out_of_scores_and_refused_in_predictions(frame):
+    data = drf.open_dataset(frame, **OPTIONS | {"missing": "drop"})
+    complete = frame.dropna()
+    machine = drf.KernelRidgeClassifier(features(), alpha=1e-2).fit(data)
+    assert machine.report_["n_samples"] == len(complete)
+    assert machine.report_["table"]["rows_dropped"] == 300 - len(complete)
+    assert f"{300 - len(complete)} of 300 rows left out, which lack a value" in machine.report_["notes"]
+    right = machine.predict(complete) == complete["label"]
+    assert machine.score(frame) == pytest.approx(right.mean())
+    with pytest.raises(NonFiniteError, match="column 'a' has no value in row 0; drop or fill such rows"):
+        machine.predict(frame)
+
+
+def test_every_machine_keeps_the_steps(frame, tmp_path):
+    data = drf.open_dataset(frame, **OPTIONS)
+    numbers = drf.open_dataset(frame, target="k", columns=["a", "c"], one_hot=True, missing="mean")
+    for estimator, rows in [
+        (drf.KernelRidge(features()), numbers),
+        (drf.KernelSVC(features(), loss="squared_hinge"), data),
+        (drf.KernelPCA(features()), data),
+    ]:
+        model = estimator.fit(rows).model_
+        estimator.save(tmp_path / "m.zarr", overwrite=True)
+        stored = drf.load_model(tmp_path / "m.zarr")
+        assert stored.steps == model.steps == rows.steps is not None
+        again = drf.open_dataset(frame, steps=stored.steps)
+        np.testing.assert_array_equal(again.X, rows.X)
+        np.testing.assert_array_equal(stored.decision(again.X.compute()), model.decision(rows.X.compute()))
+
+
+def test_the_same_bits_however_the_table_is_cut(frame, tmp_path, client):
+    frame.to_parquet(tmp_path / "x.parquet", row_group_size=70)
+    coefficients = []
+    for path, scheduler in [(frame, "sync"), (tmp_path / "x.parquet", "threads"), (frame, None)]:
+        source = dd.from_pandas(frame, npartitions=4) if scheduler is None else path
+        with dask.config.set(scheduler=scheduler):
+            data = drf.open_dataset(source, **OPTIONS)
+            coefficients.append(drf.KernelRidgeClassifier(features()).fit(data).coef_)
+    for other in coefficients[1:]:
+        np.testing.assert_array_equal(other, coefficients[0])

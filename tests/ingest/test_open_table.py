@@ -1,0 +1,276 @@
+"""Tables of mixed columns are the same rows from Parquet, pandas, dask and xarray, cut in whatever way."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from distrff.data import encoded_rows
+from distrff.data.parquet_rows import ParquetReader
+from distrff.errors import InputError
+from distrff.ingest import open_table
+from distrff.ingest.open_table import open_dataset
+
+MIXED = {"target": "y", "sample_weight": "w", "one_hot": True, "datetime": "seconds"}
+
+
+@pytest.fixture(autouse=True)
+def synchronous():
+    with dask.config.set(scheduler="sync"):
+        yield
+
+
+def assert_same(data, other):
+    for field in ("X", "y", "sample_weight"):
+        mine, its = getattr(data, field), getattr(other, field)
+        assert (mine.shape, mine.dtype, mine.chunks[1:]) == (its.shape, its.dtype, its.chunks[1:])
+        np.testing.assert_array_equal(mine.compute(), its.compute())
+    assert (data.column_names, data.target_names) == (other.column_names, other.target_names)
+    assert (data.steps, data.table_report) == (other.steps, other.table_report)
+
+
+@pytest.mark.parametrize("missing", ["drop", "indicator"])
+def test_every_source_gives_the_same_rows(tmp_path, frame, missing):
+    options = MIXED | {"missing": missing}
+    if missing == "indicator":
+        frame = frame.dropna(subset="y")
+    data = open_dataset(frame, **options)
+    assert data.n_rows == (len(frame.drop(columns="empty").dropna()) if missing == "drop" else len(frame))
+    assert_same(open_dataset(dd.from_pandas(frame, npartitions=4), **options), data)
+    frame.iloc[:50].to_parquet(tmp_path / "1.parquet", row_group_size=17, index=False)
+    frame.iloc[50:].to_parquet(tmp_path / "2.parquet", row_group_size=30, index=False)
+    assert_same(open_dataset(tmp_path, **options), data)
+
+
+@pytest.mark.parametrize("span_bytes", [1, 700, 2**23])
+def test_any_cut_gives_the_same_rows(tmp_path, frame, rng, monkeypatch, span_bytes):
+    frame.to_parquet(tmp_path / "x.parquet", row_group_size=int(rng.integers(5, 40)))
+    data = open_dataset(tmp_path / "x.parquet", missing="drop", **MIXED)
+    X, y, s = data.X.compute(), data.y.compute(), data.sample_weight.compute()
+    complete = frame.drop(columns="empty").dropna()
+    np.testing.assert_array_equal(y, complete["y"].to_numpy(object))
+    np.testing.assert_array_equal(s, complete["w"])
+    names = data.column_names
+    np.testing.assert_array_equal(X[:, names.index("a")], complete["a"])
+    np.testing.assert_array_equal(X[:, names.index("c=v")], complete["c"] == "v")
+    seconds = (complete["t"] - frame["t"].min()).dt.total_seconds()
+    np.testing.assert_array_equal(X[:, names.index("t")], seconds)
+    monkeypatch.setattr(encoded_rows, "SPAN_BYTES", span_bytes)
+    start = int(rng.integers(0, data.n_rows - 1))
+    stop = int(rng.integers(start + 1, data.n_rows + 1))
+    tiles = list(data.rows(start, stop).tiles(int(rng.integers(1, 20))))
+    np.testing.assert_array_equal(np.concatenate([tile.X for tile in tiles]), X[start:stop])
+    np.testing.assert_array_equal(np.concatenate([tile.y for tile in tiles]), y[start:stop])
+
+
+def test_what_is_done_is_reported(tmp_path, frame):
+    frame["many"] = [f"word {i}" for i in range(len(frame))]
+    frame["day"] = pd.Timestamp("2020-01-01")
+    frame.to_parquet(tmp_path / "x.parquet")
+    options = {"target": "y", "one_hot": True, "missing": "drop", "max_categories": 10}
+    report = open_dataset(tmp_path / "x.parquet", **options).table_report
+    complete = frame.drop(columns=["empty", "t"]).dropna()
+    assert (report["rows_read"], report["rows_dropped"]) == (90, 90 - len(complete))
+    assert report["columns_dropped"] == {
+        "t": "it holds times; datetime='seconds' or 'parts' takes them",
+        "day": "it holds times; datetime='seconds' or 'parts' takes them",
+        "empty": "it has no values",
+        "many": "it has more than 10 categories; hash_columns=True or max_categories takes it",
+    }
+    assert report["missing"] == {name: frame[name].isna().sum() for name in ("a", "c", "ni", "y")}
+    assert report["columns_made"] == len(["a", "k", "flag", "c=u", "c=v", "c=w", "g=x", "g=y", "ni", "w"])
+
+
+def test_steps_of_a_model_take_other_rows_by_names(tmp_path, frame, rng):
+    steps = open_dataset(frame, missing="drop", **MIXED).steps
+    other = frame.iloc[rng.permutation(len(frame))[:40]].copy()
+    other["c"] = other["c"].where(other["c"].isna() | (rng.random(40) < 0.5), "new")
+    other[["y", "g", "a", "more", "k", "flag", "c", "t", "ni", "w"]] = other.assign(more="?")[
+        ["y", "g", "a", "more", "k", "flag", "c", "t", "ni", "w"]
+    ]
+    other[[*reversed(other.columns)]].to_parquet(tmp_path / "x.parquet")
+    data = open_dataset(tmp_path / "x.parquet", steps=steps)
+    complete = other.drop(columns="empty").dropna()
+    assert data.table_report == {"rows_read": 40, "rows_dropped": 40 - len(complete)}
+    X = data.X.compute()
+    is_new = (complete["c"] == "new").to_numpy()
+    places = [data.column_names.index(f"c={c}") for c in "uvw"]
+    np.testing.assert_array_equal(X[:, places].sum(axis=1), 1.0 * ~is_new)
+    with pytest.raises(InputError, match="has no column 'flag', which the model's steps need"):
+        open_dataset(other.drop(columns="flag"), steps=steps)
+    with pytest.raises(InputError, match="one_hot was given beside steps"):
+        open_dataset(other, steps=steps, one_hot=True)
+
+
+def test_numbers_are_taken_as_they_are_without_a_pass(tmp_path, frame, monkeypatch):
+    frame[["a", "k", "flag", "c", "t", "y"]].to_parquet(tmp_path / "x.parquet")
+    monkeypatch.setattr(open_table, "SweepRun", lambda: pytest.fail("a pass over the rows"))
+    data = open_dataset(tmp_path / "x.parquet", target="y", drop="k")
+    assert (data.column_names, data.steps, data.skipped_columns) == (("a", "flag"), None, ("c", "t"))
+    assert isinstance(data.reader, ParquetReader)
+    assert open_dataset(tmp_path / "x.parquet", target="y").skipped_columns == ("c", "t")
+    assert open_dataset(tmp_path / "x.parquet", columns=["k"]).dtype == np.int16
+    assert open_dataset(tmp_path / "x.parquet", columns=["k"], one_hot=True).dtype == np.int16
+
+
+def test_columns_that_hold_nothing_are_left_out(tmp_path):
+    table = pa.table({"a": [1.0, 2, 3], "b": pa.nulls(3, pa.float64()), "n": pa.nulls(3)})
+    pq.write_table(table, tmp_path / "x.parquet")
+    data = open_dataset(tmp_path / "x.parquet")
+    assert data.column_names == ("a",)
+    assert data.table_report["columns_dropped"].keys() == {"b", "n"}
+
+
+def test_lists_go_beside_categories(tmp_path):
+    lists = pa.array([[1, 2], [3, 4], None], pa.list_(pa.float32(), 2))
+    pq.write_table(pa.table({"v": lists, "c": ["u", "v", "u"]}), tmp_path / "x.parquet")
+    data = open_dataset(tmp_path / "x.parquet", one_hot=True, missing="mean")
+    assert (data.column_names, data.dtype) == (("v_0", "v_1", "c=u", "c=v"), np.float32)
+    np.testing.assert_array_equal(data.X.compute(), [[1, 2, 1, 0], [3, 4, 0, 1], [2, 3, 1, 0]])
+
+
+def test_one_positive_label(frame):
+    frame = frame.dropna(subset="y")
+    data = open_dataset(frame, target="y", columns=["k"], positive="yes")
+    assert (data.y_dtype, data.steps.target.positive) == (np.uint8, "yes")
+    np.testing.assert_array_equal(data.y.compute(), frame["y"] == "yes")
+
+
+def test_rows_of_a_zarr_group_say_by_which_steps_they_were_made(tmp_path, frame):
+    import zarr
+
+    data = open_dataset(frame, missing="drop", **MIXED)
+    group = zarr.open_group(tmp_path / "rows.zarr", mode="w")
+    group.create_array("X", data=data.X.compute())
+    group.attrs.update({"column_names": list(data.column_names), "steps": data.steps.to_dict()})
+    assert open_dataset(tmp_path / "rows.zarr").steps == data.steps
+    few = open_dataset(tmp_path / "rows.zarr", columns=["k", "a"])
+    assert few.steps.names_out == few.column_names == ("k", "a")
+    group.attrs["steps"] = replace(data.steps, chosen=(0,)).to_dict()
+    with pytest.raises(InputError, match="its steps make 1 columns but X has"):
+        open_dataset(tmp_path / "rows.zarr")
+    with pytest.raises(InputError, match="missing goes with tables"):
+        open_dataset(tmp_path / "rows.zarr", missing="drop")
+
+
+# xarray -------------------------------------------------------------------------------------
+
+
+class Variable:
+    """As much of xarray's arrays as is used."""
+
+    def __init__(self, dims, data):
+        self.dims, self.data = dims, data
+
+    def transpose(self, first, _):
+        order = [first, *(dim for dim in self.dims if dim != first)]
+        return Variable(order, self.data.transpose([self.dims.index(dim) for dim in order]))
+
+
+class Variables:
+    """As much of an xarray Dataset as is used, where xarray is not installed."""
+
+    def __init__(self, variables):
+        self.data_vars = {name: Variable(*v) for name, v in variables.items()}
+        self.sizes = dict(pair for dims, A in variables.values() for pair in zip(dims, A.shape, strict=True))
+
+
+try:
+    from xarray import Dataset as XarrayDataset
+except ImportError:
+    XarrayDataset = Variables
+
+
+@pytest.mark.parametrize("lazily", [False, True])
+def test_variables_of_xarray(rng, lazily):
+    field, depth = rng.normal(size=(2, 3, 30)), rng.normal(size=30)
+    depth[4] = np.nan
+    day = np.datetime64("2020-01-01", "ns") + rng.integers(0, 9, 30) * np.timedelta64(1, "D")
+    label = rng.choice(["u", "v"], 30).astype(object)
+    label[:2] = "u", "v"
+    lazy = (lambda A, chunks: da.from_array(A, chunks=chunks)) if lazily else lambda A, _: A
+    data = XarrayDataset(
+        {
+            "field": (("x", "z", "time"), lazy(field, (1, 2, 7))),
+            "depth": (("time",), lazy(depth, 11)),
+            "day": (("time",), day),
+            "label": (("time",), label),
+            "fixed": (("x",), np.ones(2)),
+        }
+    )
+    found = open_dataset(
+        data, sample_dim="time", target="depth", one_hot=True, missing="drop", datetime="seconds"
+    )
+    names = (*(f"field_{i}" for i in range(6)), "day", "label=u", "label=v")
+    assert found.column_names == names
+    kept = ~np.isnan(depth)
+    days = (day - day.min()) / np.timedelta64(1, "s")
+    columns = [*field.reshape(6, 30), days, label == "u", label == "v"]
+    np.testing.assert_array_equal(found.X.compute(), np.column_stack(columns)[kept])
+    np.testing.assert_array_equal(found.y.compute(), depth[kept])
+    with pytest.raises(InputError, match="needs sample_dim, the dimension of its samples: one of x, z, time"):
+        open_dataset(data)
+    with pytest.raises(InputError, match="no data variable has the dimension 'row'; the dimensions are x, z"):
+        open_dataset(data, sample_dim="row")
+
+
+# Bad input ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"one_hot": True}, "column 'a' has no value in .* of 90 rows; give missing='drop', 'mean' or"),
+        ({"missing": "mean", "columns": ["k"], "target": "y"}, "column 'y' .* give missing='drop'$"),
+        (
+            {"columns": ["c"]},
+            "column 'c' of .* cannot be a column of X: it holds text; one_hot=True",
+        ),
+        (
+            {"columns": ["t"], "missing": "drop"},
+            "cannot be a column of X: it holds times; datetime",
+        ),
+        ({"columns": ["y"], "target": "y", "one_hot": True}, "'y' is asked for as a column of X and as y"),
+        ({"target": "z", "one_hot": True}, "has no column 'z'; its 10 columns are: a, k, flag"),
+        ({"drop": ["z"]}, "has no column 'z'"),
+        ({"sample_weight": "c", "missing": "drop"}, "the weights 'c' hold text, not numbers"),
+        (
+            {"target": "t", "missing": "drop"},
+            "the target 't' holds times; name a column of numbers",
+        ),
+        ({"sample_dim": "time"}, "sample_dim='time' goes with an xarray Dataset"),
+    ],
+)
+def test_columns_that_cannot_be_used(frame, options, message, tmp_path):
+    if "sample_dim" in options:
+        with pytest.raises(InputError, match=message):
+            open_dataset(tmp_path, **options)
+        return
+    with pytest.raises(InputError, match=message):
+        open_dataset(frame, **options)
+
+
+def test_frames_that_cannot_be_used(frame):
+    with pytest.raises(InputError, match=r"column 'mix' of the DataFrame cannot be read .* one type"):
+        open_dataset(frame.assign(mix=[1, "u", *[None] * 88]), one_hot=True, missing="drop")
+    with pytest.raises(InputError, match="pandas DataFrame has no rows"):
+        open_dataset(frame.iloc[:0], one_hot=True)
+    with pytest.raises(InputError, match="the DataFrame has two columns named 'a'; rename one"):
+        open_dataset(pd.concat([frame[["a"]], frame], axis=1))
+    with pytest.raises(InputError, match="none of the 2 rows is left, for each lacks a value of one of a, b"):
+        open_dataset(pd.DataFrame({"a": [1, None], "b": [None, 1]}), missing="drop")
+
+
+def test_files_whose_columns_differ(tmp_path, frame):
+    frame.to_parquet(tmp_path / "1.parquet")
+    frame.assign(c=1.0).to_parquet(tmp_path / "2.parquet")
+    with pytest.raises(InputError, match=r"2.parquet: column 'c' has type double, but it is .*string"):
+        open_dataset(tmp_path, one_hot=True, missing="drop")

@@ -1,0 +1,185 @@
+"""The profile of a table is the same however its rows are cut, and the steps are what the options ask for."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from distrff.columns.category_step import CategoryStep, HashedStep
+from distrff.columns.number_step import NumberStep
+from distrff.columns.raw_column import RawColumn
+from distrff.columns.target_step import TargetStep
+from distrff.columns.time_step import PartsStep, SecondsStep
+from distrff.errors import InputError
+from distrff.ingest.table_options import TableOptions
+from distrff.ingest.table_profile import TableProfile, merged_profiles, steps_of
+
+WORDS = ("u", "v", "w")
+
+
+@pytest.fixture
+def raw(rng):
+    """Every kind of column, each value of few there, and a missing one where there may be."""
+    n = 30
+    nulls = {name: rng.random(n) < 0.3 for name in "act"}
+    for mask in nulls.values():
+        mask[:4] = False, False, False, True
+    codes = rng.integers(0, 3, n).astype(np.int32)
+    codes[:3] = 0, 1, 2
+    lists = np.where(rng.random((n, 2)) < 0.1, np.nan, rng.integers(0, 9, (n, 2)))
+    lists[:2] = [[1, 2], [np.nan, 3]]
+    return {
+        "a": RawColumn("number", rng.integers(-50, 50, n).astype("i2"), nulls["a"]),
+        "l": RawColumn("number", lists),
+        "c": RawColumn("text", np.where(nulls["c"], -1, codes).astype(np.int32), nulls["c"], WORDS),
+        "t": RawColumn("time", rng.integers(-(10**12), 10**12, n), nulls["t"], ticks=1000),
+        "z": RawColumn("null", np.zeros(n)),
+        "y": RawColumn("number", rng.integers(0, 3, n).astype("i8")),
+    }
+
+
+def part(raw, rows):
+    mask = np.zeros(30, bool)
+    mask[rows] = True
+    return {name: column.take(mask) for name, column in raw.items()}
+
+
+def test_any_cut_gives_the_same_profile(raw, rng):
+    whole = TableProfile.of(raw, 10)
+    cuts = [0, *sorted(rng.choice(np.arange(1, 30), 3, replace=False).tolist()), 30]
+    parts = [TableProfile.of(part(raw, slice(*cut)), 10) for cut in pairwise(cuts)]
+    assert merged_profiles(parts) == whole  # sums of small integers are exact
+    left = parts[0].merge(parts[1])
+    assert left.merge(parts[2].merge(parts[3])) == whole
+    assert TableProfile.empty(10).merge(whole) == whole.merge(TableProfile.empty(10)) == whole
+
+
+def test_what_is_counted(raw):
+    profile = TableProfile.of(raw, 10).columns
+    a, c, t = raw["a"], raw["c"], raw["t"]
+    assert profile["a"].n_missing == a.nulls.sum()
+    assert profile["a"].means() == (a.values[~a.nulls].mean(),)
+    np.testing.assert_allclose(profile["l"].means(), np.nanmean(raw["l"].values, axis=0), rtol=1e-12)
+    assert profile["c"].words == {
+        word: n for i, word in enumerate(WORDS) if (n := int((c.values == i).sum()))
+    }
+    assert profile["t"].first == t.values[~t.nulls].min()
+    assert profile["z"].is_empty
+
+
+def test_more_words_than_are_counted(rng):
+    codes = rng.permutation(8).astype(np.int32)
+    words = tuple("abcdefgh")
+    halves = [{"c": RawColumn("text", codes[half], None, words)} for half in (slice(4), slice(4, 8))]
+    for most, expected in [(8, dict.fromkeys(words, 1)), (7, None)]:
+        first, second = (TableProfile.of(half, most) for half in halves)
+        assert first.merge(second).columns["c"].words == second.merge(first).columns["c"].words == expected
+
+
+def test_units_of_time_that_differ():
+    seconds = TableProfile.of({"t": RawColumn("time", np.array([5, 9]))}, 4)
+    millis = TableProfile.of({"t": RawColumn("time", np.array([4500, 5001]), ticks=1000)}, 4)
+    for merged in (seconds.merge(millis), millis.merge(seconds)):
+        assert (merged.columns["t"].first, merged.columns["t"].ticks) == (4500, 1000)
+        assert merged.columns["t"].means() == ((5 + 9 + 4 + 5) / 4,)
+
+
+def test_columns_of_two_kinds():
+    numbers = TableProfile.of({"a": RawColumn("number", np.ones(2))}, 4)
+    text = TableProfile.of({"a": RawColumn("text", np.zeros(2, np.int32), None, ("u",))}, 4)
+    nothing = TableProfile.of({"a": RawColumn("null", np.zeros(2))}, 4)
+    with pytest.raises(InputError, match="column 'a' holds numbers in some rows and text in others"):
+        numbers.merge(text)
+    assert nothing.merge(text).columns["a"].n_missing == text.merge(nothing).columns["a"].n_missing == 2
+    assert nothing.merge(numbers).columns["a"].counts == (2,)
+
+
+# Steps --------------------------------------------------------------------------------------
+
+
+def steps(raw, columns, *, target=(), weight=None, **options):
+    given = TableOptions(target=list(target) or None, sample_weight=weight, **options)
+    profile = TableProfile.of(raw, given.max_categories)
+    return steps_of(profile, given, columns=columns, target=target, weight=weight)
+
+
+def test_a_step_a_column(raw):
+    made, report = steps(raw, "alctz", target="y", one_hot=True, missing="drop", datetime="seconds")
+    first = int(raw["t"].values[~raw["t"].nulls].min())
+    assert made.columns == (
+        NumberStep("a", "int16"),
+        NumberStep("l", "float64", 2),
+        CategoryStep("c", WORDS),
+        SecondsStep("t", first, 1000),
+    )
+    assert (made.target, made.drops_missing) == (TargetStep(("y",), "numbers", "int64", is_1d=False), True)
+    assert report["columns_dropped"] == {"z": "it has no values"}
+    assert (report["columns_made"], report["categories"]) == (7, {"c": 3})
+    assert report["missing"].keys() == {"a", "l", "c", "t"}
+
+
+def test_fills(raw):
+    made, _ = steps(raw, "act", one_hot=True, missing="mean", datetime="seconds")
+    a, c, t = made.columns
+    assert a == NumberStep("a", "float32", fill=(raw["a"].values[~raw["a"].nulls].mean(),))
+    shares = [(raw["c"].values == i).sum() / (raw["c"].values >= 0).sum() for i in range(3)]
+    np.testing.assert_allclose(c.fill, shares, rtol=1e-15)
+    seen = raw["t"].values[~raw["t"].nulls]
+    assert abs(t.fill - (seen.mean() - seen.min()) / 1000) < 1  # to the second
+    made, _ = steps(raw, "acty", one_hot=True, missing="indicator", datetime="parts")
+    assert [step.indicates for step in made.columns] == [True, True, True, False]
+    assert made.columns[1].fill == (0.0,) * 3
+    assert made.columns[2] == PartsStep("t", 0.0, True)
+
+
+def test_columns_with_many_categories(raw):
+    options = {"one_hot": True, "missing": "drop", "max_categories": 2}
+    made, report = steps(raw, "ac", **options)
+    assert [step.name for step in made.columns] == ["a"]
+    assert report["columns_dropped"]["c"].startswith("it has more than 2 categories")
+    made, _ = steps(raw, "ac", hash_columns=True, **options)
+    assert made.columns[1] == HashedStep("c", 2)
+
+
+def test_one_positive_label(raw):
+    made, _ = steps(raw, "a", target="c", missing="drop", positive="v")
+    assert made.target == TargetStep(("c",), "labels", "uint8", False, "v")
+    made, _ = steps(raw, "a", target="y", missing="drop", positive=2)
+    assert made.target == TargetStep(("y",), "numbers", "uint8", False, "2")
+    with pytest.raises(InputError, match="no row of the target 'c' holds positive='x'; it holds: 'u', 'v'"):
+        steps(raw, "a", target="c", missing="drop", positive="x")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"columns": "a"}, "column 'a' has no value in .* of 30 rows; give missing='drop', 'mean' or"),
+        ({"columns": "y", "target": "a", "missing": "mean"}, "column 'a' .* give missing='drop'$"),
+        ({"columns": "z"}, r"no column is left for X \(z: it has no values\)"),
+        ({"columns": "a", "target": "t", "missing": "drop"}, "the target 't' holds times"),
+        ({"columns": "a", "target": "l", "missing": "drop"}, "the target 'l' holds lists of 2 numbers"),
+        ({"columns": "a", "target": "yc", "missing": "drop"}, "several targets must all hold numbers"),
+        ({"columns": "a", "weight": "c", "missing": "drop"}, "the weights 'c' hold text, not numbers"),
+    ],
+)
+def test_what_steps_refuse(raw, arguments, message):
+    with pytest.raises(InputError, match=message):
+        steps(raw, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"missing": "ignore"}, "missing must be one of 'error', 'drop', 'mean', 'indicator', got 'ignore'"),
+        ({"datetime": "days"}, "datetime must be None or one of 'seconds', 'parts', got 'days'"),
+        ({"max_categories": 1}, "max_categories must be an integer of at least 2, got 1"),
+        ({"hash_columns": True}, "hash_columns goes with one_hot=True"),
+        ({"positive": "u"}, "positive='u' is a label of the target; name the target as well"),
+        ({"columns": ["a"], "drop": ["b"]}, "columns and drop were both given"),
+    ],
+)
+def test_options_that_contradict_each_other(options, message):
+    with pytest.raises(InputError, match=message):
+        TableOptions(**options)
