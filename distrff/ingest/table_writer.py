@@ -120,9 +120,9 @@ def _written(
                 f"no row of {source.name} is left, each lacks a value; take another rule for missing values"
             )
         report |= {"rows_read": n_raw, "rows_dropped": n_raw - n_kept} | outlet.finish()
-    _describe(group, encoder, steps, report)
     if layout.test_fraction is not None:
         _describe(group[TEST], encoder, steps, report)
+    _describe(group, encoder, steps, report)
     return report
 
 

@@ -37,7 +37,7 @@ def new_group(url: str, *, overwrite: bool, storage_options: Remote) -> Iterator
     """Give an empty group that readers see whole at `url` when the block is left, or not at all.
 
     A local group is written beside its place and renamed into it. In an object store the group says that
-    it is incomplete, and readers refuse it, until `mark_complete`.
+    it is incomplete, and readers refuse it, until `mark_complete`; after a failure it is removed.
 
     Raises
     ------
@@ -57,7 +57,11 @@ def new_group(url: str, *, overwrite: bool, storage_options: Remote) -> Iterator
             fs.rm(path, recursive=True)
         store = zarr.storage.FsspecStore.from_url(url, storage_options=storage_options)
         group = zarr.create_group(store, attributes={ROOT: unfinished})
-    yield group
+    try:
+        yield group
+    except BaseException:
+        fs.rm(path, recursive=True)
+        raise
 
 
 def mark_complete(group: zarr.Group) -> None:

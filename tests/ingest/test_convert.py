@@ -255,6 +255,20 @@ def test_what_was_there_stays_when_a_conversion_fails(tmp_path, dst):
     np.testing.assert_array_equal(rows(dst)[0], [[1, 2]])
 
 
+def test_object_stores(tmp_path, small_blocks, rng):
+    """The same, types that widen and failures included; a failure leaves nothing there either."""
+    lines = ["1,2", "3,4"] * 40 + ["5,6.5"]
+    (tmp_path / "rows.csv").write_text("a,y\n" + "\n".join(lines) + "\n")
+    url = f"memory://{rng.integers(2**40)}.zarr"
+    convert(tmp_path / "rows.csv", url, target="y", test_fraction=0.5)
+    assert len(rows(url)[0]) + len(rows(f"{url}/test")[0]) == 81
+    (tmp_path / "rows.csv").write_text("a,y\n" + "\n".join([*lines, "1"]) + "\n")
+    with pytest.raises(InputError, match="line 83: 1 fields"):
+        convert(tmp_path / "rows.csv", url, target="y", overwrite=True)
+    with pytest.raises(InputError, match="does not exist"):
+        open_dataset(url)
+
+
 def test_what_is_not_there(tmp_path, dst):
     with pytest.raises(InputError, match=r"none.csv does not exist or holds no files"):
         convert(tmp_path / "none.csv", dst)
