@@ -107,7 +107,7 @@ def hashed_place(word: str, n_places: int) -> int:
 
 def _named(name: str, places: tuple[str, ...], indicates: bool) -> tuple[str, ...]:
     names = tuple(f"{name}={place}" for place in places)
-    return (*names, f"{name}=missing") if indicates else names
+    return (*names, f"{name} is missing") if indicates else names
 
 
 def _mark(

@@ -43,7 +43,7 @@ class NumberStep:
     def names_out(self) -> tuple[str, ...]:
         """Names of the columns made."""
         names = [f"{self.name}_{i}" for i in range(self.width)] if self.width else [self.name]
-        return (*names, f"{self.name}=missing") if self.indicates else tuple(names)
+        return (*names, f"{self.name} is missing") if self.indicates else tuple(names)
 
     def encode(self, column: RawColumn, out: np.ndarray, first_row: int) -> None:
         """Write the columns made to `out` of shape (r, len(names_out)).

@@ -46,7 +46,7 @@ class SecondsStep:
     @property
     def names_out(self) -> tuple[str, ...]:
         """Names of the columns made."""
-        return (self.name, f"{self.name}=missing") if self.indicates else (self.name,)
+        return (self.name, f"{self.name} is missing") if self.indicates else (self.name,)
 
     def encode(self, column: RawColumn, out: np.ndarray, first_row: int) -> None:
         """Write the columns made to `out` of shape (r, len(names_out)).
@@ -92,7 +92,7 @@ class PartsStep:
     def names_out(self) -> tuple[str, ...]:
         """Names of the columns made."""
         names = [f"{self.name}_{part}_{wave}" for part in PARTS for wave in ("sin", "cos")]
-        return (*names, f"{self.name}=missing") if self.indicates else tuple(names)
+        return (*names, f"{self.name} is missing") if self.indicates else tuple(names)
 
     def encode(self, column: RawColumn, out: np.ndarray, first_row: int) -> None:
         """Write the columns made to `out` of shape (r, len(names_out)); see `SecondsStep`."""

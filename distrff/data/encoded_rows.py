@@ -165,8 +165,9 @@ def encoded_dataset(
         n_columns=len(steps.names_out),
         dtype=steps.dtype,
         source=table.source,
-        row_bytes=steps.row_bytes,
-        chunk_rows=min(reader.batch_rows, max(kept)),
+        row_bytes=table.row_bytes + steps.row_bytes,
+        # A partition of dask's arrives whole in the task.
+        chunk_rows=max(kept) if table.is_delayed else min(reader.batch_rows, max(kept)),
         column_names=steps.names_out,
         target_names=None if target is None else target.names,
         y_dtype=None if target is None else np.dtype(target.dtype),

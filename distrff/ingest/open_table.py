@@ -132,19 +132,15 @@ def open_dataset(
         return _of_frame(path, options, steps)
     if is_xarray(path):
         table = xarray_table(path, sample_dim)
-        return (
-            _profiled(table, options, choose_columns(table, options))
-            if steps is None
-            else _encoded(table, steps)
-        )
+        if steps is not None:
+            return _encoded(table, steps)
+        return _profiled(table, options, choose_columns(table, options))
     if sample_dim is not None:
         raise InputError(f"sample_dim={sample_dim!r} goes with an xarray Dataset, got {type(path).__name__}")
     if stored_kind(path, storage_options) == "parquet":
         paths = list(path) if isinstance(path, (list, tuple)) else [path]
         return _of_parquet(parquet_source(paths, storage_options), options, steps)
-    for name in _TABLES_ONLY:
-        if getattr(options, name) != getattr(TableOptions(), name):
-            raise InputError(f"{name} goes with tables; the X and y of a Zarr group are taken as they are")
+    _refuse_table_options(options, steps)
     return open_stored(
         path,
         target=target,
@@ -155,6 +151,13 @@ def open_dataset(
         weight_name=weight_name,
         storage_options=storage_options,
     )
+
+
+def _refuse_table_options(options: TableOptions, steps: TableSteps | None) -> None:
+    given = [name for name in _TABLES_ONLY if getattr(options, name) != getattr(TableOptions(), name)]
+    if given or steps is not None:
+        name = given[0] if given else "steps"
+        raise InputError(f"{name} goes with tables; the X and y of a Zarr group are taken as they are")
 
 
 def _refuse_beside_steps(options: TableOptions) -> None:
@@ -172,9 +175,8 @@ def _of_parquet(parquet: ParquetSource, options: TableOptions, steps: TableSteps
         check_tables_agree(parquet, steps.raw_names)
         return _encoded(table, steps)
     uses = {"target": options.target, "sample_weight": options.sample_weight}
-    if options == TableOptions(**uses, columns=options.columns) and holds_only_numbers(
-        parquet, numbers_of(parquet)
-    ):
+    says_no_more = options == TableOptions(**uses, columns=options.columns)
+    if says_no_more and (options.columns is not None or holds_only_numbers(parquet, numbers_of(parquet))):
         return open_parquet(parquet, columns=options.columns, **uses)
     choice = choose_columns(table, options)
     check_tables_agree(parquet, choice.used)

@@ -101,7 +101,7 @@ def steps_of(
     ------
     InputError
         If no column is left, values are missing where the options refuse them, or a target or weights are of
-        a kind that cannot be used.
+        a kind that cannot be used, or two columns made would have one name.
     """
     steps: list[ColumnStep] = []
     dropped: dict[str, str] = {}
@@ -117,6 +117,7 @@ def steps_of(
     label = _target_step(target, profile, options)
     table = TableSteps(tuple(steps), label, _checked_weight(weight, profile), options.missing == "drop")
     _refuse_missing(table, profile, options.missing)
+    _refuse_twins(table)
     report = {
         "columns_made": len(table.names_out),
         "categories": {step.name: len(step.categories) for step in steps if isinstance(step, CategoryStep)},
@@ -204,6 +205,13 @@ def _checked_weight(name: str | None, profile: TableProfile) -> str | None:
     if name is not None and (profile.columns[name].kind != "number" or profile.columns[name].width):
         raise InputError(f"the weights {name!r} hold {profile.columns[name].described()}, not numbers")
     return name
+
+
+def _refuse_twins(table: TableSteps) -> None:
+    names = table.names_out
+    if len(set(names)) < len(names):
+        twice = next(name for i, name in enumerate(names) if name in names[:i])
+        raise InputError(f"two columns of X would be named {twice!r}; rename a raw column, or drop one")
 
 
 def _refuse_missing(table: TableSteps, profile: TableProfile, rule: str) -> None:

@@ -127,6 +127,7 @@ def test_columns_that_hold_nothing_are_left_out(tmp_path):
     data = open_dataset(tmp_path / "x.parquet")
     assert data.column_names == ("a",)
     assert data.table_report["columns_dropped"].keys() == {"b", "n"}
+    assert open_dataset(tmp_path / "x.parquet", columns=["a"]).table_report is None
 
 
 def test_lists_go_beside_categories(tmp_path):
@@ -157,8 +158,9 @@ def test_rows_of_a_zarr_group_say_by_which_steps_they_were_made(tmp_path, frame)
     group.attrs["steps"] = replace(data.steps, chosen=(0,)).to_dict()
     with pytest.raises(InputError, match="its steps make 1 columns but X has"):
         open_dataset(tmp_path / "rows.zarr")
-    with pytest.raises(InputError, match="missing goes with tables"):
-        open_dataset(tmp_path / "rows.zarr", missing="drop")
+    for options in ({"missing": "drop"}, {"steps": data.steps}):
+        with pytest.raises(InputError, match=f"{next(iter(options))} goes with tables"):
+            open_dataset(tmp_path / "rows.zarr", **options)
 
 
 # xarray -------------------------------------------------------------------------------------
