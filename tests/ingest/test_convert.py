@@ -146,8 +146,8 @@ def test_mixed_columns(mixed, dst, small_blocks):
     data = open_dataset(dst)
     X = dict(zip(data.column_names, data.X.compute().T.tolist(), strict=True))
     assert X["n"] == [1, 2, pytest.approx(7 / 3), 4]
-    assert X["n=missing"] == [0, 0, 1, 0]
-    assert (X["kind=red"], X["kind=blue"], X["kind=missing"]) == ([1, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 1])
+    assert X["n is missing"] == [0, 0, 1, 0]
+    assert (X["kind=red"], X["kind=blue"], X["kind is missing"]) == ([1, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 1])
     assert X["when"] == [10, 0, 60, 30]
     assert X["ok"] == [1, 0, 1, 0]
     assert data.y.compute().tolist() == [1, 0, 1, 0]
