@@ -32,7 +32,7 @@ from distrff.cli.row_output import refuse_overlap
 @click.option(
     "--header/--no-header",
     default=None,
-    help="Whether text begins with names.  [default: if no field of its first line is a number]",
+    help="Whether text begins with names.  [default: if its first line has words and no number]",
 )
 @click.option("--overwrite", is_flag=True, help="Replace what was converted to DST before.")
 @talk_options

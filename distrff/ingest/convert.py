@@ -84,7 +84,7 @@ def convert(
     chunk_rows : int, optional
         Rows of a chunk of X; default about 4 MB, eight to a shard.
     header : bool, optional
-        Whether delimited text begins with names; by default if no field of the first line is a number.
+        Whether delimited text begins with names; by default if its first line has text and no number in it.
     x_name, y_name : str
         Arrays of a .npz file; default "X" and, if there is one, "y". For a .npy file y_name is the path
         of another with the targets.

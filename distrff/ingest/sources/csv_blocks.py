@@ -56,8 +56,8 @@ class CsvSource:
     ----------
     files : sequence of TextFile
     header : bool, optional
-        Whether the first record of each file holds names. By default it does if no field of it is a
-        number or missing; without one, columns are named by their indices.
+        Whether the first record of each file holds names. By default it does if it has some text and no
+        number in it. Columns without a name are named by their indices.
 
     Attributes
     ----------
@@ -81,9 +81,8 @@ class CsvSource:
         first = _fields(first_record(head, self.delimiter), self.delimiter, files[0].name)
         if not first:
             raise InputError(f"{files[0].name} is empty; give a file with rows")
-        self.has_header = all(map(_is_name, first)) if header is None else header
-        names = (field.strip() for field in first) if self.has_header else map(str, range(len(first)))
-        self.names = tuple(names)
+        self.has_header = _are_names(first) if header is None else header
+        self.names = _named(first) if self.has_header else tuple(map(str, range(len(first))))
         for name in self.names:
             if self.names.count(name) > 1:
                 raise InputError(
@@ -126,7 +125,7 @@ class CsvSource:
 
     def _check_header(self, file: TextFile) -> None:
         found = _fields(first_record(head_of(file, 2**20), self.delimiter), self.delimiter, file.name)
-        names = tuple(field.strip() for field in found)
+        names = _named(found)
         if names != self.names:
             raise InputError(
                 f"{file.name}, line 1: the columns {listed(names)} are not those of {self._files[0].name} "
@@ -250,9 +249,11 @@ class CsvSource:
     def _fail_at(self, block: TextBlock, column: int, value: str, where: str) -> NoReturn:
         records = _records(block, self.delimiter)
         lines = [line for line, fields in records if fields[column].strip() == value.strip()]
+        line = lines[0] if lines else block.line
+        names = "" if line > 1 else ", or pass header=True (--header) if the line holds names"
         raise InputError(
-            f"{block.file}, line {lines[0] if lines else block.line}, column {self.names[column]!r}: "
-            f"{value!r} {where}; mend the value, leave it empty if it is missing, or drop the column"
+            f"{block.file}, line {line}, column {self.names[column]!r}: {value!r} {where}; mend the value, "
+            f"leave it empty if it is missing, or drop the column{names}"
         )
 
 
@@ -273,8 +274,13 @@ def _fields(record: bytes, delimiter: str, name: str) -> list[str]:
     return next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), [])
 
 
-def _is_name(field: str) -> bool:
-    return field.strip() not in NULLS and not re.match(_NUMBER, field)
+def _are_names(fields: Sequence[str]) -> bool:
+    filled = [field for field in map(str.strip, fields) if field]
+    return bool(filled) and not any(field in NULLS or re.match(_NUMBER, field) for field in filled)
+
+
+def _named(fields: Sequence[str]) -> tuple[str, ...]:
+    return tuple(field.strip() or str(i) for i, field in enumerate(fields))
 
 
 def _records(block: TextBlock, delimiter: str) -> Iterator[tuple[int, list[str]]]:

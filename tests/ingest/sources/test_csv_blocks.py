@@ -58,7 +58,9 @@ def test_delimiters(text_file, delimiter):
         (b"0,tcp\n1,udp\n", None, ("0", "1")),
         (b"x,y\nu,v\n", False, ("0", "1")),
         (b"1990,1991\n1,2\n", True, ("1990", "1991")),
-        (b",b\n1,2\n", None, ("0", "1")),
+        (b",b\n1,2\n", None, ("0", "b")),
+        (b"?,b\n1,2\n", None, ("0", "1")),
+        (b",\n1,2\n", None, ("0", "1")),
     ],
 )
 def test_headers(text_file, text, header, names):
@@ -114,6 +116,13 @@ def test_text_among_numbers_is_refused(text_file):
     text = b"a,b\n" + b"1,2\n" * 5 + b"1,n.a.\n"
     with pytest.raises(InputError, match=r"line 7, column 'b': 'n.a.' where most values are numbers"):
         CsvSource([text_file(text)])
+
+
+def test_names_taken_for_a_row(text_file):
+    text = b"1990,b\n" + b"1,2\n" * 5
+    with pytest.raises(InputError, match=r"line 1, column '1': 'b' where .*header=True"):
+        CsvSource([text_file(text)])
+    assert CsvSource([text_file(text)], True).names == ("1990", "b")
 
 
 def test_names_that_occur_twice(text_file):
