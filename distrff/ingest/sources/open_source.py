@@ -6,8 +6,9 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
+from distrff.data.open import ZARR_MARKERS
 from distrff.data.parquet_files import GLOB_CHARACTERS, SUFFIXES
-from distrff.data.storage import locate, public_name, reaching
+from distrff.data.storage import is_local, locate, public_name, reaching
 from distrff.errors import InputError
 from distrff.ingest.sources.array_blocks import ArraySource
 from distrff.ingest.sources.csv_blocks import CsvSource
@@ -94,8 +95,13 @@ def is_raw(path: Any, storage_options: dict[str, Any] | None) -> bool:
     """Tell whether `path` stands for files that must be converted: there, and neither Zarr nor Parquet."""
     fs, inner = locate(path, storage_options)
     with reaching(public_name(path)):
-        if fs.isfile(inner):
+        if fs.isfile(inner) and not _is_group(fs, inner):
             return not inner.endswith(SUFFIXES) and not _first_bytes(TextFile(fs, inner)).startswith(_PARQUET)
         if any(c in inner for c in GLOB_CHARACTERS):
             return any(fs.isfile(file) and not file.endswith(SUFFIXES) for file in fs.glob(inner))
     return False
+
+
+def _is_group(fs: Any, inner: str) -> bool:
+    """Whether what looks like a file is a folder: web servers answer for folders with pages."""
+    return not is_local(fs) and any(fs.exists(f"{inner.rstrip('/')}/{marker}") for marker in ZARR_MARKERS)

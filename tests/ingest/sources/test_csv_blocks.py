@@ -94,6 +94,15 @@ def test_later_blocks_may_widen_types(text_file, monkeypatch):
     assert columns(source)["e"] == [None] * 5 + ["q"]
 
 
+def test_times_of_finer_units(text_file, monkeypatch):
+    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 40)
+    lines = [b"2020-01-01 00:00:00"] * 5 + [b"2020-01-01 00:00:00.5", b"2020-01-02"]
+    source = CsvSource([text_file(b"t,a\n" + b"".join(line + b",1\n" for line in lines))])
+    assert str(source.types["t"]) == "timestamp[s]"
+    found = read_by_wider_types(source)["t"]
+    assert [(t - found[0]).total_seconds() for t in found[-3:]] == [0, 0.5, 86400]
+
+
 @pytest.mark.parametrize("n_before", [0, 50])
 @pytest.mark.parametrize(
     ("line", "message"),
