@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from distrff.data.arrow_values import raw_column
 from distrff.data.parquet_files import Footer
 from distrff.data.storage import public_name
 from distrff.errors import InputError
@@ -161,23 +161,19 @@ def array_from(batch: pa.RecordBatch, columns: Columns) -> np.ndarray:
 def _values(column: pa.Array, dtype: np.dtype, name: str) -> np.ndarray:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    if dtype.kind in "iub" and column.null_count:
+    if not is_feature(column.type):
+        return _objects(column)
+    raw = raw_column(column, name)
+    if raw.nulls is None:
+        return raw.values
+    if dtype.kind in "iub":
         raise InputError(
             f"column {name!r} has nulls, which the statistics of its file deny; write the file again"
         )
-    if not pa.types.is_fixed_size_list(column.type):
-        return _flat_values(column)
-    k = column.type.list_size
-    if column.null_count:  # a null list has no elements in `flatten`
-        return np.column_stack([_flat_values(pc.list_element(column, j)) for j in range(k)])
-    return _flat_values(column.flatten()).reshape(-1, k)
+    return np.where(raw.nulls, np.nan, raw.values)
 
 
-def _flat_values(column: pa.Array) -> np.ndarray:
-    if pa.types.is_decimal(column.type) or (pa.types.is_boolean(column.type) and column.null_count):
-        column = column.cast(pa.float64())
-    if is_number(column.type):
-        return column.to_numpy(zero_copy_only=False)
+def _objects(column: pa.Array) -> np.ndarray:
     values = column.to_numpy(zero_copy_only=False)
     # Dates and times would lose their type in an object array.
     return values if values.dtype == OBJECT else np.array([*column.to_pylist(), None], dtype=object)[:-1]
