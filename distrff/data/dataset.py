@@ -58,6 +58,8 @@ class Dataset:
         What made X, y and weights of the raw columns of a table; None where they are stored as they are.
     table_report : dict or None
         What was done to the table: rows read and dropped, columns made, columns dropped and why.
+    is_sparse : bool
+        Whether rows are read as scipy CSR matrices.
     """
 
     reader: Reader
@@ -76,6 +78,7 @@ class Dataset:
     skipped_columns: tuple[str, ...] = ()
     steps: TableSteps | None = None
     table_report: dict[str, Any] | None = None
+    is_sparse: bool = False
 
     def rows(self, start: int, stop: int) -> Rows:
         """Return the rows `start` to `stop`, to be read in a task.

@@ -222,6 +222,7 @@ def _open_csr(
         y_is_1d=y is None or y.ndim == 1,
         has_weights="sample_weight" in others,
         steps=_steps(group, n_columns, chosen, source),
+        is_sparse=True,
     )
 
 

@@ -35,8 +35,8 @@ def opened(group, **options):
     return open_dataset(str(group.store.root), **options)
 
 
-@pytest.mark.parametrize("span", [1, 100, 2**20])
-@pytest.mark.parametrize("indptr_rows", [1, 13, 2**16])
+@pytest.mark.parametrize("span", [1, 2**20])
+@pytest.mark.parametrize("indptr_rows", [7, 2**16])
 def test_tiles_are_the_rows(group, X, monkeypatch, span, indptr_rows, rng):
     monkeypatch.setattr(csr_rows, "SPAN_BYTES", span)
     monkeypatch.setattr(csr_rows, "_INDPTR_ROWS", indptr_rows)
@@ -53,6 +53,7 @@ def test_tiles_are_the_rows(group, X, monkeypatch, span, indptr_rows, rng):
 def test_description(group, X):
     data = opened(group)
     assert (data.n_rows, data.n_columns, data.dtype, data.n_targets) == (N, D, np.float32, 1)
+    assert data.is_sparse
     blocks = [block.compute() for block in data.X.blocks.ravel()]
     assert (vstack(blocks) != X).nnz == 0
     assert data.y.compute().tolist() == list(range(N))
