@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from distrff.features.linear import LinearFeatures
     from distrff.features.nystroem import NystroemFeatures
     from distrff.features.transformer import TransformerFeatures
+    from distrff.ingest.convert import convert
     from distrff.ingest.open_table import open_dataset
     from distrff.kernels import Cauchy, Exponential, Gaussian, Laplacian, Matern, Polynomial
     from distrff.model_store.models import load_model
@@ -58,6 +59,7 @@ __all__ = [
     "Polynomial",
     "RandomBinningFeatures",
     "TransformerFeatures",
+    "convert",
     "features_needed",
     "fit_features",
     "gram",
@@ -91,6 +93,7 @@ _MODULES = {
     "Polynomial": "distrff.kernels",
     "RandomBinningFeatures": "distrff.features.binning",
     "TransformerFeatures": "distrff.features.transformer",
+    "convert": "distrff.ingest.convert",
     "features_needed": "distrff.diagnostics.bounds",
     "fit_features": "distrff.estimators.gram",
     "gram": "distrff.estimators.gram",

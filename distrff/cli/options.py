@@ -30,7 +30,9 @@ data_options = _together(
         help="Columns of X, names or indices. [default: all numeric ones but target and weights; "
         "with a model, those it was fitted to]",
     ),
-    click.option("--x-name", default="X", show_default=True, help="Array of the rows in a Zarr group."),
+    click.option(
+        "--x-name", default="X", show_default=True, help="Array of the rows in a Zarr group or .npz."
+    ),
     click.option(
         "--storage-option",
         "storage_options",
@@ -50,6 +52,11 @@ target_options = _together(
         "name. Zarr: the name of an array.  [default for Zarr: y]",
     ),
     click.option("--sample-weight", metavar="NAME", help="Column or array of row weights."),
+    click.option(
+        "--y-name",
+        metavar="NAME",
+        help="Array of the targets in a .npz file; of a .npy file, another that holds them.  [default: y]",
+    ),
 )
 
 table_options = _together(

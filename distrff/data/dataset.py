@@ -62,6 +62,8 @@ class Dataset:
         What was done to the table: rows read and dropped, columns made, columns dropped and why.
     id_dtypes : mapping of str to dtype
         Of the columns that tell who the rows are, by name; see `ids` of `open_dataset`.
+    is_sparse : bool
+        Whether rows are read as scipy CSR matrices.
     """
 
     reader: Reader
@@ -81,6 +83,7 @@ class Dataset:
     steps: TableSteps | None = None
     table_report: dict[str, Any] | None = None
     id_dtypes: Mapping[str, np.dtype] = dataclasses.field(default_factory=dict)
+    is_sparse: bool = False
 
     def rows(self, start: int, stop: int) -> Rows:
         """Return the rows `start` to `stop`, to be read in a task.

@@ -18,6 +18,7 @@ from distrff.errors import InputError
 ZARR_MARKERS = ("zarr.json", ".zgroup", ".zattrs", ".zarray")
 ACCEPTED = (
     "a Zarr group (zarr.json or .zgroup in a folder) or Parquet (a *.parquet file, a folder of them, a glob)"
+    "; CSV, TSV, libsvm, .npz and .npy files become a Zarr group by distrff.convert or `distrff convert`"
 )
 
 

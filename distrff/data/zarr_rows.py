@@ -14,6 +14,7 @@ import numpy as np
 import zarr
 
 from distrff.columns.table_steps import TableSteps
+from distrff.data.csr_rows import ENCODING, ENTRIES, CsrReader
 from distrff.data.dataset import Dataset, check_lengths, lazy_blocks
 from distrff.data.matrices import check_real, check_shape, check_target_shape, check_weight_shape, native
 from distrff.data.read_ahead import read_ahead
@@ -195,6 +196,8 @@ def open_zarr(
     with reaching(source):
         group = _open_group(fs, inner, path, source, storage_options)
         _refuse_incomplete(group, source)
+        if isinstance(group.get(names["X"]), zarr.Group):
+            return _open_csr(group, names, required, columns, source, is_remote=not is_local(fs))
         found = {f: _array(group, name, source, f in required) for f, name in names.items()}
     arrays = {f: z for f, z in found.items() if z is not None}
     _check(arrays)
@@ -215,7 +218,56 @@ def open_zarr(
         n_targets=0 if y is None else int(np.prod(y.shape[1:])),
         y_is_1d=y is None or y.ndim == 1,
         has_weights="sample_weight" in arrays,
-        steps=_steps(group, X, chosen, source),
+        steps=_steps(group, X.shape[1], chosen, source),
+    )
+
+
+def _open_csr(
+    group: Any,
+    names: dict[str, str],
+    required: frozenset[str],
+    columns: Any,
+    source: str,
+    *,
+    is_remote: bool,
+) -> Dataset:
+    """The dataset whose X is a group that holds a CSR matrix."""
+    X, label = group[names["X"]], f"{source}/{names['X']}"
+    encoding, shape = X.attrs.get("encoding-type"), X.attrs.get("shape")
+    if encoding != ENCODING or not isinstance(shape, (list, tuple)) or len(shape) != 2:
+        raise InputError(
+            f"{label} is a group of encoding-type {encoding!r} and shape {shape!r}; of groups, only a "
+            f"{ENCODING!r} with its shape can be X"
+        )
+    n_rows, n_columns = (int(n) for n in shape)
+    check_shape((n_rows, n_columns), "X")
+    parts: dict[str, Any] = {part: _array(X, part, label, True) for part in ENTRIES}
+    check_real(parts["data"].dtype, "X")
+    if parts["indptr"].shape[0] != n_rows + 1 or parts["indices"].shape != parts["data"].shape:
+        raise InputError(f"{label}: data, indices and indptr do not fit its shape {shape}; write it again")
+    others = {f: _array(group, name, source, f in required) for f, name in names.items() if f != "X"}
+    others = {f: z for f, z in others.items() if z is not None}
+    _check_others(others)
+    check_lengths({"X": n_rows} | {f: z.shape[0] for f, z in others.items()})
+    arrays, y = ZarrReader(parts | others, None, source, is_remote=is_remote), others.get("y")
+    chosen = None if columns is None else find_columns(columns, list(map(str, range(n_columns))), source)
+    entries = parts["data"].shape[0] / n_rows
+    entry_bytes = parts["data"].dtype.itemsize + parts["indices"].dtype.itemsize
+    return Dataset(
+        reader=CsrReader(arrays, ("X", *others), n_rows, n_columns, chosen),
+        n_rows=n_rows,
+        n_columns=n_columns if chosen is None else len(chosen),
+        dtype=arrays.dtype("data"),
+        source=source,
+        row_bytes=int(entries * entry_bytes) + 8 + sum(_row_bytes(z) for z in others.values()),
+        chunk_rows=min(n_rows, max(1, int(SPAN_BYTES / (entries * entry_bytes + 1)))),
+        target_names=(names["y"],) if y is not None and y.ndim == 1 else None,
+        y_dtype=None if y is None else arrays.dtype("y"),
+        n_targets=0 if y is None else int(np.prod(y.shape[1:])),
+        y_is_1d=y is None or y.ndim == 1,
+        has_weights="sample_weight" in others,
+        steps=_steps(group, n_columns, chosen, source),
+        is_sparse=True,
     )
 
 
@@ -258,15 +310,19 @@ def _array(group: Any, name: str, source: str, required: bool) -> Any:
 def _check(arrays: dict[str, Any]) -> None:
     check_shape(arrays["X"].shape, "X")
     check_real(arrays["X"].dtype, "X")
+    _check_others(arrays)
+    check_lengths({f: z.shape[0] for f, z in arrays.items()})
+
+
+def _check_others(arrays: dict[str, Any]) -> None:
     if "y" in arrays:
         check_target_shape(arrays["y"].shape, arrays["y"].dtype)
     if "sample_weight" in arrays:
         check_weight_shape(arrays["sample_weight"].shape)
         check_real(arrays["sample_weight"].dtype, "sample_weight")
-    check_lengths({f: z.shape[0] for f, z in arrays.items()})
 
 
-def _steps(group: Any, X: Any, chosen: list[int] | None, source: str) -> TableSteps | None:
+def _steps(group: Any, n_columns: int, chosen: list[int] | None, source: str) -> TableSteps | None:
     """The steps that made X of a table, if it was made so."""
     stored = group.attrs.get("steps")
     if stored is None:
@@ -275,8 +331,8 @@ def _steps(group: Any, X: Any, chosen: list[int] | None, source: str) -> TableSt
         steps = TableSteps.from_dict(stored)
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{source}: the attribute steps cannot be read ({one_line(error)})") from error
-    if len(steps.names_out) != X.shape[1]:
-        raise InputError(f"{source}: its steps make {len(steps.names_out)} columns but X has {X.shape[1]}")
+    if len(steps.names_out) != n_columns:
+        raise InputError(f"{source}: its steps make {len(steps.names_out)} columns but X has {n_columns}")
     return steps if chosen is None else steps.of_columns(chosen)
 
 
