@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,26 +21,37 @@ from distrff.sweeps.row_answers import RowAnswerReduction
 from distrff.sweeps.segments import light_segmentation
 
 
-def asked_of_dataset(
-    run: SweepRun,
-    dataset: Dataset,
-    scaling: Scaling,
-    dtype: str,
-    recount: Callable[[int], Any] | None = None,
-) -> Ask:
-    """Return who answers for all rows of a dataset, each question by a sweep.
+@dataclass(frozen=True, eq=False)
+class AskedOfDataset:
+    """Who answers for all rows of a dataset, each question by a sweep.
 
-    `recount` raises PlanRefused where a machine on so many features does not fit.
+    Parameters
+    ----------
+    run : SweepRun
+    dataset : Dataset
+    scaling : Scaling
+    dtype : str
+        Of the rows that are looked at.
+    recount : callable, optional
+        Raises PlanRefused where a machine on so many features does not fit.
     """
-    cuts = light_segmentation(dataset.n_rows, dataset.n_columns)
 
-    def ask(question: RowQuestion, *, least_features: int = 0) -> Any:
-        if recount is not None and least_features:
-            recount(least_features)
-        reduction = RowAnswerReduction(question, scaling, dtype, cuts.tile_rows)
-        return run.gather([run.sweep(question.label, dataset, reduction, cuts)])[0]
+    run: SweepRun
+    dataset: Dataset
+    scaling: Scaling
+    dtype: str
+    recount: Callable[[int], Any] | None = None
 
-    return ask
+    @property
+    def n_rows(self) -> int:
+        return self.dataset.n_rows
+
+    def __call__(self, question: RowQuestion, *, least_features: int = 0) -> Any:
+        if self.recount is not None and least_features:
+            self.recount(least_features)
+        cuts = light_segmentation(self.dataset.n_rows, self.dataset.n_columns)
+        reduction = RowAnswerReduction(question, self.scaling, self.dtype, cuts.tile_rows)
+        return self.run.gather([self.run.sweep(question.label, self.dataset, reduction, cuts)])[0]
 
 
 def fit_map(

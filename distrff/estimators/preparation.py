@@ -14,7 +14,7 @@ from distrff.columns.scaling import Scaling
 from distrff.columns.targets import ClassTargets, NumericTargets, Targets, class_weights
 from distrff.data.dataset import Dataset
 from distrff.errors import ColumnError, DataWarning, InputError, column_called, warn
-from distrff.estimators.map_fit import asked_of_dataset, fit_map
+from distrff.estimators.map_fit import AskedOfDataset, fit_map
 from distrff.estimators.options import FitOptions
 from distrff.features.base import FeatureMap
 from distrff.features.fourier import FourierBlockMap
@@ -149,7 +149,7 @@ def prepare(
     fitted = features
     if not hasattr(features, "specification_"):
         again = None if recount is None else partial(recount, targets.n_outputs)
-        ask = asked_of_dataset(run, dataset, scaling, dtype, again)
+        ask = AskedOfDataset(run, dataset, scaling, dtype, again)
         looked_at = targets if targets.n_outputs else None
         try:
             fitted = fit_map(features, statistics, scaling, looked_at, seed=seed, ask=ask)

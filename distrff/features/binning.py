@@ -35,7 +35,7 @@ class RandomBinningFeatures(KernelFeatureMap):
     kernel : Kernel, optional
         A `Laplacian`, or products and multiples of Laplacians. None is `Laplacian(1.0)`. A width "auto" is
         chosen in `fit` as that of `FourierFeatures`, but judged by a few grids; so is how far the
-        widths that "ard" learns are taken at their word.
+        widths that "ard" learns are taken at their word, and how short many rows allow them to be.
     n_grids : int, default=100
         P, the entries of a row of Z.
     n_bins : int, optional

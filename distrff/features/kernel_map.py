@@ -77,7 +77,13 @@ class KernelFeatureMap(FeatureMap):
         return self.kernel_
 
     def search_flops_for(self, n_rows: int, n_columns: int) -> float:
-        return width_flops(self.kernel, n_rows, n_columns, partial(self._pilot_flops, n_columns=n_columns))
+        return width_flops(
+            self.kernel,
+            n_rows,
+            n_columns,
+            partial(self._pilot_flops, n_columns=n_columns),
+            tempers_ard=self._tempers_ard,
+        )
 
     def _prepare_trial(self, smaller: Mapping[str, int]) -> None:
         if self._chosen_kernel.is_auto:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
 import numpy as np
 
 from distrff.kernels import Kernel
+
+THINNING = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +41,16 @@ class PilotRows:
         deviation = Y.std(axis=0)
         Y = (Y - Y.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
         return cls(X - np.average(X, axis=0), Y, s, max(2, len(X) // 4), seed)
+
+    @property
+    def n_training(self) -> int:
+        """Rows that are not held out."""
+        return len(self.X) - self.n_held_out
+
+    def thinned(self) -> Self:
+        """Return the same rows held out, and one in `THINNING` of the others."""
+        some = slice(self.n_held_out + max(2, self.n_training // THINNING))
+        return replace(self, X=self.X[some], Y=self.Y[some], s=self.s[some])
 
 
 class Pilot(Protocol):

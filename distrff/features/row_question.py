@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -33,6 +34,10 @@ class RowQuestion(Protocol):
 class Ask(Protocol):
     """Whoever has the rows."""
 
+    @property
+    def n_rows(self) -> int:
+        """How many they are."""
+
     def __call__(self, question: RowQuestion, *, least_features: int = 0) -> Any:
         """Return the answer, or refuse it for a map that will have too many columns.
 
@@ -40,10 +45,21 @@ class Ask(Protocol):
         """
 
 
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """Rows in memory."""
+
+    X: np.ndarray
+    sample_weight: np.ndarray | None
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.X)
+
+    def __call__(self, question: RowQuestion, *, least_features: int = 0) -> Any:
+        return question.update(question.zero(), 0, self.X, self.sample_weight)
+
+
 def asked_of(X: np.ndarray, sample_weight: np.ndarray | None) -> Ask:
     """Return who answers for rows in memory."""
-
-    def ask(question: RowQuestion, *, least_features: int = 0) -> Any:
-        return question.update(question.zero(), 0, X, sample_weight)
-
-    return ask
+    return _Asked(X, sample_weight)

@@ -11,7 +11,7 @@ from distrff.features.ard import relevance_flops, relevant_length_scales
 from distrff.features.length_scale import automatic_length_scale, search_flops
 from distrff.features.pilot import MakePilot
 from distrff.features.row_question import Ask
-from distrff.features.tempering import tempered_widths
+from distrff.features.tempering import tempered_widths, tempering_flops
 from distrff.kernels import Kernel
 
 
@@ -60,16 +60,35 @@ def chosen_widths(
         learned, search = relevant_length_scales(kernel, X, y, sample_weight, seed=seed, ask=ask)
         if not tempers_ard:
             return learned, search
-        return tempered_widths(kernel, search, X, y, sample_weight, make_pilot=make_pilot, seed=seed)
+        # Rows without weight are no rows; there are as many among all as in the sample.
+        share = 1.0 if sample_weight is None else np.count_nonzero(sample_weight) / len(X)
+        return tempered_widths(
+            kernel,
+            search,
+            X,
+            y,
+            sample_weight,
+            make_pilot=make_pilot,
+            seed=seed,
+            n_rows=round(share * ask.n_rows),
+        )
     if kernel.is_auto:
         return automatic_length_scale(kernel, X, y, sample_weight, make_pilot=make_pilot, seed=seed)
     return kernel, None
 
 
 def width_flops(
-    kernel: Kernel | None, n_rows: int, n_columns: int, pilot_flops: Callable[[int], float]
+    kernel: Kernel | None,
+    n_rows: int,
+    n_columns: int,
+    pilot_flops: Callable[[int], float],
+    *,
+    tempers_ard: bool = False,
 ) -> float:
     """Return about how many flops `chosen_widths` takes; `pilot_flops` are those of one width and n rows."""
     if kernel is None or not kernel.is_auto:
         return 0.0
-    return relevance_flops(n_rows, n_columns) if kernel.is_ard else search_flops(n_rows, pilot_flops)
+    if not kernel.is_ard:
+        return search_flops(n_rows, pilot_flops)
+    tempering = tempering_flops(n_rows, n_columns, pilot_flops) if tempers_ard else 0.0
+    return relevance_flops(n_rows, n_columns) + tempering

@@ -11,13 +11,13 @@ import json
 import sys
 import warnings
 
-from tests.benchmarks import accuracy, features, losses, spine
+from tests.benchmarks import accuracy, binning_accuracy, features, losses, spine
 
 GROUPS = {
     "spine": spine.BENCHMARKS,
     "losses": losses.BENCHMARKS,
     "features": features.BENCHMARKS,
-    "accuracy": accuracy.BENCHMARKS,
+    "accuracy": accuracy.BENCHMARKS | binning_accuracy.BENCHMARKS,
 }
 
 

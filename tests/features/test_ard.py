@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -21,7 +22,7 @@ from distrff.features.fourier import FourierFeatures
 from distrff.features.fourier_pilot import FourierPilot
 from distrff.features.length_scale import search_rows
 from distrff.features.nystroem import NystroemFeatures
-from distrff.features.row_question import asked_of
+from distrff.features.row_question import Ask, asked_of
 from distrff.features.widths import chosen_widths
 from distrff.ingest import column_statistics
 from distrff.kernels import Cauchy, Exponential, Gaussian, Laplacian, Matern
@@ -310,7 +311,7 @@ def test_every_map_learns_the_same_widths(rng):
 
 
 def test_grids_temper_the_widths_of_the_likelihood(rng):
-    """The pilot's best of all that were tried, among them the likelihood's own."""
+    """Up to their size they are the pilot's best of all that were tried, among them the likelihood's own."""
     X, y, _ = of_three_columns(rng, 100, d=3)
     X[:, 2] *= 50  # deviations are what widths are measured in
     kernel, expected = learned(Laplacian("ard"), X, y, seed=5)
@@ -327,9 +328,34 @@ def test_grids_temper_the_widths_of_the_likelihood(rng):
     errors = {(p, rate): error for p, rate, error in search["tried"]}
     assert errors[1.0, np.sum(1 / relative)] == pytest.approx(pilot.held_out_error(kernel))
     # Widths have four digits, which may move a row to another bin.
-    assert pilot.held_out_error(map_.kernel_) <= 1.05 * min(errors.values())
+    in_pilot = np.array(search["length_scale"]) / search["size_factor"]
+    assert pilot.held_out_error(Laplacian(tuple(in_pilot))) <= 1.05 * min(errors.values())
     assert {p for p, _ in errors} == {0.5, 0.75, 1.0} and len(set(errors.values())) > 1
     assert search["rule"].endswith("tempered by the held-out error of a ridge on the bins of 4 grids")
+
+
+def test_more_rows_in_all_shrink_all_widths_by_one_power_of_their_number(rng):
+    X, y, _ = of_three_columns(rng, 200, d=3)
+    answered = asked_of(X, None)
+    kernels, shrinking = [], 0.0
+    for n_rows in (200, 3200):
+        ask = AskedOfMore(answered, n_rows)
+        map_ = RandomBinningFeatures(Laplacian("ard"), 8).fit_sample(X, y, None, seed=5, ask=ask)
+        kernels.append(map_.kernel_)
+        shrinking = map_.length_scale_search_["shrinking"]
+    few, many = (np.array(kernel.length_scale) for kernel in kernels)
+    np.testing.assert_allclose(many / few, 16.0**-shrinking, rtol=2e-3)  # widths have four digits
+
+
+@dataclass(frozen=True)
+class AskedOfMore:
+    """Rows that say to be more than they are."""
+
+    answered: Ask
+    n_rows: int
+
+    def __call__(self, question, *, least_features=0):
+        return self.answered(question)
 
 
 @pytest.mark.parametrize(
@@ -359,10 +385,14 @@ def test_one_factor_for_every_kernel(rng, kernel, classes):
 
 def test_the_work_is_counted():
     for kind in (FourierFeatures, NystroemFeatures, RandomBinningFeatures):
-        assert kind().width_flops_for(10**6, 10) == kind(Laplacian()).width_flops_for(10**6, 10) == 0
-        assert kind(Laplacian("ard")).width_flops_for(10**6, 10) == relevance_flops(10**6, 10)
-        by_pilot = kind(Laplacian("auto")).width_flops_for(10**6, 10)
-        assert by_pilot == kind(Laplacian("auto")).width_flops_for(10**9, 10) > 0
+        assert kind().search_flops_for(10**6, 10) == kind(Laplacian()).search_flops_for(10**6, 10) == 0
+        learned = kind(Laplacian("ard")).search_flops_for(10**6, 10)
+        if kind is RandomBinningFeatures:  # whose pilot tempers what is learned
+            assert learned > relevance_flops(10**6, 10)
+        else:
+            assert learned == relevance_flops(10**6, 10)
+        by_pilot = kind(Laplacian("auto")).search_flops_for(10**6, 10)
+        assert by_pilot == kind(Laplacian("auto")).search_flops_for(10**9, 10) > 0
         both = ConcatenatedFeatures([kind(Laplacian("auto")), kind(Laplacian("ard"))])
-        assert both.width_flops_for(10**6, 10) == by_pilot + relevance_flops(10**6, 10)
+        assert both.search_flops_for(10**6, 10) == by_pilot + learned
     assert relevance_flops(2000, 10) == relevance_flops(10**9, 10) > relevance_flops(500, 10)
