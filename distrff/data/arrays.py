@@ -143,7 +143,7 @@ def _arrays(given: dict[str, Any]) -> Named:
 
 
 def _lazy_arrays(given: dict[str, Any]) -> Named:
-    frames = {f: v for f, v in given.items() if dask.is_dask_collection(v) and _is_frame(v)}
+    frames = {f: v for f, v in given.items() if dask.is_dask_collection(v) and is_frame(v)}
     concrete, names = _arrays({f: v for f, v in given.items() if not dask.is_dask_collection(v)})
     arrays, frame_names = frame_arrays(frames) if frames else ({}, {})
     arrays |= {f: v for f, v in given.items() if f not in frames and f not in concrete}
@@ -153,7 +153,7 @@ def _lazy_arrays(given: dict[str, Any]) -> Named:
     row_chunks = next(iter(arrays.values())).chunks[0]
     for field, values in concrete.items():
         arrays[field] = da.from_array(values, chunks=(row_chunks, *values.shape[1:]), name=False)
-    return {f: _whole_rows(a, f) for f, a in arrays.items()}, names | frame_names
+    return {f: whole_rows(a, f) for f, a in arrays.items()}, names | frame_names
 
 
 def _check_lazy(values: Any, field: str) -> None:
@@ -161,10 +161,7 @@ def _check_lazy(values: Any, field: str) -> None:
         raise InputTypeError(
             f"{field} is a dask {type(values).__name__}; pass a dask Array, DataFrame or Series"
         )
-    if np.isnan(values.shape).any():
-        raise InputError(
-            f"{field} is a dask array with unknown chunk sizes; call {field}.compute_chunk_sizes() first"
-        )
+    check_known_chunks(values, field)
     if field == "y":
         check_target_shape(values.shape, values.dtype)
         return
@@ -177,8 +174,16 @@ def _check_lazy(values: Any, field: str) -> None:
         check_weight_shape(values.shape)
 
 
-def _whole_rows(values: da.Array, field: str) -> da.Array:
-    """One block across the columns, in the type that the tiles will have."""
+def check_known_chunks(values: da.Array, name: str) -> None:
+    """Refuse a dask array whose rows are not counted."""
+    if np.isnan(values.shape).any():
+        raise InputError(
+            f"{name} is a dask array with unknown chunk sizes; call {name}.compute_chunk_sizes() first"
+        )
+
+
+def whole_rows(values: da.Array, field: str) -> da.Array:
+    """Return the array in one block across the columns, in the type that the tiles will have."""
     if values.ndim == 2 and values.numblocks[1] > 1:
         values = values.rechunk({1: -1})
     return values.astype(_tile_dtype(field, values.dtype))
@@ -216,7 +221,8 @@ def block_rows(X: np.ndarray) -> int:
     return max(1, min(X.shape[0], BLOCK_BYTES // (X.dtype.itemsize * X.shape[1])))
 
 
-def _is_frame(values: Any) -> bool:
+def is_frame(values: Any) -> bool:
+    """Tell whether `values` is a DataFrame or Series of pandas or dask."""
     return is_dataframe_like(values) or is_series_like(values)
 
 

@@ -13,6 +13,7 @@ from distrff.data.checks import check_block
 from distrff.data.rows import Rows
 from distrff.errors import InputError
 from distrff.model import Model
+from distrff.scores.squared_errors import r2_scores
 from distrff.sweeps.frozen import arrived
 from distrff.sweeps.reduction import Shipped
 
@@ -40,10 +41,7 @@ class ScoreSums:
     def regression_scores(self) -> dict[str, float]:
         """Return rmse, relative_error = ‖ŷ − y‖/‖y‖ and r2 (averaged over targets)."""
         weight = self.targets.weight
-        total = np.where(self.targets.is_constant(), 0.0, self.targets.deviations)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            r2 = 1.0 - self.squared_error / total
-        r2 = np.where(total > 0, r2, np.where(self.squared_error > 0, 0.0, 1.0))
+        r2 = r2_scores(self.squared_error, self.targets)
         norm = self.squared_norm.sum()
         return {
             "rmse": float(np.sqrt(self.squared_error.mean() / weight)),
