@@ -17,6 +17,7 @@ from distrff.errors import InputError
 from distrff.estimators.options import FitOptions
 from distrff.estimators.prediction import predict_with
 from distrff.estimators.run import begin_run
+from distrff.estimators.sklearn_parts import sklearn_pipeline
 from distrff.model import Model
 from distrff.sweeps.engine import SweepRun
 from distrff.sweeps.frozen import travelling
@@ -62,6 +63,26 @@ class Machine(BaseEstimator):
             return predict_with(self.model_, X, method)
         X = validate_data(self, X, dtype="numeric", reset=False)
         return getattr(self.model_, method)(X)
+
+    def to_sklearn(self) -> Any:
+        """Return a fitted scikit-learn pipeline of stock parts that predicts as this machine does.
+
+        A StandardScaler where the machine scales, then the map as an RBFSampler, a Nystroem or what it is
+        made of, then Ridge, RidgeClassifier, LinearSVC, LogisticRegression or PCA, all with their fitted
+        arrays set. It works in float64 where the rows do.
+
+        Raises
+        ------
+        InputError
+            For a map or noise that scikit-learn has no part for, naming those that it has.
+
+        Notes
+        -----
+        Structured draws of frequencies become the dense matrix that they stand for. The decision values of
+        a `KernelLikelihoodClassifier` are divided by its `sigma`, as probabilities take them.
+        """
+        check_is_fitted(self, "model_")
+        return sklearn_pipeline(self.model_)
 
     def _score_sums(self, X: Any, y: Any, sample_weight: Any) -> ScoreSums:
         check_is_fitted(self, "model_")

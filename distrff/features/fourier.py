@@ -115,6 +115,11 @@ class FourierBlockMap(BlockMap):
         self._scale = float(np.sqrt((2.0 if form == "phase" else 1.0) * at_zero / m))
         self._phases = None if phases is None else ByDtype(phases)
 
+    @property
+    def phases(self) -> np.ndarray | None:
+        """b of shape (n_features,) in the form "phase"."""
+        return None if self._phases is None else self._phases[np.float64]
+
     def apply(self, X: Any, out: np.ndarray | None = None) -> np.ndarray:
         n, m = X.shape[0], self.projection.n_frequencies
         Z = self._empty(n, X.dtype) if out is None else out

@@ -78,19 +78,19 @@ class NystroemBlockMap(BlockMap):
     def __init__(self, kernel: Kernel, landmarks: np.ndarray, n_features: int) -> None:
         self.n_features = n_features
         self._kernel = kernel
-        self._landmarks = landmarks
-        self._factor = _cholesky_factor(kernel, landmarks)
-        self.n_bytes = self._factor.nbytes + landmarks.nbytes
+        self.landmarks = landmarks
+        self.factor = _cholesky_factor(kernel, landmarks)
+        self.n_bytes = self.factor.nbytes + landmarks.nbytes
 
     def apply(self, X: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         Z = np.empty((len(X), self.n_features), X.dtype) if out is None else out
-        rank = len(self._landmarks)
+        rank = len(self.landmarks)
         for start in range(0, len(X), _STRIP_ROWS):
             strip = slice(start, start + _STRIP_ROWS)
             if rank:
-                K = self._kernel.block(X[strip].astype(np.float64, copy=False), self._landmarks)
+                K = self._kernel.block(X[strip].astype(np.float64, copy=False), self.landmarks)
                 # Kᵀ is in the order of columns that LAPACK reads and overwrites.
-                Z[strip, :rank] = blas.dtrsm(1.0, self._factor, K.T, lower=1, overwrite_b=1).T
+                Z[strip, :rank] = blas.dtrsm(1.0, self.factor, K.T, lower=1, overwrite_b=1).T
         Z[:, rank:] = 0.0
         return Z
 
