@@ -61,6 +61,11 @@ class ZarrReader:
         self._columns = columns
         self._source = source
 
+    @property
+    def arrays(self) -> dict[str, Any]:
+        """The Zarr arrays by field."""
+        return dict(self._arrays)
+
     def rows(self, start: int, stop: int, fields: tuple[str, ...] = FIELDS) -> ZarrRows:
         """Return the rows [start, stop)."""
         return ZarrRows(start, stop, tuple(f for f in fields if f in self._arrays), self)
