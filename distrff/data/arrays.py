@@ -10,6 +10,7 @@ import dask
 import dask.array as da
 import numpy as np
 from dask.utils import is_dataframe_like, is_series_like
+from scipy.sparse import issparse
 
 from distrff.data.dataset import BLOCK_BYTES, Dataset, check_lengths
 from distrff.data.frames import frame_arrays
@@ -21,11 +22,14 @@ from distrff.data.matrices import (
     check_weight_shape,
     native,
     plain_array,
+    sparse_rows,
     targets_of,
     weights_of,
 )
-from distrff.data.rows import FIELDS, Feed, RowBlock, cut_tiles
+from distrff.data.rows import FIELDS, Feed, RowBlock, Span, cut_tiles
 from distrff.errors import InputError, InputTypeError
+
+_PRESUMED_FILLED = 0.01  # of the columns of lazy sparse rows, whose entries are not counted
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,8 @@ class ArrayRows:
     """Rows as lists of consecutive blocks: arrays, or Delayed blocks that are arrays in the task.
 
     The blocks cover exactly [start, stop); those of y and sample_weight may be cut elsewhere than
-    those of X. `dtypes` maps the fields to what the blocks are cast to.
+    those of X. `dtypes` maps the fields to what the blocks are cast to; `is_sparse` tells whether those of X
+    are scipy sparse matrices.
     """
 
     start: int
@@ -42,6 +47,7 @@ class ArrayRows:
     y: list[Any]
     sample_weight: list[Any]
     dtypes: dict[str, np.dtype]
+    is_sparse: bool = False
 
     def tiles(self, n_rows: int) -> Iterator[RowBlock]:
         """Yield the rows in blocks of `n_rows`."""
@@ -49,14 +55,25 @@ class ArrayRows:
         feeds = [Feed(self._spans(field), size) for field in FIELDS if getattr(self, field)]
         return cut_tiles(self.start, self.stop, n_rows, feeds)
 
-    def _spans(self, field: str) -> Iterator[dict[str, np.ndarray]]:
-        blocks = [plain_array(block, field) for block in getattr(self, field)]
-        if (n := sum(map(len, blocks))) != self.stop - self.start:
+    def _spans(self, field: str) -> Iterator[Span]:
+        blocks = [self._plain(block, field) for block in getattr(self, field)]
+        if (n := sum(block.shape[0] for block in blocks)) != self.stop - self.start:
             raise InputError(
                 f"the blocks of {field} for rows {self.start} to {self.stop - 1} hold {n} rows; "
                 "a block function returned another number of rows than its dask array states"
             )
         return ({field: block.astype(self.dtypes[field], copy=False)} for block in blocks)
+
+    def _plain(self, block: Any, field: str) -> Any:
+        if field != "X" or (not issparse(block) and not self.is_sparse):
+            return plain_array(block, field)
+        if issparse(block) and self.is_sparse:
+            return sparse_rows(block, field)
+        states, has = ("sparse", "dense") if self.is_sparse else ("dense", "sparse")
+        raise InputTypeError(
+            f"X is a dask array that states {states} blocks but has {has} ones; build it with a meta like "
+            f"them, for sparse ones meta=scipy.sparse.csr_matrix((0, 0))"
+        )
 
 
 class ArrayReader:
@@ -72,7 +89,8 @@ class ArrayReader:
         """Return the blocks of the rows [start, stop)."""
         blocks = {f: self._blocks(self._arrays[f][start:stop]) for f in fields if f in self._arrays}
         of: dict[str, list[Any]] = {f: [] for f in FIELDS} | blocks
-        return ArrayRows(start, stop, of["X"], of["y"], of["sample_weight"], self._dtypes)
+        is_sparse = "X" in self._arrays and _is_sparse(self._arrays["X"])
+        return ArrayRows(start, stop, of["X"], of["y"], of["sample_weight"], self._dtypes, is_sparse)
 
     def _blocks(self, part: Any) -> list[Any]:
         if not isinstance(part, da.Array):
@@ -86,9 +104,8 @@ class ArrayReader:
         values = self._arrays[field]
         if isinstance(values, da.Array):
             return values
-        # name=False: hashing the data for a name would be a pass over it.
         rows = block_rows(self._arrays["X"])
-        return da.from_array(values, chunks=(rows, *values.shape[1:]), name=False)
+        return _cut(values, (rows, *values.shape[1:]))
 
 
 def as_dataset(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
@@ -96,8 +113,9 @@ def as_dataset(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
 
     Parameters
     ----------
-    X : array-like, DataFrame, dask Array, dask DataFrame or Dataset, of shape (n, d)
-        A Dataset is returned as it is; `y` and `sample_weight` must then be None.
+    X : array-like, DataFrame, scipy sparse matrix, dask Array, dask DataFrame or Dataset, (n, d)
+        A dask array of CSR chunks must say so by its meta. A Dataset is returned as it is; `y` and
+        `sample_weight` must then be None.
     y : array-like, Series, DataFrame or their dask kinds, of shape (n,) or (n, k), optional
         Of any type.
     sample_weight : the same, of shape (n,), optional
@@ -152,8 +170,14 @@ def _lazy_arrays(given: dict[str, Any]) -> Named:
     check_lengths({f: a.shape[0] for f, a in (concrete | arrays).items()})
     row_chunks = next(iter(arrays.values())).chunks[0]
     for field, values in concrete.items():
-        arrays[field] = da.from_array(values, chunks=(row_chunks, *values.shape[1:]), name=False)
+        arrays[field] = _cut(values, (row_chunks, *values.shape[1:]))
     return {f: whole_rows(a, f) for f, a in arrays.items()}, names | frame_names
+
+
+def _cut(values: Any, chunks: tuple[Any, ...]) -> da.Array:
+    """Return a matrix of either kind as a dask array."""
+    # name=False: hashing the data for a name would be a pass over it.
+    return da.from_array(values, chunks=chunks, name=False, asarray=not issparse(values))
 
 
 def _check_lazy(values: Any, field: str) -> None:
@@ -205,7 +229,7 @@ def _dataset(arrays: dict[str, Any], names: dict[str, tuple[str, ...] | None], s
         n_columns=X.shape[1],
         dtype=X.dtype,
         source=source,
-        row_bytes=sum(a.dtype.itemsize * int(np.prod(a.shape[1:])) for a in arrays.values()),
+        row_bytes=sum(_row_bytes(a) for a in arrays.values()),
         chunk_rows=max(X.chunks[0]) if isinstance(X, da.Array) else block_rows(X),
         column_names=names.get("X"),
         target_names=names.get("y"),
@@ -213,7 +237,22 @@ def _dataset(arrays: dict[str, Any], names: dict[str, tuple[str, ...] | None], s
         n_targets=0 if y is None else int(np.prod(y.shape[1:])),
         y_is_1d=y is None or y.ndim == 1,
         has_weights="sample_weight" in arrays,
+        is_sparse=_is_sparse(X),
     )
+
+
+def _row_bytes(values: Any) -> int:
+    dense = values.dtype.itemsize * int(np.prod(values.shape[1:]))
+    if not _is_sparse(values):
+        return dense
+    share = (
+        _PRESUMED_FILLED if isinstance(values, da.Array) else values.nnz / (values.shape[0] * values.shape[1])
+    )
+    return int(np.ceil(share * dense * (1 + 4 / values.dtype.itemsize))) + 8
+
+
+def _is_sparse(values: Any) -> bool:
+    return issparse(getattr(values, "_meta", values))
 
 
 def block_rows(X: np.ndarray) -> int:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from numbers import Number
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.sparse import issparse
 
 from distrff.data.rows import RowBlock
 from distrff.errors import InputError, NonFiniteError
@@ -70,8 +72,15 @@ def _check_numbers(y: np.ndarray, start: int) -> None:
                 )
 
 
-def check_finite(name: str, values: np.ndarray, start: int) -> None:
+def check_finite(name: str, values: Any, start: int) -> None:
     """Raise NonFiniteError for a missing or infinite value, naming the row; `start` is that of the first."""
+    if issparse(values):
+        if not np.isfinite(values.data).all():
+            row = (
+                int(np.searchsorted(values.indptr, np.flatnonzero(~np.isfinite(values.data))[0], "right")) - 1
+            )
+            check_finite(name, values[row].toarray(), start + row)
+        return
     if values.dtype.kind == "O":
         infinite = [isinstance(v, float) and math.isinf(v) for v in values.flat]
         bad = pd.isna(values) | np.reshape(infinite, values.shape)

@@ -52,6 +52,8 @@ class Dataset:
     has_weights : bool
     skipped_columns : tuple of str
         Columns of the source that were left out because they are not numbers.
+    is_sparse : bool
+        Whether rows are read as scipy CSR matrices.
     """
 
     reader: Reader
@@ -68,6 +70,7 @@ class Dataset:
     y_is_1d: bool = True
     has_weights: bool = False
     skipped_columns: tuple[str, ...] = ()
+    is_sparse: bool = False
 
     def rows(self, start: int, stop: int) -> Rows:
         """Return the rows `start` to `stop`, to be read in a task.

@@ -10,6 +10,7 @@ import pandas as pd
 
 from distrff.columns.drift import drift_shares, drifting
 from distrff.columns.moments import Moments
+from distrff.columns.row_matrices import dense_rows
 from distrff.data.dataset import Dataset
 from distrff.data.rows import RowBlock, Rows
 from distrff.diagnostics.value_counts import ValueCounts
@@ -151,7 +152,7 @@ class RowSurveyReduction:
         return first.merge(second)
 
     def _of_block(self, block: RowBlock, chosen: np.ndarray) -> RowSurvey:
-        X = np.asarray(block.X)
+        X = dense_rows(block.X)
         missing, infinite = np.isnan(X), np.isinf(X)
         finite = ~(missing | infinite)
         inside = chosen[(chosen >= block.start) & (chosen < block.start + len(X))] - block.start

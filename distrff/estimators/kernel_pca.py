@@ -111,7 +111,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Machine):
             If it would not fit in the workers' memory; before the first task.
         """
         options = self._options()
-        dataset = self._dataset(X, None, sample_weight)
+        dataset = self._rows_to_fit(X, None, sample_weight)
         run, dtype = begin_run(), features_dtype(dataset, options.dtype)
         plan = self._count(run, dataset, options)
         statistics = first_sweep(run, dataset, target_kind="none", seed=options.seed)
@@ -151,7 +151,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Machine):
         PlanRefused
             If it would not fit in the workers' memory.
         """
-        return self._count(begin_run(), self._dataset(X, None, sample_weight), self._options())
+        return self._count(begin_run(), self._rows_to_fit(X, None, sample_weight), self._options())
 
     def save(
         self, url: str, *, overwrite: bool = False, storage_options: dict[str, Any] | None = None

@@ -14,7 +14,7 @@ from distrff.data.arrays import as_dataset
 from distrff.data.dataset import Dataset
 from distrff.data.selection import listed
 from distrff.errors import InputError
-from distrff.estimators.options import FitOptions
+from distrff.estimators.options import FitOptions, check_sparse_rows, takes_sparse_rows
 from distrff.estimators.prediction import predict_with
 from distrff.estimators.run import begin_run
 from distrff.estimators.sklearn_parts import sklearn_pipeline
@@ -28,6 +28,8 @@ from distrff.sweeps.segments import light_segmentation
 class Machine(BaseEstimator):
     """An estimator whose fit leaves a frozen machine in `model_`."""
 
+    features: Any
+    scale: str
     model_: Model
 
     def check_parameters(self) -> None:
@@ -37,6 +39,11 @@ class Machine(BaseEstimator):
     def _options(self) -> FitOptions:
         raise NotImplementedError
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = takes_sparse_rows(self.features) and self.scale == "none"
+        return tags
+
     def _dataset(self, X: Any, y: Any, sample_weight: Any) -> Dataset:
         dataset = as_dataset(X, y, sample_weight)
         if not dataset.n_targets:
@@ -44,6 +51,11 @@ class Machine(BaseEstimator):
                 f"{type(self).__name__} requires y to be passed, but the target y is None; "
                 f"give y, or open the dataset with target=…"
             )
+        return dataset
+
+    def _rows_to_fit(self, X: Any, y: Any, sample_weight: Any) -> Dataset:
+        dataset = self._dataset(X, y, sample_weight)
+        check_sparse_rows(dataset.is_sparse, self.features, self.scale)
         return dataset
 
     def _keep_columns(self, n_columns: int, names: tuple[str, ...] | None) -> None:
@@ -61,7 +73,8 @@ class Machine(BaseEstimator):
             X = dataset.X
         if dask.is_dask_collection(X):
             return predict_with(self.model_, X, method)
-        X = validate_data(self, X, dtype="numeric", reset=False)
+        sparse = "csr" if self.model_.specification.takes_sparse_rows else False
+        X = validate_data(self, X, dtype="numeric", accept_sparse=sparse, reset=False)
         return getattr(self.model_, method)(X)
 
     def to_sklearn(self) -> Any:

@@ -121,7 +121,7 @@ def _reduction(dataset: Dataset, options: FitOptions, shape: Shape, tile_rows: i
     d = dataset.n_columns
     return GramReduction(
         specification=options.features.trial(d).specification_,
-        scaling=Scaling(np.zeros(d), np.ones(d)),
+        scaling=Scaling() if dataset.is_sparse else Scaling(np.zeros(d), np.ones(d)),
         targets=_NoTargets(shape.n_outputs),  # type: ignore[arg-type]
         dtype=shape.dtype,
         tile_rows=tile_rows,

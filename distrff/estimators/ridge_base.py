@@ -83,7 +83,7 @@ class RidgeMachine(Machine):
             INTERRUPTED.
         """
         options = self._options()
-        dataset = self._dataset(X, y, sample_weight)
+        dataset = self._rows_to_fit(X, y, sample_weight)
         self.__dict__.pop("_grams", None)  # frees the Gram of an earlier fit
         fit, preparation = fit_ridge(
             dataset, options, target_kind=self._target_kind, class_weight=getattr(self, "class_weight", None)
@@ -155,7 +155,7 @@ class RidgeMachine(Machine):
             changes that fit.
         """
         options = self._options()
-        dataset = self._dataset(X, y, sample_weight)
+        dataset = self._rows_to_fit(X, y, sample_weight)
         run = begin_run()
         plan = presumed_ridge_plan(run, dataset, options, target_kind=self._target_kind)
         return plan.with_seconds(predicted_seconds(run, dataset, options, plan))

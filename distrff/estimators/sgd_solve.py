@@ -133,7 +133,7 @@ class _SGDOracle:
         """Return the metric of the first sweep's sample, and its ridge machines to start from."""
         sample, targets = preparation.statistics.sample(), preparation.targets
         rows = np.linspace(
-            0, len(sample.X) - 1, metric_rows(len(sample.X), preparation.specification.n_features)
+            0, sample.X.shape[0] - 1, metric_rows(sample.X.shape[0], preparation.specification.n_features)
         ).astype(np.intp)
         assert sample.y is not None
         Y, s = targets.encode(sample.y), targets.row_weights(sample.y, sample.sample_weight)
@@ -183,7 +183,7 @@ def _warn_of_drift(preparation: Preparation) -> None:
     else:
         Y = targets.encode(sample.y)
     message = drift_message(
-        drift_shares(sample.X, sample.sample_weight), drift_shares(Y, sample.sample_weight), len(sample.X)
+        drift_shares(sample.X, sample.sample_weight), drift_shares(Y, sample.sample_weight), sample.X.shape[0]
     )
     if message is not None:
         warn(message, DataWarning)

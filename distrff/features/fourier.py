@@ -17,6 +17,7 @@ from distrff.features.projection import ByDtype, Projection
 from distrff.features.row_question import Ask
 from distrff.features.sampling import (
     SAMPLING_CHOICES,
+    SPARSE_SAMPLINGS,
     draw_arrays,
     projection_bytes,
     projection_of,
@@ -67,6 +68,10 @@ class FourierSpecification(KernelMapSpecification):
     @property
     def rescaled_when_nested(self) -> bool:
         return True
+
+    @property
+    def takes_sparse_rows(self) -> bool:
+        return self.sampling in SPARSE_SAMPLINGS
 
     def derive_arrays(self) -> dict[str, np.ndarray]:
         arrays = draw_arrays(
@@ -177,7 +182,7 @@ class FourierFeatures(FeatureMap):
           from 16 columns on. A small bias, which falls with the number of columns.
         * ``"fastfood"``: Hadamard products around a permutation; O(D log d) a row for any number of
           columns, and more error than ``"iid"``.
-        * ``"countsketch"``: for very wide sparse rows, which `fit` and `transform` then take in CSR: the
+        * ``"countsketch"``: for very wide sparse rows: the
           columns are first thrown into 2048 buckets, O(nonzeros + 2048·D) a row. Its bias is bounded in
           `distrff.features.count_sketch.gaussian_sketch_error`.
         * ``"auto"``: ``"sorf"`` where it is faster than ``"orthogonal"``, by a rule in the numbers of
@@ -200,6 +205,8 @@ class FourierFeatures(FeatureMap):
 
     Notes
     -----
+    Rows may be scipy sparse matrices for ``"iid"``, ``"orthogonal"``, ``"qmc"`` and ``"countsketch"``, with a
+    width that is a number; they are never written out, and n·d above is the number of their entries.
     `fit` costs the draw, O(dD) (orthogonal: O(d²D); sorf and fastfood: O(D)); `transform` n·d·D
     multiply-adds, or what is said above, and n·D cosines, 2m of them in pairs.
     """
@@ -269,7 +276,8 @@ class FourierFeatures(FeatureMap):
 
     @property
     def takes_sparse_rows(self) -> bool:
-        return self.sampling == "countsketch"
+        is_automatic = isinstance(self.kernel, Kernel) and self.kernel.is_auto  # looks at dense rows
+        return self.sampling in SPARSE_SAMPLINGS and not is_automatic
 
     @property
     def frequencies_(self) -> np.ndarray:

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg import eigh
-from scipy.sparse import issparse
 from threadpoolctl import threadpool_limits
 
 from distrff.errors import InputError, NonFiniteError
@@ -69,8 +68,6 @@ def automatic_length_scale(
     InputError
         If the rows of positive weight have no two different points, or a target is not finite.
     """
-    if issparse(X):
-        raise InputError("length_scale='auto' looks at dense rows, got a sparse matrix; give a number")
     weights = np.ones(len(X)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
     rows = _subsample(np.flatnonzero(weights > 0), seed)
     if not len(rows):

@@ -101,7 +101,7 @@ class EpochReduction:
         n_rows = min(self.batch_rows, rows.stop - rows.start)
         buffer = scratch("tile", n_rows, self.specification.n_features, dtype)
         for block in rows.tiles(self.batch_rows):
-            Z = buffer[: len(block.X)]
+            Z = buffer[: block.X.shape[0]]
             block_map.apply(self.scaling.apply(block.X, dtype), out=Z)
             Y = self.targets.encode(block.y)[:, outputs]
             steps.step(Z, Y, self.targets.row_weights(block.y, block.sample_weight))

@@ -95,17 +95,18 @@ class ScoreReduction:
 
 
 def _sums_of_rows(model: Model, X: np.ndarray, y: np.ndarray, sample_weight: np.ndarray | None) -> ScoreSums:
-    s = np.ones(len(X)) if sample_weight is None else np.ascontiguousarray(sample_weight)
+    n = X.shape[0]
+    s = np.ones(n) if sample_weight is None else np.ascontiguousarray(sample_weight)
     if isinstance(model.targets, ClassTargets):
-        if y.size != len(X):
+        if y.size != n:
             raise InputError(f"y must be one column of class labels, got {y.shape[1]} columns")
-        wrong = (model.predict(X) != y.reshape(len(X))).astype(np.float64)[:, None]
-        return ScoreSums(len(X), s @ wrong, np.zeros(1), Moments.of(wrong, s))
-    Y = _numbers(y).reshape(len(X), -1)
-    prediction = model.predict(X).reshape(len(X), -1)
+        wrong = (model.predict(X) != y.reshape(n)).astype(np.float64)[:, None]
+        return ScoreSums(n, s @ wrong, np.zeros(1), Moments.of(wrong, s))
+    Y = _numbers(y).reshape(n, -1)
+    prediction = model.predict(X).reshape(n, -1)
     if Y.shape != prediction.shape:
         raise InputError(f"y has {Y.shape[1]} column(s), but the model predicts {prediction.shape[1]}")
-    return ScoreSums(len(X), s @ np.square(prediction - Y), s @ np.square(Y), Moments.of(Y, s))
+    return ScoreSums(n, s @ np.square(prediction - Y), s @ np.square(Y), Moments.of(Y, s))
 
 
 def _numbers(y: np.ndarray) -> np.ndarray:
