@@ -29,7 +29,9 @@ from distrff.data.matrices import (
 from distrff.data.rows import FIELDS, Feed, RowBlock, Span, cut_tiles
 from distrff.errors import InputError, InputTypeError
 
-_PRESUMED_FILLED = 0.01  # of the columns of lazy sparse rows, whose entries are not counted
+_INDEX_BYTES = 4
+_PRESUMED_SHARE = 0.01  # of the columns of lazy sparse rows, whose entries are not counted
+_LEAST_SAVING = 2.0**-20
 
 
 @dataclass(frozen=True)
@@ -237,7 +239,7 @@ def _dataset(arrays: dict[str, Any], names: dict[str, tuple[str, ...] | None], s
         n_targets=0 if y is None else int(np.prod(y.shape[1:])),
         y_is_1d=y is None or y.ndim == 1,
         has_weights="sample_weight" in arrays,
-        is_sparse=_is_sparse(X),
+        column_share=_column_share(X),
     )
 
 
@@ -245,10 +247,17 @@ def _row_bytes(values: Any) -> int:
     dense = values.dtype.itemsize * int(np.prod(values.shape[1:]))
     if not _is_sparse(values):
         return dense
-    share = (
-        _PRESUMED_FILLED if isinstance(values, da.Array) else values.nnz / (values.shape[0] * values.shape[1])
-    )
-    return int(np.ceil(share * dense * (1 + 4 / values.dtype.itemsize))) + 8
+    with_index = dense * (1 + _INDEX_BYTES / values.dtype.itemsize)
+    return int(np.ceil(_column_share(values) * with_index)) + _INDEX_BYTES
+
+
+def _column_share(values: Any) -> float:
+    """Return the share of columns that a row has entries in: 1 of dense rows, below 1 of sparse ones."""
+    if not _is_sparse(values):
+        return 1.0
+    n_entries = values.shape[0] * values.shape[1]
+    share = _PRESUMED_SHARE if isinstance(values, da.Array) else values.nnz / n_entries
+    return min(share, 1.0 - _LEAST_SAVING)
 
 
 def _is_sparse(values: Any) -> bool:

@@ -52,8 +52,8 @@ class Dataset:
     has_weights : bool
     skipped_columns : tuple of str
         Columns of the source that were left out because they are not numbers.
-    is_sparse : bool
-        Whether rows are read as scipy CSR matrices.
+    column_share : float
+        Of the columns, that a row has entries in: below 1 where rows are read as scipy CSR matrices.
     """
 
     reader: Reader
@@ -70,7 +70,12 @@ class Dataset:
     y_is_1d: bool = True
     has_weights: bool = False
     skipped_columns: tuple[str, ...] = ()
-    is_sparse: bool = False
+    column_share: float = 1.0
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether rows are read as scipy CSR matrices."""
+        return self.column_share < 1.0
 
     def rows(self, start: int, stop: int) -> Rows:
         """Return the rows `start` to `stop`, to be read in a task.

@@ -122,6 +122,7 @@ def make_plan(
         dtype=dtype,
         row_bytes=dataset.row_bytes,
         chunk_rows=dataset.chunk_rows,
+        column_share=dataset.column_share,
         **light,
     )
     execution = run.execution

@@ -100,7 +100,7 @@ def sample_shape(shape: Shape, one_in: int) -> Shape:
 def _counted(shape: Shape, n_factors: int, cluster: dict[str, int]) -> ConjugatePlan:
     s, cuts = shape, light_cuts(shape)
     one_in = gram_one_in(s.n_rows, s.n_features) if n_factors else 0
-    map_flops = 2.0 * s.n_columns * s.row_entries + s.triangle_numbers
+    map_flops = 2.0 * s.column_entries * s.row_entries + s.triangle_numbers
     sample_rows = s.n_rows / one_in if one_in else 0.0
     light = (
         PRESUMED_SWEEPS * s.n_rows * (map_flops + 4.0 * s.row_entries * max(s.n_outputs, s.n_light_columns))
@@ -137,7 +137,7 @@ def _light_peak_bytes(shape: Shape, threads: int) -> int:
     s, cuts = shape, light_cuts(shape)
     k = max(s.n_outputs, s.n_light_columns)
     tile = cuts.tile_rows * (s.row_entries * (s.itemsize + 16) + 8 * 6 * k)
-    rows = s.row_bytes * (2 * s.chunk_rows + cuts.tile_rows) + 2 * cuts.tile_rows * s.n_columns * 8
+    rows = s.row_bytes * (2 * s.chunk_rows + cuts.tile_rows) + 2 * cuts.tile_rows * s.column_entries * 8
     sums = 8 * s.n_features * (2 + 2 * k)
     n_partials = threads + 2 + n_levels(cuts.n_segments)
     arrays = s.map_bytes + 16 * s.n_features * k

@@ -52,6 +52,8 @@ class Shape:
     triangle_share : float
         Share of D² that the map's triangular factors have: each process keeps as many numbers, and each
         row is solved against them.
+    column_share : float
+        Of the columns, that a row has entries in: below 1 where rows are sparse.
     """
 
     n_rows: int
@@ -71,6 +73,12 @@ class Shape:
     sparse_entries: int = 0
     n_map_passes: int = 0
     triangle_share: float = 0.0
+    column_share: float = 1.0
+
+    @property
+    def column_entries(self) -> float:
+        """Numbers in a row of X, those of sparse rows with an index each."""
+        return self.n_columns * self.column_share
 
     @property
     def size(self) -> int:
@@ -94,7 +102,7 @@ class Shape:
     def gram_flops(self) -> float:
         """Flops of the Gram sweep: its map and its products."""
         rows = self.n_rows / self.gram_one_in
-        return rows * (2 * self.n_columns * self.n_features + self.triangle_numbers + self.size**2)
+        return rows * (2 * self.column_entries * self.n_features + self.triangle_numbers + self.size**2)
 
     @property
     def triangle_numbers(self) -> float:
@@ -112,7 +120,7 @@ class Shape:
     @property
     def light_flops(self) -> float:
         """Flops of one light sweep's thin products."""
-        return float(self.n_rows) * self.n_features * (2 * self.n_columns + 6 * self.n_light_columns)
+        return float(self.n_rows) * self.n_features * (2 * self.column_entries + 6 * self.n_light_columns)
 
 
 @dataclass(frozen=True)
@@ -248,7 +256,7 @@ def worker_peak_bytes(shape: Shape, folds_per_task: int, threads: int) -> int:
     group = cuts.tile_rows + (6 * int(cuts.tile_rows**0.5) if n_parts > 1 else 0)
     tile = group * s.size * s.itemsize + s.itemsize * s.size**2
     block_rows = min(cuts.segment_rows, n_parts * cuts.tile_rows)
-    rows = s.row_bytes * (2 * s.chunk_rows + block_rows + group) + 2 * group * s.n_columns * 8
+    rows = s.row_bytes * (2 * s.chunk_rows + block_rows + group) + 2 * group * s.column_entries * 8
     sweep = threads * (tile + rows + accumulator) + n_partials * partial + s.map_bytes
     if s.n_light_sweeps:  # a Hessian's sweep, beside the Gram
         sweep += 3 * partial

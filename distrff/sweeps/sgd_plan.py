@@ -52,7 +52,7 @@ def count_sgd(shape: Shape, *, n_workers: int, threads_per_worker: int, memory_l
 def _counted(shape: Shape, cluster: dict[str, int]) -> SGDPlan:
     s, cuts = shape, shape.segmentation()
     passes = 2 * PRESUMED_EPOCHS + 1
-    products = 2.0 * s.n_columns * s.n_features + s.triangle_numbers
+    products = 2.0 * s.column_entries * s.n_features + s.triangle_numbers
     evaluation = s.n_rows * (products + 6.0 * s.n_features * s.n_outputs)
     epoch = s.n_rows * (products + 10.0 * s.n_features * s.n_outputs)
     sample = metric_rows(min(s.n_rows, _MOST_ROWS), s.n_features)

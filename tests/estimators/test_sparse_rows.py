@@ -144,6 +144,13 @@ def test_what_is_counted_of_rows(X, y, rng):
     assert machine.plan(lazily(rng, X), da.from_array(y, chunks=100)).bytes_read > 0
 
 
+def test_wide_rows_are_planned_by_their_entries(rng):
+    rows, columns = np.repeat(np.arange(2000), 5), rng.integers(0, 10**6, 10_000)
+    X = sparse.csr_matrix((np.ones(10_000), (rows, columns)), shape=(2000, 10**6))
+    plan = drf.KernelRidge(drf.FourierFeatures(n_components=4), 1.0).plan(X, np.zeros(2000))
+    assert plan.worker_peak_bytes < 2**30 < 8 * X.shape[0] * X.shape[1]
+
+
 def test_moments(rng, X):
     s = rng.uniform(0, 2, N)
     repeated = sparse.vstack([X, X]).tocsr()
