@@ -29,8 +29,10 @@ class PairCounts:
     @classmethod
     def of_pairs(cls, labels: np.ndarray, pairs: np.ndarray, weights: np.ndarray) -> PairCounts:
         """Return the counts with the weights of equal pairs added up."""
-        distinct, index = np.unique(pairs, axis=0, return_inverse=True)
-        return cls(labels, distinct, np.bincount(index.reshape(-1), weights, len(distinct)))
+        k = len(labels)
+        codes, index = np.unique(pairs[:, 0] * k + pairs[:, 1], return_inverse=True)
+        distinct = np.stack(np.divmod(codes, max(k, 1)), axis=1)
+        return cls(labels, distinct, np.bincount(index, weights, len(codes)))
 
     def merge(self, other: PairCounts) -> PairCounts:
         """Return the counts of both sets of rows."""

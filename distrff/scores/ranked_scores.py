@@ -32,9 +32,10 @@ class RankedScores:
         ascending = scores[order]
         is_first = np.ones(len(scores), dtype=bool)
         is_first[1:] = ascending[1:] != ascending[:-1]
+        if is_first.all():
+            return cls(ascending, weights[order])
         starts = np.flatnonzero(is_first)
-        summed = np.add.reduceat(weights[order], starts) if len(starts) else weights
-        return cls(ascending[starts], summed)
+        return cls(ascending[starts], np.add.reduceat(weights[order], starts))
 
     def merge(self, other: RankedScores) -> RankedScores:
         """Return the scores of both sets of rows."""
