@@ -98,7 +98,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Machine):
 
         Parameters
         ----------
-        X : Dataset, array-like, DataFrame, dask array or dask DataFrame
+        X : Dataset, array-like, DataFrame, scipy sparse matrix, dask array or dask DataFrame
             Of shape (n_samples, n_columns).
         y : ignored
         sample_weight : array-like of shape (n_samples,), optional

@@ -35,7 +35,7 @@ class MarginMachine(ClassifyingMachine):
 
         Parameters
         ----------
-        X : Dataset, array-like, DataFrame, dask array or dask DataFrame
+        X : Dataset, array-like, DataFrame, scipy sparse matrix, dask array or dask DataFrame
             Of shape (n_samples, n_columns). A `Dataset` brings its own y.
         y : array-like of shape (n_samples,)
             Labels of any type that sorts.

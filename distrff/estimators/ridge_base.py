@@ -67,7 +67,7 @@ class RidgeMachine(Machine):
 
         Parameters
         ----------
-        X : Dataset, array-like, DataFrame, dask array or dask DataFrame
+        X : Dataset, array-like, DataFrame, scipy sparse matrix, dask array or dask DataFrame
             Of shape (n_samples, n_columns). A `Dataset` brings its own y.
         y : array-like of shape (n_samples,) or (n_samples, n_targets)
         sample_weight : array-like of shape (n_samples,), optional
