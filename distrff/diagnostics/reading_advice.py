@@ -19,7 +19,7 @@ LEAST_BYTES = 2**24
 LARGE_UNIT_BYTES = 2**28
 """A unit is decoded as a whole, beside what a task works on."""
 LEAST_GAIN = 0.1
-_GRAM_FEATURES, _UNIT_MULTIPLE = 1024, 512
+_GRAM_FEATURES = 1024
 
 
 def reading_advice(
@@ -30,7 +30,8 @@ def reading_advice(
     Writing anew pays, by the rule here, where it saves at least a tenth of what passes decode (units that
     lie across the bounds of segments are decoded twice); where units of less than 1 MiB in the store
     become fewer by half or more; or where a unit is larger than 256 MiB decoded. Rows of less than 16 MiB
-    in all are left alone. Units are proposed of 8 MiB decoded.
+    in all are left alone. Units are proposed of at most 8 MiB decoded
+    that divide the segments of the Gram sweep.
 
     Parameters
     ----------
@@ -46,16 +47,16 @@ def reading_advice(
         pays.
     """
     n_rows = parts[0].n_rows
-    gram = gram_segmentation(n_rows, _GRAM_FEATURES, n_outputs, np.dtype(dtype)).bounds()
-    passes = (gram, light_segmentation(n_rows, n_columns).bounds())
-    described = [_described(part, passes) for part in parts]
+    gram = gram_segmentation(n_rows, _GRAM_FEATURES, n_outputs, np.dtype(dtype))
+    passes = (gram.bounds(), light_segmentation(n_rows, n_columns).bounds())
+    described = [_described(part, passes, proposed_rows(gram.segment_rows, part.row_bytes)) for part in parts]
     advice = [sentence for values in described for sentence in _advised(values)]
     return {"parts": described, "advice": advice}
 
 
-def _described(part: StoredPart, passes: Sequence[Any]) -> dict[str, Any]:
+def _described(part: StoredPart, passes: Sequence[Any], unit_rows_then: int) -> dict[str, Any]:
     unit_rows = int(np.diff(part.starts).max())
-    better = part.recut(proposed_rows(part))
+    better = part.recut(unit_rows_then)
     return {
         "name": part.name,
         "unit_rows": unit_rows,
@@ -71,9 +72,12 @@ def _described(part: StoredPart, passes: Sequence[Any]) -> dict[str, Any]:
     }
 
 
-def proposed_rows(part: StoredPart) -> int:
-    """Return the rows of a unit of 8 MiB decoded, in multiples of 512 as segments are cut."""
-    return max(1, SPAN_BYTES // part.row_bytes // _UNIT_MULTIPLE) * _UNIT_MULTIPLE
+def proposed_rows(segment_rows: int, row_bytes: int) -> int:
+    """Return the rows of units of at most 8 MiB decoded that divide a segment, which is halved for them."""
+    rows = segment_rows
+    while rows * row_bytes > SPAN_BYTES and rows % 2 == 0:
+        rows //= 2
+    return rows
 
 
 def _advised(found: dict[str, Any]) -> list[str]:

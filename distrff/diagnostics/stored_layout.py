@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -59,7 +59,7 @@ class StoredPart:
     def recut(self, unit_rows: int) -> StoredPart:
         """Return the same rows in units of so many, a request each."""
         starts = np.append(np.arange(0, self.n_rows, unit_rows), self.n_rows)
-        return StoredPart(self.name, starts, self.row_bytes, self.stored_bytes, len(starts) - 1)
+        return replace(self, starts=starts, n_requests=len(starts) - 1)
 
 
 def stored_layout(path: str, dataset: Dataset, storage_options: dict[str, Any] | None) -> list[StoredPart]:
