@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from distrff import metrics
     from distrff.diagnostics.bounds import features_needed
     from distrff.diagnostics.decision_surface import plot_decision_surface
     from distrff.diagnostics.kernel_error import kernel_error
@@ -65,6 +66,7 @@ __all__ = [
     "gram",
     "kernel_error",
     "load_model",
+    "metrics",
     "open_dataset",
     "plot_alpha_path",
     "plot_decision_surface",
@@ -99,6 +101,7 @@ _MODULES = {
     "gram": "distrff.estimators.gram",
     "kernel_error": "distrff.diagnostics.kernel_error",
     "load_model": "distrff.model_store.models",
+    "metrics": "distrff",
     "open_dataset": "distrff.ingest.open_table",
     "plot_alpha_path": "distrff.diagnostics.plots",
     "plot_decision_surface": "distrff.diagnostics.decision_surface",
@@ -112,6 +115,8 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         value: Any = import_module("importlib.metadata").version("distrff")
+    elif _MODULES.get(name) == "distrff":
+        value = import_module(f"distrff.{name}")
     elif name in _MODULES:
         value = getattr(import_module(_MODULES[name]), name)
     else:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from distrff.cli.cluster import workers_elsewhere
 from distrff.cli.raw_files import converted, converted_like
-from distrff.errors import InputError
+from distrff.errors import InputError, public_name
 
 if TYPE_CHECKING:
     from distrff.columns.table_steps import TableSteps
@@ -34,6 +34,7 @@ def open_data(path: str, options: Mapping[str, Any], *, columns: Any = None) -> 
     if _is_raw(path, options):
         rules["datetime"] = rules.get("datetime") or "seconds"
         arguments = _arguments(options, columns) | rules | {"y_name": options.get("y_name")}
+        del arguments["ids"]
         return converted(path, options, arguments.pop("storage_options"), **arguments)
     passes = any(rules.get(name) not in (None, False, "error") for name in _RULES)
     with workers_elsewhere(options) if passes else nullcontext():
@@ -59,7 +60,7 @@ def _arguments(options: Mapping[str, Any], columns: Any) -> dict[str, Any]:
         "columns": options["columns"] or columns,
         "sample_weight": options.get("sample_weight"),
         "x_name": options["x_name"],
-        "ids": list(options.get("ids") or ()),
+        "ids": _ids(options),
         "storage_options": storage_options(options),
     }
 
@@ -122,14 +123,24 @@ def _through_steps(steps: TableSteps, path: str, options: Mapping[str, Any]) -> 
     from distrff.ingest.open_table import open_dataset
 
     with workers_elsewhere(options) if steps.drops_missing else nullcontext():
-        return open_dataset(path, steps=steps, storage_options=storage_options(options))
+        return open_dataset(path, steps=steps, ids=_ids(options), storage_options=storage_options(options))
 
 
 def _is_raw(path: str, options: Mapping[str, Any]) -> bool:
-    """Whether files must be converted before their rows can be read."""
+    """Whether files must be converted before their rows can be read; those of ids then are not kept."""
     from distrff.ingest.sources.open_source import is_raw
 
-    return is_raw(path, storage_options(options))
+    found = is_raw(path, storage_options(options))
+    if found and _ids(options):
+        raise InputError(
+            f"--id goes with Parquet and Zarr, but of {public_name(path)} only numbers are converted; "
+            f"write it as Parquet first"
+        )
+    return found
+
+
+def _ids(options: Mapping[str, Any]) -> list[str]:
+    return list(options.get("ids") or ())
 
 
 def storage_options(options: Mapping[str, Any]) -> dict[str, Any] | None:

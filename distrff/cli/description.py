@@ -103,7 +103,7 @@ def described_dataset(path: str, dataset: Dataset, remote: Remote) -> Described:
         "chunk_rows": dataset.chunk_rows,
     }
     is_parquet = isinstance(dataset.reader, ParquetReader)
-    stored = _parquet(path, remote) if is_parquet else _zarr(path, remote)
+    stored = _parquet(path, remote) if is_parquet else _zarr(path, remote, dataset.reader)
     lines = [*aligned(_but_kind(values)), *_array_lines(stored.get("arrays", []))]
     types = stored.get("types", {})
     lines += [f"  {name}  {kind}" for name, kind in list(types.items())[:_MOST_LISTED]]
@@ -123,15 +123,19 @@ def _parquet(path: str, remote: Remote) -> dict[str, Any]:
     return {"format": "parquet", "n_files": len(files), "n_row_groups": n_groups, "types": types}
 
 
-def _zarr(path: str, remote: Remote) -> dict[str, Any]:
+def _zarr(path: str, remote: Remote, reader: Any) -> dict[str, Any]:
     import zarr
 
+    from distrff.data.csr_rows import CsrReader
     from distrff.sweeps.location import Location
 
     group = zarr.open_group(Location(path, remote).store(), mode="r")
+    found = dict(group.arrays())
+    if isinstance(reader, CsrReader):
+        found |= {z.path: z for z in reader.arrays.arrays.values()}
     arrays = [
         {"name": name, "shape": z.shape, "dtype": dtype_name(z.dtype), "chunks": z.chunks, "shards": z.shards}
-        for name, z in sorted(group.arrays())
+        for name, z in sorted(found.items())
     ]
     return {"format": "zarr", "arrays": arrays}
 

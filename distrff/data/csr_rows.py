@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import dask.array as da
 import numpy as np
-from scipy.sparse import csr_matrix, vstack
+from scipy.sparse import csr_matrix
 
 from distrff.data.dataset import lazy_blocks
 from distrff.data.rows import FIELDS, Feed, RowBlock, Span, cut_tiles, cuts
@@ -64,8 +64,8 @@ class CsrReader:
         blocks = lazy_blocks(self, field, row_chunks, (n_columns,), dtype)
         return blocks.map_blocks(_itself, meta=csr_matrix((0, 0), dtype=dtype))
 
-    def matrices(self, start: int, stop: int) -> Iterator[csr_matrix]:
-        """Yield the rows [start, stop), about 8 MB of entries at a time.
+    def spans(self, start: int, stop: int) -> Iterator[Span]:
+        """Yield X of the rows [start, stop), about 8 MB of entries at a time.
 
         Raises
         ------
@@ -82,7 +82,7 @@ class CsrReader:
             while first < b - a:
                 last = int(np.searchsorted(indptr, indptr[first] + most, side="right")) - 1
                 last = min(max(last, first + 1), b - a)
-                yield self._matrix(a + first, indptr[first : last + 1])
+                yield {"X": self._matrix(a + first, indptr[first : last + 1])}
                 first = last
 
     def _matrix(self, row: int, indptr: np.ndarray) -> csr_matrix:
@@ -120,35 +120,12 @@ class CsrRows:
         OSError
             If the store fails otherwise; a retry may succeed.
         """
-        arrays, size = self.reader.arrays, self.stop - self.start
-        others = tuple(f for f in self.fields if f != "X")
-        feeds: list[Any] = [Feed(arrays.spans(f, self.start, self.stop), size) for f in others]
-        if "X" in self.fields:
-            feeds.insert(0, _MatrixFeed(self.reader.matrices(self.start, self.stop)))
-        return cut_tiles(self.start, self.stop, n_rows, feeds)
-
-
-class _MatrixFeed:
-    """Takes runs of rows off consecutive matrices."""
-
-    def __init__(self, matrices: Iterator[csr_matrix]) -> None:
-        self._matrices = matrices
-        self._X: csr_matrix | None = None
-        self._at = 0
-
-    def take(self, n: int) -> Span:
-        """Return the next `n` rows."""
-        parts = []
-        while n:
-            if self._X is None:
-                self._X, self._at = next(self._matrices), 0
-            part = self._X[self._at : self._at + n]
-            self._at += part.shape[0]
-            if self._at == self._X.shape[0]:
-                self._X = None
-            parts.append(part)
-            n -= part.shape[0]
-        return {"X": parts[0] if len(parts) == 1 else vstack(parts, format="csr")}
+        start, stop, reader = self.start, self.stop, self.reader
+        spans = (
+            reader.spans(start, stop) if field == "X" else reader.arrays.spans(field, start, stop)
+            for field in self.fields
+        )
+        return cut_tiles(start, stop, n_rows, [Feed(of_field, stop - start) for of_field in spans])
 
 
 def _itself(block: Any) -> Any:

@@ -12,7 +12,7 @@ from distrff.data.identified import with_ids
 from distrff.data.parquet_files import GLOB_CHARACTERS, SUFFIXES
 from distrff.data.parquet_rows import open_parquet, parquet_source
 from distrff.data.storage import locate, public_name, reaching
-from distrff.data.zarr_rows import open_zarr
+from distrff.data.zarr_groups import open_zarr
 from distrff.errors import InputError
 
 ZARR_MARKERS = ("zarr.json", ".zgroup", ".zattrs", ".zarray")

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zarr
+from scipy.sparse import csr_matrix, random_array
 from sklearn.datasets import dump_svmlight_file
 
 from distrff.data import open_dataset
@@ -84,6 +85,32 @@ def test_libsvm_files_of_other_widths(distrff, tmp_path, scratch, rng):
     done = distrff("score", model, tmp_path / "wide")
     assert done.code == 2
     assert "wide, line 1: index 7, but in training the indices were 1 to 6" in done.stderr
+
+
+def test_wide_rows_stay_sparse(distrff, tmp_path, scratch):
+    rng = np.random.default_rng(0)
+    X = csr_matrix(random_array((300, 3000), density=0.002, rng=rng))
+    y = np.where(X @ np.repeat([1.0, -1.0], 1500) > 0, 1, -1)
+    dump_svmlight_file(X, y, str(tmp_path / "train"), zero_based=False)
+    rows, model = tmp_path / "rows.zarr", tmp_path / "model.zarr"
+    assert distrff("convert", tmp_path / "train", rows, "--json").json["layout"] == "csr"
+    machine = ("--model", "ridge-classifier", "--n-components", 512, "--alpha", 1, "--random-state", 0)
+    done = distrff("fit", rows, *machine, "--out", model, "--json")
+    assert done.code == 2
+    assert "sparse" in done.stderr
+    machine = (*machine, "--scale", "none", "--length-scale", 2)
+    assert distrff("fit", rows, *machine, "--out", model, "--json").json["n_samples"] == 300
+    error = distrff("score", model, rows, "--json").json["error"]
+    assert error < 0.25
+    assert distrff("score", model, tmp_path / "train", "--json").json["error"] == error
+    assert distrff("predict", model, rows, "--out", tmp_path / "p.zarr", "--json").json["n_samples"] == 300
+    told = distrff("inspect", rows, "--json").json
+    assert {array["name"] for array in told["arrays"]} == {"X/data", "X/indices", "X/indptr", "y"}
+    assert {part["name"] for part in told["storage"]} == {"X/data", "X/indices", "X/indptr", "y"}
+    assert sum(label["rows"] for label in told["target"]["labels"]) == 300
+    done = distrff("predict", model, tmp_path / "train", "--id", "y", "--out", tmp_path / "q.zarr")
+    assert (done.code, "--id goes with Parquet and Zarr" in done.stderr) == (2, True)
+    assert not list(scratch.iterdir())
 
 
 def test_arrays_by_name(distrff, tmp_path, rng):
