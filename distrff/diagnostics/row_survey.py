@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.sparse import issparse
 
 from distrff.columns.drift import drift_shares, drifting
 from distrff.columns.moments import Moments
-from distrff.columns.row_matrices import dense_rows
+from distrff.columns.row_matrices import chosen_rows, joined_rows
 from distrff.data.dataset import Dataset
 from distrff.data.rows import RowBlock, Rows
 from distrff.diagnostics.value_counts import ValueCounts
@@ -40,8 +41,8 @@ class RowSurvey:
         Of a single target.
     y_moments : Moments or None
         Of the finite values of numeric targets, those of rows with a missing one left out.
-    X, y : tuples of ndarrays
-        A sample of the rows, segment by segment.
+    X, y : tuples of matrices
+        A sample of the rows, segment by segment; X in CSR where the rows are.
     """
 
     n_rows: int
@@ -52,7 +53,7 @@ class RowSurvey:
     y_missing: int
     values: ValueCounts
     y_moments: Moments | None
-    X: tuple[np.ndarray, ...] = ()
+    X: tuple[Any, ...] = ()
     y: tuple[np.ndarray, ...] = ()
 
     def merge(self, other: RowSurvey) -> RowSurvey:
@@ -74,14 +75,17 @@ class RowSurvey:
     @property
     def sample_size(self) -> int:
         """Rows in the sample."""
-        return sum(map(len, self.X))
+        return sum(part.shape[0] for part in self.X)
 
     def column_drift(self) -> np.ndarray:
         """Return `drift_shares` of the columns of the sample, what is not finite at its column's mean."""
-        X = np.concatenate(self.X)
-        finite = np.isfinite(X)
-        counts = np.maximum(finite.sum(axis=0), 1)
-        return drift_shares(np.where(finite, X, np.where(finite, X, 0.0).sum(axis=0) / counts))
+        X = joined_rows(self.X).copy()
+        values, columns = (X.data, X.indices) if issparse(X) else (X.ravel(), _columns_of(X))
+        finite, d = np.isfinite(values), X.shape[1]
+        counts = X.shape[0] - np.bincount(columns[~finite], minlength=d)
+        means = np.bincount(columns[finite], values[finite], d) / np.maximum(counts, 1)
+        values[~finite] = means[columns[~finite]]
+        return drift_shares(X)
 
     def target_drift(self) -> np.ndarray:
         """Return `drift_shares` of the targets: of numbers, or of indicators of at most 64 labels."""
@@ -111,6 +115,8 @@ class RowSurveyReduction:
     tile_rows : int
     rows_per_segment : int
         To sample in each segment.
+    column_share : float
+        Of the columns, that a row has entries in.
     """
 
     n_columns: int
@@ -118,9 +124,11 @@ class RowSurveyReduction:
     y_is_number: bool
     tile_rows: int
     rows_per_segment: int
+    column_share: float = 1.0
 
     def size_bytes(self, n_rows: int) -> int:
-        return 8 * self.n_columns * (4 + min(n_rows, self.rows_per_segment))
+        of_sample = 2 * self.column_share * min(n_rows, self.rows_per_segment)  # with indices where sparse
+        return int(8 * self.n_columns * (4 + of_sample))
 
     def zero(self) -> RowSurvey:
         d = self.n_columns
@@ -152,25 +160,54 @@ class RowSurveyReduction:
         return first.merge(second)
 
     def _of_block(self, block: RowBlock, chosen: np.ndarray) -> RowSurvey:
-        X = dense_rows(block.X)
-        missing, infinite = np.isnan(X), np.isinf(X)
-        finite = ~(missing | infinite)
-        inside = chosen[(chosen >= block.start) & (chosen < block.start + len(X))] - block.start
-        y, y_missing = block.y, np.zeros(len(X), dtype=bool)
+        n = block.X.shape[0]
+        inside = chosen[(chosen >= block.start) & (chosen < block.start + n)] - block.start
+        y, y_missing = block.y, np.zeros(n, dtype=bool)
         if y is not None:
-            y_missing = pd.isna(y).reshape(len(X), -1).any(axis=1)
+            y_missing = pd.isna(y).reshape(n, -1).any(axis=1)
         return RowSurvey(
-            n_rows=len(X),
-            missing=missing.sum(axis=0),
-            infinite=infinite.sum(axis=0),
-            low=np.where(finite, X, np.inf).min(axis=0),
-            high=np.where(finite, X, -np.inf).max(axis=0),
+            n_rows=n,
+            **(_sparse_ranges(block.X) if issparse(block.X) else _ranges(block.X)),
             y_missing=int(y_missing.sum()),
             values=ValueCounts.of(y[~y_missing].ravel()) if self.n_targets == 1 else ValueCounts.empty(),
             y_moments=_moments(y[~y_missing]) if self.y_is_number else None,
-            X=(X[inside].astype(np.float64),),
+            X=(chosen_rows(block.X, inside).astype(np.float64),),
             y=() if y is None else (y[inside],),
         )
+
+
+def _columns_of(X: np.ndarray) -> np.ndarray:
+    return np.broadcast_to(np.arange(X.shape[1]), X.shape).ravel()
+
+
+def _ranges(X: np.ndarray) -> dict[str, np.ndarray]:
+    """Return missing, infinite, low and high of the columns of dense rows."""
+    missing, infinite = np.isnan(X), np.isinf(X)
+    finite = ~(missing | infinite)
+    return {
+        "missing": missing.sum(axis=0),
+        "infinite": infinite.sum(axis=0),
+        "low": np.where(finite, X, np.inf).min(axis=0),
+        "high": np.where(finite, X, -np.inf).max(axis=0),
+    }
+
+
+def _sparse_ranges(X: Any) -> dict[str, np.ndarray]:
+    """Return the same of rows in CSR: entries that are not stored are zeros, and are not written out."""
+    X = X.copy()
+    X.sum_duplicates()
+    n, d = X.shape
+    values, columns, finite = X.data, X.indices, np.isfinite(X.data)
+    has_zeros = np.bincount(columns, minlength=d) < n
+    low, high = np.where(has_zeros, 0.0, np.inf), np.where(has_zeros, 0.0, -np.inf)
+    np.minimum.at(low, columns[finite], values[finite])
+    np.maximum.at(high, columns[finite], values[finite])
+    return {
+        "missing": np.bincount(columns[np.isnan(values)], minlength=d),
+        "infinite": np.bincount(columns[np.isinf(values)], minlength=d),
+        "low": low,
+        "high": high,
+    }
 
 
 def _moments(y: np.ndarray) -> Moments:
@@ -188,6 +225,7 @@ def survey_rows(run: SweepRun, dataset: Dataset) -> RowSurvey:
         y_is_number=dataset.y_dtype is not None and dataset.y_dtype.kind in "biuf",
         tile_rows=cuts.tile_rows,
         rows_per_segment=-(-sample // cuts.n_segments),
+        column_share=dataset.column_share,
     )
     found: RowSurvey = run.gather([run.sweep("survey", dataset, reduction, cuts)])[0]
     return found

@@ -7,6 +7,7 @@ import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import sparse
 
 from distrff.data.arrays import as_dataset
 from distrff.diagnostics import row_survey
@@ -45,6 +46,19 @@ def test_missing_values_and_ranges(rng):
         assert not a["drifts"]
         assert not b["drifts"]
     assert a["name"] == "a"
+
+
+def test_sparse_rows_are_surveyed_as_dense_ones(rng):
+    X = np.where(rng.random((N, 5)) < 0.2, rng.standard_normal((N, 5)), 0.0)
+    X[:, 1] = np.arange(N) + 1.0  # no zeros, and a drift
+    X[:, 2] = 0.0
+    X[rng.choice(N, 9, replace=False), 3] = np.nan
+    X[rng.choice(N, 2, replace=False), 4] = [np.inf, -np.inf]
+    found = surveyed(sparse.csr_matrix(X))["columns"]
+    for column, expected in zip(found, surveyed(X)["columns"], strict=True):
+        assert column.pop("drift") == pytest.approx(expected.pop("drift"), abs=1e-12)
+        assert column == expected
+    assert (found[1]["drifts"], found[3]["missing"], found[4]["infinite"]) == (True, 9, 2)
 
 
 def test_whole_numbers_and_truth_values(rng):
