@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from distrff import metrics
     from distrff.diagnostics.bounds import features_needed
     from distrff.diagnostics.decision_surface import plot_decision_surface
     from distrff.diagnostics.kernel_error import kernel_error
@@ -25,12 +26,14 @@ if TYPE_CHECKING:
     from distrff.estimators.ridge import KernelRidge
     from distrff.estimators.ridge_classifier import KernelRidgeClassifier
     from distrff.estimators.svc import KernelSVC
+    from distrff.estimators.write_predictions import write_predictions
     from distrff.features.binning import RandomBinningFeatures
     from distrff.features.concatenated import ConcatenatedFeatures
     from distrff.features.fourier import FourierFeatures
     from distrff.features.linear import LinearFeatures
     from distrff.features.nystroem import NystroemFeatures
     from distrff.features.transformer import TransformerFeatures
+    from distrff.ingest.convert import convert
     from distrff.ingest.open_table import open_dataset
     from distrff.kernels import Cauchy, Exponential, Gaussian, Laplacian, Matern, Polynomial
     from distrff.model_store.models import load_model
@@ -57,17 +60,20 @@ __all__ = [
     "Polynomial",
     "RandomBinningFeatures",
     "TransformerFeatures",
+    "convert",
     "features_needed",
     "fit_features",
     "gram",
     "kernel_error",
     "load_model",
+    "metrics",
     "open_dataset",
     "plot_alpha_path",
     "plot_decision_surface",
     "plot_kernel_error",
     "plot_learning_curve",
     "plot_relevance",
+    "write_predictions",
 ]
 
 _MODULES = {
@@ -89,23 +95,28 @@ _MODULES = {
     "Polynomial": "distrff.kernels",
     "RandomBinningFeatures": "distrff.features.binning",
     "TransformerFeatures": "distrff.features.transformer",
+    "convert": "distrff.ingest.convert",
     "features_needed": "distrff.diagnostics.bounds",
     "fit_features": "distrff.estimators.gram",
     "gram": "distrff.estimators.gram",
     "kernel_error": "distrff.diagnostics.kernel_error",
     "load_model": "distrff.model_store.models",
+    "metrics": "distrff",
     "open_dataset": "distrff.ingest.open_table",
     "plot_alpha_path": "distrff.diagnostics.plots",
     "plot_decision_surface": "distrff.diagnostics.decision_surface",
     "plot_kernel_error": "distrff.diagnostics.plots",
     "plot_learning_curve": "distrff.diagnostics.plots",
     "plot_relevance": "distrff.diagnostics.plots",
+    "write_predictions": "distrff.estimators.write_predictions",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         value: Any = import_module("importlib.metadata").version("distrff")
+    elif _MODULES.get(name) == "distrff":
+        value = import_module(f"distrff.{name}")
     elif name in _MODULES:
         value = getattr(import_module(_MODULES[name]), name)
     else:

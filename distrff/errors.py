@@ -94,3 +94,13 @@ def public_name(path: Any) -> str:
     """Return `path` without user names, passwords and signed query strings, for messages."""
     text = re.sub(r"://[^/\s]*@", "://", path if isinstance(path, str) else str(path))
     return re.sub(r"(https?://[^?\s]*)\?\S*", r"\1", text)
+
+
+def access_remedy(error: BaseException) -> str:
+    """Return what to do about an error of a store that asks who is there, else nothing."""
+    if "Credential" not in type(error).__name__ and not isinstance(error, PermissionError):
+        return ""
+    return (
+        "; give credentials that may do this, by the environment variables or files of the store's package, "
+        "or by storage_options (--storage-option key=... --storage-option secret=...)"
+    )

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy.sparse import vstack
+from scipy.sparse import issparse, vstack
 
+from distrff.columns.coding import coding_parts
+from distrff.columns.row_matrices import dense_rows
 from distrff.columns.scaling import Scaling
 from distrff.columns.table_steps import TableSteps
 from distrff.columns.targets import ClassTargets, Targets
 from distrff.errors import InputError, InputTypeError, NonFiniteError
-from distrff.features.specification import MapSpecification
+from distrff.features.specification import MapSpecification, exact_digest
 from distrff.losses import NOISES
 from distrff.solvers.cholesky import PosteriorFactor
 
@@ -79,13 +83,23 @@ class Model:
     def n_outputs(self) -> int:
         return self.coef.shape[1]
 
+    @property
+    def digest(self) -> str:
+        """A hash of all that predictions depend on; equal for a machine and its stored copy."""
+        arrays, metadata = coding_parts(self.scaling, self.targets)
+        arrays |= {"coef": self.coef, "intercept": self.intercept}
+        likelihood = None if self.likelihood is None else dict(self.likelihood)
+        rest = [metadata, self.kind, self.dtype, self.y_is_1d, likelihood, self.specification.digest]
+        text = json.dumps([rest, exact_digest(arrays)], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
     def decision(self, X: np.ndarray) -> np.ndarray:
-        """Return f(X) of shape (n_rows, n_outputs), float64.
+        """Return f(X) of shape (n_rows, n_outputs), float64; X may be a scipy sparse matrix for some maps.
 
         Costs n·d·D multiply-adds and n·D cosines, in strips of at most 32 MB of features.
         """
         X = self._checked(X)
-        F = np.empty((len(X), self.n_outputs))
+        F = np.empty((X.shape[0], self.n_outputs))
         coef = self.coef.astype(self.dtype)
         for rows, Z in self._feature_strips(X):
             F[rows] = Z @ coef
@@ -135,7 +149,7 @@ class Model:
         X = self._checked(X)
         if self.specification.is_sparse:
             return vstack([Z for _, Z in self._feature_strips(X)], format="csr")
-        Z = np.empty((len(X), self.specification.n_features), self.dtype)
+        Z = np.empty((X.shape[0], self.specification.n_features), self.dtype)
         for rows, strip in self._feature_strips(X):
             Z[rows] = strip
         return Z
@@ -145,7 +159,7 @@ class Model:
         if self.posterior is None:
             raise InputError("this model was saved without its posterior; save it with include_std=True")
         X = self._checked(X)
-        S = np.empty((len(X), self.n_outputs))
+        S = np.empty((X.shape[0], self.n_outputs))
         for rows, Z in self._feature_strips(X):
             S[rows] = self.posterior.std(Z.astype(np.float64))
         return S[:, 0] if self.y_is_1d else S
@@ -153,13 +167,20 @@ class Model:
     def _feature_strips(self, X: np.ndarray) -> Any:
         block_map = self.specification.build(self.arrays)
         rows = max(16, _STRIP_BYTES // (self.specification.row_entries * np.dtype(self.dtype).itemsize))
-        for start in range(0, len(X), rows):
-            strip = slice(start, min(start + rows, len(X)))
+        for start in range(0, X.shape[0], rows):
+            strip = slice(start, min(start + rows, X.shape[0]))
             _check_finite(X[strip], start)
             yield strip, block_map.apply(self.scaling.apply(X[strip], np.dtype(self.dtype)))
 
-    def _checked(self, X: Any) -> np.ndarray:
-        X = np.asarray(X)
+    def _checked(self, X: Any) -> Any:
+        if not issparse(X):
+            X = np.asarray(X)
+        elif self.specification.takes_sparse_rows:
+            X = X.tocsr()
+        else:
+            raise InputTypeError(
+                f"X is sparse, and {self.specification.kind} features take no sparse rows; pass X.toarray()"
+            )
         if X.dtype.kind not in "biuf":
             raise InputTypeError(f"X must hold numbers, got dtype {X.dtype}; code or drop such columns")
         if X.ndim != 2 or X.shape[1] != self.n_columns:
@@ -167,9 +188,9 @@ class Model:
         return X
 
 
-def _check_finite(X: np.ndarray, start: int) -> None:
-    if X.dtype.kind == "f" and not np.isfinite(X).all():
-        row, column = np.argwhere(~np.isfinite(X))[0]
+def _check_finite(X: Any, start: int) -> None:
+    if X.dtype.kind == "f" and not np.isfinite(X.data if issparse(X) else X).all():
+        row, column = np.argwhere(~np.isfinite(dense_rows(X)))[0]
         raise NonFiniteError(
             f"X contains NaN or infinity in row {start + row}, column {column}; drop or fill such rows"
         )

@@ -16,9 +16,9 @@ from typing import NamedTuple
 import pytest
 
 LAYERS = [
-    "errors", "random_streams", "compiled", "scratch", "kernels", "losses", "objective", "columns",
+    "errors", "random_streams", "compiled", "scratch", "kernels", "losses", "objective", "columns", "scores",
     "features", "solvers", "model", "model_store", "data", "sweeps", "ingest",
-    "diagnostics", "cluster", "estimators", "cli",
+    "diagnostics", "cluster", "estimators", "metrics", "cli",
 ]  # fmt: skip
 WITH_DASK = {"data", "sweeps", "ingest", "diagnostics", "cluster", "estimators", "cli"}
 DASK = {"dask", "distributed", "dask_ml"}

@@ -11,6 +11,7 @@ main = CommandGroup(
     name="distrff",
     commands_by_name={
         "quickstart": "distrff.cli.quickstart",
+        "convert": "distrff.cli.convert",
         "plan": "distrff.cli.plan",
         "fit": "distrff.cli.fit",
         "score": "distrff.cli.score",
@@ -22,7 +23,8 @@ main = CommandGroup(
     help="""Kernel machines on data that does not fit in one machine.
 
     DATA is a Parquet file, folder or glob, or a Zarr group with the arrays X and y; a path
-    or a URL.
+    or a URL. Files of text (CSV, TSV, libsvm) and of NumPy (.npz, .npy) are converted to such a
+    group by convert, and for a single command by that command itself.
 
     \b
     Exit codes:

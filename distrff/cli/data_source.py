@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from distrff.cli.cluster import workers_elsewhere
-from distrff.errors import InputError
+from distrff.cli.raw_files import converted, converted_like
+from distrff.errors import InputError, public_name
 
 if TYPE_CHECKING:
     from distrff.columns.table_steps import TableSteps
@@ -30,6 +31,11 @@ def open_data(path: str, options: Mapping[str, Any], *, columns: Any = None) -> 
     from distrff.ingest.open_table import open_dataset
 
     rules = {name: options[name] for name in _OF_TABLES if name in options}
+    if _is_raw(path, options):
+        rules["datetime"] = rules.get("datetime") or "seconds"
+        arguments = _arguments(options, columns) | rules | {"y_name": options.get("y_name")}
+        del arguments["ids"]
+        return converted(path, options, arguments.pop("storage_options"), **arguments)
     passes = any(rules.get(name) not in (None, False, "error") for name in _RULES)
     with workers_elsewhere(options) if passes else nullcontext():
         return open_dataset(path, **_arguments(options, columns), **rules)
@@ -50,15 +56,17 @@ def open_stored_data(path: str, options: Mapping[str, Any]) -> Dataset:
 
 def _arguments(options: Mapping[str, Any], columns: Any) -> dict[str, Any]:
     return {
-        "target": _target(options),
+        "target": target_of(options),
         "columns": options["columns"] or columns,
         "sample_weight": options.get("sample_weight"),
         "x_name": options["x_name"],
+        "ids": _ids(options),
         "storage_options": storage_options(options),
     }
 
 
-def _target(options: Mapping[str, Any]) -> Any:
+def target_of(options: Mapping[str, Any]) -> Any:
+    """Return what `--target` said: one column, a list of several, or None."""
     target = options.get("target") or ()
     return None if not target else target[0] if len(target) == 1 else list(target)
 
@@ -75,8 +83,11 @@ def open_data_for(model: Model, path: str, options: Mapping[str, Any]) -> Datase
     """
     from distrff.data.open import stored_kind
 
+    if model.steps is not None and _is_raw(path, options):
+        steps = _wanted_steps(model.steps, options)
+        return converted_like(path, options, storage_options(options), steps)
     if model.steps is not None and stored_kind(path, storage_options(options)) != "zarr":
-        return _through_steps(model.steps, path, options)
+        return _through_steps(_wanted_steps(model.steps, options), path, options)
     names = None if model.column_names is None else list(model.column_names)
     try:
         dataset = open_data(path, options, columns=names)
@@ -95,9 +106,8 @@ def open_data_for(model: Model, path: str, options: Mapping[str, Any]) -> Datase
     return dataset
 
 
-def _through_steps(steps: TableSteps, path: str, options: Mapping[str, Any]) -> Dataset:
-    from distrff.ingest.open_table import open_dataset
-
+def _wanted_steps(steps: TableSteps, options: Mapping[str, Any]) -> TableSteps:
+    """The steps of a model to what a command asks for: with the target or without, perhaps another one."""
     if options["columns"]:
         raise InputError("--columns goes with models of plain numbers; this one's steps name its columns")
     if "target" not in options:
@@ -106,10 +116,31 @@ def _through_steps(steps: TableSteps, path: str, options: Mapping[str, Any]) -> 
         names = tuple(options["target"])
         is_1d = len(names) == 1 and steps.target.is_1d
         steps = replace(steps, target=replace(steps.target, names=names, is_1d=is_1d))
-    if options.get("sample_weight"):
-        steps = replace(steps, weight=options["sample_weight"])
+    return replace(steps, weight=options["sample_weight"]) if options.get("sample_weight") else steps
+
+
+def _through_steps(steps: TableSteps, path: str, options: Mapping[str, Any]) -> Dataset:
+    from distrff.ingest.open_table import open_dataset
+
     with workers_elsewhere(options) if steps.drops_missing else nullcontext():
-        return open_dataset(path, steps=steps, storage_options=storage_options(options))
+        return open_dataset(path, steps=steps, ids=_ids(options), storage_options=storage_options(options))
+
+
+def _is_raw(path: str, options: Mapping[str, Any]) -> bool:
+    """Whether files must be converted before their rows can be read; those of ids then are not kept."""
+    from distrff.ingest.sources.open_source import is_raw
+
+    found = is_raw(path, storage_options(options))
+    if found and _ids(options):
+        raise InputError(
+            f"--id goes with Parquet and Zarr, but of {public_name(path)} only numbers are converted; "
+            f"write it as Parquet first"
+        )
+    return found
+
+
+def _ids(options: Mapping[str, Any]) -> list[str]:
+    return list(options.get("ids") or ())
 
 
 def storage_options(options: Mapping[str, Any]) -> dict[str, Any] | None:

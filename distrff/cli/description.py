@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from distrff.cli.output import aligned, dtype_name
@@ -18,15 +17,12 @@ _SIZES = ("n_components", "n_bins", "n_columns")  # of which a map has the first
 
 
 def root_document(path: str, remote: Remote) -> dict[str, Any]:
-    """Return the root zarr.json at `path`; empty where there is none that can be read."""
-    from distrff.data.storage import locate, public_name, reaching
+    """Return what the root zarr.json or folder mark at `path` says; empty where nothing can be read."""
+    from distrff.data.storage import public_name, reaching
+    from distrff.model_store import places
 
-    fs, inner = locate(path, remote)
     with reaching(public_name(path)):
-        try:
-            document = json.loads(fs.cat_file(f"{inner.rstrip('/')}/zarr.json"))
-        except (FileNotFoundError, NotADirectoryError, ValueError):
-            return {}
+        _, document = places.root_document(path, remote)
     return document if isinstance(document, dict) else {}
 
 
@@ -67,9 +63,10 @@ def described_group(path: str, kind: str, remote: Remote) -> Described:
 
 def described_array(path: str, header: dict[str, Any], remote: Remote) -> Described:
     """Describe a Zarr array, such as predictions."""
-    from distrff.sweeps.write import open_array
+    from distrff.sweeps.location import Location
+    from distrff.sweeps.zarr_results import open_array
 
-    array = open_array(path, remote, mode="r")
+    array = open_array(Location(path, remote), mode="r")
     values = {
         "kind": header.get("kind") or "array",
         "shape": array.shape,
@@ -79,6 +76,14 @@ def described_array(path: str, header: dict[str, Any], remote: Remote) -> Descri
         "model": header.get("model"),
     }
     return values, aligned(_but_kind(values))
+
+
+def described_results(header: dict[str, Any]) -> Described:
+    """Describe predictions in several columns, by what their header says."""
+    values = {key: header.get(key) for key in ("kind", "format", "n_rows", "complete", "model", "columns")}
+    columns = [f"  {name}  {kind}" for name, kind in (header.get("columns") or {}).items()]
+    shown = {key: value for key, value in values.items() if key != "columns"}
+    return values, [*aligned(_but_kind(shown)), *columns]
 
 
 def described_dataset(path: str, dataset: Dataset, remote: Remote) -> Described:
@@ -98,7 +103,7 @@ def described_dataset(path: str, dataset: Dataset, remote: Remote) -> Described:
         "chunk_rows": dataset.chunk_rows,
     }
     is_parquet = isinstance(dataset.reader, ParquetReader)
-    stored = _parquet(path, remote) if is_parquet else _zarr(path, remote)
+    stored = _parquet(path, remote) if is_parquet else _zarr(path, remote, dataset.reader)
     lines = [*aligned(_but_kind(values)), *_array_lines(stored.get("arrays", []))]
     types = stored.get("types", {})
     lines += [f"  {name}  {kind}" for name, kind in list(types.items())[:_MOST_LISTED]]
@@ -118,15 +123,19 @@ def _parquet(path: str, remote: Remote) -> dict[str, Any]:
     return {"format": "parquet", "n_files": len(files), "n_row_groups": n_groups, "types": types}
 
 
-def _zarr(path: str, remote: Remote) -> dict[str, Any]:
+def _zarr(path: str, remote: Remote, reader: Any) -> dict[str, Any]:
     import zarr
 
-    from distrff.sweeps.write import store_of
+    from distrff.data.csr_rows import CsrReader
+    from distrff.sweeps.location import Location
 
-    group = zarr.open_group(store_of(path, remote), mode="r")
+    group = zarr.open_group(Location(path, remote).store(), mode="r")
+    found = dict(group.arrays())
+    if isinstance(reader, CsrReader):
+        found |= {z.path: z for z in reader.arrays.arrays.values()}
     arrays = [
         {"name": name, "shape": z.shape, "dtype": dtype_name(z.dtype), "chunks": z.chunks, "shards": z.shards}
-        for name, z in sorted(group.arrays())
+        for name, z in sorted(found.items())
     ]
     return {"format": "zarr", "arrays": arrays}
 

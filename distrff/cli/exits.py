@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import signal
+import sys
 import threading
 import traceback
 import warnings
@@ -14,7 +15,7 @@ from typing import Any, NoReturn
 
 import click
 
-from distrff.errors import DataWarning, InputError, PlanRefused, PrecisionWarning
+from distrff.errors import DataWarning, InputError, PlanRefused, PrecisionWarning, public_name
 
 INTERNAL_ERROR = 1
 WRONG_INPUT = 2
@@ -76,9 +77,11 @@ def _interrupt(number: int, frame: object) -> NoReturn:
 
 
 def _stop(ctx: click.Context, code: int, message: str) -> NoReturn:
+    # Other libraries' errors may quote URLs that are signed or hold a password.
     if ctx.meta.get(_VERBOSE) and code != INTERRUPTED:
-        click.echo(traceback.format_exc(), err=True, nl=False)
-    click.echo("distrff: " + _one_line(message), err=True)
+        click.echo(public_name(traceback.format_exc()), err=True, nl=False)
+    notes = getattr(sys.exception(), "__notes__", [])
+    click.echo("distrff: " + public_name(_one_line("; ".join([message, *notes]))), err=True)
     ctx.exit(code)
 
 

@@ -21,6 +21,7 @@ from distrff.cli.options import (
 )
 from distrff.cli.output import show
 from distrff.cli.row_output import refuse_overlap
+from distrff.errors import public_name
 
 KEYS = (
     "model", "n_samples", "n_columns", "n_components", "n_outputs", "kernel", "length_scale", "alpha",
@@ -49,7 +50,7 @@ def fit(ctx: click.Context, data: str, out: str, overwrite: bool, as_json: bool,
     DATA is a Parquet file, folder or glob, or a Zarr group; a path or a URL. Everything that
     can be checked is checked before the first row is read.
     """
-    from distrff.model_store.groups import exists_refusal
+    from distrff.model_store.places import exists_refusal
 
     estimator = checked_machine(ctx)
     refuse_overlap(out, data=data)
@@ -59,9 +60,11 @@ def fit(ctx: click.Context, data: str, out: str, overwrite: bool, as_json: bool,
     tell_defaults(ctx)
     with workers_of(options):
         estimator.fit(dataset)
-        estimator.save(out, overwrite=overwrite, storage_options=storage_options(options))
+        extra = {"include_std": True} if options["include_std"] else {}
+        estimator.save(out, overwrite=overwrite, storage_options=storage_options(options), **extra)
     report = estimator.report_
-    lines = [repr(report), f"  seed {report['seed']}", f"  written to {out}"]
-    show({**{key: report[key] for key in KEYS if key in report}, "out": out}, as_json=as_json, lines=lines)
+    name = public_name(out)
+    lines = [repr(report), f"  seed {report['seed']}", f"  written to {name}"]
+    show({**{key: report[key] for key in KEYS if key in report}, "out": name}, as_json=as_json, lines=lines)
     if report["status"] not in ("CONVERGED", "CONVERGED_UNCERTIFIED"):
         ctx.exit(NOT_CONVERGED)

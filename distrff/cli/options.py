@@ -30,7 +30,9 @@ data_options = _together(
         help="Columns of X, names or indices. [default: all numeric ones but target and weights; "
         "with a model, those it was fitted to]",
     ),
-    click.option("--x-name", default="X", show_default=True, help="Array of the rows in a Zarr group."),
+    click.option(
+        "--x-name", default="X", show_default=True, help="Array of the rows in a Zarr group or .npz."
+    ),
     click.option(
         "--storage-option",
         "storage_options",
@@ -50,6 +52,11 @@ target_options = _together(
         "name. Zarr: the name of an array.  [default for Zarr: y]",
     ),
     click.option("--sample-weight", metavar="NAME", help="Column or array of row weights."),
+    click.option(
+        "--y-name",
+        metavar="NAME",
+        help="Array of the targets in a .npz file; of a .npy file, another that holds them.  [default: y]",
+    ),
 )
 
 table_options = _together(
@@ -229,6 +236,11 @@ machine_options = _together(
     ),
     click.option("--no-intercept", is_flag=True, help="Fit without the constant b."),
     click.option(
+        "--include-std",
+        is_flag=True,
+        help="Store what predict --return-std needs, a D × D matrix; of --model ridge or ridge-classifier.",
+    ),
+    click.option(
         "--dtype", type=click.Choice(["auto", "float32", "float64"]), default="auto", show_default=True
     ),
 )
@@ -256,6 +268,32 @@ cluster_options = _together(
 result_options = _together(
     click.option("--out", required=True, metavar="PATH", help="Zarr to write; a path or URL."),
     click.option("--overwrite", is_flag=True, help="Replace what distrff wrote there before."),
+)
+
+resume_option = click.option(
+    "--resume", is_flag=True, help="Go on with what an interrupted run of the same command left."
+)
+
+prediction_options = _together(
+    click.option(
+        "--id",
+        "ids",
+        multiple=True,
+        metavar="NAME",
+        help="Column or array of DATA to write beside the results; may be repeated.",
+    ),
+    click.option(
+        "--method",
+        type=click.Choice(["predict", "decision_function", "predict_proba"]),
+        default="predict",
+        show_default=True,
+        help="Labels or numbers; distances from the decision; probabilities, of --model likelihood.",
+    ),
+    click.option(
+        "--return-std",
+        is_flag=True,
+        help="Standard deviations as well, of a MODEL fitted with --include-std.",
+    ),
 )
 
 talk_options = _together(

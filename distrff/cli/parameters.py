@@ -74,7 +74,8 @@ class StorageOption(click.ParamType):
             return value
         key, equals, text = value.partition("=")
         if not key or not equals:
-            self.fail(f"{value!r} is not of the form key=value", param, ctx)
+            # Not what was given: it may be a secret.
+            self.fail("a text without '=' is not of the form key=value", param, ctx)
         return key, _plain_value(text)
 
 

@@ -53,7 +53,7 @@ def quickstart(
     """
     # They take a second or two, which help and refusals need not wait for.
     from distrff.cli.demonstration import Settings, demonstrate, local_workers
-    from distrff.model_store.groups import replacing
+    from distrff.model_store.places import replacing
 
     may_replace = _refuse_other(folder, overwrite)
     settings = Settings(

@@ -10,7 +10,7 @@ from distrff.cli.cluster import workers_of
 from distrff.cli.data_source import open_data_for, storage_options
 from distrff.cli.options import cluster_options, data_options, talk_options, target_options
 from distrff.cli.output import show
-from distrff.errors import InputError
+from distrff.errors import InputError, public_name
 
 
 @click.command()
@@ -33,7 +33,9 @@ def score(model: str, data: str, as_json: bool, **options: Any) -> None:
 
     machine = load_model(model, storage_options=storage_options(options))
     if machine.kind == "KernelPCA":
-        raise InputError(f"{model} holds principal components, which predict nothing to be scored")
+        raise InputError(
+            f"{public_name(model)} holds principal components, which predict nothing to be scored"
+        )
     dataset = open_data_for(machine, data, options)
     if not dataset.n_targets:
         raise InputError(f"{dataset.source} has no target yet: name it with --target")

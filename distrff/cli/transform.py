@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from distrff.cli.options import cluster_options, data_options, result_options, talk_options
+from distrff.cli.options import cluster_options, data_options, result_options, resume_option, talk_options
 from distrff.cli.output import show
 from distrff.cli.row_output import written_rows
 
@@ -15,6 +15,7 @@ from distrff.cli.row_output import written_rows
 @click.argument("model")
 @click.argument("data")
 @result_options
+@resume_option
 @data_options
 @cluster_options
 @talk_options

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 
 
 def _overflow_is_infinite() -> np.errstate:
@@ -35,13 +37,15 @@ class Moments:
         return cls(0.0, np.zeros(n_columns), np.zeros(n_columns))
 
     @classmethod
-    def of(cls, X: np.ndarray, sample_weight: np.ndarray | None) -> Moments:
-        """Return the moments of the rows of X, computed in float64.
+    def of(cls, X: Any, sample_weight: np.ndarray | None) -> Moments:
+        """Return the moments of the rows of X, dense or CSR, computed in float64.
 
         The mean is corrected by that of the deviations from it (Chan, Golub and LeVeque 1983,
         equation 1.7): a sum of equal numbers drifts by far more than their last digit.
         Columns too large for their squares have moments that are not finite.
         """
+        if issparse(X):
+            return cls._of_sparse(X, sample_weight)
         # Contiguous both: the order in which a product adds up follows the layout.
         X = np.ascontiguousarray(X, dtype=np.float64)
         s = np.ones(len(X)) if sample_weight is None else np.ascontiguousarray(sample_weight)
@@ -54,6 +58,23 @@ class Moments:
             drift = s @ centred / weight
             centred -= drift
             return cls(weight, mean + drift, s @ np.square(centred, out=centred))
+
+    @classmethod
+    def _of_sparse(cls, X: Any, sample_weight: np.ndarray | None) -> Moments:
+        """Return the same of rows in CSR: entries that are not stored are zeros, and are not written out."""
+        X = X.astype(np.float64)
+        X.sum_duplicates()
+        n, d = X.shape
+        s = np.ones(n) if sample_weight is None else np.ascontiguousarray(sample_weight)
+        weight = float(s.sum())
+        if weight == 0.0:
+            return cls.empty(d)
+        with _overflow_is_infinite():
+            of_entry = np.repeat(s, np.diff(X.indptr))
+            mean = np.bincount(X.indices, of_entry * X.data, d) / weight
+            stored = np.bincount(X.indices, of_entry, d)
+            squares = np.bincount(X.indices, of_entry * np.square(X.data - mean[X.indices]), d)
+            return cls(weight, mean, squares + np.maximum(weight - stored, 0.0) * np.square(mean))
 
     def merge(self, other: Moments) -> Moments:
         """Return the moments of both sets of rows (Chan, Golub and LeVeque 1983, equation 2.1)."""

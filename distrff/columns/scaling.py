@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 
 from distrff.columns.moments import Moments
+from distrff.columns.row_matrices import dense_rows
 
 
 @dataclass(frozen=True)
@@ -27,15 +30,17 @@ class Scaling:
         """Return the scaling to mean 0 and deviation 1; constant columns are divided by 1."""
         return cls(moments.mean, np.where(moments.is_constant(), 1.0, moments.standard_deviation()))
 
-    def apply(self, X: np.ndarray, dtype: np.dtype) -> np.ndarray:
-        """Return the scaled rows in `dtype`, C-contiguous.
+    def apply(self, X: Any, dtype: np.dtype) -> Any:
+        """Return the scaled rows in `dtype`, C-contiguous; CSR as CSR, unless there is something to subtract.
 
         Shift and scale act in float64, before the cast, so that a large common offset
         costs no digits of a float32 machine.
         """
         if self.shift is None or self.scale is None:
+            if issparse(X):
+                return X.astype(dtype, copy=False)
             return np.ascontiguousarray(X, dtype=dtype)
-        shifted = np.subtract(X, self.shift, dtype=np.float64)
+        shifted = np.subtract(dense_rows(X), self.shift, dtype=np.float64)
         shifted /= self.scale
         return np.ascontiguousarray(shifted, dtype=dtype)
 

@@ -10,8 +10,9 @@ import dask
 import dask.array as da
 import numpy as np
 from dask.utils import is_dataframe_like, is_series_like
+from scipy.sparse import issparse
 
-from distrff.data.dataset import BLOCK_BYTES, Dataset, check_lengths
+from distrff.data.dataset import BLOCK_BYTES, Dataset, check_lengths, sparse_share
 from distrff.data.frames import frame_arrays
 from distrff.data.matrices import (
     block_of,
@@ -21,11 +22,15 @@ from distrff.data.matrices import (
     check_weight_shape,
     native,
     plain_array,
+    sparse_rows,
     targets_of,
     weights_of,
 )
-from distrff.data.rows import FIELDS, Feed, RowBlock, cut_tiles
+from distrff.data.rows import FIELDS, Feed, RowBlock, Span, cut_tiles
 from distrff.errors import InputError, InputTypeError
+
+_INDEX_BYTES = 4
+_PRESUMED_SHARE = 0.01  # of the columns of lazy sparse rows, whose entries are not counted
 
 
 @dataclass(frozen=True)
@@ -33,7 +38,8 @@ class ArrayRows:
     """Rows as lists of consecutive blocks: arrays, or Delayed blocks that are arrays in the task.
 
     The blocks cover exactly [start, stop); those of y and sample_weight may be cut elsewhere than
-    those of X. `dtypes` maps the fields to what the blocks are cast to.
+    those of X. `dtypes` maps the fields to what the blocks are cast to; `is_sparse` tells whether those of X
+    are scipy sparse matrices.
     """
 
     start: int
@@ -42,6 +48,7 @@ class ArrayRows:
     y: list[Any]
     sample_weight: list[Any]
     dtypes: dict[str, np.dtype]
+    is_sparse: bool = False
 
     def tiles(self, n_rows: int) -> Iterator[RowBlock]:
         """Yield the rows in blocks of `n_rows`."""
@@ -49,14 +56,25 @@ class ArrayRows:
         feeds = [Feed(self._spans(field), size) for field in FIELDS if getattr(self, field)]
         return cut_tiles(self.start, self.stop, n_rows, feeds)
 
-    def _spans(self, field: str) -> Iterator[dict[str, np.ndarray]]:
-        blocks = [plain_array(block, field) for block in getattr(self, field)]
-        if (n := sum(map(len, blocks))) != self.stop - self.start:
+    def _spans(self, field: str) -> Iterator[Span]:
+        blocks = [self._plain(block, field) for block in getattr(self, field)]
+        if (n := sum(block.shape[0] for block in blocks)) != self.stop - self.start:
             raise InputError(
                 f"the blocks of {field} for rows {self.start} to {self.stop - 1} hold {n} rows; "
                 "a block function returned another number of rows than its dask array states"
             )
         return ({field: block.astype(self.dtypes[field], copy=False)} for block in blocks)
+
+    def _plain(self, block: Any, field: str) -> Any:
+        if field != "X" or (not issparse(block) and not self.is_sparse):
+            return plain_array(block, field)
+        if issparse(block) and self.is_sparse:
+            return sparse_rows(block, field)
+        states, has = ("sparse", "dense") if self.is_sparse else ("dense", "sparse")
+        raise InputTypeError(
+            f"X is a dask array that states {states} blocks but has {has} ones; build it with a meta like "
+            f"them, for sparse ones meta=scipy.sparse.csr_matrix((0, 0))"
+        )
 
 
 class ArrayReader:
@@ -72,7 +90,8 @@ class ArrayReader:
         """Return the blocks of the rows [start, stop)."""
         blocks = {f: self._blocks(self._arrays[f][start:stop]) for f in fields if f in self._arrays}
         of: dict[str, list[Any]] = {f: [] for f in FIELDS} | blocks
-        return ArrayRows(start, stop, of["X"], of["y"], of["sample_weight"], self._dtypes)
+        is_sparse = "X" in self._arrays and _is_sparse(self._arrays["X"])
+        return ArrayRows(start, stop, of["X"], of["y"], of["sample_weight"], self._dtypes, is_sparse)
 
     def _blocks(self, part: Any) -> list[Any]:
         if not isinstance(part, da.Array):
@@ -86,9 +105,8 @@ class ArrayReader:
         values = self._arrays[field]
         if isinstance(values, da.Array):
             return values
-        # name=False: hashing the data for a name would be a pass over it.
         rows = block_rows(self._arrays["X"])
-        return da.from_array(values, chunks=(rows, *values.shape[1:]), name=False)
+        return _cut(values, (rows, *values.shape[1:]))
 
 
 def as_dataset(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
@@ -96,8 +114,9 @@ def as_dataset(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
 
     Parameters
     ----------
-    X : array-like, DataFrame, dask Array, dask DataFrame or Dataset, of shape (n, d)
-        A Dataset is returned as it is; `y` and `sample_weight` must then be None.
+    X : array-like, DataFrame, scipy sparse matrix, dask Array, dask DataFrame or Dataset, (n, d)
+        A dask array of CSR chunks must say so by its meta. A Dataset is returned as it is; `y` and
+        `sample_weight` must then be None.
     y : array-like, Series, DataFrame or their dask kinds, of shape (n,) or (n, k), optional
         Of any type.
     sample_weight : the same, of shape (n,), optional
@@ -143,7 +162,7 @@ def _arrays(given: dict[str, Any]) -> Named:
 
 
 def _lazy_arrays(given: dict[str, Any]) -> Named:
-    frames = {f: v for f, v in given.items() if dask.is_dask_collection(v) and _is_frame(v)}
+    frames = {f: v for f, v in given.items() if dask.is_dask_collection(v) and is_frame(v)}
     concrete, names = _arrays({f: v for f, v in given.items() if not dask.is_dask_collection(v)})
     arrays, frame_names = frame_arrays(frames) if frames else ({}, {})
     arrays |= {f: v for f, v in given.items() if f not in frames and f not in concrete}
@@ -152,8 +171,14 @@ def _lazy_arrays(given: dict[str, Any]) -> Named:
     check_lengths({f: a.shape[0] for f, a in (concrete | arrays).items()})
     row_chunks = next(iter(arrays.values())).chunks[0]
     for field, values in concrete.items():
-        arrays[field] = da.from_array(values, chunks=(row_chunks, *values.shape[1:]), name=False)
-    return {f: _whole_rows(a, f) for f, a in arrays.items()}, names | frame_names
+        arrays[field] = _cut(values, (row_chunks, *values.shape[1:]))
+    return {f: whole_rows(a, f) for f, a in arrays.items()}, names | frame_names
+
+
+def _cut(values: Any, chunks: tuple[Any, ...]) -> da.Array:
+    """Return a matrix of either kind as a dask array."""
+    # name=False: hashing the data for a name would be a pass over it.
+    return da.from_array(values, chunks=chunks, name=False, asarray=not issparse(values))
 
 
 def _check_lazy(values: Any, field: str) -> None:
@@ -161,10 +186,7 @@ def _check_lazy(values: Any, field: str) -> None:
         raise InputTypeError(
             f"{field} is a dask {type(values).__name__}; pass a dask Array, DataFrame or Series"
         )
-    if np.isnan(values.shape).any():
-        raise InputError(
-            f"{field} is a dask array with unknown chunk sizes; call {field}.compute_chunk_sizes() first"
-        )
+    check_known_chunks(values, field)
     if field == "y":
         check_target_shape(values.shape, values.dtype)
         return
@@ -177,8 +199,16 @@ def _check_lazy(values: Any, field: str) -> None:
         check_weight_shape(values.shape)
 
 
-def _whole_rows(values: da.Array, field: str) -> da.Array:
-    """One block across the columns, in the type that the tiles will have."""
+def check_known_chunks(values: da.Array, name: str) -> None:
+    """Refuse a dask array whose rows are not counted."""
+    if np.isnan(values.shape).any():
+        raise InputError(
+            f"{name} is a dask array with unknown chunk sizes; call {name}.compute_chunk_sizes() first"
+        )
+
+
+def whole_rows(values: da.Array, field: str) -> da.Array:
+    """Return the array in one block across the columns, in the type that the tiles will have."""
     if values.ndim == 2 and values.numblocks[1] > 1:
         values = values.rechunk({1: -1})
     return values.astype(_tile_dtype(field, values.dtype))
@@ -200,7 +230,7 @@ def _dataset(arrays: dict[str, Any], names: dict[str, tuple[str, ...] | None], s
         n_columns=X.shape[1],
         dtype=X.dtype,
         source=source,
-        row_bytes=sum(a.dtype.itemsize * int(np.prod(a.shape[1:])) for a in arrays.values()),
+        row_bytes=sum(_row_bytes(a) for a in arrays.values()),
         chunk_rows=max(X.chunks[0]) if isinstance(X, da.Array) else block_rows(X),
         column_names=names.get("X"),
         target_names=names.get("y"),
@@ -208,7 +238,29 @@ def _dataset(arrays: dict[str, Any], names: dict[str, tuple[str, ...] | None], s
         n_targets=0 if y is None else int(np.prod(y.shape[1:])),
         y_is_1d=y is None or y.ndim == 1,
         has_weights="sample_weight" in arrays,
+        column_share=_column_share(X),
     )
+
+
+def _row_bytes(values: Any) -> int:
+    dense = values.dtype.itemsize * int(np.prod(values.shape[1:]))
+    if not _is_sparse(values):
+        return dense
+    with_index = dense * (1 + _INDEX_BYTES / values.dtype.itemsize)
+    return int(np.ceil(_column_share(values) * with_index)) + _INDEX_BYTES
+
+
+def _column_share(values: Any) -> float:
+    """Return the share of columns that a row has entries in: 1 of dense rows, below 1 of sparse ones."""
+    if not _is_sparse(values):
+        return 1.0
+    n_rows, n_columns = values.shape
+    entries = _PRESUMED_SHARE * n_columns if isinstance(values, da.Array) else values.nnz / n_rows
+    return sparse_share(entries, n_columns)
+
+
+def _is_sparse(values: Any) -> bool:
+    return issparse(getattr(values, "_meta", values))
 
 
 def block_rows(X: np.ndarray) -> int:
@@ -216,7 +268,8 @@ def block_rows(X: np.ndarray) -> int:
     return max(1, min(X.shape[0], BLOCK_BYTES // (X.dtype.itemsize * X.shape[1])))
 
 
-def _is_frame(values: Any) -> bool:
+def is_frame(values: Any) -> bool:
+    """Tell whether `values` is a DataFrame or Series of pandas or dask."""
     return is_dataframe_like(values) or is_series_like(values)
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from numbers import Number
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.sparse import issparse
 
 from distrff.data.rows import RowBlock
 from distrff.errors import InputError, NonFiniteError
@@ -22,19 +24,39 @@ def check_block(block: RowBlock, target_kind: str) -> None:
     InputError
         For a negative weight.
     """
-    _check_finite("X", block.X, block.start)
-    if block.sample_weight is not None:
-        _check_finite("sample_weight", block.sample_weight, block.start)
-        if (block.sample_weight < 0).any():
-            row = int(np.flatnonzero(block.sample_weight < 0)[0])
-            raise InputError(
-                f"sample_weight must not be negative, "
-                f"got {block.sample_weight[row]:g} in row {block.start + row}; drop such rows"
-            )
+    check_finite("X", block.X, block.start)
+    _check_weights(block)
     if block.y is not None and target_kind != "none":
-        _check_finite("y", block.y, block.start)
+        check_finite("y", block.y, block.start)
         if target_kind == "numeric":
             _check_numbers(block.y, block.start)
+
+
+def check_pairs(block: RowBlock, prediction: str) -> None:
+    """Raise for what no score can use, of rows whose y are truths and whose X are predictions.
+
+    Raises
+    ------
+    NonFiniteError
+        For NaN or infinity, or a missing label.
+    InputError
+        For a negative weight.
+    """
+    check_finite("y_true", block.y, block.start)
+    check_finite(prediction, block.X, block.start)
+    _check_weights(block)
+
+
+def _check_weights(block: RowBlock) -> None:
+    if block.sample_weight is None:
+        return
+    check_finite("sample_weight", block.sample_weight, block.start)
+    if (block.sample_weight < 0).any():
+        row = int(np.flatnonzero(block.sample_weight < 0)[0])
+        raise InputError(
+            f"sample_weight must not be negative, "
+            f"got {block.sample_weight[row]:g} in row {block.start + row}; drop such rows"
+        )
 
 
 def _check_numbers(y: np.ndarray, start: int) -> None:
@@ -50,7 +72,15 @@ def _check_numbers(y: np.ndarray, start: int) -> None:
                 )
 
 
-def _check_finite(name: str, values: np.ndarray, start: int) -> None:
+def check_finite(name: str, values: Any, start: int) -> None:
+    """Raise NonFiniteError for a missing or infinite value, naming the row; `start` is that of the first."""
+    if issparse(values):
+        if not np.isfinite(values.data).all():
+            row = (
+                int(np.searchsorted(values.indptr, np.flatnonzero(~np.isfinite(values.data))[0], "right")) - 1
+            )
+            check_finite(name, values[row].toarray(), start + row)
+        return
     if values.dtype.kind == "O":
         infinite = [isinstance(v, float) and math.isinf(v) for v in values.flat]
         bad = pd.isna(values) | np.reshape(infinite, values.shape)
@@ -68,4 +98,4 @@ def _check_finite(name: str, values: np.ndarray, start: int) -> None:
     value = values[tuple(position)]
     what = "infinity" if isinstance(value, float | np.floating) and np.isinf(value) else "NaN"
     where = f"row {start + position[0]}" + (f", column {position[1]}" if values.ndim == 2 else "")
-    raise NonFiniteError(f"{name} contains {what} in {where}; drop or fill such rows before fitting")
+    raise NonFiniteError(f"{name} contains {what} in {where}; drop or fill such rows")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -58,6 +60,10 @@ class Dataset:
         What made X, y and weights of the raw columns of a table; None where they are stored as they are.
     table_report : dict or None
         What was done to the table: rows read and dropped, columns made, columns dropped and why.
+    id_dtypes : mapping of str to dtype
+        Of the columns that tell who the rows are, by name; see `ids` of `open_dataset`.
+    column_share : float
+        Of the columns, that a row has entries in: below 1 where rows are read as scipy CSR matrices.
     """
 
     reader: Reader
@@ -76,6 +82,13 @@ class Dataset:
     skipped_columns: tuple[str, ...] = ()
     steps: TableSteps | None = None
     table_report: dict[str, Any] | None = None
+    id_dtypes: Mapping[str, np.dtype] = dataclasses.field(default_factory=dict)
+    column_share: float = 1.0
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether rows are read as scipy CSR matrices."""
+        return self.column_share < 1.0
 
     def rows(self, start: int, stop: int) -> Rows:
         """Return the rows `start` to `stop`, to be read in a task.
@@ -119,6 +132,11 @@ def check_lengths(lengths: dict[str, int]) -> None:
             raise InputError(
                 f"X has {lengths['X']} rows but {field} has {length}; they must be of the same length"
             )
+
+
+def sparse_share(row_entries: float, n_columns: int) -> float:
+    """Return the `column_share` of sparse rows of so many entries: below 1 even if no column is left out."""
+    return min(row_entries / n_columns, 1.0 - 2.0**-20)
 
 
 def lazy_blocks(

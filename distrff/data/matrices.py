@@ -12,28 +12,38 @@ from scipy.sparse import issparse
 from distrff.errors import InputError, InputTypeError
 
 
-def block_of(X: Any, name: str = "X") -> tuple[np.ndarray, tuple[str, ...] | None]:
-    """Return `X` as a 2-D array of real numbers, and its column names if all are strings.
+def block_of(X: Any, name: str = "X") -> tuple[Any, tuple[str, ...] | None]:
+    """Return `X` as a 2-D array of real numbers, or CSR, and its column names if all are strings.
 
     Parameters
     ----------
-    X : array-like or DataFrame of shape (n, d)
-        Numbers and booleans keep their type, long doubles become float64, object arrays are
-        converted to float64, nullable pandas columns to floats with NaN. No copy if none is needed.
+    X : array-like, DataFrame or scipy sparse matrix of shape (n, d)
+        A sparse one of any format becomes CSR. Numbers and booleans keep their type, long doubles become
+        float64, object arrays are converted to float64, nullable pandas columns to floats with NaN. No
+        copy if none is needed.
 
     Raises
     ------
     InputError
         If it is not 2-D, has no rows or columns, is complex, or holds something else than numbers.
     InputTypeError
-        If it is sparse, None, or holds objects that are no numbers.
+        If it is None, or holds objects that are no numbers.
     """
+    if issparse(X):
+        check_shape(X.shape, name)
+        return sparse_rows(X, name), None
     if isinstance(X, pd.DataFrame):
         check_shape(X.shape, name)
         return frame_matrix(X, frame_dtype(X.dtypes.items(), name)), names_of(X.columns)
     values = plain_array(X, name)
     check_shape(values.shape, name)
     return real_numbers(values, name), None
+
+
+def sparse_rows(X: Any, name: str) -> Any:
+    """Return a scipy sparse matrix of real numbers as CSR, in native byte order."""
+    check_real(X.dtype, name)
+    return X.tocsr().astype(native(X.dtype), copy=False)
 
 
 def targets_of(y: Any) -> tuple[np.ndarray, tuple[str, ...] | None]:
@@ -101,7 +111,7 @@ def plain_array(values: Any, name: str) -> np.ndarray:
     """Return array-like `values` as a base-class ndarray of any type."""
     if issparse(values) or hasattr(values, "todense"):
         raise InputTypeError(
-            f"sparse input is not supported yet: {name} is a {type(values).__name__}; "
+            f"{name} is a sparse {type(values).__name__}, and only X may be one, of scipy's; "
             f"pass {name}.toarray() if it fits in memory"
         )
     if isinstance(values, np.ma.MaskedArray):

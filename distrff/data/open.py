@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from distrff.data.dataset import Dataset
+from distrff.data.identified import with_ids
 from distrff.data.parquet_files import GLOB_CHARACTERS, SUFFIXES
 from distrff.data.parquet_rows import open_parquet, parquet_source
 from distrff.data.storage import locate, public_name, reaching
-from distrff.data.zarr_rows import open_zarr
+from distrff.data.zarr_groups import open_zarr
 from distrff.errors import InputError
 
 ZARR_MARKERS = ("zarr.json", ".zgroup", ".zattrs", ".zarray")
 ACCEPTED = (
     "a Zarr group (zarr.json or .zgroup in a folder) or Parquet (a *.parquet file, a folder of them, a glob)"
+    "; CSV, TSV, libsvm, .npz and .npy files become a Zarr group by distrff.convert or `distrff convert`"
 )
 
 
@@ -28,6 +31,7 @@ def open_dataset(
     x_name: str = "X",
     y_name: str = "y",
     weight_name: str = "sample_weight",
+    ids: Sequence[str] | str = (),
     storage_options: dict[str, Any] | None = None,
 ) -> Dataset:
     """Return the dataset stored at `path`; its rows are read later, in the tasks.
@@ -50,6 +54,9 @@ def open_dataset(
         Column (Parquet) or array (Zarr) of the weights.
     x_name, y_name, weight_name : str
         Names of the Zarr arrays.
+    ids : list of str, optional
+        Columns (Parquet) or arrays (Zarr), of any type, that tell who the rows are: no machine
+        reads them, and `write_predictions` writes them beside what it predicts.
     storage_options : dict, optional
         Passed to the fsspec filesystem.
 
@@ -64,6 +71,20 @@ def open_dataset(
     Costs one metadata read (Zarr) or one footer a file (Parquet). In Parquet, nulls in numeric
     columns become NaN and the type of X is NumPy's common type of the columns.
     """
+    if ids:
+        dataset = open_dataset(
+            path,
+            target=target,
+            columns=columns,
+            sample_weight=sample_weight,
+            x_name=x_name,
+            y_name=y_name,
+            weight_name=weight_name,
+            storage_options=storage_options,
+        )
+        return with_ids(
+            dataset, id_datasets(path, ids, columns=columns, x_name=x_name, storage_options=storage_options)
+        )
     if stored_kind(path, storage_options) == "parquet":
         paths = list(path) if isinstance(path, (list, tuple)) else [path]
         parquet = parquet_source(paths, storage_options)
@@ -101,6 +122,22 @@ def stored_kind(path: Any, storage_options: dict[str, Any] | None) -> str:
         return _kind(fs, inner, public_name(path))
 
 
+def id_datasets(
+    path: Any, ids: Sequence[str] | str, *, columns: Any, x_name: str, storage_options: dict[str, Any] | None
+) -> dict[str, Dataset]:
+    """Return for each column of ids the dataset of which it is y."""
+    opened = partial(open_dataset, path, x_name=x_name, storage_options=storage_options)
+    names = [ids] if isinstance(ids, str) else list(ids)
+    return {name: opened(target=name, columns=_without(columns, name)) for name in names}
+
+
+def _without(columns: Any, name: str) -> Any:
+    """Return the columns of X but one, which may be an id as well."""
+    if isinstance(columns, (list, tuple)):
+        return [column for column in columns if column != name] or None
+    return None if columns == name else columns
+
+
 def _array_name(given: Any, default: str, parameter: str) -> str:
     if given is None:
         return default
@@ -110,10 +147,10 @@ def _array_name(given: Any, default: str, parameter: str) -> str:
 
 
 def _kind(fs: Any, inner: str, name: str) -> str:
-    base = inner.rstrip("/")
-    if base.endswith(".zarr"):
+    base, shown = inner.rstrip("/"), name.rstrip("/")  # the latter without the query of a signed URL
+    if shown.endswith(".zarr"):
         return "zarr"
-    if base.endswith(SUFFIXES) or (any(c in base for c in GLOB_CHARACTERS) and not fs.exists(base)):
+    if shown.endswith(SUFFIXES) or (any(c in base for c in GLOB_CHARACTERS) and not fs.exists(base)):
         return "parquet"
     if not fs.exists(inner):
         raise InputError(f"{name} does not exist; check the path")

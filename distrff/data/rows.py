@@ -6,20 +6,22 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from scipy.sparse import issparse
 
+from distrff.columns.row_matrices import joined_rows
 from distrff.errors import InputError
 
 FIELDS = ("X", "y", "sample_weight")
 
-# A decoded span: field name -> array; all arrays of one span have the same number of rows.
-Span = dict[str, np.ndarray]
+# A decoded span: field name -> array, of X also CSR; all of one span have the same number of rows.
+Span = dict[str, Any]
 
 
 class RowBlock(NamedTuple):
     """Consecutive rows in memory: a tile.
 
     start : number of the first row in the dataset.
-    X : ndarray of shape (r, d), any real dtype, possibly a read-only view.
+    X : ndarray or CSR matrix of shape (r, d), any real dtype, possibly a read-only view.
     y : ndarray of shape (r,) or (r, k), or None.
     sample_weight : float64 ndarray of shape (r,), or None.
     """
@@ -93,6 +95,8 @@ class Feed:
         return part
 
     def _gather(self, n: int) -> Span:
+        if any(map(issparse, self._span.values())):
+            return self._gather_sparse(n)
         out = {name: np.empty((n, *v.shape[1:]), v.dtype) for name, v in self._span.items()}
         filled = 0
         while filled < n:
@@ -101,6 +105,16 @@ class Feed:
             _fill(out, filled, self._next(r))
             filled += r
         return out
+
+    def _gather_sparse(self, n: int) -> Span:
+        """Return the same of rows whose number of entries shows piece by piece."""
+        pieces: list[Span] = []
+        while n:
+            self._refill()
+            r = min(n, self._size - self._at)
+            pieces.append(self._next(r))
+            n -= r
+        return {name: joined_rows([piece[name] for piece in pieces]) for name in pieces[0]}
 
     def _refill(self) -> None:
         while self._at == self._size:
@@ -111,7 +125,7 @@ class Feed:
                     f"the data ended {self._left} rows early; open it again if it was changed meanwhile"
                 )
             self._span = span
-            self._at, self._size = 0, len(next(iter(span.values())))
+            self._at, self._size = 0, next(iter(span.values())).shape[0]
 
 
 def _fill(out: Span, at: int, part: Span) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
-from distrff.errors import InputError, InputTypeError, public_name
+from distrff.errors import InputError, InputTypeError, access_remedy, public_name
 
 # How much a reader decodes at once where the storage leaves a choice: large enough that the
 # fixed cost of a read and the latency of an object store vanish, small against a worker's memory.
@@ -47,9 +47,8 @@ def reaching(name: str) -> Iterator[None]:
     except InputError:
         raise
     except Exception as error:
-        raise InputError(
-            f"{name} cannot be reached ({one_line(error)}); check the path and the storage options"
-        ) from error
+        remedy = access_remedy(error) or "; check the path and the storage options"
+        raise InputError(f"{name} cannot be reached ({one_line(error)}){remedy}") from error
 
 
 def is_local(fs: Any) -> bool:

@@ -13,16 +13,19 @@ import dask.array as da
 import numpy as np
 import zarr
 
-from distrff.columns.table_steps import TableSteps
-from distrff.data.dataset import Dataset, check_lengths, lazy_blocks
-from distrff.data.matrices import check_real, check_shape, check_target_shape, check_weight_shape, native
+from distrff.data.dataset import lazy_blocks
+from distrff.data.matrices import native
+from distrff.data.read_ahead import read_ahead
 from distrff.data.rows import FIELDS, Feed, RowBlock, cut_tiles, cuts
-from distrff.data.selection import find_columns
-from distrff.data.storage import SPAN_BYTES, is_local, one_line, passing, public_name, reaching
+from distrff.data.storage import SPAN_BYTES, one_line, passing
 from distrff.errors import InputError
 
 # A shard is one object and one request; above this size only parts of it are decoded at a time.
 SHARD_BYTES = 256 * 2**20
+
+# Of an object store: as large as the latency of a request, and small against what a task works on,
+# since the first span of each task is waited for.
+REMOTE_SPAN_BYTES = 2 * 2**20
 
 # What zarr raises on chunks that are cut off or altered, by codec: RuntimeError (zstd, blosc), ValueError
 # (raw bytes, checksums), the others gzip. An OSError of another kind may pass and is left to be retried.
@@ -48,19 +51,30 @@ class ZarrRows:
         OSError
             If the store fails otherwise; a retry may succeed.
         """
-        self.reader.check_in_sight(self.fields)
         size = self.stop - self.start
         feeds = [Feed(self.reader.spans(f, self.start, self.stop), size) for f in self.fields]
         return cut_tiles(self.start, self.stop, n_rows, feeds)
 
 
 class ZarrReader:
-    """Reads rows of up to three Zarr arrays; pickles to a few kilobytes."""
+    """Reads rows of up to three Zarr arrays; pickles to a few kilobytes.
 
-    def __init__(self, arrays: dict[str, Any], columns: list[int] | None, source: str) -> None:
+    From an object store the next few spans are read ahead, in small spans, so that tasks wait for the
+    first alone. On a local disk that would not help: to decode a span is work of the same core.
+    """
+
+    def __init__(
+        self, arrays: dict[str, Any], columns: list[int] | None, source: str, *, is_remote: bool = False
+    ) -> None:
         self._arrays = arrays
         self._columns = columns
         self._source = source
+        self._is_remote = is_remote
+
+    @property
+    def arrays(self) -> dict[str, Any]:
+        """The Zarr arrays by field."""
+        return dict(self._arrays)
 
     def rows(self, start: int, stop: int, fields: tuple[str, ...] = FIELDS) -> ZarrRows:
         """Return the rows [start, stop)."""
@@ -74,19 +88,19 @@ class ZarrReader:
         columns = (len(self._columns),) if field == "X" and self._columns is not None else z.shape[1:]
         return lazy_blocks(self, field, row_chunks, columns, self.dtype(field))
 
-    def check_in_sight(self, fields: tuple[str, ...]) -> None:
-        """Raise where this process does not see the arrays: Zarr would read missing chunks as zeros."""
-        for name in fields:
-            z = self._arrays[name]
-            try:
-                zarr.open_array(store=z.store_path, mode="r")
-            except FileNotFoundError as error:
-                raise InputError(
-                    f"{self._source}: array {z.basename!r} is not there as this process sees it; if workers "
-                    f"run on several machines, use a folder that all of them share, or an object store"
-                ) from error
-            except Exception as error:
-                raise passing(error) from error
+    def _check_in_sight(self, field: str) -> None:
+        """Raise where this process does not see the array: Zarr would read missing chunks as zeros."""
+        z = self._arrays[field]
+        try:
+            # The format is known: to look for the other one as well would take more requests.
+            zarr.open_array(store=z.store_path, mode="r", zarr_format=z.metadata.zarr_format)
+        except FileNotFoundError as error:
+            raise InputError(
+                f"{self._source}: array {z.basename!r} is not there as this process sees it; if workers "
+                f"run on several machines, use a folder that all of them share, or an object store"
+            ) from error
+        except Exception as error:
+            raise passing(error) from error
 
     def dtype(self, field: str) -> np.dtype:
         """Return the type of the tiles of one field."""
@@ -94,8 +108,24 @@ class ZarrReader:
 
     def spans(self, field: str, start: int, stop: int) -> Iterator[dict[str, np.ndarray]]:
         """Yield the decoded rows [start, stop) of one field, a few chunks at a time."""
-        step = span_rows(self._arrays[field])
-        return ({field: self._read(field, a, b)} for a, b in cuts(start, stop, step))
+        if not self._is_remote:
+            return self._spans(field, start, stop, self._span_rows(field))
+        step = self._span_rows(field)
+        n_ahead = spans_ahead(self._arrays[field], step)
+        return read_ahead(self._spans(field, start, stop, step), n_ahead)
+
+    def _span_rows(self, field: str) -> int:
+        return span_rows(self._arrays[field], REMOTE_SPAN_BYTES if self._is_remote else SPAN_BYTES)
+
+    def held_rows(self, field: str) -> int:
+        """Return how many decoded rows of a field a task holds at most: a span, and those read ahead."""
+        step = self._span_rows(field)
+        return step * (1 + spans_ahead(self._arrays[field], step)) if self._is_remote else step
+
+    def _spans(self, field: str, start: int, stop: int, step: int) -> Iterator[dict[str, np.ndarray]]:
+        self._check_in_sight(field)
+        for a, b in cuts(start, stop, step):
+            yield {field: self._read(field, a, b)}
 
     def _read(self, field: str, a: int, b: int) -> np.ndarray:
         try:
@@ -109,8 +139,11 @@ class ZarrReader:
         try:
             return self._decode(field, a, b)
         except DAMAGE as error:
+            step, n_rows = self._arrays[field].chunks[0], self._arrays[field].shape[0]
+            first = a // step * step
+            last = min(first + step, n_rows) - 1
             raise InputError(
-                f"{self._source}: rows {a} to {b - 1} of array {self._arrays[field].basename!r} cannot be "
+                f"{self._source}: rows {first} to {last} of array {self._arrays[field].basename!r} cannot be "
                 f"decoded ({one_line(error)}); the chunk is truncated or damaged: write it again"
             ) from error
 
@@ -128,120 +161,20 @@ class ZarrReader:
         return np.asarray(values).astype(self.dtype(field), copy=False)
 
 
-def span_rows(z: Any) -> int:
-    """Return how many rows to decode at once: whole shards or chunks, several if they are small."""
-    row_bytes = z.dtype.itemsize * int(np.prod(z.shape[1:]))
+def spans_ahead(z: Any, n_rows: int) -> int:
+    """Return how many spans of `n_rows` to read ahead: as many as local storage would decode at once."""
+    return max(1, SPAN_BYTES // (n_rows * row_bytes(z)))
+
+
+def span_rows(z: Any, span_bytes: int) -> int:
+    """Return how many rows to decode at once: whole shards or chunks, `span_bytes` if they are small."""
+    n_bytes = row_bytes(z)
     unit = z.chunks[0]
-    if z.shards is not None and z.shards[0] * row_bytes <= SHARD_BYTES:
+    if z.shards is not None and z.shards[0] * n_bytes <= SHARD_BYTES:
         unit = z.shards[0]
-    return unit * max(1, SPAN_BYTES // (unit * row_bytes))
+    return unit * max(1, span_bytes // (unit * n_bytes))
 
 
-def open_zarr(
-    fs: Any,
-    inner: str,
-    path: str,
-    *,
-    columns: Any,
-    names: dict[str, str],
-    required: frozenset[str],
-    storage_options: dict[str, Any] | None,
-) -> Dataset:
-    """Return the dataset of a Zarr group; see `open_dataset`.
-
-    `names` maps X, y and sample_weight to names of arrays; those in `required` must exist.
-    """
-    source = public_name(path)
-    with reaching(source):
-        group = _open_group(fs, inner, path, source, storage_options)
-        found = {f: _array(group, name, source, f in required) for f, name in names.items()}
-    arrays = {f: z for f, z in found.items() if z is not None}
-    _check(arrays)
-    chosen, column_names = _columns(group, arrays["X"], columns, source)
-    reader = ZarrReader(arrays, chosen, source)
-    X, y = arrays["X"], arrays.get("y")
-    return Dataset(
-        reader=reader,
-        n_rows=X.shape[0],
-        n_columns=X.shape[1] if chosen is None else len(chosen),
-        dtype=reader.dtype("X"),
-        source=source,
-        row_bytes=sum(z.dtype.itemsize * int(np.prod(z.shape[1:])) for z in arrays.values()),
-        chunk_rows=min(X.shape[0], span_rows(X)),
-        column_names=column_names,
-        target_names=(names["y"],) if y is not None and y.ndim == 1 else None,
-        y_dtype=None if y is None else reader.dtype("y"),
-        n_targets=0 if y is None else int(np.prod(y.shape[1:])),
-        y_is_1d=y is None or y.ndim == 1,
-        has_weights="sample_weight" in arrays,
-        steps=_steps(group, X, chosen, source),
-    )
-
-
-def _open_group(fs: Any, inner: str, path: str, source: str, storage_options: dict[str, Any] | None) -> Any:
-    try:
-        if is_local(fs):
-            return zarr.open_group(inner, mode="r")
-        store = zarr.storage.FsspecStore.from_url(path, storage_options=storage_options, read_only=True)
-        return zarr.open_group(store, mode="r")
-    except (zarr.errors.ContainsArrayError, AssertionError) as error:  # zarr 3.1.0 asserts
-        raise InputError(f"{source} is a Zarr array; pass the group that holds the arrays X and y") from error
-    except FileNotFoundError as error:
-        raise InputError(f"{source} does not exist or is not a Zarr group; check the path") from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{source} is not a readable Zarr group ({one_line(error)})") from error
-
-
-def _array(group: Any, name: str, source: str, required: bool) -> Any:
-    try:
-        found = group[name]
-    except KeyError:
-        found = None
-    except (ValueError, TypeError) as error:
-        raise InputError(f"{source}: the metadata of {name!r} cannot be read ({one_line(error)})") from error
-    if isinstance(found, zarr.Array):
-        return found
-    if required:
-        others = ", ".join(sorted(group.array_keys())) or "none"
-        raise InputError(f"{source} has no array {name!r}; its arrays are: {others}")
-    return None
-
-
-def _check(arrays: dict[str, Any]) -> None:
-    check_shape(arrays["X"].shape, "X")
-    check_real(arrays["X"].dtype, "X")
-    if "y" in arrays:
-        check_target_shape(arrays["y"].shape, arrays["y"].dtype)
-    if "sample_weight" in arrays:
-        check_weight_shape(arrays["sample_weight"].shape)
-        check_real(arrays["sample_weight"].dtype, "sample_weight")
-    check_lengths({f: z.shape[0] for f, z in arrays.items()})
-
-
-def _steps(group: Any, X: Any, chosen: list[int] | None, source: str) -> TableSteps | None:
-    """The steps that made X of a table, if it was made so."""
-    stored = group.attrs.get("steps")
-    if stored is None:
-        return None
-    try:
-        steps = TableSteps.from_dict(stored)
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{source}: the attribute steps cannot be read ({one_line(error)})") from error
-    if len(steps.names_out) != X.shape[1]:
-        raise InputError(f"{source}: its steps make {len(steps.names_out)} columns but X has {X.shape[1]}")
-    return steps if chosen is None else steps.of_columns(chosen)
-
-
-def _columns(
-    group: Any, X: Any, columns: Any, source: str
-) -> tuple[list[int] | None, tuple[str, ...] | None]:
-    """The indices of the chosen columns (None: all) and their names."""
-    given = group.attrs.get("column_names")
-    names = None if given is None else tuple(map(str, given))
-    if names is not None and len(names) != X.shape[1]:
-        raise InputError(f"{source}: column_names lists {len(names)} names but X has {X.shape[1]} columns")
-    if columns is None:
-        return None, names
-    labels = names or tuple(map(str, range(X.shape[1])))
-    chosen = find_columns(columns, labels, source)
-    return chosen, None if names is None else tuple(names[i] for i in chosen)
+def row_bytes(z: Any) -> int:
+    """Return the decoded bytes of a row of an array."""
+    return z.dtype.itemsize * int(np.prod(z.shape[1:]))

@@ -11,7 +11,7 @@ from distrff.columns.targets import ClassTargets
 from distrff.data.arrays import as_dataset
 from distrff.data.dataset import Dataset
 from distrff.errors import InputError
-from distrff.estimators.options import DTYPES, SCALES, checked_folds, checked_map, one_of
+from distrff.estimators.options import DTYPES, SCALES, check_sparse_rows, checked_folds, checked_map, one_of
 from distrff.estimators.preparation import Preparation, first_sweep, prepare
 from distrff.estimators.ridge_fit import features_dtype, gram_sweep, make_plan
 from distrff.estimators.run import begin_run
@@ -89,6 +89,7 @@ def gram(
         ("dtype", dtype, DTYPES),
     ):
         one_of(name, value, allowed)
+    check_sparse_rows(dataset.is_sparse, features, scale)
     if not hasattr(features, "specification_"):
         features.check_rows(dataset.n_rows)
     statistics = first_sweep(run, dataset, target_kind=_kind(dataset, targets), seed=seed)
@@ -129,6 +130,7 @@ def prepare_map(
     """Return a clone of the map, fitted to a dataset, with the scaling of its rows."""
     one_of("scale", scale, SCALES)
     features.check_parameters()
+    check_sparse_rows(dataset.is_sparse, features, scale)
     features.check_rows(dataset.n_rows)
     seed = resolve_seed(random_state)
     run, dtype = begin_run(), features_dtype(dataset, "auto")
@@ -146,6 +148,10 @@ def _gram_like(
         raise InputError(
             f"the data has {dataset.n_columns} columns, but the Gram to be like has "
             f"{like.specification.n_columns}"
+        )
+    if dataset.is_sparse and not like.specification.takes_sparse_rows:
+        raise InputError(
+            f"the data is sparse, and the {like.specification.kind} features of the Gram are not for it"
         )
     kind = "classes" if isinstance(like.targets, ClassTargets) else "numeric"
     if kind == "numeric" and dataset.n_targets != like.targets.n_outputs:

@@ -106,7 +106,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Machine):
 
         Parameters
         ----------
-        X : Dataset, array-like, DataFrame, dask array or dask DataFrame
+        X : Dataset, array-like, DataFrame, scipy sparse matrix, dask array or dask DataFrame
             Of shape (n_samples, n_columns).
         y : ignored
         sample_weight : array-like of shape (n_samples,), optional
@@ -119,7 +119,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Machine):
             If it would not fit in the workers' memory; before the first task.
         """
         options = self._options()
-        dataset = self._dataset(X, None, sample_weight)
+        dataset = self._rows_to_fit(X, None, sample_weight)
         run, dtype = begin_run(), features_dtype(dataset, options.dtype)
         plan = self._count(run, dataset, options)
         preparation = prepare_fit(run, dataset, options, target_kind="none", dtype=dtype)
@@ -157,7 +157,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Machine):
             If it would not fit in the workers' memory.
         """
         options, run = self._options(), begin_run()
-        dataset = self._dataset(X, None, sample_weight)
+        dataset = self._rows_to_fit(X, None, sample_weight)
         plan = self._count(run, dataset, options)
         return plan.with_seconds(predicted_seconds(run, dataset, options, plan))
 

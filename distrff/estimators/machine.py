@@ -14,9 +14,10 @@ from distrff.data.arrays import as_dataset
 from distrff.data.dataset import Dataset
 from distrff.data.selection import listed
 from distrff.errors import InputError
-from distrff.estimators.options import FitOptions
+from distrff.estimators.options import FitOptions, check_sparse_rows, takes_sparse_rows
 from distrff.estimators.prediction import predict_with
 from distrff.estimators.run import begin_run
+from distrff.estimators.sklearn_parts import sklearn_pipeline
 from distrff.ingest.open_table import open_dataset
 from distrff.model import Model
 from distrff.sweeps.engine import SweepRun
@@ -28,6 +29,8 @@ from distrff.sweeps.segments import light_segmentation
 class Machine(BaseEstimator):
     """An estimator whose fit leaves a frozen machine in `model_`."""
 
+    features: Any
+    scale: str
     model_: Model
 
     def check_parameters(self) -> None:
@@ -37,6 +40,11 @@ class Machine(BaseEstimator):
     def _options(self) -> FitOptions:
         raise NotImplementedError
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = takes_sparse_rows(self.features) and self.scale == "none"
+        return tags
+
     def _dataset(self, X: Any, y: Any, sample_weight: Any) -> Dataset:
         dataset = as_dataset(X, y, sample_weight)
         if not dataset.n_targets:
@@ -44,6 +52,11 @@ class Machine(BaseEstimator):
                 f"{type(self).__name__} requires y to be passed, but the target y is None; "
                 f"give y, or open the dataset with target=…"
             )
+        return dataset
+
+    def _rows_to_fit(self, X: Any, y: Any, sample_weight: Any) -> Dataset:
+        dataset = self._dataset(X, y, sample_weight)
+        check_sparse_rows(dataset.is_sparse, self.features, self.scale)
         return dataset
 
     def _keep_columns(self, n_columns: int, names: tuple[str, ...] | None) -> None:
@@ -62,10 +75,31 @@ class Machine(BaseEstimator):
             self._check_columns(dataset)
             X = dataset.X
         elif not dask.is_dask_collection(X):
-            X = validate_data(self, X, dtype="numeric", reset=False)
+            sparse = "csr" if self.model_.specification.takes_sparse_rows else False
+            X = validate_data(self, X, dtype="numeric", accept_sparse=sparse, reset=False)
         if dask.is_dask_collection(X):
             return predict_with(self.model_, X, method)
         return getattr(self.model_, method)(X)
+
+    def to_sklearn(self) -> Any:
+        """Return a fitted scikit-learn pipeline of stock parts that predicts as this machine does.
+
+        A StandardScaler where the machine scales, then the map as an RBFSampler, a Nystroem or what it is
+        made of, then Ridge, RidgeClassifier, LinearSVC, LogisticRegression or PCA, all with their fitted
+        arrays set. It works in float64 where the rows do.
+
+        Raises
+        ------
+        InputError
+            For a map or noise that scikit-learn has no part for, naming those that it has.
+
+        Notes
+        -----
+        Structured draws of frequencies become the dense matrix that they stand for. The decision values of
+        a `KernelLikelihoodClassifier` are divided by its `sigma`, as probabilities take them.
+        """
+        check_is_fitted(self, "model_")
+        return sklearn_pipeline(self.model_)
 
     def _score_sums(self, X: Any, y: Any, sample_weight: Any) -> ScoreSums:
         check_is_fitted(self, "model_")

@@ -35,7 +35,7 @@ class MarginMachine(ClassifyingMachine):
 
         Parameters
         ----------
-        X : Dataset, array-like, DataFrame, dask array or dask DataFrame
+        X : Dataset, array-like, DataFrame, scipy sparse matrix, dask array or dask DataFrame
             Of shape (n_samples, n_columns). A `Dataset` brings its own y.
         y : array-like of shape (n_samples,)
             Labels of any type that sorts.
@@ -52,7 +52,7 @@ class MarginMachine(ClassifyingMachine):
             In the light sweeps after the best machine so far was kept, with the status INTERRUPTED.
         """
         options = self._options()
-        dataset = self._dataset(X, y, sample_weight)
+        dataset = self._rows_to_fit(X, y, sample_weight)
         for stale in ("cv_score_", "cv_results_"):
             self.__dict__.pop(stale, None)
         fit, preparation = fit_margins(dataset, options, class_weight=self.class_weight)
@@ -95,7 +95,7 @@ class MarginMachine(ClassifyingMachine):
             If it would not fit in the workers' memory.
         """
         options, run = self._options(), begin_run()
-        dataset = self._dataset(X, y, sample_weight)
+        dataset = self._rows_to_fit(X, y, sample_weight)
         plan = presumed_margin_plan(run, dataset, options)
         return plan.with_seconds(predicted_seconds(run, dataset, options, plan))
 

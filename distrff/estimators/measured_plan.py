@@ -182,8 +182,10 @@ def _reduction(
 
 
 def _no_scaling(dataset: Dataset) -> Scaling:
-    """Return a scaling that costs its time and changes nothing."""
-    return Scaling(np.zeros(dataset.n_columns), np.ones(dataset.n_columns))
+    """Return a scaling that costs its time and changes nothing; sparse rows have none."""
+    return (
+        Scaling() if dataset.is_sparse else Scaling(np.zeros(dataset.n_columns), np.ones(dataset.n_columns))
+    )
 
 
 def seconds_of(

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import clone
 
-from distrff.errors import InputError
-from distrff.features.base import FeatureMap
+from distrff.errors import InputError, InputTypeError
+from distrff.features.base import SPARSE_REMEDY, FeatureMap
 from distrff.features.fourier import FourierFeatures
 from distrff.random_streams import resolve_seed
 from distrff.solvers.ridge_path import N_DEFAULT_ALPHAS
@@ -208,6 +208,26 @@ def checked_map(features: Any) -> FeatureMap:
             "which is the same machine with real weights"
         )
     return features
+
+
+def check_sparse_rows(is_sparse: bool, features: Any, scale: str) -> None:
+    """Raise InputError for sparse rows where the map takes none, or scaling would write them out."""
+    if not is_sparse:
+        return
+    if not takes_sparse_rows(features):
+        raise InputTypeError(
+            f"X is sparse, and {type(features).__name__} takes no sparse rows; {SPARSE_REMEDY}"
+        )
+    if scale != "none":
+        raise InputError(
+            f"scale={scale!r} subtracts means, which would write sparse rows out; use scale='none', after "
+            f"scikit-learn's MaxAbsScaler if columns are of different size"
+        )
+
+
+def takes_sparse_rows(features: Any) -> bool:
+    """Return whether machines of this map, None for the default one, take sparse rows."""
+    return features is None or bool(getattr(features, "takes_sparse_rows", False))
 
 
 def _alpha(alpha: Any) -> tuple[str | None, np.ndarray | None]:

@@ -7,8 +7,9 @@ from typing import Any
 
 import dask
 import numpy as np
+from scipy.sparse import issparse
 
-from distrff.errors import InputError
+from distrff.errors import InputError, InputTypeError
 from distrff.model import Model
 
 _EMBEDDED_BYTES = 2**20  # a larger machine is one task of its own, that all blocks depend on
@@ -29,6 +30,11 @@ def predict_with(model: Model, X: Any, method: str) -> Any:
     if X.ndim != 2 or X.shape[1] != model.n_columns:
         raise InputError(
             f"X must have shape (n_samples, {model.n_columns}), got a dask array of shape {X.shape}"
+        )
+    if issparse(X._meta) and not model.specification.takes_sparse_rows:
+        raise InputTypeError(
+            f"X is sparse, and {model.specification.kind} features take no sparse rows; "
+            f"pass X.map_blocks(lambda block: block.toarray())"
         )
     if X.numblocks[1] > 1:
         X = X.rechunk({1: -1})

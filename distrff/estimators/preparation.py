@@ -240,7 +240,7 @@ def _mean_square_norm(
     if np.isfinite(specification.at_zero):
         return specification.at_zero
     sample = statistics.sample()
-    s = np.ones(len(sample.X)) if sample.sample_weight is None else sample.sample_weight
+    s = np.ones(sample.X.shape[0]) if sample.sample_weight is None else sample.sample_weight
     rows = _evenly_spaced(np.flatnonzero(s > 0), _NORM_ROWS)
     Z = specification.build().apply(scaling.apply(sample.X[rows], np.dtype(np.float64)))
     norm = float(s[rows] @ np.square(Z).sum(axis=1) / s[rows].sum()) if len(rows) else 0.0

@@ -67,7 +67,7 @@ class RidgeMachine(Machine):
 
         Parameters
         ----------
-        X : Dataset, array-like, DataFrame, dask array or dask DataFrame
+        X : Dataset, array-like, DataFrame, scipy sparse matrix, dask array or dask DataFrame
             Of shape (n_samples, n_columns). A `Dataset` brings its own y.
         y : array-like of shape (n_samples,) or (n_samples, n_targets)
         sample_weight : array-like of shape (n_samples,), optional
@@ -83,7 +83,7 @@ class RidgeMachine(Machine):
             INTERRUPTED.
         """
         options = self._options()
-        dataset = self._dataset(X, y, sample_weight)
+        dataset = self._rows_to_fit(X, y, sample_weight)
         self.__dict__.pop("_grams", None)  # frees the Gram of an earlier fit
         fit, preparation = fit_ridge(
             dataset, options, target_kind=self._target_kind, class_weight=getattr(self, "class_weight", None)
@@ -156,7 +156,7 @@ class RidgeMachine(Machine):
             changes that fit.
         """
         options = self._options()
-        dataset = self._dataset(X, y, sample_weight)
+        dataset = self._rows_to_fit(X, y, sample_weight)
         run = begin_run()
         plan = presumed_ridge_plan(run, dataset, options, target_kind=self._target_kind)
         return plan.with_seconds(predicted_seconds(run, dataset, options, plan))

@@ -125,6 +125,7 @@ def make_plan(
         row_bytes=dataset.row_bytes,
         chunk_rows=dataset.chunk_rows,
         map_cost=map_cost,
+        column_share=dataset.column_share,
         **light,
     )
     execution = run.execution

@@ -135,8 +135,8 @@ class _SGDOracle:
     ) -> tuple[SpectralMetric, np.ndarray]:
         """Return the metric of the first sweep's sample, and its ridge machines to start from."""
         sample, targets = preparation.statistics.sample(), preparation.targets
-        n_rows = metric_rows(len(sample.X), plan.shape)
-        rows = np.linspace(0, len(sample.X) - 1, n_rows).astype(np.intp)
+        n_rows = metric_rows(sample.X.shape[0], plan.shape)
+        rows = np.linspace(0, sample.X.shape[0] - 1, n_rows).astype(np.intp)
         assert sample.y is not None
         Y, s = targets.encode(sample.y), targets.row_weights(sample.y, sample.sample_weight)
         penalty = 1 / (options.C * preparation.weight)  # type: ignore[operator]
@@ -168,7 +168,7 @@ def metric_of_sample(
     Z = features_of(X, shipped)
     n_directions = Z.shape[1] if issparse(Z) else most_directions(Z.shape[1], Z.dtype)
     metric = SpectralMetric.of_rows(Z, sample_weight, n_directions, fit_intercept=fit_intercept)
-    s = np.ones(len(X)) if sample_weight is None else sample_weight
+    s = np.ones(X.shape[0]) if sample_weight is None else sample_weight
     share = (s / s.sum())[:, None]
     y_mean = (share * Y).sum(axis=0) if fit_intercept else np.zeros(Y.shape[1])
     # Centring one of the two factors is enough.
@@ -184,7 +184,7 @@ def _warn_of_drift(preparation: Preparation) -> None:
     else:
         Y = targets.encode(sample.y)
     message = drift_message(
-        drift_shares(sample.X, sample.sample_weight), drift_shares(Y, sample.sample_weight), len(sample.X)
+        drift_shares(sample.X, sample.sample_weight), drift_shares(Y, sample.sample_weight), sample.X.shape[0]
     )
     if message is not None:
         warn(message, DataWarning)

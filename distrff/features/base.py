@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
-from scipy.sparse import csr_matrix
+from scipy.sparse import csr_matrix, issparse
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -15,6 +15,11 @@ from distrff.features.map_cost import MapCost, product_cost
 from distrff.features.row_question import Ask, asked_of
 from distrff.features.specification import BlockMap, MapSpecification
 from distrff.random_streams import resolve_seed, stream
+
+SPARSE_REMEDY = (
+    "FourierFeatures does, of widths that are numbers and sampling='iid', 'orthogonal', 'qmc' or "
+    "'countsketch'; or write them out with X.toarray()"
+)
 
 
 class FeatureMap(TransformerMixin, BaseEstimator):
@@ -57,11 +62,12 @@ class FeatureMap(TransformerMixin, BaseEstimator):
 
     @property
     def takes_sparse_rows(self) -> bool:
-        """Whether `fit` and `transform` take SciPy's CSR matrices."""
+        """Whether `fit` takes SciPy's CSR matrices."""
         return False
 
     def _rows(self, X: Any, *, reset: bool) -> Any:
-        sparse = "csr" if self.takes_sparse_rows else False
+        takes_sparse = self.takes_sparse_rows if reset else self.specification_.takes_sparse_rows
+        sparse = "csr" if takes_sparse else False
         return validate_data(
             self, X, dtype=[np.float64, np.float32], order="C", accept_sparse=sparse, reset=reset
         )
@@ -176,6 +182,8 @@ class FeatureMap(TransformerMixin, BaseEstimator):
             raise InputError(
                 f"X must have shape (n_samples, {n_columns}), got a dask array of shape {X.shape}"
             )
+        if issparse(X._meta) and not self.specification_.takes_sparse_rows:
+            raise InputError(f"{type(self).__name__} takes no sparse rows; {SPARSE_REMEDY}")
         if X.numblocks[1] > 1:
             X = X.rechunk({1: -1})
         dtype = self.output_dtype(X.dtype)
@@ -211,6 +219,11 @@ class FeatureMap(TransformerMixin, BaseEstimator):
         prefix = type(self).__name__.lower()
         return np.asarray([f"{prefix}{j}" for j in range(self._n_features_out)], dtype=object)
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = self.takes_sparse_rows
+        return tags
+
 
 def _usable_weights(sample_weight: Any, n_rows: int) -> np.ndarray:
     s = np.asarray(sample_weight, dtype=np.float64)
@@ -223,9 +236,11 @@ def _usable_weights(sample_weight: Any, n_rows: int) -> np.ndarray:
     return s
 
 
-def transform_block(X: np.ndarray, specification: MapSpecification) -> np.ndarray:
+def transform_block(X: Any, specification: MapSpecification) -> np.ndarray:
     """Return z(X) for one block of a dask array."""
     dtype = np.float32 if X.dtype == np.float32 else np.float64
+    if issparse(X):
+        return specification.build().apply(X.tocsr().astype(dtype, copy=False))
     return specification.build().apply(np.ascontiguousarray(X, dtype=dtype))
 
 

@@ -59,6 +59,13 @@ class ConcatenatedSpecification(MapSpecification):
         maps = [part.block_map(own) for part, own in zip(self.parts, self._split(arrays), strict=True)]
         return ConcatenatedBlockMap(maps, self.weights)
 
+    def parts_with(
+        self, arrays: Mapping[str, np.ndarray] | None
+    ) -> list[tuple[MapSpecification, dict[str, np.ndarray] | None]]:
+        """Return the parts, each with its own of these arrays if they are given."""
+        own = [None] * len(self.parts) if arrays is None else self._split(arrays)
+        return list(zip(self.parts, own, strict=True))
+
     def without_arrays(self) -> Self:
         return replace(self, parts=tuple(part.without_arrays() for part in self.parts))
 

@@ -41,7 +41,7 @@ def sketch_arrays(
 def sketch_cost(n_columns: int) -> MapCost:
     """Return the cost of a sketch and a product with its columns, for each frequency."""
     return MapCost(
-        row_flops=2.0 * n_columns,  # of a dense row
+        row_flops=2.0 * n_columns,
         feature_flops=2.0 * SKETCH_COLUMNS,
         fixed_numbers=2.0 * n_columns,  # buckets, and signs by widths
         feature_numbers=2.0 * SKETCH_COLUMNS,  # as drawn and as used

@@ -18,6 +18,7 @@ from distrff.features.projection import ByDtype, Projection
 from distrff.features.row_question import Ask
 from distrff.features.sampling import (
     SAMPLING_CHOICES,
+    SPARSE_SAMPLINGS,
     draw_arrays,
     projection_cost,
     projection_of,
@@ -65,6 +66,10 @@ class FourierSpecification(KernelMapSpecification):
     def rescaled_when_nested(self) -> bool:
         return True
 
+    @property
+    def takes_sparse_rows(self) -> bool:
+        return self.sampling in SPARSE_SAMPLINGS
+
     def derive_arrays(self) -> dict[str, np.ndarray]:
         arrays = draw_arrays(
             self.kernel, self.n_frequencies, self.n_columns, sampling=self.sampling, seed=self.seed
@@ -109,7 +114,10 @@ def _cost(kernel: Kernel, n_components: int, n_columns: int, *, form: str, sampl
     m = _frequencies(n_components, form)
     cost, share = projection_cost(kernel, m, n_columns, sampling=sampling), m / n_components
     return replace(
-        cost, feature_flops=share * cost.feature_flops, feature_numbers=share * cost.feature_numbers
+        cost,
+        product_flops=share * cost.product_flops,
+        feature_flops=share * cost.feature_flops,
+        feature_numbers=share * cost.feature_numbers,
     )
 
 
@@ -124,6 +132,11 @@ class FourierBlockMap(BlockMap):
         self.n_features = 2 * m if form == "cos_sin" else m
         self._scale = float(np.sqrt((2.0 if form == "phase" else 1.0) * at_zero / m))
         self._phases = None if phases is None else ByDtype(phases)
+
+    @property
+    def phases(self) -> np.ndarray | None:
+        """b of shape (n_features,) in the form "phase"."""
+        return None if self._phases is None else self._phases[np.float64]
 
     def apply(self, X: Any, out: np.ndarray | None = None) -> np.ndarray:
         n, m = X.shape[0], self.projection.n_frequencies
@@ -182,7 +195,7 @@ class FourierFeatures(FourierPiloted, KernelFeatureMap):
           from 16 columns on. A small bias, which falls with the number of columns.
         * ``"fastfood"``: Hadamard products around a permutation; O(D log d) a row for any number of
           columns, and more error than ``"iid"``.
-        * ``"countsketch"``: for very wide sparse rows, which `fit` and `transform` then take in CSR: the
+        * ``"countsketch"``: for very wide sparse rows: the
           columns are first thrown into 2048 buckets, O(nonzeros + 2048·D) a row. Its bias is bounded in
           `distrff.features.count_sketch.gaussian_sketch_error`.
         * ``"auto"``: ``"sorf"`` where it is faster than ``"orthogonal"``, by a rule in the numbers of
@@ -205,6 +218,8 @@ class FourierFeatures(FourierPiloted, KernelFeatureMap):
 
     Notes
     -----
+    Rows may be scipy sparse matrices for ``"iid"``, ``"orthogonal"``, ``"qmc"`` and ``"countsketch"``, with a
+    width that is a number; they are never written out, and n·d above is the number of their entries.
     `fit` costs the draw, O(dD) (orthogonal: O(d²D); sorf and fastfood: O(D)); `transform` n·d·D
     multiply-adds, or what is said above, and n·D cosines, 2m of them in pairs.
     """
@@ -273,7 +288,8 @@ class FourierFeatures(FourierPiloted, KernelFeatureMap):
 
     @property
     def takes_sparse_rows(self) -> bool:
-        return self.sampling == "countsketch"
+        is_automatic = isinstance(self.kernel, Kernel) and self.kernel.is_auto  # looks at dense rows
+        return self.sampling in SPARSE_SAMPLINGS and not is_automatic
 
     @property
     def frequencies_(self) -> np.ndarray:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from scipy.sparse import issparse
 from threadpoolctl import threadpool_limits
 
 from distrff.errors import InputError, NonFiniteError
@@ -65,8 +64,6 @@ def automatic_length_scale(
     InputError
         If the rows of positive weight have no two different points, or a target is not finite.
     """
-    if issparse(X):
-        raise InputError("length_scale='auto' looks at dense rows, got a sparse matrix; give a number")
     rows, _ = _searched(sample_weight, len(X), seed)
     if not len(rows):
         raise InputError("length_scale='auto' found no row of positive weight in its sample; give a number")

@@ -12,9 +12,10 @@ class MapCost:
 
     Parameters
     ----------
-    row_flops, feature_flops : float
-        A row takes row_flops + feature_flops·D + triangle_share·D² flops. Of a sparse map D is the number of
-        entries of a row.
+    row_flops, product_flops, feature_flops : float
+        A row takes row_flops + (product_flops + feature_flops)·D + triangle_share·D² flops. Of a sparse map D
+        is the number of entries of a row. Those of rows and products are in proportion to the entries of a
+        row of X, and given for a dense one.
     fixed_numbers, feature_numbers : float
         Of its arrays, without triangular factors: fixed_numbers + feature_numbers·D, at most.
     triangle_share : float
@@ -23,14 +24,16 @@ class MapCost:
     """
 
     row_flops: float = 0.0
+    product_flops: float = 0.0
     feature_flops: float = 0.0
     fixed_numbers: float = 0.0
     feature_numbers: float = 0.0
     triangle_share: float = 0.0
 
-    def flops(self, n_features: int) -> float:
-        """Return the flops of a row."""
-        return self.row_flops + self.feature_flops * n_features + self.triangle_numbers(n_features)
+    def flops(self, n_features: int, column_share: float = 1.0) -> float:
+        """Return the flops of a row that has entries in a share of the columns."""
+        of_entries = column_share * (self.row_flops + self.product_flops * n_features)
+        return of_entries + self.feature_flops * n_features + self.triangle_numbers(n_features)
 
     def numbers(self, n_features: int) -> float:
         """Return the numbers in its arrays, without triangular factors."""
@@ -44,7 +47,7 @@ class MapCost:
 def product_cost(n_columns: int, *, triangle_share: float = 0.0) -> MapCost:
     """Return the cost of a product with a column of the rows' length for each feature."""
     return MapCost(
-        feature_flops=2.0 * n_columns, feature_numbers=float(n_columns), triangle_share=triangle_share
+        product_flops=2.0 * n_columns, feature_numbers=float(n_columns), triangle_share=triangle_share
     )
 
 
@@ -54,6 +57,7 @@ def cost_of_parts(parts: Iterable[tuple[MapCost, int]]) -> MapCost:
     n_features = sum(n for _, n in costs)
     return MapCost(
         row_flops=sum(cost.row_flops for cost, _ in costs),
+        product_flops=sum(cost.product_flops * n for cost, n in costs) / n_features,
         feature_flops=sum(cost.feature_flops * n for cost, n in costs) / n_features,
         fixed_numbers=sum(cost.fixed_numbers for cost, _ in costs),
         feature_numbers=sum(cost.feature_numbers * n for cost, n in costs) / n_features,

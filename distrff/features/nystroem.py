@@ -84,26 +84,26 @@ class NystroemBlockMap(BlockMap):
     def __init__(self, kernel: Kernel, landmarks: np.ndarray, n_features: int) -> None:
         self.n_features = n_features
         self._kernel = kernel
-        self._landmarks = landmarks
+        self.landmarks = landmarks
         self._lock = Lock()
         self._made: np.ndarray | None = None
         self.n_bytes = 8 * len(landmarks) ** 2 + landmarks.nbytes
 
     @property
-    def _factor(self) -> np.ndarray:
+    def factor(self) -> np.ndarray:
         """L_c, made by the first rows: a client that only hands the map on needs none."""
         with self._lock:
             if self._made is None:
-                self._made = _cholesky_factor(self._kernel, self._landmarks)
+                self._made = _cholesky_factor(self._kernel, self.landmarks)
             return self._made
 
     def apply(self, X: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         Z = np.empty((len(X), self.n_features), X.dtype) if out is None else out
-        rank, factor = len(self._landmarks), self._factor
+        rank, factor = len(self.landmarks), self.factor
         for start in range(0, len(X), _STRIP_ROWS):
             strip = slice(start, start + _STRIP_ROWS)
             if rank:
-                K = self._kernel.block(X[strip].astype(np.float64, copy=False), self._landmarks)
+                K = self._kernel.block(X[strip].astype(np.float64, copy=False), self.landmarks)
                 # Kᵀ is in the order of columns that LAPACK reads and overwrites.
                 Z[strip, :rank] = blas.dtrsm(1.0, factor, K.T, lower=1, overwrite_b=1).T
         Z[:, rank:] = 0.0

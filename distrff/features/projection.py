@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 
 from distrff.scratch import scratch
 
@@ -22,7 +23,7 @@ class Projection(ABC):
 
     @abstractmethod
     def project(self, X: Any, theta: np.ndarray) -> None:
-        """Write X W into `theta`, whose rows are contiguous; X is a matrix of its dtype."""
+        """Write X W into `theta`, whose rows are contiguous; X is a matrix of its dtype, perhaps CSR."""
 
     @abstractmethod
     def largest_phases(self, magnitude: np.ndarray) -> np.ndarray:
@@ -39,8 +40,11 @@ class DenseProduct(Projection):
     def frequencies(self, dtype: Any = np.float64) -> np.ndarray:
         return self._W[dtype]
 
-    def project(self, X: np.ndarray, theta: np.ndarray) -> None:
-        np.matmul(X, self._W[X.dtype], out=theta)
+    def project(self, X: Any, theta: np.ndarray) -> None:
+        if issparse(X):
+            theta[...] = X @ self._W[X.dtype]
+        else:
+            np.matmul(X, self._W[X.dtype], out=theta)
 
     def largest_phases(self, magnitude: np.ndarray) -> np.ndarray:
         return magnitude @ np.abs(self.frequencies())

@@ -26,6 +26,8 @@ _DRAWS = {"sorf": sorf_arrays, "fastfood": fastfood_arrays, "countsketch": sketc
 _PROJECTIONS = {"sorf": sorf, "fastfood": fastfood, "countsketch": CountSketch}
 
 STRUCTURED_SAMPLINGS = tuple(_DRAWS)
+SPARSE_SAMPLINGS = (*SAMPLINGS, "countsketch")
+"""Those whose phases are computed from rows in CSR without writing these out."""
 SAMPLING_CHOICES = (*SAMPLINGS, *STRUCTURED_SAMPLINGS, "auto")
 
 # Of one thread, float32 and 64 to 4096 frequencies, the dense product took 0.5 to 0.7 times as long as

@@ -45,7 +45,7 @@ class BlockMap(ABC):
 
     def tile(self, X: np.ndarray) -> Any:
         """Return z(X) in memory that this thread uses again for its next tile."""
-        return self.apply(X, out=scratch("tile", len(X), self.n_features, X.dtype))
+        return self.apply(X, out=scratch("tile", X.shape[0], self.n_features, X.dtype))
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,11 @@ class MapSpecification(ABC):
 
     n_columns: int
     digest: str = ""
+
+    @property
+    def takes_sparse_rows(self) -> bool:
+        """Whether rows may be scipy CSR matrices."""
+        return False
 
     @property
     @abstractmethod

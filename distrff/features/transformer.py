@@ -113,12 +113,12 @@ class TransformerBlockMap(BlockMap):
 
     def __init__(self, transformer: Any, n_features: int) -> None:
         self.n_features = n_features
-        self._transformer = transformer
+        self.transformer = transformer
 
     def apply(self, X: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         Z = np.empty((len(X), self.n_features), X.dtype) if out is None else out
         if len(X):
-            Z[...] = dense_output(self._transformer, X.astype(np.float64, copy=False))
+            Z[...] = dense_output(self.transformer, X.astype(np.float64, copy=False))
         return Z
 
 

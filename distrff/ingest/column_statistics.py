@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 
 from distrff.columns.moments import Moments
+from distrff.columns.row_matrices import chosen_rows, joined_rows
 from distrff.data.checks import check_block
 from distrff.data.rows import RowBlock, Rows
 from distrff.ingest.label_counts import LabelCounts
@@ -21,9 +24,9 @@ _LEAST_SAMPLE_ROWS = 2_048
 
 @dataclass(frozen=True)
 class Sample:
-    """Rows drawn evenly over all segments, in row order; y and sample_weight as they were read."""
+    """Rows drawn evenly over all segments, in row order; X in float64, the others as they were read."""
 
-    X: np.ndarray
+    X: Any
     y: np.ndarray | None
     sample_weight: np.ndarray | None
 
@@ -62,7 +65,7 @@ class ColumnStatistics:
 def _joined(parts: Sequence[Sample]) -> Sample:
     """Return consecutive samples as one."""
     return Sample(
-        np.concatenate([part.X for part in parts]),
+        joined_rows([part.X for part in parts]),
         None if parts[0].y is None else np.concatenate([part.y for part in parts if part.y is not None]),
         None
         if parts[0].sample_weight is None
@@ -140,10 +143,10 @@ class ColumnStatisticsReduction:
     def _of_block(self, block: RowBlock) -> ColumnStatistics:
         X, y, s = block.X, block.y, block.sample_weight
         return ColumnStatistics(
-            n_rows=len(X),
+            n_rows=X.shape[0],
             columns=Moments.of(X, s),
-            magnitude=np.maximum(X.max(axis=0), -X.min(axis=0).astype(np.float64)).astype(np.float64),
-            targets=Moments.of(np.reshape(y, (len(X), -1)), s) if self.target_kind == "numeric" else None,
+            magnitude=_largest(X),
+            targets=Moments.of(np.reshape(y, (X.shape[0], -1)), s) if self.target_kind == "numeric" else None,
             labels=LabelCounts.of(y, s) if self.target_kind == "classes" and y is not None else None,
             samples=(),
         )
@@ -154,10 +157,16 @@ class ColumnStatisticsReduction:
         return start + np.sort(rng.choice(stop - start, size=size, replace=False, shuffle=False))
 
 
+def _largest(X: Any) -> np.ndarray:
+    if issparse(X):
+        return np.asarray(abs(X.astype(np.float64)).max(axis=0).todense()).ravel()
+    return np.maximum(X.max(axis=0), -X.min(axis=0).astype(np.float64)).astype(np.float64)
+
+
 def _pick(block: RowBlock, chosen: np.ndarray) -> Sample:
-    inside = chosen[(chosen >= block.start) & (chosen < block.start + len(block.X))] - block.start
+    inside = chosen[(chosen >= block.start) & (chosen < block.start + block.X.shape[0])] - block.start
     return Sample(
-        np.asarray(block.X[inside], dtype=np.float64),
+        chosen_rows(block.X, inside).astype(np.float64, copy=False),
         None if block.y is None else block.y[inside],
         None if block.sample_weight is None else block.sample_weight[inside],
     )

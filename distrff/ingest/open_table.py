@@ -12,8 +12,9 @@ from distrff.columns.table_steps import TableSteps
 from distrff.data.dataset import Dataset
 from distrff.data.encoded_rows import encoded_dataset
 from distrff.data.frame_table import described_frame, frame_table
+from distrff.data.identified import with_ids
+from distrff.data.open import id_datasets, stored_kind
 from distrff.data.open import open_dataset as open_stored
-from distrff.data.open import stored_kind
 from distrff.data.parquet_rows import ParquetSource, open_parquet, parquet_source
 from distrff.data.parquet_table import check_tables_agree, holds_only_numbers, numbers_of, parquet_table
 from distrff.data.raw_table import RawTable
@@ -46,6 +47,7 @@ def open_dataset(
     x_name: str = "X",
     y_name: str = "y",
     weight_name: str = "sample_weight",
+    ids: Sequence[str] | str = (),
     storage_options: dict[str, Any] | None = None,
 ) -> Dataset:
     """Return the dataset that a path, a DataFrame or an xarray Dataset holds; rows are read in the tasks.
@@ -92,6 +94,9 @@ def open_dataset(
         Of an xarray Dataset: the dimension along which its samples lie.
     x_name, y_name, weight_name : str
         Names of the Zarr arrays.
+    ids : list of str, optional
+        Columns (Parquet) or arrays (Zarr), of any type, that tell who the rows are: no machine
+        reads them, and `write_predictions` writes them beside what it predicts. Not where rows are dropped.
     storage_options : dict, optional
         Passed to the fsspec filesystem.
 
@@ -128,6 +133,25 @@ def open_dataset(
     )
     if steps is not None:
         _refuse_beside_steps(options)
+    if ids and (is_dataframe_like(path) or is_xarray(path)):
+        raise InputError("ids goes with stored rows; a frame in memory keeps its own columns")
+    names = {"x_name": x_name, "y_name": y_name, "weight_name": weight_name}
+    dataset = _opened(path, options, steps, sample_dim, names, storage_options)
+    if not ids:
+        return dataset
+    return with_ids(
+        dataset, id_datasets(path, ids, columns=columns, x_name=x_name, storage_options=storage_options)
+    )
+
+
+def _opened(
+    path: Any,
+    options: TableOptions,
+    steps: TableSteps | None,
+    sample_dim: str | None,
+    names: dict[str, str],
+    storage_options: dict[str, Any] | None,
+) -> Dataset:
     if is_dataframe_like(path):
         return _of_frame(path, options, steps)
     if is_xarray(path):
@@ -143,12 +167,10 @@ def open_dataset(
     _refuse_table_options(options, steps)
     return open_stored(
         path,
-        target=target,
-        columns=columns,
-        sample_weight=sample_weight,
-        x_name=x_name,
-        y_name=y_name,
-        weight_name=weight_name,
+        target=options.target,
+        columns=options.columns,
+        sample_weight=options.sample_weight,
+        **names,
         storage_options=storage_options,
     )
 

@@ -16,29 +16,30 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
-import secrets
-import shutil
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
-import fsspec
 import numpy as np
 
-from distrff.errors import DistrffError, InputError, InputTypeError, ModelFileError, public_name
+from distrff.errors import InputError, ModelFileError, public_name
+from distrff.model_store.places import (
+    ROOT,
+    Options,
+    Url,
+    exists_refusal,
+    file_system,
+    header_of,
+    in_one_line,
+    local_path,
+    replacing,
+    root_document,
+)
 from distrff.model_store.storable import refuse_loose_json, storable
 
 FORMAT = 1
-ROOT = "distrff"
 _STORED = ("model", "gram")
 _REMEDY = "it is damaged or was altered: save it again or restore a copy"
-
-Url = str | os.PathLike[str]
-Options = Mapping[str, Any] | None
 
 
 def write_group(
@@ -87,14 +88,14 @@ def write_group(
         "metadata": metadata,
     }
     header["metadata_checksum"] = _seal(header, {name: _description(A) for name, A in arrays.items()})
-    with _in_one_line(InputError, f"{public_name(url)} could not be written"):
-        if _local_path(url) is not None:
+    with in_one_line(InputError, f"{public_name(url)} could not be written"):
+        if local_path(url) is not None:
             with replacing(url, overwrite=overwrite, kinds=_STORED) as folder:
-                _fill(*_file_system(folder, None), arrays, header)
+                _fill(*file_system(folder, None), arrays, header)
         else:
             exists_refusal(url, overwrite, storage_options, kinds=_STORED)
-            _unmark(*_file_system(url, storage_options), header)
-            _fill(*_file_system(url, storage_options), arrays, header)
+            _unmark(*file_system(url, storage_options), header)
+            _fill(*file_system(url, storage_options), arrays, header)
 
 
 def read_group(
@@ -107,15 +108,15 @@ def read_group(
     ModelFileError
         If there is no such group, it is of another kind, incomplete, newer, damaged or altered.
     """
-    with _in_one_line(ModelFileError, f"{public_name(url)} cannot be read"):
-        exists, document = _root_document(url, storage_options)
-        header = _header_of(document)
+    with in_one_line(ModelFileError, f"{public_name(url)} cannot be read"):
+        exists, document = root_document(url, storage_options)
+        header = header_of(document)
         if header is None:
             what = "does not exist" if not exists else "is not a Zarr group"
             what = what if document is None else "is not a group of distrff (nothing of it in zarr.json)"
             raise ModelFileError(f"{public_name(url)} {what}; give the path that a {kind} was saved to")
         _refuse_header(url, header, kind)
-        fs, path = _file_system(url, storage_options)
+        fs, path = file_system(url, storage_options)
         arrays, described = {}, {}
         for name, checksum in (header.get("checksums") or {}).items():
             what = f"{public_name(url)}: array {name!r}"
@@ -123,130 +124,6 @@ def read_group(
         if header.get("metadata_checksum") != _seal(header, described):
             raise ModelFileError(f"{public_name(url)}: the metadata do not match their checksum; {_REMEDY}")
         return arrays, header["metadata"]
-
-
-def exists_refusal(
-    url: Url,
-    overwrite: bool,
-    storage_options: Options = None,
-    *,
-    kinds: tuple[str, ...] = (),
-) -> None:
-    """Raise now what writing to `url` would raise later; called before a long fit. Writes nothing.
-
-    With `overwrite`, only what distrff wrote, of one of `kinds` if any are named, or an empty folder may
-    be replaced, so that a slip of the hand costs no data.
-
-    Raises
-    ------
-    InputError
-        If something is there that may not be replaced, or the parent folder or the store is not usable.
-    """
-    local = _local_path(url)
-    with _in_one_line(InputError, f"{public_name(url)} cannot be reached"):
-        exists, document = _root_document(url, storage_options)
-    if local is not None and not local.parent.is_dir():
-        raise InputError(f"{public_name(url)}: the folder {local.parent} does not exist; create it first")
-    if local is not None and not os.access(local.parent, os.W_OK | os.X_OK):
-        raise InputError(
-            f"{public_name(url)}: the folder {local.parent} is not writable; choose another path"
-        )
-    if not exists:
-        return
-    is_empty = local is not None and local.is_dir() and not any(local.iterdir())
-    header = _header_of(document)
-    if not is_empty and (header is None or (kinds and header.get("kind") not in kinds)):
-        raise InputError(
-            f"{public_name(url)} exists and is not a {' or '.join(kinds) or 'group'} of distrff, "
-            f"so --overwrite spares it; choose another path"
-        )
-    if not overwrite:
-        raise InputError(f"{public_name(url)} exists; pass overwrite=True or --overwrite to replace it")
-
-
-@contextmanager
-def replacing(path: Url, *, overwrite: bool = False, kinds: tuple[str, ...] = ()) -> Iterator[Path]:
-    """Give an empty folder beside the local `path`, and put it in that place on success.
-
-    On any exception, KeyboardInterrupt included, the new folder is removed and what was at `path`
-    is there as before; it is deleted only once the new content is in place. Tasks that write into the
-    new folder must be over or cancelled when the block is left. `overwrite` and `kinds` are those of
-    `exists_refusal`, which is asked before and, since hours may pass, again at the end.
-    """
-    exists_refusal(path, overwrite, kinds=kinds)
-    target = _local_path(path)
-    if target is None:
-        raise InputError(f"{public_name(path)} is not a local path; an object store cannot rename")
-    mark = secrets.token_hex(4)
-    fresh, aside = (target.with_name(f".{target.name}.{mark}.{end}") for end in ("partial", "old"))
-    try:
-        fresh.mkdir()
-        yield fresh
-        for file in filter(Path.is_file, fresh.rglob("*")):
-            with file.open("rb") as handle:
-                os.fsync(handle.fileno())
-        exists_refusal(path, overwrite, kinds=kinds)
-        if target.exists():
-            target.rename(aside)
-        fresh.rename(target)
-        shutil.rmtree(aside, ignore_errors=True)
-    finally:
-        if fresh.exists():
-            shutil.rmtree(fresh, ignore_errors=True)
-            time.sleep(0.2)  # Zarr's own threads still finish the write that an interrupt cut off
-            shutil.rmtree(fresh, ignore_errors=True)
-        if aside.exists() and not target.exists():
-            aside.rename(target)
-        shutil.rmtree(aside, ignore_errors=True)
-
-
-@contextmanager
-def _in_one_line(error_type: type[DistrffError], what: str) -> Iterator[None]:
-    # The object stores behind fsspec raise exceptions of their own with no common base.
-    try:
-        yield
-    except DistrffError:
-        raise
-    except Exception as error:
-        detail = public_name(" ".join(str(error).split())) or type(error).__name__
-        raise error_type(f"{what}: {detail}") from error
-
-
-def _local_path(url: Url) -> Path | None:
-    """Return the path without symbolic links, or None for a URL of another file system."""
-    try:
-        text = os.fsdecode(url)
-    except TypeError:
-        raise InputTypeError(f"a path or a URL is needed, got {url!r}") from None
-    text = text.removeprefix("file://")
-    return None if "://" in text or "::" in text else Path(text).resolve()
-
-
-def _file_system(url: Url, storage_options: Options) -> tuple[Any, str]:
-    local = _local_path(url)
-    if local is not None:
-        return fsspec.filesystem("file", auto_mkdir=True), str(local)
-    fs, path = fsspec.core.url_to_fs(os.fsdecode(url), **(storage_options or {}))
-    return fs, path.rstrip("/")
-
-
-def _root_document(url: Url, storage_options: Options) -> tuple[bool, Any]:
-    """Return whether anything is at `url`, and the content of its root zarr.json (None without one)."""
-    fs, path = _file_system(url, storage_options)
-    try:
-        text = fs.cat_file(f"{path}/zarr.json")
-    except (FileNotFoundError, NotADirectoryError):
-        return fs.exists(path), None
-    try:
-        return True, json.loads(text)
-    except (ValueError, RecursionError):
-        return True, {}
-
-
-def _header_of(document: Any) -> dict[str, Any] | None:
-    for key in ("attributes", ROOT):
-        document = document.get(key) if isinstance(document, dict) else None
-    return document if isinstance(document, dict) else None
 
 
 def _refuse_header(url: Url, header: dict[str, Any], kind: str) -> None:
@@ -309,7 +186,7 @@ def _description(A: np.ndarray) -> dict[str, Any]:
 
 
 def _stored_array(what: str, fs: Any, path: str, checksum: str) -> tuple[np.ndarray, dict[str, Any]]:
-    with _in_one_line(ModelFileError, f"{what} cannot be read; {_REMEDY}"):
+    with in_one_line(ModelFileError, f"{what} cannot be read; {_REMEDY}"):
         try:
             described = json.loads(fs.cat_file(f"{path}/zarr.json"))
             shape, dtype = described["shape"], np.dtype(described["data_type"])

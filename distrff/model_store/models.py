@@ -32,7 +32,7 @@ def save_model(
     arrays |= {f"map_{name}": array for name, array in derived.items()}
     arrays |= {"coef": model.coef, "intercept": model.intercept}
     if model.posterior is not None:
-        arrays |= _posterior_arrays(model.posterior)
+        arrays |= posterior_arrays(model.posterior)
     metadata |= {
         "model": model.kind,
         "specification": model.specification.to_dict(),
@@ -69,7 +69,7 @@ def load_model(url: str, *, storage_options: dict[str, Any] | None = None) -> Mo
             y_is_1d=metadata["y_is_1d"],
             column_names=None if names is None else tuple(names),
             likelihood=metadata.get("likelihood"),
-            posterior=_stored_posterior(arrays),
+            posterior=posterior_of(arrays),
             arrays={name.removeprefix("map_"): a for name, a in arrays.items() if name.startswith("map_")},
             report=metadata["report"],
             steps=_stored_steps(metadata),
@@ -83,7 +83,8 @@ def _stored_steps(metadata: Mapping[str, Any]) -> TableSteps | None:
     return None if steps is None else TableSteps.from_dict(steps)
 
 
-def _posterior_arrays(posterior: PosteriorFactor) -> dict[str, np.ndarray]:
+def posterior_arrays(posterior: PosteriorFactor) -> dict[str, np.ndarray]:
+    """Return the arrays from which `posterior_of` makes it again."""
     return {
         "posterior_factor": posterior.L,
         "posterior_z_mean": posterior.z_mean,
@@ -92,7 +93,8 @@ def _posterior_arrays(posterior: PosteriorFactor) -> dict[str, np.ndarray]:
     }
 
 
-def _stored_posterior(arrays: Mapping[str, np.ndarray]) -> PosteriorFactor | None:
+def posterior_of(arrays: Mapping[str, np.ndarray]) -> PosteriorFactor | None:
+    """Return the posterior among such arrays, None where there is none."""
     if "posterior_factor" not in arrays:
         return None
     return PosteriorFactor(

@@ -69,7 +69,7 @@ class GramReduction:
         n_folds = 1 if self.folds is None else self.folds.n_folds
         for block in rows.tiles(n_folds * self.tile_rows):
             for position, X, y, s in self._by_fold(block):
-                for start in range(0, len(X), tile.capacity):
+                for start in range(0, X.shape[0], tile.capacity):
                     part = slice(start, start + tile.capacity)
                     tile.add_product(A[position], X[part], y[part], None if s is None else s[part])
         return A
@@ -89,11 +89,11 @@ class GramReduction:
 
     def _by_fold(self, block: RowBlock) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray | None]]:
         X, s = block.X, block.sample_weight
-        y = block.y if self.targets.n_outputs else np.empty((len(X), 0))
+        y = block.y if self.targets.n_outputs else np.empty((X.shape[0], 0))
         if self.folds is None:
             yield 0, X, y, s
             return
-        fold = self.folds.of_rows(block.start, block.start + len(X))
+        fold = self.folds.of_rows(block.start, block.start + X.shape[0])
         for position, member in enumerate(self.members):
             rows = np.flatnonzero(fold == member)
             yield position, X[rows], y[rows], None if s is None else s[rows]
@@ -123,7 +123,7 @@ class _Tile:
 
     def _fill(self, X: np.ndarray, y: np.ndarray, sample_weight: np.ndarray | None) -> np.ndarray:
         reduction, D = self._reduction, self._block_map.n_features
-        t = self._rows[: len(X)]
+        t = self._rows[: X.shape[0]]
         self._block_map.apply(reduction.scaling.apply(X, self._dtype), out=t[:, :D])
         t[:, D] = 1.0
         t[:, D + 1 :] = reduction.targets.encode(y)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from distrff.columns.row_matrices import chosen_rows, joined_rows
 from distrff.data.rows import RowBlock
 from distrff.objective.row_weights import RowWeights, weighted_sum
 from distrff.sweeps.margins import LightReduction
@@ -63,9 +64,7 @@ class KinkRows:
 
     def merge(self, other: KinkRows, n_kept: int | None) -> KinkRows:
         """Return the first rows of both; all of them in the order given if `n_kept` is None."""
-        joined = {
-            f.name: np.concatenate([getattr(self, f.name), getattr(other, f.name)]) for f in fields(self)
-        }
+        joined = {f.name: joined_rows([getattr(self, f.name), getattr(other, f.name)]) for f in fields(self)}
         if n_kept is None:
             return KinkRows(**joined)
         kept = np.lexsort((joined["number"], joined["score"]))[:n_kept]
@@ -202,7 +201,7 @@ class KinkReduction(LightReduction):
 
         def side(rows: np.ndarray) -> KinkRows:
             rows = rows[np.lexsort((rows, score[rows]))[: self.n_kept]]
-            X = np.asarray(block.X)[rows]
+            X = chosen_rows(block.X, rows)
             return KinkRows(score[rows], number[rows], X, y[rows], weight[rows], was_short[rows])
 
         return side(np.flatnonzero(eligible & (y > 0))), side(np.flatnonzero(eligible & (y < 0)))

@@ -73,7 +73,7 @@ class LightReduction:
         block_map = self.specification.build(map_arrays(shipped))
         coef, intercept = shipped["coef"].astype(dtype), shipped["intercept"]
         for block in rows.tiles(self._block_rows(len(intercept))):
-            labels, F = self._labels(block), np.empty((len(block.X), len(intercept)))
+            labels, F = self._labels(block), np.empty((block.X.shape[0], len(intercept)))
             s = self.targets.row_weights(block.y, block.sample_weight)
             held_out = self._held_out(block.start, len(F))
             weights = RowWeights.of(s, held_out, (len(F), len(self.held_out)))

@@ -54,6 +54,8 @@ class Shape:
         Passes over all rows that the fit of the map asks for.
     n_eigensystems : int
         Of the Gram, beside those of an alpha path.
+    column_share : float
+        Of the columns, that a row has entries in: below 1 where rows are sparse.
     """
 
     n_rows: int
@@ -74,6 +76,12 @@ class Shape:
     sparse_entries: int = 0
     n_map_passes: int = 0
     n_eigensystems: int = 0
+    column_share: float = 1.0
+
+    @property
+    def column_entries(self) -> float:
+        """Numbers in a row of X, those of sparse rows with an index each."""
+        return self.n_columns * self.column_share
 
     @property
     def size(self) -> int:
@@ -102,7 +110,7 @@ class Shape:
     @property
     def map_flops(self) -> float:
         """Flops of a row's features, cosines not counted."""
-        return self.map_cost.flops(self.row_entries)
+        return self.map_cost.flops(self.row_entries, self.column_share)
 
     @property
     def triangle_numbers(self) -> float:
@@ -258,7 +266,7 @@ def worker_peak_bytes(shape: Shape, folds_per_task: int, threads: int) -> int:
     group = cuts.tile_rows + (6 * int(cuts.tile_rows**0.5) if n_parts > 1 else 0)
     tile = group * s.size * s.itemsize + s.itemsize * s.size**2
     block_rows = min(cuts.segment_rows, n_parts * cuts.tile_rows)
-    rows = s.row_bytes * (2 * s.chunk_rows + block_rows + group) + 2 * group * s.n_columns * 8
+    rows = s.row_bytes * (2 * s.chunk_rows + block_rows + group) + 2 * group * s.column_entries * 8
     sweep = threads * (tile + rows + accumulator) + n_partials * partial + s.map_bytes
     if s.n_light_sweeps:  # a Hessian's sweep, beside the Gram
         sweep += 3 * partial

@@ -13,7 +13,7 @@ _BAR_WIDTH = 30
 
 
 class Progress:
-    """Counts rows of one sweep.
+    """Counts rows of one sweep, or what else there is to do.
 
     Parameters
     ----------
@@ -21,10 +21,12 @@ class Progress:
     n_rows : int
     stream : text stream, optional
         Default standard error.
+    unit : str
+        Of what is counted, in the plural.
     """
 
-    def __init__(self, label: str, n_rows: int, stream: TextIO | None = None) -> None:
-        self._label = label
+    def __init__(self, label: str, n_rows: int, stream: TextIO | None = None, *, unit: str = "rows") -> None:
+        self._label, self._unit = label, unit
         self._n_rows = n_rows
         self._stream = sys.stderr if stream is None else stream
         self._draws_bar = self._stream.isatty() or _in_notebook()
@@ -52,7 +54,7 @@ class Progress:
     def _write(self, seconds: float) -> None:
         share = self._done / self._n_rows
         left = f", {seconds / share - seconds:.0f} s left" if 0 < share < 1 else ""
-        text = f"{self._label}: {self._done:,} of {self._n_rows:,} rows, {seconds:.0f} s{left}"
+        text = f"{self._label}: {self._done:,} of {self._n_rows:,} {self._unit}, {seconds:.0f} s{left}"
         if self._draws_bar:
             filled = round(share * _BAR_WIDTH)
             text = f"\r[{'#' * filled}{'.' * (_BAR_WIDTH - filled)}] {text}\x1b[K"

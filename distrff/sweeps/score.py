@@ -13,6 +13,7 @@ from distrff.data.checks import check_block
 from distrff.data.rows import Rows
 from distrff.errors import InputError
 from distrff.model import Model
+from distrff.scores.squared_errors import r2_scores
 from distrff.sweeps.frozen import arrived
 from distrff.sweeps.reduction import Shipped
 
@@ -43,10 +44,7 @@ class ScoreSums:
     def regression_scores(self) -> dict[str, float]:
         """Return rmse, relative_error = ‖ŷ − y‖/‖y‖ and r2 (averaged over targets)."""
         weight = self.targets.weight
-        total = np.where(self.targets.is_constant(), 0.0, self.targets.deviations)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            r2 = 1.0 - self.squared_error / total
-        r2 = np.where(total > 0, r2, np.where(self.squared_error > 0, 0.0, 1.0))
+        r2 = r2_scores(self.squared_error, self.targets)
         norm = self.squared_norm.sum()
         return {
             "rmse": float(np.sqrt(self.squared_error.mean() / weight)),
@@ -101,21 +99,22 @@ class ScoreReduction:
 
 
 def _sums_of_rows(model: Model, X: np.ndarray, y: np.ndarray, sample_weight: np.ndarray | None) -> ScoreSums:
-    s = np.ones(len(X)) if sample_weight is None else np.ascontiguousarray(sample_weight)
+    n = X.shape[0]
+    s = np.ones(n) if sample_weight is None else np.ascontiguousarray(sample_weight)
     if isinstance(model.targets, ClassTargets):
-        if y.size != len(X):
+        if y.size != n:
             raise InputError(f"y must be one column of class labels, got {y.shape[1]} columns")
-        labels = y.reshape(len(X))
+        labels = y.reshape(n)
         is_wrong = model.predict(X) != labels
         known = set(model.targets.classes.tolist())
         n_unseen = sum(label not in known for label in labels[is_wrong].tolist())
         wrong = is_wrong.astype(np.float64)[:, None]
-        return ScoreSums(len(X), s @ wrong, np.zeros(1), Moments.of(wrong, s), n_unseen)
-    Y = _numbers(y).reshape(len(X), -1)
-    prediction = model.predict(X).reshape(len(X), -1)
+        return ScoreSums(n, s @ wrong, np.zeros(1), Moments.of(wrong, s), n_unseen)
+    Y = _numbers(y).reshape(n, -1)
+    prediction = model.predict(X).reshape(n, -1)
     if Y.shape != prediction.shape:
         raise InputError(f"y has {Y.shape[1]} column(s), but the model predicts {prediction.shape[1]}")
-    return ScoreSums(len(X), s @ np.square(prediction - Y), s @ np.square(Y), Moments.of(Y, s))
+    return ScoreSums(n, s @ np.square(prediction - Y), s @ np.square(Y), Moments.of(Y, s))
 
 
 def _numbers(y: np.ndarray) -> np.ndarray:

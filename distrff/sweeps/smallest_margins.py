@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from distrff.columns.row_matrices import chosen_rows, joined_rows
 from distrff.columns.scaling import Scaling
 from distrff.columns.targets import ClassTargets
 from distrff.data.rows import RowBlock, Rows
@@ -41,7 +42,7 @@ class SideRows:
         number = np.concatenate([self.number, other.number])
         margin = np.concatenate([self.margin, other.margin])
         kept = np.lexsort((number, margin))[:n_kept]
-        return SideRows(number[kept], np.concatenate([self.X, other.X])[kept], margin[kept])
+        return SideRows(number[kept], joined_rows([self.X, other.X])[kept], margin[kept])
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +69,7 @@ class SmallestMargins:
         label = np.repeat([1.0, -1.0], [len(above.number), len(below.number)])
         return (
             np.concatenate([above.number, below.number]),
-            np.concatenate([above.X, below.X]),
+            joined_rows([above.X, below.X]),
             label,
             np.concatenate([above.margin, below.margin]),
         )
@@ -137,7 +138,7 @@ class SmallestMarginsReduction:
         n_rows = min(self.tile_rows, rows.stop - rows.start)
         buffer = scratch("tile", n_rows, self.specification.n_features, dtype)
         for block in rows.tiles(self.tile_rows):
-            Z = buffer[: len(block.X)]
+            Z = buffer[: block.X.shape[0]]
             block_map.apply(self.scaling.apply(block.X, dtype), out=Z)
             F = values_of(Z, coef) + intercept
             found = self.merge(found, self._of_tile(block, Z, F, found))
@@ -183,4 +184,4 @@ class SmallestMarginsReduction:
             counts = counts & (margin < before.margin[-1])
         rows = np.flatnonzero(counts)
         rows = rows[np.lexsort((rows, margin[rows]))[: self.n_kept]]
-        return SideRows(block.start + rows.astype(np.int64), np.asarray(block.X)[rows], margin[rows])
+        return SideRows(block.start + rows.astype(np.int64), chosen_rows(block.X, rows), margin[rows])

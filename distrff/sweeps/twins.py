@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from distrff.columns.row_matrices import dense_rows
 from distrff.columns.targets import ClassTargets
 from distrff.data.rows import RowBlock, Rows
 from distrff.sweeps.reduction import Shipped
@@ -52,9 +53,10 @@ class TwinReduction:
     def update(self, found: np.ndarray, rows: Rows, shipped: Shipped) -> np.ndarray:
         assert shipped is not None
         known: dict[tuple[bytes, bool], list[int]] = {}
-        for j, (key, label) in enumerate(zip(_keys(shipped["X"]), shipped["label"], strict=True)):
+        X_known = dense_rows(shipped["X"])
+        for j, (key, label) in enumerate(zip(_keys(X_known), shipped["label"], strict=True)):
             known.setdefault((key, bool(label < 0)), []).append(j)
-        columns = [np.unique(column) for column in shipped["X"].T]
+        columns = [np.unique(column) for column in X_known.T]
         for block in rows.tiles(self.tile_rows):
             self._find(found, block, known, columns)
         return found
@@ -68,11 +70,12 @@ class TwinReduction:
     ) -> None:
         """Note the twins among the rows of a tile."""
         s = self.targets.row_weights(block.y, block.sample_weight)
-        rows = np.arange(len(block.X)) if s is None else np.flatnonzero(s > 0)
+        X = dense_rows(block.X)
+        rows = np.arange(len(X)) if s is None else np.flatnonzero(s > 0)
         for j, values in enumerate(columns):  # few rows are left to be compared whole
-            rows = rows[np.isin(block.X[rows, j], values)]
+            rows = rows[np.isin(X[rows, j], values)]
         labels = self.targets.encode(block.y)[rows, self.output]
-        for row, key, label in zip(rows, _keys(block.X[rows]), labels, strict=True):
+        for row, key, label in zip(rows, _keys(X[rows]), labels, strict=True):
             for j in known.get((key, bool(label > 0)), ()):
                 found[j] = min(found[j], block.start + int(row))
 

@@ -1,49 +1,90 @@
-"""The writing sweep: what a frozen machine makes of each row goes to that row's place in a Zarr array."""
+"""The writing sweep: what a frozen machine makes of each row goes to that row's place, in any order."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import zarr
 
 from distrff.data.checks import check_block
 from distrff.data.dataset import Dataset
+from distrff.data.identified import IdentifiedRows
 from distrff.data.rows import RowBlock, Rows
-from distrff.data.storage import is_local, locate
-from distrff.errors import InputError, public_name
+from distrff.errors import InputError
 from distrff.features.specification import MapSpecification
 from distrff.model import Model
-from distrff.model_store.groups import ROOT
 from distrff.sweeps.engine import SweepRun
 from distrff.sweeps.frozen import arrived, travelling
+from distrff.sweeps.location import Location
+from distrff.sweeps.parquet_results import ParquetResults
 from distrff.sweeps.reduction import Shipped
+from distrff.sweeps.region_marks import RegionMarks
+from distrff.sweeps.result_columns import ResultColumn, id_column, refuse_equal_names, result_column
+from distrff.sweeps.result_place import ResultPlace
+from distrff.sweeps.row_results import RESULTS, RowResults
 from distrff.sweeps.segments import Segmentation, light_segmentation
+from distrff.sweeps.zarr_results import ZarrResults
+
+PARQUET_SUFFIXES = (".parquet", ".pq")
 
 _CHUNK_BYTES = 2**25
-_KINDS = {"predict": "predictions", "transform": "features"}
+_KINDS = {"transform": "features"}
+_PREDICTIONS = "predictions"
+_LOOKED_AT = 8  # rows by which data are known again
 
-Remote = dict[str, Any] | None
+
+@dataclass(frozen=True)
+class Written:
+    """What a writing sweep left.
+
+    Parameters
+    ----------
+    result : zarr.Array or zarr.Group, or Location of a folder of Parquet
+        Before it was moved into its place.
+    columns : tuple of ResultColumn
+        Ids first.
+    n_rows, n_kept : int
+        All rows, and those of them that an interrupted run had written.
+    chunk_rows : int
+    """
+
+    result: Any
+    columns: tuple[ResultColumn, ...]
+    n_rows: int
+    n_kept: int
+    chunk_rows: int
+
+    def description(self) -> dict[str, Any]:
+        """Return what was written as strict JSON data: `shape`, `dtype` and `chunks` are of the result."""
+        main = next(column for column in self.columns if column.name in RESULTS.values())
+        return {
+            "shape": (self.n_rows, *main.shape),
+            "dtype": main.type_name,
+            "chunks": (self.chunk_rows, *main.shape),
+            "columns": {column.name: column.type_name for column in self.columns},
+            "n_kept": self.n_kept,
+        }
 
 
 @dataclass(frozen=True)
 class WriteReduction:
-    """Writes the model's `method` of every row; the sum is the number of rows written.
+    """Writes the results of every row; the sum is the number of rows written.
 
-    A segment holds whole chunks of the array, so no two tasks write to one chunk, and a
+    A segment holds whole chunks of the arrays, or is a file, so no two tasks write to one, and a
     task that is run again writes the same bytes.
     """
 
-    model: Model
-    url: str
-    storage_options: Remote
-    method: str
-    chunk_rows: int
+    results: RowResults
+    files: ZarrResults | ParquetResults
+    done: frozenset[int]
+    tile_rows: int
 
     @property
     def specification(self) -> MapSpecification:
-        return self.model.specification
+        return self.results.model.specification
 
     def size_bytes(self, n_rows: int) -> int:
         return 8
@@ -55,18 +96,21 @@ class WriteReduction:
         return accumulator
 
     def update(self, n_written: int, rows: Rows, shipped: Shipped) -> int:
-        model = arrived(self.model, shipped)
-        for block in rows.tiles(self.chunk_rows):
-            check_block(RowBlock(block.start, block.X), "none")
-            values = getattr(model, self.method)(block.X)
-            # Opened each time: after an interrupt it is gone, and must not come back chunk by chunk.
-            array = open_array(self.url, self.storage_options, mode="r+")
-            array[block.start : block.start + len(values)] = values.astype(array.dtype, copy=False)
-            n_written += len(values)
-        return n_written
+        if rows.start in self.done:
+            return n_written
+        results = replace(self.results, model=arrived(self.results.model, shipped))
+        self.files.write(rows.start, self._blocks(results, rows))
+        RegionMarks(self.files.place).mark(rows.start)
+        return n_written + rows.stop - rows.start
 
     def merge(self, first: int, second: int) -> int:
         return first + second
+
+    def _blocks(self, results: RowResults, rows: Rows) -> Iterator[dict[str, np.ndarray]]:
+        ids = rows.id_tiles(self.tile_rows) if isinstance(rows, IdentifiedRows) else None
+        for block in rows.tiles(self.tile_rows):
+            check_block(RowBlock(block.start, block.X), "none")
+            yield {**({} if ids is None else next(ids)), **results.of(block.X)}
 
 
 def write_rows(
@@ -75,10 +119,13 @@ def write_rows(
     dataset: Dataset,
     url: str,
     *,
-    method: str,
-    storage_options: Remote = None,
-) -> zarr.Array:
-    """Write what the model makes of every row to a new Zarr array, in one pass.
+    method: str = "predict",
+    return_std: bool = False,
+    overwrite: bool = False,
+    resume: bool = False,
+    storage_options: dict[str, Any] | None = None,
+) -> Written:
+    """Write what the model makes of every row, and the rows' ids, in one pass.
 
     Parameters
     ----------
@@ -86,74 +133,107 @@ def write_rows(
     model : Model
     dataset : Dataset
     url : str
-        Where nothing or an empty folder is; for other processes to reach as well.
-    method : {"predict", "transform"}
+        For other processes to reach as well. A folder of Parquet files if it ends in .parquet or
+        .pq, else Zarr: an array, or with ids or standard deviations a group of arrays.
+    method : {"predict", "decision_function", "predict_proba", "transform"}
+    return_std : bool
+        Write the standard deviations of predictions as well.
+    overwrite : bool
+        Replace what distrff wrote there before.
+    resume : bool
+        Go on with what an interrupted run of the same model and rows left, if there is any.
     storage_options : dict, optional
         For fsspec.
-
-    Returns
-    -------
-    zarr.Array
-        Of shape (n_rows,) or (n_rows, k). Its attribute `distrff` says what it is, and
-        whether it is complete.
 
     Raises
     ------
     InputError
-        For NaN or infinity in the rows, or a place that a worker cannot reach.
+        For NaN or infinity in the rows, a result that the model does not have, a place that a
+        worker cannot reach or that may not be replaced, or an unfinished result of something else.
     """
-    if method == "transform" and model.specification.is_sparse:
-        raise InputError(
-            "features of random binning are sparse, and no dense array is made of them; call the model's "
-            "transform on blocks of rows, which returns scipy CSR matrices"
-        )
-    example = getattr(model, method)(np.zeros((1, dataset.n_columns)))
-    cuts = output_segmentation(dataset.n_rows, dataset.n_columns, example.nbytes)
-    header = {"kind": _KINDS[method], "model": model.kind, "complete": False}
-    array = zarr.create_array(
-        store_of(url, storage_options),
-        shape=(dataset.n_rows, *example.shape[1:]),
-        chunks=(cuts.tile_rows, *example.shape[1:]),
-        dtype=str if example.dtype.kind in "OU" else example.dtype,
-        # Cosines do not compress.
-        compressors=None if method == "transform" else "auto",
-        attributes={ROOT: header},
-    )
-    light, sent = travelling(model)
-    reduction = WriteReduction(light, url, storage_options, method, cuts.tile_rows)
-    n_written = run.gather([run.sweep(method, dataset, reduction, cuts, sent)])[0]
-    assert n_written == dataset.n_rows, f"{n_written} of {dataset.n_rows} rows were written"
-    array.update_attributes({ROOT: header | {"complete": True}})
-    return array
+    results = RowResults(model, method, return_std)
+    results.check()
+    place = result_place(url, method, overwrite=overwrite, resume=resume, storage_options=storage_options)
+    place.check()
+    is_parquet = url.rstrip("/").endswith(PARQUET_SUFFIXES)
+    if is_parquet and method == "transform":
+        raise InputError("features are one matrix, which goes to Zarr; give --out another ending")
+    columns, data_digest = _columns(run, results, dataset)
+    cuts = output_segmentation(dataset.n_rows, dataset.n_columns, sum(c.row_bytes for c in columns))
+    if is_parquet:
+        files: Any = ParquetResults(place.growing, columns)
+        cuts = replace(cuts, segment_rows=cuts.tile_rows)  # a file is made in memory
+    else:
+        files = ZarrResults(place.growing, columns, compressed=method != "transform")
+    header = {
+        "kind": kind_of(method),
+        "model": model.kind,
+        "complete": False,
+        "format": "parquet" if is_parquet else "zarr",
+        "columns": {column.name: column.type_name for column in columns},
+        "n_rows": dataset.n_rows,
+        "region_rows": cuts.segment_rows,
+        "chunk_rows": cuts.tile_rows,
+        "model_digest": model.digest,
+        "data_digest": data_digest,
+    }
+    light, sent = travelling(model, with_std=return_std)
+    with place.filled(header) as done:
+        marks = RegionMarks(place.growing)
+        if done is None:
+            files.begin(dataset.n_rows, cuts.tile_rows, header)
+            marks.begin()
+        reduction = WriteReduction(replace(results, model=light), files, done or frozenset(), cuts.tile_rows)
+        n_written = run.gather([run.sweep(method, dataset, reduction, cuts, sent)])[0]
+        n_kept = sum(stop - start for start, stop in cuts.bounds() if start in reduction.done)
+        assert n_written + n_kept == dataset.n_rows, f"{n_written} of {dataset.n_rows} rows were written"
+        marks.clear()
+        result = files.finish(header | {"complete": True})
+    return Written(result, columns, dataset.n_rows, n_kept, cuts.tile_rows)
+
+
+def kind_of(method: str) -> str:
+    """Return what a result of the method is called in its header."""
+    return _KINDS.get(method, _PREDICTIONS)
+
+
+def result_place(
+    url: str, method: str, *, overwrite: bool, resume: bool, storage_options: dict[str, Any] | None
+) -> ResultPlace:
+    """Return the place of a result, which may replace only what such a sweep wrote."""
+    kinds = (_PREDICTIONS, *_KINDS.values())
+    return ResultPlace(Location(url, storage_options), kinds, overwrite=overwrite, resume=resume)
 
 
 def output_segmentation(n_rows: int, n_columns: int, row_bytes: int) -> Segmentation:
-    """Return cuts whose tiles are the chunks of an array of `row_bytes` a row, at most 32 MB each."""
+    """Return cuts whose tiles are the chunks of arrays of `row_bytes` a row, at most 32 MB each."""
     segment_rows = light_segmentation(n_rows, n_columns).segment_rows
     chunk_rows = max(1, min(n_rows, segment_rows, _CHUNK_BYTES // row_bytes))
     return Segmentation(n_rows, chunk_rows * max(1, segment_rows // chunk_rows), chunk_rows)
 
 
-def open_array(url: str, storage_options: Remote, *, mode: str) -> zarr.Array:
-    """Return the Zarr array at `url`.
+def _columns(run: SweepRun, results: RowResults, dataset: Dataset) -> tuple[tuple[ResultColumn, ...], str]:
+    """Return the columns to be written, ids first, and a digest of some rows with their ids."""
+    numbers = np.unique(np.linspace(0, dataset.n_rows - 1, _LOOKED_AT).astype(np.int64))
+    looks = run.submit_all(_look_at, [(dataset.rows(int(i), int(i) + 1),) for i in numbers])
+    seen = run.gather(looks)
+    digest = hashlib.sha256("".join(row_digest for row_digest, _ in seen).encode())
+    digest.update(repr((dataset.n_rows, dataset.column_names)).encode())
+    examples = results.example()
+    refuse_equal_names(examples, dataset.id_dtypes)
+    ids = [
+        id_column(name, np.dtype(dtype), np.concatenate([values[name] for _, values in seen]))
+        for name, dtype in dataset.id_dtypes.items()
+    ]
+    made = [result_column(name, A, results.labels(A.shape[-1])) for name, A in examples.items()]
+    return (*ids, *made), digest.hexdigest()[:32]
 
-    Raises
-    ------
-    InputError
-        If this process finds none there.
-    """
-    try:
-        return zarr.open_array(store_of(url, storage_options), mode=mode)
-    except FileNotFoundError as error:
-        raise InputError(
-            f"there is no array at {public_name(url)} as this process sees it; if workers "
-            f"run on several machines, write to a folder that all of them share, or to an object store"
-        ) from error
 
-
-def store_of(url: str, storage_options: Remote) -> Any:
-    """Return what zarr takes as a store: a local path, or fsspec's."""
-    fs, path = locate(url, storage_options)
-    if is_local(fs):
-        return path
-    return zarr.storage.FsspecStore.from_url(url, storage_options=storage_options)
+def _look_at(rows: Rows) -> tuple[str, dict[str, np.ndarray]]:
+    """Return a digest of one row, and its ids."""
+    n_rows = rows.stop - rows.start
+    block = next(iter(rows.tiles(n_rows)))
+    ids = next(iter(rows.id_tiles(n_rows))) if isinstance(rows, IdentifiedRows) else {}
+    digest = hashlib.sha256(np.ascontiguousarray(block.X).tobytes())
+    digest.update(repr({name: values.tolist() for name, values in ids.items()}).encode())
+    return digest.hexdigest(), ids

@@ -235,6 +235,33 @@ def test_inspect(distrff, rows, models, tmp_path):
     assert (array["kind"], array["shape"], array["complete"]) == ("predictions", [600], True)
 
 
+def test_inspect_reads_the_rows_of_a_dataset(distrff, tmp_path):
+    n = 40_000
+    X = np.random.default_rng(0).standard_normal((n, 3))
+    X[:, 1] = np.arange(n)
+    X[:7, 0] = np.nan
+    group = zarr.open_group(tmp_path / "d.zarr", mode="w")
+    group.create_array("X", data=X, chunks=(128, 3))
+    group.create_array("y", data=np.arange(n) % 4 // 3, chunks=(n,))
+    group.attrs["column_names"] = ["a", "b", "c"]
+    found = distrff("inspect", tmp_path / "d.zarr", "--json").json
+    assert [column["missing"] for column in found["columns"]] == [7, 0, 0]
+    assert [column["drifts"] for column in found["columns"]] == [False, True, False]
+    assert found["target"]["labels"] == [
+        {"label": 0, "rows": 30_000, "share": 0.75},
+        {"label": 1, "rows": 10_000, "share": 0.25},
+    ]
+    assert found["storage"][0]["n_requests"] == 313
+    assert found["advice"][-1].startswith("shuffle the rows")
+    told = distrff("inspect", tmp_path / "d.zarr").stdout
+    assert "a: 7 missing (0.02%)" in told
+    assert "b: drifts with the row number" in told
+    assert "target 1: 10,000 rows (25.00%)" in told
+    bare = distrff("inspect", tmp_path / "d.zarr", "--no-rows", "--json").json
+    assert "columns" not in bare
+    assert bare["n_rows"] == n
+
+
 def test_inspect_a_gram(distrff, rows, tmp_path):
     from distrff.estimators.gram import gram
     from distrff.features.fourier import FourierFeatures

@@ -17,7 +17,17 @@ from distrff.cli.exits import failures_told
 from distrff.cli.options import talk_options
 from distrff.errors import ClusterError, DataWarning, NonFiniteError, PlanRefused, PrecisionWarning
 
-COMMANDS = ["quickstart", "plan", "fit", "score", "predict", "transform", "inspect", "kernel-error"]
+COMMANDS = [
+    "quickstart",
+    "convert",
+    "plan",
+    "fit",
+    "score",
+    "predict",
+    "transform",
+    "inspect",
+    "kernel-error",
+]
 
 
 def test_help_lists_every_command(distrff_without_workers):

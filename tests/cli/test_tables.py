@@ -70,6 +70,9 @@ def test_predictions_of_a_raw_file(distrff, path, frame, tmp_path):
     assert model.column_names == ("a", "c=u", "c=v", "c=w", "k")
     predictions = zarr.open_array(tmp_path / "p.zarr", mode="r")[:]
     np.testing.assert_array_equal(predictions, model.predict(X))
+    named = ("--id", "day", "--out", tmp_path / "named.parquet")
+    assert distrff("predict", out, path, *named).code == 0
+    assert pd.read_parquet(tmp_path / "named.parquet")["day"].tolist() == frame["day"].tolist()
     scored = distrff("score", out, path, "--json").json
     right = (predictions == frame["answer"]).mean()
     assert scored.keys() == {"n_samples", "accuracy", "error", "rows_read", "rows_dropped"}

@@ -60,8 +60,6 @@ def test_unusable_matrices(X, phrase):
 @pytest.mark.parametrize(
     "X, phrase",
     [
-        (sparse.csr_matrix(np.eye(2)), "sparse"),
-        (sparse.coo_array(np.eye(2)), "sparse"),
         (None, "X is None"),
         (np.array([[{"foo": "bar"}]]), "argument must be .* string.* number"),
         (np.ma.masked_less(np.eye(2), 0.5), "masked"),
@@ -135,3 +133,16 @@ def test_weights():
     for weights in (np.ones((3, 1)), ["a", "b"], np.array([1j]), 2.0):
         with pytest.raises(InputError):
             weights_of(weights)
+
+
+@pytest.mark.parametrize("form", ["csr_matrix", "csc_array", "coo_array"])
+def test_sparse_matrices_become_csr(form):
+    block, names = block_of(getattr(sparse, form)(np.eye(3, dtype="f4")))
+    assert names is None
+    assert block.format == "csr"
+    assert block.dtype == np.float32
+    np.testing.assert_array_equal(block.toarray(), np.eye(3))
+    with pytest.raises(InputError, match="Complex data not supported"):
+        block_of(sparse.csr_matrix(1j * np.eye(2)))
+    with pytest.raises(InputError, match="0 sample"):
+        block_of(sparse.csr_matrix((0, 2)))

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import sparse
 
 from distrff.data.rows import Feed, RowBlock, cut_tiles, cuts
 from distrff.errors import InputError
@@ -80,3 +81,12 @@ def test_cuts_cover_the_rows_at_multiples_of_the_step(start, n, step):
 
 def test_row_block_without_targets():
     assert RowBlock(3, np.zeros((1, 2)))[2:] == (None, None)
+
+
+def test_a_feed_of_sparse_rows_is_cut_as_one_of_dense_ones(rng):
+    X = np.where(rng.random((40, 5)) < 0.3, rng.standard_normal((40, 5)), 0.0)
+    spans = ({"X": sparse.csr_matrix(part)} for part in np.array_split(X, [3, 4, 20, 31]))
+    tiles = list(cut_tiles(0, 40, 7, [Feed(spans, 40)]))
+    assert [tile.X.shape[0] for tile in tiles] == [7, 7, 7, 7, 7, 5]
+    assert all(tile.X.format == "csr" for tile in tiles)
+    np.testing.assert_array_equal(np.concatenate([tile.X.toarray() for tile in tiles]), X)

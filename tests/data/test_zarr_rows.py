@@ -126,7 +126,6 @@ def test_one_span_and_one_tile_are_alive(rows_zarr, whole_chunks, monkeypatch, t
 
 
 def test_spans(tmp_path, monkeypatch):
-    monkeypatch.setattr(zarr_rows, "SPAN_BYTES", 400)
     monkeypatch.setattr(zarr_rows, "SHARD_BYTES", 1000)
     x = np.zeros((600, 1))  # 8 bytes a row
     write(
@@ -137,7 +136,7 @@ def test_spans(tmp_path, monkeypatch):
         huge_shard=(x, (10, 1), {"shards": (200, 1)}),
     )
     group = zarr.open_group(tmp_path / "g", mode="r")
-    assert {name: span_rows(group[name]) for name in group.array_keys()} == {
+    assert {name: span_rows(group[name], 400) for name in group.array_keys()} == {
         "small": 50,  # five chunks of 80 bytes
         "large": 100,
         "shard": 100,  # 800 bytes, below the limit for whole shards

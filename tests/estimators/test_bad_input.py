@@ -43,7 +43,7 @@ def spoilt(values, value, *where):
 @pytest.mark.parametrize(("value", "name"), [(np.nan, "NaN"), (np.inf, "infinity"), (-np.inf, "infinity")])
 def test_numbers_that_are_not_finite(problem, value, name, dtype):
     X, Y, s = problem.X.astype(dtype), problem.Y, problem.s
-    remedy = "drop or fill such rows before fitting"
+    remedy = "drop or fill such rows"
     for data, where in (
         ((spoilt(X, value, 123, 2), problem.y), f"X contains {name} in row 123, column 2; {remedy}"),
         ((X, spoilt(problem.y, value, 7)), f"y contains {name} in row 7; {remedy}"),

@@ -12,12 +12,13 @@ from distrff.estimators.likelihood_classifier import KernelLikelihoodClassifier
 from distrff.estimators.ridge import KernelRidge
 from distrff.estimators.ridge_classifier import KernelRidgeClassifier
 from distrff.estimators.svc import KernelSVC
+from distrff.features.binning import RandomBinningFeatures
 from distrff.features.concatenated import ConcatenatedFeatures
 from distrff.features.fourier import FourierFeatures
 from distrff.features.linear import LinearFeatures
 from distrff.features.nystroem import NystroemFeatures
 from distrff.features.transformer import TransformerFeatures
-from distrff.kernels import Gaussian
+from distrff.kernels import Gaussian, Laplacian
 
 _PAIRS = "sets n_components=1, but the features of form='cos_sin' come in pairs"
 _NEEDS_PAIRS = dict.fromkeys(
@@ -80,6 +81,9 @@ ESTIMATORS = [
     TransformerFeatures(PolynomialFeatures(2)),
     TransformerFeatures(StandardScaler()),
     ConcatenatedFeatures([small_map(form="phase"), LinearFeatures()], weights=[2.0, 1.0]),
+    RandomBinningFeatures(n_grids=4, random_state=0),
+    RandomBinningFeatures(n_grids=4, n_bins=64, random_state=0),
+    KernelRidge(RandomBinningFeatures(Laplacian(20.0), 32, random_state=0), scale="standard", tol=1e-10),
     KernelRidge(NystroemFeatures(Gaussian(4.0), 8, random_state=0), scale="standard"),
 ]
 

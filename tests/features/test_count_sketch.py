@@ -68,11 +68,11 @@ def test_the_sketch_keeps_squared_lengths(rng):
     assert lengths.var() <= deviation**2 * (1 + 6 * 2 * np.sqrt(2 / 400))
 
 
-def test_sparse_rows_are_for_countsketch_alone_and_need_a_width(rng):
+def test_sparse_rows_are_not_for_hadamard_products_and_need_a_width(rng):
     X = sparse_rows(rng, 5)
     with pytest.raises(TypeError, match=r"[Ss]parse"):
-        FourierFeatures(Gaussian(), 8).fit(X)
-    with pytest.raises(InputError, match="length_scale='auto' looks at dense rows"):
+        FourierFeatures(Gaussian(), 8, sampling="fastfood").fit(X)
+    with pytest.raises(TypeError, match=r"[Ss]parse"):
         FourierFeatures(Gaussian("auto"), 8, sampling="countsketch").fit(X)
     with pytest.raises(InputError, match=r"X has 5 rows but y has shape \(4,\)"):
         FourierFeatures(Gaussian(), 8, sampling="countsketch").fit(X, np.zeros(4))

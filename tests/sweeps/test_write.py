@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
+import uuid
 
+import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 import zarr
 
 from distrff.columns.scaling import Scaling
 from distrff.columns.targets import ClassTargets, NumericTargets
 from distrff.data.arrays import as_dataset
+from distrff.data.identified import with_ids
 from distrff.errors import InputError, NonFiniteError
 from distrff.features.fourier import FourierFeatures
 from distrff.model import Model
+from distrff.solvers.cholesky import PosteriorFactor
 from distrff.sweeps import write
 from distrff.sweeps.engine import SweepRun
 from distrff.sweeps.execution import LocalExecution
-from distrff.sweeps.write import open_array, output_segmentation, write_rows
+from distrff.sweeps.location import Location
+from distrff.sweeps.write import output_segmentation, write_rows
+from distrff.sweeps.zarr_results import open_array
 
 
-def machine(classes: np.ndarray | None = None, n_outputs: int = 1) -> Model:
-    rng = np.random.default_rng(0)
+def machine(classes: np.ndarray | None = None, n_outputs: int = 1, seed: int = 0) -> Model:
+    rng = np.random.default_rng(seed)
     features = FourierFeatures(n_components=8, random_state=0).fit(np.zeros((1, 2)))
     targets = NumericTargets(np.zeros(n_outputs), np.ones(n_outputs))
     return Model(
@@ -36,26 +43,65 @@ def machine(classes: np.ndarray | None = None, n_outputs: int = 1) -> Model:
     )
 
 
-def written(model: Model, X: np.ndarray, url: object, method: str = "predict") -> zarr.Array:
-    run = SweepRun(LocalExecution("threads"))
-    return write_rows(run, model, as_dataset(X), str(url), method=method)
+def with_spread(model: Model) -> Model:
+    posterior = PosteriorFactor(np.tril(np.ones((8, 8))), np.zeros(8), np.ones(model.n_outputs), 0.1, 4.0)
+    return dataclasses.replace(model, posterior=posterior)
+
+
+def written(model: Model, X: np.ndarray, url: object, method: str = "predict", ids=None, **how):
+    dataset = as_dataset(X)
+    if ids:
+        dataset = with_ids(
+            dataset, {name: as_dataset(np.zeros((len(values), 1)), values) for name, values in ids.items()}
+        )
+    return write_rows(SweepRun(LocalExecution("threads")), model, dataset, str(url), method=method, **how)
 
 
 @pytest.fixture
 def small_cuts(monkeypatch):
-    """Three rows a chunk of one float64 column, several segments of some chunks."""
-    monkeypatch.setattr(write, "_CHUNK_BYTES", 24)
+    """Six rows a chunk of one float64 column, three of two, several segments."""
+    monkeypatch.setattr(write, "_CHUNK_BYTES", 48)
     light = write.light_segmentation
     monkeypatch.setattr(
         write, "light_segmentation", lambda n, d: dataclasses.replace(light(n, d), segment_rows=7)
     )
 
 
+@pytest.fixture
+def bucket():
+    """A folder of an object store of its own, which forgets when the test ends."""
+    name = f"memory://{uuid.uuid4().hex}"
+    yield name
+    Location(name).remove()
+
+
+@pytest.fixture
+def fails_late(monkeypatch):
+    """`fails_late(error)`: the third run of rows that is written raises it, until told None."""
+    real, state = Model.predict, {"calls": 0, "error": None}
+
+    def predict(self, X, *args, **kwargs):
+        if len(X) > 1:  # not the look at one row
+            state["calls"] += 1
+            if state["error"] is not None and state["calls"] > 7:
+                raise state["error"]
+        return real(self, X, *args, **kwargs)
+
+    monkeypatch.setattr(Model, "predict", predict)
+
+    def set_error(error):
+        state.update(calls=0, error=error)
+        return state
+
+    return set_error
+
+
 @pytest.mark.parametrize("method", ["predict", "transform"])
 @pytest.mark.parametrize("n_outputs", [1, 3])
 def test_rows_are_written_in_order(method, n_outputs, small_cuts, rng, tmp_path):
     X, model = rng.standard_normal((40, 2)), machine(n_outputs=n_outputs)
-    array = written(model, X, tmp_path / "out.zarr", method)
+    written(model, X, tmp_path / "out.zarr", method)
+    array = zarr.open_array(tmp_path / "out.zarr", mode="r")
     assert array.nchunks > 4
     # Blocks of other sizes: BLAS may add 8 products in another order.
     np.testing.assert_allclose(array[:], getattr(model, method)(X), rtol=1e-13, atol=1e-13)
@@ -67,37 +113,154 @@ def test_rows_are_written_in_order(method, n_outputs, small_cuts, rng, tmp_path)
     [np.array([3, 5]), np.array([False, True]), np.array(["no", "yes"]), np.array(["no", "yes"], object)],
     ids=["integers", "booleans", "text", "objects"],
 )
-def test_labels_are_written_as_they_are(classes, rng, tmp_path):
+def test_labels_are_written_as_they_are(classes, small_cuts, rng, tmp_path):
     X, model = rng.standard_normal((20, 2)), machine(classes)
-    array = written(model, X, tmp_path / "out.zarr")
+    for name in ("out.zarr", "out.parquet"):
+        written(model, X, tmp_path / name)
+    array = zarr.open_array(tmp_path / "out.zarr", mode="r")
     assert array.dtype.kind == ("T" if classes.dtype.kind in "OU" else classes.dtype.kind)
     np.testing.assert_array_equal(array[:].astype(classes.dtype), model.predict(X))
+    frame = pd.read_parquet(tmp_path / "out.parquet")
+    np.testing.assert_array_equal(frame["prediction"].to_numpy(classes.dtype), model.predict(X))
 
 
-def test_an_object_store(rng):
-    X, model = rng.standard_normal((20, 2)), machine()
-    array = written(model, X, "memory://distrff-write/out.zarr")
-    np.testing.assert_array_equal(array[:], model.predict(X))
+@pytest.mark.parametrize("end", ["zarr", "parquet"])
+def test_ids_and_spreads_beside_predictions(end, small_cuts, bucket, rng, tmp_path):
+    X, model = rng.standard_normal((40, 2)), with_spread(machine())
+    ids = {
+        "number": np.arange(40) * 2**40,
+        "name": np.array([None if i == 3 else f"row {i}" for i in range(40)], object),
+        "day": np.datetime64("2013-01-01") + np.arange(40).astype("m8[D]"),
+    }
+    for place in (tmp_path, bucket):
+        report = written(model, X, f"{place}/out.{end}", ids=ids, return_std=True)
+        assert list(report.description()["columns"]) == ["number", "name", "day", "prediction", "std"]
+        store = Location(f"{place}/out.{end}")
+        if end == "zarr":
+            found = {name: array[:] for name, array in zarr.open_group(store.store(), mode="r").arrays()}
+            assert found["name"].tolist() == ["" if i == 3 else f"row {i}" for i in range(40)]
+            assert found["day"][1] == "2013-01-02"
+        else:
+            frame = pd.read_parquet(store.url)
+            assert list(frame.columns) == list(report.description()["columns"])
+            assert pd.isna(frame["name"][3])
+            found = {name: frame[name].to_numpy() for name in frame}
+            np.testing.assert_array_equal(found["day"].astype("M8[D]"), ids["day"])
+        assert set(found) == set(report.description()["columns"])
+        np.testing.assert_array_equal(found["number"], ids["number"])
+        np.testing.assert_allclose(found["prediction"], model.predict(X), rtol=1e-13, atol=1e-13)
+        np.testing.assert_allclose(found["std"], model.std(X), rtol=1e-13)
+
+
+def test_columns_of_parquet_are_called_by_their_classes(small_cuts, rng, tmp_path):
+    classes = np.array(["high", "low", "middle"])
+    model = dataclasses.replace(
+        machine(classes, 3), likelihood={"noise": "logistic", "sigma": 1.0, "multi_class": "ovr"}
+    )
+    X = rng.standard_normal((20, 2))
+    for method, name in (("predict_proba", "probability"), ("decision_function", "decision")):
+        written(model, X, tmp_path / f"{name}.parquet", method)
+        frame = pd.read_parquet(tmp_path / f"{name}.parquet")
+        assert list(frame) == [f"{name}_{label}" for label in classes]
+        expected = model.predict_proba(X) if name == "probability" else model.decision(X)
+        np.testing.assert_allclose(frame.to_numpy(), expected, rtol=1e-12, atol=1e-13)
+
+
+def test_ids_of_rows_that_are_dask_arrays(small_cuts, rng, tmp_path):
+    X, numbers = rng.standard_normal((40, 2)), np.arange(40)
+    written(machine(), da.from_array(X, chunks=(11, 2)), tmp_path / "o.parquet", ids={"i": numbers})
+    assert pd.read_parquet(tmp_path / "o.parquet")["i"].tolist() == numbers.tolist()
+
+
+def test_results_that_the_model_does_not_have(rng, tmp_path):
+    X, out = rng.standard_normal((20, 2)), tmp_path / "out.zarr"
+    for how, message in (
+        ({"method": "predict_proba"}, "no probabilities"),
+        ({"method": "decision_function"}, "of classifiers"),
+        ({"return_std": True}, "include_std=True"),
+        ({"method": "transform", "return_std": True}, "with method 'predict'"),
+        ({"ids": {"prediction": np.arange(20)}}, "called like a result"),
+        ({"ids": {"i": np.arange(19)}}, "has 19 rows"),
+    ):
+        with pytest.raises(InputError, match=message):
+            written(machine(), X, out, **how)
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("end", ["zarr", "parquet"])
+@pytest.mark.parametrize("remote", [False, True])
+def test_an_interrupted_sweep_goes_on(end, remote, small_cuts, bucket, fails_late, rng, tmp_path):
+    X, model, ids = rng.standard_normal((60, 2)), machine(), {"i": np.arange(60)}
+    out = f"{bucket if remote else tmp_path}/out.{end}"
+    fails_late(KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt) as interrupt:
+        written(model, X, out, ids=ids)
+    assert "--resume" in interrupt.value.__notes__[0]
+    assert remote or not (tmp_path / f"out.{end}").exists()
+    with pytest.raises(InputError, match=r"left unfinished.*--resume.*--overwrite"):
+        written(model, X, out, ids=ids)
+    for other, message in (
+        (lambda: written(machine(seed=1), X, out, ids=ids, resume=True), "of another model"),
+        (lambda: written(model, X + 1, out, ids=ids, resume=True), "of other data"),
+        (lambda: written(model, X, out, resume=True), "of other"),
+    ):
+        with pytest.raises(InputError, match=message):
+            other()
+    calls = fails_late(None)
+    report = written(model, X, out, ids=ids, resume=True)
+    assert 0 < report.n_kept < 60
+    assert calls["calls"] <= 1 + (60 - report.n_kept) // 3 + 1
+    assert (report.n_rows, report.description()["n_kept"]) == (60, report.n_kept)
+    if end == "zarr":
+        group = zarr.open_group(Location(out).store(), mode="r")
+        found = {name: group[name][:] for name in ("i", "prediction")}
+        assert set(Location(out).names()) == {"zarr.json", "i", "prediction"}
+    else:
+        found = pd.read_parquet(out)
+    np.testing.assert_array_equal(found["i"], ids["i"])
+    np.testing.assert_allclose(found["prediction"], model.predict(X), rtol=1e-13, atol=1e-13)
+    assert [path.name for path in tmp_path.iterdir()] == ([] if remote else [f"out.{end}"])
+
+
+def test_what_is_unfinished_can_be_begun_anew(small_cuts, fails_late, rng, tmp_path):
+    X, out = rng.standard_normal((60, 2)), tmp_path / "out.zarr"
+    fails_late(OSError(5, "the disk is full"))
+    with pytest.raises(OSError, match="disk is full"):
+        written(machine(), X, out)
+    fails_late(None)
+    assert written(machine(), X, out, overwrite=True).n_kept == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["out.zarr"]
 
 
 def test_the_maps_arrays_of_a_stored_machine_are_taken(rng, tmp_path):
     X, model = rng.standard_normal((20, 2)), machine()
     stored = dataclasses.replace(model, arrays={"frequencies": np.zeros((2, 4))})
-    array = written(stored, X, tmp_path / "out.zarr", "transform")
+    written(stored, X, tmp_path / "out.zarr", "transform")
+    array = zarr.open_array(tmp_path / "out.zarr", mode="r")
     np.testing.assert_array_equal(array[:], np.tile([0.5, 0.0], (20, 4)))
 
 
-def test_rows_that_hold_no_numbers(rng, tmp_path):
-    X = rng.standard_normal((20, 2))
-    X[7, 1] = np.nan
-    with pytest.raises(NonFiniteError, match="X contains NaN in row 7, column 1"):
-        written(machine(), X, tmp_path / "out.zarr")
-    assert not zarr.open_array(tmp_path / "out.zarr").attrs["distrff"]["complete"]
+@pytest.mark.parametrize("end", ["zarr", "parquet"])
+def test_rows_that_hold_no_numbers_leave_nothing(end, small_cuts, rng, tmp_path):
+    X = rng.standard_normal((40, 2))
+    X[37, 1] = np.nan
+    with pytest.raises(NonFiniteError, match="X contains NaN in row 37, column 1"):
+        written(machine(), X, tmp_path / f"out.{end}")
+    assert not any(tmp_path.iterdir())
 
 
 def test_a_worker_that_does_not_see_the_folder(tmp_path):
     with pytest.raises(InputError, match="write to a folder that all of them share"):
-        open_array(str(tmp_path / "elsewhere.zarr"), None, mode="r+")
+        open_array(Location(str(tmp_path / "elsewhere.zarr")), mode="r+")
+
+
+def test_no_options_of_a_store_are_shown(tmp_path):
+    place = Location("https://key:SECRET@host/x?signature=SECRET", {"secret": "SECRET"})
+    model = machine()
+    reduction = write.WriteReduction(
+        write.RowResults(model, "predict"), write.ZarrResults(place, ()), frozenset(), 1
+    )
+    assert "SECRET" not in f"{place!r} {place} {reduction!r}"
 
 
 @pytest.mark.parametrize("n_rows", [1, 1000, 10**7])

@@ -1,0 +1,62 @@
+"""`distrff convert`: raw files to a Zarr group of rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from distrff.cli.data_source import storage_options, target_of
+from distrff.cli.options import (
+    data_options,
+    table_options,
+    talk_options,
+    target_options,
+)
+from distrff.cli.output import show
+from distrff.cli.row_output import refuse_overlap
+
+
+@click.command()
+@click.argument("src", nargs=-1, required=True)
+@click.argument("dst")
+@target_options
+@data_options
+@table_options
+@click.option("--shuffle", type=click.IntRange(min=0), metavar="SEED", help="Store the rows in random order.")
+@click.option(
+    "--test-fraction", type=float, metavar="F", help="Set that share of the rows apart, in DST/test."
+)
+@click.option("--dtype", type=click.Choice(["auto", "float32", "float64"]), default="auto", show_default=True)
+@click.option("--chunk-rows", type=click.IntRange(min=1), help="Rows of a chunk.  [default: about 4 MB]")
+@click.option(
+    "--header/--no-header",
+    default=None,
+    help="Whether text begins with names.  [default: if its first line has words and no number]",
+)
+@click.option("--overwrite", is_flag=True, help="Replace what was converted to DST before.")
+@talk_options
+def convert(src: tuple[str, ...], dst: str, as_json: bool, **options: Any) -> None:
+    """Convert the files SRC to the Zarr group DST, to be fitted and scored as DATA.
+
+    SRC are files, folders or globs of one format, told by what they begin with: delimited text or
+    libsvm files, both perhaps compressed; a .npz or .npy file of NumPy; Parquet. DST becomes a group with
+    the arrays X, y and sample_weight, whole or not at all. Memory is that of a few blocks, whatever
+    the size of the files.
+    """
+    from distrff.ingest.convert import convert as convert_files
+
+    for path in src:
+        refuse_overlap(dst, source=path)
+    names = ("positive", "drop", "one_hot", "max_categories", "hash_columns", "missing", "shuffle",
+             "test_fraction", "dtype", "chunk_rows", "header", "x_name", "y_name", "overwrite", "columns",
+             "sample_weight")  # fmt: skip
+    report = convert_files(
+        list(src),
+        dst,
+        target=target_of(options),
+        datetime=options["datetime"] or "seconds",
+        storage_options=storage_options(options),
+        **{name: options[name] for name in names},
+    )
+    show(report, as_json=as_json)

@@ -1,0 +1,270 @@
+"""What rows hold, in one pass that refuses nothing: missing values, ranges, targets, drift."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.sparse import issparse
+
+from distrff.columns.drift import drift_shares, drifting
+from distrff.columns.moments import Moments
+from distrff.columns.row_matrices import chosen_rows, joined_rows
+from distrff.data.dataset import Dataset
+from distrff.data.rows import RowBlock, Rows
+from distrff.diagnostics.value_counts import ValueCounts
+from distrff.random_streams import stream
+from distrff.sweeps.engine import SweepRun
+from distrff.sweeps.reduction import Shipped
+from distrff.sweeps.segments import light_segmentation
+
+_SAMPLE_ROWS = 16_384
+_SAMPLE_NUMBERS = 2**22
+
+
+@dataclass(frozen=True)
+class RowSurvey:
+    """Counts and ranges of the columns of X, and of y.
+
+    Parameters
+    ----------
+    n_rows : int
+    missing, infinite : int64 ndarrays of shape (n_columns,)
+        Rows with NaN, and with an infinity.
+    low, high : ndarrays of shape (n_columns,)
+        Of the finite values; inf and −inf where there are none.
+    y_missing : int
+        Rows of which a target is missing.
+    values : ValueCounts
+        Of a single target.
+    y_moments : Moments or None
+        Of the finite values of numeric targets, those of rows with a missing one left out.
+    X, y : tuples of matrices
+        A sample of the rows, segment by segment; X in CSR where the rows are.
+    """
+
+    n_rows: int
+    missing: np.ndarray
+    infinite: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    y_missing: int
+    values: ValueCounts
+    y_moments: Moments | None
+    X: tuple[Any, ...] = ()
+    y: tuple[np.ndarray, ...] = ()
+
+    def merge(self, other: RowSurvey) -> RowSurvey:
+        """Return the survey of both sets of rows."""
+        moments = self.y_moments, other.y_moments
+        return RowSurvey(
+            n_rows=self.n_rows + other.n_rows,
+            missing=self.missing + other.missing,
+            infinite=self.infinite + other.infinite,
+            low=np.minimum(self.low, other.low),
+            high=np.maximum(self.high, other.high),
+            y_missing=self.y_missing + other.y_missing,
+            values=self.values.merge(other.values),
+            y_moments=None if None in moments else moments[0].merge(moments[1]),  # type: ignore[union-attr, arg-type]
+            X=self.X + other.X,
+            y=self.y + other.y,
+        )
+
+    @property
+    def sample_size(self) -> int:
+        """Rows in the sample."""
+        return sum(part.shape[0] for part in self.X)
+
+    def column_drift(self) -> np.ndarray:
+        """Return `drift_shares` of the columns of the sample, what is not finite at its column's mean."""
+        X = joined_rows(self.X).copy()
+        values, columns = (X.data, X.indices) if issparse(X) else (X.ravel(), _columns_of(X))
+        finite, d = np.isfinite(values), X.shape[1]
+        counts = X.shape[0] - np.bincount(columns[~finite], minlength=d)
+        means = np.bincount(columns[finite], values[finite], d) / np.maximum(counts, 1)
+        values[~finite] = means[columns[~finite]]
+        return drift_shares(X)
+
+    def target_drift(self) -> np.ndarray:
+        """Return `drift_shares` of the targets: of numbers, or of indicators of at most 64 labels."""
+        if not self.y:
+            return np.zeros(0)
+        y = np.concatenate([part.reshape(len(part), -1) for part in self.y])
+        y = y[~pd.isna(y).any(axis=1)]
+        if self.values.is_complete and y.shape[1] == 1:
+            return drift_shares((y == self.values.values).astype(np.float64))
+        if y.dtype.kind not in "biuf":
+            return np.zeros(0)
+        return drift_shares(y[np.isfinite(y.astype(np.float64)).all(axis=1)].astype(np.float64))
+
+    def drifts(self, shares: np.ndarray) -> np.ndarray:
+        """Return True where shares of this sample are beyond chance."""
+        return drifting(shares, self.sample_size)
+
+
+@dataclass(frozen=True)
+class RowSurveyReduction:
+    """Reduction to `RowSurvey`.
+
+    Parameters
+    ----------
+    n_columns, n_targets : int
+    y_is_number : bool
+    tile_rows : int
+    rows_per_segment : int
+        To sample in each segment.
+    column_share : float
+        Of the columns, that a row has entries in.
+    """
+
+    n_columns: int
+    n_targets: int
+    y_is_number: bool
+    tile_rows: int
+    rows_per_segment: int
+    column_share: float = 1.0
+
+    def size_bytes(self, n_rows: int) -> int:
+        of_sample = 2 * self.column_share * min(n_rows, self.rows_per_segment)  # with indices where sparse
+        return int(8 * self.n_columns * (4 + of_sample))
+
+    def zero(self) -> RowSurvey:
+        d = self.n_columns
+        return RowSurvey(
+            n_rows=0,
+            missing=np.zeros(d, np.int64),
+            infinite=np.zeros(d, np.int64),
+            low=np.full(d, np.inf),
+            high=np.full(d, -np.inf),
+            y_missing=0,
+            values=ValueCounts.empty(),
+            y_moments=Moments.empty(self.n_targets) if self.y_is_number else None,
+        )
+
+    def finish(self, accumulator: RowSurvey) -> RowSurvey:
+        return accumulator
+
+    def update(self, found: RowSurvey, rows: Rows, shipped: Shipped) -> RowSurvey:
+        size = min(self.rows_per_segment, rows.stop - rows.start)
+        drawn = stream(0, "survey", rows.start).choice(
+            rows.stop - rows.start, size, replace=False, shuffle=False
+        )
+        chosen = rows.start + np.sort(drawn)
+        for block in rows.tiles(self.tile_rows):
+            found = found.merge(self._of_block(block, chosen))
+        return found
+
+    def merge(self, first: RowSurvey, second: RowSurvey) -> RowSurvey:
+        return first.merge(second)
+
+    def _of_block(self, block: RowBlock, chosen: np.ndarray) -> RowSurvey:
+        n = block.X.shape[0]
+        inside = chosen[(chosen >= block.start) & (chosen < block.start + n)] - block.start
+        y, y_missing = block.y, np.zeros(n, dtype=bool)
+        if y is not None:
+            y_missing = pd.isna(y).reshape(n, -1).any(axis=1)
+        return RowSurvey(
+            n_rows=n,
+            **(_sparse_ranges(block.X) if issparse(block.X) else _ranges(block.X)),
+            y_missing=int(y_missing.sum()),
+            values=ValueCounts.of(y[~y_missing].ravel()) if self.n_targets == 1 else ValueCounts.empty(),
+            y_moments=_moments(y[~y_missing]) if self.y_is_number else None,
+            X=(chosen_rows(block.X, inside).astype(np.float64),),
+            y=() if y is None else (y[inside],),
+        )
+
+
+def _columns_of(X: np.ndarray) -> np.ndarray:
+    return np.broadcast_to(np.arange(X.shape[1]), X.shape).ravel()
+
+
+def _ranges(X: np.ndarray) -> dict[str, np.ndarray]:
+    """Return missing, infinite, low and high of the columns of dense rows."""
+    missing, infinite = np.isnan(X), np.isinf(X)
+    finite = ~(missing | infinite)
+    return {
+        "missing": missing.sum(axis=0),
+        "infinite": infinite.sum(axis=0),
+        "low": np.where(finite, X, np.inf).min(axis=0),
+        "high": np.where(finite, X, -np.inf).max(axis=0),
+    }
+
+
+def _sparse_ranges(X: Any) -> dict[str, np.ndarray]:
+    """Return the same of rows in CSR: entries that are not stored are zeros, and are not written out."""
+    X = X.copy()
+    X.sum_duplicates()
+    n, d = X.shape
+    values, columns, finite = X.data, X.indices, np.isfinite(X.data)
+    has_zeros = np.bincount(columns, minlength=d) < n
+    low, high = np.where(has_zeros, 0.0, np.inf), np.where(has_zeros, 0.0, -np.inf)
+    np.minimum.at(low, columns[finite], values[finite])
+    np.maximum.at(high, columns[finite], values[finite])
+    return {
+        "missing": np.bincount(columns[np.isnan(values)], minlength=d),
+        "infinite": np.bincount(columns[np.isinf(values)], minlength=d),
+        "low": low,
+        "high": high,
+    }
+
+
+def _moments(y: np.ndarray) -> Moments:
+    Y = y.reshape(len(y), -1).astype(np.float64)
+    return Moments.of(Y[np.isfinite(Y).all(axis=1)], None)
+
+
+def survey_rows(run: SweepRun, dataset: Dataset) -> RowSurvey:
+    """Return the survey of a dataset, after one pass over its rows."""
+    cuts = light_segmentation(dataset.n_rows, dataset.n_columns)
+    sample = min(_SAMPLE_ROWS, max(256, _SAMPLE_NUMBERS // dataset.n_columns))
+    reduction = RowSurveyReduction(
+        n_columns=dataset.n_columns,
+        n_targets=dataset.n_targets,
+        y_is_number=dataset.y_dtype is not None and dataset.y_dtype.kind in "biuf",
+        tile_rows=cuts.tile_rows,
+        rows_per_segment=-(-sample // cuts.n_segments),
+        column_share=dataset.column_share,
+    )
+    found: RowSurvey = run.gather([run.sweep("survey", dataset, reduction, cuts)])[0]
+    return found
+
+
+def survey_to_dict(survey: RowSurvey, dataset: Dataset) -> dict[str, Any]:
+    """Return what was found as data for JSON: a list of columns, and the target."""
+    names = dataset.column_names or tuple(map(str, range(dataset.n_columns)))
+    shares = survey.column_drift()
+    beyond_chance = survey.drifts(shares)
+    columns = [
+        {
+            "name": name,
+            "missing": int(survey.missing[j]),
+            "infinite": int(survey.infinite[j]),
+            "min": float(survey.low[j]),
+            "max": float(survey.high[j]),
+            "drift": float(shares[j]),
+            "drifts": bool(beyond_chance[j]),
+        }
+        for j, name in enumerate(names)
+    ]
+    return {"columns": columns, "target": _target(survey) if dataset.n_targets else None}
+
+
+def _target(survey: RowSurvey) -> dict[str, Any]:
+    shares = survey.target_drift()
+    target: dict[str, Any] = {
+        "missing": survey.y_missing,
+        "drift": float(shares.max(initial=0.0)),
+        "drifts": bool(survey.drifts(shares).any()),
+    }
+    if survey.values.is_complete and len(survey.values.values):
+        counts = survey.values.counts
+        labels = zip(survey.values.values.tolist(), counts.tolist(), strict=True)
+        target["labels"] = [
+            {"label": label, "rows": rows, "share": rows / counts.sum()} for label, rows in labels
+        ]
+    if survey.y_moments is not None:
+        target["mean"] = survey.y_moments.mean
+        target["deviation"] = survey.y_moments.standard_deviation()
+    return target

@@ -1,0 +1,107 @@
+"""Which raw format files are of, by what they begin with."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+from distrff.data.open import ZARR_MARKERS
+from distrff.data.parquet_files import GLOB_CHARACTERS, SUFFIXES
+from distrff.data.storage import is_local, locate, public_name, reaching
+from distrff.errors import InputError
+from distrff.ingest.sources.array_blocks import ArraySource
+from distrff.ingest.sources.csv_blocks import CsvSource
+from distrff.ingest.sources.libsvm_blocks import LibsvmSource, looks_like_libsvm
+from distrff.ingest.sources.parquet_batches import ParquetBatches
+from distrff.ingest.sources.text_blocks import TextFile, head_of
+
+Source = CsvSource | LibsvmSource | ArraySource | ParquetBatches
+
+_PARQUET, _ZIP, _NPY = b"PAR1", b"PK\x03\x04", b"\x93NUMPY"
+
+
+def raw_files(paths: Sequence[Any], storage_options: dict[str, Any] | None) -> list[TextFile]:
+    """Return the files that files, folders and globs stand for, each path's in sorted order.
+
+    Raises
+    ------
+    InputError
+        If a path does not exist or is a folder without files.
+    """
+    found: list[TextFile] = []
+    for path in paths:
+        fs, inner = locate(path, storage_options)
+        with reaching(public_name(path)):
+            if fs.isfile(inner):
+                files = [inner]
+            elif any(c in inner for c in GLOB_CHARACTERS):
+                files = sorted(f for f in fs.glob(inner) if fs.isfile(f))
+            else:
+                files = sorted(f for f in fs.find(inner) if not f.rsplit("/", 1)[-1].startswith((".", "_")))
+        if not files:
+            raise InputError(f"{public_name(path)} does not exist or holds no files; check the path")
+        found.extend(TextFile(fs, file) for file in files)
+    return found
+
+
+def open_source(
+    paths: Sequence[Any],
+    *,
+    header: bool | None = None,
+    x_name: str = "X",
+    y_name: str | None = None,
+    storage_options: dict[str, Any] | None = None,
+) -> Source:
+    """Return the source of raw files of one format.
+
+    The format is told by the first bytes, whatever the names are: Parquet, a .npz or .npy file of NumPy,
+    libsvm if the first lines have its form, else delimited text; text may be compressed by gzip, bzip2,
+    xz or Zstandard.
+
+    Parameters
+    ----------
+    paths : sequence of str or path
+        Files, folders and globs.
+    header : bool, optional
+        See `CsvSource`.
+    x_name, y_name : str
+        See `ArraySource`.
+    storage_options : dict, optional
+        For fsspec.
+
+    Raises
+    ------
+    InputError
+        If there are no files, several where one is read at a time, or as the source.
+    """
+    files = raw_files(paths, storage_options)
+    magic = _first_bytes(files[0])
+    if magic.startswith(_PARQUET) or files[0].path.endswith(SUFFIXES):
+        return ParquetBatches(paths, storage_options)
+    if magic.startswith((_ZIP, _NPY)):
+        if len(files) > 1:
+            raise InputError(f"{files[0].name} is one of {len(files)} NumPy files; convert them one by one")
+        return ArraySource(files[0], x_name, y_name)
+    return LibsvmSource(files) if looks_like_libsvm(head_of(files[0], 2**16)) else CsvSource(files, header)
+
+
+def _first_bytes(file: TextFile) -> bytes:
+    with reaching(file.name), file.fs.open(file.path, "rb") as handle:
+        return handle.read(io.DEFAULT_BUFFER_SIZE)[:8]
+
+
+def is_raw(path: Any, storage_options: dict[str, Any] | None) -> bool:
+    """Tell whether `path` stands for files that must be converted: there, and neither Zarr nor Parquet."""
+    fs, inner = locate(path, storage_options)
+    with reaching(public_name(path)):
+        if fs.isfile(inner) and not _is_group(fs, inner):
+            return not inner.endswith(SUFFIXES) and not _first_bytes(TextFile(fs, inner)).startswith(_PARQUET)
+        if any(c in inner for c in GLOB_CHARACTERS):
+            return any(fs.isfile(file) and not file.endswith(SUFFIXES) for file in fs.glob(inner))
+    return False
+
+
+def _is_group(fs: Any, inner: str) -> bool:
+    """Whether what looks like a file is a folder: web servers answer for folders with pages."""
+    return not is_local(fs) and any(fs.exists(f"{inner.rstrip('/')}/{marker}") for marker in ZARR_MARKERS)

@@ -1,0 +1,170 @@
+"""Where stored things go: what may be replaced there, and how something whole takes its place."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import fsspec
+
+from distrff.errors import DistrffError, InputError, InputTypeError, access_remedy, public_name
+
+ROOT = "distrff"  # the attribute of a root zarr.json in which distrff says what it wrote there
+FOLDER_MARK = "_distrff.json"  # in a folder that is no Zarr: what zarr.json says elsewhere
+
+Url = str | os.PathLike[str]
+Options = Mapping[str, Any] | None
+
+
+def exists_refusal(
+    url: Url,
+    overwrite: bool,
+    storage_options: Options = None,
+    *,
+    kinds: tuple[str, ...] = (),
+) -> None:
+    """Raise now what writing to `url` would raise later; called before a long fit. Writes nothing.
+
+    With `overwrite`, only what distrff wrote, of one of `kinds` if any are named, or an empty folder may
+    be replaced, so that a slip of the hand costs no data.
+
+    Raises
+    ------
+    InputError
+        If something is there that may not be replaced, or the parent folder or the store is not usable.
+    """
+    local = local_path(url)
+    with in_one_line(InputError, f"{public_name(url)} cannot be reached"):
+        exists, document = root_document(url, storage_options)
+    if local is not None and not local.parent.is_dir():
+        raise InputError(f"{public_name(url)}: the folder {local.parent} does not exist; create it first")
+    if local is not None and not os.access(local.parent, os.W_OK | os.X_OK):
+        raise InputError(
+            f"{public_name(url)}: the folder {local.parent} is not writable; choose another path"
+        )
+    if not exists:
+        return
+    is_empty = local is not None and local.is_dir() and not any(local.iterdir())
+    header = header_of(document)
+    if not is_empty and (header is None or (kinds and header.get("kind") not in kinds)):
+        raise InputError(
+            f"{public_name(url)} exists and is not a {' or '.join(kinds) or 'group'} of distrff, "
+            f"so --overwrite spares it; choose another path"
+        )
+    if not overwrite:
+        raise InputError(f"{public_name(url)} exists; pass overwrite=True or --overwrite to replace it")
+
+
+@contextmanager
+def replacing(path: Url, *, overwrite: bool = False, kinds: tuple[str, ...] = ()) -> Iterator[Path]:
+    """Give an empty folder beside the local `path`, and put it in that place on success.
+
+    On any exception, KeyboardInterrupt included, the new folder is removed and what was at `path`
+    is there as before; it is deleted only once the new content is in place. Tasks that write into the
+    new folder must be over or cancelled when the block is left. `overwrite` and `kinds` are those of
+    `exists_refusal`, which is asked before and, since hours may pass, again at the end.
+    """
+    exists_refusal(path, overwrite, kinds=kinds)
+    target = local_path(path)
+    if target is None:
+        raise InputError(f"{public_name(path)} is not a local path; an object store cannot rename")
+    fresh = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
+    try:
+        fresh.mkdir()
+        yield fresh
+        put_in_place(fresh, path, overwrite=overwrite, kinds=kinds)
+    finally:
+        remove_folder(fresh)
+
+
+def put_in_place(fresh: Path, path: Url, *, overwrite: bool, kinds: tuple[str, ...]) -> None:
+    """Move a finished folder to the local `path`, if it may go there; see `exists_refusal`."""
+    target = local_path(path)
+    assert target is not None
+    aside = target.with_name(f".{target.name}.{secrets.token_hex(4)}.old")
+    for file in filter(Path.is_file, fresh.rglob("*")):
+        with file.open("rb") as handle:
+            os.fsync(handle.fileno())
+    exists_refusal(path, overwrite, kinds=kinds)
+    try:
+        if target.exists():
+            target.rename(aside)
+        fresh.rename(target)
+    finally:
+        if aside.exists() and not target.exists():
+            aside.rename(target)
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder that tasks may have written to until now, if it is there."""
+    if folder.exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        time.sleep(0.2)  # Zarr's own threads still finish the write that an interrupt cut off
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def in_one_line(error_type: type[DistrffError], what: str) -> Iterator[None]:
+    """Turn what a file system raises into one line that begins with `what`.
+
+    The object stores behind fsspec raise exceptions of their own with no common base.
+    """
+    try:
+        yield
+    except DistrffError:
+        raise
+    except Exception as error:
+        detail = public_name(" ".join(str(error).split())) or type(error).__name__
+        raise error_type(f"{what}: {detail}{access_remedy(error)}") from error
+
+
+def local_path(url: Url) -> Path | None:
+    """Return the path without symbolic links, or None for a URL of another file system."""
+    try:
+        text = os.fsdecode(url)
+    except TypeError:
+        raise InputTypeError(f"a path or a URL is needed, got {url!r}") from None
+    text = text.removeprefix("file://")
+    return None if "://" in text or "::" in text else Path(text).resolve()
+
+
+def file_system(url: Url, storage_options: Options) -> tuple[Any, str]:
+    """Return the fsspec file system of a path or URL, and the path on it."""
+    local = local_path(url)
+    if local is not None:
+        return fsspec.filesystem("file", auto_mkdir=True), str(local)
+    fs, path = fsspec.core.url_to_fs(os.fsdecode(url), **(storage_options or {}))
+    return fs, path.rstrip("/")
+
+
+def root_document(url: Url, storage_options: Options) -> tuple[bool, Any]:
+    """Return whether anything is at `url`, and what its zarr.json or folder mark says (None without one)."""
+    fs, path = file_system(url, storage_options)
+    for name in ("zarr.json", FOLDER_MARK):
+        try:
+            return True, json.loads(fs.cat_file(f"{path}/{name}"))
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except (ValueError, RecursionError):
+            return True, {}
+    return fs.exists(path), None
+
+
+def stored_header(url: Url, storage_options: Options = None) -> dict[str, Any] | None:
+    """Return what distrff noted in the root of what is at `url`, None if it wrote nothing there."""
+    return header_of(root_document(url, storage_options)[1])
+
+
+def header_of(document: Any) -> dict[str, Any] | None:
+    """Return what distrff noted in a root document, None if nothing."""
+    for key in ("attributes", ROOT):
+        document = document.get(key) if isinstance(document, dict) else None
+    return document if isinstance(document, dict) else None

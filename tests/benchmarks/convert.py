@@ -1,0 +1,214 @@
+"""Converting and shuffling files: speed beside Arrow's own reader, memory, uniformity, and three commands."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import csv as arrow_csv
+from scipy.stats import chi2, kstest
+
+from distrff.sweeps.process_record import peak_resident_bytes, resident_bytes
+
+KDD = "DISTRFF_BENCHMARK_KDD"
+"""Environment variable: the folder of kddcup99_10pct.gz and kddcup99_test.gz."""
+
+_N_COLUMNS = 20
+_CSV_BYTES = 2 * 10**9
+_BLOCK_ROWS = 2**18
+_SHUFFLE_ROWS = 10_000_000
+_N_SEEDS = 20
+_PARTS = 100
+_BYTE = 2.0**-20
+_PROGRAM = "from distrff.cli import main; main(prog_name='distrff')"
+
+
+def csv_speed(scale: float) -> Iterator[dict[str, Any]]:
+    """A CSV of 20 columns of 8 digits to float32, against pyarrow's reader with all threads."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rows.csv"
+        n_rows = _write_csv(path, int(_CSV_BYTES * scale))
+        pairs = []
+        for i in range(3):
+            ours = _in_fresh_process(_convert_csv, path, Path(folder) / f"{i}.zarr")
+            theirs = _in_fresh_process(_read_csv, path)
+            pairs.append((ours, theirs))
+        speeds = [theirs["seconds"] / ours["seconds"] for ours, theirs in pairs]
+        yield {
+            "n_rows": n_rows,
+            "megabytes": path.stat().st_size * _BYTE,
+            "asked": "speed >= 0.5 of pyarrow.csv.read_csv, <= 512 MB above idle",
+            "speed": median(speeds),
+            "seconds": median(ours["seconds"] for ours, _ in pairs),
+            "reference_seconds": median(theirs["seconds"] for _, theirs in pairs),
+            "peak_megabytes_above_idle": max(ours["peak"] for ours, _ in pairs),
+        }
+
+
+def _write_csv(path: Path, n_bytes: int) -> int:
+    rng, n_rows = np.random.default_rng(0), 0
+    names = [f"x{j}" for j in range(_N_COLUMNS)]
+    with path.open("wb") as file:
+        while file.tell() < n_bytes:
+            values = np.round(
+                rng.uniform(-10, 10, (_N_COLUMNS, _BLOCK_ROWS)), 7
+            )  # one digit before the point
+            options = arrow_csv.WriteOptions(include_header=n_rows == 0)
+            arrow_csv.write_csv(pa.table(dict(zip(names, values, strict=True))), file, options)
+            n_rows += _BLOCK_ROWS
+    return n_rows
+
+
+def _convert_csv(path: Path, dst: Path) -> None:
+    from distrff.ingest.convert import convert
+
+    convert(path, dst, target=-1, dtype="float32")
+
+
+def _read_csv(path: Path) -> None:
+    arrow_csv.read_csv(path, read_options=arrow_csv.ReadOptions(use_threads=True))
+
+
+def shuffling(scale: float) -> Iterator[dict[str, Any]]:
+    """10M rows of 20 float32 in random order, by 20 seeds; where each hundredth of them went."""
+    n_rows = int(_SHUFFLE_ROWS * scale)
+    p_values, seconds, peaks = [], [], []
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "rows.npy"
+        A = np.lib.format.open_memmap(source, "w+", np.float32, (n_rows, _N_COLUMNS))
+        rng = np.random.default_rng(0)
+        for start in range(0, n_rows, _BLOCK_ROWS):
+            part = A[start : start + _BLOCK_ROWS]
+            part[...] = rng.standard_normal(part.shape, np.float32)
+            part[:, 0] = np.arange(start, start + len(part))  # float32 holds whole numbers to 2²⁴
+        A.flush()
+        del A, part
+        for seed in range(_N_SEEDS):
+            dst = Path(folder) / "rows.zarr"
+            done = _in_fresh_process(_shuffle, source, dst, seed)
+            seconds.append(done["seconds"])
+            peaks.append(done["peak"])
+            p_values.append(_p_value(dst, n_rows))
+    yield {
+        "n_rows": n_rows,
+        "asked": "<= 1000 MB above idle; every p-value >= 1e-5; Kolmogorov-Smirnov of the p-values >= 1e-4",
+        "smallest_p_value": min(p_values),
+        "kolmogorov_smirnov": float(kstest(p_values, "uniform").pvalue),
+        "seconds": median(seconds),
+        "peak_megabytes_above_idle": max(peaks),
+    }
+
+
+def _shuffle(source: Path, dst: Path, seed: int) -> None:
+    from distrff.ingest.convert import convert
+
+    convert(source, dst, shuffle=seed, overwrite=True)
+
+
+def _p_value(path: Path, n_rows: int) -> float:
+    """Of the chi-square test that a row's new place does not depend on its old one."""
+    import zarr
+
+    numbers = zarr.open_group(path, mode="r")["X"][:, 0].astype(np.int64)
+    assert np.array_equal(np.sort(numbers), np.arange(n_rows))
+    cells = numbers * _PARTS // n_rows * _PARTS + np.arange(n_rows) * _PARTS // n_rows
+    expected = n_rows / _PARTS**2
+    statistic = np.square(np.bincount(cells, minlength=_PARTS**2) - expected).sum() / expected
+    return float(chi2.sf(statistic, (_PARTS - 1) ** 2))
+
+
+def three_commands(scale: float) -> Iterator[dict[str, Any]]:
+    """KDD 10 % from the raw file to a scored machine, beside scikit-learn on the same encoded rows."""
+    if KDD not in os.environ:
+        yield {"skipped": f"{KDD} does not name the folder of kddcup99_10pct.gz"}
+        return
+    data = Path(os.environ[KDD])
+    with tempfile.TemporaryDirectory() as folder:
+        rows, model = f"{folder}/kdd.zarr", f"{folder}/kdd-model.zarr"
+        commands = [
+            ["convert", str(data / "kddcup99_10pct.gz"), rows, "--target", "-1", "--positive", "normal.",
+             "--one-hot", "--shuffle", "0", "--test-fraction", "0.2"],
+            ["fit", rows, "--model", "svc", "--loss", "squared_hinge", "--class-weight", "balanced",
+             "--n-components", "1024", "--random-state", "0", "--out", model],
+            ["score", model, str(data / "kddcup99_test.gz")],
+        ]  # fmt: skip
+        seconds, outputs = [], []
+        for command in commands:
+            started = time.perf_counter()
+            done = subprocess.run(
+                [sys.executable, "-c", _PROGRAM, *command, "--json"], capture_output=True, check=True
+            )
+            seconds.append(time.perf_counter() - started)
+            outputs.append(json.loads(done.stdout))
+        yield {
+            "asked": "<= 60 seconds",
+            "seconds": sum(seconds),
+            "seconds_of_each": seconds,
+            "error": outputs[2]["error"],
+            "relative_gap": outputs[1].get("duality_gap"),
+            "peer_error": _peer_error(rows, str(data / "kddcup99_test.gz"), folder),
+        }
+
+
+def _peer_error(rows: str, test: str, folder: str) -> float:
+    """Of scikit-learn's random features and squared hinge, on the same columns, as many features."""
+    from sklearn.kernel_approximation import RBFSampler
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+    from sklearn.svm import LinearSVC
+
+    from distrff.data import open_dataset
+
+    data = open_dataset(rows)
+    X, y = data.X.compute(), data.y.compute()
+    X_test, y_test = _encoded_like(rows, test, folder)
+    machine = make_pipeline(
+        StandardScaler(),
+        RBFSampler(gamma=0.5 / X.shape[1], n_components=1024, random_state=0),
+        LinearSVC(loss="squared_hinge", class_weight="balanced", dual=False, random_state=0),
+    )
+    few = np.random.default_rng(0).permutation(len(X))[:50_000]
+    return float(np.mean(machine.fit(X[few], y[few]).predict(X_test) != y_test))
+
+
+def _encoded_like(rows: str, path: str, folder: str) -> tuple[np.ndarray, np.ndarray]:
+    """The rows of a raw file by the steps that are stored with others."""
+    import zarr
+
+    from distrff.columns.table_steps import TableSteps
+    from distrff.data import open_dataset
+    from distrff.ingest.convert import convert_like
+
+    steps = TableSteps.from_dict(zarr.open_group(rows, mode="r").attrs["steps"])
+    convert_like(path, f"{folder}/test.zarr", steps)
+    data = open_dataset(f"{folder}/test.zarr")
+    return data.X.compute(), data.y.compute()
+
+
+def _in_fresh_process(work: Any, *arguments: Any) -> dict[str, float]:
+    """Seconds of a call, and the most memory above what importing takes, in megabytes."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(_measured, (work, arguments))
+
+
+def _measured(work: Any, arguments: tuple[Any, ...]) -> dict[str, float]:
+    import distrff.ingest.convert  # noqa: F401
+
+    idle, started = resident_bytes(), time.perf_counter()
+    work(*arguments)
+    seconds = time.perf_counter() - started
+    return {"seconds": seconds, "peak": (peak_resident_bytes() - idle) * _BYTE}
+
+
+BENCHMARKS = {"csv_speed": csv_speed, "shuffling": shuffling, "three_commands": three_commands}

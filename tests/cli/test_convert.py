@@ -1,0 +1,163 @@
+"""Raw files on the command line: converted, or given straight to the commands that want rows."""
+
+from __future__ import annotations
+
+import gzip
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+from scipy.sparse import csr_matrix, random_array
+from sklearn.datasets import dump_svmlight_file
+
+from distrff.data import open_dataset
+from distrff.model_store.models import load_model
+
+EXACT = ("--features", "linear", "--alpha", 1e-6)
+"""Labels that follow from a category, and numbers that are a sum of columns, are met by these."""
+
+
+@pytest.fixture
+def scratch(tmp_path_factory, monkeypatch):
+    """Where temporary folders are made."""
+    folder = tmp_path_factory.mktemp("scratch")
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+@pytest.fixture
+def labelled(tmp_path, rng):
+    """Two compressed files without headers: a number, a colour that decides the label, and the label."""
+
+    def write(name: str, n: int, colours: list[str]) -> str:
+        rows = [(rng.standard_normal(), colour) for colour in rng.choice(colours, n)]
+        lines = [
+            f"{x:.6f},{c},{'warm' if c == 'red' else 'cold' if c == 'blue' else 'green'}." for x, c in rows
+        ]
+        (tmp_path / name).write_bytes(gzip.compress("\n".join(lines).encode()))
+        return str(tmp_path / name)
+
+    return write("rows.gz", 120, ["red", "blue"]), write("other.gz", 40, ["red", "blue", "lime"])
+
+
+def test_convert_fit_and_score(distrff, tmp_path, scratch, labelled):
+    rows, other = labelled
+    dst, model = str(tmp_path / "rows.zarr"), str(tmp_path / "model.zarr")
+    done = distrff("convert", rows, dst, "--target", -1, "--one-hot", "--shuffle", 0, "--test-fraction", 0.2,
+                   "--json")  # fmt: skip
+    assert done.json["rows_written"] + done.json["rows_test"] == done.json["rows_read"] == 120
+    assert open_dataset(dst).column_names == ("0", "1=blue", "1=red")
+    fitted = distrff("fit", dst, "--model", "ridge-classifier", *EXACT, "--out", model, "--json")
+    assert fitted.json["n_columns"] == 3
+    assert distrff("score", model, f"{dst}/test", "--json").json["error"] == 0
+    scored = distrff("score", model, other, "--json")
+    n_lime = gzip.decompress(Path(other).read_bytes()).count(b"lime")
+    assert (scored.json["n_samples"], scored.json["unseen_labels"]) == (40, n_lime)
+    assert scored.json["error"] == n_lime / 40
+    assert not list(scratch.iterdir())
+
+
+def test_the_positive_label_goes_with_the_machine(distrff, tmp_path, scratch, labelled):
+    rows, other = labelled
+    model = str(tmp_path / "model.zarr")
+    distrff("fit", rows, "--target", -1, "--positive", "warm.", "--one-hot", "--model", "ridge-classifier",
+            *EXACT, "--out", model, "--json")  # fmt: skip
+    assert load_model(model).targets.classes.tolist() == [0, 1]
+    assert distrff("score", model, rows, "--json").json["error"] == 0
+    predicted = distrff("predict", model, other, "--out", tmp_path / "p.zarr", "--json")
+    assert predicted.json["n_samples"] == 40
+    assert set(zarr.open_array(tmp_path / "p.zarr", mode="r")[:].tolist()) <= {0, 1}
+    assert not list(scratch.iterdir())
+
+
+def test_libsvm_files_of_other_widths(distrff, tmp_path, scratch, rng):
+    X = (rng.random((90, 6)) < 0.5).astype(float)
+    X[0, -1] = 1.0
+    y = np.where(X[:, 0] > 0, 1, -1)
+    model = str(tmp_path / "model.zarr")
+    for name, part in (("train", X), ("narrow", X[:, :3]), ("wide", np.ones((3, 7)))):
+        dump_svmlight_file(part, y[: len(part)], str(tmp_path / name), zero_based=False)
+    assert distrff("fit", tmp_path / "train", "--model", "ridge-classifier", *EXACT, "--out", model,
+            "--json").code == 0  # fmt: skip
+    assert distrff("score", model, tmp_path / "narrow", "--json").json["n_samples"] == 90
+    done = distrff("score", model, tmp_path / "wide")
+    assert done.code == 2
+    assert "wide, line 1: index 7, but in training the indices were 1 to 6" in done.stderr
+
+
+def test_wide_rows_stay_sparse(distrff, tmp_path, scratch):
+    rng = np.random.default_rng(0)
+    X = csr_matrix(random_array((300, 3000), density=0.002, rng=rng))
+    y = np.where(X @ np.repeat([1.0, -1.0], 1500) > 0, 1, -1)
+    dump_svmlight_file(X, y, str(tmp_path / "train"), zero_based=False)
+    rows, model = tmp_path / "rows.zarr", tmp_path / "model.zarr"
+    assert distrff("convert", tmp_path / "train", rows, "--json").json["layout"] == "csr"
+    machine = ("--model", "ridge-classifier", "--n-components", 512, "--alpha", 1, "--random-state", 0)
+    done = distrff("fit", rows, *machine, "--out", model, "--json")
+    assert done.code == 2
+    assert "sparse" in done.stderr
+    machine = (*machine, "--scale", "none", "--length-scale", 2)
+    assert distrff("fit", rows, *machine, "--out", model, "--json").json["n_samples"] == 300
+    error = distrff("score", model, rows, "--json").json["error"]
+    assert error < 0.25
+    assert distrff("score", model, tmp_path / "train", "--json").json["error"] == error
+    assert distrff("predict", model, rows, "--out", tmp_path / "p.zarr", "--json").json["n_samples"] == 300
+    told = distrff("inspect", rows, "--json").json
+    assert {array["name"] for array in told["arrays"]} == {"X/data", "X/indices", "X/indptr", "y"}
+    assert {part["name"] for part in told["storage"]} == {"X/data", "X/indices", "X/indptr", "y"}
+    assert sum(label["rows"] for label in told["target"]["labels"]) == 300
+    done = distrff("predict", model, tmp_path / "train", "--id", "y", "--out", tmp_path / "q.zarr")
+    assert (done.code, "--id goes with Parquet and Zarr" in done.stderr) == (2, True)
+    assert not list(scratch.iterdir())
+
+
+def test_arrays_by_name(distrff, tmp_path, rng):
+    X = rng.standard_normal((50, 2, 2))
+    np.savez(tmp_path / "rows.npz", a=X, b=X[:, 0, 0])
+    names = ("--x-name", "a", "--y-name", "b")
+    model = str(tmp_path / "model.zarr")
+    done = distrff("fit", tmp_path / "rows.npz", *names, *EXACT, "--out", model, "--json")
+    assert done.json["n_columns"] == 4
+    assert distrff("score", model, tmp_path / "rows.npz", *names, "--json").json["n_samples"] == 50
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments", "message"),
+    [
+        (b"a,b\n1,2\n3\n", (), "line 3: 1 fields, but there are 2 columns"),
+        (b"a,b\n1,2\n", ("--target", "c"), "has no column 'c'"),
+        (b"a,b\n1,\xff\n", (), "line 2, column 'b': bytes that are not UTF-8"),
+        (b"\x1f\x8b\x08 no gzip", (), "cannot be decompressed"),
+    ],
+)
+def test_bad_files_end_in_one_line(distrff, tmp_path, content, arguments, message):
+    (tmp_path / "rows.csv").write_bytes(content)
+    done = distrff("convert", tmp_path / "rows.csv", tmp_path / "rows.zarr", *arguments)
+    assert done.code == 2
+    assert len(done.told) == 1 and message in done.told[0]
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.csv"]
+
+
+def test_a_missing_column_at_prediction(distrff, tmp_path, scratch, rng):
+    lines = "\n".join(f"{a:.4f},{b:.4f},{a + b:.4f}" for a, b in rng.standard_normal((40, 2)))
+    (tmp_path / "rows.csv").write_text("a,b,y\n" + lines)
+    (tmp_path / "other.csv").write_text("a,y\n1,2\n")
+    (tmp_path / "swapped.csv").write_text("extra,b,a\nx,1,2\n")
+    model = str(tmp_path / "model.zarr")
+    distrff("fit", tmp_path / "rows.csv", "--target", "y", *EXACT, "--out", model, "--json")
+    done = distrff("score", model, tmp_path / "other.csv")
+    assert (done.code, "has no column 'b'" in done.stderr) == (2, True)
+    assert (
+        distrff("predict", model, tmp_path / "swapped.csv", "--out", tmp_path / "p.zarr", "--json").code == 0
+    )
+    expected = load_model(model).predict(np.array([[2.0, 1.0]]))
+    np.testing.assert_array_equal(zarr.open_array(tmp_path / "p.zarr", mode="r")[:], expected)
+
+
+def test_workers_elsewhere_would_not_see_the_rows(distrff, tmp_path, labelled):
+    done = distrff("fit", labelled[0], "--target", -1, "--scheduler", "tcp://192.0.2.1:8786",
+                   "--out", tmp_path / "model.zarr")  # fmt: skip
+    assert done.code == 2
+    assert f"distrff convert {labelled[0]} ROWS.zarr" in done.stderr

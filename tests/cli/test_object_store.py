@@ -1,0 +1,157 @@
+"""Everything in an object store: a server that speaks S3, and worker processes that read and write it."""
+
+from __future__ import annotations
+
+import json
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import zarr
+
+import distrff as drf
+from distrff.errors import InputError
+
+pytest.importorskip("moto", reason="the extra `test` has it")
+s3fs = pytest.importorskip("s3fs", reason="the extra `test` has it")
+
+from examples import s3_roundtrip  # noqa: E402
+
+SECRET = "nobody-must-read-this"
+FIT = ("--n-components", 32, "--random-state", 0, "--length-scale", 2)
+
+
+@pytest.fixture(scope="module")
+def server():
+    with s3_roundtrip.s3_server() as options:
+        yield options | {"secret": SECRET}
+
+
+@pytest.fixture
+def options(server, monkeypatch, tmp_path) -> dict[str, Any]:
+    """What leads to the server, in surroundings that know no credentials."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+    return server
+
+
+@pytest.fixture
+def store(options):
+    """The server's file system, empty but for one bucket."""
+    fs = s3fs.S3FileSystem(**options)
+    fs.mkdir("bucket")
+    yield fs
+    fs.invalidate_cache()
+    fs.rm("bucket", recursive=True)
+
+
+@pytest.fixture
+def words(options) -> list[Any]:
+    return [part for key, value in options.items() for part in ("--storage-option", f"{key}={value}")]
+
+
+@pytest.fixture
+def bucket(store, rows) -> str:
+    """A bucket with the session's rows, as Zarr and as Parquet."""
+    store.put(str(rows.zarr), "bucket/rows.zarr", recursive=True)
+    frame = pd.read_parquet(rows.parquet).assign(number=np.arange(600), name=[f"row {i}" for i in range(600)])
+    with store.open("bucket/rows.parquet", "wb") as file:
+        frame.to_parquet(file, index=False)
+    return "s3://bucket"
+
+
+def stored_text(store) -> str:
+    return "".join(store.cat_file(path).decode("latin-1") for path in store.find("bucket"))
+
+
+def test_rows_machine_and_predictions(distrff, rows, models, bucket, options, words, store, tmp_path):
+    fit = distrff("fit", f"{bucket}/rows.zarr", "--out", f"{bucket}/m.zarr", *FIT, *words, "--json")
+    assert fit.json["out"] == f"{bucket}/m.zarr"
+    model = drf.load_model(f"{bucket}/m.zarr", storage_options=options)
+    local = drf.load_model(str(models["numbers"]))
+    np.testing.assert_array_equal(model.coef, local.coef)  # the same bits as from local files
+    score = distrff("score", f"{bucket}/m.zarr", f"{bucket}/rows.zarr", *words, "--json")
+    assert score.json["r2"] > 0.5
+
+    predict = ("predict", f"{bucket}/m.zarr", f"{bucket}/rows.parquet", "--columns", "a,b,c")
+    out = f"{bucket}/p.parquet"
+    ids = ("--id", "number", "--id", "name")
+    assert distrff(*predict, *ids, "--out", out, *words).code == 0
+    frame = pd.read_parquet(out, storage_options=options)
+    assert list(frame) == ["number", "name", "prediction"]
+    assert frame["name"].tolist() == [f"row {i}" for i in range(600)]
+    np.testing.assert_array_equal(frame["prediction"], local.predict(rows.X))
+    assert distrff("inspect", out, *words, "--json").json["complete"]
+
+    for again in (distrff(*predict, "--out", out, *words), distrff(*predict, "--out", bucket, *words)):
+        assert again.code == 2, again
+    assert distrff(*predict, "--out", f"{bucket}/p.zarr", *words).code == 0
+    store.get("bucket/p.zarr", str(tmp_path / "p.zarr"), recursive=True)
+    np.testing.assert_array_equal(zarr.open_array(tmp_path / "p.zarr", mode="r")[:], local.predict(rows.X))
+
+    told = "".join(f"{done.stdout}{done.stderr}" for done in (fit, score, *[again]))
+    assert SECRET not in told + stored_text(store) + str(model.report) + repr(model)
+
+
+def test_grams(bucket, options, store, rows, client):
+    data = drf.open_dataset(f"{bucket}/rows.zarr", storage_options=options)
+    gram = drf.gram(data, drf.FourierFeatures(n_components=8, random_state=0), targets="numeric")
+    gram.save(f"{bucket}/gram.zarr", storage_options=options)
+    again = drf.GramStatistics.load(f"{bucket}/gram.zarr", storage_options=options)
+    np.testing.assert_array_equal(again.A, gram.A)
+    assert SECRET not in stored_text(store) + repr(data) + repr(gram)
+
+
+def test_the_same_objects_over_http(bucket, options, store, rows):
+    """Files that anybody may read; folders cannot be listed, and a signed URL is shown without its query."""
+    url = f"{options['endpoint_url']}/bucket"
+    for path in store.find("bucket"):
+        store.chmod(path, "public-read")
+    for name, how in (("rows.zarr", {}), ("rows.parquet?signature=" + SECRET, {"columns": ["a", "b", "c"]})):
+        data = drf.open_dataset(f"{url}/{name}", **how)
+        np.testing.assert_array_equal(data.X.compute(scheduler="synchronous"), rows.X)
+        assert SECRET not in repr(data)
+
+
+def test_no_credentials(distrff, bucket, options, tmp_path):
+    where = ("--storage-option", f"endpoint_url={options['endpoint_url']}")
+    for command in (
+        ("fit", f"{bucket}/rows.zarr", "--out", tmp_path / "m.zarr", *FIT),
+        ("predict", f"{bucket}/m.zarr", f"{bucket}/rows.zarr", "--out", tmp_path / "p.zarr"),
+        ("inspect", f"{bucket}/rows.parquet"),
+    ):
+        done = distrff(*command, *where)
+        assert done.code == 2, done
+        assert "give credentials" in done.told[-1]
+        assert not [line for line in done.told if "Traceback" in line]
+    assert not any(tmp_path.iterdir())
+
+
+def test_options_that_are_no_pairs_are_not_repeated(distrff):
+    done = distrff("inspect", "s3://bucket/x", "--storage-option", SECRET)
+    assert done.code == 2
+    assert SECRET not in done.stdout + done.stderr
+
+
+def test_rows_whose_writing_was_interrupted(bucket, options, store):
+    path = "bucket/rows.zarr/zarr.json"
+    document = json.loads(store.cat_file(path))
+    document["attributes"]["distrff"] = {"kind": "dataset", "complete": False}
+    store.pipe_file(path, json.dumps(document).encode())
+    with pytest.raises(InputError, match="incomplete"):
+        drf.open_dataset(f"{bucket}/rows.zarr", storage_options=options)
+
+
+def test_the_example(options, monkeypatch, capsys):
+    monkeypatch.setattr(s3_roundtrip, "s3_server", lambda: nullcontext(options))  # it takes seconds to start
+    done = s3_roundtrip.main(["--n-rows", "2000", "--n-components", "64", "--workers", "1"])
+    assert done["in_order"]
+    assert done["columns"] == ["number", "prediction"]
+    # Of a target of variance 3/2 and noise 0.1; few features explain more than half.
+    assert 0.09 < done["rmse"] < 0.85
+    assert "predicted 2,000 rows" in capsys.readouterr().out

@@ -1,0 +1,85 @@
+"""`distrff predict`: ids, probabilities, standard deviations, and an interrupt that loses nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from distrff.model_store.models import load_model
+from distrff.sweeps import write
+
+FIT = ("--n-components", 32, "--random-state", 0, "--length-scale", 2)
+
+
+def test_standard_deviations_with_ids(distrff, rows, tmp_path):
+    model, out = tmp_path / "m.zarr", tmp_path / "p.parquet"
+    words = ("--target", "y", "--columns", "a,b,c", "--include-std")
+    assert distrff("fit", rows.parquet, "--out", model, *words, *FIT).code == 0
+    words = ("--id", "label", "--id", "flag", "--return-std", "--out", out, "--json")
+    report = distrff("predict", model, rows.parquet, *words).json
+    columns = {"label": "string", "flag": "bool", "prediction": "float64", "std": "float64"}
+    assert report["columns"] == columns
+    frame = pd.read_parquet(out)
+    expected, std = load_model(str(model)).predict(rows.X, return_std=True)
+    np.testing.assert_allclose(frame["prediction"], expected, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(frame["std"], std, rtol=1e-12)
+    assert frame["label"].tolist() == rows.label.tolist()
+    described = distrff("inspect", out, "--json").json
+    assert (described["n_rows"], described["complete"], described["columns"]) == (600, True, columns)
+    assert "prediction  float64" in distrff("inspect", out).stdout
+
+
+def test_deviations_are_of_ridge_and_must_be_stored(distrff, rows, models, tmp_path):
+    words = ("--model", "svc", "--include-std", "--out", tmp_path / "m.zarr")
+    assert "--include-std goes with --model ridge" in distrff("fit", rows.zarr, *words).stderr
+    done = distrff("predict", models["numbers"], rows.zarr, "--return-std", "--out", tmp_path / "p.zarr")
+    assert done.code == 2
+    assert "include_std" in done.stderr
+    assert not any(tmp_path.iterdir())
+
+
+def test_probabilities_and_decisions(distrff, rows, models, tmp_path):
+    model, words = tmp_path / "m.zarr", ("--target", "label", "--columns", "a,b,c", "--model", "likelihood")
+    assert distrff("fit", rows.parquet, "--out", model, *words, *FIT).code == 0
+    for method, name in (("predict_proba", "probability"), ("decision_function", "decision")):
+        out = tmp_path / f"{method}.parquet"
+        assert distrff("predict", model, rows.parquet, "--method", method, "--out", out).code == 0
+        assert list(pd.read_parquet(out)) == [f"{name}_{label}" for label in ("high", "low", "middle")]
+    words = ("--method", "predict_proba", "--out", tmp_path / "none.zarr")
+    done = distrff("predict", models["labels"], rows.parquet, *words)
+    assert done.code == 2
+    assert "no probabilities" in done.stderr
+
+
+def test_an_interrupted_command_goes_on(distrff, rows, models, tmp_path, monkeypatch):
+    """The cut of the rows is the client's; the interrupt comes before the result is sealed."""
+    monkeypatch.setattr(write, "_CHUNK_BYTES", 8 * 50)
+    words = ("predict", models["numbers"], rows.zarr, "--out", tmp_path / "p.parquet")
+    gather = write.SweepRun.gather
+
+    def interrupted(run, handles):
+        found = gather(run, handles)
+        if len(handles) == 1:  # the sweep's, which is at its end: nothing is marked complete yet
+            raise KeyboardInterrupt
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(write.SweepRun, "gather", interrupted)
+        done = distrff(*words)
+    assert done.code == 130
+    assert "12 runs of 50 rows are kept; the same command with --resume" in done.told[-1]
+    assert not (tmp_path / "p.parquet").exists()
+    assert "--resume" in distrff(*words).told[-1]
+    report = distrff(*words, "--resume", "--json").json
+    assert report["n_kept"] == 600
+    expected = load_model(str(models["numbers"])).predict(rows.X)
+    found = pd.read_parquet(tmp_path / "p.parquet")["prediction"]
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+    assert [path.name for path in tmp_path.iterdir()] == ["p.parquet"]
+
+
+def test_an_id_that_is_not_there(distrff, rows, models, tmp_path):
+    words = ("predict", models["numbers"], rows.zarr, "--out", tmp_path / "p.zarr")
+    done = distrff(*words, "--id", "who")
+    assert done.code == 2
+    assert "has no array 'who'" in done.stderr

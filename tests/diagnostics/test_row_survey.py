@@ -1,0 +1,108 @@
+"""What one pass tells of rows that no fit would take."""
+
+from __future__ import annotations
+
+import dask
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+
+from distrff.data.arrays import as_dataset
+from distrff.diagnostics import row_survey
+from distrff.diagnostics.row_survey import survey_rows, survey_to_dict
+from distrff.diagnostics.value_counts import MOST_VALUES, ValueCounts
+from distrff.sweeps.engine import SweepRun
+from distrff.sweeps.segments import Segmentation
+
+N = 640
+
+
+@pytest.fixture(autouse=True)
+def small_segments(monkeypatch):
+    monkeypatch.setattr(row_survey, "light_segmentation", lambda n, d: Segmentation(n, 96, 40))
+    with dask.config.set(scheduler="synchronous"):
+        yield
+
+
+def surveyed(X, y=None):
+    dataset = as_dataset(X, y)
+    return survey_to_dict(survey_rows(SweepRun(), dataset), dataset)
+
+
+def test_missing_values_and_ranges(rng):
+    X = rng.standard_normal((N, 3))
+    X[:, 2] = np.arange(N)
+    X[rng.choice(N, 17, replace=False), 0] = np.nan
+    X[rng.choice(N, 2, replace=False), 1] = [np.inf, -np.inf]
+    for rows in (X, da.from_array(X, chunks=(77, 2)), pd.DataFrame(X, columns=list("abc"))):
+        a, b, c = surveyed(rows)["columns"]
+        assert (a["missing"], a["infinite"], b["missing"], b["infinite"]) == (17, 0, 0, 2)
+        assert (a["min"], a["max"]) == (np.nanmin(X[:, 0]), np.nanmax(X[:, 0]))
+        assert (c["min"], c["max"], c["drifts"]) == (0, N - 1, True)
+        assert c["drift"] > 0.9
+        # Six deviations of chance on top of a hundredth.
+        assert not a["drifts"]
+        assert not b["drifts"]
+    assert a["name"] == "a"
+
+
+def test_sparse_rows_are_surveyed_as_dense_ones(rng):
+    X = np.where(rng.random((N, 5)) < 0.2, rng.standard_normal((N, 5)), 0.0)
+    X[:, 1] = np.arange(N) + 1.0  # no zeros, and a drift
+    X[:, 2] = 0.0
+    X[rng.choice(N, 9, replace=False), 3] = np.nan
+    X[rng.choice(N, 2, replace=False), 4] = [np.inf, -np.inf]
+    found = surveyed(sparse.csr_matrix(X))["columns"]
+    for column, expected in zip(found, surveyed(X)["columns"], strict=True):
+        assert column.pop("drift") == pytest.approx(expected.pop("drift"), abs=1e-12)
+        assert column == expected
+    assert (found[1]["drifts"], found[3]["missing"], found[4]["infinite"]) == (True, 9, 2)
+
+
+def test_whole_numbers_and_truth_values(rng):
+    X = rng.integers(0, 2, (N, 2))
+    for rows in (X, X.astype(bool)):
+        first = surveyed(rows)["columns"][0]
+        assert (first["min"], first["max"], first["missing"]) == (0, 1, 0)
+
+
+def test_labels_are_counted(rng):
+    y = np.asarray(["no", "yes", None], dtype=object)[rng.integers(0, 3, N)]
+    target = surveyed(np.zeros((N, 1)), y)["target"]
+    known = y[y != None]  # noqa: E711
+    assert target["missing"] == N - len(known)
+    counts = {found["label"]: found["rows"] for found in target["labels"]}
+    assert counts == {label: int((known == label).sum()) for label in ("no", "yes")}
+    assert sum(found["share"] for found in target["labels"]) == pytest.approx(1.0)
+    assert not target["drifts"]
+    assert surveyed(np.zeros((N, 1)), np.sort(rng.integers(0, 3, N)))["target"]["drifts"]
+
+
+def test_numbers_have_a_mean_instead(rng):
+    y = rng.standard_normal(N)
+    y[3] = np.nan
+    target = surveyed(np.zeros((N, 1)), y)["target"]
+    assert "labels" not in target
+    assert target["missing"] == 1
+    np.testing.assert_allclose(target["mean"], np.nanmean(y))
+    np.testing.assert_allclose(target["deviation"], np.nanstd(y))
+    several = surveyed(np.zeros((N, 1)), np.stack([y, np.arange(N)], axis=1))["target"]
+    assert len(several["mean"]) == 2
+    assert several["drifts"]
+
+
+def test_values_are_counted_in_any_order_until_they_are_many(rng):
+    values = rng.integers(0, MOST_VALUES, N)
+    whole = ValueCounts.of(values)
+    parts = [ValueCounts.of(part) for part in np.array_split(rng.permutation(values), 7)]
+    merged = ValueCounts.empty()
+    for part in parts:
+        merged = merged.merge(part)
+    np.testing.assert_array_equal(merged.values, whole.values)
+    np.testing.assert_array_equal(merged.counts, whole.counts)
+    many = ValueCounts.of(np.arange(MOST_VALUES)).merge(ValueCounts.of(np.arange(1, MOST_VALUES + 1)))
+    assert not many.is_complete
+    assert not ValueCounts.of(np.asarray([1, "a"], dtype=object)).is_complete
+    assert not many.merge(whole).is_complete

@@ -1,0 +1,237 @@
+"""Rows in scipy's CSR, in memory and as dask chunks: the machines of the same rows written out."""
+
+from __future__ import annotations
+
+import warnings
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.pipeline import make_pipeline
+
+import distrff as drf
+from distrff.columns.moments import Moments
+from distrff.errors import InputError, NonFiniteError
+
+N, D = 300, 40
+
+
+@pytest.fixture(autouse=True)
+def in_this_thread():
+    with dask.config.set(scheduler="synchronous"):
+        yield
+
+
+@pytest.fixture
+def X(rng):
+    return sparse.csr_matrix(np.where(rng.random((N, D)) < 0.1, rng.standard_normal((N, D)), 0.0))
+
+
+@pytest.fixture
+def y(X):
+    return np.sin(np.asarray(X[:, :5].sum(axis=1)).ravel())
+
+
+def fourier(sampling="iid", **options):
+    return drf.FourierFeatures(drf.Gaussian(3.0), 32, sampling=sampling, random_state=0, **options)
+
+
+def lazily(rng, X):
+    """The rows as dask chunks in CSR, cut anywhere."""
+    cuts = np.sort(rng.choice(np.arange(1, N), size=4, replace=False))
+    parts = [X[a:b] for a, b in zip([0, *cuts], [*cuts, N], strict=True)]
+    meta = sparse.csr_matrix((0, 0), dtype=X.dtype)
+    blocks = [
+        da.from_delayed(dask.delayed(part), shape=part.shape, dtype=X.dtype, meta=meta) for part in parts
+    ]
+    return da.concatenate(blocks)
+
+
+MACHINES = {
+    "ridge": drf.KernelRidge(fourier(), 1e-2),
+    "orthogonal": drf.KernelRidge(fourier("orthogonal"), 1e-2),
+    "qmc phase": drf.KernelRidge(fourier("qmc", form="phase"), 1e-2),
+    "countsketch": drf.KernelRidge(fourier("countsketch"), 1e-2),
+    "folds": drf.KernelRidge(fourier(), "cv", cv=3, random_state=0),
+    "cg": drf.KernelRidge(fourier(), 1e-2, solver="cg", tol=1e-10),
+    "sgd": drf.KernelRidge(fourier(), 1e-2, solver="sgd", random_state=0),
+    "ridge classifier": drf.KernelRidgeClassifier(fourier(), 1e-2),
+    "hinge": drf.KernelSVC(fourier(), tol=1e-6, dtype="float64"),
+    "squared hinge": drf.KernelSVC(fourier(), loss="squared_hinge", tol=1e-6),
+    "logistic": drf.KernelLikelihoodClassifier(fourier(), tol=1e-6),
+}
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("name", MACHINES)
+def test_machines_of_sparse_rows_are_those_of_dense_ones(rng, X, y, name):
+    machine = MACHINES[name]
+    targets = y if isinstance(machine, drf.KernelRidge) else np.where(y > np.median(y), "p", "n")
+    weights = rng.uniform(0.5, 2.0, N)
+    fitted = clone(machine).fit(X, targets, weights)
+    dense = clone(machine).fit(X.toarray(), targets, weights)
+    # Phases differ in their last bits; solvers stop within tol of the same optimum.
+    np.testing.assert_allclose(fitted.model_.decision(X), dense.model_.decision(X.toarray()), atol=2e-2)
+    if name not in ("hinge", "squared hinge", "logistic", "sgd"):
+        np.testing.assert_allclose(
+            fitted.predict(X) if targets is y else fitted.coef_,
+            dense.predict(X.toarray()) if targets is y else dense.coef_,
+            atol=1e-6,
+        )
+    lazy = lazily(rng, X)
+    again = clone(machine).fit(lazy, da.from_array(targets, chunks=70), da.from_array(weights, chunks=110))
+    np.testing.assert_array_equal(again.coef_, fitted.coef_)
+    assert isinstance(again.predict(lazy), da.Array)
+    if targets is y:  # products of blocks of other sizes differ in their last bits
+        np.testing.assert_allclose(again.predict(lazy), fitted.predict(X), atol=1e-12)
+    else:
+        np.testing.assert_array_equal(again.predict(lazy), fitted.predict(X))
+    assert again.score(lazy, targets) == pytest.approx(fitted.score(X, targets))
+
+
+def test_a_hard_margin(rng, X):
+    sums = np.asarray(X[:, :5].sum(axis=1)).ravel()
+    labels, clear = np.where(sums > 0, 1, -1), np.abs(sums) > 0.5
+    machine = drf.KernelSVC(drf.FourierFeatures(drf.Gaussian(3.0), 1024, random_state=0), C=np.inf)
+    found = clone(machine).fit(X[clear], labels[clear])
+    expected = clone(machine).fit(X[clear].toarray(), labels[clear])
+    assert found.margin_ == pytest.approx(expected.margin_, rel=1e-2)
+
+
+def test_principal_components_and_grams(X, y):
+    found = drf.KernelPCA(fourier(), 3).fit(X)
+    expected = drf.KernelPCA(fourier(), 3).fit(X.toarray())
+    np.testing.assert_allclose(found.explained_variance_, expected.explained_variance_, rtol=1e-8)
+    assert found.transform(X).shape == (N, 3)
+    gram = drf.gram(X, fourier(), y)
+    np.testing.assert_allclose(gram.A, drf.gram(X.toarray(), fourier(), y).A, atol=1e-9)
+    fitted = drf.fit_features(fourier(), X, y)
+    assert fitted.transform(X).shape == (N, 32)
+
+
+@pytest.mark.parametrize("sampling", ["iid", "orthogonal", "qmc", "countsketch"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_maps(rng, X, sampling, dtype):
+    X = X.astype(dtype)
+    map_ = fourier(sampling).fit(X)
+    Z = map_.transform(X)
+    assert Z.dtype == dtype
+    # Σ|ω_j x_j| of some four entries is below 30, and each rounding of a phase is that much.
+    tolerance = 64 * float(np.finfo(dtype).eps) * 30
+    np.testing.assert_allclose(Z, map_.transform(X.toarray()), atol=tolerance)
+    np.testing.assert_allclose(map_.transform(lazily(rng, X)).compute(), Z, atol=tolerance)
+
+
+@pytest.mark.parametrize("kind", ["csc_matrix", "coo_array", "csr_array"])
+def test_other_formats_and_whole_numbers(X, y, kind):
+    counts = (np.abs(X) * 3).astype(np.int64)
+    machine = drf.KernelRidge(fourier()).fit(getattr(sparse, kind)(counts), y)
+    expected = drf.KernelRidge(fourier()).fit(counts.toarray(), y)
+    np.testing.assert_allclose(machine.predict(counts), expected.predict(counts.toarray()), atol=1e-8)
+
+
+def test_a_machine_of_dense_scaled_rows_predicts_sparse_ones(X, y):
+    machine = drf.KernelRidge(fourier(), scale="standard").fit(X.toarray(), y)
+    np.testing.assert_allclose(machine.predict(X), machine.predict(X.toarray()), atol=1e-9)
+
+
+def test_what_is_counted_of_rows(X, y, rng):
+    machine = drf.KernelRidge(fourier())
+    bytes_read = machine.plan(X, y).bytes_read
+    assert bytes_read < machine.plan(X.toarray(), y).bytes_read / 2
+    assert machine.plan(lazily(rng, X), da.from_array(y, chunks=100)).bytes_read > 0
+
+
+@pytest.mark.parametrize("name", ["folds", "cg", "sgd", "squared hinge"])
+def test_machines_of_a_stored_group(tmp_path, X, y, name):
+    labels = (y > np.median(y)).astype(np.int64) if name == "squared hinge" else y
+    group = zarr.open_group(tmp_path / "rows.zarr", mode="w")
+    parts = group.create_group("X", attributes={"encoding-type": "csr_matrix", "shape": list(X.shape)})
+    for part in ("data", "indices", "indptr"):
+        parts.create_array(part, data=getattr(X, part), chunks=(100,))
+    group.create_array("y", data=labels, chunks=(70,))
+    stored = drf.open_dataset(tmp_path / "rows.zarr")
+    assert stored.column_share == pytest.approx(X.nnz / (N * D))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        fitted, expected = clone(MACHINES[name]).fit(stored), clone(MACHINES[name]).fit(X, labels)
+    np.testing.assert_array_equal(fitted.coef_, expected.coef_)
+    np.testing.assert_array_equal(fitted.predict(stored), expected.predict(X))
+    assert fitted.score(stored) == expected.score(X, labels)
+    assert fitted.plan(stored).flops == pytest.approx(expected.plan(X, labels).flops)
+
+
+@pytest.mark.parametrize("sampling", ["iid", "countsketch"])
+def test_flops_of_a_map_go_with_the_entries(X, y, sampling):
+    machine = drf.KernelRidge(fourier(sampling), 1e-2)
+    saved = machine.plan(X.toarray(), y).flops - machine.plan(X, y).flops
+    of_dense_rows = 2.0 * N * D * (1 if sampling == "countsketch" else 16)  # a sketch, or 16 frequencies
+    assert saved == pytest.approx(of_dense_rows * (1 - X.nnz / (N * D)))
+
+
+def test_wide_rows_are_planned_by_their_entries(rng):
+    rows, columns = np.repeat(np.arange(2000), 5), rng.integers(0, 10**6, 10_000)
+    X = sparse.csr_matrix((np.ones(10_000), (rows, columns)), shape=(2000, 10**6))
+    plan = drf.KernelRidge(drf.FourierFeatures(n_components=4), 1.0).plan(X, np.zeros(2000))
+    assert plan.worker_peak_bytes < 2**30 < 8 * X.shape[0] * X.shape[1]
+
+
+def test_moments(rng, X):
+    s = rng.uniform(0, 2, N)
+    repeated = sparse.vstack([X, X]).tocsr()
+    repeated.data[:3] = 0.0  # stored zeros
+    s = np.concatenate([s, s])
+    found, expected = Moments.of(repeated, s), Moments.of(repeated.toarray(), s)
+    np.testing.assert_allclose(found.mean, expected.mean, atol=1e-14)
+    np.testing.assert_allclose(found.deviations, expected.deviations, rtol=1e-12)
+
+
+def test_text_in_a_pipeline(rng):
+    words = np.asarray(["good", "fine", "bad", "poor"])
+    labels = rng.integers(0, 2, 80)
+    texts = [" ".join(words[2 * label + rng.integers(0, 2, 4)]) for label in labels]
+    pipeline = make_pipeline(TfidfVectorizer(), drf.KernelSVC(fourier())).fit(texts, labels)
+    assert pipeline.score(texts, labels) == 1.0
+
+
+REFUSED = {
+    "sorf": (drf.KernelRidge(fourier("sorf")), "countsketch"),
+    "nystroem": (drf.KernelRidge(drf.NystroemFeatures(n_components=4)), "NystroemFeatures takes no sparse"),
+    "linear": (drf.KernelSVC(drf.LinearFeatures()), "LinearFeatures takes no sparse rows"),
+    "scale": (drf.KernelRidge(fourier(), scale="standard"), "MaxAbsScaler"),
+    "auto": (drf.KernelRidge(drf.FourierFeatures(drf.Gaussian("auto"), 8)), "widths that are numbers"),
+    "ard": (drf.KernelRidge(drf.FourierFeatures(drf.Gaussian("ard"), 8)), "widths that are numbers"),
+    "components": (drf.KernelPCA(drf.LinearFeatures()), "LinearFeatures takes no sparse rows"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_others_are_refused_by_name(rng, X, y, name):
+    machine, message = REFUSED[name]
+    for rows in (X, lazily(rng, X)):
+        with pytest.raises(InputError, match=message):
+            clone(machine).fit(rows, y > 0)
+
+
+def test_predictions_of_others_are_refused(rng, X, y):
+    machine = drf.KernelRidge(drf.LinearFeatures()).fit(X.toarray(), y)
+    with pytest.raises(TypeError, match=r"[Ss]parse"):
+        machine.predict(X)
+    with pytest.raises(InputError, match="linear features take no sparse rows"):
+        machine.predict(lazily(rng, X))
+    with pytest.raises(InputError, match="linear features take no sparse rows"):
+        machine.score(X, y)
+
+
+def test_missing_values_are_named(X, y):
+    entry = X.nnz // 2
+    row = int(np.searchsorted(X.indptr, entry, "right")) - 1
+    X.data[entry] = np.nan
+    with pytest.raises(NonFiniteError, match=f"X contains NaN in row {row}, column {X.indices[entry]}"):
+        drf.KernelRidge(fourier()).fit(X, y)

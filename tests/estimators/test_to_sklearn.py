@@ -1,0 +1,145 @@
+"""Machines as pipelines of scikit-learn's own parts: the same predictions."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import SplineTransformer, StandardScaler
+
+import distrff as drf
+from distrff.errors import InputError
+
+N, D = 120, 3
+# Features of both sides are good to about 1e-15, and kernels of landmarks are solved against a factor whose
+# condition is at most 2²⁰: weights of size 1e2 leave 1e-6 of what is asked for.
+CLOSE = {"rtol": 1e-5, "atol": 1e-5}
+
+KERNELS = {
+    "gaussian": drf.Gaussian(2.0),
+    "widths": drf.Gaussian((1.0, 2.0, 3.0)),
+    "matern": drf.Matern((2.0, 2.0, 4.0), 2.5),
+    "sum": 0.5 * drf.Gaussian(2.0) + drf.Exponential(3.0),
+    "product": 3.0 * (drf.Gaussian(2.0) * drf.Matern(3.0)),
+}
+MAPS = {
+    **{f"fourier {name}": drf.FourierFeatures(k, 32, random_state=1) for name, k in KERNELS.items()},
+    "fourier laplacian": drf.FourierFeatures(drf.Laplacian(2.0), 32, random_state=1),
+    "fourier phase": drf.FourierFeatures(2 * drf.Cauchy(2.0), 31, form="phase", random_state=1),
+    **{
+        f"fourier {s}": drf.FourierFeatures(drf.Gaussian(2.0), 32, sampling=s, random_state=1)
+        for s in ("orthogonal", "qmc", "fastfood", "countsketch")
+    },
+    **{f"nystroem {name}": drf.NystroemFeatures(k, 20, random_state=1) for name, k in KERNELS.items()},
+    "nystroem laplacian": drf.NystroemFeatures(drf.Laplacian(2.0), 20, random_state=1),
+    "nystroem scaled laplacian": drf.NystroemFeatures(3 * drf.Laplacian((2.0,) * D), 20, random_state=1),
+    "nystroem polynomial": drf.NystroemFeatures(drf.Polynomial(2, 0.5), 20, random_state=1),  # rank 10
+    "linear": drf.LinearFeatures(),
+    "splines": drf.TransformerFeatures(SplineTransformer(4)),
+    "concatenated": drf.ConcatenatedFeatures(
+        [drf.LinearFeatures(), drf.FourierFeatures(2 * drf.Gaussian(2.0), 16, random_state=1)],
+        weights=[0.5, 2.0],
+    ),
+}
+
+
+@pytest.fixture
+def rows(rng):
+    return rng.standard_normal((N, D)) * [1.0, 1.0, 2.0] + [0.0, 1.0, -1.0]
+
+
+@pytest.mark.parametrize("name", MAPS)
+@pytest.mark.parametrize("scale", ["none", "standard"])
+def test_every_map_that_has_one(rows, rng, name, scale):
+    y = np.sin(rows).sum(axis=1)
+    machine = drf.KernelRidge(MAPS[name], alpha=1e-2, scale=scale).fit(rows[:80], y[:80])
+    pipeline = machine.to_sklearn()
+    assert all(type(part).__module__.startswith("sklearn.") for _, part in pipeline.steps)
+    np.testing.assert_allclose(pipeline.predict(rows), machine.predict(rows), **CLOSE)
+
+
+@pytest.mark.parametrize("targets", ["one", "a column", "several"])
+def test_shapes_of_numbers(rows, targets):
+    y = {"one": rows[:, 0], "a column": rows[:, :1], "several": rows[:, :2]}[targets]
+    machine = drf.KernelRidge(drf.FourierFeatures(n_components=16, random_state=0)).fit(rows, y)
+    found = machine.to_sklearn().predict(rows)
+    assert found.shape == machine.predict(rows).shape
+    np.testing.assert_allclose(found, machine.predict(rows), **CLOSE)
+
+
+MAP = drf.FourierFeatures(drf.Gaussian(2.0), 32, random_state=0)
+CLASSIFIERS = {
+    "ridge": drf.KernelRidgeClassifier(MAP),
+    "svc": drf.KernelSVC(MAP),
+    "logistic": drf.KernelLikelihoodClassifier(MAP, sigma=0.7),
+    "softmax": drf.KernelLikelihoodClassifier(MAP, sigma=0.7, multi_class="softmax"),
+}
+
+
+@pytest.mark.parametrize("name", CLASSIFIERS)
+@pytest.mark.parametrize("labels", [["no", "yes"], [3, 5, 9]], ids=["two", "three"])
+def test_classifiers(rows, name, labels):
+    edges = np.quantile(rows[:, 0], np.linspace(0, 1, len(labels) + 1)[1:-1])
+    y = np.asarray(labels)[np.searchsorted(edges, rows[:, 0])]
+    machine = CLASSIFIERS[name].fit(rows, y)
+    pipeline = machine.to_sklearn()
+    np.testing.assert_array_equal(pipeline.classes_, machine.classes_)
+    F, G = machine.decision_function(rows), pipeline.decision_function(rows)
+    np.testing.assert_allclose(G, F / getattr(machine, "sigma", 1.0), **CLOSE)
+    clear = np.abs(F) > 1e-4 if F.ndim == 1 else np.ptp(np.partition(F, -2)[:, -2:], axis=1) > 1e-4
+    np.testing.assert_array_equal(pipeline.predict(rows)[clear], machine.predict(rows)[clear])
+    if hasattr(machine, "predict_proba"):
+        np.testing.assert_allclose(pipeline.predict_proba(rows), machine.predict_proba(rows), **CLOSE)
+
+
+def test_principal_components(rows):
+    machine = drf.KernelPCA(MAP, n_components=3, scale="standard").fit(rows)
+    np.testing.assert_allclose(machine.to_sklearn().transform(rows), machine.transform(rows), **CLOSE)
+
+
+@pytest.mark.parametrize("features", [MAP, drf.LinearFeatures(), MAPS["concatenated"]])
+def test_names_of_columns_are_checked_as_ever(rows, features):
+    frame = pd.DataFrame(rows, columns=["a", "b", "c"])
+    pipeline = drf.KernelRidge(features).fit(frame, rows[:, 0]).to_sklearn()
+    assert pipeline.feature_names_in_.tolist() == ["a", "b", "c"]
+    with pytest.raises(ValueError, match="feature names"):
+        pipeline.predict(frame[["b", "a", "c"]])
+
+
+def test_it_is_pickled_without_distrff(rows):
+    pipeline = drf.KernelRidge(MAP, scale="standard").fit(rows, rows[:, 0]).to_sklearn()
+    text = pickle.dumps(pipeline)
+    assert b"distrff" not in text
+    np.testing.assert_array_equal(pickle.loads(text).predict(rows), pipeline.predict(rows))
+
+
+REFUSED = {
+    "binning": drf.KernelRidge(drf.RandomBinningFeatures(n_grids=8)),
+    "cauchy landmarks": drf.KernelRidge(drf.NystroemFeatures(drf.Cauchy(2.0), 8)),
+    "laplacian widths": drf.KernelRidge(drf.NystroemFeatures(drf.Laplacian((1.0, 2.0, 3.0)), 8)),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_maps_without_one_are_refused(rows, name):
+    machine = REFUSED[name].fit(rows, rows[:, 0])
+    with pytest.raises(InputError, match="FourierFeatures, NystroemFeatures"):
+        machine.to_sklearn()
+
+
+def test_noise_without_one_is_refused(rows):
+    machine = drf.KernelLikelihoodClassifier(MAP, noise="probit").fit(rows, rows[:, 0] > 0)
+    with pytest.raises(InputError, match="noise='logistic' has one"):
+        machine.to_sklearn()
+
+
+def test_parts_can_be_taken_out(rows):
+    machine = drf.KernelLikelihoodClassifier(MAP).fit(rows, rows[:, 0] > 0)
+    pipeline = machine.to_sklearn()
+    assert isinstance(pipeline[-1], LogisticRegression)
+    Z = pipeline[:-1].transform(rows)
+    np.testing.assert_allclose(Z, machine.features_.transform(rows), atol=1e-12)
+    assert not isinstance(pipeline[0], StandardScaler)

@@ -1,0 +1,124 @@
+"""`examples/numpy_predict.py` against `predict`, for every machine and map that it claims."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import distrff as drf
+
+SCRIPT = Path(__file__).parents[2] / "examples" / "numpy_predict.py"
+N = 60
+MAP = drf.FourierFeatures(drf.Gaussian(2.0), 16, random_state=0)
+KERNELS = [
+    drf.Gaussian(2.0),
+    drf.Laplacian((1.0, 2.0, 3.0)),
+    drf.Cauchy(2.0),
+    drf.Exponential(2.0),
+    drf.Matern(2.0, 2.5),
+    drf.Polynomial(2, 0.5),
+    2.0 * drf.Gaussian(2.0) * drf.Matern((1.0, 2.0, 3.0), 1.5) + drf.Cauchy(1.0),
+]
+MAPS = [
+    *(drf.FourierFeatures(k, 16, random_state=0) for k in KERNELS if k.is_shift_invariant),
+    *(drf.FourierFeatures(drf.Gaussian(2.0), 16, sampling=s, random_state=0) for s in ("orthogonal", "qmc")),
+    drf.FourierFeatures(3.0 * drf.Gaussian(2.0), 15, form="phase", random_state=0),
+    *(drf.NystroemFeatures(k, 16, random_state=0) for k in KERNELS),
+    drf.LinearFeatures(),
+    drf.ConcatenatedFeatures([drf.LinearFeatures(), MAP, drf.NystroemFeatures(n_components=4)]),
+]
+MACHINES = {
+    "numbers": drf.KernelRidge(MAP, scale="standard"),
+    "ridge classifier": drf.KernelRidgeClassifier(MAP),
+    "svc": drf.KernelSVC(MAP, scale="standard"),
+    "likelihood": drf.KernelLikelihoodClassifier(MAP),
+}
+
+
+@pytest.fixture
+def rows(rng):
+    return rng.standard_normal((N, 3)) + np.asarray([0.0, 5.0, -5.0])
+
+
+@pytest.fixture
+def reference(example):
+    return example("numpy_predict")
+
+
+@pytest.fixture
+def stored(tmp_path):
+    def store(machine):
+        machine.save(str(tmp_path / "m.zarr"), overwrite=True)
+        return tmp_path / "m.zarr"
+
+    return store
+
+
+@pytest.mark.parametrize("features", MAPS, ids=repr)
+def test_every_map(rows, reference, stored, features):
+    machine = drf.KernelRidge(features, alpha=1e-2).fit(rows, np.sin(rows[:, 0]))
+    found = reference.predict(*reference.load(stored(machine)), rows)
+    # A factor of landmarks has a condition of at most 2²⁰, and weights are of size 1e2.
+    np.testing.assert_allclose(found, machine.predict(rows), atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", MACHINES)
+@pytest.mark.parametrize("k", [2, 3])
+def test_every_machine(rows, reference, stored, name, k):
+    y = np.asarray(["a", "bc", "d"])[np.arange(N) % k] if name != "numbers" else rows[:, : k - 1]
+    machine = MACHINES[name].fit(rows, y)
+    metadata, arrays = reference.load(stored(machine))
+    F = reference.decision(metadata, arrays, rows)
+    np.testing.assert_allclose(F, drf.load_model(str(stored(machine))).decision(rows), atol=1e-9)
+    found, expected = reference.predict(metadata, arrays, rows), machine.predict(rows)
+    assert found.shape == expected.shape
+    if name == "numbers":
+        np.testing.assert_allclose(found, expected, atol=1e-9)
+    else:
+        second = np.partition(F, -2, axis=1)[:, -2] if F.shape[1] > 1 else 0.0
+        clear = np.abs(F.max(axis=1) - second) > 1e-6
+        np.testing.assert_array_equal(found[clear], expected[clear])
+
+
+def test_principal_components(rows, reference, stored):
+    machine = drf.KernelPCA(MAP).fit(rows)
+    found = reference.decision(*reference.load(stored(machine)), rows)
+    np.testing.assert_allclose(found, machine.transform(rows), atol=1e-9)
+
+
+def test_machines_of_float32(rows, reference, stored):
+    X = rows.astype(np.float32)
+    machine = drf.KernelRidge(MAP, alpha=0.1).fit(X, rows[:, 0])
+    assert machine.model_.dtype == "float32"
+    found = reference.predict(*reference.load(stored(machine)), X)
+    np.testing.assert_allclose(found, machine.predict(X), atol=1e-4)
+
+
+def test_what_it_does_not_claim_is_refused(rows, reference, stored):
+    machine = drf.KernelRidge(drf.RandomBinningFeatures(n_grids=4, n_bins=64)).fit(rows, rows[:, 0])
+    with pytest.raises(ValueError, match="no hashed binning map"):
+        reference.predict(*reference.load(stored(machine)), rows)
+    machine = drf.KernelRidge(drf.NystroemFeatures(drf.Matern(1.0, 0.75), 8)).fit(rows, rows[:, 0])
+    with pytest.raises(ValueError, match=r"nu=0\.75 needs Bessel functions"):
+        reference.predict(*reference.load(stored(machine)), rows)
+
+
+def test_as_a_script(rows, stored, tmp_path):
+    machine = drf.KernelRidge(MAP).fit(rows, rows[:, 0])
+    np.save(tmp_path / "rows.npy", rows)
+    command = [sys.executable, str(SCRIPT), str(stored(machine)), "rows.npy", "out.npy"]
+    subprocess.run(command, check=True, cwd=tmp_path, timeout=60)
+    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), machine.predict(rows), atol=1e-9)
+
+
+def test_it_is_short_and_imports_numpy_alone():
+    text = SCRIPT.read_text()
+    assert len(text.splitlines()) < 100
+    imports = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)]
+    names = {node.module if isinstance(node, ast.ImportFrom) else node.names[0].name for node in imports}
+    assert names <= {*sys.stdlib_module_names, "numpy"}

@@ -1,0 +1,30 @@
+"""Raw files, read in blocks of a few bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from distrff.ingest.sources import text_blocks
+from distrff.ingest.sources.text_blocks import TextFile
+
+
+@pytest.fixture
+def text_file(tmp_path: Path) -> Callable[..., TextFile]:
+    """Write bytes to a file, and return it."""
+
+    def write(data: bytes, name: str = "rows.csv") -> TextFile:
+        (tmp_path / name).write_bytes(data)
+        return TextFile(fsspec.filesystem("file"), str(tmp_path / name))
+
+    return write
+
+
+@pytest.fixture(params=[16, 100, 8 * 2**20])
+def block_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Sizes of blocks from less than a record on."""
+    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", request.param)
+    return request.param

@@ -1,0 +1,121 @@
+"""Arrays of .npy and .npz files, in runs of rows."""
+
+from __future__ import annotations
+
+import zipfile
+
+import fsspec
+import numpy as np
+import pytest
+
+from distrff.errors import InputError
+from distrff.ingest.sources import array_blocks
+from distrff.ingest.sources.array_blocks import ArraySource
+from distrff.ingest.sources.text_blocks import TextFile
+
+
+@pytest.fixture
+def saved(tmp_path):
+    def save(name: str = "rows.npz", **arrays: np.ndarray) -> TextFile:
+        path = tmp_path / name
+        if name.endswith(".npy"):
+            np.save(path, arrays["X"])
+        else:
+            np.savez_compressed(path, **arrays)
+        return TextFile(fsspec.filesystem("file"), str(path))
+
+    return save
+
+
+def read(source: ArraySource) -> dict[str, np.ndarray]:
+    found = [source.raw(piece, source.names) for piece in source.pieces(source.names)]
+    return {name: np.concatenate([raw[name].values for raw in found]) for name in source.names}
+
+
+@pytest.fixture(params=[1, 1000, 8 * 2**20])
+def block_bytes(request, monkeypatch):
+    monkeypatch.setattr(array_blocks, "_BLOCK_BYTES", request.param)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("name", ["rows.npz", "rows.npy"])
+def test_trailing_axes_are_flattened(saved, block_bytes, name, order, rng):
+    X = np.asarray(rng.integers(0, 256, (50, 4, 3), dtype=np.uint8), order=order)
+    found = read(ArraySource(saved(name, X=X)))
+    np.testing.assert_array_equal(found["X"], X.reshape(50, 12))
+    assert found["X"].dtype == np.uint8
+
+
+def test_targets_of_one_and_several_columns(saved, rng):
+    X, y, Y = rng.standard_normal((20, 2)), rng.integers(0, 3, 20), rng.standard_normal((20, 2))
+    source = ArraySource(saved(a=X, y=y, Y=Y), "a")
+    np.testing.assert_array_equal(read(source)["y"], y)
+    source = ArraySource(saved(a=X, y=y, Y=Y), "a", "Y")
+    assert source.targets == ("y_0", "y_1")
+    np.testing.assert_array_equal(read(source)["y_1"], Y[:, 1])
+
+
+def test_labels_of_text(saved, block_bytes):
+    y = np.array(["spam", "egg", "spam"])
+    source = ArraySource(saved(X=np.zeros((3, 1)), y=y))
+    words = []
+    for piece in source.pieces(()):
+        column = source.raw(piece, ["y"])["y"]
+        words += [column.words[i] for i in column.values]
+    assert words == y.tolist()
+
+
+def test_columns_by_their_numbers(saved, rng):
+    X = rng.standard_normal((5, 3))
+    source = ArraySource(saved("rows.npy", X=X), by_columns=True)
+    assert source.names == ("0", "1", "2")
+    np.testing.assert_array_equal(read(source)["2"], X[:, 2])
+
+
+def test_targets_in_a_file_of_their_own(saved, tmp_path, rng):
+    np.save(tmp_path / "labels.npy", np.arange(5))
+    file = saved("rows.npy", X=rng.standard_normal((5, 3)))
+    np.testing.assert_array_equal(
+        read(ArraySource(file, y_name=str(tmp_path / "labels.npy")))["y"], np.arange(5)
+    )
+    with pytest.raises(InputError, match=r"none.npy does not exist; for a .npy file y_name"):
+        ArraySource(file, y_name=str(tmp_path / "none.npy"))
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"Z": np.zeros((2, 2))}, r"has no array 'X'; name one by x_name .*: Z"),
+        ({"X": np.zeros((2, 2)), "y": np.zeros(3)}, r"shape \(3,\), but .* has 2 rows"),
+        ({"X": np.zeros((0, 2))}, "holds no rows"),
+        ({"X": np.zeros((2, 2), complex)}, "Complex data not supported"),
+        ({"X": np.array([[object()]])}, "save plain numbers"),
+        ({"X": np.zeros((2, 1)), "y": np.array(["2020"] * 2, "M8")}, "targets are numbers or text"),
+    ],
+)
+def test_arrays_that_cannot_be_rows(saved, arrays, message):
+    with pytest.raises(InputError, match=message):
+        ArraySource(saved(**arrays))
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("name", ["rows.npz", "rows.npy"])
+def test_truncated_files(saved, tmp_path, order, name, rng):
+    file = saved("rows.npy", X=np.asarray(rng.standard_normal((100, 3)), order=order))
+    data = (tmp_path / "rows.npy").read_bytes()
+    (tmp_path / "rows.npy").write_bytes(data[:-50])
+    if name.endswith("npz"):
+        file = TextFile(file.fs, str(tmp_path / "rows.npz"))
+        with zipfile.ZipFile(file.path, "w") as archive:
+            archive.write(tmp_path / "rows.npy", "X.npy")
+    with pytest.raises(InputError, match="ends before its 100 rows"):
+        read(ArraySource(file))
+
+
+def test_damaged_archives(saved, tmp_path):
+    file = saved(X=np.arange(30_000.0).reshape(-1, 3))
+    data = bytearray((tmp_path / "rows.npz").read_bytes())
+    data[len(data) // 2] ^= 255
+    (tmp_path / "rows.npz").write_bytes(data)
+    with pytest.raises(InputError, match="damaged"):
+        read(ArraySource(file))

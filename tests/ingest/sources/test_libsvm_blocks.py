@@ -1,0 +1,80 @@
+"""Libsvm files: the same rows as scikit-learn's reader, and where they are wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.sparse import random_array, vstack
+from sklearn.datasets import dump_svmlight_file
+
+from distrff.errors import InputError
+from distrff.ingest.sources.libsvm_blocks import LibsvmSource, looks_like_libsvm
+
+
+def rows_of(file) -> list:
+    source = LibsvmSource([file])
+    return [source.rows(piece) for piece in source.pieces(())]
+
+
+@pytest.mark.parametrize("first_index", [0, 1])
+def test_every_number_comes_back(text_file, tmp_path, block_bytes, first_index, rng):
+    X = random_array((70, 30), density=0.2, rng=rng, format="csr")
+    X.data *= 10.0 ** rng.integers(-30, 30, len(X.data))
+    y = rng.standard_normal(70)
+    dump_svmlight_file(X, y, str(tmp_path / "rows.csv"), zero_based=not first_index)
+    rows = rows_of(text_file((tmp_path / "rows.csv").read_bytes()))
+    found = vstack([r.matrix(first_index, 30) for r in rows])
+    # Written with 16 digits, which is one too few for some.
+    np.testing.assert_allclose(found.toarray(), X.toarray(), rtol=1e-15)
+    np.testing.assert_allclose(np.concatenate([r.labels for r in rows]), y, rtol=1e-15)
+
+
+@pytest.mark.parametrize(
+    "number",
+    ["1", "-1", "+1", "0.1", ".5", "5.", "1e-3", "123456789012345678", "-0.30000000000000004", "1e400", "nan",
+     "0.00000000000000000000000123"],
+)  # fmt: skip
+def test_numbers_are_read_as_python_reads_them(text_file, number):
+    (rows,) = rows_of(text_file(f"{number} 3:{number}\n".encode()))
+    np.testing.assert_array_equal([rows.labels[0], rows.values[0]], [float(number)] * 2)
+
+
+def test_blanks_and_comments(text_file):
+    (rows,) = rows_of(text_file(b"# head\n\n 1  2:3 # 5:6\r\n-1\t\n2 1:1 7:0.5"))
+    assert rows.labels.tolist() == [1, -1, 2]
+    assert rows.starts.tolist() == [0, 1, 1, 3]
+    assert rows.indices.tolist() == [2, 1, 7]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("1 3:1 2:1", "indices do not increase"),
+        ("1 3:1 3:1", "indices do not increase"),
+        ("x 3:1", "the label is no number"),
+        ("1,2 3:1", "the label is no number"),
+        ("1 qid:3 3:1", "not index:value"),
+        ("1 3", "not index:value"),
+        ("1 3:", "a value is no number"),
+        ("1 3:1_0", "a value is no number"),
+        ("1 99999999999:1", "an index is larger"),
+    ],
+)
+def test_what_is_wrong_is_named_by_file_and_line(text_file, block_bytes, line, message):
+    text = "1 1:1 2:1\n" * 40 + line + "\n1 1:1\n"
+    with pytest.raises(InputError, match=rf"rows.csv, line 41, .*{message}"):
+        rows_of(text_file(text.encode()))
+
+
+def test_an_index_beyond_the_width(text_file, block_bytes):
+    source = LibsvmSource([text_file(b"# no row\n1 1:1\n\n1 2:1 5:1\n")])
+    with pytest.raises(InputError, match=r"line 4: index 5, but in training the indices were 1 to 4"):
+        for piece in source.pieces(()):
+            source.check_width(piece, source.rows(piece), 1, 4)
+
+
+def test_which_text_looks_like_libsvm():
+    assert looks_like_libsvm(b"-1 3:1 11:1\n+1\n")
+    assert not looks_like_libsvm(b"1,2\n3,4\n")
+    assert not looks_like_libsvm(b"1\n2\n")
+    assert not looks_like_libsvm(b"12:30,4\n12:31,5\n")

@@ -1,0 +1,77 @@
+"""Which files are raw, and of what format: told by what they begin with."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+from functools import partial
+
+import numpy as np
+import pandas as pd
+import pytest
+import zarr
+
+from distrff.errors import InputError
+from distrff.ingest.sources.array_blocks import ArraySource
+from distrff.ingest.sources.csv_blocks import CsvSource
+from distrff.ingest.sources.libsvm_blocks import LibsvmSource
+from distrff.ingest.sources.open_source import is_raw, open_source
+from distrff.ingest.sources.parquet_batches import ParquetBatches
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A file of each format, all by the same kind of name."""
+    frame = pd.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0]})
+    frame.to_csv(tmp_path / "csv", index=False)
+    frame.to_parquet(tmp_path / "parquet")
+    (tmp_path / "libsvm").write_text("1 1:2\n-1 2:3\n")
+    with (tmp_path / "npz").open("wb") as file:
+        np.savez(file, X=frame.to_numpy())
+    with (tmp_path / "npy").open("wb") as file:
+        np.save(file, frame.to_numpy())
+    zarr.create_group(tmp_path / "group")
+    return tmp_path
+
+
+class Silent(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *args: object) -> None:
+        """Keep requests out of the tests' output."""
+
+
+KINDS = {
+    "csv": CsvSource,
+    "libsvm": LibsvmSource,
+    "npz": ArraySource,
+    "npy": ArraySource,
+    "parquet": ParquetBatches,
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_formats(folder, name):
+    assert type(open_source([folder / name])) is KINDS[name]
+    assert is_raw(folder / name, None) == (name != "parquet")
+
+
+def test_what_is_not_raw(folder):
+    assert not is_raw(folder / "group", None)
+    assert not is_raw(folder / "none", None)
+    assert is_raw(f"{folder}/c*", None)
+    assert not is_raw(f"{folder}/none*", None)
+
+
+def test_folders_behind_a_web_server(folder):
+    pytest.importorskip("aiohttp", reason="fsspec reads http by aiohttp")
+    handler = partial(Silent, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        assert not is_raw(f"{url}/group", None)
+        assert is_raw(f"{url}/csv", None)
+        server.shutdown()
+
+
+def test_several_arrays_are_refused(folder):
+    with pytest.raises(InputError, match="one of 2 NumPy files; convert them one by one"):
+        open_source([folder / "npz", folder / "npy"])

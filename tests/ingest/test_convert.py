@@ -1,0 +1,274 @@
+"""Raw files as Zarr groups: every format and option, bounded blocks, and nothing left by a failure."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import lzma
+
+import numpy as np
+import pandas as pd
+import pytest
+import zarr
+from scipy.sparse import hstack, random_array, vstack
+from sklearn.datasets import dump_svmlight_file
+
+from distrff.columns.table_steps import TableSteps
+from distrff.data import open_dataset
+from distrff.errors import InputError
+from distrff.ingest import shuffle
+from distrff.ingest.convert import convert
+from distrff.ingest.sources import text_blocks
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Text in blocks of a few records."""
+    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 100)
+
+
+@pytest.fixture
+def dst(tmp_path):
+    return str(tmp_path / "rows.zarr")
+
+
+def numbers(rng, n=60, d=3) -> pd.DataFrame:
+    return pd.DataFrame(rng.standard_normal((n, d)), columns=list("abcdefgh")[:d])
+
+
+def rows(path: str) -> tuple[np.ndarray, np.ndarray | None]:
+    data = open_dataset(path)
+    return data.X.compute(), None if data.y is None else data.y.compute()
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress, bz2.compress, lzma.compress])
+def test_delimited_text(tmp_path, dst, small_blocks, compress, rng):
+    frame = numbers(rng)
+    (tmp_path / "rows").write_bytes(compress(frame.to_csv(index=False).encode()))
+    report = convert(tmp_path / "rows", dst, target="b")
+    X, y = rows(dst)
+    np.testing.assert_array_equal(X, frame[["a", "c"]])
+    np.testing.assert_array_equal(y, frame["b"])
+    assert open_dataset(dst).column_names == ("a", "c")
+    assert (report["rows_read"], report["rows_dropped"], report["rows_written"]) == (60, 0, 60)
+    assert json.loads(json.dumps(report, allow_nan=False))["columns_made"] == 2
+
+
+def test_several_files_in_sorted_order(tmp_path, dst, rng):
+    frame = numbers(rng)
+    for i in (2, 0, 1):
+        frame[20 * i : 20 * i + 20].to_csv(tmp_path / f"part{i}.tsv", sep="\t", header=False, index=False)
+    convert(str(tmp_path / "part*.tsv"), dst, target=-1)
+    X, y = rows(dst)
+    np.testing.assert_array_equal(np.column_stack([X, y]), frame)
+
+
+@pytest.mark.parametrize("first_index", [0, 1])
+def test_libsvm(tmp_path, dst, small_blocks, first_index, rng):
+    X = random_array((50, 30), density=0.3, rng=rng, format="csr")
+    y = rng.integers(0, 3, 50)
+    dump_svmlight_file(X, y, str(tmp_path / "rows.txt"), zero_based=not first_index)
+    report = convert(tmp_path / "rows.txt", dst)
+    X_found, y_found = rows(dst)
+    np.testing.assert_allclose(X_found, X.toarray()[:, : X_found.shape[1]], rtol=1e-15)
+    assert X_found.shape[1] == X.indices.max() + 1
+    np.testing.assert_array_equal(y_found, y)
+    assert (report["layout"], y_found.dtype) == ("dense", np.int64)
+
+
+@pytest.mark.parametrize("options", [{}, {"shuffle": 3}, {"test_fraction": 0.3}])
+def test_wide_sparse_rows_stay_sparse(tmp_path, dst, small_blocks, options, rng):
+    X = hstack([random_array((80, 2999), density=0.01, rng=rng), np.ones((80, 1))], format="csr")
+    dump_svmlight_file(X, np.arange(80), str(tmp_path / "rows.txt"), zero_based=False)
+    report = convert(tmp_path / "rows.txt", dst, **options)
+    assert report["layout"] == "csr"
+    blocks = list(open_dataset(dst).rows(0, report["rows_written"]).tiles(1000))
+    if options.get("test_fraction"):
+        blocks += list(open_dataset(f"{dst}/test").rows(0, report["rows_test"]).tiles(1000))
+    found, order = vstack([b.X for b in blocks]), np.concatenate([b.y for b in blocks])
+    assert sorted(order.tolist()) == list(range(80))
+    np.testing.assert_allclose(found.toarray(), X.toarray()[order], rtol=1e-15)
+
+
+def test_wide_tables_that_are_almost_empty_are_stored_sparse(tmp_path, dst, rng):
+    X = (rng.random((20, 2100)) < 0.01).astype(float)
+    pd.DataFrame(X).to_csv(tmp_path / "rows.csv", header=False, index=False)
+    assert convert(tmp_path / "rows.csv", dst)["layout"] == "csr"
+    (block,) = open_dataset(dst).rows(0, 20).tiles(20)
+    np.testing.assert_array_equal(block.X.toarray(), X)
+
+
+def test_arrays(tmp_path, dst, rng):
+    X, y = rng.integers(0, 256, (40, 3, 2), dtype=np.uint8), np.array(["spam", "egg"] * 20)
+    np.savez(tmp_path / "rows.npz", a=X, b=y)
+    convert(tmp_path / "rows.npz", dst, x_name="a", y_name="b", positive="egg")
+    X_found, y_found = rows(dst)
+    np.testing.assert_array_equal(X_found, X.reshape(40, 6))
+    assert (X_found.dtype, y_found.tolist()) == (np.uint8, [0, 1] * 20)
+
+
+def test_columns_of_an_array(tmp_path, dst, rng):
+    A = rng.standard_normal((40, 5))
+    np.save(tmp_path / "rows.npy", A)
+    convert(tmp_path / "rows.npy", dst, target=-1, drop=[0])
+    X, y = rows(dst)
+    np.testing.assert_array_equal(X, A[:, 1:4])
+    np.testing.assert_array_equal(y, A[:, 4])
+
+
+def test_parquet(tmp_path, dst, rng):
+    frame = numbers(rng).assign(label=["u", "v"] * 30)
+    frame.to_parquet(tmp_path / "rows.parquet", row_group_size=7)
+    convert(tmp_path / "rows.parquet", dst, target="label", shuffle=0)
+    X, y = rows(dst)
+    order = np.argsort(X[:, 0])
+    np.testing.assert_array_equal(X[order], frame.sort_values("a")[["a", "b", "c"]])
+    assert y[order].tolist() == frame.sort_values("a")["label"].tolist()
+
+
+MIXED = b"""n,kind,when,ok,empty,label
+1,red,2020-01-01 00:00:10,true,,yes
+2,blue,2020-01-01 00:00:00,false,,no
+?,red,2020-01-01 00:01:00,true,,yes
+4,,2020-01-01 00:00:30,false,,maybe
+"""
+
+
+@pytest.fixture
+def mixed(tmp_path):
+    (tmp_path / "mixed.csv").write_bytes(MIXED)
+    return tmp_path / "mixed.csv"
+
+
+def test_mixed_columns(mixed, dst, small_blocks):
+    report = convert(mixed, dst, target="label", one_hot=True, missing="indicator", positive="yes")
+    data = open_dataset(dst)
+    X = dict(zip(data.column_names, data.X.compute().T.tolist(), strict=True))
+    assert X["n"] == [1, 2, pytest.approx(7 / 3), 4]
+    assert X["n is missing"] == [0, 0, 1, 0]
+    assert (X["kind=red"], X["kind=blue"], X["kind is missing"]) == ([1, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 1])
+    assert X["when"] == [10, 0, 60, 30]
+    assert X["ok"] == [1, 0, 1, 0]
+    assert data.y.compute().tolist() == [1, 0, 1, 0]
+    assert report["columns_dropped"] == {"empty": "it has no values"}
+
+
+def test_rows_with_missing_values_are_dropped_and_counted(mixed, dst, small_blocks):
+    report = convert(mixed, dst, target="label", columns=["n", "kind"], one_hot=True, missing="drop")
+    assert (report["rows_read"], report["rows_dropped"], report["rows_written"]) == (4, 2, 2)
+    assert rows(dst)[1].tolist() == ["yes", "no"]
+
+
+def test_the_steps_are_stored_with_the_rows(mixed, dst):
+    convert(mixed, dst, target="label", one_hot=True, missing="mean", test_fraction=0.5, shuffle=4)
+    for path in (dst, f"{dst}/test"):
+        steps = TableSteps.from_dict(zarr.open_group(path, mode="r").attrs["steps"])
+        assert steps.names_out == open_dataset(path).column_names
+        assert steps.target.names == ("label",)
+
+
+def test_one_pass_where_types_decide(tmp_path, dst, rng):
+    numbers(rng).to_csv(tmp_path / "rows.csv", index=False)
+    reads = []
+
+    def counting(files, *args, _blocks=text_blocks.blocks_of):
+        reads.append(files)
+        return _blocks(files, *args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("distrff.ingest.sources.csv_blocks.blocks_of", counting)
+        convert(tmp_path / "rows.csv", dst)
+    assert len(reads) == 2  # the first block for the types, then all of them
+
+
+def test_types_may_widen_on_the_way(tmp_path, dst, small_blocks):
+    lines = ["1,2,", "3,4,"] * 40 + ["5.5,6.5,x"]
+    (tmp_path / "rows.csv").write_text("a,y,z\n" + "\n".join(lines) + "\n")
+    convert(tmp_path / "rows.csv", dst, target="y", one_hot=True, missing="mean")
+    data = open_dataset(dst)
+    assert data.column_names == ("a", "z=x")
+    assert data.y.compute()[-2:].tolist() == [4, 6.5]
+
+
+def test_whole_labels_stay_whole(tmp_path, dst):
+    (tmp_path / "rows.csv").write_text("a,y\n0.5,1\n0.5,2\n")
+    convert(tmp_path / "rows.csv", dst, target="y", dtype="float32")
+    X, y = rows(dst)
+    assert (X.dtype, y.dtype) == (np.float32, np.int64)
+
+
+@pytest.mark.parametrize("limit", [2**26, 2000])
+def test_shuffled_and_split(tmp_path, dst, small_blocks, monkeypatch, limit, rng):
+    monkeypatch.setattr(shuffle, "_BUCKET_BYTES", limit)
+    monkeypatch.setattr(shuffle, "_BUCKET_BITS", 2)
+    frame = numbers(rng, 300).assign(y=np.arange(300))
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    seed = int(rng.integers(2**31))
+    report = convert(tmp_path / "rows.csv", dst, target="y", shuffle=seed, test_fraction=0.25)
+    (X, y), (X_test, y_test) = rows(dst), rows(f"{dst}/test")
+    assert (len(X), len(X_test)) == (report["rows_written"], report["rows_test"])
+    order = np.concatenate([y, y_test])
+    assert sorted(order.tolist()) == list(range(300))
+    np.testing.assert_array_equal(np.concatenate([X, X_test]), frame[["a", "b", "c"]].to_numpy()[order])
+    assert (np.diff(y) < 0).any()
+    # The same again from other blocks.
+    monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 3000)
+    convert(tmp_path / "rows.csv", dst, target="y", shuffle=seed, test_fraction=0.25, overwrite=True)
+    np.testing.assert_array_equal(rows(dst)[1], y)
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "message"),
+    [
+        ("a,b\n1,2\n3\n", {}, r"rows.csv, line 3: 1 fields, but there are 2 columns"),
+        ("a,b\n" + "1,2\n" * 40 + "3,x\n", {}, r"rows.csv, line 42, column 'b': 'x' where .* hold numbers"),
+        ("a,b\n" + "1,2\n" * 40 + "3,\n", {}, r"rows.csv, line 42, column 'b': no value; give missing="),
+        ("a,a\n1,2\n", {}, "two columns are named 'a'"),
+        ("a,b\n1,1e300\n", {"dtype": "float32"}, r"line 2, column 'b': a number too large for float32"),
+        ("a,b\n1,2\n", {"target": "c"}, "has no column 'c'"),
+        ("a,b\n1,2\n", {"columns": "a", "drop": "b"}, "columns and drop were both given"),
+        ("a,b\n1,2\n", {"dtype": "int8"}, "dtype must be one of"),
+        ("a,b\n1,2\n", {"chunk_rows": 0}, "chunk_rows must be a positive integer"),
+        ("a,b\n1,2\n", {"test_fraction": 1.5}, "test_fraction must lie between 0 and 1"),
+        ("a,b\n1,2\n", {"test_fraction": 1e-9}, "leaves none for testing"),
+        ("a,b\n1,\n,2\n", {"missing": "drop"}, "no row of .* is left"),
+        ("1 1:2\n1 1:2 2:x\n", {}, r"rows.csv, line 2, at 'x': a value is no number"),
+        ("1 1:2\n", {"one_hot": True}, "one_hot does not apply"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_converted_leaves_nothing(tmp_path, dst, small_blocks, content, options, message):
+    (tmp_path / "rows.csv").write_text(content)
+    with pytest.raises(InputError, match=message):
+        convert(tmp_path / "rows.csv", dst, **options)
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.csv"]
+
+
+def test_what_was_there_stays_when_a_conversion_fails(tmp_path, dst):
+    (tmp_path / "rows.csv").write_text("a,b\n1,2\n")
+    convert(tmp_path / "rows.csv", dst)
+    with pytest.raises(InputError, match="exists; pass overwrite=True"):
+        convert(tmp_path / "rows.csv", dst)
+    (tmp_path / "rows.csv").write_text("a,b\n1,2\n3\n")
+    with pytest.raises(InputError, match="line 3"):
+        convert(tmp_path / "rows.csv", dst, overwrite=True)
+    np.testing.assert_array_equal(rows(dst)[0], [[1, 2]])
+
+
+def test_object_stores(tmp_path, small_blocks, rng):
+    """The same, types that widen and failures included; a failure leaves nothing there either."""
+    lines = ["1,2", "3,4"] * 40 + ["5,6.5"]
+    (tmp_path / "rows.csv").write_text("a,y\n" + "\n".join(lines) + "\n")
+    url = f"memory://{rng.integers(2**40)}.zarr"
+    convert(tmp_path / "rows.csv", url, target="y", test_fraction=0.5)
+    assert len(rows(url)[0]) + len(rows(f"{url}/test")[0]) == 81
+    (tmp_path / "rows.csv").write_text("a,y\n" + "\n".join([*lines, "1"]) + "\n")
+    with pytest.raises(InputError, match="line 83: 1 fields"):
+        convert(tmp_path / "rows.csv", url, target="y", overwrite=True)
+    with pytest.raises(InputError, match="does not exist"):
+        open_dataset(url)
+
+
+def test_what_is_not_there(tmp_path, dst):
+    with pytest.raises(InputError, match=r"none.csv does not exist or holds no files"):
+        convert(tmp_path / "none.csv", dst)
