@@ -5,25 +5,26 @@ from __future__ import annotations
 import dask
 import dask.array as da
 import numpy as np
+from distributed import Client
 from scipy import sparse
 
 import distrff as drf
 
 
-def test_workers_find_what_this_process_finds(client, rng):
+def test_workers_find_what_this_process_finds(cluster, rng):
     n, d = 4000, 30
     X = sparse.csr_matrix(np.where(rng.random((n, d)) < 0.1, rng.standard_normal((n, d)), 0.0))
     y = np.where(np.asarray(X.sum(axis=1)).ravel() > 0, "p", "n")
     lazy = da.from_array(X, chunks=(700, d), asarray=False)
     assert sparse.issparse(lazy._meta)
     machine = drf.KernelSVC(drf.FourierFeatures(drf.Gaussian(3.0), 32, random_state=0), loss="squared_hinge")
-    machine.fit(lazy, da.from_array(y, chunks=900))
-    F, truth = machine.decision_function(lazy), da.from_array(y, chunks=1100)
-    area = drf.metrics.roc_auc_score(truth, F)
-    counts = drf.metrics.confusion_matrix(truth, machine.predict(lazy))
-    accuracy = machine.score(lazy, truth)
-    assert accuracy == drf.metrics.accuracy_score(truth, machine.predict(lazy))
-    client.close()
+    with Client(cluster):
+        machine.fit(lazy, da.from_array(y, chunks=900))
+        F, truth = machine.decision_function(lazy), da.from_array(y, chunks=1100)
+        area = drf.metrics.roc_auc_score(truth, F)
+        counts = drf.metrics.confusion_matrix(truth, machine.predict(lazy))
+        accuracy = machine.score(lazy, truth)
+        assert accuracy == drf.metrics.accuracy_score(truth, machine.predict(lazy))
     with dask.config.set(scheduler="synchronous"):
         here = drf.KernelSVC(machine.features, loss="squared_hinge").fit(X, y)
         np.testing.assert_array_equal(here.coef_, machine.coef_)
