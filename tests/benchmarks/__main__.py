@@ -11,12 +11,12 @@ import json
 import sys
 import warnings
 
-from tests.benchmarks import accuracy, binning_accuracy, features, losses, spine
+from tests.benchmarks import accuracy, binning_accuracy, features, losses, sparse_machines, spine
 
 GROUPS = {
     "spine": spine.BENCHMARKS,
     "losses": losses.BENCHMARKS,
-    "features": features.BENCHMARKS,
+    "features": features.BENCHMARKS | sparse_machines.BENCHMARKS,
     "accuracy": accuracy.BENCHMARKS | binning_accuracy.BENCHMARKS,
 }
 
