@@ -9,10 +9,6 @@ import numpy as np
 from scipy.sparse import issparse
 
 
-def _overflow_is_infinite() -> np.errstate:
-    return np.errstate(over="ignore", invalid="ignore")
-
-
 @dataclass(frozen=True)
 class Moments:
     """Weight, means and summed squared deviations of some rows' columns.
@@ -97,3 +93,7 @@ class Moments:
     def is_constant(self) -> np.ndarray:
         """Return True for the columns whose deviation is below the rounding of their mean."""
         return self.standard_deviation() <= 8 * np.finfo(np.float64).eps * np.abs(self.mean)
+
+
+def _overflow_is_infinite() -> np.errstate:
+    return np.errstate(over="ignore", invalid="ignore")

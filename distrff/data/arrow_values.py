@@ -39,12 +39,12 @@ def raw_kind(column_type: pa.DataType) -> str | None:
     if isinstance(column_type, pa.BaseExtensionType):
         return raw_kind(column_type.storage_type)
     if t.is_fixed_size_list(column_type):
-        return "number" if _is_plain_number(column_type.value_type) else None
+        return "number" if is_number(column_type.value_type) else None
     if t.is_null(column_type):
         return "null"
     if t.is_timestamp(column_type) or t.is_date(column_type):
         return "time"
-    if _is_plain_number(column_type) or t.is_time(column_type) or t.is_duration(column_type):
+    if is_number(column_type) or t.is_time(column_type) or t.is_duration(column_type):
         return "number"
     if t.is_dictionary(column_type):
         return "text" if raw_kind(column_type.value_type) in ("number", "text", "time", "null") else None
@@ -79,7 +79,8 @@ def raw_column(column: pa.Array, name: str) -> RawColumn:
     return _lists(column) if pa.types.is_fixed_size_list(column.type) else _numbers(column)
 
 
-def _is_plain_number(t: pa.DataType) -> bool:
+def is_number(t: pa.DataType) -> bool:
+    """Tell whether values of a type are real numbers or booleans."""
     return (
         pa.types.is_integer(t) or pa.types.is_floating(t) or pa.types.is_boolean(t) or pa.types.is_decimal(t)
     )

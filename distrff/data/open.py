@@ -89,6 +89,30 @@ def open_dataset(
         paths = list(path) if isinstance(path, (list, tuple)) else [path]
         parquet = parquet_source(paths, storage_options)
         return open_parquet(parquet, target=target, columns=columns, sample_weight=sample_weight)
+    return open_zarr_path(
+        path,
+        target=target,
+        columns=columns,
+        sample_weight=sample_weight,
+        x_name=x_name,
+        y_name=y_name,
+        weight_name=weight_name,
+        storage_options=storage_options,
+    )
+
+
+def open_zarr_path(
+    path: Any,
+    *,
+    target: Any,
+    columns: Any,
+    sample_weight: Any,
+    x_name: str,
+    y_name: str,
+    weight_name: str,
+    storage_options: dict[str, Any] | None,
+) -> Dataset:
+    """Return the dataset of the Zarr group at `path`; see `open_dataset`."""
     fs, inner = locate(path, storage_options)
     names = {"X": x_name, "y": _array_name(target, y_name, "target")}
     names["sample_weight"] = _array_name(sample_weight, weight_name, "sample_weight")

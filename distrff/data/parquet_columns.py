@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from distrff.data.arrow_values import raw_column
+from distrff.data.arrow_values import is_number, raw_column
 from distrff.data.parquet_files import Footer
 from distrff.data.storage import public_name
 from distrff.errors import InputError
@@ -67,17 +67,6 @@ def is_feature(column_type: pa.DataType) -> bool:
     if pa.types.is_fixed_size_list(column_type):
         return is_number(column_type.value_type)
     return is_number(column_type)
-
-
-def is_number(column_type: pa.DataType) -> bool:
-    """Tell whether values of a type are real numbers or booleans."""
-    t = pa.types
-    return (
-        t.is_integer(column_type)
-        or t.is_floating(column_type)
-        or t.is_boolean(column_type)
-        or t.is_decimal(column_type)
-    )
 
 
 def _value_type(column_type: pa.DataType) -> pa.DataType:

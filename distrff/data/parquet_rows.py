@@ -12,6 +12,7 @@ import dask.array as da
 import numpy as np
 import pyarrow as pa
 
+from distrff.data.arrow_values import is_number
 from distrff.data.dataset import BLOCK_BYTES, Dataset, lazy_blocks
 from distrff.data.matrices import check_shape
 from distrff.data.parquet_columns import (
@@ -20,7 +21,6 @@ from distrff.data.parquet_columns import (
     check_agreement,
     columns_of,
     is_feature,
-    is_number,
     lists_by_name,
 )
 from distrff.data.parquet_files import Footer, find_files, parquet_file, read_footers

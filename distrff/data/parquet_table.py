@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from distrff.data.arrow_values import raw_kind
-from distrff.data.parquet_columns import check_agreement, is_feature
+from distrff.data.parquet_columns import is_feature
 from distrff.data.parquet_files import parquet_file
 from distrff.data.parquet_rows import ParquetSource, RowGroup, check_unchanged, row_groups
 from distrff.data.raw_table import RawTable
@@ -58,11 +58,6 @@ def parquet_table(parquet: ParquetSource) -> RawTable:
         row_bytes=sum(_row_bytes(field.type) for field in schema),
         row_labels=parquet.footers[0].row_labels,
     )
-
-
-def check_tables_agree(parquet: ParquetSource, used: Sequence[str]) -> None:
-    """Raise InputError for a file in which a used column is missing, or of another type than in the first."""
-    check_agreement(parquet.footers, used, False)
 
 
 def holds_only_numbers(parquet: ParquetSource, names: Sequence[str]) -> bool:

@@ -13,10 +13,10 @@ from distrff.data.dataset import Dataset
 from distrff.data.encoded_rows import encoded_dataset
 from distrff.data.frame_table import described_frame, frame_table
 from distrff.data.identified import with_ids
-from distrff.data.open import id_datasets, stored_kind
-from distrff.data.open import open_dataset as open_stored
+from distrff.data.open import id_datasets, open_zarr_path, stored_kind
+from distrff.data.parquet_columns import check_agreement
 from distrff.data.parquet_rows import ParquetSource, open_parquet, parquet_source
-from distrff.data.parquet_table import check_tables_agree, holds_only_numbers, numbers_of, parquet_table
+from distrff.data.parquet_table import holds_only_numbers, numbers_of, parquet_table
 from distrff.data.raw_table import RawTable
 from distrff.data.xarray_table import is_xarray, xarray_table
 from distrff.errors import InputError
@@ -165,7 +165,7 @@ def _opened(
         paths = list(path) if isinstance(path, (list, tuple)) else [path]
         return _of_parquet(parquet_source(paths, storage_options), options, steps)
     _refuse_table_options(options, steps)
-    return open_stored(
+    return open_zarr_path(
         path,
         target=options.target,
         columns=options.columns,
@@ -194,14 +194,14 @@ def _of_parquet(parquet: ParquetSource, options: TableOptions, steps: TableSteps
     table = parquet_table(parquet)
     if steps is not None:
         steps.check_names(table.kinds, table.source)
-        check_tables_agree(parquet, steps.raw_names)
+        check_agreement(parquet.footers, steps.raw_names, all_features=False)
         return _encoded(table, steps)
     uses = {"target": options.target, "sample_weight": options.sample_weight}
     says_no_more = options == TableOptions(**uses, columns=options.columns)
     if says_no_more and (options.columns is not None or holds_only_numbers(parquet, numbers_of(parquet))):
         return open_parquet(parquet, columns=options.columns, **uses)
     choice = choose_columns(table, options)
-    check_tables_agree(parquet, choice.used)
+    check_agreement(parquet.footers, choice.used, all_features=False)
     if not options.transforms and holds_only_numbers(parquet, choice.columns):
         plain = open_parquet(parquet, columns=list(choice.columns), **uses)
         return replace(plain, skipped_columns=tuple(choice.dropped))

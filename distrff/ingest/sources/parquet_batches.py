@@ -10,8 +10,9 @@ import pyarrow as pa
 from distrff.columns.raw_column import RawColumn
 from distrff.columns.table_steps import TableSteps
 from distrff.data.arrow_values import raw_columns
+from distrff.data.parquet_columns import check_agreement
 from distrff.data.parquet_rows import parquet_source
-from distrff.data.parquet_table import check_tables_agree, parquet_table
+from distrff.data.parquet_table import parquet_table
 
 _BATCH_ROWS = 2**16
 
@@ -55,7 +56,7 @@ class ParquetBatches:
 
     def pieces(self, names: Sequence[str]) -> Iterator[ParquetPiece]:
         """Yield batches of some columns of all files, in order."""
-        check_tables_agree(self._files, names)
+        check_agreement(self._files.footers, names, all_features=False)
         start = 0
         for part in self._table.parts:
             for batch in part.batches(tuple(names), _BATCH_ROWS):
