@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import xarray
 
 from distrff.data import encoded_rows
 from distrff.data.parquet_rows import ParquetReader
@@ -166,31 +167,6 @@ def test_rows_of_a_zarr_group_say_by_which_steps_they_were_made(tmp_path, frame)
 # xarray -------------------------------------------------------------------------------------
 
 
-class Variable:
-    """As much of xarray's arrays as is used."""
-
-    def __init__(self, dims, data):
-        self.dims, self.data = dims, data
-
-    def transpose(self, first, _):
-        order = [first, *(dim for dim in self.dims if dim != first)]
-        return Variable(order, self.data.transpose([self.dims.index(dim) for dim in order]))
-
-
-class Variables:
-    """As much of an xarray Dataset as is used, where xarray is not installed."""
-
-    def __init__(self, variables):
-        self.data_vars = {name: Variable(*v) for name, v in variables.items()}
-        self.sizes = dict(pair for dims, A in variables.values() for pair in zip(dims, A.shape, strict=True))
-
-
-try:
-    from xarray import Dataset as XarrayDataset
-except ImportError:
-    XarrayDataset = Variables
-
-
 @pytest.mark.parametrize("lazily", [False, True])
 def test_variables_of_xarray(rng, lazily):
     field, depth = rng.normal(size=(2, 3, 30)), rng.normal(size=30)
@@ -199,7 +175,7 @@ def test_variables_of_xarray(rng, lazily):
     label = rng.choice(["u", "v"], 30).astype(object)
     label[:2] = "u", "v"
     lazy = (lambda A, chunks: da.from_array(A, chunks=chunks)) if lazily else lambda A, _: A
-    data = XarrayDataset(
+    data = xarray.Dataset(
         {
             "field": (("x", "z", "time"), lazy(field, (1, 2, 7))),
             "depth": (("time",), lazy(depth, 11)),
