@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import signal
 import sys
 import sysconfig
 from collections.abc import Iterator
@@ -24,7 +25,9 @@ _SEED = int(os.environ.setdefault(_SEED_VARIABLE, str(secrets.randbits(32))))  #
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse to test the folder where the installed package is meant."""
+    """Let tests be interrupted; refuse to test the folder where the installed package is meant."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell's background jobs have it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     where = Path(distrff.__file__).resolve()
     installed = {Path(sysconfig.get_path(kind)).resolve() for kind in ("purelib", "platlib")}
     if os.environ.get("DISTRFF_REQUIRE_INSTALLED") == "1" and not any(map(where.is_relative_to, installed)):
