@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,9 +100,10 @@ class Model:
         """
         X = self._checked(X)
         F = np.empty((X.shape[0], self.n_outputs))
-        coef = self.coef.astype(self.dtype)
-        for rows, Z in self._feature_strips(X):
-            F[rows] = Z @ coef
+        block_map = self.specification.build(self.arrays)
+        coef = block_map.basis_coef(self.coef, np.dtype(self.dtype))
+        for rows, strip in self._strips(X):
+            F[rows] = block_map.basis(strip) @ coef
         return F + self.intercept
 
     def __repr__(self) -> str:
@@ -166,11 +167,16 @@ class Model:
 
     def _feature_strips(self, X: np.ndarray) -> Any:
         block_map = self.specification.build(self.arrays)
-        rows = max(16, _STRIP_BYTES // (self.specification.row_entries * np.dtype(self.dtype).itemsize))
-        for start in range(0, X.shape[0], rows):
-            strip = slice(start, min(start + rows, X.shape[0]))
-            _check_finite(X[strip], start)
-            yield strip, block_map.apply(self.scaling.apply(X[strip], np.dtype(self.dtype)))
+        for rows, strip in self._strips(X):
+            yield rows, block_map.apply(strip)
+
+    def _strips(self, X: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
+        """Yield the rows, scaled, few enough that their features take little memory."""
+        n_rows = max(16, _STRIP_BYTES // (self.specification.row_entries * np.dtype(self.dtype).itemsize))
+        for start in range(0, X.shape[0], n_rows):
+            rows = slice(start, min(start + n_rows, X.shape[0]))
+            _check_finite(X[rows], start)
+            yield rows, self.scaling.apply(X[rows], np.dtype(self.dtype))
 
     def _checked(self, X: Any) -> Any:
         if not issparse(X):

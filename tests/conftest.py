@@ -14,8 +14,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
+from hypothesis import HealthCheck, settings
 
 import distrff
+
+# No test is timed: how long its examples take depends on what else the machine does.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 # Worker processes inherit this path and find functions of the tests by it; what is installed comes first.
 sys.path.append(str(Path(__file__).parents[1]))

@@ -89,19 +89,14 @@ def _light_seconds(run: SweepRun, dataset: Dataset, options: FitOptions, plan: P
 
 def _gram_work(shape: Shape) -> float:
     """Return the work of a row of the Gram sweep, in flops of its product."""
-    product = shape.map_flops - shape.triangle_numbers + float(shape.size) ** 2
-    return product + _triangle_work(shape) + _COSINE_FLOPS * shape.n_features
+    # The solve against the map's factors is in float64 always.
+    solve = shape.triangle_numbers * 8 / shape.itemsize
+    return shape.basis_flops + float(shape.size) ** 2 + solve + _COSINE_FLOPS * shape.n_features
 
 
 def _light_work(shape: Shape) -> float:
     """Return the work of a row of a light sweep, in the same unit."""
-    thin = shape.light_flops / shape.n_rows - shape.triangle_numbers
-    return _THIN_SLOWNESS * thin + _triangle_work(shape) + _COSINE_FLOPS * shape.n_features
-
-
-def _triangle_work(shape: Shape) -> float:
-    """Return the work of solving a row against the map's factors, which is in float64 always."""
-    return shape.triangle_numbers * 8 / shape.itemsize
+    return _THIN_SLOWNESS * shape.light_flops / shape.n_rows + _COSINE_FLOPS * shape.n_features
 
 
 def _seconds_a_float64_flop(shape: Shape, seconds_a_row: float) -> float:

@@ -115,6 +115,38 @@ class ConcatenatedBlockMap(BlockMap):
             first += map_.n_features
         return Z
 
+    # The basis is those of the parts side by side, in float64; the roots of the weights go to the vectors.
+
+    @property
+    def has_basis(self) -> bool:  # type: ignore[override]
+        return any(map_.has_basis for map_ in self._maps)
+
+    @property
+    def n_basis(self) -> int:
+        return sum(map_.n_basis for map_ in self._maps)
+
+    def basis(self, X: np.ndarray) -> np.ndarray:
+        if not self.has_basis:
+            return self.apply(X)
+        exact = X.astype(np.float64, copy=False)
+        return np.concatenate([map_.basis(exact) for map_ in self._maps], axis=1)
+
+    def basis_tile(self, X: np.ndarray) -> np.ndarray:
+        return self.basis(X) if self.has_basis else self.tile(X)
+
+    def basis_coef(self, coef: np.ndarray, dtype: np.dtype) -> np.ndarray:
+        if not self.has_basis:
+            return super().basis_coef(coef, dtype)
+        own = np.split(coef, np.cumsum([map_.n_features for map_ in self._maps])[:-1])
+        exact = np.dtype(np.float64)
+        parts = zip(self._maps, self._factors, own, strict=True)
+        return np.concatenate([factor * map_.basis_coef(part, exact) for map_, factor, part in parts])
+
+    def feature_sums(self, sums: np.ndarray) -> np.ndarray:
+        own = np.split(sums, np.cumsum([map_.n_basis for map_ in self._maps])[:-1], axis=1)
+        parts = zip(self._maps, self._factors, own, strict=True)
+        return np.concatenate([factor * map_.feature_sums(part) for map_, factor, part in parts], axis=1)
+
 
 class ConcatenatedFeatures(FeatureMap):
     """Several maps side by side, whose kernel is the weighted sum of theirs.

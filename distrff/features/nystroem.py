@@ -78,8 +78,10 @@ class NystroemBlockMap(BlockMap):
 
     Kernel values and the solve are in float64 whatever the rows are: the solve magnifies errors by up to
     the root of K_LL's condition, some 1e6, which the digits of float64 can spare and those of float32
-    cannot. Only the result is cast.
+    cannot. Only the result is cast; values of the basis are not.
     """
+
+    has_basis = True
 
     def __init__(self, kernel: Kernel, landmarks: np.ndarray, n_features: int) -> None:
         self.n_features = n_features
@@ -103,11 +105,39 @@ class NystroemBlockMap(BlockMap):
         for start in range(0, len(X), _STRIP_ROWS):
             strip = slice(start, start + _STRIP_ROWS)
             if rank:
-                K = self._kernel.block(X[strip].astype(np.float64, copy=False), self.landmarks)
+                K = self.basis(X[strip])
                 # Kᵀ is in the order of columns that LAPACK reads and overwrites.
                 Z[strip, :rank] = blas.dtrsm(1.0, factor, K.T, lower=1, overwrite_b=1).T
         Z[:, rank:] = 0.0
         return Z
+
+    @property
+    def n_basis(self) -> int:
+        return len(self.landmarks)
+
+    # z = L_c⁻¹·b for the kernel values b with the landmarks. Rows that meet few vectors need no solve: the
+    # vectors have it instead.
+
+    def basis(self, X: np.ndarray) -> np.ndarray:
+        return self._kernel.block(X.astype(np.float64, copy=False), self.landmarks)
+
+    def basis_tile(self, X: np.ndarray) -> np.ndarray:
+        return self.basis(X)
+
+    def basis_coef(self, coef: np.ndarray, dtype: np.dtype) -> np.ndarray:
+        return self._solved(coef)
+
+    def feature_sums(self, sums: np.ndarray) -> np.ndarray:
+        padded = np.zeros((len(sums), self.n_features))
+        padded[:, : len(self.landmarks)] = self._solved(sums.T, transposed=False).T
+        return padded
+
+    def _solved(self, V: np.ndarray, transposed: bool = True) -> np.ndarray:
+        """Return L_c⁻ᵀ or L_c⁻¹ times the leading rows of V, as many as there are landmarks."""
+        leading = V[: len(self.landmarks)].astype(np.float64)
+        if not leading.size:
+            return leading
+        return blas.dtrsm(1.0, self.factor, leading, lower=1, trans_a=int(transposed))
 
 
 def _cholesky_factor(kernel: Kernel, landmarks: np.ndarray) -> np.ndarray:
@@ -182,7 +212,9 @@ class NystroemFeatures(FourierPiloted, KernelFeatureMap):
     those after them. Once the landmarks are drawn, machines take both alike.
 
     `fit` costs 2M³/3 flops and 8M² bytes, once more in each process that applies the map. `transform`
-    costs n·(2dM + M²) flops and n·M exponentials, in float64 also for rows of float32.
+    costs n·(2dM + M²) flops and n·M exponentials, in float64 also for rows of float32. Light sweeps and
+    predictions, which only multiply features with k vectors, cost n·(2dM + 2kM) and kM² a task: the solve
+    against L_c is the vectors' instead of the rows'.
     """
 
     def __init__(

@@ -26,6 +26,13 @@ class BlockMap(ABC):
     n_features: int
     n_bytes: int = 0
     """Of what it keeps, where that is much."""
+    has_basis: bool = False
+    """Whether its basis is another one than z itself."""
+
+    @property
+    def n_basis(self) -> int:
+        """Functions m in the basis."""
+        return self.n_features
 
     @abstractmethod
     def apply(self, X: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
@@ -46,6 +53,25 @@ class BlockMap(ABC):
     def tile(self, X: np.ndarray) -> Any:
         """Return z(X) in memory that this thread uses again for its next tile."""
         return self.apply(X, out=scratch("tile", X.shape[0], self.n_features, X.dtype))
+
+    # Sweeps that only multiply features with a few vectors may do so with functions b that the features are
+    # a linear map of, z(x) = A·b(x), where those cost less: z itself, unless a map says otherwise.
+
+    def basis(self, X: np.ndarray) -> np.ndarray:
+        """Return b(X), of shape (n_rows, m)."""
+        return self.apply(X)
+
+    def basis_tile(self, X: np.ndarray) -> Any:
+        """Return b(X) in memory that this thread may use again for its next tile."""
+        return self.tile(X)
+
+    def basis_coef(self, coef: np.ndarray, dtype: np.dtype) -> np.ndarray:
+        """Return Aᵀ·coef, of shape (m, k), for tiles of rows of a dtype."""
+        return coef.astype(dtype, copy=False)
+
+    def feature_sums(self, sums: np.ndarray) -> np.ndarray:
+        """Return sums of z from those of b, vectors in rows: (k, m) → (k, n_features)."""
+        return sums
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ because the dual's constraint Σ s_i a_i = 0 is met by shrinking one of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -61,6 +62,12 @@ class MarginSums:
         mine, theirs = self.sided, other.sided
         sided = Sided(mine.weight + theirs.weight, mine.dual + theirs.dual, mine.vector + theirs.vector)
         return MarginSums(**added, sided=sided)
+
+    def of_features(self, feature_sums: Callable[[np.ndarray], np.ndarray]) -> MarginSums:
+        """Return the sums over z for those over z's basis; `feature_sums` takes vectors in rows."""
+        vector = self.sided.vector
+        of_z = feature_sums(vector.reshape(-1, vector.shape[2])).reshape(*vector.shape[:2], -1)
+        return replace(self, sided=replace(self.sided, vector=of_z))
 
     def gradient(self, machine: int) -> tuple[np.ndarray, float]:
         """Return Σ s·ℓ′_proxy·z and Σ s·ℓ′_proxy of one machine."""

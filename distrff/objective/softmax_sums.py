@@ -5,7 +5,8 @@ A machine f(x) = Wᵀz(x) + b has k outputs; a row of class c costs ℓ(f, c) = 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from scipy.special import logsumexp
@@ -37,6 +38,11 @@ class SoftmaxSums:
 
     def __add__(self, other: SoftmaxSums) -> SoftmaxSums:
         return SoftmaxSums(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)})
+
+    def of_features(self, feature_sums: Callable[[np.ndarray], np.ndarray]) -> SoftmaxSums:
+        """Return the sums over z for those over z's basis; `feature_sums` takes vectors in rows."""
+        of_z = [feature_sums(slope[:-1].T).T for slope in self.slope]
+        return replace(self, slope=np.concatenate([np.stack(of_z), self.slope[:, -1:]], axis=1))
 
 
 def softmax_slopes(F: np.ndarray, classes: np.ndarray, weights: RowWeights, *, sigma: float) -> np.ndarray:

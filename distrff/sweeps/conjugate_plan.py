@@ -126,7 +126,7 @@ def _counted(
     most_columns = max(in_search, after_it)
     n_search = _search_sweeps(s, folds_at_once)
     light = s.n_rows * (
-        (PRESUMED_SWEEPS + n_search) * s.map_flops
+        (PRESUMED_SWEEPS + n_search) * s.basis_flops
         + 4.0 * s.row_entries * (PRESUMED_SWEEPS * after_it + n_search * in_search)
     )
     factor = sample_rows * (s.map_flops + s.size**2) + n_factors * float(s.n_features) ** 3 / 3

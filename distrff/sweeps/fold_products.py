@@ -10,7 +10,6 @@ import numpy as np
 
 from distrff.data.rows import Rows
 from distrff.objective.ridge_moments import RidgeMoments, ridge_moments
-from distrff.objective.thin_products import add_pulled_back
 from distrff.sweeps.folds import Folds
 from distrff.sweeps.reduction import Shipped
 from distrff.sweeps.ridge_products import RidgePass
@@ -28,11 +27,10 @@ class _FoldPass(RidgePass):
     folds: Folds
 
     def _tiles_of_folds(
-        self, rows: Rows, shipped: Shipped
+        self, tiles: Iterator[tuple[Any, np.ndarray, np.ndarray, np.ndarray | None]], start: int
     ) -> Iterator[tuple[np.ndarray, Any, np.ndarray, np.ndarray, np.ndarray]]:
-        """Yield the rows' folds, Z, the values, coded targets and weights of a tile."""
-        start = rows.start
-        for Z, F, y, s in self._tiles(rows, shipped):
+        """Yield the rows' folds, Z or its basis, the values, coded targets and weights of a tile."""
+        for Z, F, y, s in tiles:
             Y = self.targets.encode(y)
             if self.offset is not None:
                 Y = Y + self.offset
@@ -71,7 +69,7 @@ class ComplementMomentsReduction(_FoldPass):
     def update(
         self, moments: list[RidgeMoments | None], rows: Rows, shipped: Shipped
     ) -> list[RidgeMoments | None]:
-        for fold, Z, no_values, Y, s in self._tiles_of_folds(rows, shipped):
+        for fold, Z, no_values, Y, s in self._tiles_of_folds(self._tiles(rows, shipped), rows.start):
             others = [np.flatnonzero(fold != number) for number in self.held_out]
             moments = self.merge(
                 moments,
@@ -106,11 +104,12 @@ class FoldProductReduction(_FoldPass):
         return first + second
 
     def update(self, sums: np.ndarray, rows: Rows, shipped: Shipped) -> np.ndarray:
-        for fold, Z, F, _, s in self._tiles_of_folds(rows, shipped):
-            sF = np.where(fold[:, None] == np.array(self.held_out), 0.0, s[:, None] * F)
-            add_pulled_back(sums[:-1].T, sF.T, Z)
-            sums[-1] += sF.sum(axis=0)
-        return sums
+        tiles = self._tiles_of_folds(self._basis_tiles(rows, shipped), rows.start)
+        weighted = (
+            (B, np.where(fold[:, None] == np.array(self.held_out), 0.0, s[:, None] * F))
+            for fold, B, F, _, s in tiles
+        )
+        return self._add_products(sums, weighted, shipped)
 
 
 @dataclass(frozen=True)
@@ -136,7 +135,7 @@ class HeldOutErrorReduction(_FoldPass):
         return first + second
 
     def update(self, sums: np.ndarray, rows: Rows, shipped: Shipped) -> np.ndarray:
-        for fold, _, F, Y, s in self._tiles_of_folds(rows, shipped):
+        for fold, _, F, Y, s in self._tiles_of_folds(self._basis_tiles(rows, shipped), rows.start):
             is_judged = fold[:, None] == np.array(self.held_out)
             sums[0] += s @ np.where(is_judged, np.square(Y[:, list(self.outputs)] - F), 0.0)
             sums[1] += s @ is_judged

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -99,6 +99,11 @@ class KinkSums:
         """Return the rows of one machine, those of label 1 first."""
         above, below = self.sides[machine]
         return above.merge(below, None)
+
+    def of_features(self, feature_sums: Callable[[np.ndarray], np.ndarray]) -> KinkSums:
+        """Return the sums over z for those over z's basis; `feature_sums` takes vectors in rows."""
+        of_z = feature_sums(self.short_vector[:, :-1])
+        return replace(self, short_vector=np.concatenate([of_z, self.short_vector[:, -1:]], axis=1))
 
     def merge(self, other: KinkSums, n_kept: int) -> KinkSums:
         """Return what both found."""

@@ -71,7 +71,8 @@ class LightReduction:
         assert shipped is not None
         dtype = np.dtype(self.dtype)
         block_map = self.specification.build(map_arrays(shipped))
-        coef, intercept = shipped["coef"].astype(dtype), shipped["intercept"]
+        coef, intercept = block_map.basis_coef(shipped["coef"], dtype), shipped["intercept"]
+        own: Any = None  # sums of these rows alone, over the basis of z
         for block in rows.tiles(self._block_rows(len(intercept))):
             labels, F = self._labels(block), np.empty((block.X.shape[0], len(intercept)))
             s = self.targets.row_weights(block.y, block.sample_weight)
@@ -80,14 +81,16 @@ class LightReduction:
             vectors: np.ndarray | None = None
             for first in range(0, len(F), self.tile_rows):
                 tile = slice(first, first + self.tile_rows)
-                Z = block_map.tile(self.scaling.apply(block.X[tile], dtype))
-                F[tile] = values_of(Z, coef) + intercept
+                B = block_map.basis_tile(self.scaling.apply(block.X[tile], dtype))
+                F[tile] = values_of(B, coef) + intercept
                 pulls = self._pulls(F[tile], labels[tile], weights.at(tile), shipped)
-                vectors = zero_sums(len(pulls), Z) if vectors is None else vectors
-                add_pulled_back(vectors, pulls, Z)
+                vectors = zero_sums(len(pulls), B) if vectors is None else vectors
+                add_pulled_back(vectors, pulls, B)
             assert vectors is not None
-            sums = self.merge(sums, self._sums(F, labels, weights, vectors, block, shipped))
-        return sums
+            own = self.merge(own, self._sums(F, labels, weights, vectors, block, shipped))
+        if own is not None and block_map.has_basis:
+            own = own.of_features(block_map.feature_sums)
+        return self.merge(sums, own)
 
     def _block_rows(self, n_values: int) -> int:
         """Return the rows of a few tiles: what is done once for all of them costs as much as for one."""

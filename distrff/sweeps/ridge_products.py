@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from distrff.columns.scaling import Scaling
 from distrff.columns.targets import Targets
 from distrff.data.rows import Rows
-from distrff.features.specification import MapSpecification
+from distrff.features.specification import BlockMap, MapSpecification
 from distrff.objective.ridge_moments import RidgeMoments, ridge_moments
 from distrff.objective.thin_products import add_pulled_back, in_float64, values_of
 from distrff.sweeps.reduction import Shipped
@@ -48,19 +48,42 @@ class RidgePass:
         self, rows: Rows, shipped: Shipped
     ) -> Iterator[tuple[Any, np.ndarray, np.ndarray, np.ndarray | None]]:
         """Yield Z, Z·coef + intercept, y as it was stored and the weights of a tile; Z is used again."""
+        return self._evaluated(rows, shipped, self._block_map(shipped).tile, _coef_of(shipped))
+
+    def _basis_tiles(
+        self, rows: Rows, shipped: Shipped
+    ) -> Iterator[tuple[Any, np.ndarray, np.ndarray, np.ndarray | None]]:
+        """Yield the same with the values of the map's basis in the place of Z."""
+        block_map = self._block_map(shipped)
+        coef = block_map.basis_coef(_coef_of(shipped), np.dtype(np.float64))
+        return self._evaluated(rows, shipped, block_map.basis_tile, coef)
+
+    def _evaluated(
+        self, rows: Rows, shipped: Shipped, tile_of: Callable[[np.ndarray], Any], coef: np.ndarray
+    ) -> Iterator[tuple[Any, np.ndarray, np.ndarray, np.ndarray | None]]:
         assert shipped is not None
-        dtype = np.dtype(self.dtype)
-        arrays = {name: A for name, A in shipped.items() if name not in _SENT} or None
-        block_map = self.specification.build(arrays)
-        coef, intercept = shipped["coef"], shipped["intercept"]
         for block in rows.tiles(self.tile_rows):
-            Z = in_float64(block_map.tile(self.scaling.apply(block.X, dtype)))
-            yield (
-                Z,
-                values_of(Z, coef) + intercept,
-                block.y,
-                self.targets.row_weights(block.y, block.sample_weight),
-            )
+            B = in_float64(tile_of(self.scaling.apply(block.X, np.dtype(self.dtype))))
+            s = self.targets.row_weights(block.y, block.sample_weight)
+            yield B, values_of(B, coef) + shipped["intercept"], block.y, s
+
+    def _block_map(self, shipped: Shipped) -> BlockMap:
+        arrays = {name: A for name, A in (shipped or {}).items() if name not in _SENT} or None
+        return self.specification.build(arrays)
+
+    def _add_products(
+        self, sums: np.ndarray, weighted: Iterable[tuple[Any, np.ndarray]], shipped: Shipped
+    ) -> np.ndarray:
+        """Add Σ [z | 1]·fᵀ, (D + 1, k), for the basis B and the weighted values F of each tile."""
+        block_map, of_basis = self._block_map(shipped), None
+        for B, F in weighted:
+            if of_basis is None:
+                of_basis = np.zeros((B.shape[1], F.shape[1])) if block_map.has_basis else sums[:-1]
+            add_pulled_back(of_basis.T, F.T, B)
+            sums[-1] += F.sum(axis=0)
+        if of_basis is not None and block_map.has_basis:
+            sums[:-1] += block_map.feature_sums(of_basis.T).T
+        return sums
 
 
 @dataclass(frozen=True)
@@ -123,8 +146,11 @@ class ProductReduction(RidgePass):
         return first + second
 
     def update(self, sums: np.ndarray, rows: Rows, shipped: Shipped) -> np.ndarray:
-        for Z, F, _, s in self._tiles(rows, shipped):
-            sF = F if s is None else s[:, None] * F
-            add_pulled_back(sums[:-1].T, sF.T, Z)
-            sums[-1] += sF.sum(axis=0)
-        return sums
+        tiles = self._basis_tiles(rows, shipped)
+        weighted = ((B, F if s is None else s[:, None] * F) for B, F, _, s in tiles)
+        return self._add_products(sums, weighted, shipped)
+
+
+def _coef_of(shipped: Shipped) -> np.ndarray:
+    assert shipped is not None
+    return shipped["coef"]

@@ -66,7 +66,7 @@ def count_sgd(shape: Shape, *, n_workers: int, threads_per_worker: int, memory_l
 def _counted(shape: Shape, cluster: dict[str, int]) -> SGDPlan:
     s, cuts = shape, epoch_cuts(shape)
     passes = PRESUMED_PASSES
-    evaluation = s.n_rows * (s.map_flops + 6.0 * s.row_entries * s.n_outputs)
+    evaluation = s.n_rows * (s.basis_flops + 6.0 * s.row_entries * s.n_outputs)
     epoch = s.n_rows * (s.map_flops + 10.0 * s.row_entries * s.n_outputs)
     sample = metric_rows(min(s.n_rows, _MOST_ROWS), s)
     small = min(sample, s.n_features)

@@ -64,7 +64,7 @@ def test_segments_computed_one_by_one_on_a_cluster(read_rows, client):
         assert_same((x, y), (X[start : start + 25], Y[start : start + 25]))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     x_chunk=st.integers(1, N),
     y_chunk=st.integers(1, N),

@@ -47,7 +47,7 @@ def test_description(path):
     assert (data.row_bytes, data.chunk_rows, data.source) == (3 * 4 + 8, 25, path)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     sizes=st.lists(st.integers(0, 30), min_size=1, max_size=4),
     group=st.integers(1, 40),

@@ -52,7 +52,7 @@ def test_description(rows_zarr):
     assert (data.row_bytes, data.chunk_rows, data.source) == (4 * 4 + 8 + 8, N, rows_zarr)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     chunks=st.tuples(st.integers(1, N + 10), st.integers(1, 5)),
     per_shard=st.integers(0, 3),

@@ -52,6 +52,19 @@ def test_columns_are_those_of_the_maps_times_root_weights(rng, weights, dtype):
     np.testing.assert_array_equal(parts[0], alone * dtype(math.sqrt(w[0])))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_products_by_the_basis_are_those_of_the_features(rng, dtype):
+    landmarks = NystroemFeatures(Polynomial(1), 8, random_state=1)  # of rank 4: its basis is smaller than z
+    map_ = ConcatenatedFeatures([FourierFeatures(Gaussian(), 6, random_state=0), landmarks], weights=[1, 4])
+    block_map = map_.fit(rng.standard_normal((80, 3))).specification_.build()
+    X, C, S = rng.standard_normal((50, 3)).astype(dtype), rng.standard_normal((14, 2)), np.ones((1, 50))
+    assert block_map.has_basis and block_map.n_basis == 10
+    B, Z = block_map.basis(X), block_map.apply(X)
+    atol = (1e-4 if dtype == "float32" else 1e-10) * np.abs(B).max()  # the features' rounding, 14 times 50 sums
+    np.testing.assert_allclose(B @ block_map.basis_coef(C, X.dtype), Z @ C, atol=atol)
+    np.testing.assert_allclose(block_map.feature_sums(S @ B), S @ Z, atol=50 * atol)
+
+
 def test_weights_multiply_kernels(rng):
     X = rng.standard_normal((30, 3))
     maps = [NystroemFeatures(Gaussian(), 30), NystroemFeatures(Laplacian(), 30)]

@@ -127,6 +127,18 @@ def test_apply_writes_into_strided_rows(rng):
     np.testing.assert_array_equal(wide[:, [0, 5]], 7.0)
 
 
+@pytest.mark.parametrize("kernel", [Exponential(2.0), Polynomial(2)], ids=repr)  # the second of rank ten
+def test_products_by_the_basis_are_those_of_the_features(rng, kernel):
+    X, C, S = rng.standard_normal((50, 3)), rng.standard_normal((20, 4)), rng.standard_normal((2, 50))
+    map_ = seeded(rng, kernel, 20).fit(rng.standard_normal((80, 3)))
+    block_map, Z = map_.specification_.build(), map_.transform(X)
+    B = block_map.basis(X)
+    assert B.shape == (50, map_.rank_)
+    # Both solve against the same factor, whose condition is below 1e4 here, one the rows and one the vectors.
+    np.testing.assert_allclose(B @ block_map.basis_coef(C, X.dtype), Z @ C, atol=1e-10 * np.abs(B).max())
+    np.testing.assert_allclose(block_map.feature_sums(S @ B), S @ Z, atol=1e-10 * np.abs(B).max())
+
+
 def test_strips_change_nothing(rng):
     X = rng.standard_normal((1300, 3))
     map_ = seeded(rng, Gaussian(), 30).fit(X)

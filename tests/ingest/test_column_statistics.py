@@ -35,7 +35,7 @@ def swept(reduction, X, y=None, s=None, ends=()):
     return total
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 2**32 - 1),
     n=st.integers(1, 200),

@@ -55,7 +55,7 @@ class RowsInMemory:
         return Evaluation.of(C, sums, 0, x, fit_intercept=fit_intercept)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     seed=st.integers(0, 10**6),
     loss=st.sampled_from([Hinge(), *SMOOTH]),

@@ -75,7 +75,7 @@ def test_rows_without_weight_are_refused():
         ridge_system(np.zeros((4, 4)), 1, fit_intercept=True)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     seed=st.integers(0, 2**32 - 1),
     n=st.integers(1, 20),

@@ -15,9 +15,7 @@ from hypothesis import strategies as st
 import distrff as drf
 
 N, D = 1503, 16
-SETTINGS = settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+SETTINGS = settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture(autouse=True)

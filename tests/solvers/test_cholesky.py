@@ -38,7 +38,7 @@ def close(got, expected):
     return np.linalg.norm(got - expected) <= PARITY * np.linalg.norm(expected)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(
     seed=st.integers(0, 2**32 - 1),
     n=st.integers(2, 80),
@@ -79,7 +79,7 @@ def test_leading_block_equals_a_fit_on_the_scaled_leading_features():
     assert close(intercept, reference.intercept_)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 2**32 - 1), counts=st.lists(st.integers(0, 3), min_size=2, max_size=30))
 def test_weights_equal_replication_of_rows(seed, counts):
     if not any(counts):

@@ -36,7 +36,7 @@ def explicit_cv(Z, Y, s, fold, alphas, fit_intercept):
     return errors
 
 
-@settings(deadline=None, max_examples=8)
+@settings(max_examples=8)
 @given(
     seed=st.integers(0, 2**32 - 1),
     n=st.integers(12, 60),
@@ -141,7 +141,7 @@ def test_nan_in_one_fold_excludes_an_alpha():
         choose_alpha(errors[:, :1], np.ones(2), alphas=np.array([0.1]))
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_choice_depends_on_the_grid_not_on_its_order(seed):
     rng = np.random.default_rng(seed)

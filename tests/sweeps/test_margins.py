@@ -6,12 +6,15 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 from distrff.columns.scaling import Scaling
 from distrff.columns.targets import ClassTargets
 from distrff.data.arrays import as_dataset
+from distrff.features.base import FeatureMap
 from distrff.features.fourier import FourierFeatures
-from distrff.kernels import Gaussian
+from distrff.features.nystroem import NystroemFeatures
+from distrff.kernels import Exponential, Gaussian, Polynomial
 from distrff.losses import Hinge, Logistic
 from distrff.objective.margin_sums import margin_sums, sided_weights
 from distrff.objective.row_weights import RowWeights
@@ -27,14 +30,16 @@ FOLDS = Folds(4, 1, "hash", N)
 class Rows:
     """Rows of three classes in memory, with what a sweep of them is asked."""
 
-    def __init__(self, rng: np.random.Generator, weighted: bool, folded: bool, n_machines: int) -> None:
+    def __init__(
+        self, rng: np.random.Generator, weighted: bool, folded: bool, features: FeatureMap, n_machines: int
+    ) -> None:
         self.X, self.y = rng.standard_normal((N, 3)), rng.integers(0, K, N)
         self.y[:K] = range(K)
         self.s = rng.uniform(0.2, 2, N) if weighted else None
         self.targets = ClassTargets(np.arange(K))
         self.outputs = tuple(int(j) for j in rng.integers(0, K, n_machines))
         self.held_out = tuple(j % 4 if folded else None for j in range(n_machines))
-        self.map = FourierFeatures(Gaussian(2.0), D, random_state=0).fit(self.X)
+        self.map = clone(features).fit(self.X)
         self.Z = self.map.transform(self.X)
         self.Y = np.where(self.y[:, None] == np.array(self.outputs), 1.0, -1.0)
         out = FOLDS.of_rows(0, N)[:, None] == np.array(self.held_out) if folded else None
@@ -59,7 +64,21 @@ class Rows:
         )
 
 
-@pytest.fixture(params=[(False, False), (True, False), (True, True)], ids=["plain", "weighted", "folds"])
+FOURIER = FourierFeatures(Gaussian(2.0), D, random_state=0)
+NYSTROEM = NystroemFeatures(Exponential(1.0), D, random_state=0)
+DEFICIENT = NystroemFeatures(Polynomial(1), D, random_state=0)  # of rank 4, with a basis of as many functions
+
+
+@pytest.fixture(
+    params=[
+        (False, False, FOURIER),
+        (True, False, FOURIER),
+        (True, True, FOURIER),
+        (True, True, NYSTROEM),
+        (False, False, DEFICIENT),
+    ],
+    ids=["plain", "weighted", "folds", "landmarks", "deficient"],
+)
 def make(request, rng):
     return lambda n_machines: Rows(rng, *request.param, n_machines)
 

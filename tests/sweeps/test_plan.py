@@ -111,7 +111,7 @@ def bytes_of(text):
     return int(float(number) * {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}[unit])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     n_rows=st.integers(1000, 10**9),
     n_columns=st.integers(1, 2000),

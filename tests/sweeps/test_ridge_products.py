@@ -7,16 +7,21 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 from distrff.columns.scaling import Scaling
 from distrff.columns.targets import ClassTargets, NumericTargets
 from distrff.data.arrays import as_dataset
 from distrff.features.fourier import FourierFeatures
-from distrff.kernels import Gaussian
+from distrff.features.nystroem import NystroemFeatures
+from distrff.kernels import Exponential, Gaussian
 from distrff.objective.ridge_moments import ridge_moments
 from distrff.sweeps.ridge_products import ProductReduction, RightSidesReduction
 
 N, D, TILE = 403, 12, 16
+
+
+FOURIER = FourierFeatures(Gaussian(2.0), D, random_state=0)
 
 
 @pytest.fixture(params=["float32", "float64"])
@@ -34,10 +39,9 @@ def X(rng):
     return rng.standard_normal((N, 3))
 
 
-def shared(X, targets, dtype, offset=None):
-    specification = FourierFeatures(Gaussian(2.0), D, random_state=0).fit(X).specification_
+def shared(X, targets, dtype, offset=None, map_=FOURIER):
     return {
-        "specification": specification,
+        "specification": clone(map_).fit(X).specification_,
         "scaling": Scaling(),
         "targets": targets,
         "offset": offset,
@@ -60,9 +64,10 @@ def swept(reduction, dataset, point, cut):
 TOLERANCE = {"float32": 1e-5, "float64": 1e-11}
 
 
-def test_products(X, s, dtype, rng):
+@pytest.mark.parametrize("map_", [FOURIER, NystroemFeatures(Exponential(1.0), D, random_state=0)], ids=repr)
+def test_products(X, s, dtype, rng, map_):
     targets = NumericTargets(np.zeros(1), np.ones(1))
-    reduction = ProductReduction(**shared(X, targets, dtype), n_directions=2)
+    reduction = ProductReduction(**shared(X, targets, dtype, map_=map_), n_directions=2)
     assert pickle.loads(pickle.dumps(reduction)).size_bytes(N) == 8 * (D + 1) * 2
     point = {"coef": rng.standard_normal((D, 2)), "intercept": rng.standard_normal(2)}
     found = swept(reduction, as_dataset(X, X[:, 0], s), point, 100)
