@@ -92,7 +92,8 @@ def _lines(found: KernelError) -> list[str]:
         f"kernel error of {found.n_components} features on {found.n_samples:,} rows, at {level} confidence",
         f"  {found.kernel}",
         f"  RMS of {found.n_pairs:,} pairs      {found.rms_error:.4g}  {_range(found.rms_interval)}"
-        + _theory("expected", found.rms_expected),
+        + _theory("expected", found.rms_expected)
+        + _theory("expected at most", found.rms_bound),
         f"  largest of the pairs   {found.max_error:.4g}" + _theory("bound", found.max_bound),
         f"    at most {found.max_exceeded_share:.2g} of all pairs have a larger error",
         f"  spectral norm, {found.n_blocks} block(s) of {found.block_rows} rows  {found.spectral_error:.4g}"

@@ -14,7 +14,7 @@ from scipy.special import ndtri
 from scipy.stats import t as student
 
 from distrff.data.arrays import as_dataset
-from distrff.diagnostics.map_theory import BlockFacts, PairFacts, mean_spectral_bound, theory_of
+from distrff.diagnostics.map_theory import BlockFacts, MapTheory, PairFacts, mean_spectral_bound, theory_of
 from distrff.errors import InputError, NonFiniteError
 from distrff.features.base import FeatureMap
 from distrff.random_streams import resolve_seed, stream
@@ -23,6 +23,7 @@ _EXACT_SIDE = 32  # pairs are read off the diagonals of exact kernel matrices of
 
 Interval = tuple[float, float] | None
 ExactKernel = Callable[[np.ndarray, np.ndarray], np.ndarray]
+_PairStrips = Iterator[tuple[np.ndarray, np.ndarray]]
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,9 @@ class KernelError:
     rms_interval : (float, float)
         Of the root mean square over all pairs.
     rms_expected : float or None
-        What it is on average over maps, by theory; for a CountSketch at most. None as above, and for
-        landmarks.
+        What it is on average over maps, by theory. None as above, and for landmarks.
+    rms_bound : float or None
+        What that average is at most, where no more is known: of a CountSketch.
     n_blocks, block_rows : int
         Disjoint blocks of rows, and their size.
     spectral_error : float
@@ -83,6 +85,7 @@ class KernelError:
     rms_error: float
     rms_interval: Interval
     rms_expected: float | None
+    rms_bound: float | None
     n_blocks: int
     block_rows: int
     spectral_error: float
@@ -164,22 +167,21 @@ def kernel_error(
     sample = _sample(features, X, n_pairs, n_blocks, block_rows, seed)
     z = features.specification_.build().apply
     spec = features.specification_
-    pairs = _measure_pairs(sample.pairs(), z, exact)
-    blocks = _measure_blocks(sample.blocks(), z, exact, float(alpha))
     delta, theory = 1 - float(confidence), theory_of(spec)
-    expected = None if theory is None else theory.expected_square(pairs.facts)
+    squares = _squared_errors(sample.pairs(), z, exact)
+    blocks = _measure_blocks(sample.blocks(), z, exact, float(alpha))
+    of_pairs = _theory_of_pairs(theory, sample.pairs(), z, exact, delta)
     return KernelError(
         kernel=repr(features.kernel_),
         n_components=spec.n_features,
         n_samples=sample.n_rows,
         confidence=float(confidence),
         n_pairs=int(n_pairs),
-        max_error=float(np.sqrt(pairs.squares.max())),
-        max_bound=None if theory is None else theory.max_bound(pairs.facts, delta),
+        max_error=float(np.sqrt(squares.max())),
         max_exceeded_share=1 - delta ** (1 / n_pairs),
-        rms_error=float(np.sqrt(pairs.squares.mean())),
-        rms_interval=_rms_interval(pairs.squares, confidence),
-        rms_expected=None if expected is None else math.sqrt(expected),
+        rms_error=float(np.sqrt(squares.mean())),
+        rms_interval=_rms_interval(squares, confidence),
+        **of_pairs,
         n_blocks=len(blocks.errors),
         block_rows=sample.block_rows,
         spectral_error=float(blocks.errors.mean()),
@@ -259,28 +261,38 @@ def _exact_kernel(features: Any) -> ExactKernel:
 
 
 @dataclass(frozen=True, eq=False)
-class _Pairs:
-    squares: np.ndarray
-    facts: PairFacts
-
-
-@dataclass(frozen=True, eq=False)
 class _Blocks:
     errors: np.ndarray
     dimensions: np.ndarray
     facts: list[BlockFacts]
 
 
-def _measure_pairs(pairs: Iterator[tuple[np.ndarray, np.ndarray]], z: Any, exact: ExactKernel) -> _Pairs:
-    measured = []
-    for X, Y in pairs:
-        k, Z_X, Z_Y = np.diagonal(exact(X, Y)), z(X), z(Y)
-        squares = np.square(np.abs(_row_products(Z_X, Z_Y) - k))
-        k_doubled = np.diagonal(exact(2.0 * X, 2.0 * Y))
-        residuals = _residuals(Z_X, np.diagonal(exact(X, X))), _residuals(Z_Y, np.diagonal(exact(Y, Y)))
-        measured.append((squares, k, k_doubled, *residuals))
-    squares, *facts = map(np.concatenate, zip(*measured, strict=True))
-    return _Pairs(squares, PairFacts(*facts))
+def _squared_errors(pairs: _PairStrips, z: Any, exact: ExactKernel) -> np.ndarray:
+    errors = [_row_products(z(X), z(Y)) - np.diagonal(exact(X, Y)) for X, Y in pairs]
+    return np.square(np.abs(np.concatenate(errors)))
+
+
+def _theory_of_pairs(
+    theory: MapTheory | None, pairs: _PairStrips, z: Any, exact: ExactKernel, delta: float
+) -> dict[str, float | None]:
+    """Return the fields of `KernelError` that theory tells of the sampled pairs."""
+    if theory is None:
+        return {"max_bound": None, "rms_expected": None, "rms_bound": None}
+    facts = PairFacts(*map(np.concatenate, zip(*(_facts(X, Y, z, exact) for X, Y in pairs), strict=True)))
+    expected = theory.expected_square(facts)
+    rms = None if expected is None else math.sqrt(expected)
+    return {
+        "max_bound": theory.max_bound(facts, delta),
+        "rms_expected": None if theory.expected_is_bound else rms,
+        "rms_bound": rms if theory.expected_is_bound else None,
+    }
+
+
+def _facts(X: np.ndarray, Y: np.ndarray, z: Any, exact: ExactKernel) -> tuple[np.ndarray, ...]:
+    k, k_doubled, of_X, of_Y = (
+        np.diagonal(exact(A, B)) for A, B in ((X, Y), (2.0 * X, 2.0 * Y), (X, X), (Y, Y))
+    )
+    return k, k_doubled, _residuals(z(X), of_X), _residuals(z(Y), of_Y)
 
 
 def _measure_blocks(blocks: Iterator[np.ndarray], z: Any, exact: ExactKernel, alpha: float) -> _Blocks:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -49,6 +50,9 @@ class BlockFacts:
 
 class MapTheory(ABC):
     """Errors in the kernel's own units; probabilities are over draws of the map."""
+
+    expected_is_bound: ClassVar[bool] = False
+    """Whether `expected_square` is only known to be no less than the mean."""
 
     def expected_square(self, pairs: PairFacts) -> float | None:
         """Return the mean over pairs of E(ẑ − k)², or a bound of it; None where there is neither."""
@@ -111,6 +115,8 @@ class _Independent(MapTheory):
 class _Sketched(MapTheory):
     """Independent frequencies of a Gaussian kernel after one CountSketch for all: of variance at most
     k(0)²/D given the sketch, to which the square of its own error comes."""
+
+    expected_is_bound: ClassVar[bool] = True
 
     spec: FourierSpecification
 

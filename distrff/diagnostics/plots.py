@@ -56,6 +56,7 @@ def plot_kernel_error(errors: KernelError | Sequence[KernelError], *, ax: Any = 
     ax.plot(D, largest, color=COLORS[1], marker=MARKERS[1], linestyle="--", label="largest of the pairs")
     for name, label, color, marker, line in (
         ("rms_expected", "RMS expected", COLORS[2], MARKERS[2], ":"),
+        ("rms_bound", "RMS expected at most", COLORS[2], MARKERS[2], ":"),
         ("max_bound", "bound of the largest", COLORS[3], MARKERS[3], "-."),
     ):
         known = [

@@ -40,6 +40,12 @@ def test_for_people(distrff, rows):
     assert again.stdout == done.stdout
 
 
+def test_the_bound_of_an_expectation_is_called_one(distrff, rows):
+    words = ("--length-scale", 2, "--sampling", "countsketch", "--n-components", 32)
+    text = distrff("kernel-error", rows.zarr, *words).stdout
+    assert "  expected at most " in text and "  bound " in text
+
+
 def test_no_bound_where_none_holds(distrff, rows):
     words = ("--length-scale", 2, "--sampling", "orthogonal", "--json")
     found = distrff("kernel-error", rows.zarr, *SMALL, *words).json

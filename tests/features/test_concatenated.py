@@ -60,7 +60,7 @@ def test_products_by_the_basis_are_those_of_the_features(rng, dtype):
     X, C, S = rng.standard_normal((50, 3)).astype(dtype), rng.standard_normal((14, 2)), np.ones((1, 50))
     assert block_map.has_basis and block_map.n_basis == 10
     B, Z = block_map.basis(X), block_map.apply(X)
-    atol = (1e-4 if dtype == "float32" else 1e-10) * np.abs(B).max()  # the features' rounding, 14 times 50 sums
+    atol = (1e-4 if dtype == "float32" else 1e-10) * np.abs(B).max()  # rounding of sums
     np.testing.assert_allclose(B @ block_map.basis_coef(C, X.dtype), Z @ C, atol=atol)
     np.testing.assert_allclose(block_map.feature_sums(S @ B), S @ Z, atol=50 * atol)
 
