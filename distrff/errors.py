@@ -10,6 +10,7 @@ import re
 import sys
 import warnings
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any
 
 
@@ -47,6 +48,15 @@ class ColumnError(InputError):
         """Return the error with the column's name, where columns have any."""
         message, column, _ = self.args
         return ColumnError(message, column, None if names is None else str(names[column]))
+
+
+def check_count(name: str, value: Any, least: int = 1, *, or_none: bool = False) -> None:
+    """Raise InputError for a parameter that is no number of things: no integer of at least `least`."""
+    if value is None and or_none:
+        return
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        kind = "a positive integer" if least == 1 else f"an integer of at least {least}"
+        raise InputError(f"{name} must be {kind}{' or None' if or_none else ''}, got {value!r}")
 
 
 class NonFiniteError(InputError):

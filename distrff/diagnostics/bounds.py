@@ -13,10 +13,10 @@ concentration inequalities" (T).
 from __future__ import annotations
 
 import math
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
-from distrff.errors import DataWarning, InputError, warn
+from distrff.errors import DataWarning, InputError, check_count, warn
 from distrff.kernels.base import Kernel
 
 FORMS = ("cos_sin", "phase")
@@ -240,7 +240,8 @@ def features_needed(
     if diameter is not None:
         n = _features_for_set(relative, delta, diameter, kernel, n_columns, form)
     else:
-        pairs = 2.0 if n_rows is None else _count("n_rows", n_rows) ** 2
+        check_count("n_rows", n_rows, or_none=True)
+        pairs = 2.0 if n_rows is None else int(n_rows) ** 2
         n = 4 * math.log(max(pairs, 2.0) / delta) / relative**2
     if math.isinf(n):
         return math.inf
@@ -254,7 +255,8 @@ def _features_for_set(
         raise InputError("a bound for a set of a given diameter needs kernel=… and n_columns=…")
     if not isinstance(diameter, Real) or not 0 < float(diameter) < math.inf:
         raise InputError(f"diameter must be positive and finite, got {diameter!r}")
-    sigma = math.sqrt(kernel.second_moment(_count("n_columns", n_columns)))
+    check_count("n_columns", n_columns)
+    sigma = math.sqrt(kernel.second_moment(int(n_columns)))
     if math.isinf(sigma):
         warn(
             f"the frequencies of {kernel!r} have no second moment, so that no number of features is bounded "
@@ -289,12 +291,6 @@ def _check_request(eps: Any, delta: Any, form: Any) -> None:
         raise InputError(f"delta must be a probability between 0 and 1, got {delta!r}")
     if form not in FORMS:
         raise InputError(f"form must be one of {', '.join(map(repr, FORMS))}, got {form!r}")
-
-
-def _count(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-        raise InputError(f"{name} must be a positive integer, got {value!r}")
-    return int(value)
 
 
 def _log(value: float) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from scipy.stats import t as student
 
 from distrff.data.arrays import as_dataset
 from distrff.diagnostics.map_theory import BlockFacts, MapTheory, PairFacts, mean_spectral_bound, theory_of
-from distrff.errors import InputError, NonFiniteError
+from distrff.errors import InputError, NonFiniteError, check_count
 from distrff.features.base import FeatureMap
 from distrff.random_streams import resolve_seed, stream
 
@@ -152,13 +152,9 @@ def kernel_error(
     One pass over the rows for the sample; for a block of r rows O(r²(d + D) + r³).
     """
     exact = _exact_kernel(features)
-    for name, value, least in (
-        ("n_pairs", n_pairs, 2),
-        ("n_blocks", n_blocks, 1),
-        ("block_rows", block_rows, 2),
-    ):
-        if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-            raise InputError(f"{name} must be an integer of at least {least}, got {value!r}")
+    check_count("n_pairs", n_pairs, least=2)
+    check_count("n_blocks", n_blocks)
+    check_count("block_rows", block_rows, least=2)
     if not isinstance(alpha, Real) or not 0 < float(alpha) < math.inf:
         raise InputError(f"alpha must be a positive number, got {alpha!r}")
     if not isinstance(confidence, Real) or not 0 < float(confidence) < 1:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
@@ -13,7 +12,7 @@ from distrff.columns.targets import NumericTargets
 from distrff.data.arrays import as_dataset
 from distrff.data.dataset import Dataset
 from distrff.diagnostics.fit_report import FitReport
-from distrff.errors import InputError
+from distrff.errors import InputError, check_count
 from distrff.estimators.machine import Machine
 from distrff.estimators.measured_plan import predicted_seconds
 from distrff.estimators.options import DTYPES, SCALES, FitOptions, checked_map, one_of
@@ -177,8 +176,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Machine):
                 "use FourierFeatures or NystroemFeatures"
             )
         k = self.n_components
-        if isinstance(k, bool) or not isinstance(k, Integral) or k < 1:
-            raise InputError(f"n_components must be a positive integer, got {k!r}")
+        check_count("n_components", k)
         return FitOptions(
             features=FourierFeatures() if self.features is None else clone(self.features),
             fit_intercept=True,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import clone
 
-from distrff.errors import InputError, InputTypeError
+from distrff.errors import InputError, InputTypeError, check_count
 from distrff.features.base import SPARSE_REMEDY, FeatureMap
 from distrff.features.fourier import FourierFeatures
 from distrff.random_streams import resolve_seed
@@ -163,8 +163,7 @@ def shared_options(estimator: Any) -> dict[str, Any]:
         raise InputError(f"fit_intercept must be True or False, got {estimator.fit_intercept!r}")
     positive_number("tol", estimator.tol)
     sweeps = estimator.max_sweeps
-    if sweeps is not None and (isinstance(sweeps, bool) or not isinstance(sweeps, Integral) or sweeps < 1):
-        raise InputError(f"max_sweeps must be a positive integer or None, got {sweeps!r}")
+    check_count("max_sweeps", sweeps, or_none=True)
     return {
         "features": (
             FourierFeatures() if estimator.features is None else clone(checked_map(estimator.features))

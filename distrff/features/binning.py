@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from distrff.errors import InputError
+from distrff.errors import InputError, check_count
 from distrff.features.bin_keys import Grids
 from distrff.features.binning_pilot import BinningPilot, binning_pilot_flops
 from distrff.features.binning_specification import BinningSpecification, HashedBinningSpecification
@@ -89,12 +89,10 @@ class RandomBinningFeatures(KernelFeatureMap):
         """Raise InputError for parameters that no data could make right."""
         super().check_parameters()
         laplacian_factors(self._chosen_kernel)
-        if not _is_count(self.n_grids, 1):
-            raise InputError(f"n_grids must be a positive integer, got {self.n_grids!r}")
-        if self.n_bins is not None and not _is_count(self.n_bins, self.n_grids):
-            raise InputError(
-                f"n_bins must be None or an integer of at least n_grids = {self.n_grids}, got {self.n_bins!r}"
-            )
+        check_count("n_grids", self.n_grids)
+        check_count("n_bins", self.n_bins, or_none=True)
+        if self.n_bins is not None and self.n_bins < self.n_grids:
+            raise InputError(f"n_bins must be at least n_grids = {self.n_grids}, got {self.n_bins}")
 
     def n_features_for(self, n_columns: int) -> int:
         """Return the columns of Z before fitting, for exact bins the fewest there can be: one a grid."""
@@ -143,7 +141,3 @@ def _pairs(ends: np.ndarray) -> float:
     """Return the number of pairs of bins of the same grid."""
     bins = np.diff(ends, prepend=0).astype(np.float64)
     return float(np.sum(bins * (bins - 1)) / 2)
-
-
-def _is_count(value: Any, least: int) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and int(value) >= least

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from distrff.errors import InputError
+from distrff.errors import InputError, check_count
 from distrff.features.fourier_pilot import FourierPiloted
 from distrff.features.hadamard import LANES
 from distrff.features.kernel_map import KernelFeatureMap, KernelMapSpecification, canonical_json
@@ -253,8 +253,7 @@ class FourierFeatures(FourierPiloted, KernelFeatureMap):
                 f"sampling must be one of {', '.join(map(repr, SAMPLING_CHOICES))}, got {self.sampling!r}"
             )
         D = self.n_components
-        if not isinstance(D, (int, np.integer)) or isinstance(D, bool) or D < 1:
-            raise InputError(f"n_components must be a positive integer, got {D!r}")
+        check_count("n_components", D)
         if self.form == "cos_sin" and D % 2:
             neighbours = f"{D - 1} or {D + 1}" if D > 1 else f"{D + 1}"
             raise InputError(

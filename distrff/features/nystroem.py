@@ -12,7 +12,7 @@ import numpy as np
 from scipy.linalg import blas, lapack
 from threadpoolctl import threadpool_limits
 
-from distrff.errors import InputError
+from distrff.errors import InputError, check_count
 from distrff.features.fourier_pilot import FourierPiloted
 from distrff.features.kernel_map import KernelFeatureMap, KernelMapSpecification, canonical_json
 from distrff.features.landmarks import LANDMARKS, check_enough_rows, chosen_landmarks
@@ -241,9 +241,7 @@ class NystroemFeatures(FourierPiloted, KernelFeatureMap):
             raise InputError(
                 f"landmarks must be one of {', '.join(map(repr, LANDMARKS))}, got {self.landmarks!r}"
             )
-        M = self.n_components
-        if not isinstance(M, (int, np.integer)) or isinstance(M, bool) or M < 1:
-            raise InputError(f"n_components must be a positive integer, got {M!r}")
+        check_count("n_components", self.n_components)
 
     def check_rows(self, n_rows: int) -> None:
         check_enough_rows(int(self.n_components), n_rows)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from distrff.columns.table_steps import TableSteps
-from distrff.errors import InputError
+from distrff.errors import InputError, check_count
 from distrff.ingest.encoders import LABEL
 from distrff.ingest.sources.array_blocks import ArraySource
 from distrff.ingest.sources.libsvm_blocks import LibsvmSource
@@ -196,8 +196,7 @@ def _checked_layout(
 ) -> Layout:
     if dtype not in _DTYPES:
         raise InputError(f"dtype must be one of {', '.join(_DTYPES)}, got {dtype!r}")
-    if chunk_rows is not None and (not isinstance(chunk_rows, int) or chunk_rows < 1):
-        raise InputError(f"chunk_rows must be a positive integer, got {chunk_rows!r}")
+    check_count("chunk_rows", chunk_rows, or_none=True)
     if test_fraction is not None and not 0 < test_fraction < 1:
         raise InputError(f"test_fraction must lie between 0 and 1, got {test_fraction!r}")
     return Layout(
