@@ -115,7 +115,7 @@ class MarginOracle:
         self.can_model = can_model(self.n_features, entries)
         self.kept_rows = kept_rows(self.n_features, entries)
         self.most_model_rows = most_model_rows(self.n_features, entries)
-        tile_rows = margin_tile_rows(self.n_features, dtype)
+        tile_rows = margin_tile_rows(self.n_features, dtype, plan.shape.map_cost.least_tile_rows)
         self._cuts = (
             sparse_segmentation(dataset.n_rows, entries)
             if self.is_sparse

@@ -102,7 +102,8 @@ def light_cuts(shape: Shape) -> Segmentation:
     """Return the cuts of a light sweep, whose tiles of features stay in a cache in float64."""
     if shape.sparse_entries:
         return sparse_segmentation(shape.n_rows, shape.sparse_entries)
-    tile_rows = margin_tile_rows(shape.n_features, np.dtype(np.float64))
+    exact = np.dtype(np.float64)
+    tile_rows = margin_tile_rows(shape.n_features, exact, shape.map_cost.least_tile_rows)
     return replace(shape.segmentation(), tile_rows=tile_rows)
 
 

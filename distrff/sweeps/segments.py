@@ -113,9 +113,9 @@ def sparse_segmentation(n_rows: int, n_entries: int) -> Segmentation:
     return replace(cuts, tile_rows=tile_rows)
 
 
-def margin_tile_rows(n_features: int, dtype: np.dtype) -> int:
-    """Return the rows of a tile whose features stay in a cache: a power of two from 128 to 1024."""
-    return _power_of_two_at_most(_CACHED_TILE_BYTES // (n_features * np.dtype(dtype).itemsize), 128, 1024)
+def margin_tile_rows(n_features: int, dtype: np.dtype, least: int = 128) -> int:
+    """Return the rows of a tile whose features stay in a cache: a power of two from 128 or more to 1024."""
+    return _power_of_two_at_most(_CACHED_TILE_BYTES // (n_features * np.dtype(dtype).itemsize), least, 1024)
 
 
 def light_segmentation(n_rows: int, n_columns: int) -> Segmentation:
