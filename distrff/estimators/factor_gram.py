@@ -26,16 +26,23 @@ def factor_gram(
     as when few of them have any weight; then all rows are summed.
     """
     one_in, problem = plan.shape.gram_one_in, problem_of(preparation, dataset, options)
-    if one_in > 1:
-        folds = Folds(one_in, child_seed(options.seed, "gram sample"), "hash", dataset.n_rows)
+    folds = sample_of(one_in, options, dataset.n_rows)
+    if folds is not None:
         parts = gram_sweep(run, dataset, preparation, plan, folds=folds, members=[(0,)])
         grams = context_of(run, parts, problem, preparation, plan)
         weight = run.gather([run.submit(weight_of, grams.total, problem.n_targets)])[0]
         if preparation.weight / 2 < one_in * weight < 2 * preparation.weight:
             total = run.submit(scaled, grams.total, preparation.weight / weight)
-            return replace(grams, total=total, sample=folds)
+            return replace(grams, total=total)
     parts = gram_sweep(run, dataset, preparation, plan, folds=None)
     return context_of(run, parts, problem, preparation, plan)
+
+
+def sample_of(one_in: int, options: FitOptions, n_rows: int) -> Folds | None:
+    """Return the folds whose first is one hashed row in so many; None for all rows."""
+    if one_in == 1:
+        return None
+    return Folds(one_in, child_seed(options.seed, "gram sample"), "hash", n_rows)
 
 
 def weight_of(A: np.ndarray, n_targets: int) -> float:

@@ -11,7 +11,6 @@ from distrff.estimators.preparation import Preparation
 from distrff.solvers.ridge_gram import GramProblem, total_gram
 from distrff.solvers.ridge_path import noise_floor
 from distrff.sweeps.engine import SweepRun
-from distrff.sweeps.folds import Folds
 from distrff.sweeps.plan import Plan
 
 
@@ -32,8 +31,6 @@ class GramContext:
     dtype : str
     target_scale : ndarray of shape (k,)
         From coded units back to the targets' own.
-    sample : Folds or None
-        The rows are those of its fold 0 and stand for all; None where they are all.
     """
 
     parts: list[Any]
@@ -44,7 +41,6 @@ class GramContext:
     tile_rows: int
     dtype: str
     target_scale: np.ndarray
-    sample: Folds | None = None
 
     def noise_floor(self, size: int) -> float:
         """Return the alpha below which the machine of `size` features is noise."""

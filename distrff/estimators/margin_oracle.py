@@ -12,6 +12,7 @@ import numpy as np
 from distrff.columns.scaling import Scaling
 from distrff.columns.targets import ClassTargets
 from distrff.data.dataset import Dataset
+from distrff.estimators.factor_gram import sample_of
 from distrff.estimators.gram_context import GramContext
 from distrff.estimators.margin_options import MarginOptions
 from distrff.estimators.preparation import Preparation
@@ -20,6 +21,7 @@ from distrff.objective import ridge_system
 from distrff.objective.evaluation import Evaluation, Point
 from distrff.objective.ridge_moments import RidgeEquations, RidgeMoments
 from distrff.solvers.hard_margin import CriticalRows
+from distrff.solvers.margin_solvers import Hessian
 from distrff.solvers.preconditioner import DiagonalPreconditioner, Preconditioner
 from distrff.solvers.ridge_gram import GramProblem, total_gram
 from distrff.sweeps.curvature_gram import CurvatureGramReduction
@@ -31,6 +33,7 @@ from distrff.sweeps.plan import Plan
 from distrff.sweeps.reduction import joined
 from distrff.sweeps.ridge_products import RightSidesReduction
 from distrff.sweeps.segments import (
+    gram_one_in,
     light_segmentation,
     light_segmentation_of_features,
     margin_tile_rows,
@@ -41,7 +44,7 @@ from distrff.sweeps.twins import TwinReduction, first_pair
 
 _MOST_FACTORS = 3
 _LEAST_CURVATURE = 1e-100
-_LEAST_BENDING = 2.0  # rows a feature
+_LIGHT_SWEEPS = 4.0  # that the products of a Hessian may take
 
 
 class MarginProblem(NamedTuple):
@@ -107,6 +110,7 @@ class MarginOracle:
         self._loss = options.loss
         self._grams = grams
         self._folds = folds
+        self._options = options
         self._moments: RidgeMoments | None = None
         self._factors: WeakValueDictionary[float, _Factor] = WeakValueDictionary()
         dtype = np.dtype(plan.shape.dtype)
@@ -264,33 +268,33 @@ class MarginOracle:
             equations.G_diagonal,
         )
 
-    def hessian(self, problem: MarginProblem, at: Evaluation) -> Callable[[np.ndarray], np.ndarray] | None:
-        """Return g ↦ H⁻¹g for the Hessian H at a point, of the rows that the Gram was made of; one sweep.
+    def hessian(self, problem: MarginProblem, at: Evaluation) -> Hessian | None:
+        """Return the Hessian at a point, of one row in so many that enough of them bend there; one sweep.
 
-        None where the losses of so few of them bend there that their Hessian would be noise.
+        None where none bends.
         """
-        if self._grams is None:
+        if self._grams is None or not at.n_bending:
             return None
-        grams, sample = self._grams, self._grams.sample
-        ratio = 1 if sample is None else sample.n_folds
-        bending = at.curvature / problem.C / self._loss.curvature * self.n_rows / ratio
-        if bending < _LEAST_BENDING * self.n_features:
-            return None
+        shape, grams = self._plan.shape, self._grams
+        few = int(_LIGHT_SWEEPS * shape.light_flops / shape.size**2)
+        one_in = gram_one_in(at.n_bending, self.n_features, few)
+        cuts = replace(shape, gram_one_in=one_in).segmentation()
         reduction = CurvatureGramReduction(
             specification=self._preparation.specification,
             scaling=self._preparation.scaling,
             targets=self._preparation.targets,
-            dtype=self._plan.shape.dtype,
-            tile_rows=self._plan.tile_rows,
-            folds=sample,
+            dtype=shape.dtype,
+            tile_rows=min(cuts.tile_rows, self._plan.tile_rows),
+            light_rows=self._cuts.tile_rows,
+            folds=sample_of(one_in, self._options, self.n_rows),
             loss=self._loss,
             output=problem.output,
         )
-        cuts = self._plan.shape.segmentation()
         handle = self.run.sweep("Hessian", self._dataset, reduction, cuts, self._point(at.x[:, None]))
-        curvature = ratio * min(problem.C, 1 / grams.noise_floor(grams.problem.sizes[-1]))
+        curvature = one_in * min(problem.C, 1 / grams.noise_floor(grams.problem.sizes[-1]))
         total = self.run.submit(total_gram, [handle], grams.problem)
-        return _Factor(self.run, self.run.submit(preconditioner_of, total, curvature, grams.problem)).solve
+        factor = _Factor(self.run, self.run.submit(preconditioner_of, total, curvature, grams.problem))
+        return Hessian(factor.solve, is_light=at.n_bending <= few)
 
 
 class SoftmaxOracle(MarginOracle):

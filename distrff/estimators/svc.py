@@ -79,9 +79,10 @@ class KernelSVC(MarginMachine):
     -----
     If `max_sweeps` or rounding end it first, a `ConvergenceWarning` says so and the best machine is
     kept; so is it when the light sweeps are interrupted. n·(2dD + D²) flops for the Gram,
-    n·(2dD + 6Dk) and n·D cosines a light sweep, D³/3 for each of the few factors. Where ten light
-    sweeps were not enough for a smooth loss and two classes, another pass makes the Hessian from the
-    rows that the Gram was made of, if the losses of enough of them bend.
+    n·(2dD + 6Dk) and n·D cosines a light sweep, D³/3 for each factor. Where ten light sweeps were
+    not enough for a smooth loss and two classes, or the first step shows that the sample misses rows,
+    another pass makes the Hessian. It is that of all rows, and made again for each step, where the products
+    of those that bend take no longer than four light sweeps; else of a sample, three times at most.
     """
 
     def __init__(

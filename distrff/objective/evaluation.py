@@ -58,6 +58,8 @@ class Evaluation:
     smoothing: float
     held_out: np.ndarray
     """Σ s and Σ s·ℓ over the rows that are held out."""
+    n_bending: int = 0
+    """Rows of weight at which the proxy's ℓ″ is not 0; not counted where classes share a loss."""
     next: tuple[float, Evaluation] | None = None
     """The second width that was asked for, and the same point at that."""
 
@@ -109,4 +111,5 @@ class Evaluation:
             curvature=C * float(sums.curvature[machine]) / weight,
             smoothing=C * (loss - proxy + conjugates),
             held_out=sums.held_out[:, machine],
+            n_bending=int(sums.n_bending[machine]),
         )

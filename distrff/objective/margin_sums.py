@@ -45,6 +45,8 @@ class MarginSums:
         Σ s·ℓ_proxy(f, y) and Σ s·ℓ_proxy*(−a).
     curvature : ndarray of shape (k,)
         Σ s·ℓ″_proxy.
+    n_bending : ndarray of shape (k,)
+        Rows with s·ℓ″_proxy > 0.
     sided : Sided
     """
 
@@ -54,6 +56,7 @@ class MarginSums:
     proxy_value: np.ndarray
     proxy_dual: np.ndarray
     curvature: np.ndarray
+    n_bending: np.ndarray
     sided: Sided
 
     def __add__(self, other: MarginSums) -> MarginSums:
@@ -104,6 +107,7 @@ def margin_sums(
     conjugates = fitted * (own if smooth else loss.conjugate(a, Y))
     weighted = fitted * a
     above = np.maximum(weighted, 0).sum(axis=0)
+    bends = fitted * proxy.second_derivative(F, Y)
     dual_above = np.where(a > 0, conjugates, 0).sum(axis=0)
     return MarginSums(
         weight=fitted.sum(axis=0),
@@ -111,7 +115,8 @@ def margin_sums(
         held_out=weights.judged(values),
         proxy_value=weighted_sum(fitted, proxy_values),
         proxy_dual=weighted_sum(fitted, own),
-        curvature=weighted_sum(fitted, proxy.second_derivative(F, Y)),
+        curvature=bends.sum(axis=0),
+        n_bending=np.count_nonzero(bends, axis=0),
         sided=Sided(
             weight=np.stack([above, np.minimum(weighted, 0).sum(axis=0)], axis=-1),
             dual=np.stack([dual_above, conjugates.sum(axis=0) - dual_above], axis=-1),

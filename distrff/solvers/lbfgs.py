@@ -1,8 +1,7 @@
 """L-BFGS from a preconditioner, as a conversation: it yields points and is sent what a sweep says of them.
 
-The two loops are algorithm 7.4 of Nocedal and Wright, Numerical Optimization, 2nd edition; the line search
-brackets a step that meets the Wolfe conditions (their 3.6). Several machines talk at the same time, so that
-one sweep answers all of them.
+The two loops are algorithm 7.4 of Nocedal and Wright, Numerical Optimization, 2nd edition. Several machines
+talk at the same time, so that one sweep answers all of them.
 """
 
 from __future__ import annotations
@@ -13,15 +12,12 @@ from collections.abc import Callable, Generator
 import numpy as np
 
 from distrff.objective.evaluation import Evaluation
+from distrff.solvers.line_search import line_search
 
 Precondition = Callable[[np.ndarray], np.ndarray]
 
 _N_PAIRS = 12
-_SUFFICIENT_DECREASE = 1e-4
-_FLATTER = 0.9
-_MOST_TRIALS = 12
 _RENEWED_BEYOND = 3.0
-_ROUNDING = 1e-10  # of the objective, below which values of float32 tiles cannot be compared
 
 
 class _Pairs:
@@ -93,7 +89,7 @@ def lbfgs(
             pairs.solve_again(precondition)
             solved = precondition(at.gradient)
         direction = pairs.direction(at.gradient, solved)
-        found = yield from _line_search(at, direction, finished)
+        found = yield from line_search(at, direction, finished)
         if found is None:
             if not pairs:
                 return at
@@ -103,36 +99,3 @@ def lbfgs(
         pairs.add(found.x - at.x, found.gradient - at.gradient, solved_there - solved)
         at, solved = found, solved_there
     return at
-
-
-def _line_search(
-    at: Evaluation, direction: np.ndarray, finished: Callable[[Evaluation], bool]
-) -> Generator[np.ndarray, Evaluation, Evaluation | None]:
-    """Return a point of sufficient decrease and flatter slope, by bracketing; None if there is none."""
-    slope = float(at.gradient @ direction)
-    if not slope < 0:
-        return None
-    step, low, high = 1.0, 0.0, np.inf
-    best: Evaluation | None = None
-    for _ in range(_MOST_TRIALS):
-        trial = yield at.x + step * direction
-        if finished(trial):
-            return trial
-        slope_there = float(trial.gradient @ direction)
-        allowed = at.value + _SUFFICIENT_DECREASE * step * slope + _ROUNDING * abs(at.value)
-        if trial.value > allowed:
-            high = step
-        elif slope_there < _FLATTER * slope:
-            low, best = step, trial
-        else:
-            return trial
-        step = _next_step(step, low, high, slope, slope_there)
-    return best
-
-
-def _next_step(step: float, low: float, high: float, slope: float, slope_there: float) -> float:
-    """Return where the slope would vanish were it linear, kept in the bracket's lower half."""
-    secant = step * slope / (slope - slope_there) if slope_there > slope else 4 * step
-    if np.isinf(high):
-        return min(max(secant, 2 * step), 10 * step)
-    return min(max(secant, low + 0.1 * (high - low)), low + 0.5 * (high - low))

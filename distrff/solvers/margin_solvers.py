@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Generator
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
 from distrff.objective.evaluation import Evaluation, Point
 from distrff.solvers.lbfgs import Precondition, lbfgs
+from distrff.solvers.line_search import line_search
 
 Finished = Callable[[Evaluation], bool]
 Conversation = Generator[Point, Evaluation, Evaluation]
@@ -20,18 +22,35 @@ _AIM = 0.4  # the share of tol that the next width may leave
 _LEAST_STEP, _MOST_STEP = 0.1, 0.3
 _LEAST_WIDTH = 1e-9
 _POINTS_A_HESSIAN, _MOST_HESSIANS = 9, 3
+# Rows may bend four times as much as their mean, and M is made for a power of four below that.
+_MOST_CURVATURE = 16.0
+
+
+class Hessian(NamedTuple):
+    """The objective's Hessian H at a point, or what stands for it.
+
+    solve : callable
+        g ↦ H⁻¹g.
+    is_light : bool
+        Whether it is that of all rows, and took no more than some light sweeps.
+    """
+
+    solve: Precondition
+    is_light: bool
 
 
 def solve_smooth(
     x: np.ndarray,
     preconditioner: Callable[[float], Precondition],
     finished: Finished,
-    reweighted: Callable[[Evaluation], Precondition | None] | None = None,
+    hessian: Callable[[Evaluation], Hessian | None] | None = None,
 ) -> Conversation:
     """Minimise a smooth objective from x by L-BFGS.
 
-    Where its preconditioner, for which all rows bend alike, has not been enough for ten points, another is
-    made of how each of them bends there: the Hessian; and again after nine more, three times at most.
+    Where its preconditioner, for which all rows bend alike, has not been enough for ten points, or its first
+    step promises what cannot be, the Hessian takes its place. A light one is made at each point
+    for a step of Newton's, which ends at the optimum of the squared hinge once it is known which rows are
+    short. Another one preconditions nine points, three times at most.
 
     Parameters
     ----------
@@ -40,24 +59,64 @@ def solve_smooth(
         From a curvature to g ↦ M⁻¹g.
     finished : callable
         Whether a point that was just answered is good enough.
-    reweighted : callable, optional
-        From an evaluation to g ↦ H⁻¹g for the Hessian H at its point, or None where too few rows bend.
+    hessian : callable, optional
+        From an evaluation to the Hessian at its point, or None where no row bends.
+
+    References
+    ----------
+    Keerthi and DeCoste (2005), "A modified finite Newton method for fast solution of large scale linear
+    SVMs", J. Mach. Learn. Res. 6, section 2.
     """
     at = yield Point(x)
-    if reweighted is None:
-        return (yield from _of_width(at, 0.0, lbfgs(at, preconditioner, finished)))
-    at = yield from _of_width(at, 0.0, lbfgs(at, preconditioner, finished), _POINTS_A_HESSIAN)
-    for _ in range(_MOST_HESSIANS):
-        if finished(at):
-            break
-        precondition = reweighted(at)
-        if precondition is None:
-            break
-        talk = lbfgs(at, partial(_always, precondition), finished)
-        del precondition  # the talk alone keeps it, and is gone before the next is made
-        at = yield from _of_width(at, 0.0, talk, _POINTS_A_HESSIAN)
-        del talk
+    if hessian is not None:
+        start = at
+
+        def ended(answer: Evaluation) -> bool:
+            return finished(answer) or _promises_too_much(start, answer)
+
+        found = yield from _of_width(start, 0.0, lbfgs(start, preconditioner, ended), _POINTS_A_HESSIAN)
+        at = yield from _by_hessians(min(start, found, key=lambda at: at.value), hessian, finished)
     return (yield from _of_width(at, 0.0, lbfgs(at, preconditioner, finished)))
+
+
+def _by_hessians(
+    at: Evaluation, hessian: Callable[[Evaluation], Hessian | None], finished: Finished
+) -> Conversation:
+    """Return a point that is finished, or the best where Hessians lead no further."""
+    n_heavy = 0
+    while not finished(at) and n_heavy < _MOST_HESSIANS:
+        made = hessian(at)
+        if made is None:
+            return at
+        if made.is_light:
+            talk, most = _newton_step(at, made.solve, finished), None
+        else:
+            talk, most = lbfgs(at, partial(_always, made.solve), finished), _POINTS_A_HESSIAN
+            n_heavy += 1
+        del made  # the talk alone keeps it, and is gone before the next is made
+        found = yield from _of_width(at, 0.0, talk, most)
+        del talk
+        if found is at:
+            return at
+        at = found
+    return at
+
+
+def _newton_step(
+    at: Evaluation, precondition: Precondition, finished: Finished
+) -> Generator[np.ndarray, Evaluation, Evaluation]:
+    """Return where a step along −H⁻¹g ends; the point itself if rounding allows no descent."""
+    found = yield from line_search(at, -precondition(at.gradient), finished)
+    return at if found is None else found
+
+
+def _promises_too_much(start: Evaluation, answer: Evaluation) -> bool:
+    """Return whether a step δ = −M⁻¹g was to win more than the duality gap, by what M says, −δᵀg/2.
+
+    Then M misses rows that bend along δ: a sample's Gram does where some rows are like no others.
+    """
+    slope = float(start.gradient @ (answer.x - start.x))
+    return -0.5 * slope > _MOST_CURVATURE * (start.primal - start.dual)
 
 
 def solve_smoothed(

@@ -10,7 +10,7 @@ import numpy as np
 from distrff.columns.scaling import Scaling
 from distrff.columns.targets import Targets
 from distrff.data.rows import RowBlock, Rows
-from distrff.features.specification import BlockMap, MapSpecification
+from distrff.features.specification import MapSpecification
 from distrff.solvers.packed import pack, packed_length
 from distrff.sweeps.folds import Folds
 from distrff.sweeps.reduction import Shipped
@@ -68,26 +68,17 @@ class GramReduction:
         tile = _Tile(self, shipped)
         n_folds = 1 if self.folds is None else self.folds.n_folds
         for block in rows.tiles(n_folds * self.tile_rows):
-            for position, X, y, s in self._by_fold(block):
+            for position, X, y, s in self.by_fold(block):
                 for start in range(0, X.shape[0], tile.capacity):
                     part = slice(start, start + tile.capacity)
                     tile.add_product(A[position], X[part], y[part], None if s is None else s[part])
         return A
 
-    def block_map(self, shipped: Shipped) -> BlockMap:
-        """Return the map of rows to features."""
-        return self.specification.build(shipped)
-
-    def row_weights(
-        self, y: np.ndarray, sample_weight: np.ndarray | None, Z: np.ndarray, shipped: Shipped
-    ) -> np.ndarray | None:
-        """Return s of rows with features Z; None where all are 1."""
-        return self.targets.row_weights(y, sample_weight)
-
     def merge(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         return first + second
 
-    def _by_fold(self, block: RowBlock) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray | None]]:
+    def by_fold(self, block: RowBlock) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray | None]]:
+        """Yield the position, X, y and sample weights of each fold that is summed."""
         X, s = block.X, block.sample_weight
         y = block.y if self.targets.n_outputs else np.empty((X.shape[0], 0))
         if self.folds is None:
@@ -104,8 +95,7 @@ class _Tile:
 
     def __init__(self, reduction: GramReduction, shipped: Shipped) -> None:
         self._reduction = reduction
-        self._shipped = shipped
-        self._block_map = reduction.block_map(shipped)
+        self._block_map = reduction.specification.build(shipped)
         self._dtype = np.dtype(reduction.dtype)
         # A fold's share of K·T hashed rows is T ± √T; six deviations more, and no group is ever split.
         spread = 0 if reduction.folds is None else 6 * int(np.sqrt(reduction.tile_rows))
@@ -127,7 +117,7 @@ class _Tile:
         self._block_map.apply(reduction.scaling.apply(X, self._dtype), out=t[:, :D])
         t[:, D] = 1.0
         t[:, D + 1 :] = reduction.targets.encode(y)
-        s = reduction.row_weights(y, sample_weight, t[:, :D], self._shipped)
+        s = reduction.targets.row_weights(y, sample_weight)
         if s is not None:
             t *= np.sqrt(s).astype(self._dtype)[:, None]
         return t

@@ -58,9 +58,12 @@ def gram_tile_rows(n_features: int, n_outputs: int, dtype: np.dtype) -> int:
     return _power_of_two_at_most(_TILE_BYTES // row_bytes, 512, _MAX_TILE_ROWS)
 
 
-def gram_one_in(n_rows: int, n_features: int) -> int:
-    """Return q such that one row in q preconditions as well as all: 16 rows a feature, and 2¹⁴ at least."""
-    return max(1, n_rows // max(_SAMPLE_ROWS_A_FEATURE * n_features, _LEAST_SAMPLE_ROWS))
+def gram_one_in(n_rows: int, n_features: int, least_rows: int = 0) -> int:
+    """Return q such that one row in q preconditions as well as all: 16 rows a feature, and 2¹⁴ at least.
+
+    Fewer than `least_rows` are not worth to be sampled.
+    """
+    return max(1, n_rows // max(_SAMPLE_ROWS_A_FEATURE * n_features, _LEAST_SAMPLE_ROWS, least_rows))
 
 
 def gram_segmentation(n_rows: int, n_features: int, n_outputs: int, dtype: np.dtype) -> Segmentation:

@@ -350,5 +350,4 @@ def test_many_digits_may_take_the_hessian(problem, noise):
     fitted = machine(1e4, noise=noise, tol=1e-9).fit(problem.X, y, problem.s)
     assert fitted.report_["status"] == "CONVERGED"
     labels = fitted.report_["sweep_labels"]
-    assert labels.count("Hessian") <= 3
-    assert labels.count("Hessian") == 0 or labels.index("Hessian") >= 12  # after ten light sweeps
+    assert "Hessian" not in labels or labels.index("Hessian") >= 12  # after ten light sweeps

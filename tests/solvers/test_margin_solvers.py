@@ -7,26 +7,27 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from distrff.losses import Hinge, Logistic
+from distrff.losses import Hinge, Logistic, SquaredHinge
 from distrff.objective import ridge_system
 from distrff.objective.certificate import Certificate
 from distrff.objective.evaluation import Evaluation
 from distrff.objective.margin_sums import margin_sums, sided_weights
 from distrff.objective.row_weights import RowWeights
 from distrff.solvers.lockstep import in_lockstep
-from distrff.solvers.margin_solvers import solve_smooth, solve_smoothed
+from distrff.solvers.margin_solvers import Hessian, solve_smooth, solve_smoothed
 from distrff.solvers.preconditioner import Preconditioner
 
 
 class Problem:
-    def __init__(self, n=4000, D=20, C=0.1, noise=0.5, bend=0.5):
+    def __init__(self, n=4000, D=20, C=0.1, noise=0.5, bend=0.5, loss=None):
         rng = np.random.default_rng(0)
+        self.loss = Logistic() if loss is None else loss
         self.Z, self.C = rng.standard_normal((n, D)), C
         f = self.Z[:, 0] + bend * np.square(self.Z[:, 1]) - 0.4
         self.y = np.where(f + noise * rng.standard_normal(n) > 0, 1.0, -1.0)
         T = np.column_stack([self.Z, np.ones(n), self.y])
         self.system = ridge_system(T.T @ T, 1, fit_intercept=True)
-        self.best, self.widths, self.n_hessians = Certificate(), [], 0
+        self.best, self.widths, self.points_before_hessians = Certificate(), [], []
 
     def answer(self, points):
         at = self.evaluate(points[0].x, points[0].width)
@@ -36,7 +37,7 @@ class Problem:
         return {0: at}
 
     def evaluate(self, x, width):
-        loss = Hinge() if width else Logistic()
+        loss = Hinge() if width else self.loss
         F = (self.Z @ x[:-1] + x[-1])[:, None]
         Y, weights, proxy = self.y[:, None], RowWeights.of(None, None, F.shape), loss.rounded(width)
         vector = sided_weights(proxy, F, Y, weights) @ self.Z
@@ -49,15 +50,16 @@ class Problem:
         def preconditioner(h):
             return Preconditioner.of(self.system, max(h, 1e-9)).apply
 
-        def reweighted(at):
-            self.n_hessians += 1
-            loss = Logistic()
-            h = loss.second_derivative(self.Z @ at.x[:-1] + at.x[-1], self.y)
+        def hessian(at):
+            self.points_before_hessians.append(len(self.widths))
+            h = self.loss.second_derivative(self.Z @ at.x[:-1] + at.x[-1], self.y)
             T = np.column_stack([self.Z, np.ones(len(self.Z)), self.y]) * np.sqrt(h)[:, None]
-            return Preconditioner.of(ridge_system(T.T @ T, 1, fit_intercept=True), self.C).apply
+            system = ridge_system(T.T @ T, 1, fit_intercept=True)
+            return Hessian(Preconditioner.of(system, self.C).apply, is_light)
 
-        if options.pop("has_hessian", False):
-            options["reweighted"] = reweighted
+        is_light = options.pop("is_light", None)
+        if is_light is not None:
+            options["hessian"] = hessian
         talk = solver(
             np.zeros(self.Z.shape[1] + 1), preconditioner, lambda at: self.best.gap <= aim, **options
         )
@@ -106,7 +108,29 @@ def test_the_hessian_ends_what_the_gram_makes_slow():
     """Where a line tells the labels apart but for a few, only the losses of rows next to it bend."""
     gram_alone, with_hessian = (Problem(C=100.0, noise=0.02, bend=0.0) for _ in range(2))
     gram_alone.solve(solve_smooth, 1e-9)
-    with_hessian.solve(solve_smooth, 1e-9, has_hessian=True)
+    with_hessian.solve(solve_smooth, 1e-9, is_light=False)
     assert with_hessian.best.gap <= 1e-9
-    assert 1 <= with_hessian.n_hessians <= 3
+    assert 1 <= len(with_hessian.points_before_hessians) <= 3
     assert len(with_hessian.widths) < len(gram_alone.widths)
+
+
+def test_a_light_hessian_is_made_at_each_point():
+    """The squared hinge is quadratic where no row changes its side: the last of Newton's steps is exact."""
+    problem = Problem(C=100.0, noise=0.02, bend=0.0, loss=SquaredHinge())
+    problem.solve(solve_smooth, 1e-9, is_light=True)
+    assert problem.best.gap <= 1e-9
+    made = problem.points_before_hessians
+    assert made[0] == 10
+    assert len(problem.widths) < 10 + 2 * len(made)
+
+
+def test_hessians_come_at_once_where_the_preconditioner_promises_what_cannot_be():
+    """A Gram of the rows without those that are like no others knows nothing of how these bend."""
+    problem = Problem(C=100.0, noise=0.02, bend=0.0, loss=SquaredHinge())
+    problem.Z[:, 2] = 0
+    problem.Z[:40, 2] = 100 * problem.y[:40]
+    T = np.column_stack([problem.Z, np.ones(len(problem.Z)), problem.y])[40:]
+    problem.system = ridge_system(T.T @ T, 1, fit_intercept=True)
+    problem.solve(solve_smooth, 1e-9, is_light=True)
+    assert problem.best.gap <= 1e-9
+    assert problem.points_before_hessians[0] == 2

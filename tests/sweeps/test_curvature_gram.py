@@ -21,16 +21,19 @@ N, D = 301, 12
 @pytest.mark.parametrize("loss", [Logistic(), Probit(0.5), Laplace(), SquaredHinge()])
 @pytest.mark.parametrize("weighted", [True, False])
 @pytest.mark.parametrize("shipped_map", [True, False])
-def test_it_is_the_weighted_sum(rng, loss, weighted, shipped_map):
+@pytest.mark.parametrize("sampled", [True, False])
+@pytest.mark.parametrize("light_rows", [7, 50])  # fewer and more than a product takes
+def test_it_is_the_weighted_sum(rng, loss, weighted, shipped_map, sampled, light_rows):
     X, y = rng.standard_normal((N, 3)), rng.choice(3, N)
     s = rng.exponential(size=N) if weighted else None
-    folds = Folds(2, 7, "hash", N)
+    folds = Folds(2, 7, "hash", N) if sampled else None
     reduction = CurvatureGramReduction(
         specification=FourierFeatures(Gaussian(1.0), D, random_state=0).fit(X).specification_,
         scaling=Scaling(),
         targets=ClassTargets(np.arange(3), np.array([1.0, 2.0, 0.5]) if weighted else None),
         dtype="float64",
         tile_rows=16,
+        light_rows=light_rows,
         folds=folds,
         loss=loss,
         output=1,
@@ -46,7 +49,9 @@ def test_it_is_the_weighted_sum(rng, loss, weighted, shipped_map):
     Z = reduction.specification.build().apply(X)
     Y = reduction.targets.encode(y)
     f = Z @ point["coef"][:, 0] + point["intercept"]
-    weights = loss.second_derivative(f, Y[:, 1]) * (folds.of_rows(0, N) == 0)
+    weights = loss.second_derivative(f, Y[:, 1])
+    if sampled:
+        weights = weights * (folds.of_rows(0, N) == 0)
     if weighted:
         weights = weights * reduction.targets.row_weights(y, s)
     T = np.column_stack([Z, np.ones(N), Y])
