@@ -88,13 +88,16 @@ def _stop(ctx: click.Context, code: int, message: str) -> NoReturn:
 
 @contextmanager
 def _quiet_libraries(ctx: click.Context) -> Iterator[None]:
-    """Show our own warnings as one line each; hide those of others, and logs, unless `--verbose`."""
+    """Show our own warnings as one line each, once; hide those of others, and logs, unless `--verbose`."""
+    told: set[str] = set()
 
     def show(message: Warning | str, category: type[Warning], *_: Any) -> None:
         # scikit-learn's ConvergenceWarning by its name: to import it would slow down every command.
         ours = issubclass(category, _OURS) or category.__name__ == "ConvergenceWarning"
-        if ctx.meta.get(_VERBOSE) or ours:
-            click.echo("warning: " + _one_line(str(message)), err=True)
+        line = _one_line(str(message))
+        if (ctx.meta.get(_VERBOSE) or ours) and line not in told:
+            told.add(line)
+            click.echo("warning: " + line, err=True)
 
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)

@@ -9,7 +9,6 @@ import signal
 
 import pytest
 
-import distrff as drf
 from distrff.cluster import connect
 from distrff.errors import ClusterError, ClusterWarning
 from distrff.installations import _check_versions, check_workers
@@ -62,6 +61,7 @@ def test_a_scheduler_without_distrff(dask_processes, without_distrff):
     assert "has no distrff; install" in found
 
 
+@pytest.mark.slow
 def test_a_worker_of_another_release(dask_processes):
     file = dask_processes.scheduler()
     dask_processes.worker(file, prelude=with_versions(distributed="2020.12.0"))
@@ -101,19 +101,14 @@ def test_what_must_be_the_same(package, version, told):
             _check_versions("w", theirs, OURS)
 
 
-def test_versions_that_are_warned_of(dask_processes, rng):
-    """Two workers: one differs in NumPy, which a fit survives; and in a patch of Dask, which is not told."""
+def test_versions_that_are_warned_of(dask_processes):
+    """Another NumPy, which tasks survive; a patch of Dask is not told."""
     patched = importlib.metadata.version("dask").rsplit(".", 1)[0] + ".99"
     file = dask_processes.scheduler()
     dask_processes.worker(file, prelude=with_versions(numpy="2.0.99", dask=patched))
-    dask_processes.worker(file)
-    X = rng.standard_normal((300, 2))
-    machine = drf.KernelRidge(drf.FourierFeatures(drf.Gaussian(1.0), 16))
-    with connect(str(file)) as client:
-        client.wait_for_workers(2, timeout=30)
-        with pytest.warns(ClusterWarning, match=r"^worker tcp\S+ has numpy 2.0.99, this client numpy .*bit$"):
-            machine.fit(X, X[:, 0])
-    assert machine.report_["status"] == "CONVERGED"
+    told = r"^worker tcp\S+ has numpy 2.0.99, this client numpy .*not to the last bit$"
+    with connect(str(file)) as client, pytest.warns(ClusterWarning, match=told):
+        check_workers(client, timeout=30)
 
 
 def test_a_worker_that_hangs():
