@@ -45,7 +45,7 @@ def check_workers(client: Client, timeout: float = 10.0) -> None:
             ) from error
         raise ClusterError(
             f"the scheduler at {address} has no workers after {timeout:g} s; "
-            f"start some (`dask worker {address}`) and try again"
+            f"start some (`dask worker {address}`), or look at the logs of those that should be there"
         ) from error
     except OSError as error:
         raise ClusterError(

@@ -218,7 +218,8 @@ def _finished(client: Client, futures: list[Future], what: str) -> dict[str, flo
     except TimeoutError as error:
         client.cancel(futures, force=True)
         raise ClusterError(
-            f"{len(futures) - len(at)} of {len(futures)} workers' threads did not finish ({what}) in "
-            f"{_PATIENCE_SECONDS:.0f} s; look at their logs, and that each worker reaches the others"
+            f"{len(futures) - len(at)} of {len(futures)} tasks did not finish ({what}) in "
+            f"{_PATIENCE_SECONDS:.0f} s; look at the workers' logs: too little memory pauses them, and "
+            f"transfers need each to reach the others"
         ) from error
     return at
