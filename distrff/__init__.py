@@ -1,5 +1,19 @@
 """Kernel machines on chunked data that does not fit in one machine.
 
+Rows stay where they are; a Dask cluster passes over them; random features z(x) with ⟨z(x), z(x')⟩ ≈ k(x, x')
+turn the kernel into a primal machine f(x) = ⟨w, z(x)⟩ + b.
+
+* Rows: `open_dataset`, `convert`, or NumPy, pandas, dask and scipy sparse arrays as they are.
+* Kernels: `Gaussian`, `Laplacian`, `Cauchy`, `Exponential`, `Matern`, `Polynomial`, their sums and products.
+* Maps: `FourierFeatures`, `NystroemFeatures`, `RandomBinningFeatures`, `ConcatenatedFeatures`,
+  `TransformerFeatures`, `LinearFeatures`; how far one is from its kernel: `kernel_error`, `features_needed`.
+* Machines: `KernelRidge`, `KernelRidgeClassifier`, `KernelSVC`, `KernelLikelihoodClassifier`, `KernelPCA`,
+  scikit-learn's estimators all; stored ones: `load_model`, `write_predictions`.
+* The small matrix itself, to be joined and kept: `gram`, `GramStatistics`.
+
+A fit's `plan` says what it will cost, and refuses what cannot fit; its `report_` says what it found. Work
+runs on the ambient `distributed.Client`, or without one by dask's configured scheduler.
+
 The public names are loaded when first used, so that `import distrff` costs nothing and
 loads neither NumPy nor Dask.
 """

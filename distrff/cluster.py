@@ -1,9 +1,8 @@
-"""From the word after `--scheduler` to a client whose workers can run distrff."""
+"""From the word after `--scheduler` to a client that is connected."""
 
 from __future__ import annotations
 
 import asyncio
-import importlib.metadata
 import json
 import logging
 import multiprocessing.resource_tracker
@@ -15,7 +14,6 @@ import threading
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +31,24 @@ from distrff.errors import ClusterError, InputError
 _START_SECONDS = 60.0
 _SMALLEST_LIMIT = 2**20  # "4" is a forgotten unit, not four bytes
 _HOST_AND_PORT = re.compile(r"[^/\\\s]+:\d+")
+_TLS_SETTINGS = "ca-file, client.cert and client.key under distributed.comm.tls in Dask's configuration"
+_NO_TLS = "what listens there has no TLS: write tcp:// in place of tls://"
+# By what an error's text has in it, which is OpenSSL's or Dask's.
+_REMEDIES = (
+    ("WRONG_VERSION_NUMBER", _NO_TLS),
+    ("cannot convert to SSL", _NO_TLS),  # it spoke before it was asked to
+    (
+        "CERTIFICATE_VERIFY_FAILED",
+        "the ca-file under distributed.comm.tls in Dask's configuration did not sign the certificate of what "
+        "listens there; give the one that did",
+    ),
+    ("ALERT", f"it refuses this client's certificate: set {_TLS_SETTINGS} to those that it knows"),
+    (
+        "encryption required",
+        "distributed.comm.require-encryption is set: give a tls:// address, or unset it for a network that "
+        "is trusted",
+    ),
+)
 
 
 @contextmanager
@@ -82,38 +98,6 @@ def connect(
         return
     with _remote_client(_address_of(scheduler), timeout) as client:
         yield client
-
-
-def check_workers(client: Client, timeout: float = 10.0) -> None:
-    """Make sure that there are workers, and that each has the client's version of distrff.
-
-    Raises
-    ------
-    ClusterError
-        If there is no worker within `timeout` seconds, one does not answer in that time,
-        or one lacks distrff or has another version.
-    """
-    address = client.scheduler.address
-    try:
-        client.wait_for_workers(1, timeout=timeout)
-        versions = client.sync(_ask_versions, client, callback_timeout=timeout)
-    except TimeoutError as error:
-        if client.scheduler_info()["n_workers"]:
-            raise ClusterError(
-                f"workers of {address} do not answer within {timeout:g} s; "
-                f"look at their logs and restart those that hang"
-            ) from error
-        raise ClusterError(
-            f"the scheduler at {address} has no workers after {timeout:g} s; "
-            f"start some (`dask worker {address}`) and try again"
-        ) from error
-    except OSError as error:
-        raise ClusterError(
-            f"the connection to the scheduler at {address} was lost: {_one_line(error)}"
-        ) from error
-    ours = _installed_version()
-    for worker, theirs in versions.items():
-        _check_version(worker, theirs, ours)
 
 
 def memory_limit_bytes(memory_limit: str | int | None, n_workers: int) -> int:
@@ -209,7 +193,7 @@ def _start_cluster(**options: Any) -> LocalCluster:
     try:
         return started.result(_START_SECONDS)
     except Exception as error:
-        reason = _one_line(error) if started.done() else f"in {_START_SECONDS:g} s"
+        reason = first_line(error) if started.done() else f"in {_START_SECONDS:g} s"
         raise ClusterError(
             f"the local workers did not start ({reason}); a script that starts them needs its main part "
             f"under `if __name__ == '__main__':`, else look for too little memory"
@@ -242,16 +226,17 @@ def _checked_address(address: str) -> str:
         get_address_host_port(address, strict=True)
     except ValueError as error:
         raise InputError(
-            f"{address!r} is not an address ({_one_line(error)}); one looks like tcp://host:8786 or tls://host:8786"
+            f"{address!r} is not an address ({first_line(error)}); one looks like tcp://host:8786 or tls://host:8786"
         ) from error
     return address
 
 
 @contextmanager
 def _remote_client(address: str, timeout: float) -> Iterator[Client]:
+    security = _client_security(address)
     try:
         # A client waits without end for the greeting of something that is no scheduler.
-        _run_in_thread(asyncio.wait_for(_greet(address, timeout), timeout))
+        _run_in_thread(asyncio.wait_for(_greet(address, timeout, security), timeout))
         client = Client(address, timeout=timeout)
     except Exception as error:
         raise ClusterError(_no_answer(address, timeout, error)) from error
@@ -260,9 +245,26 @@ def _remote_client(address: str, timeout: float) -> Iterator[Client]:
         yield client
 
 
-async def _greet(address: str, timeout: float) -> None:
+def _client_security(address: str) -> dict[str, Any]:
+    """Return what Dask's configuration says of TLS, as far as it can be used for this address."""
+    try:
+        security = Security().get_connection_args("client")
+    except (OSError, ValueError) as error:  # OpenSSL's own errors are OSErrors
+        raise ClusterError(
+            f"the TLS settings of this client cannot be used ({first_line(error)}); {_TLS_SETTINGS} must be "
+            f"files that can be read, or PEM text, and client.key the key of client.cert"
+        ) from error
+    if address.startswith("tls://") and security.get("ssl_context") is None:
+        raise ClusterError(
+            f"{address} asks for TLS, which this client has no settings for; set {_TLS_SETTINGS} to those "
+            f"that belong to the scheduler, or by the environment: DASK_DISTRIBUTED__COMM__TLS__CA_FILE, "
+            f"…__CLIENT__CERT, …__CLIENT__KEY"
+        )
+    return security
+
+
+async def _greet(address: str, timeout: float, security: dict[str, Any]) -> None:
     """Ask the scheduler what it is."""
-    security = Security().get_connection_args("client")
     # Connecting gives up a little before the caller does, and then tells why.
     async with rpc(address, timeout=0.9 * timeout, connection_args=security) as remote:
         identity = await remote.identity()
@@ -280,52 +282,28 @@ def _no_answer(address: str, timeout: float, error: Exception) -> str:
     """Return one line that says what is wrong with the scheduler, and what to do."""
     while isinstance(error.__cause__, Exception):
         error = error.__cause__
-    reason = _one_line(error)
+    reason = first_line(error)
     if isinstance(error, TimeoutError):
         reason = f"silent for {timeout:g} s"
     elif isinstance(error, MemoryError):
         reason = "it does not speak Dask's protocol"
+    remedies = (remedy for sign, remedy in _REMEDIES if sign in str(error))
+    return f"no Dask scheduler answers at {address} ({reason}); {next(remedies, _usual_remedy(address))}"
+
+
+def _usual_remedy(address: str) -> str:
     security = (
-        "that distributed.comm.tls in Dask's configuration has the ca-file, client.cert and client.key that "
-        "belong to it (tcp:// if it has no TLS)"
+        f"that {_TLS_SETTINGS} belong to it (tcp:// if it has no TLS)"
         if address.startswith("tls://")
         else "that it has no TLS (its address would begin with tls://)"
     )
     return (
-        f"no Dask scheduler answers at {address} ({reason}); check that it runs, that this is its "
-        f"address and port (not the dashboard's), that no firewall is between, and {security}"
+        f"check that it runs, that this is its address and port (not the dashboard's), that no firewall is "
+        f"between, and {security}"
     )
 
 
-def _one_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """Return the first line of what an error says, or its kind if it says nothing."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
-
-
-def _installed_version() -> str | None:
-    try:
-        return importlib.metadata.version("distrff")
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-async def _ask_versions(client: Client) -> dict[str, Any]:
-    # A function of ours would be sent by name, which a worker without distrff cannot look up.
-    return await client.run(partial(importlib.metadata.version, "distrff"), on_error="return")
-
-
-def _check_version(worker: str, theirs: Any, ours: str | None) -> None:
-    if isinstance(theirs, importlib.metadata.PackageNotFoundError):
-        theirs = None
-    if isinstance(theirs, BaseException):
-        raise ClusterError(
-            f"worker {worker} could not be asked for its version of distrff ({_one_line(theirs)}); restart it"
-        )
-    if theirs != ours:
-        there = f"has distrff {theirs}" if theirs else "has no distrff"
-        here = f"has {ours}" if ours else "runs it without having it installed"
-        wanted = f"distrff=={ours}" if ours else "the client's distrff"
-        raise ClusterError(
-            f"worker {worker} {there}, this client {here}; "
-            f"install {wanted} there, or start the workers from an image that has it"
-        )

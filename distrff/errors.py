@@ -68,7 +68,7 @@ class ModelFileError(InputError):
 
 
 class ClusterError(InputError):
-    """A scheduler that does not answer, or workers that cannot run distrff."""
+    """A scheduler that does not answer, or that cannot run distrff, or whose workers cannot."""
 
 
 class PlanRefused(DistrffError, MemoryError):
@@ -81,6 +81,10 @@ class FrequencyMismatch(DistrffError):
 
 class DataWarning(UserWarning):
     """Data that can be used, but probably not as meant (scales, constants, drift)."""
+
+
+class ClusterWarning(UserWarning):
+    """Workers that can be used, but differ from the client in what decides the last bits."""
 
 
 class PrecisionWarning(UserWarning):

@@ -1,14 +1,17 @@
-"""What every test may use: a fresh seed, a cluster of two processes, and the choice of slow tests."""
+"""What every test may use: a fresh seed, clusters, certificates, and the choice of slow tests."""
 
 from __future__ import annotations
 
 import logging
 import os
 import secrets
+import shutil
 import signal
+import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -86,3 +89,113 @@ def client(cluster: LocalCluster) -> Iterator[Client]:
     """A client of the session's cluster, the default one during the test."""
     with Client(cluster) as client:
         yield client
+
+
+class DaskProcesses:
+    """Starts schedulers and workers as people do by hand: a process each, ended with the test."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._running: list[subprocess.Popen] = []
+
+    def scheduler(self, protocol: str = "tcp", *, prelude: str = "", **environment: str) -> Path:
+        """Return the file of a scheduler that listens; `prelude` is Python that it runs first."""
+        file = self._folder / f"scheduler-{len(self._running)}.json"
+        options = ["--host", f"{protocol}://127.0.0.1:0", "--dashboard-address", "127.0.0.1:0"]
+        self._start("dask_scheduler", prelude, [*options, "--scheduler-file", str(file)], environment)
+        deadline = time.monotonic() + 30.0
+        while not (file.exists() and file.read_text().endswith("}")):
+            assert time.monotonic() < deadline, "the scheduler did not start"
+            time.sleep(0.05)
+        return file
+
+    def worker(self, scheduler: Path, *options: str, prelude: str = "", **environment: str) -> None:
+        """Start a worker, without a nanny where it has a prelude, which a nanny's child would not run."""
+        if prelude:
+            options = (*options, "--no-nanny")
+        words = ["--nworkers", "1", "--scheduler-file", str(scheduler), *options]
+        self._start("dask_worker", prelude, words, environment)
+
+    def _start(self, command: str, prelude: str, words: list[str], environment: dict[str, str]) -> None:
+        program = (
+            f"{prelude}\n"
+            "import runpy, sys\n"
+            "if __name__ == '__main__':\n"
+            f"    runpy.run_module('distributed.cli.{command}', run_name='__main__')\n"
+        )
+        script = self._folder / f"{command}-{len(self._running)}.py"
+        script.write_text(program)
+        self._running.append(
+            subprocess.Popen(
+                [sys.executable, script, *words],
+                cwd=self._folder,
+                env=os.environ | environment,
+                stderr=subprocess.DEVNULL,
+            )
+        )
+
+    def end(self) -> None:
+        """End all of them one after the other, workers first, which else wait for their scheduler."""
+        while self._running:
+            process = self._running.pop()
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(10)
+
+
+@pytest.fixture
+def dask_processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskProcesses]:
+    processes = DaskProcesses(tmp_path_factory.mktemp("processes"))
+    yield processes
+    processes.end()
+
+
+@pytest.fixture(scope="session")
+def tls_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, str]]:
+    """`tls_of(name)`: Dask's configuration for a self-signed certificate of this machine, one a name."""
+    if shutil.which("openssl") is None:
+        pytest.skip("making certificates needs the openssl program")
+    folder = tmp_path_factory.mktemp("tls")
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    command += ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
+
+    def make(name: str) -> dict[str, str]:
+        cert, key = folder / f"{name}.crt", folder / f"{name}.key"
+        if not cert.exists():
+            files = ["-keyout", str(key), "-out", str(cert)]
+            subprocess.run([*command, *files], check=True, capture_output=True)
+        found = {"distributed.comm.tls.ca-file": str(cert)}
+        for role in ("scheduler", "worker", "client"):
+            found[f"distributed.comm.tls.{role}.cert"] = str(cert)
+            found[f"distributed.comm.tls.{role}.key"] = str(key)
+        return found
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def as_environment() -> Callable[[dict[str, str]], dict[str, str]]:
+    """Spells Dask's configuration as environment variables."""
+
+    def spell(configuration: dict[str, str]) -> dict[str, str]:
+        names = {key: "DASK_" + key.upper().replace(".", "__").replace("-", "_") for key in configuration}
+        return {names[key]: value for key, value in configuration.items()}
+
+    return spell
+
+
+@pytest.fixture(scope="session")
+def without_distrff() -> str:
+    """A prelude of Python in which distrff cannot be imported, as where it was not installed."""
+    return (
+        "import sys\n"
+        "class Nowhere:\n"
+        "    @staticmethod\n"
+        "    def find_spec(name, path=None, target=None):\n"
+        "        if name.partition('.')[0] == 'distrff':\n"
+        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
+        "sys.meta_path.insert(0, Nowhere)\n"
+    )

@@ -1,23 +1,99 @@
-"""README's Python runs as it stands, from top to bottom."""
+"""README's Python and its commands run as they stand, from top to bottom, on few rows of the same kinds."""
 
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import dask
+import numpy as np
+import pandas as pd
+import zarr
+from click.testing import CliRunner
 
-README = Path(__file__).parents[1] / "README.md"
+from distrff.cli import main
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+SCHEDULER = "tcp://scheduler:8786"  # of nobody; the session's cluster takes its place
 
 
-def test_its_python_runs_in_order(tmp_path, monkeypatch, capsys):
+def blocks(language: str) -> list[str]:
+    """The fenced blocks of a language, "" for none."""
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+    return [text for found, text in fenced if found == language]
+
+
+def test_the_two_commands_come_first():
+    first, second = blocks("")[:2]
+    assert README.index(second) < README.index("```python")
+    assert first == "pip install . && distrff quickstart\n"
+    assert second == 'pip install ".[test]" && pytest\n'
+
+
+def test_its_python_runs_in_order(tmp_path, monkeypatch, capsys, cluster):
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-    assert len(blocks) == 4
+    found = blocks("python")
+    assert sum(SCHEDULER in block for block in found) == 1
     names: dict[str, object] = {}
-    with dask.config.set(scheduler="threads"):
-        for block in blocks:
-            exec(block, names)
+    for block in found:
+        if SCHEDULER in block:
+            exec(block.replace(SCHEDULER, cluster.scheduler_address), names)
+        else:
+            with dask.config.set(scheduler="threads"):
+                exec(block, names)
+    names["client"].close()
     model, X, y = names["model"], names["X"], names["y"]
     assert model.score(X, y) > 0.9
     assert "sweeps" in capsys.readouterr().out
+
+
+def commands() -> list[list[str]]:
+    """The words of each line of README that is a command of ours, but for the set-up."""
+    lines = [line for block in blocks("")[2:] for line in block.splitlines()]
+    assert all(line.startswith("distrff ") for line in lines)
+    return [shlex.split(line, comments=True)[1:] for line in lines]
+
+
+def test_its_commands_run_in_order(tmp_path, monkeypatch, cluster, rng):
+    monkeypatch.chdir(tmp_path)
+    write_files(rng)
+    runner, ran = CliRunner(), []
+    for words in commands():
+        done = runner.invoke(main, smaller(words, cluster.scheduler_address), prog_name="distrff")
+        assert done.exit_code == 0, (words, done.output)
+        ran.append(words[0])
+    assert set(main.list_commands(None)) - set(ran) <= {"quickstart", "transform"}
+    assert len(pd.read_parquet("predictions.parquet")["customer"]) == 300
+    assert zarr.open_group("rows.zarr", mode="r")["test/X"].shape[0] > 0
+
+
+def write_files(rng: np.random.Generator) -> None:
+    """Write what the commands read."""
+    X = rng.standard_normal((1200, 3))
+    table = pd.DataFrame(X, columns=["a", "b", "c"]).assign(y=np.sin(X[:, 0]))
+    mixed = table.assign(kind=np.where(X[:, 1] > 0, "one", "two"))
+    for i in range(2):
+        mixed[i::2].to_csv(f"rows-{i}.csv.gz", index=False)
+    table.to_parquet("rows.parquet", index=False)
+    table[:300].to_parquet("held-out.parquet", index=False)
+    table[:300].assign(customer=np.arange(300)).to_parquet("new.parquet", index=False)
+
+
+def smaller(words: list[str], scheduler: str) -> list[str]:
+    """The same command with what a shell does to it, few features, and workers that are there."""
+    found = []
+    for before, word in zip(["", *words], words, strict=False):
+        if "*" in word:
+            found += sorted(map(str, Path().glob(word)))
+        else:
+            found.append("32" if before == "--n-components" else scheduler if word == SCHEDULER else word)
+    takes_workers = any(option.name == "scheduler" for option in main.get_command(None, words[0]).params)
+    return [*found, "--scheduler", scheduler] if takes_workers and "--scheduler" not in found else found
+
+
+def test_what_it_links_to_is_there():
+    links = [link for link in re.findall(r"\]\(([^)#]+)\)", README) if "://" not in link]
+    assert links
+    assert not [link for link in links if not (ROOT / link).exists()]

@@ -19,6 +19,7 @@ main = CommandGroup(
         "transform": "distrff.cli.transform",
         "inspect": "distrff.cli.inspect",
         "kernel-error": "distrff.cli.kernel_error",
+        "bench": "distrff.cli.bench",
     },
     help="""Kernel machines on data that does not fit in one machine.
 

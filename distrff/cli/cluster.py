@@ -34,7 +34,8 @@ def workers_of(options: Mapping[str, Any]) -> Iterator[None]:
     ClusterError
         If it does not answer, or its workers cannot run distrff.
     """
-    from distrff.cluster import check_workers, connect
+    from distrff.cluster import connect
+    from distrff.installations import check_workers
 
     scheduler, n_workers, limit = options["scheduler"], options["workers"], options["memory_limit"]
     if scheduler != "local" and (n_workers, limit) != (None, None):

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import click
 
-from distrff.errors import DataWarning, InputError, PlanRefused, PrecisionWarning, public_name
+from distrff.errors import ClusterWarning, DataWarning, InputError, PlanRefused, PrecisionWarning, public_name
 
 INTERNAL_ERROR = 1
 WRONG_INPUT = 2
@@ -24,6 +24,7 @@ REFUSED = 4
 INTERRUPTED = 130
 
 _VERBOSE = "distrff.verbose"
+_OURS = (ClusterWarning, DataWarning, PrecisionWarning)
 
 
 def be_verbose(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -87,15 +88,16 @@ def _stop(ctx: click.Context, code: int, message: str) -> NoReturn:
 
 @contextmanager
 def _quiet_libraries(ctx: click.Context) -> Iterator[None]:
-    """Show our own warnings as one line each; hide those of others, and logs, unless `--verbose`."""
+    """Show our own warnings as one line each, once; hide those of others, and logs, unless `--verbose`."""
+    told: set[str] = set()
 
     def show(message: Warning | str, category: type[Warning], *_: Any) -> None:
         # scikit-learn's ConvergenceWarning by its name: to import it would slow down every command.
-        ours = (
-            issubclass(category, DataWarning | PrecisionWarning) or category.__name__ == "ConvergenceWarning"
-        )
-        if ctx.meta.get(_VERBOSE) or ours:
-            click.echo("warning: " + _one_line(str(message)), err=True)
+        ours = issubclass(category, _OURS) or category.__name__ == "ConvergenceWarning"
+        line = _one_line(str(message))
+        if (ctx.meta.get(_VERBOSE) or ours) and line not in told:
+            told.add(line)
+            click.echo("warning: " + line, err=True)
 
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)

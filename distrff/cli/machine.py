@@ -122,6 +122,17 @@ def tell_defaults(ctx: click.Context) -> None:
         click.echo(f"defaults used: {text}", err=True)
 
 
+def refuse_without_data(ctx: click.Context, allowed: tuple[str, ...]) -> None:
+    """Refuse options of a fit where there are no rows to fit.
+
+    Raises
+    ------
+    click.UsageError
+        For a given option that is not allowed.
+    """
+    _refuse_others(ctx, [((name,), name in allowed, "DATA") for name in ctx.params])
+
+
 def _refuse_contradictions(ctx: click.Context) -> None:
     o = ctx.params
     iterates = o["model"] in _OWN or o["solver"] in ("cg", "sgd") or o["features"] == "binning"

@@ -15,7 +15,7 @@ from distrff.features.specification import MapSpecification
 from distrff.sweeps.conjugate_plan import MOST_DIRECTIONS, PRESUMED_SWEEPS, ConjugatePlan, sample_shape
 from distrff.sweeps.engine import SweepRun
 from distrff.sweeps.gram import GramReduction
-from distrff.sweeps.plan import Plan, Shape, factorisation_flops
+from distrff.sweeps.plan import THIN_SLOWNESS, Plan, Shape, factorisation_flops
 from distrff.sweeps.reduction import Shipped
 from distrff.sweeps.ridge_products import ProductReduction
 from distrff.sweeps.sgd_plan import PRESUMED_PASSES
@@ -23,8 +23,7 @@ from distrff.sweeps.sgd_plan import PRESUMED_PASSES
 _MEASURED_FLOPS = 6e10  # about a second
 _WARM_ROWS = 16
 _MOST_LANDMARKS = 1024  # of a map that is only timed
-# Beside a flop of the Gram's product: a cosine in the compiled loop, and a flop of a thin product.
-_COSINE_FLOPS, _THIN_SLOWNESS = 18.0, 2.5
+_COSINE_FLOPS = 18.0  # of the Gram's product take as long as a cosine in the compiled loop
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ def _gram_work(shape: Shape) -> float:
 
 def _light_work(shape: Shape) -> float:
     """Return the work of a row of a light sweep, in the same unit."""
-    return _THIN_SLOWNESS * shape.light_flops / shape.n_rows + _COSINE_FLOPS * shape.n_features
+    return THIN_SLOWNESS * shape.light_flops / shape.n_rows + _COSINE_FLOPS * shape.n_features
 
 
 def _seconds_a_float64_flop(shape: Shape, seconds_a_row: float) -> float:

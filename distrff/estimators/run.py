@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distrff.cluster import check_workers
+from distrff.installations import check_workers
 from distrff.sweeps.cluster_execution import ClusterExecution
 from distrff.sweeps.engine import SweepRun
 

@@ -168,6 +168,11 @@ class ClusterExecution:
         self.check_connection()
         return self.client.submit(function, *args, pure=False)
 
+    def submit_to(self, worker: str, function: Callable[..., Any], *args: Any) -> Future:
+        """Return the future of a task that only this worker may take: to measure it, for no fit."""
+        self.check_connection()
+        return self.client.submit(function, *args, pure=False, workers=[worker])
+
     def submit_all(self, function: Callable[..., Any], calls: list[tuple]) -> list[Future]:
         # As delayed tasks, so that rows which hold blocks of a dask array are found and computed.
         return [self.client.compute(dask.delayed(function, pure=False)(*args)) for args in calls]

@@ -22,6 +22,8 @@ _IDLE_BYTES = 330 * 2**20
 SLACK_BYTES = 80 * 2**20
 # The reduction to a band runs at about half the rate of a product.
 _REDUCTION_SLOWNESS = 2.0
+# A flop of a thin product, whose numbers come from memory for a few flops each, beside one of the Gram's.
+THIN_SLOWNESS = 2.5
 
 _BIN_BYTES = 16 + 48  # its key and count, and its slots in the table of columns
 

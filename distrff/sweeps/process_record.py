@@ -89,9 +89,7 @@ class _ThisProcess:
             compile_loops()  # idle is a process with all that it will use loaded
             compile_products()
             self.idle_bytes = resident_bytes()
-            self.blas_threads = max(
-                (lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"), default=1
-            )
+            self.blas_threads = blas_threads()
         if fit != self.fit:
             self.fit = fit
             _reset_peak()
@@ -114,6 +112,11 @@ def begin_task(fit: str) -> None:
 def end_task(n_rows: int, seconds: float) -> WorkRecord:
     """Return the record of one task of this process."""
     return WorkRecord(n_rows, seconds, {f"{socket.gethostname()}:{os.getpid()}": _THIS.record()})
+
+
+def blas_threads() -> int:
+    """Return the threads that a product of this process takes."""
+    return max((lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"), default=1)
 
 
 def _status_bytes(key: str) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 
 import numpy as np
@@ -148,3 +149,20 @@ def test_sizes_go_with_a_cluster_of_our_own(distrff, rows, models):
     done = distrff("score", models["numbers"], rows.zarr, "--workers", 2)
     assert done.code == 2
     assert "go with --scheduler local" in done.stderr
+
+
+def test_a_scheduler_that_nobody_runs(distrff, rows):
+    done = distrff("plan", rows.zarr, "--scheduler", "tcp://127.0.0.1:1")
+    assert (done.code, done.stdout) == (2, "")
+    assert re.match(r"distrff: no Dask scheduler answers at tcp://127.0.0.1:1 \(.*\); check", done.told[-1])
+
+
+def test_workers_that_differ_are_warned_of_once(distrff, rows, monkeypatch):
+    """Although each command looks twice: when it connects, and when its first pass begins."""
+    differing = [("worker tcp://w:1", "numpy", "2.0.99")]
+    monkeypatch.setattr("distrff.installations._differences", lambda *_: differing)
+    done = distrff("plan", rows.zarr, "--n-components", 16, "--length-scale", 2)
+    assert done.code == 0
+    warnings = [line for line in done.told if line.startswith("warning: ")]
+    assert len(warnings) == 1
+    assert warnings[0].startswith("warning: worker tcp://w:1 has numpy 2.0.99, this client numpy ")

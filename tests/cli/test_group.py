@@ -27,6 +27,7 @@ COMMANDS = [
     "transform",
     "inspect",
     "kernel-error",
+    "bench",
 ]
 
 

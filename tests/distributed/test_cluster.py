@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
 
@@ -22,39 +21,8 @@ from dask.system import CPU_COUNT
 from distributed import default_client
 from distributed.system import MEMORY_LIMIT
 
-import distrff.cluster
-from distrff.cluster import check_workers, connect, memory_limit_bytes
+from distrff.cluster import connect, memory_limit_bytes
 from distrff.errors import ClusterError, InputError
-
-_SCHEDULER = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--no-dashboard"]
-_WORKER = [sys.executable, "-m", "distributed.cli.dask_worker", "--no-dashboard", "--nworkers", "1"]
-
-
-@contextmanager
-def process(command: list[str], **environment: str) -> Iterator[subprocess.Popen]:
-    with subprocess.Popen(command, stderr=subprocess.DEVNULL, env={**os.environ, **environment}) as running:
-        try:
-            yield running
-        finally:
-            running.terminate()
-
-
-@contextmanager
-def scheduler(folder: Path, protocol: str = "tcp", **environment: str) -> Iterator[Path]:
-    """A scheduler process; yields its scheduler file."""
-    file = folder / "scheduler.json"
-    options = ["--host", f"{protocol}://127.0.0.1:0", "--dashboard-address", "127.0.0.1:0"]
-    with process([*_SCHEDULER, *options, "--scheduler-file", str(file)], **environment):
-        wait_until(lambda: file.exists() and file.read_text().endswith("}"))
-        yield file
-    file.unlink(missing_ok=True)
-
-
-def wait_until(condition, seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 @contextmanager
@@ -146,7 +114,7 @@ def test_two_local_clusters_at_once():
 @pytest.mark.parametrize(
     ("said", "seconds"), [("starting", 0.0), ("starting", 0.3), ("working", 0.1)], ids=str
 )
-def test_ctrl_c_leaves_nothing_behind(tmp_path, said, seconds):
+def test_ctrl_c_leaves_nothing_behind(tmp_path, said, seconds, wait_until):
     """Ctrl-C goes to all processes of a terminal at once, while they start and while they work."""
     (tmp_path / "scratch").mkdir()
     script = tmp_path / "script.py"
@@ -224,25 +192,17 @@ def test_numbers_of_workers_and_threads(name, number):
 # ---------------------------------------------------------------- a scheduler that runs somewhere
 
 
-def test_scheduler_by_file_and_by_address(tmp_path):
-    with scheduler(tmp_path) as file:
-        address = json.loads(file.read_text())["address"]
-        for named in (str(file), address, address.removeprefix("tcp://")):
-            with connect(named) as client:
-                assert client.scheduler.address == address
-        with connect(address) as client:
-            with pytest.raises(ClusterError, match=f"no workers after .*dask worker {address}"):
-                check_workers(client, timeout=0.2)
-            with process([*_WORKER, address]):
-                check_workers(client, timeout=30)
-                assert client.submit(sum, [1, 2]).result() == 3
+def address_in(file: Path) -> str:
+    return json.loads(file.read_text())["address"]
 
 
-def test_the_scheduler_stays_when_its_client_leaves(tmp_path):
-    with scheduler(tmp_path) as file:
-        for _ in range(2):
-            with connect(str(file)):
-                pass
+def test_scheduler_by_file_and_by_address(dask_processes):
+    """Each time it is still there: leaving does not end it."""
+    file = dask_processes.scheduler()
+    address = address_in(file)
+    for named in (str(file), address, address.removeprefix("tcp://")):
+        with connect(named) as client:
+            assert client.scheduler.address == address
 
 
 def test_nothing_listens():
@@ -305,111 +265,38 @@ def test_a_file_that_is_no_scheduler_file(content, tmp_path):
 # ---------------------------------------------------------------- TLS
 
 
-@pytest.fixture(scope="module")
-def tls(tmp_path_factory) -> dict[str, str]:
-    """Dask's configuration for a self-signed certificate of this machine."""
-    if shutil.which("openssl") is None:
-        pytest.skip("making certificates needs the openssl program")
-    folder = tmp_path_factory.mktemp("tls")
-    cert, key = str(folder / "cert.pem"), str(folder / "key.pem")
-    command = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "rsa:2048",
-        "-nodes",
-        "-days",
-        "2",
-        "-subj",
-        "/CN=localhost",
-    ]
-    subprocess.run(
-        [*command, "-days", "2", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", cert],
-        check=True,
-        capture_output=True,
-    )
-    files = {"distributed.comm.tls.ca-file": cert}
-    for role in ("scheduler", "worker", "client"):
-        files |= {f"distributed.comm.tls.{role}.cert": cert, f"distributed.comm.tls.{role}.key": key}
-    return files
+def test_tls_is_dasks_configuration(tls_of, as_environment, dask_processes):
+    theirs, others = tls_of("theirs"), tls_of("others")
+    address = address_in(dask_processes.scheduler("tls", **as_environment(theirs)))
+    assert address.startswith("tls://")
+    with dask.config.set(theirs), connect(address) as client:
+        assert client.scheduler.address == address
+    assert "its address would begin with tls://" in refusal(address.replace("tls://", "tcp://"))
+    assert "this client has no settings for; set ca-file, client.cert and client.key" in refusal(address)
+    with dask.config.set(others):
+        assert "the ca-file under distributed.comm.tls in Dask's conf" in refusal(address)
+    with dask.config.set(others | {"distributed.comm.tls.ca-file": theirs["distributed.comm.tls.ca-file"]}):
+        assert "refuses this client's certificate" in refusal(address)
 
 
-def as_environment(configuration: dict[str, str]) -> dict[str, str]:
-    names = {key: "DASK_" + key.upper().replace(".", "__").replace("-", "_") for key in configuration}
-    return {names[key]: value for key, value in configuration.items()}
+def test_tls_where_there_is_none(tls_of, dask_processes):
+    address = address_in(dask_processes.scheduler())
+    with dask.config.set(tls_of("theirs")):
+        assert "has no TLS: write tcp://" in refusal(address.replace("tcp://", "tls://"))
+    with dask.config.set({"distributed.comm.require-encryption": True}):
+        assert "require-encryption is set: give a tls:// address" in refusal(address)
 
 
-def test_tls_is_dasks_configuration(tls, tmp_path):
-    with scheduler(tmp_path, "tls", **as_environment(tls)) as file:
-        address = json.loads(file.read_text())["address"]
-        assert address.startswith("tls://")
-        with dask.config.set(tls), connect(address) as client:
-            assert client.scheduler.address == address
-        assert "distributed.comm.tls in Dask's configuration" in refusal(address)
-        assert "its address would begin with tls://" in refusal(address.replace("tls://", "tcp://"))
-
-
-def test_tls_where_there_is_none(tls, tmp_path):
-    with scheduler(tmp_path) as file, dask.config.set(tls):
-        address = json.loads(file.read_text())["address"]
-        assert "(tcp:// if it has no TLS)" in refusal(address.replace("tcp://", "tls://"))
-
-
-# ---------------------------------------------------------------- workers that cannot run distrff
-
-
-def test_workers_with_the_same_version(client):
-    check_workers(client)
-
-
-def test_workers_with_another_version(client, monkeypatch):
-    monkeypatch.setattr(distrff.cluster, "_installed_version", lambda: "99.0")
-    with pytest.raises(ClusterError, match=r"worker tcp://\S+ has .* 99.0; install distrff==99.0 there"):
-        check_workers(client)
-
-
-def test_workers_without_distrff(tmp_path, monkeypatch):
-    """A worker whose Python does not know of distrff."""
-    without_distrff = (
-        "import importlib.metadata as metadata, runpy, sys\n"
-        "known = metadata.version\n"
-        "def version(name):\n"
-        "    if name == 'distrff':\n"
-        "        raise metadata.PackageNotFoundError(name)\n"
-        "    return known(name)\n"
-        "metadata.version = version\n"
-        "sys.argv = ['dask-worker', *sys.argv[1:]]\n"
-        "runpy.run_module('distributed.cli.dask_worker', run_name='__main__')\n"
-    )
-    monkeypatch.setattr(distrff.cluster, "_installed_version", lambda: "1.2.3")
-    with scheduler(tmp_path) as file, connect(str(file)) as client:
-        options = ["--no-nanny", "--no-dashboard", client.scheduler.address]
-        with (
-            process([sys.executable, "-c", without_distrff, *options]),
-            pytest.raises(
-                ClusterError, match=r"has no distrff, this client has 1.2.3; install distrff==1.2.3"
-            ),
-        ):
-            check_workers(client, timeout=30)
-
-
-def test_a_worker_that_hangs():
-    with connect(n_workers=1) as client:
-        pid = next(iter(client.run(os.getpid).values()))
-        os.kill(pid, signal.SIGSTOP)
-        try:
-            with pytest.raises(ClusterError, match=r"do not answer within 0.5 s"):
-                check_workers(client, timeout=0.5)
-        finally:
-            os.kill(pid, signal.SIGCONT)
-
-
-def test_a_scheduler_that_is_gone(tmp_path, capfd):
-    with ExitStack() as running:
-        file = running.enter_context(scheduler(tmp_path))
-        with connect(str(file), timeout=1) as client:
-            running.close()
-            with pytest.raises(ClusterError, match=r"connection to the scheduler at .* was lost"):
-                check_workers(client, timeout=1)
-    assert capfd.readouterr().err == ""
+@pytest.mark.parametrize("broken", ["ca-file", "client.cert", "client.key"])
+@pytest.mark.parametrize("how", ["missing", "no PEM"])
+def test_tls_settings_that_cannot_be_read(tls_of, tmp_path, broken, how):
+    file = tmp_path / "broken.pem"
+    if how == "no PEM":
+        file.write_text("hello")
+    settings = tls_of("theirs") | {f"distributed.comm.tls.{broken}": str(file)}
+    with (
+        dask.config.set(settings),
+        pytest.raises(ClusterError, match=r"^the TLS settings of this client cannot be used \(.+\); ca-file"),
+        connect("tls://127.0.0.1:1", timeout=1.0),
+    ):
+        pass

@@ -1,0 +1,253 @@
+"""The table of `deploy/README.md`: its lines start clusters, on which a machine is fitted."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from dask.utils import parse_bytes
+from distributed import Client
+
+import distrff as drf
+
+README = Path(__file__).parents[2] / "deploy" / "README.md"
+PROGRAMS = {
+    "dask": "from dask.__main__ import main\nif __name__ == '__main__':\n    main()",
+    "distrff": "from distrff.cli import main\nif __name__ == '__main__':\n    main(prog_name='distrff')",
+}
+
+
+def lines_of(cluster: str) -> list[str]:
+    """The lines that start a cluster, from its row of the table."""
+    rows = [row.split(" | ") for row in README.read_text().splitlines() if row.startswith("| ")]
+    cells = next(row for row in rows if cluster in row[0])
+    lines = re.findall(r"`([^`]+)`", cells[2])
+    assert len(lines) == 3
+    return lines
+
+
+def expected(folder: Path) -> np.ndarray:
+    group = zarr.open_group(folder / "rows.zarr", mode="r")
+    return machine().fit(group["X"][:], group["y"][:]).coef_
+
+
+def machine() -> drf.KernelRidge:
+    return drf.KernelRidge(drf.FourierFeatures(drf.Gaussian(1.0), 16), 1.0, scale="standard", random_state=0)
+
+
+FIT = "--n-components 16 --length-scale 1 --alpha 1 --random-state 0 --json"
+
+
+@pytest.fixture
+def folder(tmp_path, rng) -> Path:
+    """A folder with rows, and with the programs `dask` and `distrff` of this environment."""
+    group, X = zarr.open_group(tmp_path / "rows.zarr", mode="w"), rng.standard_normal((500, 3))
+    group.create_array("X", data=X)
+    group.create_array("y", data=np.sin(X[:, 0]))
+    (tmp_path / "bin").mkdir()
+    for name, program in PROGRAMS.items():
+        script = tmp_path / "bin" / name
+        script.write_text(f"#!{sys.executable}\n{program}\n")
+        script.chmod(0o755)
+    return tmp_path
+
+
+@pytest.fixture
+def environment(folder) -> dict[str, str]:
+    here = str(Path(drf.__file__).parents[1])  # scripts do not have the folder that they are started in
+    path = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
+    quiet = {"PYTHONWARNINGS": "ignore::DeprecationWarning", "DASK_DISTRIBUTED__DASHBOARD__LINK": ""}
+    return (
+        os.environ | quiet | {"PYTHONPATH": path, "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    )
+
+
+@pytest.fixture
+def background(folder, environment) -> Iterator[Callable[[str], subprocess.Popen]]:
+    """`background(line)`: start a line that runs until the end of the test."""
+    running: list[subprocess.Popen] = []
+
+    def start(line: str) -> subprocess.Popen:
+        running.append(
+            subprocess.Popen(shlex.split(line), cwd=folder, env=environment, stderr=subprocess.DEVNULL)
+        )
+        return running[-1]
+
+    yield start
+    while running:
+        process = running.pop()
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+@pytest.fixture
+def foreground(folder, environment) -> Callable[[str], subprocess.CompletedProcess]:
+    def run(line: str) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            shlex.split(line),
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    return run
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
+
+
+def wait_until(condition: Callable[[], Any], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"still not after {seconds} s"
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+def test_this_machine(folder):
+    """Its lines are Python, for a script or a notebook."""
+    names: dict[str, Any] = {}
+    lines = lines_of("this machine")
+    assert "threads_per_worker=1" in lines[1]
+    quiet = "threads_per_worker=1, n_workers=1, dashboard_address=None"
+    quiet += ", scheduler_kwargs={'dashboard_address': '127.0.0.1:0'}"
+    exec("\n".join([lines[0], lines[1].replace("threads_per_worker=1", quiet), lines[2]]), names)
+    with names["cluster"], names["client"]:
+        fitted = machine().fit(drf.open_dataset(str(folder / "rows.zarr")))
+    assert fitted.report_["workers"] == 1
+    np.testing.assert_array_equal(fitted.coef_, expected(folder))
+
+
+def test_by_hand_and_within_its_memory(folder, background, foreground):
+    """A worker with a limit that a plan does not fit into refuses in one line; a smaller fit runs there."""
+    port = free_port()
+    scheduler, worker, fit = (
+        line.replace("scheduler-host", "127.0.0.1").replace("8786", str(port)) for line in lines_of("by hand")
+    )
+    background(f"{scheduler} --no-dashboard --dashboard-address 127.0.0.1:0")
+    wait_until(lambda: listens(port))
+    background(worker.replace("--nworkers 4", "--nworkers 1") + " --no-dashboard --memory-limit 1GB")
+    refused = foreground(f"{fit} {FIT} --n-components 16384 --alpha cv")
+    assert (refused.returncode, refused.stdout) == (4, ""), refused.stderr
+    told = refused.stderr.splitlines()[-1]
+    assert re.search(
+        r"the plan needs .* a worker .*limit of 1 GB .* smallest changes that fit: a memory limit", told
+    )
+    assert "Traceback" not in refused.stderr
+    fitted = foreground(f"{fit} {FIT}")
+    assert fitted.returncode == 0, fitted.stderr
+    assert json.loads(fitted.stdout)["workers"] == 1
+    stored = drf.load_model(str(folder / "model.zarr"))
+    np.testing.assert_array_equal(stored.coef.ravel(), expected(folder).ravel())
+
+
+@pytest.mark.slow
+def test_a_scheduler_file(folder, background, foreground):
+    scheduler, worker, fit = lines_of("scheduler file")
+    background(f"{scheduler} --host 127.0.0.1 --port 0 --no-dashboard --dashboard-address 127.0.0.1:0")
+    file = folder / "cluster.json"
+    wait_until(lambda: file.exists() and file.read_text().endswith("}"))
+    background(worker.replace("--nworkers 4", "--nworkers 1") + " --no-dashboard")
+    fitted = foreground(f"{fit} {FIT}")
+    assert fitted.returncode == 0, fitted.stderr
+    assert json.loads(fitted.stdout)["status"] == "CONVERGED"
+
+
+def test_dask_ssh(folder, background, foreground):
+    pytest.importorskip("paramiko", reason="dask ssh needs paramiko")
+    probe = foreground("ssh -o BatchMode=yes -o StrictHostKeyChecking=no -o ConnectTimeout=3 127.0.0.1 true")
+    if probe.returncode:
+        pytest.skip(f"no SSH to this machine by a key: {probe.stderr.strip().splitlines()[-1:]}")
+    _, start, fit = (line.replace("scheduler-host", "127.0.0.1") for line in lines_of("dask ssh"))
+    port = free_port()
+    start = start.replace(" worker-host", "").replace("--nworkers 4", "--nworkers 1")
+    background(f"{start} --scheduler-port {port} --remote-python {sys.executable}")
+    wait_until(lambda: listens(port))
+    fitted = foreground(f"{fit.replace('8786', str(port))} {FIT}")
+    assert fitted.returncode == 0, fitted.stderr
+
+
+SBATCH = """#!/bin/sh
+# What submits a job: it begins at once, on this machine.
+for script in "$@"; do :; done
+cp "$script" "$(dirname "$0")/../job.sh"
+sh "$script" > /dev/null 2>&1 &
+echo "Submitted batch job $!"
+"""
+SCANCEL = """#!/bin/sh
+kill "$@" 2> /dev/null || true
+"""
+
+
+@pytest.fixture
+def batch_system(folder, environment, monkeypatch) -> Path:
+    """A stand-in for Slurm's programs, which runs a job's script where it is submitted."""
+    for name, text in {"sbatch": SBATCH, "scancel": SCANCEL}.items():
+        (folder / "bin" / name).write_text(text)
+        (folder / "bin" / name).chmod(0o755)
+    for name in ("PATH", "PYTHONPATH"):
+        monkeypatch.setenv(name, environment[name])
+    monkeypatch.chdir(folder)
+    return folder / "job.sh"
+
+
+@pytest.fixture
+def slurm_cluster(batch_system) -> Iterator[Any]:
+    """What the lines make, without its jobs."""
+    pytest.importorskip("dask_jobqueue", reason="dask-jobqueue is not installed")
+    names: dict[str, Any] = {}
+    lines = lines_of("Slurm")
+    asked = 'walltime="01:00:00"'
+    here = f'{asked}, scheduler_options={{"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}}'
+    assert asked in lines[1]
+    exec("\n".join([lines[0], lines[1].replace(asked, here)]), names)
+    with names["cluster"] as cluster:
+        yield cluster
+
+
+def test_slurm_is_asked_for_what_the_lines_say(slurm_cluster):
+    script = slurm_cluster.job_script()
+    asked = dict(re.findall(r"^#SBATCH (?:--)?(-?[\w-]+)[ =](\S+)$", script, re.MULTILINE))
+    assert (asked["cpus-per-task"], asked["-t"]) == ("4", "01:00:00")
+    command = shlex.split(script.splitlines()[-1])
+    assert command[:3] == [sys.executable, "-m", "distributed.cli.dask_worker"]
+    options = dict(pairwise(command))
+    assert (options["--nthreads"], options["--nworkers"]) == ("1", "4")
+    assert 4 * parse_bytes(options["--memory-limit"]) <= parse_bytes(asked["mem"] + "iB") * 1.001
+
+
+@pytest.mark.slow
+def test_a_job_of_slurm_runs_a_fit(folder, batch_system, slurm_cluster):
+    slurm_cluster.scale(jobs=1)
+    with Client(slurm_cluster) as client:
+        client.wait_for_workers(4, timeout=60)
+        assert "#SBATCH --cpus-per-task=4" in batch_system.read_text()
+        fitted = machine().fit(drf.open_dataset(str(folder / "rows.zarr")))
+    assert fitted.report_["workers"] == 4
+    np.testing.assert_array_equal(fitted.coef_, expected(folder))

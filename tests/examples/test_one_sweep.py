@@ -1,0 +1,27 @@
+"""`examples/one_sweep.py` on few rows, and the picture that README shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_it_draws_the_picture(example, tmp_path, capsys):
+    pytest.importorskip("matplotlib", reason="the extra `plots` is not installed")
+    script = example("one_sweep")
+    out = tmp_path / "picture.svg"
+    assert script.main(["--out", str(out), "--n-rows", "2000", "--n-components", "64"]) == 0
+    assert capsys.readouterr().out == f"written to {out}\n"
+    assert ElementTree.parse(out).getroot().tag.endswith("svg")
+    assert script.main(["--out", str(out), "--n-rows", "2000", "--n-components", "7"]) == 2
+    assert "must be even" in capsys.readouterr().err
+
+
+def test_the_picture_in_readme_is_there(example):
+    figure = example("one_sweep").FIGURE
+    assert f"]({figure.relative_to(ROOT)})" in (ROOT / "README.md").read_text()
+    assert ElementTree.parse(figure).getroot().tag.endswith("svg")
