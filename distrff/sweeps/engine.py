@@ -47,11 +47,21 @@ class SweepRun:
         self.frequencies_differ = False
         self._maps: dict[MapSpecification, Any] = {}
         self._started = time.perf_counter()
+        self._phases: list[tuple[str, float]] = [("plan", 0.0)]
 
     @property
     def seconds(self) -> float:
         """Seconds since the run began."""
         return time.perf_counter() - self._started
+
+    def begin_phase(self, name: str) -> None:
+        """Say what is done from now on, whatever else that takes beside passes over the rows."""
+        self._phases.append((name, self.seconds))
+
+    def phases(self) -> list[tuple[str, float]]:
+        """Return name and seconds of each phase so far; their sum is `seconds`."""
+        ends = [start for _, start in self._phases[1:]] + [self.seconds]
+        return [(name, end - start) for (name, start), end in zip(self._phases, ends, strict=True)]
 
     def sweep(
         self,
