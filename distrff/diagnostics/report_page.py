@@ -122,7 +122,7 @@ def _learning_curve(curve: Mapping[str, Any]) -> str:
 
 
 def _certificate(known: Mapping[str, Any]) -> str:
-    """The error from sweep to sweep, and below it how primal and dual close in on the optimum."""
+    """The error from sweep to sweep, and beside it how primal and dual close in on the optimum."""
     sweeps = known.get("sweep")
     if not sweeps:
         return ""
@@ -135,22 +135,23 @@ def _certificate(known: Mapping[str, Any]) -> str:
         y_log=10,
         reference_lines=[] if tol is None else [Reference(f"tol: {number_text(tol)}", "y", tol)],
     )
-    return section(f"How the {known['measure']} closed", "\n".join([chart, *_bounds(known)]))
+    closed = section(f"How the {known['measure']} closed", chart)
+    return f"{closed}\n{_bounds(known)}"
 
 
-def _bounds(known: Mapping[str, Any]) -> list[str]:
+def _bounds(known: Mapping[str, Any]) -> str:
     if not known.get("dual"):
-        return []
+        return ""
     columns = zip(*(known[key] for key in ("sweep", "error", "primal", "dual")), strict=True)
     points = list(columns)
     _, _, primal, dual = points[-1]
     told = paragraph(
-        f"The optimum lies between {number_text(dual)} and the objective of this machine, "
-        f"{number_text(primal)}; of one class against the rest where there are several."
+        f"The optimum lies between {_exact(dual)} and the objective of this machine, {_exact(primal)}; "
+        f"of one class against the rest where there are several."
     )
     near = [point for point in points if point[1] is not None and point[1] <= _NEAR]
     if len(near) < 2:
-        return [told]
+        return section("The optimum", told)
     sweep, _, above, below = (list(column) for column in zip(*near, strict=True))
     chart = line_chart(
         [Line("best objective", sweep, above), Line("best lower bound", sweep, below)],
@@ -159,7 +160,12 @@ def _bounds(known: Mapping[str, Any]) -> list[str]:
         y_label="objective",
         bands=[Band("", sweep, below, above)],
     )
-    return [chart, told]
+    return section("The optimum", f"{chart}\n{told}")
+
+
+def _exact(value: Number) -> str:
+    """Write as many digits as tell two close bounds apart."""
+    return "–" if value is None else f"{value:.7g}"
 
 
 def _components(components: Mapping[str, Any]) -> str:

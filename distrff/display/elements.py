@@ -8,6 +8,8 @@ from typing import Any
 from distrff.display.axes import number_text
 from distrff.display.svg import escape
 
+_MOST_IN_A_COLUMN = 45  # characters of a value; a longer one has a row for itself
+
 
 def section(heading: str, content: str, *, wide: bool = False) -> str:
     """Return a card whose content is ready to be inlined; a wide one takes the whole width."""
@@ -17,8 +19,7 @@ def section(heading: str, content: str, *, wide: bool = False) -> str:
 
 def facts(pairs: Iterable[Sequence[Any]]) -> str:
     """Return names with their values, as texts."""
-    items = "\n".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in pairs)
-    return f"<dl>\n{items}\n</dl>"
+    return "<dl>\n{}\n</dl>".format("\n".join(_fact(name, str(value)) for name, value in pairs))
 
 
 def notes(sentences: Iterable[str]) -> str:
@@ -45,6 +46,11 @@ def table(columns: Sequence[Any], rows: Iterable[Sequence[Any]]) -> str:
     body = "\n".join(lines)
     whole = f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
     return f'<div class="table" tabindex="0">\n{whole}\n</div>'
+
+
+def _fact(name: str, value: str) -> str:
+    place = ' class="long"' if len(value) > _MOST_IN_A_COLUMN else ""
+    return f"<div{place}><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
 
 
 def _cell(value: Any) -> str:

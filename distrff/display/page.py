@@ -67,10 +67,8 @@ body[data-jp-theme-light="false"] .distrff, html[data-theme="dark"] .distrff, bo
 .distrff * {{ box-sizing: border-box; }}
 .distrff-card {{ max-width: 56rem; padding: 0.75rem; background: var(--card); border: 1px solid var(--edge);
   border-radius: 0.5rem; font-size: 0.875rem; }}
-.distrff-card .distrff-grid {{ gap: 0.75rem; }}
-.distrff-card section, .distrff-card dl {{ padding: 0; border: 0; }}
 .distrff-title {{ grid-column: 1 / -1; font-weight: 600; overflow-wrap: anywhere; }}
-.distrff-grid {{ display: grid; gap: 1rem; align-items: start;
+.distrff-grid {{ display: grid; gap: 1rem;
   grid-template-columns: repeat(auto-fit, minmax(min(100%, 24rem), 1fr)); }}
 .distrff h1, .distrff dl, .distrff aside, .distrff .wide {{ grid-column: 1 / -1; }}
 .distrff h1 {{ margin: 0.25rem 0 0; font-size: 1.6rem; line-height: 1.2; overflow-wrap: anywhere; }}
@@ -79,6 +77,7 @@ body[data-jp-theme-light="false"] .distrff, html[data-theme="dark"] .distrff, bo
   border: 1px solid var(--edge); border-radius: 0.5rem; }}
 .distrff dl {{ display: grid; gap: 0.75em 1.5em;
   grid-template-columns: repeat(auto-fill, minmax(min(100%, 11em), 1fr)); }}
+.distrff dl .long {{ grid-column: 1 / -1; }}
 .distrff dt {{ color: var(--quiet); font-size: 0.85em; font-weight: 400; }}
 .distrff dd {{ margin: 0; overflow-wrap: anywhere; font-variant-numeric: tabular-nums; }}
 .distrff aside {{ padding: 0.75em 1em; background: var(--alert); color: var(--alert-ink);
@@ -101,4 +100,6 @@ body[data-jp-theme-light="false"] .distrff, html[data-theme="dark"] .distrff, bo
 @media (max-width: 30rem) {{ .distrff-grid {{ gap: 0.5rem; }}
   .distrff section, .distrff dl {{ padding: 0.75rem; }} .distrff svg {{ font-size: 13px; }}
   .distrff dl {{ gap: 0.5rem 1rem; grid-template-columns: repeat(auto-fill, minmax(8rem, 1fr)); }} }}
+.distrff-card .distrff-grid {{ gap: 1rem 1.5rem; }}
+.distrff-card section, .distrff-card dl {{ padding: 0; border: 0; }}
 """
