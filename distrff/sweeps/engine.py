@@ -17,6 +17,7 @@ from distrff.sweeps.execution import Execution, ambient_execution
 from distrff.sweeps.process_record import WorkRecord
 from distrff.sweeps.progress import Progress
 from distrff.sweeps.reduction import Partial, Reduction
+from distrff.sweeps.screens import screen_for
 from distrff.sweeps.segments import Segmentation
 
 logger = logging.getLogger(__name__)
@@ -48,6 +49,7 @@ class SweepRun:
         self._maps: dict[MapSpecification, Any] = {}
         self._started = time.perf_counter()
         self._phases: list[tuple[str, float]] = [("plan", 0.0)]
+        self._screen = screen_for()
 
     @property
     def seconds(self) -> float:
@@ -123,7 +125,7 @@ class SweepRun:
             shipped = shipped + self.shipped_map(specification)
         if specification is not None and specification.arrays_at_hand:
             reduction = replace(reduction, specification=specification.without_arrays())
-        progress = Progress(label, sum(rows.stop - rows.start for rows in segments))
+        progress = Progress(label, sum(rows.stop - rows.start for rows in segments), self._screen)
         try:
             return self.execution.reduce(reduction, segments, progress, shipped)
         finally:
