@@ -27,8 +27,6 @@ class Progress:
         self._n_rows = n_rows
         self._screen = screen_for() if screen is None else screen
         self._started = time.monotonic()
-        # Many short sweeps are as long to wait for as one: where they share a line, it is their silence.
-        self._quiet_since = self._started if self._screen.started is None else self._screen.started
         self._shown = 0.0
         self._done = 0
 
@@ -36,15 +34,17 @@ class Progress:
         """Count rows, and show it when there is something new to see."""
         self._done += n_rows
         now = time.monotonic()
-        if now - self._quiet_since < _QUIET_SECONDS or now - self._shown < self._screen.interval:
+        # Many short sweeps are as long to wait for as one, where they have a line in common.
+        waited = self._screen.waited + now - self._started
+        if waited < _QUIET_SECONDS or now - self._shown < self._screen.interval:
             return
         self._shown = now
         self._screen.show(*self._state(now - self._started))
 
     def close(self) -> None:
         """Show where it ended, if anything was shown."""
-        if self._shown:
-            self._screen.end(*self._state(time.monotonic() - self._started))
+        seconds = time.monotonic() - self._started
+        self._screen.end(*self._state(seconds), was_shown=self._shown > 0, seconds=seconds)
 
     def _state(self, seconds: float) -> tuple[float, str]:
         """Return the share that is done, and all there is to say."""

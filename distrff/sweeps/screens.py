@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from typing import Any, Protocol, TextIO
 
 from distrff.display.svg import escape
@@ -18,19 +17,19 @@ class Screen(Protocol):
     ----------
     interval : float
         Seconds between two sights of the same work.
-    started : float or None
-        Since when nothing was to be seen; None where each piece of work is a line of its own.
+    waited : float
+        Seconds of work before this one whose line it goes on with; 0 where each has a line of its own.
     """
 
     interval: float
-    started: float | None
+    waited: float
 
     def show(self, share: float, text: str) -> None:
         """Show how far the work is."""
         ...
 
-    def end(self, share: float, text: str) -> None:
-        """Show where the work ended; called only after it was shown."""
+    def end(self, share: float, text: str, *, was_shown: bool, seconds: float) -> None:
+        """Take leave of work that took so long."""
         ...
 
 
@@ -47,7 +46,7 @@ class Log:
     """Plain lines, a few a minute."""
 
     interval = 15.0
-    started: float | None = None
+    waited = 0.0
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -56,7 +55,7 @@ class Log:
         self._stream.write(f"{text}\n")
         self._stream.flush()
 
-    def end(self, share: float, text: str) -> None:
+    def end(self, share: float, text: str, *, was_shown: bool, seconds: float) -> None:
         pass
 
 
@@ -64,7 +63,7 @@ class Terminal:
     """A bar that is drawn again in its line."""
 
     interval = 0.2
-    started: float | None = None
+    waited = 0.0
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -74,10 +73,11 @@ class Terminal:
         self._stream.write(f"\r[{'#' * filled}{'.' * (_BAR_WIDTH - filled)}] {text}\x1b[K")
         self._stream.flush()
 
-    def end(self, share: float, text: str) -> None:
-        self.show(share, text)
-        self._stream.write("\n")
-        self._stream.flush()
+    def end(self, share: float, text: str, *, was_shown: bool, seconds: float) -> None:
+        if was_shown:
+            self.show(share, text)
+            self._stream.write("\n")
+            self._stream.flush()
 
 
 class Notebook:
@@ -92,7 +92,7 @@ class Notebook:
     interval = 0.5
 
     def __init__(self, display: Any) -> None:
-        self.started: float | None = time.monotonic()
+        self.waited = 0.0
         self._display = display
         self._handle: Any = None
 
@@ -107,8 +107,10 @@ class Notebook:
         else:
             self._handle.update(output, raw=True)
 
-    def end(self, share: float, text: str) -> None:
-        self.show(share, text)
+    def end(self, share: float, text: str, *, was_shown: bool, seconds: float) -> None:
+        self.waited += seconds
+        if was_shown:
+            self.show(share, text)
 
 
 def _notebook_display() -> Any:
