@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,11 +16,16 @@ from distrff.columns.row_matrices import dense_rows
 from distrff.columns.scaling import Scaling
 from distrff.columns.table_steps import TableSteps
 from distrff.columns.targets import ClassTargets, Targets
+from distrff.display.axes import number_text
+from distrff.display.elements import facts
+from distrff.display.kernel_text import kernel_text
+from distrff.display.page import html_card
 from distrff.errors import InputError, InputTypeError, NonFiniteError
 from distrff.features.specification import MapSpecification, exact_digest
 from distrff.losses import NOISES
 from distrff.solvers.cholesky import PosteriorFactor
 
+_MOST_NAMES = 20  # that a card lists
 _STRIP_BYTES = 2**25  # of Z at a time in a prediction
 
 
@@ -112,6 +117,33 @@ class Model:
             f"{self.n_outputs} output(s)>"
         )
 
+    def _repr_html_(self) -> str:
+        shown = {
+            "map": self.specification.kind,
+            "columns": _listed(self.n_columns, self.column_names),
+            "features": number_text(self.specification.n_features),
+            "outputs": number_text(self.n_outputs),
+            "products in": self.dtype,
+            "columns scaled": "no" if self.scaling.shift is None else "yes",
+            "standard deviations": "no" if self.posterior is None else "yes",
+        }
+        if isinstance(self.targets, ClassTargets):
+            labels = [str(label) for label in self.targets.classes.tolist()]
+            shown["classes"] = _listed(len(labels), labels)
+        if self.steps is not None:
+            raw = self.steps.for_prediction().raw_names
+            shown["raw columns"] = _listed(len(raw), raw)
+        if self.report.get("kernel"):
+            shown["kernel"] = kernel_text(self.report["kernel"])
+        if "status" in self.report:
+            shown["ended"] = self.report["status"].lower().replace("_", " ")
+            shown["rows fitted"] = number_text(self.report["n_samples"])
+        if self.report.get("source"):
+            shown["rows from"] = self.report["source"]
+        if self.report.get("cv_score") is not None:
+            shown[self.report["criterion"]] = number_text(self.report["cv_score"])
+        return html_card(f"Frozen {self.kind}", facts(shown.items()))
+
     def predict(self, X: np.ndarray, return_std: bool = False) -> Any:
         """Return predicted targets, of shape (n_rows,) or (n_rows, n_outputs), or labels.
 
@@ -192,6 +224,14 @@ class Model:
         if X.ndim != 2 or X.shape[1] != self.n_columns:
             raise InputError(f"X must have shape (n_samples, {self.n_columns}), got {X.shape}")
         return X
+
+
+def _listed(n: int, names: Sequence[str] | None) -> str:
+    """Return how many there are, and the first names."""
+    if names is None:
+        return number_text(n)
+    more = ", …" if n > _MOST_NAMES else ""
+    return f"{number_text(n)}: {', '.join(names[:_MOST_NAMES])}{more}"
 
 
 def _check_finite(X: Any, start: int) -> None:

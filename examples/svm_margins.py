@@ -29,9 +29,10 @@ from plane_chart import Frame, Meeting, Surface, plane_chart
 from scipy.optimize import linprog
 
 import distrff as drf
-from distrff.diagnostics.axes import number_text
-from distrff.diagnostics.page import html_page, section
-from distrff.diagnostics.svg import escape
+from distrff.display.axes import number_text
+from distrff.display.elements import section
+from distrff.display.page import html_page
+from distrff.display.svg import escape
 from distrff.errors import InputError
 
 SEED = 0

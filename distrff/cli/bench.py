@@ -95,7 +95,7 @@ def _rate_lines(rates: ClusterRates) -> Iterator[str]:
 
 
 def _cells(worker: WorkerRates, row_bytes: int | None) -> tuple[str, ...]:
-    from distrff.sweeps.units import human_bytes
+    from distrff.display.units import human_bytes
 
     read, received = worker.read_rows, worker.received_bytes
     return (

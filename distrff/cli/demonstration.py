@@ -15,8 +15,6 @@ from distrff.cli.cluster import workers_of
 from distrff.cluster import memory_limit_bytes
 from distrff.data.dataset import Dataset
 from distrff.data.open import open_dataset
-from distrff.diagnostics.fit_page import fit_page
-from distrff.diagnostics.report_page import report_page
 from distrff.estimators.machine import score_sums
 from distrff.estimators.ridge import KernelRidge
 from distrff.features.fourier import FourierFeatures
@@ -158,14 +156,11 @@ def _page(
         ["standard deviation", f"of the function 1, of the noise {truth.noise:g}"],
         ["held-out rows", f"{settings.n_held_out:,}"],
     ]
-    return report_page(
-        fit_page(
-            machine.report_,
-            title="distrff quickstart",
-            facts=facts,
-            scores={"columns": ["", "RMSE", "R²", "RMSE above best"], "rows": rows},
-            predicted_seconds=plan.seconds,
-        )
+    return machine.report_.to_html(
+        title="distrff quickstart",
+        facts=facts,
+        scores={"columns": ["", "RMSE", "R²", "RMSE above best"], "rows": rows},
+        predicted_seconds=plan.seconds,
     )
 
 

@@ -12,6 +12,7 @@ import dask.array as da
 import numpy as np
 
 from distrff.columns.table_steps import TableSteps
+from distrff.data.dataset_card import dataset_card
 from distrff.data.rows import FIELDS, Rows
 from distrff.errors import InputError
 
@@ -118,6 +119,9 @@ class Dataset:
     def sample_weight(self) -> da.Array | None:
         """Lazy float64 dask array of shape (n_rows,), or None."""
         return self.reader.lazy("sample_weight") if self.has_weights else None
+
+    def _repr_html_(self) -> str:
+        return dataset_card(self)
 
     def __repr__(self) -> str:
         shape = f"{self.n_rows} rows x {self.n_columns} columns of {self.dtype}"

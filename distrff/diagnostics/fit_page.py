@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from distrff.diagnostics.axes import number_text
+from distrff.display.axes import number_text
+from distrff.display.kernel_text import kernel_text
 
-_MAY_BREAK = "\u200b"  # a space of no width
-_MOST_WIDTHS = 8  # in the kernel's formula
 _MOST_COLUMNS = 20  # as bars
+_MOST_NUMBERS = 8  # one a target or class
 
 
 def fit_page(
@@ -40,13 +39,18 @@ def fit_page(
         "facts": [*map(list, facts), *_facts(report)],
         "notes": list(report["notes"]),
         "scores": scores,
-        "relevance": _relevance(report),
-        "alpha_path": alpha_path(report),
+        "penalty_path": alpha_path(report) or _path_of_C(report),
         "learning_curve": learning_curve(report),
+        "certificate": _certificate(report),
+        "relevance": _relevance(report),
+        "components": _components(report),
         "plan": _plan(report, predicted_seconds),
-        "sweeps": [
-            list(sweep) for sweep in zip(report["sweep_labels"], report["sweep_seconds"], strict=True)
-        ],
+        "time": {
+            "phases": report.get("phases"),
+            "sweeps": [
+                list(sweep) for sweep in zip(report["sweep_labels"], report["sweep_seconds"], strict=True)
+            ],
+        },
     }
 
 
@@ -54,14 +58,14 @@ def _facts(report: Mapping[str, Any]) -> list[list[str]]:
     search = report.get("length_scale_search") or {}
     shown = {
         "machine": report["model"],
+        "ended": report["status"].lower().replace("_", " "),
+        "rows from": report.get("source"),
         "rows": number_text(report["n_samples"]),
         "columns": number_text(report["n_columns"]),
         "features": number_text(report["n_components"]),
-        "kernel": _shortened(report.get("kernel")),
+        "kernel": kernel_text(report["kernel"]) if report.get("kernel") else None,
         "width found by": search.get("rule"),
-        "alpha": _numbers(report["alpha"]),
-        report["criterion"]: None if report["cv_score"] is None else number_text(report["cv_score"]),
-        "norm of f, ‖w‖": _numbers(report["rkhs_norm"]),
+        **_objective(report),
         "products in": report["dtype"],
         "workers": number_text(report["workers"]),
         "seed": str(report["seed"]),
@@ -69,20 +73,27 @@ def _facts(report: Mapping[str, Any]) -> list[list[str]]:
     return [[name, text] for name, text in shown.items() if text]
 
 
-def _shortened(kernel: str | None) -> str | None:
-    """Return the kernel with its numbers to four digits, and with places where a line may break.
-
-    Of many widths only their number is told.
-    """
-    if kernel is None:
-        return None
-    kernel = re.sub(rf"\(([^(),]+, ){{{_MOST_WIDTHS},}}[^(),]*\)", _number_of_widths, kernel)
-    short = re.sub(r"\d+\.\d{4,}(e[-+]?\d+)?", lambda number: f"{float(number[0]):.4g}", kernel)
-    return re.sub(r"([(=])", rf"\1{_MAY_BREAK}", short)
-
-
-def _number_of_widths(widths: re.Match[str]) -> str:
-    return f"{widths[0].count(', ') + 1} widths"
+def _objective(report: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return what was minimised, and how well."""
+    shown: dict[str, str | None] = {}
+    if "C" in report:
+        shown |= {"loss": report["loss"], "C": _numbers(report["C"]), "solver": report["solver"]}
+    if "alpha" in report:
+        shown["alpha"] = _numbers(report["alpha"])
+    if report.get("cv_score") is not None:
+        shown[report["criterion"]] = number_text(report["cv_score"])
+    for name in ("duality_gap", "relative_gradient", "relative_residual"):
+        if report.get(name) is not None:
+            shown[name.replace("_", " ")] = number_text(report[name])
+            break
+    if "margin" in report:
+        shown["margin"] = _numbers(report["margin"])
+    if "rkhs_norm" in report:
+        shown["norm of f, ‖w‖"] = _numbers(report["rkhs_norm"])
+    if "explained_variance_ratio" in report:
+        kept = report["explained_variance_ratio"]
+        shown[f"variance along {len(kept)} component(s)"] = f"{sum(kept):.1%}"
+    return shown
 
 
 def _relevance(report: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -91,17 +102,26 @@ def _relevance(report: Mapping[str, Any]) -> dict[str, Any] | None:
     if "column_scale" not in search:
         return None
     widths = search["length_scale"]
+    names = report.get("column_names") or [f"column {j}" for j in range(len(widths))]
     pairs = zip(search["column_scale"], widths, strict=True)
     ranked = sorted(((scale / width, j) for j, (scale, width) in enumerate(pairs)), key=lambda pair: -pair[0])
     return {
-        "bars": [[f"column {j}", value, number_text(widths[j])] for value, j in ranked[:_MOST_COLUMNS]],
+        "bars": [[names[j], value, number_text(widths[j])] for value, j in ranked[:_MOST_COLUMNS]],
         "n_columns": len(widths),
     }
 
 
+def _components(report: Mapping[str, Any]) -> dict[str, Any] | None:
+    shares = report.get("explained_variance_ratio")
+    return {"share": shares} if shares else None
+
+
 def _numbers(value: Any) -> str:
+    """Write one number or some; C may be "inf"."""
     values = value if isinstance(value, list) else [value]
-    return ", ".join(map(number_text, values))
+    shown = [one if isinstance(one, str) else number_text(one) for one in values[:_MOST_NUMBERS]]
+    left_out = len(values) - len(shown)
+    return ", ".join(shown) + (f" and {left_out} more" if left_out else "")
 
 
 def alpha_path(report: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -110,14 +130,32 @@ def alpha_path(report: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     alphas, floor = report["alphas"], report["noise_floor"]
     return {
-        "alphas": alphas,
-        "mean": report["mean_score"],
-        "folds": list(map(list, zip(*(report.get("fold_scores") or []), strict=True))),
-        "chosen": report["alpha"],
+        **_path(report, "alpha", alphas),
         # Farther below, it took no part in the choice and would only press the curve to one side.
         "noise_floor": floor if floor is not None and 10 * floor >= min(alphas) else None,
+    }
+
+
+def _path_of_C(report: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return how the held-out loss depends on C; None where C was given."""
+    return _path(report, "C", report["Cs"]) if report.get("Cs") else None
+
+
+def _path(report: Mapping[str, Any], parameter: str, values: list[float]) -> dict[str, Any]:
+    return {
+        "parameter": parameter,
+        "values": values,
+        "mean": report["mean_score"],
+        "folds": list(map(list, zip(*(report.get("fold_scores") or []), strict=True))),
+        "chosen": report[parameter],
         "criterion": report["criterion"],
     }
+
+
+def _certificate(report: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return how the error fell from sweep to sweep; None of a direct solution."""
+    history = report.get("history")
+    return {**history, "tol": report["tol"]} if history else None
 
 
 def learning_curve(report: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from distrff.sweeps.units import human_bytes
+from distrff.diagnostics.fit_page import fit_page
+from distrff.diagnostics.report_page import report_body, report_page
+from distrff.display.page import html_card
+from distrff.display.units import human_bytes
 
 
 class FitReport(Mapping[str, Any]):
@@ -24,10 +27,16 @@ class FitReport(Mapping[str, Any]):
     solver : which
     tol, relative_residual, preconditioner : of conjugate gradients; the target of largest residual
     C, loss, tol, primal, dual, duality_gap, relative_gradient : of margin machines; the worst class
+    Cs, mean_score, fold_scores : the choice of C by held-out loss
+    history : of iterative machines, what was known after each light sweep: `measure`, the name of what
+        `tol` bounds, and lists `sweep`, `error`, `primal` and `dual` of the target or class that was worst
+        in the end; at most 200 sweeps
     explained_variance, explained_variance_ratio : of principal components
     margin, smallest_margin : with C=inf, 1/‖w‖ and the least y·f over all rows
     learning_curve : list of [n_components, score, alpha]
     n_sweeps, sweep_seconds, sweep_labels, seconds, workers : the work done
+    phases : list of [name, seconds], which add up to `seconds`
+    source, column_names : of the rows
     planned_peak_bytes, measured_peak_bytes : of a worker, above its idle resident set
     rkhs_norm : ‖w‖₂, one number or one an output
     table : rows read and dropped, columns made and dropped, of a table of mixed columns
@@ -49,6 +58,47 @@ class FitReport(Mapping[str, Any]):
     def to_dict(self) -> dict[str, Any]:
         """Return a copy of the report as plain data."""
         return json.loads(json.dumps(self._values, allow_nan=False))
+
+    def to_html(
+        self,
+        *,
+        title: str | None = None,
+        facts: Iterable[Sequence[str]] = (),
+        scores: Mapping[str, Any] | None = None,
+        predicted_seconds: float | None = None,
+    ) -> str:
+        """Return the report as one HTML page, which needs nothing outside itself; write it as UTF-8.
+
+        It shows what was fitted on what, plan against measured, the path of the penalty with the spread
+        of the folds, the learning curve in the number of features, how the certificate closed, which
+        columns matter, and where the time went: each where the fit has it.
+
+        Parameters
+        ----------
+        title : str, optional
+            Default: what was fitted.
+        facts : iterable of (name, text)
+            What the report cannot know, shown first.
+        scores : {"columns": [...], "rows": [[...], ...]}, optional
+            The machine beside its rivals, as a table; the first column names the rows.
+        predicted_seconds : float, optional
+            The `seconds` that `plan()` told before the fit.
+        """
+        return report_page(
+            fit_page(
+                self,
+                title=self._title() if title is None else title,
+                facts=facts,
+                scores=scores,
+                predicted_seconds=predicted_seconds,
+            )
+        )
+
+    def _repr_html_(self) -> str:
+        return html_card(self._title(), report_body(fit_page(self, title="")))
+
+    def _title(self) -> str:
+        return f"Fit of {self['model']}"
 
     def __repr__(self) -> str:
         return "\n".join([f"FitReport of {self['model']}", *(f"  {line}" for line in self._lines())])

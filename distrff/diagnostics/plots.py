@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from distrff.diagnostics.axes import number_text
 from distrff.diagnostics.fit_page import alpha_path, learning_curve
 from distrff.diagnostics.kernel_error import KernelError
+from distrff.display.axes import number_text
 from distrff.errors import InputError
 
 COLORS = ("#0b62a8", "#e08214", "#2d7d46", "#7a4fa3")
@@ -86,7 +86,7 @@ def plot_alpha_path(fit: Any, *, ax: Any = None) -> Any:
     if path is None:
         raise InputError("this fit did not search for alpha; fit a ridge machine with alpha='cv' or 'gcv'")
     ax = new_axes(ax)
-    alphas, mean = path["alphas"], np.array(path["mean"], dtype=float)
+    alphas, mean = path["values"], np.array(path["mean"], dtype=float)
     if path["folds"]:
         folds = np.array(path["folds"], dtype=float)
         label = f"lowest to highest of {len(folds)} folds"

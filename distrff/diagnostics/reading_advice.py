@@ -9,8 +9,8 @@ import numpy as np
 
 from distrff.data.storage import SPAN_BYTES
 from distrff.diagnostics.stored_layout import StoredPart
+from distrff.display.units import human_bytes
 from distrff.sweeps.segments import gram_segmentation, light_segmentation
-from distrff.sweeps.units import human_bytes
 
 REQUEST_BYTES = 2**20
 """Below this size a store takes longer to answer than to send: 10 ms at 100 MB/s."""

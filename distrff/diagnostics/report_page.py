@@ -1,4 +1,4 @@
-"""The report of a fit as one HTML page that needs nothing outside itself."""
+"""The report of a fit as HTML: a page that needs nothing outside itself, or its body for a notebook."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from distrff.diagnostics.axes import Number, number_text, place_of
-from distrff.diagnostics.page import html_page, section
-from distrff.diagnostics.svg import Band, Line, Mark, Reference, bar_chart, bar_pairs, escape, line_chart
-from distrff.sweeps.units import human_bytes
+from distrff.display.axes import Number, number_text, place_of
+from distrff.display.elements import facts, notes, paragraph, section, table
+from distrff.display.page import html_page
+from distrff.display.svg import Band, Line, Mark, Reference, bar_chart, bar_pairs, line_chart
+from distrff.display.units import human_seconds, quantity_text
+
+_NEAR = 0.5  # relative gap from which on both bounds fit one linear axis
+_MOST_COMPONENTS = 20  # as bars
 
 
 def report_page(report: Mapping[str, Any]) -> str:
@@ -25,53 +29,31 @@ def report_page(report: Mapping[str, Any]) -> str:
         * ``facts`` : [[name, value as text], ...], what was fitted on what
         * ``notes`` : [str, ...], sentences on choices that were made
         * ``scores`` : {"columns": [...], "rows": [[...], ...]}, the model beside its rivals
+        * ``penalty_path`` : {"parameter": str, "values": [...], "mean": [...], "folds": one list for each
+          fold, "chosen": number, "noise_floor": number or null, "criterion": str}
+        * ``learning_curve`` : {"n_components": [...], "score": [...], "criterion": str}
+        * ``certificate`` : {"measure": str, "sweep": [...], "error": [...], "tol": number, and where there
+          are bounds "primal": [...], "dual": [...]}
         * ``relevance`` : {"bars": [[column, deviation over width, width as text], ...], "n_columns": int},
           the largest first
-        * ``alpha_path`` : {"alphas": [...], "mean": [...], "folds": one list for each fold,
-          "chosen": number, "noise_floor": number or null, "criterion": str}
-        * ``learning_curve`` : {"n_components": [...], "score": [...], "criterion": str}
+        * ``components`` : {"share": [...]}, of the variance, by principal component
         * ``plan`` : {"rows": [[quantity, unit, planned, measured or null], ...]}
-        * ``sweeps`` : [[label, seconds], ...] in their order; equal neighbours are added up
+        * ``time`` : {"phases": [[name, seconds], ...], "sweeps": [[label, seconds], ...]}, both in their
+          order; equal neighbours are added up
     """
+    return html_page(report["title"], report_body(report))
+
+
+def report_body(report: Mapping[str, Any]) -> str:
+    """Return the sections of the page, to be set below a title."""
     parts = (build(report[key]) for key, build in _SECTIONS.items() if report.get(key))
-    return html_page(report["title"], "\n".join(filter(None, parts)))
-
-
-def quantity_text(value: Number, unit: str) -> str:
-    """Write a quantity for reading: bytes and seconds in fitting units, others with three digits."""
-    if value is None or place_of(value) is None:
-        return "–"
-    if unit == "bytes":
-        return human_bytes(value)
-    if unit == "s":
-        return _duration(value)
-    return f"{number_text(value)} {unit}".strip()
-
-
-def _duration(seconds: float) -> str:
-    if seconds == 0:
-        return "0 s"
-    for limit, factor, unit in ((1e-3, 1e6, "µs"), (1, 1e3, "ms"), (119.5, 1, "s")):
-        if seconds < limit:
-            return f"{number_text(float(seconds) * factor)} {unit}"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{minutes} min {rest} s" if not hours else f"{hours:,} h {minutes} min"
-
-
-def _facts(facts: Iterable[Sequence[Any]]) -> str:
-    pairs = "\n".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts)
-    return f"<dl>\n{pairs}\n</dl>"
-
-
-def _notes(sentences: Iterable[str]) -> str:
-    items = "\n".join(f"<li>{escape(sentence)}</li>" for sentence in sentences)
-    return f'<aside aria-label="Notes">\n<strong>Notes</strong>\n<ul>\n{items}\n</ul>\n</aside>'
+    return "\n".join(filter(None, parts))
 
 
 def _scores(scores: Mapping[str, Any]) -> str:
-    table = _table(scores["columns"], scores["rows"])
-    return section("Score on held-out rows", table, wide=True) if scores["rows"] else ""
+    if not scores["rows"]:
+        return ""
+    return section("Score on held-out rows", table(scores["columns"], scores["rows"]), wide=True)
 
 
 def _relevance(relevance: Mapping[str, Any]) -> str:
@@ -81,44 +63,45 @@ def _relevance(relevance: Mapping[str, Any]) -> str:
     chart = bar_chart([tuple(bar) for bar in bars], title="Deviation of a column over its width")
     left_out = relevance["n_columns"] - len(bars)
     more = f" {left_out} columns of longer widths are not drawn." if left_out else ""
-    text = f"<p>The longer a bar, the more its column matters; beside it the column's width.{more}</p>"
-    return section("Learned widths", f"{chart}\n{text}")
+    text = f"The longer a bar, the more its column matters; beside it the column's width.{more}"
+    return section("Learned widths", f"{chart}\n{paragraph(text)}")
 
 
-def _alpha_path(path: Mapping[str, Any]) -> str:
-    alphas, mean, folds = path["alphas"], path["mean"], path.get("folds") or []
-    if not alphas:
+def _penalty_path(path: Mapping[str, Any]) -> str:
+    values, mean, folds = path["values"], path["mean"], path.get("folds") or []
+    if not values:
         return ""
     known = [
         [score for score in scores if place_of(score) is not None] for scores in zip(*folds, strict=True)
     ]
     low, high = ([pick(scores) if scores else None for scores in known] for pick in (min, max))
-    marks, rules = _chosen(path.get("chosen"), alphas, mean)
+    marks, rules = _chosen(path.get("chosen"), values, mean)
     floor = path.get("noise_floor")
     if floor is not None:
         rules.append(Reference(f"noise floor: {number_text(floor)}", "x", floor))
+    heading = f"Error against {path['parameter']}"
     chart = line_chart(
-        [Line("mean of the folds" if folds else "score", alphas, mean)],
-        title="Error against alpha",
-        x_label="alpha",
+        [Line("mean of the folds" if folds else "score", values, mean)],
+        title=heading,
+        x_label=path["parameter"],
         y_label=path.get("criterion") or "score",
         x_log=10,
         y_log=_spans_decades([*mean, *low, *high]),
-        bands=[Band(f"lowest to highest of {len(folds)} folds", alphas, low, high)] if folds else [],
+        bands=[Band(f"lowest to highest of {len(folds)} folds", values, low, high)] if folds else [],
         marks=marks,
         reference_lines=rules,
     )
-    return section("Error against alpha", chart)
+    return section(heading, chart)
 
 
 def _chosen(
-    chosen: Number, alphas: Sequence[float], mean: Sequence[Number]
+    chosen: Number, values: Sequence[float], mean: Sequence[Number]
 ) -> tuple[list[Mark], list[Reference]]:
     """A ring on the curve where `chosen` is one of its points, else a line across the plot."""
     if chosen is None:
         return [], []
     label = f"chosen: {number_text(chosen)}"
-    score = next((m for a, m in zip(alphas, mean, strict=True) if math.isclose(a, chosen)), None)
+    score = next((m for value, m in zip(values, mean, strict=True) if math.isclose(value, chosen)), None)
     if place_of(score) is None:
         return [], [Reference(label, "x", chosen)]
     return [Mark(label, chosen, score)], []
@@ -138,11 +121,68 @@ def _learning_curve(curve: Mapping[str, Any]) -> str:
     return section("Error against the number of features", chart)
 
 
+def _certificate(known: Mapping[str, Any]) -> str:
+    """The error from sweep to sweep, and beside it how primal and dual close in on the optimum."""
+    sweeps = known.get("sweep")
+    if not sweeps:
+        return ""
+    tol = known.get("tol")
+    chart = line_chart(
+        [Line("", sweeps, known["error"])],
+        title=f"{known['measure']} after each light sweep",
+        x_label="light sweep",
+        y_label=known["measure"],
+        y_log=10,
+        reference_lines=[] if tol is None else [Reference(f"tol: {number_text(tol)}", "y", tol)],
+    )
+    closed = section(f"How the {known['measure']} closed", chart)
+    return f"{closed}\n{_bounds(known)}"
+
+
+def _bounds(known: Mapping[str, Any]) -> str:
+    if not known.get("dual"):
+        return ""
+    columns = zip(*(known[key] for key in ("sweep", "error", "primal", "dual")), strict=True)
+    points = list(columns)
+    _, _, primal, dual = points[-1]
+    told = paragraph(
+        f"The optimum lies between {_exact(dual)} and the objective of this machine, {_exact(primal)}; "
+        f"of one class against the rest where there are several."
+    )
+    near = [point for point in points if point[1] is not None and point[1] <= _NEAR]
+    if len(near) < 2:
+        return section("The optimum", told)
+    sweep, _, above, below = (list(column) for column in zip(*near, strict=True))
+    chart = line_chart(
+        [Line("best objective", sweep, above), Line("best lower bound", sweep, below)],
+        title="Objective and lower bound",
+        x_label="light sweep",
+        y_label="objective",
+        bands=[Band("", sweep, below, above)],
+    )
+    return section("The optimum", f"{chart}\n{told}")
+
+
+def _exact(value: Number) -> str:
+    """Write as many digits as tell two close bounds apart."""
+    return "–" if value is None else f"{value:.7g}"
+
+
+def _components(components: Mapping[str, Any]) -> str:
+    rows = [
+        (f"component {j}", share, "–" if share is None else f"{share:.1%}")
+        for j, share in enumerate(components["share"][:_MOST_COMPONENTS])
+    ]
+    if not rows:
+        return ""
+    return section("Variance along the components", bar_chart(rows, title="Share of the variance"))
+
+
 def _plan(plan: Mapping[str, Any]) -> str:
     rows = plan["rows"]
     if not rows:
         return ""
-    table = _table(
+    told = table(
         ["", "planned", "measured"],
         [
             [name, quantity_text(planned, unit), quantity_text(measured, unit)]
@@ -152,47 +192,45 @@ def _plan(plan: Mapping[str, Any]) -> str:
     bars = bar_pairs(
         [(name, planned, measured) for name, _, planned, measured in rows], title="Measured over planned"
     )
-    return section("Plan against measured", table + "\n" + bars)
+    return section("Plan against measured", told + "\n" + bars)
 
 
-def _sweeps(sweeps: Iterable[Sequence[Any]]) -> str:
-    rows, total = [], 0.0
-    for label, group in groupby(sweeps, key=lambda sweep: str(sweep[0])):
-        seconds = [place_of(sweep[1]) or 0.0 for sweep in group]
+def _time(time: Mapping[str, Any]) -> str:
+    phases, _, n = _added_up(time.get("phases") or [])
+    sweeps, total, n_sweeps = _added_up(time.get("sweeps") or [])
+    parts = []
+    if n:
+        parts.append(bar_chart(phases, title="Seconds in each phase of the fit"))
+    if n_sweeps:
+        passes = "1 pass" if n_sweeps == 1 else f"{n_sweeps} passes"
+        parts.append(paragraph(f"{passes} over the rows, together {human_seconds(total)}:"))
+        parts.append(bar_chart(sweeps, title="Seconds in each pass over the rows"))
+    return section("Time", "\n".join(parts)) if parts else ""
+
+
+def _added_up(timed: Iterable[Sequence[Any]]) -> tuple[list[tuple[str, float, str]], float, int]:
+    """Return bars of (label, seconds, seconds as text), equal neighbours as one; the sum, and how many."""
+    rows, total, n = [], 0.0, 0
+    for label, group in groupby(timed, key=lambda one: str(one[0])):
+        seconds = [place_of(one[1]) or 0.0 for one in group]
         name = label if len(seconds) == 1 else f"{label} ({len(seconds)} times)"
-        rows.append((name, sum(seconds), _duration(sum(seconds))))
-        total += sum(seconds)
-    chart = bar_chart(rows, title="Seconds in each sweep over the rows")
-    return section("Time in sweeps over the rows", f"{chart}\n<p>Together {_duration(total)}.</p>")
+        rows.append((name, sum(seconds), human_seconds(sum(seconds))))
+        total, n = total + sum(seconds), n + len(seconds)
+    return rows, total, n
 
 
 _SECTIONS: dict[str, Callable[[Any], str]] = {
-    "facts": _facts,
-    "notes": _notes,
+    "facts": facts,
+    "notes": notes,
     "scores": _scores,
-    "relevance": _relevance,
-    "alpha_path": _alpha_path,
+    "penalty_path": _penalty_path,
     "learning_curve": _learning_curve,
+    "certificate": _certificate,
+    "relevance": _relevance,
+    "components": _components,
     "plan": _plan,
-    "sweeps": _sweeps,
+    "time": _time,
 }
-
-
-def _table(columns: Sequence[Any], rows: Iterable[Sequence[Any]]) -> str:
-    """A table whose first column names the rows; only the table scrolls when it is too wide."""
-    head = "".join(f'<th scope="col">{escape(column)}</th>' for column in columns)
-    lines = []
-    for first, *rest in rows:
-        cells = "".join(f"<td>{_cell(value)}</td>" for value in rest)
-        lines.append(f'<tr><th scope="row">{_cell(first)}</th>{cells}</tr>')
-    body = "\n".join(lines)
-    table = f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
-    return f'<div class="table">\n{table}\n</div>'
-
-
-def _cell(value: Any) -> str:
-    is_number = value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))
-    return escape(number_text(value) if is_number else value)
 
 
 def _spans_decades(values: Iterable[Number]) -> bool:

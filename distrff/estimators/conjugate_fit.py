@@ -18,6 +18,7 @@ from distrff.estimators.ridge_preconditioner import (
     sample_preconditioner,
 )
 from distrff.objective import Status
+from distrff.objective.history import History
 from distrff.objective.ridge_moments import RidgeEquations
 from distrff.solvers.conjugate_gradients import Answer, ConjugateGradients
 from distrff.solvers.lockstep import in_lockstep
@@ -39,6 +40,7 @@ class _Solution:
         self.start = (coef, intercept)
         self._equations: RidgeEquations | None = None
         self.systems: dict[int, ConjugateGradients] = {}
+        self.history = History()
 
     def begin(self, equations: RidgeEquations) -> None:
         """Take the equations; start at zero instead where that is nearer."""
@@ -65,6 +67,10 @@ class _Solution:
         sizes = np.linalg.norm(self._equations.B, axis=0)
         errors = np.array([system.error for system in self.systems.values()])
         return float(np.max(errors / np.where(sizes > 0, sizes, 1.0)))
+
+    def mark(self, n_sweeps: int) -> None:
+        """Take down the residual after that many sweeps."""
+        self.history.note(n_sweeps, self.relative_residual)
 
     def machine(self) -> RidgeMachine:
         """Return the machines of all outputs."""
@@ -97,6 +103,8 @@ def fit_by_conjugate_gradients(
         For values whose sums are not finite.
     """
     problem = problem_of(preparation, dataset, options)
+    if options.alpha is None:
+        run.begin_phase("choice of alpha")
     choice = (
         ConjugateSearch(run, dataset, preparation, plan, options, problem).choose()
         if options.alpha is None
@@ -109,8 +117,10 @@ def fit_by_conjugate_gradients(
     alpha = np.broadcast_to(choice.search.alpha, (problem.n_targets,))
     start, preconditioner = (choice.coef, choice.intercept), None
     if plan.one_in:
+        run.begin_phase("preconditioner")
         preconditioner = sample_preconditioner(run, dataset, preparation, plan, options, alpha)
         start = preconditioner.machine()
+    run.begin_phase("light sweeps")
     oracle = RidgeOracle(run, dataset, preparation, plan, problem)
     solution = _Solution(*start, alpha, options.tol)
     if choice.interruption is None:
@@ -130,6 +140,7 @@ def fit_by_conjugate_gradients(
         n_sweeps=oracle.n_sweeps,
         max_sweeps=options.max_sweeps,
         preconditioner=plan.preconditioner,
+        history=solution.history,
         interruption=interruption,
     )
     return RidgeFit(
@@ -160,6 +171,7 @@ def _solve(
         M = DiagonalPreconditioner(equations.G_diagonal, alpha) if preconditioner is None else preconditioner
 
         def answer(residuals: dict[int, np.ndarray]) -> dict[int, Answer]:
+            solution.mark(oracle.n_sweeps)
             if oracle.n_sweeps >= max_sweeps:
                 raise _OutOfSweeps
             solved = M.solve(residuals)
@@ -167,6 +179,7 @@ def _solve(
             return {j: (v, products[j] + alpha[j] * v) for j, v in solved.items()}
 
         in_lockstep({j: system.solve() for j, system in solution.systems.items()}, answer)
+        solution.mark(oracle.n_sweeps)
     except _OutOfSweeps:
         pass
     except KeyboardInterrupt as interruption:

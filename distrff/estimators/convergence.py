@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sklearn.exceptions import ConvergenceWarning
 
 from distrff.errors import warn
 from distrff.objective import Status
+from distrff.objective.history import History
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +28,8 @@ class Convergence:
     n_sweeps, max_sweeps : int
         Light passes.
     preconditioner : str
+    history : History
+        Of that error.
     interruption : KeyboardInterrupt or None
         To be raised again when the machine is kept.
     """
@@ -39,6 +42,7 @@ class Convergence:
     n_sweeps: int
     max_sweeps: int
     preconditioner: str
+    history: History = field(default_factory=History)
     interruption: KeyboardInterrupt | None = None
 
     def values(self) -> dict[str, Any]:
@@ -48,6 +52,7 @@ class Convergence:
             "preconditioner": self.preconditioner,
             "tol": self.tol,
             self.measure.replace(" ", "_"): self.error,
+            "history": self.history.values(self.measure),
         }
 
     def tell(self) -> None:

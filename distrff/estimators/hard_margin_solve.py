@@ -11,6 +11,7 @@ from distrff.errors import InputError
 from distrff.estimators.margin_options import MarginOptions
 from distrff.estimators.margin_oracle import MarginOracle, MarginProblem
 from distrff.estimators.margin_solve import MarginSolution, Progress
+from distrff.objective.history import History
 from distrff.objective.solution import Status
 from distrff.solvers.hard_margin import NEGLIGIBLE, CriticalRows, HardMargin
 from distrff.solvers.lockstep import in_lockstep
@@ -37,13 +38,20 @@ def solve_hard_margins(
         problem: HardMargin(x, fit_intercept=options.fit_intercept, tol=options.tol)
         for problem, x in starts.items()
     }
+    histories = {problem: History() for problem in machines}
     n_kept = min(_MOST_KEPT, max(_LEAST_KEPT, oracle.n_features))
     n_sweeps, interruption = 0, None
+
+    def note(problems: Iterable[MarginProblem]) -> None:
+        for problem in problems if n_sweeps else ():
+            at = machines[problem].certificate
+            histories[problem].note(n_sweeps, at.gap, at.primal, at.dual)
 
     def answer(points: Mapping[MarginProblem, np.ndarray]) -> dict[MarginProblem, CriticalRows]:
         nonlocal n_sweeps
         if n_sweeps >= options.max_sweeps:
             raise _OutOfSweeps
+        note(points)
         n_sweeps += 1
         return oracle.smallest_margins(points, n_kept)
 
@@ -53,11 +61,17 @@ def solve_hard_margins(
         pass
     except KeyboardInterrupt as raised:
         interruption = raised
+    note(machines)
     for problem, machine in machines.items():
         if machine.inseparable and interruption is None:
             raise InputError(_refusal(oracle, problem, machine))
     progress = {
-        problem: Progress(machine.x, machine.certificate, smallest_margin=machine.checked_margin)
+        problem: Progress(
+            machine.x,
+            machine.certificate,
+            smallest_margin=machine.checked_margin,
+            history=histories[problem],
+        )
         for problem, machine in machines.items()
     }
     status = Status.INTERRUPTED if interruption is not None else _status(machines.values())

@@ -19,9 +19,9 @@ from distrff.estimators.options import DTYPES, SCALES, FitOptions, checked_map, 
 from distrff.estimators.preparation import Preparation, prepare_fit
 from distrff.estimators.reporting import (
     data_notes,
+    data_values,
     map_values,
     precision_notes,
-    table_values,
     thread_notes,
     work_values,
 )
@@ -122,7 +122,9 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Machine):
         run, dtype = begin_run(), features_dtype(dataset, options.dtype)
         plan = self._count(run, dataset, options)
         preparation = prepare_fit(run, dataset, options, target_kind="none", dtype=dtype)
+        run.begin_phase("Gram")
         (gram,) = gram_sweep(run, dataset, preparation, plan, folds=None)
+        run.begin_phase("components")
         found = run.gather([run.submit(principal_components, gram, int(self.n_components))])[0]
         self.seed_ = options.seed
         self._keep_columns(dataset.n_columns, dataset.column_names)
@@ -242,13 +244,11 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Machine):
                 "model": type(self).__name__,
                 "status": Status.CONVERGED.name,
                 "n_samples": dataset.n_rows,
-                "n_columns": dataset.n_columns,
                 "n_components": preparation.specification.n_features,
                 "n_outputs": len(self.components_),
                 "dtype": dtype,
                 "seed": self.seed_,
-                "source": dataset.source,
-                **table_values(dataset),
+                **data_values(dataset),
                 "explained_variance": self.explained_variance_,
                 "explained_variance_ratio": self.explained_variance_ratio_,
                 **map_values(preparation),

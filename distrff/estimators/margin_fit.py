@@ -190,6 +190,8 @@ def _solve_by_factor(
 ) -> tuple[MarginSolution, float, PenaltySearch | None]:
     """Return what the solvers find that have the Gram of the rows, or of a sample of them."""
     is_sparse = preparation.specification.is_sparse
+    if not is_sparse:
+        run.begin_phase("Gram of the preconditioner")
     grams = None if is_sparse else factor_gram(run, dataset, preparation, plan, options)
     folds = _folds_of(options, dataset)
     kind = SoftmaxOracle if _is_softmax(options, preparation) else MarginOracle
@@ -205,6 +207,7 @@ def _solve(
     preparation: Preparation,
 ) -> tuple[MarginSolution, float, PenaltySearch | None]:
     """Return the machines of all rows, their C, and how it was chosen."""
+    run.begin_phase("light sweeps" if options.C is not None else "choice of C")
     if options.is_hard:
         assert options.C is not None
         starts = _starts(run, grams, options, preparation, options.C)
@@ -217,6 +220,7 @@ def _solve(
     grid = penalty_grid(options, weight=preparation.weight, mean_square_norm=preparation.mean_square_norm)
     starts = _starts(run, grams, options, preparation, float(grid[0]))
     search = search_penalty(oracle, options, grid, starts)
+    run.begin_phase("light sweeps")
     problems = {MarginProblem(output, search.C): x for output, x in enumerate(search.starts)}
     if search.interruption is not None:
         options = replace(options, max_sweeps=0)

@@ -14,6 +14,7 @@ from distrff.estimators.margin_oracle import KinkPoint, MarginOracle, MarginProb
 from distrff.objective.certificate import Certificate
 from distrff.objective.dual_bundle import DualBundle
 from distrff.objective.evaluation import Evaluation, Point
+from distrff.objective.history import History
 from distrff.objective.solution import Status
 from distrff.solvers.lockstep import in_lockstep
 from distrff.solvers.margin_solvers import Conversation, solve_smooth, solve_smoothed
@@ -40,6 +41,7 @@ class Progress:
     """‖∇‖ at that point, of that at the first one."""
     smallest_margin: float | None = None
     """Of all rows, of a hard-margin machine; None where it was not checked at its last point."""
+    history: History = field(default_factory=History)
     _first_norm: float = 0.0
     _bundle: DualBundle = field(default_factory=DualBundle)
 
@@ -58,6 +60,15 @@ class Progress:
         if primal < self.certificate.primal:
             self.x, self.held_out = x, held_out
         self.certificate = self.certificate.improved(primal, dual)
+
+    def mark(self, n_sweeps: int) -> None:
+        """Take down what is known after that many sweeps."""
+        self.history.note(n_sweeps, self.error, self.certificate.primal, self.certificate.dual)
+
+    @property
+    def measure(self) -> str:
+        """What the error is called."""
+        return "duality gap" if np.isfinite(self.certificate.dual) else "relative gradient"
 
     @property
     def error(self) -> float:
@@ -126,6 +137,7 @@ class _Solving:
         answers = self.oracle.evaluate(points)
         for problem, at in answers.items():
             self.progress[problem].see(at)
+            self.progress[problem].mark(self.n_sweeps)
         return answers
 
     def kinks(self, points: Mapping[MarginProblem, KinkPoint], n_kept: int) -> KinkSums:
@@ -138,6 +150,7 @@ class _Solving:
     ) -> bool:
         """Take notice of a model's minimum; return whether the machine is good enough."""
         self.progress[problem].note(x, primal, dual, held_out)
+        self.progress[problem].mark(self.n_sweeps)
         return self._finished(problem)
 
     def unfinished(self) -> dict[MarginProblem, np.ndarray]:

@@ -107,7 +107,9 @@ def prepare_fit(
     recount: Callable[[int, int], Any] | None = None,
 ) -> Preparation:
     """Return what is fixed before the Gram sweep of a fit, after the first one and what its map asks."""
+    run.begin_phase("column statistics")
     statistics = first_sweep(run, dataset, target_kind=target_kind, seed=options.seed)
+    run.begin_phase("map")
     return prepare(
         run,
         dataset,

@@ -29,7 +29,7 @@ def fit_report(
         values |= map_values(preparation)
         notes += precision_notes(preparation, fit.dtype)
     if dataset is not None:
-        values |= {"source": dataset.source, "n_columns": dataset.n_columns, **table_values(dataset)}
+        values |= data_values(dataset)
         notes += data_notes(dataset)
     return FitReport(values | {"notes": notes + thread_notes(fit.run)})
 
@@ -78,6 +78,7 @@ def work_values(run: SweepRun, plan: Plan | None) -> dict[str, Any]:
         "n_sweeps": len(run.sweeps),
         "sweep_labels": [label for label, _ in run.sweeps],
         "sweep_seconds": [seconds for _, seconds in run.sweeps],
+        "phases": run.phases(),
         "seconds": run.seconds,
         "workers": run.execution.n_workers,
         "threads": run.execution.n_threads,
@@ -112,9 +113,15 @@ def data_notes(dataset: Dataset) -> list[str]:
     return notes
 
 
-def table_values(dataset: Dataset) -> dict[str, Any]:
-    """Return what was done to the table that the rows come from, if to any."""
-    return {} if dataset.table_report is None else {"table": dataset.table_report}
+def data_values(dataset: Dataset) -> dict[str, Any]:
+    """Return where the rows come from, and what was done to their table, if to any."""
+    table = {} if dataset.table_report is None else {"table": dataset.table_report}
+    return {
+        "source": dataset.source,
+        "n_columns": dataset.n_columns,
+        "column_names": dataset.column_names,
+        **table,
+    }
 
 
 def precision_notes(preparation: Preparation, dtype: str) -> list[str]:

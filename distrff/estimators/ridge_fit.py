@@ -208,6 +208,7 @@ def fit_by_gram(
     """Return the fit after one pass over the rows; one a fold where folds are summed apart."""
     if options.dtype == "float32" and plan.shape.dtype == "float64":
         warn(notes[0], PrecisionWarning)
+    run.begin_phase("Gram")
     parts = gram_sweep(run, dataset, preparation, plan, folds=folds_of(options, dataset))
     grams = context_of(run, parts, problem_of(preparation, dataset, options), preparation, plan)
     return solve(run, grams, options, preparation.targets, n_folds=options.n_folds, plan=plan, notes=notes)
@@ -224,12 +225,14 @@ def solve(
     notes: list[str],
 ) -> RidgeFit:
     """Return the fit that follows from merged Grams; no row is touched."""
+    run.begin_phase("alpha and learning curve" if options.alpha is None else "learning curve")
     search = search_alpha(run, grams, options, n_folds)
     if search.n_dropped:
         notes = [
             *notes,
             f"alphas below the rounding noise of {grams.dtype} products were left out: {search.n_dropped}",
         ]
+    run.begin_phase("machine")
     machine = run.gather([run.submit(final_machine, grams.total, search.alpha, grams.problem)])[0]
     return RidgeFit(run, plan, grams.problem, grams.dtype, grams, search, machine, targets, notes)
 

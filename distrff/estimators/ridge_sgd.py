@@ -41,6 +41,7 @@ def fit_ridge_by_sgd(
     coef, intercept = (
         (points[:-1], points[-1]) if options.fit_intercept else (points, np.zeros(points.shape[1]))
     )
+    worst = max(solution.progress.values(), key=lambda progress: progress.certificate.gap)
     unknown = np.full(points.shape[1], np.nan)
     return RidgeFit(
         run=run,
@@ -56,11 +57,12 @@ def fit_ridge_by_sgd(
             status=solution.status,
             solver="sgd",
             measure="duality gap",
-            error=max(progress.certificate.gap for progress in solution.progress.values()),
+            error=worst.certificate.gap,
             tol=options.tol,
             n_sweeps=solution.n_sweeps,
             max_sweeps=options.max_sweeps,
             preconditioner="spectrum of a sample",
+            history=worst.history,
             interruption=solution.interruption,
         ),
     )

@@ -47,7 +47,9 @@ def solve_by_sgd(
 ) -> MarginSolution:
     """Return machines whose objective no longer falls by more than `tol`, relative, with an epoch."""
     _warn_of_drift(preparation)
+    run.begin_phase("metric of a sample")
     oracle = _SGDOracle(run, dataset, preparation, plan, options)
+    run.begin_phase("epochs and evaluations")
     progress = {problem: Progress(x) for problem, x in oracle.starts.items()}
     n_sweeps, interruption, status = 0, None, Status.NOT_CONVERGED
 
@@ -61,6 +63,7 @@ def solve_by_sgd(
         evaluations = oracle.evaluate(points) if points else {}
         for problem, at in evaluations.items():
             progress[problem].see(at)
+            progress[problem].mark(n_sweeps)
         return evaluations | (oracle.epoch(epochs) if epochs else {})
 
     def is_certified(problem: MarginProblem) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 
 from distrff.errors import InputError, InputTypeError
 from distrff.kernels.checks import Widths, finite_rows, positive_number
+from distrff.kernels.kernel_card import kernel_card
 from distrff.kernels.measure import SpectralMeasure, Streams, nested_streams
 from distrff.kernels.value import Value
 
@@ -116,6 +117,9 @@ class Kernel(Value, SpectralMeasure):
 
     def _terms(self) -> list[tuple[float, Kernel]]:
         return [(1.0, self)]
+
+    def _repr_html_(self) -> str:
+        return kernel_card(self, max(self._column_counts(), default=0))
 
     def __add__(self, other: Any) -> Sum:
         return Sum(self, other)

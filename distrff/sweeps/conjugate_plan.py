@@ -59,13 +59,11 @@ class ConjugatePlan(Plan):
             return "diagonal"
         return "factor of the Gram of " + ("all rows" if self.one_in == 1 else f"one row in {self.one_in}")
 
-    def __str__(self) -> str:
+    def remarks(self) -> list[str]:
         method = "no Gram" if self.shape.sparse_entries else "conjugate gradients"
-        return (
-            f"{super().__str__()}\n{method}, preconditioner: {self.preconditioner}; "
-            f"{PRESUMED_SWEEPS} light sweeps presumed"
-            + (f" after {self.n_search_sweeps} that choose alpha" if self.n_search_sweeps else "")
-        )
+        search = f" after {self.n_search_sweeps} that choose alpha" if self.n_search_sweeps else ""
+        sweeps = f"{PRESUMED_SWEEPS} light sweeps presumed{search}"
+        return [f"{method}, preconditioner: {self.preconditioner}; {sweeps}"]
 
 
 def count_conjugate(

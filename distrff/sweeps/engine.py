@@ -17,6 +17,7 @@ from distrff.sweeps.execution import Execution, ambient_execution
 from distrff.sweeps.process_record import WorkRecord
 from distrff.sweeps.progress import Progress
 from distrff.sweeps.reduction import Partial, Reduction
+from distrff.sweeps.screens import screen_for
 from distrff.sweeps.segments import Segmentation
 
 logger = logging.getLogger(__name__)
@@ -47,11 +48,22 @@ class SweepRun:
         self.frequencies_differ = False
         self._maps: dict[MapSpecification, Any] = {}
         self._started = time.perf_counter()
+        self._phases: list[tuple[str, float]] = [("plan", 0.0)]
+        self._screen = screen_for()
 
     @property
     def seconds(self) -> float:
         """Seconds since the run began."""
         return time.perf_counter() - self._started
+
+    def begin_phase(self, name: str) -> None:
+        """Say what is done from now on, whatever else that takes beside passes over the rows."""
+        self._phases.append((name, self.seconds))
+
+    def phases(self) -> list[tuple[str, float]]:
+        """Return name and seconds of each phase so far; their sum is `seconds`."""
+        ends = [start for _, start in self._phases[1:]] + [self.seconds]
+        return [(name, end - start) for (name, start), end in zip(self._phases, ends, strict=True)]
 
     def sweep(
         self,
@@ -113,7 +125,7 @@ class SweepRun:
             shipped = shipped + self.shipped_map(specification)
         if specification is not None and specification.arrays_at_hand:
             reduction = replace(reduction, specification=specification.without_arrays())
-        progress = Progress(label, sum(rows.stop - rows.start for rows in segments))
+        progress = Progress(label, sum(rows.stop - rows.start for rows in segments), self._screen)
         try:
             return self.execution.reduce(reduction, segments, progress, shipped)
         finally:

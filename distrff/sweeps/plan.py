@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from distrff.display.units import human_bytes
 from distrff.errors import PlanRefused
 from distrff.features.map_cost import MapCost
 from distrff.sweeps.merge_order import n_levels
+from distrff.sweeps.plan_display import plan_card, plan_text
 from distrff.sweeps.segments import Segmentation, gram_segmentation, light_segmentation, sampled_tile_rows
-from distrff.sweeps.units import human_bytes
 
 # Dask pauses a worker at 0.8 of its memory limit; a fit planned beyond that would stand still.
 _USABLE_SHARE = 0.8
@@ -196,23 +197,15 @@ class Plan:
         """Return the plan with its predicted time."""
         return replace(self, seconds=seconds)
 
+    def remarks(self) -> list[str]:
+        """Return sentences on how the solver works, where there is more to say than the numbers."""
+        return []
+
     def __str__(self) -> str:
-        s = self.shape
-        presumed = " presumed until the classes are counted" if s.outputs_are_presumed else ""
-        lines = [
-            f"{s.n_rows:,} rows × {s.n_columns} columns → {s.n_features} features, "
-            f"{s.n_outputs} output(s){presumed}, {s.dtype}",
-            f"{self.n_sweeps} sweeps, {self.n_segments} segment(s) of {self.segment_rows:,} rows "
-            f"(tiles of {self.tile_rows:,}), {s.n_folds} fold(s), {self.folds_per_task} a task",
-            f"{self.flops:.3g} flops, {self.cosines:.3g} cosines, {human_bytes(self.bytes_read)} read",
-            f"peak memory {human_bytes(self.worker_peak_bytes)} a worker above idle, "
-            f"{human_bytes(self.client_peak_bytes)} for the client",
-            f"{self.n_workers} worker(s) × {self.threads_per_worker} thread(s), memory limit "
-            + (human_bytes(self.memory_limit) if self.memory_limit else "none"),
-        ]
-        if self.seconds is not None:
-            lines.append(f"about {self.seconds:.0f} s, from rates measured on these workers")
-        return "\n".join(lines)
+        return plan_text(self)
+
+    def _repr_html_(self) -> str:
+        return plan_card(self)
 
 
 def count(shape: Shape, *, n_workers: int, threads_per_worker: int, memory_limit: int) -> Plan:

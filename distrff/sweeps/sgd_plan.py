@@ -21,8 +21,8 @@ _SPARSE_ROWS, _SPARSE_BYTES = 2**11, 12
 class SGDPlan(Plan):
     """A plan of epochs and evaluations; how many they are shows only in the fit, five are presumed."""
 
-    def __str__(self) -> str:
-        return f"{super().__str__()}\nSGD; {PRESUMED_EPOCHS} epochs and their evaluations presumed"
+    def remarks(self) -> list[str]:
+        return [f"SGD; {PRESUMED_EPOCHS} epochs and their evaluations presumed"]
 
 
 def metric_rows(n_sampled: int, shape: Shape) -> int:

@@ -38,9 +38,9 @@ def test_the_whole_page(machine):
         predicted_seconds=2.0,
     )
     json.dumps(page, allow_nan=False)
-    path = page["alpha_path"]
+    path = page["penalty_path"]
     assert len(path["folds"]) == 4
-    assert {len(values) for values in [path["alphas"], path["mean"], *path["folds"]]} == {len(path["alphas"])}
+    assert {len(values) for values in [path["values"], path["mean"], *path["folds"]]} == {len(path["values"])}
     # A weighted mean lies between the lowest and the highest fold.
     assert (np.min(path["folds"], axis=0) <= path["mean"]).all()
     assert (np.max(path["folds"], axis=0) >= path["mean"]).all()
@@ -50,7 +50,10 @@ def test_the_whole_page(machine):
     planned = {name: (planned, measured) for name, _, planned, measured in page["plan"]["rows"]}
     assert planned["seconds of the fit"] == (2.0, report["seconds"])
     assert planned["passes over the rows"] == (2, 2)
-    assert [label for label, _ in page["sweeps"]] == ["column statistics", "Gram"]
+    assert [label for label, _ in page["time"]["sweeps"]] == ["column statistics", "Gram"]
+    phases = dict(page["time"]["phases"])
+    assert list(phases) == ["plan", "column statistics", "map", "Gram", "alpha and learning curve", "machine"]
+    assert sum(phases.values()) == pytest.approx(report["seconds"], rel=1e-3, abs=1e-3)
     assert page["facts"][0] == ["data", "made up"]
     text = report_page(page)
     for word in ("A fit", "made up", "chosen:", "this machine", "column statistics", "Plan against measured"):
@@ -112,7 +115,7 @@ def test_a_noise_floor_far_below_the_grid_is_not_drawn():
         FourierFeatures(Gaussian(1.0), 32), alpha="cv", alphas=[0.1, 1.0], dtype="float64"
     ).report_
     assert report["noise_floor"] < 0.01
-    assert fit_page(report, title="t")["alpha_path"]["noise_floor"] is None
+    assert fit_page(report, title="t")["penalty_path"]["noise_floor"] is None
 
 
 def test_a_fit_to_a_gram_has_a_page():
@@ -124,5 +127,5 @@ def test_a_fit_to_a_gram_has_a_page():
         warnings.simplefilter("error")
         page = fit_page(KernelRidge(alpha="cv").fit_gram(statistics).report_, title="t")
     assert page["plan"] is None
-    assert page["sweeps"] == []
+    assert page["time"]["sweeps"] == []
     report_page(page)

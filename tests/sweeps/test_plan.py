@@ -13,13 +13,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from distrff import FourierFeatures, Gaussian, KernelRidge
+from distrff.display.units import human_bytes
 from distrff.errors import PlanRefused
 from distrff.features.fourier import FourierSpecification
 from distrff.features.map_cost import product_cost
 from distrff.sweeps import execution, plan
 from distrff.sweeps.plan import Shape, count, worker_peak_bytes
 from distrff.sweeps.segments import gram_segmentation
-from distrff.sweeps.units import human_bytes
 
 SHAPE = Shape(
     n_rows=1_000_000,

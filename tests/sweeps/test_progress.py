@@ -1,4 +1,4 @@
-"""Progress: nothing for two seconds, then a bar for people and plain lines for logs."""
+"""Progress: nothing for two seconds, then a bar for people, plain lines for logs, one line of a notebook."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from distrff.sweeps import progress
 from distrff.sweeps.progress import Progress
+from distrff.sweeps.screens import Notebook, screen_for
 
 
 class Terminal(io.StringIO):
@@ -21,12 +22,12 @@ class Terminal(io.StringIO):
 def clock(monkeypatch):
     """`clock.now`, which the progress takes for the time."""
     time = types.SimpleNamespace(now=1000.0)
-    monkeypatch.setattr(progress.time, "monotonic", lambda: time.now)
+    monkeypatch.setattr(progress.time, "monotonic", lambda: time.now)  # the module that screens have too
     return time
 
 
 def run(stream, clock, seconds, n_steps, label="Gram"):
-    shown = Progress(label, 1000, stream)
+    shown = Progress(label, 1000, screen_for(stream))
     for _ in range(n_steps):
         clock.now += seconds / n_steps
         shown.advance(1000 // n_steps)
@@ -64,7 +65,7 @@ def test_a_bar_on_a_terminal(clock):
 
 def test_the_bar_ends_where_the_work_did(clock):
     stream = Terminal()
-    shown = Progress("Gram", 1000, stream)
+    shown = Progress("Gram", 1000, screen_for(stream))
     clock.now += 3
     shown.advance(500)
     shown.close()  # as after an interrupt
@@ -83,10 +84,65 @@ def test_standard_error_by_default(clock, capsys):
     assert captured.err == "score: 10 of 10 rows, 5 s\n"
 
 
+class Outputs:
+    """Stands in for IPython's display: what a notebook has on show, and how often it was drawn."""
+
+    def __init__(self):
+        self.shown, self.n_drawn = [], 0
+
+    def display(self, output, *, raw, display_id):
+        assert raw and display_id
+        self.shown.append(output)
+        self.n_drawn += 1
+        place = len(self.shown) - 1
+        return types.SimpleNamespace(update=lambda output, *, raw: self._redraw(place, output))
+
+    def _redraw(self, place, output):
+        self.shown[place] = output
+        self.n_drawn += 1
+
+
+def test_a_notebook_has_one_line_for_all_sweeps(clock):
+    outputs = Outputs()
+    screen = Notebook(outputs.display)
+    for label in ("column <b>statistics</b>", "Gram"):
+        shown = Progress(label, 1000, screen)
+        for _ in range(100):
+            clock.now += 0.1
+            shown.advance(10)
+        shown.close()
+    (line,) = outputs.shown
+    assert line["text/plain"] == "Gram: 1,000 of 1,000 rows, 10 s"
+    assert '<progress value="1.000" max="1"' in line["text/html"]
+    assert 35 < outputs.n_drawn <= 42, "every half second, and when a sweep ends"
+
+
+def test_many_short_sweeps_are_shown_in_a_notebook(clock):
+    outputs = Outputs()
+    screen = Notebook(outputs.display)
+    for sweep in range(10):
+        shown = Progress("<i>margins</i>", 1000, screen)
+        clock.now += 1
+        shown.advance(1000)
+        shown.close()
+        assert bool(outputs.shown) == (sweep >= 1), "after two seconds of sweeps"
+        clock.now += 60  # of other work, which does not count
+    assert "&lt;i&gt;margins" in outputs.shown[0]["text/html"]
+
+
 @pytest.mark.parametrize(
-    ("shell", "bar"), [("ZMQInteractiveShell", True), ("TerminalInteractiveShell", False), (None, False)]
+    ("shell", "kind"),
+    [("ZMQInteractiveShell", "Notebook"), ("TerminalInteractiveShell", "Log"), (None, "Log")],
 )
-def test_a_bar_in_a_notebook(clock, monkeypatch, shell, bar):
+def test_the_notebook_is_taken_where_there_is_one(monkeypatch, shell, kind):
     instance = None if shell is None else type(shell, (), {})()
-    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: instance))
-    assert ("\r" in run(io.StringIO(), clock, 30.0, 10)) is bar
+    display = types.SimpleNamespace(display=Outputs().display)
+    ipython = types.SimpleNamespace(get_ipython=lambda: instance, display=display)
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    assert type(screen_for(io.StringIO())).__name__ == kind
+
+
+def test_ipython_is_not_imported_for_it(monkeypatch):
+    monkeypatch.delitem(sys.modules, "IPython", raising=False)
+    screen_for(io.StringIO())
+    assert "IPython" not in sys.modules

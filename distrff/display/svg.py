@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Literal, NamedTuple
 
-from distrff.diagnostics.axes import Log, Number, Scale, number_text, place_of, scale_of
+from distrff.display.axes import Log, Number, Scale, number_text, place_of, scale_of
 
 WIDTH, PLOT_HEIGHT, ROW = 400.0, 190.0, 17.0
 CHARACTER = 7.2  # a generous mean width at the font size of 12, so that texts do not touch

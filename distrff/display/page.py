@@ -1,0 +1,105 @@
+"""HTML that needs nothing outside itself: a whole page, or a card among other outputs of a notebook.
+
+Charts are inline SVG, styles inline CSS. Both follow the reader's light or dark theme: the page that of the
+browser, the card that of JupyterLab or VS Code where one of them shows it. They print, fit a telephone, and
+are well-formed XML too, so that any parser can check them.
+"""
+
+from __future__ import annotations
+
+from distrff.display.svg import escape
+
+
+def html_page(title: str, body: str) -> str:
+    """Return the page as text; write it as UTF-8.
+
+    Parameters
+    ----------
+    title : str
+    body : str
+        Sections and other elements, ready to be inlined.
+    """
+    title = escape(title)
+    return (
+        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8"/>\n<title>{title}</title>\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"/>\n'
+        '<meta name="color-scheme" content="light dark"/>\n<link rel="icon" href="data:,"/>\n'
+        f'<style>{_PAGE_STYLE}{_STYLE}</style>\n</head>\n<body class="distrff">\n'
+        f'<main class="distrff-grid">\n<h1>{title}</h1>\n{body}\n</main>\n</body>\n</html>\n'
+    )
+
+
+def html_card(title: str, body: str) -> str:
+    """Return the same as an element for a notebook, as text; its styles touch nothing but itself."""
+    return (
+        f'<div class="distrff distrff-card"><style>{_STYLE}</style>\n<div class="distrff-grid">\n'
+        f'<div class="distrff-title">{escape(title)}</div>\n{body}\n</div>\n</div>\n'
+    )
+
+
+_LIGHT = """--paper: #fcfcfa; --card: var(--jp-layout-color0, #ffffff);
+  --ink: var(--jp-content-font-color0, #1b2330); --quiet: #5a6472; --edge: var(--jp-border-color2, #dcdfe4);
+  --alert: #fff4dc; --alert-ink: #1b2330; --alert-edge: #b87a00;
+  --series-1: #0b62a8; --series-2: #c2560c; --series-3: #2d7d46; --series-4: #7a4fa3;"""
+_DARK = """--paper: #14181f; --card: var(--jp-layout-color0, #1b212a);
+  --ink: var(--jp-content-font-color0, #e8ebef); --quiet: #a3adba; --edge: var(--jp-border-color2, #333c48);
+  --alert: #33290f; --alert-ink: #e8ebef; --alert-edge: #d9a23b;
+  --series-1: #6cb6f5; --series-2: #f2a05e; --series-3: #79c992; --series-4: #c3a1e6;"""
+
+_PAGE_STYLE = """
+:root { color-scheme: light dark; }
+body { margin: 0; background: var(--paper); -webkit-text-size-adjust: 100%; }
+main { max-width: 64rem; margin: 0 auto; padding: 1.5rem 1rem 3rem; }
+@media (max-width: 30rem) { main { padding: 0.75rem 0.5rem 2rem; } }
+@media print { section, dl, aside { break-inside: avoid; } }
+"""
+
+# A host that says which theme it shows is believed before the browser is.
+_STYLE = f"""
+.distrff {{ {_LIGHT} }}
+@media (prefers-color-scheme: dark) {{ .distrff {{ {_DARK} }} }}
+body[data-jp-theme-light="true"] .distrff, html[data-theme="light"] .distrff, body.vscode-light .distrff
+  {{ {_LIGHT} }}
+body[data-jp-theme-light="false"] .distrff, html[data-theme="dark"] .distrff, body.vscode-dark .distrff
+  {{ {_DARK} }}
+.distrff {{ color: var(--ink);
+  font: 1rem/1.45 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }}
+.distrff * {{ box-sizing: border-box; }}
+.distrff-card {{ max-width: 56rem; padding: 0.75rem; background: var(--card); border: 1px solid var(--edge);
+  border-radius: 0.5rem; font-size: 0.875rem; }}
+.distrff-title {{ grid-column: 1 / -1; font-weight: 600; overflow-wrap: anywhere; }}
+.distrff-grid {{ display: grid; gap: 1rem;
+  grid-template-columns: repeat(auto-fit, minmax(min(100%, 24rem), 1fr)); }}
+.distrff h1, .distrff dl, .distrff aside, .distrff .wide {{ grid-column: 1 / -1; }}
+.distrff h1 {{ margin: 0.25rem 0 0; font-size: 1.6rem; line-height: 1.2; overflow-wrap: anywhere; }}
+.distrff h2 {{ margin: 0 0 0.75em; font-size: 1.05em; font-weight: 600; line-height: 1.3; }}
+.distrff section, .distrff dl {{ min-width: 0; margin: 0; padding: 1rem; background: var(--card);
+  border: 1px solid var(--edge); border-radius: 0.5rem; }}
+.distrff dl {{ display: grid; gap: 0.75em 1.5em;
+  grid-template-columns: repeat(auto-fill, minmax(min(100%, 11em), 1fr)); }}
+.distrff dl .long {{ grid-column: 1 / -1; }}
+.distrff dt {{ color: var(--quiet); font-size: 0.85em; font-weight: 400; }}
+.distrff dd {{ margin: 0; overflow-wrap: anywhere; font-variant-numeric: tabular-nums; }}
+.distrff aside {{ padding: 0.75em 1em; background: var(--alert); color: var(--alert-ink);
+  border-left: 0.3em solid var(--alert-edge); border-radius: 0.25rem; overflow-wrap: anywhere; }}
+.distrff ul {{ margin: 0.25em 0 0; padding-left: 1.2em; }}
+.distrff p {{ margin: 0.5em 0 0; color: var(--quiet); font-size: 0.9em; }}
+.distrff svg {{ display: block; width: 100%; max-width: 34rem; height: auto; font-family: inherit;
+  font-variant-numeric: tabular-nums; }}
+.distrff .table {{ overflow-x: auto; }}
+.distrff .table + svg, .distrff svg + svg {{ margin-top: 0.75em; }}
+.distrff table {{ width: 100%; margin: 0; border-collapse: collapse; font-size: 0.95em;
+  font-variant-numeric: tabular-nums; }}
+.distrff .table tr:nth-child(n) {{ background: none; }}
+.distrff th, .distrff td {{ padding: 0.35em 0 0.35em 0.75em; border-bottom: 1px solid var(--edge);
+  text-align: right; vertical-align: baseline; }}
+.distrff td {{ white-space: nowrap; }}
+.distrff th:first-child {{ padding-left: 0; text-align: left; font-weight: 500; }}
+.distrff thead th {{ color: var(--quiet); font-weight: 500; font-size: 0.85em; }}
+.distrff tbody tr:last-child > * {{ border-bottom: 0; }}
+@media (max-width: 30rem) {{ .distrff-grid {{ gap: 0.5rem; }}
+  .distrff section, .distrff dl {{ padding: 0.75rem; }} .distrff svg {{ font-size: 13px; }}
+  .distrff dl {{ gap: 0.5rem 1rem; grid-template-columns: repeat(auto-fill, minmax(8rem, 1fr)); }} }}
+.distrff-card .distrff-grid {{ gap: 1rem 1.5rem; }}
+.distrff-card section, .distrff-card dl {{ padding: 0; border: 0; }}
+"""

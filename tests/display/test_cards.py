@@ -1,0 +1,157 @@
+"""What notebooks show of plans, datasets, kernels and machines: whole, true, and safe from hostile names."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from xml.etree import ElementTree
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import distrff as drf
+from distrff.data.arrays import as_dataset
+from distrff.kernels.base import Kernel
+
+HOSTILE = "</style><script>alert('x')</script><img src=x onerror=alert(1)>&\"\x00"
+FOURIER = drf.FourierFeatures(drf.Gaussian(1.0), 16)
+
+
+def parse(card):
+    """Return the elements of a card after making sure that nothing in it comes from elsewhere or runs."""
+    assert card.startswith('<div class="distrff distrff-card">')
+    root = ElementTree.fromstring(card)
+    tags = {element.tag for element in root.iter()}
+    assert not tags & {"script", "img", "link", "iframe", "object", "html", "body"}, tags
+    assert not any(name.startswith("on") for element in root.iter() for name in element.attrib)
+    assert not re.search(r"https?:|url\(|@import", card)
+    return root
+
+
+def told(card):
+    """Return the names and values that a card lists."""
+    root = parse(card)
+    return {item.find("dt").text: item.find("dd").text for item in root.iter("dl") for item in item}
+
+
+@pytest.fixture
+def frame(rng):
+    return pd.DataFrame(rng.standard_normal((60, 2)), columns=[HOSTILE, "b"])
+
+
+def test_a_dataset(frame):
+    dataset = as_dataset(frame, frame["b"].rename(HOSTILE), np.ones(60))
+    dataset = dataclasses.replace(
+        dataset, source=HOSTILE, skipped_columns=(HOSTILE,), target_names=(HOSTILE,)
+    )
+    card = dataset._repr_html_()
+    shown = told(card)
+    assert shown["rows"] == "60"
+    assert shown["columns"] == "2 of float64"
+    assert shown["weights"] == "yes"
+    assert "<script>alert('x')</script>" in shown["rows from"], "told as text"
+    assert shown["column names"].endswith(", b")
+    assert shown["target"].endswith(", float64")
+    assert "left out because they are not numbers" in "".join(parse(card).itertext())
+
+
+def test_a_dataset_without_a_target_and_with_many_columns(rng):
+    names = [f"c{j}" for j in range(30)]
+    shown = told(as_dataset(pd.DataFrame(rng.standard_normal((5, 30)), columns=names))._repr_html_())
+    assert shown["target"] == "none"
+    assert shown["column names"].endswith("c19 and 10 more")
+
+
+def test_sparse_rows_tell_how_full_they_are():
+    from scipy.sparse import csr_matrix
+
+    shown = told(as_dataset(csr_matrix(np.eye(50)))._repr_html_())
+    assert shown["columns"] == "50 of float64, 2.00% filled"
+
+
+@pytest.mark.parametrize(
+    "machine",
+    [
+        drf.KernelRidge(FOURIER, alpha="cv"),
+        drf.KernelRidge(FOURIER, solver="cg"),
+        drf.KernelRidge(FOURIER, solver="sgd"),
+    ],
+    ids=lambda machine: machine.solver,
+)
+def test_a_plan(rng, machine):
+    X = rng.standard_normal((100, 3))
+    plan = machine.plan(X, X[:, 0])
+    shown = told(plan._repr_html_())
+    assert (shown["rows"], shown["columns"], shown["features"]) == ("100", "3", "16")
+    assert shown["passes over the rows"] == str(plan.n_sweeps)
+    assert "predicted, from rates measured on these workers" in shown
+    text = "".join(parse(plan._repr_html_()).itertext())
+    assert all(remark in text and remark in str(plan) for remark in plan.remarks())
+    assert bool(plan.remarks()) == (machine.solver != "auto")
+    assert "a worker's memory limit" in text
+    unlimited = dataclasses.replace(plan, memory_limit=0, seconds=None)
+    assert "The workers have no memory limit." in "".join(parse(unlimited._repr_html_()).itertext())
+    assert "predicted" not in unlimited._repr_html_()
+
+
+KERNELS = [
+    drf.Gaussian(0.5),
+    drf.Laplacian("auto"),
+    drf.Cauchy(1e-5),
+    drf.Exponential(1e5),
+    drf.Matern("ard", nu=0.25),
+    2.5 * drf.Gaussian("auto") + drf.Laplacian(3.0) * drf.Matern(1.0),
+    drf.Gaussian((0.5, 4.0)),
+    drf.Laplacian(tuple(np.linspace(1, 2, 40))),
+    drf.Polynomial(3),
+]
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: repr(kernel)[:40])
+def test_a_kernel(kernel: Kernel):
+    shown = told(kernel._repr_html_())
+    assert shown["widths"] == ("still to be found by the fit" if kernel.is_auto else "decided")
+    assert len(shown["kernel"]) < 200
+    svgs = list(parse(kernel._repr_html_()).iter("svg"))
+    assert len(svgs) == (not isinstance(kernel, drf.Polynomial))
+    n_widths = max(kernel._column_counts(), default=0)
+    assert shown["columns"] == (str(n_widths) if n_widths else "any")
+    if svgs and not n_widths:
+        assert re.search(r"65 points, lowest \S+ at \S+, highest \S+ at 0\.", svgs[0].find("desc").text)
+
+
+def test_the_half_distance_along_a_column():
+    """k = ½ of the Gaussian at ℓ·√(2·log 2)."""
+    text = "".join(parse(drf.Gaussian((0.5, 4.0))._repr_html_()).itertext())
+    for width in (0.5, 4.0):
+        assert f"{width * np.sqrt(2 * np.log(2)):.3g}" in text
+
+
+def test_a_frozen_machine(frame, rng):
+    labels = np.array([HOSTILE, "other"])[(frame["b"] > 0).astype(int)]
+    machine = drf.KernelRidgeClassifier(FOURIER, alpha="cv", cv=3, random_state=0).fit(frame, labels)
+    model = dataclasses.replace(machine.model_, report={**machine.model_.report, "source": HOSTILE})
+    shown = told(model._repr_html_())
+    assert shown["classes"].startswith("2: </style><script>")
+    assert shown["columns"].endswith(", b")
+    assert shown["ended"] == "converged"
+    assert shown["kernel"].replace("\u200b", "") == "Gaussian(length_scale=1.0)"
+    assert told(dataclasses.replace(model, report={})._repr_html_())["features"] == "16"
+
+
+def test_the_report_of_hostile_names(frame):
+    machine = drf.KernelRidge(drf.FourierFeatures(drf.Gaussian("ard"), 16), alpha="cv", cv=3, random_state=0)
+    report = machine.fit(frame, np.sin(frame["b"])).report_
+    values = {**report.to_dict(), "source": HOSTILE, "notes": [HOSTILE]}
+    text = "".join(parse(type(report)(values)._repr_html_()).itertext())
+    assert text.count("<script>alert('x')") == 4, "source, note, bar, and the bar in words"
+    assert "<script" not in type(report)(values).to_html(title=HOSTILE)
+
+
+def test_every_card_reads_in_both_themes():
+    """The hosts that say which theme they show are asked first."""
+    card = drf.Gaussian(1.0)._repr_html_()
+    for theme in ("prefers-color-scheme: dark", 'data-jp-theme-light="true"', 'data-jp-theme-light="false"'):
+        assert theme in card
+    assert not re.search(r"^(body|html|:root|main|table|\*) *\{", card, re.MULTILINE), "styles stay inside"

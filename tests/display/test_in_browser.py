@@ -1,0 +1,100 @@
+"""Pages and cards in a real browser: nothing overflows on a telephone, all is readable in light and dark."""
+
+from __future__ import annotations
+
+import dataclasses
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import distrff as drf
+from distrff.data.arrays import as_dataset
+from tests.display.browser import Frame, find_browser, measured
+
+BROWSER = find_browser()
+WIDTHS = (360, 1200)
+LONG = "a_name_without_any_place_to_break_it_" * 6
+THEMES = {  # what JupyterLab says of its own, which need not be that of the browser
+    "light": (
+        'data-jp-theme-light="true" style="--jp-layout-color0: #fff; --jp-content-font-color0: #000; '
+        '--jp-border-color2: #e0e0e0; background: #fff"'
+    ),
+    "dark": (
+        'data-jp-theme-light="false" style="--jp-layout-color0: #111; --jp-content-font-color0: #fff; '
+        '--jp-border-color2: #424242; background: #111"'
+    ),
+}
+OTHER = {"light": "dark", "dark": "light"}
+
+pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium or Chrome is installed")
+
+
+def fits() -> tuple[drf.KernelRidge, drf.KernelSVC, list[Any]]:
+    """Return two machines of columns and labels with long names, and what notebooks show of them."""
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.standard_normal((400, 3)), columns=[LONG, "<b>b</b>", "c"])
+    y = np.sin(X["c"]) + 0.1 * rng.standard_normal(400)
+    ridge = drf.KernelRidge(drf.FourierFeatures(drf.Gaussian("ard"), 64), alpha="cv", random_state=0)
+    svc = drf.KernelSVC(drf.FourierFeatures(drf.Gaussian(1.0), 64), C="cv", cv=3, random_state=0)
+    ridge.fit(X, y)
+    svc.fit(X, np.where(y > 0, LONG, "no"))
+    values = {"source": f"s3://bucket/{LONG}.zarr", "notes": [f"a note on {LONG}"]}
+    ridge.report_ = type(ridge.report_)({**ridge.report_.to_dict(), **values})
+    dataset = dataclasses.replace(as_dataset(X, y), source=f"/a/{LONG}.zarr")
+    kernels = [drf.Gaussian("auto") + 0.5 * drf.Laplacian(2.0), drf.Gaussian((0.5, 4.0))]
+    return ridge, svc, [dataset, ridge.plan(X, y), *kernels, svc.model_, ridge.report_, svc.report_]
+
+
+def frames() -> list[Frame]:
+    """Return each page and the cards together, on a telephone and a desk, in light and dark."""
+    ridge, svc, shown = fits()
+    scores = {"columns": ["", "RMSE", "R²", "RMSE above best"], "rows": [[LONG, 0.1, 0.99, "+1.2%"]]}
+    cards = "\n".join(thing._repr_html_() for thing in shown)
+    whole = {
+        "ridge": ridge.report_.to_html(title=f"Fit of {LONG}", scores=scores, predicted_seconds=1.0),
+        "svc": svc.report_.to_html(),
+        "cards": f"<!DOCTYPE html><html><body>{cards}</body></html>",
+    }
+    of_browser = [Frame(name, *case) for name in whole for case in product([whole[name]], WIDTHS, THEMES)]
+    of_jupyter = [
+        Frame(
+            "JupyterLab",
+            f"<!DOCTYPE html><html><body {THEMES[theme]}>{cards}</body></html>",
+            width,
+            OTHER[theme],
+        )
+        for width, theme in product(WIDTHS, THEMES)
+    ]
+    return of_browser + of_jupyter
+
+
+def test_nothing_overflows_and_all_can_be_read(tmp_path):
+    asked = frames()
+    found = measured(BROWSER, asked, tmp_path)
+    for frame, page in zip(asked, found, strict=True):
+        case = frame.name, frame.width, frame.theme
+        assert page["innerWidth"] == frame.width, case
+        assert page["scrollWidth"] <= page["innerWidth"], (case, page["beyond"])
+        assert not page["beyond"], case
+        assert page["n_texts"] > 20, case
+        assert not page["faint"], case
+        assert page["smallestChartText"] >= 9, case
+    for name in ("ridge", "svc"):
+        colors = {f.theme: page["background"] for f, page in zip(asked, found, strict=True) if f.name == name}
+        assert colors["light"] != colors["dark"], "the theme was not taken"
+
+
+def test_what_overflows_or_is_faint_is_found(tmp_path):
+    """The measure itself can fail."""
+    wide = '<div style="width: 500px; color: #ccc">too wide</div>'
+    boxed = f'<div style="overflow-x: auto">{wide}</div>'
+    asked = [Frame("", f"<html><body>{body}</body></html>", 360, "light") for body in (wide, boxed)]
+    bare, scrolling = measured(BROWSER, asked, tmp_path)
+    assert bare["scrollWidth"] > 360
+    assert bare["beyond"] == ["DIV: too wide"]
+    assert scrolling["scrollWidth"] == 360
+    assert not scrolling["beyond"]
+    assert bare["faint"] and scrolling["faint"]

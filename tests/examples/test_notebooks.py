@@ -1,0 +1,133 @@
+"""The notebooks, executed in kernels of their own with few rows.
+
+They are stored without outputs: those would be one machine's numbers, would grow old unseen, and would bury
+each change of a sentence under pages of markup. What they show is checked here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+nbformat = pytest.importorskip("nbformat", reason="nbclient is not installed")
+nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed")
+pytest.importorskip("ipykernel", reason="ipykernel is not installed")
+
+FOLDER = Path(__file__).parents[2] / "examples" / "notebooks"
+NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+
+
+@pytest.fixture
+def execute(tmp_path, monkeypatch):
+    """Return what runs a notebook with few rows, and then tells the value of an expression in it."""
+    monkeypatch.setenv("DISTRFF_EXAMPLE_ROWS", "400")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setenv("MPLBACKEND", "module://matplotlib_inline.backend_inline")
+    monkeypatch.delenv("DASK_SCHEDULER_ADDRESS", raising=False)
+
+    def run(name, expression):
+        notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
+        asked = nbformat.v4.new_code_cell(f"import json\nprint(json.dumps({expression}))")
+        notebook.cells.append(asked)
+        client = nbclient.NotebookClient(
+            notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+        )
+        client.execute()
+        return notebook, json.loads(asked.outputs[-1]["text"])
+
+    return run
+
+
+def shown(notebook, kind):
+    """Return what the cells have on show of one MIME type."""
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    return [output["data"][kind] for output in outputs if kind in output.get("data", {})]
+
+
+def printed(notebook):
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    return "".join(output["text"] for output in outputs if output.output_type == "stream")
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_they_are_stored_without_outputs(path):
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert all(not cell.outputs and cell.execution_count is None and not cell.metadata for cell in code)
+    assert notebook.metadata.kernelspec.name == "python3"
+    assert notebook.cells[0].cell_type == "markdown"
+    assert notebook.cells[0].source.startswith("# ")
+
+
+def test_a_million_rows(execute, tmp_path):
+    notebook, rmse = execute("01-million-rows", "scores['RMSE'].tolist()")
+    best, kernel, linear = rmse
+    assert 0.08 < best < 0.12
+    assert best < kernel < linear
+    cards = [card for card in shown(notebook, "text/html") if "distrff-card" in card]
+    titles = [re.search('distrff-title">([^<]*)<', card)[1] for card in cards]
+    assert titles == ["Dataset", "Plan of a fit", "Fit of KernelRidge", "Frozen KernelRidge"]
+    assert not list(tmp_path.glob("million-rows-*")), "nothing stays behind"
+
+
+def test_a_remote_scheduler(execute, tmp_path):
+    notebook, found = execute(
+        "02-remote-scheduler",
+        "[bool(everywhere['agree'].all()), everywhere.shape[1], model.report_['workers'], "
+        "abs(alone.coef_ - model.coef_).max(), [process.returncode is not None for process in processes]]",
+    )
+    agree, n_columns, n_workers, difference, ended = found
+    assert agree
+    assert n_columns == 1 + n_workers + 1
+    assert n_workers == 1
+    assert difference == 0.0, "the same bits"
+    assert ended == [True, True]
+    assert "no Dask scheduler answers at tcp://127.0.0.1:9" in printed(notebook)
+    assert not list(tmp_path.glob("remote-scheduler-*"))
+
+
+def test_the_choice_of_a_map(execute):
+    pytest.importorskip("matplotlib", reason="the extra `plots` is not installed")
+    notebook, errors = execute("03-choose-a-map", "errors.to_dict()")
+    assert errors["smooth"]["Fourier, a width a column"] < errors["smooth"]["linear"]
+    assert all(0.05 < error < 2 for kind in ("smooth", "rough") for error in errors[kind].values())
+    assert len(shown(notebook, "image/png")) == 3
+
+
+def test_margins_and_probabilities(execute):
+    pytest.importorskip("matplotlib", reason="the extra `plots` is not installed")
+    notebook, found = execute(
+        "04-svm-and-probability",
+        "[svm.score(*test), svm.report_['duality_gap'], hard.margin_, "
+        "[machine.score(*test) for machine in likely.values()]]",
+    )
+    accuracy, gap, margin, likely = found
+    assert min(accuracy, *likely) > 0.75
+    assert gap <= 1e-3
+    assert margin > 0
+    assert len(shown(notebook, "image/png")) == 2
+    assert "are equal, with opposite labels" in printed(notebook)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("jupyter") is None, reason="jupyter is not on the path")
+def test_jupyter_executes_the_first_one(tmp_path):
+    """As it is called in the shell, with few rows."""
+    out = tmp_path / "out.ipynb"
+    done = subprocess.run(
+        ["jupyter", "execute", f"--output={out}", str(FOLDER / "01-million-rows.ipynb")],
+        env={**os.environ, "DISTRFF_EXAMPLE_ROWS": "800", "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert out.exists()
