@@ -7,6 +7,7 @@ import itertools
 import shutil
 import subprocess
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -207,6 +208,15 @@ def test_the_operators_cluster_is_the_charts():
         assert f"{option}={words[option]}" in worker["args"]
     (fit,) = documents("fit/job.yaml")
     assert container_of(job["spec"]["job"])["args"] == container_of(fit)["args"]
+
+
+@pytest.mark.parametrize("part", ["scheduler", "worker"])
+def test_dask_takes_the_arguments_of_the_operators_cluster(part):
+    cluster, _ = operator_resources()
+    program, command, *words = container_of(cluster["spec"][part])["args"]
+    assert (program, command) == ("dask", part)
+    context = import_module(f"distributed.cli.dask_{part}").main.make_context(command, words)
+    assert context.params["dashboard_address"] in (":8787", ":8790")
 
 
 def test_the_operators_job_calls_its_own_scheduler():

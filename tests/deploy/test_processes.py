@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import dask
 import numpy as np
 import pandas as pd
 import pytest
@@ -135,7 +136,8 @@ def assert_a_plan_beyond_the_workers_is_refused(address: str, options: dict[str,
 
 
 def certificates(folder: Path) -> dict[str, str]:
-    """The secret that the README's commands make."""
+    """The secret that the README's commands make, with an authority of its own."""
+    folder.mkdir()
     if shutil.which("openssl") is None:
         pytest.skip("making certificates needs the openssl program")
     for command in re.findall(r"^openssl .*$", (chart.HELM / "README.md").read_text(), re.MULTILINE):
@@ -146,7 +148,6 @@ def certificates(folder: Path) -> dict[str, str]:
 def test_the_jobs_over_tls(start, tmp_path):
     """All overlays at once: the worker is one of the group on nodes that may be taken away."""
     X = write_rows(tmp_path / "rows.zarr")
-    (tmp_path / "tls").mkdir()
     tokens = {"distrff-tls": certificates(tmp_path / "tls"), "distrff-storage": {}}
     address = start(chart.OVERLAYS, tokens)
     around = Surroundings(tmp_path, tokens, {"dask-scheduler:8786": address, "s3://bucket": str(tmp_path)})
@@ -159,9 +160,26 @@ def test_the_jobs_over_tls(start, tmp_path):
     assert predicted["n_samples"] == N_ROWS
     frame, model = pd.read_parquet(tmp_path / "predictions.parquet"), load_model(str(tmp_path / "model.zarr"))
     np.testing.assert_allclose(frame["prediction"], model.predict(X), rtol=1e-12)
+    notebook = containers_of(chart.OVERLAYS)["dask-jupyter"]
+    tokens["distrff-jupyter"] = {"token": "any"}
+    client = ["python", "-c", "from distributed import Client; print(Client().scheduler.address)"]
+    assert pods.run(notebook | {"args": client}, around).stdout.strip() == f"tls://{address}"
+    assert_strangers_are_told(address, certificates(tmp_path / "others"))
+
+
+def assert_strangers_are_told(address: str, others: dict[str, str]) -> None:
+    """Who has no certificate, or one of another authority, is not let in."""
     with (
         pytest.raises(ClusterError, match="its address would begin with tls://"),
         connect(f"tcp://{address}", timeout=1),
+    ):
+        pass
+    names = {"ca-file": "ca.crt", "client.cert": "tls.crt", "client.key": "tls.key"}
+    settings = {f"distributed.comm.tls.{name}": others[file] for name, file in names.items()}
+    with (
+        dask.config.set(settings),
+        pytest.raises(ClusterError, match="that belong to it"),
+        connect(f"tls://{address}", timeout=1),
     ):
         pass
 
