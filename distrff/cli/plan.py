@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from distrff.cli.cluster import workers_of
 from distrff.cli.data_source import open_data
+from distrff.cli.helm_values import planned_values
 from distrff.cli.machine import adapt_to, checked_machine, tell_defaults
 from distrff.cli.options import (
     cluster_options,
@@ -27,18 +29,40 @@ from distrff.cli.output import show
 @table_options
 @machine_options
 @cluster_options
+@click.option(
+    "--as-helm-values",
+    is_flag=True,
+    help="Count for workers in Kubernetes that are not there yet, and print what they need as values for the "
+    "chart dask/dask.",
+)
+@click.option(
+    "--threads-per-worker",
+    type=click.IntRange(min=1),
+    default=4,
+    show_default=True,
+    help="For --as-helm-values, whose --workers are the chart's, and --memory-limit what a pod may have.",
+)
 @talk_options
 @click.pass_context
-def plan(ctx: click.Context, data: str, as_json: bool, **options: Any) -> None:
+def plan(ctx: click.Context, data: str, as_helm_values: bool, as_json: bool, **options: Any) -> None:
     """Say what `fit` with the same options would do and need.
 
     Sweeps, flops, bytes read and peak memory are counted; seconds are predicted from a
     measurement of about a second on the workers. Exit code 4 if it would not fit.
     """
+    if as_json and as_helm_values:
+        raise click.UsageError("--as-helm-values prints YAML; give it or --json")
+    if not as_helm_values and ctx.get_parameter_source("threads_per_worker") is not ParameterSource.DEFAULT:
+        raise click.UsageError("--threads-per-worker goes with --as-helm-values")
+    if as_helm_values and options["scheduler"] != "local":
+        raise click.UsageError("--as-helm-values plans workers that are not there yet; leave out --scheduler")
     estimator = checked_machine(ctx)
     dataset = open_data(data, options)
     adapt_to(estimator, dataset, options)
     tell_defaults(ctx)
+    if as_helm_values:
+        click.echo(planned_values(estimator, dataset, options))
+        return
     with workers_of(options):
         counted = estimator.plan(dataset)
     show(counted.to_dict(), as_json=as_json, lines=[str(counted)])

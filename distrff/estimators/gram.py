@@ -178,7 +178,7 @@ def _sweep(
     run: SweepRun, dataset: Dataset, preparation: Preparation, folds: Folds | None, *, dtype: str
 ) -> GramStatistics:
     plan = make_plan(
-        run,
+        run.execution,
         dataset,
         n_features=preparation.specification.n_features,
         n_outputs=preparation.targets.n_outputs,

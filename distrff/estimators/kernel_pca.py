@@ -14,7 +14,6 @@ from distrff.data.dataset import Dataset
 from distrff.diagnostics.fit_report import FitReport
 from distrff.errors import InputError, check_count
 from distrff.estimators.machine import Machine
-from distrff.estimators.measured_plan import predicted_seconds
 from distrff.estimators.options import DTYPES, SCALES, FitOptions, checked_map, one_of
 from distrff.estimators.preparation import Preparation, prepare_fit
 from distrff.estimators.reporting import (
@@ -35,6 +34,7 @@ from distrff.objective import Status
 from distrff.random_streams import resolve_seed
 from distrff.solvers.principal_components import PrincipalComponents, principal_components
 from distrff.sweeps.engine import SweepRun
+from distrff.sweeps.execution import Workers
 from distrff.sweeps.plan import Plan
 
 
@@ -120,7 +120,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Machine):
         options = self._options()
         dataset = self._rows_to_fit(X, None, sample_weight)
         run, dtype = begin_run(), features_dtype(dataset, options.dtype)
-        plan = self._count(run, dataset, options)
+        plan = self._presumed_plan(run.execution, dataset, options)
         preparation = prepare_fit(run, dataset, options, target_kind="none", dtype=dtype)
         run.begin_phase("Gram")
         (gram,) = gram_sweep(run, dataset, preparation, plan, folds=None)
@@ -148,19 +148,6 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Machine):
         """
         T = self._output(X, "decision")
         return T.astype(np.float32) if getattr(X, "dtype", None) == np.float32 else T
-
-    def plan(self, X: Any, y: Any = None, sample_weight: Any = None) -> Plan:
-        """Return what `fit` on these rows will cost, with seconds from a short measurement.
-
-        Raises
-        ------
-        PlanRefused
-            If it would not fit in the workers' memory.
-        """
-        options, run = self._options(), begin_run()
-        dataset = self._rows_to_fit(X, None, sample_weight)
-        plan = self._count(run, dataset, options)
-        return plan.with_seconds(predicted_seconds(run, dataset, options, plan))
 
     def save(
         self, url: str, *, overwrite: bool = False, storage_options: dict[str, Any] | None = None
@@ -190,7 +177,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Machine):
     def _dataset(self, X: Any, y: Any, sample_weight: Any) -> Dataset:
         return as_dataset(X, None, sample_weight)
 
-    def _count(self, run: SweepRun, dataset: Dataset, options: FitOptions) -> Plan:
+    def _presumed_plan(self, workers: Workers, dataset: Dataset, options: FitOptions) -> Plan:
         options.features.check_shape(dataset.n_rows, dataset.n_columns)
         n_features = options.features.n_features_for(dataset.n_columns)
         if self.n_components > n_features:
@@ -199,7 +186,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Machine):
                 f"ask for fewer components, or for more features"
             )
         return make_plan(
-            run,
+            workers,
             dataset,
             n_features=n_features,
             n_outputs=0,

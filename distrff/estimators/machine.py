@@ -14,6 +14,7 @@ from distrff.data.arrays import as_dataset
 from distrff.data.dataset import Dataset
 from distrff.data.selection import listed
 from distrff.errors import InputError
+from distrff.estimators.measured_plan import predicted_seconds
 from distrff.estimators.options import FitOptions, check_sparse_rows, takes_sparse_rows
 from distrff.estimators.prediction import predict_with
 from distrff.estimators.run import begin_run
@@ -21,7 +22,9 @@ from distrff.estimators.sklearn_parts import sklearn_pipeline
 from distrff.ingest.open_table import open_dataset
 from distrff.model import Model
 from distrff.sweeps.engine import SweepRun
+from distrff.sweeps.execution import Workers
 from distrff.sweeps.frozen import travelling
+from distrff.sweeps.plan import Plan
 from distrff.sweeps.score import ScoreReduction, ScoreSums
 from distrff.sweeps.segments import light_segmentation
 
@@ -38,6 +41,43 @@ class Machine(BaseEstimator):
         self._options()
 
     def _options(self) -> FitOptions:
+        raise NotImplementedError
+
+    def plan(self, X: Any, y: Any = None, sample_weight: Any = None) -> Plan:
+        """Return what `fit` on these rows will cost, with seconds from a short measurement.
+
+        How many light sweeps a fit with a margin loss takes shows only in the fit; ten are planned
+        for, and for each C of a grid.
+
+        Raises
+        ------
+        PlanRefused
+            If it would not fit in the workers' memory; the message names the smallest
+            changes that fit.
+        """
+        options, run = self._options(), begin_run()
+        dataset = self._rows_to_fit(X, y, sample_weight)
+        plan = self._presumed_plan(run.execution, dataset, options)
+        return plan.with_seconds(predicted_seconds(run, dataset, options, plan))
+
+    def plan_for(self, workers: Workers, X: Any, y: Any = None, sample_weight: Any = None) -> Plan:
+        """Return what `fit` on these rows would cost on workers that need not be there yet.
+
+        It is counted alone: no task runs, and nothing is measured.
+
+        Parameters
+        ----------
+        workers : PlannedWorkers
+
+        Raises
+        ------
+        PlanRefused
+            If it would not fit in their memory; the message names the smallest changes that fit.
+        """
+        return self._presumed_plan(workers, self._rows_to_fit(X, y, sample_weight), self._options())
+
+    def _presumed_plan(self, workers: Workers, dataset: Dataset, options: FitOptions) -> Plan:
+        """Return the plan as far as it can be counted before the first sweep."""
         raise NotImplementedError
 
     def __sklearn_tags__(self) -> Any:

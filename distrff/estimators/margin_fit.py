@@ -27,6 +27,7 @@ from distrff.random_streams import child_seed
 from distrff.solvers.ridge_gram import RidgeMachine, final_machine
 from distrff.sweeps.conjugate_plan import count_conjugate
 from distrff.sweeps.engine import SweepRun
+from distrff.sweeps.execution import Workers
 from distrff.sweeps.folds import Folds
 from distrff.sweeps.plan import Plan
 from distrff.sweeps.sgd_plan import SGDPlan, count_sgd
@@ -90,11 +91,13 @@ def fit_margins(
         For data that cannot be used.
     """
     run = begin_run()
-    presumed_margin_plan(run, dataset, options)
+    presumed_margin_plan(run.execution, dataset, options)
     dtype = features_dtype(dataset, options.dtype_asked)
 
     def recount(n_outputs: int, n_features: int) -> Plan:
-        return margin_plan(run, dataset, options, n_outputs=n_outputs, dtype=dtype, n_features=n_features)
+        return margin_plan(
+            run.execution, dataset, options, n_outputs=n_outputs, dtype=dtype, n_features=n_features
+        )
 
     preparation = prepare_fit(
         run,
@@ -130,7 +133,7 @@ def fit_margins(
     return fit, preparation
 
 
-def presumed_margin_plan(run: SweepRun, dataset: Dataset, options: MarginOptions) -> Plan:
+def presumed_margin_plan(workers: Workers, dataset: Dataset, options: MarginOptions) -> Plan:
     """Return the plan as far as it can be counted before the first sweep.
 
     Raises
@@ -140,11 +143,11 @@ def presumed_margin_plan(run: SweepRun, dataset: Dataset, options: MarginOptions
     PlanRefused
         If it cannot fit in the workers' memory.
     """
-    return presumed_plan(run, dataset, options, target_kind="classes", counted=margin_plan)
+    return presumed_plan(workers, dataset, options, target_kind="classes", counted=margin_plan)
 
 
 def margin_plan(
-    run: SweepRun,
+    workers: Workers,
     dataset: Dataset,
     options: MarginOptions,
     *,
@@ -154,7 +157,9 @@ def margin_plan(
 ) -> Plan:
     """Return the plan of the solver asked for; "auto" has the Gram of a sample, and where that is refused for
     memory, SGD. Sparse features have light sweeps only."""
-    counted = partial(plan_of, run, dataset, options, n_outputs=n_outputs, dtype=dtype, n_features=n_features)
+    counted = partial(
+        plan_of, workers, dataset, options, n_outputs=n_outputs, dtype=dtype, n_features=n_features
+    )
     if options.solver == "sgd":
         return counted(counting=count_sgd)
     if options.features.sparse_entries:

@@ -8,16 +8,17 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
+from distrff.data.dataset import Dataset
 from distrff.errors import warn
 from distrff.estimators.classifying_machine import ClassifyingMachine
 from distrff.estimators.margin_fit import MarginFit, fit_margins, presumed_margin_plan
 from distrff.estimators.margin_options import MarginOptions
 from distrff.estimators.margin_reporting import margin_report
-from distrff.estimators.measured_plan import predicted_seconds
-from distrff.estimators.run import begin_run
+from distrff.estimators.options import FitOptions
 from distrff.model import Model
 from distrff.model_store.models import save_model
 from distrff.objective import Status
+from distrff.sweeps.execution import Workers
 from distrff.sweeps.plan import Plan
 
 
@@ -83,21 +84,9 @@ class MarginMachine(ClassifyingMachine):
             warn(_shortfall(fit, options), ConvergenceWarning)
         return self
 
-    def plan(self, X: Any, y: Any = None, sample_weight: Any = None) -> Plan:
-        """Return what `fit` on these rows will cost, with seconds from a short measurement.
-
-        How many light sweeps a fit takes shows only in the fit; ten are planned for, and for each C
-        of a grid.
-
-        Raises
-        ------
-        PlanRefused
-            If it would not fit in the workers' memory.
-        """
-        options, run = self._options(), begin_run()
-        dataset = self._rows_to_fit(X, y, sample_weight)
-        plan = presumed_margin_plan(run, dataset, options)
-        return plan.with_seconds(predicted_seconds(run, dataset, options, plan))
+    def _presumed_plan(self, workers: Workers, dataset: Dataset, options: FitOptions) -> Plan:
+        assert isinstance(options, MarginOptions)
+        return presumed_margin_plan(workers, dataset, options)
 
     def save(
         self, url: str, *, overwrite: bool = False, storage_options: dict[str, Any] | None = None

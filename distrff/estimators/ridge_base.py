@@ -8,22 +8,22 @@ from typing import Any, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from distrff.data.dataset import Dataset
 from distrff.diagnostics.fit_report import FitReport
 from distrff.errors import InputError
 from distrff.estimators.gram_context import GramContext
 from distrff.estimators.gram_fit import fit_statistics
 from distrff.estimators.machine import Machine
-from distrff.estimators.measured_plan import predicted_seconds
-from distrff.estimators.options import RidgeOptions, ridge_options
+from distrff.estimators.options import FitOptions, RidgeOptions, ridge_options
 from distrff.estimators.reporting import fit_report
 from distrff.estimators.ridge_fit import RidgeFit
 from distrff.estimators.ridge_rows import fit_ridge, presumed_ridge_plan
-from distrff.estimators.run import begin_run
 from distrff.features.base import FeatureMap
 from distrff.model import Model
 from distrff.model_store.models import save_model
 from distrff.solvers.ridge_gram import posterior_of
 from distrff.sweeps.engine import SweepRun
+from distrff.sweeps.execution import Workers
 from distrff.sweeps.gram_statistics import GramStatistics
 from distrff.sweeps.plan import Plan
 
@@ -146,20 +146,9 @@ class RidgeMachine(Machine):
         self._keep(fit, model, fit_report(self, fit))
         return self
 
-    def plan(self, X: Any, y: Any = None, sample_weight: Any = None) -> Plan:
-        """Return what `fit` on these rows will cost, with seconds from a short measurement.
-
-        Raises
-        ------
-        PlanRefused
-            If it would not fit in the workers' memory; the message names the smallest
-            changes that fit.
-        """
-        options = self._options()
-        dataset = self._rows_to_fit(X, y, sample_weight)
-        run = begin_run()
-        plan = presumed_ridge_plan(run, dataset, options, target_kind=self._target_kind)
-        return plan.with_seconds(predicted_seconds(run, dataset, options, plan))
+    def _presumed_plan(self, workers: Workers, dataset: Dataset, options: FitOptions) -> Plan:
+        assert isinstance(options, RidgeOptions)
+        return presumed_ridge_plan(workers, dataset, options, target_kind=self._target_kind)
 
     def _options(self) -> RidgeOptions:
         return ridge_options(self)

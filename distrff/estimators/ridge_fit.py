@@ -24,6 +24,7 @@ from distrff.random_streams import child_seed
 from distrff.solvers.ridge_gram import GramProblem, RidgeMachine, final_machine
 from distrff.solvers.ridge_path import noise_floor
 from distrff.sweeps.engine import SweepRun
+from distrff.sweeps.execution import Workers
 from distrff.sweeps.folds import Folds
 from distrff.sweeps.gram import GramReduction
 from distrff.sweeps.plan import Plan, Shape, count
@@ -93,7 +94,7 @@ def features_dtype(dataset: Dataset, dtype: str) -> str:
 
 
 def make_plan(
-    run: SweepRun,
+    workers: Workers,
     dataset: Dataset,
     *,
     n_features: int,
@@ -128,17 +129,16 @@ def make_plan(
         column_share=dataset.column_share,
         **light,
     )
-    execution = run.execution
     return counting(
         shape,
-        n_workers=execution.n_workers,
-        threads_per_worker=execution.threads_per_worker,
-        memory_limit=execution.memory_limit,
+        n_workers=workers.n_workers,
+        threads_per_worker=workers.threads_per_worker,
+        memory_limit=workers.memory_limit,
     )
 
 
 def presumed_plan(
-    run: SweepRun,
+    workers: Workers,
     dataset: Dataset,
     options: FitOptions,
     *,
@@ -157,12 +157,12 @@ def presumed_plan(
     options.features.check_shape(dataset.n_rows, dataset.n_columns)
     n_outputs = dataset.n_targets if target_kind == "numeric" else _PRESUMED_CLASSES
     dtype = features_dtype(dataset, options.dtype)
-    plan = (counted or plan_of)(run, dataset, options, n_outputs=max(1, n_outputs), dtype=dtype)
+    plan = (counted or plan_of)(workers, dataset, options, n_outputs=max(1, n_outputs), dtype=dtype)
     return replace(plan, shape=replace(plan.shape, outputs_are_presumed=target_kind == "classes"))
 
 
 def plan_of(
-    run: SweepRun,
+    workers: Workers,
     dataset: Dataset,
     options: FitOptions,
     *,
@@ -179,7 +179,7 @@ def plan_of(
     if n_features is None:
         n_features = options.features.n_features_for(dataset.n_columns)
     return make_plan(
-        run,
+        workers,
         dataset,
         n_features=n_features,
         n_outputs=n_outputs,

@@ -25,7 +25,7 @@ from distrff.estimators.ridge_preconditioner import factor_levels
 from distrff.estimators.ridge_sgd import fit_ridge_by_sgd
 from distrff.estimators.run import begin_run
 from distrff.sweeps.conjugate_plan import ConjugatePlan, count_conjugate
-from distrff.sweeps.engine import SweepRun
+from distrff.sweeps.execution import Workers
 from distrff.sweeps.plan import Plan
 from distrff.sweeps.sgd_plan import SGDPlan, count_sgd
 
@@ -48,11 +48,13 @@ def fit_ridge(
             f"alpha={options.search!r} needs at least {max(2, options.n_folds)} rows here, but there is only "
             f"n_samples = {dataset.n_rows}; give more rows, or a number for alpha"
         )
-    presumed_ridge_plan(run, dataset, options, target_kind=target_kind)
+    presumed_ridge_plan(run.execution, dataset, options, target_kind=target_kind)
     dtype, notes = features_dtype(dataset, options.dtype), list[str]()
 
     def recount(n_outputs: int, n_features: int) -> Plan:
-        return ridge_plan(run, dataset, options, n_outputs=n_outputs, dtype=dtype, n_features=n_features)
+        return ridge_plan(
+            run.execution, dataset, options, n_outputs=n_outputs, dtype=dtype, n_features=n_features
+        )
 
     preparation = prepare_fit(
         run,
@@ -75,7 +77,9 @@ def fit_ridge(
     return fit_by_conjugate_gradients(run, dataset, options, preparation, plan, notes), preparation
 
 
-def presumed_ridge_plan(run: SweepRun, dataset: Dataset, options: RidgeOptions, *, target_kind: str) -> Plan:
+def presumed_ridge_plan(
+    workers: Workers, dataset: Dataset, options: RidgeOptions, *, target_kind: str
+) -> Plan:
     """Return the plan as far as it can be counted before the first sweep.
 
     Raises
@@ -85,11 +89,11 @@ def presumed_ridge_plan(run: SweepRun, dataset: Dataset, options: RidgeOptions, 
     PlanRefused
         If it cannot fit in the workers' memory.
     """
-    return presumed_plan(run, dataset, options, target_kind=target_kind, counted=ridge_plan)
+    return presumed_plan(workers, dataset, options, target_kind=target_kind, counted=ridge_plan)
 
 
 def ridge_plan(
-    run: SweepRun,
+    workers: Workers,
     dataset: Dataset,
     options: RidgeOptions,
     *,
@@ -107,7 +111,7 @@ def ridge_plan(
     """
     if options.solver == "sgd":
         return plan_of(
-            run,
+            workers,
             dataset,
             options,
             n_outputs=n_outputs,
@@ -116,20 +120,20 @@ def ridge_plan(
             n_features=n_features,
         )
     if options.must_be_cg:
-        return _conjugate_plan(run, dataset, options, n_outputs, n_features)
+        return _conjugate_plan(workers, dataset, options, n_outputs, n_features)
     try:
-        return plan_of(run, dataset, options, n_outputs=n_outputs, dtype=dtype)
+        return plan_of(workers, dataset, options, n_outputs=n_outputs, dtype=dtype)
     except PlanRefused as refused:
         if options.solver != "auto" or options.search is not None:
             raise
         try:
-            return _conjugate_plan(run, dataset, options, n_outputs, n_features)
+            return _conjugate_plan(workers, dataset, options, n_outputs, n_features)
         except PlanRefused:
             raise refused from None
 
 
 def _conjugate_plan(
-    run: SweepRun,
+    workers: Workers,
     dataset: Dataset,
     options: RidgeOptions,
     n_outputs: int,
@@ -137,7 +141,7 @@ def _conjugate_plan(
 ) -> Plan:
     n_factors = 0 if options.alpha is None else len(factor_levels(np.asarray(options.alpha)))
     return plan_of(
-        run,
+        workers,
         dataset,
         options,
         n_outputs=n_outputs,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol
 
@@ -25,13 +26,33 @@ _LOCAL_SCHEDULERS = {
 _SYNCHRONOUS = {"sync", "synchronous", "single-threaded"}
 
 
-class Execution(Protocol):
+class Workers(Protocol):
+    """What a plan asks of workers."""
+
+    @property
+    def n_workers(self) -> int: ...
+
+    @property
+    def threads_per_worker(self) -> int: ...
+
+    @property
+    def memory_limit(self) -> int:
+        """Bytes a worker; 0 for none."""
+
+
+@dataclass(frozen=True)
+class PlannedWorkers:
+    """Workers that need not be there yet."""
+
+    n_workers: int
+    threads_per_worker: int
+    memory_limit: int
+
+
+class Execution(Workers, Protocol):
     """Runs a sweep's tasks and keeps what they return near the workers."""
 
     n_threads: int
-    n_workers: int
-    threads_per_worker: int
-    memory_limit: int  # bytes a worker; 0 for none
 
     def reduce(
         self, reduction: Reduction, segments: list[Rows], progress: Progress, shipped: list[Any]

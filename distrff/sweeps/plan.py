@@ -299,16 +299,20 @@ def fits(plan: Plan) -> bool:
     return not plan.memory_limit or plan.worker_peak_bytes + _IDLE_BYTES <= _USABLE_SHARE * plan.memory_limit
 
 
+def least_memory_limit(plan: Plan) -> float:
+    """Return a memory limit in bytes, hardly more than the least, under which its workers have the memory."""
+    return 1.01 * (plan.worker_peak_bytes + _IDLE_BYTES) / _USABLE_SHARE
+
+
 def refusal(plan: Plan, remedies: list[str]) -> str:
     """Return why a plan is refused, and the smallest changes that fit."""
-    limit = 1.01 * (plan.worker_peak_bytes + _IDLE_BYTES) / _USABLE_SHARE
     needed = plan.worker_peak_bytes + _IDLE_BYTES
     return (
         f"the plan needs {human_bytes(needed)} a worker "
         f"({human_bytes(plan.worker_peak_bytes)} above an idle worker), "
         f"but {_USABLE_SHARE:.0%} of its memory limit of {human_bytes(plan.memory_limit)} is "
         f"{human_bytes(_USABLE_SHARE * plan.memory_limit)}; smallest changes that fit: "
-        + "; or ".join([f"a memory limit of {human_bytes(limit)}", *remedies])
+        + "; or ".join([f"a memory limit of {human_bytes(least_memory_limit(plan))}", *remedies])
     )
 
 

@@ -1,0 +1,115 @@
+"""`distrff plan --as-helm-values`: what it prints is what the planner then accepts, and not more."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+from dask.utils import parse_bytes
+
+from distrff import FourierFeatures, KernelRidge, open_dataset
+from distrff.cli import main
+from distrff.errors import PlanRefused
+from distrff.sweeps.execution import PlannedWorkers
+
+_STEP = 256 * 2**20
+
+
+@pytest.fixture
+def planned(runner, rows, monkeypatch):
+    """Runs the command on the session's rows, for which no cluster may be started."""
+    monkeypatch.setattr("distrff.cluster.connect", None)
+
+    def run(*words):
+        arguments = ["plan", str(rows.zarr), "--as-helm-values", *map(str, words)]
+        return runner.invoke(main, arguments, prog_name="distrff")
+
+    return run
+
+
+def worker_of(done) -> dict:
+    assert done.exit_code == 0, done.stderr
+    return yaml.safe_load(done.stdout)["worker"]
+
+
+def plan_again(rows, worker, n_components, memory_limit):
+    """The plan for workers as the chart starts them from these values."""
+    workers = PlannedWorkers(3, worker["threads_per_worker"], memory_limit)
+    machine = KernelRidge(FourierFeatures(None, n_components), alpha="cv", scale="standard")
+    return machine.plan_for(workers, open_dataset(str(rows.zarr)))
+
+
+@pytest.mark.parametrize("threads", [2, 4])
+@pytest.mark.parametrize("n_components", [64, 4096, 8192])
+def test_the_memory_is_what_the_fastest_plan_needs(planned, rows, n_components, threads):
+    worker = worker_of(planned("--n-components", n_components, "--threads-per-worker", threads))
+    assert worker["threads_per_worker"] == threads
+    assert worker["resources"]["limits"] == worker["resources"]["requests"]
+    assert worker["resources"]["limits"]["cpu"] == threads
+    memory = parse_bytes(worker["resources"]["limits"]["memory"])
+    assert plan_again(rows, worker, n_components, memory).folds_per_task == 5
+    if memory > 4 * 2**30:  # beyond rounding and the planner's hundredth
+        try:
+            assert plan_again(rows, worker, n_components, int(0.98 * memory) - _STEP).folds_per_task == 1
+        except PlanRefused as refused:
+            assert "memory limit" in str(refused)
+
+
+def test_a_limit_makes_folds_wait(planned, rows):
+    most = worker_of(planned("--n-components", 8192))["resources"]["limits"]["memory"]
+    done = planned("--n-components", 8192, "--memory-limit", "16GiB")
+    memory = parse_bytes(worker_of(done)["resources"]["limits"]["memory"])
+    assert memory <= 16 * 2**30 < parse_bytes(most)
+    assert "1 a task" in done.stdout
+    assert plan_again(rows, worker_of(done), 8192, memory).folds_per_task == 1
+
+
+def test_a_limit_below_the_plan_is_refused(planned):
+    done = planned("--n-components", 8192, "--memory-limit", "2GiB")
+    assert (done.exit_code, done.stdout) == (4, "")
+    assert "smallest changes that fit: a memory limit of" in done.stderr
+
+
+def test_a_limit_is_not_rounded_up(planned):
+    """Where all of it is needed it is printed to the MiB."""
+    done = planned("--n-components", 8192, "--memory-limit", "2GiB")
+    needed = float(done.stderr.split("a memory limit of ")[1].split(" GB")[0]) * 1e9
+    limit = int(1.01 * needed) // 2**20
+    worker = worker_of(planned("--n-components", 8192, "--memory-limit", f"{limit}MiB"))
+    assert parse_bytes(worker["resources"]["limits"]["memory"]) <= limit * 2**20
+
+
+def test_one_thread_leaves_the_cores_to_blas(planned):
+    worker = worker_of(planned("--threads-per-worker", 1, "--workers", 7))
+    assert worker["replicas"] == 7
+    assert "cpu" not in worker["resources"]["limits"]
+
+
+def test_values_for_the_client(planned):
+    """Its memory grows with the machine that it receives."""
+    of = [
+        yaml.safe_load(planned("--n-components", D).stdout)["jupyter"]["resources"] for D in (64, 2_000_000)
+    ]
+    sizes = [parse_bytes(resources["limits"]["memory"]) for resources in of]
+    assert sizes[0] < sizes[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--json",), "prints YAML; give it or --json"),
+        (("--scheduler", "tcp://127.0.0.1:1"), "leave out --scheduler"),
+        (("--memory-limit", "lots"), "memory_limit must be a size"),
+        (("--threads-per-worker", 0), "--threads-per-worker"),
+    ],
+    ids=str,
+)
+def test_wrong_usage(planned, words, said):
+    done = planned(*words)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert said in done.stderr
+
+
+def test_threads_are_for_values_alone(runner, rows):
+    done = runner.invoke(main, ["plan", str(rows.zarr), "--threads-per-worker", "2"])
+    assert done.exit_code == 2
+    assert "--threads-per-worker goes with --as-helm-values" in done.stderr

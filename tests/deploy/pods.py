@@ -1,0 +1,220 @@
+"""Pods as processes of this machine: the commands, arguments, environment and probes that were rendered.
+
+What Kubernetes would do is done here: `$(NAME)` in arguments, secrets, resource fields, names of services,
+volumes, ports. Whatever a pod would find in another place than here is named in `Surroundings`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.deploy.chart import ROOT, Overlays, manifests_of
+
+SHIMS = ROOT / "deploy" / "docker" / "bin"
+DISTRFF = '#!/bin/sh\nexec {} -c \'from distrff.cli import main; main(prog_name="distrff")\' "$@"\n'
+ENTRY_POINT = ["tini", "-g", "--"]
+START_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a pod finds around it.
+
+    Parameters
+    ----------
+    folder : Path
+        For volumes, logs, and the commands of the image that are not installed here.
+    secrets : mapping of str to mapping of str to str
+    names : mapping of str to str
+        What is here in place of what arguments and variables say: addresses, paths.
+    ports : mapping of str to str
+        Where here the ports are that probes ask.
+    commands : tuple of Path
+        Folders of the image's commands; by default those of this repository, in place of an image.
+    """
+
+    folder: Path
+    secrets: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+    ports: Mapping[str, str] = field(default_factory=dict)
+    commands: tuple[Path, ...] = ()
+
+    def here(self, text: str) -> str:
+        """The text with everything that is elsewhere here, the longest names first and each once."""
+        names = sorted(self.names, key=len, reverse=True)
+        return re.sub("|".join(map(re.escape, names)) or "$^", lambda found: self.names[found[0]], text)
+
+
+def container_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """The only container of a Deployment, a Job, or a part of a DaskCluster."""
+    spec = manifest["spec"]
+    (container,) = spec.get("template", {"spec": spec})["spec"]["containers"]
+    return container
+
+
+def containers_of(overlays: Overlays) -> dict[str, dict[str, Any]]:
+    """Those of all the chart's Deployments by their names."""
+    return {name: container_of(manifest) for name, manifest in manifests_of(overlays, "Deployment").items()}
+
+
+def environment_of(container: Mapping[str, Any], around: Surroundings) -> dict[str, str]:
+    """The variables that the container sets, those of missing optional secrets left out."""
+    found: dict[str, str] = {}
+    for source in container.get("envFrom", []):
+        reference = source["secretRef"]
+        found |= _secret(reference, around) or {}
+    for variable in container.get("env", []):
+        if "value" in variable:
+            found[variable["name"]] = around.here(variable["value"])
+        elif (value := _value_from(variable["valueFrom"], container, around)) is not None:
+            found[variable["name"]] = value
+    return found
+
+
+def _value_from(source: Mapping[str, Any], container: Mapping[str, Any], around: Surroundings) -> str | None:
+    if "resourceFieldRef" in source:
+        kind, resource = source["resourceFieldRef"]["resource"].split(".")
+        return str(container["resources"][kind][resource])
+    reference = source["secretKeyRef"]
+    content = _secret(reference, around)
+    if content is None:
+        return None
+    if reference["key"] not in content and not reference.get("optional"):
+        raise KeyError(f"the secret {reference['name']} has no {reference['key']}")
+    return content.get(reference["key"])
+
+
+def _secret(reference: Mapping[str, Any], around: Surroundings) -> dict[str, str] | None:
+    """The content of a secret, or None where it may be missing and is."""
+    name = reference["name"]
+    if name not in around.secrets and not reference.get("optional"):
+        raise KeyError(f"the pod would wait for the secret {name}")
+    return dict(around.secrets[name]) if name in around.secrets else None
+
+
+def arguments_of(container: Mapping[str, Any], around: Surroundings) -> list[str]:
+    """The container's command line, without the image's entry point."""
+    environment = environment_of(container, around)
+
+    def expanded(text: str) -> str:
+        return re.sub(r"\$\((\w+)\)", lambda found: environment.get(found[1], found[0]), text)
+
+    words = [*container.get("command", []), *container.get("args", [])]
+    words = words[len(ENTRY_POINT) :] if words[: len(ENTRY_POINT)] == ENTRY_POINT else words
+    return [expanded(around.here(word)) for word in words]
+
+
+@contextmanager
+def running(
+    container: Mapping[str, Any], around: Surroundings, name: str, *more: str
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the container's command; at the end of the block its process and those it started are gone."""
+    log = around.folder / f"{name}.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [*arguments_of(container, around), *more],
+            env=_whole_environment(container, around),
+            cwd=around.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+        )
+        try:
+            yield process
+        finally:
+            _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End the process as Kubernetes does, with everything that it started."""
+    family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+    process.terminate()
+    _, alive = psutil.wait_procs(family, timeout=10)
+    for left in alive:
+        left.kill()
+    process.wait()
+
+
+def run(container: Mapping[str, Any], around: Surroundings, *more: str) -> subprocess.CompletedProcess[str]:
+    """Run the container's command to its end."""
+    return subprocess.run(
+        [*arguments_of(container, around), *more],
+        env=_whole_environment(container, around),
+        cwd=around.folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def _whole_environment(container: Mapping[str, Any], around: Surroundings) -> dict[str, str]:
+    """The container's variables and no credentials, addresses or TLS of whoever runs the tests."""
+    ours = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "DASK_"))}
+    folders = around.commands or (_commands(around), SHIMS, Path(sys.executable).parent)
+    lonely = {"AWS_EC2_METADATA_DISABLED": "true", "AWS_CONFIG_FILE": str(around.folder / "none")}
+    quiet = {"PYTHONWARNINGS": "ignore::DeprecationWarning"}
+    return (
+        ours
+        | lonely
+        | quiet
+        | environment_of(container, around)
+        | {"PATH": os.pathsep.join([*map(str, folders), ours["PATH"]])}
+    )
+
+
+def _commands(around: Surroundings) -> Path:
+    """A folder with the command `distrff`, which is not installed where the tests run from a checkout."""
+    folder = around.folder / "bin"
+    if not folder.exists():
+        folder.mkdir()
+        (folder / "distrff").write_text(DISTRFF.format(sys.executable))
+        (folder / "distrff").chmod(0o755)
+    return folder
+
+
+def wait_for_probe(
+    container: Mapping[str, Any], probe: str, around: Surroundings, process: subprocess.Popen[bytes]
+) -> None:
+    """Ask where a probe of the container asks until it is answered, as long as the process runs."""
+    get = container[probe]["httpGet"]
+    named = {port.get("name"): port["containerPort"] for port in container["ports"]}
+    url = f"http://127.0.0.1:{around.ports[str(named.get(get['port'], get['port']))]}{get['path']}"
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        assert process.poll() is None, _logs(around)
+        try:
+            with urllib.request.urlopen(url, timeout=5) as answer:
+                if answer.status == 200:
+                    return
+        except (urllib.error.URLError, OSError):
+            pass
+        assert time.monotonic() < deadline, f"{url} does not answer: {_logs(around)}"
+        time.sleep(0.1)
+
+
+def _logs(around: Surroundings) -> str:
+    return "\n".join(f"{log.name}:\n{log.read_text()}" for log in sorted(around.folder.glob("*.log")))
+
+
+def free_ports(number: int) -> list[str]:
+    """Ports of this machine that nobody listens on."""
+    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
+    ports = [str(listener.getsockname()[1]) for listener in listeners]
+    for listener in listeners:
+        listener.close()
+    return ports

@@ -1,0 +1,302 @@
+"""The image: what its Dockerfile copies, pins and runs; in a virtual environment, for want of an engine."""
+
+from __future__ import annotations
+
+import ast
+import fnmatch
+import json
+import os
+import re
+import secrets
+import shutil
+import subprocess
+import sys
+import tomllib
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.deploy import chart, pods
+from tests.deploy.pods import Surroundings, containers_of
+
+DOCKER = chart.ROOT / "deploy" / "docker"
+
+
+class Instruction(NamedTuple):
+    name: str
+    words: list[str]  # without flags
+    flags: list[str]
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.words)
+
+
+def instructions() -> list[Instruction]:
+    text = re.sub(r"^\s*#.*\n", "", (DOCKER / "Dockerfile").read_text(), flags=re.MULTILINE)
+    lines = re.sub(r"\\\n", " ", text).splitlines()
+    parsed = []
+    for line in filter(str.strip, lines):
+        name, *rest = line.split()
+        flags = [word for word in rest if name == "COPY" and word.startswith("--")]
+        parsed.append(Instruction(name, [word for word in rest if word not in flags], flags))
+    return parsed
+
+
+def copied() -> list[str]:
+    """What the Dockerfile copies from the repository."""
+    found = [i for i in instructions() if i.name == "COPY" and not any("--from" in flag for flag in i.flags)]
+    return [source for instruction in found for source in instruction.words[:-1]]
+
+
+def is_sent(path: str) -> bool:
+    """Whether .dockerignore lets a path through; the last line that matches decides."""
+    sent = True
+    for line in (chart.ROOT / ".dockerignore").read_text().splitlines():
+        pattern = line.removeprefix("!")
+        if not line or line.startswith("#"):
+            continue
+        parts = path.split("/")
+        above = ["/".join(parts[: n + 1]) for n in range(len(parts))]
+        if pattern.startswith("**/"):
+            hit = any(fnmatch.fnmatch(part, pattern[3:]) for part in parts)
+        else:
+            hit = any(fnmatch.fnmatch(one, pattern) and one.count("/") == pattern.count("/") for one in above)
+        sent = line.startswith("!") if hit else sent
+    return sent
+
+
+def pins() -> dict[str, str]:
+    lines = (DOCKER / "constraints.txt").read_text().splitlines()
+    found = [Requirement(line) for line in lines if not line.startswith("#")]
+    for pin in found:
+        assert re.fullmatch(r"==[^*,]+", str(pin.specifier)), pin
+    return {canonicalize_name(pin.name): str(pin.specifier).removeprefix("==") for pin in found}
+
+
+def project() -> dict[str, Any]:
+    with (chart.ROOT / "pyproject.toml").open("rb") as file:
+        return tomllib.load(file)["project"]
+
+
+def test_what_is_copied_is_there_and_is_sent():
+    assert len(copied()) > 5
+    for path in copied():
+        assert (chart.ROOT / path).exists(), path
+        assert is_sent(path), f"{path} does not pass .dockerignore"
+
+
+@pytest.mark.parametrize(
+    "path", [".git/config", "tests/conftest.py", "deploy/helm/values.yaml", "distrff/__pycache__/a.pyc"]
+)
+def test_what_is_not_needed_is_not_sent(path):
+    assert not is_sent(path)
+
+
+def test_the_versions_are_those_that_the_project_allows():
+    wanted = [*project()["dependencies"], *project()["optional-dependencies"]["s3"]]
+    wanted += project()["optional-dependencies"]["plots"]
+    lines = (DOCKER / "requirements.txt").read_text().splitlines()
+    wanted += [line for line in lines if not line.startswith("#")]
+    pinned = pins()
+    for requirement in map(Requirement, wanted):
+        version = pinned.get(canonicalize_name(requirement.name))
+        assert version is not None, f"{requirement} is not pinned; run deploy/docker/pin.py"
+        assert requirement.specifier.contains(version), f"{requirement} forbids the pinned {version}"
+    assert "distrff" not in pinned
+
+
+def test_the_image_has_the_python_that_the_versions_are_for():
+    for base in (i.words[0] for i in instructions() if i.name == "FROM"):
+        assert base.startswith("python:3.12-slim")
+    assert "Python 3.12" in (DOCKER / "constraints.txt").read_text().splitlines()[0]
+
+
+def test_nobody_is_root_and_signals_arrive():
+    after = {i.name: i for i in instructions()}  # the last of each
+    assert after["USER"].text == "1000:1000"
+    assert json.loads(after["ENTRYPOINT"].text) == pods.ENTRY_POINT
+
+
+def test_the_build_command_names_the_version_that_is_deployed():
+    command = f"docker build -f deploy/docker/Dockerfile -t distrff:{project()['version']} ."
+    for path in (DOCKER / "Dockerfile", DOCKER / "README.md", chart.HELM / "README.md"):
+        assert command in path.read_text(), path
+
+
+@pytest.mark.parametrize("name", ["dask-scheduler", "dask-worker"])
+def test_the_removed_commands_stand_for_those_of_today(name, tmp_path):
+    """Arguments arrive as they are, and the process is the command itself, which gets the signals."""
+    (tmp_path / "dask").write_text('#!/bin/sh\necho $$\nfor word in "$@"; do echo "$word"; done\n')
+    (tmp_path / "dask").chmod(0o755)
+    path = os.pathsep.join([str(tmp_path), os.environ["PATH"]])
+    with subprocess.Popen(
+        [str(pods.SHIMS / name), "--a", "b c"], env={"PATH": path}, stdout=subprocess.PIPE, text=True
+    ) as shim:
+        lines = shim.communicate(timeout=30)[0].splitlines()
+    assert lines == [str(shim.pid), name.removeprefix("dask-"), "--a", "b c"]
+    assert name in {container["args"][0] for container in containers_of(()).values()}
+
+
+def compiled_loops() -> set[str]:
+    """Module and name of each function under `@compiled`, as Numba's cache spells them."""
+    found = set()
+    for file in (chart.ROOT / "distrff").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.FunctionDef):
+                names = [getattr(d.func, "id", "") for d in node.decorator_list if isinstance(d, ast.Call)]
+                found |= {f"{file.stem}.{node.name}"} if "compiled" in names else set()
+    return found
+
+
+# ---------------------------------------------------------------- its steps, in a virtual environment
+
+
+class Image(NamedTuple):
+    """The folders of the image below one of ours."""
+
+    root: Path
+    environment: dict[str, str]
+
+    def here(self, text: str) -> str:
+        return re.sub(
+            r"(?<![\w./])/(opt|src|usr/local/bin|var/cache|home)(?=/|\s|$|:)", rf"{self.root}/\1", text
+        )
+
+
+def python_of_the_image() -> str:
+    """Python 3.12 where there is one, else that of the tests."""
+    for name in ("python3.12", sys.executable):
+        found = shutil.which(name)
+        if found and subprocess.run([found, "-c", "0"], check=False, capture_output=True).returncode == 0:
+            return found
+    raise AssertionError("no Python runs")
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory) -> Iterator[Image]:
+    """The Dockerfile's instructions, but for those that need an engine: the base, apt-get and useradd."""
+    root = tmp_path_factory.mktemp("image")
+    (root / "bin").mkdir()
+    (root / "bin" / "python").symlink_to(python_of_the_image())
+    path = os.pathsep.join([str(root / "bin"), os.environ["PATH"]])
+    lonely = {
+        k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV", "NUMBA_CACHE_DIR")
+    }
+    built = Image(root, lonely | {"PATH": path})
+    for instruction in instructions():
+        follow(instruction, built)
+    yield built
+
+
+def follow(instruction: Instruction, image: Image) -> None:
+    if instruction.name == "ENV":
+        for pair in instruction.words:
+            name, value = pair.split("=", 1)
+            image.environment[name] = image.here(value.replace("$PATH", image.environment["PATH"]))
+    elif instruction.name == "COPY" and not any("--from" in flag for flag in instruction.flags):
+        *sources, there = instruction.words
+        for source in sources:
+            copy(chart.ROOT / source, Path(image.here(there)), into=there.endswith("/"))
+    elif instruction.name == "RUN" and instruction.words[0] not in ("apt-get", "useradd"):
+        run(image, "sh", "-c", image.here(instruction.text))
+
+
+def copy(source: Path, there: Path, *, into: bool) -> None:
+    there = there / source.name if into else there
+    there.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_dir():
+        shutil.copytree(
+            source, there, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__", "*.zarr")
+        )
+    else:
+        shutil.copy(source, there)
+
+
+def run(image: Image, *command: str) -> str:
+    done = subprocess.run(
+        command,
+        cwd=image.root,
+        env=image.environment,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command}: {done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_its_steps_make_an_environment_that_works(image):
+    versions = json.loads(run(image, "python", "-m", "pip", "list", "--format=json"))
+    installed = {canonicalize_name(found["name"]): found["version"] for found in versions}
+    assert installed.pop("distrff") == project()["version"]
+    assert {name: installed.get(name) for name in pins()} == pins()
+    for command in (
+        ["dask", "distrff", "--help"],
+        ["dask-scheduler", "--help"],
+        ["jupyter", "lab", "--version"],
+    ):
+        run(image, *command)
+    assert (Path(image.here("/home/distrff/examples")) / "digits.py").is_file()
+
+
+@pytest.mark.slow
+def test_all_loops_are_compiled_in_it(image):
+    assert len(compiled_loops()) > 15
+    cache = Path(image.environment["NUMBA_CACHE_DIR"])
+    assert str(cache).startswith(str(image.root))
+    found = {file.name.split("-")[0] for file in cache.rglob("*.nbi")}
+    assert found == compiled_loops()
+    assert all(file.stat().st_mode & 0o066 == 0o066 for file in cache.rglob("*.nbi"))
+
+
+def answer(url: str, token: str | None = None, **form: str) -> int:
+    """The status of what a server answers."""
+    request = urllib.request.Request(url, urllib.parse.urlencode(form).encode() if form else None)
+    if token is not None:
+        request.add_header("Authorization", f"token {token}")
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answered:
+            return answered.status
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+@pytest.mark.slow
+def test_the_notebook_asks_for_its_token(image, tmp_path):
+    """JupyterLab as it is rendered, with the file that the chart writes."""
+    container, token = containers_of(chart.OVERLAYS)["dask-jupyter"], secrets.token_hex(16)
+    (port,) = pods.free_ports(1)
+    (config,) = chart.manifests_of(chart.OVERLAYS, "ConfigMap").values()
+    around = Surroundings(
+        tmp_path,
+        {"distrff-jupyter": {"token": token}},
+        {
+            "/usr/local/etc/jupyter": str(tmp_path),
+            "/home/distrff": image.here("/home/distrff"),
+            "0.0.0.0": "127.0.0.1",
+        },
+        {"8888": port},
+        commands=(Path(image.here("/opt/distrff/bin")),),
+    )
+    for name, text in config["data"].items():
+        (tmp_path / name).write_text(around.here(text))
+    own = [f"--ServerApp.port={port}", *(["--allow-root"] if os.geteuid() == 0 else [])]
+    with pods.running(container, around, "jupyter", *own) as process:
+        pods.wait_for_probe(container, "readinessProbe", around, process)
+        contents = f"http://127.0.0.1:{port}/api/contents"
+        assert answer(contents) == 403
+        assert answer(contents, "wrong") == 403
+        assert answer(contents, token) == 200
+        for password in ("dask", "unusable", ""):
+            assert answer(f"http://127.0.0.1:{port}/login", password=password) in (401, 403)
+        assert answer(contents + "/examples", token) == 200

@@ -1,0 +1,231 @@
+"""The values: the chart reads them, Kubernetes takes what comes out, and the planner agrees."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import yaml
+from dask.utils import parse_bytes
+
+from distrff import FourierFeatures, KernelRidge
+from distrff.errors import PlanRefused
+from distrff.sweeps.execution import PlannedWorkers
+from tests.deploy import chart
+from tests.deploy.chart import manifests_of
+from tests.deploy.pods import container_of, containers_of
+from tests.deploy.schemas import KUBERNETES_VERSIONS, assert_valid
+
+# What a deployment of distrff has to think of: set in a file, or a comment says why not.
+ON_PURPOSE = (
+    "scheduler.image", "scheduler.env", "scheduler.extraArgs", "scheduler.resources",
+    "scheduler.livenessProbe", "scheduler.readinessProbe", "scheduler.serviceType", "webUI.ingress",
+    "worker.image", "worker.image.dask_worker", "worker.replicas", "worker.resources",
+    "worker.threads_per_worker", "worker.env", "worker.extraArgs", "worker.mounts", "worker.livenessProbe",
+    "worker.custom_scheduler_url", "additional_worker_groups", "jupyter.enabled", "jupyter.image",
+    "jupyter.env", "jupyter.extraConfig", "jupyter.mounts", "jupyter.password", "jupyter.resources",
+)  # fmt: skip
+
+
+def named(overlays: chart.Overlays) -> str:
+    return "+".join(["values", *overlays])
+
+
+def test_what_is_stored_was_rendered_from_these_values():
+    """Else: python -m tests.deploy.chart FOLDER."""
+    for overlays in chart.KEPT:
+        head = chart.stored_file(overlays).read_text().splitlines()[0]
+        assert head.endswith(chart.digest_of_values()), "a values file changed since the chart was rendered"
+
+
+@pytest.mark.skipif(not chart.chart_folder(), reason=f"{chart.VARIABLE} names no folder of the chart")
+def test_what_is_stored_is_what_the_chart_renders():
+    folder = chart.chart_folder()
+    assert folder is not None
+    for overlays in chart.KEPT:
+        stored = list(yaml.safe_load_all(chart.stored_file(overlays).read_text()))
+        assert stored == chart.rendered(folder, overlays)
+    assert chart.KEYS.read_text().split() == chart.keys_read(folder)
+
+
+@pytest.mark.parametrize("kubernetes", KUBERNETES_VERSIONS)
+@pytest.mark.parametrize("overlays", chart.available(), ids=named)
+def test_kubernetes_takes_what_is_rendered(overlays, kubernetes):
+    for manifest in chart.manifests(overlays):
+        assert_valid(manifest, kubernetes)
+
+
+@pytest.mark.parametrize("overlay", ["", *chart.OVERLAYS])
+def test_the_chart_reads_every_key(overlay):
+    """It has no schema and passes over what it does not know, a misspelt word for one."""
+    folder = chart.chart_folder()
+    read = chart.keys_read(folder) if folder else chart.KEYS.read_text().split()
+
+    def is_read(key: str) -> bool:
+        below = any(key == known or key.startswith(f"{known}.") for known in read)
+        return below or any(known.startswith(f"{key}.") for known in read)  # a section left empty
+
+    unknown = [key for key in chart.keys_used(chart.read_values(overlay)) if not is_read(key)]
+    assert not unknown
+
+
+def test_a_misspelt_key_would_be_found():
+    known = chart.KEYS.read_text().split()
+    (used,) = chart.keys_used({"worker": {"replica": 3}})
+    assert used == "worker.replica"
+    assert not any(used == key or used.startswith(f"{key}.") or key.startswith(f"{used}.") for key in known)
+
+
+@pytest.mark.parametrize("key", ON_PURPOSE)
+def test_every_key_is_set_or_left_out_on_purpose(key):
+    for overlay in ("", *chart.OVERLAYS):
+        values: Any = chart.read_values(overlay)
+        for part in key.split("."):
+            values = values.get(part, {}) if isinstance(values, dict) and part in values else None
+            if values is None:
+                break
+        else:
+            return
+    pytest.fail(f"{key} is set nowhere")
+
+
+def lists_of(overlay: str) -> dict[str, list[Any]]:
+    """The lists that a file sets, by their paths."""
+
+    def walk(values: Any, path: str):
+        if isinstance(values, list):
+            yield path, values
+        elif isinstance(values, dict):
+            for key, value in values.items():
+                yield from walk(value, f"{path}.{key}" if path else key)
+
+    return dict(walk(chart.read_values(overlay), ""))
+
+
+def test_overlays_go_together_in_any_order():
+    """Helm replaces whole lists, so no two overlays set the same, and scalars that two set are equal."""
+    for one, other in itertools.combinations(chart.OVERLAYS, 2):
+        assert not lists_of(one).keys() & lists_of(other).keys(), (one, other)
+        both = [chart.merged(*map(chart.read_values, order)) for order in ((one, other), (other, one))]
+        assert both[0] == both[1], (one, other)
+
+
+@pytest.mark.parametrize("overlay", chart.OVERLAYS)
+def test_an_overlay_keeps_what_is_in_a_list(overlay):
+    before = lists_of("")
+    for path, entries in lists_of(overlay).items():
+        lost = [entry for entry in before.get(path, []) if entry not in entries]
+        assert not lost, f"{path} of values.yaml had {lost}"
+
+
+# ---------------------------------------------------------------- memory and threads
+
+
+def memory_and_threads(worker: dict[str, Any]) -> tuple[int, int]:
+    """What the chart tells a worker, which is what Kubernetes gives it."""
+    words = dict(itertools.pairwise(worker["args"]))
+    limits, requests = worker["resources"]["limits"], worker["resources"]["requests"]
+    assert limits == requests
+    assert words["--memory-limit"] == limits["memory"]
+    return parse_bytes(limits["memory"]), int(words["--nthreads"])
+
+
+def folds_at_once(worker: dict[str, Any], n_components: int, dtype: str) -> int:
+    """How many of five folds the plan of a ridge fit takes in one pass."""
+    memory, threads = memory_and_threads(worker)
+    machine = KernelRidge(FourierFeatures(None, n_components), alpha="cv", scale="standard", dtype=dtype)
+    rows = wide_rows()
+    return machine.plan_for(PlannedWorkers(3, threads, memory), rows, rows[:, 0]).folds_per_task
+
+
+def wide_rows():
+    """Ten million rows of 50 columns, of which none is ever read."""
+    import dask.array as da
+
+    return da.zeros((10_000_000, 50), chunks=(65_536, 50), dtype="float64")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_sizes_that_the_files_speak_of(dtype):
+    usual = containers_of(())["dask-worker"]
+    large = containers_of(chart.OVERLAYS)["dask-worker"]
+    assert folds_at_once(usual, 4096, dtype) == 5
+    assert folds_at_once(usual, 6144, dtype) == 1
+    assert folds_at_once(large, 8192, dtype) == 5
+    assert folds_at_once(large, 16384, dtype) == 1
+    with pytest.raises(PlanRefused, match="memory limit"):
+        folds_at_once(usual, 16384, dtype)
+
+
+def test_threads_are_those_of_the_cores():
+    usual = containers_of(())["dask-worker"]
+    assert memory_and_threads(usual)[1] == usual["resources"]["limits"]["cpu"]
+    large = containers_of(chart.OVERLAYS)["dask-worker"]
+    (blas,) = [v for v in large["env"] if v["name"] == "OPENBLAS_NUM_THREADS"]
+    assert memory_and_threads(large)[1] == 1
+    assert blas["valueFrom"]["resourceFieldRef"]["resource"] == "limits.cpu"
+
+
+# ---------------------------------------------------------------- what the overlays are for
+
+
+def test_spot_workers_are_the_others_on_other_nodes():
+    pods = containers_of(chart.OVERLAYS)
+    spot, usual = pods["dask-worker-spot"], pods["dask-worker"]
+    for key in ("args", "env", "resources", "image", "volumeMounts"):
+        assert spot[key] == usual[key]
+    deployment = manifests_of(chart.OVERLAYS, "Deployment")["dask-worker-spot"]["spec"]["template"]["spec"]
+    assert deployment["tolerations"]
+    assert deployment["affinity"]
+    failures = {v["name"]: v.get("value") for v in pods["dask-scheduler"]["env"]}
+    assert int(failures["DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES"]) > 3
+
+
+def test_with_tls_nothing_is_in_the_clear():
+    pods = containers_of(chart.OVERLAYS)
+    assert "--protocol=tls" in pods["dask-scheduler"]["args"]
+    for name in ("dask-worker", "dask-worker-spot"):
+        assert pods[name]["args"][1] == "tls://dask-scheduler:8786"
+    assert "DASK_DISTRIBUTED__COMM__DEFAULT_SCHEME=tls" in pods["dask-jupyter"]["command"]
+
+
+def test_the_service_is_where_everybody_looks_for_it():
+    service = manifests_of((), "Service")["dask-scheduler"]["spec"]
+    assert service["type"] == "ClusterIP"
+    assert {port["port"] for port in service["ports"]} == {8786, 80}
+    assert containers_of(())["dask-worker"]["args"][1] == "dask-scheduler:8786"
+
+
+def test_without_its_overlay_there_is_no_notebook():
+    assert "dask-jupyter" not in containers_of(())
+    assert not manifests_of((), "ConfigMap")
+    assert not manifests_of((), "RoleBinding")
+
+
+def test_a_notebook_is_entered_by_a_token_from_a_secret_alone():
+    (token,) = [
+        v for v in containers_of(chart.OVERLAYS)["dask-jupyter"]["env"] if v["name"] == "JUPYTER_TOKEN"
+    ]
+    assert not token["valueFrom"]["secretKeyRef"].get("optional")
+    (config,) = manifests_of(chart.OVERLAYS, "ConfigMap").values()
+    text = config["data"]["jupyter_notebook_config.py"]
+    compile(text, "jupyter_notebook_config.py", "exec")
+    assert "c.NotebookApp.password = 'unusable'" in text
+    assert 'c.IdentityProvider.token = os.environ["JUPYTER_TOKEN"]' in text
+    assert not manifests_of(chart.OVERLAYS, "RoleBinding")  # no right to change other deployments
+
+
+@pytest.mark.parametrize("overlays", chart.KEPT, ids=named)
+def test_every_pod_runs_the_image_of_this_version(overlays):
+    image = f"distrff:{project_version()}"
+    for name, manifest in manifests_of(overlays, "Deployment").items():
+        assert container_of(manifest)["image"] == image, name
+        assert manifest["spec"]["template"]["spec"]["securityContext"]["runAsNonRoot"], name
+
+
+def project_version() -> str:
+    import tomllib
+
+    with (chart.ROOT / "pyproject.toml").open("rb") as file:
+        return tomllib.load(file)["project"]["version"]
