@@ -194,10 +194,11 @@ def test_dask_ssh(folder, background, foreground):
 
 
 SBATCH = """#!/bin/sh
-# What submits a job: it begins at once, on this machine.
+# What submits a job: it keeps the script, as Slurm does, and begins at once, on this machine.
 for script in "$@"; do :; done
-cp "$script" "$(dirname "$0")/../job.sh"
-sh "$script" > /dev/null 2>&1 &
+job="$(dirname "$0")/../job.sh"
+cp "$script" "$job"
+sh "$job" > /dev/null 2>&1 &
 echo "Submitted batch job $!"
 """
 SCANCEL = """#!/bin/sh

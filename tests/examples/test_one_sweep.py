@@ -14,7 +14,7 @@ def test_it_draws_the_picture(example, tmp_path, capsys):
     pytest.importorskip("matplotlib", reason="the extra `plots` is not installed")
     script = example("one_sweep")
     out = tmp_path / "picture.svg"
-    assert script.main(["--out", str(out), "--n-rows", "2000", "--n-components", "64"]) == 0
+    assert script.main(["--out", str(out), "--n-rows", "600", "--n-components", "32"]) == 0
     assert capsys.readouterr().out == f"written to {out}\n"
     assert ElementTree.parse(out).getroot().tag.endswith("svg")
     assert script.main(["--out", str(out), "--n-rows", "2000", "--n-components", "7"]) == 2
