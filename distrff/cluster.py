@@ -43,6 +43,12 @@ _REMEDIES = (
         "listens there; give the one that did",
     ),
     ("ALERT", f"it refuses this client's certificate: set {_TLS_SETTINGS} to those that it knows"),
+    # The same, when it hangs up before its reason is read.
+    (
+        "EOF occurred",
+        f"it hung up, as one does that refuses this client's certificate: set {_TLS_SETTINGS} to those that "
+        "it knows",
+    ),
     (
         "encryption required",
         "distributed.comm.require-encryption is set: give a tls:// address, or unset it for a network that "

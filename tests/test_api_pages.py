@@ -13,7 +13,8 @@ import distrff
 pdoc = pytest.importorskip("pdoc", reason="pdoc is not installed")
 
 
-def test_pages_are_made_without_a_warning(tmp_path):
+def test_pages_are_made_without_a_warning(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # the checkout has a folder of the package's name, of which pdoc would warn
     pdoc.render.configure(docformat="numpy", math=True)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import signal
 import socket
 import subprocess
 import sys
@@ -221,7 +222,9 @@ def batch_system(folder, environment, monkeypatch) -> Path:
 @pytest.fixture
 def slurm_cluster(batch_system) -> Iterator[Any]:
     """What the lines make, without its jobs."""
+    handler = signal.getsignal(signal.SIGINT)
     pytest.importorskip("dask_jobqueue", reason="dask-jobqueue is not installed")
+    signal.signal(signal.SIGINT, handler)  # which its import changes
     names: dict[str, Any] = {}
     lines = lines_of("Slurm")
     asked = 'walltime="01:00:00"'
