@@ -14,7 +14,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +23,8 @@ from typing import Any
 import psutil
 
 from tests.deploy.chart import ROOT, Overlays, manifests_of
+
+Process = subprocess.Popen[bytes]
 
 SHIMS = ROOT / "deploy" / "docker" / "bin"
 DISTRFF = '#!/bin/sh\nexec {} -c \'from distrff.cli import main; main(prog_name="distrff")\' "$@"\n'
@@ -119,28 +121,38 @@ def arguments_of(container: Mapping[str, Any], around: Surroundings) -> list[str
 
 
 @contextmanager
-def running(
-    container: Mapping[str, Any], around: Surroundings, name: str, *more: str
-) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the container's command; at the end of the block its process and those it started are gone."""
-    log = around.folder / f"{name}.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [*arguments_of(container, around), *more],
-            env=_whole_environment(container, around),
-            cwd=around.folder,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-        )
-        try:
-            yield process
-        finally:
+def processes() -> Iterator[Callable[..., Process]]:
+    """`begin(container, around, name, *more)` runs a container's command, to which words may be added.
+
+    At the end of the block all processes that it began, and those that they started, are gone.
+    """
+    begun: list[Process] = []
+
+    def begin(container: Mapping[str, Any], around: Surroundings, name: str, *more: str) -> Process:
+        with (around.folder / f"{name}.log").open("wb") as log:
+            begun.append(
+                subprocess.Popen(
+                    [*arguments_of(container, around), *more],
+                    env=_whole_environment(container, around),
+                    cwd=around.folder,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                )
+            )
+        return begun[-1]
+
+    try:
+        yield begin
+    finally:
+        for process in reversed(begun):  # a worker that takes its leave asks its scheduler
             _end(process)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the process as Kubernetes does, with everything that it started."""
+def _end(process: Process) -> None:
+    """End a process as Kubernetes does, with those that it started: ask, wait, and kill what is left."""
+    if process.poll() is not None:
+        return
     family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
     process.terminate()
     _, alive = psutil.wait_procs(family, timeout=10)
@@ -187,9 +199,7 @@ def _commands(around: Surroundings) -> Path:
     return folder
 
 
-def wait_for_probe(
-    container: Mapping[str, Any], probe: str, around: Surroundings, process: subprocess.Popen[bytes]
-) -> None:
+def wait_for_probe(container: Mapping[str, Any], probe: str, around: Surroundings, process: Process) -> None:
     """Ask where a probe of the container asks until it is answered, as long as the process runs."""
     get = container[probe]["httpGet"]
     named = {port.get("name"): port["containerPort"] for port in container["ports"]}

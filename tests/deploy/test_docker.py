@@ -291,7 +291,8 @@ def test_the_notebook_asks_for_its_token(image, tmp_path):
     for name, text in config["data"].items():
         (tmp_path / name).write_text(around.here(text))
     own = [f"--ServerApp.port={port}", *(["--allow-root"] if os.geteuid() == 0 else [])]
-    with pods.running(container, around, "jupyter", *own) as process:
+    with pods.processes() as begin:
+        process = begin(container, around, "jupyter", *own)
         pods.wait_for_probe(container, "readinessProbe", around, process)
         contents = f"http://127.0.0.1:{port}/api/contents"
         assert answer(contents) == 403

@@ -17,7 +17,7 @@ from tests.deploy.chart import manifests_of
 from tests.deploy.pods import container_of, containers_of
 from tests.deploy.schemas import KUBERNETES_VERSIONS, assert_valid
 
-# What a deployment of distrff has to think of: set in a file, or a comment says why not.
+# What a deployment has to think of; what is left to the chart is set to its default, beside a reason.
 ON_PURPOSE = (
     "scheduler.image", "scheduler.env", "scheduler.extraArgs", "scheduler.resources",
     "scheduler.livenessProbe", "scheduler.readinessProbe", "scheduler.serviceType", "webUI.ingress",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ Start = Callable[[chart.Overlays, dict[str, dict[str, str]]], str]
 @pytest.fixture
 def start(tmp_path) -> Iterator[Start]:
     """`start(overlays, secrets)`: the rendered scheduler and a worker until the test ends; its address."""
-    with ExitStack() as running:
+    with pods.processes() as begin:
 
         def start(overlays: chart.Overlays, secrets: dict[str, dict[str, str]]) -> str:
             pod = containers_of(overlays)
@@ -51,12 +51,12 @@ def start(tmp_path) -> Iterator[Start]:
             }
             around = Surroundings(tmp_path, secrets, names, {"8787": dashboard, "8790": own})
             worker = pod.get("dask-worker-spot", pod["dask-worker"])
-            processes = [
-                running.enter_context(pods.running(container, around, name, *LOOPBACK))
+            begun = [
+                begin(container, around, name, *LOOPBACK)
                 for name, container in (("scheduler", pod["dask-scheduler"]), ("worker", worker))
             ]
             # The chart gives its further groups no probe, but what answers is the same.
-            for probed, process in zip((pod["dask-scheduler"], pod["dask-worker"]), processes, strict=True):
+            for probed, process in zip((pod["dask-scheduler"], pod["dask-worker"]), begun, strict=True):
                 for probe in {"livenessProbe", "readinessProbe"} & probed.keys():
                     pods.wait_for_probe(probed, probe, around, process)
             return f"127.0.0.1:{port}"
@@ -156,6 +156,8 @@ def test_the_jobs_over_tls(start, tmp_path):
     assert variable["value"].startswith("tls://")
     fitted = json_of(pods.run(with_variable(job("fit/job.yaml"), **variable), around))
     assert fitted["workers"] == 1
+    by_all_cores = [note for note in fitted["notes"] if "BLAS ran on" in note]  # as values-highmem.yaml says
+    assert len(by_all_cores) == (n_cores() > 1)
     predicted = json_of(pods.run(with_variable(job("predict-job.yaml"), **variable), around))
     assert predicted["n_samples"] == N_ROWS
     frame, model = pd.read_parquet(tmp_path / "predictions.parquet"), load_model(str(tmp_path / "model.zarr"))
@@ -165,6 +167,11 @@ def test_the_jobs_over_tls(start, tmp_path):
     client = ["python", "-c", "from distributed import Client; print(Client().scheduler.address)"]
     assert pods.run(notebook | {"args": client}, around).stdout.strip() == f"tls://{address}"
     assert_strangers_are_told(address, certificates(tmp_path / "others"))
+
+
+def n_cores() -> int:
+    """Cores that BLAS may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def assert_strangers_are_told(address: str, others: dict[str, str]) -> None:
