@@ -29,8 +29,8 @@ class FitReport(Mapping[str, Any]):
     C, loss, tol, primal, dual, duality_gap, relative_gradient : of margin machines; the worst class
     Cs, mean_score, fold_scores : the choice of C by held-out loss
     history : of iterative machines, what was known after each light sweep: `measure`, the name of what
-        `tol` bounds, and lists `sweep`, `error`, `primal` and `dual` of the target or class that was worst
-        in the end; at most 200 sweeps
+        `tol` bounds, and lists `sweep`, `error` and, where there are bounds, `primal` and `dual`; of the
+        class that is worst in the end, of targets always the worst; at most 200 sweeps
     explained_variance, explained_variance_ratio : of principal components
     margin, smallest_margin : with C=inf, 1/‖w‖ and the least y·f over all rows
     learning_curve : list of [n_components, score, alpha]
