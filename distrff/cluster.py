@@ -93,7 +93,8 @@ def connect(
         If `scheduler` is neither an address nor an existing file, or a size or number is
         not one.
     ClusterError
-        If no scheduler answers there within `timeout`.
+        If no scheduler answers there within `timeout`, or TLS is on one side only or set up with other
+        certificates.
     """
     if scheduler == "local":
         workers = _positive_integer("n_workers", CPU_COUNT if n_workers is None else n_workers)

@@ -37,6 +37,21 @@ def test_what_limits_a_fit(distrff, rows):
     assert fit["planned_seconds"] > 0
 
 
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (("--model", "svc", "--target", "flag", "--n-components", 32, "--length-scale", 2), {"products"}),
+        (("--target", "y", "--features", "binning", "--n-grids", 8, "--alpha", 1), {"features"}),
+        (("--target", "y", "--solver", "sgd", "--alpha", 1, "--length-scale", 2), {"products", "cosines"}),
+    ],
+    ids=["svc", "binning", "sgd"],
+)
+def test_every_kind_of_plan(distrff, rows, words, parts):
+    fit = distrff("bench", rows.parquet, "--columns", "a,b,c", *words, "--json").json["fit"]
+    assert parts <= fit["seconds"].keys()
+    assert all(0 <= seconds < 1e4 for seconds in fit["seconds"].values())
+
+
 def test_for_people(distrff, rows):
     done = distrff("bench", rows.parquet, "--target", "y", "--columns", "a,b,c", *FIT)
     assert done.code == 0, done

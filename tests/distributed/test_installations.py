@@ -101,6 +101,7 @@ def test_what_must_be_the_same(package, version, told):
             _check_versions("w", theirs, OURS)
 
 
+@pytest.mark.slow
 def test_versions_that_are_warned_of(dask_processes):
     """Another NumPy, which tasks survive; a patch of Dask is not told."""
     patched = importlib.metadata.version("dask").rsplit(".", 1)[0] + ".99"
