@@ -44,7 +44,8 @@ class KernelLikelihoodClassifier(MarginMachine):
         The intercept is not penalised.
     scale : {"none", "standard"}
     dtype : {"auto", "float32", "float64"}
-        Of the features; sums are float64.
+        Of the features; sums are float64. "auto" is float32 for columns that are so, or standardised with a
+        `tol` of 1e-4 or more; else float64.
     solver : {"auto", "lbfgs", "sgd"}
         "sgd" needs no Gram and rows in no order; it is not for softmax. "auto" is "lbfgs", or "sgd"
         where the Gram does not fit in the workers' memory.

@@ -40,7 +40,8 @@ class KernelSVC(MarginMachine):
         The intercept is not penalised.
     scale : {"none", "standard"}
     dtype : {"auto", "float32", "float64"}
-        Of the features; sums are float64.
+        Of the features; sums are float64. "auto" is float32 for columns that are so, or standardised with a
+        `tol` of 1e-4 or more; else float64, as for the hard margin.
     solver : {"auto", "smoothed", "lbfgs", "sgd"}
         "smoothed" is for the hinge, "lbfgs" for the squared hinge. "sgd" needs no Gram and rows in no
         order. "auto" is the one that closes the gap, or "sgd" where its Gram does not fit in the

@@ -110,6 +110,24 @@ def test_weights_and_C_are_redundant(problem, scale):
     assert other.report_["primal"] == pytest.approx(expected.report_["primal"], rel=3e-5)
 
 
+@pytest.mark.parametrize(
+    ("parameters", "dtype"),
+    [
+        ({}, "float64"),  # the columns' own
+        ({"scale": "standard"}, "float32"),
+        ({"scale": "standard", "tol": 1e-5}, "float64"),
+        ({"scale": "standard", "dtype": "float64"}, "float64"),
+    ],
+)
+def test_standardised_columns_need_no_more_digits_than_the_gap(rng, parameters, dtype):
+    X = 1e6 + rng.standard_normal((200, 2))  # whose digits the cast alone would lose
+    y = X[:, 0] > 1e6
+    fitted = drf.KernelSVC(drf.FourierFeatures(drf.Gaussian(), 32), random_state=0, **parameters).fit(X, y)
+    assert fitted.report_["dtype"] == dtype
+    if "scale" in parameters:
+        assert fitted.score(X, y) > 0.9
+
+
 def test_too_few_sweeps_are_a_warning(problem):
     with pytest.warns(ConvergenceWarning, match=r"after light sweep 2, above tol=0.001; allow more"):
         fitted = machine(100.0, max_sweeps=2).fit(problem.X, labels_of(problem))
