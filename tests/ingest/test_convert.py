@@ -16,10 +16,10 @@ from sklearn.datasets import dump_svmlight_file
 
 from distrff.columns.table_steps import TableSteps
 from distrff.data import open_dataset
-from distrff.errors import InputError
+from distrff.errors import InputError, NonFiniteError
 from distrff.ingest import shuffle
 from distrff.ingest.convert import convert
-from distrff.ingest.sources import text_blocks
+from distrff.ingest.sources import array_blocks, parquet_batches, text_blocks
 
 
 @pytest.fixture
@@ -223,7 +223,9 @@ def test_shuffled_and_split(tmp_path, dst, small_blocks, monkeypatch, limit, rng
     [
         ("a,b\n1,2\n3\n", {}, r"rows.csv, line 3: 1 fields, but there are 2 columns"),
         ("a,b\n" + "1,2\n" * 40 + "3,x\n", {}, r"rows.csv, line 42, column 'b': 'x' where .* hold numbers"),
-        ("a,b\n" + "1,2\n" * 40 + "3,\n", {}, r"rows.csv, line 42, column 'b': no value; give missing="),
+        ("a,b\n" + "1,2\n" * 40 + "3,\n", {}, r"rows.csv, line 42, column 'b': no value; .*'drop', 'mean'"),
+        ("a,b\n1,\n" + "1,2\n" * 40, {}, r"rows.csv, line 2, column 'b': no value; .*'drop', 'mean'"),
+        ("a,b\n1,\n1,2\n", {"target": "b", "missing": "mean"}, r"line 2, column 'b': .* missing='drop' "),
         ("a,a\n1,2\n", {}, "two columns are named 'a'"),
         ("a,b\n1,1e300\n", {"dtype": "float32"}, r"line 2, column 'b': a number too large for float32"),
         ("a,b\n1,2\n", {"target": "c"}, "has no column 'c'"),
@@ -242,6 +244,22 @@ def test_what_cannot_be_converted_leaves_nothing(tmp_path, dst, small_blocks, co
     with pytest.raises(InputError, match=message):
         convert(tmp_path / "rows.csv", dst, **options)
     assert [path.name for path in tmp_path.iterdir()] == ["rows.csv"]
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("form", ["npy", "parquet"])
+def test_nan_is_missing_wherever_it_stands(tmp_path, dst, monkeypatch, form, late, rng):
+    monkeypatch.setattr(array_blocks, "_BLOCK_BYTES", 16 * 10)
+    monkeypatch.setattr(parquet_batches, "_BATCH_ROWS", 10)
+    row = int(rng.integers(10, 60) if late else rng.integers(10))
+    frame = numbers(rng)
+    frame.loc[row, "b"] = np.nan
+    path = tmp_path / f"rows.{form}"
+    np.save(path, frame) if form == "npy" else frame.to_parquet(path)
+    with pytest.raises(NonFiniteError, match=f"rows.{form}, row {row}, column .*: no value"):
+        convert(path, dst)
+    assert [found.name for found in tmp_path.iterdir()] == [path.name]
+    assert convert(path, dst, missing="drop")["rows_dropped"] == 1
 
 
 def test_what_was_there_stays_when_a_conversion_fails(tmp_path, dst):
