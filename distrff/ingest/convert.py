@@ -152,7 +152,13 @@ def convert_like(
     InputError
         If a column is missing or of another kind than it was, and as `convert`.
     """
-    source = open_source(_listed(src), x_name=x_name, y_name=y_name, storage_options=storage_options)
+    source = open_source(
+        _listed(src),
+        known=steps.raw_names,
+        x_name=x_name,
+        y_name=y_name,
+        storage_options=storage_options,
+    )
     return write_table(source, dst, TableOptions(), Layout(), steps=steps, storage_options=storage_options)
 
 

@@ -140,6 +140,7 @@ def _encoder(
         return TableEncoder(source, steps, layout.dtype), steps, {"columns_made": len(steps.names_out)}
     choice = choose_columns(RawTable((), source.kinds, source.name, 0), options)
     if isinstance(source, CsvSource):
+        source.refuse_mixtures([*choice.used, *choice.dropped])
         source.keep_whole(choice.target)
     with _told("look through", source) as tell:
         steps, report = table_steps(source, choice, options, tell)

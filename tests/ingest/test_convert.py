@@ -18,7 +18,7 @@ from distrff.columns.table_steps import TableSteps
 from distrff.data import open_dataset
 from distrff.errors import InputError, NonFiniteError
 from distrff.ingest import shuffle
-from distrff.ingest.convert import convert
+from distrff.ingest.convert import convert, convert_like
 from distrff.ingest.sources import array_blocks, parquet_batches, text_blocks
 
 
@@ -226,6 +226,7 @@ def test_shuffled_and_split(tmp_path, dst, small_blocks, monkeypatch, limit, rng
         ("a,b\n" + "1,2\n" * 40 + "3,\n", {}, r"rows.csv, line 42, column 'b': no value; .*'drop', 'mean'"),
         ("a,b\n1,\n" + "1,2\n" * 40, {}, r"rows.csv, line 2, column 'b': no value; .*'drop', 'mean'"),
         ("a,b\n1,\n1,2\n", {"target": "b", "missing": "mean"}, r"line 2, column 'b': .* missing='drop' "),
+        ("a,b\n1,2\n3,4\n5,x\n", {}, r"rows.csv, line 4, column 'b': 'x' where most values are numbers"),
         ("a,a\n1,2\n", {}, "two columns are named 'a'"),
         ("a,b\n1,1e300\n", {"dtype": "float32"}, r"line 2, column 'b': a number too large for float32"),
         ("a,b\n1,2\n", {"target": "c"}, "has no column 'c'"),
@@ -244,6 +245,38 @@ def test_what_cannot_be_converted_leaves_nothing(tmp_path, dst, small_blocks, co
     with pytest.raises(InputError, match=message):
         convert(tmp_path / "rows.csv", dst, **options)
     assert [path.name for path in tmp_path.iterdir()] == ["rows.csv"]
+
+
+def test_a_column_that_is_left_out_may_hold_anything(tmp_path, dst):
+    (tmp_path / "rows.csv").write_text("a,b\n1,2\n3,4\n5,x\n")
+    for options in ({"drop": "b"}, {"columns": "a"}):
+        convert(tmp_path / "rows.csv", dst, overwrite=True, **options)
+        np.testing.assert_array_equal(rows(dst)[0], [[1], [3], [5]])
+
+
+@pytest.mark.parametrize(
+    ("text", "header"), [("u,u,1\nv,u,2\nu,v,3\n", False), ("2019,2020,y\n" + "1,2,3\n" * 3, True)]
+)
+def test_files_for_a_model_are_read_like_those_it_was_fitted_to(tmp_path, dst, text, header):
+    """By the same columns, whether or not it can be seen that the first line is names."""
+    (tmp_path / "rows.csv").write_text(text)
+    convert(tmp_path / "rows.csv", dst, target=-1, one_hot=True, header=header)
+    again = str(tmp_path / "again.zarr")
+    steps = TableSteps.from_dict(dict(zarr.open_group(dst).attrs)["steps"])
+    assert convert_like(tmp_path / "rows.csv", again, steps)["rows_written"] == 3
+    for found, expected in zip(rows(again), rows(dst), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_text_of_a_file_for_a_model_may_be_mostly_digits(tmp_path, dst):
+    (tmp_path / "rows.csv").write_text("a,b\n" + "1,x\n2,y\n3,7\n")
+    convert(tmp_path / "rows.csv", dst, one_hot=True)
+    (tmp_path / "more.csv").write_text("a,b\n" + "1,7\n2,7\n3,x\n")
+    steps = TableSteps.from_dict(dict(zarr.open_group(dst).attrs)["steps"])
+    convert_like(tmp_path / "more.csv", str(tmp_path / "more.zarr"), steps)
+    np.testing.assert_array_equal(
+        rows(str(tmp_path / "more.zarr"))[0], [[1, 1, 0, 0], [2, 1, 0, 0], [3, 0, 1, 0]]
+    )
 
 
 @pytest.mark.parametrize("late", [False, True])
