@@ -233,6 +233,8 @@ def test_shuffled_and_split(tmp_path, dst, small_blocks, monkeypatch, limit, rng
         ("a,b\n1,2\n", {"columns": "a", "drop": "b"}, "columns and drop were both given"),
         ("a,b\n1,2\n", {"dtype": "int8"}, "dtype must be one of"),
         ("a,b\n1,2\n", {"chunk_rows": 0}, "chunk_rows must be a positive integer"),
+        ("a,b\n1,2\n", {"chunk_rows": 10**15}, r"chunk_rows=1000000000000000 makes shards of 1.28e\+17"),
+        ("a,b\n1,2\n", {"chunk_rows": 10**18}, "which memory does not hold"),
         ("a,b\n1,2\n", {"test_fraction": 1.5}, "test_fraction must lie between 0 and 1"),
         ("a,b\n1,2\n", {"test_fraction": 1e-9}, "leaves none for testing"),
         ("a,b\n1,\n,2\n", {"missing": "drop"}, "no row of .* is left"),
@@ -318,6 +320,13 @@ def test_object_stores(tmp_path, small_blocks, rng):
         convert(tmp_path / "rows.csv", url, target="y", overwrite=True)
     with pytest.raises(InputError, match="does not exist"):
         open_dataset(url)
+
+
+def test_reports_hold_no_password(tmp_path, rng):
+    (tmp_path / "rows.csv").write_text("a,b\n1,2\n")
+    name = rng.integers(2**40)
+    report = convert(tmp_path / "rows.csv", f"memory://user:password@{name}.zarr")
+    assert report["out"] == f"memory://{name}.zarr"
 
 
 def test_what_is_not_there(tmp_path, dst):
