@@ -25,7 +25,7 @@ main = CommandGroup(
 
     DATA is a Parquet file, folder or glob, or a Zarr group with the arrays X and y; a path
     or a URL. Files of text (CSV, TSV, libsvm) and of NumPy (.npz, .npy) are converted to such a
-    group by convert, and for a single command by that command itself.
+    group by convert, and for a single command by that command itself; only inspect wants them converted.
 
     \b
     Exit codes:

@@ -84,10 +84,10 @@ def open_data_for(model: Model, path: str, options: Mapping[str, Any]) -> Datase
     from distrff.data.open import stored_kind
 
     if model.steps is not None and _is_raw(path, options):
-        steps = _wanted_steps(model.steps, options)
+        steps = _wanted_steps(model.steps, path, options)
         return converted_like(path, options, storage_options(options), steps)
     if model.steps is not None and stored_kind(path, storage_options(options)) != "zarr":
-        return _through_steps(_wanted_steps(model.steps, options), path, options)
+        return _through_steps(_wanted_steps(model.steps, path, options), path, options)
     names = None if model.column_names is None else list(model.column_names)
     try:
         dataset = open_data(path, options, columns=names)
@@ -106,17 +106,38 @@ def open_data_for(model: Model, path: str, options: Mapping[str, Any]) -> Datase
     return dataset
 
 
-def _wanted_steps(steps: TableSteps, options: Mapping[str, Any]) -> TableSteps:
+def _wanted_steps(steps: TableSteps, path: str, options: Mapping[str, Any]) -> TableSteps:
     """The steps of a model to what a command asks for: with the target or without, perhaps another one."""
     if options["columns"]:
         raise InputError("--columns goes with models of plain numbers; this one's steps name its columns")
     if "target" not in options:
         steps = steps.for_prediction()
     elif steps.target is not None and options["target"]:
-        names = tuple(options["target"])
+        names = _target_names(steps, path, options)
         is_1d = len(names) == 1 and steps.target.is_1d
         steps = replace(steps, target=replace(steps.target, names=names, is_1d=is_1d))
     return replace(steps, weight=options["sample_weight"]) if options.get("sample_weight") else steps
+
+
+def _target_names(steps: TableSteps, path: str, options: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names of the columns that `--target` says, perhaps by indices."""
+    from distrff.data.selection import find_columns
+    from distrff.ingest.sources.libsvm_blocks import LibsvmSource
+    from distrff.ingest.sources.open_source import open_source
+
+    given = tuple(options["target"])
+    source = open_source(
+        [path],
+        known=steps.for_prediction().raw_names,
+        x_name=options["x_name"],
+        y_name=options.get("y_name"),
+        storage_options=storage_options(options),
+    )
+    if isinstance(source, LibsvmSource):
+        return given
+    source.follow(steps.for_prediction())
+    columns = list(source.kinds)
+    return tuple(columns[i] for i in find_columns(given, columns, source.name))
 
 
 def _through_steps(steps: TableSteps, path: str, options: Mapping[str, Any]) -> Dataset:

@@ -89,7 +89,7 @@ def convert(
         Arrays of a .npz file; default "X" and, if there is one, "y". For a .npy file y_name is the path
         of another with the targets.
     overwrite : bool
-        Replace what was converted to dst before.
+        Replace what was converted to dst before; in an object store it is removed first.
     storage_options : dict, optional
         For the fsspec filesystems of URLs.
 
@@ -102,7 +102,7 @@ def convert(
     ------
     InputError
         For anything in the files that cannot be used, naming file, line or row, and column; nothing is
-        left at dst then, or what was there before.
+        left at dst then, or on a local disk what was there before.
 
     Notes
     -----
@@ -152,7 +152,13 @@ def convert_like(
     InputError
         If a column is missing or of another kind than it was, and as `convert`.
     """
-    source = open_source(_listed(src), x_name=x_name, y_name=y_name, storage_options=storage_options)
+    source = open_source(
+        _listed(src),
+        known=steps.raw_names,
+        x_name=x_name,
+        y_name=y_name,
+        storage_options=storage_options,
+    )
     return write_table(source, dst, TableOptions(), Layout(), steps=steps, storage_options=storage_options)
 
 

@@ -93,13 +93,13 @@ class TableEncoder:
             Naming the place of what cannot be used.
         """
         raw = self._source.raw(piece, self._steps.raw_names)
+        if not self._steps.drops_missing:
+            self._refuse_missing(piece, raw)
         try:
             with np.errstate(over="raise"):
                 rows = self._steps.apply(raw)
                 assert rows.X is not None
                 X = rows.X if self._dtype is None else rows.X.astype(self._dtype, copy=False)
-        except NonFiniteError as error:
-            raise self._located(piece, raw) or error from error
         except FloatingPointError as error:
             raise self._too_large(piece, raw) from error
         return Encoded(X, rows.y, rows.sample_weight, len(next(iter(raw.values()))))
@@ -117,18 +117,18 @@ class TableEncoder:
                 )
         return InputError(f"{self._source.name} holds numbers too large for float32; take dtype='float64'")
 
-    def _located(self, piece: Any, raw: dict[str, RawColumn]) -> InputError | None:
-        """The error that says where a value is missing that no step fills."""
-        filled = {step.name for step in self._steps.columns if step.fill is not None}
+    def _refuse_missing(self, piece: Any, raw: dict[str, RawColumn]) -> None:
+        """Refuse a missing value that no step fills, NaN included, and say where it stands."""
+        columns = {step.name: step.fill is not None for step in self._steps.columns}
         for name in self._steps.raw_names:
             missing = raw[name].missing_rows()
-            if name not in filled and missing is not None:
+            if not columns.get(name, False) and missing is not None:
                 place = self._source.place(piece, int(np.flatnonzero(missing)[0]))
-                return NonFiniteError(
-                    f"{place}, column {name!r}: no value; give missing='drop', 'mean' or 'indicator' "
-                    f"(--missing), or fill it"
+                rules = "'drop', 'mean' or 'indicator'" if name in columns else "'drop'"
+                raise NonFiniteError(
+                    f"{place}, column {name!r}: no value; convert or fit with missing={rules} (--missing), "
+                    f"or fill it"
                 )
-        return None
 
     def is_sparse(self, X: np.ndarray) -> bool:
         """Tell from the first rows whether X is to be stored as a sparse matrix."""

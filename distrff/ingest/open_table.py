@@ -22,7 +22,7 @@ from distrff.data.xarray_table import is_xarray, xarray_table
 from distrff.errors import InputError
 from distrff.ingest.table_choice import Choice, choose_columns
 from distrff.ingest.table_options import TableOptions
-from distrff.ingest.table_profile import steps_of
+from distrff.ingest.table_profile import refuse_missing_values, steps_of
 from distrff.ingest.table_sweep import complete_rows_of, profile_of
 from distrff.sweeps.engine import SweepRun
 
@@ -235,6 +235,7 @@ def _profiled(table: RawTable, options: TableOptions, choice: Choice) -> Dataset
     steps, report = steps_of(
         profile, options, columns=choice.columns, target=choice.target, weight=choice.weight
     )
+    refuse_missing_values(steps, profile, options.missing)
     kept, lacking = None, tuple(report["missing"])
     if steps.drops_missing and lacking:
         kept = complete_rows_of(run, table, lacking)

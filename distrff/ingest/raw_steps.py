@@ -64,7 +64,7 @@ def _types_suffice(head: TableProfile, choice: Choice, options: TableOptions) ->
         return False
     for name in choice.used:
         column = head.columns[name]
-        if column.is_empty or (column.n_missing and options.missing == "error"):
+        if column.is_empty:
             return False
         if name in choice.columns and column.kind != "number":
             return False

@@ -100,8 +100,8 @@ def steps_of(
     Raises
     ------
     InputError
-        If no column is left, values are missing where the options refuse them, or a target or weights are of
-        a kind that cannot be used, or two columns made would have one name.
+        If no column is left, a target or weights are of a kind that cannot be used, or two columns made
+        would have one name.
     """
     steps: list[ColumnStep] = []
     dropped: dict[str, str] = {}
@@ -116,7 +116,6 @@ def steps_of(
         raise InputError(f"no column is left for X ({reasons})")
     label = _target_step(target, profile, options)
     table = TableSteps(tuple(steps), label, _checked_weight(weight, profile), options.missing == "drop")
-    _refuse_missing(table, profile, options.missing)
     _refuse_twins(table)
     report = {
         "columns_made": len(table.names_out),
@@ -214,7 +213,8 @@ def _refuse_twins(table: TableSteps) -> None:
         raise InputError(f"two columns of X would be named {twice!r}; rename a raw column, or drop one")
 
 
-def _refuse_missing(table: TableSteps, profile: TableProfile, rule: str) -> None:
+def refuse_missing_values(table: TableSteps, profile: TableProfile, rule: str) -> None:
+    """Raise InputError for a column that lacks values where the rule refuses that."""
     if rule == "drop":
         return
     target = () if table.target is None else table.target.names

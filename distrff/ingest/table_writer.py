@@ -16,7 +16,7 @@ import zarr
 from distrff.columns.table_steps import TableSteps
 from distrff.data.raw_table import RawTable
 from distrff.data.storage import is_local, locate
-from distrff.errors import InputError
+from distrff.errors import InputError, public_name
 from distrff.ingest.encoders import Encoder, SparseEncoder, TableEncoder
 from distrff.ingest.ordered_blocks import in_order
 from distrff.ingest.raw_steps import Told, in_dtype, libsvm_shape, libsvm_steps, table_steps
@@ -93,7 +93,7 @@ def write_table(
         except WiderTypes as wider:
             assert isinstance(source, CsvSource)
             source.widen(wider.types)
-    return {"out": str(dst), **report, "seconds": time.perf_counter() - started}
+    return {"out": public_name(dst), **report, "seconds": time.perf_counter() - started}
 
 
 def _written(
@@ -140,6 +140,7 @@ def _encoder(
         return TableEncoder(source, steps, layout.dtype), steps, {"columns_made": len(steps.names_out)}
     choice = choose_columns(RawTable((), source.kinds, source.name, 0), options)
     if isinstance(source, CsvSource):
+        source.refuse_mixtures([*choice.used, *choice.dropped])
         source.keep_whole(choice.target)
     with _told("look through", source) as tell:
         steps, report = table_steps(source, choice, options, tell)

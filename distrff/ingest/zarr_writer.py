@@ -11,7 +11,7 @@ import zarr
 from scipy.sparse import csr_matrix, issparse
 
 from distrff.data.storage import is_local, locate, reaching
-from distrff.errors import public_name
+from distrff.errors import InputError, public_name
 from distrff.model_store.groups import ROOT, exists_refusal, replacing
 
 KIND = "dataset"
@@ -111,7 +111,13 @@ class DenseWriter:
         self._chunk_rows = self._chunk_rows or max(1, _CHUNK_BYTES // row_bytes)
         self._shard_rows = self._chunk_rows * _SHARD_CHUNKS
         shapes = {name: (self._shard_rows, *part.shape[1:]) for name, part in parts.items()}
-        self._buffers = {name: np.empty(shapes[name], part.dtype) for name, part in parts.items()}
+        try:
+            self._buffers = {name: np.empty(shapes[name], part.dtype) for name, part in parts.items()}
+        except (MemoryError, ValueError) as error:  # as many bytes, or more than can be counted
+            raise InputError(
+                f"chunk_rows={self._chunk_rows} makes shards of {self._shard_rows * row_bytes:.3g} bytes, "
+                f"which memory does not hold; give fewer (--chunk-rows)"
+            ) from error
 
     def _create(self) -> None:
         # Of few rows, chunks are no longer than they are.

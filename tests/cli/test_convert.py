@@ -140,13 +140,17 @@ def test_bad_files_end_in_one_line(distrff, tmp_path, content, arguments, messag
     assert [path.name for path in tmp_path.iterdir()] == ["rows.csv"]
 
 
-def test_a_missing_column_at_prediction(distrff, tmp_path, scratch, rng):
+def test_columns_at_prediction_are_found_by_name(distrff, tmp_path, scratch, rng):
     lines = "\n".join(f"{a:.4f},{b:.4f},{a + b:.4f}" for a, b in rng.standard_normal((40, 2)))
     (tmp_path / "rows.csv").write_text("a,b,y\n" + lines)
     (tmp_path / "other.csv").write_text("a,y\n1,2\n")
     (tmp_path / "swapped.csv").write_text("extra,b,a\nx,1,2\n")
     model = str(tmp_path / "model.zarr")
     distrff("fit", tmp_path / "rows.csv", "--target", "y", *EXACT, "--out", model, "--json")
+    (tmp_path / "last.csv").write_text("b,a,found\n1,2,3\n4,5,9\n")
+    for target in (-1, "found"):
+        done = distrff("score", model, tmp_path / "last.csv", "--target", target, "--json")
+        assert done.json["rmse"] < 1e-3  # the penalty, and four digits of y
     done = distrff("score", model, tmp_path / "other.csv")
     assert (done.code, "has no column 'b'" in done.stderr) == (2, True)
     assert (

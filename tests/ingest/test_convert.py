@@ -16,10 +16,10 @@ from sklearn.datasets import dump_svmlight_file
 
 from distrff.columns.table_steps import TableSteps
 from distrff.data import open_dataset
-from distrff.errors import InputError
+from distrff.errors import InputError, NonFiniteError
 from distrff.ingest import shuffle
-from distrff.ingest.convert import convert
-from distrff.ingest.sources import text_blocks
+from distrff.ingest.convert import convert, convert_like
+from distrff.ingest.sources import array_blocks, parquet_batches, text_blocks
 
 
 @pytest.fixture
@@ -223,13 +223,18 @@ def test_shuffled_and_split(tmp_path, dst, small_blocks, monkeypatch, limit, rng
     [
         ("a,b\n1,2\n3\n", {}, r"rows.csv, line 3: 1 fields, but there are 2 columns"),
         ("a,b\n" + "1,2\n" * 40 + "3,x\n", {}, r"rows.csv, line 42, column 'b': 'x' where .* hold numbers"),
-        ("a,b\n" + "1,2\n" * 40 + "3,\n", {}, r"rows.csv, line 42, column 'b': no value; give missing="),
+        ("a,b\n" + "1,2\n" * 40 + "3,\n", {}, r"rows.csv, line 42, column 'b': no value; .*'drop', 'mean'"),
+        ("a,b\n1,\n" + "1,2\n" * 40, {}, r"rows.csv, line 2, column 'b': no value; .*'drop', 'mean'"),
+        ("a,b\n1,\n1,2\n", {"target": "b", "missing": "mean"}, r"line 2, column 'b': .* missing='drop' "),
+        ("a,b\n1,2\n3,4\n5,x\n", {}, r"rows.csv, line 4, column 'b': 'x' where most values are numbers"),
         ("a,a\n1,2\n", {}, "two columns are named 'a'"),
         ("a,b\n1,1e300\n", {"dtype": "float32"}, r"line 2, column 'b': a number too large for float32"),
         ("a,b\n1,2\n", {"target": "c"}, "has no column 'c'"),
         ("a,b\n1,2\n", {"columns": "a", "drop": "b"}, "columns and drop were both given"),
         ("a,b\n1,2\n", {"dtype": "int8"}, "dtype must be one of"),
         ("a,b\n1,2\n", {"chunk_rows": 0}, "chunk_rows must be a positive integer"),
+        ("a,b\n1,2\n", {"chunk_rows": 10**15}, r"chunk_rows=1000000000000000 makes shards of 1.28e\+17"),
+        ("a,b\n1,2\n", {"chunk_rows": 10**18}, "which memory does not hold"),
         ("a,b\n1,2\n", {"test_fraction": 1.5}, "test_fraction must lie between 0 and 1"),
         ("a,b\n1,2\n", {"test_fraction": 1e-9}, "leaves none for testing"),
         ("a,b\n1,\n,2\n", {"missing": "drop"}, "no row of .* is left"),
@@ -242,6 +247,54 @@ def test_what_cannot_be_converted_leaves_nothing(tmp_path, dst, small_blocks, co
     with pytest.raises(InputError, match=message):
         convert(tmp_path / "rows.csv", dst, **options)
     assert [path.name for path in tmp_path.iterdir()] == ["rows.csv"]
+
+
+def test_a_column_that_is_left_out_may_hold_anything(tmp_path, dst):
+    (tmp_path / "rows.csv").write_text("a,b\n1,2\n3,4\n5,x\n")
+    for options in ({"drop": "b"}, {"columns": "a"}):
+        convert(tmp_path / "rows.csv", dst, overwrite=True, **options)
+        np.testing.assert_array_equal(rows(dst)[0], [[1], [3], [5]])
+
+
+@pytest.mark.parametrize(
+    ("text", "header"), [("u,u,1\nv,u,2\nu,v,3\n", False), ("2019,2020,y\n" + "1,2,3\n" * 3, True)]
+)
+def test_files_for_a_model_are_read_like_those_it_was_fitted_to(tmp_path, dst, text, header):
+    """By the same columns, whether or not it can be seen that the first line is names."""
+    (tmp_path / "rows.csv").write_text(text)
+    convert(tmp_path / "rows.csv", dst, target=-1, one_hot=True, header=header)
+    again = str(tmp_path / "again.zarr")
+    steps = TableSteps.from_dict(dict(zarr.open_group(dst).attrs)["steps"])
+    assert convert_like(tmp_path / "rows.csv", again, steps)["rows_written"] == 3
+    for found, expected in zip(rows(again), rows(dst), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_text_of_a_file_for_a_model_may_be_mostly_digits(tmp_path, dst):
+    (tmp_path / "rows.csv").write_text("a,b\n" + "1,x\n2,y\n3,7\n")
+    convert(tmp_path / "rows.csv", dst, one_hot=True)
+    (tmp_path / "more.csv").write_text("a,b\n" + "1,7\n2,7\n3,x\n")
+    steps = TableSteps.from_dict(dict(zarr.open_group(dst).attrs)["steps"])
+    convert_like(tmp_path / "more.csv", str(tmp_path / "more.zarr"), steps)
+    np.testing.assert_array_equal(
+        rows(str(tmp_path / "more.zarr"))[0], [[1, 1, 0, 0], [2, 1, 0, 0], [3, 0, 1, 0]]
+    )
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("form", ["npy", "parquet"])
+def test_nan_is_missing_wherever_it_stands(tmp_path, dst, monkeypatch, form, late, rng):
+    monkeypatch.setattr(array_blocks, "_BLOCK_BYTES", 16 * 10)
+    monkeypatch.setattr(parquet_batches, "_BATCH_ROWS", 10)
+    row = int(rng.integers(10, 60) if late else rng.integers(10))
+    frame = numbers(rng)
+    frame.loc[row, "b"] = np.nan
+    path = tmp_path / f"rows.{form}"
+    np.save(path, frame) if form == "npy" else frame.to_parquet(path)
+    with pytest.raises(NonFiniteError, match=f"rows.{form}, row {row}, column .*: no value"):
+        convert(path, dst)
+    assert [found.name for found in tmp_path.iterdir()] == [path.name]
+    assert convert(path, dst, missing="drop")["rows_dropped"] == 1
 
 
 def test_what_was_there_stays_when_a_conversion_fails(tmp_path, dst):
@@ -267,6 +320,13 @@ def test_object_stores(tmp_path, small_blocks, rng):
         convert(tmp_path / "rows.csv", url, target="y", overwrite=True)
     with pytest.raises(InputError, match="does not exist"):
         open_dataset(url)
+
+
+def test_reports_hold_no_password(tmp_path, rng):
+    (tmp_path / "rows.csv").write_text("a,b\n1,2\n")
+    name = rng.integers(2**40)
+    report = convert(tmp_path / "rows.csv", f"memory://user:password@{name}.zarr")
+    assert report["out"] == f"memory://{name}.zarr"
 
 
 def test_what_is_not_there(tmp_path, dst):

@@ -14,7 +14,7 @@ from distrff.columns.target_step import TargetStep
 from distrff.columns.time_step import PartsStep, SecondsStep
 from distrff.errors import InputError
 from distrff.ingest.table_options import TableOptions
-from distrff.ingest.table_profile import TableProfile, merged_profiles, steps_of
+from distrff.ingest.table_profile import TableProfile, merged_profiles, refuse_missing_values, steps_of
 
 WORDS = ("u", "v", "w")
 
@@ -102,7 +102,9 @@ def test_columns_of_two_kinds():
 def steps(raw, columns, *, target=(), weight=None, **options):
     given = TableOptions(target=list(target) or None, sample_weight=weight, **options)
     profile = TableProfile.of(raw, given.max_categories)
-    return steps_of(profile, given, columns=columns, target=target, weight=weight)
+    made, report = steps_of(profile, given, columns=columns, target=target, weight=weight)
+    refuse_missing_values(made, profile, given.missing)
+    return made, report
 
 
 def test_a_step_a_column(raw):

@@ -58,6 +58,9 @@ class CsvSource:
     header : bool, optional
         Whether the first record of each file holds names. By default it does if it has some text and no
         number in it. Columns without a name are named by their indices.
+    known : sequence of str
+        Names of columns that must be there, as a model has them: if they are indices there is no header, and
+        there is one if the first record holds them all.
 
     Attributes
     ----------
@@ -68,12 +71,14 @@ class CsvSource:
     Raises
     ------
     InputError
-        If the first file is empty, two columns have one name, or a column mixes numbers and text.
+        If the first file is empty or two columns have one name.
     """
 
     unit = "bytes"
 
-    def __init__(self, files: Sequence[TextFile], header: bool | None = None) -> None:
+    def __init__(
+        self, files: Sequence[TextFile], header: bool | None = None, known: Sequence[str] = ()
+    ) -> None:
         self._files = files
         self.name, self.total = name_of(files), stored_bytes(files)
         head = head_of(files[0])
@@ -81,7 +86,7 @@ class CsvSource:
         first = _fields(first_record(head, self.delimiter), self.delimiter, files[0].name)
         if not first:
             raise InputError(f"{files[0].name} is empty; give a file with rows")
-        self.has_header = _are_names(first) if header is None else header
+        self.has_header = _are_names(first, known) if header is None else header
         self.names = _named(first) if self.has_header else tuple(map(str, range(len(first))))
         for name in self.names:
             if self.names.count(name) > 1:
@@ -96,8 +101,9 @@ class CsvSource:
         if block is None:
             raise InputError(f"{self._files[0].name} has a header but no rows; give a file with rows")
         table = self._parse(block, {}, None)
+        self._mixtures: dict[str, InputError] = {}
         for name, column in zip(self.names, table.columns, strict=True):
-            self._refuse_mixture(block, name, column)
+            self._note_mixture(block, name, column)
         inferred = {name: c.type for name, c in zip(self.names, table.columns, strict=True)}
         self._whole = {name for name, kind in inferred.items() if pa.types.is_integer(kind)}
         return {name: _read_as(kind) for name, kind in inferred.items()}
@@ -110,6 +116,12 @@ class CsvSource:
     def keep_whole(self, names: Sequence[str]) -> None:
         """Read targets that hold whole numbers as such, so that they are classes like any others."""
         self.types |= {name: pa.int64() for name in names if name in self._whole}
+
+    def refuse_mixtures(self, names: Sequence[str]) -> None:
+        """Raise InputError for the first of some columns that mixes numbers and text."""
+        for name in names:
+            if name in self._mixtures:
+                raise self._mixtures[name]
 
     def widen(self, types: dict[str, pa.DataType]) -> None:
         """Go on with the types that `WiderTypes` brought."""
@@ -213,8 +225,8 @@ class CsvSource:
                 raise
             self._fail(block, error)
 
-    def _refuse_mixture(self, block: TextBlock, name: str, column: pa.ChunkedArray) -> None:
-        """Refuse text in a column where most values are numbers: a slip, which would become a category."""
+    def _note_mixture(self, block: TextBlock, name: str, column: pa.ChunkedArray) -> None:
+        """Note text in a column where most values are numbers: a slip, which would become a category."""
         if pa.types.is_binary(column.type):
             self._fail(block, None)
         if not pa.types.is_string(column.type):
@@ -223,7 +235,8 @@ class CsvSource:
         n_numbers = pc.sum(is_number).as_py() or 0
         if 2 * n_numbers > len(is_number):
             value = column.drop_null().filter(pc.invert(is_number))[0].as_py()
-            self._fail_at(block, self.names.index(name), value, "where most values are numbers")
+            where = "where most values are numbers"
+            self._mixtures[name] = self._error_at(block, self.names.index(name), value, where)
 
     def _fail(self, block: TextBlock, error: pa.ArrowInvalid | None) -> NoReturn:
         """Raise the error that says where the block is wrong, by reading it once more, record by record."""
@@ -243,15 +256,15 @@ class CsvSource:
                     )
         if wanted is not None:
             kind = self.types[self.names[wanted[0]]]
-            self._fail_at(block, *wanted, f"where the lines before hold {_plural(kind)}")
+            raise self._error_at(block, *wanted, f"where the lines before hold {_plural(kind)}")
         raise InputError(f"{block.file}, from line {block.line} on: {_short(str(error))}; mend the file")
 
-    def _fail_at(self, block: TextBlock, column: int, value: str, where: str) -> NoReturn:
+    def _error_at(self, block: TextBlock, column: int, value: str, where: str) -> InputError:
         records = _records(block, self.delimiter)
         lines = [line for line, fields in records if fields[column].strip() == value.strip()]
         line = lines[0] if lines else block.line
         names = "" if line > 1 else ", or pass header=True (--header) if the line holds names"
-        raise InputError(
+        return InputError(
             f"{block.file}, line {line}, column {self.names[column]!r}: {value!r} {where}; mend the value, "
             f"leave it empty if it is missing, or drop the column{names}"
         )
@@ -274,7 +287,11 @@ def _fields(record: bytes, delimiter: str, name: str) -> list[str]:
     return next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), [])
 
 
-def _are_names(fields: Sequence[str]) -> bool:
+def _are_names(fields: Sequence[str], known: Sequence[str]) -> bool:
+    if known and set(known) <= set(map(str, range(len(fields)))):
+        return False
+    if known and set(known) <= set(_named(fields)):
+        return True
     filled = [field for field in map(str.strip, fields) if field]
     return bool(filled) and not any(field in NULLS or re.match(_NUMBER, field) for field in filled)
 

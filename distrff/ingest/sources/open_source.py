@@ -49,6 +49,7 @@ def open_source(
     paths: Sequence[Any],
     *,
     header: bool | None = None,
+    known: Sequence[str] = (),
     x_name: str = "X",
     y_name: str | None = None,
     storage_options: dict[str, Any] | None = None,
@@ -64,6 +65,7 @@ def open_source(
     paths : sequence of str or path
         Files, folders and globs.
     header : bool, optional
+    known : sequence of str
         See `CsvSource`.
     x_name, y_name : str
         See `ArraySource`.
@@ -83,7 +85,9 @@ def open_source(
         if len(files) > 1:
             raise InputError(f"{files[0].name} is one of {len(files)} NumPy files; convert them one by one")
         return ArraySource(files[0], x_name, y_name)
-    return LibsvmSource(files) if looks_like_libsvm(head_of(files[0], 2**16)) else CsvSource(files, header)
+    if looks_like_libsvm(head_of(files[0], 2**16)):
+        return LibsvmSource(files)
+    return CsvSource(files, header, known)
 
 
 def _first_bytes(file: TextFile) -> bytes:

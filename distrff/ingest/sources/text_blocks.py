@@ -127,8 +127,7 @@ def text_blocks(file: TextFile, delimiter: str | None, skip_records: int = 0) ->
     Raises
     ------
     InputError
-        If the file is damaged, is UTF-16, or a record is longer than 64 MB, as with a quote that is
-        never closed.
+        If the file is damaged, is UTF-16, a quote is never closed, or a record is longer than 64 MB.
     """
     with _opened(file) as (stored, stream):
         data = _read(stream, BLOCK_BYTES)
@@ -137,6 +136,8 @@ def text_blocks(file: TextFile, delimiter: str | None, skip_records: int = 0) ->
         newline, line = b"\n" if b"\n" in data else b"\r", 1
         while data:
             has_quotes = delimiter is not None and b'"' in data
+            if at_end and delimiter is not None and has_quotes:
+                _refuse_open_quote(file, line, data, newline, delimiter)
             end = len(data) if at_end else _last_end(data, newline, delimiter, has_quotes)
             block, rest = data[:end], data[end:]
             if not block:
@@ -178,6 +179,16 @@ def _check_record(file: TextFile, line: int, data: bytes) -> None:
         )
 
 
+def _refuse_open_quote(file: TextFile, line: int, data: bytes, newline: bytes, delimiter: str) -> None:
+    """Refuse the end of a file inside of quotes: all lines after the quote would be one field."""
+    opened = _scanned(data, newline, delimiter, stop_at_first=False)[1]
+    if opened >= 0:
+        raise InputError(
+            f"{file.name}, line {line + data.count(newline, 0, opened)}: a quote is opened there and never "
+            f"closed; close it, or remove it"
+        )
+
+
 def _read(stream: Any, n_bytes: int) -> bytes:
     """Read so many bytes, fewer only at the end; streams may return less at a time."""
     parts = []
@@ -189,22 +200,27 @@ def _read(stream: Any, n_bytes: int) -> bytes:
 
 def _record_end(data: bytes, newline: bytes, delimiter: str, stop_at_first: bool) -> int:
     """The number of bytes up to the first or last line end outside of quotes; 0 without one."""
+    return _scanned(data, newline, delimiter, stop_at_first)[0]
+
+
+def _scanned(data: bytes, newline: bytes, delimiter: str, stop_at_first: bool) -> list[int]:
+    """What `_record_end` says, and where a quote stands that is not closed; −1 without one."""
     _compile_scan()
-    found = np.zeros(1, np.int64)
+    found = np.array([0, -1], np.int64)
     _scan_quotes(np.frombuffer(data, np.uint8), newline[0], ord(delimiter), stop_at_first, found)
-    return int(found[0])
+    return found.tolist()
 
 
 @cache
 def _compile_scan() -> None:
-    in_own_thread(lambda: _scan_quotes(np.frombuffer(b"a", np.uint8), 10, 44, True, np.zeros(1, np.int64)))
+    in_own_thread(lambda: _scan_quotes(np.frombuffer(b"a", np.uint8), 10, 44, True, np.zeros(2, np.int64)))
 
 
 @compiled()
 def _scan_quotes(data, newline, delimiter, stop_at_first, found):
     # A quote opens only at the beginning of a field; inside, two of them are one that is written.
     at_field_start, inside = True, False
-    i = 0
+    i, opened = 0, 0
     while i < len(data):
         c = data[i]
         if inside:
@@ -221,10 +237,12 @@ def _scan_quotes(data, newline, delimiter, stop_at_first, found):
         elif c == delimiter:
             at_field_start = True
         elif c == 34 and at_field_start:
-            inside, at_field_start = True, False
+            inside, at_field_start, opened = True, False, i
         else:
             at_field_start = False
         i += 1
+    if inside:
+        found[1] = opened
 
 
 def blocks_of(files: Sequence[TextFile], delimiter: str | None, skip_records: int = 0) -> Iterator[TextBlock]:

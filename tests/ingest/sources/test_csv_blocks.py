@@ -12,6 +12,7 @@ from distrff.ingest.sources.csv_blocks import CsvSource, WiderTypes
 
 
 def columns(source: CsvSource) -> dict[str, list]:
+    source.refuse_mixtures(source.names)
     batches = [source.batch(piece, source.names) for piece in source.pieces(source.names)]
     return {name: [v for b in batches for v in b.column(name).to_pylist()] for name in source.names}
 
@@ -65,6 +66,21 @@ def test_delimiters(text_file, delimiter):
 )
 def test_headers(text_file, text, header, names):
     assert CsvSource([text_file(text)], header).names == names
+
+
+@pytest.mark.parametrize(
+    ("text", "known", "names"),
+    [
+        (b"u,u\nv,w\n", ("1", "0"), ("0", "1")),
+        (b"2019,y\n1,2\n", ("2019",), ("2019", "y")),
+        (b"2019,2020\n1,2\n", ("2020", "2019"), ("2019", "2020")),
+        (b"0,1\n1,0\n", ("0", "1"), ("0", "1")),
+        (b"a,b\n1,2\n", ("a", "c"), ("a", "b")),
+    ],
+)
+def test_headers_of_files_for_a_model(text_file, text, known, names):
+    source = CsvSource([text_file(text)], known=known)
+    assert (source.names, source.has_header) == (names, not {"0", "1"} <= set(known))
 
 
 def test_several_files_with_headers(text_file, block_bytes):
@@ -123,14 +139,16 @@ def test_what_is_wrong_is_named_by_file_line_and_column(text_file, block_bytes, 
 
 def test_text_among_numbers_is_refused(text_file):
     text = b"a,b\n" + b"1,2\n" * 5 + b"1,n.a.\n"
+    source = CsvSource([text_file(text)])
     with pytest.raises(InputError, match=r"line 7, column 'b': 'n.a.' where most values are numbers"):
-        CsvSource([text_file(text)])
+        source.refuse_mixtures(["a", "b"])
+    source.refuse_mixtures(["a"])
 
 
 def test_names_taken_for_a_row(text_file):
     text = b"1990,b\n" + b"1,2\n" * 5
     with pytest.raises(InputError, match=r"line 1, column '1': 'b' where .*header=True"):
-        CsvSource([text_file(text)])
+        CsvSource([text_file(text)]).refuse_mixtures(["1"])
     assert CsvSource([text_file(text)], True).names == ("1990", "b")
 
 
