@@ -35,7 +35,7 @@ MAPS = [
 MACHINES = {
     "numbers": drf.KernelRidge(MAP, scale="standard"),
     "ridge classifier": drf.KernelRidgeClassifier(MAP),
-    "svc": drf.KernelSVC(MAP, scale="standard"),
+    "svc": drf.KernelSVC(MAP, scale="standard", dtype="float64"),
     "likelihood": drf.KernelLikelihoodClassifier(MAP),
 }
 
