@@ -47,7 +47,7 @@ class ColumnError(InputError):
     def named(self, names: Sequence[str] | None) -> ColumnError:
         """Return the error with the column's name, where columns have any."""
         message, column, _ = self.args
-        return ColumnError(message, column, None if names is None else str(names[column]))
+        return type(self)(message, column, None if names is None else str(names[column]))
 
 
 def check_count(name: str, value: Any, least: int = 1, *, or_none: bool = False) -> None:
@@ -61,6 +61,10 @@ def check_count(name: str, value: Any, least: int = 1, *, or_none: bool = False)
 
 class NonFiniteError(InputError):
     """NaN or infinity in the data, named by array, row and column."""
+
+
+class NonFiniteColumnError(ColumnError, NonFiniteError):
+    """The same, known by the column's number until somebody knows its name."""
 
 
 class ModelFileError(InputError):

@@ -24,3 +24,8 @@ def dense_rows(X: Any) -> np.ndarray:
 def chosen_rows(X: Any, rows: np.ndarray) -> Any:
     """Return a copy of some rows, of the kind that X is."""
     return X[rows] if issparse(X) else np.asarray(X)[rows]
+
+
+def as_columns(values: np.ndarray) -> np.ndarray:
+    """Return values of shape (n,) or (n, k) as (n, k); there may be no rows."""
+    return values[:, None] if values.ndim == 1 else values

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from distrff.columns.row_matrices import as_columns
 from distrff.errors import InputError
 
 
@@ -38,7 +39,7 @@ class NumericTargets:
 
     def encode(self, y: np.ndarray) -> np.ndarray:
         """Return the coded targets of shape (n_rows, n_outputs), float64."""
-        Y = np.asarray(y, dtype=np.float64).reshape(len(y), -1)
+        Y = as_columns(np.asarray(y, dtype=np.float64))
         return (Y - self.shift) / self.scale
 
     def row_weights(self, y: np.ndarray, sample_weight: np.ndarray | None) -> np.ndarray | None:

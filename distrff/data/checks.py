@@ -10,8 +10,9 @@ import numpy as np
 import pandas as pd
 from scipy.sparse import issparse
 
+from distrff.columns.row_matrices import as_columns
 from distrff.data.rows import RowBlock
-from distrff.errors import InputError, NonFiniteError
+from distrff.errors import InputError, NonFiniteColumnError, NonFiniteError
 
 
 def check_block(block: RowBlock, target_kind: str) -> None:
@@ -63,7 +64,7 @@ def _check_numbers(y: np.ndarray, start: int) -> None:
     """Refuse targets that are no numbers; text that spells numbers is none either."""
     if y.dtype.kind in "biuf":
         return
-    for row, values in enumerate(y.reshape(len(y), -1).tolist(), start):
+    for row, values in enumerate(as_columns(y).tolist(), start):
         for value in values:
             if not isinstance(value, Number):
                 raise InputError(
@@ -97,5 +98,8 @@ def check_finite(name: str, values: Any, start: int) -> None:
     position = np.argwhere(bad)[0]
     value = values[tuple(position)]
     what = "infinity" if isinstance(value, float | np.floating) and np.isinf(value) else "NaN"
-    where = f"row {start + position[0]}" + (f", column {position[1]}" if values.ndim == 2 else "")
-    raise NonFiniteError(f"{name} contains {what} in {where}; drop or fill such rows")
+    message = f"{name} contains {what} in row {start + position[0]}"
+    if name == "X":
+        raise NonFiniteColumnError(f"{message}, {{column}}; drop or fill such rows", int(position[1]))
+    where = f", column {position[1]}" if values.ndim == 2 else ""
+    raise NonFiniteError(f"{message}{where}; drop or fill such rows")

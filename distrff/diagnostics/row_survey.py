@@ -11,7 +11,7 @@ from scipy.sparse import issparse
 
 from distrff.columns.drift import drift_shares, drifting
 from distrff.columns.moments import Moments
-from distrff.columns.row_matrices import chosen_rows, joined_rows
+from distrff.columns.row_matrices import as_columns, chosen_rows, joined_rows
 from distrff.data.dataset import Dataset
 from distrff.data.rows import RowBlock, Rows
 from distrff.diagnostics.value_counts import ValueCounts
@@ -91,7 +91,7 @@ class RowSurvey:
         """Return `drift_shares` of the targets: of numbers, or of indicators of at most 64 labels."""
         if not self.y:
             return np.zeros(0)
-        y = np.concatenate([part.reshape(len(part), -1) for part in self.y])
+        y = as_columns(np.concatenate(self.y))
         y = y[~pd.isna(y).any(axis=1)]
         if self.values.is_complete and y.shape[1] == 1:
             return drift_shares((y == self.values.values).astype(np.float64))
@@ -211,7 +211,7 @@ def _sparse_ranges(X: Any) -> dict[str, np.ndarray]:
 
 
 def _moments(y: np.ndarray) -> Moments:
-    Y = y.reshape(len(y), -1).astype(np.float64)
+    Y = as_columns(y).astype(np.float64)
     return Moments.of(Y[np.isfinite(Y).all(axis=1)], None)
 
 

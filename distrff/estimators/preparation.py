@@ -76,7 +76,11 @@ def first_sweep(run: SweepRun, dataset: Dataset, *, target_kind: str, seed: int)
         rows_per_segment=-(-sample_rows(dataset.n_columns) // cuts.n_segments),
         seed=child_seed(seed, "sample"),
     )
-    statistics: ColumnStatistics = run.gather([run.sweep("column statistics", dataset, reduction, cuts)])[0]
+    try:
+        handle = run.sweep("column statistics", dataset, reduction, cuts)
+        statistics: ColumnStatistics = run.gather([handle])[0]
+    except ColumnError as error:
+        raise error.named(dataset.column_names) from None
     if statistics.columns.weight <= 0:
         raise InputError("all sample weights are zero; give at least one row a positive weight")
     _check_sizes("{column} of X has", statistics.columns, dataset.column_names)

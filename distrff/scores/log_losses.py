@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from distrff.columns.row_matrices import as_columns
 from distrff.errors import InputError
 from distrff.scores.labels import one_column, positions
 
@@ -39,7 +40,7 @@ class LogLossStatistic:
         return LogLosses()
 
     def of(self, y_true: np.ndarray, y_pred: np.ndarray, sample_weight: np.ndarray, start: int) -> LogLosses:
-        P = y_pred.reshape(len(y_pred), -1)
+        P = as_columns(y_pred)
         P = P if P.dtype == np.float32 else P.astype(np.float64, copy=False)
         _check_probabilities(P, start)
         if P.shape[1] == 1:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from distrff.columns.row_matrices import as_columns
 from distrff.errors import InputError
 from distrff.scores.labels import one_column, positions
 
@@ -94,7 +95,7 @@ class RankStatistic:
     def of(
         self, y_true: np.ndarray, y_pred: np.ndarray, sample_weight: np.ndarray, start: int
     ) -> ColumnRanks:
-        S = y_pred.reshape(len(y_pred), -1)
+        S = as_columns(y_pred)
         index = positions(one_column("y_true", y_true), self.labels)
         if (index < 0).any():
             raise InputError("y_true has labels that are not in labels=…; name all of them")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from distrff.columns.moments import Moments
+from distrff.columns.row_matrices import as_columns
 from distrff.errors import InputError
 
 
@@ -66,6 +67,6 @@ def r2_scores(squared_error: np.ndarray, targets: Moments) -> np.ndarray:
 
 def _numbers(name: str, values: np.ndarray) -> np.ndarray:
     try:
-        return np.ascontiguousarray(values, dtype=np.float64).reshape(len(values), -1)
+        return as_columns(np.ascontiguousarray(values, dtype=np.float64))
     except (TypeError, ValueError) as error:
         raise InputError(f"{name} must hold numbers ({error}); of labels take accuracy_score") from error

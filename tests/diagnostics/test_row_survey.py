@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import dask
 import dask.array as da
 import numpy as np
@@ -78,6 +80,14 @@ def test_labels_are_counted(rng):
     assert sum(found["share"] for found in target["labels"]) == pytest.approx(1.0)
     assert not target["drifts"]
     assert surveyed(np.zeros((N, 1)), np.sort(rng.integers(0, 3, N)))["target"]["drifts"]
+
+
+def test_parts_without_a_sampled_row(rng):
+    X, y = rng.standard_normal((N, 2)), np.arange(N, dtype=float)
+    dataset = as_dataset(X, y)
+    survey = survey_rows(SweepRun(), dataset)
+    none = replace(survey, X=(survey.X[0][:0], *survey.X), y=(survey.y[0][:0], *survey.y))
+    assert survey_to_dict(none, dataset) == survey_to_dict(survey, dataset)
 
 
 def test_numbers_have_a_mean_instead(rng):

@@ -335,6 +335,12 @@ def test_a_truncated_chunk(group, request, where):
     assert "the chunk is truncated or damaged: write it again" in message
 
 
+def test_columns_that_have_names_are_called_by_them(problem):
+    frame = pd.DataFrame(spoilt(problem.X, np.nan, 123, 2)).rename(columns=lambda j: f"c{j}")
+    message = refused(machine().fit, frame, problem.y, error=NonFiniteError)
+    assert message.startswith("X contains NaN in row 123, column 'c2'; drop")
+
+
 def test_errors_keep_their_kind_on_a_cluster(problem, client):
     X = spoilt(problem.X, np.nan, 123, 2)
     message = refused(machine().fit, X, problem.y, error=NonFiniteError)

@@ -7,7 +7,7 @@ import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,6 +18,7 @@ from distrff.columns.table_steps import TableSteps
 from distrff.data.arrow_values import raw_columns, raw_kind
 from distrff.data.selection import listed
 from distrff.errors import InputError
+from distrff.ingest.sources.csv_types import TEXT, plural, read_as, wider_type
 from distrff.ingest.sources.text_blocks import (
     TextBlock,
     TextFile,
@@ -33,7 +34,6 @@ DELIMITERS = ",\t;|"
 NULLS = ["", "NA", "N/A", "n/a", "#N/A", "nan", "NaN", "NAN", "-nan", "-NaN", "null", "NULL", "?"]
 """What stands for a missing value, in numbers and in text."""
 
-_TEXT = pa.dictionary(pa.int32(), pa.string())
 _NUMBER = r"^\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*$"
 _COLUMN = re.compile(r"CSV column #(\d+).*invalid value '(.*)'", re.DOTALL)
 
@@ -106,7 +106,7 @@ class CsvSource:
             self._note_mixture(block, name, column)
         inferred = {name: c.type for name, c in zip(self.names, table.columns, strict=True)}
         self._whole = {name for name, kind in inferred.items() if pa.types.is_integer(kind)}
-        return {name: _read_as(kind) for name, kind in inferred.items()}
+        return {name: read_as(kind) for name, kind in inferred.items()}
 
     @property
     def kinds(self) -> dict[str, str | None]:
@@ -154,8 +154,8 @@ class CsvSource:
 
     def _expect(self, name: str, kind: str) -> None:
         if kind == "text":
-            self.types[name] = _TEXT
-        elif kind == "number" and not pa.types.is_boolean(self.types.get(name, _TEXT)):
+            self.types[name] = TEXT
+        elif kind == "number" and not pa.types.is_boolean(self.types.get(name, TEXT)):
             self.types[name] = pa.float64()
 
     def raw(self, piece: TextBlock, names: Sequence[str]) -> dict[str, RawColumn]:
@@ -192,7 +192,7 @@ class CsvSource:
         found = self._parse(block, {}, list(types))
         wider = dict(self.types)
         for name, column in zip(types, found.columns, strict=True):
-            wide = _wider(types[name], _read_as(column.type))
+            wide = wider_type(types[name], read_as(column.type))
             if wide is None:
                 self._fail(block, error)
             wider[name] = wide
@@ -256,7 +256,7 @@ class CsvSource:
                     )
         if wanted is not None:
             kind = self.types[self.names[wanted[0]]]
-            raise self._error_at(block, *wanted, f"where the lines before hold {_plural(kind)}")
+            raise self._error_at(block, *wanted, f"where the lines before hold {plural(kind)}")
         raise InputError(f"{block.file}, from line {block.line} on: {_short(str(error))}; mend the file")
 
     def _error_at(self, block: TextBlock, column: int, value: str, where: str) -> InputError:
@@ -309,43 +309,6 @@ def _records(block: TextBlock, delimiter: str) -> Iterator[tuple[int, list[str]]
         if fields:
             yield block.line + before, fields
         before = reader.line_num
-
-
-def _read_as(inferred: pa.DataType) -> pa.DataType:
-    """The type by which a column is read whose first values are of the type `inferred`."""
-    if pa.types.is_integer(inferred):
-        return pa.float64()
-    return _TEXT if pa.types.is_string(inferred) or pa.types.is_binary(inferred) else inferred
-
-
-def _wider(known: pa.DataType, found: pa.DataType) -> pa.DataType | None:
-    """The type that holds the values of both; None for text among numbers."""
-    t = pa.types
-    if known == found or t.is_null(found):
-        return known
-    if t.is_null(known) or t.is_dictionary(known):
-        return found if t.is_null(known) else known
-    if t.is_dictionary(found):
-        return None if _is_numeric(known) else found
-    if _is_numeric(known) and _is_numeric(found):
-        return pa.float64()
-    if _is_date(known) and _is_date(found):
-        return pa.timestamp("ns")
-    return None
-
-
-def _is_numeric(kind: pa.DataType) -> bool:
-    return pa.types.is_integer(kind) or pa.types.is_floating(kind)
-
-
-def _is_date(kind: pa.DataType) -> bool:
-    return pa.types.is_timestamp(kind) or pa.types.is_date(kind)
-
-
-def _plural(kind: Any) -> str:
-    if _is_numeric(kind):
-        return "numbers"
-    return "truth values" if pa.types.is_boolean(kind) else f"values of type {kind}"
 
 
 def _short(text: str) -> str:
