@@ -63,7 +63,14 @@ class ResultPlace:
         unfinished = self._unfinished()
         is_local = self._target is not None
         if unfinished is None or is_local:
-            exists_refusal(self._out.url, self._overwrite, self._out.storage_options, kinds=self._kinds)
+            try:
+                exists_refusal(self._out.url, self._overwrite, self._out.storage_options, kinds=self._kinds)
+            except InputError as error:
+                if self._resume and unfinished is None:
+                    raise InputError(
+                        f"nothing is unfinished that --resume could go on with: {error}"
+                    ) from None
+                raise
         if unfinished is not None and not (self._resume or self._overwrite):
             raise InputError(
                 f"{self.growing} was left unfinished, or is being written now; go on with it by resume=True "

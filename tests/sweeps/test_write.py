@@ -211,6 +211,8 @@ def test_an_interrupted_sweep_goes_on(end, remote, small_cuts, bucket, fails_lat
     assert 0 < report.n_kept < 60
     assert calls["calls"] <= 1 + (60 - report.n_kept) // 3 + 1
     assert (report.n_rows, report.description()["n_kept"]) == (60, report.n_kept)
+    with pytest.raises(InputError, match=r"nothing is unfinished that --resume could go on with: .* exists"):
+        written(model, X, out, ids=ids, resume=True)
     if end == "zarr":
         group = zarr.open_group(Location(out).store(), mode="r")
         found = {name: group[name][:] for name in ("i", "prediction")}
