@@ -38,7 +38,7 @@ def open_data(path: str, options: Mapping[str, Any], *, columns: Any = None) -> 
         return converted(path, options, arguments.pop("storage_options"), **arguments)
     passes = any(rules.get(name) not in (None, False, "error") for name in _RULES)
     with workers_elsewhere(options) if passes else nullcontext():
-        return open_dataset(path, **_arguments(options, columns), **rules)
+        return open_dataset(path, **_arguments(options, columns), ids=_ids(options), **rules)
 
 
 def open_stored_data(path: str, options: Mapping[str, Any]) -> Dataset:
@@ -60,7 +60,6 @@ def _arguments(options: Mapping[str, Any], columns: Any) -> dict[str, Any]:
         "columns": options["columns"] or columns,
         "sample_weight": options.get("sample_weight"),
         "x_name": options["x_name"],
-        "ids": _ids(options),
         "storage_options": storage_options(options),
     }
 

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 from distrff.data.dataset import Dataset
-from distrff.data.identified import with_ids
 from distrff.data.parquet_files import GLOB_CHARACTERS, SUFFIXES
 from distrff.data.parquet_rows import open_parquet, parquet_source
 from distrff.data.storage import locate, public_name, reaching
@@ -31,7 +30,6 @@ def open_dataset(
     x_name: str = "X",
     y_name: str = "y",
     weight_name: str = "sample_weight",
-    ids: Sequence[str] | str = (),
     storage_options: dict[str, Any] | None = None,
 ) -> Dataset:
     """Return the dataset stored at `path`; its rows are read later, in the tasks.
@@ -54,9 +52,6 @@ def open_dataset(
         Column (Parquet) or array (Zarr) of the weights.
     x_name, y_name, weight_name : str
         Names of the Zarr arrays.
-    ids : list of str, optional
-        Columns (Parquet) or arrays (Zarr), of any type, that tell who the rows are: no machine
-        reads them, and `write_predictions` writes them beside what it predicts.
     storage_options : dict, optional
         Passed to the fsspec filesystem.
 
@@ -71,20 +66,6 @@ def open_dataset(
     Costs one metadata read (Zarr) or one footer a file (Parquet). In Parquet, nulls in numeric
     columns become NaN and the type of X is NumPy's common type of the columns.
     """
-    if ids:
-        dataset = open_dataset(
-            path,
-            target=target,
-            columns=columns,
-            sample_weight=sample_weight,
-            x_name=x_name,
-            y_name=y_name,
-            weight_name=weight_name,
-            storage_options=storage_options,
-        )
-        return with_ids(
-            dataset, id_datasets(path, ids, columns=columns, x_name=x_name, storage_options=storage_options)
-        )
     if stored_kind(path, storage_options) == "parquet":
         paths = list(path) if isinstance(path, (list, tuple)) else [path]
         parquet = parquet_source(paths, storage_options)
