@@ -40,29 +40,34 @@ class CurvatureGramReduction(GramReduction):
     light_rows: int
 
     def update(self, A: np.ndarray, rows: Rows, shipped: Shipped) -> np.ndarray:
+        assert shipped is not None
+        block_map = self.specification.build(map_arrays(shipped))
+        coef = block_map.basis_coef(shipped["coef"], np.dtype(self.dtype))
         gathered = _Gathered(A[0], np.empty((self.tile_rows, self.size), self.dtype))
         n_folds = 1 if self.folds is None else self.folds.n_folds
         for block in rows.tiles(n_folds * self.light_rows):
             for _, X, y, s in self.by_fold(block):
-                gathered.add(self._bending(X, y, s, shipped))
+                scaled = self.scaling.apply(X, np.dtype(self.dtype))
+                B = block_map.basis_tile(scaled)
+                weight = self._curvature(values_of(B, coef) + shipped["intercept"], y, s)
+                bends = np.flatnonzero(weight)
+                Z = block_map.apply(scaled[bends]) if block_map.has_basis else B[bends]
+                gathered.add(self._weighted(Z, y[bends], weight[bends]))
         gathered.multiply()
         return A
 
-    def _bending(
-        self, X: np.ndarray, y: np.ndarray, sample_weight: np.ndarray | None, shipped: Shipped
-    ) -> np.ndarray:
-        """Return the rows √(s·ℓ″)·[z | 1 | y] whose weight is not 0."""
-        assert shipped is not None
-        dtype, D = np.dtype(self.dtype), self.specification.n_features
-        Z = self.specification.build(map_arrays(shipped)).tile(self.scaling.apply(X, dtype))
-        F, Y = values_of(Z, shipped["coef"]) + shipped["intercept"], self.targets.encode(y)
-        weight = self.loss.second_derivative(F, Y[:, [self.output]])[:, 0]
+    def _curvature(self, F: np.ndarray, y: np.ndarray, sample_weight: np.ndarray | None) -> np.ndarray:
+        """Return s·ℓ″ of the rows."""
+        curvature = self.loss.second_derivative(F, self.targets.encode(y)[:, [self.output]])[:, 0]
         s = self.targets.row_weights(y, sample_weight)
-        weight = weight if s is None else s * weight
-        bends = np.flatnonzero(weight)
-        t = np.ones((len(bends), self.size), dtype)
-        t[:, :D], t[:, D + 1 :] = Z[bends], Y[bends]
-        t *= np.sqrt(weight[bends]).astype(dtype)[:, None]
+        return curvature if s is None else s * curvature
+
+    def _weighted(self, Z: np.ndarray, y: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        """Return the rows √(s·ℓ″)·[z | 1 | y]."""
+        D = self.specification.n_features
+        t = np.ones((len(Z), self.size), Z.dtype)
+        t[:, :D], t[:, D + 1 :] = Z, self.targets.encode(y)
+        t *= np.sqrt(weight).astype(Z.dtype)[:, None]
         return t
 
 

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 from distrff.columns.scaling import Scaling
 from distrff.columns.targets import ClassTargets
 from distrff.data.arrays import as_dataset
 from distrff.features.fourier import FourierFeatures
-from distrff.kernels import Gaussian
+from distrff.features.nystroem import NystroemFeatures
+from distrff.kernels import Exponential, Gaussian
 from distrff.losses import Laplace, Logistic, Probit, SquaredHinge
 from distrff.solvers.packed import unpack
 from distrff.sweeps.curvature_gram import CurvatureGramReduction
 from distrff.sweeps.folds import Folds
 
 N, D = 301, 12
+FOURIER = FourierFeatures(Gaussian(1.0), D, random_state=0)
+LANDMARKS = NystroemFeatures(Exponential(1.0), D, random_state=0)
 
 
 @pytest.mark.parametrize("loss", [Logistic(), Probit(0.5), Laplace(), SquaredHinge()])
@@ -23,12 +27,13 @@ N, D = 301, 12
 @pytest.mark.parametrize("shipped_map", [True, False])
 @pytest.mark.parametrize("sampled", [True, False])
 @pytest.mark.parametrize("light_rows", [7, 50])  # fewer and more than a product takes
-def test_it_is_the_weighted_sum(rng, loss, weighted, shipped_map, sampled, light_rows):
+@pytest.mark.parametrize("features", [FOURIER, LANDMARKS], ids=["Fourier", "landmarks"])
+def test_it_is_the_weighted_sum(rng, loss, weighted, shipped_map, sampled, light_rows, features):
     X, y = rng.standard_normal((N, 3)), rng.choice(3, N)
     s = rng.exponential(size=N) if weighted else None
     folds = Folds(2, 7, "hash", N) if sampled else None
     reduction = CurvatureGramReduction(
-        specification=FourierFeatures(Gaussian(1.0), D, random_state=0).fit(X).specification_,
+        specification=clone(features).fit(X).specification_,
         scaling=Scaling(),
         targets=ClassTargets(np.arange(3), np.array([1.0, 2.0, 0.5]) if weighted else None),
         dtype="float64",
