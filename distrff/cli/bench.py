@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from distrff.sweeps.plan import Plan
 
 _MOST_LISTED = 20
-_LEAST_BUSY = 0.75
 
 
 @click.command()
@@ -121,10 +120,13 @@ def _si(value: float, unit: str) -> str:
 
 def _limit_lines(plan: Plan, limits: FitLimits) -> Iterator[str]:
     total = sum(limits.seconds.values())
-    yield f"this fit, about {plan.seconds or total:.3g} s by its plan:"
+    by_plan = (
+        "" if plan.seconds is None else f" (its plan, by a trial of the fit itself: {plan.seconds:.3g} s)"
+    )
+    yield f"this fit, by these rates {total:.3g} s{by_plan}:"
     for part, seconds in sorted(limits.seconds.items(), key=lambda item: -item[1]):
         yield f"  {part:<14}  {seconds:8.3g} s  {seconds / total:4.0%}"
-    if limits.busy_share < _LEAST_BUSY:
+    if not limits.is_busy:
         yield (
             f"  {plan.n_segments} segment(s) keep {limits.busy_share:.0%} of the threads at work: "
             f"more workers would not help"

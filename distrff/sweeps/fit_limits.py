@@ -10,13 +10,16 @@ from distrff.sweeps.conjugate_plan import ConjugatePlan
 from distrff.sweeps.plan import THIN_SLOWNESS, Plan, factorisation_flops
 from distrff.sweeps.sgd_plan import SGDPlan
 
+_LEAST_BUSY = 0.75
+_MORE = "more workers or threads"  # helps where there are segments for them
+_BY_MORE = {"products", "cosines", "features", "reading"}
 _REMEDIES = {
-    "products": "more workers or threads, float32, or fewer features (--n-components)",
-    "cosines": "more workers or threads, float32, or fewer features (--n-components)",
-    "features": "more workers or threads, or fewer grids (--n-grids)",
+    "products": "float32, or fewer features (--n-components)",
+    "cosines": "float32, or fewer features (--n-components)",
+    "features": "fewer grids (--n-grids)",
     "factorisation": "a given --alpha, fewer folds (--cv), fewer features, or workers with more cores each",
     "reading": "larger chunks, less compression or rows nearer to the workers (`distrff inspect DATA` "
-    "says what would pay), or more workers",
+    "says what would pay)",
     "transfers": "fewer and larger workers, fewer features, or a faster network between workers",
     "starting tasks": "nothing: the fit is small; fewer workers or --scheduler local would do",
 }
@@ -45,7 +48,13 @@ class FitLimits:
     @property
     def remedy(self) -> str:
         """What would make that part faster."""
-        return _REMEDIES[self.part]
+        more = f"{_MORE}, " if self.part in _BY_MORE and self.is_busy else ""
+        return more + _REMEDIES[self.part]
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether there are segments for most of the threads."""
+        return self.busy_share >= _LEAST_BUSY
 
 
 def fit_limits(plan: Plan, rates: ClusterRates) -> FitLimits:

@@ -9,7 +9,7 @@ import pytest
 from distrff.features.map_cost import product_cost
 from distrff.sweeps.cluster_rates import ClusterRates, WorkerRates
 from distrff.sweeps.conjugate_plan import count_conjugate
-from distrff.sweeps.fit_limits import fit_limits
+from distrff.sweeps.fit_limits import FitLimits, fit_limits
 from distrff.sweeps.plan import Shape, count
 
 SHAPE = Shape(
@@ -93,3 +93,10 @@ def test_sparse_features_have_the_seconds_of_their_plan():
     limits = fit_limits(plan, rates(read_rows=1e6))
     assert limits.part == "features"
     assert limits.seconds["features"] + limits.seconds["reading"] == pytest.approx(50.0)
+
+
+@pytest.mark.parametrize("part", ["products", "cosines", "features", "reading"])
+def test_more_workers_help_where_there_are_segments_for_them(part):
+    assert "more workers" in FitLimits({part: 1.0, "transfers": 0.5}, busy_share=1.0).remedy
+    assert "more workers" not in FitLimits({part: 1.0, "transfers": 0.5}, busy_share=0.5).remedy
+    assert "more workers" not in FitLimits({part: 0.1, "transfers": 0.5}, busy_share=1.0).remedy
