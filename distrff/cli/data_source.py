@@ -34,7 +34,6 @@ def open_data(path: str, options: Mapping[str, Any], *, columns: Any = None) -> 
     if _is_raw(path, options):
         rules["datetime"] = rules.get("datetime") or "seconds"
         arguments = _arguments(options, columns) | rules | {"y_name": options.get("y_name")}
-        del arguments["ids"]
         return converted(path, options, arguments.pop("storage_options"), **arguments)
     passes = any(rules.get(name) not in (None, False, "error") for name in _RULES)
     with workers_elsewhere(options) if passes else nullcontext():
