@@ -61,11 +61,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         for name in options.data:
             task = TASKS[name](options.source)
-            line = f"{name:8}"
+            print(f"{name:8}", end="", flush=True)
             for build in (fourier, binning):
                 result = fitted(task, build, options.seeds)
-                line += f" {result.error:9.2%} in {result.seconds:7.1f} s"
-            print(f"{line}   {', '.join(task.theirs)}", flush=True)
+                print(f" {result.error:9.2%} in {result.seconds:7.1f} s", end="", flush=True)
+            print(f"   {', '.join(task.theirs)}", flush=True)
     except (DistrffError, OSError) as error:
         print("table1.py: " + " ".join(str(error).split()), file=sys.stderr)
         return 2
