@@ -53,7 +53,7 @@ def test_one_two_or_three_workers_or_none(rows, start_cluster):
 
 
 @pytest.mark.parametrize("has_factor", [True, False])
-def test_conjugate_gradients_on_one_and_two_workers(rows, start_cluster, monkeypatch, has_factor):
+def test_conjugate_gradients_on_two_workers_or_none(rows, start_cluster, monkeypatch, has_factor):
     """With the Gram of a sample of the rows, or where none fits."""
     monkeypatch.setattr("distrff.sweeps.segments._LEAST_SAMPLE_ROWS", 2048)
     if not has_factor:
@@ -62,7 +62,7 @@ def test_conjugate_gradients_on_one_and_two_workers(rows, start_cluster, monkeyp
 
     def fitted():
         features = drf.FourierFeatures(drf.Gaussian(2.0), 32)
-        machine = drf.KernelRidge(features, [0.1, 10.0], solver="cg", tol=1e-6, random_state=0)
+        machine = drf.KernelRidge(features, [1.0, 10.0], solver="cg", random_state=0)
         machine.fit(X, Y, np.abs(X[:, 0]))
         made_of = "factor of the Gram of one row in 9" if has_factor else "diagonal"
         assert machine.report_["preconditioner"] == made_of
@@ -70,26 +70,22 @@ def test_conjugate_gradients_on_one_and_two_workers(rows, start_cluster, monkeyp
 
     with dask.config.set(scheduler="synchronous"):
         expected = fitted()
-    cluster, client = start_cluster(1)
-    for n_workers in (1, 2):
-        cluster.scale(n_workers)
-        client.wait_for_workers(n_workers, timeout=60)
-        assert fitted() == expected
+    start_cluster(2)
+    assert fitted() == expected
 
 
 MACHINES_OF_CLASSES = {
     "probit": lambda F: drf.KernelLikelihoodClassifier(F, noise="probit", tol=1e-11, random_state=0),
     "softmax": lambda F: drf.KernelLikelihoodClassifier(F, multi_class="softmax", tol=1e-2, random_state=0),
-    "squared hinge": lambda F: drf.KernelSVC(F, 10.0, loss="squared_hinge", random_state=0),
-    "hinge": lambda F: drf.KernelSVC(F, 10.0, tol=1e-4, random_state=0),
-    "hinge, C by folds": lambda F: drf.KernelSVC(F, "cv", Cs=[0.1, 1.0], cv=2, tol=1e-2, random_state=0),
+    "squared hinge": lambda F: drf.KernelSVC(F, 10.0, loss="squared_hinge", tol=1e-2, random_state=0),
+    "hinge, C by folds": lambda F: drf.KernelSVC(F, "cv", Cs=[0.1, 1.0], cv=2, tol=1e-1, random_state=0),
     "hinge by sgd": lambda F: drf.KernelSVC(F, 1.0, solver="sgd", tol=1e-2, random_state=0),
     "ridge by sgd": lambda F: drf.KernelRidgeClassifier(F, 1.0, solver="sgd", random_state=0),
 }
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_machines_of_classes_on_one_and_two_workers(rows, start_cluster, monkeypatch):
+def test_machines_of_classes_on_two_workers_or_none(rows, start_cluster, monkeypatch):
     """Every solver: preconditioners from a sample of the rows, models of a part of them."""
     monkeypatch.setattr("distrff.sweeps.segments._LEAST_SAMPLE_ROWS", 2048)
     X, labels = rows[0][:6007], np.digitize(rows[1][:6007], [-0.5, 0.5])
@@ -104,11 +100,8 @@ def test_machines_of_classes_on_one_and_two_workers(rows, start_cluster, monkeyp
 
     with dask.config.set(scheduler="synchronous"):
         expected = {name: fitted(make) for name, make in MACHINES_OF_CLASSES.items()}
-    cluster, client = start_cluster(1)
-    for n_workers in (1, 2):
-        cluster.scale(n_workers)
-        client.wait_for_workers(n_workers, timeout=60)
-        assert {name: fitted(make) for name, make in MACHINES_OF_CLASSES.items()} == expected
+    start_cluster(2)
+    assert {name: fitted(make) for name, make in MACHINES_OF_CLASSES.items()} == expected
 
 
 MACHINES_OF_BINS = {
@@ -120,7 +113,7 @@ MACHINES_OF_BINS = {
 }
 
 
-def test_machines_of_sparse_features_on_one_and_two_workers(rows, start_cluster, monkeypatch):
+def test_machines_of_sparse_features_on_two_workers_or_none(rows, start_cluster, monkeypatch):
     """Models of rows and metrics of sampled rows, which few rows make small."""
     monkeypatch.setattr("distrff.sweeps.sgd_plan._SPARSE_ROWS", 200)
     X, y = rows[0][:2003], rows[1][:2003] > 0
@@ -132,14 +125,11 @@ def test_machines_of_sparse_features_on_one_and_two_workers(rows, start_cluster,
 
     with dask.config.set(scheduler="synchronous"):
         expected = {name: fitted(make) for name, make in MACHINES_OF_BINS.items()}
-    cluster, client = start_cluster(1)
-    for n_workers in (1, 2):
-        cluster.scale(n_workers)
-        client.wait_for_workers(n_workers, timeout=60)
-        assert {name: fitted(make) for name, make in MACHINES_OF_BINS.items()} == expected
+    start_cluster(2)
+    assert {name: fitted(make) for name, make in MACHINES_OF_BINS.items()} == expected
 
 
-def test_hard_margins_on_one_and_two_workers(rows, start_cluster):
+def test_hard_margins_on_two_workers_or_none(rows, start_cluster):
     X = rows[0]
     height = np.sin(X[:, 0]) + X[:, 1]
     apart = np.abs(height) > 0.3
@@ -151,11 +141,8 @@ def test_hard_margins_on_one_and_two_workers(rows, start_cluster):
 
     with dask.config.set(scheduler="synchronous"):
         expected = fitted()
-    cluster, client = start_cluster(1)
-    for n_workers in (1, 2):
-        cluster.scale(n_workers)
-        client.wait_for_workers(n_workers, timeout=60)
-        assert fitted() == expected
+    start_cluster(2)
+    assert fitted() == expected
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
