@@ -53,7 +53,7 @@ def test_one_two_or_three_workers_or_none(rows, start_cluster):
 
 
 @pytest.mark.parametrize("has_factor", [True, False])
-def test_conjugate_gradients_on_two_workers_or_none(rows, start_cluster, monkeypatch, has_factor):
+def test_conjugate_gradients_on_two_workers_or_none(rows, client, monkeypatch, has_factor):
     """With the Gram of a sample of the rows, or where none fits."""
     monkeypatch.setattr("distrff.sweeps.segments._LEAST_SAMPLE_ROWS", 2048)
     if not has_factor:
@@ -70,7 +70,6 @@ def test_conjugate_gradients_on_two_workers_or_none(rows, start_cluster, monkeyp
 
     with dask.config.set(scheduler="synchronous"):
         expected = fitted()
-    start_cluster(2)
     assert fitted() == expected
 
 
@@ -85,7 +84,7 @@ MACHINES_OF_CLASSES = {
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_machines_of_classes_on_two_workers_or_none(rows, start_cluster, monkeypatch):
+def test_machines_of_classes_on_two_workers_or_none(rows, client, monkeypatch):
     """Every solver: preconditioners from a sample of the rows, models of a part of them."""
     monkeypatch.setattr("distrff.sweeps.segments._LEAST_SAMPLE_ROWS", 2048)
     X, labels = rows[0][:6007], np.digitize(rows[1][:6007], [-0.5, 0.5])
@@ -100,7 +99,6 @@ def test_machines_of_classes_on_two_workers_or_none(rows, start_cluster, monkeyp
 
     with dask.config.set(scheduler="synchronous"):
         expected = {name: fitted(make) for name, make in MACHINES_OF_CLASSES.items()}
-    start_cluster(2)
     assert {name: fitted(make) for name, make in MACHINES_OF_CLASSES.items()} == expected
 
 
@@ -113,7 +111,7 @@ MACHINES_OF_BINS = {
 }
 
 
-def test_machines_of_sparse_features_on_two_workers_or_none(rows, start_cluster, monkeypatch):
+def test_machines_of_sparse_features_on_two_workers_or_none(rows, client, monkeypatch):
     """Models of rows and metrics of sampled rows, which few rows make small."""
     monkeypatch.setattr("distrff.sweeps.sgd_plan._SPARSE_ROWS", 200)
     X, y = rows[0][:2003], rows[1][:2003] > 0
@@ -125,11 +123,10 @@ def test_machines_of_sparse_features_on_two_workers_or_none(rows, start_cluster,
 
     with dask.config.set(scheduler="synchronous"):
         expected = {name: fitted(make) for name, make in MACHINES_OF_BINS.items()}
-    start_cluster(2)
     assert {name: fitted(make) for name, make in MACHINES_OF_BINS.items()} == expected
 
 
-def test_hard_margins_on_two_workers_or_none(rows, start_cluster):
+def test_hard_margins_on_two_workers_or_none(rows, client):
     X = rows[0]
     height = np.sin(X[:, 0]) + X[:, 1]
     apart = np.abs(height) > 0.3
@@ -141,7 +138,6 @@ def test_hard_margins_on_two_workers_or_none(rows, start_cluster):
 
     with dask.config.set(scheduler="synchronous"):
         expected = fitted()
-    start_cluster(2)
     assert fitted() == expected
 
 
