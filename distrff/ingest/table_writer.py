@@ -107,17 +107,25 @@ def _written(
 ) -> dict[str, Any]:
     encoder, steps, report = _encoder(source, options, layout, steps)
     pieces: Iterator[Any] = source.pieces(steps.raw_names)
-    n_raw = n_kept = 0
+    n_raw = n_kept = n_positive = 0
     with _disk_room(dst, storage_options) as folder, _told("convert", source) as tell:
         outlet = _Outlet(group, layout, folder)
         for piece, rows in in_order(encoder.encode, pieces):
             if n := rows.X.shape[0]:
                 outlet.take(rows.X, rows.y, rows.sample_weight, encoder.is_sparse)
             n_raw, n_kept = n_raw + rows.n_raw, n_kept + n
+            if options.positive is not None:
+                assert rows.y is not None
+                n_positive += int(rows.y.sum())
             tell(piece.position)
         if not n_kept:
             raise InputError(
                 f"no row of {source.name} is left, each lacks a value; take another rule for missing values"
+            )
+        if options.positive is not None and not n_positive:
+            raise InputError(
+                f"no row of {source.name} has the label positive={options.positive!r}; give one that the "
+                f"target holds"
             )
         report |= {"rows_read": n_raw, "rows_dropped": n_raw - n_kept} | outlet.finish()
     if layout.test_fraction is not None:
