@@ -19,13 +19,13 @@ from distrff.columns.targets import ClassTargets, Targets
 from distrff.display.axes import number_text
 from distrff.display.elements import facts
 from distrff.display.kernel_text import kernel_text
+from distrff.display.names import listed
 from distrff.display.page import html_card
 from distrff.errors import InputError, InputTypeError, NonFiniteError
 from distrff.features.specification import MapSpecification, exact_digest
 from distrff.losses import NOISES
 from distrff.solvers.cholesky import PosteriorFactor
 
-_MOST_NAMES = 20  # that a card lists
 _STRIP_BYTES = 2**25  # of Z at a time in a prediction
 
 
@@ -120,7 +120,7 @@ class Model:
     def _repr_html_(self) -> str:
         shown = {
             "map": self.specification.kind,
-            "columns": _listed(self.n_columns, self.column_names),
+            "columns": _counted(self.column_names or (), self.n_columns),
             "features": number_text(self.specification.n_features),
             "outputs": number_text(self.n_outputs),
             "products in": self.dtype,
@@ -128,11 +128,11 @@ class Model:
             "standard deviations": "no" if self.posterior is None else "yes",
         }
         if isinstance(self.targets, ClassTargets):
-            labels = [str(label) for label in self.targets.classes.tolist()]
-            shown["classes"] = _listed(len(labels), labels)
+            labels = self.targets.classes.tolist()
+            shown["classes"] = _counted(labels, len(labels))
         if self.steps is not None:
             raw = self.steps.for_prediction().raw_names
-            shown["raw columns"] = _listed(len(raw), raw)
+            shown["raw columns"] = _counted(raw, len(raw))
         if self.report.get("kernel"):
             shown["kernel"] = kernel_text(self.report["kernel"])
         if "status" in self.report:
@@ -226,12 +226,9 @@ class Model:
         return X
 
 
-def _listed(n: int, names: Sequence[str] | None) -> str:
-    """Return how many there are, and the first names."""
-    if names is None:
-        return number_text(n)
-    more = ", …" if n > _MOST_NAMES else ""
-    return f"{number_text(n)}: {', '.join(names[:_MOST_NAMES])}{more}"
+def _counted(names: Sequence[Any], n: int) -> str:
+    """Return how many there are, and the first names, if any is known."""
+    return f"{number_text(n)}: {listed(names)}" if names else number_text(n)
 
 
 def _check_finite(X: Any, start: int) -> None:

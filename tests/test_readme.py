@@ -7,12 +7,17 @@ import shlex
 from pathlib import Path
 
 import dask
+import dask.array as da
 import numpy as np
 import pandas as pd
+import pytest
 import zarr
 from click.testing import CliRunner
 
+import distrff as drf
 from distrff.cli import main
+from distrff.sweeps.execution import PlannedWorkers
+from distrff.sweeps.plan import least_memory_limit
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -97,3 +102,36 @@ def test_what_it_links_to_is_there():
     links = [link for link in re.findall(r"\]\(([^)#]+)\)", README) if "://" not in link]
     assert links
     assert not [link for link in links if not (ROOT / link).exists()]
+
+
+def memory_table() -> list[tuple[int, list[float]]]:
+    """D, and the flops and bytes beside it, of the table of sizes."""
+    rows = re.findall(r"^\| (\d+) \| ([\d.]+e\d+ \|.*) \|$", README, re.MULTILINE)
+    units = {"": 1, "MB": 1e6, "GB": 1e9}
+    cells = [[cell.strip().partition(" ") for cell in rest.split("|")] for _, rest in rows]
+    return [
+        (int(D), [float(number) * units[unit] for number, _, unit in row])
+        for (D, _), row in zip(rows, cells, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(("D", "told"), memory_table())
+def test_its_table_of_sizes_is_what_the_plan_counts(D, told):
+    X = da.zeros((1_000_000, 20), chunks=(65_536, 20), dtype=np.float32)
+    features = drf.FourierFeatures(drf.Gaussian(1.0), D)
+
+    def counted(alpha, below=None):
+        """The plan of a worker without a limit, or with one under which another plan would not fit."""
+        limit = 0 if below is None else int(0.9 * least_memory_limit(below))
+        return drf.KernelRidge(features, alpha).plan_for(PlannedWorkers(1, 1, limit), X, X[:, 0])
+
+    at_once, given = counted("cv"), counted(1.0)
+    in_turn, diagonal = counted("cv", below=at_once), counted(1.0, below=given)
+    assert (at_once.n_sweeps, in_turn.n_sweeps, diagonal.preconditioner) == (2, 6, "diagonal")
+    peaks = [plan.worker_peak_bytes for plan in (at_once, in_turn, given, diagonal)]
+    # Some MB more or less change nothing that a reader decides by the table.
+    assert told == pytest.approx([at_once.flops, *peaks], rel=0.03)
+
+
+def test_the_table_of_sizes_is_found():
+    assert [D for D, _ in memory_table()] == [1024, 2048, 4096, 8192, 16384]

@@ -22,7 +22,6 @@ from distrff.features.linear import LinearFeatures
 from distrff.ingest.known_rows import write_known_rows
 from distrff.ingest.known_truth import KnownTruth
 from distrff.kernels import Gaussian
-from distrff.sweeps.plan import Plan
 
 Say = Callable[[str], None]
 
@@ -97,27 +96,26 @@ def demonstrate(settings: Settings, folder: Path, shown: Path, say: Say) -> dict
     with workers_of(
         {"scheduler": "local", "workers": settings.n_workers, "memory_limit": settings.memory_limit}
     ):
-        machine, plan = _fitted(settings, train, say)
+        machine = _fitted(settings, train, say)
         say("Fitting linear ridge, for comparison")
         linear = settings.linear_ridge().fit(train)
         say("Scoring both on the held-out rows")
         scores = _scores(machine, linear, test, least)
     machine.save(str(folder / FILES["model"]))
-    page = _page(settings, truth, machine, plan, scores)
+    page = _page(settings, truth, machine, scores)
     (folder / FILES["report"]).write_text(page, encoding="utf-8")
-    return _result(settings, truth, machine, plan, scores, shown)
+    return _result(settings, truth, machine, scores, shown)
 
 
-def _fitted(settings: Settings, train: Dataset, say: Say) -> tuple[KernelRidge, Plan]:
+def _fitted(settings: Settings, train: Dataset, say: Say) -> KernelRidge:
     machine = settings.kernel_ridge()
     say("Planning kernel ridge")
-    plan = machine.plan(train)
-    say(f"The plan is\n{plan}")
+    say(f"The plan is\n{machine.plan(train)}")
     say("Fitting kernel ridge: the kernel's width, then alpha by cross-validation")
     machine.fit(train)
     r = machine.report_
     say(f"Fitted in {r['seconds']:.1f} s: length scale {r['length_scale']:.3g}, alpha {r['alpha']:.3g}")
-    return machine, plan
+    return machine
 
 
 def _scores(machine: KernelRidge, linear: KernelRidge, test: Dataset, least: float) -> dict[str, Any]:
@@ -133,9 +131,7 @@ def _scores(machine: KernelRidge, linear: KernelRidge, test: Dataset, least: flo
     return scores
 
 
-def _page(
-    settings: Settings, truth: KnownTruth, machine: KernelRidge, plan: Plan, scores: dict[str, Any]
-) -> str:
+def _page(settings: Settings, truth: KnownTruth, machine: KernelRidge, scores: dict[str, Any]) -> str:
     least = scores["best_possible"]["rmse"]
     names = {
         "best_possible": "best possible: the true function",
@@ -160,7 +156,6 @@ def _page(
         title="distrff quickstart",
         facts=facts,
         scores={"columns": ["", "RMSE", "R²", "RMSE above best"], "rows": rows},
-        predicted_seconds=plan.seconds,
     )
 
 
@@ -168,7 +163,6 @@ def _result(
     settings: Settings,
     truth: KnownTruth,
     machine: KernelRidge,
-    plan: Plan,
     scores: dict[str, Any],
     shown: Path,
 ) -> dict[str, Any]:
@@ -192,6 +186,6 @@ def _result(
         "noise": truth.noise,
         "scores": scores,
         "fit_seconds": report["seconds"],
-        "predicted_seconds": plan.seconds,
+        "predicted_seconds": report["plan"]["seconds"],
         **{key: str(shown / name) for key, name in FILES.items()},
     }

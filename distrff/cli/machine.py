@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from distrff.display.names import listed
 from distrff.errors import InputError
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def adapt_to(estimator: Machine, dataset: Dataset, options: Mapping[str, Any]) -
     if options["model"] == "pca":
         return
     if not dataset.n_targets:
-        columns = f"; its columns are {', '.join(dataset.column_names[:20])}" if dataset.column_names else ""
+        columns = f"; its columns are {listed(dataset.column_names)}" if dataset.column_names else ""
         raise InputError(f"{dataset.source} has no target yet: name it with --target{columns}")
     assert dataset.y_dtype is not None
     if options["model"] == "ridge":

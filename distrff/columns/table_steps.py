@@ -14,6 +14,7 @@ from distrff.columns.number_step import NumberStep
 from distrff.columns.raw_column import RawColumn
 from distrff.columns.target_step import TargetStep
 from distrff.columns.time_step import PartsStep, SecondsStep
+from distrff.display.names import listed
 from distrff.errors import InputError, ModelFileError
 
 ColumnStep = NumberStep | CategoryStep | HashedStep | SecondsStep | PartsStep
@@ -21,7 +22,6 @@ _KINDS: dict[str, Any] = {
     step.kind: step for step in (NumberStep, CategoryStep, HashedStep, SecondsStep, PartsStep)
 }
 FIELDS = ("X", "y", "sample_weight")
-_MAX_LISTED = 20
 
 
 class EncodedRows(NamedTuple):
@@ -91,10 +91,9 @@ class TableSteps:
         names = list(names)
         lacking = [name for name in self.raw_names if name not in names]
         if lacking:
-            more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
             raise InputError(
                 f"{source} has no column {lacking[0]!r}, which the model's steps need; "
-                f"it has: {', '.join(map(str, names[:_MAX_LISTED]))}{more}"
+                f"it has: {listed(names)}"
             )
 
     def kept(self, raw: Mapping[str, RawColumn]) -> np.ndarray | None:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distrff.columns.raw_column import RawColumn
+from distrff.display.names import listed
 from distrff.errors import InputError
 
 _TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -29,7 +30,7 @@ def raw_columns(batch: pa.RecordBatch, names: Iterable[str]) -> dict[str, RawCol
 def _position(schema: pa.Schema, name: str) -> int:
     position = schema.get_field_index(name)
     if position < 0:
-        raise InputError(f"there is no column {name!r} among {', '.join(schema.names[:20])}")
+        raise InputError(f"there is no column {name!r} among {listed(schema.names)}")
     return position
 
 

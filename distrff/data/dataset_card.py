@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from distrff.display.axes import number_text
 from distrff.display.elements import facts, notes
+from distrff.display.names import listed
 from distrff.display.page import html_card
 from distrff.display.units import human_bytes
 
 if TYPE_CHECKING:
     from distrff.data.dataset import Dataset
-
-_MOST_NAMES = 20
 
 
 def dataset_card(dataset: Dataset) -> str:
@@ -28,11 +26,11 @@ def dataset_card(dataset: Dataset) -> str:
         "decoded at once": f"{number_text(dataset.chunk_rows)} rows",
     }
     if dataset.column_names is not None:
-        shown["column names"] = _listed(dataset.column_names)
+        shown["column names"] = listed(dataset.column_names)
     if dataset.id_dtypes:
-        shown["id columns"] = _listed(list(dataset.id_dtypes))
+        shown["id columns"] = listed(dataset.id_dtypes)
     if dataset.steps is not None:
-        shown["made of the raw columns"] = _listed(list(dataset.steps.raw_names))
+        shown["made of the raw columns"] = listed(dataset.steps.raw_names)
     remarks = _remarks(dataset)
     return html_card("Dataset", "\n".join([facts(shown.items()), *([notes(remarks)] if remarks else [])]))
 
@@ -44,25 +42,19 @@ def _filling(dataset: Dataset) -> str:
 def _target(dataset: Dataset) -> str:
     if not dataset.n_targets:
         return "none"
-    names = "y" if dataset.target_names is None else _listed(dataset.target_names)
+    names = "y" if dataset.target_names is None else listed(dataset.target_names)
     return f"{names}, {dataset.y_dtype}"
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:_MOST_NAMES])
-    left_out = len(names) - _MOST_NAMES
-    return shown + (f" and {left_out:,} more" if left_out > 0 else "")
 
 
 def _remarks(dataset: Dataset) -> list[str]:
     table = dataset.table_report or {}
     remarks = []
     if dataset.skipped_columns:
-        remarks.append(f"left out because they are not numbers: {_listed(dataset.skipped_columns)}")
+        remarks.append(f"left out because they are not numbers: {listed(dataset.skipped_columns)}")
     if table.get("rows_dropped"):
         remarks.append(
             f"{table['rows_dropped']:,} of {table['rows_read']:,} rows lack a value and are left out"
         )
     if table.get("columns_dropped"):
-        remarks.append(f"columns left out: {_listed(list(table['columns_dropped']))}")
+        remarks.append(f"columns left out: {listed(table['columns_dropped'])}")
     return remarks

@@ -15,8 +15,8 @@ from distrff.data.arrow_values import raw_columns
 from distrff.data.dataset import BLOCK_BYTES, Dataset, delayed_blocks, lazy_blocks
 from distrff.data.raw_table import RawRows, RawTable
 from distrff.data.rows import FIELDS, Feed, RowBlock, Span, cut_tiles
-from distrff.data.selection import listed
 from distrff.data.storage import SPAN_BYTES
+from distrff.display.names import listed
 from distrff.errors import InputError
 
 

@@ -25,8 +25,9 @@ from distrff.data.parquet_columns import (
 )
 from distrff.data.parquet_files import Footer, find_files, parquet_file, read_footers
 from distrff.data.rows import FIELDS, Feed, RowBlock, cut_tiles
-from distrff.data.selection import find_columns, listed
+from distrff.data.selection import find_columns
 from distrff.data.storage import SPAN_BYTES, public_name, reaching
+from distrff.display.names import listed
 from distrff.errors import InputError
 
 

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from operator import index
 from typing import Any
 
+from distrff.display.names import listed
 from distrff.errors import InputError
-
-MAX_LISTED = 20
 
 
 def find_column(key: Any, names: Sequence[str], source: str) -> int:
@@ -45,12 +44,6 @@ def find_columns(keys: Sequence[Any] | str | int, names: Sequence[str], source: 
         if found.count(i) > 1:
             raise InputError(f"column {names[i]!r} is named twice (as {key!r}); name each column once")
     return found
-
-
-def listed(names: Sequence[str]) -> str:
-    """Return at most 20 names in one line."""
-    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
-    return ", ".join(names[:MAX_LISTED]) + more
 
 
 def _as_index(key: Any) -> int | None:

@@ -18,7 +18,6 @@ def fit_page(
     title: str,
     facts: Iterable[Sequence[str]] = (),
     scores: Mapping[str, Any] | None = None,
-    predicted_seconds: float | None = None,
 ) -> dict[str, Any]:
     """Return the argument of `report_page` for a fit.
 
@@ -31,8 +30,6 @@ def fit_page(
         What the report cannot know, shown first.
     scores : {"columns": [...], "rows": [[...], ...]}, optional
         The model beside its rivals.
-    predicted_seconds : float, optional
-        What `plan()` predicted before the fit.
     """
     return {
         "title": title,
@@ -44,7 +41,7 @@ def fit_page(
         "certificate": _certificate(report),
         "relevance": _relevance(report),
         "components": _components(report),
-        "plan": _plan(report, predicted_seconds),
+        "plan": _plan(report),
         "time": {
             "phases": report.get("phases"),
             "sweeps": [
@@ -166,13 +163,12 @@ def learning_curve(report: Mapping[str, Any]) -> dict[str, Any] | None:
     return {"n_components": list(sizes), "score": list(scores), "criterion": report["criterion"]}
 
 
-def _plan(report: Mapping[str, Any], predicted_seconds: float | None) -> dict[str, Any] | None:
+def _plan(report: Mapping[str, Any]) -> dict[str, Any] | None:
     plan = report.get("plan")
     if plan is None:
         return None
-    seconds = plan["seconds"] if predicted_seconds is None else predicted_seconds
     rows = [
-        ["seconds of the fit", "s", seconds, report["seconds"]],
+        ["time of the fit", "s", plan["seconds"], report["seconds"]],
         [
             "peak memory of a worker, above idle",
             "bytes",

@@ -21,9 +21,11 @@ class FitReport(Mapping[str, Any]):
     Keys
     ----
     model, status, n_samples, n_columns, n_components, n_outputs, dtype, seed : as named
+    features : the map as fitted, its specification
     kernel, length_scale, length_scale_search : the kernel as fitted, and how its widths were found
     expected_collisions : of random binning, pairs of occupied bins expected to share a column
     alpha, criterion, cv_score, alphas, mean_score, fold_scores, noise_floor : choice of alpha, of ridge
+    training_r2 : of ridge, the share of the targets' variance that the rows' own fit explains; a target each
     solver : which
     tol, relative_residual, preconditioner : of conjugate gradients; the target of largest residual
     C, loss, tol, primal, dual, duality_gap, relative_gradient : of margin machines; the worst class
@@ -34,10 +36,11 @@ class FitReport(Mapping[str, Any]):
     explained_variance, explained_variance_ratio : of principal components
     margin, smallest_margin : with C=inf, 1/‖w‖ and the least y·f over all rows
     learning_curve : list of [n_components, score, alpha]
-    n_sweeps, sweep_seconds, sweep_labels, seconds, workers : the work done
+    n_sweeps, sweep_seconds, sweep_labels, seconds, workers, threads : the work done
     phases : list of [name, seconds], which add up to `seconds`
     source, column_names : of the rows
     planned_peak_bytes, measured_peak_bytes : of a worker, above its idle resident set
+    plan : what was counted before the fit, as of `Plan`; `seconds` is what `plan` predicted, null without it
     rkhs_norm : ‖w‖₂, one number or one an output
     table : rows read and dropped, columns made and dropped, of a table of mixed columns
     notes : list of sentences on choices that were made
@@ -65,7 +68,6 @@ class FitReport(Mapping[str, Any]):
         title: str | None = None,
         facts: Iterable[Sequence[str]] = (),
         scores: Mapping[str, Any] | None = None,
-        predicted_seconds: float | None = None,
     ) -> str:
         """Return the report as one HTML page, which needs nothing outside itself; write it as UTF-8.
 
@@ -81,8 +83,6 @@ class FitReport(Mapping[str, Any]):
             What the report cannot know, shown first.
         scores : {"columns": [...], "rows": [[...], ...]}, optional
             The machine beside its rivals, as a table; the first column names the rows.
-        predicted_seconds : float, optional
-            The `seconds` that `plan()` told before the fit.
         """
         return report_page(
             fit_page(
@@ -90,7 +90,6 @@ class FitReport(Mapping[str, Any]):
                 title=self._title() if title is None else title,
                 facts=facts,
                 scores=scores,
-                predicted_seconds=predicted_seconds,
             )
         )
 

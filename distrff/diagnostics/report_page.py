@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import groupby
 from typing import Any
 
 from distrff.display.axes import Number, number_text, place_of
@@ -39,7 +38,7 @@ def report_page(report: Mapping[str, Any]) -> str:
         * ``components`` : {"share": [...]}, of the variance, by principal component
         * ``plan`` : {"rows": [[quantity, unit, planned, measured or null], ...]}
         * ``time`` : {"phases": [[name, seconds], ...], "sweeps": [[label, seconds], ...]}, both in their
-          order; equal neighbours are added up
+          order; those of one name are added up
     """
     return html_page(report["title"], report_body(report))
 
@@ -209,14 +208,15 @@ def _time(time: Mapping[str, Any]) -> str:
 
 
 def _added_up(timed: Iterable[Sequence[Any]]) -> tuple[list[tuple[str, float, str]], float, int]:
-    """Return bars of (label, seconds, seconds as text), equal neighbours as one; the sum, and how many."""
-    rows, total, n = [], 0.0, 0
-    for label, group in groupby(timed, key=lambda one: str(one[0])):
-        seconds = [place_of(one[1]) or 0.0 for one in group]
-        name = label if len(seconds) == 1 else f"{label} ({len(seconds)} times)"
-        rows.append((name, sum(seconds), human_seconds(sum(seconds))))
-        total, n = total + sum(seconds), n + len(seconds)
-    return rows, total, n
+    """Return a bar of (label, seconds, seconds as text) for each label; the sum, and how many were timed."""
+    by_label: dict[str, list[float]] = {}
+    for label, seconds in timed:
+        by_label.setdefault(str(label), []).append(place_of(seconds) or 0.0)
+    rows = []
+    for label, parts in by_label.items():
+        name = label if len(parts) == 1 else f"{label} ({len(parts)} times)"
+        rows.append((name, sum(parts), human_seconds(sum(parts))))
+    return rows, sum(seconds for _, seconds, _ in rows), sum(map(len, by_label.values()))
 
 
 _SECTIONS: dict[str, Callable[[Any], str]] = {

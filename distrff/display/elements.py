@@ -8,7 +8,7 @@ from typing import Any
 from distrff.display.axes import number_text
 from distrff.display.svg import escape
 
-_MOST_IN_A_COLUMN = 45  # characters of a value; a longer one has a row for itself
+_MOST_IN_A_COLUMN = 22  # characters of a value; a longer one has a row for itself
 
 
 def section(heading: str, content: str, *, wide: bool = False) -> str:

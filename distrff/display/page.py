@@ -75,7 +75,7 @@ body[data-jp-theme-light="false"] .distrff, html[data-theme="dark"] .distrff, bo
 .distrff h2 {{ margin: 0 0 0.75em; font-size: 1.05em; font-weight: 600; line-height: 1.3; }}
 .distrff section, .distrff dl {{ min-width: 0; margin: 0; padding: 1rem; background: var(--card);
   border: 1px solid var(--edge); border-radius: 0.5rem; }}
-.distrff dl {{ display: grid; gap: 0.75em 1.5em;
+.distrff dl {{ display: grid; gap: 0.75em 1.5em; grid-auto-flow: dense;
   grid-template-columns: repeat(auto-fill, minmax(min(100%, 11em), 1fr)); }}
 .distrff dl .long {{ grid-column: 1 / -1; }}
 .distrff dt {{ color: var(--quiet); font-size: 0.85em; font-weight: 400; }}

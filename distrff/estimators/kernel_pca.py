@@ -14,6 +14,7 @@ from distrff.data.dataset import Dataset
 from distrff.diagnostics.fit_report import FitReport
 from distrff.errors import InputError, check_count
 from distrff.estimators.machine import Machine
+from distrff.estimators.measured_plan import seconds_told
 from distrff.estimators.options import DTYPES, SCALES, FitOptions, checked_map, one_of
 from distrff.estimators.preparation import Preparation, prepare_fit
 from distrff.estimators.reporting import (
@@ -129,7 +130,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Machine):
         self.seed_ = options.seed
         self._keep_columns(dataset.n_columns, dataset.column_names)
         self._keep(found, preparation)
-        self.plan_ = plan
+        self.plan_ = plan.with_seconds(seconds_told(self._planned, plan))
         self.report_ = self._report(run, dataset, preparation)
         self.model_ = self._frozen(run, dataset, preparation)
         return self

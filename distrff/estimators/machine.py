@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from distrff.data.arrays import as_dataset
 from distrff.data.dataset import Dataset
-from distrff.data.selection import listed
+from distrff.display.names import listed
 from distrff.errors import InputError
 from distrff.estimators.measured_plan import predicted_seconds
 from distrff.estimators.options import FitOptions, check_sparse_rows, takes_sparse_rows
@@ -35,6 +35,7 @@ class Machine(BaseEstimator):
     features: Any
     scale: str
     model_: Model
+    _planned: Plan | None = None
 
     def check_parameters(self) -> None:
         """Raise InputError for the first parameter that no data could make right."""
@@ -46,8 +47,9 @@ class Machine(BaseEstimator):
     def plan(self, X: Any, y: Any = None, sample_weight: Any = None) -> Plan:
         """Return what `fit` on these rows will cost, with seconds from a short measurement.
 
-        How many light sweeps a fit with a margin loss takes shows only in the fit; ten are planned
-        for, and for each C of a grid.
+        The report of a fit that counts the same shows them beside the seconds that it took. How many light
+        sweeps a fit with a margin loss takes shows only in the fit; ten are planned for, and for each C of a
+        grid.
 
         Raises
         ------
@@ -58,7 +60,8 @@ class Machine(BaseEstimator):
         options, run = self._options(), begin_run()
         dataset = self._rows_to_fit(X, y, sample_weight)
         plan = self._presumed_plan(run.execution, dataset, options)
-        return plan.with_seconds(predicted_seconds(run, dataset, options, plan))
+        self._planned = plan.with_seconds(predicted_seconds(run, dataset, options, plan))
+        return self._planned
 
     def plan_for(self, workers: Workers, X: Any, y: Any = None, sample_weight: Any = None) -> Plan:
         """Return what `fit` on these rows would cost on workers that need not be there yet.

@@ -17,6 +17,7 @@ from distrff.estimators.hard_margin_solve import solve_hard_margins
 from distrff.estimators.margin_options import MarginOptions
 from distrff.estimators.margin_oracle import MarginOracle, MarginProblem, SoftmaxOracle
 from distrff.estimators.margin_solve import MarginSolution, Progress, solve_margins
+from distrff.estimators.measured_plan import seconds_told
 from distrff.estimators.penalty_search import PenaltySearch, penalty_grid, search_penalty
 from distrff.estimators.preparation import Preparation, prepare_fit
 from distrff.estimators.ridge_fit import features_dtype, plan_of, presumed_plan
@@ -79,9 +80,11 @@ class MarginFit:
 
 
 def fit_margins(
-    dataset: Dataset, options: MarginOptions, *, class_weight: Any = None
+    dataset: Dataset, options: MarginOptions, *, class_weight: Any = None, planned: Plan | None = None
 ) -> tuple[MarginFit, Preparation]:
     """Fit one machine a class against the rest, or one for two classes.
+
+    `planned` is what was planned before, whose seconds the fit's plan takes over if it was for this fit.
 
     Raises
     ------
@@ -91,13 +94,14 @@ def fit_margins(
         For data that cannot be used.
     """
     run = begin_run()
-    presumed_margin_plan(run.execution, dataset, options)
+    predicted = seconds_told(planned, presumed_margin_plan(run.execution, dataset, options))
     dtype = features_dtype(dataset, options.dtype_asked)
 
     def recount(n_outputs: int, n_features: int) -> Plan:
-        return margin_plan(
+        plan = margin_plan(
             run.execution, dataset, options, n_outputs=n_outputs, dtype=dtype, n_features=n_features
         )
+        return plan.with_seconds(predicted)
 
     preparation = prepare_fit(
         run,

@@ -56,7 +56,9 @@ class MarginMachine(ClassifyingMachine):
         dataset = self._rows_to_fit(X, y, sample_weight)
         for stale in ("cv_score_", "cv_results_"):
             self.__dict__.pop(stale, None)
-        fit, preparation = fit_margins(dataset, options, class_weight=self.class_weight)
+        fit, preparation = fit_margins(
+            dataset, options, class_weight=self.class_weight, planned=self._planned
+        )
         self.seed_ = options.seed
         self._keep_columns(dataset.n_columns, dataset.column_names)
         self.features_ = preparation.features

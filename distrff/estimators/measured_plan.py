@@ -63,6 +63,11 @@ def predicted_seconds(run: SweepRun, dataset: Dataset, options: FitOptions, plan
     return rows_a_thread * seconds_a_row * sweeps + afterwards * _seconds_a_float64_flop(shape, seconds_a_row)
 
 
+def seconds_told(planned: Plan | None, presumed: Plan) -> float | None:
+    """Return what an earlier plan predicted, if it counts what is presumed now; None without such a plan."""
+    return None if planned is None or planned.with_seconds(None) != presumed else planned.seconds
+
+
 def _conjugate_seconds(run: SweepRun, dataset: Dataset, options: FitOptions, plan: ConjugatePlan) -> float:
     """Return the predicted duration of the light sweeps that are presumed, after those of the factor."""
     k = plan.shape.n_outputs

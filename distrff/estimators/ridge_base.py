@@ -86,7 +86,11 @@ class RidgeMachine(Machine):
         dataset = self._rows_to_fit(X, y, sample_weight)
         self.__dict__.pop("_grams", None)  # frees the Gram of an earlier fit
         fit, preparation = fit_ridge(
-            dataset, options, target_kind=self._target_kind, class_weight=getattr(self, "class_weight", None)
+            dataset,
+            options,
+            target_kind=self._target_kind,
+            class_weight=getattr(self, "class_weight", None),
+            planned=self._planned,
         )
         self.seed_ = options.seed
         self._keep_columns(dataset.n_columns, dataset.column_names)

@@ -10,6 +10,7 @@ import numpy as np
 from distrff.data.dataset import Dataset
 from distrff.errors import InputError, PlanRefused
 from distrff.estimators.conjugate_fit import fit_by_conjugate_gradients
+from distrff.estimators.measured_plan import seconds_told
 from distrff.estimators.options import RidgeOptions
 from distrff.estimators.preparation import Preparation, prepare_fit
 from distrff.estimators.ridge_fit import (
@@ -31,9 +32,16 @@ from distrff.sweeps.sgd_plan import SGDPlan, count_sgd
 
 
 def fit_ridge(
-    dataset: Dataset, options: RidgeOptions, *, target_kind: str, class_weight: Any = None
+    dataset: Dataset,
+    options: RidgeOptions,
+    *,
+    target_kind: str,
+    class_weight: Any = None,
+    planned: Plan | None = None,
 ) -> tuple[RidgeFit, Preparation]:
     """Fit a ridge machine: one pass over the rows for their statistics, then those of the solver.
+
+    `planned` is what was planned before, whose seconds the fit's plan takes over if it was for this fit.
 
     Raises
     ------
@@ -48,13 +56,15 @@ def fit_ridge(
             f"alpha={options.search!r} needs at least {max(2, options.n_folds)} rows here, but there is only "
             f"n_samples = {dataset.n_rows}; give more rows, or a number for alpha"
         )
-    presumed_ridge_plan(run.execution, dataset, options, target_kind=target_kind)
+    presumed = presumed_ridge_plan(run.execution, dataset, options, target_kind=target_kind)
+    predicted = seconds_told(planned, presumed)
     dtype, notes = features_dtype(dataset, options.dtype), list[str]()
 
     def recount(n_outputs: int, n_features: int) -> Plan:
-        return ridge_plan(
+        plan = ridge_plan(
             run.execution, dataset, options, n_outputs=n_outputs, dtype=dtype, n_features=n_features
         )
+        return plan.with_seconds(predicted)
 
     preparation = prepare_fit(
         run,

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from distrff.data.arrays import as_dataset
 from distrff.data.dataset import Dataset
 from distrff.data.identified import with_ids
-from distrff.data.selection import listed
+from distrff.display.names import listed
 from distrff.errors import InputError, public_name
 from distrff.estimators.machine import Machine
 from distrff.estimators.run import begin_run

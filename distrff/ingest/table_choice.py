@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from distrff.data.raw_table import RawTable
-from distrff.data.selection import find_columns, listed
+from distrff.data.selection import find_columns
+from distrff.display.names import listed
 from distrff.errors import InputError
 from distrff.ingest.table_options import TableOptions
 

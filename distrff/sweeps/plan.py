@@ -193,7 +193,7 @@ class Plan:
         flat = asdict(self)
         return flat.pop("shape") | flat
 
-    def with_seconds(self, seconds: float) -> Plan:
+    def with_seconds(self, seconds: float | None) -> Plan:
         """Return the plan with its predicted time."""
         return replace(self, seconds=seconds)
 

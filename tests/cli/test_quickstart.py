@@ -87,7 +87,13 @@ def test_the_model_predicts_the_rows_as_it_was_scored(finished):
 def test_the_report_is_one_page_that_needs_nothing_else(finished):
     folder, _ = finished
     page = (folder / "report.html").read_text(encoding="utf-8")
-    for text in ("Error against alpha", "number of features", "Plan against measured", "best possible"):
+    for text in (
+        "Error against alpha",
+        "number of features",
+        "Plan against measured",
+        "time of the fit",
+        "best possible",
+    ):
         assert text in page
     assert "http://" not in page.replace("http://www.w3.org/", "")
     assert "https://" not in page

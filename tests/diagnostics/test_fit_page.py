@@ -7,10 +7,14 @@ import warnings
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 from distrff.diagnostics.fit_page import fit_page
 from distrff.diagnostics.report_page import report_page
+from distrff.estimators.kernel_pca import KernelPCA
 from distrff.estimators.ridge import KernelRidge
+from distrff.estimators.ridge_classifier import KernelRidgeClassifier
+from distrff.estimators.svc import KernelSVC
 from distrff.features.fourier import FourierFeatures
 from distrff.features.linear import LinearFeatures
 from distrff.kernels import Gaussian
@@ -35,7 +39,6 @@ def test_the_whole_page(machine):
         title="A fit",
         facts=[["data", "made up"]],
         scores={"columns": ["", "RMSE"], "rows": [["this machine", "0.1"]]},
-        predicted_seconds=2.0,
     )
     json.dumps(page, allow_nan=False)
     path = page["penalty_path"]
@@ -48,7 +51,6 @@ def test_the_whole_page(machine):
     assert page["learning_curve"]["n_components"][-1] == 64
     assert page["learning_curve"]["score"][-1] == pytest.approx(machine.cv_score_)
     planned = {name: (planned, measured) for name, _, planned, measured in page["plan"]["rows"]}
-    assert planned["seconds of the fit"] == (2.0, report["seconds"])
     assert planned["passes over the rows"] == (2, 2)
     assert [label for label, _ in page["time"]["sweeps"]] == ["column statistics", "Gram"]
     phases = dict(page["time"]["phases"])
@@ -84,9 +86,32 @@ def test_learned_widths_are_shown_by_column(rng):
     assert "marginal likelihood of 200 rows" in text
 
 
-def test_without_a_prediction_there_is_no_row_of_seconds(machine):
+def times(machine):
+    """Return the planned and the measured time that the page shows."""
     rows = fit_page(machine.report_, title="t")["plan"]["rows"]
-    assert "seconds of the fit" not in [row[0] for row in rows]
+    return [row[2:] for row in rows if row[0] == "time of the fit"]
+
+
+@pytest.mark.parametrize(
+    "machine",
+    [
+        KernelRidge(alpha="cv", cv=2),
+        KernelRidge(solver="cg"),
+        KernelRidgeClassifier(),
+        KernelSVC(loss="squared_hinge"),
+        KernelPCA(),
+    ],
+    ids=lambda machine: type(machine).__name__,
+)
+def test_the_time_that_was_planned_for_this_fit_is_shown(rng, machine):
+    X = rng.standard_normal((150, 2))
+    y = np.digitize(X[:, 0], [-0.5, 0.5])  # three classes, which a plan cannot know
+    machine.set_params(features=FourierFeatures(Gaussian(1.0), 32), random_state=0)
+    assert times(clone(machine).fit(X, y)) == [], "nothing was predicted"
+    predicted = machine.plan(X, y).seconds
+    assert times(machine.fit(X, y)) == [[predicted, machine.report_["seconds"]]]
+    assert machine.plan_.seconds == predicted
+    assert times(machine.set_params(features__n_components=16).fit(X, y)) == [], "another fit was planned"
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,12 @@ def rows(name):
     return X, signal if is_ridge else signal > 0
 
 
+def documented():
+    """The keys that the docstring of a report explains."""
+    lines = re.findall(r"^ {4}(\w[\w, ]*) : ", FitReport.__doc__, re.MULTILINE)
+    return {key for line in lines for key in line.split(", ")}
+
+
 def words(html):
     root = ElementTree.fromstring(html.removeprefix("<!DOCTYPE html>\n"))
     return " ".join(" ".join(root.itertext()).split())
@@ -60,6 +66,7 @@ def words(html):
 def test_the_error_is_recorded_after_each_sweep(name):
     machine, measure = ITERATIVE[name]
     report = machine.fit(*rows(name)).report_
+    assert set(report) <= documented()
     history = report["history"]
     assert history["measure"] == measure
     assert len({len(values) for key, values in history.items() if key != "measure"}) == 1
@@ -81,6 +88,7 @@ def test_the_error_is_recorded_after_each_sweep(name):
 
 def test_principal_components_have_a_page(rng):
     machine = drf.KernelPCA(FOURIER, 3).fit(rng.standard_normal((100, 2)))
+    assert set(machine.report_) <= documented()
     shown = words(machine.report_.to_html())
     assert "Variance along the components" in shown
     assert f"{machine.explained_variance_ratio_[0]:.1%}" in shown

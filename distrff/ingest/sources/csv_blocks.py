@@ -16,7 +16,7 @@ from pyarrow import csv as arrow_csv
 from distrff.columns.raw_column import RawColumn
 from distrff.columns.table_steps import TableSteps
 from distrff.data.arrow_values import raw_columns, raw_kind
-from distrff.data.selection import listed
+from distrff.display.names import listed
 from distrff.errors import InputError
 from distrff.ingest.sources.csv_types import TEXT, plural, read_as, wider_type
 from distrff.ingest.sources.text_blocks import (
