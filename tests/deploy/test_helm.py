@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from typing import Any
 
 import pytest
@@ -56,9 +57,8 @@ def test_kubernetes_takes_what_is_rendered(overlays, kubernetes):
         assert_valid(manifest, kubernetes)
 
 
-@pytest.mark.parametrize("overlay", ["", *chart.OVERLAYS])
-def test_the_chart_reads_every_key(overlay):
-    """It has no schema and passes over what it does not know, a misspelt word for one."""
+def not_read(values: dict[str, Any]) -> list[str]:
+    """The keys of values that the chart does not read."""
     folder = chart.chart_folder()
     read = chart.keys_read(folder) if folder else chart.KEYS.read_text().split()
 
@@ -66,15 +66,17 @@ def test_the_chart_reads_every_key(overlay):
         below = any(key == known or key.startswith(f"{known}.") for known in read)
         return below or any(known.startswith(f"{key}.") for known in read)  # a section left empty
 
-    unknown = [key for key in chart.keys_used(chart.read_values(overlay)) if not is_read(key)]
-    assert not unknown
+    return [key for key in chart.keys_used(values) if not is_read(key)]
+
+
+@pytest.mark.parametrize("overlay", ["", *chart.OVERLAYS])
+def test_the_chart_reads_every_key(overlay):
+    """It has no schema and passes over what it does not know, a misspelt word for one."""
+    assert not not_read(chart.read_values(overlay))
 
 
 def test_a_misspelt_key_would_be_found():
-    known = chart.KEYS.read_text().split()
-    (used,) = chart.keys_used({"worker": {"replica": 3}})
-    assert used == "worker.replica"
-    assert not any(used == key or used.startswith(f"{key}.") or key.startswith(f"{used}.") for key in known)
+    assert not_read({"worker": {"replica": 3, "replicas": 3}}) == ["worker.replica"]
 
 
 @pytest.mark.parametrize("key", ON_PURPOSE)
@@ -117,6 +119,20 @@ def test_an_overlay_keeps_what_is_in_a_list(overlay):
     for path, entries in lists_of(overlay).items():
         lost = [entry for entry in before.get(path, []) if entry not in entries]
         assert not lost, f"{path} of values.yaml had {lost}"
+
+
+@pytest.mark.parametrize(
+    ("overlays", "name"),
+    [((), "dask-worker"), (chart.OVERLAYS, "dask-worker"), (chart.OVERLAYS, "dask-jupyter")],
+)
+def test_the_readme_names_the_keys_that_are_taken_of_the_stores_secret(overlays, name):
+    named = set(re.findall(r"\bAWS_\w+", (chart.HELM / "README.md").read_text()))
+    references = [
+        v["valueFrom"]["secretKeyRef"]
+        for v in containers_of(overlays)[name]["env"]
+        if "secretKeyRef" in v.get("valueFrom", {})
+    ]
+    assert {ref["key"] for ref in references if ref["name"] == "distrff-storage"} == named
 
 
 # ---------------------------------------------------------------- memory and threads
