@@ -6,12 +6,14 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -180,18 +182,71 @@ def test_a_scheduler_file(folder, background, foreground):
     assert json.loads(fitted.stdout)["status"] == "CONVERGED"
 
 
-def test_dask_ssh(folder, background, foreground):
+@pytest.fixture
+def ssh_port(folder, environment) -> Iterator[int]:
+    """A server of SSH on this machine for the test alone, which lets in who has the key `folder/key`."""
+    sshd = shutil.which("sshd", path=os.pathsep.join([os.environ["PATH"], "/usr/sbin"]))
+    keygen = shutil.which("ssh-keygen")
+    if sshd is None or keygen is None:
+        pytest.skip("no server of SSH is installed here")
+    for name in ("key", "host-key"):
+        subprocess.run([keygen, "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True)
+    port = free_port()
+    options = {
+        "ListenAddress": f"127.0.0.1:{port}",
+        "HostKey": folder / "host-key",
+        "AuthorizedKeysFile": folder / "key.pub",
+        "StrictModes": "no",  # the folders above are whose they are
+        "UsePAM": "no",
+        "PidFile": "none",
+        "SetEnv": f"PYTHONPATH={environment['PYTHONPATH']} HOME={folder}",
+    }
+    words = [f"-o{name}={value}" for name, value in options.items()]
+    with (folder / "sshd.log").open("w") as log, own_folder_of_sshd():
+        server = subprocess.Popen([sshd, "-D", "-e", "-f", "/dev/null", *words], stderr=log)
+        try:
+            wait_until(lambda: listens(port) or server.poll() is not None)
+            if server.poll() is not None:
+                pytest.skip(
+                    f"the server of SSH does not run here: {(folder / 'sshd.log').read_text().strip()}"
+                )
+            yield port
+        finally:
+            server.terminate()
+            server.wait(10)
+
+
+@contextmanager
+def own_folder_of_sshd() -> Iterator[None]:
+    """Make the empty folder that a server of root's asks for, where no system has made it."""
+    there = Path("/run/sshd")
+    if os.geteuid() != 0 or there.exists():
+        yield
+        return
+    there.mkdir(mode=0o755)
+    try:
+        yield
+    finally:
+        there.rmdir()
+
+
+@pytest.mark.slow
+def test_dask_ssh(folder, ssh_port, background, foreground):
     pytest.importorskip("paramiko", reason="dask ssh needs paramiko")
-    probe = foreground("ssh -o BatchMode=yes -o StrictHostKeyChecking=no -o ConnectTimeout=3 127.0.0.1 true")
-    if probe.returncode:
-        pytest.skip(f"no SSH to this machine by a key: {probe.stderr.strip().splitlines()[-1:]}")
     _, start, fit = (line.replace("scheduler-host", "127.0.0.1") for line in lines_of("dask ssh"))
     port = free_port()
     start = start.replace(" worker-host", "").replace("--nworkers 4", "--nworkers 1")
-    background(f"{start} --scheduler-port {port} --remote-python {sys.executable}")
-    wait_until(lambda: listens(port))
+    key = f"--ssh-port {ssh_port} --ssh-private-key {folder / 'key'}"
+    running = background(f"{start} --scheduler-port {port} {key} --remote-python {sys.executable}")
+    wait_until(lambda: listens(port) or running.poll() is not None)
     fitted = foreground(f"{fit.replace('8786', str(port))} {FIT}")
     assert fitted.returncode == 0, fitted.stderr
+    stored = drf.load_model(str(folder / "model.zarr"))
+    # Up to rounding: a shell over there lacks this one's variables, by which OpenBLAS may take other loops.
+    np.testing.assert_allclose(stored.coef.ravel(), expected(folder).ravel(), rtol=1e-10)
+    running.send_signal(signal.SIGINT)
+    running.wait(30)
+    wait_until(lambda: not listens(port))
 
 
 SBATCH = """#!/bin/sh
