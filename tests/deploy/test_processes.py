@@ -37,23 +37,28 @@ Container = Mapping[str, Any]
 
 
 def begin_cluster(
-    begin: pods.Begin, around: Surroundings, scheduler: Container, *workers: Container
+    begin: pods.Begin, around: Surroundings, scheduler: Container, worker: Container
 ) -> tuple[str, Surroundings]:
-    """Start pods of a cluster; when all answer, return its address, and surroundings in which it is found."""
-    port, dashboard, *own = pods.free_ports(2 + len(workers))
+    """Start two pods; when both answer, return the address, and surroundings in which it is found."""
+    port, dashboard = pods.free_ports(2)
     address = f"127.0.0.1:{port}"
-    around = around.with_places(dict.fromkeys(SERVICES, address) | {"/scratch": str(around.folder)})
-    places = [around.with_places({"8786": port, ":8787": f"127.0.0.1:{dashboard}"}, {"8787": dashboard})]
-    for probed in own:
-        listens = f"127.0.0.1:{probed}"
-        places.append(around.with_places({"8790": listens, ":8790": listens}, {"8790": probed}))
-    pod = (scheduler, *workers)
-    names = ["scheduler", *(f"worker-{number}" for number in range(len(workers)))]
-    begun = [begin(*each, *LOOPBACK) for each in zip(pod, places, names, strict=True)]
-    for container, place, process in zip(pod, places, begun, strict=True):
-        for probe in {"livenessProbe", "readinessProbe"} & container.keys():
-            pods.wait_for_probe(container, probe, place, process)
+    place = around.with_places({"8786": port, ":8787": f"127.0.0.1:{dashboard}"}, {"8787": dashboard})
+    process = begin(scheduler, place, "scheduler", *LOOPBACK)
+    around = around.with_places(dict.fromkeys(SERVICES, address))
+    begin_worker(begin, around, worker, worker)
+    for probe in ("livenessProbe", "readinessProbe"):
+        pods.wait_for_probe(scheduler, probe, place, process)
     return address, around
+
+
+def begin_worker(begin: pods.Begin, around: Surroundings, container: Container, probed: Container) -> None:
+    """Start a worker's pod, and wait until it answers as another's probe asks."""
+    (port,) = pods.free_ports(1)
+    listens = f"127.0.0.1:{port}"
+    places = {"8790": listens, ":8790": listens, "/scratch": str(around.folder)}
+    place = around.with_places(places, {"8790": port})
+    process = begin(container, place, f"worker-{port}", *LOOPBACK)
+    pods.wait_for_probe(probed, "livenessProbe", place, process)
 
 
 def json_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
@@ -66,7 +71,7 @@ def write_rows(store: Any) -> np.ndarray:
     X = rng.standard_normal((N_ROWS, 3))
     group = zarr.open_group(store, mode="w")
     for name, array in {"X": X, "y": np.sin(X[:, 0])}.items():
-        group.create_array(name, data=array, chunks=(100, *array.shape[1:]))
+        group.create_array(name, data=array, chunks=(N_ROWS // 2, *array.shape[1:]))
     return X
 
 
@@ -122,7 +127,7 @@ def certificates(folder: Path) -> dict[str, str]:
     return {name: (folder / name).read_text() for name in ("ca.crt", "tls.crt", "tls.key")}
 
 
-def test_the_jobs_over_tls(tmp_path):
+def test_the_jobs_over_tls(tmp_path, tls_of):
     """The operator's cluster and Job; of the chart, with all overlays, a worker of the group that may go.
 
     That both have the same scheduler is another test's.
@@ -132,12 +137,10 @@ def test_the_jobs_over_tls(tmp_path):
     around = Surroundings(tmp_path, secrets, {"s3://bucket": str(tmp_path)})
     operator, ours = operated("tls/dask-job"), containers_of(chart.OVERLAYS)
     with pods.processes() as begin:
-        cluster = (operator["scheduler"], operator["worker"], ours["dask-worker-spot"])
-        address, around = begin_cluster(begin, around, *cluster)
-        assert_workers_are_as_asked(address, secrets["distrff-tls"])
+        address, around = begin_cluster(begin, around, operator["scheduler"], operator["worker"])
         waited = pods.run(operator["wait-for-a-worker"], around)
         assert waited.returncode == 0, waited.stderr
-        assert json_of(pods.run(operator["distrff"], around, *SMALL))["workers"] == 2
+        assert json_of(pods.run(operator["distrff"], around, *SMALL))["workers"] == 1
         predicted = json_of(pods.run(job("tls/predict"), around))
         assert predicted["n_samples"] == N_ROWS
         frame, model = (
@@ -148,18 +151,17 @@ def test_the_jobs_over_tls(tmp_path):
         client = ["python", "-c", "from distributed import Client; print(Client().scheduler.address)"]
         notebook = ours["dask-jupyter"] | {"args": client}
         assert pods.run(notebook, around).stdout.strip() == f"tls://{address}"
-        assert_strangers_are_told(address, certificates(tmp_path / "others"))
-
-
-def as_settings(secret: Mapping[str, str]) -> dict[str, str]:
-    """A client's settings of Dask with the certificates of a secret."""
-    names = {"ca-file": "ca.crt", "client.cert": "tls.crt", "client.key": "tls.key"}
-    return {f"distributed.comm.tls.{name}": secret[key] for name, key in names.items()}
+        # The chart gives its further groups no probe, but what answers is the same.
+        begin_worker(begin, around, ours["dask-worker-spot"], ours["dask-worker"])
+        assert_workers_are_as_asked(address, secrets["distrff-tls"])
+        assert_strangers_are_told(address, tls_of("a stranger"))
 
 
 def assert_workers_are_as_asked(address: str, secret: Mapping[str, str]) -> None:
     """The operator's has the name by which it is taken away; of the cores the chart's has all for BLAS."""
-    with dask.config.set(as_settings(secret)), connect(f"tls://{address}", timeout=60) as client:
+    names = {"ca-file": "ca.crt", "client.cert": "tls.crt", "client.key": "tls.key"}
+    settings = {f"distributed.comm.tls.{name}": secret[key] for name, key in names.items()}
+    with dask.config.set(settings), connect(f"tls://{address}", timeout=60) as client:
         client.wait_for_workers(2, timeout=60)
         workers = client.scheduler_info(-1)["workers"]
         threads = {workers[its]["name"]: n_threads for its, n_threads in client.run(blas_threads).items()}
@@ -172,7 +174,7 @@ def n_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def assert_strangers_are_told(address: str, others: dict[str, str]) -> None:
+def assert_strangers_are_told(address: str, of_another_authority: dict[str, str]) -> None:
     """Who has no certificate, or one of another authority, is not let in."""
     with (
         pytest.raises(ClusterError, match="its address would begin with tls://"),
@@ -180,7 +182,7 @@ def assert_strangers_are_told(address: str, others: dict[str, str]) -> None:
     ):
         pass
     with (
-        dask.config.set(as_settings(others)),
+        dask.config.set(of_another_authority),
         pytest.raises(ClusterError, match="did not sign the certificate of what listens there"),
         connect(f"tls://{address}", timeout=1),
     ):
