@@ -11,10 +11,13 @@ import yaml
 from dask.utils import parse_bytes
 
 from distrff import FourierFeatures, KernelRidge
+from distrff.cli.helm_values import _CLIENT_IDLE_BYTES
 from distrff.errors import PlanRefused
 from distrff.sweeps.execution import PlannedWorkers
+from distrff.sweeps.plan import Plan
 from tests.deploy import chart
 from tests.deploy.chart import manifests_of
+from tests.deploy.kubernetes import job
 from tests.deploy.pods import container_of, containers_of
 from tests.deploy.schemas import KUBERNETES_VERSIONS, assert_valid
 
@@ -149,10 +152,14 @@ def memory_and_threads(worker: dict[str, Any]) -> tuple[int, int]:
 
 def folds_at_once(worker: dict[str, Any], n_components: int, dtype: str) -> int:
     """How many of five folds the plan of a ridge fit takes in one pass."""
+    return plan_of_ridge(worker, n_components, dtype).folds_per_task
+
+
+def plan_of_ridge(worker: dict[str, Any], n_components: int, dtype: str) -> Plan:
     memory, threads = memory_and_threads(worker)
     machine = KernelRidge(FourierFeatures(None, n_components), alpha="cv", scale="standard", dtype=dtype)
     rows = wide_rows()
-    return machine.plan_for(PlannedWorkers(3, threads, memory), rows, rows[:, 0]).folds_per_task
+    return machine.plan_for(PlannedWorkers(3, threads, memory), rows, rows[:, 0])
 
 
 def wide_rows():
@@ -172,6 +179,16 @@ def test_the_sizes_that_the_files_speak_of(dtype):
     assert folds_at_once(large, 16384, dtype) == 1
     with pytest.raises(PlanRefused, match="memory limit"):
         folds_at_once(usual, 16384, dtype)
+
+
+def test_the_job_has_the_memory_that_its_client_needs():
+    """As `distrff plan --as-helm-values` counts it."""
+    fit = job("fit")
+    (size,) = [word.partition("=")[2] for word in fit["args"] if word.startswith("--n-components=")]
+    plan = plan_of_ridge(containers_of(())["dask-worker"], int(size), "float64")
+    needed = plan.client_peak_bytes + _CLIENT_IDLE_BYTES
+    for kind in ("limits", "requests"):
+        assert 0.25 < needed / parse_bytes(fit["resources"][kind]["memory"]) <= 1
 
 
 def test_threads_are_those_of_the_cores():
