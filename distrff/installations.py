@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import pydoc
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -64,13 +64,14 @@ def check_workers(client: Client, timeout: float = 10.0) -> None:
 
 
 async def _ask(client: Client) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what importing distrff ends in on the scheduler and each worker, and all versions."""
-    # A function of ours would be sent by name, which a process without distrff cannot look up. The scheduler
-    # needs it as well: it unpacks the tasks.
-    workers = await client.run(importlib.import_module, "distrff", on_error="return")
+    """Return distrff as the scheduler and each worker import it, None or an error, and all versions."""
+    # A function of ours would be sent by name, which a process without distrff cannot look up; one that
+    # raises leaves a traceback in the log there, which of local workers is the notebook itself. The scheduler
+    # needs distrff as well: it unpacks the tasks.
+    workers = await client.run(pydoc.locate, "distrff", on_error="return")
     try:
-        scheduler = await client.run_on_scheduler(importlib.import_module, "distrff")
-    except ImportError as error:
+        scheduler = await client.run_on_scheduler(pydoc.locate, "distrff")
+    except (ImportError, pydoc.ErrorDuringImport) as error:
         scheduler = error
     imported = {f"the scheduler at {client.scheduler.address}": scheduler}
     imported |= {f"worker {address}": result for address, result in workers.items()}
@@ -78,7 +79,7 @@ async def _ask(client: Client) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _check_import(name: str, result: Any) -> None:
-    if isinstance(result, ModuleNotFoundError) and result.name == "distrff":
+    if result is None:
         raise ClusterError(
             f"{name} has no distrff; install there what the client has, or start it from an image that has it"
         )

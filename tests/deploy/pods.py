@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ import psutil
 from tests.deploy.chart import ROOT, Overlays, manifests_of
 
 Process = subprocess.Popen[bytes]
+Begin = Callable[..., Process]
 
 SHIMS = ROOT / "deploy" / "docker" / "bin"
 DISTRFF = '#!/bin/sh\nexec {} -c \'from distrff.cli import main; main(prog_name="distrff")\' "$@"\n'
@@ -54,6 +56,10 @@ class Surroundings:
     names: Mapping[str, str] = field(default_factory=dict)
     ports: Mapping[str, str] = field(default_factory=dict)
     commands: tuple[Path, ...] = ()
+
+    def with_places(self, names: Mapping[str, str], ports: Mapping[str, str] | None = None) -> Surroundings:
+        """These surroundings where some names and ports lead elsewhere."""
+        return replace(self, names={**self.names, **names}, ports={**self.ports, **(ports or {})})
 
     def here(self, text: str) -> str:
         """The text with everything that is elsewhere here, the longest names first and each once."""
@@ -121,7 +127,7 @@ def arguments_of(container: Mapping[str, Any], around: Surroundings) -> list[str
 
 
 @contextmanager
-def processes() -> Iterator[Callable[..., Process]]:
+def processes() -> Iterator[Begin]:
     """`begin(container, around, name, *more)` runs a container's command, to which words may be added.
 
     At the end of the block all processes that it began, and those that they started, are gone.
@@ -145,19 +151,17 @@ def processes() -> Iterator[Callable[..., Process]]:
     try:
         yield begin
     finally:
-        for process in reversed(begun):  # a worker that takes its leave asks its scheduler
-            _end(process)
+        for process in begun:
+            end(process)
 
 
-def _end(process: Process) -> None:
-    """End a process as Kubernetes does, with those that it started: ask, wait, and kill what is left."""
+def end(process: Process) -> None:
+    """Kill a process with those that it started, which takes no time; taking leave of each other does."""
     if process.poll() is not None:
         return
-    family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
-    process.terminate()
-    _, alive = psutil.wait_procs(family, timeout=10)
-    for left in alive:
-        left.kill()
+    process.send_signal(signal.SIGSTOP)  # a nanny would start another worker
+    for one in (*psutil.Process(process.pid).children(recursive=True), process):
+        one.kill()
     process.wait()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from typing import Any
 
 import pytest
@@ -10,10 +11,13 @@ import yaml
 from dask.utils import parse_bytes
 
 from distrff import FourierFeatures, KernelRidge
+from distrff.cli.helm_values import _CLIENT_IDLE_BYTES
 from distrff.errors import PlanRefused
 from distrff.sweeps.execution import PlannedWorkers
+from distrff.sweeps.plan import Plan
 from tests.deploy import chart
 from tests.deploy.chart import manifests_of
+from tests.deploy.kubernetes import job
 from tests.deploy.pods import container_of, containers_of
 from tests.deploy.schemas import KUBERNETES_VERSIONS, assert_valid
 
@@ -56,9 +60,8 @@ def test_kubernetes_takes_what_is_rendered(overlays, kubernetes):
         assert_valid(manifest, kubernetes)
 
 
-@pytest.mark.parametrize("overlay", ["", *chart.OVERLAYS])
-def test_the_chart_reads_every_key(overlay):
-    """It has no schema and passes over what it does not know, a misspelt word for one."""
+def not_read(values: dict[str, Any]) -> list[str]:
+    """The keys of values that the chart does not read."""
     folder = chart.chart_folder()
     read = chart.keys_read(folder) if folder else chart.KEYS.read_text().split()
 
@@ -66,15 +69,17 @@ def test_the_chart_reads_every_key(overlay):
         below = any(key == known or key.startswith(f"{known}.") for known in read)
         return below or any(known.startswith(f"{key}.") for known in read)  # a section left empty
 
-    unknown = [key for key in chart.keys_used(chart.read_values(overlay)) if not is_read(key)]
-    assert not unknown
+    return [key for key in chart.keys_used(values) if not is_read(key)]
+
+
+@pytest.mark.parametrize("overlay", ["", *chart.OVERLAYS])
+def test_the_chart_reads_every_key(overlay):
+    """It has no schema and passes over what it does not know, a misspelt word for one."""
+    assert not not_read(chart.read_values(overlay))
 
 
 def test_a_misspelt_key_would_be_found():
-    known = chart.KEYS.read_text().split()
-    (used,) = chart.keys_used({"worker": {"replica": 3}})
-    assert used == "worker.replica"
-    assert not any(used == key or used.startswith(f"{key}.") or key.startswith(f"{used}.") for key in known)
+    assert not_read({"worker": {"replica": 3, "replicas": 3}}) == ["worker.replica"]
 
 
 @pytest.mark.parametrize("key", ON_PURPOSE)
@@ -119,6 +124,20 @@ def test_an_overlay_keeps_what_is_in_a_list(overlay):
         assert not lost, f"{path} of values.yaml had {lost}"
 
 
+@pytest.mark.parametrize(
+    ("overlays", "name"),
+    [((), "dask-worker"), (chart.OVERLAYS, "dask-worker"), (chart.OVERLAYS, "dask-jupyter")],
+)
+def test_the_readme_names_the_keys_that_are_taken_of_the_stores_secret(overlays, name):
+    named = set(re.findall(r"\bAWS_\w+", (chart.HELM / "README.md").read_text()))
+    references = [
+        v["valueFrom"]["secretKeyRef"]
+        for v in containers_of(overlays)[name]["env"]
+        if "secretKeyRef" in v.get("valueFrom", {})
+    ]
+    assert {ref["key"] for ref in references if ref["name"] == "distrff-storage"} == named
+
+
 # ---------------------------------------------------------------- memory and threads
 
 
@@ -133,10 +152,14 @@ def memory_and_threads(worker: dict[str, Any]) -> tuple[int, int]:
 
 def folds_at_once(worker: dict[str, Any], n_components: int, dtype: str) -> int:
     """How many of five folds the plan of a ridge fit takes in one pass."""
+    return plan_of_ridge(worker, n_components, dtype).folds_per_task
+
+
+def plan_of_ridge(worker: dict[str, Any], n_components: int, dtype: str) -> Plan:
     memory, threads = memory_and_threads(worker)
     machine = KernelRidge(FourierFeatures(None, n_components), alpha="cv", scale="standard", dtype=dtype)
     rows = wide_rows()
-    return machine.plan_for(PlannedWorkers(3, threads, memory), rows, rows[:, 0]).folds_per_task
+    return machine.plan_for(PlannedWorkers(3, threads, memory), rows, rows[:, 0])
 
 
 def wide_rows():
@@ -156,6 +179,16 @@ def test_the_sizes_that_the_files_speak_of(dtype):
     assert folds_at_once(large, 16384, dtype) == 1
     with pytest.raises(PlanRefused, match="memory limit"):
         folds_at_once(usual, 16384, dtype)
+
+
+def test_the_job_has_the_memory_that_its_client_needs():
+    """As `distrff plan --as-helm-values` counts it."""
+    fit = job("fit")
+    (size,) = [word.partition("=")[2] for word in fit["args"] if word.startswith("--n-components=")]
+    plan = plan_of_ridge(containers_of(())["dask-worker"], int(size), "float64")
+    needed = plan.client_peak_bytes + _CLIENT_IDLE_BYTES
+    for kind in ("limits", "requests"):
+        assert 0.25 < needed / parse_bytes(fit["resources"][kind]["memory"]) <= 1
 
 
 def test_threads_are_those_of_the_cores():

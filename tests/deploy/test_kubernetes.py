@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import shutil
 import subprocess
@@ -18,44 +17,58 @@ from distrff.cli import main
 from distrff.cli.exits import NOT_CONVERGED, REFUSED
 from tests.deploy import chart
 from tests.deploy.chart import manifests_of
-from tests.deploy.pods import Surroundings, arguments_of, container_of, containers_of
+from tests.deploy.kubernetes import (
+    FOLDER,
+    JOBS,
+    OPERATED,
+    built,
+    containers,
+    job,
+    operated,
+    the_one,
+)
+from tests.deploy.pods import Surroundings, arguments_of, containers_of
 from tests.deploy.schemas import KUBERNETES_VERSIONS, assert_custom_resource_valid, assert_valid
 
-FOLDER = chart.ROOT / "deploy" / "kubernetes"
-JOBS = ("fit/job.yaml", "predict-job.yaml")
+FOLDERS = (*JOBS, *OPERATED)
+PLAIN_AND_TLS = [name for folder in FOLDERS for name in (folder, f"tls/{folder}")]
+POLICIES = FOLDER / "fit" / "network-policy.yaml"
 
 
-def documents(path: str) -> list[dict[str, Any]]:
-    return list(yaml.safe_load_all((FOLDER / path).read_text()))
+def policies() -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(POLICIES.read_text()))
 
 
 def test_no_file_is_forgotten():
-    """What is not named here is not tested."""
-    files = {str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*.yaml")}
-    operator = {"operator/dask-cluster.yaml", "operator/dask-job.yaml"}
-    assert files == {
-        *JOBS, *operator, "fit/network-policy.yaml", "fit/kustomization.yaml", "fit-tls/kustomization.yaml",
-    }  # fmt: skip
+    """What no folder named here leads to is not tested."""
+    there = {path.parent.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("*.yaml")}
+    assert there == {*PLAIN_AND_TLS, "tls/component"}
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_kustomization_names_the_files_beside_it(name):
+    beside = {path.name for path in (FOLDER / name).glob("*.yaml")} - {"kustomization.yaml"}
+    kustomization = yaml.safe_load((FOLDER / name / "kustomization.yaml").read_text())
+    assert set(kustomization["resources"]) == beside
 
 
 @pytest.mark.parametrize("kubernetes", KUBERNETES_VERSIONS)
-@pytest.mark.parametrize("path", [*JOBS, "fit/network-policy.yaml"])
-def test_kubernetes_takes_them(path, kubernetes):
-    for manifest in documents(path):
+@pytest.mark.parametrize("name", [*JOBS, *(f"tls/{name}" for name in JOBS)])
+def test_kubernetes_takes_them(name, kubernetes):
+    for manifest in built(name):
         assert_valid(manifest, kubernetes)
 
 
 def test_a_word_that_kubernetes_does_not_know_is_found():
-    (job,) = documents("fit/job.yaml")
-    job["spec"]["backofLimit"] = 3
+    fit = the_one("fit", "Job")
+    fit["spec"]["backofLimit"] = 3
     with pytest.raises(Exception, match="backofLimit"):
-        assert_valid(job, KUBERNETES_VERSIONS[0])
+        assert_valid(fit, KUBERNETES_VERSIONS[0])
 
 
-@pytest.mark.parametrize("path", JOBS)
-def test_the_command_line_takes_a_jobs_arguments(path):
-    (job,) = documents(path)
-    program, command, *words = arguments_of(container_of(job), Surroundings(Path(), {"distrff-storage": {}}))
+@pytest.mark.parametrize("name", JOBS)
+def test_the_command_line_takes_a_jobs_arguments(name):
+    program, command, *words = arguments_of(job(name), Surroundings(Path()))
     assert program == "distrff"
     parsed = main.get_command(main.make_context("distrff", ["--help"], resilient_parsing=True), command)
     assert parsed is not None
@@ -65,19 +78,30 @@ def test_the_command_line_takes_a_jobs_arguments(path):
 
 
 def test_a_fit_that_another_try_does_not_mend_is_not_tried_again():
-    (job,) = documents("fit/job.yaml")
-    rule = job["spec"]["podFailurePolicy"]["rules"][0]
+    fit = the_one("fit", "Job")
+    rule = fit["spec"]["podFailurePolicy"]["rules"][0]
     assert rule["action"] == "FailJob"
     assert set(rule["onExitCodes"]["values"]) == {NOT_CONVERGED, REFUSED}
-    assert rule["onExitCodes"]["containerName"] == container_of(job)["name"]
-    assert job["spec"]["template"]["spec"]["restartPolicy"] == "Never"
+    assert rule["onExitCodes"]["containerName"] == job("fit")["name"]
 
 
-@pytest.mark.parametrize("path", JOBS)
-def test_jobs_call_the_scheduler_by_the_name_of_its_service(path):
-    (job,) = documents(path)
-    (address,) = [v["value"] for v in container_of(job)["env"] if v["name"] == "SCHEDULER"]
-    host, port = address.removeprefix("tcp://").split(":")
+@pytest.mark.parametrize("name", JOBS)
+def test_a_pod_that_is_moved_has_not_failed_and_is_waited_for(name):
+    """With a policy for failures Kubernetes begins the next pod when the last one is gone, and not before."""
+    spec = the_one(name, "Job")["spec"]
+    moved = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+    assert moved in spec["podFailurePolicy"]["rules"]
+    assert spec["template"]["spec"]["restartPolicy"] == "Never"
+
+
+def variable(container: Mapping[str, Any], name: str) -> str:
+    (value,) = [v["value"] for v in container["env"] if v["name"] == name]
+    return value
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_jobs_call_the_scheduler_by_the_name_of_its_service(name):
+    host, port = variable(job(name), "SCHEDULER").removeprefix("tcp://").split(":")
     service = manifests_of((), "Service")[host]
     assert int(port) in {port["port"] for port in service["spec"]["ports"]}
 
@@ -87,11 +111,42 @@ def secrets_of(container: Mapping[str, Any]) -> set[str]:
     return {ref["name"] for ref in [*by_value, *(e["secretRef"] for e in container.get("envFrom", []))]}
 
 
-def test_jobs_and_workers_take_the_same_secrets():
-    workers = secrets_of(containers_of(())["dask-worker"])
-    for path in JOBS:
-        (job,) = documents(path)
-        assert secrets_of(container_of(job)) == workers == {"distrff-storage", "distrff-tls"}
+def test_all_that_read_and_write_take_the_same_secrets():
+    taken = containers() | {"chart/worker": containers_of(())["dask-worker"]}
+    for name, container in taken.items():
+        kinds = (
+            {"distrff-tls"}
+            if name.endswith(("scheduler", "wait-for-a-worker"))
+            else {"distrff-tls", "distrff-storage"}
+        )
+        assert secrets_of(container) == kinds, name
+
+
+def test_all_pods_run_the_image_of_the_chart():
+    (image,) = {container["image"] for container in containers_of(chart.OVERLAYS).values()}
+    assert {container["image"] for container in containers().values()} == {image}
+
+
+def pod_specs() -> list[dict[str, Any]]:
+    of_jobs = [the_one(name, "Job")["spec"]["template"]["spec"] for name in JOBS]
+    cluster, dask_job = (built(name)[0]["spec"] for name in OPERATED)
+    parts = [
+        part[role]["spec"]
+        for part in (cluster, dask_job["cluster"]["spec"])
+        for role in ("scheduler", "worker")
+    ]
+    return [*of_jobs, *parts, dask_job["job"]["spec"]]
+
+
+def test_no_pod_may_more_than_it_needs():
+    """What Kubernetes' own standard calls restricted, and no token for its API."""
+    for spec in pod_specs():
+        assert spec["automountServiceAccountToken"] is False
+        assert spec["securityContext"]["runAsNonRoot"]
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in (*spec["containers"], *spec.get("initContainers", [])):
+            closed = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+            assert container["securityContext"] == closed, container["name"]
 
 
 # ---------------------------------------------------------------- the policy
@@ -107,7 +162,7 @@ def is_selected(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
 
 
 def test_the_scheduler_and_the_workers_are_closed_to_other_namespaces():
-    chart_policy, operator_policy = (policy["spec"] for policy in documents("fit/network-policy.yaml"))
+    chart_policy, operator_policy = (policy["spec"] for policy in policies())
     closed = set()
     for name, deployment in manifests_of(chart.OVERLAYS, "Deployment").items():
         if is_selected(chart_policy["podSelector"], deployment["spec"]["template"]["metadata"]["labels"]):
@@ -126,50 +181,61 @@ def test_the_scheduler_and_the_workers_are_closed_to_other_namespaces():
 # ---------------------------------------------------------------- kustomize
 
 
-@functools.cache
-def kustomized(name: str) -> list[dict[str, Any]]:
+@pytest.mark.parametrize("name", PLAIN_AND_TLS)
+def test_kustomize_makes_of_a_folder_what_is_tested(name):
     if shutil.which("kubectl") is None:
         pytest.skip("kubectl, which has kustomize in it, is not installed")
     command = ["kubectl", "kustomize", str(FOLDER / name)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    return sorted(yaml.safe_load_all(done.stdout), key=lambda manifest: manifest["metadata"]["name"])
+
+    def by_name(manifests):
+        return sorted(manifests, key=lambda manifest: manifest["metadata"]["name"])
+
+    assert by_name(yaml.safe_load_all(done.stdout)) == by_name(built(name))
 
 
-def test_a_kustomization_names_the_files_beside_it():
-    (kustomization,) = documents("fit/kustomization.yaml")
-    beside = {path.name for path in (FOLDER / "fit").glob("*.yaml")} - {"kustomization.yaml"}
-    assert set(kustomization["resources"]) == beside
+def differences(one: Any, other: Any, path: str = "") -> dict[str, Any]:
+    """What the other one has else, by its place."""
+    if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
+        return {k: v for key in one for k, v in differences(one[key], other[key], f"{path}/{key}").items()}
+    if isinstance(one, list) and isinstance(other, list) and len(one) <= len(other):
+        pairs = itertools.zip_longest(one, other)
+        return {k: v for i, pair in enumerate(pairs) for k, v in differences(*pair, f"{path}/{i}").items()}
+    return {} if one == other else {path: other}
 
 
-def test_kustomize_changes_nothing_but_the_address():
-    plain, tls = kustomized("fit"), kustomized("fit-tls")
-    there = [m for path in ("fit/job.yaml", "fit/network-policy.yaml") for m in documents(path)]
-    assert plain == sorted(there, key=lambda manifest: manifest["metadata"]["name"])
-    differences = [
-        (one["name"], one["value"], other["value"])
-        for before, after in zip(plain, tls, strict=True)
-        if before["kind"] == "Job"
-        for one, other in itertools.product(container_of(before)["env"], container_of(after)["env"])
-        if one["name"] == other["name"] and one != other
-    ]
-    assert differences == [("SCHEDULER", "tcp://dask-scheduler:8786", "tls://dask-scheduler:8786")]
+@pytest.mark.parametrize("name", JOBS)
+def test_tls_changes_nothing_of_a_job_but_the_address(name):
+    plain, tls = the_one(name, "Job"), the_one(f"tls/{name}", "Job")
+    assert list(differences(plain, tls).values()) == ["tls://dask-scheduler:8786"]
+    assert variable(job(f"tls/{name}"), "SCHEDULER") == "tls://dask-scheduler:8786"
+    others = [m for m in built(name) if m["kind"] != "Job"]
+    assert others == [m for m in built(f"tls/{name}") if m["kind"] != "Job"]
+
+
+@pytest.mark.parametrize("name", OPERATED)
+def test_tls_changes_protocol_and_addresses_of_the_operators_pods(name):
+    (resource,) = built(name)
+    address = f"tls://{resource['metadata']['name']}-scheduler:8786"
+    plain, tls = operated(name), operated(f"tls/{name}")
+    assert plain.keys() == tls.keys()
+    assert tls["scheduler"]["args"] == [*plain["scheduler"]["args"], "--protocol=tls"]
+    assert variable(tls["worker"], "DASK_SCHEDULER_ADDRESS") == address
+    for client in tls.keys() - {"scheduler", "worker"}:
+        assert list(differences(plain[client], tls[client]).values()) == [address]
 
 
 # ---------------------------------------------------------------- the operator
 
 
-def operator_resources() -> tuple[dict[str, Any], dict[str, Any]]:
-    (cluster,), (job,) = documents("operator/dask-cluster.yaml"), documents("operator/dask-job.yaml")
-    return cluster, job
-
-
-def test_the_operator_takes_its_resources():
-    for resource in operator_resources():
+@pytest.mark.parametrize("name", [*OPERATED, *(f"tls/{name}" for name in OPERATED)])
+def test_the_operator_takes_its_resources(name):
+    for resource in built(name):
         assert_custom_resource_valid(resource)
 
 
 def test_a_word_that_the_operator_does_not_know_is_found():
-    cluster, _ = operator_resources()
+    (cluster,) = built("dask-cluster")
     cluster["spec"]["worker"]["replica"] = 3
     with pytest.raises(Exception, match="replica"):
         assert_custom_resource_valid(cluster)
@@ -177,54 +243,58 @@ def test_a_word_that_the_operator_does_not_know_is_found():
 
 @pytest.mark.parametrize("kubernetes", KUBERNETES_VERSIONS)
 def test_kubernetes_takes_the_pods_and_services_in_them(kubernetes):
-    cluster, job = operator_resources()
-    parts = [cluster["spec"], job["spec"]["cluster"]["spec"]]
-    pods = [part[name]["spec"] for part in parts for name in ("worker", "scheduler")]
-    for spec in [*pods, job["spec"]["job"]["spec"]]:
+    for spec in pod_specs():
         assert_valid({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": spec}, kubernetes)
-    for part in parts:
+    cluster, dask_job = (built(name)[0]["spec"] for name in OPERATED)
+    for part in (cluster, dask_job["cluster"]["spec"]):
         service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "x"}}
         assert_valid(service | {"spec": part["scheduler"]["service"]}, kubernetes)
 
 
 def test_both_have_the_same_cluster_under_their_own_names():
-    cluster, job = operator_resources()
-    alone, inside = cluster["spec"], job["spec"]["cluster"]["spec"]
-    for resource, spec in ((cluster, alone), (job, inside)):
+    (cluster,), (dask_job,) = map(built, OPERATED)
+    alone, inside = cluster["spec"], dask_job["spec"]["cluster"]["spec"]
+    for resource, spec in ((cluster, alone), (dask_job, inside)):
         selector = spec["scheduler"]["service"].pop("selector")
         assert selector["dask.org/cluster-name"] == resource["metadata"]["name"]
         assert selector["dask.org/component"] == "scheduler"
     assert alone == inside
 
 
-def test_the_operators_cluster_is_the_charts():
-    cluster, job = operator_resources()
-    ours = containers_of(())["dask-worker"]
-    worker = container_of(cluster["spec"]["worker"])
+def test_the_operators_worker_is_the_charts():
+    ours, worker = containers_of(())["dask-worker"], operated("dask-cluster")["worker"]
     for kind in ("limits", "requests"):  # the operator's definition takes quantities as text only
         assert worker["resources"][kind] == {k: str(v) for k, v in ours["resources"][kind].items()}
     words = dict(itertools.pairwise(ours["args"]))
     for option in ("--nthreads", "--memory-limit", "--local-directory", "--death-timeout"):
         assert f"{option}={words[option]}" in worker["args"]
-    (fit,) = documents("fit/job.yaml")
-    assert container_of(job["spec"]["job"])["args"] == container_of(fit)["args"]
+
+
+@pytest.mark.parametrize(("overlays", "name"), [((), "dask-cluster"), (chart.OVERLAYS, "tls/dask-cluster")])
+def test_the_operators_scheduler_is_the_charts(overlays, name):
+    """Where one of them runs, the other does."""
+    ours, scheduler = containers_of(overlays)["dask-scheduler"], operated(name)["scheduler"]
+    program, *words = ours["args"]
+    assert scheduler["args"] == [*program.split("-"), *words]
+    assert [v for v in ours["env"] if "TLS" in v["name"]] == scheduler["env"]
+
+
+def test_the_operators_job_is_the_fit():
+    """The operator starts the job with the cluster: it waits for a worker first."""
+    (resource,) = built("dask-job")
+    pods = operated("dask-job")
+    fit, ours = job("fit"), pods["distrff"]
+    assert ours["args"] == fit["args"]
+    names = {variable["name"] for variable in fit["env"]}
+    assert {variable["name"] for variable in ours["env"]} == names | {"DASK_SCHEDULER_ADDRESS"}
+    for container in (pods["wait-for-a-worker"], ours):
+        address = f"tcp://{resource['metadata']['name']}-scheduler:8786"
+        assert variable(container, "SCHEDULER") == address
 
 
 @pytest.mark.parametrize("part", ["scheduler", "worker"])
 def test_dask_takes_the_arguments_of_the_operators_cluster(part):
-    cluster, _ = operator_resources()
-    program, command, *words = container_of(cluster["spec"][part])["args"]
+    program, command, *words = operated("dask-cluster")[part]["args"]
     assert (program, command) == ("dask", part)
     context = import_module(f"distributed.cli.dask_{part}").main.make_context(command, words)
     assert context.params["dashboard_address"] in (":8787", ":8790")
-
-
-def test_the_operators_job_calls_its_own_scheduler():
-    """The operator starts the job with the cluster: it waits for a worker first."""
-    _, job = operator_resources()
-    spec = job["spec"]["job"]["spec"]
-    address = {"name": "SCHEDULER", "value": f"tcp://{job['metadata']['name']}-scheduler:8786"}
-    for container in (*spec["containers"], *spec["initContainers"]):
-        assert address in container["env"]
-    (wait,) = spec["initContainers"]
-    compile(wait["args"][-1], wait["name"], "exec")

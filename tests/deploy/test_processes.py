@@ -8,7 +8,7 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ import dask
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 import zarr
 from click.testing import CliRunner
 
@@ -24,59 +23,42 @@ from distrff import load_model
 from distrff.cli import main
 from distrff.cluster import connect
 from distrff.errors import ClusterError
+from distrff.sweeps.process_record import blas_threads
 from tests.deploy import chart, pods
-from tests.deploy.pods import Surroundings, container_of, containers_of
+from tests.deploy.kubernetes import job, operated
+from tests.deploy.pods import Surroundings, containers_of
 
-JOBS = chart.ROOT / "deploy" / "kubernetes"
 LOOPBACK = ("--host", "127.0.0.1")
+SERVICES = ("dask-scheduler:8786", "distrff-fit-scheduler:8786")
+SMALL = ("--n-components=32", "--length-scale=2")  # of options that are given twice the last one counts
 N_ROWS = 500
 
-Start = Callable[[chart.Overlays, dict[str, dict[str, str]]], str]
+Container = Mapping[str, Any]
 
 
-@pytest.fixture
-def start(tmp_path) -> Iterator[Start]:
-    """`start(overlays, secrets)`: the rendered scheduler and a worker until the test ends; its address."""
-    with pods.processes() as begin:
-
-        def start(overlays: chart.Overlays, secrets: dict[str, dict[str, str]]) -> str:
-            pod = containers_of(overlays)
-            port, dashboard, own = pods.free_ports(3)
-            names = {
-                "dask-scheduler:8786": f"127.0.0.1:{port}",
-                "8786": port,
-                ":8787": f"127.0.0.1:{dashboard}",
-                "8790": f"127.0.0.1:{own}",
-                "/scratch": str(tmp_path),
-            }
-            around = Surroundings(tmp_path, secrets, names, {"8787": dashboard, "8790": own})
-            worker = pod.get("dask-worker-spot", pod["dask-worker"])
-            begun = [
-                begin(container, around, name, *LOOPBACK)
-                for name, container in (("scheduler", pod["dask-scheduler"]), ("worker", worker))
-            ]
-            # The chart gives its further groups no probe, but what answers is the same.
-            for probed, process in zip((pod["dask-scheduler"], pod["dask-worker"]), begun, strict=True):
-                for probe in {"livenessProbe", "readinessProbe"} & probed.keys():
-                    pods.wait_for_probe(probed, probe, around, process)
-            return f"127.0.0.1:{port}"
-
-        yield start
+def begin_cluster(
+    begin: pods.Begin, around: Surroundings, scheduler: Container, worker: Container
+) -> tuple[str, Surroundings]:
+    """Start two pods; when both answer, return the address, and surroundings in which it is found."""
+    port, dashboard = pods.free_ports(2)
+    address = f"127.0.0.1:{port}"
+    place = around.with_places({"8786": port, ":8787": f"127.0.0.1:{dashboard}"}, {"8787": dashboard})
+    process = begin(scheduler, place, "scheduler", *LOOPBACK)
+    around = around.with_places(dict.fromkeys(SERVICES, address))
+    begin_worker(begin, around, worker, worker)
+    for probe in ("livenessProbe", "readinessProbe"):
+        pods.wait_for_probe(scheduler, probe, place, process)
+    return address, around
 
 
-def job(path: str) -> dict[str, Any]:
-    """A Job's container, with a machine so small that it is fitted in no time."""
-    container = container_of(yaml.safe_load((JOBS / path).read_text()))
-    # Of options that are given twice the last one counts.
-    more = ["--n-components=32", "--length-scale=2"] if "fit" in container["args"] else []
-    return container | {"args": [*container["args"], *more]}
-
-
-def with_variable(container: dict[str, Any], name: str, value: str) -> dict[str, Any]:
-    """The container with another value of one of its variables."""
-    assert any(variable["name"] == name for variable in container["env"])
-    env = [{"name": name, "value": value} if v["name"] == name else v for v in container["env"]]
-    return container | {"env": env}
+def begin_worker(begin: pods.Begin, around: Surroundings, container: Container, probed: Container) -> None:
+    """Start a worker's pod, and wait until it answers as another's probe asks."""
+    (port,) = pods.free_ports(1)
+    listens = f"127.0.0.1:{port}"
+    places = {"8790": listens, ":8790": listens, "/scratch": str(around.folder)}
+    place = around.with_places(places, {"8790": port})
+    process = begin(container, place, f"worker-{port}", *LOOPBACK)
+    pods.wait_for_probe(probed, "livenessProbe", place, process)
 
 
 def json_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
@@ -89,18 +71,18 @@ def write_rows(store: Any) -> np.ndarray:
     X = rng.standard_normal((N_ROWS, 3))
     group = zarr.open_group(store, mode="w")
     for name, array in {"X": X, "y": np.sin(X[:, 0])}.items():
-        group.create_array(name, data=array, chunks=(100, *array.shape[1:]))
+        group.create_array(name, data=array, chunks=(N_ROWS // 2, *array.shape[1:]))
     return X
 
 
-def test_the_jobs_in_the_clear_on_object_storage(start, tmp_path, monkeypatch):
+def test_the_jobs_in_the_clear_on_object_storage(tmp_path):
     pytest.importorskip("moto", reason="the extra `test` has it")
     pytest.importorskip("s3fs", reason="the extra `test` has it")
     import fsspec
 
     from examples.s3_roundtrip import s3_server
 
-    with s3_server() as options:
+    with s3_server() as options, pods.processes() as begin:
         secret = {
             "AWS_ACCESS_KEY_ID": options["key"],
             "AWS_SECRET_ACCESS_KEY": options["secret"],
@@ -111,14 +93,14 @@ def test_the_jobs_in_the_clear_on_object_storage(start, tmp_path, monkeypatch):
         X = write_rows(
             zarr.storage.FsspecStore.from_url("s3://bucket/rows.zarr", storage_options=dict(options))
         )
-        secrets = {"distrff-storage": secret}
-        address = start((), secrets)
-        around = Surroundings(tmp_path, secrets, {"dask-scheduler:8786": address})
-        fitted = json_of(pods.run(job("fit/job.yaml"), around))
+        around = Surroundings(tmp_path, {"distrff-storage": secret})
+        pod = containers_of(())
+        address, around = begin_cluster(begin, around, pod["dask-scheduler"], pod["dask-worker"])
+        fitted = json_of(pods.run(job("fit"), around, *SMALL))
         assert fitted["workers"] == 1
         assert fitted["n_components"] == 32
         assert fitted["out"] == "s3://bucket/model.zarr"
-        predicted = json_of(pods.run(job("predict-job.yaml"), around))
+        predicted = json_of(pods.run(job("predict"), around))
         assert predicted["n_samples"] == N_ROWS
         frame = pd.read_parquet("s3://bucket/predictions.parquet", storage_options=options)
         model = load_model("s3://bucket/model.zarr", storage_options=dict(options))
@@ -145,28 +127,46 @@ def certificates(folder: Path) -> dict[str, str]:
     return {name: (folder / name).read_text() for name in ("ca.crt", "tls.crt", "tls.key")}
 
 
-def test_the_jobs_over_tls(start, tmp_path):
-    """All overlays at once: the worker is one of the group on nodes that may be taken away."""
+def test_the_jobs_over_tls(tmp_path, tls_of):
+    """The operator's cluster and Job; of the chart, with all overlays, a worker of the group that may go.
+
+    That both have the same scheduler is another test's.
+    """
     X = write_rows(tmp_path / "rows.zarr")
-    tokens = {"distrff-tls": certificates(tmp_path / "tls"), "distrff-storage": {}}
-    address = start(chart.OVERLAYS, tokens)
-    around = Surroundings(tmp_path, tokens, {"dask-scheduler:8786": address, "s3://bucket": str(tmp_path)})
-    (patch,) = yaml.safe_load((JOBS / "fit-tls" / "kustomization.yaml").read_text())["patches"]
-    (variable,) = container_of(yaml.safe_load(patch["patch"]))["env"]
-    assert variable["value"].startswith("tls://")
-    fitted = json_of(pods.run(with_variable(job("fit/job.yaml"), **variable), around))
-    assert fitted["workers"] == 1
-    by_all_cores = [note for note in fitted["notes"] if "BLAS ran on" in note]  # as values-highmem.yaml says
-    assert len(by_all_cores) == (n_cores() > 1)
-    predicted = json_of(pods.run(with_variable(job("predict-job.yaml"), **variable), around))
-    assert predicted["n_samples"] == N_ROWS
-    frame, model = pd.read_parquet(tmp_path / "predictions.parquet"), load_model(str(tmp_path / "model.zarr"))
-    np.testing.assert_allclose(frame["prediction"], model.predict(X), rtol=1e-12)
-    notebook = containers_of(chart.OVERLAYS)["dask-jupyter"]
-    tokens["distrff-jupyter"] = {"token": "any"}
-    client = ["python", "-c", "from distributed import Client; print(Client().scheduler.address)"]
-    assert pods.run(notebook | {"args": client}, around).stdout.strip() == f"tls://{address}"
-    assert_strangers_are_told(address, certificates(tmp_path / "others"))
+    secrets = {"distrff-tls": certificates(tmp_path / "tls"), "distrff-jupyter": {"token": "any"}}
+    around = Surroundings(tmp_path, secrets, {"s3://bucket": str(tmp_path)})
+    operator, ours = operated("tls/dask-job"), containers_of(chart.OVERLAYS)
+    with pods.processes() as begin:
+        address, around = begin_cluster(begin, around, operator["scheduler"], operator["worker"])
+        waited = pods.run(operator["wait-for-a-worker"], around)
+        assert waited.returncode == 0, waited.stderr
+        assert json_of(pods.run(operator["distrff"], around, *SMALL))["workers"] == 1
+        predicted = json_of(pods.run(job("tls/predict"), around))
+        assert predicted["n_samples"] == N_ROWS
+        frame, model = (
+            pd.read_parquet(tmp_path / "predictions.parquet"),
+            load_model(str(tmp_path / "model.zarr")),
+        )
+        np.testing.assert_allclose(frame["prediction"], model.predict(X), rtol=1e-12)
+        client = ["python", "-c", "from distributed import Client; print(Client().scheduler.address)"]
+        notebook = ours["dask-jupyter"] | {"args": client}
+        assert pods.run(notebook, around).stdout.strip() == f"tls://{address}"
+        # The chart gives its further groups no probe, but what answers is the same.
+        begin_worker(begin, around, ours["dask-worker-spot"], ours["dask-worker"])
+        assert_workers_are_as_asked(address, secrets["distrff-tls"])
+        assert_strangers_are_told(address, tls_of("a stranger"))
+
+
+def assert_workers_are_as_asked(address: str, secret: Mapping[str, str]) -> None:
+    """The operator's has the name by which it is taken away; of the cores the chart's has all for BLAS."""
+    names = {"ca-file": "ca.crt", "client.cert": "tls.crt", "client.key": "tls.key"}
+    settings = {f"distributed.comm.tls.{name}": secret[key] for name, key in names.items()}
+    with dask.config.set(settings), connect(f"tls://{address}", timeout=60) as client:
+        client.wait_for_workers(2, timeout=60)
+        workers = client.scheduler_info(-1)["workers"]
+        threads = {workers[its]["name"]: n_threads for its, n_threads in client.run(blas_threads).items()}
+    assert threads.pop("distrff-fit-default-worker-0123456789") == 1
+    assert list(threads.values()) == [min(8, n_cores())]
 
 
 def n_cores() -> int:
@@ -174,17 +174,15 @@ def n_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def assert_strangers_are_told(address: str, others: dict[str, str]) -> None:
+def assert_strangers_are_told(address: str, of_another_authority: dict[str, str]) -> None:
     """Who has no certificate, or one of another authority, is not let in."""
     with (
         pytest.raises(ClusterError, match="its address would begin with tls://"),
         connect(f"tcp://{address}", timeout=1),
     ):
         pass
-    names = {"ca-file": "ca.crt", "client.cert": "tls.crt", "client.key": "tls.key"}
-    settings = {f"distributed.comm.tls.{name}": others[file] for name, file in names.items()}
     with (
-        dask.config.set(settings),
+        dask.config.set(of_another_authority),
         pytest.raises(ClusterError, match="did not sign the certificate of what listens there"),
         connect(f"tls://{address}", timeout=1),
     ):

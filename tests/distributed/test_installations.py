@@ -47,6 +47,9 @@ def test_a_worker_without_distrff(dask_processes, without_distrff):
     dask_processes.worker(file, prelude=without_distrff)
     with connect(str(file)) as client:
         found = refusal(client)
+        # Local workers' logs are shown where their client is, in a notebook.
+        (lines,) = client.get_worker_logs().values()
+    assert not [text for _, text in lines if "Traceback" in text]
     assert found.startswith("worker tcp://")
     assert "has no distrff; install there what the client has, or start it from an image" in found
 
