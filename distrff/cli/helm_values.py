@@ -34,6 +34,7 @@ def planned_values(estimator: Machine, dataset: Dataset, options: Mapping[str, A
     threads, n_workers = options["threads_per_worker"], options["workers"]
     limit = memory_limit_bytes(options["memory_limit"], 1) if options["memory_limit"] else 0
     plan = estimator.plan_for(PlannedWorkers(n_workers or 1, threads, limit), dataset)
+    plan = plan.with_posterior() if options["include_std"] else plan
     return "\n".join(_lines(plan, n_workers))
 
 

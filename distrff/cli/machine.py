@@ -142,6 +142,7 @@ def _refuse_contradictions(ctx: click.Context) -> None:
         (("n_outputs",), o["model"] == "pca", "--model pca"),
         (_RIDGE_ONLY, o["model"] not in (*_OWN, "pca"), "--model ridge or ridge-classifier"),
         (("include_std",), o["model"] not in (*_OWN, "pca"), "--model ridge or ridge-classifier"),
+        (("include_std",), not iterates, "a Gram: not with --solver cg or sgd, nor with --features binning"),
         (_MARGIN_ONLY, o["model"] in _OWN, "--model svc or likelihood"),
         (_ITERATIVE, iterates, "--model svc or likelihood, or --solver cg or sgd, or --features binning"),
         *((names, o["model"] == model, f"--model {model}") for model, names in _OWN.items()),

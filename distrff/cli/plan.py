@@ -65,4 +65,5 @@ def plan(ctx: click.Context, data: str, as_helm_values: bool, as_json: bool, **o
         return
     with workers_of(options):
         counted = estimator.plan(dataset)
+    counted = counted.with_posterior() if options["include_std"] else counted
     show(counted.to_dict(), as_json=as_json, lines=[str(counted)])

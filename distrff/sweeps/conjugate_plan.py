@@ -9,6 +9,7 @@ import numpy as np
 
 from distrff.errors import PlanRefused
 from distrff.features.binning_specification import KEY_ROWS
+from distrff.sweeps.bisection import largest
 from distrff.sweeps.kink_rows import kept_rows
 from distrff.sweeps.merge_order import n_levels
 from distrff.sweeps.plan import (
@@ -17,7 +18,6 @@ from distrff.sweeps.plan import (
     Shape,
     client_peak_bytes,
     fits,
-    largest,
     refusal,
     worker_peak_bytes,
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 from distrff.display.units import human_bytes
 from distrff.errors import PlanRefused
 from distrff.features.map_cost import MapCost
+from distrff.sweeps.bisection import largest
 from distrff.sweeps.merge_order import n_levels
 from distrff.sweeps.plan_display import plan_card, plan_text
 from distrff.sweeps.segments import Segmentation, gram_segmentation, light_segmentation, sampled_tile_rows
@@ -197,6 +197,13 @@ class Plan:
         """Return the plan with its predicted time."""
         return replace(self, seconds=seconds)
 
+    def with_posterior(self) -> Plan:
+        """Return the plan of a fit whose client stores the posterior too: a D × D factor.
+
+        The client holds it as it arrives, whole, and encoded.
+        """
+        return replace(self, client_peak_bytes=self.client_peak_bytes + 3 * 8 * self.shape.n_features**2)
+
     def remarks(self) -> list[str]:
         """Return sentences on how the solver works, where there is more to say than the numbers."""
         return []
@@ -336,12 +343,3 @@ def _again(plan: Plan, *, threads: int | None = None, **changes: Any) -> Plan:
         threads or plan.threads_per_worker,
         plan.memory_limit,
     )
-
-
-def largest(candidates: range, fits: Callable[[int], bool]) -> int:
-    """Return the largest candidate that fits, by bisection; 0 if none does."""
-    low, top = 0, len(candidates)
-    while low < top:
-        middle = (low + top) // 2
-        low, top = (middle + 1, top) if fits(candidates[middle]) else (low, middle)
-    return candidates[low - 1] if low else 0

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from distrff.errors import PlanRefused
-from distrff.sweeps.plan import SLACK_BYTES, Plan, Shape, client_peak_bytes, fits, largest, refusal
+from distrff.sweeps.bisection import largest
+from distrff.sweeps.plan import SLACK_BYTES, Plan, Shape, client_peak_bytes, fits, refusal
 from distrff.sweeps.segments import Segmentation, sparse_segmentation
 
 PRESUMED_EPOCHS = 5

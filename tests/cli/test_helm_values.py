@@ -54,6 +54,16 @@ def test_the_memory_is_what_the_fastest_plan_needs(planned, rows, n_components, 
             assert "memory limit" in str(refused)
 
 
+def test_the_client_of_standard_deviations_has_room_for_their_factor(planned):
+    plain, more = (
+        yaml.safe_load(planned("--n-components", 8192, *words).stdout)["jupyter"]["resources"]["limits"][
+            "memory"
+        ]
+        for words in ((), ("--include-std",))
+    )
+    assert parse_bytes(more) - parse_bytes(plain) == 3 * 8 * 8192**2
+
+
 def test_a_limit_makes_folds_wait(planned, rows):
     most = worker_of(planned("--n-components", 8192))["resources"]["limits"]["memory"]
     done = planned("--n-components", 8192, "--memory-limit", "16GiB")
