@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -50,6 +51,17 @@ def test_a_kustomization_names_the_files_beside_it(name):
     beside = {path.name for path in (FOLDER / name).glob("*.yaml")} - {"kustomization.yaml"}
     kustomization = yaml.safe_load((FOLDER / name / "kustomization.yaml").read_text())
     assert set(kustomization["resources"]) == beside
+
+
+def test_the_readmes_apply_folders_that_are_there():
+    applied = []
+    for readme in (chart.ROOT / "deploy").rglob("README.md"):
+        for path in re.findall(r"kubectl apply -k ([\w/-]+)", readme.read_text()):
+            applied.append(path)
+            assert any(
+                (place / path / "kustomization.yaml").exists() for place in (chart.ROOT, readme.parent)
+            ), path
+    assert len(applied) > 3
 
 
 @pytest.mark.parametrize("kubernetes", KUBERNETES_VERSIONS)
