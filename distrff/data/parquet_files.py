@@ -113,7 +113,10 @@ def parquet_file(fs: Any, file: str) -> Iterator[pq.ParquetFile]:
     except InputError:
         raise
     except FileNotFoundError as error:
-        raise InputError(f"{name} does not exist (any more); open the dataset again") from error
+        raise InputError(
+            f"{name} is not there as this process sees it, or not any more: open the dataset again; "
+            f"if workers run on several machines, use a folder that all of them share, or an object store"
+        ) from error
     except Exception as error:
         if not _is_damage(error):
             raise passing(error) from error

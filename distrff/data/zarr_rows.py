@@ -94,13 +94,15 @@ class ZarrReader:
         try:
             # The format is known: to look for the other one as well would take more requests.
             zarr.open_array(store=z.store_path, mode="r", zarr_format=z.metadata.zarr_format)
-        except FileNotFoundError as error:
-            raise InputError(
-                f"{self._source}: array {z.basename!r} is not there as this process sees it; if workers "
-                f"run on several machines, use a folder that all of them share, or an object store"
-            ) from error
+            return
+        except FileNotFoundError:
+            pass  # raised below: Zarr's own error, as a cause, could not travel from a worker
         except Exception as error:
             raise passing(error) from error
+        raise InputError(
+            f"{self._source}: array {z.basename!r} is not there as this process sees it; if workers "
+            f"run on several machines, use a folder that all of them share, or an object store"
+        )
 
     def dtype(self, field: str) -> np.dtype:
         """Return the type of the tiles of one field."""

@@ -74,8 +74,9 @@ def open_array(place: Location, *, mode: Any) -> zarr.Array:
     """
     try:
         return zarr.open_array(place.store(), mode=mode)
-    except FileNotFoundError as error:
-        raise InputError(
-            f"there is no array at {place} as this process sees it; if workers "
-            f"run on several machines, write to a folder that all of them share, or to an object store"
-        ) from error
+    except FileNotFoundError:
+        pass  # raised below: Zarr's own error, as a cause, could not travel from a worker
+    raise InputError(
+        f"there is no array at {place} as this process sees it; if workers "
+        f"run on several machines, write to a folder that all of them share, or to an object store"
+    )

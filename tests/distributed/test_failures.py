@@ -13,7 +13,9 @@ from pathlib import Path
 import dask
 import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
+import zarr
 from distributed import Client, LocalCluster, get_worker
 
 import distrff as drf
@@ -183,6 +185,25 @@ def linger(block, marker):
     Path(marker).touch()
     time.sleep(0.2)
     return block
+
+
+@pytest.mark.parametrize("kind", ["zarr", "parquet"])
+def test_rows_that_workers_do_not_see(rows, client, tmp_path, kind):
+    """Workers elsewhere, for which the client's folder is none; what they raise must travel to the client."""
+    X, y = rows
+    path = tmp_path / f"rows.{kind}"
+    if kind == "zarr":
+        group = zarr.create_group(path)
+        group.create_array("X", data=X, chunks=(2000, X.shape[1]))
+        group.create_array("y", data=y)
+    else:
+        pd.DataFrame(X, columns=["a", "b", "c"]).assign(y=y).to_parquet(path)
+    dataset = drf.open_dataset(path, target="y" if kind == "parquet" else None)
+    path.rename(tmp_path / "elsewhere")
+    with pytest.raises(
+        InputError, match=r"not there as this process sees it.* folder that all of them share"
+    ):
+        machine().fit(dataset)
 
 
 def test_ctrl_c_cancels_the_tasks(rows, cluster, client, tmp_path, wait_until):
