@@ -172,7 +172,7 @@ def _plan(report: Mapping[str, Any]) -> dict[str, Any] | None:
         [
             "peak memory of a worker, above idle",
             "bytes",
-            plan["worker_peak_bytes"],
+            report["planned_peak_bytes"],
             report["measured_peak_bytes"],
         ],
         ["passes over the rows", "", plan["n_sweeps"], report["n_sweeps"]],

@@ -39,7 +39,8 @@ class FitReport(Mapping[str, Any]):
     n_sweeps, sweep_seconds, sweep_labels, seconds, workers, threads : the work done
     phases : list of [name, seconds], which add up to `seconds`
     source, column_names : of the rows
-    planned_peak_bytes, measured_peak_bytes : of a worker, above its idle resident set
+    planned_peak_bytes, measured_peak_bytes : of a worker, above its idle resident set; without a cluster of
+        the one process that is client and worker
     plan : what was counted before the fit, as of `Plan`; `seconds` is what `plan` predicted, null without it
     rkhs_norm : ‖w‖₂, one number or one an output
     table : rows read and dropped, columns made and dropped, of a table of mixed columns

@@ -20,7 +20,7 @@ from distrff.estimators.margin_solve import MarginSolution, Progress, solve_marg
 from distrff.estimators.measured_plan import seconds_told
 from distrff.estimators.penalty_search import PenaltySearch, penalty_grid, search_penalty
 from distrff.estimators.preparation import Preparation, prepare_fit
-from distrff.estimators.ridge_fit import features_dtype, plan_of, presumed_plan
+from distrff.estimators.ridge_fit import check_rows_of_search, features_dtype, plan_of, presumed_plan
 from distrff.estimators.run import begin_run
 from distrff.estimators.sgd_solve import solve_by_sgd
 from distrff.objective.solution import Status
@@ -143,10 +143,12 @@ def presumed_margin_plan(workers: Workers, dataset: Dataset, options: MarginOpti
     Raises
     ------
     InputError
-        For a map that cannot take these columns, before a pass over them is lost.
+        For too few rows, or a map that cannot take these columns, before a pass over them is lost.
     PlanRefused
         If it cannot fit in the workers' memory.
     """
+    if options.C is None:
+        check_rows_of_search("C", "cv", options.n_cv_folds, dataset)
     return presumed_plan(workers, dataset, options, target_kind="classes", counted=margin_plan)
 
 
@@ -242,11 +244,6 @@ def _solve(
 def _folds_of(options: MarginOptions, dataset: Dataset) -> Folds | None:
     if options.C is not None:
         return None
-    if dataset.n_rows < options.n_cv_folds:
-        raise InputError(
-            f"C='cv' needs at least {options.n_cv_folds} rows here, but there is only "
-            f"n_samples = {dataset.n_rows}; give more rows, or a number for C"
-        )
     return Folds(options.n_cv_folds, child_seed(options.seed, "folds"), options.fold_by, dataset.n_rows)
 
 

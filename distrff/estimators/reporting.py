@@ -82,10 +82,14 @@ def work_values(run: SweepRun, plan: Plan | None) -> dict[str, Any]:
         "seconds": run.seconds,
         "workers": run.execution.n_workers,
         "threads": run.execution.n_threads,
-        "planned_peak_bytes": None if plan is None else plan.worker_peak_bytes,
+        "planned_peak_bytes": None if plan is None else _planned_peak_bytes(run, plan),
         "measured_peak_bytes": run.record.measured_peak_bytes or None,
         "plan": None if plan is None else plan.to_dict(),
     }
+
+
+def _planned_peak_bytes(run: SweepRun, plan: Plan) -> int:
+    return plan.worker_peak_bytes + (plan.client_peak_bytes if run.execution.in_client else 0)
 
 
 def map_values(preparation: Preparation) -> dict[str, Any]:

@@ -137,6 +137,15 @@ def make_plan(
     )
 
 
+def check_rows_of_search(parameter: str, search: str, least: int, dataset: Dataset) -> None:
+    """Raise InputError for fewer rows than a search for a penalty takes."""
+    if dataset.n_rows < least:
+        raise InputError(
+            f"{parameter}={search!r} needs at least {least} rows here, but there is only "
+            f"n_samples = {dataset.n_rows}; give more rows, or a number for {parameter}"
+        )
+
+
 def presumed_plan(
     workers: Workers,
     dataset: Dataset,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from distrff.data.dataset import Dataset
-from distrff.errors import InputError, PlanRefused
+from distrff.errors import PlanRefused
 from distrff.estimators.conjugate_fit import fit_by_conjugate_gradients
 from distrff.estimators.measured_plan import seconds_told
 from distrff.estimators.options import RidgeOptions
@@ -16,6 +16,7 @@ from distrff.estimators.preparation import Preparation, prepare_fit
 from distrff.estimators.ridge_fit import (
     RidgeFit,
     check_number_of_alphas,
+    check_rows_of_search,
     features_dtype,
     fit_by_gram,
     plan_of,
@@ -51,11 +52,6 @@ def fit_ridge(
         For data that cannot be used.
     """
     run = begin_run()
-    if options.search is not None and dataset.n_rows < max(2, options.n_folds):
-        raise InputError(
-            f"alpha={options.search!r} needs at least {max(2, options.n_folds)} rows here, but there is only "
-            f"n_samples = {dataset.n_rows}; give more rows, or a number for alpha"
-        )
     presumed = presumed_ridge_plan(run.execution, dataset, options, target_kind=target_kind)
     predicted = seconds_told(planned, presumed)
     dtype, notes = features_dtype(dataset, options.dtype), list[str]()
@@ -95,10 +91,12 @@ def presumed_ridge_plan(
     Raises
     ------
     InputError
-        For a map that cannot take these columns, before a pass over them is lost.
+        For too few rows, or a map that cannot take these columns, before a pass over them is lost.
     PlanRefused
         If it cannot fit in the workers' memory.
     """
+    if options.search is not None:
+        check_rows_of_search("alpha", options.search, max(2, options.n_folds), dataset)
     return presumed_plan(workers, dataset, options, target_kind=target_kind, counted=ridge_plan)
 
 

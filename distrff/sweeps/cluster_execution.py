@@ -46,6 +46,8 @@ class ClusterExecution:
         If the cluster has no workers, or none that takes tasks for a minute.
     """
 
+    in_client = False
+
     def __init__(self, client: Client) -> None:
         self.client = client
         self._fit = uuid.uuid4().hex

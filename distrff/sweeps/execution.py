@@ -53,6 +53,8 @@ class Execution(Workers, Protocol):
     """Runs a sweep's tasks and keeps what they return near the workers."""
 
     n_threads: int
+    in_client: bool
+    """Whether the tasks share the client's process, and its memory."""
 
     def reduce(
         self, reduction: Reduction, segments: list[Rows], progress: Progress, shipped: list[Any]
@@ -76,6 +78,7 @@ class LocalExecution:
     """Runs tasks by one of dask's own schedulers, a round of one segment a thread at a time."""
 
     n_workers = 1
+    in_client = True
 
     def __init__(self, scheduler: str | None) -> None:
         self._scheduler = scheduler

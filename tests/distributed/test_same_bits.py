@@ -49,6 +49,8 @@ def test_one_two_or_three_workers_or_none(rows, start_cluster):
         client.wait_for_workers(n_workers, timeout=60)
         fitted = [machine(**options).fit(*rows) for options in cases]
         assert [machine.report_["workers"] for machine in fitted] == 3 * [n_workers]
+        planned = [machine.plan_.worker_peak_bytes for machine in fitted]
+        assert [machine.report_["planned_peak_bytes"] for machine in fitted] == planned
         assert list(map(bits, fitted)) == expected
 
 

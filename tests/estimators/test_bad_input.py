@@ -244,6 +244,14 @@ def test_parameters(problem, options, message):
         assert message in refused(estimator.set_params(**options).fit, problem.X, y)
 
 
+def test_a_plan_refuses_too_few_rows_as_the_fit_does(problem):
+    X, y = problem.X[:3], np.arange(3) > 1
+    for estimator in (machine(alpha="cv"), drf.KernelSVC(drf.LinearFeatures(), "cv")):
+        message = refused(estimator.fit, X, y)
+        assert "='cv' needs at least 5 rows here, but there is only n_samples = 3" in message
+        assert refused(estimator.plan, X, y) == message
+
+
 def test_parameters_are_refused_before_the_rows_are_read():
     def fail(block):
         raise AssertionError("read")

@@ -163,3 +163,5 @@ def test_plan_is_that_of_the_fit(problem, alpha):
     fitted = machine.fit(problem.X, problem.y)
     assert plan == fitted.plan_
     assert plan.n_sweeps == fitted.report_["n_sweeps"] == 2
+    # Without a cluster one process is the worker and the client.
+    assert fitted.report_["planned_peak_bytes"] == plan.worker_peak_bytes + plan.client_peak_bytes
