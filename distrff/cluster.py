@@ -257,6 +257,7 @@ def _client_security(address: str) -> dict[str, Any]:
     try:
         security = Security().get_connection_args("client")
     except (OSError, ValueError) as error:  # OpenSSL's own errors are OSErrors
+        _refuse_unreadable_file(error)
         raise ClusterError(
             f"the TLS settings of this client cannot be used ({first_line(error)}); {_TLS_SETTINGS} must be "
             f"files that can be read, or PEM text, and client.key the key of client.cert"
@@ -268,6 +269,21 @@ def _client_security(address: str) -> dict[str, Any]:
             f"…__CLIENT__CERT, …__CLIENT__KEY"
         )
     return security
+
+
+def _refuse_unreadable_file(cause: Exception) -> None:
+    """Raise ClusterError for the first file of this client's TLS settings that cannot be opened, if any."""
+    for name in ("ca-file", "client.cert", "client.key"):
+        path = dask.config.get(f"distributed.comm.tls.{name}")
+        if path is None or "\n" in path:  # PEM text
+            continue
+        try:
+            Path(path).open("rb").close()
+        except OSError as error:
+            raise ClusterError(
+                f"the {name} of this client's TLS settings cannot be read: {path} ({error.strerror}); set "
+                f"distributed.comm.tls.{name} in Dask's configuration to a file that is there and readable"
+            ) from cause
 
 
 async def _greet(address: str, timeout: float, security: dict[str, Any]) -> None:

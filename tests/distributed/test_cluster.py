@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -288,15 +289,19 @@ def test_tls_where_there_is_none(tls_of, dask_processes):
 
 
 @pytest.mark.parametrize("broken", ["ca-file", "client.cert", "client.key"])
-@pytest.mark.parametrize("how", ["missing", "no PEM"])
+@pytest.mark.parametrize("how", ["missing", "a folder", "no PEM"])
 def test_tls_settings_that_cannot_be_read(tls_of, tmp_path, broken, how):
     file = tmp_path / "broken.pem"
-    if how == "no PEM":
+    said = f"the {broken} of this client's TLS settings cannot be read: {file} ("
+    if how == "a folder":
+        file.mkdir()
+    elif how == "no PEM":
         file.write_text("hello")
+        said = "the TLS settings of this client cannot be used ("
     settings = tls_of("theirs") | {f"distributed.comm.tls.{broken}": str(file)}
     with (
         dask.config.set(settings),
-        pytest.raises(ClusterError, match=r"^the TLS settings of this client cannot be used \(.+\); ca-file"),
+        pytest.raises(ClusterError, match=rf"^{re.escape(said)}.+\); [^\n]+$"),
         connect("tls://127.0.0.1:1", timeout=1.0),
     ):
         pass
