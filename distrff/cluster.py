@@ -22,39 +22,15 @@ from dask.system import CPU_COUNT
 from dask.utils import parse_bytes
 from distributed import Client, LocalCluster, rpc
 from distributed.comm import get_address_host_port
-from distributed.security import Security
 from distributed.system import MEMORY_LIMIT
 from distributed.utils import silence_logging_cmgr
 
-from distrff.errors import ClusterError, InputError
+from distrff.errors import ClusterError, InputError, first_line
+from distrff.tls import client_security, remedy
 
 _START_SECONDS = 60.0
 _SMALLEST_LIMIT = 2**20  # "4" is a forgotten unit, not four bytes
 _HOST_AND_PORT = re.compile(r"[^/\\\s]+:\d+")
-_TLS_SETTINGS = "ca-file, client.cert and client.key under distributed.comm.tls in Dask's configuration"
-_NO_TLS = "what listens there has no TLS: write tcp:// in place of tls://"
-# By what an error's text has in it, which is OpenSSL's or Dask's.
-_REMEDIES = (
-    ("WRONG_VERSION_NUMBER", _NO_TLS),
-    ("cannot convert to SSL", _NO_TLS),  # it spoke before it was asked to
-    (
-        "CERTIFICATE_VERIFY_FAILED",
-        "the ca-file under distributed.comm.tls in Dask's configuration did not sign the certificate of what "
-        "listens there; give the one that did",
-    ),
-    ("ALERT", f"it refuses this client's certificate: set {_TLS_SETTINGS} to those that it knows"),
-    # The same, when it hangs up before its reason is read.
-    (
-        "EOF occurred",
-        f"it hung up, as one does that refuses this client's certificate: set {_TLS_SETTINGS} to those that "
-        "it knows",
-    ),
-    (
-        "encryption required",
-        "distributed.comm.require-encryption is set: give a tls:// address, or unset it for a network that "
-        "is trusted",
-    ),
-)
 
 
 @contextmanager
@@ -240,7 +216,7 @@ def _checked_address(address: str) -> str:
 
 @contextmanager
 def _remote_client(address: str, timeout: float) -> Iterator[Client]:
-    security = _client_security(address)
+    security = client_security(address)
     try:
         # A client waits without end for the greeting of something that is no scheduler.
         _run_in_thread(asyncio.wait_for(_greet(address, timeout, security), timeout))
@@ -250,24 +226,6 @@ def _remote_client(address: str, timeout: float) -> Iterator[Client]:
     # What breaks later is told by exceptions too.
     with silence_logging_cmgr(logging.CRITICAL), client:
         yield client
-
-
-def _client_security(address: str) -> dict[str, Any]:
-    """Return what Dask's configuration says of TLS, as far as it can be used for this address."""
-    try:
-        security = Security().get_connection_args("client")
-    except (OSError, ValueError) as error:  # OpenSSL's own errors are OSErrors
-        raise ClusterError(
-            f"the TLS settings of this client cannot be used ({first_line(error)}); {_TLS_SETTINGS} must be "
-            f"files that can be read, or PEM text, and client.key the key of client.cert"
-        ) from error
-    if address.startswith("tls://") and security.get("ssl_context") is None:
-        raise ClusterError(
-            f"{address} asks for TLS, which this client has no settings for; set {_TLS_SETTINGS} to those "
-            f"that belong to the scheduler, or by the environment: DASK_DISTRIBUTED__COMM__TLS__CA_FILE, "
-            f"…__CLIENT__CERT, …__CLIENT__KEY"
-        )
-    return security
 
 
 async def _greet(address: str, timeout: float, security: dict[str, Any]) -> None:
@@ -294,23 +252,4 @@ def _no_answer(address: str, timeout: float, error: Exception) -> str:
         reason = f"silent for {timeout:g} s"
     elif isinstance(error, MemoryError):
         reason = "it does not speak Dask's protocol"
-    remedies = (remedy for sign, remedy in _REMEDIES if sign in str(error))
-    return f"no Dask scheduler answers at {address} ({reason}); {next(remedies, _usual_remedy(address))}"
-
-
-def _usual_remedy(address: str) -> str:
-    security = (
-        f"that {_TLS_SETTINGS} belong to it (tcp:// if it has no TLS)"
-        if address.startswith("tls://")
-        else "that it has no TLS (its address would begin with tls://)"
-    )
-    return (
-        f"check that it runs, that this is its address and port (not the dashboard's), that no firewall is "
-        f"between, and {security}"
-    )
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of what an error says, or its kind if it says nothing."""
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+    return f"no Dask scheduler answers at {address} ({reason}); {remedy(address, error)}"

@@ -122,3 +122,9 @@ def access_remedy(error: BaseException) -> str:
         "; give credentials that may do this, by the environment variables or files of the store's package, "
         "or by storage_options (--storage-option key=... --storage-option secret=...)"
     )
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of what an error says, or its kind if it says nothing."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

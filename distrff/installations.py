@@ -8,8 +8,7 @@ from typing import Any
 
 from distributed import Client
 
-from distrff.cluster import first_line
-from distrff.errors import ClusterError, ClusterWarning, warn
+from distrff.errors import ClusterError, ClusterWarning, first_line, warn
 
 Versions = Mapping[str, str | None]
 

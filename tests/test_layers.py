@@ -18,9 +18,19 @@ import pytest
 LAYERS = [
     "errors", "random_streams", "compiled", "scratch", "display", "kernels", "losses", "objective", "columns",
     "scores", "features", "solvers", "model", "model_store", "data", "sweeps", "ingest",
-    "diagnostics", "cluster", "installations", "estimators", "metrics", "cli",
+    "diagnostics", "tls", "cluster", "installations", "estimators", "metrics", "cli",
 ]  # fmt: skip
-WITH_DASK = {"data", "sweeps", "ingest", "diagnostics", "cluster", "installations", "estimators", "cli"}
+WITH_DASK = {
+    "data",
+    "sweeps",
+    "ingest",
+    "diagnostics",
+    "tls",
+    "cluster",
+    "installations",
+    "estimators",
+    "cli",
+}
 DASK = {"dask", "distributed", "dask_ml"}
 DISTRIBUTIONS = {"sklearn": "scikit-learn", "dask_ml": "dask-ml"}  # where they differ from the import name
 MOST_LINES = 350

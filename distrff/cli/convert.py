@@ -47,7 +47,7 @@ def convert(src: tuple[str, ...], dst: str, as_json: bool, **options: Any) -> No
     from distrff.ingest.convert import convert as convert_files
 
     for path in src:
-        refuse_overlap(dst, source=path)
+        refuse_overlap("DST", dst, source=path)
     names = ("positive", "drop", "one_hot", "max_categories", "hash_columns", "missing", "shuffle",
              "test_fraction", "dtype", "chunk_rows", "header", "x_name", "y_name", "overwrite", "columns",
              "sample_weight")  # fmt: skip

@@ -12,6 +12,7 @@ from dask.system import CPU_COUNT
 from distributed.system import MEMORY_LIMIT
 
 from distrff.cli.cluster import workers_of
+from distrff.cli.report_file import write_report
 from distrff.cluster import memory_limit_bytes
 from distrff.data.dataset import Dataset
 from distrff.data.open import open_dataset
@@ -103,7 +104,7 @@ def demonstrate(settings: Settings, folder: Path, shown: Path, say: Say) -> dict
         scores = _scores(machine, linear, test, least)
     machine.save(str(folder / FILES["model"]))
     page = _page(settings, truth, machine, scores)
-    (folder / FILES["report"]).write_text(page, encoding="utf-8")
+    write_report(page, folder / FILES["report"])
     return _result(settings, truth, machine, scores, shown)
 
 

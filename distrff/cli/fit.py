@@ -21,7 +21,7 @@ from distrff.cli.options import (
 )
 from distrff.cli.output import show
 from distrff.cli.row_output import refuse_overlap
-from distrff.errors import public_name
+from distrff.errors import InputError, public_name
 
 KEYS = (
     "model", "n_samples", "n_columns", "n_components", "n_outputs", "kernel", "length_scale", "alpha",
@@ -37,6 +37,12 @@ KEYS = (
 @click.command()
 @click.argument("data")
 @result_options
+@click.option(
+    "--report",
+    "page",
+    metavar="FILE",
+    help="Also write the report as an HTML page to FILE, a local path; --overwrite replaces an earlier one.",
+)
 @target_options
 @data_options
 @table_options
@@ -44,17 +50,29 @@ KEYS = (
 @cluster_options
 @talk_options
 @click.pass_context
-def fit(ctx: click.Context, data: str, out: str, overwrite: bool, as_json: bool, **options: Any) -> None:
+def fit(
+    ctx: click.Context,
+    data: str,
+    out: str,
+    page: str | None,
+    overwrite: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Fit a machine to DATA and write it to --out.
 
     DATA is a Parquet file, folder or glob, or a Zarr group; a path or a URL. Everything that
     can be checked is checked before the first row is read.
     """
+    from distrff.cli.report_file import check_report_place, write_report
     from distrff.model_store.places import exists_refusal
 
     estimator = checked_machine(ctx)
-    refuse_overlap(out, data=data)
+    refuse_overlap("--out", out, data=data)
     exists_refusal(out, overwrite, storage_options(options), kinds=("model",))
+    if page is not None:
+        refuse_overlap("--report", page, data=data, model=out)
+        check_report_place(page, overwrite=overwrite)
     dataset = open_data(data, options)
     adapt_to(estimator, dataset, options)
     tell_defaults(ctx)
@@ -63,8 +81,16 @@ def fit(ctx: click.Context, data: str, out: str, overwrite: bool, as_json: bool,
         extra = {"include_std": True} if options["include_std"] else {}
         estimator.save(out, overwrite=overwrite, storage_options=storage_options(options), **extra)
     report = estimator.report_
-    name = public_name(out)
-    lines = [repr(report), f"  seed {report['seed']}", f"  written to {name}"]
-    show({**{key: report[key] for key in KEYS if key in report}, "out": name}, as_json=as_json, lines=lines)
+    places = {"out": public_name(out)}
+    lines = [repr(report), f"  seed {report['seed']}", f"  written to {places['out']}"]
+    if page is not None:
+        try:
+            write_report(report.to_html(), page, overwrite=overwrite)
+        except (InputError, OSError) as error:
+            error.add_note(f"the machine is written to {places['out']}")
+            raise
+        places["report"] = page
+        lines.append(f"  report page {page}")
+    show({**{key: report[key] for key in KEYS if key in report}, **places}, as_json=as_json, lines=lines)
     if report["status"] not in ("CONVERGED", "CONVERGED_UNCERTIFIED"):
         ctx.exit(NOT_CONVERGED)

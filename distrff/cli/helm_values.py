@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from distrff.display.units import human_bytes
+from distrff.errors import PlanRefused
 
 if TYPE_CHECKING:
     from distrff.data.dataset import Dataset
     from distrff.estimators.machine import Machine
+    from distrff.sweeps.execution import PlannedWorkers
     from distrff.sweeps.plan import Plan
 
 _MiB, _STEP = 2**20, 256
 _CLIENT_IDLE_BYTES = 2**29  # a kernel with distrff, and the server that it belongs to
+_MOST_POD = "1TiB"  # more is not presumed: few nodes have it
+_FAR_LESS, _WORTH_A_NOTE = 2 / 3, 2**32  # of the memory of a pod, its share and bytes
 
 
-def planned_values(estimator: Machine, dataset: Dataset, options: Mapping[str, Any]) -> str:
-    """Return the values as YAML, for workers of as many threads as `--threads-per-worker` says.
+def planned_values(estimator: Machine, dataset: Dataset, options: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """Return the values as YAML, for workers of as many threads as `--threads-per-worker` says, and notes.
 
     They are counted for workers that need not be there yet. Without `--memory-limit` these may have as
-    much memory as the fastest way needs.
+    much memory as the fastest way needs, up to 1 TiB.
 
     Raises
     ------
@@ -31,21 +36,71 @@ def planned_values(estimator: Machine, dataset: Dataset, options: Mapping[str, A
     from distrff.cluster import memory_limit_bytes
     from distrff.sweeps.execution import PlannedWorkers
 
-    threads, n_workers = options["threads_per_worker"], options["workers"]
-    limit = memory_limit_bytes(options["memory_limit"], 1) if options["memory_limit"] else 0
-    plan = estimator.plan_for(PlannedWorkers(n_workers or 1, threads, limit), dataset)
+    n_workers, limit = options["workers"], options["memory_limit"]
+    workers = PlannedWorkers(
+        n_workers or 1, options["threads_per_worker"], memory_limit_bytes(limit or _MOST_POD, 1)
+    )
+    try:
+        plan = estimator.plan_for(workers, dataset)
+    except PlanRefused as refused:
+        if not limit:
+            refused.add_note(f"--memory-limit is {_MOST_POD} where it is not given, for few nodes have more")
+        for note in _if_the_penalty_were_given(estimator, dataset, workers):
+            refused.add_note(note)
+        raise
     plan = plan.with_posterior() if options["include_std"] else plan
-    return "\n".join(_lines(plan, n_workers))
+    return "\n".join(_lines(plan, n_workers)), _if_one_thread_worked(estimator, dataset, workers, plan)
+
+
+def _if_the_penalty_were_given(estimator: Machine, dataset: Dataset, workers: PlannedWorkers) -> list[str]:
+    """Return what a pod would need without the search for the penalty, where there is one and that fits."""
+    parameters = estimator.get_params(deep=False)
+    for name, grid in (("alpha", "alphas"), ("C", "Cs")):
+        if not isinstance(parameters.get(name), str):
+            continue
+        given = type(estimator)(**parameters | {name: 1.0, grid: None})
+        try:
+            plan = given.plan_for(workers, dataset)
+        except PlanRefused:
+            continue
+        how = "".join(f" ({remark})" for remark in plan.remarks())
+        return [f"a given --{name} needs {_pod(plan)} a worker{how}"]
+    return []
+
+
+def _if_one_thread_worked(
+    estimator: Machine, dataset: Dataset, workers: PlannedWorkers, plan: Plan
+) -> list[str]:
+    """Return a note where workers of one thread, which hold one Gram and not one a thread, need far less."""
+    from distrff.sweeps.conjugate_plan import ConjugatePlan
+    from distrff.sweeps.plan import least_memory_limit
+    from distrff.sweeps.sgd_plan import SGDPlan
+
+    if isinstance(plan, SGDPlan) or (isinstance(plan, ConjugatePlan) and not plan.one_in):
+        return []  # no Gram
+    alone = estimator.plan_for(replace(workers, threads_per_worker=1), dataset)
+    needed, less = least_memory_limit(plan), least_memory_limit(alone)
+    if less > _FAR_LESS * needed or needed - less < _WORTH_A_NOTE:
+        return []
+    return [
+        f"with --threads-per-worker 1 a worker needs {_pod(alone)} in place of {_pod(plan)}: each thread "
+        f"holds a Gram and rows of its own, and one alone leaves the cores to BLAS, as "
+        f"deploy/helm/values-highmem.yaml sets it up"
+    ]
+
+
+def _pod(plan: Plan) -> str:
+    """Return the memory of a worker's pod."""
+    from distrff.sweeps.plan import least_memory_limit
+
+    return _quantity(least_memory_limit(plan), plan.memory_limit)
 
 
 def _lines(plan: Plan, n_workers: int | None) -> list[str]:
-    from distrff.sweeps.plan import least_memory_limit
-
     s, threads = plan.shape, plan.threads_per_worker
     presumed = " presumed until the classes are counted" if s.outputs_are_presumed else ""
     at_once = -(-plan.n_segments // threads)
-    memory = _quantity(least_memory_limit(plan), plan.memory_limit)
-    resources = [f"memory: {memory}", *([f"cpu: {threads}"] if threads > 1 else [])]
+    resources = [f"memory: {_pod(plan)}", *([f"cpu: {threads}"] if threads > 1 else [])]
     return [
         "# By `distrff plan --as-helm-values`, to be given after the other values files of dask/dask.",
         f"# {s.n_rows:,} rows × {s.n_columns} columns → {s.n_features} features, "

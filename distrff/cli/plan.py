@@ -40,7 +40,8 @@ from distrff.cli.output import show
     type=click.IntRange(min=1),
     default=4,
     show_default=True,
-    help="For --as-helm-values, whose --workers are the chart's, and --memory-limit what a pod may have.",
+    help="For --as-helm-values, whose --workers are the chart's, and --memory-limit what a pod may have, "
+    "1TiB where it is not given.",
 )
 @talk_options
 @click.pass_context
@@ -61,7 +62,10 @@ def plan(ctx: click.Context, data: str, as_helm_values: bool, as_json: bool, **o
     adapt_to(estimator, dataset, options)
     tell_defaults(ctx)
     if as_helm_values:
-        click.echo(planned_values(estimator, dataset, options))
+        values, notes = planned_values(estimator, dataset, options)
+        click.echo(values)
+        for note in notes:
+            click.echo(f"note: {note}", err=True)
         return
     with workers_of(options):
         counted = estimator.plan(dataset)

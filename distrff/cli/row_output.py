@@ -21,7 +21,7 @@ def written_rows(method: str, model: str, data: str, options: Mapping[str, Any])
     how = {"overwrite": options["overwrite"], "resume": options["resume"], "storage_options": remote}
     machine = load_model(model, storage_options=remote)
     dataset = open_data_for(machine, data, options)
-    refuse_overlap(out, model=model, data=data)
+    refuse_overlap("--out", out, model=model, data=data)
     result_place(out, method, **how).check()
     with workers_of(options):
         run = SweepRun()
@@ -41,14 +41,14 @@ def _is_remote(url: str) -> bool:
     return "://" in url.removeprefix("file://") or "::" in url
 
 
-def refuse_overlap(out: str, **inputs: str) -> None:
-    """Raise if `--out` is, holds or lies inside one of the inputs."""
+def refuse_overlap(option: str, out: str, **others: str) -> None:
+    """Raise if what `option` writes to `out` is, holds or lies inside one of the others."""
     system, target = _place(out)
-    for name, path in inputs.items():
+    for name, path in others.items():
         its_system, source = _place(path)
         if system == its_system and (source.is_relative_to(target) or target.is_relative_to(source)):
             raise InputError(
-                f"--out {public_name(out)} and the {name} {public_name(path)} overlap; choose another path"
+                f"{option} {public_name(out)} and the {name} {public_name(path)} overlap; choose another path"
             )
 
 

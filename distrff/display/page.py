@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from distrff.display.svg import escape
 
+GENERATOR = '<meta name="generator" content="distrff"/>'  # how a page is known again, to be replaced
+
 
 def html_page(title: str, body: str) -> str:
     """Return the page as text; write it as UTF-8.
@@ -21,7 +23,8 @@ def html_page(title: str, body: str) -> str:
     """
     title = escape(title)
     return (
-        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8"/>\n<title>{title}</title>\n'
+        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8"/>\n'
+        f"{GENERATOR}\n<title>{title}</title>\n"
         '<meta name="viewport" content="width=device-width, initial-scale=1"/>\n'
         '<meta name="color-scheme" content="light dark"/>\n<link rel="icon" href="data:,"/>\n'
         f'<style>{_PAGE_STYLE}{_STYLE}</style>\n</head>\n<body class="distrff">\n'

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import yaml
 from dask.utils import parse_bytes
@@ -96,11 +98,67 @@ def test_one_thread_leaves_the_cores_to_blas(planned):
 
 def test_values_for_the_client(planned):
     """Its memory grows with the machine that it receives."""
-    of = [
-        yaml.safe_load(planned("--n-components", D).stdout)["jupyter"]["resources"] for D in (64, 2_000_000)
-    ]
+    words = ("--memory-limit", "1000TiB", "--n-components")
+    of = [yaml.safe_load(planned(*words, D).stdout)["jupyter"]["resources"] for D in (64, 2_000_000)]
     sizes = [parse_bytes(resources["limits"]["memory"]) for resources in of]
     assert sizes[0] < sizes[1]
+
+
+@pytest.mark.parametrize("words", [(), ("--alpha", 1), ("--alpha", 1, "--solver", "cg")], ids=str)
+def test_one_thread_that_needs_far_less_is_told(planned, words):
+    """What the note says is what is printed for one thread, which has nothing more to say."""
+    words = ("--n-components", 8192, *words)
+    of_four, of_one = planned(*words), planned(*words, "--threads-per-worker", 1)
+    memory = [worker_of(done)["resources"]["limits"]["memory"] for done in (of_one, of_four)]
+    assert f"note: with --threads-per-worker 1 a worker needs {memory[0]} in place of {memory[1]}:" in (
+        of_four.stderr
+    )
+    assert "note:" not in of_four.stdout + of_one.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [("--n-components", 1024), ("--n-components", 200_000, "--alpha", 1)], ids=str
+)
+def test_threads_that_hardly_matter_are_not_spoken_of(planned, words):
+    """The Gram is small, or there is none."""
+    assert "note:" not in planned(*words).stderr
+
+
+def test_more_than_nodes_have_is_refused_with_what_would_do(planned):
+    refused = planned("--n-components", 200_000)
+    assert (refused.exit_code, refused.stdout) == (4, "")
+    assert "--memory-limit is 1TiB where it is not given" in refused.stderr
+    fewer = int(re.search(r"n_components=(\d+)", refused.stderr)[1])
+    assert planned("--n-components", fewer).exit_code == 0
+    assert planned("--n-components", fewer + 2).exit_code == 4
+    given = planned("--n-components", 200_000, "--alpha", 1)
+    memory = worker_of(given)["resources"]["limits"]["memory"]
+    assert f"a given --alpha needs {memory} a worker (conjugate gradients" in refused.stderr
+
+
+def test_a_limit_that_is_given_is_not_questioned(planned):
+    memory = worker_of(planned("--n-components", 200_000, "--memory-limit", "0"))["resources"]["limits"]
+    assert parse_bytes(memory["memory"]) > 2**40
+    refused = planned("--n-components", 200_000, "--memory-limit", "2TiB")
+    assert refused.exit_code == 4
+    assert "where it is not given" not in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--model", "svc", "--C", "cv"), "a given --C needs"),
+        (("--model", "pca"), "n_components="),
+        (("--solver", "gram"), "n_components="),
+    ],
+    ids=str,
+)
+def test_each_refusal_names_what_would_do(runner, stored, rows, words, said):
+    data = stored("classes.zarr", X=rows.X, y=rows.y > 0)
+    done = runner.invoke(main, ["plan", str(data), "--as-helm-values", "--n-components", "200000", *words])
+    assert (done.exit_code, done.stdout) == (4, "")
+    assert said in done.stderr
+    assert ("a given" in done.stderr) == ("svc" in words)
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Thread
 
@@ -26,8 +28,11 @@ from distrff.errors import ClusterError, InputError
 
 
 @contextmanager
-def listener(reply: bytes | None) -> Iterator[str]:
-    """Something that accepts connections, says `reply` if any, and hangs up if it said something."""
+def listener(reply: bytes | Callable[[socket.socket], None] | None) -> Iterator[str]:
+    """Something that accepts connections, says `reply` if any, and hangs up if it said something.
+
+    Or it does with them what `reply` does.
+    """
     with socket.create_server(("127.0.0.1", 0)) as server:
         accepted = []
 
@@ -38,7 +43,9 @@ def listener(reply: bytes | None) -> Iterator[str]:
                 except OSError:
                     return
                 accepted.append(connection)
-                if reply is not None:
+                if callable(reply):
+                    reply(connection)
+                elif reply is not None:
                     connection.sendall(reply)
                     connection.close()
 
@@ -212,6 +219,10 @@ def test_nothing_listens():
         assert "check that it runs" in refusal(address)
 
 
+def test_a_port_that_cannot_be():
+    assert "its address and port" in refusal("tcp://127.0.0.1:99999")
+
+
 def test_something_listens_and_is_silent():
     with listener(None) as address:
         assert "(silent for 1 s); check that" in refusal(address)
@@ -271,7 +282,11 @@ def test_tls_is_dasks_configuration(tls_of, as_environment, dask_processes):
     assert address.startswith("tls://")
     with dask.config.set(theirs), connect(address) as client:
         assert client.scheduler.address == address
-    assert "its address would begin with tls://" in refusal(address.replace("tls://", "tcp://"))
+    plain = address.replace("tls://", "tcp://")
+    said = f"speaks TLS: write {address} in place of {plain}"
+    assert said in refusal(plain)
+    with dask.config.set(others):
+        assert said in refusal(plain)
     assert "this client has no settings for; set ca-file, client.cert and client.key" in refusal(address)
     with dask.config.set(others):
         assert "the ca-file under distributed.comm.tls in Dask's conf" in refusal(address)
@@ -279,24 +294,49 @@ def test_tls_is_dasks_configuration(tls_of, as_environment, dask_processes):
         assert "refuses this client's certificate" in refusal(address)
 
 
+def test_tls_that_asks_for_a_certificate_at_once(tls_of):
+    """TLS 1.2 refuses during the handshake, 1.3 after it."""
+    files = tls_of("theirs")
+    context = ssl.create_default_context(
+        ssl.Purpose.CLIENT_AUTH, cafile=files["distributed.comm.tls.ca-file"]
+    )
+    context.load_cert_chain(
+        files["distributed.comm.tls.scheduler.cert"], files["distributed.comm.tls.scheduler.key"]
+    )
+    context.verify_mode, context.maximum_version = ssl.CERT_REQUIRED, ssl.TLSVersion.TLSv1_2
+
+    def refuse(connection: socket.socket) -> None:
+        with connection, suppress(OSError), context.wrap_socket(connection, server_side=True):
+            pass
+
+    with listener(refuse) as address:
+        assert f"write {address.replace('tcp', 'tls', 1)} in place of {address}" in refusal(address)
+
+
 def test_tls_where_there_is_none(tls_of, dask_processes):
     address = address_in(dask_processes.scheduler())
     with dask.config.set(tls_of("theirs")):
-        assert "has no TLS: write tcp://" in refusal(address.replace("tcp://", "tls://"))
+        secure = address.replace("tcp://", "tls://")
+        assert f"has no TLS: write {address} in place of {secure}" in refusal(secure)
+    assert f"or write {address} if it has no TLS" in refusal(secure)
     with dask.config.set({"distributed.comm.require-encryption": True}):
         assert "require-encryption is set: give a tls:// address" in refusal(address)
 
 
 @pytest.mark.parametrize("broken", ["ca-file", "client.cert", "client.key"])
-@pytest.mark.parametrize("how", ["missing", "no PEM"])
+@pytest.mark.parametrize("how", ["missing", "a folder", "no PEM"])
 def test_tls_settings_that_cannot_be_read(tls_of, tmp_path, broken, how):
     file = tmp_path / "broken.pem"
-    if how == "no PEM":
+    said = f"the {broken} of this client's TLS settings cannot be read: {file} ("
+    if how == "a folder":
+        file.mkdir()
+    elif how == "no PEM":
         file.write_text("hello")
+        said = "the TLS settings of this client cannot be used ("
     settings = tls_of("theirs") | {f"distributed.comm.tls.{broken}": str(file)}
     with (
         dask.config.set(settings),
-        pytest.raises(ClusterError, match=r"^the TLS settings of this client cannot be used \(.+\); ca-file"),
+        pytest.raises(ClusterError, match=rf"^{re.escape(said)}.+\); [^\n]+$"),
         connect("tls://127.0.0.1:1", timeout=1.0),
     ):
         pass

@@ -25,15 +25,19 @@ NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 
 @pytest.fixture
 def execute(tmp_path, monkeypatch):
-    """Return what runs a notebook with few rows, and then tells the value of an expression in it."""
+    """Return what runs a notebook with few rows, and then tells the value of an expression in it.
+
+    Before its last cell it does what it is told.
+    """
     monkeypatch.setenv("DISTRFF_EXAMPLE_ROWS", "400")
     for variable in ("TMPDIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):  # nothing is left in the home folder
         monkeypatch.setenv(variable, str(tmp_path))
     monkeypatch.setenv("MPLBACKEND", "module://matplotlib_inline.backend_inline")
     monkeypatch.delenv("DASK_SCHEDULER_ADDRESS", raising=False)
 
-    def run(name, expression):
+    def run(name, expression, before_the_end=""):
         notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
+        notebook.cells.insert(-1, nbformat.v4.new_code_cell(before_the_end))
         asked = nbformat.v4.new_code_cell(f"import json\nprint(json.dumps({expression}))")
         notebook.cells.append(asked)
         client = nbclient.NotebookClient(
@@ -76,6 +80,15 @@ def test_a_million_rows(execute, tmp_path):
     titles = [re.search('distrff-title">([^<]*)<', card)[1] for card in cards]
     assert titles == ["Dataset", "Plan of a fit", "Fit of KernelRidge", "Frozen KernelRidge"]
     assert not list(tmp_path.glob("million-rows-*")), "nothing stays behind"
+
+
+@pytest.mark.slow
+def test_workers_that_end_slowly_are_not_the_last_word(execute):
+    """Workers that are stopped cannot go by themselves, as on a machine that is much too busy."""
+    stop = "import signal\nfor pid in client.run(os.getpid).values():\n    os.kill(pid, signal.SIGSTOP)"
+    notebook, ended = execute("01-million-rows", "client.status", before_the_end=stop)
+    assert ended == "closed"
+    assert notebook.cells[-2].outputs == []
 
 
 def test_a_remote_scheduler(execute, tmp_path):

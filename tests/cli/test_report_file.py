@@ -1,0 +1,116 @@
+"""`distrff fit --report FILE`: the page of the fit, whole or not at all, and nothing else in its place."""
+
+from __future__ import annotations
+
+import pytest
+
+from distrff.cli.report_file import write_report
+from distrff.display.page import html_page
+from distrff.errors import InputError
+from distrff.estimators.ridge import KernelRidge
+from distrff.model_store.models import load_model
+
+SMALL = ("--n-components", 16, "--length-scale", 2, "--random-state", 0)
+OF_FLAG = ("--target", "flag", "--columns", "a,b")
+MODELS = {
+    "ridge": ("--target", "y", "--columns", "a,b"),
+    "ridge-classifier": OF_FLAG,
+    "svc": (*OF_FLAG, "--tol", 0.1),
+    "likelihood": OF_FLAG,
+    "pca": ("--columns", "a,b"),
+}
+PAGE = html_page("An earlier one", "")
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_model_has_a_page(distrff, rows, tmp_path, model):
+    out, page = tmp_path / "m.zarr", tmp_path / "page.html"
+    words = (rows.parquet, "--model", model, *MODELS[model], *SMALL)
+    done = distrff("fit", *words, "--out", out, "--report", page, "--json")
+    assert done.json["report"] == str(page)
+    written = page.read_text(encoding="utf-8")
+    assert f"Fit of {done.json['model']}" in written
+    assert written.startswith("<!DOCTYPE html>") and written.endswith("</html>\n")
+    assert {file.name for file in tmp_path.iterdir()} == {"m.zarr", "page.html"}
+
+
+def test_an_earlier_page_is_replaced_only_when_asked(distrff, rows, tmp_path):
+    page = tmp_path / "page.html"
+    page.write_text(PAGE)
+    words = ("fit", rows.zarr, *SMALL, "--alpha", 1, "--out", tmp_path / "m.zarr", "--report", page)
+    done = distrff(*words)
+    assert (done.code, done.stdout) == (2, "")
+    assert "page.html exists; pass --overwrite to replace it" in done.stderr
+    assert [file.name for file in tmp_path.iterdir()] == ["page.html"]
+    done = distrff(*words, "--overwrite")
+    assert done.code == 0, done
+    assert f"report page {page}" in done.stdout
+    assert "Fit of KernelRidge" in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("flags", [(), ("--overwrite",)], ids=str)
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ("precious.csv", "is not a page of distrff, so --overwrite spares it"),
+        ("folder", "is a folder; name a file in it"),
+        ("none/page.html", "none does not exist; create it first"),
+        ("m.zarr", "and the model"),
+        ("m.zarr/page.html", "overlap; choose another path"),
+        ("s3://bucket/page.html", "is not a local path"),
+    ],
+)
+def test_what_may_not_be_written_is_refused_before_any_work(
+    distrff_without_workers, rows, tmp_path, where, said, flags
+):
+    (tmp_path / "precious.csv").write_text("precious")
+    (tmp_path / "folder").mkdir()
+    page = where if "://" in where else tmp_path / where
+    words = ("fit", rows.zarr, *SMALL, "--out", tmp_path / "m.zarr", "--report", page, *flags)
+    done = distrff_without_workers(*words)
+    assert (done.code, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert {file.name for file in tmp_path.rglob("*")} == {"precious.csv", "folder"}
+    assert (tmp_path / "precious.csv").read_text() == "precious"
+
+
+def test_rows_are_not_a_place_for_the_page(distrff_without_workers, rows, tmp_path):
+    words = ("--out", tmp_path / "m.zarr", "--report", rows.zarr / "page.html")
+    done = distrff_without_workers("fit", rows.zarr, *words)
+    assert done.code == 2
+    assert "--report" in done.stderr and "and the data" in done.stderr
+    assert not (rows.zarr / "page.html").exists()
+
+
+def test_what_came_there_during_the_fit_stays(distrff, rows, tmp_path, monkeypatch):
+    """The machine is kept, and the line says where."""
+    out, page = tmp_path / "m.zarr", tmp_path / "page.html"
+    fit = KernelRidge.fit
+
+    def fit_while_another_writes(*args, **kwargs):
+        page.write_text(PAGE)
+        return fit(*args, **kwargs)
+
+    monkeypatch.setattr(KernelRidge, "fit", fit_while_another_writes)
+    done = distrff("fit", rows.zarr, *SMALL, "--alpha", 1, "--out", out, "--report", page)
+    assert (done.code, done.stdout) == (2, "")
+    assert f"the machine is written to {out}" in done.stderr
+    assert page.read_text() == PAGE
+    assert load_model(str(out)).kind == "KernelRidge"
+
+
+def test_a_page_that_cannot_be_written_whole_leaves_the_earlier_one(tmp_path, monkeypatch):
+    page = tmp_path / "page.html"
+    page.write_text(PAGE)
+
+    def full(*_):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr("pathlib.Path.replace", full)
+    with pytest.raises(OSError, match="no space"):
+        write_report(html_page("A newer one", ""), page, overwrite=True)
+    assert page.read_text() == PAGE
+    assert [file.name for file in tmp_path.iterdir()] == ["page.html"]
+    with pytest.raises(InputError, match="pass --overwrite"):
+        write_report(PAGE, page)
