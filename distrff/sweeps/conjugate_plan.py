@@ -32,7 +32,7 @@ _ENTRY_BYTES = 12  # of a sparse number in float64
 _MOST_DIRECTION_NUMBERS = 2**26
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ConjugatePlan(Plan):
     """A plan whose passes are light; how many they are shows only in the fit, ten are presumed.
 

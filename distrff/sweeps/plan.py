@@ -143,7 +143,7 @@ class Shape:
         return self.n_rows * (self.basis_flops + 6.0 * self.n_features * self.n_light_columns)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """What a fit will do and need.
 
@@ -208,7 +208,7 @@ class Plan:
         """Return sentences on how the solver works, where there is more to say than the numbers."""
         return []
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return plan_text(self)
 
     def _repr_html_(self) -> str:

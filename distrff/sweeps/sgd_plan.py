@@ -18,7 +18,7 @@ _ROWS_OF_MANY_FEATURES, _MANY_FEATURES = 2**12, 2**12
 _SPARSE_ROWS, _SPARSE_BYTES = 2**11, 12
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SGDPlan(Plan):
     """A plan of epochs and evaluations; how many they are shows only in the fit, five are presumed."""
 

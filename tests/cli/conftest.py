@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 import re
@@ -43,17 +42,11 @@ class Done(NamedTuple):
         return json.loads(self.stdout, parse_constant=pytest.fail)
 
 
-def separating_runner() -> CliRunner:
-    """A runner that keeps both outputs apart, which click before 8.2 does only when told."""
-    mixes = "mix_stderr" in inspect.signature(CliRunner).parameters
-    return CliRunner(**({"mix_stderr": False} if mixes else {}))
-
-
 class Distrff:
     """Runs commands; those that need workers find them at `scheduler`."""
 
     def __init__(self, scheduler: str) -> None:
-        self._runner = separating_runner()
+        self._runner = CliRunner()
         self._scheduler = scheduler
 
     def __call__(self, *args: Any) -> Done:
@@ -67,7 +60,7 @@ class Distrff:
 
 @pytest.fixture
 def runner() -> CliRunner:
-    return separating_runner()
+    return CliRunner()
 
 
 @pytest.fixture

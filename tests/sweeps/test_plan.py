@@ -91,6 +91,7 @@ def test_a_plan_is_strict_json_and_readable():
     assert "1,000,000 rows × 50 columns → 2048 features" in text
     assert "about 12 s" in text
     assert human_bytes(counted.worker_peak_bytes) in text
+    assert repr(counted) == text
     assert "memory limit none" in str(count(SHAPE, **CLUSTER, memory_limit=0))
 
 
