@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -15,52 +16,47 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ over the golden ratio, made o
 
 @dataclass(frozen=True, eq=False)
 class BinCounts:
-    """How many rows are in each occupied bin of some grids; a value that is never changed.
+    """How many rows are in each occupied bin of some grids, a table each.
 
     Attributes
     ----------
-    keys : ndarray of shape (n_grids, n_slots), uint64
-    counts : ndarray of shape (n_grids, n_slots), int64
+    keys : list of ndarray of shape (n_slots,), uint64
+    counts : list of ndarray of shape (n_slots,), int64
         0 where a slot is empty.
     used : ndarray of shape (n_grids,), int64
         Occupied slots, at most half of them.
     """
 
-    keys: np.ndarray
-    counts: np.ndarray
+    keys: list[np.ndarray]
+    counts: list[np.ndarray]
     used: np.ndarray
 
     @classmethod
-    def empty(cls, n_grids: int, n_slots: int = _LEAST_SLOTS) -> BinCounts:
+    def empty(cls, n_grids: int) -> BinCounts:
         """Return the counts of no rows."""
-        shape = (n_grids, n_slots)
-        return cls(np.zeros(shape, np.uint64), np.zeros(shape, np.int64), np.zeros(n_grids, np.int64))
+        tables = [_slots(_LEAST_SLOTS) for _ in range(n_grids)]
+        return cls(
+            [keys for keys, _ in tables], [counts for _, counts in tables], np.zeros(n_grids, np.int64)
+        )
+
+    def __reduce__(self) -> Any:
+        """Travel as what is occupied: most slots are empty."""
+        found = [(keys[n > 0], n[n > 0]) for keys, n in zip(self.keys, self.counts, strict=True)]
+        return _tables_of, (found,)
 
     def with_rows(self, keys: np.ndarray) -> BinCounts:
-        """Return the counts with rows added in place whose keys are (n_grids, r)."""
-        return self.with_bins(keys, np.ones((1, 1), np.int64))
-
-    def with_bins(self, keys: np.ndarray, counts: np.ndarray) -> BinCounts:
-        """Return the counts with bins added in place, 0 rows of one being none; counts broadcast."""
-        compile_tables()
-        table = self.with_room(keys.shape[1])
-        for g in range(len(keys)):
-            mine = np.broadcast_to(counts, keys.shape)[g]
-            table.used[g] += _add(keys[g], mine, table.keys[g], table.counts[g])
-        return table
-
-    def with_room(self, n: int) -> BinCounts:
-        """Return these counts, or a larger copy, with room for n more bins a grid."""
-        most = int(self.used.max(initial=0)) + n
-        if 2 * most <= self.keys.shape[1]:
-            return self
-        larger = BinCounts.empty(len(self.used), _slots_of(2 * most))
-        return larger if not self.used.any() else larger.with_bins(self.keys, self.counts)
+        """Return these counts after adding rows whose keys are (n_grids, r)."""
+        for g, mine in enumerate(keys):
+            self._add(g, mine, np.broadcast_to(np.int64(1), mine.shape), mine.size)
+        return self
 
     def merge(self, other: BinCounts) -> BinCounts:
         """Return the counts of both; neither is changed."""
-        copy = BinCounts(self.keys.copy(), self.counts.copy(), self.used.copy())
-        return copy.with_bins(other.keys, other.counts)
+        both = BinCounts.empty(len(self.used))
+        for g, n in enumerate((self.used + other.used).tolist()):
+            both._add(g, self.keys[g], self.counts[g], n)
+            both._add(g, other.keys[g], other.counts[g], n - int(both.used[g]))
+        return both
 
     def sorted(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return keys, ascending, and counts of each grid's occupied bins."""
@@ -70,6 +66,28 @@ class BinCounts:
             slots = slots[np.argsort(keys[slots])]
             found.append((keys[slots], counts[slots]))
         return found
+
+    def _add(self, g: int, keys: np.ndarray, counts: np.ndarray, n: int) -> None:
+        """Add bins of one grid, 0 rows of one being none, after making room for n new ones."""
+        compile_tables()
+        most = int(self.used[g]) + n
+        if 2 * most > len(self.keys[g]):
+            larger = _slots(_slots_of(2 * most))
+            _add(self.keys[g], self.counts[g], *larger)
+            self.keys[g], self.counts[g] = larger
+        self.used[g] += _add(keys, counts, self.keys[g], self.counts[g])
+
+
+def _slots(n: int) -> tuple[np.ndarray, np.ndarray]:
+    return np.zeros(n, np.uint64), np.zeros(n, np.int64)
+
+
+def _tables_of(found: list[tuple[np.ndarray, np.ndarray]]) -> BinCounts:
+    """Return the counts of occupied bins, given grid by grid."""
+    tables = BinCounts.empty(len(found))
+    for g, (keys, counts) in enumerate(found):
+        tables._add(g, keys, counts, len(keys))
+    return tables
 
 
 class BinIds:

@@ -12,7 +12,7 @@ from distrff.features.bin_tables import BinCounts
 from distrff.features.row_question import Ask
 
 _STRIP = 2**13  # rows
-_MOST_BINS_A_PASS = 2**23
+_MOST_BINS_A_PASS = 2**21
 _MOST_GRIDS_A_PASS = 64
 _MOST_BINS = 2**31 - 1  # the columns of Z are numbered by 32 bits
 _SLOT_BYTES = 16

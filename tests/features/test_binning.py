@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 
 import dask.array as da
 import numpy as np
@@ -111,6 +112,20 @@ def test_counts_do_not_depend_on_the_order_of_merges(rng):
             np.testing.assert_array_equal(found, expected)
             np.testing.assert_array_equal(n, n_expected)
     assert parts[0].sorted()[0][1].sum() == 1500  # merging changes neither
+
+
+def test_tables_have_room_for_their_bins_alone(rng):
+    """However often they are merged, and when they travel."""
+    part = BinCounts.empty(2).with_rows(rng.integers(0, 3000, (2, 6000)).astype(np.uint64))
+    merged = part
+    for _ in range(8):
+        merged = merged.merge(part)
+    (found, n), again = merged.sorted()[0], pickle.loads(pickle.dumps(merged))
+    assert [len(keys) for keys in merged.keys] == 2 * [2**14]  # twice the bins of both, and a power of two
+    assert [len(keys) for keys in again.keys] == 2 * [2**13]
+    np.testing.assert_array_equal(again.sorted()[0], (found, n))
+    assert n.sum() == 9 * 6000
+    assert len(pickle.dumps(merged)) < 16 * merged.used.sum() + 2000
 
 
 def test_tables_find_all_keys_and_no_others(rng):
