@@ -5,6 +5,8 @@ Dask imports this module whenever its command runs, so nothing here loads NumPy 
 
 from __future__ import annotations
 
+import click
+
 from distrff.cli.group import CommandGroup
 
 main = CommandGroup(
@@ -37,5 +39,6 @@ main = CommandGroup(
       130  interrupted
     """,
 )
+click.version_option(package_name="distrff", message="distrff %(version)s")(main)
 
 __all__ = ["main"]

@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import Any
 
 import click
 
 from distrff.cli.exits import failures_told
-
-
-def _show_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
-    if asked and not ctx.resilient_parsing:
-        click.echo(f"distrff {version('distrff')}")
-        ctx.exit()
 
 
 class CommandGroup(click.Group):
@@ -28,15 +21,7 @@ class CommandGroup(click.Group):
     """
 
     def __init__(self, *args: Any, commands_by_name: dict[str, str], **settings: Any) -> None:
-        version_option = click.Option(
-            ["--version"],
-            is_flag=True,
-            is_eager=True,
-            expose_value=False,
-            callback=_show_version,
-            help="Show the version and exit.",
-        )
-        super().__init__(*args, params=[version_option], **settings)
+        super().__init__(*args, **settings)
         self._modules = commands_by_name
 
     def list_commands(self, ctx: click.Context) -> list[str]:

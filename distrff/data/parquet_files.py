@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from distrff.data.storage import locate, one_line, passing, public_name, reaching
+from distrff.data.storage import SEEN_BY_ALL, locate, one_line, passing, public_name, reaching
 from distrff.errors import InputError
 
 SUFFIXES = (".parquet", ".pq")
@@ -115,7 +115,7 @@ def parquet_file(fs: Any, file: str) -> Iterator[pq.ParquetFile]:
     except FileNotFoundError as error:
         raise InputError(
             f"{name} is not there as this process sees it, or not any more: open the dataset again; "
-            f"if workers run on several machines, use a folder that all of them share, or an object store"
+            f"{SEEN_BY_ALL}"
         ) from error
     except Exception as error:
         if not _is_damage(error):

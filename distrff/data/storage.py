@@ -56,6 +56,10 @@ def is_local(fs: Any) -> bool:
     return isinstance(fs, LocalFileSystem)
 
 
+SEEN_BY_ALL = "if workers run on several machines, use a folder that all of them share, or an object store"
+"""What to do about rows that one process sees and another does not."""
+
+
 def passing(error: Exception) -> Exception:
     """Return an error of a read as one that is retried if it may pass.
 

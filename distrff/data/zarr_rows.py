@@ -17,7 +17,7 @@ from distrff.data.dataset import lazy_blocks
 from distrff.data.matrices import native
 from distrff.data.read_ahead import read_ahead
 from distrff.data.rows import FIELDS, Feed, RowBlock, cut_tiles, cuts
-from distrff.data.storage import SPAN_BYTES, one_line, passing
+from distrff.data.storage import SEEN_BY_ALL, SPAN_BYTES, one_line, passing
 from distrff.errors import InputError
 
 # A shard is one object and one request; above this size only parts of it are decoded at a time.
@@ -100,8 +100,7 @@ class ZarrReader:
         except Exception as error:
             raise passing(error) from error
         raise InputError(
-            f"{self._source}: array {z.basename!r} is not there as this process sees it; if workers "
-            f"run on several machines, use a folder that all of them share, or an object store"
+            f"{self._source}: array {z.basename!r} is not there as this process sees it; {SEEN_BY_ALL}"
         )
 
     def dtype(self, field: str) -> np.dtype:

@@ -34,10 +34,8 @@ class BinCounts:
     @classmethod
     def empty(cls, n_grids: int) -> BinCounts:
         """Return the counts of no rows."""
-        tables = [_slots(_LEAST_SLOTS) for _ in range(n_grids)]
-        return cls(
-            [keys for keys, _ in tables], [counts for _, counts in tables], np.zeros(n_grids, np.int64)
-        )
+        slots = [np.zeros(_LEAST_SLOTS, np.int64) for _ in range(n_grids)]
+        return cls([empty.astype(np.uint64) for empty in slots], slots, np.zeros(n_grids, np.int64))
 
     def __reduce__(self) -> Any:
         """Travel as what is occupied: most slots are empty."""
@@ -47,15 +45,15 @@ class BinCounts:
     def with_rows(self, keys: np.ndarray) -> BinCounts:
         """Return these counts after adding rows whose keys are (n_grids, r)."""
         for g, mine in enumerate(keys):
-            self._add(g, mine, np.broadcast_to(np.int64(1), mine.shape), mine.size)
+            self._take(g, mine, np.broadcast_to(np.int64(1), mine.shape), mine.size)
         return self
 
     def merge(self, other: BinCounts) -> BinCounts:
         """Return the counts of both; neither is changed."""
         both = BinCounts.empty(len(self.used))
         for g, n in enumerate((self.used + other.used).tolist()):
-            both._add(g, self.keys[g], self.counts[g], n)
-            both._add(g, other.keys[g], other.counts[g], n - int(both.used[g]))
+            both._take(g, self.keys[g], self.counts[g], n)
+            both._take(g, other.keys[g], other.counts[g], int(other.used[g]))
         return both
 
     def sorted(self) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -67,26 +65,23 @@ class BinCounts:
             found.append((keys[slots], counts[slots]))
         return found
 
-    def _add(self, g: int, keys: np.ndarray, counts: np.ndarray, n: int) -> None:
+    def _take(self, g: int, keys: np.ndarray, counts: np.ndarray, n: int) -> None:
         """Add bins of one grid, 0 rows of one being none, after making room for n new ones."""
         compile_tables()
         most = int(self.used[g]) + n
         if 2 * most > len(self.keys[g]):
-            larger = _slots(_slots_of(2 * most))
+            n_slots = _slots_of(2 * most)
+            larger = np.zeros(n_slots, np.uint64), np.zeros(n_slots, np.int64)
             _add(self.keys[g], self.counts[g], *larger)
             self.keys[g], self.counts[g] = larger
         self.used[g] += _add(keys, counts, self.keys[g], self.counts[g])
-
-
-def _slots(n: int) -> tuple[np.ndarray, np.ndarray]:
-    return np.zeros(n, np.uint64), np.zeros(n, np.int64)
 
 
 def _tables_of(found: list[tuple[np.ndarray, np.ndarray]]) -> BinCounts:
     """Return the counts of occupied bins, given grid by grid."""
     tables = BinCounts.empty(len(found))
     for g, (keys, counts) in enumerate(found):
-        tables._add(g, keys, counts, len(keys))
+        tables._take(g, keys, counts, len(keys))
     return tables
 
 

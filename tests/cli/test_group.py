@@ -12,7 +12,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from distrff.cli import group, main
+from distrff.cli import main
 from distrff.cli.exits import failures_told
 from distrff.cli.options import talk_options
 from distrff.errors import ClusterError, DataWarning, NonFiniteError, PlanRefused, PrecisionWarning
@@ -32,7 +32,7 @@ COMMANDS = [
 
 
 def test_the_version(monkeypatch):
-    monkeypatch.setattr(group, "version", lambda name: "9.8.7")
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "9.8.7")
     done = CliRunner().invoke(main, ["--version"])
     assert (done.exit_code, done.output) == (0, "distrff 9.8.7\n")
 
