@@ -71,16 +71,26 @@ def rng(request: pytest.FixtureRequest) -> np.random.Generator:
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+def local_cluster(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], LocalCluster]:
+    """`local_cluster(n_workers)`: a cluster of one-threaded processes, for whoever asks to close."""
+
+    def start(n_workers: int) -> LocalCluster:
+        return LocalCluster(
+            n_workers=n_workers,
+            threads_per_worker=1,
+            dashboard_address=None,
+            scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
+            local_directory=str(tmp_path_factory.mktemp("cluster")),
+            silence_logs=logging.CRITICAL,
+        )
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def cluster(local_cluster: Callable[[int], LocalCluster]) -> Iterator[LocalCluster]:
     """Two worker processes of one thread, for the whole session."""
-    with LocalCluster(
-        n_workers=2,
-        threads_per_worker=1,
-        dashboard_address=None,
-        scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
-        local_directory=str(tmp_path_factory.mktemp("cluster")),
-        silence_logs=logging.CRITICAL,
-    ) as cluster:
+    with local_cluster(2) as cluster:
         yield cluster
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -32,21 +31,12 @@ def rows(rng) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.fixture
-def start_cluster(tmp_path) -> Iterator[Callable[..., tuple[LocalCluster, Client]]]:
+def start_cluster(local_cluster) -> Iterator[Callable[..., tuple[LocalCluster, Client]]]:
     """`start_cluster(n_workers)`: a cluster of one-threaded processes for this test alone, and its client."""
     with ExitStack() as closing:
 
         def start(n_workers: int) -> tuple[LocalCluster, Client]:
-            cluster = closing.enter_context(
-                LocalCluster(
-                    n_workers=n_workers,
-                    threads_per_worker=1,
-                    dashboard_address=None,
-                    scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
-                    local_directory=str(tmp_path),
-                    silence_logs=logging.CRITICAL,
-                )
-            )
+            cluster = closing.enter_context(local_cluster(n_workers))
             return cluster, closing.enter_context(Client(cluster))
 
         yield start

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import threading
@@ -43,16 +42,9 @@ def blocks_of(X, function, *arguments, rows=2000):
 
 
 @pytest.fixture(scope="module")
-def mortal_cluster(tmp_path_factory) -> Iterator[LocalCluster]:
+def mortal_cluster(local_cluster) -> Iterator[LocalCluster]:
     """Two workers that may be killed; their nannies start them again."""
-    with LocalCluster(
-        n_workers=2,
-        threads_per_worker=1,
-        dashboard_address=None,
-        scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
-        local_directory=str(tmp_path_factory.mktemp("mortal")),
-        silence_logs=logging.CRITICAL,
-    ) as cluster:
+    with local_cluster(2) as cluster:
         yield cluster
 
 

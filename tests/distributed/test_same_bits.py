@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from typing import Any
+
 import dask
 import dask.array as da
 import dask.dataframe as dd
@@ -9,11 +12,32 @@ import numpy as np
 import pandas as pd
 import pytest
 import zarr
+from distributed import Client, LocalCluster
 
 import distrff as drf
 from distrff.sweeps.plan import worker_peak_bytes
 
 pytestmark = pytest.mark.usefixtures("small_segments")
+
+
+@pytest.fixture(scope="module")
+def cluster_of_one(local_cluster) -> Iterator[LocalCluster]:
+    with local_cluster(1) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def on_one_and_two_workers(cluster_of_one, cluster) -> Callable[[Callable[[], Any]], list[Any]]:
+    """`on_one_and_two_workers(fitted)`: what `fitted()` returns on a cluster of one worker, and of two."""
+
+    def found(fitted: Callable[[], Any]) -> list[Any]:
+        results = []
+        for workers in (cluster_of_one, cluster):
+            with Client(workers):
+                results.append(fitted())
+        return results
+
+    return found
 
 
 def machine(alpha="cv", width=2.0):
@@ -55,7 +79,7 @@ def test_one_two_or_three_workers_or_none(rows, start_cluster):
 
 
 @pytest.mark.parametrize("has_factor", [True, False])
-def test_conjugate_gradients_on_two_workers_or_none(rows, client, monkeypatch, has_factor):
+def test_conjugate_gradients_on_one_and_two_workers(rows, on_one_and_two_workers, monkeypatch, has_factor):
     """With the Gram of a sample of the rows, or where none fits."""
     monkeypatch.setattr("distrff.sweeps.segments._LEAST_SAMPLE_ROWS", 2048)
     if not has_factor:
@@ -64,7 +88,7 @@ def test_conjugate_gradients_on_two_workers_or_none(rows, client, monkeypatch, h
 
     def fitted():
         features = drf.FourierFeatures(drf.Gaussian(2.0), 32)
-        machine = drf.KernelRidge(features, [1.0, 10.0], solver="cg", random_state=0)
+        machine = drf.KernelRidge(features, [0.1, 10.0], solver="cg", tol=1e-6, random_state=0)
         machine.fit(X, Y, np.abs(X[:, 0]))
         made_of = "factor of the Gram of one row in 9" if has_factor else "diagonal"
         assert machine.report_["preconditioner"] == made_of
@@ -72,21 +96,22 @@ def test_conjugate_gradients_on_two_workers_or_none(rows, client, monkeypatch, h
 
     with dask.config.set(scheduler="synchronous"):
         expected = fitted()
-    assert fitted() == expected
+    assert on_one_and_two_workers(fitted) == [expected, expected]
 
 
 MACHINES_OF_CLASSES = {
     "probit": lambda F: drf.KernelLikelihoodClassifier(F, noise="probit", tol=1e-11, random_state=0),
     "softmax": lambda F: drf.KernelLikelihoodClassifier(F, multi_class="softmax", tol=1e-2, random_state=0),
-    "squared hinge": lambda F: drf.KernelSVC(F, 10.0, loss="squared_hinge", tol=1e-2, random_state=0),
-    "hinge, C by folds": lambda F: drf.KernelSVC(F, "cv", Cs=[0.1, 1.0], cv=2, tol=1e-1, random_state=0),
+    "squared hinge": lambda F: drf.KernelSVC(F, 10.0, loss="squared_hinge", random_state=0),
+    "hinge": lambda F: drf.KernelSVC(F, 10.0, tol=1e-4, random_state=0),
+    "hinge, C by folds": lambda F: drf.KernelSVC(F, "cv", Cs=[0.1, 1.0], cv=2, tol=1e-2, random_state=0),
     "hinge by sgd": lambda F: drf.KernelSVC(F, 1.0, solver="sgd", tol=1e-2, random_state=0),
     "ridge by sgd": lambda F: drf.KernelRidgeClassifier(F, 1.0, solver="sgd", random_state=0),
 }
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_machines_of_classes_on_two_workers_or_none(rows, client, monkeypatch):
+def test_machines_of_classes_on_one_and_two_workers(rows, on_one_and_two_workers, monkeypatch):
     """Every solver: preconditioners from a sample of the rows, models of a part of them."""
     monkeypatch.setattr("distrff.sweeps.segments._LEAST_SAMPLE_ROWS", 2048)
     X, labels = rows[0][:6007], np.digitize(rows[1][:6007], [-0.5, 0.5])
@@ -101,7 +126,8 @@ def test_machines_of_classes_on_two_workers_or_none(rows, client, monkeypatch):
 
     with dask.config.set(scheduler="synchronous"):
         expected = {name: fitted(make) for name, make in MACHINES_OF_CLASSES.items()}
-    assert {name: fitted(make) for name, make in MACHINES_OF_CLASSES.items()} == expected
+    found = on_one_and_two_workers(lambda: {name: fitted(make) for name, make in MACHINES_OF_CLASSES.items()})
+    assert found == [expected, expected]
 
 
 MACHINES_OF_BINS = {
@@ -113,7 +139,7 @@ MACHINES_OF_BINS = {
 }
 
 
-def test_machines_of_sparse_features_on_two_workers_or_none(rows, client, monkeypatch):
+def test_machines_of_sparse_features_on_one_and_two_workers(rows, on_one_and_two_workers, monkeypatch):
     """Models of rows and metrics of sampled rows, which few rows make small."""
     monkeypatch.setattr("distrff.sweeps.sgd_plan._SPARSE_ROWS", 200)
     X, y = rows[0][:2003], rows[1][:2003] > 0
@@ -125,10 +151,11 @@ def test_machines_of_sparse_features_on_two_workers_or_none(rows, client, monkey
 
     with dask.config.set(scheduler="synchronous"):
         expected = {name: fitted(make) for name, make in MACHINES_OF_BINS.items()}
-    assert {name: fitted(make) for name, make in MACHINES_OF_BINS.items()} == expected
+    found = on_one_and_two_workers(lambda: {name: fitted(make) for name, make in MACHINES_OF_BINS.items()})
+    assert found == [expected, expected]
 
 
-def test_hard_margins_on_two_workers_or_none(rows, client):
+def test_hard_margins_on_one_and_two_workers(rows, on_one_and_two_workers):
     X = rows[0]
     height = np.sin(X[:, 0]) + X[:, 1]
     apart = np.abs(height) > 0.3
@@ -140,7 +167,7 @@ def test_hard_margins_on_two_workers_or_none(rows, client):
 
     with dask.config.set(scheduler="synchronous"):
         expected = fitted()
-    assert fitted() == expected
+    assert on_one_and_two_workers(fitted) == [expected, expected]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
