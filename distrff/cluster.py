@@ -29,6 +29,9 @@ from distrff.errors import ClusterError, InputError, first_line
 from distrff.tls import client_security, remedy
 
 _START_SECONDS = 60.0
+# A worker that its nanny has not started again by then is given up, by default after 15 s; a loaded machine
+# takes that long to import everything, and then the cluster stays without it for ever.
+_RESTART_PATIENCE = {"distributed.deploy.lost-worker-timeout": "10 minutes"}
 _SMALLEST_LIMIT = 2**20  # "4" is a forgotten unit, not four bytes
 _HOST_AND_PORT = re.compile(r"[^/\\\s]+:\d+")
 
@@ -133,6 +136,7 @@ def _local_cluster(n_workers: int, threads_per_worker: int, memory_limit: int) -
                     silence_logs=logging.CRITICAL,
                 )
             cleanup.callback(cluster.close)
+        cleanup.enter_context(dask.config.set(_RESTART_PATIENCE))
         yield cluster
 
 

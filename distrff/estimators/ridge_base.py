@@ -193,7 +193,8 @@ class RidgeMachine(Machine):
         self.report_ = report
         self.model_ = replace(model, report=report.to_dict())
         if fit.grams is not None:
-            self._grams = (fit.run, replace(fit.grams, parts=[]))  # the Grams of folds have done their work
+            # The Grams of folds have done their work.
+            self._grams = (fit.run, replace(fit.grams, parts=[], total=fit.run.settle(fit.grams.total)))
 
     def _with_posterior(self) -> Model:
         """Return the model with its posterior, which is computed where the Gram is when first asked for."""

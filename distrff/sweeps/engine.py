@@ -101,7 +101,8 @@ class SweepRun:
         if isinstance(handle, Partial):
             value, record = handle.value, handle.record
         else:
-            value, record = self.submit(value_of, handle), self.gather([self.submit(record_of, handle)])[0]
+            record = self.gather([self.submit(record_of, handle)])[0]
+            value = self.submit(value_of, handle)  # afterwards: what a restart lost is made again but once
         self.record = self.record.merge(record)
         return value
 
@@ -142,6 +143,10 @@ class SweepRun:
     def gather(self, handles: list[Any]) -> list[Any]:
         """Return what is behind the handles."""
         return self.execution.gather(handles)
+
+    def settle(self, handle: Any) -> Any:
+        """Return a handle that is kept beyond the fit, without the rows behind it."""
+        return self.execution.settle(handle)
 
 
 def value_of(partial: Partial) -> Any:

@@ -73,6 +73,9 @@ class Execution(Workers, Protocol):
     def gather(self, handles: list[Any]) -> list[Any]:
         """Return the results behind the handles."""
 
+    def settle(self, handle: Any) -> Any:
+        """Return a handle that outlives its fit, without the rows that would make its value again."""
+
 
 class LocalExecution:
     """Runs tasks by one of dask's own schedulers, a round of one segment a thread at a time."""
@@ -117,6 +120,9 @@ class LocalExecution:
 
     def gather(self, handles: list[Any]) -> list[Any]:
         return handles
+
+    def settle(self, handle: Any) -> Any:
+        return handle
 
 
 @cache

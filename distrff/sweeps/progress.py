@@ -30,6 +30,10 @@ class Progress:
         self._shown = 0.0
         self._done = 0
 
+    def begin(self) -> None:
+        """Count from the start, also of a pass that is made again."""
+        self._done = 0
+
     def advance(self, n_rows: int) -> None:
         """Count rows, and show it when there is something new to see."""
         self._done += n_rows

@@ -11,6 +11,8 @@ import time
 import numpy as np
 import psutil
 
+import distrff as drf
+
 PROGRAM = "from distrff.cli import main; main(prog_name='distrff')"
 
 
@@ -29,6 +31,26 @@ def test_wrong_input(distrff_process, tmp_path):
     assert (done.code, done.stdout) == (2, "")
     assert done.stderr.startswith("distrff: ")
     assert done.stderr.count("\n") == 1
+
+
+def test_the_only_worker_is_killed(distrff, stored, tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((100_000, 4), dtype=np.float32)
+    data = stored("d.zarr", X=X, y=X[:, 0] * X[:, 1])
+    words = ["--n-components", "1024", "--alpha", "1", "--length-scale", "1", "--random-state", "0"]
+    fit = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, "fit", data, "--out", tmp_path / "m.zarr", *words, "--workers", "1"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    max(_hard_working_workers(fit), key=lambda process: process.cpu_times().user).kill()
+    _, stderr = fit.communicate(timeout=300)
+    assert fit.returncode == 0, stderr
+    assert "Traceback" not in stderr
+    assert distrff("fit", data, "--out", tmp_path / "undisturbed.zarr", *words).code == 0
+    coefficients = [drf.load_model(tmp_path / name).coef for name in ("m.zarr", "undisturbed.zarr")]
+    np.testing.assert_array_equal(*coefficients)
 
 
 def test_an_interrupted_fit_leaves_nothing_behind(stored, tmp_path):

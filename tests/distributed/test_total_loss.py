@@ -1,0 +1,345 @@
+"""All workers gone at once, or the cluster restarted, in the middle of a fit: it ends with the same bits."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster, wait
+
+import distrff as drf
+from distrff.data.arrays import as_dataset
+from distrff.errors import ClusterError
+from distrff.sweeps import cluster_execution, cluster_watch
+from distrff.sweeps.cluster_values import Lost
+from distrff.sweeps.engine import SweepRun
+from distrff.sweeps.segments import Segmentation
+
+pytestmark = pytest.mark.usefixtures("small_segments")
+
+PATIENCE = 200.0  # a fit that waits for ever fails the test instead of stopping all of them
+
+
+@pytest.fixture
+def large(monkeypatch) -> None:
+    """Partials and shipped arrays are values on the workers, however small they are."""
+    monkeypatch.setattr(cluster_execution, "_SMALL_BYTES", 0)
+    monkeypatch.setattr(cluster_execution, "_SMALL_SHIPMENT", 0)
+
+
+@pytest.fixture
+def partials(request) -> str:
+    """Small partials are merged by the client."""
+    if request.param == "large":
+        request.getfixturevalue("large")
+    return request.param
+
+
+@pytest.fixture(autouse=True)
+def patient_cluster() -> Iterator[None]:
+    """On a loaded machine a worker takes longer to start again than a LocalCluster waits for it (15 s)."""
+    with dask.config.set({"distributed.deploy.lost-worker-timeout": "10 minutes"}):
+        yield
+
+
+def hold(block, folder, when):
+    """Stop in the block that is the `when`-th to be read, until the workers are gone."""
+    folder = Path(folder)
+    number = len(list(folder.glob("read-*")))
+    (folder / f"read-{number}-{os.getpid()}").touch()
+    if number >= when and not (folder / "lost").exists():
+        (folder / "reached").touch()
+        deadline = time.monotonic() + 30
+        while not (folder / "lost").exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+    return block
+
+
+def kill_all(cluster: LocalCluster, client: Client) -> None:
+    for pid in client.run(os.getpid).values():
+        os.kill(pid, signal.SIGKILL)
+
+
+def scale_down_and_up(cluster: LocalCluster, client: Client) -> None:
+    n_workers = len(cluster.workers)
+    cluster.scale(0)
+    time.sleep(3)
+    cluster.scale(n_workers)
+
+
+def restart(cluster: LocalCluster, client: Client) -> None:
+    client.restart()
+
+
+LOSSES = {"killed": kill_all, "scaled down": scale_down_and_up, "restarted": restart}
+
+
+@contextmanager
+def lost_once(folder: Path, wait_until, lose: Callable[[], None]):
+    """Lose the workers in the body, when the rows are read that `hold` waits for."""
+
+    def when_reached() -> None:
+        wait_until((folder / "reached").exists, 60)
+        threading.Timer(0.5, (folder / "lost").touch).start()  # so that no held block outlives its worker
+        lose()
+
+    thread = threading.Thread(target=when_reached)
+    thread.start()
+    yield
+    thread.join()
+    assert (folder / "lost").exists()
+
+
+def within_patience(function: Callable[..., Any], *args: Any) -> Any:
+    pool = ThreadPoolExecutor(1)
+    try:
+        return pool.submit(function, *args).result(PATIENCE)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def features() -> drf.FourierFeatures:
+    return drf.FourierFeatures(drf.Gaussian(2.0), 32)
+
+
+def ridge() -> drf.KernelRidge:
+    return drf.KernelRidge(features(), "cv", random_state=0)
+
+
+def held(X: np.ndarray, folder: Path, when: int) -> da.Array:
+    lazy = da.from_array(X, chunks=(2000, X.shape[1]))
+    return lazy.map_blocks(hold, str(folder), when, dtype=X.dtype, meta=np.empty((0, 0), X.dtype))
+
+
+def disturbed(estimator, rows, folder, when, loss, cluster, client, wait_until) -> Any:
+    """Return the estimator, fitted while the workers are lost as the `when`-th block is read."""
+    with lost_once(folder, wait_until, lambda: LOSSES[loss](cluster, client)):
+        return within_patience(estimator.fit, held(rows[0], folder, when), rows[1])
+
+
+def undisturbed(estimator, X, y) -> Any:
+    with dask.config.set(scheduler="synchronous"):
+        return estimator.fit(X, y)
+
+
+PLAIN = [
+    ("killed", 1, "small"),
+    ("killed", 2, "large"),
+    ("scaled down", 2, "large"),
+    ("restarted", 2, "large"),
+]
+CASES = [
+    pytest.param(loss, n_workers, partials, marks=[] if case in PLAIN else pytest.mark.slow)
+    for case in product(LOSSES, (1, 2), ("small", "large"))
+    for loss, n_workers, partials in [case]
+]
+
+
+@pytest.mark.parametrize(("loss", "n_workers", "partials"), CASES, indirect=["partials"])
+def test_a_gram_sweep_goes_on(rows, start_cluster, tmp_path, wait_until, partials, loss, n_workers):
+    expected = undisturbed(ridge(), *rows)
+    cluster, client = start_cluster(n_workers)
+    # 20 to 30 pieces are read a pass: the loss is in the second one, the Gram sweep.
+    fitted = disturbed(ridge(), rows, tmp_path, 40, loss, cluster, client, wait_until)
+    np.testing.assert_array_equal(fitted.coef_, expected.coef_)
+    np.testing.assert_array_equal(fitted.alpha_, expected.alpha_)
+
+
+ITERATIVE = {
+    "hinge": lambda: drf.KernelSVC(features(), random_state=0),
+    "hinge, C by folds": lambda: drf.KernelSVC(features(), "cv", random_state=0),
+    "logistic": lambda: drf.KernelLikelihoodClassifier(features(), random_state=0),
+    "conjugate gradients": lambda: drf.KernelRidge(features(), 1.0, solver="cg", random_state=0),
+    "sgd": lambda: drf.KernelSVC(features(), solver="sgd", random_state=0),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("when", [15, 40, 70, 100])
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("name", ITERATIVE)
+def test_an_iterative_fit_goes_on(rows, start_cluster, tmp_path, wait_until, large, name, loss, when):
+    X, y = rows
+    y = y if name == "conjugate gradients" else y > 0
+    expected = undisturbed(ITERATIVE[name](), X, y)
+    cluster, client = start_cluster(2)
+    fitted = disturbed(ITERATIVE[name](), (X, y), tmp_path, when, loss, cluster, client, wait_until)
+    np.testing.assert_array_equal(fitted.coef_, expected.coef_)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("partials", ["small", "large"], indirect=True)
+def test_a_loss_at_any_time(start_cluster, tmp_path, wait_until, partials, loss, seed):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((20_009, 3))
+    y = np.sin(X[:, 0]) > rng.standard_normal(len(X))
+    make = ITERATIVE["hinge"] if seed % 2 else ridge
+    expected = undisturbed(make(), X, y)
+    cluster, client = start_cluster(1 + seed % 3)
+    fitted = disturbed(make(), (X, y), tmp_path, int(rng.integers(60)), loss, cluster, client, wait_until)
+    np.testing.assert_array_equal(fitted.coef_, expected.coef_)
+
+
+@dataclass(frozen=True)
+class SumOfRows:
+    """The sum of all rows, times what was shipped; each pass over the rows leaves a file."""
+
+    folder: str
+
+    def size_bytes(self, n_rows):
+        return 24
+
+    def zero(self):
+        return np.zeros(3)
+
+    def update(self, total, rows, shipped):
+        (Path(self.folder) / f"{rows.start}-{uuid.uuid4().hex}").touch()
+        for block in rows.tiles(1000):
+            total += (block.X * shipped["factors"]).sum(axis=0)
+        return total
+
+    def finish(self, total):
+        return total
+
+    def merge(self, first, second):
+        return first + second
+
+
+def test_values_are_made_again_from_the_rows_on(rows, start_cluster, large, tmp_path):
+    """A restart between two steps takes sums, what was made of them, and what was shipped."""
+    _, client = start_cluster(1)
+    run, cuts = SweepRun(), Segmentation(len(rows[0]), 5000, 1000)
+    factors = {"factors": np.array([1.0, 2.0, 3.0])}
+    total = run.sweep("sum", as_dataset(*rows), SumOfRows(str(tmp_path)), cuts, factors)
+    doubled = run.submit(np.multiply, total, 2)
+    expected = run.gather([total, doubled])
+    assert len(list(tmp_path.iterdir())) == cuts.n_segments
+    client.restart()
+    np.testing.assert_array_equal(
+        within_patience(run.gather, [run.submit(sum, [total, doubled])]), [sum(expected)]
+    )
+    np.testing.assert_array_equal(run.gather([doubled, total]), expected[::-1])
+    assert len(list(tmp_path.iterdir())) == 2 * cuts.n_segments, "one more pass, and not one for each value"
+
+
+def test_a_gram_that_was_kept_and_lost(rows, start_cluster, large):
+    _, client = start_cluster(1)
+    fitted = ridge().fit(*rows)
+    client.restart()
+    with pytest.raises(ClusterError, match=r"the cluster lost the Gram of this machine .*; fit again"):
+        fitted.predict(rows[0], return_std=True)
+    assert fitted.predict(rows[0]).shape == rows[1].shape
+
+
+def test_blocks_that_the_cluster_held(rows, start_cluster, monkeypatch):
+    """What a user persisted is not ours to make again."""
+    monkeypatch.setattr(cluster_watch, "_LEAVING_SECONDS", 0.2)
+    _, client = start_cluster(1)
+    X = da.from_array(rows[0], chunks=(2000, 3)).persist()
+    wait(X)
+    client.restart()
+    with pytest.raises(ClusterError, match=r"lost blocks of a dask array .* persist the array again"):
+        within_patience(ridge().fit, X, rows[1])
+
+
+def die(block):
+    os.kill(os.getpid(), signal.SIGKILL)
+    return block
+
+
+@pytest.mark.slow
+def test_a_worker_that_always_dies(rows, start_cluster):
+    start_cluster(1)
+    lazy = da.from_array(rows[0], chunks=(2000, 3)).map_blocks(die, dtype=float, meta=np.empty((0, 0)))
+    with pytest.raises(ClusterError, match="memory limit is too small"):
+        within_patience(ridge().fit, lazy, rows[1])
+
+
+def set_pause(fraction, dask_worker):
+    dask_worker.memory_manager.memory_pause_fraction = fraction
+
+
+@pytest.mark.slow
+def test_a_task_that_no_worker_is_given(rows, start_cluster, tmp_path, wait_until, caplog):
+    """One worker is gone while the other is paused: what was meant for the first waits for ever."""
+    expected = undisturbed(ridge(), *rows)
+    _, client = start_cluster(2)
+
+    def statuses():
+        return [worker["status"] for worker in client.scheduler_info(n_workers=-1)["workers"].values()]
+
+    def lose():
+        victim, other = client.run(os.getpid).items()
+        client.run(set_pause, 1e-9, workers=[other[0]])
+        wait_until(lambda: "paused" in statuses())
+        os.kill(victim[1], signal.SIGKILL)
+        wait_until(lambda: statuses() == ["paused"])
+        wait_until(lambda: sorted(statuses()) == ["paused", "running"], 100)
+        client.run(set_pause, 0.8, workers=[other[0]])
+
+    with lost_once(tmp_path, wait_until, lose):
+        fitted = within_patience(ridge().fit, held(rows[0], tmp_path, 40), rows[1])
+    assert "no worker was given the tasks that are ready" in caplog.text
+    np.testing.assert_array_equal(fitted.coef_, expected.coef_)
+
+
+class Scheduler:
+    """A client that knows of one running worker, with or without a task."""
+
+    status = "running"
+
+    def __init__(self, tasks):
+        self.tasks = tasks
+
+    def scheduler_info(self, n_workers):
+        return {"workers": {"tcp://a:1": {"status": "running", "nthreads": 1}}, "n_workers": 1}
+
+    def processing(self):
+        return {"tcp://a:1": self.tasks}
+
+
+@pytest.mark.parametrize("tasks", [(), ("a-task",)])
+def test_looks_at_a_worker_that_does_nothing(tasks):
+    roll = cluster_watch.Roll(Scheduler(tasks))
+    watch = cluster_watch.Watch(roll)
+    for _ in range(cluster_watch._IDLE_LOOKS - 1):
+        watch.look()
+    with pytest.raises(Lost) if not tasks else nullcontext():
+        watch.look()
+    assert roll.n_losses == (not tasks)
+
+
+def test_a_client_of_this_event_loop(rows):
+    """A fit would block the loop that its client runs in; in a thread it need not."""
+    machine = drf.KernelRidge(features(), 1.0, random_state=0)
+
+    async def main():
+        options = {"scheduler_kwargs": {"dashboard_address": "127.0.0.1:0"}, "dashboard_address": None}
+        async with (
+            LocalCluster(n_workers=1, processes=False, asynchronous=True, **options) as cluster,
+            Client(cluster, asynchronous=True),
+        ):
+            with pytest.raises(ClusterError, match=r"await asyncio\.to_thread\(model\.fit, X, y\)"):
+                machine.fit(*rows)
+            return await asyncio.to_thread(machine.fit, *rows)
+
+    fitted = asyncio.run(main())
+    expected = undisturbed(drf.KernelRidge(features(), 1.0, random_state=0), *rows)
+    np.testing.assert_array_equal(fitted.coef_, expected.coef_)
