@@ -17,6 +17,7 @@ from distrff.estimators.reporting import (
     map_values,
     precision_notes,
     thread_notes,
+    width_notes,
     work_values,
 )
 from distrff.objective import Status
@@ -53,6 +54,7 @@ def margin_report(
         "notes": [
             *_choices(estimator, fit, options),
             *data_notes(dataset),
+            *width_notes(preparation, dataset.column_names),
             *precision_notes(preparation, fit.plan.shape.dtype),
             *thread_notes(fit.run),
         ],
