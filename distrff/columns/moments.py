@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
+# Of numbers of one size: relative differences up to this one are those of rounding.
+EQUAL_TO_ROUNDING = 8 * np.finfo(np.float64).eps
+
 
 @dataclass(frozen=True)
 class Moments:
@@ -92,7 +95,7 @@ class Moments:
 
     def is_constant(self) -> np.ndarray:
         """Return True for the columns whose deviation is below the rounding of their mean."""
-        return self.standard_deviation() <= 8 * np.finfo(np.float64).eps * np.abs(self.mean)
+        return self.standard_deviation() <= EQUAL_TO_ROUNDING * np.abs(self.mean)
 
 
 def _overflow_is_infinite() -> np.errstate:

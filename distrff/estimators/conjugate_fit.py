@@ -152,7 +152,7 @@ def fit_by_conjugate_gradients(
         search=choice.search,
         machine=solution.machine(),
         targets=preparation.targets,
-        notes=notes,
+        notes=notes + choice.search.notes,
         convergence=convergence,
     )
 

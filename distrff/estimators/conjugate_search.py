@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from distrff.data.dataset import Dataset
 from distrff.errors import InputError
 from distrff.estimators.alpha_search import AlphaSearch
+from distrff.estimators.grid_end import end_of_grid
 from distrff.estimators.options import RidgeOptions
 from distrff.estimators.preparation import Preparation
 from distrff.estimators.ridge_fit import folds_of
@@ -81,7 +82,7 @@ class ConjugateSearch:
         self._run, self._dataset, self._preparation = run, dataset, preparation
         self._options, self._problem = options, problem
         self._cuts = light_cuts(plan.shape)
-        folds = folds_of(options, dataset)
+        folds = folds_of(options, dataset, options.n_folds)
         assert folds is not None
         self._groups = [
             range(first, min(first + plan.folds_per_task, folds.n_folds))
@@ -128,7 +129,10 @@ class ConjugateSearch:
                 ) from caught
             interruption, folds = caught, self._groups[0]
         assert self._best is not None
-        return ConjugateChoice(self._choice(folds), *self._best, interruption)
+        search = self._choice(folds)
+        if interruption is None:
+            search = replace(search, notes=end_of_grid("alpha", search.alpha[0], self._alphas))
+        return ConjugateChoice(search, *self._best, interruption)
 
     def _choice(self, folds: range) -> AlphaSearch:
         """Return the choice by the errors over these folds."""

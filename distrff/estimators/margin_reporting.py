@@ -8,6 +8,7 @@ import numpy as np
 
 from distrff.data.dataset import Dataset
 from distrff.diagnostics.fit_report import FitReport
+from distrff.estimators.grid_end import end_of_grid
 from distrff.estimators.margin_fit import MarginFit
 from distrff.estimators.margin_options import MarginOptions
 from distrff.estimators.preparation import Preparation
@@ -17,6 +18,7 @@ from distrff.estimators.reporting import (
     map_values,
     precision_notes,
     thread_notes,
+    width_notes,
     work_values,
 )
 from distrff.objective import Status
@@ -53,6 +55,7 @@ def margin_report(
         "notes": [
             *_choices(estimator, fit, options),
             *data_notes(dataset),
+            *width_notes(preparation, dataset.column_names),
             *precision_notes(preparation, fit.plan.shape.dtype),
             *thread_notes(fit.run),
         ],
@@ -80,8 +83,8 @@ def _choices(estimator: Any, fit: MarginFit, options: MarginOptions) -> list[str
     if fit.search is not None and len(fit.search.grid):
         grid, score = fit.search.grid, fit.search.mean_scores.min()
         notes.append(f"C is the best of {len(grid)} by held-out loss, {score:.4g}")
-        if len(grid) > 1 and fit.C in (grid[0], grid[-1]):
-            notes.append(f"C={fit.C:g} lies at the end of its grid: others beyond may be better")
+        if fit.search.interruption is None:
+            notes += end_of_grid("C", fit.C, grid)
     if fit.status is Status.CONVERGED_UNCERTIFIED:
         notes.append("the objective no longer falls, and the duality gap is all that bounds its error")
     return notes

@@ -58,7 +58,7 @@ def predicted_seconds(run: SweepRun, dataset: Dataset, options: FitOptions, plan
     seconds_a_row = _gram_seconds_a_row(run, dataset, options, shape, threads)
     rows_a_thread = _rows_a_thread(dataset, plan)
     sweeps = 1 / shape.gram_one_in + shape.n_light_sweeps * _light_work(shape) / _gram_work(shape)
-    tasks = min(threads, max(1, shape.n_folds))
+    tasks = min(threads, max(1, shape.n_paths or shape.n_folds))
     afterwards = factorisation_flops(shape) / tasks + _search_flops(dataset, options) + shape.map_factor_flops
     return rows_a_thread * seconds_a_row * sweeps + afterwards * _seconds_a_float64_flop(shape, seconds_a_row)
 

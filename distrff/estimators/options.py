@@ -14,7 +14,7 @@ from distrff.errors import InputError, InputTypeError, check_count
 from distrff.features.base import SPARSE_REMEDY, FeatureMap
 from distrff.features.fourier import FourierFeatures
 from distrff.random_streams import resolve_seed
-from distrff.solvers.ridge_path import N_DEFAULT_ALPHAS
+from distrff.solvers.ridge_path import N_DEFAULT_ALPHAS, gcv_may_overfit
 from distrff.sweeps.conjugate_plan import MOST_DIRECTIONS
 from distrff.sweeps.folds import FOLD_RULES
 
@@ -48,6 +48,10 @@ class FitOptions:
     """Whether the Gram of a sample will do."""
     n_light_sweeps: ClassVar[int] = 0
     """Passes that a plan presumes after the Gram."""
+
+    def holds_one_out(self, n_rows: int, n_features: int) -> bool:
+        """Whether the Gram of a fold is kept beside that of all other rows."""
+        return False
 
     def n_light_columns(self, n_outputs: int) -> int:
         """Return how many coefficient vectors each of them answers."""
@@ -93,6 +97,10 @@ class RidgeOptions(FitOptions):
     solver: str
     tol: float
     max_sweeps: int
+
+    def holds_one_out(self, n_rows: int, n_features: int) -> bool:
+        """Whether generalised cross-validation is asked for where it may not be believed."""
+        return self.search == "gcv" and gcv_may_overfit(n_features, n_rows)
 
     def n_light_columns(self, n_outputs: int) -> int:
         """Return how many vectors a light sweep multiplies at most."""

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from distrff.data.dataset import Dataset
 from distrff.diagnostics.fit_report import FitReport
+from distrff.errors import column_called
 from distrff.estimators.preparation import Preparation, frequencies_beyond_float32
 from distrff.estimators.ridge_fit import RidgeFit
 from distrff.objective import Status
 from distrff.sweeps.engine import SweepRun
 from distrff.sweeps.plan import Plan
+
+_MOST_NAMES = 10
 
 
 def fit_report(
@@ -27,6 +31,7 @@ def fit_report(
     values = _machine(estimator, fit) | _alpha(fit) | _solver(fit) | work_values(fit.run, fit.plan)
     if preparation is not None:
         values |= map_values(preparation)
+        notes += width_notes(preparation, None if dataset is None else dataset.column_names)
         notes += precision_notes(preparation, fit.dtype)
     if dataset is not None:
         values |= data_values(dataset)
@@ -103,6 +108,27 @@ def map_values(preparation: Preparation) -> dict[str, Any]:
         "length_scale_search": getattr(features, "length_scale_search_", None),
         "expected_collisions": getattr(features, "expected_collisions_", None),
     }
+
+
+def width_notes(preparation: Preparation, names: Sequence[str] | None) -> list[str]:
+    """Return which columns learned widths leave out."""
+    left_out = sorted(_constant_columns(preparation.features))
+    if not left_out:
+        return []
+    called = [column_called(j, None if names is None else names[j]) for j in left_out[:_MOST_NAMES]]
+    more = [f"{len(left_out) - _MOST_NAMES} more"] if len(left_out) > _MOST_NAMES else []
+    return [
+        f"constant, and so left out by length_scale='ard': {', '.join(called + more)}; other values there in "
+        f"later rows do not count either"
+    ]
+
+
+def _constant_columns(features: Any) -> set[int]:
+    """Return the numbers of those that the search of a map, or of its parts, found."""
+    search = getattr(features, "length_scale_search_", None) or {}
+    return set(search.get("constant_columns", ())).union(
+        *map(_constant_columns, getattr(features, "maps_", ()))
+    )
 
 
 def data_notes(dataset: Dataset) -> list[str]:

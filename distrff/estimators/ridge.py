@@ -25,7 +25,9 @@ class KernelRidge(RegressorMixin, RidgeMachine):
         Default `FourierFeatures()`: 1024 Fourier features of `Gaussian(1.0)`.
     alpha : float, array-like of shape (n_targets,), "cv" or "gcv"
         Penalty; positive. "cv" takes the best of `alphas` by exact cross-validation over
-        held-out folds, "gcv" by generalised cross-validation.
+        held-out folds, "gcv" by generalised cross-validation (Golub, Heath and Wahba 1979). This may
+        overfit by far where the features fit rows one by one: for more features than a twentieth of the
+        rows "gcv" takes the error of one held-out fold, a fifth of the rows by their hash.
     alphas : array-like, optional
         Grid to choose from. Default: 25 values, geometric from 1e-9 to 1 times Σs·k(0).
         Values below the rounding noise of the products are left out, and reported.
@@ -66,7 +68,7 @@ class KernelRidge(RegressorMixin, RidgeMachine):
     cv_score_ : float or None
         Criterion at `alpha_`: weighted held-out mean squared error, averaged over targets.
     cv_results_ : dict
-        `alphas` (m,), `mean_score` (m,) and `fold_scores` (m, n_folds).
+        `alphas` (m,), `mean_score` (m,) and, by "cv", `fold_scores` (m, n_folds).
     features_ : FeatureMap
         The fitted map; its kernel's widths are numbers.
     rkhs_norm_ : float or ndarray of shape (n_targets,)

@@ -122,7 +122,9 @@ class RidgeMachine(Machine):
         Parameters
         ----------
         statistics : GramStatistics
-            Made by `distrff.gram`; ``alpha="cv"`` needs one with folds.
+            Made by `distrff.gram`; ``alpha="cv"`` needs one with folds, and ``alpha="gcv"`` holds the
+            first of them out where features are more than a twentieth of the rows. Without folds it warns
+            there if the machine may be overfitted.
         """
         options = self._options()
         if options.solver == "cg":

@@ -25,7 +25,7 @@ from distrff.solvers.ridge_gram import GramProblem, RidgeMachine, final_machine
 from distrff.solvers.ridge_path import noise_floor
 from distrff.sweeps.engine import SweepRun
 from distrff.sweeps.execution import Workers
-from distrff.sweeps.folds import Folds
+from distrff.sweeps.folds import HELD_OUT_ONE_IN, Folds
 from distrff.sweeps.gram import GramReduction
 from distrff.sweeps.plan import Plan, Shape, count
 from distrff.sweeps.segments import gram_one_in, gram_tile_rows
@@ -187,13 +187,15 @@ def plan_of(
     """
     if n_features is None:
         n_features = options.features.n_features_for(dataset.n_columns)
+    holds_one_out = options.holds_one_out(dataset.n_rows, n_features)
     return make_plan(
         workers,
         dataset,
         n_features=n_features,
         n_outputs=n_outputs,
-        n_folds=options.n_folds,
+        n_folds=2 if holds_one_out else options.n_folds,
         n_alphas=options.n_alphas,
+        n_paths=int(holds_one_out),
         dtype=dtype,
         map_cost=options.features.cost_for(dataset.n_columns),
         counting=counting,
@@ -218,9 +220,10 @@ def fit_by_gram(
     if options.dtype == "float32" and plan.shape.dtype == "float64":
         warn(notes[0], PrecisionWarning)
     run.begin_phase("Gram")
-    parts = gram_sweep(run, dataset, preparation, plan, folds=folds_of(options, dataset))
+    parts = gram_sweep(run, dataset, preparation, plan, folds=folds_of(options, dataset, plan.shape.n_folds))
     grams = context_of(run, parts, problem_of(preparation, dataset, options), preparation, plan)
-    return solve(run, grams, options, preparation.targets, n_folds=options.n_folds, plan=plan, notes=notes)
+    n_folds = HELD_OUT_ONE_IN if plan.shape.n_paths else plan.shape.n_folds
+    return solve(run, grams, options, preparation.targets, n_folds=n_folds, plan=plan, notes=notes)
 
 
 def solve(
@@ -236,14 +239,11 @@ def solve(
     """Return the fit that follows from merged Grams; no row is touched."""
     run.begin_phase("alpha and learning curve" if options.alpha is None else "learning curve")
     search = search_alpha(run, grams, options, n_folds)
-    if search.n_dropped:
-        notes = [
-            *notes,
-            f"alphas below the rounding noise of {grams.dtype} products were left out: {search.n_dropped}",
-        ]
     run.begin_phase("machine")
     machine = run.gather([run.submit(final_machine, grams.total, search.alpha, grams.problem)])[0]
-    return RidgeFit(run, plan, grams.problem, grams.dtype, grams, search, machine, targets, notes)
+    return RidgeFit(
+        run, plan, grams.problem, grams.dtype, grams, search, machine, targets, notes + search.notes
+    )
 
 
 def check_number_of_alphas(options: RidgeOptions, targets: Targets) -> None:
@@ -255,11 +255,12 @@ def check_number_of_alphas(options: RidgeOptions, targets: Targets) -> None:
         )
 
 
-def folds_of(options: RidgeOptions, dataset: Dataset) -> Folds | None:
-    """Return how rows are assigned to folds; None where alpha is not chosen by folds."""
-    if options.search != "cv":
+def folds_of(options: RidgeOptions, dataset: Dataset, n_folds: int) -> Folds | None:
+    """Return how rows are assigned to so many folds; None for one of all rows."""
+    if n_folds == 1:
         return None
-    return Folds(options.n_folds, child_seed(options.seed, "folds"), options.fold_by, dataset.n_rows)
+    by = options.fold_by if options.search == "cv" else "one held out"
+    return Folds(n_folds, child_seed(options.seed, "folds"), by, dataset.n_rows)
 
 
 def problem_of(preparation: Preparation, dataset: Dataset, options: FitOptions) -> GramProblem:
@@ -327,9 +328,8 @@ def product_dtype(dataset: Dataset, options: RidgeOptions, preparation: Preparat
     dtype = features_dtype(dataset, options.dtype)
     largest = options.alpha.min() if options.alpha is not None else None
     if options.alphas is not None and options.search is not None:
-        largest = (
-            options.alphas.max()
-        )  # a grid is cut at the floor; only a whole one below it changes the dtype
+        # A grid is cut at the floor; only a whole one below it changes the dtype.
+        largest = options.alphas.max()
     if dtype == "float64" or largest is None:
         return dtype, []
     D = preparation.specification.n_features

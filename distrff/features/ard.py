@@ -8,7 +8,7 @@ import numpy as np
 from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits
 
-from distrff.columns.moments import Moments
+from distrff.columns.moments import EQUAL_TO_ROUNDING, Moments
 from distrff.errors import ColumnError, InputError
 from distrff.features.column_range import ColumnRange
 from distrff.features.length_scale import coded_targets
@@ -26,6 +26,10 @@ _START_NOISES = (1e-3, 3e-2, 1.0)
 # In deviations of each column; at 1000 a column no longer counts.
 _WIDTH_BOUNDS = (1e-2, 1e3)
 _NOISE_BOUNDS = (1e-7, 1e2)
+# Of a column that is constant: whatever later rows have there, up to times in nanoseconds, moves no distance
+# or phase by more than 1e-12. Larger widths, or infinity, have no place in float32, where grids and
+# frequencies take them or their reciprocals.
+CONSTANT_WIDTH = 1e30
 # In logarithms of likelihood for a row: of 2000 rows, a likelihood better by 2 % is worth no step.
 _TOLERANCE = 1e-5
 
@@ -39,6 +43,7 @@ def relevant_length_scales(
     (`MarginalLikelihood`; class labels as targets ±1) by L-BFGS with exact gradients (Byrd, Lu, Nocedal
     and Zhu 1995), a little on 500 rows and from there on 2000. A column that does not matter gets
     a width of up to 1000 of its deviations (automatic relevance determination; Neal 1996, chapter 1).
+    A constant column has no deviation: it is left out, with a width at which no value of it counts.
 
     Parameters
     ----------
@@ -59,13 +64,14 @@ def relevant_length_scales(
     search : dict
         `rule`, `length_scale` and `column_scale` (deviations), a number for each column, `noise` (λ, in
         units of the kernel's amplitude), `stages` (of each its rows, the objective at its start and end
-        in nats a row and output, and counts), and `unseen_columns`, those that are constant in the sample
-        alone: they keep the width of the common start.
+        in nats a row and output, and counts), `unseen_columns`, those that are constant in the sample
+        alone: they keep the width of the common start, and `constant_columns`, those that are constant in
+        all rows: their scale is 0 and their width 1e30.
 
     Raises
     ------
     InputError
-        If there are no targets or fewer than 8 rows of positive weight, a column is constant, the
+        If there are no targets or fewer than 8 rows of positive weight, all columns are constant, the
         targets are, or one is not finite.
 
     Notes
@@ -88,11 +94,15 @@ def relevant_length_scales(
     scale, unseen = _column_scales(X, weights, ask)
     Y = _standardised(coded_targets(y), weights)
     few, s = rows[: _STAGES[-1][0]], weights / weights[rows].mean()
-    U = (X[few] - X[few].mean(axis=0, dtype=np.float64)) / scale
+    moving = np.flatnonzero(scale)
+    sample = X[np.ix_(few, moving)]
+    U = (sample - sample.mean(axis=0, dtype=np.float64)) / scale[moving]
     with threadpool_limits(1, user_api="blas"):  # the same widths whatever the client's threads
         point, stages = _search(kernel, U, Y[few], s[few])
+    found = np.full(len(scale), CONSTANT_WIDTH)
+    found[moving] = np.exp(point[:-1]) * scale[moving]
     # Four digits: more are not known, and the last ones may differ with the processor.
-    widths = [float(f"{width:.4g}") for width in np.exp(point[:-1]) * scale]
+    widths = [float(f"{width:.4g}") for width in found]
     return kernel.with_widths(tuple(widths)), {
         "rule": f"marginal likelihood of {len(few)} rows",
         "length_scale": widths,
@@ -100,6 +110,7 @@ def relevant_length_scales(
         "noise": float(np.exp(point[-1])),
         "stages": stages,
         "unseen_columns": unseen.tolist(),
+        "constant_columns": np.flatnonzero(scale == 0).tolist(),
     }
 
 
@@ -110,27 +121,26 @@ def relevance_flops(n_rows: int, n_columns: int) -> float:
 
 
 def _column_scales(X: np.ndarray, weights: np.ndarray, ask: Ask) -> tuple[np.ndarray, np.ndarray]:
-    """Return the columns' deviations, and the numbers of those that are constant in the sample alone."""
+    """Return the columns' deviations, 0 where all rows are equal, and the numbers of unseen columns."""
     moments = Moments.of(X, weights)
-    scale, constant = moments.standard_deviation(), np.flatnonzero(moments.is_constant())
-    if len(constant):
+    scale, unseen = moments.standard_deviation(), np.flatnonzero(moments.is_constant())
+    if len(unseen):
         extent = ask(ColumnRange(X.shape[1]))
-        still = constant[extent.width[constant] <= 0]
-        if len(still):
-            raise ColumnError(
-                "{column} is constant, so that length_scale='ard' cannot learn its width"
-                + (f" (and {len(still) - 1} more columns)" if len(still) > 1 else "")
-                + "; drop it, or give a width for each column",
-                int(still[0]),
-            )
+        scale[unseen] = 0.0
+        unseen = unseen[extent.width[unseen] > EQUAL_TO_ROUNDING * extent.magnitude[unseen]]
         # As if a single row of so many were elsewhere.
-        scale[constant] = extent.width[constant] / np.sqrt(len(X))
+        scale[unseen] = extent.width[unseen] / np.sqrt(len(X))
+    if not scale.any():
+        raise InputError(
+            "every column is constant, so that length_scale='ard' cannot learn widths; give widths, or other "
+            "columns"
+        )
     huge = np.flatnonzero(~np.isfinite(scale))
     if len(huge):
         raise ColumnError(
             "the deviation of {column} overflows; scale it before length_scale='ard'", int(huge[0])
         )
-    return scale, constant
+    return scale, unseen
 
 
 def _standardised(Y: np.ndarray, weights: np.ndarray) -> np.ndarray:

@@ -19,6 +19,11 @@ class Extent:
         """largest − least, at most 0 for a column of one value."""
         return self.largest - self.least
 
+    @property
+    def magnitude(self) -> np.ndarray:
+        """The largest absolute value."""
+        return np.maximum(np.abs(self.least), np.abs(self.largest))
+
 
 @dataclass(frozen=True)
 class ColumnRange:

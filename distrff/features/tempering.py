@@ -76,15 +76,18 @@ def tempered_widths(
     -----
     Some 70 to 90 answers of the pilot for many columns.
     """
-    scale = np.array(search["column_scale"])
-    relative = np.array(search["length_scale"]) / scale
+    moving = np.array(search["column_scale"]) > 0  # the other columns are constant and keep their width
+    scale = np.where(moving, search["column_scale"], 1.0)
+    relative = np.where(moving, search["length_scale"] / scale, np.inf)
     rows = search_rows(X, y, sample_weight, seed)
     pilot = make_pilot(rows)
 
+    def as_widths(found: np.ndarray) -> tuple[float, ...]:
+        return tuple(float(f"{width:.4g}") for width in np.where(moving, found, search["length_scale"]))
+
     def widths_at(p: float, rate: float) -> tuple[float, ...]:
         tempered = relative**p
-        widths = scale * tempered * (np.sum(1 / tempered) / rate)
-        return tuple(float(f"{width:.4g}") for width in widths)
+        return as_widths(scale * tempered * (np.sum(1 / tempered) / rate))
 
     own = float(np.sum(1 / relative))
     tried: dict[tuple[float, int], float] = {}
@@ -110,7 +113,7 @@ def tempered_widths(
         size, shrinking = _size_factor(
             kernel, factors * tempered, [pilot, make_pilot(rows.thinned())], n_rows / rows.n_training
         )
-    widths = tuple(float(f"{width:.4g}") for width in size * factors * tempered)
+    widths = as_widths(size * factors * tempered)
     return kernel.with_widths(widths), search | {
         "rule": f"{search['rule']}, tempered by the held-out error of {pilot.description}",
         "length_scale": list(widths),
@@ -132,7 +135,7 @@ def _telling_columns(X: np.ndarray, widths: np.ndarray, seed: int) -> np.ndarray
     """Return the columns in which random pairs of rows are most widths apart."""
     first, second = stream(seed, "tempering pairs").integers(0, len(X), (2, _PAIRS))
     apart = np.abs(X[first] - X[second]).mean(axis=0) / widths
-    return np.argsort(-apart, kind="stable")[:_MOST_COLUMNS]
+    return np.argsort(-apart, kind="stable")[: min(_MOST_COLUMNS, np.count_nonzero(apart))]
 
 
 def _column_factors(

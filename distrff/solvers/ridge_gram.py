@@ -137,8 +137,16 @@ def fold_errors(
     return errors, weight
 
 
-def gcv_errors(total: np.ndarray, size: int, alphas: np.ndarray, problem: GramProblem) -> np.ndarray:
-    """Return the generalised cross-validation errors of one size, of shape (n_alphas, k)."""
+def fold_weight(parts: list[np.ndarray], fold: int, problem: GramProblem) -> float:
+    """Return Σs of a fold."""
+    one = -1 - problem.n_targets
+    return float(fold_of(parts, fold)[one, one])
+
+
+def gcv_errors(
+    total: np.ndarray, size: int, alphas: np.ndarray, problem: GramProblem
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return what `gcv` does for one size: errors of shape (n_alphas, k), and effective dimensions."""
     return gcv(
         total,
         alphas,

@@ -18,6 +18,10 @@ N_DEFAULT_ALPHAS = 25
 # RSS/W carries about 1e-15 of the targets' mean square by cancellation; divided by (1 − df/n)² ≥ 1e-12
 # that stays near 1e-3 of it. Closer to interpolation than this, GCV is a ratio of two roundings.
 _LEAST_FREEDOM = 1e-6
+# GCV takes df/n for the leverage of every row. Rows far from all others have one near 1 while df is still a
+# small part of n: small alphas make their residuals vanish, and the others pay. Of 13,500 rows in clusters or
+# with heavy tails the test error was 1 to 2 % above that of folds at df/n = 0.04, 4 to 30 % at 0.12 to 0.15.
+_MOST_GCV_SHARE = 1 / 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,8 +153,8 @@ def gcv(
     fit_intercept: bool,
     n_features: int | None = None,
     feature_scale: float = 1.0,
-) -> np.ndarray:
-    """Return the generalised cross-validation error (RSS/W) / (1 − df/n)², for the whole grid.
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the generalised cross-validation error (RSS/W) / (1 − df/n)² and df, for the whole grid.
 
     df = tr G (G + alpha·I)⁻¹, plus 1 for an intercept.
 
@@ -164,8 +168,10 @@ def gcv(
 
     Returns
     -------
-    ndarray of shape (m, k)
+    errors : ndarray of shape (m, k)
         NaN where the machine interpolates (1 − df/n < 1e-6), or where rounding leaves none.
+    dimensions : ndarray of shape (m,)
+        df, the effective dimension.
 
     Notes
     -----
@@ -181,9 +187,16 @@ def gcv(
     path = BandRidge(system.G, overwrite_G=True)
     coef = path.solve(system.B, alphas)
     residual = held_out_error(A, coef, system.intercept(coef), feature_scale=feature_scale)
-    freedom = 1 - (path.effective_dimension(alphas, max(0, n_rows - fit_intercept)) + fit_intercept) / n_rows
+    dimensions = path.effective_dimension(alphas, max(0, n_rows - fit_intercept)) + fit_intercept
+    freedom = 1 - dimensions / n_rows
     freedom[freedom < _LEAST_FREEDOM] = np.nan
-    return residual / system.weight / freedom[:, None] ** 2
+    return residual / system.weight / freedom[:, None] ** 2, dimensions
+
+
+def gcv_may_overfit(dimension: float, n_rows: int) -> bool:
+    """Return whether a machine of this effective dimension, or of at most as many features, may be one whose
+    generalised cross-validation error is far too small."""
+    return dimension > _MOST_GCV_SHARE * n_rows
 
 
 def choose_alpha(errors: np.ndarray, weights: np.ndarray, *, alphas: np.ndarray) -> AlphaChoice:

@@ -46,7 +46,7 @@ class CurvatureGramReduction(GramReduction):
         gathered = _Gathered(A[0], np.empty((self.tile_rows, self.size), self.dtype))
         n_folds = 1 if self.folds is None else self.folds.n_folds
         for block in rows.tiles(n_folds * self.light_rows):
-            for _, X, y, s in self.by_fold(block):
+            for _, X, y, s in self.by_fold(block, block.X.shape[0]):
                 scaled = self.scaling.apply(X, np.dtype(self.dtype))
                 B = block_map.basis_tile(scaled)
                 weight = self._curvature(values_of(B, coef) + shipped["intercept"], y, s)

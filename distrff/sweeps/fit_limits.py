@@ -86,7 +86,7 @@ def fit_limits(plan: Plan, rates: ClusterRates) -> FitLimits:
     gram, thin, factor = _flops(plan)
     seconds["products"] = (gram + THIN_SLOWNESS * thin) / rates.flops(shape.dtype) / busy
     seconds["cosines"] = plan.cosines / rates.cosines(shape.dtype) / busy
-    tasks = min(n_threads, max(1, shape.n_folds if shape.n_alphas > 1 else 1))
+    tasks = min(n_threads, max(1, (shape.n_paths or shape.n_folds) if shape.n_alphas > 1 else 1))
     seconds["factorisation"] = factor / (rates.flops("float64") * tasks / n_threads)
     return FitLimits(seconds, busy)
 

@@ -9,6 +9,8 @@ import numpy as np
 from distrff.random_streams import row_hash
 
 FOLD_RULES = ("hash", "contiguous")
+# The share of the rows that one fold alone holds out is that of one in five.
+HELD_OUT_ONE_IN = 5
 
 
 @dataclass(frozen=True)
@@ -19,9 +21,10 @@ class Folds:
     ----------
     n_folds : int
     seed : int
-    by : {"hash", "contiguous"}
+    by : {"hash", "contiguous", "one held out"}
         The hash spreads raster or periodic orders evenly over the folds; contiguous
         folds are the ones to use when neighbouring rows must not be told apart.
+        "one held out" has two folds: the first of five by the hash, and all other rows.
     n_rows : int
         Of the whole dataset; contiguous folds need it.
     """
@@ -36,4 +39,6 @@ class Folds:
         rows = np.arange(start, stop, dtype=np.uint64)
         if self.by == "contiguous":
             return (rows * np.uint64(self.n_folds) // np.uint64(self.n_rows)).astype(np.int64)
+        if self.by == "one held out":
+            return (row_hash(rows, self.seed) % np.uint64(HELD_OUT_ONE_IN) > 0).astype(np.int64)
         return (row_hash(rows, self.seed) % np.uint64(self.n_folds)).astype(np.int64)

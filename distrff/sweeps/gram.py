@@ -68,17 +68,20 @@ class GramReduction:
         tile = _Tile(self, shipped)
         n_folds = 1 if self.folds is None else self.folds.n_folds
         for block in rows.tiles(n_folds * self.tile_rows):
-            for position, X, y, s in self.by_fold(block):
-                for start in range(0, X.shape[0], tile.capacity):
-                    part = slice(start, start + tile.capacity)
-                    tile.add_product(A[position], X[part], y[part], None if s is None else s[part])
+            for position, X, y, s in self.by_fold(block, tile.capacity):
+                tile.add_product(A[position], X, y, s)
         return A
 
     def merge(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         return first + second
 
-    def by_fold(self, block: RowBlock) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray | None]]:
-        """Yield the position, X, y and sample weights of each fold that is summed."""
+    def by_fold(
+        self, block: RowBlock, most_rows: int
+    ) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray | None]]:
+        """Yield the position, X, y and sample weights of each fold that is summed, at most so many rows.
+
+        Without folds the block is whole: it has no more.
+        """
         X, s = block.X, block.sample_weight
         y = block.y if self.targets.n_outputs else np.empty((X.shape[0], 0))
         if self.folds is None:
@@ -86,8 +89,10 @@ class GramReduction:
             return
         fold = self.folds.of_rows(block.start, block.start + X.shape[0])
         for position, member in enumerate(self.members):
-            rows = np.flatnonzero(fold == member)
-            yield position, X[rows], y[rows], None if s is None else s[rows]
+            members = np.flatnonzero(fold == member)
+            for start in range(0, len(members), most_rows):
+                rows = members[start : start + most_rows]
+                yield position, X[rows], y[rows], None if s is None else s[rows]
 
 
 class _Tile:
@@ -97,7 +102,7 @@ class _Tile:
         self._reduction = reduction
         self._block_map = reduction.specification.build(shipped)
         self._dtype = np.dtype(reduction.dtype)
-        # A fold's share of K·T hashed rows is T ± √T; six deviations more, and no group is ever split.
+        # A fold's share of K·T hashed rows is T ± √T; six deviations more, and only uneven folds are split.
         spread = 0 if reduction.folds is None else 6 * int(np.sqrt(reduction.tile_rows))
         self.capacity = reduction.tile_rows + spread
         self._rows = np.empty((self.capacity, reduction.size), self._dtype)

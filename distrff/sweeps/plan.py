@@ -38,6 +38,8 @@ class Shape:
     n_rows, n_columns, n_features, n_outputs, n_folds : int
     n_alphas : int
         1 for a given alpha.
+    n_paths : int
+        Paths of alphas; 0 is one a fold.
     dtype : {"float32", "float64"}
     row_bytes, chunk_rows : int
         Decoded bytes of a row in storage, and rows of a storage chunk.
@@ -80,6 +82,7 @@ class Shape:
     n_map_passes: int = 0
     n_eigensystems: int = 0
     column_share: float = 1.0
+    n_paths: int = 0
 
     @property
     def column_entries(self) -> float:
@@ -297,7 +300,7 @@ def factorisation_flops(shape: Shape) -> float:
     """Return the flops of the alpha path with its learning curve, the final machine and eigensystems."""
     D = float(shape.n_features)
     reduction = 4 / 3 * D**3 * _REDUCTION_SLOWNESS
-    paths = shape.n_folds * (reduction + 4 * shape.n_alphas * shape.n_outputs * D**2)
+    paths = (shape.n_paths or shape.n_folds) * (reduction + 4 * shape.n_alphas * shape.n_outputs * D**2)
     return (paths if shape.n_alphas > 1 else 0.0) * 8 / 7 + D**3 / 3 + shape.n_eigensystems * reduction
 
 

@@ -22,7 +22,7 @@ def plan_text(plan: Plan) -> str:
         f"{s.n_rows:,} rows × {s.n_columns} columns → {s.n_features} features, "
         f"{s.n_outputs} output(s){presumed}, {s.dtype}",
         f"{plan.n_sweeps} sweeps, {plan.n_segments} segment(s) of {plan.segment_rows:,} rows "
-        f"(tiles of {plan.tile_rows:,}), {s.n_folds} fold(s), {plan.folds_per_task} a task",
+        f"(tiles of {plan.tile_rows:,}), {_folds(plan)}",
         f"{plan.flops:.3g} flops, {plan.cosines:.3g} cosines, {human_bytes(plan.bytes_read)} read",
         f"peak memory {human_bytes(plan.worker_peak_bytes)} a worker above idle, "
         f"{human_bytes(plan.client_peak_bytes)} for the client",
@@ -32,6 +32,12 @@ def plan_text(plan: Plan) -> str:
     if plan.seconds is not None:
         lines.append(f"about {plan.seconds:.0f} s, from rates measured on these workers")
     return "\n".join([*lines, *plan.remarks()])
+
+
+def _folds(plan: Plan) -> str:
+    one_held_out = plan.shape.n_paths == 1 and plan.shape.n_folds == 2
+    of_what = "a fold held out of the others" if one_held_out else f"{plan.shape.n_folds} fold(s)"
+    return f"{of_what}, {plan.folds_per_task} a task"
 
 
 def plan_card(plan: Plan) -> str:
@@ -44,7 +50,7 @@ def plan_card(plan: Plan) -> str:
         "outputs": number_text(s.n_outputs) + (", presumed" if s.outputs_are_presumed else ""),
         "products in": s.dtype,
         "passes over the rows": number_text(plan.n_sweeps),
-        "folds": f"{s.n_folds}, {plan.folds_per_task} a task",
+        "folds": _folds(plan),
         "segments": f"{plan.n_segments} of {plan.segment_rows:,} rows",
         "flops": number_text(plan.flops),
         "cosines": number_text(plan.cosines),

@@ -74,7 +74,7 @@ def digits(folder: Path, scale: float) -> Iterator[dict[str, Any]]:
 
 @_with_files(uci.ROWS, uci.MASKS)
 def kin40k(folder: Path, scale: float) -> Iterator[dict[str, Any]]:
-    """The example on split 0: learned widths, alpha by generalised cross-validation."""
+    """The example on split 0: learned widths, alpha on a held-out fold."""
     n_components = int(_MOST_COMPONENTS * scale) // 2 * 2
     for result in uci.results(folder, [0], list(uci.MAPS), n_components):
         most = {"nystroem": 0.090, "fourier": 0.115}[result.features]

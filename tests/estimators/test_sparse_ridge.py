@@ -248,6 +248,7 @@ def test_an_interrupt_in_the_search_keeps_the_best_machine_so_far(rng, monkeypat
     report = model.report_
     assert report["status"] == "INTERRUPTED" and report["relative_residual"] is None
     assert any("mean of some folds' machines" in note for note in report["notes"])
+    assert not any("of its grid" in note for note in report["notes"])
     assert model.alpha_ == model.cv_results_["alphas"][np.argmin(model.cv_results_["mean_score"])]
     assert model.cv_results_["fold_scores"].shape == ((3, 1) if in_turn else (2, 3))
     Z = model.features_.transform(X).toarray()

@@ -253,6 +253,8 @@ def test_an_interrupted_search_keeps_the_machine_so_far(problem, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         estimator.fit(problem.X, labels_of(problem))
     assert estimator.report_["status"] == "INTERRUPTED"
+    # It ended where it was interrupted, not at the end of the grid.
+    assert not any("of its grid" in note for note in estimator.report_["notes"])
     assert estimator.score(problem.X, labels_of(problem)) > 0.7
 
 

@@ -11,16 +11,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import distrff as drf
 from distrff.errors import InputError, NonFiniteError
 from distrff.estimators.ridge import KernelRidge
 from distrff.estimators.ridge_classifier import KernelRidgeClassifier
 from distrff.estimators.svc import KernelSVC
-from distrff.features.ard import relevance_flops, relevant_length_scales
+from distrff.features.ard import CONSTANT_WIDTH, relevance_flops, relevant_length_scales
 from distrff.features.binning import RandomBinningFeatures
 from distrff.features.concatenated import ConcatenatedFeatures
 from distrff.features.fourier import FourierFeatures
 from distrff.features.fourier_pilot import FourierPilot
 from distrff.features.length_scale import search_rows
+from distrff.features.linear import LinearFeatures
 from distrff.features.nystroem import NystroemFeatures
 from distrff.features.row_question import Ask, asked_of
 from distrff.features.widths import chosen_widths
@@ -201,27 +203,136 @@ def test_the_plan_needs_no_widths(rng):
 # Columns that are constant
 
 
-def test_a_constant_column_is_refused_by_number(rng):
-    X, y, _ = of_three_columns(rng, 100, d=4)
-    X[:, 2] = 7.0
-    with pytest.raises(InputError, match=r"column 2 is constant.*drop it, or give a width"):
-        FourierFeatures(Gaussian("ard"), 16).fit(X, y)
-    X[:, 0] = 1.0
-    with pytest.raises(InputError, match=r"column 0 is constant.*and 1 more"):
-        KernelRidge(FourierFeatures(Gaussian("ard"), 16), scale="standard").fit(X, y)
+def maps_of_all_kinds(kernel):
+    """Every map that takes the kernel, each asked to learn its widths."""
+    yield FourierFeatures(kernel, 16, random_state=1)
+    yield NystroemFeatures(kernel, 16, random_state=1)
+    yield ConcatenatedFeatures([LinearFeatures(), FourierFeatures(kernel, 16, random_state=1)])
+    if isinstance(kernel, Laplacian):
+        yield RandomBinningFeatures(kernel, 8, random_state=1)
+    if kernel.is_spherical:
+        yield FourierFeatures(kernel, 16, sampling="fastfood", random_state=1)
 
 
-def test_a_column_that_has_a_name_is_refused_by_it(rng):
+def with_constant(X, column, value=7.0):
+    return np.insert(X, column, value, axis=1)
+
+
+@pytest.mark.parametrize("scale", ["none", "standard"])
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+def test_a_constant_column_carries_nothing(rng, kernel, scale, tmp_path):
+    """It is left out of the widths, told in the report, and its later values change no prediction."""
+    X, y, _ = of_three_columns(rng, 60, d=3)
+    X = with_constant(X, 2)
+    for map_ in maps_of_all_kinds(kernel):
+        machine = KernelRidge(map_, 1e-2, scale=scale, random_state=1).fit(X, y)
+        assert any("left out by length_scale='ard': column 2;" in note for note in machine.report_["notes"])
+        assert "column 2" in machine.report_.to_html() and "column 2" in repr(machine.report_)
+        machine.save(str(tmp_path / "machine"), overwrite=True)
+        for predict in (machine.predict, drf.load_model(str(tmp_path / "machine")).predict):
+            if not isinstance(map_, ConcatenatedFeatures):  # whose linear part sees the column
+                np.testing.assert_allclose(predict(moved(X, 2, -1e9)), predict(X), rtol=0, atol=1e-9)
+
+
+def moved(X, column, value):
+    X = X.copy()
+    X[:, column] = value
+    return X
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+def test_the_other_columns_have_the_widths_that_they_have_without_it(rng, kernel):
+    X, y, _ = of_three_columns(rng, 60, d=3)
+    expected, alone = learned(kernel, X, y, seed=3)
+    fitted, search = learned(kernel, with_constant(X, 1), y, seed=3)
+    assert np.delete(fitted.length_scale, 1).tolist() == list(expected.length_scale)
+    assert fitted.length_scale[1] == CONSTANT_WIDTH
+    assert (search["constant_columns"], alone["constant_columns"]) == ([1], [])
+    assert (search["column_scale"][1], search["unseen_columns"]) == (0.0, [])
+    assert json.loads(json.dumps(search, allow_nan=False)) == search
+    assert eval(repr(fitted)) == fitted
+
+
+def test_tempered_widths_leave_a_constant_column_as_it_is(rng):
+    X, y, _ = of_three_columns(rng, 100, d=3)
+    alone, beside = (
+        RandomBinningFeatures(Laplacian("ard"), 4, random_state=5).fit(rows, y)
+        for rows in (X, with_constant(X, 3, 0.0))  # the last one: the grids of the others are drawn before
+    )
+    assert beside.kernel_.length_scale[3] == CONSTANT_WIDTH
+    assert beside.length_scale_search_["column_factors"][3] == 1.0
+    likelihood = alone.length_scale_search_["likelihood_length_scale"]
+    assert beside.length_scale_search_["likelihood_length_scale"] == [*likelihood, CONSTANT_WIDTH]
+    before, later = (beside.transform(with_constant(X, 3, value)).toarray() for value in (0.0, 5.0))
+    np.testing.assert_array_equal(before, later)
+
+
+def test_float32_rows_with_a_constant_column(rng):
+    X, y, _ = of_three_columns(rng, 60, d=3)
+    X = with_constant(X, 0).astype(np.float32)
+    for map_ in maps_of_all_kinds(Laplacian("ard")):
+        machine = KernelRidge(map_, 1.0, random_state=1).fit(X, y)
+        assert machine.report_["dtype"] == "float32"
+        if not isinstance(map_, ConcatenatedFeatures):
+            np.testing.assert_allclose(machine.predict(moved(X, 0, 1e9)), machine.predict(X), atol=1e-4)
+
+
+def test_a_pipeline_of_scikit_learn_does_not_see_the_constant_column_either(rng):
+    X, y, _ = of_three_columns(rng, 60, d=3)
+    X = with_constant(X, 1)
+    for map_ in (FourierFeatures(Matern("ard"), 16), NystroemFeatures(Matern("ard"), 16)):
+        machine = KernelRidge(map_, 1e-2, scale="standard", random_state=1).fit(X, y)
+        pipeline = machine.to_sklearn()
+        np.testing.assert_allclose(pipeline.predict(moved(X, 1, 1e6)), machine.predict(X), atol=1e-6)
+
+
+def test_a_column_that_is_left_out_is_told_by_its_name(rng):
     X, y, _ = of_three_columns(rng, 100, d=4)
     X[:, 2] = 7.0
     rows = pd.DataFrame(X, columns=["age", "height", "planet", "weight"])
-    for machine in (FourierFeatures(Gaussian("ard"), 16), KernelRidge(FourierFeatures(Gaussian("ard"), 16))):
-        with pytest.raises(InputError, match=r"column 'planet' is constant.*drop it") as caught:
-            machine.fit(rows, y)
-        assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+    labels = np.where(y > 0, "up", "down")
+    for machine, target in (
+        (KernelRidge(FourierFeatures(Gaussian("ard"), 16)), y),
+        (KernelSVC(FourierFeatures(Gaussian("ard"), 16)), labels),
+    ):
+        (note,) = (n for n in machine.fit(rows, target).report_["notes"] if "left out" in n)
+        assert "column 'planet'" in note
+    (note,) = (
+        n
+        for n in KernelRidge(FourierFeatures(Gaussian("ard"), 16))
+        .fit(np.hstack([X, np.ones((100, 12))]), y)
+        .report_["notes"]
+        if "left out" in n
+    )
+    assert "column 2, column 4," in note and note.count("column ") == 10 and "3 more" in note
+
+
+def test_a_column_too_large_is_refused_by_its_name(rng):
+    X, y, _ = of_three_columns(rng, 100, d=4)
+    rows = pd.DataFrame(X, columns=["age", "height", "planet", "weight"])
     huge = rows.assign(planet=y, height=1e200 * y)
-    with pytest.raises(InputError, match="column 'height' of X has values so large"):
+    with pytest.raises(InputError, match="column 'height' of X has values so large") as caught:
         KernelRidge(FourierFeatures(Gaussian("ard"), 16)).fit(huge, y)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+def test_no_widths_are_learned_where_every_column_is_constant(rng):
+    y = rng.standard_normal(50)
+    for machine in (
+        FourierFeatures(Gaussian("ard"), 16),
+        KernelRidge(FourierFeatures(Gaussian("ard"), 16), scale="standard"),
+    ):
+        with pytest.raises(InputError, match=r"every column is constant.*give widths"):
+            machine.fit(np.full((50, 2), 0.1), y)
+
+
+def test_a_column_that_is_constant_but_for_rounding_is_constant(rng):
+    """0.1 + 0.2 is not 0.3: its width would be that of the rounding, and any other value far away."""
+    X, y, _ = of_three_columns(rng, 100, d=3)
+    X[:, 1] = np.where(rng.random(100) < 0.5, 0.3, 0.1 + 0.2)
+    map_ = FourierFeatures(Gaussian("ard"), 16, random_state=0).fit(X, y)
+    assert map_.length_scale_search_["constant_columns"] == [1]
+    np.testing.assert_allclose(map_.transform(moved(X, 1, 0.4)), map_.transform(X), atol=1e-12)
 
 
 def test_a_column_that_is_constant_in_the_sample_alone_keeps_a_common_width(rng):
@@ -242,11 +353,12 @@ def test_all_rows_are_asked_where_the_sample_cannot_tell(monkeypatch):
     X, y, _ = of_three_columns(rng, 3000, d=3)
     X[:, 1] = 0.1
     machine = KernelRidge(FourierFeatures(Gaussian("ard"), 16), scale="standard", random_state=1)
-    with pytest.raises(InputError, match="column 1 is constant"):
-        machine.fit(X, y)
+    search = machine.fit(X, y).report_["length_scale_search"]
+    assert (search["constant_columns"], search["unseen_columns"]) == ([1], [])
     X[2000, 1] = 5.0
     report = machine.fit(X, y).report_
     assert report["length_scale_search"]["unseen_columns"] == [1]
+    assert report["length_scale_search"]["constant_columns"] == []
     assert "column ranges" in report["sweep_labels"]
 
 
@@ -254,8 +366,8 @@ def test_rows_without_weight_do_not_make_a_column_vary(rng):
     X, y, _ = of_three_columns(rng, 100, d=3)
     s = np.ones(100)
     X[:, 0], X[5, 0], s[5] = 2.0, 3.0, 0.0
-    with pytest.raises(InputError, match="column 0 is constant"):
-        FourierFeatures(Gaussian("ard"), 16).fit(X, y, s)
+    map_ = FourierFeatures(Gaussian("ard"), 16).fit(X, y, s)
+    assert map_.length_scale_search_["constant_columns"] == [0]
 
 
 # What cannot be learned from

@@ -101,7 +101,7 @@ def test_grams_are_not_changed():
 def test_gcv_equals_the_hat_matrix(n, D, fit_intercept):
     Z, Y, s = rows(3, n, D, 2)
     alphas = np.array([0.5, 5.0, 500.0])
-    got = gcv(gram(Z, Y, s), alphas, n_targets=2, n_rows=n, fit_intercept=fit_intercept)
+    got, dimensions = gcv(gram(Z, Y, s), alphas, n_targets=2, n_rows=n, fit_intercept=fit_intercept)
     for i, alpha in enumerate(alphas):
         # Row r of H: what each target value adds to prediction r. The last column of M is the intercept.
         M = np.column_stack([Z, np.ones(n)]) if fit_intercept else Z
@@ -109,11 +109,12 @@ def test_gcv_equals_the_hat_matrix(n, D, fit_intercept):
         H = M @ np.linalg.solve((M * s[:, None]).T @ M + penalty, (M * s[:, None]).T)
         expected = (s @ (Y - H @ Y) ** 2 / s.sum()) / (1 - np.trace(H) / n) ** 2
         np.testing.assert_allclose(got[i], expected, rtol=1e-8)
+        assert dimensions[i] == pytest.approx(np.trace(H), rel=1e-8)
 
 
 def test_gcv_of_an_interpolating_machine_is_nan():
     Z, Y, s = rows(4, 8, 20, 1)
-    values = gcv(gram(Z, Y, s), np.array([1e-9, 1.0]), n_targets=1, n_rows=8, fit_intercept=True)
+    values, _ = gcv(gram(Z, Y, s), np.array([1e-9, 1.0]), n_targets=1, n_rows=8, fit_intercept=True)
     assert np.isnan(values[0, 0])
     assert np.isfinite(values[1, 0])
 

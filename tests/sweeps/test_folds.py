@@ -81,6 +81,14 @@ def test_contiguous_folds_are_runs_of_nearly_equal_length(n_rows, n_folds):
     assert counts.max() - counts.min() <= 1
 
 
+def test_one_fold_held_out_is_the_first_of_five(rng):
+    seed, n = seed_of(rng), 10_000
+    fold = Folds(2, seed, "one held out", n).of_rows(100, n)
+    assert fold.dtype == np.int64
+    np.testing.assert_array_equal(fold == 0, Folds(5, seed, "hash", n).of_rows(100, n) == 0)
+    assert set(fold) == {0, 1}
+
+
 def test_large_row_numbers(rng):
     n_rows, start = 10**13, 9 * 10**12
     for by in FOLD_RULES:

@@ -99,6 +99,20 @@ def test_the_gram_is_the_dense_formula(rng, dtype, kind, weighted, by):
     np.testing.assert_array_equal(A, A.transpose(0, 2, 1))  # exactly symmetric
 
 
+def test_a_fold_that_is_smaller_than_the_other(rng):
+    """Four fifths of the rows of two tiles are more than a tile, and are split."""
+    X = rng.standard_normal((N, 3))
+    y, targets = targets_of("numeric", X, rng)
+    s = rng.exponential(size=N)
+    folds = Folds(2, int(rng.integers(2**63)), "one held out", N)
+    reduction = reduction_of(X, targets, dtype="float32", folds=folds, members=(0, 1))
+    A = swept(reduction, X, y, s)
+    expected, bound = dense(reduction, X, y, s, folds.of_rows(0, N))
+    assert np.all(np.abs(A - expected) <= bound)
+    for member in (0, 1):
+        np.testing.assert_array_equal(swept(replace(reduction, members=(member,)), X, y, s)[0], A[member])
+
+
 @pytest.mark.parametrize("by", ["hash", "contiguous"])
 @pytest.mark.parametrize("members", [(2,), (0, 3), (3, 1)])
 def test_some_folds_are_those_of_all(rng, by, members):
