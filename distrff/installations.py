@@ -19,7 +19,7 @@ _NEEDED = {"distrff": None, "python": 2, "dask": 2, "distributed": 2}
 _NUMERIC = ("numpy", "scipy", "numba")
 
 
-def check_workers(client: Client, timeout: float = 10.0) -> None:
+def check_workers(client: Client, timeout: float = 10.0, *, patience: float = 60.0) -> None:
     """Make sure that there are workers, and that they and the scheduler can run this distrff.
 
     Everywhere there must be the client's distrff, Python to its minor version, and dask and distributed
@@ -29,17 +29,18 @@ def check_workers(client: Client, timeout: float = 10.0) -> None:
     Raises
     ------
     ClusterError
-        If there is no worker within `timeout` seconds, one does not answer in that time, or the scheduler
-        or a worker lacks distrff or has another release of what must be the same.
+        If there is no worker within `timeout` seconds, one does not answer within `patience` seconds (it
+        imports distrff first, which takes a loaded machine tens of them), or the scheduler or a worker
+        lacks distrff or has another release of what must be the same.
     """
     address = client.scheduler.address
     try:
         client.wait_for_workers(1, timeout=timeout)
-        found = client.sync(_ask, client, callback_timeout=timeout)
+        found = client.sync(_ask, client, callback_timeout=patience)
     except TimeoutError as error:
         if client.scheduler_info()["n_workers"]:
             raise ClusterError(
-                f"workers of {address} do not answer within {timeout:g} s; "
+                f"workers of {address} do not answer within {patience:g} s; "
                 f"look at their logs and restart those that hang"
             ) from error
         raise ClusterError(

@@ -25,7 +25,7 @@ def with_versions(**versions: str) -> str:
 
 def refusal(client, timeout=30.0) -> str:
     with pytest.raises(ClusterError) as caught:
-        check_workers(client, timeout=timeout)
+        check_workers(client, timeout=timeout, patience=timeout)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
