@@ -6,7 +6,6 @@ The command line maps them to exit codes: `InputError` and its kinds to 2,
 
 from __future__ import annotations
 
-import re
 import sys
 import warnings
 from collections.abc import Sequence
@@ -106,12 +105,6 @@ def warn(message: str, category: type[Warning]) -> None:
 def column_called(column: int, name: str | None) -> str:
     """Return how messages call a column: by its name, where it has one."""
     return f"column {column if name is None else repr(name)}"
-
-
-def public_name(path: Any) -> str:
-    """Return `path` without user names, passwords and signed query strings, for messages."""
-    text = re.sub(r"://[^/\s]*@", "://", path if isinstance(path, str) else str(path))
-    return re.sub(r"(https?://[^?\s]*)\?\S*", r"\1", text)
 
 
 def access_remedy(error: BaseException) -> str:

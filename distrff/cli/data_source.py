@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from distrff.cli.cluster import workers_elsewhere
 from distrff.cli.raw_files import converted, converted_like
-from distrff.errors import InputError, public_name
+from distrff.errors import InputError
+from distrff.public_names import public_name
 
 if TYPE_CHECKING:
     from distrff.columns.table_steps import TableSteps

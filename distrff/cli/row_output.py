@@ -8,7 +8,8 @@ from typing import Any
 
 from distrff.cli.cluster import workers_of
 from distrff.cli.data_source import open_data_for, storage_options
-from distrff.errors import InputError, public_name
+from distrff.errors import InputError
+from distrff.public_names import public_name
 
 
 def written_rows(method: str, model: str, data: str, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import zarr
 from distrff.columns.table_steps import TableSteps
 from distrff.data.raw_table import RawTable
 from distrff.data.storage import is_local, locate
-from distrff.errors import InputError, public_name
+from distrff.errors import InputError
 from distrff.ingest.encoders import Encoder, SparseEncoder, TableEncoder
 from distrff.ingest.ordered_blocks import in_order
 from distrff.ingest.raw_steps import Told, in_dtype, libsvm_shape, libsvm_steps, table_steps
@@ -27,6 +27,7 @@ from distrff.ingest.sources.open_source import Source
 from distrff.ingest.table_choice import choose_columns
 from distrff.ingest.table_options import TableOptions
 from distrff.ingest.zarr_writer import DenseWriter, Sink, SparseWriter, mark_complete, new_group
+from distrff.public_names import public_name
 from distrff.sweeps.progress import Progress
 
 TEST = "test"

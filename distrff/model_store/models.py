@@ -9,10 +9,11 @@ import numpy as np
 
 from distrff.columns.coding import coding_from_parts, coding_parts
 from distrff.columns.table_steps import TableSteps
-from distrff.errors import ModelFileError, public_name
+from distrff.errors import ModelFileError
 from distrff.features.registry import specification_from_dict
 from distrff.model import Model
 from distrff.model_store.groups import read_group, write_group
+from distrff.public_names import public_name
 from distrff.solvers.cholesky import PosteriorFactor
 
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import fsspec
 
-from distrff.errors import DistrffError, InputError, InputTypeError, access_remedy, public_name
+from distrff.errors import DistrffError, InputError, InputTypeError, access_remedy
+from distrff.public_names import public_name, public_text, refuse_open_secret
 
 ROOT = "distrff"  # the attribute of a root zarr.json in which distrff says what it wrote there
 FOLDER_MARK = "_distrff.json"  # in a folder that is no Zarr: what zarr.json says elsewhere
@@ -44,10 +45,12 @@ def exists_refusal(
     with in_one_line(InputError, f"{public_name(url)} cannot be reached"):
         exists, document = root_document(url, storage_options)
     if local is not None and not local.parent.is_dir():
-        raise InputError(f"{public_name(url)}: the folder {local.parent} does not exist; create it first")
+        raise InputError(
+            f"{public_name(url)}: the folder {public_name(local.parent)} does not exist; create it first"
+        )
     if local is not None and not os.access(local.parent, os.W_OK | os.X_OK):
         raise InputError(
-            f"{public_name(url)}: the folder {local.parent} is not writable; choose another path"
+            f"{public_name(url)}: the folder {public_name(local.parent)} is not writable; choose another path"
         )
     if not exists:
         return
@@ -122,7 +125,7 @@ def in_one_line(error_type: type[DistrffError], what: str) -> Iterator[None]:
     except DistrffError:
         raise
     except Exception as error:
-        detail = public_name(" ".join(str(error).split())) or type(error).__name__
+        detail = public_text(" ".join(str(error).split())) or type(error).__name__
         raise error_type(f"{what}: {detail}{access_remedy(error)}") from error
 
 
@@ -141,6 +144,7 @@ def file_system(url: Url, storage_options: Options) -> tuple[Any, str]:
     local = local_path(url)
     if local is not None:
         return fsspec.filesystem("file", auto_mkdir=True), str(local)
+    refuse_open_secret(os.fsdecode(url))
     fs, path = fsspec.core.url_to_fs(os.fsdecode(url), **(storage_options or {}))
     return fs, path.rstrip("/")
 

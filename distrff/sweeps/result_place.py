@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from distrff.errors import ClusterError, InputError, public_name
+from distrff.errors import ClusterError, InputError
 from distrff.model_store.places import (
     exists_refusal,
     local_path,
@@ -15,6 +15,7 @@ from distrff.model_store.places import (
     remove_folder,
     stored_header,
 )
+from distrff.public_names import public_name
 from distrff.sweeps.location import Location
 from distrff.sweeps.region_marks import RegionMarks
 

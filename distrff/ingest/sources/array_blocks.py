@@ -16,7 +16,7 @@ from numpy.lib import format as npy
 from distrff.columns.raw_column import RawColumn
 from distrff.columns.table_steps import TableSteps
 from distrff.data.matrices import check_real, native
-from distrff.data.storage import one_line, passing, public_name, reaching
+from distrff.data.storage import file_name, one_line, passing, reaching
 from distrff.errors import InputError
 from distrff.ingest.sources.text_blocks import TextFile
 
@@ -142,14 +142,15 @@ class ArraySource:
     def _targets_beside(self, stack: ExitStack) -> _Stream | None:
         if self._y_name is None:
             return None
+        name = file_name(self.file.fs, self._y_name)
         try:
             handle = stack.enter_context(self.file.fs.open(self._y_name, "rb"))
         except FileNotFoundError as error:
             raise InputError(
-                f"{public_name(self._y_name)} does not exist; for a .npy file y_name (--y-name) is the path "
+                f"{name} does not exist; for a .npy file y_name (--y-name) is the path "
                 f"of the file that holds y"
             ) from error
-        return _Stream(handle, public_name(self._y_name), stack)
+        return _Stream(handle, name, stack)
 
     def _archive(self, handle: Any) -> zipfile.ZipFile:
         handle.seek(0)
