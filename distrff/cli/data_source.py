@@ -33,7 +33,6 @@ def open_data(path: str, options: Mapping[str, Any], *, columns: Any = None) -> 
 
     rules = {name: options[name] for name in _OF_TABLES if name in options}
     if _is_raw(path, options):
-        rules["datetime"] = rules.get("datetime") or "seconds"
         arguments = _arguments(options, columns) | rules | {"y_name": options.get("y_name")}
         return converted(path, options, arguments.pop("storage_options"), **arguments)
     passes = any(rules.get(name) not in (None, False, "error") for name in _RULES)

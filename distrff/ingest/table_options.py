@@ -10,6 +10,8 @@ from distrff.errors import InputError
 
 MISSING = ("error", "drop", "mean", "indicator")
 TIMES = ("seconds", "parts")
+LEFT_OUT_TIMES = "it holds times; datetime='seconds' or 'parts' takes them"
+"""Why a column is left out where nothing is said about times."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class TableOptions:
         further column where it was done. A missing target or weight is refused by all but "drop".
     datetime : {"seconds", "parts"} or None
         What becomes of dates and times: seconds since the column's minimum, or sine and cosine of year,
-        weekday and hour; None leaves them out.
+        weekday and hour; None leaves them out. Times of day and durations become seconds by either.
     positive : str, number or None
         The label of the target that becomes 1, all others 0.
     """
