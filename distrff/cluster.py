@@ -25,7 +25,7 @@ from distributed.comm import get_address_host_port
 from distributed.system import MEMORY_LIMIT
 from distributed.utils import silence_logging_cmgr
 
-from distrff.errors import ClusterError, InputError, first_line
+from distrff.errors import ClusterError, InputError, first_line, is_number
 from distrff.public_names import public_name, public_text
 from distrff.tls import client_security, remedy
 
@@ -107,7 +107,7 @@ def memory_limit_bytes(memory_limit: str | int | None, n_workers: int) -> int:
 
 
 def _positive_integer(name: str, value: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
+    if not is_number(value) or not isinstance(value, numbers.Integral) or value < 1:
         raise InputError(f"{name} must be a whole number of at least 1; got {value!r}")
     return int(value)
 

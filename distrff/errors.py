@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Sequence
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 
@@ -49,11 +49,16 @@ class ColumnError(InputError):
         return type(self)(message, column, None if names is None else str(names[column]))
 
 
+def is_number(value: Any) -> bool:
+    """Tell whether a value is a real number; True and False are none, whatever Python says."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
 def check_count(name: str, value: Any, least: int = 1, *, or_none: bool = False) -> None:
     """Raise InputError for a parameter that is no number of things: no integer of at least `least`."""
     if value is None and or_none:
         return
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+    if not is_number(value) or not isinstance(value, Integral) or value < least:
         kind = "a positive integer" if least == 1 else f"an integer of at least {least}"
         raise InputError(f"{name} must be {kind}{' or None' if or_none else ''}, got {value!r}")
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from distrff.errors import InputError
+from distrff.errors import InputError, check_count
 
 MISSING = ("error", "drop", "mean", "indicator")
 TIMES = ("seconds", "parts")
@@ -63,9 +63,7 @@ class TableOptions:
             raise InputError(
                 f"datetime must be None or one of {', '.join(map(repr, TIMES))}, got {self.datetime!r}"
             )
-        limit = self.max_categories
-        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 2:
-            raise InputError(f"max_categories must be an integer of at least 2, got {limit!r}")
+        check_count("max_categories", self.max_categories, 2)
         if self.hash_columns and not self.one_hot:
             raise InputError("hash_columns goes with one_hot=True, of whose columns it hashes the widest")
         if self.positive is not None and self.target is None:
