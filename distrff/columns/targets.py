@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -180,7 +181,7 @@ def class_weights(class_weight: Any, classes: np.ndarray, weight_by_class: np.nd
     for label, weight in class_weight.items():
         if label not in labels:
             raise InputError(f"class_weight names {label!r}, which is none of the classes {labels[:20]}")
-        if not is_number(weight) or not 0 <= weight <= np.finfo(np.float64).max:
+        if not is_number(weight) or not 0 <= weight <= sys.float_info.max:
             raise InputError(f"class_weight[{label!r}] must be a finite number ≥ 0, got {weight!r}")
         weights[labels.index(label)] = weight
     if np.count_nonzero(weights) < 2:

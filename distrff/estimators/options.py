@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from numbers import Integral
@@ -190,7 +191,7 @@ def is_infinite(value: Any) -> bool:
 
 def positive_number(name: str, value: Any) -> None:
     """Raise InputError unless the value is a positive, finite number."""
-    if not is_number(value) or not 0 < value <= np.finfo(np.float64).max:
+    if not is_number(value) or not 0 < value <= sys.float_info.max:
         raise InputError(f"{name} must be a positive number, got {value!r}")
 
 
