@@ -7,7 +7,7 @@ import secrets
 
 from distrff.display.page import GENERATOR
 from distrff.errors import InputError
-from distrff.model_store.places import Url, local_path
+from distrff.model_store.places import Url, full_disk_told, local_path, refuse_dangling_link
 from distrff.public_names import public_name
 
 _HEAD_BYTES = 512  # of a page, which names its generator there
@@ -25,6 +25,7 @@ def check_report_place(path: Url, *, overwrite: bool) -> None:
         If it is no local path, its folder is not there or not writable, or something is there that may not
         be replaced.
     """
+    refuse_dangling_link(path)
     file, name = local_path(path), public_name(path)
     if file is None:
         raise InputError(f"--report {name} is not a local path; write the page to one and copy it")
@@ -61,7 +62,8 @@ def write_report(page: str, path: Url, *, overwrite: bool = False) -> None:
     assert file is not None
     fresh = file.with_name(f".{file.name}.{secrets.token_hex(4)}.partial")
     try:
-        fresh.write_text(page, encoding="utf-8")
-        fresh.replace(file)
+        with full_disk_told(path):
+            fresh.write_text(page, encoding="utf-8")
+            fresh.replace(file)
     finally:
         fresh.unlink(missing_ok=True)

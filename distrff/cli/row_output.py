@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
@@ -56,6 +57,6 @@ def refuse_overlap(option: str, out: str, **others: str) -> None:
 def _place(url: str) -> tuple[str, PurePath]:
     """Return the kind of file system and the path on it."""
     if not _is_remote(url):
-        return "file", Path(url.removeprefix("file://")).resolve()
+        return "file", Path(os.path.realpath(url.removeprefix("file://")))
     protocol, _, path = public_name(url).partition("://")
     return protocol, PurePosixPath(path.rstrip("/"))
