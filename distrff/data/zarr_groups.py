@@ -188,6 +188,8 @@ def _steps(group: Any, n_columns: int, chosen: list[int] | None, source: str) ->
         steps = TableSteps.from_dict(stored)
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{source}: the attribute steps cannot be read ({one_line(error)})") from error
+    if not steps.sizes_within(n_columns):
+        raise InputError(f"{source}: its steps make more columns than the {n_columns} of X; write it again")
     if len(steps.names_out) != n_columns:
         raise InputError(f"{source}: its steps make {len(steps.names_out)} columns but X has {n_columns}")
     return steps if chosen is None else steps.of_columns(chosen)

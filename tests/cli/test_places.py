@@ -127,8 +127,8 @@ def test_files_that_really_cannot_grow(rows, models, stored, tmp_path, command, 
     words = words_of(command, rows if command == "fit" else large, models, tmp_path / "out")
     if command == "convert":
         words = words[:3]
-    if command == "fit":  # a file of the coefficients, too large
-        words += ("--n-components", 16384, "--solver", "cg")
+    if command == "fit":  # whose factor is a file of half a megabyte
+        words += ("--n-components", 256, "--include-std")
     words = [str(word) for word in words]
     if command != "convert":
         words += ["--workers", "1"]
