@@ -25,7 +25,8 @@ from distributed.comm import get_address_host_port
 from distributed.system import MEMORY_LIMIT
 from distributed.utils import silence_logging_cmgr
 
-from distrff.errors import ClusterError, InputError, first_line
+from distrff.errors import ClusterError, InputError, first_line, is_number
+from distrff.public_names import public_name, public_text
 from distrff.tls import client_security, remedy
 
 _START_SECONDS = 60.0
@@ -109,7 +110,7 @@ def memory_limit_bytes(memory_limit: str | int | None, n_workers: int) -> int:
 
 
 def _positive_integer(name: str, value: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
+    if not is_number(value) or not isinstance(value, numbers.Integral) or value < 1:
         raise InputError(f"{name} must be a whole number of at least 1; got {value!r}")
     return int(value)
 
@@ -196,14 +197,14 @@ def _address_of(scheduler: str) -> str:
         if _HOST_AND_PORT.fullmatch(scheduler):
             return _checked_address(f"{dask.config.get('distributed.comm.default-scheme')}://{scheduler}")
         raise InputError(
-            f"there is no scheduler file {scheduler!r}; give 'local', an address such as 'tcp://host:8786', "
-            f"or the path that `dask scheduler --scheduler-file` writes"
+            f"there is no scheduler file {public_name(scheduler)!r}; give 'local', an address such as "
+            f"'tcp://host:8786', or the path that `dask scheduler --scheduler-file` writes"
         )
     try:
         return str(json.loads(path.read_text())["address"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
-            f"{scheduler!r} is not a readable scheduler file (JSON with an address); "
+            f"{public_name(scheduler)!r} is not a readable scheduler file (JSON with an address); "
             f"give the one that `dask scheduler --scheduler-file` writes"
         ) from error
 
@@ -213,7 +214,8 @@ def _checked_address(address: str) -> str:
         get_address_host_port(address, strict=True)
     except ValueError as error:
         raise InputError(
-            f"{address!r} is not an address ({first_line(error)}); one looks like tcp://host:8786 or tls://host:8786"
+            f"{public_name(address)!r} is not an address ({public_text(first_line(error))}); one looks like "
+            f"tcp://host:8786 or tls://host:8786"
         ) from error
     return address
 
@@ -251,9 +253,9 @@ def _no_answer(address: str, timeout: float, error: Exception) -> str:
     """Return one line that says what is wrong with the scheduler, and what to do."""
     while isinstance(error.__cause__, Exception):
         error = error.__cause__
-    reason = first_line(error)
+    reason, name = public_text(first_line(error)), public_name(address)
     if isinstance(error, TimeoutError):
         reason = f"silent for {timeout:g} s"
     elif isinstance(error, MemoryError):
         reason = "it does not speak Dask's protocol"
-    return f"no Dask scheduler answers at {address} ({reason}); {remedy(address, error)}"
+    return f"no Dask scheduler answers at {name} ({reason}); {remedy(address, error)}"

@@ -6,11 +6,10 @@ The command line maps them to exit codes: `InputError` and its kinds to 2,
 
 from __future__ import annotations
 
-import re
 import sys
 import warnings
 from collections.abc import Sequence
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 
@@ -50,11 +49,16 @@ class ColumnError(InputError):
         return type(self)(message, column, None if names is None else str(names[column]))
 
 
+def is_number(value: Any) -> bool:
+    """Tell whether a value is a real number; True and False are none, whatever Python says."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
 def check_count(name: str, value: Any, least: int = 1, *, or_none: bool = False) -> None:
     """Raise InputError for a parameter that is no number of things: no integer of at least `least`."""
     if value is None and or_none:
         return
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+    if not is_number(value) or not isinstance(value, Integral) or value < least:
         kind = "a positive integer" if least == 1 else f"an integer of at least {least}"
         raise InputError(f"{name} must be {kind}{' or None' if or_none else ''}, got {value!r}")
 
@@ -106,12 +110,6 @@ def warn(message: str, category: type[Warning]) -> None:
 def column_called(column: int, name: str | None) -> str:
     """Return how messages call a column: by its name, where it has one."""
     return f"column {column if name is None else repr(name)}"
-
-
-def public_name(path: Any) -> str:
-    """Return `path` without user names, passwords and signed query strings, for messages."""
-    text = re.sub(r"://[^/\s]*@", "://", path if isinstance(path, str) else str(path))
-    return re.sub(r"(https?://[^?\s]*)\?\S*", r"\1", text)
 
 
 def access_remedy(error: BaseException) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Callable
+from numbers import Integral
 
 import numpy as np
 
-from distrff.errors import InputTypeError
+from distrff.errors import InputTypeError, is_number
 
 PathStreams = Callable[..., np.random.Generator]
 """Streams by the rest of their names: what `streams_under` returns."""
@@ -30,11 +31,7 @@ def resolve_seed(random_state: int | None) -> int:
     """
     if random_state is None:
         return secrets.randbits(63)
-    if (
-        isinstance(random_state, (int, np.integer))
-        and not isinstance(random_state, bool)
-        and random_state >= 0
-    ):
+    if is_number(random_state) and isinstance(random_state, Integral) and random_state >= 0:
         return int(random_state)
     raise InputTypeError(f"random_state must be a non-negative integer or None, got {random_state!r}")
 

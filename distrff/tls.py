@@ -12,6 +12,7 @@ from distributed.comm import get_address_host_port
 from distributed.security import Security
 
 from distrff.errors import ClusterError, first_line
+from distrff.public_names import public_name
 
 _HANDSHAKE_SECONDS = 1.0
 _TLS_SETTINGS = "ca-file, client.cert and client.key under distributed.comm.tls in Dask's configuration"
@@ -52,9 +53,10 @@ def client_security(address: str) -> dict[str, Any]:
         ) from error
     if address.startswith("tls://") and security.get("ssl_context") is None:
         raise ClusterError(
-            f"{address} asks for TLS, which this client has no settings for; set {_TLS_SETTINGS} to those "
-            f"that belong to the scheduler, or by the environment: DASK_DISTRIBUTED__COMM__TLS__CA_FILE, "
-            f"…__CLIENT__CERT, …__CLIENT__KEY; or write {_with_scheme('tcp', address)} if it has no TLS"
+            f"{public_name(address)} asks for TLS, which this client has no settings for; set "
+            f"{_TLS_SETTINGS} to those that belong to the scheduler, or by the environment: "
+            f"DASK_DISTRIBUTED__COMM__TLS__CA_FILE, …__CLIENT__CERT, …__CLIENT__KEY; or write "
+            f"{_with_scheme('tcp', address)} if it has no TLS"
         )
     return security
 
@@ -80,9 +82,13 @@ def remedy(address: str, error: Exception) -> str:
     for sign, told in _REMEDIES:
         if sign in str(error):
             return told.format(tcp=tcp, tls=tls)
-    if address == tcp and _speaks_tls(address):
+    if address.startswith("tcp://") and _speaks_tls(address):
         return f"what listens there speaks TLS: write {tls} in place of {tcp}"
-    security = f", and that {_TLS_SETTINGS} belong to it ({tcp} if it has no TLS)" if address == tls else ""
+    security = (
+        f", and that {_TLS_SETTINGS} belong to it ({tcp} if it has no TLS)"
+        if address.startswith("tls://")
+        else ""
+    )
     return (
         f"check that it runs, that this is its address and port (not the dashboard's), and that no firewall "
         f"is between{security}"
@@ -90,7 +96,7 @@ def remedy(address: str, error: Exception) -> str:
 
 
 def _with_scheme(scheme: str, address: str) -> str:
-    return f"{scheme}://{address.partition('://')[2]}"
+    return f"{scheme}://{public_name(address).partition('://')[2]}"
 
 
 def _speaks_tls(address: str) -> bool:

@@ -55,7 +55,7 @@ def convert(src: tuple[str, ...], dst: str, as_json: bool, **options: Any) -> No
         list(src),
         dst,
         target=target_of(options),
-        datetime=options["datetime"] or "seconds",
+        datetime=options["datetime"],
         storage_options=storage_options(options),
         **{name: options[name] for name in names},
     )

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from distrff.cli.cluster import workers_elsewhere
 from distrff.cli.raw_files import converted, converted_like
-from distrff.errors import InputError, public_name
+from distrff.errors import InputError
+from distrff.public_names import public_name
 
 if TYPE_CHECKING:
     from distrff.columns.table_steps import TableSteps
@@ -32,7 +33,6 @@ def open_data(path: str, options: Mapping[str, Any], *, columns: Any = None) -> 
 
     rules = {name: options[name] for name in _OF_TABLES if name in options}
     if _is_raw(path, options):
-        rules["datetime"] = rules.get("datetime") or "seconds"
         arguments = _arguments(options, columns) | rules | {"y_name": options.get("y_name")}
         return converted(path, options, arguments.pop("storage_options"), **arguments)
     passes = any(rules.get(name) not in (None, False, "error") for name in _RULES)

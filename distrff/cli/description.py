@@ -29,8 +29,11 @@ def root_document(path: str, remote: Remote) -> dict[str, Any]:
 def described_group(path: str, kind: str, remote: Remote) -> Described:
     """Describe a model or a Gram; everything is checked against its checksums."""
     from distrff.model_store.groups import read_group
+    from distrff.model_store.models import model_of
 
     arrays, metadata = read_group(path, kind=kind, storage_options=remote)
+    if kind == "model":
+        model_of(path, arrays, metadata)
     listing = [
         {"name": name, "shape": A.shape, "dtype": str(A.dtype), "bytes": A.nbytes}
         for name, A in arrays.items()

@@ -15,7 +15,8 @@ from typing import Any, NoReturn
 
 import click
 
-from distrff.errors import ClusterWarning, DataWarning, InputError, PlanRefused, PrecisionWarning, public_name
+from distrff.errors import ClusterWarning, DataWarning, InputError, PlanRefused, PrecisionWarning
+from distrff.public_names import public_text
 
 INTERNAL_ERROR = 1
 WRONG_INPUT = 2
@@ -33,7 +34,16 @@ def be_verbose(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     if value:
         logging.disable(logging.NOTSET)
         logging.getLogger("distrff").setLevel(logging.INFO)
-        logging.basicConfig(format="%(name)s: %(message)s")
+        handler = logging.StreamHandler()
+        handler.setFormatter(_PublicFormatter("%(name)s: %(message)s"))
+        logging.basicConfig(handlers=[handler])
+
+
+class _PublicFormatter(logging.Formatter):
+    """Writes lines of any library without the secrets of the URLs that they quote."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return public_text(super().format(record))
 
 
 @contextmanager
@@ -42,8 +52,13 @@ def failures_told(ctx: click.Context) -> Iterator[None]:
     try:
         with _quiet_libraries(ctx), _ended_like_interrupts():
             yield
-    except (click.ClickException, click.exceptions.Exit, click.Abort):
-        raise  # click tells these itself
+    except click.ClickException as error:
+        told = error.format_message()  # by click itself; it quotes what was given
+        if public_text(told) == told:
+            raise
+        raise click.UsageError(public_text(told), ctx) from None
+    except (click.exceptions.Exit, click.Abort):
+        raise
     except KeyboardInterrupt:
         _stop(ctx, INTERRUPTED, "interrupted")
     except InputError as error:
@@ -80,9 +95,10 @@ def _interrupt(number: int, frame: object) -> NoReturn:
 def _stop(ctx: click.Context, code: int, message: str) -> NoReturn:
     # Other libraries' errors may quote URLs that are signed or hold a password.
     if ctx.meta.get(_VERBOSE) and code != INTERRUPTED:
-        click.echo(public_name(traceback.format_exc()), err=True, nl=False)
+        for line in traceback.format_exc().splitlines():
+            click.echo(public_text(line), err=True)
     notes = getattr(sys.exception(), "__notes__", [])
-    click.echo("distrff: " + public_name(_one_line("; ".join([message, *notes]))), err=True)
+    click.echo("distrff: " + public_text(_one_line("; ".join([message, *notes]))), err=True)
     ctx.exit(code)
 
 
@@ -94,7 +110,7 @@ def _quiet_libraries(ctx: click.Context) -> Iterator[None]:
     def show(message: Warning | str, category: type[Warning], *_: Any) -> None:
         # scikit-learn's ConvergenceWarning by its name: to import it would slow down every command.
         ours = issubclass(category, _OURS) or category.__name__ == "ConvergenceWarning"
-        line = _one_line(str(message))
+        line = public_text(_one_line(str(message)))
         if (ctx.meta.get(_VERBOSE) or ours) and line not in told:
             told.add(line)
             click.echo("warning: " + line, err=True)

@@ -21,7 +21,8 @@ from distrff.cli.options import (
 )
 from distrff.cli.output import show
 from distrff.cli.row_output import refuse_overlap
-from distrff.errors import InputError, public_name
+from distrff.errors import InputError
+from distrff.public_names import public_name
 
 KEYS = (
     "model", "n_samples", "n_columns", "n_components", "n_outputs", "kernel", "length_scale", "alpha",

@@ -18,7 +18,7 @@ from distrff.cli.description import (
 from distrff.cli.options import cluster_options, data_options, talk_options, target_options
 from distrff.cli.output import show
 from distrff.cli.survey import described_rows
-from distrff.errors import public_name
+from distrff.public_names import public_name
 
 if TYPE_CHECKING:
     from distrff.data.dataset import Dataset

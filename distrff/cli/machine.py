@@ -9,7 +9,7 @@ import click
 from click.core import ParameterSource
 
 from distrff.display.names import listed
-from distrff.errors import InputError
+from distrff.errors import InputError, is_number
 
 if TYPE_CHECKING:
     from distrff.data.dataset import Dataset
@@ -229,7 +229,7 @@ def _class_weight(given: Any, kind: str) -> Any:
     if isinstance(given, str):
         return given
     for label, weight in given.items():
-        if isinstance(weight, bool) or not isinstance(weight, int | float):
+        if not is_number(weight):
             raise InputError(f"--class-weight: the weight of {label!r} must be a number, got {weight!r}")
     try:
         return {_number(key): w for key, w in given.items()} if kind in "biuf" else given

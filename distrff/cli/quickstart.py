@@ -12,6 +12,7 @@ import click
 from distrff.cli.options import talk_options
 from distrff.cli.output import show
 from distrff.errors import InputError
+from distrff.public_names import public_name
 
 KIND = "quickstart"  # what the root of the folder says of itself
 
@@ -104,10 +105,11 @@ def _refuse_other(folder: Path, overwrite: bool) -> bool:
         return False
     if folder.is_dir() and not any(folder.iterdir()):
         return True
+    name = public_name(folder)
     if _kind(folder) != KIND:
-        raise InputError(f"{folder} exists and is not from an earlier quickstart; choose another --dir")
+        raise InputError(f"{name} exists and is not from an earlier quickstart; choose another --dir")
     if not overwrite:
-        raise InputError(f"{folder} is from an earlier quickstart; pass --overwrite to replace it")
+        raise InputError(f"{name} is from an earlier quickstart; pass --overwrite to replace it")
     return True
 
 

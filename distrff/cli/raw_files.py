@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from distrff.errors import InputError, public_name
+from distrff.errors import InputError
+from distrff.model_store.own_folders import own_folder
+from distrff.public_names import public_name
 
 if TYPE_CHECKING:
     from distrff.columns.table_steps import TableSteps
@@ -72,8 +74,9 @@ def _room(path: str, options: Mapping[str, Any]) -> str:
             f"{public_name(scheduler)} may not see; convert it first, to a place that they see: "
             f"distrff convert {public_name(path)} ROWS.zarr"
         )
-    folder = click.get_current_context().with_resource(tempfile.TemporaryDirectory(prefix="distrff-"))
-    return str(Path(folder) / "rows.zarr")
+    parent = Path(tempfile.gettempdir())
+    folder = click.get_current_context().with_resource(own_folder(parent, "distrff-rows-", mode=0o700))
+    return str(folder / "rows.zarr")
 
 
 def _is_here(scheduler: str) -> bool:

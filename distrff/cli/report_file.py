@@ -7,7 +7,8 @@ import secrets
 
 from distrff.display.page import GENERATOR
 from distrff.errors import InputError
-from distrff.model_store.places import Url, local_path
+from distrff.model_store.places import Url, full_disk_told, local_path, refuse_dangling_link
+from distrff.public_names import public_name
 
 _HEAD_BYTES = 512  # of a page, which names its generator there
 
@@ -24,26 +25,28 @@ def check_report_place(path: Url, *, overwrite: bool) -> None:
         If it is no local path, its folder is not there or not writable, or something is there that may not
         be replaced.
     """
-    file = local_path(path)
+    refuse_dangling_link(path)
+    file, name = local_path(path), public_name(path)
     if file is None:
-        raise InputError(f"--report {path} is not a local path; write the page to one and copy it")
+        raise InputError(f"--report {name} is not a local path; write the page to one and copy it")
     if file.is_dir():
-        raise InputError(f"--report {path} is a folder; name a file in it")
+        raise InputError(f"--report {name} is a folder; name a file in it")
+    folder = public_name(file.parent)
     if not file.parent.is_dir():
-        raise InputError(f"--report {path}: the folder {file.parent} does not exist; create it first")
+        raise InputError(f"--report {name}: the folder {folder} does not exist; create it first")
     if not os.access(file.parent, os.W_OK | os.X_OK):
-        raise InputError(f"--report {path}: the folder {file.parent} is not writable; choose another path")
+        raise InputError(f"--report {name}: the folder {folder} is not writable; choose another path")
     if not file.exists():
         return
     with file.open("rb") as handle:
         is_page = GENERATOR.encode() in handle.read(_HEAD_BYTES)
     if not is_page:
         raise InputError(
-            f"--report {path} exists and is not a page of distrff, so --overwrite spares it; "
+            f"--report {name} exists and is not a page of distrff, so --overwrite spares it; "
             f"choose another path"
         )
     if not overwrite:
-        raise InputError(f"--report {path} exists; pass --overwrite to replace it")
+        raise InputError(f"--report {name} exists; pass --overwrite to replace it")
 
 
 def write_report(page: str, path: Url, *, overwrite: bool = False) -> None:
@@ -59,7 +62,8 @@ def write_report(page: str, path: Url, *, overwrite: bool = False) -> None:
     assert file is not None
     fresh = file.with_name(f".{file.name}.{secrets.token_hex(4)}.partial")
     try:
-        fresh.write_text(page, encoding="utf-8")
-        fresh.replace(file)
+        with full_disk_told(path):
+            fresh.write_text(page, encoding="utf-8")
+            fresh.replace(file)
     finally:
         fresh.unlink(missing_ok=True)

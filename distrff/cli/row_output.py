@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
 
 from distrff.cli.cluster import workers_of
 from distrff.cli.data_source import open_data_for, storage_options
-from distrff.errors import InputError, public_name
+from distrff.errors import InputError
+from distrff.public_names import public_name
 
 
 def written_rows(method: str, model: str, data: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -55,6 +57,6 @@ def refuse_overlap(option: str, out: str, **others: str) -> None:
 def _place(url: str) -> tuple[str, PurePath]:
     """Return the kind of file system and the path on it."""
     if not _is_remote(url):
-        return "file", Path(url.removeprefix("file://")).resolve()
+        return "file", Path(os.path.realpath(url.removeprefix("file://")))
     protocol, _, path = public_name(url).partition("://")
     return protocol, PurePosixPath(path.rstrip("/"))

@@ -10,7 +10,8 @@ from distrff.cli.cluster import workers_of
 from distrff.cli.data_source import open_data_for, storage_options
 from distrff.cli.options import cluster_options, data_options, talk_options, target_options
 from distrff.cli.output import show
-from distrff.errors import InputError, public_name
+from distrff.errors import InputError
+from distrff.public_names import public_name
 
 
 @click.command()

@@ -11,6 +11,9 @@ from scipy.sparse import issparse
 # Of numbers of one size: relative differences up to this one are those of rounding.
 EQUAL_TO_ROUNDING = 8 * np.finfo(np.float64).eps
 
+# Deviations below the one are multiplied by 2 to the power of the other before they are squared.
+_SMALL, _LIFT = 2.0**-400, 600
+
 
 @dataclass(frozen=True)
 class Moments:
@@ -22,18 +25,28 @@ class Moments:
         Σs.
     mean : ndarray of shape (n_columns,), float64
         Σ s x / Σs; zeros where the weight is zero.
-    deviations : ndarray of shape (n_columns,), float64
-        Σ s (x − mean)².
+    squares : ndarray of shape (n_columns,), float64
+        Σ s (x − mean)², of columns that are `small` in units of 2⁻¹²⁰⁰.
+    least, most : ndarray of shape (n_columns,), float64
+        Extremes over rows of positive weight; inf and −inf without any.
+    small : bool ndarray of shape (n_columns,)
+        Whether all deviations are so small that their squares might underflow.
     """
 
     weight: float
     mean: np.ndarray
-    deviations: np.ndarray
+    squares: np.ndarray
+    least: np.ndarray
+    most: np.ndarray
+    small: np.ndarray
 
     @classmethod
     def empty(cls, n_columns: int) -> Moments:
         """Return the moments of no rows."""
-        return cls(0.0, np.zeros(n_columns), np.zeros(n_columns))
+        infinite = np.full(n_columns, np.inf)
+        return cls(
+            0.0, np.zeros(n_columns), np.zeros(n_columns), infinite, -infinite, np.ones(n_columns, bool)
+        )
 
     @classmethod
     def of(cls, X: Any, sample_weight: np.ndarray | None) -> Moments:
@@ -56,7 +69,13 @@ class Moments:
             centred = X - mean
             drift = s @ centred / weight
             centred -= drift
-            return cls(weight, mean + drift, s @ np.square(centred, out=centred))
+            counted = X if s.all() else X[s > 0]
+            least, most = counted.min(axis=0), counted.max(axis=0)
+            mean = mean + drift
+            small = np.maximum(most - mean, mean - least) < _SMALL
+            if (small & (least < most)).any():
+                np.ldexp(centred, np.where(small, _LIFT, 0), out=centred)
+            return cls(weight, mean, s @ np.square(centred, out=centred), least, most, small)
 
     @classmethod
     def _of_sparse(cls, X: Any, sample_weight: np.ndarray | None) -> Moments:
@@ -72,8 +91,18 @@ class Moments:
             of_entry = np.repeat(s, np.diff(X.indptr))
             mean = np.bincount(X.indices, of_entry * X.data, d) / weight
             stored = np.bincount(X.indices, of_entry, d)
-            squares = np.bincount(X.indices, of_entry * np.square(X.data - mean[X.indices]), d)
-            return cls(weight, mean, squares + np.maximum(weight - stored, 0.0) * np.square(mean))
+            counted = X if s.all() else X[s > 0]
+            least, most = (
+                np.asarray(m.todense()).ravel() for m in (counted.min(axis=0), counted.max(axis=0))
+            )
+            small = np.maximum(most - mean, mean - least) < _SMALL
+            lift = np.where(small, _LIFT, 0)
+            centred = np.ldexp(X.data - mean[X.indices], lift[X.indices])
+            squares = np.bincount(X.indices, of_entry * np.square(centred), d)
+            # Of a small column far from zero all entries are stored, whatever their weights add up to.
+            zeros = np.where(small & (np.abs(mean) >= _SMALL), 0.0, np.maximum(weight - stored, 0.0))
+            squares += zeros * np.square(np.where(zeros > 0, np.ldexp(mean, lift), 0.0))
+            return cls(weight, mean, squares, least, most, small)
 
     def merge(self, other: Moments) -> Moments:
         """Return the moments of both sets of rows (Chan, Golub and LeVeque 1983, equation 2.1)."""
@@ -83,19 +112,42 @@ class Moments:
         share = other.weight / weight
         with _overflow_is_infinite():
             step = other.mean - self.mean
+            small = self.small & other.small & (np.abs(step) < _SMALL)
+            lifted = np.ldexp(step, np.where(small, _LIFT, 0))
             return Moments(
                 weight,
                 self.mean + share * step,
-                self.deviations + other.deviations + self.weight * share * np.square(step),
+                self._squares(small) + other._squares(small) + self.weight * share * np.square(lifted),
+                np.minimum(self.least, other.least),
+                np.maximum(self.most, other.most),
+                small,
             )
+
+    def _squares(self, small: np.ndarray) -> np.ndarray:
+        """The squares in the units of columns of which only these are small; none is that was not before."""
+        return np.ldexp(self.squares, np.where(self.small & ~small, -2 * _LIFT, 0))
+
+    @property
+    def deviations(self) -> np.ndarray:
+        """Σ s (x − mean)² of shape (n_columns,); 0 where it is below the smallest double."""
+        return self._squares(np.zeros_like(self.small))
 
     def standard_deviation(self) -> np.ndarray:
         """Return √(Σ s (x − mean)² / Σs) of shape (n_columns,)."""
-        return np.sqrt(self.deviations / self.weight) if self.weight > 0 else np.zeros_like(self.deviations)
+        if self.weight <= 0:
+            return np.zeros_like(self.mean)
+        return np.ldexp(np.sqrt(self.squares / self.weight), np.where(self.small, -_LIFT, 0))
 
     def is_constant(self) -> np.ndarray:
-        """Return True for the columns whose deviation is below the rounding of their mean."""
+        """Return True for the columns whose deviation is below the rounding of their mean.
+
+        Scaled to deviation 1, they would be nothing but the rounding of whoever computed them.
+        """
         return self.standard_deviation() <= EQUAL_TO_ROUNDING * np.abs(self.mean)
+
+    def has_one_value(self) -> np.ndarray:
+        """Return True for the columns all of whose numbers are equal, to the last bit."""
+        return self.least >= self.most
 
 
 def _overflow_is_infinite() -> np.errstate:

@@ -8,7 +8,7 @@ import numpy as np
 
 from distrff.errors import InputError
 
-KINDS = ("number", "text", "time", "null")
+KINDS = ("number", "text", "time", "clock", "null")
 
 
 @dataclass(frozen=True, eq=False)
@@ -17,12 +17,13 @@ class RawColumn:
 
     Parameters
     ----------
-    kind : {"number", "text", "time", "null"}
-        "null" where every value is missing and nothing tells what they would have been.
+    kind : {"number", "text", "time", "clock", "null"}
+        "time" of dates and points in time, "clock" of times of day and durations; "null"
+        where every value is missing and nothing tells what they would have been.
     values : ndarray
         Numbers and booleans in their own type, of shape (r,), or (r, k) for lists of k numbers. For text
-        int32 positions in `words`, −1 where missing. For times int64 ticks since 1970. Whatever stands
-        where a value is missing means nothing.
+        int32 positions in `words`, −1 where missing. For times int64 ticks since 1970, for clocks
+        float64 seconds. Whatever stands where a value is missing means nothing.
     nulls : bool ndarray of the shape of `values`, or None
         Where the table has no value; None if it has all of them. NaN may stand for a missing number as well.
     words : tuple of str
@@ -59,7 +60,7 @@ class RawColumn:
         return RawColumn(self.kind, self.values[kept], nulls, self.words, self.ticks)
 
     def of_kind(self, kind: str, name: str) -> RawColumn:
-        """Return the column as one of `kind`; whole numbers can be read as text.
+        """Return the column as one of `kind`; whole numbers can be read as text, clocks as their seconds.
 
         Raises
         ------
@@ -70,6 +71,8 @@ class RawColumn:
             return self
         if self.kind == "null":
             return self._empty(kind)
+        if kind == "number" and self.kind == "clock":
+            return RawColumn("number", self.values, self.nulls)
         if kind == "text" and self.kind == "number" and self.values.dtype.kind in "iub":
             numbers, codes = np.unique(self.values.reshape(len(self)), return_inverse=True)
             words = tuple(map(str, numbers.tolist()))
@@ -90,4 +93,4 @@ class RawColumn:
         return RawColumn(kind, values, np.ones(n, dtype=bool))
 
 
-_PLURALS = {"number": "numbers", "text": "text", "time": "times"}
+_PLURALS = {"number": "numbers", "text": "text", "time": "times", "clock": "times of day or durations"}

@@ -62,6 +62,19 @@ class TableSteps:
     drops_missing: bool = False
     chosen: tuple[int, ...] | None = None
 
+    def sizes_within(self, most: int) -> bool:
+        """Tell whether each step that says how many columns it makes says a number up to `most`.
+
+        To be asked of what was read from a file before `names_out`, which lists them all.
+        """
+        sizes = [
+            getattr(step, size)
+            for step in self.columns
+            for size in ("width", "n_places")
+            if hasattr(step, size)
+        ]
+        return all(isinstance(size, int) and 0 <= size <= most for size in sizes)
+
     @property
     def names_out(self) -> tuple[str, ...]:
         """Names of the columns of X."""

@@ -45,10 +45,16 @@ def raw_kind(column_type: pa.DataType) -> str | None:
         return "null"
     if t.is_timestamp(column_type) or t.is_date(column_type):
         return "time"
-    if is_number(column_type) or t.is_time(column_type) or t.is_duration(column_type):
+    if t.is_time(column_type) or t.is_duration(column_type):
+        return "clock"
+    if is_number(column_type):
         return "number"
     if t.is_dictionary(column_type):
-        return "text" if raw_kind(column_type.value_type) in ("number", "text", "time", "null") else None
+        return (
+            "text"
+            if raw_kind(column_type.value_type) in ("number", "text", "time", "clock", "null")
+            else None
+        )
     return "text" if _is_text(column_type) else None
 
 
@@ -99,7 +105,7 @@ def _numbers(column: pa.Array) -> RawColumn:
     t, nulls = column.type, _nulls(column)
     if pa.types.is_time(t) or pa.types.is_duration(t):
         ticks = _integers(column.view(pa.int32() if t.bit_width == 32 else pa.int64()))
-        return RawColumn("number", ticks / _TICKS[t.unit], nulls)
+        return RawColumn("clock", ticks / _TICKS[t.unit], nulls)
     if pa.types.is_decimal(t):
         column = column.cast(pa.float64())
     elif pa.types.is_float16(t) and nulls is not None:

@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from distrff.data.arrow_values import is_number, raw_column
 from distrff.data.parquet_files import Footer
-from distrff.data.storage import public_name
 from distrff.errors import InputError
 
 OBJECT = np.dtype(object)
@@ -116,15 +115,15 @@ def check_agreement(footers: Sequence[Footer], used: Sequence[str], all_features
             if name not in types or _written(types[name]) != _written(expected):
                 got = f"has type {types[name]}" if name in types else "is missing"
                 raise InputError(
-                    f"{public_name(footer.path)}: column {name!r} {got}, but it is {expected} in "
-                    f"{public_name(first.path)}; write the files with one schema"
+                    f"{footer.name}: column {name!r} {got}, but it is {expected} in "
+                    f"{first.name}; write the files with one schema"
                 )
         extra = [
             n for n, t in types.items() if all_features and is_feature(t) and n not in first.schema.names
         ]
         if extra:
             raise InputError(
-                f"{public_name(footer.path)}: column {extra[0]!r} is missing in {public_name(first.path)}; "
+                f"{footer.name}: column {extra[0]!r} is missing in {first.name}; "
                 "write the files with one schema or choose columns"
             )
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from distrff.data.storage import SEEN_BY_ALL, locate, one_line, passing, public_name, reaching
+from distrff.data.storage import SEEN_BY_ALL, file_name, locate, one_line, passing, public_name, reaching
 from distrff.errors import InputError
 
 SUFFIXES = (".parquet", ".pq")
@@ -28,6 +28,7 @@ class Footer(NamedTuple):
     nullable: frozenset[str]  # columns of integers or booleans that hold nulls, or may
     row_labels: frozenset[str]  # columns in which pandas kept a frame's index
     empty: frozenset[str]  # columns that the statistics know to hold nothing but nulls
+    name: str  # of the file, for messages
 
 
 def find_files(paths: Sequence[Any], storage_options: dict[str, Any] | None) -> tuple[Any, list[str]]:
@@ -91,10 +92,16 @@ def read_footer(fs: Any, file: str) -> Footer:
         names = schema.names
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
-            raise InputError(f"{file} has two columns named {twice!r}; rename one")
+            raise InputError(f"{file_name(fs, file)} has two columns named {twice!r}; rename one")
         rows = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
         return Footer(
-            file, schema, rows, _nullable(metadata, schema), _row_labels(schema), _empty(metadata, schema)
+            file,
+            schema,
+            rows,
+            _nullable(metadata, schema),
+            _row_labels(schema),
+            _empty(metadata, schema),
+            file_name(fs, file),
         )
 
 
@@ -105,7 +112,7 @@ def parquet_file(fs: Any, file: str) -> Iterator[pq.ParquetFile]:
     The bytes come through Python file objects, so that errors of the store keep their own type and
     can be retried, while those of the decoder are pyarrow's or bare OSErrors without a number.
     """
-    name = public_name(file)
+    name = file_name(fs, file)
     try:
         # cache_type: pyarrow asks for what it needs, reading ahead would fetch other columns.
         with fs.open(file, "rb", cache_type="none") as handle:

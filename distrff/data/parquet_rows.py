@@ -26,7 +26,7 @@ from distrff.data.parquet_columns import (
 from distrff.data.parquet_files import Footer, find_files, parquet_file, read_footers
 from distrff.data.rows import FIELDS, Feed, RowBlock, cut_tiles
 from distrff.data.selection import find_columns
-from distrff.data.storage import SPAN_BYTES, public_name, reaching
+from distrff.data.storage import SPAN_BYTES, file_name, public_name, reaching
 from distrff.display.names import listed
 from distrff.errors import InputError
 
@@ -89,7 +89,7 @@ class ParquetRows:
         for path, groups in groupby(self.groups, key=attrgetter("path")):
             with parquet_file(self.layout.fs, path) as parquet:
                 for group in groups:
-                    check_unchanged(parquet.metadata, group)
+                    check_unchanged(self.layout.fs, parquet.metadata, group)
                     yield from self._group_spans(parquet, group)
 
     def _group_spans(self, parquet: Any, group: RowGroup) -> Iterator[dict[str, np.ndarray]]:
@@ -111,10 +111,11 @@ class ParquetRows:
         )
 
 
-def check_unchanged(metadata: Any, group: RowGroup) -> None:
+def check_unchanged(fs: Any, metadata: Any, group: RowGroup) -> None:
     """Raise InputError if a row group is not as its footer said when it was opened."""
     if group.number >= metadata.num_row_groups or metadata.row_group(group.number).num_rows != group.n_rows:
-        raise InputError(f"{public_name(group.path)} was changed after it was opened; open the dataset again")
+        name = file_name(fs, group.path)
+        raise InputError(f"{name} was changed after it was opened; open the dataset again")
 
 
 class ParquetReader:

@@ -41,7 +41,7 @@ class ParquetPart:
             If the file is gone, damaged, or not as its footer said.
         """
         with parquet_file(self.fs, self.group.path) as parquet:
-            check_unchanged(parquet.metadata, self.group)
+            check_unchanged(self.fs, parquet.metadata, self.group)
             # One thread: tasks are what runs in parallel.
             yield from parquet.iter_batches(
                 n_rows, row_groups=[self.group.number], columns=list(names), use_threads=False

@@ -11,7 +11,8 @@ from typing import Any
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
-from distrff.errors import InputError, InputTypeError, access_remedy, public_name
+from distrff.errors import InputError, InputTypeError, access_remedy
+from distrff.public_names import public_name, public_text, refuse_open_secret
 
 # How much a reader decodes at once where the storage leaves a choice: large enough that the
 # fixed cost of a read and the latency of an object store vanish, small against a worker's memory.
@@ -26,11 +27,13 @@ def locate(path: Any, storage_options: dict[str, Any] | None) -> tuple[Any, str]
     InputTypeError
         If `path` is neither a string nor path-like.
     InputError
-        If the protocol is unknown, its package is missing or it refuses the options.
+        If the protocol is unknown, its package is missing or it refuses the options, or the URL holds a
+        password that is not percent-encoded.
     """
     if not isinstance(path, (str, os.PathLike)):
         raise InputTypeError(f"path must be a string or a path, got {type(path).__name__}")
     text = os.fspath(path)
+    refuse_open_secret(text)
     with reaching(public_name(text)):
         return url_to_fs(text, **(storage_options or {}))
 
@@ -56,6 +59,11 @@ def is_local(fs: Any) -> bool:
     return isinstance(fs, LocalFileSystem)
 
 
+def file_name(fs: Any, path: str) -> str:
+    """Return what messages call a file at a path of `fs`, from which the protocol was stripped."""
+    return path if is_local(fs) else public_name(fs.unstrip_protocol(path))
+
+
 SEEN_BY_ALL = "if workers run on several machines, use a folder that all of them share, or an object store"
 """What to do about rows that one process sees and another does not."""
 
@@ -73,7 +81,9 @@ def passing(error: Exception) -> Exception:
 
 def one_line(error: BaseException) -> str:
     """Return a short description of an error of another library."""
+    kind = type(error).__name__
     if isinstance(error, OSError) and error.strerror:
-        return f"{type(error).__name__}: {error.strerror}"
-    text = " ".join(str(error).split())
-    return public_name(f"{type(error).__name__}: {text[:160]}" if text else type(error).__name__)
+        return f"{kind}: {error.strerror}"
+    # All that file systems say of a file that is not there is its path, in a spelling of their own.
+    text = "" if isinstance(error, FileNotFoundError) else public_text(" ".join(str(error).split()))
+    return f"{kind}: {text[:160]}" if text else kind

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -121,8 +122,24 @@ def _open_group(fs: Any, inner: str, path: str, source: str, storage_options: di
         raise InputError(f"{source} is a Zarr array; pass the group that holds the arrays X and y") from error
     except FileNotFoundError as error:
         raise InputError(f"{source} does not exist or is not a Zarr group; check the path") from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{source} is not a readable Zarr group ({one_line(error)})") from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        why = _wrong_document(fs, inner) or one_line(error)
+        raise InputError(f"{source} is not a readable Zarr group ({why}); write it again") from error
+
+
+def _wrong_document(fs: Any, inner: str) -> str | None:
+    """What is wrong with the root metadata before anybody looks for what it should say; None if nothing."""
+    try:
+        document = json.loads(fs.cat_file(f"{inner.rstrip('/')}/zarr.json"))
+    except FileNotFoundError:
+        return None
+    except (ValueError, RecursionError):
+        return "its zarr.json is no JSON"
+    if not isinstance(document, dict):
+        return "its zarr.json is no JSON object"
+    if not isinstance(document.get("attributes", {}), dict):
+        return "the attributes in its zarr.json are no JSON object"
+    return None
 
 
 def _refuse_incomplete(group: Any, source: str) -> None:
@@ -171,6 +188,8 @@ def _steps(group: Any, n_columns: int, chosen: list[int] | None, source: str) ->
         steps = TableSteps.from_dict(stored)
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{source}: the attribute steps cannot be read ({one_line(error)})") from error
+    if not steps.sizes_within(n_columns):
+        raise InputError(f"{source}: its steps make more columns than the {n_columns} of X; write it again")
     if len(steps.names_out) != n_columns:
         raise InputError(f"{source}: its steps make {len(steps.names_out)} columns but X has {n_columns}")
     return steps if chosen is None else steps.of_columns(chosen)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from numbers import Real
+from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import clone
 
-from distrff.errors import InputError, InputTypeError, check_count
+from distrff.errors import InputError, InputTypeError, check_count, is_number
 from distrff.features.base import SPARSE_REMEDY, FeatureMap
 from distrff.features.fourier import FourierFeatures
+from distrff.kernels.checks import float_array
 from distrff.random_streams import resolve_seed
 from distrff.solvers.ridge_path import N_DEFAULT_ALPHAS, gcv_may_overfit
 from distrff.sweeps.conjugate_plan import MOST_DIRECTIONS
@@ -192,12 +194,12 @@ def one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:
 
 
 def is_infinite(value: Any) -> bool:
-    return isinstance(value, Real) and float(value) == np.inf
+    return is_number(value) and value == np.inf
 
 
 def positive_number(name: str, value: Any) -> None:
     """Raise InputError unless the value is a positive, finite number."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < np.inf:
+    if not is_number(value) or not 0 < value <= sys.float_info.max:
         raise InputError(f"{name} must be a positive number, got {value!r}")
 
 
@@ -249,14 +251,14 @@ def ascending_grid(name: str, values: Any) -> np.ndarray:
 
 
 def _positive_numbers(name: str, given: Any) -> np.ndarray:
-    is_scalar = isinstance(given, Real) or (isinstance(given, np.ndarray) and given.ndim == 0)
+    is_scalar = is_number(given) or (isinstance(given, np.ndarray) and given.ndim == 0)
     values = [given] if is_scalar else given
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         words = " or a list of them" if name == "Cs" else ", a list of them, 'cv' or 'gcv'"
         raise InputError(f"{name} must be a positive number{words}, got {given!r}")
     try:
-        array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+        array = float_array(values)
+    except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"{name} must hold numbers, got {given!r}") from error
     if array.ndim != 1 or not len(array) or not (np.isfinite(array) & (array > 0)).all():
         hint = (
@@ -270,6 +272,6 @@ def _positive_numbers(name: str, given: Any) -> np.ndarray:
 
 def checked_folds(cv: Any) -> int:
     """Return the number of folds, or raise InputError."""
-    if not isinstance(cv, int | np.integer) or isinstance(cv, bool) or cv < 2:
+    if not is_number(cv) or not isinstance(cv, Integral) or cv < 2:
         raise InputError(f"cv must be an integer of at least 2, the number of folds, got {cv!r}")
     return int(cv)

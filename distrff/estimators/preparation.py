@@ -28,6 +28,7 @@ from distrff.sweeps.segments import light_segmentation
 _LARGEST_FLOAT32_PHASE = 2.0**14
 _SPREAD_WARNING = 100.0
 _NORM_ROWS = 1024  # whose mean is off by a thirtieth of their spread
+_LARGEST_WEIGHT = 1e25  # on average: float32 holds its products with features, and those of its inverse
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +84,13 @@ def first_sweep(run: SweepRun, dataset: Dataset, *, target_kind: str, seed: int)
         raise error.named(dataset.column_names) from None
     if statistics.columns.weight <= 0:
         raise InputError("all sample weights are zero; give at least one row a positive weight")
+    mean_weight = statistics.columns.weight / statistics.n_rows
+    if not 1 / _LARGEST_WEIGHT <= mean_weight <= _LARGEST_WEIGHT:
+        raise InputError(
+            f"sample_weight is {mean_weight:.3g} on average, but products of features hold weights from "
+            f"{1 / _LARGEST_WEIGHT:g} to {_LARGEST_WEIGHT:g}; multiply all weights by one number, and alpha "
+            f"by the same or C by its inverse, which changes no machine"
+        )
     _check_sizes("{column} of X has", statistics.columns, dataset.column_names)
     if statistics.targets is not None:
         whose = "{column} of y has" if dataset.n_targets > 1 else "y has"
@@ -201,7 +209,7 @@ def scaling_of(statistics: ColumnStatistics, scale: str, names: tuple[str, ...] 
 
 def _targets(statistics: ColumnStatistics, class_weight: Any) -> Targets:
     if statistics.targets is not None:
-        mean, is_constant = statistics.targets.mean, statistics.targets.is_constant()
+        mean, is_constant = statistics.targets.mean, statistics.targets.has_one_value()
         constant = np.flatnonzero(is_constant)
         if len(constant):
             warn(

@@ -13,10 +13,11 @@ from distrff.data.arrays import as_dataset
 from distrff.data.dataset import Dataset
 from distrff.data.identified import with_ids
 from distrff.display.names import listed
-from distrff.errors import InputError, public_name
+from distrff.errors import InputError
 from distrff.estimators.machine import Machine
 from distrff.estimators.run import begin_run
 from distrff.model import Model
+from distrff.public_names import public_name
 from distrff.sweeps.write import write_rows
 
 

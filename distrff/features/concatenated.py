@@ -15,6 +15,7 @@ from distrff.features.base import FeatureMap
 from distrff.features.map_cost import MapCost, cost_of_parts
 from distrff.features.row_question import Ask
 from distrff.features.specification import BlockMap, MapSpecification
+from distrff.kernels.checks import float_array
 from distrff.random_streams import child_seed, resolve_seed
 
 
@@ -199,7 +200,7 @@ class ConcatenatedFeatures(FeatureMap):
         if self.weights is None:
             return (1.0 / len(self.maps),) * len(self.maps)
         try:
-            weights = np.asarray(self.weights, dtype=np.float64)
+            weights = float_array(self.weights)
         except (TypeError, ValueError) as error:
             raise InputError(f"weights must be numbers, got {self.weights!r}") from error
         if weights.shape != (len(self.maps),) or not (np.isfinite(weights) & (weights > 0)).all():

@@ -11,6 +11,8 @@ from sklearn.decomposition import PCA
 from sklearn.kernel_approximation import PolynomialCountSketch
 from sklearn.preprocessing import PolynomialFeatures, SplineTransformer, StandardScaler
 
+from distrff.errors import ModelFileError
+
 STORABLE: dict[str, type] = {
     cls.__name__: cls
     for cls in (PCA, PolynomialCountSketch, PolynomialFeatures, SplineTransformer, StandardScaler)
@@ -55,9 +57,29 @@ def _plain(value: Any) -> Any:
 
 
 def restored(
+    name: str, parameters: Mapping[str, Any], arrays: Mapping[str, np.ndarray], n_columns: int, n_outputs: int
+) -> Any:
+    """Return the fitted transformer of that class, parameters and arrays.
+
+    Raises
+    ------
+    ModelFileError
+        If its parameters ask for other columns than `n_outputs`, perhaps more than memory holds.
+    """
+    transformer = _restored(name, parameters, arrays, n_columns)
+    made = n_outputs
+    if isinstance(transformer, PolynomialFeatures):
+        made = transformer.n_output_features_
+    elif isinstance(transformer, PolynomialCountSketch):
+        made = transformer.n_components
+    if made != n_outputs:
+        raise ModelFileError(f"its {name} makes {made} features, but {n_outputs} are stored")
+    return transformer
+
+
+def _restored(
     name: str, parameters: Mapping[str, Any], arrays: Mapping[str, np.ndarray], n_columns: int
 ) -> Any:
-    """Return the fitted transformer of that class, parameters and arrays."""
     params = {key: tuple(v) if isinstance(v, list) else v for key, v in parameters.items()}
     transformer: Any = STORABLE[name](**params)
     if isinstance(transformer, PolynomialFeatures):

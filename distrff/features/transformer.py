@@ -81,7 +81,8 @@ class TransformerSpecification(CarryingSpecification):
     def block_map(self, arrays: Mapping[str, np.ndarray]) -> TransformerBlockMap:
         transformer = self.transformer
         if transformer is None:
-            transformer = restored(self.name, json.loads(self.parameters_json), arrays, self.n_columns)
+            parameters = json.loads(self.parameters_json)
+            transformer = restored(self.name, parameters, arrays, self.n_columns, self.n_outputs)
         return TransformerBlockMap(transformer, self.n_outputs)
 
     def to_dict(self) -> dict[str, Any]:

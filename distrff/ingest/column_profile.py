@@ -11,7 +11,7 @@ from distrff.columns.exact_sum import exact_mean, exact_sum
 from distrff.columns.raw_column import RawColumn
 from distrff.errors import InputError
 
-_WORDS = {"number": "numbers", "text": "text", "time": "times"}
+_WORDS = {"number": "numbers", "text": "text", "time": "times", "clock": "times of day or durations"}
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class ColumnProfile:
 
     Parameters
     ----------
-    kind : {"number", "text", "time", "null"}
+    kind : {"number", "text", "time", "clock", "null"}
     n_rows, n_missing : int
         Rows, and those with a missing value.
     dtype : str
@@ -56,7 +56,7 @@ class ColumnProfile:
         n_missing = 0 if missing is None else int(np.count_nonzero(missing))
         if column.kind == "null":
             return cls("null", len(column), len(column))
-        if column.kind == "number":
+        if column.kind in ("number", "clock"):
             return _of_numbers(column, n_missing)
         if column.kind == "time":
             return _of_times(column, n_missing)
@@ -82,7 +82,7 @@ class ColumnProfile:
             kind=mine.kind,
             n_rows=mine.n_rows + its.n_rows,
             n_missing=mine.n_missing + its.n_missing,
-            dtype=str(np.result_type(mine.dtype, its.dtype)) if mine.kind == "number" else "",
+            dtype=str(np.result_type(mine.dtype, its.dtype)) if mine.kind in ("number", "clock") else "",
             width=mine.width,
             counts=tuple(a + b for a, b in zip(mine.counts, its.counts, strict=True)),
             sums=tuple(a + b for a, b in zip(mine.sums, its.sums, strict=True)),
@@ -122,7 +122,7 @@ def _of_numbers(column: RawColumn, n_missing: int) -> ColumnProfile:
     present = np.ones(values.shape, bool) if mask is None else ~mask.reshape(values.shape)
     counts = tuple(np.count_nonzero(present, axis=0).tolist())
     sums = tuple(exact_sum(x[here]) for x, here in zip(values.T, present.T, strict=True))
-    return ColumnProfile("number", len(column), n_missing, str(column.values.dtype), width, counts, sums)
+    return ColumnProfile(column.kind, len(column), n_missing, str(column.values.dtype), width, counts, sums)
 
 
 def _of_times(column: RawColumn, n_missing: int) -> ColumnProfile:

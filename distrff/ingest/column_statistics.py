@@ -102,7 +102,7 @@ class ColumnStatisticsReduction:
     seed: int
 
     def size_bytes(self, n_rows: int) -> int:
-        return 8 * self.n_columns * (4 + min(n_rows, self.rows_per_segment))
+        return 8 * self.n_columns * (7 + min(n_rows, self.rows_per_segment))
 
     def zero(self) -> ColumnStatistics:
         return ColumnStatistics(

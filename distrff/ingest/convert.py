@@ -34,7 +34,7 @@ def convert(
     one_hot: bool = False,
     max_categories: int = 256,
     hash_columns: bool = False,
-    datetime: str = "seconds",
+    datetime: str | None = None,
     missing: str = "error",
     shuffle: int | None = None,
     test_fraction: float | None = None,
@@ -69,9 +69,9 @@ def convert(
         A column with more categories is left out, or hashed.
     hash_columns : bool
         Hash such a column into `max_categories` columns.
-    datetime : {"seconds", "parts"}
-        What becomes of times: seconds since the column's minimum, or sine and cosine of year, weekday and
-        hour.
+    datetime : {"seconds", "parts"}, optional
+        What becomes of dates and times: seconds since the column's minimum, or sine and cosine of year,
+        weekday and hour. Times of day and durations become seconds by either. None leaves them all out.
     missing : {"error", "drop", "mean", "indicator"}
         What becomes of missing values: refused, their rows left out, the mean in their place, or that and
         a further column that says where.

@@ -93,6 +93,7 @@ class TableEncoder:
             Naming the place of what cannot be used.
         """
         raw = self._source.raw(piece, self._steps.raw_names)
+        self._refuse_infinity(piece, raw)
         if not self._steps.drops_missing:
             self._refuse_missing(piece, raw)
         try:
@@ -116,6 +117,22 @@ class TableEncoder:
                     f"float32; take dtype='float64' (--dtype float64)"
                 )
         return InputError(f"{self._source.name} holds numbers too large for float32; take dtype='float64'")
+
+    def _refuse_infinity(self, piece: Any, raw: dict[str, RawColumn]) -> None:
+        """Refuse infinity, which no rule for missing values covers, in a row that is kept."""
+        for name, column in raw.items():
+            if column.kind != "number" or column.values.dtype.kind != "f" or np.isfinite(column.values).all():
+                continue
+            infinite = np.isinf(column.values).reshape(len(column), -1)
+            kept = self._steps.kept(raw)
+            places = np.argwhere(infinite if kept is None else infinite & kept[:, None])
+            if len(places):
+                row, entry = places[0].tolist()
+                called = f"column {name!r}" + (f", entry {entry}" if column.values.ndim > 1 else "")
+                raise NonFiniteError(
+                    f"{self._source.place(piece, row)}, {called}: infinity, or a number too large for "
+                    f"{column.values.dtype}; correct the value, or leave it empty if it is missing"
+                )
 
     def _refuse_missing(self, piece: Any, raw: dict[str, RawColumn]) -> None:
         """Refuse a missing value that no step fills, NaN included, and say where it stands."""

@@ -66,7 +66,7 @@ def _types_suffice(head: TableProfile, choice: Choice, options: TableOptions) ->
         column = head.columns[name]
         if column.is_empty:
             return False
-        if name in choice.columns and column.kind != "number":
+        if name in choice.columns and column.kind not in ("number", "clock"):
             return False
     if options.positive is None or not choice.target:
         return True

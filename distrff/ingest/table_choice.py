@@ -8,7 +8,7 @@ from distrff.data.raw_table import RawTable
 from distrff.data.selection import find_columns
 from distrff.display.names import listed
 from distrff.errors import InputError
-from distrff.ingest.table_options import TableOptions
+from distrff.ingest.table_options import LEFT_OUT_TIMES, TableOptions
 
 
 class Choice(NamedTuple):
@@ -75,8 +75,8 @@ def _left_out(kind: str | None, options: TableOptions) -> str | None:
         return "its type is neither numbers nor text nor times"
     if kind == "text" and not options.one_hot:
         return "it holds text; one_hot=True takes it"
-    if kind == "time" and options.datetime is None:
-        return "it holds times; datetime='seconds' or 'parts' takes them"
+    if kind in ("time", "clock") and options.datetime is None:
+        return LEFT_OUT_TIMES
     return None
 
 

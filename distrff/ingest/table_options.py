@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from distrff.errors import InputError
+from distrff.errors import InputError, check_count
 
 MISSING = ("error", "drop", "mean", "indicator")
 TIMES = ("seconds", "parts")
+LEFT_OUT_TIMES = "it holds times; datetime='seconds' or 'parts' takes them"
+"""Why a column is left out where nothing is said about times."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class TableOptions:
         further column where it was done. A missing target or weight is refused by all but "drop".
     datetime : {"seconds", "parts"} or None
         What becomes of dates and times: seconds since the column's minimum, or sine and cosine of year,
-        weekday and hour; None leaves them out.
+        weekday and hour; None leaves them out. Times of day and durations become seconds by either.
     positive : str, number or None
         The label of the target that becomes 1, all others 0.
     """
@@ -61,9 +63,7 @@ class TableOptions:
             raise InputError(
                 f"datetime must be None or one of {', '.join(map(repr, TIMES))}, got {self.datetime!r}"
             )
-        limit = self.max_categories
-        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 2:
-            raise InputError(f"max_categories must be an integer of at least 2, got {limit!r}")
+        check_count("max_categories", self.max_categories, 2)
         if self.hash_columns and not self.one_hot:
             raise InputError("hash_columns goes with one_hot=True, of whose columns it hashes the widest")
         if self.positive is not None and self.target is None:

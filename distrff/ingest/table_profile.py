@@ -17,7 +17,7 @@ from distrff.columns.target_step import TargetStep
 from distrff.columns.time_step import PartsStep, SecondsStep
 from distrff.errors import InputError
 from distrff.ingest.column_profile import ColumnProfile
-from distrff.ingest.table_options import TableOptions
+from distrff.ingest.table_options import LEFT_OUT_TIMES, TableOptions
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,9 @@ def _column_step(name: str, column: ColumnProfile, options: TableOptions) -> Col
     indicates = options.missing == "indicator" and column.n_missing > 0
     if column.is_empty:
         return "it has no values"
-    if column.kind == "number":
+    if column.kind in ("time", "clock") and options.datetime is None:
+        return LEFT_OUT_TIMES
+    if column.kind in ("number", "clock"):
         dtype = str(np.result_type(column.dtype, np.float32)) if fills else column.dtype
         return NumberStep(name, dtype, column.width, column.means() if fills else None, indicates)
     if column.kind == "time":
@@ -146,9 +148,7 @@ def _column_step(name: str, column: ColumnProfile, options: TableOptions) -> Col
 
 def _time_step(
     name: str, column: ColumnProfile, options: TableOptions, fills: bool, indicates: bool
-) -> ColumnStep | str:
-    if options.datetime is None:
-        return "it holds times; datetime='seconds' or 'parts' takes them"
+) -> ColumnStep:
     if options.datetime == "parts":
         return PartsStep(name, 0.0 if fills else None, indicates)
     assert column.first is not None
@@ -179,10 +179,10 @@ def _target_step(names: Sequence[str], profile: TableProfile, options: TableOpti
         return None
     columns = [profile.columns[name] for name in names]
     for name, column in zip(names, columns, strict=True):
-        if column.is_empty or column.kind not in ("number", "text") or column.width:
+        if column.is_empty or column.kind not in ("number", "clock", "text") or column.width:
             what = "no values" if column.is_empty else column.described()
             raise InputError(f"the target {name!r} holds {what}; name a column of numbers or labels")
-    kinds = {column.kind for column in columns}
+    kinds = {"text" if column.kind == "text" else "number" for column in columns}
     if len(names) > 1 and kinds != {"number"}:
         raise InputError("several targets must all hold numbers; name one column of labels")
     is_1d = not isinstance(options.target, (list, tuple))

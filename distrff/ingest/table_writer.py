@@ -15,8 +15,7 @@ import zarr
 
 from distrff.columns.table_steps import TableSteps
 from distrff.data.raw_table import RawTable
-from distrff.data.storage import is_local, locate
-from distrff.errors import InputError, public_name
+from distrff.errors import InputError
 from distrff.ingest.encoders import Encoder, SparseEncoder, TableEncoder
 from distrff.ingest.ordered_blocks import in_order
 from distrff.ingest.raw_steps import Told, in_dtype, libsvm_shape, libsvm_steps, table_steps
@@ -27,6 +26,9 @@ from distrff.ingest.sources.open_source import Source
 from distrff.ingest.table_choice import choose_columns
 from distrff.ingest.table_options import TableOptions
 from distrff.ingest.zarr_writer import DenseWriter, Sink, SparseWriter, mark_complete, new_group
+from distrff.model_store.own_folders import own_folder
+from distrff.model_store.places import full_disk_told
+from distrff.public_names import public_name
 from distrff.sweeps.progress import Progress
 
 TEST = "test"
@@ -88,7 +90,7 @@ def write_table(
     while True:
         try:
             with new_group(dst, overwrite=overwrite, storage_options=storage_options) as group:
-                report = _written(source, group, dst, options, layout, steps, storage_options)
+                report = _written(source, group, options, layout, steps)
             break
         except WiderTypes as wider:
             assert isinstance(source, CsvSource)
@@ -99,16 +101,14 @@ def write_table(
 def _written(
     source: Source,
     group: zarr.Group,
-    dst: Any,
     options: TableOptions,
     layout: Layout,
     steps: TableSteps | None,
-    storage_options: dict[str, Any] | None,
 ) -> dict[str, Any]:
     encoder, steps, report = _encoder(source, options, layout, steps)
     pieces: Iterator[Any] = source.pieces(steps.raw_names)
     n_raw = n_kept = n_positive = 0
-    with _disk_room(dst, storage_options) as folder, _told("convert", source) as tell:
+    with _disk_room(group) as folder, _told("convert", source) as tell:
         outlet = _Outlet(group, layout, folder)
         for piece, rows in in_order(encoder.encode, pieces):
             if n := rows.X.shape[0]:
@@ -216,12 +216,16 @@ def _describe(group: zarr.Group, encoder: Encoder, steps: TableSteps, report: di
 
 
 @contextmanager
-def _disk_room(dst: Any, storage_options: dict[str, Any] | None) -> Iterator[Path]:
-    """Give an empty folder for buckets of rows: beside a local dst, else where temporary files go."""
-    fs, path = locate(dst, storage_options)
-    beside = str(Path(path).parent) if is_local(fs) else None
-    with tempfile.TemporaryDirectory(prefix=".distrff-", dir=beside) as folder:
-        yield Path(folder)
+def _disk_room(group: zarr.Group) -> Iterator[Path]:
+    """Give an empty folder for buckets of rows: inside a local group, else where temporary files go."""
+    store = group.store
+    if isinstance(store, zarr.storage.LocalStore):
+        with own_folder(Path(store.root), ".buckets-") as folder:
+            yield folder
+        return
+    parent = Path(tempfile.gettempdir())
+    with full_disk_told(parent), own_folder(parent, "distrff-buckets-", mode=0o700) as folder:
+        yield folder
 
 
 @contextmanager

@@ -11,8 +11,9 @@ import zarr
 from scipy.sparse import csr_matrix, issparse
 
 from distrff.data.storage import is_local, locate, reaching
-from distrff.errors import InputError, public_name
+from distrff.errors import InputError
 from distrff.model_store.groups import ROOT, exists_refusal, replacing
+from distrff.public_names import public_name
 
 KIND = "dataset"
 _CHUNK_BYTES = 4 * 2**20  # a light sweep's tiles cut several from it

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from numbers import Real
+from collections.abc import Iterable
 from reprlib import repr as short
 from typing import Any
 
 import numpy as np
 
-from distrff.errors import InputError, InputTypeError, NonFiniteError
+from distrff.errors import InputError, InputTypeError, NonFiniteError, is_number
 
 Widths = float | tuple[float, ...] | str
 
@@ -26,7 +26,7 @@ def positive_number(value: Any, what: str, least: float = float(np.finfo(float).
     """
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value[()]
-    if isinstance(value, bool) or not isinstance(value, Real):
+    if not is_number(value):
         raise InputTypeError(f"{what} must be a number, got {short(value)}")
     try:
         number = float(value)
@@ -36,6 +36,20 @@ def positive_number(value: Any, what: str, least: float = float(np.finfo(float).
         bound = f"at least {least:g}" if least > 1e-300 else "positive"
         raise InputError(f"{what} must be {bound} and finite, got {short(value)}")
     return number
+
+
+def float_array(values: Iterable[Any]) -> np.ndarray:
+    """Return numbers as an array of float64.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If one is no number; True and False are none.
+    """
+    values = list(values)
+    if any(isinstance(value, bool | np.bool_) for value in values):
+        raise TypeError("True and False are no numbers")
+    return np.asarray(values, dtype=np.float64)
 
 
 def checked_length_scale(value: Any) -> Widths:

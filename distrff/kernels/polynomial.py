@@ -8,7 +8,7 @@ from numbers import Integral
 
 import numpy as np
 
-from distrff.errors import InputError, InputTypeError
+from distrff.errors import InputError, InputTypeError, is_number
 from distrff.kernels.base import Kernel
 from distrff.kernels.checks import Widths, positive_number
 from distrff.kernels.measure import Streams
@@ -38,7 +38,7 @@ class Polynomial(Kernel):
     bias: float = 1.0
 
     def __post_init__(self) -> None:
-        if not isinstance(self.degree, Integral) or isinstance(self.degree, bool):
+        if not is_number(self.degree) or not isinstance(self.degree, Integral):
             raise InputTypeError(f"degree must be an integer, got {self.degree!r}")
         if self.degree < 1:
             raise InputError(f"degree must be at least 1, got {self.degree}")

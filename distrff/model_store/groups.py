@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from distrff.errors import InputError, ModelFileError, public_name
+from distrff.errors import InputError, ModelFileError
 from distrff.model_store.places import (
     ROOT,
     Options,
@@ -36,6 +36,7 @@ from distrff.model_store.places import (
     root_document,
 )
 from distrff.model_store.storable import refuse_loose_json, storable
+from distrff.public_names import public_name
 
 FORMAT = 1
 _STORED = ("model", "gram")

@@ -9,10 +9,12 @@ import numpy as np
 
 from distrff.columns.coding import coding_from_parts, coding_parts
 from distrff.columns.table_steps import TableSteps
-from distrff.errors import ModelFileError, public_name
+from distrff.errors import ModelFileError
 from distrff.features.registry import specification_from_dict
 from distrff.model import Model
 from distrff.model_store.groups import read_group, write_group
+from distrff.model_store.model_checks import short, what_is_wrong
+from distrff.public_names import public_name
 from distrff.solvers.cholesky import PosteriorFactor
 
 
@@ -54,28 +56,52 @@ def load_model(url: str, *, storage_options: dict[str, Any] | None = None) -> Mo
     ModelFileError
         If it is incomplete, altered, of a newer format, or no model.
     """
-    arrays, metadata = read_group(url, kind="model", storage_options=storage_options)
+    return model_of(url, *read_group(url, kind="model", storage_options=storage_options))
+
+
+def model_of(url: str, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> Model:
+    """Return the machine of a group that was read from `url`, after a look whether it can predict.
+
+    Raises
+    ------
+    ModelFileError
+        If it cannot.
+    """
     try:
-        scaling, targets = coding_from_parts(arrays, metadata)
-        names = metadata["column_names"]
-        return Model(
-            kind=metadata["model"],
-            specification=specification_from_dict(metadata["specification"]),
-            scaling=scaling,
-            targets=targets,
-            coef=arrays["coef"],
-            intercept=arrays["intercept"],
-            dtype=metadata["dtype"],
-            y_is_1d=metadata["y_is_1d"],
-            column_names=None if names is None else tuple(names),
-            likelihood=metadata.get("likelihood"),
-            posterior=posterior_of(arrays),
-            arrays={name.removeprefix("map_"): a for name, a in arrays.items() if name.startswith("map_")},
-            report=metadata["report"],
-            steps=_stored_steps(metadata),
-        )
+        model = _model_of(arrays, metadata)
+    except ModelFileError as error:
+        raise ModelFileError(f"{public_name(url)}: {short(error)}") from error
     except KeyError as error:
         raise ModelFileError(f"{public_name(url)} lacks {error}; save the model again") from error
+    # Whatever a value of another type breaks.
+    except Exception as error:
+        detail = f"{type(error).__name__}: {short(error)}"
+        raise ModelFileError(f"{public_name(url)} is no model ({detail}); save it again") from error
+    wrong = what_is_wrong(model)
+    if wrong is not None:
+        raise ModelFileError(f"{public_name(url)} cannot predict ({wrong}); save the model again")
+    return model
+
+
+def _model_of(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> Model:
+    scaling, targets = coding_from_parts(arrays, metadata)
+    names = metadata["column_names"]
+    return Model(
+        kind=metadata["model"],
+        specification=specification_from_dict(metadata["specification"]),
+        scaling=scaling,
+        targets=targets,
+        coef=arrays["coef"],
+        intercept=arrays["intercept"],
+        dtype=metadata["dtype"],
+        y_is_1d=metadata["y_is_1d"],
+        column_names=None if names is None else tuple(names),
+        likelihood=metadata.get("likelihood"),
+        posterior=posterior_of(arrays),
+        arrays={name.removeprefix("map_"): a for name, a in arrays.items() if name.startswith("map_")},
+        report=metadata["report"],
+        steps=_stored_steps(metadata),
+    )
 
 
 def _stored_steps(metadata: Mapping[str, Any]) -> TableSteps | None:

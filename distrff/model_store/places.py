@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import secrets
 import shutil
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,10 +14,14 @@ from typing import Any
 
 import fsspec
 
-from distrff.errors import DistrffError, InputError, InputTypeError, access_remedy, public_name
+from distrff.errors import DistrffError, InputError, InputTypeError, access_remedy
+from distrff.model_store.own_folders import own_folder, remove_folder
+from distrff.public_names import public_name, public_text, refuse_open_secret
 
 ROOT = "distrff"  # the attribute of a root zarr.json in which distrff says what it wrote there
 FOLDER_MARK = "_distrff.json"  # in a folder that is no Zarr: what zarr.json says elsewhere
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 Url = str | os.PathLike[str]
 Options = Mapping[str, Any] | None
@@ -40,14 +44,17 @@ def exists_refusal(
     InputError
         If something is there that may not be replaced, or the parent folder or the store is not usable.
     """
+    refuse_dangling_link(url)
     local = local_path(url)
     with in_one_line(InputError, f"{public_name(url)} cannot be reached"):
         exists, document = root_document(url, storage_options)
     if local is not None and not local.parent.is_dir():
-        raise InputError(f"{public_name(url)}: the folder {local.parent} does not exist; create it first")
+        raise InputError(
+            f"{public_name(url)}: the folder {public_name(local.parent)} does not exist; create it first"
+        )
     if local is not None and not os.access(local.parent, os.W_OK | os.X_OK):
         raise InputError(
-            f"{public_name(url)}: the folder {local.parent} is not writable; choose another path"
+            f"{public_name(url)}: the folder {public_name(local.parent)} is not writable; choose another path"
         )
     if not exists:
         return
@@ -60,6 +67,23 @@ def exists_refusal(
         )
     if not overwrite:
         raise InputError(f"{public_name(url)} exists; pass overwrite=True or --overwrite to replace it")
+
+
+def refuse_dangling_link(url: Url) -> None:
+    """Refuse a symbolic link that leads nowhere: what was written would stand where nobody looks for it.
+
+    Raises
+    ------
+    InputError
+    """
+    if local_path(url) is None:
+        return
+    link = Path(_without_protocol(url))
+    if link.is_symlink() and not link.exists():
+        raise InputError(
+            f"{public_name(url)} is a symbolic link to {public_name(os.readlink(link))}, which does not "
+            f"exist; remove the link or choose another path"
+        )
 
 
 @contextmanager
@@ -75,13 +99,34 @@ def replacing(path: Url, *, overwrite: bool = False, kinds: tuple[str, ...] = ()
     target = local_path(path)
     if target is None:
         raise InputError(f"{public_name(path)} is not a local path; an object store cannot rename")
-    fresh = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
+    with full_disk_told(path), own_folder(target.parent, f".{target.name}.", ".partial") as fresh:
+        try:
+            yield fresh
+            put_in_place(fresh, path, overwrite=overwrite, kinds=kinds)
+        finally:
+            remove_folder(fresh)
+
+
+@contextmanager
+def full_disk_told(path: Url) -> Iterator[None]:
+    """Turn what a file system raises that has no room for what is written to `path` into one clear line.
+
+    Raises
+    ------
+    InputError
+    """
     try:
-        fresh.mkdir()
-        yield fresh
-        put_in_place(fresh, path, overwrite=overwrite, kinds=kinds)
-    finally:
-        remove_folder(fresh)
+        yield
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        told = InputError(
+            f"{public_name(path)} could not be written ({error.strerror}): make room there, or choose a path "
+            f"on another disk"
+        )
+        for note in getattr(error, "__notes__", ()):
+            told.add_note(note)
+        raise told from error
 
 
 def put_in_place(fresh: Path, path: Url, *, overwrite: bool, kinds: tuple[str, ...]) -> None:
@@ -103,14 +148,6 @@ def put_in_place(fresh: Path, path: Url, *, overwrite: bool, kinds: tuple[str, .
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def remove_folder(folder: Path) -> None:
-    """Remove a folder that tasks may have written to until now, if it is there."""
-    if folder.exists():
-        shutil.rmtree(folder, ignore_errors=True)
-        time.sleep(0.2)  # Zarr's own threads still finish the write that an interrupt cut off
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 @contextmanager
 def in_one_line(error_type: type[DistrffError], what: str) -> Iterator[None]:
     """Turn what a file system raises into one line that begins with `what`.
@@ -122,18 +159,22 @@ def in_one_line(error_type: type[DistrffError], what: str) -> Iterator[None]:
     except DistrffError:
         raise
     except Exception as error:
-        detail = public_name(" ".join(str(error).split())) or type(error).__name__
+        detail = public_text(" ".join(str(error).split())) or type(error).__name__
         raise error_type(f"{what}: {detail}{access_remedy(error)}") from error
 
 
 def local_path(url: Url) -> Path | None:
     """Return the path without symbolic links, or None for a URL of another file system."""
+    text = _without_protocol(url)
+    # Of a loop of links, Path.resolve raises.
+    return None if "://" in text or "::" in text else Path(os.path.realpath(text))
+
+
+def _without_protocol(url: Url) -> str:
     try:
-        text = os.fsdecode(url)
+        return os.fsdecode(url).removeprefix("file://")
     except TypeError:
         raise InputTypeError(f"a path or a URL is needed, got {url!r}") from None
-    text = text.removeprefix("file://")
-    return None if "://" in text or "::" in text else Path(text).resolve()
 
 
 def file_system(url: Url, storage_options: Options) -> tuple[Any, str]:
@@ -141,6 +182,7 @@ def file_system(url: Url, storage_options: Options) -> tuple[Any, str]:
     local = local_path(url)
     if local is not None:
         return fsspec.filesystem("file", auto_mkdir=True), str(local)
+    refuse_open_secret(os.fsdecode(url))
     fs, path = fsspec.core.url_to_fs(os.fsdecode(url), **(storage_options or {}))
     return fs, path.rstrip("/")
 
@@ -150,11 +192,12 @@ def root_document(url: Url, storage_options: Options) -> tuple[bool, Any]:
     fs, path = file_system(url, storage_options)
     for name in ("zarr.json", FOLDER_MARK):
         try:
-            return True, json.loads(fs.cat_file(f"{path}/{name}"))
+            document = json.loads(fs.cat_file(f"{path}/{name}"))
         except (FileNotFoundError, NotADirectoryError):
             continue
         except (ValueError, RecursionError):
-            return True, {}
+            document = {}
+        return True, document if isinstance(document, dict) else {}
     return fs.exists(path), None
 
 

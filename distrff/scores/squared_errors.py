@@ -59,7 +59,7 @@ class SquaredErrorStatistic:
 
 def r2_scores(squared_error: np.ndarray, targets: Moments) -> np.ndarray:
     """Return 1 − Σs(ŷ − y)²/Σs(y − ȳ)² of each target; of a constant one, 1 without error and else 0."""
-    total = np.where(targets.is_constant(), 0.0, targets.deviations)
+    total = np.where(targets.has_one_value(), 0.0, targets.deviations)
     with np.errstate(divide="ignore", invalid="ignore"):
         r2 = 1.0 - squared_error / total
     return np.where(total > 0, r2, np.where(squared_error > 0, 0.0, 1.0))

@@ -11,10 +11,11 @@ import numpy as np
 from distrff.columns.coding import coding_from_parts, coding_parts
 from distrff.columns.scaling import Scaling
 from distrff.columns.targets import NumericTargets, Targets
-from distrff.errors import InputError, ModelFileError, public_name
+from distrff.errors import InputError, ModelFileError
 from distrff.features.registry import specification_from_dict
 from distrff.features.specification import MapSpecification
 from distrff.model_store.groups import read_group, write_group
+from distrff.public_names import public_name
 from distrff.solvers.ridge_gram import recoded
 
 

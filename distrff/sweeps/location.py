@@ -8,7 +8,7 @@ from typing import Any
 import zarr
 
 from distrff.data.storage import is_local, locate, reaching
-from distrff.errors import public_name
+from distrff.public_names import public_name
 
 
 @dataclass(frozen=True)

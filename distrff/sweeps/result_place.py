@@ -7,14 +7,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from distrff.errors import ClusterError, InputError, public_name
+from distrff.errors import ClusterError, InputError
+from distrff.model_store.own_folders import remove_folder
 from distrff.model_store.places import (
     exists_refusal,
+    full_disk_told,
     local_path,
     put_in_place,
-    remove_folder,
     stored_header,
 )
+from distrff.public_names import public_name
 from distrff.sweeps.location import Location
 from distrff.sweeps.region_marks import RegionMarks
 
@@ -86,15 +88,23 @@ class ResultPlace:
         """
         self.check()
         unfinished = self._unfinished()
-        marks = RegionMarks(self.growing)
         if unfinished and self._resume:
             self._refuse_others(unfinished, header)
-            done: frozenset[int] | None = marks.starts()
+            done: frozenset[int] | None = RegionMarks(self.growing).starts()
         else:
             self._remove()
             done = None
-        try:
+        with full_disk_told(self._out.url), self._left_to_resume(header):
             yield done
+        if self._target is not None:
+            put_in_place(Path(self.growing.url), self._out.url, overwrite=self._overwrite, kinds=self._kinds)
+
+    @contextmanager
+    def _left_to_resume(self, header: Mapping[str, Any]) -> Iterator[None]:
+        """Keep what is written when the block ends by an interrupt or a lost cluster, if anything is."""
+        marks = RegionMarks(self.growing)
+        try:
+            yield
         except BaseException as error:
             ends = isinstance(error, InputError) and not isinstance(error, ClusterError)
             n_written = 0 if ends else len(marks.starts())
@@ -106,8 +116,6 @@ class ResultPlace:
             else:
                 self._remove()
             raise
-        if self._target is not None:
-            put_in_place(Path(self.growing.url), self._out.url, overwrite=self._overwrite, kinds=self._kinds)
 
     def _unfinished(self) -> dict[str, Any] | None:
         """Return the header of an unfinished result, empty if it has none yet."""

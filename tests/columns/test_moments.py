@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.sparse import csr_array
 
 from distrff.columns.moments import Moments
 
@@ -127,3 +128,39 @@ def test_deviations_are_those_of_numpy(rng):
     expected = np.sqrt(np.average(centred**2, axis=0, weights=s))
     # Two sums of 200 positive terms.
     np.testing.assert_allclose(Moments.of(X, s).standard_deviation(), expected, rtol=500 * UNIT)
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+@pytest.mark.parametrize("power", [-1040, -1000, -600, -540, -401, -399, 300, 480])
+def test_deviations_of_columns_of_any_size(rng, power, is_sparse):
+    """A power of two changes nothing else, whatever becomes of the squares; blocks of one value included."""
+    X = np.round(rng.standard_normal((300, 3)) * 2.0**30) / 2.0**30  # whose digits stay above 2⁻¹⁰⁷⁴
+    X[100:200] = X[100]
+    s = rng.random(300)
+    s[[0, 150]] = 0.0
+    as_stored = csr_array if is_sparse else np.asarray
+    of_one, of_other = (
+        [Moments.of(as_stored(np.ldexp(X[a : a + 100], p)), s[a : a + 100]) for a in (0, 100, 200)]
+        for p in (0, power)
+    )
+    one, other = (a.merge(b).merge(Moments.empty(3)).merge(c) for a, b, c in (of_one, of_other))
+    scaled = np.ldexp(one.standard_deviation(), power)
+    # A number near 2⁻¹⁰⁷⁴ is itself off by half of that.
+    np.testing.assert_allclose(other.standard_deviation(), scaled, rtol=1e-14, atol=2.0**-1073)
+    np.testing.assert_array_equal(other.is_constant(), [False] * 3)
+    np.testing.assert_array_equal(other.least, np.ldexp(X[s > 0].min(axis=0), power))
+    np.testing.assert_array_equal(other.most, np.ldexp(X[s > 0].max(axis=0), power))
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_one_value_is_one_value_to_the_last_bit(is_sparse):
+    X = np.full((6, 4), 1e15)
+    X[4, 1] = np.nextafter(1e15, 0)
+    X[5, 2] = X[5, 3] = 7.0
+    X[:, 3] *= 0.0
+    as_stored = csr_array if is_sparse else np.asarray
+    for s in (None, np.array([1.0, 1, 1, 1, 1, 0])):
+        parts = [Moments.of(as_stored(X[a:b]), None if s is None else s[a:b]) for a, b in ((0, 3), (3, 6))]
+        expected = [True, False, s is not None, True]
+        assert parts[0].merge(parts[1]).has_one_value().tolist() == expected
+        assert Moments.empty(4).merge(parts[0]).has_one_value().all()

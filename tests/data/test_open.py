@@ -72,6 +72,26 @@ def test_an_array_is_not_a_group(tmp_path):
         open_dataset(tmp_path / "g.zarr" / "X")
 
 
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"[]", "no JSON object"),
+        (b"1", "no JSON object"),
+        (b"null", "no JSON object"),
+        (b'"x"', "no JSON object"),
+        (b"garbage", "no JSON"),
+        (b"\xff\xfe\x00", "no JSON"),
+        (b"[" * 10**5, "no JSON"),
+        (b'{"zarr_format": 3, "node_type": "group", "attributes": []}', "no JSON object"),
+    ],
+)
+def test_metadata_that_are_no_object(tmp_path, content, told):
+    (tmp_path / "g.zarr").mkdir()
+    (tmp_path / "g.zarr" / "zarr.json").write_bytes(content)
+    with pytest.raises(InputError, match=rf"g.zarr is not a readable .* zarr.json (is|are) {told}\); write"):
+        open_dataset(tmp_path / "g.zarr")
+
+
 @pytest.mark.parametrize("content", ["", "{", "{}", '{"zarr_format": 4, "node_type": "group"}'])
 def test_metadata_that_cannot_be_read(tmp_path, content):
     (tmp_path / "g.zarr").mkdir()

@@ -142,7 +142,8 @@ def mixed(tmp_path):
 
 
 def test_mixed_columns(mixed, dst, small_blocks):
-    report = convert(mixed, dst, target="label", one_hot=True, missing="indicator", positive="yes")
+    rules = {"one_hot": True, "missing": "indicator", "datetime": "seconds"}
+    report = convert(mixed, dst, target="label", positive="yes", **rules)
     data = open_dataset(dst)
     X = dict(zip(data.column_names, data.X.compute().T.tolist(), strict=True))
     assert X["n"] == [1, 2, pytest.approx(7 / 3), 4]

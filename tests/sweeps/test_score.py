@@ -93,7 +93,9 @@ def test_classification_scores_are_those_of_scikit_learn(rng, classes, weighted)
 
 def test_constant_targets_score_as_in_scikit_learn():
     def scores(squared_error, deviations):
-        moments = Moments(2.0, np.full(len(deviations), 5.0), np.array(deviations))
+        mean, reach = np.full(len(deviations), 5.0), np.sqrt(np.divide(deviations, 2.0))
+        no_small = np.zeros(len(deviations), bool)
+        moments = Moments(2.0, mean, np.array(deviations), mean - reach, mean + reach, no_small)
         return ScoreSums(
             2, np.array(squared_error), np.full(len(deviations), 50.0), moments
         ).regression_scores()

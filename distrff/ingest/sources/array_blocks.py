@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,9 +16,11 @@ from numpy.lib import format as npy
 from distrff.columns.raw_column import RawColumn
 from distrff.columns.table_steps import TableSteps
 from distrff.data.matrices import check_real, native
-from distrff.data.storage import one_line, passing, public_name, reaching
+from distrff.data.storage import file_name, one_line, passing, reaching
 from distrff.errors import InputError
 from distrff.ingest.sources.text_blocks import TextFile
+from distrff.model_store.own_folders import own_folder
+from distrff.model_store.places import full_disk_told
 
 _BLOCK_BYTES = 8 * 2**20
 
@@ -142,14 +144,15 @@ class ArraySource:
     def _targets_beside(self, stack: ExitStack) -> _Stream | None:
         if self._y_name is None:
             return None
+        name = file_name(self.file.fs, self._y_name)
         try:
             handle = stack.enter_context(self.file.fs.open(self._y_name, "rb"))
         except FileNotFoundError as error:
             raise InputError(
-                f"{public_name(self._y_name)} does not exist; for a .npy file y_name (--y-name) is the path "
+                f"{name} does not exist; for a .npy file y_name (--y-name) is the path "
                 f"of the file that holds y"
             ) from error
-        return _Stream(handle, public_name(self._y_name), stack)
+        return _Stream(handle, name, stack)
 
     def _archive(self, handle: Any) -> zipfile.ZipFile:
         handle.seek(0)
@@ -202,12 +205,12 @@ class _Stream:
 
 def _on_disk(handle: Any, stream: _Stream, stack: ExitStack) -> np.ndarray:
     """An array written column by column, as a map of a temporary file: its rows lie all over it."""
-    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="distrff-"))
-    path = os.path.join(folder, "array")
-    with open(path, "wb") as copy, _reading(stream.name):
+    parent = Path(tempfile.gettempdir())
+    path = stack.enter_context(own_folder(parent, "distrff-array-", mode=0o700)) / "array"
+    with full_disk_told(path), path.open("wb") as copy, _reading(stream.name):
         while part := handle.read(_BLOCK_BYTES):
             copy.write(part)
-    if os.path.getsize(path) < stream.n_bytes:
+    if path.stat().st_size < stream.n_bytes:
         raise InputError(f"{stream.name} ends before its {stream.shape[0]} rows; the file is truncated")
     return np.memmap(path, stream.dtype, "r", shape=stream.shape, order="F")
 

@@ -155,8 +155,10 @@ class CsvSource:
     def _expect(self, name: str, kind: str) -> None:
         if kind == "text":
             self.types[name] = TEXT
-        elif kind == "number" and not pa.types.is_boolean(self.types.get(name, TEXT)):
-            self.types[name] = pa.float64()
+        elif kind == "number":
+            known = self.types.get(name, TEXT)
+            if not pa.types.is_boolean(known) and raw_kind(known) != "clock":
+                self.types[name] = pa.float64()
 
     def raw(self, piece: TextBlock, names: Sequence[str]) -> dict[str, RawColumn]:
         """Return some columns of a block; see `batch`."""

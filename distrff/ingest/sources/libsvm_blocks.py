@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -15,24 +16,49 @@ from distrff.errors import InputError
 from distrff.ingest.sources.text_blocks import TextBlock, TextFile, blocks_of, name_of, stored_bytes
 
 _LINE = re.compile(rb"\s*[-+.\deE]+(\s+\d+:[-+.\deEinfaNIF]+)*\s*(#.*)?$")
+_ENTRIES = rb"(\s+\d+:[-+.\deEinfaNIF]+)+\s*(#.*)?$"
+_SEVERAL_LABELS = re.compile(rb"\s*[-+.\deE]+(,[-+.\deE]+)+" + _ENTRIES)
+_ANY_LABELS = re.compile(rb"\s*([-+.\deE]+(,[-+.\deE]+)*)?" + _ENTRIES)
 _POWERS = 10.0 ** np.arange(23)  # those that float64 holds exactly
 _LARGEST_INDEX = 2**31 - 2
 
-_NO_LABEL, _NO_INDEX, _NO_VALUE, _DISORDER, _TOO_LARGE = range(1, 6)
+_NO_LABEL, _NO_INDEX, _NO_VALUE, _DISORDER, _TOO_LARGE, _NOT_FINITE = range(1, 7)
 _WRONG = {
-    _NO_LABEL: "the label is no number; labels of libsvm files are numbers",
+    _NO_LABEL: "the label is no number; a line of a libsvm file begins with one label, a number",
     _NO_INDEX: "an entry is not index:value with a whole index; mend the line",
     _NO_VALUE: "a value is no number; mend the line",
     _DISORDER: "indices do not increase; sort the entries of the line and name each column once",
     _TOO_LARGE: f"an index is larger than {_LARGEST_INDEX}; mend the line",
+    _NOT_FINITE: "this is no finite number; correct the value, or remove the line or the entry",
 }
 
 
 def looks_like_libsvm(head: bytes) -> bool:
     """Tell whether the first lines of some text have the form of libsvm files."""
-    lines = [line.strip() for line in head[: 2**16].splitlines()[:10]]
-    lines = [line for line in (lines[:-1] or lines) if line]
+    lines = _first_lines(head)
     return bool(lines) and all(map(_LINE.match, lines)) and any(b":" in line for line in lines)
+
+
+def refuse_several_labels(head: bytes, name: str) -> None:
+    """Refuse text whose first lines are those of a libsvm file with several labels a line, or none.
+
+    Raises
+    ------
+    InputError
+    """
+    lines = _first_lines(head)
+    several = next(filter(_SEVERAL_LABELS.match, lines), None)
+    if several is not None and all(map(_ANY_LABELS.match, lines)):
+        raise InputError(
+            f"{name} is a libsvm file with several labels a line ({several.split()[0].decode()!r}), but a "
+            f"machine learns one; write one label a line, or a table with a column of 0 and 1 for each"
+        )
+
+
+def _first_lines(head: bytes) -> list[bytes]:
+    """Up to ten lines that hold more than a comment; the last one may be cut off and counts only alone."""
+    lines = [line.rstrip() for line in head[: 2**16].splitlines()[:10]]
+    return [line for line in (lines[:-1] or lines) if line and not line.lstrip().startswith(b"#")]
 
 
 class SparseRows(NamedTuple):
@@ -94,6 +120,8 @@ class LibsvmSource:
             number = _number(block.data[begin:end])
             if number is None:
                 self._fail(block, _NO_LABEL if where < 0 else _NO_VALUE, begin)
+            if not math.isfinite(number):
+                self._fail(block, _NOT_FINITE, _word_start(block.data, begin))
             if where < 0:
                 labels[-1 - where] = number
             else:
@@ -121,6 +149,13 @@ class LibsvmSource:
         line = block.line + block.data.count(b"\n", 0, place)
         text = block.data[place : place + 40].split(b"\n")[0].decode("utf-8", "replace").strip()
         raise InputError(f"{block.file}, line {line}, at {text!r}: {_WRONG[wrong]}")
+
+
+def _word_start(data: bytes, at: int) -> int:
+    """Where the word begins that holds a place: of a value, its index."""
+    while at and data[at - 1] > 32:
+        at -= 1
+    return at
 
 
 def _number(text: bytes) -> float | None:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from distrff.compiled import compiled, in_own_thread
-from distrff.data.storage import one_line, passing, public_name, reaching
+from distrff.data.storage import file_name, one_line, passing, reaching
 from distrff.errors import InputError
 
 BLOCK_BYTES = 8 * 2**20
@@ -42,7 +42,7 @@ class TextFile(NamedTuple):
     @property
     def name(self) -> str:
         """For messages."""
-        return public_name(self.path)
+        return file_name(self.fs, self.path)
 
 
 class TextBlock(NamedTuple):

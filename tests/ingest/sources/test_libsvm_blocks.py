@@ -8,7 +8,7 @@ from scipy.sparse import random_array, vstack
 from sklearn.datasets import dump_svmlight_file
 
 from distrff.errors import InputError
-from distrff.ingest.sources.libsvm_blocks import LibsvmSource, looks_like_libsvm
+from distrff.ingest.sources.libsvm_blocks import LibsvmSource, looks_like_libsvm, refuse_several_labels
 
 
 def rows_of(file) -> list:
@@ -31,7 +31,7 @@ def test_every_number_comes_back(text_file, tmp_path, block_bytes, first_index, 
 
 @pytest.mark.parametrize(
     "number",
-    ["1", "-1", "+1", "0.1", ".5", "5.", "1e-3", "123456789012345678", "-0.30000000000000004", "1e400", "nan",
+    ["1", "-1", "+1", "0.1", ".5", "5.", "1e-3", "123456789012345678", "-0.30000000000000004", "1e308",
      "0.00000000000000000000000123"],
 )  # fmt: skip
 def test_numbers_are_read_as_python_reads_them(text_file, number):
@@ -58,6 +58,11 @@ def test_blanks_and_comments(text_file):
         ("1 3:", "a value is no number"),
         ("1 3:1_0", "a value is no number"),
         ("1 99999999999:1", "an index is larger"),
+        *(
+            (f"1 1:1 3:{value} 4:1", f"at '3:{value} 4:1': this is no finite number")
+            for value in ("nan", "inf", "-Infinity", "1e400")
+        ),
+        *((f"{value} 1:1", f"at '{value} 1:1': this is no finite number") for value in ("nan", "1e400")),
     ],
 )
 def test_what_is_wrong_is_named_by_file_and_line(text_file, block_bytes, line, message):
@@ -75,6 +80,22 @@ def test_an_index_beyond_the_width(text_file, block_bytes):
 
 def test_which_text_looks_like_libsvm():
     assert looks_like_libsvm(b"-1 3:1 11:1\n+1\n")
+    assert looks_like_libsvm(b"# made today\n\n-1 3:1 # first\n+1\n")
     assert not looks_like_libsvm(b"1,2\n3,4\n")
     assert not looks_like_libsvm(b"1\n2\n")
     assert not looks_like_libsvm(b"12:30,4\n12:31,5\n")
+
+
+@pytest.mark.parametrize(
+    "text", ["1,2 1:2 2:3\n1 1:3\n", " 1:2\n1,2 1:2\n# none\n0 5:1e-3 7:nan # end\n", "1.5,-2 0:2"]
+)
+def test_several_labels_a_line_are_refused(text):
+    with pytest.raises(InputError, match=r"f is a libsvm file with several labels a line \('1"):
+        refuse_several_labels(text.encode(), "f")
+
+
+@pytest.mark.parametrize(
+    "text", ["1,2\n3,4\n", "1,2 1:2\nx,4\n5,6\n", "a b,12:30\n1,12:31\n", "", "1 1:2\n", "1:2\n"]
+)
+def test_other_text_is_not_taken_for_several_labels(text):
+    refuse_several_labels(text.encode(), "f")

@@ -1,0 +1,117 @@
+"""Whether what a stored model says of itself fits together, found before anything is made of it.
+
+Checksums tell damage, not a file that was written to do harm or by a program with a mistake. What is checked
+here bounds every array that a prediction makes by those that are stored; one row is then predicted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from distrff.columns.targets import ClassTargets
+from distrff.errors import DistrffError, is_number
+from distrff.losses import NOISES
+from distrff.model import Model
+
+_FEW_COLUMNS = 2**20  # a row of them is small whatever is stored
+
+
+def what_is_wrong(model: Model) -> str | None:
+    """Return why the model cannot predict, in a few words; None if it can."""
+    try:
+        wrong = next((told for told, holds in _CHECKS.items() if not holds(model)), None)
+        if wrong is None:
+            _predict_a_row(model)
+        return wrong
+    except DistrffError as error:
+        return short(error)
+    # Whatever a forged value breaks: types, shapes, sizes, names, recursion.
+    except Exception as error:
+        return f"{type(error).__name__}: {short(error)}"
+
+
+def short(error: Exception) -> str:
+    """Return what an error says, in one line that does not repeat all of a huge value."""
+    return " ".join(str(error)[:1000].split())[:160]
+
+
+def _predict_a_row(model: Model) -> None:
+    X = np.zeros((1, model.n_columns)) if model.scaling.shift is None else model.scaling.shift[None, :]
+    with np.errstate(all="ignore"):
+        F = model.decision(X)
+        if F.shape != (1, model.n_outputs):
+            raise ValueError(f"it decides in shape {F.shape}")
+        model.transform(X)
+        if model.kind != "KernelPCA":
+            model.predict(X)
+        if model.likelihood is not None:
+            model.predict_proba(X)
+        if model.posterior is not None:
+            model.std(X)
+    assert model.digest and model._repr_html_()  # its own hash and card are made of more than predictions are
+
+
+def _has_few_columns(model: Model) -> bool:
+    n = model.n_columns
+    if not is_number(n) or not isinstance(n, int) or n < 1:
+        return False
+    stored = sum(A.size for A in (model.coef, *(model.arrays or {}).values()))
+    return n <= max(_FEW_COLUMNS, stored)
+
+
+def _scales_every_column(model: Model) -> bool:
+    shift, scale = model.scaling.shift, model.scaling.scale
+    if shift is None or scale is None:
+        return shift is scale
+    shape = (model.n_columns,)
+    return shift.shape == scale.shape == shape and bool(np.isfinite(shift).all() and (scale > 0).all())
+
+
+def _has_its_targets(model: Model) -> bool:
+    targets = model.targets
+    if isinstance(targets, ClassTargets):
+        classes, weights = targets.classes, targets.class_weight
+        fits = classes.ndim == 1 and len(classes) > 1 and targets.n_outputs == model.n_outputs
+        return fits and (weights is None or weights.shape == classes.shape)
+    n_targets = 0 if model.kind == "KernelPCA" else model.n_outputs
+    return targets.shift.shape == targets.scale.shape == (n_targets,)
+
+
+def _has_its_noise(model: Model) -> bool:
+    if model.likelihood is None:
+        return True
+    noise, sigma = model.likelihood["noise"], model.likelihood["sigma"]
+    return isinstance(noise, str) and noise in NOISES and is_number(sigma) and 0 < sigma < np.inf
+
+
+def _names_every_column(model: Model) -> bool:
+    names = model.column_names
+    return names is None or (len(names) == model.n_columns and all(isinstance(name, str) for name in names))
+
+
+_CHECKS: dict[str, Callable[[Model], bool]] = {
+    "its kind is no name": lambda m: isinstance(m.kind, str),
+    "its dtype is neither float32 nor float64": lambda m: m.dtype in ("float32", "float64"),
+    "y_is_1d is neither true nor false": lambda m: isinstance(m.y_is_1d, bool),
+    "its report is no JSON object": lambda m: isinstance(m.report, dict),
+    "its coefficients are no matrix of finite float64": lambda m: (
+        m.coef.ndim == 2 and m.coef.dtype == np.float64 and bool(np.isfinite(m.coef).all())
+    ),
+    "its intercept is not one finite number an output": lambda m: (
+        m.intercept.shape == (m.n_outputs,) and bool(np.isfinite(m.intercept).all())
+    ),
+    "its number of columns is none, or larger than what is stored": _has_few_columns,
+    "its map has not as many features as there are coefficients": lambda m: (
+        is_number(m.specification.n_features) and m.specification.n_features == len(m.coef)
+    ),
+    "its scaling is not that of its columns": _scales_every_column,
+    "its targets are not as many as its outputs": _has_its_targets,
+    "its likelihood has no known noise or no positive sigma": _has_its_noise,
+    "its column names are not those of its columns": _names_every_column,
+    "its steps do not make its columns": lambda m: (
+        m.steps is None
+        or (m.steps.sizes_within(max(_FEW_COLUMNS, m.n_columns)) and len(m.steps.names_out) == m.n_columns)
+    ),
+}
