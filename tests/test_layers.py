@@ -16,8 +16,8 @@ from typing import NamedTuple
 import pytest
 
 LAYERS = [
-    "errors", "random_streams", "compiled", "scratch", "display", "kernels", "losses", "objective", "columns",
-    "scores", "features", "solvers", "model", "model_store", "data", "sweeps", "ingest",
+    "errors", "random_streams", "compiled", "scratch", "layout", "display", "kernels", "losses", "objective",
+    "columns", "scores", "features", "solvers", "model", "model_store", "data", "sweeps", "ingest",
     "diagnostics", "tls", "cluster", "installations", "estimators", "metrics", "cli",
 ]  # fmt: skip
 WITH_DASK = {
