@@ -23,6 +23,7 @@ from distrff.display.names import listed
 from distrff.display.page import html_card
 from distrff.errors import InputError, InputTypeError, NonFiniteError
 from distrff.features.specification import MapSpecification, exact_digest
+from distrff.layout import lay_out
 from distrff.losses import NOISES
 from distrff.solvers.cholesky import PosteriorFactor
 
@@ -75,6 +76,9 @@ class Model:
     arrays: Mapping[str, np.ndarray] | None = None
     report: dict[str, Any] = field(default_factory=dict)
     steps: TableSteps | None = None
+
+    def __post_init__(self) -> None:
+        lay_out(self, "coef", "intercept")
 
     @property
     def is_classifier(self) -> bool:

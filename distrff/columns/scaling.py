@@ -33,6 +33,7 @@ class Scaling:
     def apply(self, X: Any, dtype: np.dtype) -> Any:
         """Return the scaled rows in `dtype`, C-contiguous; CSR as CSR, unless there is something to subtract.
 
+        Entries of CSR are in the order of columns, in which products add them up.
         Shift and scale act in float64, before the cast, so that a large common offset
         costs no digits of a float32 machine.
         """
@@ -40,7 +41,8 @@ class Scaling:
         with np.errstate(over="ignore"):
             if self.shift is None or self.scale is None:
                 if issparse(X):
-                    return X.astype(dtype, copy=False)
+                    X = X.astype(dtype, copy=False)
+                    return X if X.has_sorted_indices else X.sorted_indices()
                 return np.ascontiguousarray(X, dtype=dtype)
             shifted = np.subtract(dense_rows(X), self.shift, dtype=np.float64)
             shifted /= self.scale

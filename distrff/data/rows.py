@@ -10,6 +10,7 @@ from scipy.sparse import issparse
 
 from distrff.columns.row_matrices import joined_rows
 from distrff.errors import InputError
+from distrff.layout import in_one_layout
 
 FIELDS = ("X", "y", "sample_weight")
 
@@ -144,7 +145,8 @@ def _tile(first: int, n: int, feeds: Sequence[Feed]) -> RowBlock:
     fields: dict[str, Any] = {"X": None}
     for feed in feeds:
         fields.update(feed.take(n))
-    return RowBlock(first, **fields)
+    # X is copied as it is scaled; y and weights enter sums as they are.
+    return RowBlock(first, **{name: A if name == "X" else in_one_layout(A) for name, A in fields.items()})
 
 
 def cuts(start: int, stop: int, step: int) -> Iterator[tuple[int, int]]:

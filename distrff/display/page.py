@@ -57,52 +57,59 @@ main { max-width: 64rem; margin: 0 auto; padding: 1.5rem 1rem 3rem; }
 @media print { section, dl, aside { break-inside: avoid; } }
 """
 
-# A host that says which theme it shows is believed before the browser is.
+# Hosts style elements by their names: JupyterLab floats dt and dd, and colours table rows below the mouse.
+# A card takes all of that back. Its rules exclude an identifier, which no element has: that alone makes them
+# outrank rules of classes and names.
+_D = ".distrff:not(#_)"
+_RESET = f"{_D}:where(.distrff-card), {_D}:where(.distrff-card) :where(:not(svg, svg *)) {{ all: revert; }}"
+
+# A host that says which theme it shows is believed before the browser is. Lengths do not follow the font of
+# the host's root, which is 10 pixels in the classic notebook.
 _STYLE = f"""
+{_RESET}
 .distrff {{ {_LIGHT} }}
 @media (prefers-color-scheme: dark) {{ .distrff {{ {_DARK} }} }}
 body[data-jp-theme-light="true"] .distrff, html[data-theme="light"] .distrff, body.vscode-light .distrff
   {{ {_LIGHT} }}
 body[data-jp-theme-light="false"] .distrff, html[data-theme="dark"] .distrff, body.vscode-dark .distrff
   {{ {_DARK} }}
-.distrff {{ color: var(--ink);
+{_D} {{ color: var(--ink);
   font: 1rem/1.45 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }}
-.distrff * {{ box-sizing: border-box; }}
-.distrff-card {{ max-width: 56rem; padding: 0.75rem; background: var(--card); border: 1px solid var(--edge);
-  border-radius: 0.5rem; font-size: 0.875rem; }}
-.distrff-title {{ grid-column: 1 / -1; font-weight: 600; overflow-wrap: anywhere; }}
-.distrff-grid {{ display: grid; gap: 1rem;
-  grid-template-columns: repeat(auto-fit, minmax(min(100%, 24rem), 1fr)); }}
-.distrff h1, .distrff dl, .distrff aside, .distrff .wide {{ grid-column: 1 / -1; }}
-.distrff h1 {{ margin: 0.25rem 0 0; font-size: 1.6rem; line-height: 1.2; overflow-wrap: anywhere; }}
-.distrff h2 {{ margin: 0 0 0.75em; font-size: 1.05em; font-weight: 600; line-height: 1.3; }}
-.distrff section, .distrff dl {{ min-width: 0; margin: 0; padding: 1rem; background: var(--card);
-  border: 1px solid var(--edge); border-radius: 0.5rem; }}
-.distrff dl {{ display: grid; gap: 0.75em 1.5em; grid-auto-flow: dense;
+{_D} * {{ box-sizing: border-box; }}
+{_D}.distrff-card {{ box-sizing: border-box; max-width: 64em; padding: 0.85em; background: var(--card);
+  border: 1px solid var(--edge); border-radius: 0.5em; font-size: 14px; }}
+{_D} .distrff-title {{ grid-column: 1 / -1; font-weight: 600; overflow-wrap: anywhere; }}
+{_D} .distrff-grid {{ display: grid; gap: 1em;
+  grid-template-columns: repeat(auto-fit, minmax(min(100%, 24em), 1fr)); }}
+{_D} h1, {_D} dl, {_D} aside, {_D} .wide {{ grid-column: 1 / -1; }}
+{_D} h1 {{ margin: 0.15em 0 0; font-size: 1.6em; line-height: 1.2; overflow-wrap: anywhere; }}
+{_D} h2 {{ margin: 0 0 0.75em; font-size: 1.05em; font-weight: 600; line-height: 1.3; }}
+{_D} section, {_D} dl {{ min-width: 0; margin: 0; padding: 1em; background: var(--card);
+  border: 1px solid var(--edge); border-radius: 0.5em; }}
+{_D} dl {{ display: grid; gap: 0.75em 1.5em; grid-auto-flow: dense;
   grid-template-columns: repeat(auto-fill, minmax(min(100%, 11em), 1fr)); }}
-.distrff dl .long {{ grid-column: 1 / -1; }}
-.distrff dt {{ color: var(--quiet); font-size: 0.85em; font-weight: 400; }}
-.distrff dd {{ margin: 0; overflow-wrap: anywhere; font-variant-numeric: tabular-nums; }}
-.distrff aside {{ padding: 0.75em 1em; background: var(--alert); color: var(--alert-ink);
-  border-left: 0.3em solid var(--alert-edge); border-radius: 0.25rem; overflow-wrap: anywhere; }}
-.distrff ul {{ margin: 0.25em 0 0; padding-left: 1.2em; }}
-.distrff p {{ margin: 0.5em 0 0; color: var(--quiet); font-size: 0.9em; }}
-.distrff svg {{ display: block; width: 100%; max-width: 34rem; height: auto; font-family: inherit;
+{_D} dl .long {{ grid-column: 1 / -1; }}
+{_D} dt {{ color: var(--quiet); font-size: 0.85em; font-weight: 400; }}
+{_D} dd {{ margin: 0; overflow-wrap: anywhere; font-variant-numeric: tabular-nums; }}
+{_D} aside {{ padding: 0.75em 1em; background: var(--alert); color: var(--alert-ink);
+  border-left: 0.3em solid var(--alert-edge); border-radius: 0.25em; overflow-wrap: anywhere; }}
+{_D} ul {{ margin: 0.25em 0 0; padding-left: 1.2em; }}
+{_D} p {{ margin: 0.5em 0 0; color: var(--quiet); font-size: 0.9em; }}
+{_D} svg {{ display: block; width: 100%; max-width: 34em; height: auto; font-family: inherit;
   font-variant-numeric: tabular-nums; }}
-.distrff .table {{ overflow-x: auto; }}
-.distrff .table + svg, .distrff svg + svg {{ margin-top: 0.75em; }}
-.distrff table {{ width: 100%; margin: 0; border-collapse: collapse; font-size: 0.95em;
+{_D} .table {{ overflow-x: auto; }}
+{_D} .table + svg, {_D} svg + svg {{ margin-top: 0.75em; }}
+{_D} table {{ width: 100%; margin: 0; border-collapse: collapse; font-size: 0.95em;
   font-variant-numeric: tabular-nums; }}
-.distrff .table tr:nth-child(n) {{ background: none; }}
-.distrff th, .distrff td {{ padding: 0.35em 0 0.35em 0.75em; border-bottom: 1px solid var(--edge);
+{_D} th, {_D} td {{ padding: 0.35em 0 0.35em 0.75em; border-bottom: 1px solid var(--edge);
   text-align: right; vertical-align: baseline; }}
-.distrff td {{ white-space: nowrap; }}
-.distrff th:first-child {{ padding-left: 0; text-align: left; font-weight: 500; }}
-.distrff thead th {{ color: var(--quiet); font-weight: 500; font-size: 0.85em; }}
-.distrff tbody tr:last-child > * {{ border-bottom: 0; }}
-@media (max-width: 30rem) {{ .distrff-grid {{ gap: 0.5rem; }}
-  .distrff section, .distrff dl {{ padding: 0.75rem; }} .distrff svg {{ font-size: 13px; }}
-  .distrff dl {{ gap: 0.5rem 1rem; grid-template-columns: repeat(auto-fill, minmax(8rem, 1fr)); }} }}
-.distrff-card .distrff-grid {{ gap: 1rem 1.5rem; }}
-.distrff-card section, .distrff-card dl {{ padding: 0; border: 0; }}
+{_D} td {{ white-space: nowrap; }}
+{_D} th:first-child {{ padding-left: 0; text-align: left; font-weight: 500; }}
+{_D} thead th {{ color: var(--quiet); font-weight: 500; font-size: 0.85em; }}
+{_D} tbody tr:last-child > * {{ border-bottom: 0; }}
+@media (max-width: 30rem) {{ {_D} .distrff-grid {{ gap: 0.5em; }}
+  {_D} section, {_D} dl {{ padding: 0.75em; }} {_D} svg {{ font-size: 13px; }}
+  {_D} dl {{ gap: 0.5em 1em; grid-template-columns: repeat(auto-fill, minmax(8em, 1fr)); }} }}
+{_D}.distrff-card .distrff-grid {{ gap: 1em 1.5em; }}
+{_D}.distrff-card section, {_D}.distrff-card dl {{ padding: 0; border: 0; }}
 """

@@ -35,7 +35,7 @@ class DenseProduct(Projection):
 
     def __init__(self, W: np.ndarray) -> None:
         self.n_frequencies = W.shape[1]
-        self._W = ByDtype(np.ascontiguousarray(W))
+        self._W = ByDtype(W)
 
     def frequencies(self, dtype: Any = np.float64) -> np.ndarray:
         return self._W[dtype]

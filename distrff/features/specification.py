@@ -14,6 +14,7 @@ import numpy as np
 
 from distrff.errors import FrequencyMismatch, InputError
 from distrff.features.map_cost import MapCost, product_cost
+from distrff.layout import in_one_layout
 from distrff.scratch import scratch
 
 # Of block maps that a process keeps beside the one it uses.
@@ -276,7 +277,7 @@ class _BlockMapCache:
         key = (spec, arrays is None)
         with self._lock:  # held while deriving: a second thread waits instead of deriving again
             if key not in self._maps:
-                self._add(key, spec.block_map(self._derive(spec) if arrays is None else arrays))
+                self._add(key, self._derive(spec) if arrays is None else arrays)
             self._maps.move_to_end(key)
             return self._maps[key]
 
@@ -284,10 +285,10 @@ class _BlockMapCache:
         """Take arrays that were just derived from the specification in this process."""
         with self._lock:
             self.n_derivations += 1
-            self._add((spec, True), spec.block_map(arrays))
+            self._add((spec, True), arrays)
 
-    def _add(self, key: tuple[MapSpecification, bool], block_map: BlockMap) -> None:
-        self._maps[key] = block_map
+    def _add(self, key: tuple[MapSpecification, bool], arrays: Mapping[str, np.ndarray]) -> None:
+        self._maps[key] = key[0].block_map({name: in_one_layout(A) for name, A in arrays.items()})
         while len(self._maps) > self._capacity or (len(self._maps) > 1 and self._bytes() > _MOST_BYTES):
             self._maps.popitem(last=False)
 

@@ -31,8 +31,7 @@ def fitted_arrays(transformer: Any) -> dict[str, np.ndarray]:
     """Return the arrays that a fitted transformer of a storable class needs to transform rows."""
     names = _ATTRIBUTES[type(transformer).__name__]
     found = {name.strip("_"): getattr(transformer, name, None) for name in names}
-    # Contiguous as they come from a file: the order of memory decides the last bits of products.
-    arrays = {name: np.ascontiguousarray(value) for name, value in found.items() if value is not None}
+    arrays = {name: np.asarray(value) for name, value in found.items() if value is not None}
     if isinstance(transformer, SplineTransformer):
         splines = transformer.bsplines_
         arrays["knots"] = np.stack([spline.t for spline in splines])

@@ -9,6 +9,7 @@ from scipy.linalg import LinAlgError, cho_solve, cholesky, solve_triangular
 from scipy.linalg.lapack import dtrtri
 
 from distrff.errors import InputError
+from distrff.layout import lay_out
 from distrff.objective import RidgeSystem
 
 
@@ -38,6 +39,9 @@ class PosteriorFactor:
     noise: np.ndarray
     intercept_variance: float
     effective_dimension: float
+
+    def __post_init__(self) -> None:
+        lay_out(self, "L", "z_mean", "noise")
 
     def std(self, Z: np.ndarray) -> np.ndarray:
         """Return the standard deviation of f at feature rows, (r, D) → (r, k); D² flops a row."""
@@ -110,8 +114,7 @@ def posterior_factor(system: RidgeSystem, alpha: float) -> PosteriorFactor:
     """
     L = cholesky_factor(system.G, alpha)
     coef = cho_solve((L, True), system.B, check_finite=False)
-    L_inverse = dtrtri(L, lower=1)[0]
-    dimension = len(L) - alpha * float(np.linalg.norm(L_inverse)) ** 2 + system.fit_intercept
+    dimension = len(L) - alpha * float(np.linalg.norm(dtrtri(L, lower=1)[0])) ** 2 + system.fit_intercept
     freedom = system.weight - dimension
     if not freedom > 0:
         raise InputError(

@@ -23,13 +23,14 @@ function visible(element) {
   const box = element.getBoundingClientRect();
   return box.width > 0 && box.height > 0;
 }
-function scrollsItself(element) {
-  for (let e = element; e; e = e.parentElement) {
-    const overflow = e.ownerDocument.defaultView.getComputedStyle(e).overflowX;
-    if (overflow === "auto" || overflow === "scroll") return true;
+function overflow(element) { return element.ownerDocument.defaultView.getComputedStyle(element).overflowX; }
+function scrollsItself(element, root) {
+  for (let e = element; e !== root; e = e.parentElement) {
+    if (["auto", "scroll"].includes(overflow(e))) return true;
   }
   return false;
 }
+function name(element) { return element.tagName + ": " + element.textContent.trim().slice(0, 40); }
 function rgb(text) { return text.match(/[\\d.]+/g).map(Number); }
 function luminance(color) {
   const [r, g, b] = color.map(v => v / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
@@ -48,16 +49,45 @@ function contrast(element) {
   const [high, low] = [luminance(ink), luminance(behind(element))].sort((a, b) => b - a);
   return (high + 0.05) / (low + 0.05);
 }
+function ownTexts(element) {
+  return [...element.childNodes].filter(n => n.nodeType === 3 && n.textContent.trim());
+}
+function lines(element) {
+  return ownTexts(element).flatMap(node => {
+    const range = element.ownerDocument.createRange();
+    range.selectNodeContents(node);
+    return [...range.getClientRects()];
+  });
+}
+function lieOnEachOther(a, b) {
+  const width = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+  const height = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+  return width > 1 && height > 0.3 * Math.min(a.height, b.height);  // lines that follow each other may touch
+}
+function isCutOff(element) {
+  const inside = (box, e) => {
+    const seen = e.getBoundingClientRect();
+    return box.left > seen.left - 1 && box.right < seen.right + 1
+      && box.top > seen.top - 1 && box.bottom < seen.bottom + 1;
+  };
+  for (let e = element; e && !["auto", "scroll"].includes(overflow(e)); e = e.parentElement) {
+    const hides = overflow(e) !== "visible" && !e.closest("svg");
+    if (hides && !lines(element).every(box => inside(box, e))) return true;
+  }
+  return false;
+}
 function measure(frame) {
   const page = frame.contentDocument, view = frame.contentWindow, width = view.innerWidth;
-  const all = [...page.body.querySelectorAll("*")].filter(visible);
+  const all = [...page.querySelectorAll(".distrff, .distrff *")].filter(visible);
   const beyond = all.filter(e => {
-    const box = e.getBoundingClientRect();
-    return (box.right > width + 0.5 || box.left < -0.5) && !scrollsItself(e);
+    const root = e.closest(".distrff"), whole = root.getBoundingClientRect(), box = e.getBoundingClientRect();
+    return (box.right > Math.min(whole.right, width) + 0.5 || box.left < Math.max(whole.left, 0) - 0.5)
+      && !scrollsItself(e, root);
   });
-  const isWritten = e => [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim());
-  const written = all.filter(e => isWritten(e) && !e.closest("title, desc, style"));
-  const name = e => e.tagName + ": " + e.textContent.trim().slice(0, 40);
+  const written = all.filter(e => ownTexts(e).length && !e.closest("title, desc, style"));
+  const texts = written.flatMap(e => lines(e).map(line => [e, line]));
+  const overlaps = texts.flatMap(([e, line], i) => texts.slice(i + 1)
+    .filter(([f, other]) => e !== f && lieOnEachOther(line, other)).map(([f]) => name(e) + " on " + name(f)));
   const sizes = written.filter(e => e.closest("svg")).map(e =>
     parseFloat(view.getComputedStyle(e).fontSize) * e.ownerSVGElement.getBoundingClientRect().width
       / e.ownerSVGElement.viewBox.baseVal.width);
@@ -67,8 +97,13 @@ function measure(frame) {
     scrollHeight: page.documentElement.scrollHeight,
     background: view.getComputedStyle(page.body).backgroundColor,
     beyond: beyond.map(name),
+    overlaps,
+    cutOff: written.filter(isCutOff).map(name),
     faint: written.filter(e => contrast(e) < 4.5).map(e => name(e) + " " + contrast(e).toFixed(2)),
-    n_texts: written.length,
+    nTexts: written.length,
+    nFacts: all.filter(e => e.tagName === "DD").length,
+    smallestText: Math.min(...written.filter(e => !e.closest("svg"))
+      .map(e => parseFloat(view.getComputedStyle(e).fontSize))),
     smallestChartText: Math.min(...sizes, 99),
   };
 }

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from itertools import product
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from nbconvert import HTMLExporter
+from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 import distrff as drf
 from distrff.data.arrays import as_dataset
@@ -17,17 +20,12 @@ from tests.display.browser import Frame, find_browser, measured
 BROWSER = find_browser()
 WIDTHS = (360, 1200)
 LONG = "a_name_without_any_place_to_break_it_" * 6
-THEMES = {  # what JupyterLab says of its own, which need not be that of the browser
-    "light": (
-        'data-jp-theme-light="true" style="--jp-layout-color0: #fff; --jp-content-font-color0: #000; '
-        '--jp-border-color2: #e0e0e0; background: #fff"'
-    ),
-    "dark": (
-        'data-jp-theme-light="false" style="--jp-layout-color0: #111; --jp-content-font-color0: #fff; '
-        '--jp-border-color2: #424242; background: #111"'
-    ),
+HOSTS = {  # template of nbconvert, which has the style sheets of the host, and its own theme
+    "JupyterLab, light": ("lab", "light"),
+    "JupyterLab, dark": ("lab", "dark"),
+    "classic notebook": ("classic", "light"),
 }
-OTHER = {"light": "dark", "dark": "light"}
+THEMES = ("light", "dark")
 
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium or Chrome is installed")
 
@@ -42,11 +40,13 @@ def fits() -> tuple[drf.KernelRidge, drf.KernelSVC, list[Any]]:
     plan = ridge.plan(X, y)
     ridge.fit(X, y)
     svc.fit(X, np.where(y > 0, LONG, "no"))
+    components = drf.KernelPCA(drf.FourierFeatures(drf.Gaussian(1.0), 64), random_state=0).fit(X)
     values = {"source": f"s3://bucket/{LONG}.zarr", "notes": [f"a note on {LONG}"]}
     ridge.report_ = type(ridge.report_)({**ridge.report_.to_dict(), **values})
-    dataset = dataclasses.replace(as_dataset(X, y), source=f"/a/{LONG}.zarr")
-    kernels = [drf.Gaussian("auto") + 0.5 * drf.Laplacian(2.0), drf.Gaussian((0.5, 4.0))]
-    return ridge, svc, [dataset, plan, *kernels, svc.model_, ridge.report_, svc.report_]
+    dataset = dataclasses.replace(as_dataset(X, y), source=f"/a/{LONG}.zarr", skipped_columns=(LONG,))
+    kernels = [drf.Gaussian("auto") + 0.5 * drf.Laplacian(2.0), drf.Gaussian((0.5, 4.0)), drf.Polynomial(3)]
+    reports = [ridge.report_, svc.report_, components.report_]
+    return ridge, svc, [dataset, plan, *kernels, svc.model_, *reports]
 
 
 def frames() -> list[Frame]:
@@ -60,16 +60,21 @@ def frames() -> list[Frame]:
         "cards": f"<!DOCTYPE html><html><body>{cards}</body></html>",
     }
     of_browser = [Frame(name, *case) for name in whole for case in product([whole[name]], WIDTHS, THEMES)]
-    of_jupyter = [
-        Frame(
-            "JupyterLab",
-            f"<!DOCTYPE html><html><body {THEMES[theme]}>{cards}</body></html>",
-            width,
-            OTHER[theme],
-        )
-        for width, theme in product(WIDTHS, THEMES)
+    # A host's theme need not be that of the browser. On a telephone the classic one leaves half the width.
+    in_hosts = {host: in_notebook(shown, *HOSTS[host]) for host in HOSTS}
+    return of_browser + [
+        Frame(host, in_hosts[host], width, theme)
+        for host, width, theme in product(HOSTS, WIDTHS, THEMES)
+        if (host, width) != ("classic notebook", 360)
     ]
-    return of_browser + of_jupyter
+
+
+def in_notebook(shown: list[Any], template: str, theme: str) -> str:
+    """Return the page on which a notebook shows things, without the scripts that it would fetch."""
+    outputs = [new_output("execute_result", {"text/html": thing._repr_html_()}) for thing in shown]
+    notebook = new_notebook(cells=[new_code_cell("shown", outputs=[output]) for output in outputs])
+    page, _ = HTMLExporter(template_name=template, theme=theme).from_notebook_node(notebook)
+    return re.sub("<script.*?</script>", "", page, flags=re.DOTALL)
 
 
 def test_nothing_overflows_and_all_can_be_read(tmp_path):
@@ -80,8 +85,12 @@ def test_nothing_overflows_and_all_can_be_read(tmp_path):
         assert page["innerWidth"] == frame.width, case
         assert page["scrollWidth"] <= page["innerWidth"], (case, page["beyond"])
         assert not page["beyond"], case
-        assert page["n_texts"] > 20, case
+        assert not page["overlaps"], case
+        assert not page["cutOff"], case
+        assert page["nTexts"] > 20, case
+        assert page["nFacts"] > 5, case
         assert not page["faint"], case
+        assert page["smallestText"] >= 11, case
         assert page["smallestChartText"] >= 9, case
     for name in ("ridge", "svc"):
         colors = {f.theme: page["background"] for f, page in zip(asked, found, strict=True) if f.name == name}
@@ -92,10 +101,16 @@ def test_what_overflows_or_is_faint_is_found(tmp_path):
     """The measure itself can fail."""
     wide = '<div style="width: 500px; color: #ccc">too wide</div>'
     boxed = f'<div style="overflow-x: auto">{wide}</div>'
-    asked = [Frame("", f"<html><body>{body}</body></html>", 360, "light") for body in (wide, boxed)]
-    bare, scrolling = measured(BROWSER, asked, tmp_path)
+    close = '<div style="float: left; width: 5px">one</div><div>two</div>'
+    cut = '<div style="overflow: hidden; height: 5px">three</div>'
+    bodies = [f'<body><div class="distrff">{body}</div></body>' for body in (wide, boxed, close, cut)]
+    asked = [Frame("", f"<!DOCTYPE html><html>{body}</html>", 360, "light") for body in bodies]
+    bare, scrolling, near, short = measured(BROWSER, asked, tmp_path)
     assert bare["scrollWidth"] > 360
     assert bare["beyond"] == ["DIV: too wide"]
     assert scrolling["scrollWidth"] == 360
     assert not scrolling["beyond"]
     assert bare["faint"] and scrolling["faint"]
+    assert near["overlaps"] == ["DIV: one on DIV: two"]
+    assert short["cutOff"] == ["DIV: three"]
+    assert not bare["overlaps"] and not scrolling["cutOff"]

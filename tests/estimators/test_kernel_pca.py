@@ -127,6 +127,7 @@ def test_workers_give_the_same_bits(problem, client):
         here = KernelPCA(small_map(), 3).fit(problem.X)
     there = KernelPCA(small_map(), 3).fit(da.from_array(problem.X, chunks=(100, 4)))
     np.testing.assert_array_equal(there.components_, here.components_)
+    np.testing.assert_array_equal(there.transform(problem.X), here.transform(problem.X))
     assert there.report_["n_sweeps"] == 2
 
 

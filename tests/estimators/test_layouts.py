@@ -1,0 +1,277 @@
+"""The order of numbers in memory shows in no bit of a machine, nor of what it makes of rows.
+
+BLAS takes other paths for other layouts, of one row and of many, and has more of them for small matrices on
+processors with AVX-512.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import dask
+import dask.array as da
+import fsspec
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.sparse import csr_matrix, issparse
+from sklearn.decomposition import PCA
+
+import distrff as drf
+
+D = 32
+WHOLE = [3, 8]  # columns of integers
+
+# What is fitted
+
+
+def fourier(kernel=None, **options):
+    return drf.FourierFeatures(kernel or drf.Gaussian(4.0), D, random_state=0, **options)
+
+
+def nystroem(kernel=None, **options):
+    return drf.NystroemFeatures(kernel or drf.Gaussian(4.0), D, random_state=0, **options)
+
+
+MAPS = {
+    "linear": drf.LinearFeatures,
+    "pairs": fourier,
+    "phases": lambda: fourier(form="phase"),
+    "orthogonal": lambda: fourier(sampling="orthogonal"),
+    "qmc": lambda: fourier(sampling="qmc"),
+    "sorf": lambda: fourier(sampling="sorf"),
+    "fastfood": lambda: fourier(sampling="fastfood"),
+    "countsketch": lambda: fourier(sampling="countsketch"),
+    "landmarks": nystroem,
+    "polynomial": lambda: nystroem(drf.Polynomial(2), landmarks="leverage"),
+    "binning": lambda: drf.RandomBinningFeatures(drf.Laplacian(8.0), 10, random_state=0),
+    "concatenated": lambda: drf.ConcatenatedFeatures([fourier(), drf.LinearFeatures()], weights=[2.0, 0.3]),
+    "with a basis": lambda: drf.ConcatenatedFeatures([nystroem(), fourier()]),
+    "transformer": lambda: drf.TransformerFeatures(PCA(11)),
+}
+UNDECIDED_MAPS = {
+    "automatic width": lambda: fourier(drf.Gaussian("auto")),
+    "a width a column": lambda: fourier(drf.Gaussian("ard")),
+}
+
+
+def ridge(features, alpha=1.0, **options):
+    return drf.KernelRidge(features, alpha, random_state=0, **options)
+
+
+def ridge_classifier(features):
+    return drf.KernelRidgeClassifier(features, 1.0, random_state=0)
+
+
+def svc(features, **options):
+    return drf.KernelSVC(features, tol=0.1, random_state=0, **options)
+
+
+def likelihood(features, **options):
+    return drf.KernelLikelihoodClassifier(features, tol=0.1, random_state=0, **options)
+
+
+def one(Y):
+    return Y[:, 0]
+
+
+def many(Y):
+    return Y
+
+
+def two_classes(Y):
+    return Y[:, 0] > 0
+
+
+def three_classes(Y):
+    return Y[:, :3].argmax(axis=1)
+
+
+MACHINES = {
+    "one target": (ridge, one),
+    "ten targets, scaled": (lambda features: ridge(features, scale="standard"), many),
+    "float32": (lambda features: ridge(features, dtype="float32"), many),
+    "two classes": (ridge_classifier, two_classes),
+    "three classes": (ridge_classifier, three_classes),
+    "svc": (svc, three_classes),
+    "softmax": (lambda features: likelihood(features, multi_class="softmax"), three_classes),
+    "components": (lambda features: drf.KernelPCA(features, 10, random_state=0), lambda Y: None),
+}
+OTHER_FITS = {
+    "conjugate gradients": (lambda features: ridge(features, solver="cg"), many),
+    "alpha by folds": (lambda features: ridge(features, "cv", scale="standard"), many),
+    "probit": (lambda features: likelihood(features, noise="probit"), two_classes),
+    "sgd": (lambda features: svc(features, solver="sgd"), three_classes),
+}
+
+# How it lies in memory
+
+
+def with_gaps(A):
+    """A as a view of every second row and column of a larger array."""
+    view = np.empty([2 * size for size in A.shape], A.dtype)[(slice(None, None, 2),) * A.ndim]
+    view[...] = A
+    return view
+
+
+def backwards(A):
+    return np.flip(np.flip(A).copy())
+
+
+def unaligned(A):
+    view = np.empty(A.nbytes + 1, np.uint8)[1:].view(A.dtype).reshape(A.shape)
+    view[...] = A
+    return view
+
+
+ARRAYS = {"by columns": np.asfortranarray, "gaps": with_gaps, "backwards": backwards, "unaligned": unaligned}
+
+
+def frame_of(A):
+    """Rows of a larger frame, of blocks of two types."""
+    frame = pd.DataFrame(A).astype(dict.fromkeys(WHOLE, np.int32))
+    return pd.concat([frame, frame]).assign(last=0.0).iloc[: len(A), : A.shape[1]]
+
+
+def lazy(A):
+    return da.from_array(np.asfortranarray(A), chunks=(len(A), 9))
+
+
+ROWS = ARRAYS | {"frame": frame_of, "dask": lazy}
+
+
+@pytest.fixture
+def rows(rng):
+    X = rng.standard_normal((150, 17))  # no multiple of what vectors hold
+    X[:, WHOLE] = np.rint(4 * X[:, WHOLE])
+    return X, X[:, :10] + np.cos(X[:, 7:]), rng.uniform(0.5, 2.0, len(X))
+
+
+@pytest.fixture
+def place():
+    """A place to store to that no disk slows down."""
+    yield "memory://a-machine-of-any-layout"
+    fsspec.filesystem("memory").rm("/a-machine-of-any-layout", recursive=True)
+
+
+@pytest.fixture(autouse=True)
+def in_this_thread():
+    with dask.config.set(scheduler="synchronous"):
+        yield
+
+
+def fitted(machine, features, X, y=None, s=None):
+    make, _ = machine
+    return make(features).fit(X, y, s)
+
+
+def answers(machine, X):
+    """Everything that a fitted machine, or a frozen one, makes of rows."""
+    made = {}
+    for method in ("predict", "decision_function", "decision", "predict_proba", "transform"):
+        has_it = method != "predict" or getattr(machine, "kind", "") != "KernelPCA"
+        has_it &= method != "predict_proba" or getattr(machine, "likelihood", True) is not None
+        if hasattr(machine, method) and has_it:
+            Z = getattr(machine, method)(X)
+            made[method] = Z.toarray() if issparse(Z) else np.asarray(Z)
+    if isinstance(machine, drf.KernelRidge) and not machine.model_.specification.is_sparse:
+        made["std"] = np.asarray(machine.predict(X, return_std=True)[1])
+    elif getattr(machine, "posterior", None) is not None:
+        made["std"] = machine.std(X)
+    return made
+
+
+def assert_same_bits(found, expected):
+    for method, A in found.items():
+        np.testing.assert_array_equal(A, expected[method], err_msg=method)
+
+
+# What must not show
+
+
+@pytest.mark.parametrize(
+    ("name", "features"),
+    [pair for pair in product(MACHINES, MAPS) if pair != ("components", "binning")],
+)
+def test_rows_in_any_layout_and_a_stored_machine(rows, place, name, features):
+    X, Y, _ = rows
+    machine = fitted(MACHINES[name], MAPS[features](), X, MACHINES[name][1](Y))
+    expected, of_one = answers(machine, X), answers(machine, X[:1])
+    for lie in ROWS.values():
+        same = lie(X)
+        assert_same_bits(answers(machine, same), expected)
+        if not isinstance(same, da.Array):
+            assert_same_bits(answers(machine, same[:1]), of_one)
+    machine.save(place, **({"include_std": True} if "std" in expected else {}))
+    stored = drf.load_model(place)
+    for some in (X, X[:1]):
+        assert_same_bits(answers(stored, some), answers(machine.model_, some))
+    assert stored.digest == machine.model_.digest
+
+
+@pytest.mark.parametrize("name", [name for name in MACHINES if name != "components"])
+def test_scores_of_rows_in_any_layout(rows, name):
+    X, Y, s = rows
+    y = MACHINES[name][1](Y)
+    machine = fitted(MACHINES[name], fourier(), X, y)
+    expected = machine.score(X, y, s)
+    for lie in ARRAYS.values():
+        assert machine.score(lie(X), lie(y), lie(s)) == expected
+
+
+def laid(made, lie, *names):
+    return {name: lie(getattr(made, name)) for name in names}
+
+
+@pytest.mark.parametrize("features", MAPS)
+@pytest.mark.parametrize("lie", ARRAYS.values(), ids=ARRAYS)
+def test_arrays_of_a_machine_in_any_layout(rows, features, lie, rng):
+    X, Y, _ = rows
+    map_ = MAPS[features]()
+    if "random_state" in map_.get_params():
+        map_.set_params(random_state=int(rng.integers(2**31)))  # or another test has left its arrays built
+    machine = fitted(MACHINES["ten targets, scaled"], map_, X, Y)
+    if features != "binning":
+        machine.predict(X, return_std=True)  # makes what standard deviations need
+    model = machine.model_
+    arrays = model.specification.checked_arrays() if model.arrays is None else model.arrays
+    changed = laid(model, lie, "coef", "intercept") | {"arrays": {name: lie(A) for name, A in arrays.items()}}
+    if model.posterior is not None:
+        moved = laid(model.posterior, lie, "L", "z_mean", "noise")
+        changed["posterior"] = replace(model.posterior, **moved)
+    same = replace(model, **changed)
+    for some in (X, X[:1]):
+        assert_same_bits(answers(same, some), answers(model, some))
+
+
+@pytest.mark.parametrize(
+    ("name", "features"),
+    [("ten targets, scaled", features) for features in MAPS | UNDECIDED_MAPS]
+    + [(name, "pairs") for name in MACHINES | OTHER_FITS if name != "ten targets, scaled"]
+    + [(name, "binning") for name in OTHER_FITS],
+)
+def test_fits_to_rows_in_any_layout(rows, name, features):
+    (X, Y, s), machine = rows, (MACHINES | OTHER_FITS)[name]
+    y, make_map = machine[1](Y), (MAPS | UNDECIDED_MAPS)[features]
+    expected = fitted(machine, make_map(), X, y, s).model_
+    for lie in ROWS.values():
+        lie_beside = lie if lie in ARRAYS.values() else with_gaps
+        y_there = None if y is None else lie_beside(y)
+        model = fitted(machine, make_map(), lie(X), y_there, lie_beside(s)).model_
+        np.testing.assert_array_equal(model.coef, expected.coef)
+        np.testing.assert_array_equal(model.intercept, expected.intercept)
+
+
+@pytest.mark.parametrize("features", ["pairs", "orthogonal", "qmc", "countsketch"])
+def test_sparse_rows_whose_entries_are_in_any_order(rows, features):
+    X, Y, _ = rows
+    ordered = csr_matrix(np.where(np.abs(X) < 1, X, 0.0))
+    rearranged = ordered.copy()
+    for start, stop in zip(ordered.indptr, ordered.indptr[1:], strict=False):
+        for entries in (rearranged.indices, rearranged.data):
+            entries[start:stop] = entries[start:stop][::-1].copy()
+    rearranged.has_sorted_indices = False
+    expected = ridge(MAPS[features]()).fit(ordered, Y)
+    np.testing.assert_array_equal(ridge(MAPS[features]()).fit(rearranged, Y).coef_, expected.coef_)
+    np.testing.assert_array_equal(expected.predict(rearranged), expected.predict(ordered))
