@@ -16,9 +16,9 @@ from typing import NamedTuple
 import pytest
 
 LAYERS = [
-    "errors", "public_names", "random_streams", "compiled", "scratch", "layout", "display", "kernels", "losses",
-    "objective", "columns", "scores", "features", "solvers", "model", "model_store", "data", "sweeps",
-    "ingest", "diagnostics", "tls", "cluster", "installations", "estimators", "metrics", "cli",
+    "errors", "public_names", "random_streams", "compiled", "scratch", "layout", "display", "kernels",
+    "losses", "objective", "columns", "scores", "features", "solvers", "model", "model_store", "data",
+    "sweeps", "ingest", "diagnostics", "tls", "cluster", "installations", "estimators", "metrics", "cli",
 ]  # fmt: skip
 WITH_DASK = {
     "data",
