@@ -71,6 +71,8 @@ def restored(
         made = transformer.n_output_features_
     elif isinstance(transformer, PolynomialCountSketch):
         made = transformer.n_components
+        if transformer.degree != len(transformer.indexHash_):
+            raise ModelFileError(f"its {name} of degree {transformer.degree} has other hashes than that")
     if made != n_outputs:
         raise ModelFileError(f"its {name} makes {made} features, but {n_outputs} are stored")
     return transformer

@@ -75,8 +75,7 @@ def _has_its_targets(model: Model) -> bool:
         classes, weights = targets.classes, targets.class_weight
         fits = classes.ndim == 1 and len(classes) > 1 and targets.n_outputs == model.n_outputs
         return fits and (weights is None or weights.shape == classes.shape)
-    n_targets = 0 if model.kind == "KernelPCA" else model.n_outputs
-    return targets.shift.shape == targets.scale.shape == (n_targets,)
+    return targets.shift.shape == targets.scale.shape == (model.n_outputs,)
 
 
 def _has_its_noise(model: Model) -> bool:

@@ -243,7 +243,7 @@ def test_forged_models(stored, tmp_path, n, rng):
         check(tmp_path / "m.zarr", header, arrays, all_of_them[i])
 
 
-@pytest.mark.parametrize("stored", ["iid"], indirect=True)
+@pytest.mark.parametrize("stored", NAMES, indirect=True)
 def test_an_unforged_model_that_is_written_so_is_read(stored, tmp_path):
     header, arrays = taken_apart(stored)
     write(tmp_path / "m.zarr", header, arrays, ("metadata", ("model",), header["metadata"]["model"]))
