@@ -27,8 +27,9 @@ from distrff.sweeps.engine import SweepRun
 from distrff.sweeps.execution import Workers
 from distrff.sweeps.folds import Folds
 from distrff.sweeps.gram import GramReduction
-from distrff.sweeps.plan import Plan, Shape, count
+from distrff.sweeps.plan import Plan, count
 from distrff.sweeps.segments import gram_one_in, gram_tile_rows
+from distrff.sweeps.shape import Shape
 
 logger = logging.getLogger(__name__)
 

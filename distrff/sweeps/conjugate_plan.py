@@ -15,13 +15,13 @@ from distrff.sweeps.merge_order import n_levels
 from distrff.sweeps.plan import (
     SLACK_BYTES,
     Plan,
-    Shape,
     client_peak_bytes,
     fits,
     refusal,
     worker_peak_bytes,
 )
 from distrff.sweeps.segments import Segmentation, gram_one_in, margin_tile_rows, sparse_segmentation
+from distrff.sweeps.shape import Shape
 
 PRESUMED_SWEEPS = 10
 PRESUMED_SWEEPS_AN_ALPHA = 3  # that a search has for each: two products, and the held-out error

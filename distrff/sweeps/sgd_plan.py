@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 
 from distrff.errors import PlanRefused
 from distrff.sweeps.bisection import largest
-from distrff.sweeps.plan import SLACK_BYTES, Plan, Shape, client_peak_bytes, fits, refusal
+from distrff.sweeps.plan import SLACK_BYTES, Plan, client_peak_bytes, fits, refusal
 from distrff.sweeps.segments import Segmentation, sparse_segmentation
+from distrff.sweeps.shape import Shape
 
 PRESUMED_EPOCHS = 5
 PRESUMED_PASSES = 2 * PRESUMED_EPOCHS + 1

@@ -18,8 +18,9 @@ from distrff.errors import PlanRefused
 from distrff.features.fourier import FourierSpecification
 from distrff.features.map_cost import product_cost
 from distrff.sweeps import execution, plan
-from distrff.sweeps.plan import Shape, count, worker_peak_bytes
+from distrff.sweeps.plan import count, worker_peak_bytes
 from distrff.sweeps.segments import gram_segmentation
+from distrff.sweeps.shape import Shape
 
 SHAPE = Shape(
     n_rows=1_000_000,
