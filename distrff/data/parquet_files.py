@@ -9,9 +9,11 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from distrff.data.row_group_batches import group_bytes, leaves_of
 from distrff.data.storage import SEEN_BY_ALL, locate, one_line, passing, public_name, reaching
 from distrff.errors import InputError
 
@@ -28,6 +30,7 @@ class Footer(NamedTuple):
     nullable: frozenset[str]  # columns of integers or booleans that hold nulls, or may
     row_labels: frozenset[str]  # columns in which pandas kept a frame's index
     empty: frozenset[str]  # columns that the statistics know to hold nothing but nulls
+    column_bytes: np.ndarray  # that decoding takes, of shape (row groups, columns)
 
 
 def find_files(paths: Sequence[Any], storage_options: dict[str, Any] | None) -> tuple[Any, list[str]]:
@@ -92,9 +95,17 @@ def read_footer(fs: Any, file: str) -> Footer:
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise InputError(f"{file} has two columns named {twice!r}; rename one")
-        rows = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
+        numbers = range(metadata.num_row_groups)
+        leaves = leaves_of(metadata, names)
+        sizes = [group_bytes(metadata, i, leaves) for i in numbers]
         return Footer(
-            file, schema, rows, _nullable(metadata, schema), _row_labels(schema), _empty(metadata, schema)
+            path=file,
+            schema=schema,
+            group_rows=tuple(metadata.row_group(i).num_rows for i in numbers),
+            nullable=_nullable(metadata, schema, leaves),
+            row_labels=_row_labels(schema),
+            empty=_empty(metadata, schema),
+            column_bytes=np.reshape(sizes, (len(sizes), len(names))).astype(np.int64),
         )
 
 
@@ -132,16 +143,12 @@ def _is_damage(error: Exception) -> bool:
     return isinstance(error, (pa.ArrowException, ValueError))
 
 
-def _nullable(metadata: Any, schema: pa.Schema) -> frozenset[str]:
+def _nullable(metadata: Any, schema: pa.Schema, leaves: list[list[int]]) -> frozenset[str]:
     """Columns whose type has no NaN and whose statistics do not rule out nulls."""
-    paths = [metadata.schema.column(j).path for j in range(metadata.num_columns)]
     found = set()
-    for field in schema:
+    for field, columns in zip(schema, leaves, strict=True):
         leaf = field.type.value_type if pa.types.is_fixed_size_list(field.type) else field.type
         if pa.types.is_integer(leaf) or pa.types.is_boolean(leaf):
-            columns = [
-                j for j, path in enumerate(paths) if path == field.name or path.startswith(field.name + ".")
-            ]
             groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
             if any(_may_have_nulls(group.column(j)) for group in groups for j in columns):
                 found.add(field.name)

@@ -44,6 +44,7 @@ def open_zarr(
     chosen, column_names = _columns(group, arrays["X"], columns, source)
     reader = ZarrReader(arrays, chosen, source, is_remote=not is_local(fs))
     X, y = arrays["X"], arrays.get("y")
+    chunk_rows = min(X.shape[0], reader.held_rows("X"))
     return Dataset(
         reader=reader,
         n_rows=X.shape[0],
@@ -51,7 +52,7 @@ def open_zarr(
         dtype=reader.dtype("X"),
         source=source,
         row_bytes=sum(map(row_bytes, arrays.values())),
-        chunk_rows=min(X.shape[0], reader.held_rows("X")),
+        chunk_rows=chunk_rows,
         column_names=column_names,
         target_names=(names["y"],) if y is not None and y.ndim == 1 else None,
         y_dtype=None if y is None else reader.dtype("y"),
@@ -59,6 +60,7 @@ def open_zarr(
         y_is_1d=y is None or y.ndim == 1,
         has_weights="sample_weight" in arrays,
         steps=_steps(group, X.shape[1], chosen, source),
+        held_bytes=reader.held_bytes(chunk_rows),
     )
 
 
@@ -108,6 +110,7 @@ def _open_csr(
         has_weights="sample_weight" in others,
         steps=_steps(group, n_columns, chosen, source),
         column_share=sparse_share(entries, n_columns),
+        held_bytes=arrays.held_bytes(0),
     )
 
 

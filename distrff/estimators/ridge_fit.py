@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -30,8 +29,6 @@ from distrff.sweeps.gram import GramReduction
 from distrff.sweeps.plan import Plan, count
 from distrff.sweeps.segments import gram_one_in, gram_tile_rows
 from distrff.sweeps.shape import Shape
-
-logger = logging.getLogger(__name__)
 
 # Until the first sweep has counted the classes, the plan assumes a handful.
 _PRESUMED_CLASSES = 8
@@ -128,6 +125,8 @@ def make_plan(
         chunk_rows=dataset.chunk_rows,
         map_cost=map_cost,
         column_share=dataset.column_share,
+        held_bytes=dataset.held_bytes,
+        whole_rows=dataset.whole_rows,
         **light,
     )
     return counting(
@@ -328,9 +327,8 @@ def product_dtype(dataset: Dataset, options: RidgeOptions, preparation: Preparat
     dtype = features_dtype(dataset, options.dtype)
     largest = options.alpha.min() if options.alpha is not None else None
     if options.alphas is not None and options.search is not None:
-        largest = (
-            options.alphas.max()
-        )  # a grid is cut at the floor; only a whole one below it changes the dtype
+        # A grid is cut at the floor; only a whole one below it changes the dtype.
+        largest = options.alphas.max()
     if dtype == "float64" or largest is None:
         return dtype, []
     D = preparation.specification.n_features

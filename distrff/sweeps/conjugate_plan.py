@@ -191,7 +191,8 @@ def _light_peak_bytes(shape: Shape, k: int, threads: int) -> int:
         else cuts.tile_rows * s.n_features * (s.itemsize + 16)
     )
     tile = features + cuts.tile_rows * 8 * 6 * k
-    rows = s.row_bytes * (2 * s.chunk_rows + cuts.tile_rows) + 2 * cuts.tile_rows * s.column_entries * 8
+    tile_bytes = s.row_bytes + 16 * s.column_entries
+    rows = s.reading_bytes(cuts.segment_rows) + tile_bytes * cuts.tile_rows
     n_kept = min(2 * kept_rows(s.n_features, s.sparse_entries), s.n_rows) if s.model_rows else 0
     kept = n_kept * (8 * s.n_columns + _KEPT_BYTES) * k
     sums = 8 * s.n_features * (2 + 2 * k) + kept

@@ -155,7 +155,11 @@ def worker_peak_bytes(shape: Shape, folds_per_task: int, threads: int) -> int:
     group = cuts.tile_rows + (6 * int(cuts.tile_rows**0.5) if n_parts > 1 else 0)
     tile = group * s.size * s.itemsize + s.itemsize * s.size**2
     block_rows = min(cuts.segment_rows, n_parts * cuts.tile_rows)
-    rows = s.row_bytes * (2 * s.chunk_rows + block_rows + group) + 2 * group * s.column_entries * 8
+    rows = (
+        s.reading_bytes(cuts.segment_rows)
+        + s.row_bytes * (block_rows + group)
+        + 16 * group * s.column_entries
+    )
     sweep = threads * (tile + rows + accumulator) + n_partials * partial + s.map_bytes
     if s.n_light_sweeps:  # a Hessian's sweep, beside the Gram
         sweep += 3 * partial

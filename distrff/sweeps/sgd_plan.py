@@ -97,7 +97,7 @@ def _worker_peak_bytes(shape: Shape, threads: int) -> int:
     # A batch of features with its map's phases, the rows of a storage chunk, and the points.
     entry_bytes = _SPARSE_BYTES if s.sparse_entries else s.itemsize
     batch = min(_BATCH_BYTES, epoch_cuts(s).segment_rows * s.row_entries * entry_bytes)
-    rows = 3 * s.row_bytes * s.chunk_rows
+    rows = s.reading_bytes(epoch_cuts(s).segment_rows) + s.row_bytes * s.chunk_rows
     points = (12 if s.sparse_entries else 8) * 8 * s.n_features * s.n_outputs
     arrays = s.map_bytes
     epoch = threads * (2 * batch + rows + points) + 2 * _METRIC_BYTES + arrays

@@ -42,6 +42,10 @@ class Shape:
         Of the Gram, beside those of an alpha path.
     column_share : float
         Of the columns, that a row has entries in: below 1 where rows are sparse.
+    held_bytes : int
+        What a task that reads holds beside decoded rows.
+    whole_rows : int
+        Rows of the largest unit of storage of which a task decodes all that it needs at once; 0 for none.
     """
 
     n_rows: int
@@ -63,6 +67,8 @@ class Shape:
     n_map_passes: int = 0
     n_eigensystems: int = 0
     column_share: float = 1.0
+    held_bytes: int = 0
+    whole_rows: int = 0
 
     @property
     def column_entries(self) -> float:
@@ -86,6 +92,10 @@ class Shape:
         """Return the cuts of the Gram sweep."""
         cuts = gram_segmentation(self.n_rows, self.n_features, self.n_outputs, np.dtype(self.dtype))
         return replace(cuts, tile_rows=sampled_tile_rows(cuts.tile_rows, self.gram_one_in))
+
+    def reading_bytes(self, segment_rows: int) -> int:
+        """Return what a task holds of stored rows at most: two spans of them, and what decoding takes."""
+        return self.row_bytes * (2 * self.chunk_rows + min(self.whole_rows, segment_rows)) + self.held_bytes
 
     @property
     def gram_flops(self) -> float:
