@@ -11,7 +11,7 @@ from distrff.columns.table_steps import TableSteps
 from distrff.data.csr_rows import ENCODING, ENTRIES, CsrReader
 from distrff.data.dataset import Dataset, check_lengths, sparse_share
 from distrff.data.matrices import check_real, check_shape, check_target_shape, check_weight_shape
-from distrff.data.selection import find_columns
+from distrff.data.selection import Numbered, find_columns
 from distrff.data.storage import SPAN_BYTES, is_local, one_line, public_name, reaching
 from distrff.data.zarr_rows import ZarrReader, row_bytes
 from distrff.errors import InputError
@@ -92,7 +92,7 @@ def _open_csr(
     _check_others(others)
     check_lengths({"X": n_rows} | {f: z.shape[0] for f, z in others.items()})
     arrays, y = ZarrReader(parts | others, None, source, is_remote=is_remote), others.get("y")
-    chosen = None if columns is None else find_columns(columns, list(map(str, range(n_columns))), source)
+    chosen = None if columns is None else find_columns(columns, Numbered(n_columns), source)
     entries = parts["data"].shape[0] / n_rows
     entry_bytes = parts["data"].dtype.itemsize + parts["indices"].dtype.itemsize
     return Dataset(
@@ -189,6 +189,6 @@ def _columns(
         raise InputError(f"{source}: column_names lists {len(names)} names but X has {X.shape[1]} columns")
     if columns is None:
         return None, names
-    labels = names or tuple(map(str, range(X.shape[1])))
+    labels = names or Numbered(X.shape[1])
     chosen = find_columns(columns, labels, source)
     return chosen, None if names is None else tuple(names[i] for i in chosen)

@@ -27,6 +27,7 @@ from distrff.sweeps.execution import Workers
 from distrff.sweeps.folds import Folds
 from distrff.sweeps.gram import GramReduction
 from distrff.sweeps.plan import Plan, count
+from distrff.sweeps.reading import check_reading
 from distrff.sweeps.segments import gram_one_in, gram_tile_rows
 from distrff.sweeps.shape import Shape
 
@@ -163,10 +164,12 @@ def presumed_plan(
     PlanRefused
         If it cannot fit in the workers' memory.
     """
-    options.features.check_shape(dataset.n_rows, dataset.n_columns)
+    check_reading(workers, dataset)
     n_outputs = dataset.n_targets if target_kind == "numeric" else _PRESUMED_CLASSES
     dtype = features_dtype(dataset, options.dtype)
     plan = (counted or plan_of)(workers, dataset, options, n_outputs=max(1, n_outputs), dtype=dtype)
+    # Only now, for it draws a small map of all columns.
+    options.features.check_shape(dataset.n_rows, dataset.n_columns)
     return replace(plan, shape=replace(plan.shape, outputs_are_presumed=target_kind == "classes"))
 
 
@@ -342,7 +345,5 @@ def product_dtype(dataset: Dataset, options: RidgeOptions, preparation: Preparat
     )
     if largest >= floor:
         return dtype, []
-    note = (
-        f"alpha={largest:g} is below the rounding noise of float32 products ({floor:.3g}): float64 was used"
-    )
-    return "float64", [note]
+    noise = f"the rounding noise of float32 products ({floor:.3g})"
+    return "float64", [f"alpha={largest:g} is below {noise}: float64 was used"]

@@ -18,6 +18,7 @@ from distrff.sweeps.plan import (
     client_peak_bytes,
     fits,
     refusal,
+    storage_remedy,
     worker_peak_bytes,
 )
 from distrff.sweeps.segments import Segmentation, gram_one_in, margin_tile_rows, sparse_segmentation
@@ -232,6 +233,7 @@ def _remedies(plan: ConjugatePlan, cluster: dict[str, int]) -> list[str]:
     threads = largest(range(1, plan.threads_per_worker), lambda t: fits(again(threads=t)))
     size = "n_bins" if plan.shape.sparse_entries else "n_components"
     return [
+        *storage_remedy(plan, lambda smaller: fits(_counted(smaller, 0, cluster, most_folds=1))),
         *([f"{size}={features}"] if features else []),
         *([f"{threads} thread(s) a worker"] if threads else []),
     ]

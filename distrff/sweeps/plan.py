@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -215,17 +216,28 @@ def _remedies(plan: Plan) -> list[str]:
     folds = largest(range(2, shape.n_folds), lambda K: fits(_again(plan, n_folds=K)))
     threads = largest(range(1, plan.threads_per_worker), lambda t: fits(_again(plan, threads=t)))
     return [
+        *storage_remedy(
+            plan, lambda smaller: fits(_counted(smaller, plan.folds_per_task, *_cluster_of(plan)))
+        ),
         *([f"n_components={features}"] if features else []),
         *([f"cv={folds}"] if folds else []),
         *([f"{threads} thread(s) a worker"] if threads else []),
     ]
 
 
+def storage_remedy(plan: Plan, does_fit: Callable[[Shape], bool]) -> list[str]:
+    """Return that the rows are to be stored in smaller pieces, where that alone would do."""
+    if not does_fit(plan.shape.in_small_chunks()):
+        return []
+    n_bytes = human_bytes(plan.shape.reading_bytes(plan.segment_rows))
+    return [f"smaller chunks or row groups (to read one takes {n_bytes}; `distrff convert` writes them)"]
+
+
+def _cluster_of(plan: Plan) -> tuple[int, int, int]:
+    return plan.n_workers, plan.threads_per_worker, plan.memory_limit
+
+
 def _again(plan: Plan, *, threads: int | None = None, **changes: Any) -> Plan:
-    return _counted(
-        replace(plan.shape, **changes),
-        plan.folds_per_task,
-        plan.n_workers,
-        threads or plan.threads_per_worker,
-        plan.memory_limit,
-    )
+    n_workers, usual_threads, memory_limit = _cluster_of(plan)
+    shape = replace(plan.shape, **changes)
+    return _counted(shape, plan.folds_per_task, n_workers, threads or usual_threads, memory_limit)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from distrff.errors import PlanRefused
 from distrff.sweeps.bisection import largest
-from distrff.sweeps.plan import SLACK_BYTES, Plan, client_peak_bytes, fits, refusal
+from distrff.sweeps.plan import SLACK_BYTES, Plan, client_peak_bytes, fits, refusal, storage_remedy
 from distrff.sweeps.segments import Segmentation, sparse_segmentation
 from distrff.sweeps.shape import Shape
 
@@ -61,7 +61,8 @@ def count_sgd(shape: Shape, *, n_workers: int, threads_per_worker: int, memory_l
             range(2, shape.n_features, 2), lambda D: fits(_counted(replace(shape, n_features=D), cluster))
         )
         size = "n_bins" if shape.sparse_entries else "n_components"
-        raise PlanRefused(refusal(plan, [f"{size}={features}"] if features else []))
+        remedies = storage_remedy(plan, lambda smaller: fits(_counted(smaller, cluster)))
+        raise PlanRefused(refusal(plan, [*remedies, *([f"{size}={features}"] if features else [])]))
     return plan
 
 

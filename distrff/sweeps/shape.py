@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from distrff.data.storage import SPAN_BYTES
 from distrff.features.map_cost import MapCost
-from distrff.sweeps.segments import Segmentation, gram_segmentation, sampled_tile_rows
+from distrff.sweeps.segments import Segmentation, gram_segmentation, light_segmentation, sampled_tile_rows
 
 _BIN_BYTES = 16 + 48  # its key and count, and its slots in the table of columns
 
@@ -94,8 +95,17 @@ class Shape:
         return replace(cuts, tile_rows=sampled_tile_rows(cuts.tile_rows, self.gram_one_in))
 
     def reading_bytes(self, segment_rows: int) -> int:
-        """Return what a task holds of stored rows at most: two spans of them, and what decoding takes."""
-        return self.row_bytes * (2 * self.chunk_rows + min(self.whole_rows, segment_rows)) + self.held_bytes
+        """Return what a task holds of stored rows at most: two spans of them, and what decoding takes.
+
+        The longest segments are often those of the first pass.
+        """
+        longest = max(segment_rows, light_segmentation(self.n_rows, self.n_columns).segment_rows)
+        return self.row_bytes * (2 * self.chunk_rows + min(self.whole_rows, longest)) + self.held_bytes
+
+    def in_small_chunks(self) -> Shape:
+        """Return the same rows as if they were stored in small chunks."""
+        chunk_rows = min(self.chunk_rows, max(1, SPAN_BYTES // self.row_bytes))
+        return replace(self, chunk_rows=chunk_rows, held_bytes=0, whole_rows=0)
 
     @property
     def gram_flops(self) -> float:
