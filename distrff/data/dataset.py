@@ -68,6 +68,8 @@ class Dataset:
     held_bytes : int
         What a task that reads holds beside decoded rows: stored bytes, pages, and chunks of which it needs a
         part.
+    known_missing : mapping of str to mapping of str to int
+        By field, columns that lack values, and how many: what is known before a row is read, perhaps not all.
     whole_rows : int
         Rows of the largest row group of which all that a task needs are decoded before the first is handed
         out; 0 where there is none.
@@ -93,6 +95,7 @@ class Dataset:
     column_share: float = 1.0
     held_bytes: int = 0
     whole_rows: int = 0
+    known_missing: Mapping[str, Mapping[str, int]] = dataclasses.field(default_factory=dict)
 
     @property
     def is_sparse(self) -> bool:

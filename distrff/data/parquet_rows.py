@@ -148,6 +148,11 @@ class ParquetSource(NamedTuple):
     footers: list[Footer]
     name: str  # for messages
 
+    def n_missing(self, names: Sequence[str]) -> dict[str, int]:
+        """Return how many values some columns are known to lack, those that lack some."""
+        found = {n: sum(int(f.n_missing[f.schema.get_field_index(n)]) for f in self.footers) for n in names}
+        return {name: n for name, n in found.items() if n}
+
     def held(self, names: Sequence[str]) -> Held:
         """Return what reading some columns holds beside a batch."""
         sizes = [f.column_bytes[:, [f.schema.get_field_index(name) for name in names]] for f in self.footers]
@@ -197,6 +202,7 @@ def open_parquet(
         skipped_columns=skipped,
         held_bytes=held.pack_bytes,
         whole_rows=held.whole_rows,
+        known_missing={f: n for f, c in fields.items() if (n := parquet.n_missing(c.names))},
     )
 
 
