@@ -49,7 +49,9 @@ def plan(ctx: click.Context, data: str, as_helm_values: bool, as_json: bool, **o
     """Say what `fit` with the same options would do and need.
 
     Sweeps, flops, bytes read and peak memory are counted; seconds are predicted from a
-    measurement of about a second on the workers. Exit code 4 if it would not fit.
+    measurement of about a second on the workers. Exit code 4 if it would not fit. Of the values
+    only those are looked at that files are known to lack, and those of the first rows; missing
+    values and infinity elsewhere show in the first pass of a fit.
     """
     if as_json and as_helm_values:
         raise click.UsageError("--as-helm-values prints YAML; give it or --json")
@@ -70,4 +72,6 @@ def plan(ctx: click.Context, data: str, as_helm_values: bool, as_json: bool, **o
     with workers_of(options):
         counted = estimator.plan(dataset)
     counted = counted.with_posterior() if options["include_std"] else counted
-    show(counted.to_dict(), as_json=as_json, lines=[str(counted)])
+    unseen = "of later rows only a fit's first pass shows whether values are missing or infinite"
+    lines = [str(counted), *([unseen] if dataset.n_rows > counted.tile_rows else [])]
+    show(counted.to_dict(), as_json=as_json, lines=lines)

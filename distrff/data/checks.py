@@ -11,8 +11,26 @@ import pandas as pd
 from scipy.sparse import issparse
 
 from distrff.columns.row_matrices import as_columns
-from distrff.data.rows import RowBlock
+from distrff.data.dataset import Dataset
+from distrff.data.rows import RowBlock, Rows
 from distrff.errors import InputError, NonFiniteColumnError, NonFiniteError
+
+
+def check_known(dataset: Dataset, target_kind: str) -> None:
+    """Raise NonFiniteError for values that are known to be missing before any row is read."""
+    for name in ("X", "sample_weight", *(() if target_kind == "none" else ("y",))):
+        for column, n in dataset.known_missing.get(name, {}).items():
+            raise NonFiniteError(
+                f"{name} contains NaN: column {column!r} of {dataset.source} lacks {n} of "
+                f"{dataset.n_rows} values; drop or fill such rows, as open_dataset(..., missing='drop') and "
+                f"--missing drop do"
+            )
+
+
+def check_rows(rows: Rows, target_kind: str) -> None:
+    """Raise for a number among some rows that no machine can use; see `check_block`."""
+    for block in rows.tiles(rows.stop - rows.start):
+        check_block(block, target_kind)
 
 
 def check_block(block: RowBlock, target_kind: str) -> None:

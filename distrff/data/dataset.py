@@ -65,6 +65,14 @@ class Dataset:
         Of the columns that tell who the rows are, by name; see `ids` of `open_dataset`.
     column_share : float
         Of the columns, that a row has entries in: below 1 where rows are read as scipy CSR matrices.
+    held_bytes : int
+        What a task that reads holds beside decoded rows: stored bytes, pages, and chunks of which it needs a
+        part.
+    known_missing : mapping of str to mapping of str to int
+        By field, columns that lack values, and how many: what is known before a row is read, perhaps not all.
+    whole_rows : int
+        Rows of the largest row group of which all that a task needs are decoded before the first is handed
+        out; 0 where there is none.
     """
 
     reader: Reader
@@ -85,6 +93,9 @@ class Dataset:
     table_report: dict[str, Any] | None = None
     id_dtypes: Mapping[str, np.dtype] = dataclasses.field(default_factory=dict)
     column_share: float = 1.0
+    held_bytes: int = 0
+    whole_rows: int = 0
+    known_missing: Mapping[str, Mapping[str, int]] = dataclasses.field(default_factory=dict)
 
     @property
     def is_sparse(self) -> bool:

@@ -14,6 +14,7 @@ from distrff.columns.table_steps import TableSteps
 from distrff.data.arrow_values import raw_columns
 from distrff.data.dataset import BLOCK_BYTES, Dataset, delayed_blocks, lazy_blocks
 from distrff.data.raw_table import RawRows, RawTable
+from distrff.data.row_group_batches import Held, held_by
 from distrff.data.rows import FIELDS, Feed, RowBlock, Span, cut_tiles
 from distrff.data.storage import SPAN_BYTES
 from distrff.display.names import listed
@@ -28,10 +29,10 @@ class Encoding:
         self.fields = fields
         self.batch_rows = batch_rows
 
-    def spans(self, part: RawRows) -> Iterator[Span]:
-        """Yield what the steps make of the rows of a part, batch by batch."""
-        names, at = self.steps.raw_names, part.start
-        for batch in part.batches(names, self.batch_rows):
+    def spans(self, part: RawRows, first: int, last: int | None) -> Iterator[Span]:
+        """Yield what the steps make of the rows [first, last) of a part, batch by batch; all for None."""
+        names, at = self.steps.raw_names, part.start + first
+        for batch in part.batches(names, self.batch_rows, first, last):
             made = self.steps.apply(raw_columns(batch, names), first_row=at, fields=self.fields)
             at += batch.num_rows
             yield {name: values for name in FIELDS if (values := getattr(made, name)) is not None}
@@ -66,13 +67,17 @@ class TableRows:
     def _spans(self) -> Iterator[Span]:
         before, left = self.skipped, self.stop - self.start
         for part in self.parts:
-            for span in self.encoding.spans(part):
+            first, last = 0, None
+            if not self.encoding.steps.drops_missing:  # else which rows are kept shows in them alone
+                first, last = before, min(part.stop - part.start, before + left)
+                before = 0
+            for span in self.encoding.spans(part, first, last):
                 n = len(next(iter(span.values())))
-                first, last = min(before, n), min(n, before + left)
-                before -= first
-                left -= last - first
-                if last > first:
-                    yield {name: values[first:last] for name, values in span.items()}
+                begin, end = min(before, n), min(n, before + left)
+                before -= begin
+                left -= end - begin
+                if end > begin:
+                    yield {name: values[begin:end] for name, values in span.items()}
                 if not left:
                     return
 
@@ -159,6 +164,7 @@ def encoded_dataset(
             f"{listed(steps.raw_names)}; leave out columns that are seldom filled, or give another rule"
         )
     target = steps.target
+    held = _held(table, steps)
     return Dataset(
         reader=reader,
         n_rows=reader.n_rows,
@@ -176,4 +182,15 @@ def encoded_dataset(
         has_weights=steps.weight is not None,
         steps=steps,
         table_report=report,
+        held_bytes=held.pack_bytes,
+        whole_rows=held.whole_rows,
     )
+
+
+def _held(table: RawTable, steps: TableSteps) -> Held:
+    """What decoding the raw columns holds beside a batch."""
+    if not table.column_bytes:
+        return Held(0, 0)
+    sizes = np.column_stack([table.column_bytes[name] for name in steps.raw_names])
+    part_rows = [part.stop - part.start for part in table.parts]
+    return held_by(sizes, part_rows, together=steps.drops_missing)

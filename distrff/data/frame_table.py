@@ -29,7 +29,9 @@ class FramePart:
     stop: int
     frame: Any = field(repr=False)
 
-    def batches(self, names: tuple[str, ...], n_rows: int) -> Iterator[pa.RecordBatch]:
+    def batches(
+        self, names: tuple[str, ...], n_rows: int, first: int = 0, last: int | None = None
+    ) -> Iterator[pa.RecordBatch]:
         """Yield columns, `n_rows` rows at a time.
 
         Raises
@@ -43,8 +45,9 @@ class FramePart:
                 f"when it was opened; its source was changed, or random numbers without a seed are in it"
             )
         positions = {str(name): j for j, name in enumerate(self.frame.columns)}
-        for at in range(0, len(self.frame), n_rows):
-            rows = self.frame.iloc[at : at + n_rows]
+        last = len(self.frame) if last is None else last
+        for at in range(first, last, n_rows):
+            rows = self.frame.iloc[at : min(at + n_rows, last)]
             arrays = [_arrow(rows.iloc[:, positions[name]], name) for name in names]
             yield pa.RecordBatch.from_arrays(arrays, names=list(names))
 

@@ -9,9 +9,11 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from distrff.data.row_group_batches import group_bytes, leaves_of
 from distrff.data.storage import SEEN_BY_ALL, file_name, locate, one_line, passing, public_name, reaching
 from distrff.errors import InputError
 
@@ -29,6 +31,8 @@ class Footer(NamedTuple):
     row_labels: frozenset[str]  # columns in which pandas kept a frame's index
     empty: frozenset[str]  # columns that the statistics know to hold nothing but nulls
     name: str  # of the file, for messages
+    n_missing: np.ndarray  # values that each column lacks, as far as the statistics tell
+    column_bytes: np.ndarray  # that decoding takes, of shape (row groups, columns)
 
 
 def find_files(paths: Sequence[Any], storage_options: dict[str, Any] | None) -> tuple[Any, list[str]]:
@@ -93,15 +97,20 @@ def read_footer(fs: Any, file: str) -> Footer:
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise InputError(f"{file_name(fs, file)} has two columns named {twice!r}; rename one")
-        rows = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
+        numbers = range(metadata.num_row_groups)
+        leaves = leaves_of(metadata, names)
+        sizes = [group_bytes(metadata, i, leaves) for i in numbers]
+        null_counts = _null_counts(metadata, leaves)
         return Footer(
-            file,
-            schema,
-            rows,
-            _nullable(metadata, schema),
-            _row_labels(schema),
-            _empty(metadata, schema),
-            file_name(fs, file),
+            path=file,
+            schema=schema,
+            group_rows=tuple(metadata.row_group(i).num_rows for i in numbers),
+            nullable=_nullable(schema, null_counts),
+            row_labels=_row_labels(schema),
+            empty=_empty(metadata, schema, null_counts),
+            name=file_name(fs, file),
+            n_missing=np.maximum(null_counts, 0).sum(axis=0),
+            column_bytes=np.reshape(sizes, (len(sizes), len(names))).astype(np.int64),
         )
 
 
@@ -139,42 +148,37 @@ def _is_damage(error: Exception) -> bool:
     return isinstance(error, (pa.ArrowException, ValueError))
 
 
-def _nullable(metadata: Any, schema: pa.Schema) -> frozenset[str]:
-    """Columns whose type has no NaN and whose statistics do not rule out nulls."""
-    paths = [metadata.schema.column(j).path for j in range(metadata.num_columns)]
-    found = set()
-    for field in schema:
-        leaf = field.type.value_type if pa.types.is_fixed_size_list(field.type) else field.type
-        if pa.types.is_integer(leaf) or pa.types.is_boolean(leaf):
-            columns = [
-                j for j, path in enumerate(paths) if path == field.name or path.startswith(field.name + ".")
-            ]
-            groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
-            if any(_may_have_nulls(group.column(j)) for group in groups for j in columns):
-                found.add(field.name)
-    return frozenset(found)
+def _null_counts(metadata: Any, leaves: list[list[int]]) -> np.ndarray:
+    """Return how many values each column of each row group lacks, -1 where its statistics do not tell."""
+    found = np.zeros((metadata.num_row_groups, len(leaves)), np.int64)
+    for i in range(metadata.num_row_groups):
+        group = metadata.row_group(i)
+        for j, numbers in enumerate(leaves):
+            counts = [_null_count(group.column(leaf)) for leaf in numbers]
+            found[i, j] = -1 if -1 in counts else sum(counts)
+    return found
 
 
-def _may_have_nulls(chunk: Any) -> bool:
-    statistics = chunk.statistics
-    return statistics is None or not statistics.has_null_count or statistics.null_count > 0
-
-
-def _empty(metadata: Any, schema: pa.Schema) -> frozenset[str]:
-    """Columns of single values that hold none, so far as the statistics tell."""
-    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-    positions = {metadata.schema.column(j).path: j for j in range(metadata.num_columns)}
-    return frozenset(
-        name
-        for name in schema.names
-        if name in positions and groups and all(_is_empty(group.column(positions[name])) for group in groups)
-    )
-
-
-def _is_empty(chunk: Any) -> bool:
+def _null_count(chunk: Any) -> int:
     statistics = chunk.statistics
     known = statistics is not None and statistics.has_null_count
-    return known and statistics.null_count == chunk.num_values
+    return int(statistics.null_count) if known else -1
+
+
+def _nullable(schema: pa.Schema, null_counts: np.ndarray) -> frozenset[str]:
+    """Columns whose type has no NaN and whose statistics do not rule out nulls."""
+    may_have = null_counts.any(axis=0)
+    leaf_types = [f.type.value_type if pa.types.is_fixed_size_list(f.type) else f.type for f in schema]
+    has_no_nan = [pa.types.is_integer(t) or pa.types.is_boolean(t) for t in leaf_types]
+    return frozenset(schema.names[j] for j in np.flatnonzero(may_have & np.array(has_no_nan, bool)))
+
+
+def _empty(metadata: Any, schema: pa.Schema, null_counts: np.ndarray) -> frozenset[str]:
+    """Columns of single values that hold none, so far as the statistics tell."""
+    rows = np.array([metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)])
+    single = {metadata.schema.column(j).path for j in range(metadata.num_columns)}
+    lacking = (null_counts == rows[:, None]).all(axis=0) & bool(len(rows))
+    return frozenset(schema.names[j] for j in np.flatnonzero(lacking) if schema.names[j] in single)
 
 
 def _row_labels(schema: pa.Schema) -> frozenset[str]:

@@ -24,6 +24,7 @@ from distrff.data.parquet_columns import (
     lists_by_name,
 )
 from distrff.data.parquet_files import Footer, find_files, parquet_file, read_footers
+from distrff.data.row_group_batches import GroupColumns, Held, held_by
 from distrff.data.rows import FIELDS, Feed, RowBlock, cut_tiles
 from distrff.data.selection import find_columns
 from distrff.data.storage import SPAN_BYTES, file_name, public_name, reaching
@@ -50,6 +51,11 @@ class Layout:
     def restricted(self, fields: tuple[str, ...]) -> Layout:
         """Return the layout of some of the fields."""
         return Layout(self.fs, {f: c for f, c in self.columns.items() if f in fields})
+
+    @property
+    def names(self) -> list[str]:
+        """The columns of the files that are read."""
+        return list(dict.fromkeys(name for c in self.columns.values() for name in c.names))
 
     @property
     def batch_rows(self) -> int:
@@ -88,27 +94,16 @@ class ParquetRows:
     def _spans(self) -> Iterator[dict[str, np.ndarray]]:
         for path, groups in groupby(self.groups, key=attrgetter("path")):
             with parquet_file(self.layout.fs, path) as parquet:
+                columns = GroupColumns(parquet, self.layout.names)
                 for group in groups:
                     check_unchanged(self.layout.fs, parquet.metadata, group)
-                    yield from self._group_spans(parquet, group)
+                    yield from self._group_spans(columns, group)
 
-    def _group_spans(self, parquet: Any, group: RowGroup) -> Iterator[dict[str, np.ndarray]]:
-        at = group.start
-        for batch in self._batches(parquet, group):
-            first, last = max(at, self.start), min(at + batch.num_rows, self.stop)
-            offset, at = first - at, at + batch.num_rows
-            if first < last:
-                yield self.layout.span(batch.slice(offset, last - first))
+    def _group_spans(self, columns: GroupColumns, group: RowGroup) -> Iterator[dict[str, np.ndarray]]:
+        first, last = max(self.start - group.start, 0), min(self.stop - group.start, group.n_rows)
+        for batch in columns.batches(group.number, self.layout.batch_rows, first, last):
+            yield self.layout.span(batch)
             del batch  # else it would live while the next one is decoded
-            if last == self.stop:
-                return
-
-    def _batches(self, parquet: Any, group: RowGroup) -> Iterator[pa.RecordBatch]:
-        names = list(dict.fromkeys(n for c in self.layout.columns.values() for n in c.names))
-        # One thread: tasks are what runs in parallel.
-        return parquet.iter_batches(
-            self.layout.batch_rows, row_groups=[group.number], columns=names, use_threads=False
-        )
 
 
 def check_unchanged(fs: Any, metadata: Any, group: RowGroup) -> None:
@@ -154,6 +149,16 @@ class ParquetSource(NamedTuple):
     footers: list[Footer]
     name: str  # for messages
 
+    def n_missing(self, names: Sequence[str]) -> dict[str, int]:
+        """Return how many values some columns are known to lack, those that lack some."""
+        found = {n: sum(int(f.n_missing[f.schema.get_field_index(n)]) for f in self.footers) for n in names}
+        return {name: n for name, n in found.items() if n}
+
+    def held(self, names: Sequence[str]) -> Held:
+        """Return what reading some columns holds beside a batch."""
+        sizes = [f.column_bytes[:, [f.schema.get_field_index(name) for name in names]] for f in self.footers]
+        return held_by(np.concatenate(sizes), [n for f in self.footers for n in f.group_rows])
+
 
 def parquet_source(paths: Sequence[Any], storage_options: dict[str, Any] | None) -> ParquetSource:
     """Return the files that paths stand for; reads the footers only.
@@ -180,6 +185,7 @@ def open_parquet(
     X, y = fields["X"], fields.get("y")
     check_shape((n_rows, len(X.labels)), source)
     layout = Layout(fs, fields)
+    held = parquet.held(layout.names)
     return Dataset(
         reader=ParquetReader(layout, groups),
         n_rows=n_rows,
@@ -195,6 +201,9 @@ def open_parquet(
         y_is_1d=y is None or y.is_1d,
         has_weights="sample_weight" in fields,
         skipped_columns=skipped,
+        held_bytes=held.pack_bytes,
+        whole_rows=held.whole_rows,
+        known_missing={f: n for f, c in fields.items() if (n := parquet.n_missing(c.names))},
     )
 
 

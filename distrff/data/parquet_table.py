@@ -6,13 +6,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from distrff.data.arrow_values import raw_kind
 from distrff.data.parquet_columns import is_feature
-from distrff.data.parquet_files import parquet_file
+from distrff.data.parquet_files import Footer, parquet_file
 from distrff.data.parquet_rows import ParquetSource, RowGroup, check_unchanged, row_groups
 from distrff.data.raw_table import RawTable
+from distrff.data.row_group_batches import GroupColumns
 
 _VALUE_BYTES = {"number": 8, "time": 8, "text": 32}  # about
 
@@ -32,8 +34,10 @@ class ParquetPart:
     def stop(self) -> int:
         return self.group.start + self.group.n_rows
 
-    def batches(self, names: tuple[str, ...], n_rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield columns of the row group, `n_rows` at a time.
+    def batches(
+        self, names: tuple[str, ...], n_rows: int, first: int = 0, last: int | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield columns of the row group, `n_rows` rows at a time.
 
         Raises
         ------
@@ -42,10 +46,11 @@ class ParquetPart:
         """
         with parquet_file(self.fs, self.group.path) as parquet:
             check_unchanged(self.fs, parquet.metadata, self.group)
-            # One thread: tasks are what runs in parallel.
-            yield from parquet.iter_batches(
-                n_rows, row_groups=[self.group.number], columns=list(names), use_threads=False
-            )
+            columns = GroupColumns(parquet, names)
+            if last is None:
+                yield from columns.stream(self.group.number, n_rows)
+            else:
+                yield from columns.batches(self.group.number, n_rows, first, last)
 
 
 def parquet_table(parquet: ParquetSource) -> RawTable:
@@ -57,7 +62,18 @@ def parquet_table(parquet: ParquetSource) -> RawTable:
         source=parquet.name,
         row_bytes=sum(_row_bytes(field.type) for field in schema),
         row_labels=parquet.footers[0].row_labels,
+        column_bytes={name: _column_bytes(parquet.footers, name) for name in schema.names},
     )
+
+
+def _column_bytes(footers: Sequence[Footer], name: str) -> np.ndarray:
+    """What decoding a column of each row group that holds rows may hold; nothing where a file has none."""
+    sizes = []
+    for footer in footers:
+        position = footer.schema.get_field_index(name)
+        holds = np.array(footer.group_rows, np.int64) > 0
+        sizes.append(footer.column_bytes[holds, position] if position >= 0 else np.zeros(holds.sum(), int))
+    return np.concatenate(sizes)
 
 
 def holds_only_numbers(parquet: ParquetSource, names: Sequence[str]) -> bool:

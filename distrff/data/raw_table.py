@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
+import numpy as np
 import pyarrow as pa
 
 
@@ -23,8 +24,13 @@ class RawRows(Protocol):
     @property
     def stop(self) -> int: ...
 
-    def batches(self, names: tuple[str, ...], n_rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield the columns `names` of all rows in their order, at most about `n_rows` at a time."""
+    def batches(
+        self, names: tuple[str, ...], n_rows: int, first: int = 0, last: int | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the columns `names` of the part's rows [first, last), at most about `n_rows` at a time.
+
+        `last` is None for all rows, which are then never held together.
+        """
         ...
 
 
@@ -47,6 +53,8 @@ class RawTable:
         Columns that label rows: neither counted by indices nor taken unless they are named.
     is_delayed : bool
         Whether parts hold Delayed objects.
+    column_bytes : mapping of str to ndarray
+        What decoding a column of each part may hold, by name; empty where nothing is decoded.
     """
 
     parts: tuple[RawRows, ...]
@@ -55,6 +63,7 @@ class RawTable:
     row_bytes: int
     row_labels: frozenset[str] = frozenset()
     is_delayed: bool = False
+    column_bytes: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def n_rows(self) -> int:

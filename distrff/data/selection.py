@@ -10,6 +10,28 @@ from distrff.display.names import listed
 from distrff.errors import InputError
 
 
+class Numbered(Sequence[str]):
+    """The names of columns that have none: "0", "1" and so on, none of which is stored."""
+
+    def __init__(self, n_columns: int) -> None:
+        self._numbers = range(n_columns)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __getitem__(self, i: Any) -> Any:
+        found = self._numbers[i]
+        return str(found) if isinstance(found, int) else list(map(str, found))
+
+    def __contains__(self, name: object) -> bool:
+        text = str(name)
+        return text.isdecimal() and text == str(int(text)) and int(text) in self._numbers
+
+    def index(self, name: str, *within: int) -> int:
+        """Return the number that a name spells."""
+        return int(name)
+
+
 def find_column(key: Any, names: Sequence[str], source: str) -> int:
     """Return the position of the column that `key` names.
 

@@ -29,7 +29,9 @@ class ArraysPart:
     stop: int
     blocks: dict[str, list[Any]] = field(repr=False)
 
-    def batches(self, names: tuple[str, ...], n_rows: int) -> Iterator[pa.RecordBatch]:
+    def batches(
+        self, names: tuple[str, ...], n_rows: int, first: int = 0, last: int | None = None
+    ) -> Iterator[pa.RecordBatch]:
         """Yield columns, `n_rows` rows at a time; what lies beyond the rows becomes a list.
 
         Raises
@@ -38,8 +40,9 @@ class ArraysPart:
             If an array of objects holds values of several types.
         """
         arrays = {name: np.concatenate(self.blocks[name]) for name in names}
-        for at in range(0, self.stop - self.start, n_rows):
-            columns = [_arrow(arrays[name][at : at + n_rows], name) for name in names]
+        last = self.stop - self.start if last is None else last
+        for at in range(first, last, n_rows):
+            columns = [_arrow(arrays[name][at : min(at + n_rows, last)], name) for name in names]
             yield pa.RecordBatch.from_arrays(columns, names=list(names))
 
 

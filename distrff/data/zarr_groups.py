@@ -12,7 +12,7 @@ from distrff.columns.table_steps import TableSteps
 from distrff.data.csr_rows import ENCODING, ENTRIES, CsrReader
 from distrff.data.dataset import Dataset, check_lengths, sparse_share
 from distrff.data.matrices import check_real, check_shape, check_target_shape, check_weight_shape
-from distrff.data.selection import find_columns
+from distrff.data.selection import Numbered, find_columns
 from distrff.data.storage import SPAN_BYTES, is_local, one_line, public_name, reaching
 from distrff.data.zarr_rows import ZarrReader, row_bytes
 from distrff.errors import InputError
@@ -45,6 +45,7 @@ def open_zarr(
     chosen, column_names = _columns(group, arrays["X"], columns, source)
     reader = ZarrReader(arrays, chosen, source, is_remote=not is_local(fs))
     X, y = arrays["X"], arrays.get("y")
+    chunk_rows = min(X.shape[0], reader.held_rows("X"))
     return Dataset(
         reader=reader,
         n_rows=X.shape[0],
@@ -52,7 +53,7 @@ def open_zarr(
         dtype=reader.dtype("X"),
         source=source,
         row_bytes=sum(map(row_bytes, arrays.values())),
-        chunk_rows=min(X.shape[0], reader.held_rows("X")),
+        chunk_rows=chunk_rows,
         column_names=column_names,
         target_names=(names["y"],) if y is not None and y.ndim == 1 else None,
         y_dtype=None if y is None else reader.dtype("y"),
@@ -60,6 +61,7 @@ def open_zarr(
         y_is_1d=y is None or y.ndim == 1,
         has_weights="sample_weight" in arrays,
         steps=_steps(group, X.shape[1], chosen, source),
+        held_bytes=reader.held_bytes(chunk_rows),
     )
 
 
@@ -91,7 +93,7 @@ def _open_csr(
     _check_others(others)
     check_lengths({"X": n_rows} | {f: z.shape[0] for f, z in others.items()})
     arrays, y = ZarrReader(parts | others, None, source, is_remote=is_remote), others.get("y")
-    chosen = None if columns is None else find_columns(columns, list(map(str, range(n_columns))), source)
+    chosen = None if columns is None else find_columns(columns, Numbered(n_columns), source)
     entries = parts["data"].shape[0] / n_rows
     entry_bytes = parts["data"].dtype.itemsize + parts["indices"].dtype.itemsize
     return Dataset(
@@ -109,6 +111,7 @@ def _open_csr(
         has_weights="sample_weight" in others,
         steps=_steps(group, n_columns, chosen, source),
         column_share=sparse_share(entries, n_columns),
+        held_bytes=arrays.held_bytes(0),
     )
 
 
@@ -205,6 +208,6 @@ def _columns(
         raise InputError(f"{source}: column_names lists {len(names)} names but X has {X.shape[1]} columns")
     if columns is None:
         return None, names
-    labels = names or tuple(map(str, range(X.shape[1])))
+    labels = names or Numbered(X.shape[1])
     chosen = find_columns(columns, labels, source)
     return chosen, None if names is None else tuple(names[i] for i in chosen)

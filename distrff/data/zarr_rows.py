@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import lzma
+import math
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -123,6 +124,15 @@ class ZarrReader:
         step = self._span_rows(field)
         return step * (1 + spans_ahead(self._arrays[field], step)) if self._is_remote else step
 
+    def held_bytes(self, n_rows: int) -> int:
+        """Return what decoding holds beside two spans of so many rows: chunks as they are, and as stored.
+
+        That is the rest of chunks of which a task needs a part, by their whole shape: Zarr fills up those
+        at the edge of an array.
+        """
+        rest = (unit_bytes(z) - n_rows * row_bytes(z) for z in self._arrays.values())
+        return 2 * sum(max(0, n) for n in rest)
+
     def _spans(self, field: str, start: int, stop: int, step: int) -> Iterator[dict[str, np.ndarray]]:
         self._check_in_sight(field)
         for a, b in cuts(start, stop, step):
@@ -176,6 +186,12 @@ def span_rows(z: Any, span_bytes: int) -> int:
     return unit * max(1, span_bytes // (unit * n_bytes))
 
 
+def unit_bytes(z: Any) -> int:
+    """Return the bytes of the chunks of an array that hold a row, decoded."""
+    across = (-(-size // step) * step for size, step in zip(z.shape[1:], z.chunks[1:], strict=True))
+    return z.dtype.itemsize * z.chunks[0] * math.prod(across)
+
+
 def row_bytes(z: Any) -> int:
     """Return the decoded bytes of a row of an array."""
-    return z.dtype.itemsize * int(np.prod(z.shape[1:]))
+    return z.dtype.itemsize * math.prod(z.shape[1:])

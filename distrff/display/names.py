@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
+from itertools import islice
 from typing import Any
 
 _MOST = 20
 
 
-def listed(names: Iterable[Any]) -> str:
+def listed(names: Collection[Any]) -> str:
     """Return the first 20 names, and how many are left out."""
-    shown = [str(name) for name in names]
-    more = f" and {len(shown) - _MOST:,} more" if len(shown) > _MOST else ""
-    return ", ".join(shown[:_MOST]) + more
+    more = f" and {len(names) - _MOST:,} more" if len(names) > _MOST else ""
+    return ", ".join(map(str, islice(names, _MOST))) + more

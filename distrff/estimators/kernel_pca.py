@@ -37,6 +37,7 @@ from distrff.solvers.principal_components import PrincipalComponents, principal_
 from distrff.sweeps.engine import SweepRun
 from distrff.sweeps.execution import Workers
 from distrff.sweeps.plan import Plan
+from distrff.sweeps.reading import check_reading
 
 
 class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Machine):
@@ -86,6 +87,8 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Machine):
     products leave rounding of about 10⁻⁶ of the largest eigenvalue: components below are noise.
     """
 
+    _target_kind = "none"
+
     def __init__(
         self,
         features: FeatureMap | None = None,
@@ -122,7 +125,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Machine):
         dataset = self._rows_to_fit(X, None, sample_weight)
         run, dtype = begin_run(), features_dtype(dataset, options.dtype)
         plan = self._presumed_plan(run.execution, dataset, options)
-        preparation = prepare_fit(run, dataset, options, target_kind="none", dtype=dtype)
+        preparation = prepare_fit(run, dataset, options, target_kind=self._target_kind, dtype=dtype)
         run.begin_phase("Gram")
         (gram,) = gram_sweep(run, dataset, preparation, plan, folds=None)
         run.begin_phase("components")
@@ -179,14 +182,14 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Machine):
         return as_dataset(X, None, sample_weight)
 
     def _presumed_plan(self, workers: Workers, dataset: Dataset, options: FitOptions) -> Plan:
-        options.features.check_shape(dataset.n_rows, dataset.n_columns)
+        check_reading(workers, dataset)
         n_features = options.features.n_features_for(dataset.n_columns)
         if self.n_components > n_features:
             raise InputError(
                 f"n_components={self.n_components}, but the map has {n_features} features; "
                 f"ask for fewer components, or for more features"
             )
-        return make_plan(
+        plan = make_plan(
             workers,
             dataset,
             n_features=n_features,
@@ -198,6 +201,9 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Machine):
             n_map_passes=options.features.n_passes,
             n_eigensystems=1,
         )
+        # Only now, for it draws a small map of all columns.
+        options.features.check_shape(dataset.n_rows, dataset.n_columns)
+        return plan
 
     def _keep(self, found: PrincipalComponents, preparation: Preparation) -> None:
         self.features_ = preparation.features

@@ -11,9 +11,10 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from distrff.data.arrays import as_dataset
+from distrff.data.checks import check_known, check_rows
 from distrff.data.dataset import Dataset
 from distrff.display.names import listed
-from distrff.errors import InputError
+from distrff.errors import ColumnError, InputError
 from distrff.estimators.measured_plan import predicted_seconds
 from distrff.estimators.options import FitOptions, check_sparse_rows, takes_sparse_rows
 from distrff.estimators.prediction import predict_with
@@ -35,6 +36,7 @@ class Machine(BaseEstimator):
     features: Any
     scale: str
     model_: Model
+    _target_kind: str
     _planned: Plan | None = None
 
     def check_parameters(self) -> None:
@@ -49,10 +51,13 @@ class Machine(BaseEstimator):
 
         The report of a fit that counts the same shows them beside the seconds that it took. How many light
         sweeps a fit with a margin loss takes shows only in the fit; ten are planned for, and for each C of a
-        grid.
+        grid. Of the rows' values only those are looked at that are known to be missing, and those of the
+        first few thousand rows; a fit's first pass looks at all.
 
         Raises
         ------
+        InputError
+            For parameters or data that cannot be used.
         PlanRefused
             If it would not fit in the workers' memory; the message names the smallest
             changes that fit.
@@ -60,6 +65,11 @@ class Machine(BaseEstimator):
         options, run = self._options(), begin_run()
         dataset = self._rows_to_fit(X, y, sample_weight)
         plan = self._presumed_plan(run.execution, dataset, options)
+        first = dataset.rows(0, min(dataset.n_rows, plan.tile_rows))
+        try:
+            run.gather([run.submit(check_rows, first, self._target_kind)])
+        except ColumnError as error:
+            raise error.named(dataset.column_names) from None
         self._planned = plan.with_seconds(predicted_seconds(run, dataset, options, plan))
         return self._planned
 
@@ -100,6 +110,7 @@ class Machine(BaseEstimator):
     def _rows_to_fit(self, X: Any, y: Any, sample_weight: Any) -> Dataset:
         dataset = self._dataset(X, y, sample_weight)
         check_sparse_rows(dataset.is_sparse, self.features, self.scale)
+        check_known(dataset, self._target_kind)
         return dataset
 
     def _keep_columns(self, n_columns: int, names: tuple[str, ...] | None) -> None:

@@ -26,6 +26,7 @@ class MarginMachine(ClassifyingMachine):
     """A classifier that minimises C·Σ s·ℓ + ½‖w‖² for a loss ℓ of the margin."""
 
     _likelihood: dict[str, Any] | None = None
+    _target_kind = "classes"
 
     def _options(self) -> MarginOptions:
         """Return the validated parameters."""

@@ -15,10 +15,11 @@ from distrff.features.specification import MapSpecification
 from distrff.sweeps.conjugate_plan import MOST_DIRECTIONS, PRESUMED_SWEEPS, ConjugatePlan, sample_shape
 from distrff.sweeps.engine import SweepRun
 from distrff.sweeps.gram import GramReduction
-from distrff.sweeps.plan import THIN_SLOWNESS, Plan, Shape, factorisation_flops
+from distrff.sweeps.plan import THIN_SLOWNESS, Plan, factorisation_flops
 from distrff.sweeps.reduction import Shipped
 from distrff.sweeps.ridge_products import ProductReduction
 from distrff.sweeps.sgd_plan import PRESUMED_PASSES
+from distrff.sweeps.shape import Shape
 
 _MEASURED_FLOPS = 6e10  # about a second
 _WARM_ROWS = 16

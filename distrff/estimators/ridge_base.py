@@ -31,8 +31,6 @@ from distrff.sweeps.plan import Plan
 class RidgeMachine(Machine):
     """Ridge on random features, from one Gram sweep; see `KernelRidge` for the parameters."""
 
-    _target_kind: str
-
     def __init__(
         self,
         features: FeatureMap | None = None,

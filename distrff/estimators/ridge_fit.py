@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,10 +26,10 @@ from distrff.sweeps.engine import SweepRun
 from distrff.sweeps.execution import Workers
 from distrff.sweeps.folds import HELD_OUT_ONE_IN, Folds
 from distrff.sweeps.gram import GramReduction
-from distrff.sweeps.plan import Plan, Shape, count
+from distrff.sweeps.plan import Plan, count
+from distrff.sweeps.reading import check_reading
 from distrff.sweeps.segments import gram_one_in, gram_tile_rows
-
-logger = logging.getLogger(__name__)
+from distrff.sweeps.shape import Shape
 
 # Until the first sweep has counted the classes, the plan assumes a handful.
 _PRESUMED_CLASSES = 8
@@ -127,6 +126,8 @@ def make_plan(
         chunk_rows=dataset.chunk_rows,
         map_cost=map_cost,
         column_share=dataset.column_share,
+        held_bytes=dataset.held_bytes,
+        whole_rows=dataset.whole_rows,
         **light,
     )
     return counting(
@@ -163,10 +164,12 @@ def presumed_plan(
     PlanRefused
         If it cannot fit in the workers' memory.
     """
-    options.features.check_shape(dataset.n_rows, dataset.n_columns)
+    check_reading(workers, dataset)
     n_outputs = dataset.n_targets if target_kind == "numeric" else _PRESUMED_CLASSES
     dtype = features_dtype(dataset, options.dtype)
     plan = (counted or plan_of)(workers, dataset, options, n_outputs=max(1, n_outputs), dtype=dtype)
+    # Only now, for it draws a small map of all columns.
+    options.features.check_shape(dataset.n_rows, dataset.n_columns)
     return replace(plan, shape=replace(plan.shape, outputs_are_presumed=target_kind == "classes"))
 
 
@@ -343,7 +346,5 @@ def product_dtype(dataset: Dataset, options: RidgeOptions, preparation: Preparat
     )
     if largest >= floor:
         return dtype, []
-    note = (
-        f"alpha={largest:g} is below the rounding noise of float32 products ({floor:.3g}): float64 was used"
-    )
-    return "float64", [note]
+    noise = f"the rounding noise of float32 products ({floor:.3g})"
+    return "float64", [f"alpha={largest:g} is below {noise}: float64 was used"]

@@ -15,13 +15,14 @@ from distrff.sweeps.merge_order import n_levels
 from distrff.sweeps.plan import (
     SLACK_BYTES,
     Plan,
-    Shape,
     client_peak_bytes,
     fits,
     refusal,
+    storage_remedy,
     worker_peak_bytes,
 )
 from distrff.sweeps.segments import Segmentation, gram_one_in, margin_tile_rows, sparse_segmentation
+from distrff.sweeps.shape import Shape
 
 PRESUMED_SWEEPS = 10
 PRESUMED_SWEEPS_AN_ALPHA = 3  # that a search has for each: two products, and the held-out error
@@ -191,7 +192,8 @@ def _light_peak_bytes(shape: Shape, k: int, threads: int) -> int:
         else cuts.tile_rows * s.n_features * (s.itemsize + 16)
     )
     tile = features + cuts.tile_rows * 8 * 6 * k
-    rows = s.row_bytes * (2 * s.chunk_rows + cuts.tile_rows) + 2 * cuts.tile_rows * s.column_entries * 8
+    tile_bytes = s.row_bytes + 16 * s.column_entries
+    rows = s.reading_bytes(cuts.segment_rows) + tile_bytes * cuts.tile_rows
     n_kept = min(2 * kept_rows(s.n_features, s.sparse_entries), s.n_rows) if s.model_rows else 0
     kept = n_kept * (8 * s.n_columns + _KEPT_BYTES) * k
     sums = 8 * s.n_features * (2 + 2 * k) + kept
@@ -231,6 +233,7 @@ def _remedies(plan: ConjugatePlan, cluster: dict[str, int]) -> list[str]:
     threads = largest(range(1, plan.threads_per_worker), lambda t: fits(again(threads=t)))
     size = "n_bins" if plan.shape.sparse_entries else "n_components"
     return [
+        *storage_remedy(plan, lambda smaller: fits(_counted(smaller, 0, cluster, most_folds=1))),
         *([f"{size}={features}"] if features else []),
         *([f"{threads} thread(s) a worker"] if threads else []),
     ]

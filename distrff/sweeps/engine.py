@@ -16,6 +16,7 @@ from distrff.features.specification import MapSpecification
 from distrff.sweeps.execution import Execution, ambient_execution
 from distrff.sweeps.process_record import WorkRecord
 from distrff.sweeps.progress import Progress
+from distrff.sweeps.reading import check_reading
 from distrff.sweeps.reduction import Partial, Reduction
 from distrff.sweeps.screens import screen_for
 from distrff.sweeps.segments import Segmentation
@@ -77,7 +78,13 @@ class SweepRun:
 
         A worker that derives other frequencies from the seed than the client stops the
         pass; it is begun again with the frequencies themselves sent along.
+
+        Raises
+        ------
+        PlanRefused
+            If workers have not the memory to read rows that are stored like these.
         """
+        check_reading(self.execution, dataset, reduction.size_bytes(min(cuts.segment_rows, dataset.n_rows)))
         segments = [dataset.rows(start, stop) for start, stop in cuts.bounds()]
         return self.sweep_segments(label, segments, reduction, sent)
 

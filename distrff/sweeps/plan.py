@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from distrff.display.units import human_bytes
 from distrff.errors import PlanRefused
-from distrff.features.map_cost import MapCost
 from distrff.sweeps.bisection import largest
 from distrff.sweeps.merge_order import n_levels
 from distrff.sweeps.plan_display import plan_card, plan_text
-from distrff.sweeps.segments import Segmentation, gram_segmentation, light_segmentation, sampled_tile_rows
+from distrff.sweeps.segments import light_segmentation
+from distrff.sweeps.shape import Shape
 
 # Dask pauses a worker at 0.8 of its memory limit; a fit planned beyond that would stand still.
 _USABLE_SHARE = 0.8
@@ -25,125 +24,6 @@ SLACK_BYTES = 80 * 2**20
 _REDUCTION_SLOWNESS = 2.0
 # A flop of a thin product, whose numbers come from memory for a few flops each, beside one of the Gram's.
 THIN_SLOWNESS = 2.5
-
-_BIN_BYTES = 16 + 48  # its key and count, and its slots in the table of columns
-
-
-@dataclass(frozen=True)
-class Shape:
-    """The numbers that every choice and count follows from.
-
-    Parameters
-    ----------
-    n_rows, n_columns, n_features, n_outputs, n_folds : int
-    n_alphas : int
-        1 for a given alpha.
-    n_paths : int
-        Paths of alphas; 0 is one a fold.
-    dtype : {"float32", "float64"}
-    row_bytes, chunk_rows : int
-        Decoded bytes of a row in storage, and rows of a storage chunk.
-    map_cost : MapCost
-        What the map takes for a row, and keeps.
-    outputs_are_presumed : bool
-        Whether classes are still to be counted.
-    model_rows : int
-        Rows whose features are held at once, in float64 and as they are made.
-    gram_one_in : int
-        The Gram is of one row in that many.
-    n_light_sweeps, n_light_columns : int
-        Passes presumed after the Gram, and coefficient vectors that each of them answers.
-    sparse_entries : int
-        Entries of a row of Z; 0 where it is dense.
-    n_map_passes : int
-        Passes over all rows that the fit of the map asks for.
-    n_eigensystems : int
-        Of the Gram, beside those of an alpha path.
-    column_share : float
-        Of the columns, that a row has entries in: below 1 where rows are sparse.
-    """
-
-    n_rows: int
-    n_columns: int
-    n_features: int
-    n_outputs: int
-    n_folds: int
-    n_alphas: int
-    dtype: str
-    row_bytes: int
-    chunk_rows: int
-    map_cost: MapCost
-    outputs_are_presumed: bool = False
-    model_rows: int = 0
-    gram_one_in: int = 1
-    n_light_sweeps: int = 0
-    n_light_columns: int = 0
-    sparse_entries: int = 0
-    n_map_passes: int = 0
-    n_eigensystems: int = 0
-    column_share: float = 1.0
-    n_paths: int = 0
-
-    @property
-    def column_entries(self) -> float:
-        """Numbers in a row of X, those of sparse rows with an index each."""
-        return self.n_columns * self.column_share
-
-    @property
-    def size(self) -> int:
-        return self.n_features + 1 + self.n_outputs
-
-    @property
-    def row_entries(self) -> int:
-        """Numbers in a row of Z."""
-        return self.sparse_entries or self.n_features
-
-    @property
-    def itemsize(self) -> int:
-        return np.dtype(self.dtype).itemsize
-
-    def segmentation(self) -> Segmentation:
-        """Return the cuts of the Gram sweep."""
-        cuts = gram_segmentation(self.n_rows, self.n_features, self.n_outputs, np.dtype(self.dtype))
-        return replace(cuts, tile_rows=sampled_tile_rows(cuts.tile_rows, self.gram_one_in))
-
-    @property
-    def gram_flops(self) -> float:
-        """Flops of the Gram sweep: its map and its products."""
-        rows = self.n_rows / self.gram_one_in
-        return rows * (self.map_flops + self.size**2)
-
-    @property
-    def map_flops(self) -> float:
-        """Flops of a row's features, cosines not counted."""
-        return self.map_cost.flops(self.row_entries, self.column_share)
-
-    @property
-    def basis_flops(self) -> float:
-        """Flops of the values of a row that light sweeps need: without the solve, which vectors have."""
-        return self.map_flops - self.triangle_numbers
-
-    @property
-    def triangle_numbers(self) -> float:
-        """Numbers in the map's triangular factors: flops of a row's solve."""
-        return self.map_cost.triangle_numbers(self.n_features)
-
-    @property
-    def map_factor_flops(self) -> float:
-        """Flops of the map's triangular factors: once with pivots, and again in each process."""
-        return 2 / 3 * self.triangle_numbers**1.5
-
-    @property
-    def map_bytes(self) -> float:
-        """Bytes of the map's arrays in a process: in float64 and in the dtype of the products."""
-        if self.sparse_entries:
-            return float(_BIN_BYTES * self.n_features)
-        return (8 + self.itemsize) * self.map_cost.numbers(self.n_features) + 8 * self.triangle_numbers
-
-    @property
-    def light_flops(self) -> float:
-        """Flops of one light sweep: its map and its thin products."""
-        return self.n_rows * (self.basis_flops + 6.0 * self.n_features * self.n_light_columns)
 
 
 @dataclass(frozen=True, repr=False)
@@ -276,7 +156,11 @@ def worker_peak_bytes(shape: Shape, folds_per_task: int, threads: int) -> int:
     group = cuts.tile_rows + (6 * int(cuts.tile_rows**0.5) if n_parts > 1 else 0)
     tile = group * s.size * s.itemsize + s.itemsize * s.size**2
     block_rows = min(cuts.segment_rows, n_parts * cuts.tile_rows)
-    rows = s.row_bytes * (2 * s.chunk_rows + block_rows + group) + 2 * group * s.column_entries * 8
+    rows = (
+        s.reading_bytes(cuts.segment_rows)
+        + s.row_bytes * (block_rows + group)
+        + 16 * group * s.column_entries
+    )
     sweep = threads * (tile + rows + accumulator) + n_partials * partial + s.map_bytes
     if s.n_light_sweeps:  # a Hessian's sweep, beside the Gram
         sweep += 3 * partial
@@ -332,17 +216,28 @@ def _remedies(plan: Plan) -> list[str]:
     folds = largest(range(2, shape.n_folds), lambda K: fits(_again(plan, n_folds=K)))
     threads = largest(range(1, plan.threads_per_worker), lambda t: fits(_again(plan, threads=t)))
     return [
+        *storage_remedy(
+            plan, lambda smaller: fits(_counted(smaller, plan.folds_per_task, *_cluster_of(plan)))
+        ),
         *([f"n_components={features}"] if features else []),
         *([f"cv={folds}"] if folds else []),
         *([f"{threads} thread(s) a worker"] if threads else []),
     ]
 
 
+def storage_remedy(plan: Plan, does_fit: Callable[[Shape], bool]) -> list[str]:
+    """Return that the rows are to be stored in smaller pieces, where that alone would do."""
+    if not does_fit(plan.shape.in_small_chunks()):
+        return []
+    n_bytes = human_bytes(plan.shape.reading_bytes(plan.segment_rows))
+    return [f"smaller chunks or row groups (to read one takes {n_bytes}; `distrff convert` writes them)"]
+
+
+def _cluster_of(plan: Plan) -> tuple[int, int, int]:
+    return plan.n_workers, plan.threads_per_worker, plan.memory_limit
+
+
 def _again(plan: Plan, *, threads: int | None = None, **changes: Any) -> Plan:
-    return _counted(
-        replace(plan.shape, **changes),
-        plan.folds_per_task,
-        plan.n_workers,
-        threads or plan.threads_per_worker,
-        plan.memory_limit,
-    )
+    n_workers, usual_threads, memory_limit = _cluster_of(plan)
+    shape = replace(plan.shape, **changes)
+    return _counted(shape, plan.folds_per_task, n_workers, threads or usual_threads, memory_limit)

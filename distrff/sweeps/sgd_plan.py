@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 
 from distrff.errors import PlanRefused
 from distrff.sweeps.bisection import largest
-from distrff.sweeps.plan import SLACK_BYTES, Plan, Shape, client_peak_bytes, fits, refusal
+from distrff.sweeps.plan import SLACK_BYTES, Plan, client_peak_bytes, fits, refusal, storage_remedy
 from distrff.sweeps.segments import Segmentation, sparse_segmentation
+from distrff.sweeps.shape import Shape
 
 PRESUMED_EPOCHS = 5
 PRESUMED_PASSES = 2 * PRESUMED_EPOCHS + 1
@@ -60,7 +61,8 @@ def count_sgd(shape: Shape, *, n_workers: int, threads_per_worker: int, memory_l
             range(2, shape.n_features, 2), lambda D: fits(_counted(replace(shape, n_features=D), cluster))
         )
         size = "n_bins" if shape.sparse_entries else "n_components"
-        raise PlanRefused(refusal(plan, [f"{size}={features}"] if features else []))
+        remedies = storage_remedy(plan, lambda smaller: fits(_counted(smaller, cluster)))
+        raise PlanRefused(refusal(plan, [*remedies, *([f"{size}={features}"] if features else [])]))
     return plan
 
 
@@ -96,7 +98,7 @@ def _worker_peak_bytes(shape: Shape, threads: int) -> int:
     # A batch of features with its map's phases, the rows of a storage chunk, and the points.
     entry_bytes = _SPARSE_BYTES if s.sparse_entries else s.itemsize
     batch = min(_BATCH_BYTES, epoch_cuts(s).segment_rows * s.row_entries * entry_bytes)
-    rows = 3 * s.row_bytes * s.chunk_rows
+    rows = s.reading_bytes(epoch_cuts(s).segment_rows) + s.row_bytes * s.chunk_rows
     points = (12 if s.sparse_entries else 8) * 8 * s.n_features * s.n_outputs
     arrays = s.map_bytes
     epoch = threads * (2 * batch + rows + points) + 2 * _METRIC_BYTES + arrays

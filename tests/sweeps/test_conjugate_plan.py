@@ -12,8 +12,9 @@ from distrff.errors import PlanRefused
 from distrff.features.map_cost import product_cost
 from distrff.sweeps import plan
 from distrff.sweeps.conjugate_plan import PRESUMED_SWEEPS, count_conjugate
-from distrff.sweeps.plan import Shape, count
+from distrff.sweeps.plan import count
 from distrff.sweeps.segments import gram_one_in
+from distrff.sweeps.shape import Shape
 
 SHAPE = Shape(
     n_rows=1_000_000,

@@ -10,7 +10,8 @@ from distrff.features.map_cost import product_cost
 from distrff.sweeps.cluster_rates import ClusterRates, WorkerRates
 from distrff.sweeps.conjugate_plan import count_conjugate
 from distrff.sweeps.fit_limits import FitLimits, fit_limits
-from distrff.sweeps.plan import Shape, count
+from distrff.sweeps.plan import count
+from distrff.sweeps.shape import Shape
 
 SHAPE = Shape(
     n_rows=2**20,

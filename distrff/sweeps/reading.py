@@ -1,0 +1,43 @@
+"""Whether workers have the memory to read rows as they are stored, known before any is read."""
+
+from __future__ import annotations
+
+from distrff.data.dataset import Dataset
+from distrff.display.units import human_bytes
+from distrff.errors import PlanRefused
+from distrff.sweeps.execution import Workers
+
+_SPANS = 3  # two that are decoded, and a tile
+
+
+def check_reading(workers: Workers, dataset: Dataset, sum_bytes: int = 0) -> None:
+    """Refuse rows that the threads of a worker cannot all read at a time, by their shape and chunks alone.
+
+    Parameters
+    ----------
+    workers : Workers
+    dataset : Dataset
+    sum_bytes : int
+        Of what a task sums up.
+
+    Raises
+    ------
+    PlanRefused
+        Naming what is too large, and what to do.
+    """
+    limit, threads = workers.memory_limit, workers.threads_per_worker
+    if not limit:
+        return
+    row = threads * (_SPANS * dataset.row_bytes + sum_bytes)
+    unit = threads * (2 * dataset.chunk_rows * dataset.row_bytes + dataset.held_bytes + sum_bytes)
+    have = f"a worker of {threads} thread(s), whose memory limit is {human_bytes(limit)}"
+    if row > limit:
+        raise PlanRefused(
+            f"{dataset.source}: rows of {dataset.n_columns:,} columns take {human_bytes(row)} in {have}; "
+            f"choose columns, or give more memory"
+        )
+    if unit > limit:
+        raise PlanRefused(
+            f"{dataset.source}: to read a chunk or row group takes {human_bytes(unit)} in {have}; write the "
+            f"rows anew in smaller ones (`distrff convert`), or give more memory"
+        )

@@ -1,0 +1,75 @@
+"""What a fit refuses for its values, a plan of it refuses as well, or says that it cannot know."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+OPTIONS = ["--target", "y", "--n-components", 16, "--length-scale", 2, "--alpha", 0.1]
+UNSEEN = "of later rows only a fit's first pass shows whether values are missing or infinite"
+
+
+@pytest.fixture
+def both(distrff, tmp_path):
+    """Run `plan` and `fit` with the same words, and return their exit codes and last lines."""
+
+    def run(data, *words):
+        planned = distrff("plan", data, *OPTIONS, *words)
+        fitted = distrff("fit", data, *OPTIONS, *words, "--out", tmp_path / "m.zarr")
+        return [(done.code, done.told[-1] if done.code else "") for done in (planned, fitted)]
+
+    return run
+
+
+@pytest.fixture
+def frame(rng):
+    return pd.DataFrame(
+        {"a": rng.normal(size=20_000), "k": rng.integers(0, 9, 20_000), "y": rng.normal(size=20_000)}
+    )
+
+
+@pytest.mark.parametrize(("column", "field"), [("a", "X"), ("k", "X"), ("y", "y")])
+def test_nulls_of_which_the_footers_tell(both, frame, tmp_path, column, field):
+    path = tmp_path / "rows.parquet"
+    frame[column] = frame[column].astype("Int64" if column == "k" else "Float64")
+    frame.loc[19_000:19_004, column] = pd.NA
+    frame.to_parquet(path, row_group_size=3000)
+    planned, fitted = both(path)
+    assert planned == fitted
+    said = (
+        f"{field} contains NaN: column '{column}' of {path} lacks 5 of 20000 values; drop or fill such rows"
+    )
+    assert planned[0] == 2
+    assert said in planned[1]
+    assert both(path, "--missing", "drop") == [(0, ""), (0, "")]
+
+
+def test_nulls_in_columns_that_are_not_read(both, frame, tmp_path):
+    frame.assign(other=[None, *[1.0] * 19_999]).to_parquet(tmp_path / "rows.parquet")
+    assert both(tmp_path / "rows.parquet", "--columns", "a,k") == [(0, ""), (0, "")]
+
+
+@pytest.mark.parametrize("column", ["a", "y"])
+def test_a_number_that_is_none_in_the_first_rows(both, stored, frame, column):
+    frame.loc[7, column] = np.nan
+    path = stored("rows.zarr", X=frame[["a", "k"]].to_numpy(), y=frame["y"].to_numpy())
+    planned, fitted = both(path)
+    assert planned == fitted
+    assert f"{'X' if column == 'a' else 'y'} contains NaN in row 7" in planned[1]
+
+
+def test_of_later_rows_a_plan_says_that_it_does_not_know(distrff, stored, frame):
+    frame.loc[19_000, "a"] = np.inf
+    path = stored("rows.zarr", X=frame[["a", "k"]].to_numpy(), y=frame["y"].to_numpy())
+    assert UNSEEN in distrff("plan", path, *OPTIONS).stdout
+    few = stored("few.zarr", X=np.ones((200, 2)) * np.arange(200)[:, None], y=np.arange(200.0))
+    assert UNSEEN not in distrff("plan", few, *OPTIONS).stdout
+
+
+def test_text_with_missing_values(both, tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("a,y\n" + "\n".join(f"{i * 0.37 % 1:.3f},{i % 3}" for i in range(300)) + "\n,1\n")
+    planned, fitted = both(path)
+    assert planned == fitted
+    assert planned[0] == 2

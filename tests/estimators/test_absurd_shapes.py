@@ -1,0 +1,100 @@
+"""Groups of a few hundred bytes that declare more than any worker holds: refused before anything is drawn."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import dask
+import numpy as np
+import pytest
+import zarr
+
+from distrff.data import open_dataset
+from distrff.diagnostics.row_survey import survey_rows
+from distrff.errors import InputError, PlanRefused
+from distrff.estimators.kernel_pca import KernelPCA
+from distrff.estimators.ridge import KernelRidge
+from distrff.estimators.svc import KernelSVC
+from distrff.features.binning import RandomBinningFeatures
+from distrff.features.fourier import FourierFeatures
+from distrff.sweeps import execution
+from distrff.sweeps.engine import SweepRun
+
+FEW_BYTES = 2**25
+
+
+@pytest.fixture(autouse=True)
+def workers(monkeypatch):
+    monkeypatch.setattr(execution, "MEMORY_LIMIT", 4 * 2**30)
+    with dask.config.set(scheduler="synchronous"):
+        yield
+
+
+@pytest.fixture
+def few_bytes():
+    tracemalloc.start()
+    yield
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < FEW_BYTES
+
+
+def declared(tmp_path, shape, chunks):
+    group = zarr.open_group(tmp_path / "rows.zarr", mode="w")
+    group.create_array("X", shape=shape, chunks=chunks, dtype="f8")
+    group.create_array("y", shape=shape[:1], chunks=(max(1, min(shape[0], 1000)),), dtype="f8")
+    return tmp_path / "rows.zarr"
+
+
+SHAPES = {
+    "wide": ((10, 10**9), (10, 1000)),
+    "one chunk": ((10**12, 10), (10**12, 10)),
+    "more chunk than array": ((10, 10), (10**12, 10**6)),
+    "wide chunk": ((1000, 10), (1000, 10**9)),
+}
+MACHINES = [
+    KernelRidge(FourierFeatures(n_components=1024)),
+    KernelRidge(RandomBinningFeatures(n_grids=20), alpha=1.0),
+    KernelSVC(),
+    KernelPCA(),
+]
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("shape", [*SHAPES.values(), ((10**9, 10**6), (100, 1000))])
+def test_no_machine_is_planned_or_fitted(tmp_path, few_bytes, shape, machine):
+    data = open_dataset(declared(tmp_path, *shape))
+    for begin in (machine.plan, machine.fit):
+        with pytest.raises(PlanRefused) as caught:
+            begin(data)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_no_row_is_read(tmp_path, few_bytes, name):
+    data = open_dataset(declared(tmp_path, *SHAPES[name]))
+    what = "1,000,000,000 columns" if name == "wide" else "a chunk or row group"
+    with pytest.raises(PlanRefused, match=f"rows.zarr: .*{what}.* memory limit is 4.29 GB"):
+        survey_rows(SweepRun(), data)
+
+
+def test_a_score_is_refused_as_well(tmp_path, few_bytes):
+    X = np.arange(40.0).reshape(20, 2)
+    machine = KernelRidge(FourierFeatures(n_components=4), alpha=1.0).fit(X, X[:, 0])
+    data = open_dataset(declared(tmp_path, (10**12, 2), (10**12, 2)))
+    with pytest.raises(PlanRefused, match="write the rows anew in smaller ones"):
+        machine.score(data)
+
+
+def test_columns_without_names_are_found_among_very_many(tmp_path, few_bytes):
+    path = declared(tmp_path, *SHAPES["wide"])
+    assert open_dataset(path, columns=["7", -1]).n_columns == 2
+    for unknown in ("x", "1000000000", 10**9):
+        with pytest.raises(InputError, match="has no column"):
+            open_dataset(path, columns=[unknown])
+
+
+@pytest.mark.parametrize("shape", [(0, 10), (10, 0)])
+def test_no_rows_or_columns(tmp_path, shape):
+    with pytest.raises(InputError, match="Found array with 0"):
+        open_dataset(declared(tmp_path, shape, (1, 1)))
