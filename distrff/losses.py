@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
+from scipy.optimize import brentq
 from scipy.special import erfcx, expit, log_ndtr, xlog1py, xlogy
 
 from distrff.errors import InputError
@@ -21,6 +22,7 @@ from distrff.errors import InputError
 _ROOT_TWO = np.sqrt(2.0)
 _ROOT_TWO_OVER_PI = np.sqrt(2 / np.pi)
 _NEWTON_STEPS = 12
+_FAR = 1e3  # clear margins: a share beyond is no number above 0
 
 
 class Loss(Protocol):
@@ -99,6 +101,12 @@ class MarginLoss:
     def rounded(self, width: Any) -> Loss:
         return self
 
+    def constant(self, share: float) -> float:
+        """Return the f that is best for all rows alike, of whose weight `share` has y = 1."""
+        y, parts = np.array([1.0, -1.0]), np.array([share, 1 - share])
+        size = self.clear_margin
+        return size * brentq(lambda t: parts @ self.derivative(size * t * y**2, y), -_FAR, _FAR)
+
     _most: float  # the largest α with a finite φ*(−α)
 
     def _phi(self, m: np.ndarray) -> np.ndarray:
@@ -126,6 +134,9 @@ class Hinge(MarginLoss):
 
     def rounded(self, width: Any) -> Loss:
         return SmoothedHinge(width)
+
+    def constant(self, share: float) -> float:
+        return 1.0 if share > 0.5 else -1.0
 
     def _phi(self, m: np.ndarray) -> np.ndarray:
         return np.maximum(0, 1 - m)

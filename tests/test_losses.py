@@ -132,3 +132,15 @@ def test_probabilities(loss):
 def test_sigma_must_be_positive(noise, sigma):
     with pytest.raises(InputError, match="sigma must be a positive number"):
         NOISES[noise](sigma)
+
+
+@pytest.mark.parametrize("share", [1e-300, 1e-9, 0.02, 0.5, 0.7, 1 - 1e-9])
+@pytest.mark.parametrize("loss", [loss for loss in ALL if hasattr(loss, "constant")], ids=str)
+def test_no_constant_is_better_than_the_best(loss, share):
+    best = loss.constant(share)
+
+    def value(f):
+        return share * loss.value(f, 1.0) + (1 - share) * loss.value(f, -1.0)
+
+    others = best + np.concatenate([np.linspace(-3, 3, 1000), [-1e-3, 1e-3]])
+    assert (value(np.array([best])) <= value(others) * (1 + 8 * EPS)).all()

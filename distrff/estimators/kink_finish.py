@@ -23,6 +23,11 @@ from distrff.sweeps.kink_rows import KinkRows, KinkSums
 
 _MODEL_SHARE = 0.4  # of tol
 _FIRST_WIDTH = 1.0
+_FAR = 2.0**20  # for an intercept
+_WIDENING = 4
+# Rows of a model whose reference point is too far off raise its bound for long and to no end. Models that end
+# at all leave about a third of the distance at first, and those that came near have all ended.
+_NEAR, _FIRST_SHARE = 0.1, 0.3
 
 
 @dataclass(eq=False)
@@ -35,6 +40,16 @@ class _Model:
     short_vector: np.ndarray
     x: np.ndarray
     alpha: np.ndarray | None = None
+    distance: float = np.inf
+
+    def is_on_course(self, distance: float, n_rounds: int) -> bool:
+        """Say whether the bound will be near the objective after so many rounds like the last.
+
+        `distance` is that of the two, of the objective; the first round says nothing of the next.
+        """
+        share = distance / self.distance if np.isfinite(self.distance) else _FIRST_SHARE
+        self.distance = distance
+        return distance * min(1.0, share) ** n_rounds <= _NEAR
 
     @property
     def known(self) -> np.ndarray:
@@ -47,17 +62,31 @@ class _Model:
         weight, vector = float(found.short_weight[machine]), found.short_vector[machine]
         return cls(x, rows, weight, vector, x)
 
-    def can_balance(self) -> bool:
-        """Say whether the rows' multipliers can outweigh what the linear part pulls at the intercept."""
+    @property
+    def excess(self) -> float:
+        """What the linear part pulls at the intercept beyond what the rows' multipliers can outweigh.
+
+        Its sign is the label of the rows that pull; 0 where the model has a minimum.
+        """
         signed = self.rows.weight * self.rows.label
-        pull = -float(self.short_vector[-1] - signed[self.rows.short].sum())
-        return float(signed[signed < 0].sum()) <= pull <= float(signed[signed > 0].sum())
+        pull = float(self.short_vector[-1] - signed[self.rows.short].sum())
+        least, most = -float(signed[signed > 0].sum()), -float(signed[signed < 0].sum())
+        return max(0.0, pull - most) + min(0.0, pull - least)
+
+    def without_shortfall(self, label: float) -> np.ndarray:
+        """Return the reference point with an intercept at which no row of the label is short.
+
+        There the rows that were nearest to the kink are furthest on its other side.
+        """
+        x = self.reference.copy()
+        x[-1] += _FAR * max(1.0, abs(x[-1])) * label
+        return x
 
     def add(self, rows: KinkRows, C: float) -> None:
         """Take more rows, each with the multiplier that its side at the reference point had."""
-        assert self.alpha is not None
         self.rows = self.rows.merge(rows, None)
-        self.alpha = np.append(self.alpha, np.where(rows.short, C * rows.weight, 0.0))
+        if self.alpha is not None:
+            self.alpha = np.append(self.alpha, np.where(rows.short, C * rows.weight, 0.0))
 
 
 def finish_exactly(
@@ -67,7 +96,6 @@ def finish_exactly(
     see: Callable[[MarginProblem, np.ndarray, float, float, np.ndarray], bool],
     *,
     tol: float,
-    most: int,
 ) -> None:
     """Improve each machine from its point until `see` is content, or its model can tell no more.
 
@@ -78,16 +106,12 @@ def finish_exactly(
     see : callable
         Takes a problem, a point, its objective, a lower bound, and the sums over held-out rows; says whether
         the machine is good enough.
-    most : int
-        Models of one machine, each with more rows than the one before.
     """
     if not points:
         return
     found, models = _first_models(oracle, points, kinks)
     primal = {problem: _primal(problem, x, found, j) for j, (problem, x) in enumerate(points.items())}
-    for _ in range(most):
-        if not models:
-            return
+    while models:
         bounds = _solve(oracle, models, {problem: _MODEL_SHARE * tol * primal[problem] for problem in models})
         asked = {p: KinkPoint(m.x, m.reference, m.known) for p, m in models.items()}
         found = kinks(asked, oracle.kept_rows)
@@ -97,8 +121,13 @@ def finish_exactly(
             primal[problem] = min(primal[problem], value)
             content = see(problem, model.x, value, bounds[problem], found.held_out[:, machine])
             rows = found.rows(machine)
-            has_room = len(model.rows.number) + len(rows.number) <= oracle.most_model_rows
-            if not content and len(rows.number) and has_room:
+            n_rows = len(rows.number)
+            room = oracle.most_model_rows - len(model.rows.number)
+            if content or not 0 < n_rows <= room:
+                continue
+            distance = (primal[problem] - bounds[problem]) / primal[problem]
+            has_room_for_all = oracle.n_rows <= oracle.most_model_rows
+            if has_room_for_all or model.is_on_course(distance, room // n_rows):
                 model.add(rows, problem.C)
                 unfinished[problem] = model
         models = unfinished
@@ -109,19 +138,31 @@ def _first_models(
     points: Mapping[MarginProblem, np.ndarray],
     kinks: Callable[[Mapping[MarginProblem, KinkPoint], int], KinkSums],
 ) -> tuple[KinkSums, dict[MarginProblem, _Model]]:
-    """Return the models of the rows nearest to the kink, of so many that each has a minimum."""
-    n_kept = oracle.kept_rows
-    while True:
-        found = kinks({problem: KinkPoint(x) for problem, x in points.items()}, n_kept)
-        models = {
-            problem: _Model.at(problem.C, x, found, machine)
-            for machine, (problem, x) in enumerate(points.items())
+    """Return the models of the rows nearest to the kink, and of so many that each has a minimum.
+
+    Without one are those for which there is no room.
+    """
+    found = kinks({problem: KinkPoint(x) for problem, x in points.items()}, oracle.kept_rows)
+    models = {
+        problem: _Model.at(problem.C, x, found, machine)
+        for machine, (problem, x) in enumerate(points.items())
+    }
+    if not oracle.fit_intercept:
+        return found, models
+    while lacking := {problem: model for problem, model in models.items() if model.excess}:
+        labels = {problem: np.sign(model.excess) for problem, model in lacking.items()}
+        asked = {
+            problem: KinkPoint(model.without_shortfall(labels[problem]), model.reference, model.known)
+            for problem, model in lacking.items()
         }
-        if not oracle.fit_intercept or all(model.can_balance() for model in models.values()):
-            return found, models
-        if n_kept >= min(oracle.n_rows, oracle.most_model_rows // 2):
-            return found, {problem: model for problem, model in models.items() if model.can_balance()}
-        n_kept *= 4
+        more = kinks(asked, _WIDENING * oracle.kept_rows)
+        for machine, (problem, model) in enumerate(lacking.items()):
+            rows = more.sides[machine][0 if labels[problem] > 0 else 1]
+            n_needed = 1 + int(np.searchsorted(np.cumsum(rows.weight), abs(model.excess)))
+            model.add(rows.first(n_needed + oracle.kept_rows), problem.C)
+            if len(model.rows.number) > oracle.most_model_rows or not len(rows.number):
+                del models[problem]
+    return found, models
 
 
 def _solve(

@@ -14,6 +14,7 @@ from distrff.errors import InputError, PlanRefused
 from distrff.estimators.factor_gram import factor_gram
 from distrff.estimators.gram_context import GramContext
 from distrff.estimators.hard_margin_solve import solve_hard_margins
+from distrff.estimators.margin_constants import best_constants
 from distrff.estimators.margin_options import MarginOptions
 from distrff.estimators.margin_oracle import MarginOracle, MarginProblem, SoftmaxOracle
 from distrff.estimators.margin_solve import MarginSolution, Progress, solve_margins
@@ -52,6 +53,8 @@ class MarginFit:
     n_light_sweeps : int
         Of the final machines.
     search : PenaltySearch or None
+    size : float
+        Σs·mean‖z‖², which C times is that of the losses' part beside the penalty.
     interruption : KeyboardInterrupt or None
         To be raised again when the machine is kept.
     """
@@ -66,6 +69,7 @@ class MarginFit:
     status: Status
     n_light_sweeps: int
     search: PenaltySearch | None
+    size: float
     interruption: KeyboardInterrupt | None
 
     @property
@@ -115,10 +119,12 @@ def fit_margins(
     _check_class_weights(preparation)
     plan = recount(preparation.targets.n_outputs, preparation.specification.n_features)
     if isinstance(plan, SGDPlan):
-        solution, C, search = solve_by_sgd(run, dataset, preparation, plan, options), options.C, None
+        assert options.C is not None
+        constants = best_constants(preparation, options, options.C)
+        solution = solve_by_sgd(run, dataset, preparation, plan, options, constants)
+        C, search = options.C, None
     else:
         solution, C, search = _solve_by_factor(run, dataset, preparation, plan, options)
-    assert C is not None
     points = [solution.progress[problem].x for problem in solution.progress]
     coef, intercept = _unpacked(points, options, preparation)
     fit = MarginFit(
@@ -132,6 +138,7 @@ def fit_margins(
         status=solution.status,
         n_light_sweeps=solution.n_sweeps,
         search=search,
+        size=preparation.weight * preparation.mean_square_norm,
         interruption=solution.interruption,
     )
     return fit, preparation
@@ -227,16 +234,19 @@ def _solve(
     if options.C is not None:
         starts = _starts(run, grams, options, preparation, options.C)
         problems = {MarginProblem(output, options.C): x for output, x in enumerate(starts)}
-        return solve_margins(oracle, options, problems, tol=options.tol), options.C, None
+        constants = best_constants(preparation, options, options.C)
+        return solve_margins(oracle, options, problems, constants, tol=options.tol), options.C, None
     grid = penalty_grid(options, weight=preparation.weight, mean_square_norm=preparation.mean_square_norm)
     starts = _starts(run, grams, options, preparation, float(grid[0]))
     search = search_penalty(oracle, options, grid, starts)
     run.begin_phase("light sweeps")
     problems = {MarginProblem(output, search.C): x for output, x in enumerate(search.starts)}
-    if search.interruption is not None:
-        options = replace(options, max_sweeps=0)
-    solution = solve_margins(oracle, options, problems, tol=options.tol)
-    if search.interruption is not None:
+    if search.interruption is None:
+        constants = best_constants(preparation, options, search.C)
+        solution = solve_margins(oracle, options, problems, constants, tol=options.tol)
+    else:
+        # No sweep has seen the mean of the folds' machines, which is what is kept.
+        solution = solve_margins(oracle, replace(options, max_sweeps=0), problems, tol=options.tol)
         solution = replace(solution, status=Status.INTERRUPTED, interruption=search.interruption)
     return solution, search.C, search
 

@@ -21,6 +21,9 @@ from distrff.objective import Status
 from distrff.sweeps.execution import Workers
 from distrff.sweeps.plan import Plan
 
+_ROUNDING = {"float32": 1e-6, "float64": 1e-12}  # errors that more sweeps do not reach below
+_LARGEST_TOL = 0.1
+
 
 class MarginMachine(ClassifyingMachine):
     """A classifier that minimises C·Σ s·ℓ + ½‖w‖² for a loss ℓ of the margin."""
@@ -130,12 +133,24 @@ def _shortfall(fit: MarginFit, options: MarginOptions) -> str:
             f"the objective still fell by more than tol={options.tol:g} in light sweep "
             f"{fit.n_light_sweeps}; allow more by max_sweeps, or a larger tol"
         )
-    ended = fit.n_light_sweeps >= options.max_sweeps
-    in_float32 = fit.plan.shape.dtype == "float32"
-    rounded = "rounding ends it: use dtype='float64'" if in_float32 else "no descent is left: use a smaller C"
-    remedy = "allow more by max_sweeps" if ended else rounded
     name = "relative gradient" if options.softmax else "duality gap"
     return (
         f"the {name} is {fit.worst.error:.2g} after light sweep {fit.n_light_sweeps}, "
-        f"above tol={options.tol:g}; {remedy}, or a larger tol"
+        f"above tol={options.tol:g}; {_remedy(fit, options)}"
     )
+
+
+def _remedy(fit: MarginFit, options: MarginOptions) -> str:
+    """Return what would have helped: other numbers, or more sweeps."""
+    error, dtype = fit.worst.error, fit.plan.shape.dtype
+    most = {name: 1 / (float(np.finfo(name).eps) * fit.size) for name in ("float32", "float64")}
+    if most["float64"] < fit.C:
+        return f"beside C={fit.C:g} the penalty is lost to rounding: use a C below {most['float64']:.1g}"
+    ended = fit.n_light_sweeps >= options.max_sweeps
+    rounded = not ended or most[dtype] < fit.C or error < _ROUNDING[dtype]
+    larger = ", or a larger tol" if error < _LARGEST_TOL else ""
+    if not rounded:
+        return f"allow more by max_sweeps{larger}"
+    if dtype == "float32":
+        return f"rounding ends it: use dtype='float64'{larger}"
+    return "rounding ends it: use a larger tol" if larger else "rounding ends it: use a smaller C"

@@ -27,6 +27,7 @@ SOLVERS = ("auto", "gram", "cg", "lbfgs", "smoothed", "sgd")
 _PRESUMED_SWEEPS, _PRESUMED_GRID = 10, 6
 _MOST_LOOKING_AHEAD = 4
 _LEAST_TOL_IN_FLOAT32 = 1e-4
+_MOST_C = 1e50
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -134,9 +135,13 @@ def margin_options(
         raise InputError(f"C must be a positive number or 'cv', got {estimator.C!r}")
     if not searched and not (hard_margin and is_infinite(estimator.C)):
         positive_number("C", estimator.C)
+        _check_size("C", float(estimator.C), hard_margin)
+    Cs = None if estimator.Cs is None else ascending_grid("Cs", estimator.Cs)
+    for C in [] if Cs is None else (Cs[0], Cs[-1]):
+        _check_size("Cs", float(C), hard_margin=False)
     return MarginOptions(
         C=None if searched else float(estimator.C),
-        Cs=None if estimator.Cs is None else ascending_grid("Cs", estimator.Cs),
+        Cs=Cs,
         cv=checked_folds(estimator.cv) if searched else 1,
         fold_by=estimator.fold_by,
         loss=loss,
@@ -188,6 +193,13 @@ def margin_solver(estimator: Any, loss: Loss, description: str) -> str:
     raise InputError(
         f"solver={solver!r} needs {needs}, which {description} is not; use solver={fitting!r} or 'auto'"
     )
+
+
+def _check_size(name: str, C: float, hard_margin: bool) -> None:
+    """Raise InputError for a C whose square, times sums over rows, would be no number."""
+    if not 1 / _MOST_C <= C <= _MOST_C:
+        beyond = "; C=inf is the hard margin" if hard_margin and C > 1 else ""
+        raise InputError(f"{name} must be from {1 / _MOST_C:g} to {_MOST_C:g}, got {C:g}{beyond}")
 
 
 def _check_for_sparse(estimator: Any) -> None:

@@ -234,13 +234,17 @@ class MarginOracle:
     def preconditioner(self, curvature: float) -> Callable[[np.ndarray], np.ndarray]:
         """Return g ↦ (h · Gram + I)⁻¹g for a power of four h near the curvature.
 
-        Machines of like curvature share a factor, which is freed when the last of them asks for
-        another. There are few at a time: beyond these the nearest serves.
+        Beyond the curvature at which I would be lost to the Gram's rounding it is the inverse at that one,
+        times the share of it. Machines of like curvature share a factor, which is freed when the last of
+        them asks for another. There are few at a time: beyond these the nearest serves.
         """
         if self._grams is None:
             return self._diagonal(curvature).apply
         most = 1 / self._grams.noise_floor(self._grams.problem.sizes[-1])
-        h = max(_LEAST_CURVATURE, min(curvature, most))
+        if curvature > most:
+            at_most = self.preconditioner(most)
+            return lambda gradient: at_most(gradient) * (most / curvature)
+        h = max(_LEAST_CURVATURE, curvature)
         level = float(np.floor(np.log2(h) / 2))
         if level not in self._factors and len(self._factors) >= _MOST_FACTORS:
             level = min(self._factors, key=lambda other: abs(other - level))

@@ -85,6 +85,10 @@ def _choices(estimator: Any, fit: MarginFit, options: MarginOptions) -> list[str
         notes.append(f"C is the best of {len(grid)} by held-out loss, {score:.4g}")
         if fit.search.interruption is None:
             notes += end_of_grid("C", fit.C, grid)
+    constant = np.flatnonzero(~fit.coef.any(axis=0)).tolist()
+    if constant:
+        outputs = "" if fit.coef.shape[1] == 1 else f" of outputs {', '.join(map(str, constant))}"
+        notes.append(f"the machine{outputs} is a constant: none better was found")
     if fit.status is Status.CONVERGED_UNCERTIFIED:
         notes.append("the objective no longer falls, and the duality gap is all that bounds its error")
     return notes

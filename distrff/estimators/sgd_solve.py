@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -14,9 +14,10 @@ from distrff.columns.drift import drift_message, drift_shares
 from distrff.columns.targets import ClassTargets
 from distrff.data.dataset import Dataset
 from distrff.errors import DataWarning, warn
+from distrff.estimators.margin_constants import Constant
 from distrff.estimators.margin_options import MarginOptions
 from distrff.estimators.margin_oracle import FeaturesOf, MarginOracle, MarginProblem
-from distrff.estimators.margin_solve import MarginSolution, Progress
+from distrff.estimators.margin_solve import MarginSolution, begun
 from distrff.estimators.preparation import Preparation
 from distrff.losses import SmoothedHinge
 from distrff.objective.evaluation import Evaluation, Point
@@ -43,14 +44,22 @@ class _OutOfSweeps(Exception):
 
 
 def solve_by_sgd(
-    run: SweepRun, dataset: Dataset, preparation: Preparation, plan: Plan, options: MarginOptions
+    run: SweepRun,
+    dataset: Dataset,
+    preparation: Preparation,
+    plan: Plan,
+    options: MarginOptions,
+    constants: Sequence[Constant] = (),
 ) -> MarginSolution:
-    """Return machines whose objective no longer falls by more than `tol`, relative, with an epoch."""
+    """Return machines whose objective no longer falls by more than `tol`, relative, with an epoch.
+
+    `constants` are the best constants of the outputs, if their machines shall be no worse.
+    """
     _warn_of_drift(preparation)
     run.begin_phase("metric of a sample")
     oracle = _SGDOracle(run, dataset, preparation, plan, options)
     run.begin_phase("epochs and evaluations")
-    progress = {problem: Progress(x) for problem, x in oracle.starts.items()}
+    progress = begun(oracle.starts, constants)
     n_sweeps, interruption, status = 0, None, Status.NOT_CONVERGED
 
     def answer(questions: Mapping[MarginProblem, Question]) -> dict[MarginProblem, Any]:

@@ -26,8 +26,8 @@ class KernelSVC(MarginMachine):
     features : FeatureMap, optional
         Default: `FourierFeatures()`. A clone is fitted.
     C : float or "cv"
-        Weight of the losses against the penalty, or the value of least held-out loss. Infinite for
-        the machine of maximum margin 1/‖w‖, on which no row may have y·f < 1.
+        Weight of the losses against the penalty, from 1e-50 to 1e50, or the value of least held-out loss.
+        Infinite for the machine of maximum margin 1/‖w‖, on which no row may have y·f < 1.
     loss : {"hinge", "squared_hinge"}
     Cs : sequence of float, optional
         Grid for "cv"; default: λ = 1/(C·Σs·mean‖z‖²) from 1e-1 to 1e-6, a value a decade.
@@ -79,7 +79,8 @@ class KernelSVC(MarginMachine):
     Notes
     -----
     If `max_sweeps` or rounding end it first, a `ConvergenceWarning` says so and the best machine is
-    kept; so is it when the light sweeps are interrupted. n·(2dD + D²) flops for the Gram,
+    kept; so is it when the light sweeps are interrupted. No machine's objective is above that of the best
+    constant, w = 0. n·(2dD + D²) flops for the Gram,
     n·(2dD + 6Dk) and n·D cosines a light sweep, D³/3 for each factor. Where ten light sweeps were
     not enough for a smooth loss and two classes, or the first step shows that the sample misses rows,
     another pass makes the Hessian. It is that of all rows, and made again for each step, where the products

@@ -258,12 +258,15 @@ def _newton_step(
     try:
         return _solved(model, inside.of(rows) * steepness, gradient)
     except np.linalg.LinAlgError:  # what heavy rows left behind when they went outweighs the others
-        return _solved(model, inside.afresh(rows) * steepness, gradient)
+        H = inside.afresh(rows) * steepness
+    # Beside a large C rounding takes the penalty; as much as that again keeps H positive definite.
+    rounding = len(H) * np.finfo(float).eps * float(np.diagonal(H).max())
+    return _solved(model, H, gradient, least=rounding)
 
 
-def _solved(model: KinkModel, H: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-    """Return −(H + P)⁻¹g; H is overwritten."""
-    H[np.diag_indices_from(H)] += model.penalised
+def _solved(model: KinkModel, H: np.ndarray, gradient: np.ndarray, least: float = 0.0) -> np.ndarray:
+    """Return −(H + P)⁻¹g, of P no less than `least`; H is overwritten."""
+    H[np.diag_indices_from(H)] += np.maximum(model.penalised, least)
     if model.fit_intercept:
         H[-1, -1] = 1.000001 * H[-1, -1] or 1.0  # where no row is inside, b has no curvature
     return -cho_solve(cho_factor(H, lower=True, check_finite=False, overwrite_a=True), gradient)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Key = TypeVar("Key")
 Question = TypeVar("Question")
@@ -13,15 +13,16 @@ Result = TypeVar("Result")
 
 
 def in_lockstep(
-    solvers: Mapping[Key, Generator[Question, Answer, Result]],
+    solvers: Mapping[Key, Generator[Any, Answer, Result]],
     answer: Callable[[dict[Key, Question]], Mapping[Key, Answer]],
 ) -> dict[Key, Result]:
-    """Return what each solver returns in the end.
+    """Return what each solver returns in the end, of those that do not rest.
 
     Parameters
     ----------
     solvers : mapping of key to generator
-        Each yields questions and is sent their answers.
+        Each yields questions and is sent their answers. One that yields None rests, and is gone on with by
+        the next call.
     answer : callable
         Takes the questions of all solvers that are not done, by their key.
     """
@@ -38,9 +39,11 @@ def in_lockstep(
 
 
 def _advance(
-    key: Key, step: Callable[[], Question], questions: dict[Key, Question], results: dict[Key, Result]
+    key: Key, step: Callable[[], Question | None], questions: dict[Key, Question], results: dict[Key, Result]
 ) -> None:
     try:
-        questions[key] = step()
+        question = step()
+        if question is not None:
+            questions[key] = question
     except StopIteration as end:
         results[key] = end.value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ from distrff.solvers.line_search import line_search
 
 Finished = Callable[[Evaluation], bool]
 Conversation = Generator[Point, Evaluation, Evaluation]
+RestingConversation = Generator[Point | None, Evaluation, Evaluation]
 
 _FIRST_WIDTH = 0.3
 _SOLVED_TO = 2.0  # a stage ends when its gap is this many times what its width leaves at best
@@ -24,6 +26,36 @@ _LEAST_WIDTH = 1e-9
 _POINTS_A_HESSIAN, _MOST_HESSIANS = 9, 3
 # Rows may bend four times as much as their mean, and M is made for a power of four below that.
 _MOST_CURVATURE = 16.0
+
+
+@dataclass
+class Rests:
+    """When a solver rests, so that something else may end what it began.
+
+    Parameters
+    ----------
+    after : int
+        Points at one width before the first rest; each is followed by twice as many.
+    early : bool
+        Whether to rest as well where the first stage ends.
+    """
+
+    after: int
+    early: bool = False
+
+    def within(self, talk: Conversation) -> RestingConversation:
+        """Return a conversation at one width with its rests."""
+        n_points, answer = 0, None
+        while True:
+            try:
+                point = next(talk) if answer is None else talk.send(answer)
+            except StopIteration as end:
+                return end.value
+            if n_points == self.after:
+                yield None
+                n_points, self.after = 0, 2 * self.after
+            answer = yield point
+            n_points += 1
 
 
 class Hessian(NamedTuple):
@@ -126,13 +158,12 @@ def solve_smoothed(
     *,
     tol: float,
     least_bend: float,
-    last_width: float = _LEAST_WIDTH,
-    most_a_stage: int | None = None,
+    rests: Rests | None = None,
     looks_ahead: bool = False,
-) -> Conversation:
+) -> RestingConversation:
     """Minimise the hinge's objective from x, through hinges rounded over smaller and smaller widths ε.
 
-    Each stage is L-BFGS at one width. At its optimum the gap is the bias
+    Each stage is L-BFGS at one width. At its optimum the gap is at most the bias
 
         C·Σ s·(hinge − rounded) + (ε/2)·C·Σ s·g²,  g = clip((1 − m)/ε, 0, 1),
 
@@ -147,10 +178,8 @@ def solve_smoothed(
     least_bend : float
         C times the share of rows that bend at a time, at least. What few rows lie in the kink at
         first says nothing of how many will: about one a feature.
-    last_width : float
-        Where to end, whether finished or not.
-    most_a_stage : int, optional
-        Points to ask for at one width, after which it ends.
+    rests : Rests, optional
+        When to yield None in place of a point, after which it goes on where it was.
     looks_ahead : bool
         Whether to ask for the next width with each point of a stage but its first, so that the next stage
         need not begin with a sweep of its own.
@@ -167,11 +196,12 @@ def solve_smoothed(
     at = yield Point(x, width)
     while not finished(at):
         floored = partial(_at_least, least_bend / width, preconditioner)
-        talk = lbfgs(at, floored, ended)
-        ahead = following if looks_ahead and width > last_width else None
-        at = yield from _of_width(at, width, talk, most_a_stage, ahead)
-        if finished(at) or not ended(at) or width <= last_width:
+        talk = _of_width(at, width, lbfgs(at, floored, ended), None, following if looks_ahead else None)
+        at = yield from talk if rests is None else rests.within(talk)
+        if finished(at) or not ended(at) or width <= _LEAST_WIDTH:
             break
+        if rests is not None and rests.early and width == _FIRST_WIDTH:
+            yield None
         if at.next is None:
             width = following(at)
             at = yield Point(at.x, width)

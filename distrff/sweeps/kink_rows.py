@@ -14,7 +14,7 @@ from distrff.sweeps.margins import LightReduction
 
 _MOST_FEATURES = 4096  # beyond, a Newton step of a model costs more than many sweeps
 _LEAST_KEPT, _MOST_KEPT, _KEPT_ENTRIES = 2**10, 2**14, 2**21
-_GROWTH = 8
+_GROWTH, _LEAST_GROWN = 8, 2**14
 
 
 def can_model(n_features: int, sparse_entries: int) -> bool:
@@ -34,8 +34,12 @@ def kept_rows(n_features: int, sparse_entries: int) -> int:
 
 
 def most_model_rows(n_features: int, sparse_entries: int) -> int:
-    """Return how many rows a model may grow to."""
-    return _GROWTH * kept_rows(n_features, sparse_entries)
+    """Return how many rows a model may grow to.
+
+    Eight times what a sweep keeps of a label, and 16,384 at least: of a rare class against the rest, the rows
+    that may be on either side of the kink are many whatever the number of features is.
+    """
+    return max(_LEAST_GROWN, _GROWTH * kept_rows(n_features, sparse_entries))
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +65,10 @@ class KinkRows:
     label: np.ndarray
     weight: np.ndarray
     short: np.ndarray
+
+    def first(self, n: int) -> KinkRows:
+        """Return the first n rows."""
+        return KinkRows(**{f.name: getattr(self, f.name)[:n] for f in fields(self)})
 
     def merge(self, other: KinkRows, n_kept: int | None) -> KinkRows:
         """Return the first rows of both; all of them in the order given if `n_kept` is None."""

@@ -166,7 +166,7 @@ def worker_peak_bytes(shape: Shape, folds_per_task: int, threads: int) -> int:
         sweep += 3 * partial
     solve = 8 * s.size**2 * (s.n_folds / 2 + 1 + 4 * threads)
     model_rows = min(s.model_rows, s.n_rows)
-    model = model_rows * s.n_features * (8 + s.itemsize) + 3 * 8 * s.size**2 if model_rows else 0
+    model = model_rows * s.n_features * (8 + s.itemsize) + 6 * 8 * s.size**2 if model_rows else 0
     return int(max(sweep, solve, model) + SLACK_BYTES)
 
 

@@ -97,3 +97,11 @@ def test_first_multipliers_bound_better_than_sides_alone(rng):
     by_side = np.where(model.A @ x < 1, model.upper, 0.0)
     assert model.bound(by_side) <= model.bound(alpha) + 1e-9 * abs(model.value(x))
     assert model.bound(alpha) <= model.value(x)
+
+
+def test_a_large_C_takes_the_penalty_and_no_more(rng):
+    """The Hessian of few rows, times C/width, has rounding of more than 1."""
+    model = model_of(rng, n=12, D=30, C=1e30, linear=False)
+    found = minimise(model, np.zeros(31), np.zeros(12), width=1.0, tol=1e27)
+    assert np.isfinite(found.x).all()
+    assert found.value <= model.value(np.zeros(31))

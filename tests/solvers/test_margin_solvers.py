@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from distrff.objective.evaluation import Evaluation
 from distrff.objective.margin_sums import margin_sums, sided_weights
 from distrff.objective.row_weights import RowWeights
 from distrff.solvers.lockstep import in_lockstep
-from distrff.solvers.margin_solvers import Hessian, solve_smooth, solve_smoothed
+from distrff.solvers.margin_solvers import Hessian, Rests, solve_smooth, solve_smoothed
 from distrff.solvers.preconditioner import Preconditioner
 
 
@@ -47,6 +48,9 @@ class Problem:
         return at
 
     def solve(self, solver, aim, **options):
+        return in_lockstep({0: self.talk(solver, aim, **options)}, self.answer)[0]
+
+    def talk(self, solver, aim, **options):
         def preconditioner(h):
             return Preconditioner.of(self.system, max(h, 1e-9)).apply
 
@@ -60,10 +64,9 @@ class Problem:
         is_light = options.pop("is_light", None)
         if is_light is not None:
             options["hessian"] = hessian
-        talk = solver(
+        return solver(
             np.zeros(self.Z.shape[1] + 1), preconditioner, lambda at: self.best.gap <= aim, **options
         )
-        return in_lockstep({0: talk}, self.answer)[0]
 
 
 def test_widths_shrink_until_the_gap_is_closed():
@@ -86,14 +89,33 @@ def test_looking_ahead_saves_the_first_sweep_of_each_width():
     assert len(ahead.widths) < len(plain.widths)
 
 
-def test_it_ends_at_the_last_width_or_after_so_many_points():
-    problem = Problem()
-    problem.solve(solve_smoothed, 1e-9, tol=1e-9, least_bend=1e-4, last_width=0.3)
-    assert set(problem.widths) == {0.3}
-    problem = Problem()
-    problem.solve(solve_smoothed, 1e-9, tol=1e-9, least_bend=1e-4, most_a_stage=3)
-    counts = np.unique(problem.widths, return_counts=True)[1]
-    assert counts.max() <= 4  # and the point at which the stage began
+def rested(rests):
+    """The widths that were asked for up to each rest."""
+    problem, at_rest = Problem(), []
+    solver = partial(solve_smoothed, rests=rests)
+    talk = problem.talk(solver, 1e-9, tol=1e-9, least_bend=1e-4)
+    while not in_lockstep({0: talk}, problem.answer):
+        at_rest.append(list(problem.widths))
+    return problem, at_rest
+
+
+def test_it_rests_after_so_many_points_at_a_width_and_goes_on_there():
+    problem, at_rest = rested(Rests(3))
+    first, second = at_rest[:2]
+    # The point at which a stage begins is that of the one before.
+    assert first.count(first[-1]) == 4
+    new = second[len(first) :]
+    assert new.count(new[-1]) >= 6
+    assert new[0] == first[-1]
+    alone = Problem()
+    alone.solve(solve_smoothed, 1e-9, tol=1e-9, least_bend=1e-4)
+    assert problem.widths == alone.widths
+
+
+def test_an_early_rest_is_where_the_first_width_ends():
+    at_rest = rested(Rests(1000, early=True))[1]
+    assert len(at_rest) == 1
+    assert set(at_rest[0]) == {0.3}
 
 
 @pytest.mark.parametrize("tol", [1e-2, 1e-6])

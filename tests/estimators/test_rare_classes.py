@@ -1,0 +1,205 @@
+"""Machines of rare classes: certified in few sweeps, and never worse than the best constant."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from functools import partial
+from itertools import product
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+import distrff as drf
+from distrff.errors import InputError
+from distrff.losses import MARGINS, NOISES
+
+COVTYPE = "DISTRFF_COVTYPE"  # names the Parquet file of covtype
+MACHINES = {loss: partial(drf.KernelSVC, loss=loss) for loss in MARGINS} | {
+    noise: partial(drf.KernelLikelihoodClassifier, noise=noise) for noise in NOISES
+}
+EPS = np.finfo(float).eps
+
+
+def features(n_components=32, length_scale=4.0, seed=0):
+    return drf.FourierFeatures(drf.Gaussian(length_scale), n_components, random_state=seed)
+
+
+def rare_rows(rng, n=10_000, share=0.016, spread=1.0):
+    """A rare class that the other one surrounds."""
+    X, y = rng.standard_normal((n, 10)), np.zeros(n, int)
+    y[rng.choice(n, int(share * n), replace=False)] = 1
+    X[y == 1] *= spread
+    return X, y
+
+
+def fitted(machine, *data):
+    """Fit, whatever the status, and return what was warned of."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ConvergenceWarning)
+        machine.fit(*data)
+    return [str(w.message) for w in caught if issubclass(w.category, ConvergenceWarning)]
+
+
+def best_constant(loss, C, s, y, *, fit_intercept):
+    """The least C·Σ s·ℓ(b) over a fine grid of b, which is a bit above the least of all."""
+    b = np.linspace(-8, 8, 20_001) if fit_intercept else np.zeros(1)
+    above, below = s[y == 1].sum(), s[y == 0].sum()
+    return C * (above * loss.value(b, 1.0) + below * loss.value(b, -1.0)).min()
+
+
+def own_objective(loss, C, machine, X, y, s):
+    f = machine.decision_function(X)
+    return C * (s * loss.value(f, 2.0 * y - 1)).sum() + 0.5 * (machine.coef_**2).sum()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_models_grow_until_a_rare_class_is_certified(rng, dtype):
+    """Of noise, half of the rare rows' weight lies in the kink of all others, at the constant."""
+    X, y = rare_rows(rng)
+    machine = drf.KernelSVC(features(), C=3.0, dtype=dtype, tol=1e-5, random_state=0).fit(X, y)
+    assert machine.report_["status"] == "CONVERGED"
+    assert machine.report_["n_sweeps"] <= 60
+    assert machine.report_["primal"] <= 2 * 3.0 * y.sum() * (1 + 4 * EPS)
+
+
+def test_the_report_says_that_a_machine_is_a_constant(rng):
+    X, y = rare_rows(rng, n=1500)
+    machine = drf.KernelSVC(features(), 1e-12, random_state=0).fit(X, y)
+    assert not machine.coef_.any()
+    assert "the machine is a constant: none better was found" in machine.report_["notes"]
+
+
+@pytest.mark.parametrize("max_sweeps", [1, None])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("name", MACHINES)
+def test_no_machine_is_worse_than_the_best_constant(rng, name, fit_intercept, max_sweeps):
+    X, y = rare_rows(rng, n=1500)
+    s = rng.uniform(0.5, 2.0, len(y))
+    by_class = {0: 0.7, 1: 1.9}
+    options = {"class_weight": by_class, "fit_intercept": fit_intercept, "max_sweeps": max_sweeps}
+    machine = MACHINES[name](features(), 2.0, random_state=0, **options)
+    fitted(machine, X, y, s)
+    loss = (MARGINS | NOISES)[name]()
+    s = s * np.where(y == 1, by_class[1], by_class[0])
+    most = best_constant(loss, 2.0, s, y, fit_intercept=fit_intercept) * (1 + 1e-12)
+    own = own_objective(loss, 2.0, machine, X, y, s)
+    assert own <= most
+    assert machine.report_["primal"] == pytest.approx(own, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_no_machine_of_sgd_is_worse_than_the_best_constant(rng, name):
+    X, y = rare_rows(rng, n=1500)
+    machine = MACHINES[name](features(), 2.0, random_state=0, solver="sgd", max_sweeps=1)
+    fitted(machine, X, y)
+    loss, s = (MARGINS | NOISES)[name](), np.ones(len(y))
+    most = best_constant(loss, 2.0, s, y, fit_intercept=True) * (1 + 1e-12)
+    assert own_objective(loss, 2.0, machine, X, y, s) <= most
+
+
+@pytest.mark.parametrize("max_sweeps", [1, None])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_no_softmax_machine_is_worse_than_the_shares_of_the_classes(rng, fit_intercept, max_sweeps):
+    X, y = rng.standard_normal((900, 10)), rng.choice(3, 900, p=[0.02, 0.38, 0.6])
+    options = {"fit_intercept": fit_intercept, "max_sweeps": max_sweeps, "random_state": 0}
+    machine = drf.KernelLikelihoodClassifier(features(), 2.0, multi_class="softmax", **options)
+    fitted(machine, X, y)
+    counts = np.bincount(y)
+    share = counts / len(y) if fit_intercept else np.full(3, 1 / 3)
+    most = -2.0 * counts @ np.log(share)
+    proba = machine.predict_proba(X)[np.arange(len(y)), y]
+    own = -2.0 * np.log(proba).sum() + 0.5 * (machine.coef_**2).sum()
+    assert own <= most * (1 + 1e-9)
+    assert machine.report_["primal"] == pytest.approx(own, rel=1e-9)
+
+
+def test_each_class_against_the_rest_has_its_own_constant(rng):
+    X, y = rng.standard_normal((900, 10)), rng.choice(3, 900, p=[0.02, 0.38, 0.6])
+    machine = drf.KernelSVC(features(), max_sweeps=1, random_state=0)
+    fitted(machine, X, y)
+    for output, count in enumerate(np.bincount(y)):
+        signs = np.where(y == output, 1.0, -1.0)
+        short = np.maximum(0, 1 - signs * machine.decision_function(X)[:, output])
+        own = short.sum() + 0.5 * (machine.coef_[output] ** 2).sum()
+        assert own <= 2 * min(count, 900 - count) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("C", [1e-50, 1e-30, 1e-12, 1e12, 1e30, 1e50])
+@pytest.mark.parametrize(
+    ("name", "solver"), [*product(MACHINES, ["auto", "sgd"]), ("softmax", "auto")]
+)  # fmt: skip
+def test_any_C_gives_a_machine_or_advice(rng, name, C, solver):
+    X = rng.standard_normal((300, 3))
+    y = (X[:, 0] + 0.8 * rng.standard_normal(300) > 1).astype(int)
+    options = {"random_state": 0, "max_sweeps": 40}
+    if name != "softmax":
+        machine = MACHINES[name](features(16, 2.0), C, solver=solver, **options)
+    else:
+        y += X[:, 1] > 1.5
+        machine = drf.KernelLikelihoodClassifier(features(16, 2.0), C, multi_class="softmax", **options)
+    told = fitted(machine, X, y)
+    assert np.isfinite(machine.coef_).all()
+    assert np.isfinite(machine.intercept_).all()
+    if C < 1:
+        assert machine.report_["status"] in ("CONVERGED", "CONVERGED_UNCERTIFIED")
+    elif C > 1e20 and told and solver == "auto":
+        assert "the penalty is lost to rounding: use a C below" in told[0]
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_a_C_that_no_sum_can_hold_is_refused(name):
+    X, y = np.zeros((10, 2)), np.arange(10) % 2
+    for C in (1e300, 1e-300):
+        with pytest.raises(InputError, match=r"C must be from 1e-50 to 1e\+50, got"):
+            MACHINES[name](features(), C).fit(X, y)
+    with pytest.raises(InputError, match=r"Cs must be from 1e-50 to 1e\+50, got 1e-60"):
+        MACHINES[name](features(), "cv", Cs=[1e-60, 1.0]).fit(X, y)
+
+
+def test_advice_is_taken_with_success(rng):
+    """What a warning says helps: more sweeps, other numbers, a smaller C, a larger tol."""
+    X = rng.standard_normal((600, 3))
+    y = (X[:, 0] + 0.8 * rng.standard_normal(600) > 1).astype(int)
+    kind = partial(drf.KernelLikelihoodClassifier, features(16, 2.0), noise="probit", random_state=0)
+
+    few = fitted(kind(max_sweeps=2), X, y)
+    assert "allow more by max_sweeps" in few[0]
+    assert not fitted(kind(), X, y)
+
+    rounded = fitted(kind(C=1e10, dtype="float32"), X, y)
+    assert "rounding ends it: use dtype='float64'" in rounded[0]
+    assert not fitted(kind(C=1e10, dtype="float64"), X, y)
+
+    lost = fitted(kind(C=1e30), X, y)
+    assert "beside C=1e+30 the penalty is lost to rounding: use a C below" in lost[0]
+    assert not fitted(kind(C=float(lost[0].rpartition(" ")[2]) / 2), X, y)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10))
+def test_rare_classes_of_ten_seeds(seed):
+    rng = np.random.default_rng(seed)
+    X, y = rare_rows(rng, n=20_000)
+    machine = drf.KernelSVC(features(128, 3.0, seed), scale="standard", random_state=seed).fit(X, y)
+    assert machine.report_["status"] == "CONVERGED"
+    assert machine.report_["n_sweeps"] <= 60
+    assert machine.report_["primal"] <= 2 * y.sum() * (1 + 4 * EPS)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(COVTYPE not in os.environ, reason=f"{COVTYPE} does not name the file of covtype")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("n_components", [256, 1024])
+@pytest.mark.parametrize("label", range(1, 8))
+def test_each_class_of_covtype_is_certified(label, n_components, dtype):
+    pd = pytest.importorskip("pandas")
+    frame = pd.read_parquet(os.environ[COVTYPE])
+    y = (frame.pop("Cover_Type") == label).to_numpy()
+    machine = drf.KernelSVC(
+        features(n_components, 8.267), scale="standard", dtype=dtype, random_state=0
+    ).fit(frame.to_numpy(), y)  # fmt: skip
+    assert machine.report_["status"] == "CONVERGED"
+    assert machine.report_["n_sweeps"] <= 110
+    assert machine.report_["primal"] <= 2 * min(y.sum(), (~y).sum())
