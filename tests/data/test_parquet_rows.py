@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distrff.data import open_dataset, parquet_rows
+from distrff.data import open_dataset, parquet_rows, row_group_batches
 
 N = 60
 RNG = np.random.default_rng(0)
@@ -54,9 +54,10 @@ def test_description(path):
     segment=st.integers(5, 70),
     tile=st.integers(1, 70),
     span_bytes=st.sampled_from([1, 100, 2**24]),
+    pack_bytes=st.sampled_from([1, 700, 2**26]),
 )
 def test_any_files_and_row_groups_give_the_same_rows(
-    tmp_path_factory, read_dataset, sizes, group, segment, tile, span_bytes
+    tmp_path_factory, read_dataset, sizes, group, segment, tile, span_bytes, pack_bytes
 ):
     folder = tmp_path_factory.mktemp("p")
     ends = np.minimum(np.cumsum([0, *sizes, N]), N)
@@ -64,6 +65,7 @@ def test_any_files_and_row_groups_give_the_same_rows(
         FRAME[a:b].reset_index(drop=True).to_parquet(folder / f"part-{i}.parquet", row_group_size=group)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parquet_rows, "SPAN_BYTES", span_bytes)
+        patch.setattr(row_group_batches, "PACK_BYTES", pack_bytes)
         x, y, w = read_dataset(open_dataset(folder, target="y"), segment, tile)
     np.testing.assert_array_equal(x, X)
     np.testing.assert_array_equal(y, Y)
