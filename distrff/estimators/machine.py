@@ -67,7 +67,7 @@ class Machine(BaseEstimator):
         plan = self._presumed_plan(run.execution, dataset, options)
         first = dataset.rows(0, min(dataset.n_rows, plan.tile_rows))
         try:
-            run.gather([run.submit(check_rows, first, self._target_kind)])
+            run.gather(run.submit_all(check_rows, [(first, self._target_kind)]))
         except ColumnError as error:
             raise error.named(dataset.column_names) from None
         self._planned = plan.with_seconds(predicted_seconds(run, dataset, options, plan))
