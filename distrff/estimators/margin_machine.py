@@ -136,16 +136,19 @@ def _shortfall(fit: MarginFit, options: MarginOptions) -> str:
     name = "relative gradient" if options.softmax else "duality gap"
     return (
         f"the {name} is {fit.worst.error:.2g} after light sweep {fit.n_light_sweeps}, "
-        f"above tol={options.tol:g}; {_remedy(fit, options)}"
+        f"above tol={options.tol:g}; {remedy(fit, options)}"
     )
 
 
-def _remedy(fit: MarginFit, options: MarginOptions) -> str:
+def remedy(fit: MarginFit, options: MarginOptions) -> str:
     """Return what would have helped: other numbers, or more sweeps."""
     error, dtype = fit.worst.error, fit.plan.shape.dtype
     most = {name: 1 / (float(np.finfo(name).eps) * fit.size) for name in ("float32", "float64")}
     if most["float64"] < fit.C:
         return f"beside C={fit.C:g} the penalty is lost to rounding: use a C below {most['float64']:.1g}"
+    least = float(np.finfo("float64").eps) / fit.size
+    if least > fit.C:
+        return f"beside the penalty C={fit.C:g} is lost to rounding: use a C above {least:.1g}"
     ended = fit.n_light_sweeps >= options.max_sweeps
     rounded = not ended or most[dtype] < fit.C or error < _ROUNDING[dtype]
     larger = ", or a larger tol" if error < _LARGEST_TOL else ""

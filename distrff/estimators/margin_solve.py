@@ -73,8 +73,9 @@ class Progress:
         self._first_norm = self._first_norm or norm
         relative = norm / self._first_norm if norm else 0.0
         # Where there is no bound, of objectives that rounding makes equal the flattest point is the best.
-        equal = at.candidate is None and at.primal <= (1 + _ROUNDING) * self._least_found
-        if at.primal < self._least_found or (equal and relative < self.relative_gradient):
+        rounding = 0.0 if at.candidate is not None else _ROUNDING * abs(at.primal)
+        flatter = rounding > 0 and relative < self.relative_gradient
+        if at.primal < self._least_found + (rounding if flatter else -rounding):
             self.relative_gradient = relative
             self._keep(at.x, at.primal, at.held_out)
         for candidate in (at.candidate, None if at.next is None else at.next[1].candidate):
