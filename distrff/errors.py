@@ -6,6 +6,7 @@ The command line maps them to exit codes: `InputError` and its kinds to 2,
 
 from __future__ import annotations
 
+import math
 import sys
 import warnings
 from collections.abc import Sequence
@@ -52,6 +53,14 @@ class ColumnError(InputError):
 def is_number(value: Any) -> bool:
     """Tell whether a value is a real number; True and False are none, whatever Python says."""
     return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def is_finite(value: Any) -> bool:
+    """Tell whether a value is a real number that a float can hold."""
+    try:
+        return is_number(value) and math.isfinite(value)
+    except OverflowError:  # an integer or a fraction beyond the largest float
+        return False
 
 
 def check_count(name: str, value: Any, least: int = 1, *, or_none: bool = False) -> None:

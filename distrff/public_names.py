@@ -27,7 +27,7 @@ _HOST_AND_PORT = re.compile(r"[^:]*:\d*|\[.*\](:\d*)?|arn:.*")  # S3's access po
 _ENDS = re.compile(r"[\s'\"`<>]")
 _QUERY = re.compile(r"[?#](?=\S)")
 _KEY_PATH = re.compile(r"(^|/)[^/]*?:.*@", re.DOTALL)  # user:password@bucket/key, as file systems strip it
-_KEY_WORD = re.compile(r"[^\s/'\"=(]*:[^\s'\"]*@")
+_WORD = re.compile(r"[^\s'\"]+")
 _QUERY_WORD = re.compile(r"\?[^\s'\"=]+=[^\s'\"]*")
 
 
@@ -113,4 +113,15 @@ def _public_start(text: str, scheme: re.Match[str], limit: int) -> tuple[str, in
 
 def _without_words(text: str) -> str:
     """A text without a URL in it; file systems quote theirs without the scheme."""
-    return _QUERY_WORD.sub("", _KEY_WORD.sub("", text))
+    return _QUERY_WORD.sub("", _WORD.sub(_without_key, text))
+
+
+def _without_key(word: re.Match[str]) -> str:
+    """A word without the user:password@ in it; one pattern for that would take cubic time."""
+    text = word.group()
+    end = text.rfind("@")
+    colon = text.find(":", 0, max(end, 0))
+    if colon < 0:
+        return text
+    begin = 1 + max(text.rfind(separator, 0, colon) for separator in "/=(")
+    return text[:begin] + text[end + 1 :]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from distrff.errors import InputError
@@ -108,3 +110,11 @@ def test_urls_of_which_a_library_would_ask_for_half_a_password(url):
 )
 def test_urls_that_can_be_read(url):
     refuse_open_secret(url)
+
+
+def test_a_long_text_takes_no_longer_than_its_length_squared():
+    times = ",".join(["12:30:01"] * 1000)
+    began = time.perf_counter()
+    assert public_text(times) == times
+    assert public_text(f"(a={times}@b") == "(a=b"
+    assert time.perf_counter() - began < 5.0  # .1 s; minutes where each colon is tried with each beginning

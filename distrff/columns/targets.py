@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from distrff.columns.row_matrices import as_columns
-from distrff.errors import InputError, is_number
+from distrff.errors import InputError, is_finite
 
 
 @dataclass(frozen=True)
@@ -181,7 +180,7 @@ def class_weights(class_weight: Any, classes: np.ndarray, weight_by_class: np.nd
     for label, weight in class_weight.items():
         if label not in labels:
             raise InputError(f"class_weight names {label!r}, which is none of the classes {labels[:20]}")
-        if not is_number(weight) or not 0 <= weight <= sys.float_info.max:
+        if not is_finite(weight) or weight < 0:
             raise InputError(f"class_weight[{label!r}] must be a finite number ≥ 0, got {weight!r}")
         weights[labels.index(label)] = weight
     if np.count_nonzero(weights) < 2:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from numbers import Integral
@@ -11,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import clone
 
-from distrff.errors import InputError, InputTypeError, check_count, is_number
+from distrff.errors import InputError, InputTypeError, check_count, is_finite, is_number
 from distrff.features.base import SPARSE_REMEDY, FeatureMap
 from distrff.features.fourier import FourierFeatures
 from distrff.kernels.checks import float_array
@@ -199,7 +198,7 @@ def is_infinite(value: Any) -> bool:
 
 def positive_number(name: str, value: Any) -> None:
     """Raise InputError unless the value is a positive, finite number."""
-    if not is_number(value) or not 0 < value <= sys.float_info.max:
+    if not is_finite(value) or float(value) <= 0:
         raise InputError(f"{name} must be a positive number, got {value!r}")
 
 

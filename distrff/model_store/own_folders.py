@@ -34,15 +34,17 @@ def own_folder(parent: Path, prefix: str, suffix: str = "", *, mode: int = 0o777
 def remove_abandoned(parent: Path, prefix: str, suffix: str = "") -> None:
     """Remove the folders of `own_folder` in which no process works any more."""
     name = re.compile(f"{re.escape(prefix)}[0-9a-f]{{8}}{re.escape(suffix)}")
-    for entry in list(os.scandir(parent)):
-        if not name.fullmatch(entry.name):
-            continue
+    try:
+        names = os.listdir(parent)
+    except PermissionError:  # a folder to write to, whose contents are hidden
+        return
+    for folder in (parent / found for found in names if name.fullmatch(found)):
         try:
-            lock = _lock(entry.path)
+            lock = _lock(folder)
         except OSError:
             continue
         if os.fstat(lock).st_uid == os.geteuid():
-            shutil.rmtree(entry.path, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
         os.close(lock)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import Any
 from weakref import WeakSet
@@ -73,13 +73,9 @@ class Flight:
         with ThreadPoolExecutor(1, "distrff-gather") as pool:
             fetched = pool.submit(self.client.gather, futures)
             try:
-                while True:
-                    try:
-                        return fetched.result(LOOK_SECONDS)
-                    except TimeoutError:
-                        if fetched.done():
-                            raise
-                        self._watch.look()
+                while not wait([fetched], LOOK_SECONDS).done:
+                    self._watch.look()
+                return fetched.result()
             except CancelledError as error:
                 raise _lost_by(error) from error
             except KilledWorker as error:

@@ -108,9 +108,14 @@ class Watch:
         # Any ready task is on the list of some worker; the scheduler keeps none back where a worker is free.
         idle = not any(roll.client.processing().values())
         self._idle_looks = self._idle_looks + 1 if idle else 0
-        if self._idle_looks >= _IDLE_LOOKS:
+        if self._idle_looks >= _IDLE_LOOKS and roll.client.run_on_scheduler(_has_tasks_to_give):
             roll.n_losses += 1
             raise Lost("no worker was given the tasks that are ready")
+
+
+def _has_tasks_to_give(dask_scheduler: Any) -> bool:
+    """Tell whether tasks wait on the scheduler; those with many rows may still be on their way to it."""
+    return any(task.state in ("waiting", "queued", "no-worker") for task in dask_scheduler.tasks.values())
 
 
 def _nobody_works(workers: dict[str, dict[str, Any]]) -> ClusterError:

@@ -14,6 +14,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dask
@@ -301,29 +302,40 @@ def test_a_task_that_no_worker_is_given(rows, start_cluster, tmp_path, wait_unti
 
 
 class Scheduler:
-    """A client that knows of one running worker, with or without a task."""
+    """A client that knows of one running worker, and of tasks in some states."""
 
     status = "running"
 
-    def __init__(self, tasks):
-        self.tasks = tasks
+    def __init__(self, states):
+        self.tasks = {state: SimpleNamespace(state=state) for state in states}
 
     def scheduler_info(self, n_workers):
         return {"workers": {"tcp://a:1": {"status": "running", "nthreads": 1}}, "n_workers": 1}
 
     def processing(self):
-        return {"tcp://a:1": self.tasks}
+        return {"tcp://a:1": [state for state in self.tasks if state == "processing"]}
+
+    def run_on_scheduler(self, function):
+        return function(dask_scheduler=self)
 
 
-@pytest.mark.parametrize("tasks", [(), ("a-task",)])
-def test_looks_at_a_worker_that_does_nothing(tasks):
-    roll = cluster_watch.Roll(Scheduler(tasks))
+@pytest.mark.parametrize(
+    ("states", "is_lost"),
+    [
+        (["no-worker"], True),
+        (["memory", "waiting"], True),
+        (["processing", "waiting"], False),
+        (["memory"], False),  # others are still on their way to the scheduler
+    ],
+)
+def test_looks_at_a_worker_that_does_nothing(states, is_lost):
+    roll = cluster_watch.Roll(Scheduler(states))
     watch = cluster_watch.Watch(roll)
     for _ in range(cluster_watch._IDLE_LOOKS - 1):
         watch.look()
-    with pytest.raises(Lost) if not tasks else nullcontext():
+    with pytest.raises(Lost) if is_lost else nullcontext():
         watch.look()
-    assert roll.n_losses == (not tasks)
+    assert roll.n_losses == is_lost
 
 
 def test_a_client_of_this_event_loop(rows):

@@ -365,8 +365,20 @@ def test_errors_keep_their_kind_on_a_cluster(problem, client):
         ({"tol": -1.0}, "tol must be a positive number, got -1.0"),
         ({"tol": True}, "tol must be a positive number, got True"),
         ({"tol": np.nan}, "tol must be a positive number, got nan"),
+        ({"tol": np.float32("inf")}, f"tol must be a positive number, got {np.float32('inf')!r}"),
+        ({"tol": 10**400}, f"tol must be a positive number, got {10**400}"),
         ({"fit_intercept": "no"}, "fit_intercept must be True or False, got 'no'"),
     ],
 )
 def test_parameters_that_cannot_be_right(problem, options, message):
     assert refused(machine(**options).fit, problem.X, problem.y) == message
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_numbers_of_any_precision_will_do(problem, dtype):
+    labels = np.arange(len(problem.X)) % 2
+    options = {"tol": dtype(0.01), "alpha": dtype(0.5), "class_weight": {0: dtype(1), 1: dtype(2)}}
+    model = classifier(**options).fit(problem.X, labels)
+    assert model.alpha_ == 0.5
+    options["class_weight"][1] = dtype("inf")
+    assert "must be a finite number" in refused(classifier(**options).fit, problem.X, labels)

@@ -99,3 +99,12 @@ def test_many_at_once(tmp_path):
     for thread in threads:
         thread.join()
     assert (wrong, names(tmp_path)) == ([], set())
+
+
+def test_a_parent_whose_contents_are_hidden_will_do(tmp_path, monkeypatch):
+    def hidden(folder):
+        raise PermissionError(13, "Permission denied", str(folder))
+
+    monkeypatch.setattr(own_folders.os, "listdir", hidden)
+    with own_folder(tmp_path, "a-") as mine:
+        assert mine.is_dir()
