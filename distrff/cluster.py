@@ -30,8 +30,8 @@ from distrff.public_names import public_name, public_text
 from distrff.tls import client_security, remedy
 
 _START_SECONDS = 60.0
-# A worker that its nanny has not started again by then is given up, by default after 15 s; a loaded machine
-# takes that long to import everything, and then the cluster stays without it for ever.
+# A local cluster gives up a worker that its nanny has not started again in this time, and starts no other.
+# Dask's 15 s are too short: on a loaded machine the imports alone take longer.
 _RESTART_PATIENCE = {"distributed.deploy.lost-worker-timeout": "10 minutes"}
 _SMALLEST_LIMIT = 2**20  # "4" is a forgotten unit, not four bytes
 _HOST_AND_PORT = re.compile(r"[^/\\\s]+:\d+")

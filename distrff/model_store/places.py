@@ -121,8 +121,8 @@ def full_disk_told(path: Url) -> Iterator[None]:
         if error.errno not in _NO_ROOM:
             raise
         told = InputError(
-            f"{public_name(path)} could not be written ({error.strerror}): make room there, or choose a path "
-            f"on another disk"
+            f"{public_name(path)} could not be written ({error.strerror}): make room there, or choose "
+            f"another disk (of temporary files by the environment variable TMPDIR)"
         )
         for note in getattr(error, "__notes__", ()):
             told.add_note(note)

@@ -99,6 +99,7 @@ class ClusterExecution:
     def _pass(
         self, reduction: Reduction, segments: list[Rows], progress: Progress, shipped: list[Call]
     ) -> Future | Partial:
+        threads = self.running_threads()  # first: what this finds lost is not this pass's
         arrays = futures_in(shipped)
         flight = Flight(self.roll)
         here = self._merges_here(reduction, segments)
@@ -108,7 +109,7 @@ class ClusterExecution:
             if here
             else lambda total, others: flight.submit(merge_partials, reduction, total, others),
         )
-        shares = SegmentShares(len(segments), self.running_threads())
+        shares = SegmentShares(len(segments), threads)
         per_thread = self._segments_per_thread(reduction, segments)
         under_way: dict[str, tuple[int, str]] = {}  # segment and worker of each task
         landed: dict[int, Future] = {}
@@ -228,10 +229,11 @@ class ClusterExecution:
                     ) from lost
                 lacked_input, cause = lost.lacks_input, lost
                 logger.warning("%s; what was lost is computed again", lost)
-                self.roll.await_replacement()
+                if lost.restarting:
+                    self.roll.await_replacement()
         raise ClusterError(
-            f"{cause}, {_MOST_ATTEMPTS} times during one pass; most often the workers' memory limit is too "
-            f"small: compare it with the plan's peak, look at the workers' logs, and fit again"
+            f"{cause}, {_MOST_ATTEMPTS} times during one pass; if nobody restarted them, most often their "
+            f"memory limit is too small: compare it with the plan's peak, look at their logs, and fit again"
         ) from cause
 
 

@@ -125,7 +125,7 @@ def _deadly(error: KilledWorker) -> ClusterError:
 
 def _lost_by(error: CancelledError) -> Lost:
     reason = getattr(error, "reason", None)
-    return Lost("the cluster was restarted", lacks_input=reason == "lost dependencies")
+    return Lost("the cluster was restarted", restarting=True, lacks_input=reason == "lost dependencies")
 
 
 def large_graphs() -> Any:

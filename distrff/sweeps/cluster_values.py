@@ -18,12 +18,15 @@ class Lost(Exception):
     ----------
     cause : str
         A sentence without its full stop.
+    restarting : bool
+        Whether the workers that are there may be about to leave.
     lacks_input : bool
         Whether a task was refused because what it takes is gone.
     """
 
-    def __init__(self, cause: str, *, lacks_input: bool = False) -> None:
+    def __init__(self, cause: str, *, restarting: bool = False, lacks_input: bool = False) -> None:
         super().__init__(cause)
+        self.restarting = restarting
         self.lacks_input = lacks_input
 
 

@@ -27,6 +27,7 @@ import distrff as drf
 from distrff.data.arrays import as_dataset
 from distrff.errors import ClusterError
 from distrff.sweeps import cluster_execution, cluster_watch
+from distrff.sweeps.cluster_flight import Flight
 from distrff.sweeps.cluster_values import Lost
 from distrff.sweeps.engine import SweepRun
 from distrff.sweeps.segments import Segmentation
@@ -273,32 +274,24 @@ def test_a_worker_that_always_dies(rows, start_cluster):
         within_patience(ridge().fit, lazy, rows[1])
 
 
-def set_pause(fraction, dask_worker):
-    dask_worker.memory_manager.memory_pause_fraction = fraction
+def test_a_task_that_no_worker_is_given(rows, start_cluster, monkeypatch, caplog):
+    """The scheduler keeps a task for a worker that never comes: it is sent again after some looks."""
+    start_cluster(1)
+    caplog.set_level("WARNING")  # a local cluster silences all handlers
+    send, sent = Flight.compute, []
 
+    def send_astray(self, task, worker):
+        sent.append(worker)
+        if len(sent) > 1:
+            return send(self, task, worker)
+        return self.watch(self.client.compute(task, workers=["tcp://127.0.0.1:1"]))
 
-@pytest.mark.slow
-def test_a_task_that_no_worker_is_given(rows, start_cluster, tmp_path, wait_until, caplog):
-    """One worker is gone while the other is paused: what was meant for the first waits for ever."""
-    expected = undisturbed(ridge(), *rows)
-    _, client = start_cluster(2)
-
-    def statuses():
-        return [worker["status"] for worker in client.scheduler_info(n_workers=-1)["workers"].values()]
-
-    def lose():
-        victim, other = client.run(os.getpid).items()
-        client.run(set_pause, 1e-9, workers=[other[0]])
-        wait_until(lambda: "paused" in statuses())
-        os.kill(victim[1], signal.SIGKILL)
-        wait_until(lambda: statuses() == ["paused"])
-        wait_until(lambda: sorted(statuses()) == ["paused", "running"], 100)
-        client.run(set_pause, 0.8, workers=[other[0]])
-
-    with lost_once(tmp_path, wait_until, lose):
-        fitted = within_patience(ridge().fit, held(rows[0], tmp_path, 40), rows[1])
+    monkeypatch.setattr(Flight, "compute", send_astray)
+    for name in ("cluster_flight.LOOK_SECONDS", "cluster_watch._LEAVING_SECONDS"):
+        monkeypatch.setattr(f"distrff.sweeps.{name}", 0.2)
+    fitted = within_patience(ridge().fit, *rows)
     assert "no worker was given the tasks that are ready" in caplog.text
-    np.testing.assert_array_equal(fitted.coef_, expected.coef_)
+    np.testing.assert_array_equal(fitted.coef_, undisturbed(ridge(), *rows).coef_)
 
 
 class Scheduler:
