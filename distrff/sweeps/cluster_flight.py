@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -14,9 +15,10 @@ from distributed import Future, KilledWorker
 
 from distrff.errors import ClusterError
 from distrff.sweeps.cluster_values import Lost
-from distrff.sweeps.cluster_watch import LOOK_SECONDS, Roll, Watch
+from distrff.sweeps.cluster_watch import Roll, Watch
 
 ANY_WORKER = "any"
+_LOST_SECONDS = 0.1
 
 
 class Flight:
@@ -53,12 +55,13 @@ class Flight:
     def completed(self) -> Iterator[Future]:
         """Yield the futures as they finish, until none is left; raise the first failure."""
         while self._under_way:
+            self._watch.look_when_due()
             try:
-                future = self._landed.get(timeout=LOOK_SECONDS)
+                future = self._landed.get(timeout=self._watch.seconds)
             except queue.Empty:
-                self._watch.look()
                 continue
             if future.status in ("lost", "pending"):  # its worker died since; the scheduler computes it again
+                time.sleep(_LOST_SECONDS)  # a lost future calls back at once
                 future.add_done_callback(self._landed.put)
                 continue
             self._under_way.pop(future.key, None)
@@ -73,8 +76,8 @@ class Flight:
         with ThreadPoolExecutor(1, "distrff-gather") as pool:
             fetched = pool.submit(self.client.gather, futures)
             try:
-                while not wait([fetched], LOOK_SECONDS).done:
-                    self._watch.look()
+                while not wait([fetched], self._watch.seconds).done:
+                    self._watch.look_when_due()
                 return fetched.result()
             except CancelledError as error:
                 raise _lost_by(error) from error
@@ -106,7 +109,7 @@ def _raise_failure(future: Future) -> None:
         return
     if future.status == "cancelled":
         try:
-            future.result(timeout=LOOK_SECONDS)
+            future.result(timeout=1)
         except CancelledError as cancelled:
             raise _lost_by(cancelled) from cancelled
     error = future.exception()

@@ -10,7 +10,7 @@ from distributed import Client
 from distrff.errors import ClusterError
 from distrff.sweeps.cluster_values import Lost
 
-LOOK_SECONDS = 1.0
+_LOOK_SECONDS = 1.0
 _NO_WORKERS_SECONDS = 60.0
 _IDLE_LOOKS = 5
 _LEAVING_SECONDS = 5.0
@@ -87,10 +87,18 @@ class Watch:
     """
 
     def __init__(self, roll: Roll) -> None:
+        self.seconds = _LOOK_SECONDS
         self._roll = roll
+        self._due = time.monotonic() + self.seconds
         self._n_losses = roll.n_losses
         self._deadline = time.monotonic() + _NO_WORKERS_SECONDS
         self._idle_looks = 0
+
+    def look_when_due(self) -> None:
+        """Look if the last time is `seconds` ago, however much has landed since."""
+        if time.monotonic() >= self._due:
+            self.look()
+            self._due = time.monotonic() + self.seconds
 
     def look(self) -> None:
         """Look once, which costs two messages to the scheduler."""

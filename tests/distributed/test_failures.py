@@ -117,7 +117,7 @@ def pause(block):
 
 def test_a_cluster_whose_workers_are_paused(rows, start_cluster, monkeypatch):
     start_cluster(1)
-    monkeypatch.setattr("distrff.sweeps.cluster_flight.LOOK_SECONDS", 0.1)
+    monkeypatch.setattr("distrff.sweeps.cluster_watch._LOOK_SECONDS", 0.1)
     monkeypatch.setattr("distrff.sweeps.cluster_watch._NO_WORKERS_SECONDS", 1.0)
     with pytest.raises(ClusterError, match=r"all 1 worker\(s\) of the cluster have been paused for 1 s"):
         machine().fit(blocks_of(rows[0], pause), rows[1])

@@ -287,7 +287,7 @@ def test_a_task_that_no_worker_is_given(rows, start_cluster, monkeypatch, caplog
         return self.watch(self.client.compute(task, workers=["tcp://127.0.0.1:1"]))
 
     monkeypatch.setattr(Flight, "compute", send_astray)
-    for name in ("cluster_flight.LOOK_SECONDS", "cluster_watch._LEAVING_SECONDS"):
+    for name in ("cluster_watch._LOOK_SECONDS", "cluster_watch._LEAVING_SECONDS"):
         monkeypatch.setattr(f"distrff.sweeps.{name}", 0.2)
     fitted = within_patience(ridge().fit, *rows)
     assert "no worker was given the tasks that are ready" in caplog.text
