@@ -52,7 +52,7 @@ _LANDMARKS = {
 
 _FOLDS = {
     "check_sample_weight_equivalence_on_dense_data": (
-        "of few rows 'gcv' judges alpha on a fold, drawn by row numbers, which are others where rows are repeated"
+        "of few rows 'gcv' judges alpha on a fold, drawn by row numbers, others where rows are repeated"
     ),
 }
 
