@@ -195,7 +195,7 @@ def test_a_loss_at_any_time(start_cluster, tmp_path, wait_until, partials, loss,
     make = ITERATIVE["hinge"] if seed % 2 else ridge
     expected = undisturbed(make(), X, y)
     cluster, client = start_cluster(1 + seed % 3)
-    fitted = disturbed(make(), (X, y), tmp_path, int(rng.integers(60)), loss, cluster, client, wait_until)
+    fitted = disturbed(make(), (X, y), tmp_path, int(rng.integers(40)), loss, cluster, client, wait_until)
     np.testing.assert_array_equal(fitted.coef_, expected.coef_)
 
 
