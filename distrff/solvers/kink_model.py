@@ -162,12 +162,14 @@ def minimise(model: KinkModel, x: np.ndarray, alpha: np.ndarray, *, width: float
             at = KinkSolution(best.x, alpha, best.value, bound)
         if bound < best.bound:
             at = KinkSolution(at.x, best.alpha, at.value, best.bound)
+        better = at.value < best.value or at.bound > best.bound
         best = at
-        stuck = not n_steps and share < _INNER_SHARE**3
+        stuck = not n_steps and not better and share < _INNER_SHARE**3
         if best.value - best.bound <= tol or steps_left <= 0 or stuck:
             break
-        if n_steps:
-            sigma = sigma * _GROWTH
+        # Also after a round without a step: all that is wrong may be the multiplier of a row of little
+        # weight, which moves by σ·(1 − margin) a round.
+        sigma = sigma * _GROWTH
         # Multipliers that are off balance by little may bound little, as no strong convexity ties b.
         if best.value - best.bound > _SLOW * gap:
             share *= _INNER_SHARE

@@ -65,6 +65,14 @@ class Call:
             value.future, value.n_losses = self._begin(), self._n_losses()
         return value.future
 
+    def gone_future(self) -> Future | None:
+        """Return the future of the value if somebody holds it and it will never finish."""
+        value = self._value()
+        if value is None:
+            return None
+        was_there = self._begin is _not_again and value.future.status != "finished"
+        return value.future if was_there or value.is_gone(self._n_losses()) else None
+
     def forget(self) -> None:
         """Let go of the rows and arrays that the value was made of; then it cannot be made again."""
         self._begin = _not_again

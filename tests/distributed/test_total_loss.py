@@ -348,3 +348,15 @@ def test_a_client_of_this_event_loop(rows):
     fitted = asyncio.run(main())
     expected = undisturbed(drf.KernelRidge(features(), 1.0, random_state=0), *rows)
     np.testing.assert_array_equal(fitted.coef_, expected.coef_)
+
+
+def test_a_fit_of_the_same_array_afterwards(rows, start_cluster, large, wait_until):
+    """A machine that keeps a Gram keeps the tasks that made it, bound to workers that are gone."""
+    cluster, client = start_cluster(2)
+    X = da.from_array(rows[0], chunks=(2000, 3)).map_blocks(np.negative)
+    fitted = ridge().fit(X, rows[1])
+    before = set(client.scheduler_info(n_workers=-1)["workers"])
+    kill_all(cluster, client)
+    wait_until(lambda: len(set(client.scheduler_info(n_workers=-1)["workers"]) - before) == 2, 60)
+    again = within_patience(ridge().fit, X, rows[1])
+    np.testing.assert_array_equal(again.coef_, fitted.coef_)

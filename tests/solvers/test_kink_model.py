@@ -61,6 +61,14 @@ def test_it_is_the_minimum(rng, C, fit_intercept, linear):
     assert found.value == pytest.approx(exact(model), abs=1e-6 * scale)
 
 
+@pytest.mark.parametrize(("seed", "linear"), [(6, False), (89, True)])
+def test_the_multiplier_of_a_row_of_little_weight_is_found(seed, linear):
+    """It is all that is wrong after some rounds, and moves little in each."""
+    model = model_of(np.random.default_rng([seed, 10_000, True, linear]), C=100.0, linear=linear)
+    found = minimise(model, np.zeros(6), np.zeros(60), width=0.3, tol=1e-7)
+    assert found.value - found.bound <= 1e-8 * (abs(found.value) + 100)
+
+
 def test_it_is_the_support_vector_machine(rng):
     Z = rng.standard_normal((300, 40))
     y = np.where(Z[:, 0] ** 2 + Z[:, 1] > 0.7, 1.0, -1.0)
