@@ -76,7 +76,7 @@ class _Model:
     def without_shortfall(self, label: float) -> np.ndarray:
         """Return the reference point with an intercept at which no row of the label is short.
 
-        There the rows that were nearest to the kink are furthest on its other side.
+        All rows of the label move alike: those that were short by most are then the nearest to the kink.
         """
         x = self.reference.copy()
         x[-1] += _FAR * max(1.0, abs(x[-1])) * label

@@ -135,7 +135,7 @@ def begun(
 ) -> dict[MarginProblem, Progress]:
     """Return what is known before the first sweep of machines that shall be no worse than constants."""
     progress = {problem: Progress(x) for problem, x in starts.items()}
-    for machine, constant in zip(progress.values(), constants, strict=False):
+    for machine, constant in zip(progress.values(), constants, strict=bool(constants)):
         machine.allow(constant)
     return progress
 

@@ -1,7 +1,8 @@
 """Whether what a stored model says of itself fits together, found before anything is made of it.
 
 Checksums tell damage, not a file that was written to do harm or by a program with a mistake. What is checked
-here bounds every array that a prediction makes by those that are stored; one row is then predicted.
+here bounds the arrays that a prediction makes by those that are stored; one row is then predicted. Only
+frequencies are not bounded so: they are derived from a seed, and are columns x features numbers.
 """
 
 from __future__ import annotations

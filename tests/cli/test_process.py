@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from typing import Any
 
 import numpy as np
 import psutil
@@ -38,12 +39,7 @@ def test_the_only_worker_is_killed(distrff, stored, tmp_path):
     X = rng.standard_normal((150_000, 4), dtype=np.float32)
     data = stored("d.zarr", X=X, y=X[:, 0] * X[:, 1])
     words = ["--n-components", "2048", "--alpha", "1", "--length-scale", "1", "--random-state", "0"]
-    fit = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, "fit", data, "--out", tmp_path / "m.zarr", *words, "--workers", "1"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    fit = _started("fit", data, "--out", tmp_path / "m.zarr", *words, "--workers", "1")
     max(_hard_working_workers(fit), key=lambda process: process.cpu_times().user).kill()
     _, stderr = fit.communicate(timeout=300)
     assert fit.returncode == 0, stderr
@@ -58,11 +54,14 @@ def test_an_interrupted_fit_leaves_nothing_behind(stored, tmp_path):
     X = rng.standard_normal((200_000, 4), dtype=np.float32)
     data = stored("d.zarr", X=X, y=X[:, 0])
     words = ["--n-components", "4096", "--dtype", "float64", "--alpha", "1", "--length-scale", "1"]
-    fit = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, "fit", data, "--out", tmp_path / "m.zarr", *words, "--workers", "1"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+    fit = _started(
+        "fit",
+        data,
+        "--out",
+        tmp_path / "m.zarr",
+        *words,
+        "--workers",
+        "1",
         start_new_session=True,
         env=os.environ | {"TMPDIR": str(tmp_path)},
     )
@@ -75,6 +74,11 @@ def test_an_interrupted_fit_leaves_nothing_behind(stored, tmp_path):
     _, alive = psutil.wait_procs(workers, timeout=10)
     assert not alive
     assert [path.name for path in tmp_path.iterdir()] == ["d.zarr"]
+
+
+def _started(*words: object, **options: Any) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", PROGRAM, *map(str, words)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
 
 
 def _hard_working_workers(fit: subprocess.Popen[str]) -> list[psutil.Process]:
