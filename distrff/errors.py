@@ -70,6 +70,8 @@ def check_count(name: str, value: Any, least: int = 1, *, or_none: bool = False)
     if not is_number(value) or not isinstance(value, Integral) or value < least:
         kind = "a positive integer" if least == 1 else f"an integer of at least {least}"
         raise InputError(f"{name} must be {kind}{' or None' if or_none else ''}, got {value!r}")
+    if int(value) > sys.maxsize:
+        raise InputError(f"{name} must be at most {sys.maxsize}, the largest size of an array, got {value!r}")
 
 
 class NonFiniteError(InputError):
@@ -122,7 +124,9 @@ def column_called(column: int, name: str | None) -> str:
 
 
 def access_remedy(error: BaseException) -> str:
-    """Return what to do about an error of a store that asks who is there, else nothing."""
+    """Return what to do about a store whose package is missing or that asks who is there, else nothing."""
+    if isinstance(error, ImportError):
+        return "; install what is named, here and on every worker"
     if "Credential" not in type(error).__name__ and not isinstance(error, PermissionError):
         return ""
     return (

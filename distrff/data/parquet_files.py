@@ -136,10 +136,12 @@ def parquet_file(fs: Any, file: str) -> Iterator[pq.ParquetFile]:
     except Exception as error:
         if not _is_damage(error):
             raise passing(error) from error
-        raise InputError(
-            f"{name} cannot be read as Parquet ({one_line(error)}); "
-            "the file is truncated, damaged or of another kind: write it again"
-        ) from error
+        remedy = (  # "range requests" are fsspec's words for a server of HTTP that sends whole files only
+            "download the file and fit that"
+            if "range requests" in str(error)
+            else "the file is truncated, damaged or of another kind: write it again"
+        )
+        raise InputError(f"{name} cannot be read as Parquet ({one_line(error)}); {remedy}") from error
 
 
 def _is_damage(error: Exception) -> bool:

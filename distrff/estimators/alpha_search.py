@@ -169,7 +169,7 @@ def _best(
             [size, choice.score, choice.alpha]
             for size, choice in zip(grams.problem.sizes, choices, strict=True)
         ],
-        notes=notes + end_of_grid("alpha", best.alpha, usable, below=below if is_cut else None),
+        notes=notes + end_of_grid("alpha", best.alpha, usable, best.scores, below=below if is_cut else None),
     )
 
 

@@ -131,7 +131,10 @@ class ConjugateSearch:
         assert self._best is not None
         search = self._choice(folds)
         if interruption is None:
-            search = replace(search, notes=end_of_grid("alpha", search.alpha[0], self._alphas))
+            search = replace(
+                search,
+                notes=end_of_grid("alpha", search.alpha[0], self._alphas, search.results["mean_score"]),
+            )
         return ConjugateChoice(search, *self._best, interruption)
 
     def _choice(self, folds: range) -> AlphaSearch:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 
-def end_of_grid(name: str, chosen: float, grid: np.ndarray, *, below: str | None = None) -> list[str]:
+def end_of_grid(
+    name: str, chosen: float, grid: np.ndarray, scores: np.ndarray, *, below: str | None = None
+) -> list[str]:
     """Return a sentence if the value chosen is the smallest or the largest of an ascending grid.
 
     Parameters
@@ -14,9 +16,13 @@ def end_of_grid(name: str, chosen: float, grid: np.ndarray, *, below: str | None
         Of the parameter; its grid is the parameter `name`s.
     chosen : float
     grid : ndarray of shape (m,)
+    scores : ndarray
+        Of the values that were judged. Where all are equal none is better: nothing is said.
     below : str, optional
         What to say of the smallest instead.
     """
+    if len(scores) > 1 and np.ptp(scores[np.isfinite(scores)]) == 0:
+        return []
     if chosen == grid[0] and below is not None:
         return [below]
     if len(grid) < 2 or chosen not in (grid[0], grid[-1]):

@@ -84,7 +84,7 @@ def _choices(estimator: Any, fit: MarginFit, options: MarginOptions) -> list[str
         grid, score = fit.search.grid, fit.search.mean_scores.min()
         notes.append(f"C is the best of {len(grid)} by held-out loss, {score:.4g}")
         if fit.search.interruption is None:
-            notes += end_of_grid("C", fit.C, grid)
+            notes += end_of_grid("C", fit.C, grid, fit.search.mean_scores)
     constant = np.flatnonzero(~fit.coef.any(axis=0)).tolist()
     if constant:
         outputs = "" if fit.coef.shape[1] == 1 else f" of outputs {', '.join(map(str, constant))}"

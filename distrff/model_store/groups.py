@@ -28,6 +28,7 @@ from distrff.model_store.places import (
     Options,
     Url,
     exists_refusal,
+    file_bytes,
     file_system,
     header_of,
     in_one_line,
@@ -189,9 +190,9 @@ def _description(A: np.ndarray) -> dict[str, Any]:
 def _stored_array(what: str, fs: Any, path: str, checksum: str) -> tuple[np.ndarray, dict[str, Any]]:
     with in_one_line(ModelFileError, f"{what} cannot be read; {_REMEDY}"):
         try:
-            described = json.loads(fs.cat_file(f"{path}/zarr.json"))
+            described = json.loads(file_bytes(fs, f"{path}/zarr.json"))
             shape, dtype = described["shape"], np.dtype(described["data_type"])
-            data = fs.cat_file(f"{path}/{_chunk_key(len(shape))}") if math.prod(shape) else b""
+            data = file_bytes(fs, f"{path}/{_chunk_key(len(shape))}") if math.prod(shape) else b""
         except FileNotFoundError:
             raise ModelFileError(f"{what} is missing; {_REMEDY}") from None
         if hashlib.sha256(data).hexdigest() != checksum:

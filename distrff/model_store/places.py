@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import fsspec
+from fsspec.implementations.local import LocalFileSystem
 
 from distrff.errors import DistrffError, InputError, InputTypeError, access_remedy
 from distrff.model_store.own_folders import own_folder, remove_folder
@@ -192,13 +193,26 @@ def root_document(url: Url, storage_options: Options) -> tuple[bool, Any]:
     fs, path = file_system(url, storage_options)
     for name in ("zarr.json", FOLDER_MARK):
         try:
-            document = json.loads(fs.cat_file(f"{path}/{name}"))
+            document = json.loads(file_bytes(fs, f"{path}/{name}"))
         except (FileNotFoundError, NotADirectoryError):
             continue
         except (ValueError, RecursionError):
             document = {}
         return True, document if isinstance(document, dict) else {}
     return fs.exists(path), None
+
+
+def file_bytes(fs: Any, path: str) -> bytes:
+    """Return what a file holds; a pipe would be waited for, and a device may have no end.
+
+    Raises
+    ------
+    ValueError
+        If it is no regular file.
+    """
+    if isinstance(fs, LocalFileSystem) and (kind := fs.info(path)["type"]) not in ("file", "directory"):
+        raise ValueError(f"{Path(path).name} is no regular file ({kind})")
+    return bytes(fs.cat_file(path))
 
 
 def stored_header(url: Url, storage_options: Options = None) -> dict[str, Any] | None:

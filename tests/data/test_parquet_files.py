@@ -6,6 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from distrff.data import open_dataset
+from distrff.data.parquet_files import parquet_file
 from distrff.errors import InputError
 
 N = 60
@@ -118,6 +119,24 @@ def test_files_that_are_not_parquet(path, change):
         open_dataset(path)
     assert path in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+class WholeFilesOnly:
+    """A server of HTTP as fsspec opens it."""
+
+    protocol = "http"
+
+    def open(self, file, mode, cache_type):
+        raise ValueError("The HTTP server doesn't appear to support range requests.")
+
+    def unstrip_protocol(self, file):
+        return f"http://{file}"
+
+
+def test_a_server_that_sends_whole_files_only():
+    told = pytest.raises(InputError, match=r"range requests.*; download the file and fit that")
+    with told, parquet_file(WholeFilesOnly(), "host/x.parquet"):
+        pass
 
 
 @pytest.mark.parametrize("compression", ["none", "snappy", "zstd"])

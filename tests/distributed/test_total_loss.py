@@ -34,7 +34,7 @@ from distrff.sweeps.segments import Segmentation
 
 pytestmark = pytest.mark.usefixtures("small_segments")
 
-PATIENCE = 200.0  # a fit that waits for ever fails the test instead of stopping all of them
+PATIENCE = 600.0  # a fit that waits for ever fails the test instead of stopping all of them
 
 
 @pytest.fixture

@@ -70,6 +70,20 @@ def test_no_machine_is_planned_or_fitted(tmp_path, few_bytes, shape, machine):
         assert "\n" not in str(caught.value)
 
 
+def test_more_rows_than_tasks_can_have(tmp_path, few_bytes):
+    data = open_dataset(declared(tmp_path, (10**15, 10), (10, 10)))
+    for begin in (KernelSVC().plan, KernelSVC().fit, lambda data: survey_rows(SweepRun(), data)):
+        with pytest.raises(
+            PlanRefused, match=r"3,814,697,266 tasks a pass, of at most 1,048,576; fit a sample"
+        ):
+            begin(data)
+
+
+def test_counts_that_no_array_has():
+    with pytest.raises(InputError, match="n_components must be at most"):
+        KernelRidge(FourierFeatures(n_components=10**20)).fit(np.ones((10, 2)), np.ones(10))
+
+
 @pytest.mark.parametrize("name", SHAPES)
 def test_no_row_is_read(tmp_path, few_bytes, name):
     data = open_dataset(declared(tmp_path, *SHAPES[name]))

@@ -35,9 +35,11 @@ def end_notes(machine):
 )
 def test_both_ends_and_what_is_between(chosen, told):
     grid = np.array([1.0, 2.0, 3.0])
-    assert end_of_grid("p", chosen, grid) == told
-    assert end_of_grid("p", chosen, grid, below="noise") == (["noise"] if chosen == 1.0 else told)
-    assert end_of_grid("p", chosen, np.array([chosen])) == []
+    scores = np.abs(grid - chosen)
+    assert end_of_grid("p", chosen, grid, scores) == told
+    assert end_of_grid("p", chosen, grid, scores, below="noise") == (["noise"] if chosen == 1.0 else told)
+    assert end_of_grid("p", chosen, np.array([chosen]), scores[:1]) == []
+    assert end_of_grid("p", chosen, grid, np.zeros(3)) == [], "as of a constant target: all are as good"
 
 
 @pytest.mark.parametrize("n_components", [32, 64])  # of which "gcv" holds a fold out for the second

@@ -6,6 +6,7 @@ import bz2
 import gzip
 import json
 import lzma
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -62,6 +63,16 @@ def test_several_files_in_sorted_order(tmp_path, dst, rng):
     convert(str(tmp_path / "part*.tsv"), dst, target=-1)
     X, y = rows(dst)
     np.testing.assert_array_equal(np.column_stack([X, y]), frame)
+
+
+def test_libsvm_of_more_columns_than_can_be_named(tmp_path, dst):
+    source = tmp_path / "wide.libsvm"
+    source.write_text("1 1:1 1000000000:2\n0 1:3\n")
+    with pytest.raises(
+        InputError, match=r"index 1,000,000,000 makes 1,000,000,000 columns, of at most 33,554,432"
+    ):
+        convert(source, dst)
+    assert not Path(dst).exists()
 
 
 @pytest.mark.parametrize("first_index", [0, 1])

@@ -420,9 +420,26 @@ def damage_root_other(path):
     edit(path / "zarr.json", lambda root: root.update(attributes={"title": "someone else's"}))
 
 
+def damage_by(name, special):
+    def change(path):
+        (path / name).unlink()
+        special(path / name)
+
+    return change
+
+
+def endless(path):
+    path.symlink_to("/dev/zero")
+
+
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
+        (damage_by("W/c/0/0", os.mkfifo), "array 'W' cannot be read.*no regular file"),
+        (damage_by("W/zarr.json", os.mkfifo), "array 'W' cannot be read.*no regular file"),
+        (damage_by("W/c/0/0", endless), "array 'W' cannot be read.*no regular file"),
+        (damage_by("zarr.json", os.mkfifo), "not a group of distrff"),
+        (damage_by("zarr.json", endless), "not a group of distrff"),
         (damage_truncated, "array 'W' does not match its checksum"),
         (damage_emptied, "array 'W' does not match its checksum"),
         (damage_appended, "array 'W' does not match its checksum"),
