@@ -71,7 +71,9 @@ table_options = _together(
         show_default=True,
         help="Leave out columns with more categories.",
     ),
-    click.option("--hash-columns", is_flag=True, help="Hash their words into so many columns instead."),
+    click.option(
+        "--hash-columns", is_flag=True, help="Hash their words into --max-categories columns instead."
+    ),
     click.option(
         "--missing",
         type=click.Choice(["error", "drop", "mean", "indicator"]),

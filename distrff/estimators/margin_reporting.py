@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from distrff.columns.targets import ClassTargets
 from distrff.data.dataset import Dataset
 from distrff.diagnostics.fit_report import FitReport
 from distrff.estimators.grid_end import end_of_grid
@@ -29,6 +30,7 @@ def margin_report(
 ) -> FitReport:
     """Return the report of a fit to rows."""
     norms, worst = np.linalg.norm(fit.coef, axis=0), fit.worst
+    assert isinstance(preparation.targets, ClassTargets)
     values = {
         "model": type(estimator).__name__,
         "status": fit.status.name,
@@ -53,7 +55,7 @@ def margin_report(
         **map_values(preparation),
         **work_values(fit.run, fit.plan),
         "notes": [
-            *_choices(estimator, fit, options),
+            *_choices(estimator, fit, options, preparation.targets),
             *data_notes(dataset),
             *width_notes(preparation, dataset.column_names),
             *precision_notes(preparation, fit.plan.shape.dtype),
@@ -69,7 +71,7 @@ def _margins(fit: MarginFit) -> dict[str, Any]:
     return {"margin": (1 / norms).tolist() if len(norms) > 1 else 1 / norms[0], "smallest_margin": worst}
 
 
-def _choices(estimator: Any, fit: MarginFit, options: MarginOptions) -> list[str]:
+def _choices(estimator: Any, fit: MarginFit, options: MarginOptions, targets: ClassTargets) -> list[str]:
     notes = []
     if estimator.solver == "auto" and not fit.is_hard:
         why = {
@@ -87,8 +89,11 @@ def _choices(estimator: Any, fit: MarginFit, options: MarginOptions) -> list[str
             notes += end_of_grid("C", fit.C, grid, fit.search.mean_scores)
     constant = np.flatnonzero(~fit.coef.any(axis=0)).tolist()
     if constant:
-        outputs = "" if fit.coef.shape[1] == 1 else f" of outputs {', '.join(map(str, constant))}"
-        notes.append(f"the machine{outputs} is a constant: none better was found")
+        classes = ", ".join(str(label) for label in targets.classes[constant])
+        whose = (
+            "" if fit.coef.shape[1] == 1 else f" of {'class' if len(constant) == 1 else 'classes'} {classes}"
+        )
+        notes.append(f"the machine{whose} is a constant: none better was found")
     if fit.status is Status.CONVERGED_UNCERTIFIED:
         notes.append("the objective no longer falls, and the duality gap is all that bounds its error")
     return notes

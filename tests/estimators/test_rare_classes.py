@@ -71,6 +71,10 @@ def test_the_report_says_that_a_machine_is_a_constant(rng):
     machine = drf.KernelSVC(features(), 1e-12, random_state=0).fit(X, y)
     assert not machine.coef_.any()
     assert "the machine is a constant: none better was found" in machine.report_["notes"]
+    kinds = np.array(["common", "odd", "rare"])[y + (np.arange(len(y)) % 3 == 0)]
+    machine = drf.KernelSVC(features(), 1e-12, random_state=0).fit(X, kinds)
+    told = "the machine of classes common, odd, rare is a constant: none better was found"
+    assert told in machine.report_["notes"]
 
 
 @pytest.mark.parametrize("max_sweeps", [1, None])
