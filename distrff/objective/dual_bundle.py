@@ -32,15 +32,29 @@ class DualBundle:
         self._kept.append(candidate)
         while len(self._kept) > max(2, min(_MOST_CANDIDATES, _MOST_BYTES // candidate.vector.nbytes)):
             self._kept.popleft()
-        slopes = np.array([kept.slope for kept in self._kept])
         bounds = [kept.bound for kept in self._kept]
         alone = max(bounds)
         if len(bounds) == 1 or not alone > 0:
             return alone
-        vectors = np.stack([kept.vector for kept in self._kept])
+        candidates = [_moderate(kept, alone / np.finfo(float).eps ** 2) for kept in self._kept]
+        slopes = np.array([candidate.slope for candidate in candidates])
+        vectors = np.stack([candidate.vector for candidate in candidates])
         theta = _best_shares(slopes / alone, vectors @ vectors.T / alone, int(np.argmax(bounds)))
         together = DualCandidate(float(theta @ slopes), theta @ vectors)
         return max(alone, together.bound)
+
+
+def _moderate(candidate: DualCandidate, largest: float) -> DualCandidate:
+    """Return the candidate, or its best multiple where its terms are larger than that.
+
+    With a large C most candidates have a tiny multiple that bounds anything, and terms that overflow
+    beside it.
+    """
+    square = float(candidate.vector @ candidate.vector)
+    if max(abs(candidate.slope), square) <= largest:
+        return candidate
+    t = candidate.slope / square if candidate.slope > 0 else 0.0
+    return DualCandidate(t * candidate.slope, t * candidate.vector)
 
 
 def _best_shares(slopes: np.ndarray, G: np.ndarray, first: int) -> np.ndarray:

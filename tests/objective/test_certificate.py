@@ -84,6 +84,22 @@ def test_no_candidate_of_one_machine_is_above_the_objective_of_another(
     assert min(duals) >= 0 or isinstance(loss, Squared)
 
 
+def test_candidates_of_very_different_sizes_bound_together(rng):
+    """Those of C = 1e30 have tiny multiples that bound anything, and squares that overflow beside them."""
+    vectors = rng.standard_normal((4, 3))
+    sizes = np.array([1.0, 1e30, 1e100, 1e150])
+    candidates = [
+        DualCandidate(size * (1 + i), 1e3 * size * v)
+        for i, (size, v) in enumerate(zip(sizes, vectors, strict=True))
+    ]
+    candidates += [DualCandidate(-1e200, np.zeros(3)), DualCandidate(1e-250, np.array([1e-50, 0.0, 0.0]))]
+    for order in (candidates, candidates[::-1]):
+        bundle = DualBundle()
+        bounds = [bundle.add(candidate) for candidate in order]
+        assert np.isfinite(bounds).all()
+        assert bounds[-1] >= max(candidate.bound for candidate in candidates) > 0
+
+
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize("weighted", [True, False])
 @pytest.mark.parametrize("loss", SMOOTH, ids=str)
