@@ -133,8 +133,10 @@ def text_blocks(file: TextFile, delimiter: str | None, skip_records: int = 0) ->
         data = _read(stream, BLOCK_BYTES)
         at_end = len(data) < BLOCK_BYTES
         data = _checked_head(file, data)
-        newline, line = b"\n" if b"\n" in data else b"\r", 1
+        newline, is_known, line = b"\n", False, 1
         while data:
+            if not is_known:
+                newline, is_known = _line_end(data, at_end)
             has_quotes = delimiter is not None and b'"' in data
             if at_end and delimiter is not None and has_quotes:
                 _refuse_open_quote(file, line, data, newline, delimiter)
@@ -153,6 +155,13 @@ def text_blocks(file: TextFile, delimiter: str | None, skip_records: int = 0) ->
             wanted = max(BLOCK_BYTES - len(rest), BLOCK_BYTES // 8)
             more = b"" if at_end else _read(stream, wanted)
             at_end, data = len(more) < wanted, rest + more
+
+
+def _line_end(data: bytes, at_end: bool) -> tuple[bytes, bool]:
+    """Return what ends the lines, and whether that is certain; a carriage return may be half of a pair."""
+    if b"\n" in data:
+        return b"\n", True
+    return (b"\r", True) if b"\r" in (data if at_end else data[:-1]) else (b"\n", at_end)
 
 
 def first_record(data: bytes, delimiter: str | None) -> bytes:

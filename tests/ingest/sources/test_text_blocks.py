@@ -79,6 +79,15 @@ def test_line_ends(text_file, block_bytes, ends):
     assert all(b.data.endswith(ends[-1:]) for b in blocks)
 
 
+@pytest.mark.parametrize("ends", [b"\n", b"\r\n", b"\r"])
+@pytest.mark.parametrize("n_bytes", range(13, 18))
+def test_line_ends_that_the_first_block_does_not_show_or_cuts(text_file, block_bytes, ends, n_bytes):
+    data = b'"' + b"a" * (n_bytes - 2) + b'"' + ends + b'"b,c"' + ends + b"d" + ends
+    blocks = list(blocks_of([text_file(data)], ","))
+    assert b"".join(b.data for b in blocks) == data
+    assert all(b.data.endswith(ends) for b in blocks)
+
+
 def test_members_of_gzip_follow_each_other(text_file):
     file = text_file(gzip.compress(b"1,2\n") + gzip.compress(b"3,4\n"))
     assert head_of(file) == b"1,2\n3,4\n"
