@@ -19,7 +19,9 @@ from typing import Any
 
 import dask
 import dask.array as da
+import dask.dataframe as dd
 import numpy as np
+import pandas as pd
 import pytest
 from distributed import Client, LocalCluster, wait
 
@@ -350,13 +352,23 @@ def test_a_client_of_this_event_loop(rows):
     np.testing.assert_array_equal(fitted.coef_, expected.coef_)
 
 
-def test_a_fit_of_the_same_array_afterwards(rows, start_cluster, large, wait_until):
+def lazy_array(X, y):
+    return da.from_array(X, chunks=(2000, 3)).map_blocks(np.negative), y
+
+
+def lazy_table(X, y):
+    frame = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": y, "kind": np.where(X[:, 2] > 0, "u", "v")})
+    return (drf.open_dataset(dd.from_pandas(frame, npartitions=10), target="y", one_hot=True),)
+
+
+@pytest.mark.parametrize("lazy", [lazy_array, lazy_table])
+def test_a_fit_of_the_same_rows_afterwards(rows, start_cluster, large, wait_until, lazy):
     """A machine that keeps a Gram keeps the tasks that made it, bound to workers that are gone."""
     cluster, client = start_cluster(2)
-    X = da.from_array(rows[0], chunks=(2000, 3)).map_blocks(np.negative)
-    fitted = ridge().fit(X, rows[1])
+    data = lazy(*rows)
+    fitted = ridge().fit(*data)
     before = set(client.scheduler_info(n_workers=-1)["workers"])
     kill_all(cluster, client)
     wait_until(lambda: len(set(client.scheduler_info(n_workers=-1)["workers"]) - before) == 2, 60)
-    again = within_patience(ridge().fit, X, rows[1])
+    again = within_patience(ridge().fit, *data)
     np.testing.assert_array_equal(again.coef_, fitted.coef_)
