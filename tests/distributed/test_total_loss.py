@@ -173,10 +173,18 @@ ITERATIVE = {
 }
 
 
+# Conjugate gradients are done before the hundredth block is read.
+MOMENTS = [
+    (name, when)
+    for name in ITERATIVE
+    for when in (15, 40, 70, 100)
+    if (name, when) != ("conjugate gradients", 100)
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("when", [15, 40, 70, 100])
 @pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("name", ITERATIVE)
+@pytest.mark.parametrize(("name", "when"), MOMENTS)
 def test_an_iterative_fit_goes_on(rows, start_cluster, tmp_path, wait_until, large, name, loss, when):
     X, y = rows
     y = y if name == "conjugate gradients" else y > 0
