@@ -17,11 +17,12 @@ def end_of_grid(
     chosen : float
     grid : ndarray of shape (m,)
     scores : ndarray
-        Of the values that were judged. Where all are equal none is better: nothing is said.
+        Of the values that were judged. Nothing is said where several have all the same score.
     below : str, optional
         What to say of the smallest instead.
     """
-    if len(scores) > 1 and np.ptp(scores[np.isfinite(scores)]) == 0:
+    judged = scores[np.isfinite(scores)]
+    if len(judged) > 1 and np.ptp(judged) == 0:
         return []
     if chosen == grid[0] and below is not None:
         return [below]

@@ -40,6 +40,8 @@ def test_both_ends_and_what_is_between(chosen, told):
     assert end_of_grid("p", chosen, grid, scores, below="noise") == (["noise"] if chosen == 1.0 else told)
     assert end_of_grid("p", chosen, np.array([chosen]), scores[:1]) == []
     assert end_of_grid("p", chosen, grid, np.zeros(3)) == [], "as of a constant target: all are as good"
+    for scores in (np.full(3, np.inf), np.where(grid == chosen, 0.0, np.inf)):
+        assert end_of_grid("p", chosen, grid, scores) == told, "one score, or none, is not a tie"
 
 
 @pytest.mark.parametrize("n_components", [32, 64])  # of which "gcv" holds a fold out for the second
