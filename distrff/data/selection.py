@@ -25,6 +25,8 @@ class Numbered(Sequence[str]):
 
     def __contains__(self, name: object) -> bool:
         text = str(name)
+        if len(text) > len(str(len(self))):  # Python converts no text of thousands of digits
+            return False
         return text.isdecimal() and text == str(int(text)) and int(text) in self._numbers
 
     def index(self, name: str, *within: int) -> int:

@@ -5,6 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import zarr
+from fsspec.spec import AbstractFileSystem
 
 from distrff.data import open_dataset
 from distrff.data.storage import locate, passing, public_name
@@ -161,3 +162,25 @@ def test_errors_of_filesystems_name_the_path_without_secrets():
 def test_python_s_own_errors_are_not_retried():
     error = KeyError("bug")
     assert passing(error) is error
+
+
+class _NeedsAPackage(AbstractFileSystem):
+    protocol = "needs-a-package"
+
+    def __init__(self, **options):
+        raise ImportError("install some-package to read these")
+
+
+def test_a_store_whose_package_is_missing():
+    fsspec.register_implementation("needs-a-package", _NeedsAPackage, clobber=True)
+    told = r"install some-package to read these\)?; install what is named, here and on every worker"
+    with pytest.raises(InputError, match=told):
+        open_dataset("needs-a-package://x/rows.parquet")
+
+
+@pytest.mark.parametrize("name", ["9" * 5000, "10", "x"])
+def test_columns_without_names_are_found_by_their_numbers_alone(tmp_path, name):
+    group = zarr.open_group(tmp_path / "x.zarr", mode="w")
+    group.create_array("X", data=np.ones((3, 10)))
+    with pytest.raises(InputError, match="no column"):
+        open_dataset(tmp_path / "x.zarr", columns=[name])
