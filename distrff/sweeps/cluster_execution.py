@@ -46,7 +46,7 @@ class ClusterExecution:
     sweeps of D = 256 over a million: 4.46 and 4.48 s). Of tasks that sleep, with two and eight
     workers, free passes over segments of .3 s took 1.08 and 1.2 times as long, and passes of .2 s
     that ship a megabyte 1.25 and 2.1 times; light sweeps of 400,000 rows of a lazy dask array
-    took 10.8 in place of 6.3 s with two workers, since its blocks are spread over all.
+    took 9.5 in place of 5.1 s with two workers, since its blocks are spread over all.
     Partials are merged as soon as their neighbours are there, so those alive are one a thread
     and the few that wait in the tree of merges.
 
