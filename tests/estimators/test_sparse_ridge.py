@@ -102,10 +102,20 @@ def test_a_row_in_unseen_bins_only_is_told_the_intercept(rng):
 
 
 def test_classes_are_told_apart(rng):
+    """As by the signs of a dense solve on targets of ±1, but where that is within the error of ours.
+
+    ‖w − w*‖ ≤ tol·‖B‖/alpha as above; a row has 20 entries 1/√20, so a value moves by no more, and the
+    intercept by no more again.
+    """
     X, _ = rows(rng)
     y = np.where(X[:, 0] * X[:, 1] > 0, "same", "other")
-    found = drf.KernelRidgeClassifier(machine(rng).features, alpha=0.5).fit(X, y)
-    assert found.score(X, y) > 0.8
+    found = drf.KernelRidgeClassifier(machine(rng).features, alpha=0.5, tol=1e-9, max_sweeps=2000).fit(X, y)
+    Z, Y = found.features_.transform(X).toarray(), np.where(y == "same", 1.0, -1.0)[:, None]
+    W, b = by_dense_solve(Z, Y, 0.5, np.ones(400), fit_intercept=True)
+    values = (Z @ W + b)[:, 0]
+    clear = np.abs(values) > 2 * (1e-9 * np.linalg.norm(Z.T @ Y) / 0.5 + 1e-9)
+    assert clear.sum() > 390
+    np.testing.assert_array_equal(found.predict(X)[clear], np.where(values > 0, "same", "other")[clear])
 
 
 @pytest.mark.parametrize("options", [dict(solver="gram"), dict(alpha="gcv"), dict(alpha="gcv", solver="cg")])
