@@ -26,32 +26,30 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from distrff import metrics
     from distrff.diagnostics.bounds import features_needed
-    from distrff.diagnostics.decision_surface import plot_decision_surface
     from distrff.diagnostics.kernel_error import kernel_error
     from distrff.diagnostics.plots import (
         plot_alpha_path,
+        plot_decision_surface,
         plot_kernel_error,
         plot_learning_curve,
         plot_relevance,
     )
     from distrff.estimators.gram import fit_features, gram
-    from distrff.estimators.kernel_pca import KernelPCA
-    from distrff.estimators.likelihood_classifier import KernelLikelihoodClassifier
-    from distrff.estimators.ridge import KernelRidge
-    from distrff.estimators.ridge_classifier import KernelRidgeClassifier
-    from distrff.estimators.svc import KernelSVC
-    from distrff.estimators.write_predictions import write_predictions
+    from distrff.estimators.pca import KernelPCA
+    from distrff.estimators.ridge import KernelRidge, KernelRidgeClassifier
+    from distrff.estimators.svm import KernelLikelihoodClassifier, KernelSVC
     from distrff.features.binning import RandomBinningFeatures
-    from distrff.features.concatenated import ConcatenatedFeatures
+    from distrff.features.compose import ConcatenatedFeatures, LinearFeatures
     from distrff.features.fourier import FourierFeatures
-    from distrff.features.linear import LinearFeatures
     from distrff.features.nystroem import NystroemFeatures
     from distrff.features.transformer import TransformerFeatures
-    from distrff.ingest.convert import convert
-    from distrff.ingest.open_table import open_dataset
-    from distrff.kernels import Cauchy, Exponential, Gaussian, Laplacian, Matern, Polynomial
-    from distrff.model_store.models import load_model
-    from distrff.sweeps.gram_statistics import GramStatistics
+    from distrff.io.convert.convert import convert
+    from distrff.io.open import open_dataset
+    from distrff.kernels.polynomial import Polynomial
+    from distrff.kernels.stationary import Cauchy, Exponential, Gaussian, Laplacian, Matern
+    from distrff.model.persistence import load_model
+    from distrff.model.write import write_predictions
+    from distrff.reductions.gram import GramStatistics
 
     __version__: str
 
@@ -91,38 +89,38 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Cauchy": "distrff.kernels",
-    "ConcatenatedFeatures": "distrff.features.concatenated",
-    "Exponential": "distrff.kernels",
+    "Cauchy": "distrff.kernels.stationary",
+    "ConcatenatedFeatures": "distrff.features.compose",
+    "Exponential": "distrff.kernels.stationary",
     "FourierFeatures": "distrff.features.fourier",
-    "Gaussian": "distrff.kernels",
-    "GramStatistics": "distrff.sweeps.gram_statistics",
-    "KernelLikelihoodClassifier": "distrff.estimators.likelihood_classifier",
-    "KernelPCA": "distrff.estimators.kernel_pca",
+    "Gaussian": "distrff.kernels.stationary",
+    "GramStatistics": "distrff.reductions.gram",
+    "KernelLikelihoodClassifier": "distrff.estimators.svm",
+    "KernelPCA": "distrff.estimators.pca",
     "KernelRidge": "distrff.estimators.ridge",
-    "KernelRidgeClassifier": "distrff.estimators.ridge_classifier",
-    "KernelSVC": "distrff.estimators.svc",
-    "Laplacian": "distrff.kernels",
-    "LinearFeatures": "distrff.features.linear",
-    "Matern": "distrff.kernels",
+    "KernelRidgeClassifier": "distrff.estimators.ridge",
+    "KernelSVC": "distrff.estimators.svm",
+    "Laplacian": "distrff.kernels.stationary",
+    "LinearFeatures": "distrff.features.compose",
+    "Matern": "distrff.kernels.stationary",
     "NystroemFeatures": "distrff.features.nystroem",
-    "Polynomial": "distrff.kernels",
+    "Polynomial": "distrff.kernels.polynomial",
     "RandomBinningFeatures": "distrff.features.binning",
     "TransformerFeatures": "distrff.features.transformer",
-    "convert": "distrff.ingest.convert",
+    "convert": "distrff.io.convert.convert",
     "features_needed": "distrff.diagnostics.bounds",
     "fit_features": "distrff.estimators.gram",
     "gram": "distrff.estimators.gram",
     "kernel_error": "distrff.diagnostics.kernel_error",
-    "load_model": "distrff.model_store.models",
+    "load_model": "distrff.model.persistence",
     "metrics": "distrff",
-    "open_dataset": "distrff.ingest.open_table",
+    "open_dataset": "distrff.io.open",
     "plot_alpha_path": "distrff.diagnostics.plots",
-    "plot_decision_surface": "distrff.diagnostics.decision_surface",
+    "plot_decision_surface": "distrff.diagnostics.plots",
     "plot_kernel_error": "distrff.diagnostics.plots",
     "plot_learning_curve": "distrff.diagnostics.plots",
     "plot_relevance": "distrff.diagnostics.plots",
-    "write_predictions": "distrff.estimators.write_predictions",
+    "write_predictions": "distrff.model.write",
 }
 
 

@@ -28,7 +28,7 @@ import zarr
 from sklearn.datasets import load_svmlight_file
 
 from distrff.errors import InputError
-from distrff.model_store.groups import exists_refusal, replacing
+from distrff.io.storage import exists_refusal, replacing
 
 N_COLUMNS = 123
 SEED = 0  # of the order of the rows to fit

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from distrff.display.axes import Scale, scale_of
-from distrff.display.svg import escape
+from distrff.utils.axes import Scale, scale_of
+from distrff.utils.svg import escape
 
 WIDTH, LEFT, TOP, BELOW = 400.0, 34.0, 30.0, 36.0
 GRID_LINES = 101  # on which f is known, each way

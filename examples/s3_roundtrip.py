@@ -24,7 +24,7 @@ import pandas as pd
 import zarr
 
 import distrff as drf
-from distrff.cluster import connect
+from distrff.engine.cluster import connect
 
 BUCKET = "s3://distrff-example"
 START_SECONDS = 60.0

@@ -29,11 +29,10 @@ from plane_chart import Frame, Meeting, Surface, plane_chart
 from scipy.optimize import linprog
 
 import distrff as drf
-from distrff.display.axes import number_text
-from distrff.display.elements import section
-from distrff.display.page import html_page
-from distrff.display.svg import escape
 from distrff.errors import InputError
+from distrff.utils.axes import number_text
+from distrff.utils.html import html_page, section
+from distrff.utils.svg import escape
 
 SEED = 0
 LEAST_ROWS = 20  # with these the rows that are to overlap do so

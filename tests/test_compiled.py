@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distrff.compiled import compiled
+from distrff.utils.jit import compiled
 
 
 def test_functions_without_a_place_to_cache_compile_all_the_same():

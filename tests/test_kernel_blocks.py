@@ -12,16 +12,10 @@ from sklearn.metrics.pairwise import polynomial_kernel
 
 from distrff.errors import InputError, InputTypeError
 from distrff.features.fourier import FourierFeatures
-from distrff.kernels import (
-    Cauchy,
-    Exponential,
-    Gaussian,
-    Laplacian,
-    Matern,
-    Polynomial,
-    Sum,
-    kernel_from_dict,
-)
+from distrff.kernels.base import Sum
+from distrff.kernels.polynomial import Polynomial
+from distrff.kernels.registry import kernel_from_dict
+from distrff.kernels.stationary import Cauchy, Exponential, Gaussian, Laplacian, Matern
 
 KERNELS = [
     Gaussian((0.5, 1.0, 2.0)),

@@ -20,21 +20,11 @@ from sklearn.gaussian_process.kernels import Matern as SklearnMatern
 from sklearn.metrics.pairwise import laplacian_kernel, rbf_kernel
 
 from distrff.errors import InputError, InputTypeError, NonFiniteError
-from distrff.kernels import (
-    KERNELS,
-    Cauchy,
-    Exponential,
-    Gaussian,
-    Kernel,
-    Laplacian,
-    Matern,
-    Product,
-    Scaled,
-    Sum,
-    component_order,
-    kernel_from_dict,
-)
-from distrff.random_streams import stream
+from distrff.kernels.base import Kernel, Product, Scaled, Sum
+from distrff.kernels.quantiles import component_order
+from distrff.kernels.registry import KERNELS, kernel_from_dict
+from distrff.kernels.stationary import Cauchy, Exponential, Gaussian, Laplacian, Matern
+from distrff.utils.random import stream
 
 N_COLUMNS = 3
 WIDTHS = (0.5, 1.0, 2.0)

@@ -7,7 +7,7 @@ import pytest
 from scipy.special import expit, log_expit, log_ndtr
 
 from distrff.errors import InputError
-from distrff.losses import (
+from distrff.solvers.losses import (
     NOISES,
     Hinge,
     Laplace,

@@ -8,12 +8,12 @@ import pandas as pd
 import pytest
 
 import distrff as drf
-from distrff.columns.scaling import Scaling
-from distrff.columns.targets import NumericTargets
 from distrff.errors import InputError
 from distrff.features.fourier import FourierFeatures
-from distrff.kernels import Gaussian
-from distrff.model import Model
+from distrff.kernels.stationary import Gaussian
+from distrff.model.model import Model
+from distrff.preprocessing.scaling import Scaling
+from distrff.preprocessing.targets import NumericTargets
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_strips_of_any_height_predict_alike(rng, X, dtype, monkeypatch):
     """Memory is bounded by cutting rows into strips, which show only in the last digits."""
     model, _ = model_of(rng, dtype, y_is_1d=False)
     whole, Z = model.predict(X), model.transform(X)
-    monkeypatch.setattr("distrff.model._STRIP_BYTES", 1)  # the least, sixteen rows
+    monkeypatch.setattr("distrff.model.model._STRIP_BYTES", 1)  # the least, sixteen rows
     bound = 64 * np.finfo(dtype).eps * np.abs(model.coef).sum(0).max()
     np.testing.assert_allclose(model.predict(X), whole, rtol=0, atol=bound)
     # Phases of a few units, in products of other heights.

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from distrff.errors import InputError
-from distrff.public_names import public_name, public_text, refuse_open_secret
+from distrff.utils.text import public_name, public_text, refuse_open_secret
 
 # What each holds in capitals is secret.
 SHOWN = {

@@ -7,15 +7,8 @@ import pytest
 from scipy.stats import ks_2samp
 
 from distrff.errors import InputError
-from distrff.kernels import (
-    Cauchy,
-    Exponential,
-    Gaussian,
-    Laplacian,
-    Matern,
-    n_uniforms,
-    quantile_frequencies,
-)
+from distrff.kernels.quantiles import n_uniforms, quantile_frequencies
+from distrff.kernels.stationary import Cauchy, Exponential, Gaussian, Laplacian, Matern
 
 KERNELS = [
     Gaussian((0.5, 2.0)),

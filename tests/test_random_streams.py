@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from distrff.errors import InputTypeError
-from distrff.random_streams import child_seed, resolve_seed, stream
+from distrff.utils.random import child_seed, resolve_seed, stream
 
 
 @pytest.mark.parametrize("value", [0, 7, 2**63 - 1, 2**70, np.int64(7), np.uint8(7)])

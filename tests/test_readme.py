@@ -16,8 +16,8 @@ from click.testing import CliRunner
 
 import distrff as drf
 from distrff.cli import main
-from distrff.sweeps.execution import PlannedWorkers
-from distrff.sweeps.plan import least_memory_limit
+from distrff.engine.execution import PlannedWorkers
+from distrff.estimators.fitting.plan import least_memory_limit
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()

@@ -7,7 +7,7 @@ from threading import Barrier
 
 import numpy as np
 
-from distrff.scratch import scratch
+from distrff.utils.jit import scratch
 
 
 def test_it_is_kept_and_grows():

@@ -15,7 +15,7 @@ import dask
 import numpy as np
 
 import distrff as drf
-from distrff.ingest.convert import convert
+from distrff.io.convert.convert import convert
 
 DRAWS = ("iid", "sorf", "fastfood", "countsketch")
 

@@ -6,15 +6,10 @@ from typing import Any
 
 import click
 
-from distrff.cli.data_source import storage_options, target_of
-from distrff.cli.options import (
-    data_options,
-    table_options,
-    talk_options,
-    target_options,
-)
+from distrff.cli.data import storage_options, target_of
+from distrff.cli.options import data_options, table_options, talk_options, target_options
 from distrff.cli.output import show
-from distrff.cli.row_output import refuse_overlap
+from distrff.cli.predict import refuse_overlap
 
 
 @click.command()
@@ -44,7 +39,7 @@ def convert(src: tuple[str, ...], dst: str, as_json: bool, **options: Any) -> No
     the arrays X, y and sample_weight, whole or not at all. Memory is that of a few blocks, whatever
     the size of the files.
     """
-    from distrff.ingest.convert import convert as convert_files
+    from distrff.io.convert.convert import convert as convert_files
 
     for path in src:
         refuse_overlap("DST", dst, source=path)

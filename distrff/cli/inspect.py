@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from distrff.cli.cluster import workers_of
-from distrff.cli.data_source import open_stored_data, storage_options
-from distrff.cli.description import (
-    described_array,
-    described_dataset,
-    described_group,
-    described_results,
-    root_document,
-)
+from distrff.cli.data import open_stored_data, storage_options, workers_of
 from distrff.cli.options import cluster_options, data_options, talk_options, target_options
-from distrff.cli.output import show
-from distrff.cli.survey import described_rows
-from distrff.public_names import public_name
+from distrff.cli.output import aligned, dtype_name, show
+from distrff.utils.text import public_name
 
 if TYPE_CHECKING:
-    from distrff.data.dataset import Dataset
+    from distrff.io.dataset import Dataset
 
 
 @click.command()
@@ -38,7 +30,7 @@ def inspect(path: str, as_json: bool, **options: Any) -> None:
     missing values and the target's labels, and tells which columns drift with the row number; then
     it is said whether other chunks or a shuffle would pay.
     """
-    from distrff.model_store.places import ROOT
+    from distrff.io.storage import ROOT
 
     remote = storage_options(options)
     document = root_document(path, remote)
@@ -65,3 +57,230 @@ def _described_data(path: str, dataset: Dataset, options: dict[str, Any]) -> tup
     with workers_of(options):
         found, more = described_rows(path, dataset, remote)
     return {**values, **found}, [*lines, *more]
+
+
+# Descriptions of what is stored: values for JSON, and lines for people.
+
+Remote = dict[str, Any] | None
+Described = tuple[dict[str, Any], list[str]]
+
+_MOST_LISTED = 20
+_SIZES = ("n_components", "n_bins", "n_columns")  # of which a map has the first as its columns of Z
+
+
+def root_document(path: str, remote: Remote) -> dict[str, Any]:
+    """Return what the root zarr.json or folder mark at `path` says; empty where nothing can be read."""
+    from distrff.io import storage as places
+    from distrff.io.storage import reaching
+    from distrff.utils.text import public_name
+
+    with reaching(public_name(path)):
+        _, document = places.root_document(path, remote)
+    return document if isinstance(document, dict) else {}
+
+
+def described_group(path: str, kind: str, remote: Remote) -> Described:
+    """Describe a model or a Gram; everything is checked against its checksums."""
+    from distrff.io.groups import read_group
+    from distrff.model.persistence import model_of
+
+    arrays, metadata = read_group(path, kind=kind, storage_options=remote)
+    if kind == "model":
+        model_of(path, arrays, metadata)
+    listing = [
+        {"name": name, "shape": A.shape, "dtype": str(A.dtype), "bytes": A.nbytes}
+        for name, A in arrays.items()
+    ]
+    if kind == "gram":
+        folds, size = arrays["A"].shape[:2]
+        values = {"n_samples": metadata["n_rows"], "n_folds": folds, "size": size}
+    else:
+        report = metadata["report"]
+        keys = ("n_samples", "kernel", "length_scale", "alpha", "cv_score", "criterion", "rkhs_norm", "seed")
+        ended = ("status", "C", "loss", "solver", "tol", "margin")
+        how_well = ("primal", "dual", "duality_gap", "relative_gradient", "relative_residual")
+        iterative = {key: report[key] for key in (*ended, *how_well) if key in report}
+        values = {"model": metadata["model"], **{key: report.get(key) for key in keys}, **iterative}
+    specification = metadata["specification"]
+    shared = {
+        "kind": kind,
+        **values,
+        "features": specification["kind"],
+        "n_columns": specification["n_columns"],
+        "n_components": next(specification[size] for size in _SIZES if size in specification),
+        "dtype": metadata["dtype"],
+        "classes": metadata.get("classes", {}).get("labels"),
+        "bytes": sum(A.nbytes for A in arrays.values()),
+    }
+    lines = [*aligned(_but_kind(shared)), *_array_lines(listing)]
+    rest = {key: metadata.get(key) for key in ("column_names", "specification", "report")}
+    return {**shared, "arrays": listing, **rest}, lines
+
+
+def described_array(path: str, header: dict[str, Any], remote: Remote) -> Described:
+    """Describe a Zarr array, such as predictions."""
+    from distrff.io.results import open_array
+    from distrff.io.storage import Location
+
+    array = open_array(Location(path, remote), mode="r")
+    values = {
+        "kind": header.get("kind") or "array",
+        "shape": array.shape,
+        "dtype": dtype_name(array.dtype),
+        "chunks": array.chunks,
+        "complete": header.get("complete"),
+        "model": header.get("model"),
+    }
+    return values, aligned(_but_kind(values))
+
+
+def described_results(header: dict[str, Any]) -> Described:
+    """Describe predictions in several columns, by what their header says."""
+    values = {key: header.get(key) for key in ("kind", "format", "n_rows", "complete", "model", "columns")}
+    columns = [f"  {name}  {kind}" for name, kind in (header.get("columns") or {}).items()]
+    shown = {key: value for key, value in values.items() if key != "columns"}
+    return values, [*aligned(_but_kind(shown)), *columns]
+
+
+def described_dataset(path: str, dataset: Dataset, remote: Remote) -> Described:
+    """Describe rows: how many, of what types, and in what pieces they are stored."""
+    from distrff.io.parquet_rows import ParquetReader
+
+    values: dict[str, Any] = {
+        "kind": "dataset",
+        "n_rows": dataset.n_rows,
+        "n_columns": dataset.n_columns,
+        "dtype": str(dataset.dtype),
+        "target_names": dataset.target_names,
+        "n_targets": dataset.n_targets,
+        "target_dtype": None if dataset.y_dtype is None else str(dataset.y_dtype),
+        "has_weights": dataset.has_weights,
+        "row_bytes": dataset.row_bytes,
+        "chunk_rows": dataset.chunk_rows,
+    }
+    is_parquet = isinstance(dataset.reader, ParquetReader)
+    stored = _parquet(path, remote) if is_parquet else _zarr(path, remote, dataset.reader)
+    lines = [*aligned(_but_kind(values)), *_array_lines(stored.get("arrays", []))]
+    types = stored.get("types", {})
+    lines += [f"  {name}  {kind}" for name, kind in list(types.items())[:_MOST_LISTED]]
+    if len(types) > _MOST_LISTED:
+        lines.append(f"  … and {len(types) - _MOST_LISTED} columns more; --json lists all")
+    names = {"column_names": dataset.column_names, "skipped_columns": dataset.skipped_columns}
+    return {**values, **names, **stored}, lines
+
+
+def _parquet(path: str, remote: Remote) -> dict[str, Any]:
+    from distrff.io.parquet_rows import find_files, read_footers
+
+    fs, files = find_files([path], remote)
+    footers = read_footers(fs, files)
+    types = {field.name: str(field.type) for field in footers[0].schema}
+    n_groups = sum(len(footer.group_rows) for footer in footers)
+    return {"format": "parquet", "n_files": len(files), "n_row_groups": n_groups, "types": types}
+
+
+def _zarr(path: str, remote: Remote, reader: Any) -> dict[str, Any]:
+    import zarr
+
+    from distrff.io.storage import Location
+    from distrff.io.zarr_rows import CsrReader
+
+    group = zarr.open_group(Location(path, remote).store(), mode="r")
+    found = dict(group.arrays())
+    if isinstance(reader, CsrReader):
+        found |= {z.path: z for z in reader.arrays.arrays.values()}
+    arrays = [
+        {"name": name, "shape": z.shape, "dtype": dtype_name(z.dtype), "chunks": z.chunks, "shards": z.shards}
+        for name, z in sorted(found.items())
+    ]
+    return {"format": "zarr", "arrays": arrays}
+
+
+def _array_lines(arrays: list[dict[str, Any]]) -> list[str]:
+    return [
+        "  " + "  ".join([a["name"], str(tuple(a["shape"])), a["dtype"]])
+        + (f"  chunks {a['chunks']}" if "chunks" in a else "")
+        for a in arrays
+    ]  # fmt: skip
+
+
+def _but_kind(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name != "kind" and value is not None}
+
+
+# What one pass over the rows of a dataset found: values for JSON, and lines for people.
+
+
+def described_rows(
+    path: str, dataset: Dataset, remote: dict[str, Any] | None
+) -> tuple[dict[str, Any], list[str]]:
+    """Describe the rows of a dataset: missing values, target balance, drift, and how they are stored."""
+    from distrff.diagnostics.survey import reading_advice, stored_layout, survey_rows, survey_to_dict
+    from distrff.engine.run import begin_run
+    from distrff.estimators.fitting.gram import features_dtype
+
+    run = begin_run()
+    survey = survey_to_dict(survey_rows(run, dataset), dataset)
+    storage = reading_advice(
+        stored_layout(path, dataset, remote),
+        n_columns=dataset.n_columns,
+        n_outputs=max(1, dataset.n_targets),
+        dtype=features_dtype(dataset, "auto"),
+    )
+    values = {
+        **survey,
+        "storage": storage["parts"],
+        "advice": [*storage["advice"], *_shuffle_advice(survey)],
+        "seconds": run.sweeps[-1][1],
+    }
+    return values, list(_lines(values, dataset.n_rows))
+
+
+def _shuffle_advice(survey: dict[str, Any]) -> list[str]:
+    drifting = [column for column in survey["columns"] if column["drifts"]]
+    if survey["target"] is not None and survey["target"]["drifts"]:
+        drifting.insert(0, {"name": "the target", **survey["target"]})
+    if not drifting:
+        return []
+    most = max(found["drift"] for found in drifting)
+    named = ", ".join(found["name"] for found in drifting[:3]) + (", …" if len(drifting) > 3 else "")
+    return [
+        f"shuffle the rows (distrff convert --shuffle SEED) for solver='sgd' or fold_by='contiguous', which "
+        f"alone need it: of {named} up to {most:.0%} of the variance lies between sixteenths of the rows"
+    ]
+
+
+def _lines(values: dict[str, Any], n_rows: int) -> Iterator[str]:
+    yield f"rows read in {values['seconds']:.3g} s"
+    told = [c for c in values["columns"] if c["missing"] or c["infinite"] or c["drifts"]]
+    for column in told[:_MOST_LISTED]:
+        yield f"  {column['name']}: " + ", ".join(_told(column, n_rows))
+    if len(told) > _MOST_LISTED:
+        yield f"  … and {len(told) - _MOST_LISTED} columns more; --json lists all"
+    if not any(column["missing"] for column in values["columns"]):
+        yield "  no missing values in X"
+    yield from _target_lines(values["target"], n_rows)
+    for part in values["storage"]:
+        yield (
+            f"  {part['name']}: {part['n_requests']:,} requests a pass, "
+            f"{part['stored_bytes'] / max(part['decoded_bytes'], 1):.2f} bytes stored for one decoded, "
+            f"{part['decoded_share']:.2f} times the rows decoded"
+        )
+    yield from (f"advice: {sentence}" for sentence in values["advice"] or ["none; read as they are"])
+
+
+def _told(column: dict[str, Any], n_rows: int) -> Iterator[str]:
+    for what in ("missing", "infinite"):
+        if column[what]:
+            yield f"{column[what]:,} {what} ({column[what] / n_rows:.2%})"
+    if column["drifts"]:
+        yield f"drifts with the row number ({column['drift']:.0%} of its variance)"
+
+
+def _target_lines(target: dict[str, Any] | None, n_rows: int) -> Iterator[str]:
+    if target is None:
+        return
+    for told in _told({"infinite": 0, **target}, n_rows):
+        yield f"  target: {told}"
+    for found in target.get("labels", [])[:_MOST_LISTED]:
+        yield f"  target {found['label']}: {found['rows']:,} rows ({found['share']:.2%})"

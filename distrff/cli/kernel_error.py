@@ -6,16 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from distrff.cli.cluster import workers_of
-from distrff.cli.data_source import open_data
-from distrff.cli.machine import checked_map, tell_defaults
+from distrff.cli.build import checked_map, tell_defaults
+from distrff.cli.data import open_data, workers_of
 from distrff.cli.options import cluster_options, data_options, map_options, talk_options, target_options
 from distrff.cli.output import show
 from distrff.errors import InputError
 
 if TYPE_CHECKING:
-    from distrff.data.dataset import Dataset
     from distrff.diagnostics.kernel_error import KernelError
+    from distrff.io.dataset import Dataset
 
 
 @click.command("kernel-error")
@@ -70,9 +69,9 @@ def _measured(features: Any, dataset: Dataset, options: dict[str, Any]) -> Kerne
     import numpy as np
 
     from distrff.diagnostics import kernel_error as measuring
+    from distrff.estimators.fitting.gram import features_dtype
     from distrff.estimators.gram import prepare_map
-    from distrff.estimators.ridge_fit import features_dtype
-    from distrff.random_streams import resolve_seed
+    from distrff.utils.random import resolve_seed
 
     seed = resolve_seed(options["random_state"])
     preparation = prepare_map(features, dataset, scale=options["scale"], random_state=seed)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from distrff.cli.cluster import workers_of
-from distrff.cli.data_source import open_data
-from distrff.cli.helm_values import planned_values
-from distrff.cli.machine import adapt_to, checked_machine, tell_defaults
+from distrff.cli.build import adapt_to, checked_machine, tell_defaults
+from distrff.cli.data import open_data, workers_of
 from distrff.cli.options import (
     cluster_options,
     data_options,
@@ -20,6 +21,14 @@ from distrff.cli.options import (
     target_options,
 )
 from distrff.cli.output import show
+from distrff.errors import PlanRefused
+from distrff.utils.text import human_bytes
+
+if TYPE_CHECKING:
+    from distrff.engine.execution import PlannedWorkers
+    from distrff.estimators.base import Machine
+    from distrff.estimators.fitting.plan import Plan
+    from distrff.io.dataset import Dataset
 
 
 @click.command()
@@ -75,3 +84,124 @@ def plan(ctx: click.Context, data: str, as_helm_values: bool, as_json: bool, **o
     unseen = "of later rows only a fit's first pass shows whether values are missing or infinite"
     lines = [str(counted), *([unseen] if dataset.n_rows > counted.tile_rows else [])]
     show(counted.to_dict(), as_json=as_json, lines=lines)
+
+
+# A plan as values for the Helm chart dask/dask: what it needs of the workers and of a notebook.
+
+_MiB, _STEP = 2**20, 256
+_CLIENT_IDLE_BYTES = 2**29  # a kernel with distrff, and the server that it belongs to
+_MOST_POD = "1TiB"  # more is not presumed: few nodes have it
+_FAR_LESS, _WORTH_A_NOTE = 2 / 3, 2**32  # of the memory of a pod, its share and bytes
+
+
+def planned_values(estimator: Machine, dataset: Dataset, options: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """Return the values as YAML, for workers of as many threads as `--threads-per-worker` says, and notes.
+
+    They are counted for workers that need not be there yet. Without `--memory-limit` these may have as
+    much memory as the fastest way needs, up to 1 TiB.
+
+    Raises
+    ------
+    PlanRefused
+        If it would not fit into `--memory-limit`.
+    """
+    from distrff.engine.cluster import memory_limit_bytes
+    from distrff.engine.execution import PlannedWorkers
+
+    n_workers, limit = options["workers"], options["memory_limit"]
+    workers = PlannedWorkers(
+        n_workers or 1, options["threads_per_worker"], memory_limit_bytes(limit or _MOST_POD, 1)
+    )
+    try:
+        plan = estimator.plan_for(workers, dataset)
+    except PlanRefused as refused:
+        if not limit:
+            refused.add_note(f"--memory-limit is {_MOST_POD} where it is not given, for few nodes have more")
+        for note in _if_the_penalty_were_given(estimator, dataset, workers):
+            refused.add_note(note)
+        raise
+    plan = plan.with_posterior() if options["include_std"] else plan
+    return "\n".join(_lines(plan, n_workers)), _if_one_thread_worked(estimator, dataset, workers, plan)
+
+
+def _if_the_penalty_were_given(estimator: Machine, dataset: Dataset, workers: PlannedWorkers) -> list[str]:
+    """Return what a pod would need without the search for the penalty, where there is one and that fits."""
+    parameters = estimator.get_params(deep=False)
+    for name, grid in (("alpha", "alphas"), ("C", "Cs")):
+        if not isinstance(parameters.get(name), str):
+            continue
+        given = type(estimator)(**parameters | {name: 1.0, grid: None})
+        try:
+            plan = given.plan_for(workers, dataset)
+        except PlanRefused:
+            continue
+        how = "".join(f" ({remark})" for remark in plan.remarks())
+        return [f"a given --{name} needs {_pod(plan)} a worker{how}"]
+    return []
+
+
+def _if_one_thread_worked(
+    estimator: Machine, dataset: Dataset, workers: PlannedWorkers, plan: Plan
+) -> list[str]:
+    """Return a note where workers of one thread, which hold one Gram and not one a thread, need far less."""
+    from distrff.estimators.fitting.plan import ConjugatePlan, SGDPlan, least_memory_limit
+
+    if isinstance(plan, SGDPlan) or (isinstance(plan, ConjugatePlan) and not plan.one_in):
+        return []  # no Gram
+    alone = estimator.plan_for(replace(workers, threads_per_worker=1), dataset)
+    needed, less = least_memory_limit(plan), least_memory_limit(alone)
+    if less > _FAR_LESS * needed or needed - less < _WORTH_A_NOTE:
+        return []
+    return [
+        f"with --threads-per-worker 1 a worker needs {_pod(alone)} in place of {_pod(plan)}: each thread "
+        f"holds a Gram and rows of its own, and one alone leaves the cores to BLAS, as "
+        f"deploy/helm/values-highmem.yaml sets it up"
+    ]
+
+
+def _pod(plan: Plan) -> str:
+    """Return the memory of a worker's pod."""
+    from distrff.estimators.fitting.plan import least_memory_limit
+
+    return _quantity(least_memory_limit(plan), plan.memory_limit)
+
+
+def _lines(plan: Plan, n_workers: int | None) -> list[str]:
+    s, threads = plan.shape, plan.threads_per_worker
+    presumed = " presumed until the classes are counted" if s.outputs_are_presumed else ""
+    at_once = -(-plan.n_segments // threads)
+    resources = [f"memory: {_pod(plan)}", *([f"cpu: {threads}"] if threads > 1 else [])]
+    return [
+        "# By `distrff plan --as-helm-values`, to be given after the other values files of dask/dask.",
+        f"# {s.n_rows:,} rows × {s.n_columns} columns → {s.n_features} features, "
+        f"{s.n_outputs} output(s){presumed}",
+        f"# {s.n_folds} fold(s), {plan.folds_per_task} a task; "
+        f"{human_bytes(plan.worker_peak_bytes)} a worker above an idle one at most",
+        "worker:",
+        *([f"  replicas: {n_workers}"] if n_workers else []),
+        f"  # {plan.n_segments} segment(s) of rows, so that {at_once} worker(s) can have work at once.",
+        f"  threads_per_worker: {threads}",
+        *(["  # No cpu: one thread may use many cores, as in values-highmem.yaml."] if threads == 1 else []),
+        "  resources:",
+        *_same_twice(resources),
+        "jupyter: # or the Job that fits",
+        "  resources:",
+        *_same_twice([f"memory: {_quantity(plan.client_peak_bytes + _CLIENT_IDLE_BYTES)}"]),
+    ]
+
+
+def _same_twice(resources: list[str]) -> list[str]:
+    """Return limits and requests alike, so that no neighbour on the node can take what was planned with."""
+    return [
+        line
+        for kind in ("limits", "requests")
+        for line in (f"    {kind}:", *(f"      {resource}" for resource in resources))
+    ]
+
+
+def _quantity(n_bytes: float, most: int = 0) -> str:
+    """Return a Kubernetes quantity of at least so many bytes in round numbers, not above `most` if given."""
+    mebibytes = math.ceil(n_bytes / _MiB / _STEP) * _STEP
+    if most:
+        mebibytes = min(mebibytes, most // _MiB)
+    return f"{mebibytes // 1024}Gi" if mebibytes % 1024 == 0 else f"{mebibytes}Mi"

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
+from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
 
 import click
 
+from distrff.cli.data import open_data_for, storage_options, workers_of
 from distrff.cli.options import (
     cluster_options,
     data_options,
@@ -13,9 +17,11 @@ from distrff.cli.options import (
     result_options,
     resume_option,
     talk_options,
+    target_options,
 )
 from distrff.cli.output import show
-from distrff.cli.row_output import written_rows
+from distrff.errors import InputError
+from distrff.utils.text import public_name
 
 
 @click.command()
@@ -40,3 +46,115 @@ def predict(model: str, data: str, method: str, as_json: bool, **options: Any) -
     What an interrupted run has written is kept, and --resume goes on with it.
     """
     show(written_rows(method, model, data, options), as_json=as_json)
+
+
+# `distrff transform`: the features Z of stored rows, as a Zarr array.
+
+
+@click.command()
+@click.argument("model")
+@click.argument("data")
+@result_options
+@resume_option
+@data_options
+@cluster_options
+@talk_options
+def transform(model: str, data: str, as_json: bool, **options: Any) -> None:
+    """Write the features Z of DATA to --out, or its principal components.
+
+    The rows are scaled as MODEL scales them. --out becomes an uncompressed Zarr array
+    (format 3) of shape (n_samples, n_components) in the model's dtype: 4 or 8 bytes a number. Of a
+    MODEL of principal components, --out holds the rows' coordinates along these, in float64.
+    """
+    show(written_rows("transform", model, data, options), as_json=as_json)
+
+
+# `distrff score`: how good a stored machine is on stored rows.
+
+
+@click.command()
+@click.argument("model")
+@click.argument("data")
+@target_options
+@data_options
+@cluster_options
+@talk_options
+def score(model: str, data: str, as_json: bool, **options: Any) -> None:
+    """Score MODEL on DATA, in one pass over the rows.
+
+    Numbers: rmse, relative_error = ‖ŷ − y‖/‖y‖ and r2. Classes: accuracy and error, the
+    share of wrong labels; labels that the model never saw count as wrong, and their number is told.
+    Rows of a table go through the steps that the model was fitted with, its target included; those that
+    these leave out are counted as rows_dropped.
+    """
+    from distrff.estimators.base import score_sums
+    from distrff.model.persistence import load_model
+
+    machine = load_model(model, storage_options=storage_options(options))
+    if machine.kind == "KernelPCA":
+        raise InputError(
+            f"{public_name(model)} holds principal components, which predict nothing to be scored"
+        )
+    dataset = open_data_for(machine, data, options)
+    if not dataset.n_targets:
+        raise InputError(f"{dataset.source} has no target yet: name it with --target")
+    with workers_of(options):
+        sums = score_sums(machine, dataset)
+    scores = sums.classification_scores() if machine.is_classifier else sums.regression_scores()
+    if sums.n_unseen:
+        click.echo(f"{sums.n_unseen} rows have labels that the model never saw", err=True)
+        scores |= {"unseen_labels": sums.n_unseen} if as_json else {}
+    table = {} if dataset.table_report is None else dataset.table_report
+    show({"n_samples": sums.n_rows, **scores, **table}, as_json=as_json)
+
+
+# What a stored machine makes of stored rows, written whole or not at all.
+
+
+def written_rows(method: str, model: str, data: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Write the method's result for every row to `--out`, and return what was written."""
+    from distrff.engine.run import SweepRun
+    from distrff.model.persistence import load_model
+    from distrff.model.write import result_place, write_rows
+
+    out, remote = options["out"], storage_options(options)
+    how = {"overwrite": options["overwrite"], "resume": options["resume"], "storage_options": remote}
+    machine = load_model(model, storage_options=remote)
+    dataset = open_data_for(machine, data, options)
+    refuse_overlap("--out", out, model=model, data=data)
+    result_place(out, method, **how).check()
+    with workers_of(options):
+        run = SweepRun()
+        return_std = options.get("return_std", False)
+        written = write_rows(run, machine, dataset, out, method=method, return_std=return_std, **how)
+    return {
+        "out": public_name(out),
+        "model": public_name(model),
+        "n_samples": written.n_rows,
+        **written.description(),
+        "seconds": run.seconds,
+        "workers": run.execution.n_workers,
+    }
+
+
+def _is_remote(url: str) -> bool:
+    return "://" in url.removeprefix("file://") or "::" in url
+
+
+def refuse_overlap(option: str, out: str, **others: str) -> None:
+    """Raise if what `option` writes to `out` is, holds or lies inside one of the others."""
+    system, target = _place(out)
+    for name, path in others.items():
+        its_system, source = _place(path)
+        if system == its_system and (source.is_relative_to(target) or target.is_relative_to(source)):
+            raise InputError(
+                f"{option} {public_name(out)} and the {name} {public_name(path)} overlap; choose another path"
+            )
+
+
+def _place(url: str) -> tuple[str, PurePath]:
+    """Return the kind of file system and the path on it."""
+    if not _is_remote(url):
+        return "file", Path(os.path.realpath(url.removeprefix("file://")))
+    protocol, _, path = public_name(url).partition("://")
+    return protocol, PurePosixPath(path.rstrip("/"))

@@ -1,1 +1,1 @@
-"""Machines with scikit-learn's interface; the only place where sweeps meet solvers."""
+"""Machines with scikit-learn's interface."""

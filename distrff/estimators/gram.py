@@ -7,20 +7,26 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from distrff.columns.targets import ClassTargets
-from distrff.data.arrays import as_dataset
-from distrff.data.dataset import Dataset
+from distrff.engine.run import SweepRun, begin_run
 from distrff.errors import InputError
-from distrff.estimators.options import DTYPES, SCALES, check_sparse_rows, checked_folds, checked_map, one_of
-from distrff.estimators.preparation import Preparation, first_sweep, prepare
-from distrff.estimators.ridge_fit import features_dtype, gram_sweep, make_plan
-from distrff.estimators.run import begin_run
+from distrff.estimators.fitting.context import Preparation, first_sweep, prepare
+from distrff.estimators.fitting.gram import features_dtype, gram_sweep, make_plan
+from distrff.estimators.fitting.options import (
+    DTYPES,
+    SCALES,
+    check_sparse_rows,
+    checked_folds,
+    checked_map,
+    one_of,
+)
 from distrff.features.base import FeatureMap
-from distrff.random_streams import child_seed, resolve_seed
-from distrff.solvers.packed import unpack
-from distrff.sweeps.engine import SweepRun
-from distrff.sweeps.folds import FOLD_RULES, Folds
-from distrff.sweeps.gram_statistics import GramStatistics
+from distrff.io.arrays import as_dataset
+from distrff.io.dataset import Dataset
+from distrff.preprocessing.targets import ClassTargets
+from distrff.reductions.base import FOLD_RULES, Folds
+from distrff.reductions.gram import GramStatistics
+from distrff.solvers.ridge import unpack
+from distrff.utils.random import child_seed, resolve_seed
 
 TARGET_KINDS = ("auto", "numeric", "classes")
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Self
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.sparse import csr_matrix, issparse
@@ -11,10 +14,18 @@ from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from distrff.errors import ColumnError, InputError
-from distrff.features.map_cost import MapCost, product_cost
-from distrff.features.row_question import Ask, asked_of
-from distrff.features.specification import BlockMap, MapSpecification
-from distrff.random_streams import resolve_seed, stream
+from distrff.features.bandwidth import MakePilot, Pilot, PilotRows, automatic_length_scale, search_flops
+from distrff.features.relevance import (
+    relevance_flops,
+    relevant_length_scales,
+    tempered_widths,
+    tempering_flops,
+)
+from distrff.features.specification import Ask, BlockMap, MapCost, MapSpecification, asked_of, product_cost
+from distrff.kernels.base import Kernel
+from distrff.kernels.registry import kernel_from_dict
+from distrff.kernels.stationary import Gaussian
+from distrff.utils.random import resolve_seed, stream
 
 SPARSE_REMEDY = (
     "FourierFeatures does, of widths that are numbers and sampling='iid', 'orthogonal', 'qmc' or "
@@ -250,3 +261,177 @@ def nested_sizes(specification: MapSpecification) -> tuple[int, ...]:
     while specification.nested and sizes[-1] % 4 == 0 and sizes[-1] >= 32:
         sizes.append(sizes[-1] // 2)
     return tuple(reversed(sizes))
+
+
+# What maps of a kernel share: their parameter, its widths, and the kernel in their specifications.
+
+
+@dataclass(frozen=True)
+class KernelMapSpecification(MapSpecification):
+    """A fitted map of a kernel, every width a number."""
+
+    kernel_json: str = ""
+
+    @cached_property
+    def kernel(self) -> Kernel:
+        """The kernel itself."""
+        return kernel_from_dict(json.loads(self.kernel_json))
+
+    @property
+    def at_zero(self) -> float:
+        return self.kernel.at_zero
+
+
+class KernelFeatureMap(FeatureMap):
+    """Base of the maps with a parameter `kernel`, whose widths `fit` may have to find."""
+
+    kernel: Kernel | None
+    kernel_: Kernel
+    length_scale_search_: dict[str, Any] | None
+    _default_kernel: ClassVar[Kernel] = Gaussian()
+    _tempers_ard: ClassVar[bool] = False  # whether its pilot judges learned widths as well
+
+    def check_parameters(self) -> None:
+        """Raise InputError for parameters that no data could make right."""
+        if self.kernel is not None and not isinstance(self.kernel, Kernel):
+            raise InputError(f"kernel must be a distrff kernel or None, got {self.kernel!r}")
+
+    @property
+    def _chosen_kernel(self) -> Kernel:
+        """The kernel asked for, widths undecided as they may be."""
+        return self._default_kernel if self.kernel is None else self.kernel
+
+    def _pilot(self, rows: PilotRows) -> Pilot:
+        """Return the small machine of this map by which widths are judged."""
+        raise NotImplementedError
+
+    def _pilot_flops(self, n_rows: int, n_columns: int) -> float:
+        """Return about how many flops one of its answers takes."""
+        raise NotImplementedError
+
+    def _decide_widths(self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, ask: Ask) -> Kernel:
+        """Set and return the kernel with every width a number."""
+        self.kernel_, self.length_scale_search_ = chosen_widths(
+            self._chosen_kernel,
+            X,
+            y,
+            sample_weight,
+            make_pilot=self._pilot,
+            seed=seed,
+            ask=ask,
+            tempers_ard=self._tempers_ard,
+        )
+        return self.kernel_
+
+    def search_flops_for(self, n_rows: int, n_columns: int) -> float:
+        return width_flops(
+            self.kernel,
+            n_rows,
+            n_columns,
+            partial(self._pilot_flops, n_columns=n_columns),
+            tempers_ard=self._tempers_ard,
+        )
+
+    def _prepare_trial(self, smaller: Mapping[str, int]) -> None:
+        if self._chosen_kernel.is_auto:
+            self.set_params(kernel=self._chosen_kernel.with_widths(1.0))
+        super()._prepare_trial(smaller)
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters; `kernel__…` replaces the kernel, which is an immutable value."""
+        inner = {
+            name.removeprefix("kernel__"): v for name, v in params.items() if name.startswith("kernel__")
+        }
+        super().set_params(**{name: v for name, v in params.items() if not name.startswith("kernel__")})
+        if inner:
+            if self.kernel is None:
+                raise InputError("kernel__… parameters need an explicit kernel; the map's kernel is None")
+            super().set_params(kernel=self.kernel.set_params(**inner))
+        return self
+
+
+def canonical_json(data: Any) -> str:
+    """Return JSON text that is equal for equal data."""
+    return json.dumps(data, sort_keys=True, allow_nan=False)
+
+
+# Widths that a kernel leaves to the fit: what every map calls.
+
+
+def chosen_widths(
+    kernel: Kernel,
+    X: np.ndarray,
+    y: Any,
+    sample_weight: Any,
+    *,
+    make_pilot: MakePilot,
+    seed: int,
+    ask: Ask,
+    tempers_ard: bool = False,
+) -> tuple[Kernel, dict[str, Any] | None]:
+    """Return the kernel with every width a number, and how they were found.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        Returned as it is where no width is undecided.
+    X : ndarray of shape (n_samples, n_columns)
+        The sample of rows that the map is handed.
+    y : array-like of shape (n_samples,) or (n_samples, n_targets), or None
+    sample_weight : array-like of shape (n_samples,) or None
+    make_pilot : callable
+        Makes the map's pilot, by which an automatic width is judged.
+    seed : int
+        The map's own.
+    ask : Ask
+        What the map may ask of all rows.
+    tempers_ard : bool
+        Whether the pilot judges learned widths as well (`tempered_widths`).
+
+    Returns
+    -------
+    kernel : Kernel
+    search : dict or None
+        Strict JSON, see `automatic_length_scale` and `relevant_length_scales`; None for explicit widths.
+
+    Raises
+    ------
+    InputError
+        If the widths cannot be found from these rows and targets.
+    """
+    if kernel.is_ard:
+        learned, search = relevant_length_scales(kernel, X, y, sample_weight, seed=seed, ask=ask)
+        if not tempers_ard:
+            return learned, search
+        # Rows without weight are no rows; there are as many among all as in the sample.
+        share = 1.0 if sample_weight is None else np.count_nonzero(sample_weight) / len(X)
+        return tempered_widths(
+            kernel,
+            search,
+            X,
+            y,
+            sample_weight,
+            make_pilot=make_pilot,
+            seed=seed,
+            n_rows=round(share * ask.n_rows),
+        )
+    if kernel.is_auto:
+        return automatic_length_scale(kernel, X, y, sample_weight, make_pilot=make_pilot, seed=seed)
+    return kernel, None
+
+
+def width_flops(
+    kernel: Kernel | None,
+    n_rows: int,
+    n_columns: int,
+    pilot_flops: Callable[[int], float],
+    *,
+    tempers_ard: bool = False,
+) -> float:
+    """Return about how many flops `chosen_widths` takes; `pilot_flops` are those of one width and n rows."""
+    if kernel is None or not kernel.is_auto:
+        return 0.0
+    if not kernel.is_ard:
+        return search_flops(n_rows, pilot_flops)
+    tempering = tempering_flops(n_rows, n_columns, pilot_flops) if tempers_ard else 0.0
+    return relevance_flops(n_rows, n_columns) + tempering

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
-from distrff.compiled import compiled, in_own_thread
-from distrff.features.map_cost import MapCost
-from distrff.features.projection import ByDtype, Projection
-from distrff.kernels import Kernel
-from distrff.random_streams import PathStreams
-from distrff.scratch import scratch
+from distrff.features.frequencies import ByDtype, Projection
+from distrff.features.specification import MapCost
+from distrff.kernels.base import Kernel
+from distrff.utils.jit import compiled, in_own_thread, scratch
+from distrff.utils.random import PathStreams
 
 SKETCH_COLUMNS = 2048
 """B: a constant, so that leading frequencies are those of the smaller map."""

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from distrff.errors import ModelFileError
-from distrff.features.binning_specification import BinningSpecification, HashedBinningSpecification
-from distrff.features.concatenated import ConcatenatedSpecification
+from distrff.features.binning import BinningSpecification, HashedBinningSpecification
+from distrff.features.compose import ConcatenatedSpecification, LinearSpecification
 from distrff.features.fourier import FourierSpecification
-from distrff.features.linear import LinearSpecification
 from distrff.features.nystroem import NystroemSpecification
 from distrff.features.specification import MapSpecification
 from distrff.features.transformer import TransformerSpecification

@@ -3,12 +3,31 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_solve, cholesky
 from scipy.linalg.lapack import dpotri
+from scipy.optimize import minimize
+from threadpoolctl import threadpool_limits
 
-from distrff.kernels import Stationary
+from distrff.errors import ColumnError, InputError
+from distrff.features.bandwidth import (
+    SAMPLE_ROWS,
+    THINNING,
+    ColumnRange,
+    MakePilot,
+    Pilot,
+    coded_targets,
+    search_rows,
+)
+from distrff.features.specification import Ask
+from distrff.kernels.base import Kernel
+from distrff.kernels.stationary import Stationary
+from distrff.preprocessing.scaling import EQUAL_TO_ROUNDING, Moments
+from distrff.utils.random import stream
 
 # The eigenvalues of a few thousand rows' K, up to their number, are rounded by about 1e-12: with this C
 # is positive definite in float64 however small the noise.
@@ -78,3 +97,359 @@ class MarginalLikelihood:
     def _value(self, L: np.ndarray, A: np.ndarray) -> float:
         n, k = self._Y.shape
         return 0.5 * math.log(np.vdot(self._Y, A) / (n * k)) + float(np.log(np.diagonal(L)).sum()) / n
+
+
+# One width a column: the search for the greatest marginal likelihood on a small sample.
+
+# First on few rows from afar, and not to the end: with many columns they would be fitted too closely.
+# Then from there on more; an evaluation costs the cube of the rows.
+_STAGES = ((500, 12), (2000, 25))
+_LEAST_ROWS = 8
+_START_FACTORS = 2.0 ** np.arange(-4, 4)
+_START_NOISES = (1e-3, 3e-2, 1.0)
+# In deviations of each column; at 1000 a column no longer counts.
+_WIDTH_BOUNDS = (1e-2, 1e3)
+_NOISE_BOUNDS = (1e-7, 1e2)
+# Of a column that is constant: whatever later rows have there, up to times in nanoseconds, moves no distance
+# or phase by more than 1e-12. Larger widths, or infinity, have no place in float32, where grids and
+# frequencies take them or their reciprocals.
+CONSTANT_WIDTH = 1e30
+# In logarithms of likelihood for a row: of 2000 rows, a likelihood better by 2 % is worth no step.
+_TOLERANCE = 1e-5
+
+
+def relevant_length_scales(
+    kernel: Kernel, X: np.ndarray, y: Any, sample_weight: Any, *, seed: int, ask: Ask
+) -> tuple[Kernel, dict[str, Any]]:
+    """Return the kernel with one width for each column, and how they were found.
+
+    The widths and the noise maximise the marginal likelihood of Gaussian processes of this kernel
+    (`MarginalLikelihood`; class labels as targets ±1) by L-BFGS with exact gradients (Byrd, Lu, Nocedal
+    and Zhu 1995), a little on 500 rows and from there on 2000. A column that does not matter gets
+    a width of up to 1000 of its deviations (automatic relevance determination; Neal 1996, chapter 1).
+    A constant column has no deviation: it is left out, with a width at which no value of it counts.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        Of width "ard".
+    X : ndarray of shape (n_samples, n_columns)
+    y : array-like of shape (n_samples,) or (n_samples, n_targets)
+        Numbers; anything else is taken as class labels.
+    sample_weight : array-like of shape (n_samples,) or None
+        Rows of weight s have noise of variance 1/s; their mean does not matter.
+    seed : int
+    ask : Ask
+        Asked only where a column is constant in the sample: whether it is so in all rows.
+
+    Returns
+    -------
+    kernel : Kernel
+    search : dict
+        `rule`, `length_scale` and `column_scale` (deviations), a number for each column, `noise` (λ, in
+        units of the kernel's amplitude), `stages` (of each its rows, the objective at its start and end
+        in nats a row and output, and counts), `unseen_columns`, those that are constant in the sample
+        alone: they keep the width of the common start, and `constant_columns`, those that are constant in
+        all rows: their scale is 0 and their width 1e30.
+
+    Raises
+    ------
+    InputError
+        If there are no targets or fewer than 8 rows of positive weight, all columns are constant, the
+        targets are, or one is not finite.
+
+    Notes
+    -----
+    At most 24 values and 12 gradients with 500 rows and 25 gradients with 2000: some 2·10¹¹ flops, and
+    10⁹ a column.
+    """
+    assert isinstance(kernel, Stationary)
+    if y is None:
+        raise InputError(
+            "length_scale='ard' learns the widths from targets, but y is None; give y, or use 'auto'"
+        )
+    weights = np.ones(len(X)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+    rows = stream(seed, "relevance rows").permutation(np.flatnonzero(weights > 0))
+    if len(rows) < _LEAST_ROWS:
+        raise InputError(
+            f"length_scale='ard' needs at least {_LEAST_ROWS} rows of positive weight, got {len(rows)}; "
+            f"give widths"
+        )
+    scale, unseen = _column_scales(X, weights, ask)
+    Y = _standardised(coded_targets(y), weights)
+    few, s = rows[: _STAGES[-1][0]], weights / weights[rows].mean()
+    moving = np.flatnonzero(scale)
+    sample = X[np.ix_(few, moving)]
+    U = (sample - sample.mean(axis=0, dtype=np.float64)) / scale[moving]
+    with threadpool_limits(1, user_api="blas"):  # the same widths whatever the client's threads
+        point, stages = _search(kernel, U, Y[few], s[few])
+    found = np.full(len(scale), CONSTANT_WIDTH)
+    found[moving] = np.exp(point[:-1]) * scale[moving]
+    # Four digits: more are not known, and the last ones may differ with the processor.
+    widths = [float(f"{width:.4g}") for width in found]
+    return kernel.with_widths(tuple(widths)), {
+        "rule": f"marginal likelihood of {len(few)} rows",
+        "length_scale": widths,
+        "column_scale": scale.tolist(),
+        "noise": float(np.exp(point[-1])),
+        "stages": stages,
+        "unseen_columns": unseen.tolist(),
+        "constant_columns": np.flatnonzero(scale == 0).tolist(),
+    }
+
+
+def relevance_flops(n_rows: int, n_columns: int) -> float:
+    """Return at most how many flops the search takes."""
+    stages = [(min(n_rows, n), evaluations) for n, evaluations in _STAGES]
+    return float(sum(evaluations * n**2 * (n + 10.0 * n_columns) for n, evaluations in stages))
+
+
+def _column_scales(X: np.ndarray, weights: np.ndarray, ask: Ask) -> tuple[np.ndarray, np.ndarray]:
+    """Return the columns' deviations, 0 where all rows are equal, and the numbers of unseen columns."""
+    moments = Moments.of(X, weights)
+    scale, unseen = moments.standard_deviation(), np.flatnonzero(moments.is_constant())
+    if len(unseen):
+        extent = ask(ColumnRange(X.shape[1]))
+        scale[unseen] = 0.0
+        unseen = unseen[extent.width[unseen] > EQUAL_TO_ROUNDING * extent.magnitude[unseen]]
+        # As if a single row of so many were elsewhere.
+        scale[unseen] = extent.width[unseen] / np.sqrt(len(X))
+    if not scale.any():
+        raise InputError(
+            "every column is constant, so that length_scale='ard' cannot learn widths; give widths, or other "
+            "columns"
+        )
+    huge = np.flatnonzero(~np.isfinite(scale))
+    if len(huge):
+        raise ColumnError(
+            "the deviation of {column} overflows; scale it before length_scale='ard'", int(huge[0])
+        )
+    return scale, unseen
+
+
+def _standardised(Y: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    moments = Moments.of(Y, weights)
+    moving = ~moments.is_constant()
+    if not moving.any():
+        raise InputError("y is constant, so that length_scale='ard' cannot learn widths from it; give widths")
+    return (Y[:, moving] - moments.mean[moving]) / moments.standard_deviation()[moving]
+
+
+def _search(
+    kernel: Stationary, U: np.ndarray, Y: np.ndarray, s: np.ndarray
+) -> tuple[np.ndarray, list[dict[str, Any]]]:
+    """Return the logarithms of widths and noise for columns of deviation 1, and what each stage did."""
+    d = U.shape[1]
+    bounds = [tuple(np.log(_WIDTH_BOUNDS))] * d + [tuple(np.log(_NOISE_BOUNDS))]
+    few = _STAGES[0][0]
+    point = _start(MarginalLikelihood(kernel, U[:few], Y[:few], s[:few]), kernel.is_spherical, d)
+    stages: list[dict[str, Any]] = []
+    for n, evaluations in _STAGES if len(U) > few else _STAGES[-1:]:
+        likelihood = MarginalLikelihood(kernel, U[:n], Y[:n], s[:n])
+        start = likelihood.value(point)
+        options = {"maxfun": evaluations, "maxiter": evaluations, "ftol": _TOLERANCE}
+        found = minimize(
+            likelihood.value_and_gradient, point, jac=True, method="L-BFGS-B", bounds=bounds, options=options
+        )
+        point = found.x
+        stages.append(
+            {
+                "n_rows": min(n, len(U)),
+                "objective_start": start,
+                "objective_end": float(found.fun),
+                "n_iterations": int(found.nit),
+                "n_evaluations": int(found.nfev),
+            }
+        )
+    return point, stages
+
+
+def _start(likelihood: MarginalLikelihood, is_spherical: bool, d: int) -> np.ndarray:
+    """Return the best point of a grid on which all columns have the same width."""
+    # About the distance of two rows with columns of deviation 1, Euclidean or summed over columns.
+    distance = np.sqrt(2.0 * d) if is_spherical else float(d)
+    widths = np.clip(distance * _START_FACTORS, *_WIDTH_BOUNDS)
+    points = [np.log(np.append(np.full(d, w), noise)) for w in widths for noise in _START_NOISES]
+    return min(points, key=likelihood.value)
+
+
+# Widths between those that a likelihood finds and one for all columns: which of them serve best.
+
+_EXPONENTS = (0.5, 0.75, 1.0)
+_MOST_COLUMNS = 24
+_FARTHEST = 20  # half octaves
+_MOST_OCTAVES = 5  # of a single column
+# Smaller changes of an error on a few thousand rows say nothing.
+_WORTHWHILE = 1e-3
+# Widths shrink at most as the distance of rows that fill a plane, n^(−½).
+_MOST_RATE = 0.5
+_PAIRS = 4096
+_USUAL_ANSWERS = 25  # of exponents and sizes
+
+
+def tempered_widths(
+    kernel: Kernel,
+    search: dict[str, Any],
+    X: np.ndarray,
+    y: Any,
+    sample_weight: Any,
+    *,
+    make_pilot: MakePilot,
+    seed: int,
+    n_rows: int,
+) -> tuple[Kernel, dict[str, Any]]:
+    """Return the kernel of the tempered widths that the map's pilot judges best, and how they were found.
+
+    A likelihood on few rows is sure which columns matter most, but not of the rest, and not of the widths
+    that many rows allow. Tried are widths c·σ_j·(ℓ_j/σ_j)^p for its ℓ_j and the columns' deviations σ_j, with
+    p = ½, ¾ and 1 (as they are). c follows from the rate Σ_j σ_j/width_j, by which the widths of different p
+    are of like size: octaves of it are walked from the likelihood's own while the error falls, then half
+    octaves. Then each of the columns that tell rows apart most, by E|δ_j|/width_j, is walked in octaves.
+
+    More rows allow shorter widths, by a power of their number (as the bandwidth n^(−1/(2s+d)) for functions
+    of smoothness s; Stone 1982, "Optimal global rates of convergence for nonparametric regression"). That
+    power, between 0 and ½, is read off the factors of all widths that are best for the rows of the pilot and
+    for a quarter of them; by it the widths are set for all rows.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        Of width "ard".
+    search : dict
+        What `relevant_length_scales` returns for it.
+    X, y, sample_weight
+        The same rows.
+    make_pilot : callable
+    seed : int
+    n_rows : int
+        Of positive weight, that the machine will be fitted to.
+
+    Returns
+    -------
+    kernel : Kernel
+    search : dict
+        That of the likelihood with `length_scale` replaced, its own as `likelihood_length_scale`, the
+        `exponent` p, `tried`, a list of [p, rate, held-out error], `column_factors` by which widths
+        were changed after that, and then all of them by `size_factor`, which has
+        n_rows^−`shrinking` in it.
+
+    Notes
+    -----
+    Some 70 to 90 answers of the pilot for many columns.
+    """
+    moving = np.array(search["column_scale"]) > 0  # the other columns are constant and keep their width
+    scale = np.where(moving, search["column_scale"], 1.0)
+    relative = np.where(moving, search["length_scale"] / scale, np.inf)
+    rows = search_rows(X, y, sample_weight, seed)
+    pilot = make_pilot(rows)
+
+    def as_widths(found: np.ndarray) -> tuple[float, ...]:
+        return tuple(float(f"{width:.4g}") for width in np.where(moving, found, search["length_scale"]))
+
+    def widths_at(p: float, rate: float) -> tuple[float, ...]:
+        tempered = relative**p
+        return as_widths(scale * tempered * (np.sum(1 / tempered) / rate))
+
+    own = float(np.sum(1 / relative))
+    tried: dict[tuple[float, int], float] = {}
+
+    def error_at(p: float, half_octaves: int) -> float:
+        at = p, half_octaves
+        if at not in tried:
+            tried[at] = pilot.held_out_error(kernel.with_widths(widths_at(p, own * 2 ** (half_octaves / 2))))
+        return tried[at]
+
+    with threadpool_limits(1, user_api="blas"):  # the same widths whatever the client's threads
+        error_at(1.0, 0)
+        for p in _EXPONENTS:
+            _walk(partial(error_at, p), min(tried, key=lambda at: tried[at])[1])
+        p, half_octaves = min(tried, key=lambda at: tried[at])
+        tempered = np.array(widths_at(p, own * 2 ** (half_octaves / 2)))
+        factors = _column_factors(
+            lambda c: pilot.held_out_error(kernel.with_widths(tuple((c * tempered).tolist()))),
+            _telling_columns(rows.X, tempered, seed),
+            len(tempered),
+            tried[p, half_octaves],
+        )
+        size, shrinking = _size_factor(
+            kernel, factors * tempered, [pilot, make_pilot(rows.thinned())], n_rows / rows.n_training
+        )
+    widths = as_widths(size * factors * tempered)
+    return kernel.with_widths(widths), search | {
+        "rule": f"{search['rule']}, tempered by the held-out error of {pilot.description}",
+        "length_scale": list(widths),
+        "likelihood_length_scale": search["length_scale"],
+        "exponent": p,
+        "column_factors": factors.tolist(),
+        "size_factor": size,
+        "shrinking": shrinking,
+        "tried": [[p, own * 2 ** (h / 2), error] for (p, h), error in sorted(tried.items())],
+    }
+
+
+def tempering_flops(n_rows: int, n_columns: int, pilot_flops: Callable[[int], float]) -> float:
+    """Return about how many flops it takes, from those of a pilot on so many rows."""
+    return (_USUAL_ANSWERS + 2 * min(n_columns, _MOST_COLUMNS)) * pilot_flops(min(n_rows, SAMPLE_ROWS))
+
+
+def _telling_columns(X: np.ndarray, widths: np.ndarray, seed: int) -> np.ndarray:
+    """Return the columns in which random pairs of rows are most widths apart."""
+    first, second = stream(seed, "tempering pairs").integers(0, len(X), (2, _PAIRS))
+    apart = np.abs(X[first] - X[second]).mean(axis=0) / widths
+    return np.argsort(-apart, kind="stable")[: min(_MOST_COLUMNS, np.count_nonzero(apart))]
+
+
+def _column_factors(
+    error: Callable[[np.ndarray], float], columns: np.ndarray, n_columns: int, least: float
+) -> np.ndarray:
+    """Return factors of the columns' widths after one round over `columns`, in octaves while errors fall."""
+    factors = np.ones(n_columns)
+    for j in columns:
+        for step in (0.5, 2.0):
+            for _ in range(_MOST_OCTAVES):
+                changed = factors.copy()
+                changed[j] *= step
+                if (found := error(changed)) >= (1 - _WORTHWHILE) * least:
+                    break
+                factors, least = changed, found
+            if factors[j] != 1:
+                break
+    return factors
+
+
+def _size_factor(
+    kernel: Kernel, widths: np.ndarray, pilots: list[Pilot], more_rows: float
+) -> tuple[float, float]:
+    """Return the factor of all widths for so many times the rows of the first pilot, and the power in it.
+
+    The second pilot is that of a quarter of the rows.
+    """
+
+    def error_at(pilot: Pilot, half_octaves: int) -> float:
+        return pilot.held_out_error(kernel.with_widths(tuple((2 ** (half_octaves / 2) * widths).tolist())))
+
+    here, before = (_least_at(partial(error_at, pilot)) for pilot in pilots)
+    shrinking = float(np.clip((before - here) / 2 / np.log2(THINNING), 0.0, _MOST_RATE))
+    return float(2 ** (here / 2) * more_rows**-shrinking), shrinking
+
+
+def _least_at(error: Callable[[int], float]) -> float:
+    """Return where in half octaves from 0 the error is least, by a parabola through three neighbours."""
+    best, errors = 0, {0: error(0)}
+    while True:
+        errors |= {h: error(h) for h in (best - 1, best + 1) if h not in errors}
+        last, best = best, min(errors, key=lambda h: errors[h])
+        if best == last or abs(best) > _FARTHEST:
+            break
+    if best != last:
+        return float(best)
+    below, above = errors[best - 1] - errors[best], errors[best + 1] - errors[best]
+    return best + 0.5 * (below - above) / (below + above) if below + above > 0 else float(best)
+
+
+def _walk(error: Callable[[int], float], start: int) -> None:
+    """Ask for errors in octaves from `start` while they fall, and then in half octaves."""
+    best = start
+    for step in (2, -2, 1, -1):
+        while abs(best + step) <= _FARTHEST and error(best + step) < error(best):
+            best += step

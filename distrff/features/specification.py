@@ -6,16 +6,15 @@ import hashlib
 import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
 from distrff.errors import FrequencyMismatch, InputError
-from distrff.features.map_cost import MapCost, product_cost
-from distrff.layout import in_one_layout
-from distrff.scratch import scratch
+from distrff.utils.arrays import in_one_layout
+from distrff.utils.jit import scratch
 
 # Of block maps that a process keeps beside the one it uses.
 _MOST_BYTES = 2**29
@@ -315,3 +314,133 @@ _CACHE = _BlockMapCache(capacity=8)
 def derivations_in_this_process() -> int:
     """Return how often this process derived a map's arrays."""
     return _CACHE.n_derivations
+
+
+# What applying a map costs, as a polynomial in the number of its features.
+
+
+@dataclass(frozen=True)
+class MapCost:
+    """Flops of a row and numbers kept, of a map of D features; cosines are counted apart.
+
+    Parameters
+    ----------
+    row_flops, product_flops, feature_flops : float
+        A row takes row_flops + (product_flops + feature_flops)·D + triangle_share·D² flops. Of a sparse map D
+        is the number of entries of a row. Those of rows and products are in proportion to the entries of a
+        row of X, and given for a dense one.
+    fixed_numbers, feature_numbers : float
+        Of its arrays, without triangular factors: fixed_numbers + feature_numbers·D, at most.
+    triangle_share : float
+        Share of D² that the numbers in its triangular factors are, half of which are zero: each row is solved
+        against them.
+    """
+
+    row_flops: float = 0.0
+    product_flops: float = 0.0
+    feature_flops: float = 0.0
+    fixed_numbers: float = 0.0
+    feature_numbers: float = 0.0
+    triangle_share: float = 0.0
+
+    @property
+    def least_tile_rows(self) -> int:
+        """Rows of a tile below which reading the map's arrays takes as long as computing with them.
+
+        Kernel values of 128 rows with 8192 landmarks in 784 columns take half as long again a row as of 512.
+        """
+        return 512 if self.triangle_share else 128
+
+    def flops(self, n_features: int, column_share: float = 1.0) -> float:
+        """Return the flops of a row that has entries in a share of the columns."""
+        of_entries = column_share * (self.row_flops + self.product_flops * n_features)
+        return of_entries + self.feature_flops * n_features + self.triangle_numbers(n_features)
+
+    def numbers(self, n_features: int) -> float:
+        """Return the numbers in its arrays, without triangular factors."""
+        return self.fixed_numbers + self.feature_numbers * n_features
+
+    def triangle_numbers(self, n_features: int) -> float:
+        """Return the numbers in its triangular factors."""
+        return self.triangle_share * float(n_features) ** 2
+
+
+def product_cost(n_columns: int, *, triangle_share: float = 0.0) -> MapCost:
+    """Return the cost of a product with a column of the rows' length for each feature."""
+    return MapCost(
+        product_flops=2.0 * n_columns, feature_numbers=float(n_columns), triangle_share=triangle_share
+    )
+
+
+def cost_of_parts(parts: Iterable[tuple[MapCost, int]]) -> MapCost:
+    """Return the cost of maps of D_i features side by side; their shares of D are taken as they are."""
+    costs = list(parts)
+    n_features = sum(n for _, n in costs)
+    return MapCost(
+        row_flops=sum(cost.row_flops for cost, _ in costs),
+        product_flops=sum(cost.product_flops * n for cost, n in costs) / n_features,
+        feature_flops=sum(cost.feature_flops * n for cost, n in costs) / n_features,
+        fixed_numbers=sum(cost.fixed_numbers for cost, _ in costs),
+        feature_numbers=sum(cost.feature_numbers * n for cost, n in costs) / n_features,
+        triangle_share=sum(cost.triangle_numbers(n) for cost, n in costs) / float(n_features) ** 2,
+    )
+
+
+# What a map asks of all rows before it is fitted; whoever has the rows answers, by one pass over them.
+
+
+class RowQuestion(Protocol):
+    """A monoid over blocks of rows; a small picklable value, module-level like every reduction.
+
+    Rows come scaled, in the dtype in which the map will be applied to them.
+    """
+
+    @property
+    def label(self) -> str:
+        """What the pass is called in reports."""
+
+    def zero(self) -> Any:
+        """Return a fresh answer, of no rows."""
+
+    def update(self, answer: Any, start: int, X: np.ndarray, sample_weight: np.ndarray | None) -> Any:
+        """Return the answer with the rows from number `start` on added; it may be changed in place."""
+
+    def merge(self, first: Any, second: Any) -> Any:
+        """Return the answer of both, neither of which is changed; those of earlier rows come first."""
+
+    def size_bytes(self, n_rows: int) -> int:
+        """Return the bytes of the answer of that many rows, at most."""
+
+
+class Ask(Protocol):
+    """Whoever has the rows."""
+
+    @property
+    def n_rows(self) -> int:
+        """How many they are."""
+
+    def __call__(self, question: RowQuestion, *, least_features: int = 0) -> Any:
+        """Return the answer, or refuse it for a map that will have too many columns.
+
+        `least_features` of them are certain before the pass.
+        """
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """Rows in memory."""
+
+    X: np.ndarray
+    sample_weight: np.ndarray | None
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.X)
+
+    def __call__(self, question: RowQuestion, *, least_features: int = 0) -> Any:
+        return question.update(question.zero(), 0, self.X, self.sample_weight)
+
+
+def asked_of(X: np.ndarray, sample_weight: np.ndarray | None) -> Ask:
+    """Return who answers for rows in memory."""
+    return _Asked(X, sample_weight)

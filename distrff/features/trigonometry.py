@@ -29,8 +29,8 @@ from numba import types
 from numba.extending import intrinsic, overload, register_jitable
 from numpy.lib.stride_tricks import as_strided
 
-from distrff.compiled import compiled, in_own_thread
 from distrff.errors import InputError, InputTypeError
+from distrff.utils.jit import compiled, in_own_thread
 
 f32 = np.float32
 

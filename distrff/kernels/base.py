@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from reprlib import repr as short
 from typing import Any
@@ -10,10 +12,82 @@ from typing import Any
 import numpy as np
 
 from distrff.errors import InputError, InputTypeError
-from distrff.kernels.checks import Widths, finite_rows, positive_number
-from distrff.kernels.kernel_card import kernel_card
-from distrff.kernels.measure import SpectralMeasure, Streams, nested_streams
-from distrff.kernels.value import Value
+from distrff.utils.axes import number_text
+from distrff.utils.html import facts, html_card, paragraph, section
+from distrff.utils.svg import Line, bar_chart, line_chart
+from distrff.utils.text import kernel_text
+from distrff.utils.validation import Widths, finite_rows, positive_number
+from distrff.utils.values import Value
+
+# What a kernel knows of the measure that its random frequencies are drawn from.
+#
+# By Bochner's theorem a continuous shift-invariant k(x, x') = k(δ), δ = x − x', is k(0) times the
+# characteristic function of a probability measure, so that k(δ) = k(0)·E cos(ωᵀδ) for ω drawn from it
+# (Rahimi and Recht 2007, section 3). A `Kernel` holds both sides of this equation.
+
+Streams = Callable[[str], np.random.Generator]
+
+
+def nested_streams(rng_of: Streams, part: str) -> Streams:
+    """Return the named streams of one part of an expression; no two parts share a stream."""
+
+    def part_of(name: str) -> np.random.Generator:
+        return rng_of(f"{part}/{name}")
+
+    return part_of
+
+
+class SpectralMeasure(ABC):
+    """The measure of a shift-invariant kernel, which inherits from this."""
+
+    @property
+    @abstractmethod
+    def is_spherical(self) -> bool:
+        """True where the measure (of a sum: that of each component) is rotation invariant once
+        coordinate j is multiplied by width j."""
+
+    @abstractmethod
+    def frequencies(self, n_frequencies: int, n_columns: int, rng_of: Streams) -> np.ndarray:
+        """Draw independent frequencies, ndarray of shape (n_columns, n_frequencies), float64."""
+
+    @abstractmethod
+    def second_moment(self, n_columns: int) -> float:
+        """Return σ² = E‖ω‖², the trace of the negative Hessian of k/k(0) at 0; may be inf."""
+
+    def radii(self, n: int, n_columns: int, rng_of: Streams) -> np.ndarray:
+        """Draw ‖diag(widths)·ω‖, ndarray of shape (n,).
+
+        Raises
+        ------
+        InputError
+            If the measure is not spherical, or is that of a sum: take its `components`.
+        """
+        raise self._no_sphere("radii")
+
+    def widths(self, n_columns: int) -> np.ndarray:
+        """Return the widths that make the measure rotation invariant, ndarray of shape (n_columns,).
+
+        Raises
+        ------
+        InputError
+            As `radii`.
+        """
+        raise self._no_sphere("widths")
+
+    def _profile(self) -> float | tuple[float, ...]:
+        """Return `widths` for any number of columns: as they are written, an "auto" one as 1."""
+        raise self._no_sphere("widths")
+
+    def _no_sphere(self, what: str) -> InputError:
+        why = "is a sum, take its components" if len(self.components()) > 1 else "has no spherical measure"
+        return InputError(f"no {what}: {self!r} {why}")
+
+    @abstractmethod
+    def components(self) -> list[tuple[float, Kernel]]:
+        """Return the kernel as a flat sum: (share of k(0), component) with shares that add to 1.
+
+        Scaled sums and products of sums are multiplied out; what is no sum is its own component.
+        """
 
 
 class Kernel(Value, SpectralMeasure):
@@ -21,7 +95,7 @@ class Kernel(Value, SpectralMeasure):
 
     Kernels are values: immutable, comparable, hashable, with a repr that evaluates. They compose as
     `k1 + k2`, `k1 * k2` and `a * k` with a > 0. `rng_of(name)` stands for a named random
-    stream (`distrff.random_streams.stream`); draws are *prefix-stable*: the first frequencies or
+    stream (`distrff.utils.random.stream`); draws are *prefix-stable*: the first frequencies or
     radii do not depend on how many are drawn. What needs a width raises `InputError` while it is
     still undecided, and where per-column widths do not fit the columns.
     """
@@ -337,3 +411,78 @@ class Scaled(_Composite):
 
     def __repr__(self) -> str:
         return f"{self.a!r}*{_bracketed(self.k, Sum, Product, Scaled)}"
+
+
+# A kernel as a card of a notebook: its parameters, and how it falls with distance.
+
+_N_POINTS = 65
+_SMALL = 0.02  # of k(0): where the curve ends
+_FARTHEST = 2.0**12
+_MOST_COLUMNS = 12  # as bars
+
+
+def kernel_card(kernel: Kernel, n_widths: int) -> str:
+    """Return the card; `n_widths` is the number of columns that the kernel has widths for, 0 for any."""
+    shown = {
+        "kernel": kernel_text(repr(kernel)),
+        "k(0)": number_text(kernel.at_zero) if math.isfinite(kernel.at_zero) else "depends on the row",
+        "columns": str(n_widths) if n_widths else "any",
+        "widths": "still to be found by the fit" if kernel.is_auto else "decided",
+        "frequencies": _frequencies(kernel),
+    }
+    parts = [facts(shown.items())]
+    if kernel.is_shift_invariant:
+        parts.append(_by_column(kernel, n_widths) if n_widths else _curve(kernel))
+    return html_card(type(kernel).__name__, "\n".join(parts))
+
+
+def _frequencies(kernel: Kernel) -> str:
+    if not kernel.is_shift_invariant:
+        return "none: evaluated exactly, or approximated by NystroemFeatures"
+    if kernel.is_spherical:
+        return "spherical: any sampling of FourierFeatures"
+    return "not spherical: independent draws or Sobol points"
+
+
+def _curve(kernel: Kernel) -> str:
+    kernel = kernel.with_widths(1.0)
+    at_zero, end = kernel.at_zero, 1.0
+    while end > 1 / _FARTHEST and _at(kernel, end / 2) < _SMALL * at_zero:
+        end /= 2
+    while end < _FARTHEST and _at(kernel, end) > _SMALL * at_zero:
+        end *= 2
+    X = np.linspace(0.0, end, _N_POINTS)
+    K = kernel(X[:, None], np.zeros((1, 1)))[:, 0]
+    chart = line_chart(
+        [Line("", X.tolist(), K.tolist())],
+        title="The kernel against distance",
+        x_label="distance along one column",
+        y_label="k",
+    )
+    return section("Along one column", chart + paragraph("Widths that are still to be found are drawn as 1."))
+
+
+def _at(kernel: Kernel, distance: float) -> float:
+    return float(kernel(np.array([[distance]]), np.zeros((1, 1)))[0, 0])
+
+
+def _by_column(kernel: Kernel, n_columns: int) -> str:
+    """Draw how far the kernel reaches along each column: where it has fallen to a half."""
+    kernel = kernel.with_widths(1.0)
+    reach = np.array([_half_distance(kernel, j, n_columns) for j in range(min(n_columns, _MOST_COLUMNS))])
+    bars = [(f"column {j}", 1 / r, number_text(float(r))) for j, r in enumerate(reach)]
+    chart = bar_chart(bars, title="How fast the kernel falls along each column")
+    more = f" Of {n_columns} columns the first {len(reach)}." if n_columns > len(reach) else ""
+    told = "The longer a bar, the faster the kernel falls along the column; beside it, where it is a half."
+    return section("By column", chart + paragraph(told + more))
+
+
+def _half_distance(kernel: Kernel, j: int, n_columns: int) -> float:
+    """Return by bisection of its logarithm the distance along a column where the kernel is half of k(0)."""
+    x, origin = np.zeros((1, n_columns)), np.zeros((1, n_columns))
+    low, high = -300.0, 300.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        x[0, j] = 10.0**middle
+        low, high = (middle, high) if kernel(x, origin)[0, 0] > kernel.at_zero / 2 else (low, middle)
+    return 10.0**high

@@ -9,9 +9,8 @@ from numbers import Integral
 import numpy as np
 
 from distrff.errors import InputError, InputTypeError, is_number
-from distrff.kernels.base import Kernel
-from distrff.kernels.checks import Widths, positive_number
-from distrff.kernels.measure import Streams
+from distrff.kernels.base import Kernel, Streams
+from distrff.utils.validation import Widths, positive_number
 
 
 @dataclass(frozen=True)

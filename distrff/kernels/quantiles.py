@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import singledispatch
 
 import numpy as np
 from scipy.special import gammaincinv, ndtri
 
 from distrff.errors import InputError
-from distrff.kernels.base import Kernel, Product, Scaled
+from distrff.kernels.base import Kernel, Product, Scaled, Streams
 from distrff.kernels.stationary import Cauchy, Exponential, Gaussian, Laplacian, Matern
 
 
@@ -106,3 +107,78 @@ def _product(kernel: Product, U: np.ndarray, n_columns: int) -> np.ndarray:
 @quantile_frequencies.register
 def _scaled(kernel: Scaled, U: np.ndarray, n_columns: int) -> np.ndarray:
     return quantile_frequencies(kernel.k, U, n_columns)
+
+
+# Fixed shares of frequencies for the components of a sum.
+
+
+def component_order(shares: Sequence[float], n: int) -> np.ndarray:
+    """Return which component each of n frequencies belongs to, in proportion to the shares on every prefix.
+
+    The t-th frequency goes to the component that is furthest behind, the largest share·t − count, so
+    that the first frequencies do not depend on n. Of c components none is ever ahead of its share by
+    more than 1 − 1/c: the numbers they are behind by add to 1 before each choice, so the largest is
+    at least 1/c. Together the others are then ahead by at most (c − 1)(1 − 1/c), which bounds how far
+    one can be behind.
+
+    Parameters
+    ----------
+    shares : sequence of c floats
+        Positive numbers that add to 1.
+    n : int
+
+    Returns
+    -------
+    ndarray of shape (n,), integer
+    """
+    behind = np.zeros(len(shares))
+    order = np.empty(n, dtype=np.intp)
+    for t in range(n):
+        behind += shares
+        order[t] = behind.argmax()
+        behind[order[t]] -= 1.0
+    return order
+
+
+# Pitches of random grids: what a kernel that is a mixture of hats is drawn from, in place of frequencies.
+
+
+def draw_pitches(kernel: Kernel, n: int, n_columns: int, rng_of: Streams) -> np.ndarray:
+    """Draw the pitches of n random grids; the first grids are those of fewer.
+
+    In one column k(δ)/k(0) = E max(0, 1 − |δ|/p) for a pitch p of the density p·k″(p)/k(0) (Rahimi and Recht
+    2007, section 4). For exp(−|δ|/ℓ) that is Gamma(2, ℓ).
+
+    Parameters
+    ----------
+    kernel : Kernel
+        Every width a number.
+    n, n_columns : int
+    rng_of : callable
+        Gives the named random streams.
+
+    Returns
+    -------
+    ndarray of shape (n, n_columns), float64
+
+    Raises
+    ------
+    InputError
+        If the kernel is no Laplacian, nor made of Laplacians by products and multiples.
+    """
+    rates = sum(factor.rates(n_columns) for factor in laplacian_factors(kernel))
+    return rng_of("pitch").standard_gamma(2.0, (n, n_columns)) / rates
+
+
+def laplacian_factors(kernel: Kernel) -> list[Laplacian]:
+    """Return the Laplacians whose product the kernel is but for k(0), or raise InputError."""
+    if isinstance(kernel, Laplacian):
+        return [kernel]
+    if isinstance(kernel, Product):
+        return laplacian_factors(kernel.k1) + laplacian_factors(kernel.k2)
+    if isinstance(kernel, Scaled):
+        return laplacian_factors(kernel.k)
+    raise InputError(
+        f"random binning draws its grids for a Laplacian, or products and multiples of Laplacians, and "
+        f"{kernel!r} is none; use FourierFeatures or NystroemFeatures for it"
+    )

@@ -1,1 +1,1 @@
-"""Solvers, one algorithm a file: they see Grams and other sums, never rows."""
+"""Solvers, one algorithm a file: they see sums and points, never rows."""

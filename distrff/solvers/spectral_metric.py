@@ -18,11 +18,10 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg import eigh
-from scipy.sparse import issparse
+from scipy.sparse import csr_matrix, issparse
 
 from distrff.errors import InputError
-from distrff.objective import RidgeSystem
-from distrff.solvers.row_directions import RowDirections
+from distrff.solvers.ridge import RidgeSystem
 
 _ARRAYS = ("eigenvalues", "rest", "z_mean")
 _MOST_BYTES = 2**26
@@ -248,3 +247,49 @@ def _leading(K: np.ndarray, n_directions: int) -> tuple[int, np.ndarray, np.ndar
 def most_directions(n_features: int, dtype: np.dtype) -> int:
     """Return q: all D, fewer where V would be larger than 64 MiB."""
     return max(1, min(n_features, _MOST_BYTES // (n_features * np.dtype(dtype).itemsize)))
+
+
+# Orthonormal directions among many features, as combinations of few sparse rows.
+#
+# V = ZᵀB for m rows Z of P entries each and B of shape (m, q): m·P + m·q numbers in place of D·q, and
+# products that cost as little. Eigenvectors of the rows' own covariance are of this form (Ma and Belkin
+# 2019, "Kernel machines that adapt to GPUs for effective large batch training", keep those of a kernel so).
+
+
+@dataclass(frozen=True, eq=False)
+class RowDirections:
+    """V = ZᵀB.
+
+    Attributes
+    ----------
+    Z : scipy CSR matrix of shape (m, D)
+    B : ndarray of shape (m, q)
+    """
+
+    Z: Any
+    B: np.ndarray
+
+    @property
+    def row_entries(self) -> int:
+        """Entries of a row, in the mean."""
+        return -(-self.Z.nnz // self.Z.shape[0])
+
+    def along(self, X: np.ndarray) -> np.ndarray:
+        """Return VᵀX: (D, k) → (q, k)."""
+        return self.B.T @ (self.Z @ X)
+
+    def combined(self, shares: np.ndarray) -> np.ndarray:
+        """Return V times the shares: (q, k) → (D, k)."""
+        return self.Z.T @ (self.B @ shares)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return what `from_arrays` needs."""
+        return {"indptr": self.Z.indptr, "indices": self.Z.indices, "data": self.Z.data, "B": self.B}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray], n_features: int) -> RowDirections:
+        """Return the directions that `arrays` were taken of."""
+        indptr, indices, data, B = (
+            np.require(arrays[name], requirements="A") for name in ("indptr", "indices", "data", "B")
+        )
+        return cls(csr_matrix((data, indices, indptr), shape=(len(B), n_features), copy=False), B)

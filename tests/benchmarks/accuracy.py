@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from distrff.estimators.svc import KernelSVC
+from distrff.estimators.svm import KernelSVC
 from distrff.features.nystroem import NystroemFeatures
-from distrff.kernels import Gaussian
+from distrff.kernels.stationary import Gaussian
 from examples import digits as handwritten
 from examples import table1, uci
 from tests.benchmarks.clusters import workers

@@ -7,11 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from distrff.features.bin_keys import Grids
-from distrff.features.bin_tables import BinIds
-from distrff.features.occupied_bins import occupied_bins
-from distrff.features.row_question import asked_of
-from distrff.kernels import Laplacian
+from distrff.features.bins import BinIds, Grids, occupied_bins
+from distrff.features.specification import asked_of
+from distrff.kernels.stationary import Laplacian
 from tests.benchmarks.timing import seconds_of
 
 N_COLUMNS, N_GRIDS = 50, 100

@@ -33,8 +33,8 @@ def import_everything() -> int:
     import numpy as np
 
     import distrff.estimators.ridge  # noqa: F401
+    from distrff.engine.record import resident_bytes
     from distrff.features.trigonometry import paired_cos_sin
-    from distrff.sweeps.process_record import resident_bytes
 
     for dtype in (np.float32, np.float64):
         paired_cos_sin(np.zeros((2, 2), dtype), np.zeros((2, 4), dtype), 1.0)
@@ -43,7 +43,7 @@ def import_everything() -> int:
 
 def peaks_above(client: Client, idle: dict[str, int]) -> int:
     """Return the largest peak above idle of any worker process so far, in bytes."""
-    from distrff.sweeps.process_record import peak_resident_bytes
+    from distrff.engine.record import peak_resident_bytes
 
     peaks = client.run(peak_resident_bytes)
     return max(peaks[address] - idle[address] for address in idle)

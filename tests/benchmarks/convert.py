@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyarrow import csv as arrow_csv
 from scipy.stats import chi2, kstest
 
-from distrff.sweeps.process_record import peak_resident_bytes, resident_bytes
+from distrff.engine.record import peak_resident_bytes, resident_bytes
 
 KDD = "DISTRFF_BENCHMARK_KDD"
 """Environment variable: the folder of kddcup99_10pct.gz and kddcup99_test.gz."""
@@ -71,7 +71,7 @@ def _write_csv(path: Path, n_bytes: int) -> int:
 
 
 def _convert_csv(path: Path, dst: Path) -> None:
-    from distrff.ingest.convert import convert
+    from distrff.io.convert.convert import convert
 
     convert(path, dst, target=-1, dtype="float32")
 
@@ -111,7 +111,7 @@ def shuffling(scale: float) -> Iterator[dict[str, Any]]:
 
 
 def _shuffle(source: Path, dst: Path, seed: int) -> None:
-    from distrff.ingest.convert import convert
+    from distrff.io.convert.convert import convert
 
     convert(source, dst, shuffle=seed, overwrite=True)
 
@@ -168,7 +168,7 @@ def _peer_error(rows: str, test: str, folder: str) -> float:
     from sklearn.preprocessing import StandardScaler
     from sklearn.svm import LinearSVC
 
-    from distrff.data import open_dataset
+    from distrff.io.open import open_stored as open_dataset
 
     data = open_dataset(rows)
     X, y = data.X.compute(), data.y.compute()
@@ -186,9 +186,9 @@ def _encoded_like(rows: str, path: str, folder: str) -> tuple[np.ndarray, np.nda
     """The rows of a raw file by the steps that are stored with others."""
     import zarr
 
-    from distrff.columns.table_steps import TableSteps
-    from distrff.data import open_dataset
-    from distrff.ingest.convert import convert_like
+    from distrff.io.convert.convert import convert_like
+    from distrff.io.open import open_stored as open_dataset
+    from distrff.preprocessing.table import TableSteps
 
     steps = TableSteps.from_dict(zarr.open_group(rows, mode="r").attrs["steps"])
     convert_like(path, f"{folder}/test.zarr", steps)

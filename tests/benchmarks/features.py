@@ -9,7 +9,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from distrff.features.fourier import FourierFeatures
-from distrff.kernels import Gaussian
+from distrff.kernels.stationary import Gaussian
 from tests.benchmarks.binning import binning
 from tests.benchmarks.timing import alternate
 

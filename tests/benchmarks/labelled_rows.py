@@ -12,10 +12,10 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import zarr
 
-from distrff.data.dataset import Dataset
-from distrff.data.open import open_dataset
 from distrff.features.fourier import FourierFeatures
-from distrff.kernels import Gaussian
+from distrff.io.dataset import Dataset
+from distrff.io.open import open_stored as open_dataset
+from distrff.kernels.stationary import Gaussian
 
 N_ROWS, N_COLUMNS, N_TERMS, FREQUENCY = 200_000, 20, 500, 0.35
 N_COMPONENTS = 2048

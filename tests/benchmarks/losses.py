@@ -13,15 +13,14 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 from threadpoolctl import threadpool_limits
 
-from distrff.columns.scaling import Scaling
-from distrff.columns.targets import ClassTargets
-from distrff.estimators.likelihood_classifier import KernelLikelihoodClassifier
-from distrff.estimators.svc import KernelSVC
+from distrff.engine.run import SweepRun
+from distrff.engine.segments import light_segmentation_of_features, margin_tile_rows
+from distrff.estimators.svm import KernelLikelihoodClassifier, KernelSVC
 from distrff.features.trigonometry import paired_cos_sin
-from distrff.losses import Hinge, Logistic
-from distrff.sweeps.engine import SweepRun
-from distrff.sweeps.margins import MarginReduction
-from distrff.sweeps.segments import light_segmentation_of_features, margin_tile_rows
+from distrff.preprocessing.scaling import Scaling
+from distrff.preprocessing.targets import ClassTargets
+from distrff.reductions.margins import MarginReduction
+from distrff.solvers.losses import Hinge, Logistic
 from tests.benchmarks.clusters import N_WORKERS, workers
 from tests.benchmarks.labelled_rows import N_COLUMNS, N_COMPONENTS, PENALTIES, Labelled, covtype, made
 from tests.benchmarks.timing import alternate, seconds_of

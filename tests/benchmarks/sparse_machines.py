@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from distrff.data.arrays import as_dataset
-from distrff.data.dataset import Dataset
-from distrff.estimators.likelihood_classifier import KernelLikelihoodClassifier
-from distrff.estimators.svc import KernelSVC
+from distrff.estimators.svm import KernelLikelihoodClassifier, KernelSVC
 from distrff.features.binning import RandomBinningFeatures
-from distrff.kernels import Laplacian
+from distrff.io.arrays import as_dataset
+from distrff.io.dataset import Dataset
+from distrff.kernels.stationary import Laplacian
 from tests.benchmarks.clusters import workers
 from tests.benchmarks.labelled_rows import Labelled, covtype
 

@@ -15,16 +15,16 @@ import dask.array as da
 import numpy as np
 from distributed import Client
 
-from distrff.columns.scaling import Scaling
-from distrff.columns.targets import NumericTargets
-from distrff.data.dataset import Dataset
-from distrff.data.open import open_dataset
+from distrff.engine.run import SweepRun
+from distrff.engine.segments import gram_segmentation, gram_tile_rows
 from distrff.estimators.ridge import KernelRidge
 from distrff.features.fourier import FourierFeatures
-from distrff.kernels import Gaussian
-from distrff.sweeps.engine import SweepRun
-from distrff.sweeps.gram import GramReduction
-from distrff.sweeps.segments import gram_segmentation, gram_tile_rows
+from distrff.io.dataset import Dataset
+from distrff.io.open import open_stored as open_dataset
+from distrff.kernels.stationary import Gaussian
+from distrff.preprocessing.scaling import Scaling
+from distrff.preprocessing.targets import NumericTargets
+from distrff.reductions.gram import GramReduction
 from tests.benchmarks.clusters import import_everything, peaks_above, workers
 from tests.benchmarks.rows import write_rows
 from tests.benchmarks.timing import alternate, seconds_of

@@ -160,7 +160,7 @@ def test_a_scheduler_that_nobody_runs(distrff, rows):
 def test_workers_that_differ_are_warned_of_once(distrff, rows, monkeypatch):
     """Although each command looks twice: when it connects, and when its first pass begins."""
     differing = [("worker tcp://w:1", "numpy", "2.0.99")]
-    monkeypatch.setattr("distrff.installations._differences", lambda *_: differing)
+    monkeypatch.setattr("distrff.engine.cluster._differences", lambda *_: differing)
     done = distrff("plan", rows.zarr, "--n-components", 16, "--length-scale", 2)
     assert done.code == 0
     warnings = [line for line in done.told if line.startswith("warning: ")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from distrff.sweeps import cluster_rates
+from distrff.cli import bench as cluster_rates
 
 
 @pytest.fixture(autouse=True)

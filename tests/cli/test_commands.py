@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import zarr
 
-from distrff.model_store.models import load_model
+from distrff.model.persistence import load_model
 
 FIT_KEYS = {
     "model", "n_samples", "n_components", "length_scale", "alpha", "cv_score", "n_sweeps", "status",
@@ -334,7 +334,7 @@ def test_ridge_by_conjugate_gradients(rows, distrff, tmp_path):
 
 
 def test_conjugate_gradients_that_do_not_converge(rows, distrff, tmp_path, monkeypatch):
-    monkeypatch.setattr("distrff.sweeps.conjugate_plan.worker_peak_bytes", lambda *_: 10**18)
+    monkeypatch.setattr("distrff.estimators.fitting.plan.worker_peak_bytes", lambda *_: 10**18)
     done = distrff("fit", rows.zarr, *CG, "--max-sweeps", "1", "--out", tmp_path / "m.zarr")
     assert done.code == 3
     assert "the relative residual is 1 after light sweep 1, above tol=0.001" in done.stderr

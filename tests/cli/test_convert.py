@@ -12,8 +12,8 @@ import zarr
 from scipy.sparse import csr_matrix, random_array
 from sklearn.datasets import dump_svmlight_file
 
-from distrff.data import open_dataset
-from distrff.model_store.models import load_model
+from distrff.io.open import open_stored as open_dataset
+from distrff.model.persistence import load_model
 
 EXACT = ("--features", "linear", "--alpha", 1e-6)
 """Labels that follow from a category, and numbers that are a sum of columns, are met by these."""

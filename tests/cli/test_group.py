@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from distrff.cli import main
-from distrff.cli.exits import failures_told
+from distrff.cli.group import failures_told
 from distrff.cli.options import talk_options
 from distrff.errors import ClusterError, DataWarning, NonFiniteError, PlanRefused, PrecisionWarning
 

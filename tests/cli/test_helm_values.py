@@ -8,10 +8,12 @@ import pytest
 import yaml
 from dask.utils import parse_bytes
 
-from distrff import FourierFeatures, KernelRidge, open_dataset
 from distrff.cli import main
+from distrff.engine.execution import PlannedWorkers
 from distrff.errors import PlanRefused
-from distrff.sweeps.execution import PlannedWorkers
+from distrff.estimators.ridge import KernelRidge
+from distrff.features.fourier import FourierFeatures
+from distrff.io.open import open_dataset
 
 _STEP = 256 * 2**20
 
@@ -19,7 +21,7 @@ _STEP = 256 * 2**20
 @pytest.fixture
 def planned(runner, rows, monkeypatch):
     """Runs the command on the session's rows, for which no cluster may be started."""
-    monkeypatch.setattr("distrff.cluster.connect", None)
+    monkeypatch.setattr("distrff.engine.cluster.connect", None)
 
     def run(*words):
         arguments = ["plan", str(rows.zarr), "--as-helm-values", *map(str, words)]

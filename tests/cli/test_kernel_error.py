@@ -8,7 +8,7 @@ import zarr
 
 from distrff.diagnostics.kernel_error import kernel_error
 from distrff.features.fourier import FourierFeatures
-from distrff.kernels import Gaussian
+from distrff.kernels.stationary import Gaussian
 
 SMALL = ("--n-components", 64, "--random-state", 3)
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 import click
 import pytest
 
+from distrff.cli.build import _class_weight, checked_machine
 from distrff.cli.fit import fit
-from distrff.cli.machine import _class_weight, checked_machine
-from distrff.cli.parameters import ClassWeight, KernelDescription, Names, Numbers, StorageOption
+from distrff.cli.options import ClassWeight, KernelDescription, Names, Numbers, StorageOption
 from distrff.errors import InputError
-from distrff.estimators.ridge import KernelRidge
-from distrff.estimators.ridge_classifier import KernelRidgeClassifier
-from distrff.features.fourier import FourierFeatures
-from distrff.features.linear import LinearFeatures
+from distrff.estimators.ridge import KernelRidge, KernelRidgeClassifier
+from distrff.features.compose import LinearFeatures
+from distrff.features.fourier import SAMPLING_CHOICES, FourierFeatures
 from distrff.features.nystroem import NystroemFeatures
-from distrff.features.sampling import SAMPLING_CHOICES
-from distrff.kernels import Exponential, Gaussian, Laplacian, Matern, Polynomial
+from distrff.kernels.polynomial import Polynomial
+from distrff.kernels.stationary import Exponential, Gaussian, Laplacian, Matern
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import zarr
 
-from distrff.model_store.models import load_model
+from distrff.model.persistence import load_model
 
 WORDS = ("--model", "pca", "--n-components", 32, "--length-scale", 2, "--random-state", 1)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from distrff.model_store.groups import read_group
+from distrff.io.groups import read_group
 
 COMMAND = (sys.executable, "-c", "from distrff.cli import main; main(prog_name='distrff')")
 SMALL = ("--n-components", 16, "--length-scale", 2, "--random-state", 0, "--alpha", 1)
@@ -94,11 +94,11 @@ def test_a_full_disk_is_told_with_the_path(distrff, rows, models, tmp_path, monk
         raise OSError(number, os.strerror(number))
 
     if command.startswith("convert"):
-        monkeypatch.setattr("distrff.ingest.zarr_writer.DenseWriter._flush", full)
+        monkeypatch.setattr("distrff.io.convert.writer.DenseWriter._flush", full)
         if "shuffled" in command:
-            monkeypatch.setattr("distrff.ingest.shuffle._Buckets._write", full)
+            monkeypatch.setattr("distrff.io.convert.shuffle._Buckets._write", full)
     elif command == "fit":
-        monkeypatch.setattr("distrff.model_store.groups._fill", full)
+        monkeypatch.setattr("distrff.io.groups._fill", full)
     else:
         monkeypatch.setattr(
             Path, "write_text", lambda p, *a, **k: full() if "partial" in p.name else write_text(p, *a, **k)

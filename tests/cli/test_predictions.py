@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from distrff.model_store.models import load_model
-from distrff.sweeps import write
+from distrff.model import write
+from distrff.model.persistence import load_model
 
 FIT = ("--n-components", 32, "--random-state", 0, "--length-scale", 2)
 

@@ -15,9 +15,10 @@ import psutil
 import pytest
 import zarr
 
-from distrff.cli import demonstration, main
-from distrff.data.open import open_dataset
-from distrff.model_store.models import load_model
+from distrff.cli import main
+from distrff.cli import quickstart as demonstration
+from distrff.io.open import open_stored as open_dataset
+from distrff.model.persistence import load_model
 
 SMALL = ["--n-rows", "4000", "--n-columns", "5", "--n-components", "64", "--workers", "2"]
 

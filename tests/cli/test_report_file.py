@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from distrff.cli.report_file import write_report
-from distrff.display.page import html_page
+from distrff.cli.fit import write_report
 from distrff.errors import InputError
 from distrff.estimators.ridge import KernelRidge
-from distrff.model_store.models import load_model
+from distrff.model.persistence import load_model
+from distrff.utils.html import html_page
 
 SMALL = ("--n-components", 16, "--length-scale", 2, "--random-state", 0)
 OF_FLAG = ("--target", "flag", "--columns", "a,b")

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import zarr
 
-from distrff.model_store.models import load_model
+from distrff.model.persistence import load_model
 
 FIT = ["--n-components", 16, "--length-scale", 2, "--alpha", 0.1, "--random-state", 0]
 

@@ -7,10 +7,9 @@ import json
 import numpy as np
 import pytest
 
-from distrff.columns.coding import coding_from_parts, coding_parts
-from distrff.columns.scaling import Scaling
-from distrff.columns.targets import ClassTargets, NumericTargets
 from distrff.errors import InputError, ModelFileError
+from distrff.preprocessing.scaling import Scaling
+from distrff.preprocessing.targets import ClassTargets, NumericTargets, coding_from_parts, coding_parts
 
 SCALINGS = [Scaling(), Scaling(np.array([0.1, -1e300]), np.array([3.0, 5e-324]))]
 CLASSES = [

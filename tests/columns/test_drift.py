@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from distrff.columns.drift import drift_message, drift_shares, drifting
+from distrff.preprocessing.scaling import drift_message, drift_shares, drifting
 
 
 @pytest.mark.parametrize("m", [100, 1000, 16384])

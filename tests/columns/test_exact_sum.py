@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distrff.columns.exact_sum import exact_mean, exact_sum
+from distrff.preprocessing.profile import exact_mean, exact_sum
 
 UNIT = Fraction(1, 2**1074)
 

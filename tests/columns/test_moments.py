@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from distrff.columns.moments import Moments
+from distrff.preprocessing.scaling import Moments
 
 UNIT = 2.0**-53
 WIDE = np.longdouble if np.finfo(np.longdouble).eps < 2.0**-60 else np.float64

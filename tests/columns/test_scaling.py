@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from distrff.columns.moments import Moments
-from distrff.columns.scaling import Scaling
+from distrff.preprocessing.scaling import Moments, Scaling
 
 UNIT = 2.0**-53
 

@@ -10,13 +10,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from distrff.columns.category_step import CategoryStep, HashedStep, hashed_place
-from distrff.columns.number_step import NumberStep
-from distrff.columns.raw_column import RawColumn
-from distrff.columns.table_steps import TableSteps
-from distrff.columns.target_step import TargetStep
-from distrff.columns.time_step import PartsStep, SecondsStep
 from distrff.errors import InputError, ModelFileError, NonFiniteError
+from distrff.preprocessing.encoders import (
+    CategoryStep,
+    HashedStep,
+    NumberStep,
+    PartsStep,
+    RawColumn,
+    SecondsStep,
+    TargetStep,
+    hashed_place,
+)
+from distrff.preprocessing.table import TableSteps
 
 NAN = float("nan")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from distrff.columns.targets import ClassTargets, NumericTargets, balanced_class_weight, class_weights
 from distrff.errors import InputError
+from distrff.preprocessing.targets import ClassTargets, NumericTargets, balanced_class_weight, class_weights
 
 UNIT = 2.0**-53
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distrff.data import as_dataset
 from distrff.errors import InputError, InputTypeError
+from distrff.io.arrays import as_dataset
 
 
 @pytest.fixture

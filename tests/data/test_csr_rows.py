@@ -9,8 +9,9 @@ import pytest
 import zarr
 from scipy.sparse import csr_matrix, issparse, random_array, vstack
 
-from distrff.data import csr_rows, open_dataset
 from distrff.errors import InputError
+from distrff.io import zarr_rows as csr_rows
+from distrff.io.open import open_stored as open_dataset
 
 N, D = 60, 40
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from distrff.data import as_dataset
 from distrff.errors import InputError, InputTypeError
+from distrff.io.arrays import as_dataset
 
 N = 83
 X = np.arange(3.0 * N).reshape(N, 3)

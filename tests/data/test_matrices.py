@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 from scipy import sparse
 
-from distrff.data import block_of, targets_of, weights_of
 from distrff.errors import InputError, InputTypeError
+from distrff.io.arrays import block_of, targets_of, weights_of
 
 
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i1", "u4", "i8", "?"])

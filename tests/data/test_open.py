@@ -7,9 +7,10 @@ import pytest
 import zarr
 from fsspec.spec import AbstractFileSystem
 
-from distrff.data import open_dataset
-from distrff.data.storage import locate, passing, public_name
 from distrff.errors import InputError, InputTypeError
+from distrff.io.open import open_stored as open_dataset
+from distrff.io.storage import locate, passing
+from distrff.utils.text import public_name
 
 X = np.arange(12.0).reshape(6, 2)
 FRAME = pd.DataFrame(X, columns=["a", "b"])

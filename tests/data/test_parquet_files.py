@@ -5,9 +5,9 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from distrff.data import open_dataset
-from distrff.data.parquet_files import parquet_file
 from distrff.errors import InputError
+from distrff.io.open import open_stored as open_dataset
+from distrff.io.parquet_rows import parquet_file
 
 N = 60
 RNG = np.random.default_rng(0)

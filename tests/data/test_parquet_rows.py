@@ -14,7 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from distrff.data import open_dataset, parquet_rows, row_group_batches
+from distrff.io import parquet_rows
+from distrff.io import parquet_rows as row_group_batches
+from distrff.io.open import open_stored as open_dataset
 
 N = 60
 RNG = np.random.default_rng(0)

@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 import zarr
 
-from distrff.data import zarr_rows
-from distrff.data.open import open_dataset
-from distrff.data.read_ahead import read_ahead
-from distrff.data.rows import Feed
+from distrff.io import zarr_rows
+from distrff.io.open import open_stored as open_dataset
+from distrff.io.rows import Feed, read_ahead
 
 
 def numbered(n_spans, read):

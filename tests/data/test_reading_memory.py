@@ -15,8 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 import zarr
 
-from distrff.data import open_dataset, parquet_rows, row_group_batches
-from distrff.ingest import open_table
+from distrff.io import open as open_table
+from distrff.io import parquet_rows
+from distrff.io import parquet_rows as row_group_batches
+from distrff.io.open import open_stored as open_dataset
 
 SPAN_BYTES = 2**18
 PACK_BYTES = 2**20
@@ -29,7 +31,7 @@ N_FLOATS = 12
 def small(monkeypatch):
     """Let files of megabytes be as large as those of gigabytes are."""
     monkeypatch.setattr(parquet_rows, "SPAN_BYTES", SPAN_BYTES)
-    monkeypatch.setattr("distrff.data.encoded_rows.SPAN_BYTES", SPAN_BYTES)
+    monkeypatch.setattr("distrff.io.tables.SPAN_BYTES", SPAN_BYTES)
     monkeypatch.setattr(row_group_batches, "PACK_BYTES", PACK_BYTES)
 
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from distrff.data.rows import Feed, RowBlock, cut_tiles, cuts
 from distrff.errors import InputError
+from distrff.io.rows import Feed, RowBlock, cut_tiles, cuts
 
 
 def spans_of(values, sizes, field):

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 
-from distrff.data import open_dataset, zarr_rows
-from distrff.data.zarr_rows import span_rows
 from distrff.errors import InputError
+from distrff.io import zarr_rows
+from distrff.io.open import open_stored as open_dataset
+from distrff.io.zarr_rows import span_rows
 
 N = 50
 X = np.arange(4.0 * N, dtype="f4").reshape(N, 4)

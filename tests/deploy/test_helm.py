@@ -10,11 +10,12 @@ import pytest
 import yaml
 from dask.utils import parse_bytes
 
-from distrff import FourierFeatures, KernelRidge
-from distrff.cli.helm_values import _CLIENT_IDLE_BYTES
+from distrff.cli.plan import _CLIENT_IDLE_BYTES
+from distrff.engine.execution import PlannedWorkers
 from distrff.errors import PlanRefused
-from distrff.sweeps.execution import PlannedWorkers
-from distrff.sweeps.plan import Plan
+from distrff.estimators.fitting.plan import Plan
+from distrff.estimators.ridge import KernelRidge
+from distrff.features.fourier import FourierFeatures
 from tests.deploy import chart
 from tests.deploy.chart import manifests_of
 from tests.deploy.kubernetes import job

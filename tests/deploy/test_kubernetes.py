@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from distrff.cli import main
-from distrff.cli.exits import NOT_CONVERGED, REFUSED
+from distrff.cli.group import NOT_CONVERGED, REFUSED
 from tests.deploy import chart
 from tests.deploy.chart import manifests_of
 from tests.deploy.kubernetes import (

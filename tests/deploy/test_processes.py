@@ -18,10 +18,10 @@ import pandas as pd
 import pytest
 import zarr
 
-from distrff import load_model
-from distrff.cluster import connect
+from distrff.engine.cluster import connect
+from distrff.engine.record import blas_threads
 from distrff.errors import ClusterError
-from distrff.sweeps.process_record import blas_threads
+from distrff.model.persistence import load_model
 from tests.deploy import chart, pods
 from tests.deploy.kubernetes import job, operated
 from tests.deploy.pods import Surroundings, containers_of

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from distrff.diagnostics import biased_bounds, bounds
-from distrff.diagnostics.biased_bounds import sketch_square
+from distrff.diagnostics import bounds
+from distrff.diagnostics import bounds as biased_bounds
+from distrff.diagnostics.bounds import sketch_square
 from distrff.features.binning import RandomBinningFeatures
 from distrff.features.nystroem import NystroemFeatures
-from distrff.kernels import Gaussian, Laplacian
+from distrff.kernels.stationary import Gaussian, Laplacian
 
 
 def assert_promised(found, eps, delta):

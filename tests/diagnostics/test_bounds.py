@@ -12,7 +12,7 @@ from distrff.diagnostics import bounds
 from distrff.diagnostics.bounds import features_needed
 from distrff.errors import InputError
 from distrff.features.fourier import FourierFeatures
-from distrff.kernels import Cauchy, Exponential, Gaussian, Laplacian, Matern
+from distrff.kernels.stationary import Cauchy, Exponential, Gaussian, Laplacian, Matern
 
 SEEDS = 200
 

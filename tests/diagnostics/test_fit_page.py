@@ -9,15 +9,13 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from distrff.diagnostics.fit_page import fit_page
-from distrff.diagnostics.report_page import report_page
-from distrff.estimators.kernel_pca import KernelPCA
-from distrff.estimators.ridge import KernelRidge
-from distrff.estimators.ridge_classifier import KernelRidgeClassifier
-from distrff.estimators.svc import KernelSVC
+from distrff.diagnostics.report import fit_page, report_page
+from distrff.estimators.pca import KernelPCA
+from distrff.estimators.ridge import KernelRidge, KernelRidgeClassifier
+from distrff.estimators.svm import KernelSVC
+from distrff.features.compose import LinearFeatures
 from distrff.features.fourier import FourierFeatures
-from distrff.features.linear import LinearFeatures
-from distrff.kernels import Gaussian
+from distrff.kernels.stationary import Gaussian
 
 
 def fitted(features, *, n_targets=1, **parameters):

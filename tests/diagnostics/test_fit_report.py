@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import distrff as drf
-from distrff.diagnostics.fit_report import FitReport
+from distrff.diagnostics.report import FitReport
 
 FOURIER = drf.FourierFeatures(drf.Gaussian(1.0), 32)
 BINNING = drf.RandomBinningFeatures(drf.Laplacian(2.0), 8)
@@ -128,7 +128,7 @@ def test_a_card_is_the_page_without_its_frame(rng):
 
 
 def test_a_long_history_is_thinned():
-    from distrff.objective.history import History
+    from distrff.solvers.status import History
 
     history = History()
     for sweep in range(1, 1001):

@@ -9,10 +9,11 @@ import pytest
 from distrff.diagnostics.kernel_error import kernel_error
 from distrff.errors import InputError
 from distrff.features.binning import RandomBinningFeatures
+from distrff.features.compose import LinearFeatures
 from distrff.features.fourier import FourierFeatures
-from distrff.features.linear import LinearFeatures
 from distrff.features.nystroem import NystroemFeatures
-from distrff.kernels import Gaussian, Laplacian, Matern, Polynomial
+from distrff.kernels.polynomial import Polynomial
+from distrff.kernels.stationary import Gaussian, Laplacian, Matern
 
 
 def fitted(X, kernel=None, D=256, **options):

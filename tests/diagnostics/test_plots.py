@@ -9,21 +9,20 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from distrff.diagnostics.decision_surface import plot_decision_surface
 from distrff.diagnostics.kernel_error import kernel_error
 from distrff.diagnostics.plots import (
     plot_alpha_path,
+    plot_decision_surface,
     plot_kernel_error,
     plot_learning_curve,
     plot_relevance,
 )
 from distrff.errors import InputError
-from distrff.estimators.likelihood_classifier import KernelLikelihoodClassifier
-from distrff.estimators.ridge import KernelRidge
-from distrff.estimators.ridge_classifier import KernelRidgeClassifier
+from distrff.estimators.ridge import KernelRidge, KernelRidgeClassifier
+from distrff.estimators.svm import KernelLikelihoodClassifier
+from distrff.features.compose import LinearFeatures
 from distrff.features.fourier import FourierFeatures
-from distrff.features.linear import LinearFeatures
-from distrff.kernels import Gaussian, Laplacian
+from distrff.kernels.stationary import Gaussian, Laplacian
 
 matplotlib = pytest.importorskip("matplotlib", reason="matplotlib, the extra `plots`, is not installed")
 matplotlib.use("Agg")

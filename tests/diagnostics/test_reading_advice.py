@@ -9,10 +9,9 @@ import pandas as pd
 import pytest
 import zarr
 
-from distrff.data.open import open_dataset
-from distrff.diagnostics.reading_advice import proposed_rows, reading_advice
-from distrff.diagnostics.stored_layout import StoredPart, stored_layout
-from distrff.sweeps.segments import gram_segmentation
+from distrff.diagnostics.survey import StoredPart, proposed_rows, reading_advice, stored_layout
+from distrff.engine.segments import gram_segmentation
+from distrff.io.open import open_stored as open_dataset
 
 MIB = 2**20
 

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from distrff.diagnostics.report_page import report_page
+from distrff.diagnostics.report import report_page
 
 REPORT = {
     "title": "Ridge on rows.zarr",

@@ -11,12 +11,12 @@ import pandas as pd
 import pytest
 from scipy import sparse
 
-from distrff.data.arrays import as_dataset
-from distrff.diagnostics import row_survey
-from distrff.diagnostics.row_survey import survey_rows, survey_to_dict
-from distrff.diagnostics.value_counts import MOST_VALUES, ValueCounts
-from distrff.sweeps.engine import SweepRun
-from distrff.sweeps.segments import Segmentation
+from distrff.diagnostics import survey as row_survey
+from distrff.diagnostics.survey import survey_rows, survey_to_dict
+from distrff.engine.run import SweepRun
+from distrff.engine.segments import Segmentation
+from distrff.io.arrays import as_dataset
+from distrff.preprocessing.targets import MOST_VALUES, ValueCounts
 
 N = 640
 

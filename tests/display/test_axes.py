@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from distrff.display.axes import number_text, place_of, scale_of
+from distrff.utils.axes import number_text, place_of, scale_of
 
 NASTY = [
     [],

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import distrff as drf
-from distrff.data.arrays import as_dataset
+from distrff.io.arrays import as_dataset
 from distrff.kernels.base import Kernel
 
 HOSTILE = "</style><script>alert('x')</script><img src=x onerror=alert(1)>&\"\x00"

@@ -14,7 +14,7 @@ from nbconvert import HTMLExporter
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 import distrff as drf
-from distrff.data.arrays import as_dataset
+from distrff.io.arrays import as_dataset
 from tests.display.browser import Frame, find_browser, measured
 
 BROWSER = find_browser()

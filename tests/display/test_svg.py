@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from distrff.display.svg import Band, Line, Mark, Reference, bar_chart, bar_pairs, escape, line_chart
+from distrff.utils.svg import Band, Line, Mark, Reference, bar_chart, bar_pairs, escape, line_chart
 
 NAN, INF = float("nan"), float("inf")
 LABELS = {"title": "T", "x_label": "x", "y_label": "y"}

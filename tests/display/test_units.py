@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from distrff.display.units import quantity_text
+from distrff.utils.text import quantity_text
 
 
 @pytest.mark.parametrize(

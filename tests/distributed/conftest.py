@@ -20,7 +20,7 @@ def small_segments(monkeypatch) -> None:
         ("_MOST_SEGMENT_ROWS", 1024),
         ("_LIGHT_SEGMENT_ROWS", 2048),
     ):
-        monkeypatch.setattr(f"distrff.sweeps.segments.{name}", rows)
+        monkeypatch.setattr(f"distrff.engine.segments.{name}", rows)
 
 
 @pytest.fixture

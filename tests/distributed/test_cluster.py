@@ -23,7 +23,7 @@ from dask.system import CPU_COUNT
 from distributed import default_client
 from distributed.system import MEMORY_LIMIT
 
-from distrff.cluster import connect, memory_limit_bytes
+from distrff.engine.cluster import connect, memory_limit_bytes
 from distrff.errors import ClusterError, InputError
 
 
@@ -127,7 +127,7 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path, said, seconds, wait_until):
     script = tmp_path / "script.py"
     script.write_text(
         "import os, sys, time\n"
-        "from distrff.cluster import connect\n"
+        "from distrff.engine.cluster import connect\n"
         "if __name__ == '__main__':\n"
         "    try:\n"
         "        print('starting', flush=True)\n"
@@ -161,9 +161,9 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path, said, seconds, wait_until):
 def test_a_script_without_main_guard_is_told(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
-        "import distrff.cluster\n"
-        "distrff.cluster._START_SECONDS = 5\n"
-        "with distrff.cluster.connect(n_workers=1):\n"
+        "import distrff.engine.cluster\n"
+        "distrff.engine.cluster._START_SECONDS = 5\n"
+        "with distrff.engine.cluster.connect(n_workers=1):\n"
         "    pass\n"
     )
     done = subprocess.run([sys.executable, script], check=False, capture_output=True, text=True, timeout=120)

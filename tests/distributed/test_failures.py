@@ -18,9 +18,9 @@ import zarr
 from distributed import Client, LocalCluster, get_worker
 
 import distrff as drf
-from distrff.cluster import connect
+from distrff.engine.cluster import connect
+from distrff.engine.execution import ClusterExecution
 from distrff.errors import ClusterError, InputError
-from distrff.sweeps.cluster_execution import ClusterExecution
 
 pytestmark = pytest.mark.usefixtures("small_segments")
 
@@ -117,8 +117,8 @@ def pause(block):
 
 def test_a_cluster_whose_workers_are_paused(rows, start_cluster, monkeypatch):
     start_cluster(1)
-    monkeypatch.setattr("distrff.sweeps.cluster_watch._LOOK_SECONDS", 0.1)
-    monkeypatch.setattr("distrff.sweeps.cluster_watch._NO_WORKERS_SECONDS", 1.0)
+    monkeypatch.setattr("distrff.engine.execution._LOOK_SECONDS", 0.1)
+    monkeypatch.setattr("distrff.engine.execution._NO_WORKERS_SECONDS", 1.0)
     with pytest.raises(ClusterError, match=r"all 1 worker\(s\) of the cluster have been paused for 1 s"):
         machine().fit(blocks_of(rows[0], pause), rows[1])
 

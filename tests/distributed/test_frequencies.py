@@ -11,7 +11,7 @@ import pytest
 
 import distrff as drf
 from distrff.errors import FrequencyMismatch
-from distrff.features import sampling
+from distrff.features import fourier as sampling
 from distrff.features.specification import derivations_in_this_process
 
 pytestmark = pytest.mark.usefixtures("small_segments")

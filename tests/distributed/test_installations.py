@@ -9,9 +9,8 @@ import signal
 
 import pytest
 
-from distrff.cluster import connect
+from distrff.engine.cluster import _check_versions, check_workers, connect
 from distrff.errors import ClusterError, ClusterWarning
-from distrff.installations import _check_versions, check_workers
 
 
 def with_versions(**versions: str) -> str:

@@ -11,14 +11,14 @@ import pytest
 import zarr
 from distributed import Client, LocalCluster
 
+from distrff.engine.execution import PlannedWorkers
 from distrff.errors import PlanRefused
-from distrff.estimators.kernel_pca import KernelPCA
+from distrff.estimators.pca import KernelPCA
 from distrff.estimators.ridge import KernelRidge
-from distrff.estimators.svc import KernelSVC
+from distrff.estimators.svm import KernelSVC
 from distrff.features.fourier import FourierFeatures
-from distrff.ingest.open_table import open_dataset
-from distrff.kernels import Gaussian
-from distrff.sweeps.execution import PlannedWorkers
+from distrff.io.open import open_dataset
+from distrff.kernels.stationary import Gaussian
 
 FEATURES = FourierFeatures(Gaussian(5.0), 64, random_state=0)
 MACHINES = {

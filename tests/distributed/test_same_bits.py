@@ -15,7 +15,7 @@ import zarr
 from distributed import Client, LocalCluster
 
 import distrff as drf
-from distrff.sweeps.plan import worker_peak_bytes
+from distrff.estimators.fitting.plan import worker_peak_bytes
 
 pytestmark = pytest.mark.usefixtures("small_segments")
 
@@ -81,9 +81,9 @@ def test_one_two_or_three_workers_or_none(rows, start_cluster):
 @pytest.mark.parametrize("has_factor", [True, False])
 def test_conjugate_gradients_on_one_and_two_workers(rows, on_one_and_two_workers, monkeypatch, has_factor):
     """With the Gram of a sample of the rows, or where none fits."""
-    monkeypatch.setattr("distrff.sweeps.segments._LEAST_SAMPLE_ROWS", 2048)
+    monkeypatch.setattr("distrff.engine.segments._LEAST_SAMPLE_ROWS", 2048)
     if not has_factor:
-        monkeypatch.setattr("distrff.sweeps.conjugate_plan.worker_peak_bytes", lambda *_: 10**18)
+        monkeypatch.setattr("distrff.estimators.fitting.plan.worker_peak_bytes", lambda *_: 10**18)
     X, Y = rows[0], np.column_stack([rows[1], np.cos(rows[1])])
 
     def fitted():
@@ -113,7 +113,7 @@ MACHINES_OF_CLASSES = {
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_machines_of_classes_on_one_and_two_workers(rows, on_one_and_two_workers, monkeypatch):
     """Every solver: preconditioners from a sample of the rows, models of a part of them."""
-    monkeypatch.setattr("distrff.sweeps.segments._LEAST_SAMPLE_ROWS", 2048)
+    monkeypatch.setattr("distrff.engine.segments._LEAST_SAMPLE_ROWS", 2048)
     X, labels = rows[0][:6007], np.digitize(rows[1][:6007], [-0.5, 0.5])
     s = np.abs(X[:, 0])
 
@@ -141,7 +141,7 @@ MACHINES_OF_BINS = {
 
 def test_machines_of_sparse_features_on_one_and_two_workers(rows, on_one_and_two_workers, monkeypatch):
     """Models of rows and metrics of sampled rows, which few rows make small."""
-    monkeypatch.setattr("distrff.sweeps.sgd_plan._SPARSE_ROWS", 200)
+    monkeypatch.setattr("distrff.estimators.fitting.plan._SPARSE_ROWS", 200)
     X, y = rows[0][:2003], rows[1][:2003] > 0
 
     def fitted(make):
@@ -230,10 +230,12 @@ def test_folds_that_do_not_fit_together_are_swept_apart(rows, client, monkeypatc
     X, y = rows
     together = machine().fit(X, y)
     whole = together.plan_
-    monkeypatch.setattr("distrff.sweeps.plan._IDLE_BYTES", 0)
+    monkeypatch.setattr("distrff.estimators.fitting.plan._IDLE_BYTES", 0)
     few, many = (worker_peak_bytes(whole.shape, folds, 1) for folds in (1, 5))
     assert few < many == whole.worker_peak_bytes
-    monkeypatch.setattr("distrff.sweeps.plan._USABLE_SHARE", (few + many) / 2 / whole.memory_limit)
+    monkeypatch.setattr(
+        "distrff.estimators.fitting.plan._USABLE_SHARE", (few + many) / 2 / whole.memory_limit
+    )
     apart = machine().fit(X, y)
     assert (apart.plan_.folds_per_task, whole.folds_per_task) == (1, 5)
     assert apart.report_["n_sweeps"] == 6

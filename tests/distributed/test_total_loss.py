@@ -26,13 +26,13 @@ import pytest
 from distributed import Client, LocalCluster, wait
 
 import distrff as drf
-from distrff.data.arrays import as_dataset
+from distrff.engine import execution as cluster_execution
+from distrff.engine import execution as cluster_watch
+from distrff.engine.execution import Flight, Lost
+from distrff.engine.run import SweepRun
+from distrff.engine.segments import Segmentation
 from distrff.errors import ClusterError
-from distrff.sweeps import cluster_execution, cluster_watch
-from distrff.sweeps.cluster_flight import Flight
-from distrff.sweeps.cluster_values import Lost
-from distrff.sweeps.engine import SweepRun
-from distrff.sweeps.segments import Segmentation
+from distrff.io.arrays import as_dataset
 
 pytestmark = pytest.mark.usefixtures("small_segments")
 

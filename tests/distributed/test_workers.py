@@ -15,8 +15,9 @@ from distributed import Client
 from sklearn.model_selection import GridSearchCV
 
 import distrff as drf
-from distrff.sweeps import cluster_execution, execution
-from distrff.sweeps.merge_order import OrderedMerge, n_levels
+from distrff.engine import execution
+from distrff.engine import execution as cluster_execution
+from distrff.engine.reduction import OrderedMerge, n_levels
 
 pytestmark = pytest.mark.usefixtures("small_segments")
 
@@ -73,7 +74,7 @@ def test_live_partials_are_bounded(rows, request, monkeypatch, where):
             waiting.append(self.n_waiting)
 
     for name in ("_LEAST_SEGMENT_ROWS", "_MOST_SEGMENT_ROWS"):
-        monkeypatch.setattr(f"distrff.sweeps.segments.{name}", 512)
+        monkeypatch.setattr(f"distrff.engine.segments.{name}", 512)
     if where == "cluster":
         request.getfixturevalue("client")
         monkeypatch.setattr(cluster_execution, "OrderedMerge", Counting)

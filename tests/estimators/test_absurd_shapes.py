@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 import zarr
 
-from distrff.data import open_dataset
-from distrff.diagnostics.row_survey import survey_rows
+from distrff.diagnostics.survey import survey_rows
+from distrff.engine import execution
+from distrff.engine.run import SweepRun
 from distrff.errors import InputError, PlanRefused
-from distrff.estimators.kernel_pca import KernelPCA
+from distrff.estimators.pca import KernelPCA
 from distrff.estimators.ridge import KernelRidge
-from distrff.estimators.svc import KernelSVC
+from distrff.estimators.svm import KernelSVC
 from distrff.features.binning import RandomBinningFeatures
 from distrff.features.fourier import FourierFeatures
-from distrff.sweeps import execution
-from distrff.sweeps.engine import SweepRun
+from distrff.io.open import open_stored as open_dataset
 
 FEW_BYTES = 2**25
 

@@ -7,18 +7,15 @@ from typing import Any
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from distrff.estimators.kernel_pca import KernelPCA
-from distrff.estimators.likelihood_classifier import KernelLikelihoodClassifier
-from distrff.estimators.ridge import KernelRidge
-from distrff.estimators.ridge_classifier import KernelRidgeClassifier
-from distrff.estimators.svc import KernelSVC
+from distrff.estimators.pca import KernelPCA
+from distrff.estimators.ridge import KernelRidge, KernelRidgeClassifier
+from distrff.estimators.svm import KernelLikelihoodClassifier, KernelSVC
 from distrff.features.binning import RandomBinningFeatures
-from distrff.features.concatenated import ConcatenatedFeatures
+from distrff.features.compose import ConcatenatedFeatures, LinearFeatures
 from distrff.features.fourier import FourierFeatures
-from distrff.features.linear import LinearFeatures
 from distrff.features.nystroem import NystroemFeatures
 from distrff.features.transformer import TransformerFeatures
-from distrff.kernels import Gaussian, Laplacian
+from distrff.kernels.stationary import Gaussian, Laplacian
 
 _PAIRS = "sets n_components=1, but the features of form='cos_sin' come in pairs"
 _NEEDS_PAIRS = dict.fromkeys(

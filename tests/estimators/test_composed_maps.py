@@ -20,17 +20,15 @@ from sklearn.preprocessing import (
 
 from distrff.errors import InputError
 from distrff.estimators.gram import fit_features, gram
-from distrff.estimators.likelihood_classifier import KernelLikelihoodClassifier
 from distrff.estimators.ridge import KernelRidge
-from distrff.estimators.svc import KernelSVC
-from distrff.features.concatenated import ConcatenatedFeatures
+from distrff.estimators.svm import KernelLikelihoodClassifier, KernelSVC
+from distrff.features.compose import ConcatenatedFeatures, LinearFeatures
 from distrff.features.fourier import FourierFeatures
-from distrff.features.linear import LinearFeatures
 from distrff.features.nystroem import NystroemFeatures
 from distrff.features.transformer import TransformerFeatures
-from distrff.kernels import Gaussian
-from distrff.model_store.models import load_model
-from distrff.sweeps.gram_statistics import GramStatistics
+from distrff.kernels.stationary import Gaussian
+from distrff.model.persistence import load_model
+from distrff.reductions.gram import GramStatistics
 
 
 def mixed(width=2.0):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import distrff as drf
-from distrff.estimators.grid_end import end_of_grid
+from distrff.estimators.fitting.result import end_of_grid
 
 
 def fourier(n_components=32):

@@ -10,16 +10,16 @@ import pytest
 from sklearn.decomposition import PCA
 from sklearn.decomposition import KernelPCA as ExactKernelPCA
 
-from distrff.data.arrays import as_dataset
 from distrff.diagnostics.bounds import spectral_norm_error
 from distrff.errors import InputError, NonFiniteError, PlanRefused
-from distrff.estimators.kernel_pca import KernelPCA
+from distrff.estimators.pca import KernelPCA
 from distrff.features.binning import RandomBinningFeatures
+from distrff.features.compose import LinearFeatures
 from distrff.features.fourier import FourierFeatures
-from distrff.features.linear import LinearFeatures
 from distrff.features.nystroem import NystroemFeatures
-from distrff.kernels import Gaussian
-from distrff.model_store.models import load_model
+from distrff.io.arrays import as_dataset
+from distrff.kernels.stationary import Gaussian
+from distrff.model.persistence import load_model
 
 
 def small_map(D: int = 64, seed: int = 0, width: float | str = 2.0) -> FourierFeatures:
@@ -179,7 +179,7 @@ def test_bad_rows(problem):
 
 
 def test_what_does_not_fit_is_refused_before_a_row_is_read(problem, monkeypatch):
-    monkeypatch.setattr("distrff.estimators.preparation.first_sweep", None)
+    monkeypatch.setattr("distrff.estimators.fitting.context.first_sweep", None)
     with pytest.raises(PlanRefused):
         KernelPCA(small_map(2**20)).fit(problem.X)
 

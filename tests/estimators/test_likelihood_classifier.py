@@ -15,12 +15,12 @@ from sklearn.linear_model import LogisticRegression
 
 import distrff as drf
 from distrff.errors import FrequencyMismatch, InputError
-from distrff.estimators import margin_options
-from distrff.estimators.margin_oracle import MarginOracle
-from distrff.losses import NOISES
-from distrff.model_store.models import load_model
-from distrff.solvers.preconditioner import Preconditioner
-from distrff.sweeps.margins import MarginReduction
+from distrff.estimators.fitting import options as margin_options
+from distrff.estimators.fitting.margins import MarginOracle
+from distrff.model.persistence import load_model
+from distrff.reductions.margins import MarginReduction
+from distrff.solvers.lbfgs import Preconditioner
+from distrff.solvers.losses import NOISES
 
 
 def machine(C=1.0, **options):

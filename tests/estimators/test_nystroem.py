@@ -10,21 +10,20 @@ from sklearn.base import clone
 from sklearn.kernel_ridge import KernelRidge as ExactKernelRidge
 from sklearn.model_selection import GridSearchCV
 
-from distrff.data.open import open_dataset
+from distrff.engine import execution
 from distrff.errors import InputError
+from distrff.estimators.fitting.gram import make_plan
 from distrff.estimators.gram import fit_features, gram
-from distrff.estimators.kernel_pca import KernelPCA
-from distrff.estimators.likelihood_classifier import KernelLikelihoodClassifier
+from distrff.estimators.pca import KernelPCA
 from distrff.estimators.ridge import KernelRidge
-from distrff.estimators.ridge_fit import make_plan
-from distrff.estimators.svc import KernelSVC
-from distrff.features.concatenated import ConcatenatedFeatures
-from distrff.features.linear import LinearFeatures
+from distrff.estimators.svm import KernelLikelihoodClassifier, KernelSVC
+from distrff.features.compose import ConcatenatedFeatures, LinearFeatures
 from distrff.features.nystroem import NystroemFeatures, pivoted
-from distrff.kernels import Gaussian, Polynomial
-from distrff.model_store.models import load_model
-from distrff.sweeps import execution
-from distrff.sweeps.gram_statistics import GramStatistics
+from distrff.io.open import open_stored as open_dataset
+from distrff.kernels.polynomial import Polynomial
+from distrff.kernels.stationary import Gaussian
+from distrff.model.persistence import load_model
+from distrff.reductions.gram import GramStatistics
 
 
 def nystroem(kernel=None, n_components=48, **options):

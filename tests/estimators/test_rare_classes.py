@@ -14,8 +14,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 import distrff as drf
 from distrff.errors import InputError
-from distrff.estimators.margin_machine import remedy
-from distrff.losses import MARGINS, NOISES
+from distrff.estimators.svm import remedy
+from distrff.solvers.losses import MARGINS, NOISES
 
 COVTYPE = "DISTRFF_COVTYPE"  # names the Parquet file of covtype
 MACHINES = {loss: partial(drf.KernelSVC, loss=loss) for loss in MARGINS} | {

@@ -8,9 +8,9 @@ from sklearn.kernel_ridge import KernelRidge as ExactKernelRidge
 from sklearn.linear_model import Ridge
 
 from distrff.estimators.ridge import KernelRidge
+from distrff.features.compose import LinearFeatures
 from distrff.features.fourier import FourierFeatures
-from distrff.features.linear import LinearFeatures
-from distrff.kernels import Gaussian
+from distrff.kernels.stationary import Gaussian
 
 
 def fourier(n_components=64, width=2.0, **options):

@@ -9,9 +9,9 @@ from sklearn.linear_model import Ridge
 from distrff.errors import PrecisionWarning
 from distrff.estimators.ridge import KernelRidge
 from distrff.features.fourier import FourierFeatures
-from distrff.kernels import Gaussian
-from distrff.random_streams import child_seed
-from distrff.sweeps.folds import Folds
+from distrff.kernels.stationary import Gaussian
+from distrff.reductions.base import Folds
+from distrff.utils.random import child_seed
 
 # At κ ≤ 1e6 the weights are known to about 1e-9 (see test_ridge), and held-out errors likewise.
 AGREEMENT = 1e-8

@@ -9,13 +9,13 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 import distrff as drf
+from distrff.engine import execution
 from distrff.errors import FrequencyMismatch, InputError, PlanRefused
-from distrff.estimators.ridge_oracle import RidgeOracle
-from distrff.estimators.ridge_preconditioner import factor_levels
-from distrff.model_store.models import load_model
-from distrff.sweeps import execution, plan
-from distrff.sweeps.conjugate_plan import PRESUMED_SWEEPS
-from distrff.sweeps.ridge_products import ProductReduction
+from distrff.estimators.fitting import plan
+from distrff.estimators.fitting.cg import RidgeOracle, factor_levels
+from distrff.estimators.fitting.plan import PRESUMED_SWEEPS
+from distrff.model.persistence import load_model
+from distrff.reductions.ridge import ProductReduction
 
 D = 32
 
@@ -29,8 +29,8 @@ def machine(alpha=1.0, kind=drf.KernelRidge, **options):
 def preconditioner(request, monkeypatch):
     """Each of the three there are: small problems would only ever see the first."""
     if request.param == "sample":
-        monkeypatch.setattr("distrff.sweeps.segments._LEAST_SAMPLE_ROWS", 1)
-        monkeypatch.setattr("distrff.sweeps.segments._SAMPLE_ROWS_A_FEATURE", 8)
+        monkeypatch.setattr("distrff.engine.segments._LEAST_SAMPLE_ROWS", 1)
+        monkeypatch.setattr("distrff.engine.segments._SAMPLE_ROWS_A_FEATURE", 8)
     if request.param == "diagonal":
         no_factor(monkeypatch)
     return {"sample": "factor of the Gram of one row in 3", "diagonal": "diagonal"}.get(
@@ -39,7 +39,7 @@ def preconditioner(request, monkeypatch):
 
 
 def no_factor(monkeypatch):
-    monkeypatch.setattr("distrff.sweeps.conjugate_plan.worker_peak_bytes", lambda *_: 10**18)
+    monkeypatch.setattr("distrff.estimators.fitting.plan.worker_peak_bytes", lambda *_: 10**18)
 
 
 def equations(fitted, X, Y, s):
@@ -138,8 +138,8 @@ def test_targets_that_are_constant(problem, preconditioner):
 
 def test_rows_that_weigh_nothing(problem, monkeypatch):
     """Few rows have weight, and a sample has none of them."""
-    monkeypatch.setattr("distrff.sweeps.segments._LEAST_SAMPLE_ROWS", 1)
-    monkeypatch.setattr("distrff.sweeps.segments._SAMPLE_ROWS_A_FEATURE", 1)
+    monkeypatch.setattr("distrff.engine.segments._LEAST_SAMPLE_ROWS", 1)
+    monkeypatch.setattr("distrff.engine.segments._SAMPLE_ROWS_A_FEATURE", 1)
     s = np.zeros(900)
     s[:2] = 1.0
     fitted = machine(0.1, tol=1e-8).fit(problem.X, problem.y, s)

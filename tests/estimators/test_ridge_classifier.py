@@ -8,10 +8,9 @@ import pytest
 from sklearn.linear_model import RidgeClassifier
 
 from distrff.errors import InputError
-from distrff.estimators.ridge import KernelRidge
-from distrff.estimators.ridge_classifier import KernelRidgeClassifier
+from distrff.estimators.ridge import KernelRidge, KernelRidgeClassifier
 from distrff.features.fourier import FourierFeatures
-from distrff.kernels import Gaussian
+from distrff.kernels.stationary import Gaussian
 
 # κ ≤ 1e6 as in test_ridge: the weights agree to a few u·κ.
 AGREEMENT = 1e-8

@@ -9,9 +9,9 @@ from sklearn.preprocessing import StandardScaler
 
 from distrff.errors import DataWarning, InputError
 from distrff.estimators.ridge import KernelRidge
+from distrff.features.compose import LinearFeatures
 from distrff.features.fourier import FourierFeatures
-from distrff.features.linear import LinearFeatures
-from distrff.kernels import Gaussian, Laplacian
+from distrff.kernels.stationary import Gaussian, Laplacian
 
 
 def fourier(n_components=64, width=2.0, **options):

@@ -10,12 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from distrff.data.arrays import as_dataset
 from distrff.errors import InputError
-from distrff.estimators.ridge import KernelRidge
-from distrff.estimators.ridge_classifier import KernelRidgeClassifier
+from distrff.estimators.ridge import KernelRidge, KernelRidgeClassifier
 from distrff.features.fourier import FourierFeatures
-from distrff.kernels import Gaussian
+from distrff.io.arrays import as_dataset
+from distrff.kernels.stationary import Gaussian
 
 COLUMNS = ["a", "b", "c", "d"]
 

@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 from distrff.errors import InputError
 from distrff.estimators.ridge import KernelRidge
 from distrff.features.fourier import FourierFeatures
-from distrff.kernels import Gaussian
+from distrff.kernels.stationary import Gaussian
 
 COLUMNS = ["a", "b", "c", "d"]
 

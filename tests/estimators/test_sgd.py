@@ -12,9 +12,10 @@ from sklearn.exceptions import ConvergenceWarning
 
 import distrff as drf
 from distrff.errors import DataWarning, InputError, PlanRefused
-from distrff.estimators import margin_fit, ridge_rows
-from distrff.estimators.sgd_solve import _SGDOracle
-from distrff.sweeps.sgd_plan import count_sgd, metric_rows
+from distrff.estimators.fitting import margin_fit
+from distrff.estimators.fitting import ridge as ridge_rows
+from distrff.estimators.fitting.plan import count_sgd, metric_rows
+from distrff.estimators.fitting.sgd import _SGDOracle
 
 N = 6000
 FEATURES = drf.FourierFeatures(drf.Gaussian(1.5), 64)
@@ -87,7 +88,7 @@ def test_sorted_rows_are_a_warning(rows):
 @pytest.fixture
 def few_sampled(monkeypatch):
     """The ridge machine of all rows, where SGD starts on so few, would be the optimum already."""
-    monkeypatch.setattr("distrff.estimators.sgd_solve.metric_rows", lambda *_: 500)
+    monkeypatch.setattr("distrff.estimators.fitting.sgd.metric_rows", lambda *_: 500)
 
 
 @pytest.mark.usefixtures("few_sampled")

@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 
 import distrff as drf
 from distrff.errors import InputError, PlanRefused
-from distrff.losses import Logistic
+from distrff.solvers.losses import Logistic
 
 
 def features(rng, n_bins=None):
@@ -88,8 +88,8 @@ def test_a_dataset_gives_the_machine_of_the_array_and_is_stored(rng, tmp_path):
 
 def test_models_of_few_rows_end_the_hinge(rng, monkeypatch):
     """Of so few that they must grow."""
-    monkeypatch.setattr("distrff.sweeps.kink_rows._LEAST_KEPT", 40)
-    monkeypatch.setattr("distrff.sweeps.kink_rows._KEPT_ENTRIES", 800)
+    monkeypatch.setattr("distrff.reductions.margins._LEAST_KEPT", 40)
+    monkeypatch.setattr("distrff.reductions.margins._KEPT_ENTRIES", 800)
     X, y = rows(rng, 600)
     binned = features(rng).fit(X)
     found = drf.KernelSVC(binned, 5.0, random_state=0).fit(X, y)

@@ -9,12 +9,12 @@ from distributed import Client, LocalCluster
 from sklearn.base import clone
 
 import distrff as drf
+from distrff.engine.run import SweepRun
 from distrff.errors import InputError, PlanRefused
-from distrff.estimators.conjugate_search import promising_places
-from distrff.features import occupied_bins
-from distrff.sweeps import conjugate_plan
-from distrff.sweeps.conjugate_plan import PRESUMED_SWEEPS, PRESUMED_SWEEPS_AN_ALPHA
-from distrff.sweeps.engine import SweepRun
+from distrff.estimators.fitting import plan as conjugate_plan
+from distrff.estimators.fitting.cg import promising_places
+from distrff.estimators.fitting.plan import PRESUMED_SWEEPS, PRESUMED_SWEEPS_AN_ALPHA
+from distrff.features import bins as occupied_bins
 
 
 def rows(rng, n=400, d=3):

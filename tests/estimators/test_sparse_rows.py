@@ -16,8 +16,8 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.pipeline import make_pipeline
 
 import distrff as drf
-from distrff.columns.moments import Moments
 from distrff.errors import InputError, NonFiniteError
+from distrff.preprocessing.scaling import Moments
 
 N, D = 300, 40
 

@@ -13,10 +13,11 @@ from sklearn.svm import SVC, LinearSVC
 
 import distrff as drf
 from distrff.errors import InputError
-from distrff.estimators import factor_gram, penalty_search
-from distrff.estimators.margin_oracle import MarginOracle
-from distrff.losses import MARGINS
-from distrff.sweeps.folds import Folds
+from distrff.estimators.fitting import gram as factor_gram
+from distrff.estimators.fitting import margins as penalty_search
+from distrff.estimators.fitting.margins import MarginOracle
+from distrff.reductions.base import Folds
+from distrff.solvers.losses import MARGINS
 
 
 def machine(C=1.0, **options):
@@ -279,7 +280,7 @@ def test_a_sample_preconditions_like_all_rows(rng, monkeypatch):
         sampled = drf.KernelSVC(features, 1.0, random_state=0).fit(X, y, s)
         assert sampled.plan_.shape.gram_one_in == 4
         assert "one row in 4" in repr(sampled.report_)
-        monkeypatch.setattr("distrff.estimators.ridge_fit.gram_one_in", lambda n, D: 1)
+        monkeypatch.setattr("distrff.estimators.fitting.gram.gram_one_in", lambda n, D: 1)
         full = drf.KernelSVC(features, 1.0, random_state=0).fit(X, y, s)
     assert full.plan_.shape.gram_one_in == 1
     assert sampled.report_["primal"] == pytest.approx(full.report_["primal"], rel=2e-3)

@@ -13,21 +13,19 @@ import pytest
 
 import distrff as drf
 from distrff.errors import InputError, NonFiniteError
-from distrff.estimators.ridge import KernelRidge
-from distrff.estimators.ridge_classifier import KernelRidgeClassifier
-from distrff.estimators.svc import KernelSVC
-from distrff.features.ard import CONSTANT_WIDTH, relevance_flops, relevant_length_scales
+from distrff.estimators.ridge import KernelRidge, KernelRidgeClassifier
+from distrff.estimators.svm import KernelSVC
+from distrff.features.bandwidth import search_rows
+from distrff.features.base import chosen_widths
 from distrff.features.binning import RandomBinningFeatures
-from distrff.features.concatenated import ConcatenatedFeatures
+from distrff.features.compose import ConcatenatedFeatures, LinearFeatures
 from distrff.features.fourier import FourierFeatures
-from distrff.features.fourier_pilot import FourierPilot
-from distrff.features.length_scale import search_rows
-from distrff.features.linear import LinearFeatures
 from distrff.features.nystroem import NystroemFeatures
-from distrff.features.row_question import Ask, asked_of
-from distrff.features.widths import chosen_widths
-from distrff.ingest import column_statistics
-from distrff.kernels import Cauchy, Exponential, Gaussian, Laplacian, Matern
+from distrff.features.pilots import FourierPilot
+from distrff.features.relevance import CONSTANT_WIDTH, relevance_flops, relevant_length_scales
+from distrff.features.specification import Ask, asked_of
+from distrff.kernels.stationary import Cauchy, Exponential, Gaussian, Laplacian, Matern
+from distrff.reductions import statistics as column_statistics
 
 KERNELS = [Gaussian("ard"), Matern("ard", nu=2.5), Exponential("ard"), Laplacian("ard"), Cauchy("ard")]
 

@@ -12,14 +12,13 @@ from scipy.sparse import csr_matrix
 from sklearn.base import clone
 
 from distrff.errors import InputError, PlanRefused
-from distrff.features.bin_keys import Grids
-from distrff.features.bin_tables import BinCounts, BinIds
 from distrff.features.binning import RandomBinningFeatures
-from distrff.features.occupied_bins import occupied_bins
+from distrff.features.bins import BinCounts, BinIds, Grids, occupied_bins
 from distrff.features.registry import specification_from_dict
-from distrff.features.row_question import asked_of
-from distrff.kernels import Cauchy, Gaussian, Laplacian, Matern, draw_pitches
-from distrff.random_streams import stream
+from distrff.features.specification import asked_of
+from distrff.kernels.quantiles import draw_pitches
+from distrff.kernels.stationary import Cauchy, Gaussian, Laplacian, Matern
+from distrff.utils.random import stream
 
 
 def seed_of(rng):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from distrff.features.bandwidth import PilotRows
 from distrff.features.binning import RandomBinningFeatures
-from distrff.features.binning_pilot import PILOT_GRIDS, BinningPilot
-from distrff.features.pilot import PilotRows
-from distrff.kernels import Laplacian
+from distrff.features.pilots import PILOT_GRIDS, BinningPilot
+from distrff.kernels.stationary import Laplacian
 
 
 def seed_of(rng):

@@ -14,16 +14,16 @@ from sklearn.preprocessing import PolynomialFeatures
 
 from distrff.errors import InputError
 from distrff.features import nystroem
-from distrff.features.ard import relevance_flops
 from distrff.features.binning import RandomBinningFeatures
-from distrff.features.concatenated import ConcatenatedFeatures
+from distrff.features.compose import ConcatenatedFeatures, LinearFeatures
 from distrff.features.fourier import FourierFeatures
-from distrff.features.linear import LinearFeatures
-from distrff.features.map_cost import product_cost
 from distrff.features.nystroem import NystroemFeatures
 from distrff.features.registry import specification_from_dict
+from distrff.features.relevance import relevance_flops
+from distrff.features.specification import product_cost
 from distrff.features.transformer import TransformerFeatures
-from distrff.kernels import Gaussian, Laplacian, Polynomial
+from distrff.kernels.polynomial import Polynomial
+from distrff.kernels.stationary import Gaussian, Laplacian
 
 
 def mixed(**options):

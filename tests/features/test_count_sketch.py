@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from distrff.errors import InputError
 from distrff.features.count_sketch import SKETCH_COLUMNS, gaussian_sketch_error
 from distrff.features.fourier import FourierFeatures
-from distrff.kernels import Gaussian, Matern
+from distrff.kernels.stationary import Gaussian, Matern
 
 N_COLUMNS = 30_000
 

@@ -15,7 +15,7 @@ from distrff.errors import InputError, InputTypeError
 from distrff.features.fourier import FORMS, FourierFeatures, FourierSpecification
 from distrff.features.frequencies import SAMPLINGS
 from distrff.features.registry import specification_from_dict
-from distrff.kernels import Cauchy, Exponential, Gaussian, Laplacian, Matern
+from distrff.kernels.stationary import Cauchy, Exponential, Gaussian, Laplacian, Matern
 
 UNIT = {np.dtype(np.float64): 2.0**-53, np.dtype(np.float32): 2.0**-24}
 # Of the cosines, before scaling; see distrff.features.trigonometry.

@@ -8,7 +8,8 @@ from scipy.stats import chi, ks_1samp, ks_2samp, norm
 
 from distrff.errors import InputError
 from distrff.features.frequencies import SAMPLINGS, draw_frequencies
-from distrff.kernels import Cauchy, Exponential, Gaussian, Laplacian, Matern, component_order
+from distrff.kernels.quantiles import component_order
+from distrff.kernels.stationary import Cauchy, Exponential, Gaussian, Laplacian, Matern
 
 WIDTHS = (0.5, 1.0, 2.0, 4.0)
 SPHERICAL = [

@@ -8,15 +8,11 @@ import numpy as np
 import pytest
 
 from distrff.errors import InputError
-from distrff.features.landmarks import (
-    LowestKeys,
-    LowestLeverageKeys,
-    chosen_landmarks,
-    squared_norms,
-)
-from distrff.features.row_question import asked_of
-from distrff.kernels import Gaussian, Polynomial
-from distrff.random_streams import row_hash
+from distrff.features.nystroem import LowestKeys, LowestLeverageKeys, chosen_landmarks, squared_norms
+from distrff.features.specification import asked_of
+from distrff.kernels.polynomial import Polynomial
+from distrff.kernels.stationary import Gaussian
+from distrff.utils.random import row_hash
 
 
 def uniform(n_landmarks=12):

@@ -12,9 +12,9 @@ import pytest
 from sklearn.base import clone
 
 from distrff.errors import InputError
-from distrff.features.linear import LinearFeatures, LinearSpecification
-from distrff.features.map_cost import MapCost
+from distrff.features.compose import LinearFeatures, LinearSpecification
 from distrff.features.registry import specification_from_dict
+from distrff.features.specification import MapCost
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -14,7 +14,8 @@ from sklearn.base import clone
 from distrff.errors import FrequencyMismatch, InputError
 from distrff.features.nystroem import NystroemFeatures, NystroemSpecification, pivoted
 from distrff.features.registry import specification_from_dict
-from distrff.kernels import Cauchy, Exponential, Gaussian, Laplacian, Matern, Polynomial
+from distrff.kernels.polynomial import Polynomial
+from distrff.kernels.stationary import Cauchy, Exponential, Gaussian, Laplacian, Matern
 
 KERNELS = [
     Gaussian(2.0),

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from distrff.features.relevance import MarginalLikelihood
-from distrff.kernels import Cauchy, Exponential, Gaussian, Laplacian, Matern
+from distrff.kernels.stationary import Cauchy, Exponential, Gaussian, Laplacian, Matern
 
 KERNELS = [
     Gaussian(), Laplacian(), Cauchy(), Exponential(), Matern(nu=0.3), Matern(nu=1.0), Matern(nu=1.3),

@@ -13,15 +13,16 @@ from scipy.special import hyp1f1
 from scipy.stats import ks_1samp, norm
 
 from distrff.errors import InputError
-from distrff.features.fourier import FORMS, FourierFeatures
-from distrff.features.registry import specification_from_dict
-from distrff.features.sampling import (
+from distrff.features.fourier import (
+    FORMS,
     LEAST_STRUCTURED_COLUMNS,
     SAMPLING_CHOICES,
     STRUCTURED_SAMPLINGS,
+    FourierFeatures,
     resolved_sampling,
 )
-from distrff.kernels import Cauchy, Exponential, Gaussian, Laplacian, Matern
+from distrff.features.registry import specification_from_dict
+from distrff.kernels.stationary import Cauchy, Exponential, Gaussian, Laplacian, Matern
 
 D_COLUMNS = 20
 SUM = 2.0 * Gaussian(4.0) + Matern((3.0,) * D_COLUMNS, nu=2.5)

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from distrff.errors import FrequencyMismatch, InputError, ModelFileError
-from distrff.features.fourier import FourierFeatures, FourierSpecification, canonical_json
-from distrff.features.linear import LinearSpecification
+from distrff.features.base import canonical_json
+from distrff.features.compose import LinearSpecification
+from distrff.features.fourier import FourierFeatures, FourierSpecification
 from distrff.features.registry import specification_from_dict
 from distrff.features.specification import (
     _CACHE,
@@ -20,7 +21,7 @@ from distrff.features.specification import (
     arrays_digest,
     derivations_in_this_process,
 )
-from distrff.kernels import Gaussian, Matern
+from distrff.kernels.stationary import Gaussian, Matern
 
 
 def fresh(rng, **options):

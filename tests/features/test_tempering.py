@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from distrff.features.length_scale import search_rows
-from distrff.features.pilot import PilotRows
-from distrff.features.tempering import tempered_widths
-from distrff.kernels import Laplacian
+from distrff.features.bandwidth import PilotRows, search_rows
+from distrff.features.relevance import tempered_widths
+from distrff.kernels.stationary import Laplacian
 
 
 @dataclass

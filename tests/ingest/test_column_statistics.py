@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from distrff.data.arrays import as_dataset
 from distrff.errors import InputError, NonFiniteError
-from distrff.ingest.column_statistics import ColumnStatisticsReduction, sample_rows
+from distrff.io.arrays import as_dataset
+from distrff.reductions.statistics import ColumnStatisticsReduction, sample_rows
 
 UNIT = 2.0**-53
 

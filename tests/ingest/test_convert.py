@@ -15,12 +15,14 @@ import zarr
 from scipy.sparse import hstack, random_array, vstack
 from sklearn.datasets import dump_svmlight_file
 
-from distrff.columns.table_steps import TableSteps
-from distrff.data import open_dataset
 from distrff.errors import InputError, NonFiniteError
-from distrff.ingest import shuffle
-from distrff.ingest.convert import convert, convert_like
-from distrff.ingest.sources import array_blocks, parquet_batches, text_blocks
+from distrff.io.convert import delimited as text_blocks
+from distrff.io.convert import npz as array_blocks
+from distrff.io.convert import shuffle
+from distrff.io.convert import sources as parquet_batches
+from distrff.io.convert.convert import convert, convert_like
+from distrff.io.open import open_stored as open_dataset
+from distrff.preprocessing.table import TableSteps
 
 
 @pytest.fixture
@@ -189,7 +191,7 @@ def test_one_pass_where_types_decide(tmp_path, dst, rng):
         return _blocks(files, *args)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("distrff.ingest.sources.csv_blocks.blocks_of", counting)
+        patch.setattr("distrff.io.convert.delimited.blocks_of", counting)
         convert(tmp_path / "rows.csv", dst)
     assert len(reads) == 2  # the first block for the types, then all of them
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import zarr
 
-from distrff.data.open import open_dataset
-from distrff.ingest.known_rows import write_known_rows
-from distrff.ingest.known_truth import KnownTruth
+from distrff.cli.synthetic import KnownTruth, write_known_rows
+from distrff.io.open import open_stored as open_dataset
 
 
 def test_what_is_written_is_what_was_drawn(tmp_path):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from distrff.cli.synthetic import KnownTruth
 from distrff.features.fourier import FourierFeatures
-from distrff.ingest.known_truth import KnownTruth
-from distrff.kernels import Gaussian
-from distrff.random_streams import child_seed
+from distrff.kernels.stationary import Gaussian
+from distrff.utils.random import child_seed
 
 
 def rows_of(truth, name, n_rows):

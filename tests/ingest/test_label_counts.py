@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distrff.errors import InputError
-from distrff.ingest import label_counts
-from distrff.ingest.label_counts import LabelCounts
+from distrff.preprocessing import targets as label_counts
+from distrff.preprocessing.targets import LabelCounts
 
 KINDS = {
     "int": np.array([-3, 0, 7, 100]),

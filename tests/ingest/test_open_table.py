@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 import xarray
 
-from distrff.data import encoded_rows
-from distrff.data.parquet_rows import ParquetReader
 from distrff.errors import InputError
-from distrff.ingest import open_table
-from distrff.ingest.open_table import open_dataset
+from distrff.io import open as open_table
+from distrff.io import tables as encoded_rows
+from distrff.io.open import open_dataset
+from distrff.io.parquet_rows import ParquetReader
 
 MIXED = {"target": "y", "sample_weight": "w", "one_hot": True, "datetime": "seconds"}
 

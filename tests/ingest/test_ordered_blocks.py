@@ -8,7 +8,7 @@ import time
 import pytest
 from dask.system import CPU_COUNT
 
-from distrff.ingest.ordered_blocks import in_order
+from distrff.io.rows import in_order
 
 
 def test_results_come_in_the_order_of_the_pieces(rng):

@@ -7,8 +7,8 @@ import pytest
 from scipy.sparse import csr_matrix, issparse, vstack
 from scipy.stats import chi2
 
-from distrff.ingest import shuffle
-from distrff.ingest.shuffle import SetApart, Shuffled, is_test_row, shuffle_keys
+from distrff.io.convert import shuffle
+from distrff.io.convert.shuffle import SetApart, Shuffled, is_test_row, shuffle_keys
 
 
 class Kept:

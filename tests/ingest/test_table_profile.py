@@ -7,14 +7,23 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from distrff.columns.category_step import CategoryStep, HashedStep
-from distrff.columns.number_step import NumberStep
-from distrff.columns.raw_column import RawColumn
-from distrff.columns.target_step import TargetStep
-from distrff.columns.time_step import PartsStep, SecondsStep
 from distrff.errors import InputError
-from distrff.ingest.table_options import TableOptions
-from distrff.ingest.table_profile import TableProfile, merged_profiles, refuse_missing_values, steps_of
+from distrff.preprocessing.encoders import (
+    CategoryStep,
+    HashedStep,
+    NumberStep,
+    PartsStep,
+    RawColumn,
+    SecondsStep,
+    TargetStep,
+)
+from distrff.preprocessing.profile import (
+    TableOptions,
+    TableProfile,
+    merged_profiles,
+    refuse_missing_values,
+    steps_of,
+)
 
 WORDS = ("u", "v", "w")
 

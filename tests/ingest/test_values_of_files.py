@@ -11,12 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 import zarr
 
-from distrff.columns.table_steps import TableSteps
-from distrff.data import open_dataset as stored
 from distrff.errors import InputError, NonFiniteError
-from distrff.ingest.convert import convert, convert_like
-from distrff.ingest.open_table import open_dataset
-from distrff.ingest.sources import array_blocks, parquet_batches, text_blocks
+from distrff.io.convert import delimited as text_blocks
+from distrff.io.convert import npz as array_blocks
+from distrff.io.convert import sources as parquet_batches
+from distrff.io.convert.convert import convert, convert_like
+from distrff.io.open import open_dataset
+from distrff.io.open import open_stored as stored
+from distrff.preprocessing.table import TableSteps
 
 LEFT_OUT = "it holds times; datetime='seconds' or 'parts' takes them"
 

@@ -7,10 +7,10 @@ import pytest
 import zarr
 from scipy.sparse import csr_matrix, random_array, vstack
 
-from distrff.data import open_dataset
 from distrff.errors import InputError
-from distrff.ingest import zarr_writer
-from distrff.ingest.zarr_writer import DenseWriter, SparseWriter, mark_complete, new_group
+from distrff.io.convert import writer as zarr_writer
+from distrff.io.convert.writer import DenseWriter, SparseWriter, mark_complete, new_group
+from distrff.io.open import open_stored as open_dataset
 
 
 def write(path, writer, X, y, cuts, **options):

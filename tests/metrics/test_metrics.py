@@ -114,8 +114,8 @@ def test_area_of_several_labels(rng, held, weights, average):
 
 def test_many_segments_and_no_order(rng, monkeypatch):
     """What segments sum is merged to what one sum is, whatever the order of the rows."""
-    from distrff.metrics import sums
-    from distrff.sweeps.segments import Segmentation
+    from distrff import metrics as sums
+    from distrff.engine.segments import Segmentation
 
     y, scores = rng.integers(0, 2, N), rng.integers(0, 40, N).astype(float)
     whole = drf.metrics.roc_auc_score(y, scores), drf.metrics.accuracy_score(y, scores > 20)

@@ -29,8 +29,8 @@ from sklearn.preprocessing import PolynomialFeatures, SplineTransformer
 import distrff as drf
 from distrff.cli import main
 from distrff.errors import InputError
-from distrff.model_store import groups
-from distrff.model_store.places import ROOT
+from distrff.io import groups
+from distrff.io.storage import ROOT
 
 N_PLAIN, N_SLOW = 8, 400  # forged models of each kind, of some two thousand
 MOST_SECONDS, MOST_BYTES = 1.0, 2**26

@@ -14,8 +14,8 @@ import pytest
 import zarr
 
 from distrff.errors import InputError, InputTypeError, ModelFileError
-from distrff.model_store.groups import read_group, write_group
-from distrff.model_store.places import exists_refusal, replacing
+from distrff.io.groups import read_group, write_group
+from distrff.io.storage import exists_refusal, replacing
 
 ARRAYS = {
     "W": np.arange(6.0).reshape(2, 3) - 2.5,

@@ -14,7 +14,7 @@ from sklearn.exceptions import NotFittedError
 
 import distrff as drf
 from distrff.errors import InputError, ModelFileError
-from distrff.model_store.groups import read_group, write_group
+from distrff.io.groups import read_group, write_group
 
 KERNEL = 0.5 * drf.Matern(2.0, nu=1.5) + drf.Gaussian((1.0, 2.0, 3.0))
 

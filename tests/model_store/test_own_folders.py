@@ -11,11 +11,11 @@ import threading
 
 import pytest
 
-from distrff.model_store import own_folders
-from distrff.model_store.own_folders import own_folder, remove_abandoned
+from distrff.io import storage as own_folders
+from distrff.io.storage import own_folder, remove_abandoned
 
 HOLD = (
-    "import sys, time; from pathlib import Path; from distrff.model_store.own_folders import own_folder\n"
+    "import sys, time; from pathlib import Path; from distrff.io.storage import own_folder\n"
     "with own_folder(Path(sys.argv[1]), '.a[1].', '.partial') as folder:\n"
     "    (folder / 'sub').mkdir(); (folder / 'sub' / 'file').write_text('x')\n"
     "    print(folder, flush=True); time.sleep(600)\n"

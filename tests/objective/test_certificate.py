@@ -8,13 +8,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import approx_fprime, minimize
 
-from distrff.losses import Hinge, Laplace, Logistic, Loss, Probit, SmoothedHinge, Squared, SquaredHinge
-from distrff.objective import MarginSums
-from distrff.objective.certificate import Certificate, DualCandidate, primal_value
-from distrff.objective.dual_bundle import DualBundle
-from distrff.objective.evaluation import Evaluation
-from distrff.objective.margin_sums import margin_sums, sided_weights
-from distrff.objective.row_weights import RowWeights
+from distrff.solvers.losses import (
+    Hinge,
+    Laplace,
+    Logistic,
+    Loss,
+    Probit,
+    SmoothedHinge,
+    Squared,
+    SquaredHinge,
+)
+from distrff.solvers.objective import (
+    Certificate,
+    DualBundle,
+    DualCandidate,
+    Evaluation,
+    MarginSums,
+    RowWeights,
+    margin_sums,
+    primal_value,
+    sided_weights,
+)
 
 SMOOTH = [Logistic(), Probit(), Laplace(0.7), SquaredHinge(), Squared()]
 EPS = np.finfo(float).eps

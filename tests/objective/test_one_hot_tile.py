@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from distrff.objective.one_hot_tile import OneHotTile
-from distrff.objective.ridge_moments import ridge_moments
-from distrff.objective.thin_products import pulled_back, squared, values_of
+from distrff.solvers.ridge import ridge_moments
+from distrff.utils.products import OneHotTile, pulled_back, squared, values_of
 
 R, D = 30, 12
 

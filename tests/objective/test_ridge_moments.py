@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from distrff.objective import ridge_system
-from distrff.objective.ridge_moments import RidgeEquations, ridge_moments
+from distrff.solvers.ridge import RidgeEquations, ridge_moments, ridge_system
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distrff.errors import InputError
-from distrff.objective import Status, held_out_error, ridge_system
+from distrff.solvers.ridge import held_out_error, ridge_system
+from distrff.solvers.status import Status
 
 EPS = np.finfo(np.float64).eps
 

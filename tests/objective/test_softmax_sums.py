@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import approx_fprime
 
-from distrff.objective.evaluation import Evaluation
-from distrff.objective.row_weights import RowWeights
-from distrff.objective.softmax_sums import softmax_slopes, softmax_sums
+from distrff.solvers.objective import Evaluation, RowWeights, softmax_slopes, softmax_sums
 
 N, D, K, SIGMA = 50, 4, 3, 0.7
 

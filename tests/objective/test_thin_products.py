@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distrff.objective.thin_products import compile_products, pulled_back, values_of
+from distrff.utils.products import compile_products, pulled_back, values_of
 
 DTYPES = st.sampled_from([np.float32, np.float64])
 

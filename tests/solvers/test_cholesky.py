@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from sklearn.linear_model import Ridge
 
 from distrff.errors import InputError
-from distrff.objective import RidgeSystem, ridge_system
-from distrff.solvers.cholesky import posterior_factor, solve_ridge
+from distrff.solvers.ridge import RidgeSystem, posterior_factor, ridge_system, solve_ridge
 
 
 def gram(Z, Y, s):

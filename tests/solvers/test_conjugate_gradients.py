@@ -6,12 +6,9 @@ import numpy as np
 import pytest
 from scipy.linalg import cho_solve
 
-from distrff.objective import ridge_system
-from distrff.solvers.cholesky import cholesky_factor
-from distrff.solvers.conjugate_gradients import ConjugateGradients
-from distrff.solvers.lockstep import in_lockstep
-from distrff.solvers.ridge_gram import GramProblem
-from distrff.solvers.sampled_factor import machine_of_sample, preconditioned, sampled_factor
+from distrff.solvers.cg import ConjugateGradients, machine_of_sample, preconditioned, sampled_factor
+from distrff.solvers.ridge import GramProblem, cholesky_factor, ridge_system
+from distrff.solvers.status import in_lockstep
 
 SIZE = 40
 

@@ -9,8 +9,7 @@ import pytest
 from scipy.sparse import csr_matrix
 from sklearn.svm import SVC
 
-from distrff.solvers.coordinate_ascent import ascend
-from distrff.solvers.kink_model import KinkModel, minimise
+from distrff.solvers.active_set import KinkModel, ascend, minimise
 
 N, D = 80, 30
 

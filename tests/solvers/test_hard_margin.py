@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from distrff.errors import InputError
-from distrff.solvers.hard_margin import CriticalRows, HardMargin, WorkingRows
-from distrff.solvers.lockstep import in_lockstep
-from distrff.solvers.nearest_hulls import nearest_points
+from distrff.solvers.hard_margin import CriticalRows, HardMargin, WorkingRows, nearest_points
+from distrff.solvers.status import in_lockstep
 
 UNIT = 2.0**-53
 

@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import LinearConstraint, minimize
 from sklearn.svm import SVC
 
-from distrff.solvers.kink_model import KinkModel, first_multipliers, minimise
+from distrff.solvers.active_set import KinkModel, first_multipliers, minimise
 
 
 def model_of(rng, n=60, D=5, C=2.0, *, fit_intercept=True, linear=True):

@@ -8,15 +8,11 @@ from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 
-from distrff.losses import Laplace, Logistic, Probit, SquaredHinge
-from distrff.objective import ridge_system
-from distrff.objective.certificate import Certificate
-from distrff.objective.evaluation import Evaluation
-from distrff.objective.margin_sums import margin_sums, sided_weights
-from distrff.objective.row_weights import RowWeights
-from distrff.solvers.lbfgs import lbfgs
-from distrff.solvers.lockstep import in_lockstep
-from distrff.solvers.preconditioner import Preconditioner
+from distrff.solvers.lbfgs import Preconditioner, lbfgs
+from distrff.solvers.losses import Laplace, Logistic, Probit, SquaredHinge
+from distrff.solvers.objective import Certificate, Evaluation, RowWeights, margin_sums, sided_weights
+from distrff.solvers.ridge import ridge_system
+from distrff.solvers.status import in_lockstep
 
 LOSSES = [Logistic(), Probit(), Laplace(), SquaredHinge()]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distrff.solvers.lockstep import in_lockstep
+from distrff.solvers.status import in_lockstep
 
 
 def counting(n):

@@ -8,15 +8,11 @@ from functools import partial
 import numpy as np
 import pytest
 
-from distrff.losses import Hinge, Logistic, SquaredHinge
-from distrff.objective import ridge_system
-from distrff.objective.certificate import Certificate
-from distrff.objective.evaluation import Evaluation
-from distrff.objective.margin_sums import margin_sums, sided_weights
-from distrff.objective.row_weights import RowWeights
-from distrff.solvers.lockstep import in_lockstep
-from distrff.solvers.margin_solvers import Hessian, Rests, solve_smooth, solve_smoothed
-from distrff.solvers.preconditioner import Preconditioner
+from distrff.solvers.lbfgs import Hessian, Preconditioner, Rests, solve_smooth, solve_smoothed
+from distrff.solvers.losses import Hinge, Logistic, SquaredHinge
+from distrff.solvers.objective import Certificate, Evaluation, RowWeights, margin_sums, sided_weights
+from distrff.solvers.ridge import ridge_system
+from distrff.solvers.status import in_lockstep
 
 
 class Problem:

@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import minimize
 from sklearn.svm import SVC
 
-from distrff.solvers.nearest_hulls import nearest_points
+from distrff.solvers.hard_margin import nearest_points
 
 UNIT = 2.0**-53
 

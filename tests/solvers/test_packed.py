@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from distrff.solvers.packed import pack, packed_length, unpack
+from distrff.solvers.ridge import pack, packed_length, unpack
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 10, 67])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn.linear_model import Ridge
 
 from distrff.errors import InputError
-from distrff.solvers.ridge_path import above_noise, choose_alpha, cv_errors, default_alphas, gcv, noise_floor
+from distrff.solvers.ridge import above_noise, choose_alpha, cv_errors, default_alphas, gcv, noise_floor
 
 
 def gram(Z, Y, s):

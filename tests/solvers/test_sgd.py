@@ -6,16 +6,12 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from distrff.losses import Hinge, Laplace, Logistic, Probit, SmoothedHinge, Squared, SquaredHinge
-from distrff.objective import ridge_system
-from distrff.objective.certificate import Certificate
-from distrff.objective.evaluation import Evaluation
-from distrff.objective.margin_sums import margin_sums, sided_weights
-from distrff.objective.row_weights import RowWeights
-from distrff.solvers.local_steps import LocalSteps
-from distrff.solvers.lockstep import in_lockstep
-from distrff.solvers.sgd import Epoch, SGDProblem, batch_rows, ridge_start, sgd, smooth_loss
+from distrff.solvers.losses import Hinge, Laplace, Logistic, Probit, SmoothedHinge, Squared, SquaredHinge
+from distrff.solvers.objective import Certificate, Evaluation, RowWeights, margin_sums, sided_weights
+from distrff.solvers.ridge import ridge_system
+from distrff.solvers.sgd import Epoch, LocalSteps, SGDProblem, batch_rows, ridge_start, sgd, smooth_loss
 from distrff.solvers.spectral_metric import SpectralMetric
+from distrff.solvers.status import in_lockstep
 
 LOSSES = [Logistic(), Probit(), Laplace(), SquaredHinge(), Squared(), Hinge()]
 N_ROWS, D, N_SEGMENTS = 4000, 25, 4

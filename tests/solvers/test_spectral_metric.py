@@ -7,9 +7,8 @@ import pytest
 from scipy.sparse import csr_matrix
 
 from distrff.errors import InputError
-from distrff.objective import ridge_system
-from distrff.solvers.cholesky import solve_ridge
-from distrff.solvers.preconditioner import Preconditioner
+from distrff.solvers.lbfgs import Preconditioner
+from distrff.solvers.ridge import ridge_system, solve_ridge
 from distrff.solvers.sgd import ridge_start
 from distrff.solvers.spectral_metric import SpectralMetric, most_directions
 

@@ -8,13 +8,11 @@ from dataclasses import replace
 
 import pytest
 
+from distrff.engine.segments import gram_one_in
 from distrff.errors import PlanRefused
-from distrff.features.map_cost import product_cost
-from distrff.sweeps import plan
-from distrff.sweeps.conjugate_plan import PRESUMED_SWEEPS, count_conjugate
-from distrff.sweeps.plan import count
-from distrff.sweeps.segments import gram_one_in
-from distrff.sweeps.shape import Shape
+from distrff.estimators.fitting import plan
+from distrff.estimators.fitting.plan import PRESUMED_SWEEPS, Shape, count, count_conjugate
+from distrff.features.specification import product_cost
 
 SHAPE = Shape(
     n_rows=1_000_000,

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from distrff.columns.scaling import Scaling
-from distrff.columns.targets import ClassTargets
-from distrff.data.arrays import as_dataset
 from distrff.features.fourier import FourierFeatures
 from distrff.features.nystroem import NystroemFeatures
-from distrff.kernels import Exponential, Gaussian
-from distrff.losses import Laplace, Logistic, Probit, SquaredHinge
-from distrff.solvers.packed import unpack
-from distrff.sweeps.curvature_gram import CurvatureGramReduction
-from distrff.sweeps.folds import Folds
+from distrff.io.arrays import as_dataset
+from distrff.kernels.stationary import Exponential, Gaussian
+from distrff.preprocessing.scaling import Scaling
+from distrff.preprocessing.targets import ClassTargets
+from distrff.reductions.base import Folds
+from distrff.reductions.gram import CurvatureGramReduction
+from distrff.solvers.losses import Laplace, Logistic, Probit, SquaredHinge
+from distrff.solvers.ridge import unpack
 
 N, D = 301, 12
 FOURIER = FourierFeatures(Gaussian(1.0), D, random_state=0)

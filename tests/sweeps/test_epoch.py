@@ -9,19 +9,18 @@ import dask.array as da
 import numpy as np
 import pytest
 
-from distrff.columns.scaling import Scaling
-from distrff.columns.targets import ClassTargets, NumericTargets
-from distrff.data.arrays import as_dataset
+from distrff.engine.reduction import OrderedMerge
 from distrff.features.binning import RandomBinningFeatures
 from distrff.features.fourier import FourierFeatures
-from distrff.kernels import Gaussian, Laplacian
-from distrff.losses import Logistic, Squared
-from distrff.objective.evaluation import Evaluation
-from distrff.solvers.local_steps import LocalSteps
-from distrff.solvers.sgd import Epoch, SGDProblem
+from distrff.io.arrays import as_dataset
+from distrff.kernels.stationary import Gaussian, Laplacian
+from distrff.preprocessing.scaling import Scaling
+from distrff.preprocessing.targets import ClassTargets, NumericTargets
+from distrff.reductions.epoch import EpochReduction, shipped_start
+from distrff.solvers.losses import Logistic, Squared
+from distrff.solvers.objective import Evaluation
+from distrff.solvers.sgd import Epoch, LocalSteps, SGDProblem
 from distrff.solvers.spectral_metric import SpectralMetric
-from distrff.sweeps.epoch import EpochReduction, shipped_start
-from distrff.sweeps.merge_order import OrderedMerge
 
 D, N_ROWS, SEGMENT, BATCH = 8, 330, 50, 16
 SPEC = FourierFeatures(Gaussian(2.0), D, random_state=3).fit(np.zeros((1, 2))).specification_

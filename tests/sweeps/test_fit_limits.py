@@ -6,12 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from distrff.features.map_cost import product_cost
-from distrff.sweeps.cluster_rates import ClusterRates, WorkerRates
-from distrff.sweeps.conjugate_plan import count_conjugate
-from distrff.sweeps.fit_limits import FitLimits, fit_limits
-from distrff.sweeps.plan import count
-from distrff.sweeps.shape import Shape
+from distrff.cli.bench import ClusterRates, FitLimits, WorkerRates, fit_limits
+from distrff.estimators.fitting.plan import Shape, count, count_conjugate
+from distrff.features.specification import product_cost
 
 SHAPE = Shape(
     n_rows=2**20,

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from distrff.random_streams import row_hash
-from distrff.sweeps.folds import FOLD_RULES, Folds
+from distrff.reductions.base import FOLD_RULES, Folds
+from distrff.utils.random import row_hash
 
 # A chi-square test at a level that all comparisons of a test pass in all but 1e-9 of the runs.
 LEVEL = 1e-12

@@ -10,16 +10,15 @@ import dask.array as da
 import numpy as np
 import pytest
 
-from distrff.columns.moments import Moments
-from distrff.columns.scaling import Scaling
-from distrff.columns.targets import ClassTargets, NumericTargets
-from distrff.data.arrays import as_dataset
+from distrff.features.compose import LinearFeatures
 from distrff.features.fourier import FourierFeatures
-from distrff.features.linear import LinearFeatures
-from distrff.kernels import Gaussian, Matern
-from distrff.solvers.packed import unpack
-from distrff.sweeps.folds import Folds
-from distrff.sweeps.gram import GramReduction
+from distrff.io.arrays import as_dataset
+from distrff.kernels.stationary import Gaussian, Matern
+from distrff.preprocessing.scaling import Moments, Scaling
+from distrff.preprocessing.targets import ClassTargets, NumericTargets
+from distrff.reductions.base import Folds
+from distrff.reductions.gram import GramReduction
+from distrff.solvers.ridge import unpack
 
 UNIT = {"float32": 2.0**-24, "float64": 2.0**-53}
 N, TILE = 403, 16

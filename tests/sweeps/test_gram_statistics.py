@@ -7,16 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from distrff.columns.scaling import Scaling
-from distrff.columns.targets import ClassTargets, NumericTargets
-from distrff.data.arrays import as_dataset
 from distrff.errors import InputError, ModelFileError
 from distrff.features.fourier import FourierFeatures
-from distrff.kernels import Gaussian
-from distrff.model_store.groups import write_group
-from distrff.sweeps.folds import Folds
-from distrff.sweeps.gram import GramReduction
-from distrff.sweeps.gram_statistics import GramStatistics
+from distrff.io.arrays import as_dataset
+from distrff.io.groups import write_group
+from distrff.kernels.stationary import Gaussian
+from distrff.preprocessing.scaling import Scaling
+from distrff.preprocessing.targets import ClassTargets, NumericTargets
+from distrff.reductions.base import Folds
+from distrff.reductions.gram import GramReduction, GramStatistics
 
 UNIT = 2.0**-53
 D = 16

@@ -8,20 +8,18 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from distrff.columns.scaling import Scaling
-from distrff.columns.targets import ClassTargets
-from distrff.data.arrays import as_dataset
 from distrff.features.base import FeatureMap
 from distrff.features.fourier import FourierFeatures
 from distrff.features.nystroem import NystroemFeatures
-from distrff.kernels import Exponential, Gaussian, Polynomial
-from distrff.losses import Hinge, Logistic
-from distrff.objective.margin_sums import margin_sums, sided_weights
-from distrff.objective.row_weights import RowWeights
-from distrff.objective.softmax_sums import softmax_slopes, softmax_sums
-from distrff.sweeps.folds import Folds
-from distrff.sweeps.kink_rows import KinkReduction
-from distrff.sweeps.margins import MarginReduction, SoftmaxReduction
+from distrff.io.arrays import as_dataset
+from distrff.kernels.polynomial import Polynomial
+from distrff.kernels.stationary import Exponential, Gaussian
+from distrff.preprocessing.scaling import Scaling
+from distrff.preprocessing.targets import ClassTargets
+from distrff.reductions.base import Folds
+from distrff.reductions.margins import KinkReduction, MarginReduction, SoftmaxReduction
+from distrff.solvers.losses import Hinge, Logistic
+from distrff.solvers.objective import RowWeights, margin_sums, sided_weights, softmax_slopes, softmax_sums
 
 N, D, K = 403, 12, 3
 FOLDS = Folds(4, 1, "hash", N)

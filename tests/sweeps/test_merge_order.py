@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distrff.sweeps.merge_order import OrderedMerge, n_levels
+from distrff.engine.reduction import OrderedMerge, n_levels
 
 
 def bracketed(expression, neighbours):

@@ -12,15 +12,16 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from distrff import FourierFeatures, Gaussian, KernelRidge
-from distrff.display.units import human_bytes
+from distrff.engine import execution
+from distrff.engine.segments import gram_segmentation
 from distrff.errors import PlanRefused
-from distrff.features.fourier import FourierSpecification
-from distrff.features.map_cost import product_cost
-from distrff.sweeps import execution, plan
-from distrff.sweeps.plan import count, worker_peak_bytes
-from distrff.sweeps.segments import gram_segmentation
-from distrff.sweeps.shape import Shape
+from distrff.estimators.fitting import plan
+from distrff.estimators.fitting.plan import Shape, count, worker_peak_bytes
+from distrff.estimators.ridge import KernelRidge
+from distrff.features.fourier import FourierFeatures, FourierSpecification
+from distrff.features.specification import product_cost
+from distrff.kernels.stationary import Gaussian
+from distrff.utils.text import human_bytes
 
 SHAPE = Shape(
     n_rows=1_000_000,
@@ -202,7 +203,7 @@ def fit(X, y, monkeypatch, limit):
 def test_folds_one_at_a_time_give_the_same_bits(rng, monkeypatch):
     X = rng.standard_normal((3000, 3))
     y = np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(3000)
-    monkeypatch.setattr("distrff.sweeps.segments._LEAST_SEGMENT_ROWS", 512)
+    monkeypatch.setattr("distrff.engine.segments._LEAST_SEGMENT_ROWS", 512)
     together = fit(X, y, monkeypatch, 2**40)
     need = together.plan_.worker_peak_bytes + plan._IDLE_BYTES
     apart = fit(X, y, monkeypatch, int(need / plan._USABLE_SHARE) - 2**16)

@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distrff.features.specification import derivations_in_this_process
-from distrff.sweeps import process_record
-from distrff.sweeps.process_record import (
+from distrff.engine import record as process_record
+from distrff.engine.record import (
     ProcessRecord,
     WorkRecord,
     begin_task,
@@ -22,6 +21,7 @@ from distrff.sweeps.process_record import (
     peak_resident_bytes,
     resident_bytes,
 )
+from distrff.features.specification import derivations_in_this_process
 
 RECORDS = st.builds(
     WorkRecord,

@@ -8,9 +8,8 @@ import types
 
 import pytest
 
-from distrff.sweeps import progress
-from distrff.sweeps.progress import Progress
-from distrff.sweeps.screens import Notebook, screen_for
+from distrff.engine import progress
+from distrff.engine.progress import Notebook, Progress, screen_for
 
 
 class Terminal(io.StringIO):

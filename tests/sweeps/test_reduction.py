@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from distrff.data.arrays import as_dataset
-from distrff.data.rows import RowBlock
+from distrff.engine import reduction
+from distrff.engine.reduction import merge_partials, reduce_rows
 from distrff.errors import InputError
-from distrff.sweeps import reduction
-from distrff.sweeps.reduction import merge_partials, reduce_rows
+from distrff.io.arrays import as_dataset
+from distrff.io.rows import RowBlock
 
 X = np.arange(20.0).reshape(10, 2)
 

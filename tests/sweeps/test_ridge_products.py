@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from distrff.columns.scaling import Scaling
-from distrff.columns.targets import ClassTargets, NumericTargets
-from distrff.data.arrays import as_dataset
 from distrff.features.fourier import FourierFeatures
 from distrff.features.nystroem import NystroemFeatures
-from distrff.kernels import Exponential, Gaussian
-from distrff.objective.ridge_moments import ridge_moments
-from distrff.sweeps.ridge_products import ProductReduction, RightSidesReduction
+from distrff.io.arrays import as_dataset
+from distrff.kernels.stationary import Exponential, Gaussian
+from distrff.preprocessing.scaling import Scaling
+from distrff.preprocessing.targets import ClassTargets, NumericTargets
+from distrff.reductions.ridge import ProductReduction, RightSidesReduction
+from distrff.solvers.ridge import ridge_moments
 
 N, D, TILE = 403, 12, 16
 

@@ -11,15 +11,14 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, mean_squared_error, r2_score
 
-from distrff.columns.moments import Moments
-from distrff.columns.scaling import Scaling
-from distrff.columns.targets import ClassTargets, NumericTargets
-from distrff.data.arrays import as_dataset
 from distrff.errors import InputError, NonFiniteError
 from distrff.features.fourier import FourierFeatures
-from distrff.kernels import Gaussian
-from distrff.model import Model
-from distrff.sweeps.score import ScoreReduction, ScoreSums
+from distrff.io.arrays import as_dataset
+from distrff.kernels.stationary import Gaussian
+from distrff.model.model import Model
+from distrff.model.score import ScoreReduction, ScoreSums
+from distrff.preprocessing.scaling import Moments, Scaling
+from distrff.preprocessing.targets import ClassTargets, NumericTargets
 
 UNIT = 2.0**-53
 D = 8

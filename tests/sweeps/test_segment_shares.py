@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distrff.sweeps.segment_shares import SegmentShares
+from distrff.engine.execution import SegmentShares
 
 WORKERS = st.dictionaries(st.text(min_size=1, max_size=3), st.integers(1, 5), max_size=6)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distrff.sweeps.segments import (
+from distrff.engine.segments import (
     Segmentation,
     gram_segmentation,
     gram_tile_rows,

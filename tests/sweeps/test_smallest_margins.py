@@ -10,20 +10,19 @@ import dask
 import numpy as np
 import pytest
 
-from distrff.columns.scaling import Scaling
-from distrff.columns.targets import ClassTargets
-from distrff.data.arrays import as_dataset
+from distrff.engine.reduction import OrderedMerge
+from distrff.engine.run import SweepRun
+from distrff.engine.segments import Segmentation
 from distrff.errors import InputError
+from distrff.features.compose import LinearFeatures
 from distrff.features.fourier import FourierFeatures
-from distrff.features.linear import LinearFeatures
-from distrff.kernels import Gaussian
-from distrff.solvers.hard_margin import HardMargin
-from distrff.solvers.lockstep import in_lockstep
-from distrff.solvers.nearest_hulls import nearest_points
-from distrff.sweeps.engine import SweepRun
-from distrff.sweeps.merge_order import OrderedMerge
-from distrff.sweeps.segments import Segmentation
-from distrff.sweeps.smallest_margins import SmallestMargins, SmallestMarginsReduction
+from distrff.io.arrays import as_dataset
+from distrff.kernels.stationary import Gaussian
+from distrff.preprocessing.scaling import Scaling
+from distrff.preprocessing.targets import ClassTargets
+from distrff.reductions.margins import SmallestMargins, SmallestMarginsReduction
+from distrff.solvers.hard_margin import HardMargin, nearest_points
+from distrff.solvers.status import in_lockstep
 
 N, d, D = 211, 3, 8
 TWO, THREE = np.array(["no", "yes"]), np.array([3, 5, 9])

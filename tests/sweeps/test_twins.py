@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from distrff.columns.targets import ClassTargets
-from distrff.data.arrays import as_dataset
-from distrff.sweeps.twins import TwinReduction, first_pair
+from distrff.io.arrays import as_dataset
+from distrff.preprocessing.targets import ClassTargets
+from distrff.reductions.duplicates import TwinReduction, first_pair
 
 N = 500
 TWO, THREE = np.array([-1, 1]), np.array([0, 1, 2])

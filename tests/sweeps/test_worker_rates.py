@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from distrff.data.rows import RowBlock
-from distrff.sweeps.worker_rates import DTYPES, arithmetic_rates, noise, rows_a_second, size_of
+from distrff.cli.bench import DTYPES, arithmetic_rates, noise, rows_a_second, size_of
+from distrff.io.rows import RowBlock
 
 
 @dataclass

@@ -11,20 +11,20 @@ import pandas as pd
 import pytest
 import zarr
 
-from distrff.columns.scaling import Scaling
-from distrff.columns.targets import ClassTargets, NumericTargets
-from distrff.data.arrays import as_dataset
-from distrff.data.identified import with_ids
+from distrff.engine.execution import LocalExecution
+from distrff.engine.run import SweepRun
 from distrff.errors import InputError, NonFiniteError
 from distrff.features.fourier import FourierFeatures
-from distrff.model import Model
-from distrff.solvers.cholesky import PosteriorFactor
-from distrff.sweeps import write
-from distrff.sweeps.engine import SweepRun
-from distrff.sweeps.execution import LocalExecution
-from distrff.sweeps.location import Location
-from distrff.sweeps.write import output_segmentation, write_rows
-from distrff.sweeps.zarr_results import open_array
+from distrff.io.arrays import as_dataset
+from distrff.io.dataset import with_ids
+from distrff.io.results import open_array
+from distrff.io.storage import Location
+from distrff.model import write
+from distrff.model.model import Model
+from distrff.model.write import output_segmentation, write_rows
+from distrff.preprocessing.scaling import Scaling
+from distrff.preprocessing.targets import ClassTargets, NumericTargets
+from distrff.solvers.ridge import PosteriorFactor
 
 
 def machine(classes: np.ndarray | None = None, n_outputs: int = 1, seed: int = 0) -> Model:

@@ -8,8 +8,8 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from distrff.ingest.sources import text_blocks
-from distrff.ingest.sources.text_blocks import TextFile
+from distrff.io.convert import delimited as text_blocks
+from distrff.io.convert.delimited import TextFile
 
 
 @pytest.fixture

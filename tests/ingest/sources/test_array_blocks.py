@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from distrff.errors import InputError
-from distrff.ingest.sources import array_blocks
-from distrff.ingest.sources.array_blocks import ArraySource
-from distrff.ingest.sources.text_blocks import TextFile
+from distrff.io.convert import npz as array_blocks
+from distrff.io.convert.delimited import TextFile
+from distrff.io.convert.npz import ArraySource
 
 
 @pytest.fixture

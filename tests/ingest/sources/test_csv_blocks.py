@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from distrff.errors import InputError
-from distrff.ingest.sources import text_blocks
-from distrff.ingest.sources.csv_blocks import CsvSource, WiderTypes
+from distrff.io.convert import delimited as text_blocks
+from distrff.io.convert.delimited import CsvSource, WiderTypes
 
 
 def columns(source: CsvSource) -> dict[str, list]:

@@ -8,7 +8,7 @@ from scipy.sparse import random_array, vstack
 from sklearn.datasets import dump_svmlight_file
 
 from distrff.errors import InputError
-from distrff.ingest.sources.libsvm_blocks import LibsvmSource, looks_like_libsvm, refuse_several_labels
+from distrff.io.convert.libsvm import LibsvmSource, looks_like_libsvm, refuse_several_labels
 
 
 def rows_of(file) -> list:

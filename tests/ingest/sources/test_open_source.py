@@ -12,11 +12,10 @@ import pytest
 import zarr
 
 from distrff.errors import InputError
-from distrff.ingest.sources.array_blocks import ArraySource
-from distrff.ingest.sources.csv_blocks import CsvSource
-from distrff.ingest.sources.libsvm_blocks import LibsvmSource
-from distrff.ingest.sources.open_source import is_raw, open_source
-from distrff.ingest.sources.parquet_batches import ParquetBatches
+from distrff.io.convert.delimited import CsvSource
+from distrff.io.convert.libsvm import LibsvmSource
+from distrff.io.convert.npz import ArraySource
+from distrff.io.convert.sources import ParquetBatches, is_raw, open_source
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from distrff.errors import InputError
-from distrff.ingest.sources import text_blocks
-from distrff.ingest.sources.text_blocks import blocks_of, head_of
+from distrff.io.convert import delimited as text_blocks
+from distrff.io.convert.delimited import blocks_of, head_of
 
 
 def zstd(data: bytes) -> bytes:

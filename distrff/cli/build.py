@@ -1,0 +1,241 @@
+"""From options to an estimator that is not fitted yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from distrff.errors import InputError, is_number
+from distrff.utils.text import listed
+
+if TYPE_CHECKING:
+    from distrff.estimators.base import Machine
+    from distrff.features.base import FeatureMap
+    from distrff.io.dataset import Dataset
+    from distrff.kernels.base import Kernel
+
+
+_OF_KERNELS = ("kernel", "nu", "length_scale")
+_FOURIER_ONLY = ("form", "sampling")
+_BINNING_ONLY = ("n_grids", "n_bins")
+_RIDGE_ONLY = ("alpha", "alphas")
+_MARGIN_ONLY = ("C", "Cs")
+_ITERATIVE = ("tol", "max_sweeps")
+_OWN = {"svc": ("loss",), "likelihood": ("noise", "sigma", "multi_class")}
+_LEARNING = ("solver", "cv", "fold_by", "no_intercept", *_ITERATIVE)
+_CLASSIFIERS = "--model ridge-classifier, svc or likelihood"
+
+
+def checked_machine(ctx: click.Context) -> Machine:
+    """Return the estimator that the options describe, its parameters checked as far as data is not needed.
+
+    Raises
+    ------
+    click.UsageError
+        For options that contradict each other.
+    InputError
+        For values that no data could make right.
+    """
+    options = ctx.params
+    _refuse_contradictions(ctx)
+
+    from distrff.estimators.pca import KernelPCA
+    from distrff.estimators.ridge import KernelRidge, KernelRidgeClassifier
+    from distrff.estimators.svm import KernelLikelihoodClassifier, KernelSVC
+
+    kinds: dict[str, type[Machine]] = {
+        "ridge": KernelRidge,
+        "ridge-classifier": KernelRidgeClassifier,
+        "svc": KernelSVC,
+        "likelihood": KernelLikelihoodClassifier,
+    }
+    model = options["model"]
+    common = {
+        "features": _features(ctx),
+        **{name: options[name] for name in ("scale", "dtype", "random_state")},
+    }
+    if model == "pca":
+        components = KernelPCA(n_components=options["n_outputs"], **common)
+        components.check_parameters()
+        return components
+    shared = {
+        **common,
+        "fit_intercept": not options["no_intercept"],
+        "solver": options["solver"],
+        "cv": options["cv"],
+        "fold_by": options["fold_by"],
+    }
+    names = [*(_MARGIN_ONLY if model in _OWN else _RIDGE_ONLY), *_ITERATIVE, *_OWN.get(model, ())]
+    own = {name: options[name] for name in names}
+    for grid in ("alphas", "Cs"):
+        if grid in own:
+            own[grid] = _listed(own[grid])
+    estimator = kinds[model](**own, **shared)
+    estimator.check_parameters()
+    return estimator
+
+
+def checked_map(ctx: click.Context) -> FeatureMap:
+    """Return the map that the options describe, checked like `checked_machine`."""
+    _refuse_others(ctx, _map_rules(ctx.params))
+    features = _features(ctx)
+    features.check_parameters()
+    return features
+
+
+def adapt_to(estimator: Machine, dataset: Dataset, options: Mapping[str, Any]) -> None:
+    """Check the estimator against the dataset's description, and take over class weights.
+
+    Raises
+    ------
+    InputError
+        If there is no target, or a target of the wrong kind.
+    """
+    if options["model"] == "pca":
+        return
+    if not dataset.n_targets:
+        columns = f"; its columns are {listed(dataset.column_names)}" if dataset.column_names else ""
+        raise InputError(f"{dataset.source} has no target yet: name it with --target{columns}")
+    assert dataset.y_dtype is not None
+    if options["model"] == "ridge":
+        if dataset.y_dtype.kind not in "biuf":
+            raise InputError(
+                f"the target {_target_of(dataset)} does not hold numbers, which ridge predicts; "
+                f"use {_CLASSIFIERS} for class labels"
+            )
+    elif options["class_weight"] is not None:
+        estimator.set_params(class_weight=_class_weight(options["class_weight"], dataset.y_dtype.kind))
+
+
+def tell_defaults(ctx: click.Context) -> None:
+    """Say on standard error which consequential choices were left to distrff."""
+    model = ctx.params.get("model")
+    weights = [] if model in (None, "pca") else ["C" if model in _OWN else "alpha"]
+    names = [name for name in ("length_scale", *weights, "scale") if not _given(ctx, name)]
+    if ctx.params["features"] == "linear" or isinstance(ctx.params["kernel"], dict):
+        names = [name for name in names if name != "length_scale"]
+    if names:
+        text = " ".join(f"{_spelt(name)} {ctx.params[name]}" for name in names)
+        click.echo(f"defaults used: {text}", err=True)
+
+
+def refuse_without_data(ctx: click.Context, allowed: tuple[str, ...]) -> None:
+    """Refuse options of a fit where there are no rows to fit.
+
+    Raises
+    ------
+    click.UsageError
+        For a given option that is not allowed.
+    """
+    _refuse_others(ctx, [((name,), name in allowed, "DATA") for name in ctx.params])
+
+
+def _refuse_contradictions(ctx: click.Context) -> None:
+    o = ctx.params
+    iterates = o["model"] in _OWN or o["solver"] in ("cg", "sgd") or o["features"] == "binning"
+    rules = [
+        (_LEARNING, o["model"] != "pca", "any --model but pca, which has no target"),
+        (("n_outputs",), o["model"] == "pca", "--model pca"),
+        (_RIDGE_ONLY, o["model"] not in (*_OWN, "pca"), "--model ridge or ridge-classifier"),
+        (("include_std",), o["model"] not in (*_OWN, "pca"), "--model ridge or ridge-classifier"),
+        (("include_std",), not iterates, "a Gram: not with --solver cg or sgd, nor with --features binning"),
+        (_MARGIN_ONLY, o["model"] in _OWN, "--model svc or likelihood"),
+        (_ITERATIVE, iterates, "--model svc or likelihood, or --solver cg or sgd, or --features binning"),
+        *((names, o["model"] == model, f"--model {model}") for model, names in _OWN.items()),
+        *_map_rules(o),
+        (("alphas",), isinstance(o["alpha"], str), "--alpha cv or --alpha gcv"),
+        (("Cs",), o["C"] == "cv", "--C cv"),
+        (("cv", "fold_by"), o["C" if o["model"] in _OWN else "alpha"] == "cv", "--alpha cv or --C cv"),
+        (("class_weight",), o["model"] not in ("ridge", "pca"), _CLASSIFIERS),
+    ]
+    _refuse_others(ctx, rules)
+
+
+def _map_rules(o: Mapping[str, Any]) -> list[tuple[tuple[str, ...], bool, str]]:
+    """Return which options of maps go together: names, whether they may be given, and with what."""
+    return [
+        (_OF_KERNELS, o["features"] != "linear", "--features fourier, binning or nystroem"),
+        (("n_components",), o["features"] in ("fourier", "nystroem"), "--features fourier or nystroem"),
+        (_FOURIER_ONLY, o["features"] == "fourier", "--features fourier"),
+        (_BINNING_ONLY, o["features"] == "binning", "--features binning"),
+        (("landmarks",), o["features"] == "nystroem", "--features nystroem"),
+        (("length_scale",), not isinstance(o["kernel"], dict), "a kernel's name; JSON says its own widths"),
+        (("nu",), o["kernel"] == "matern", "--kernel matern"),
+    ]
+
+
+def _refuse_others(ctx: click.Context, rules: list[tuple[tuple[str, ...], bool, str]]) -> None:
+    for names, allowed, remedy in rules:
+        for name in names:
+            if not allowed and _given(ctx, name):
+                raise click.UsageError(f"{_spelt(name)} goes with {remedy}", ctx)
+
+
+def _given(ctx: click.Context, name: str) -> bool:
+    return ctx.get_parameter_source(name) is not ParameterSource.DEFAULT
+
+
+def _spelt(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _features(ctx: click.Context) -> FeatureMap:
+    from distrff.features.binning import RandomBinningFeatures
+    from distrff.features.compose import LinearFeatures
+    from distrff.features.fourier import FourierFeatures
+    from distrff.features.nystroem import NystroemFeatures
+
+    options = ctx.params
+    if options["features"] == "linear":
+        return LinearFeatures()
+    if options["features"] == "binning":
+        kernel = _kernel(options if _given(ctx, "kernel") else options | {"kernel": "laplacian"})
+        return RandomBinningFeatures(kernel, options["n_grids"], n_bins=options["n_bins"])
+    if options["features"] == "nystroem":
+        return NystroemFeatures(_kernel(options), options["n_components"], landmarks=options["landmarks"])
+    return FourierFeatures(
+        _kernel(options),
+        options["n_components"],
+        form=options["form"],
+        sampling=options["sampling"],
+    )
+
+
+def _kernel(options: Mapping[str, Any]) -> Kernel:
+    from distrff.kernels.registry import kernel_from_dict
+
+    description = options["kernel"]
+    if isinstance(description, str):
+        description = {"kernel": description, "length_scale": options["length_scale"]}
+        if options["kernel"] == "matern":
+            description["nu"] = options["nu"]
+    return kernel_from_dict(description)
+
+
+def _listed(numbers: Any) -> list[float] | None:
+    return [numbers] if isinstance(numbers, float) else numbers
+
+
+def _target_of(dataset: Dataset) -> str:
+    return ", ".join(map(repr, dataset.target_names or ("y",)))
+
+
+def _class_weight(given: Any, kind: str) -> Any:
+    """Return weights keyed by labels of the target's kind; the keys of JSON are always text."""
+    if isinstance(given, str):
+        return given
+    for label, weight in given.items():
+        if not is_number(weight):
+            raise InputError(f"--class-weight: the weight of {label!r} must be a number, got {weight!r}")
+    try:
+        return {_number(key): w for key, w in given.items()} if kind in "biuf" else given
+    except ValueError as error:
+        raise InputError(f"--class-weight: the target holds numbers ({error})") from error
+
+
+def _number(text: str) -> float | bool:
+    """Return the number or truth value that a key of JSON spells."""
+    return text.lower() == "true" if text.lower() in ("true", "false") else float(text)

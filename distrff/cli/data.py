@@ -1,0 +1,284 @@
+"""From DATA and its options to a dataset."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from distrff.errors import InputError
+from distrff.io.storage import own_folder
+from distrff.utils.text import public_name
+
+if TYPE_CHECKING:
+    from distrff.io.dataset import Dataset
+    from distrff.model.model import Model
+    from distrff.preprocessing.table import TableSteps
+
+
+_RULES = ("one_hot", "missing", "datetime", "positive")  # one that is given may need a pass over the rows
+_OF_TABLES = ("drop", "max_categories", "hash_columns", *_RULES)
+
+
+def open_data(path: str, options: Mapping[str, Any], *, columns: Any = None) -> Dataset:
+    """Return the dataset at `path`, its columns those of `--columns` or else `columns`.
+
+    Raises
+    ------
+    InputError
+        If there is none, or it lacks a column.
+    """
+    from distrff.io.open import open_dataset
+
+    rules = {name: options[name] for name in _OF_TABLES if name in options}
+    if _is_raw(path, options):
+        arguments = _arguments(options, columns) | rules | {"y_name": options.get("y_name")}
+        return converted(path, options, arguments.pop("storage_options"), **arguments)
+    passes = any(rules.get(name) not in (None, False, "error") for name in _RULES)
+    with workers_elsewhere(options) if passes else nullcontext():
+        return open_dataset(path, **_arguments(options, columns), ids=_ids(options), **rules)
+
+
+def open_stored_data(path: str, options: Mapping[str, Any]) -> Dataset:
+    """Return the dataset at `path` as it is stored, of which no row is read.
+
+    Raises
+    ------
+    InputError
+        If there is none, or it lacks a column.
+    """
+    from distrff.io.open import open_stored
+
+    return open_stored(path, **_arguments(options, None))
+
+
+def _arguments(options: Mapping[str, Any], columns: Any) -> dict[str, Any]:
+    return {
+        "target": target_of(options),
+        "columns": options["columns"] or columns,
+        "sample_weight": options.get("sample_weight"),
+        "x_name": options["x_name"],
+        "storage_options": storage_options(options),
+    }
+
+
+def target_of(options: Mapping[str, Any]) -> Any:
+    """Return what `--target` said: one column, a list of several, or None."""
+    target = options.get("target") or ()
+    return None if not target else target[0] if len(target) == 1 else list(target)
+
+
+def open_data_for(model: Model, path: str, options: Mapping[str, Any]) -> Dataset:
+    """Return the dataset at `path` with the columns that the model was fitted to, found by their names.
+
+    A table goes through the model's steps, to its target as well where `options` have one.
+
+    Raises
+    ------
+    InputError
+        If one is missing, or the number of columns is another.
+    """
+    from distrff.io.open import stored_kind
+
+    if model.steps is not None and _is_raw(path, options):
+        steps = _wanted_steps(model.steps, path, options)
+        return converted_like(path, options, storage_options(options), steps)
+    if model.steps is not None and stored_kind(path, storage_options(options)) != "zarr":
+        return _through_steps(_wanted_steps(model.steps, path, options), path, options)
+    names = None if model.column_names is None else list(model.column_names)
+    try:
+        dataset = open_data(path, options, columns=names)
+    except InputError:
+        if names is None or options["columns"]:
+            raise
+        dataset = open_data(path, options)
+        if dataset.column_names is not None:
+            raise
+        # A Zarr X without names is taken as it is.
+    if dataset.n_columns != model.n_columns:
+        raise InputError(
+            f"{dataset.source} has {dataset.n_columns} columns, but the model was fitted to "
+            f"{model.n_columns}; choose them with --columns"
+        )
+    return dataset
+
+
+def _wanted_steps(steps: TableSteps, path: str, options: Mapping[str, Any]) -> TableSteps:
+    """The steps of a model to what a command asks for: with the target or without, perhaps another one."""
+    if options["columns"]:
+        raise InputError("--columns goes with models of plain numbers; this one's steps name its columns")
+    if "target" not in options:
+        steps = steps.for_prediction()
+    elif steps.target is not None and options["target"]:
+        names = _target_names(steps, path, options)
+        is_1d = len(names) == 1 and steps.target.is_1d
+        steps = replace(steps, target=replace(steps.target, names=names, is_1d=is_1d))
+    return replace(steps, weight=options["sample_weight"]) if options.get("sample_weight") else steps
+
+
+def _target_names(steps: TableSteps, path: str, options: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names of the columns that `--target` says, perhaps by indices."""
+    from distrff.io.convert.libsvm import LibsvmSource
+    from distrff.io.convert.sources import open_source
+    from distrff.preprocessing.profile import find_columns
+
+    given = tuple(options["target"])
+    source = open_source(
+        [path],
+        known=steps.for_prediction().raw_names,
+        x_name=options["x_name"],
+        y_name=options.get("y_name"),
+        storage_options=storage_options(options),
+    )
+    if isinstance(source, LibsvmSource):
+        return given
+    source.follow(steps.for_prediction())
+    columns = list(source.kinds)
+    return tuple(columns[i] for i in find_columns(given, columns, source.name))
+
+
+def _through_steps(steps: TableSteps, path: str, options: Mapping[str, Any]) -> Dataset:
+    from distrff.io.open import open_dataset
+
+    with workers_elsewhere(options) if steps.drops_missing else nullcontext():
+        return open_dataset(path, steps=steps, ids=_ids(options), storage_options=storage_options(options))
+
+
+def _is_raw(path: str, options: Mapping[str, Any]) -> bool:
+    """Whether files must be converted before their rows can be read; those of ids then are not kept."""
+    from distrff.io.convert.sources import is_raw
+
+    found = is_raw(path, storage_options(options))
+    if found and _ids(options):
+        raise InputError(
+            f"--id goes with Parquet and Zarr, but of {public_name(path)} only what the model reads is "
+            f"converted; write it as Parquet first"
+        )
+    return found
+
+
+def _ids(options: Mapping[str, Any]) -> list[str]:
+    return list(options.get("ids") or ())
+
+
+def storage_options(options: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what `--storage-option` said, or None."""
+    return dict(options["storage_options"]) or None
+
+
+# Raw files given to a command that wants rows: converted into a folder that goes when the command ends.
+
+_REPORTED = ("rows_read", "rows_dropped", "columns_made", "categories", "missing", "columns_dropped")
+
+
+def converted(
+    path: str, options: Mapping[str, Any], remote: dict[str, Any] | None, **arguments: Any
+) -> Dataset:
+    """Return the rows of raw files, converted as the arguments of `distrff.convert` say.
+
+    Raises
+    ------
+    InputError
+        If workers on other machines would not see the folder, and as `convert`.
+    """
+    from distrff.io.convert.convert import convert
+
+    rows = _room(path, options)
+    report = convert(path, rows, **arguments, storage_options=remote)
+    return _described(rows, path, report)
+
+
+def converted_like(
+    path: str, options: Mapping[str, Any], remote: dict[str, Any] | None, steps: TableSteps
+) -> Dataset:
+    """Return the rows of raw files by the steps of a model; see `converted`."""
+    from distrff.io.convert.convert import convert_like
+
+    rows = _room(path, options)
+    report = convert_like(
+        path,
+        rows,
+        steps,
+        x_name=options["x_name"],
+        y_name=options.get("y_name"),
+        storage_options=remote,
+    )
+    return _described(rows, path, report)
+
+
+def _described(rows: str, path: str, report: dict[str, Any]) -> Dataset:
+    from distrff.io.open import open_stored
+
+    told = {key: report[key] for key in _REPORTED if key in report}
+    return replace(open_stored(rows), source=public_name(path), table_report=told)
+
+
+def _room(path: str, options: Mapping[str, Any]) -> str:
+    """A path in a folder of the command's own."""
+    scheduler = options.get("scheduler", "local")
+    if scheduler != "local" and not _is_here(scheduler):
+        raise InputError(
+            f"{public_name(path)} would be converted to a folder of this machine, which workers of "
+            f"{public_name(scheduler)} may not see; convert it first, to a place that they see: "
+            f"distrff convert {public_name(path)} ROWS.zarr"
+        )
+    parent = Path(tempfile.gettempdir())
+    folder = click.get_current_context().with_resource(own_folder(parent, "distrff-rows-", mode=0o700))
+    return str(folder / "rows.zarr")
+
+
+def _is_here(scheduler: str) -> bool:
+    """Whether an address, or the one in a scheduler file, is of this machine itself."""
+    if Path(scheduler).is_file():
+        scheduler = json.loads(Path(scheduler).read_text()).get("address", "")
+    protocol, _, rest = scheduler.rpartition("://")
+    host = rest.rpartition(":")[0].strip("[]")
+    try:
+        return protocol == "inproc" or host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+# The workers of a command.
+
+
+@contextmanager
+def workers_elsewhere(options: Mapping[str, Any]) -> Iterator[None]:
+    """Make a scheduler that runs already the ambient one, for a pass before a command's work.
+
+    With `--scheduler local` the pass runs in this process: to start processes for it alone would mostly
+    take longer than the pass.
+    """
+    if options.get("scheduler", "local") == "local":
+        yield
+    else:
+        with workers_of(options):
+            yield
+
+
+@contextmanager
+def workers_of(options: Mapping[str, Any]) -> Iterator[None]:
+    """Make the cluster that `--scheduler` names the ambient one, with workers that can run distrff.
+
+    Raises
+    ------
+    click.UsageError
+        For sizes of a cluster that is there already.
+    ClusterError
+        If it does not answer, or its workers cannot run distrff.
+    """
+    from distrff.engine.cluster import check_workers, connect
+
+    scheduler, n_workers, limit = options["scheduler"], options["workers"], options["memory_limit"]
+    if scheduler != "local" and (n_workers, limit) != (None, None):
+        raise click.UsageError("--workers and --memory-limit go with --scheduler local")
+    with connect(scheduler, n_workers=n_workers, memory_limit=limit) as client:
+        check_workers(client)
+        yield

@@ -1,0 +1,458 @@
+"""What rows hold, in one pass that refuses nothing: missing values, ranges, targets, drift."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.sparse import issparse
+
+from distrff.engine.reduction import Shipped
+from distrff.engine.run import SweepRun
+from distrff.engine.segments import gram_segmentation, light_segmentation
+from distrff.io.dataset import Dataset
+from distrff.io.parquet_rows import find_files, read_footers
+from distrff.io.rows import RowBlock, Rows
+from distrff.io.storage import SPAN_BYTES
+from distrff.io.zarr_rows import SHARD_BYTES, CsrReader, ZarrReader, row_bytes
+from distrff.preprocessing.scaling import Moments, drift_shares, drifting
+from distrff.preprocessing.targets import ValueCounts
+from distrff.utils.arrays import as_columns, chosen_rows, joined_rows
+from distrff.utils.random import stream
+from distrff.utils.text import human_bytes
+
+_SAMPLE_ROWS = 16_384
+_SAMPLE_NUMBERS = 2**22
+
+
+@dataclass(frozen=True)
+class RowSurvey:
+    """Counts and ranges of the columns of X, and of y.
+
+    Parameters
+    ----------
+    n_rows : int
+    missing, infinite : int64 ndarrays of shape (n_columns,)
+        Rows with NaN, and with an infinity.
+    low, high : ndarrays of shape (n_columns,)
+        Of the finite values; inf and −inf where there are none.
+    y_missing : int
+        Rows of which a target is missing.
+    values : ValueCounts
+        Of a single target.
+    y_moments : Moments or None
+        Of the finite values of numeric targets, those of rows with a missing one left out.
+    X, y : tuples of matrices
+        A sample of the rows, segment by segment; X in CSR where the rows are.
+    """
+
+    n_rows: int
+    missing: np.ndarray
+    infinite: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    y_missing: int
+    values: ValueCounts
+    y_moments: Moments | None
+    X: tuple[Any, ...] = ()
+    y: tuple[np.ndarray, ...] = ()
+
+    def merge(self, other: RowSurvey) -> RowSurvey:
+        """Return the survey of both sets of rows."""
+        moments = self.y_moments, other.y_moments
+        return RowSurvey(
+            n_rows=self.n_rows + other.n_rows,
+            missing=self.missing + other.missing,
+            infinite=self.infinite + other.infinite,
+            low=np.minimum(self.low, other.low),
+            high=np.maximum(self.high, other.high),
+            y_missing=self.y_missing + other.y_missing,
+            values=self.values.merge(other.values),
+            y_moments=None if None in moments else moments[0].merge(moments[1]),  # type: ignore[union-attr, arg-type]
+            X=self.X + other.X,
+            y=self.y + other.y,
+        )
+
+    @property
+    def sample_size(self) -> int:
+        """Rows in the sample."""
+        return sum(part.shape[0] for part in self.X)
+
+    def column_drift(self) -> np.ndarray:
+        """Return `drift_shares` of the columns of the sample, what is not finite at its column's mean."""
+        X = joined_rows(self.X).copy()
+        values, columns = (X.data, X.indices) if issparse(X) else (X.ravel(), _columns_of(X))
+        finite, d = np.isfinite(values), X.shape[1]
+        counts = X.shape[0] - np.bincount(columns[~finite], minlength=d)
+        means = np.bincount(columns[finite], values[finite], d) / np.maximum(counts, 1)
+        values[~finite] = means[columns[~finite]]
+        return drift_shares(X)
+
+    def target_drift(self) -> np.ndarray:
+        """Return `drift_shares` of the targets: of numbers, or of indicators of at most 64 labels."""
+        if not self.y:
+            return np.zeros(0)
+        y = as_columns(np.concatenate(self.y))
+        y = y[~pd.isna(y).any(axis=1)]
+        if self.values.is_complete and y.shape[1] == 1:
+            return drift_shares((y == self.values.values).astype(np.float64))
+        if y.dtype.kind not in "biuf":
+            return np.zeros(0)
+        return drift_shares(y[np.isfinite(y.astype(np.float64)).all(axis=1)].astype(np.float64))
+
+    def drifts(self, shares: np.ndarray) -> np.ndarray:
+        """Return True where shares of this sample are beyond chance."""
+        return drifting(shares, self.sample_size)
+
+
+@dataclass(frozen=True)
+class RowSurveyReduction:
+    """Reduction to `RowSurvey`.
+
+    Parameters
+    ----------
+    n_columns, n_targets : int
+    y_is_number : bool
+    tile_rows : int
+    rows_per_segment : int
+        To sample in each segment.
+    column_share : float
+        Of the columns, that a row has entries in.
+    """
+
+    n_columns: int
+    n_targets: int
+    y_is_number: bool
+    tile_rows: int
+    rows_per_segment: int
+    column_share: float = 1.0
+
+    def size_bytes(self, n_rows: int) -> int:
+        of_sample = 2 * self.column_share * min(n_rows, self.rows_per_segment)  # with indices where sparse
+        return int(8 * self.n_columns * (4 + of_sample))
+
+    def zero(self) -> RowSurvey:
+        d = self.n_columns
+        return RowSurvey(
+            n_rows=0,
+            missing=np.zeros(d, np.int64),
+            infinite=np.zeros(d, np.int64),
+            low=np.full(d, np.inf),
+            high=np.full(d, -np.inf),
+            y_missing=0,
+            values=ValueCounts.empty(),
+            y_moments=Moments.empty(self.n_targets) if self.y_is_number else None,
+        )
+
+    def finish(self, accumulator: RowSurvey) -> RowSurvey:
+        return accumulator
+
+    def update(self, found: RowSurvey, rows: Rows, shipped: Shipped) -> RowSurvey:
+        size = min(self.rows_per_segment, rows.stop - rows.start)
+        drawn = stream(0, "survey", rows.start).choice(
+            rows.stop - rows.start, size, replace=False, shuffle=False
+        )
+        chosen = rows.start + np.sort(drawn)
+        for block in rows.tiles(self.tile_rows):
+            found = found.merge(self._of_block(block, chosen))
+        return found
+
+    def merge(self, first: RowSurvey, second: RowSurvey) -> RowSurvey:
+        return first.merge(second)
+
+    def _of_block(self, block: RowBlock, chosen: np.ndarray) -> RowSurvey:
+        n = block.X.shape[0]
+        inside = chosen[(chosen >= block.start) & (chosen < block.start + n)] - block.start
+        y, y_missing = block.y, np.zeros(n, dtype=bool)
+        if y is not None:
+            y_missing = pd.isna(y).reshape(n, -1).any(axis=1)
+        return RowSurvey(
+            n_rows=n,
+            **(_sparse_ranges(block.X) if issparse(block.X) else _ranges(block.X)),
+            y_missing=int(y_missing.sum()),
+            values=ValueCounts.of(y[~y_missing].ravel()) if self.n_targets == 1 else ValueCounts.empty(),
+            y_moments=_moments(y[~y_missing]) if self.y_is_number else None,
+            X=(chosen_rows(block.X, inside).astype(np.float64),),
+            y=() if y is None else (y[inside],),
+        )
+
+
+def _columns_of(X: np.ndarray) -> np.ndarray:
+    return np.broadcast_to(np.arange(X.shape[1]), X.shape).ravel()
+
+
+def _ranges(X: np.ndarray) -> dict[str, np.ndarray]:
+    """Return missing, infinite, low and high of the columns of dense rows."""
+    missing, infinite = np.isnan(X), np.isinf(X)
+    finite = ~(missing | infinite)
+    return {
+        "missing": missing.sum(axis=0),
+        "infinite": infinite.sum(axis=0),
+        "low": np.where(finite, X, np.inf).min(axis=0),
+        "high": np.where(finite, X, -np.inf).max(axis=0),
+    }
+
+
+def _sparse_ranges(X: Any) -> dict[str, np.ndarray]:
+    """Return the same of rows in CSR: entries that are not stored are zeros, and are not written out."""
+    X = X.copy()
+    X.sum_duplicates()
+    n, d = X.shape
+    values, columns, finite = X.data, X.indices, np.isfinite(X.data)
+    has_zeros = np.bincount(columns, minlength=d) < n
+    low, high = np.where(has_zeros, 0.0, np.inf), np.where(has_zeros, 0.0, -np.inf)
+    np.minimum.at(low, columns[finite], values[finite])
+    np.maximum.at(high, columns[finite], values[finite])
+    return {
+        "missing": np.bincount(columns[np.isnan(values)], minlength=d),
+        "infinite": np.bincount(columns[np.isinf(values)], minlength=d),
+        "low": low,
+        "high": high,
+    }
+
+
+def _moments(y: np.ndarray) -> Moments:
+    Y = as_columns(y).astype(np.float64)
+    return Moments.of(Y[np.isfinite(Y).all(axis=1)], None)
+
+
+def survey_rows(run: SweepRun, dataset: Dataset) -> RowSurvey:
+    """Return the survey of a dataset, after one pass over its rows."""
+    cuts = light_segmentation(dataset.n_rows, dataset.n_columns)
+    sample = min(_SAMPLE_ROWS, max(256, _SAMPLE_NUMBERS // dataset.n_columns))
+    reduction = RowSurveyReduction(
+        n_columns=dataset.n_columns,
+        n_targets=dataset.n_targets,
+        y_is_number=dataset.y_dtype is not None and dataset.y_dtype.kind in "biuf",
+        tile_rows=cuts.tile_rows,
+        rows_per_segment=-(-sample // cuts.n_segments),
+        column_share=dataset.column_share,
+    )
+    found: RowSurvey = run.gather([run.sweep("survey", dataset, reduction, cuts)])[0]
+    return found
+
+
+def survey_to_dict(survey: RowSurvey, dataset: Dataset) -> dict[str, Any]:
+    """Return what was found as data for JSON: a list of columns, and the target."""
+    names = dataset.column_names or tuple(map(str, range(dataset.n_columns)))
+    shares = survey.column_drift()
+    beyond_chance = survey.drifts(shares)
+    columns = [
+        {
+            "name": name,
+            "missing": int(survey.missing[j]),
+            "infinite": int(survey.infinite[j]),
+            "min": float(survey.low[j]),
+            "max": float(survey.high[j]),
+            "drift": float(shares[j]),
+            "drifts": bool(beyond_chance[j]),
+        }
+        for j, name in enumerate(names)
+    ]
+    return {"columns": columns, "target": _target(survey) if dataset.n_targets else None}
+
+
+def _target(survey: RowSurvey) -> dict[str, Any]:
+    shares = survey.target_drift()
+    target: dict[str, Any] = {
+        "missing": survey.y_missing,
+        "drift": float(shares.max(initial=0.0)),
+        "drifts": bool(survey.drifts(shares).any()),
+    }
+    if survey.values.is_complete and len(survey.values.values):
+        counts = survey.values.counts
+        labels = zip(survey.values.values.tolist(), counts.tolist(), strict=True)
+        target["labels"] = [
+            {"label": label, "rows": rows, "share": rows / counts.sum()} for label, rows in labels
+        ]
+    if survey.y_moments is not None:
+        target["mean"] = survey.y_moments.mean
+        target["deviation"] = survey.y_moments.standard_deviation()
+    return target
+
+
+# How stored rows are cut: what a pass over them asks the store for, and decodes.
+
+
+@dataclass(frozen=True)
+class StoredPart:
+    """Rows that are stored together: an array of Zarr, or the row groups of Parquet files.
+
+    Parameters
+    ----------
+    name : str
+    starts : int64 ndarray
+        The first rows of its units (chunks, row groups), ascending from 0, and the number of rows last.
+    row_bytes : int
+        Decoded.
+    stored_bytes : int
+        As it lies in the store.
+    n_requests : int
+        That a pass makes at least: one for each chunk, shard or row group.
+    from_the_first : bool
+        Whether a unit is decoded from its first row on, and only as far as is needed.
+    """
+
+    name: str
+    starts: np.ndarray
+    row_bytes: int
+    stored_bytes: int
+    n_requests: int
+    from_the_first: bool = False
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.starts[-1])
+
+    @property
+    def decoded_bytes(self) -> int:
+        """Of all rows, each once."""
+        return self.n_rows * self.row_bytes
+
+    def read_bytes(self, bounds: Sequence[tuple[int, int]]) -> int:
+        """Return the decoded bytes of a pass over segments [start, stop); units across bounds count twice."""
+        start, stop = np.asarray(bounds).T
+        first = np.searchsorted(self.starts, start, side="right") - 1
+        last = np.searchsorted(self.starts, stop, side="left")
+        end = stop if self.from_the_first else self.starts[last]
+        return int((end - self.starts[first]).sum()) * self.row_bytes
+
+    def recut(self, unit_rows: int) -> StoredPart:
+        """Return the same rows in units of so many, a request each."""
+        starts = np.append(np.arange(0, self.n_rows, unit_rows), self.n_rows)
+        return replace(self, starts=starts, n_requests=len(starts) - 1)
+
+
+def stored_layout(path: str, dataset: Dataset, storage_options: dict[str, Any] | None) -> list[StoredPart]:
+    """Return the parts that a pass over the dataset at `path` reads; metadata and sizes only."""
+    if isinstance(dataset.reader, ZarrReader):
+        return [_zarr_part(name, z, dataset.n_rows) for name, z in dataset.reader.arrays.items()]
+    if isinstance(dataset.reader, CsrReader):
+        arrays = dataset.reader.arrays.arrays.values()
+        return [_zarr_part(z.path, z, dataset.n_rows) for z in arrays]
+    return [_parquet_part(path, dataset, storage_options)]
+
+
+def _zarr_part(name: str, z: Any, n_rows: int) -> StoredPart:
+    """Return an array of one item a row; or one of the entries of sparse rows, as if all had equally many."""
+    n = z.shape[0]
+    item_bytes = row_bytes(z)
+    whole = z.shards if z.shards is not None and z.shards[0] * item_bytes <= SHARD_BYTES else z.chunks
+    first_items = np.append(np.arange(0, n, z.chunks[0]), n)
+    n_requests = int(np.prod([-(-size // step) for size, step in zip(z.shape, whole, strict=True)]))
+    return StoredPart(
+        name=name,
+        starts=np.unique(np.append(first_items * n_rows // max(n, 1), n_rows)),
+        row_bytes=max(1, n * item_bytes // n_rows),
+        stored_bytes=int(z.nbytes_stored()),
+        n_requests=max(1, n_requests),
+    )
+
+
+def _parquet_part(path: str, dataset: Dataset, storage_options: dict[str, Any] | None) -> StoredPart:
+    fs, files = find_files([path], storage_options)
+    rows = [n for footer in read_footers(fs, files) for n in footer.group_rows if n]
+    return StoredPart(
+        name="row groups",
+        starts=np.concatenate([[0], np.cumsum(rows)]),
+        row_bytes=dataset.row_bytes,
+        stored_bytes=sum(int(fs.size(file)) for file in files),
+        n_requests=len(rows),
+        from_the_first=True,
+    )
+
+
+# When writing rows anew would make passes over them cheaper, and by how much.
+
+REQUEST_BYTES = 2**20
+"""Below this size a store takes longer to answer than to send: 10 ms at 100 MB/s."""
+LEAST_BYTES = 2**24
+"""Rows of fewer bytes are read at once, however they are cut."""
+LARGE_UNIT_BYTES = 2**28
+"""A unit is decoded as a whole, beside what a task works on."""
+LEAST_GAIN = 0.1
+_GRAM_FEATURES = 1024
+
+
+def reading_advice(
+    parts: Sequence[StoredPart], *, n_columns: int, n_outputs: int, dtype: Any
+) -> dict[str, Any]:
+    """Return what passes over the rows decode and ask for, and what other chunks would save.
+
+    Writing anew pays, by the rule here, where it saves at least a tenth of what passes decode (units that
+    lie across the bounds of segments are decoded twice); where units of less than 1 MiB in the store
+    become fewer by half or more; or where a unit is larger than 256 MiB decoded. Rows of less than 16 MiB
+    in all are left alone. Units are proposed of at most 8 MiB decoded
+    that divide the segments of the Gram sweep.
+
+    Parameters
+    ----------
+    parts : sequence of StoredPart
+    n_columns, n_outputs : int
+    dtype : dtype
+        Of the features; the Gram sweep's segments are those of 1024 of them.
+
+    Returns
+    -------
+    dict
+        `parts`, a list with the numbers of each, and `advice`, a list of sentences: empty where nothing
+        pays.
+    """
+    n_rows = parts[0].n_rows
+    gram = gram_segmentation(n_rows, _GRAM_FEATURES, n_outputs, np.dtype(dtype))
+    passes = (gram.bounds(), light_segmentation(n_rows, n_columns).bounds())
+    described = [_described(part, passes, proposed_rows(gram.segment_rows, part.row_bytes)) for part in parts]
+    advice = [sentence for values in described for sentence in _advised(values)]
+    return {"parts": described, "advice": advice}
+
+
+def _described(part: StoredPart, passes: Sequence[Any], unit_rows_then: int) -> dict[str, Any]:
+    unit_rows = int(np.diff(part.starts).max())
+    better = part.recut(unit_rows_then)
+    return {
+        "name": part.name,
+        "unit_rows": unit_rows,
+        "unit_bytes": unit_rows * part.row_bytes,
+        "n_requests": part.n_requests,
+        "request_bytes": part.stored_bytes // part.n_requests,
+        "stored_bytes": part.stored_bytes,
+        "decoded_bytes": part.decoded_bytes,
+        "decoded_share": max(part.read_bytes(bounds) for bounds in passes) / part.decoded_bytes,
+        "proposed_rows": int(np.diff(better.starts).max()),
+        "proposed_requests": better.n_requests,
+        "proposed_share": max(better.read_bytes(bounds) for bounds in passes) / part.decoded_bytes,
+    }
+
+
+def proposed_rows(segment_rows: int, row_bytes: int) -> int:
+    """Return the rows of units of at most 8 MiB decoded that divide a segment, which is halved for them."""
+    rows = segment_rows
+    while rows * row_bytes > SPAN_BYTES and rows % 2 == 0:
+        rows //= 2
+    return rows
+
+
+def _advised(found: dict[str, Any]) -> list[str]:
+    if found["decoded_bytes"] < LEAST_BYTES:
+        return []
+    now, then = found["decoded_share"], found["proposed_share"]
+    reasons = []
+    if 1 - then / now >= LEAST_GAIN:
+        reasons.append(f"a pass decodes {now:.2f} times the rows it needs, then {then:.2f} times")
+    is_small = found["request_bytes"] < REQUEST_BYTES
+    if is_small and found["n_requests"] >= 2 * found["proposed_requests"]:
+        reasons.append(
+            f"a pass makes {found['n_requests']:,} requests of {human_bytes(found['request_bytes'])}, "
+            f"then {found['proposed_requests']:,}"
+        )
+    if found["unit_bytes"] > LARGE_UNIT_BYTES:
+        reasons.append(f"{human_bytes(found['unit_bytes'])} are decoded at once, then at most 8 MiB")
+    if not reasons:
+        return []
+    return [
+        f"rechunk {found['name']} from {found['unit_rows']:,} to {found['proposed_rows']:,} rows: "
+        + "; ".join(reasons)
+    ]

@@ -1,1 +1,0 @@
-"""How results are shown: numbers, charts, tables and pages as text, made of plain data."""

@@ -1,0 +1,155 @@
+"""What is summed over rows, as data: any reduction of this form runs on the one engine."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from distrff.engine.record import WorkRecord, begin_task, end_task
+from distrff.io.rows import Rows
+
+logger = logging.getLogger(__name__)
+
+_RETRY_SECONDS = (0.2, 1.0)
+
+Shipped = Mapping[str, np.ndarray] | None
+
+
+class Reduction(Protocol):
+    """A monoid over runs of rows; picklable, and the same whatever worker runs it."""
+
+    def zero(self) -> Any:
+        """Return a fresh accumulator, which belongs to the task that asked for it."""
+
+    def update(self, accumulator: Any, rows: Rows, shipped: Shipped) -> Any:
+        """Return the accumulator with the rows added; it may be changed in place.
+
+        `shipped` holds arrays that this process was sent instead of deriving them.
+        """
+
+    def finish(self, accumulator: Any) -> Any:
+        """Return the partial in which the accumulator waits and travels."""
+
+    def merge(self, first: Any, second: Any) -> Any:
+        """Return the sum of two partials, neither of which is changed."""
+
+    def size_bytes(self, n_rows: int) -> int:
+        """Return the bytes of a partial of that many rows."""
+
+
+@dataclass(frozen=True)
+class Partial:
+    """The finished sum of some rows, with the record of how it came about."""
+
+    value: Any
+    record: WorkRecord
+
+
+def reduce_rows(
+    reduction: Reduction, rows: Rows, shipped: list[Mapping[str, np.ndarray]], fit: str
+) -> Partial:
+    """Return the partial of one segment, to which all arrays of `shipped` were sent."""
+    begin_task(fit)
+    started = time.perf_counter()
+    arrays = joined(shipped)
+    value = _reduce_with_retries(reduction, rows, arrays)
+    return Partial(value, end_task(rows.stop - rows.start, time.perf_counter() - started))
+
+
+def joined(shipped: list[Mapping[str, np.ndarray]]) -> Shipped:
+    """Return all arrays that were sent, or None if there are none."""
+    return {name: A for part in shipped for name, A in part.items()} or None
+
+
+def _reduce_with_retries(reduction: Reduction, rows: Rows, shipped: Shipped) -> Any:
+    """Read and sum the rows; begin the segment anew when storage fails in passing."""
+    for wait in _RETRY_SECONDS:
+        try:
+            return reduction.finish(reduction.update(reduction.zero(), rows, shipped))
+        except OSError as error:
+            logger.warning(
+                "rows %d to %d could not be read (%s); again in %.1f s", rows.start, rows.stop, error, wait
+            )
+            time.sleep(wait)
+    return reduction.finish(reduction.update(reduction.zero(), rows, shipped))
+
+
+def merge_partials(reduction: Reduction, partial: Partial, neighbours: list[Neighbour]) -> Partial:
+    """Return the sum of a partial with one neighbour after the other, each before or after what is summed."""
+    started = time.perf_counter()
+    merged = merged_here(reduction, partial, neighbours)
+    return Partial(merged.value, merged.record.merge(end_task(0, time.perf_counter() - started)))
+
+
+def merged_here(reduction: Reduction, partial: Partial, neighbours: list[Neighbour]) -> Partial:
+    """Return the same sum, with nothing on record of the process that adds it up."""
+    value, record = partial.value, partial.record
+    for neighbour, is_before in neighbours:
+        first, second = (neighbour.value, value) if is_before else (value, neighbour.value)
+        value, record = reduction.merge(first, second), record.merge(neighbour.record)
+    return Partial(value, record)
+
+
+# The one order in which partials are merged: a binary tree over segment numbers.
+
+Neighbour = tuple[Any, bool]
+
+
+class OrderedMerge:
+    """Merges neighbours as soon as both are there.
+
+    Node i of level l covers the segments [i·2ˡ, (i+1)·2ˡ). Which partials are added, and
+    in which order, depends on their number alone, so the total has the same bits however
+    they arrive. If they arrive in order, at most one a level waits; if one is late, those
+    behind it are merged among themselves, and at most two a level wait. Of several workers
+    that each take neighbours in order, at most two a level wait on each.
+
+    Parameters
+    ----------
+    n_segments : int
+    merge : callable
+        `merge(total, neighbours)`: the sum of a partial with one neighbour after the other,
+        each a pair of its partial and whether it lies before. What one arrival makes
+        possible is one call, so that a thread does it in one go.
+    """
+
+    def __init__(self, n_segments: int, merge: Callable[[Any, list[Neighbour]], Any]) -> None:
+        self._level_sizes = [n_segments]
+        while self._level_sizes[-1] > 1:
+            self._level_sizes.append(-(-self._level_sizes[-1] // 2))
+        self._merge = merge
+        self._waiting: dict[tuple[int, int], Any] = {}
+
+    def add(self, segment: int, partial: Any) -> None:
+        """Take the partial of one segment, and merge whatever that makes possible."""
+        level, index, neighbours = 0, segment, []
+        while self._level_sizes[level] > 1:
+            neighbour = index ^ 1
+            if neighbour < self._level_sizes[level]:
+                if (level, neighbour) not in self._waiting:
+                    break
+                neighbours.append((self._waiting.pop((level, neighbour)), neighbour < index))
+            level, index = level + 1, index // 2
+        self._waiting[level, index] = self._merge(partial, neighbours) if neighbours else partial
+
+    @property
+    def n_waiting(self) -> int:
+        """How many partials wait for their neighbour."""
+        return len(self._waiting)
+
+    def result(self) -> Any:
+        """Return the total."""
+        root = (len(self._level_sizes) - 1, 0)
+        if set(self._waiting) != {root}:
+            raise RuntimeError(f"{len(self._waiting)} partials were not merged")
+        return self._waiting[root]
+
+
+def n_levels(n_segments: int) -> int:
+    """Return the levels of the tree above its leaves: how many partials wait at most, arriving in order."""
+    return (n_segments - 1).bit_length()

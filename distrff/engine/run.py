@@ -1,0 +1,227 @@
+"""One fit's passes over the rows: each timed, counted, and run where the surroundings say."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from distrff.engine.cluster import check_workers
+from distrff.engine.execution import ClusterExecution, Execution, Workers, ambient_execution
+from distrff.engine.progress import Progress, screen_for
+from distrff.engine.record import WorkRecord
+from distrff.engine.reduction import Partial, Reduction
+from distrff.engine.segments import Segmentation, light_segmentation
+from distrff.errors import FrequencyMismatch, PlanRefused
+from distrff.features.specification import MapSpecification
+from distrff.io.dataset import Dataset
+from distrff.utils.text import human_bytes
+
+logger = logging.getLogger(__name__)
+
+
+class SweepRun:
+    """The passes of one fit, and what they cost.
+
+    Parameters
+    ----------
+    execution : Execution, optional
+        Default: what the surroundings ask for.
+
+    Attributes
+    ----------
+    sweeps : list of (str, float)
+        Label and seconds of each pass so far.
+    record : WorkRecord
+        Of all tasks so far.
+    frequencies_differ : bool
+        Whether a worker derived other frequencies than this process; they are shipped then.
+    """
+
+    def __init__(self, execution: Execution | None = None) -> None:
+        self.execution = ambient_execution() if execution is None else execution
+        self.sweeps: list[tuple[str, float]] = []
+        self.record = WorkRecord()
+        self.frequencies_differ = False
+        self._maps: dict[MapSpecification, Any] = {}
+        self._started = time.perf_counter()
+        self._phases: list[tuple[str, float]] = [("plan", 0.0)]
+        self._screen = screen_for()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the run began."""
+        return time.perf_counter() - self._started
+
+    def begin_phase(self, name: str) -> None:
+        """Say what is done from now on, whatever else that takes beside passes over the rows."""
+        self._phases.append((name, self.seconds))
+
+    def phases(self) -> list[tuple[str, float]]:
+        """Return name and seconds of each phase so far; their sum is `seconds`."""
+        ends = [start for _, start in self._phases[1:]] + [self.seconds]
+        return [(name, end - start) for (name, start), end in zip(self._phases, ends, strict=True)]
+
+    def sweep(
+        self,
+        label: str,
+        dataset: Dataset,
+        reduction: Reduction,
+        cuts: Segmentation,
+        sent: Mapping[str, np.ndarray] | None = None,
+    ) -> Any:
+        """Return the reduction of all rows, or a handle on it; the arrays of `sent` go to each task.
+
+        A worker that derives other frequencies from the seed than the client stops the
+        pass; it is begun again with the frequencies themselves sent along.
+
+        Raises
+        ------
+        PlanRefused
+            If workers have not the memory to read rows that are stored like these.
+        """
+        check_reading(self.execution, dataset, reduction.size_bytes(min(cuts.segment_rows, dataset.n_rows)))
+        segments = [dataset.rows(start, stop) for start, stop in cuts.bounds()]
+        return self.sweep_segments(label, segments, reduction, sent)
+
+    def sweep_segments(
+        self,
+        label: str,
+        segments: list[Any],
+        reduction: Reduction,
+        sent: Mapping[str, np.ndarray] | None = None,
+    ) -> Any:
+        """Return the same of segments that are cut already, or cannot be cut by row number."""
+        started = time.perf_counter()
+        shipped = [self.execution.ship(dict(sent))] if sent else []
+        try:
+            handle = self._pass(label, segments, reduction, shipped)
+        except FrequencyMismatch as mismatch:
+            logger.warning("%s; the frequencies are sent to the workers instead", mismatch)
+            self.frequencies_differ = True
+            handle = self._pass(label, segments, reduction, shipped)
+        self.sweeps.append((label, time.perf_counter() - started))
+        if isinstance(handle, Partial):
+            value, record = handle.value, handle.record
+        else:
+            record = self.gather([self.submit(record_of, handle)])[0]
+            value = self.submit(value_of, handle)  # afterwards: what a restart lost is made again but once
+        self.record = self.record.merge(record)
+        return value
+
+    def map_arrays(self, specification: MapSpecification) -> dict[str, np.ndarray] | None:
+        """Return the map's arrays where other processes cannot derive them, else None."""
+        if self.frequencies_differ or specification.carries_arrays:
+            return specification.checked_arrays()
+        return None
+
+    def shipped_map(self, specification: MapSpecification) -> list[Any]:
+        """Return a handle on such arrays, the same one for all tasks of the run; else nothing."""
+        if not (self.frequencies_differ or specification.arrays_at_hand):
+            return []
+        if specification not in self._maps:
+            self._maps[specification] = self.execution.ship(specification.checked_arrays())
+        return [self._maps[specification]]
+
+    def _pass(self, label: str, segments: list[Any], reduction: Any, shipped: list[Any]) -> Any:
+        specification: MapSpecification | None = getattr(reduction, "specification", None)
+        if specification is not None:
+            shipped = shipped + self.shipped_map(specification)
+        if specification is not None and specification.arrays_at_hand:
+            reduction = replace(reduction, specification=specification.without_arrays())
+        progress = Progress(label, sum(rows.stop - rows.start for rows in segments), self._screen)
+        try:
+            return self.execution.reduce(reduction, segments, progress, shipped)
+        finally:
+            progress.close()
+
+    def submit(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Return a handle on `function(*args)`; args may be handles, or lists of them."""
+        return self.execution.submit(function, *args)
+
+    def submit_all(self, function: Callable[..., Any], calls: list[tuple]) -> list[Any]:
+        """Return handles on `function(*args)` for each of the calls, which may run side by side."""
+        return self.execution.submit_all(function, calls)
+
+    def gather(self, handles: list[Any]) -> list[Any]:
+        """Return what is behind the handles."""
+        return self.execution.gather(handles)
+
+    def settle(self, handle: Any) -> Any:
+        """Return a handle that is kept beyond the fit, without the rows behind it."""
+        return self.execution.settle(handle)
+
+
+def value_of(partial: Partial) -> Any:
+    """Return what was summed."""
+    return partial.value
+
+
+def record_of(partial: Partial) -> WorkRecord:
+    """Return how it came about."""
+    return partial.record
+
+
+# A fit's passes over the rows, on workers that are known to be able to run them.
+
+
+def begin_run() -> SweepRun:
+    """Return a run where the surroundings say, after making sure that each worker has this distrff.
+
+    Raises
+    ------
+    ClusterError
+        If there are no workers, or one lacks distrff or has another version.
+    """
+    run = SweepRun()
+    if isinstance(run.execution, ClusterExecution):
+        check_workers(run.execution.client)
+    return run
+
+
+# Whether workers have the memory to read rows as they are stored, known before any is read.
+
+_MOST_TASKS = 2**20  # of each of which the client makes an object before the first is sent
+_SPANS = 3  # two that are decoded, and a tile
+
+
+def check_reading(workers: Workers, dataset: Dataset, sum_bytes: int = 0) -> None:
+    """Refuse rows that the threads of a worker cannot all read at a time, by their shape and chunks alone.
+
+    Parameters
+    ----------
+    workers : Workers
+    dataset : Dataset
+    sum_bytes : int
+        Of what a task sums up.
+
+    Raises
+    ------
+    PlanRefused
+        Naming what is too large, and what to do.
+    """
+    limit, threads = workers.memory_limit or math.inf, workers.threads_per_worker
+    row = threads * (_SPANS * dataset.row_bytes + sum_bytes)
+    unit = threads * (2 * dataset.chunk_rows * dataset.row_bytes + dataset.held_bytes + sum_bytes)
+    n_tasks = light_segmentation(dataset.n_rows, dataset.n_columns).n_segments
+    have = f"a worker of {threads} thread(s), whose memory limit is {human_bytes(workers.memory_limit)}"
+    if row > limit:
+        raise PlanRefused(
+            f"{dataset.source}: rows of {dataset.n_columns:,} columns take {human_bytes(row)} in {have}; "
+            f"choose columns, or give more memory"
+        )
+    if unit > limit:
+        raise PlanRefused(
+            f"{dataset.source}: to read a chunk or row group takes {human_bytes(unit)} in {have}; write the "
+            f"rows anew in smaller ones (`distrff convert`), or give more memory"
+        )
+    if n_tasks > _MOST_TASKS:
+        raise PlanRefused(
+            f"{dataset.source}: {dataset.n_rows:,} rows of {dataset.n_columns:,} columns are {n_tasks:,} "
+            f"tasks a pass, of at most {_MOST_TASKS:,}; fit a sample of the rows"
+        )

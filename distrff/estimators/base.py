@@ -1,0 +1,245 @@
+"""What all fitted machines share: rows of any storage in, predictions and scores out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask
+import numpy as np
+from dask.utils import is_dataframe_like
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import DataConversionWarning
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from distrff.engine.execution import Workers
+from distrff.engine.run import SweepRun, begin_run
+from distrff.engine.segments import light_segmentation
+from distrff.errors import ColumnError, InputError, warn
+from distrff.estimators.fitting.options import FitOptions, check_sparse_rows, takes_sparse_rows
+from distrff.estimators.fitting.plan import Plan
+from distrff.estimators.fitting.timing import predicted_seconds
+from distrff.io.arrays import as_dataset
+from distrff.io.dataset import Dataset, check_known, check_rows
+from distrff.io.open import open_dataset
+from distrff.model.model import Model
+from distrff.model.predict import predict_with, travelling
+from distrff.model.score import ScoreReduction, ScoreSums
+from distrff.model.to_sklearn import sklearn_pipeline
+from distrff.preprocessing.targets import ClassTargets
+from distrff.utils.text import listed
+
+
+class Machine(BaseEstimator):
+    """An estimator whose fit leaves a frozen machine in `model_`."""
+
+    features: Any
+    scale: str
+    model_: Model
+    _target_kind: str
+    _planned: Plan | None = None
+
+    def check_parameters(self) -> None:
+        """Raise InputError for the first parameter that no data could make right."""
+        self._options()
+
+    def _options(self) -> FitOptions:
+        raise NotImplementedError
+
+    def plan(self, X: Any, y: Any = None, sample_weight: Any = None) -> Plan:
+        """Return what `fit` on these rows will cost, with seconds from a short measurement.
+
+        The report of a fit that counts the same shows them beside the seconds that it took. How many light
+        sweeps a fit with a margin loss takes shows only in the fit; ten are planned for, and for each C of a
+        grid. Of the rows' values only those are looked at that are known to be missing, and those of the
+        first few thousand rows; a fit's first pass looks at all.
+
+        Raises
+        ------
+        InputError
+            For parameters or data that cannot be used.
+        PlanRefused
+            If it would not fit in the workers' memory; the message names the smallest
+            changes that fit.
+        """
+        options, run = self._options(), begin_run()
+        dataset = self._rows_to_fit(X, y, sample_weight)
+        plan = self._presumed_plan(run.execution, dataset, options)
+        first = dataset.rows(0, min(dataset.n_rows, plan.tile_rows))
+        try:
+            run.gather(run.submit_all(check_rows, [(first, self._target_kind)]))
+        except ColumnError as error:
+            raise error.named(dataset.column_names) from None
+        self._planned = plan.with_seconds(predicted_seconds(run, dataset, options, plan))
+        return self._planned
+
+    def plan_for(self, workers: Workers, X: Any, y: Any = None, sample_weight: Any = None) -> Plan:
+        """Return what `fit` on these rows would cost on workers that need not be there yet.
+
+        It is counted alone: no task runs, and nothing is measured.
+
+        Parameters
+        ----------
+        workers : PlannedWorkers
+
+        Raises
+        ------
+        PlanRefused
+            If it would not fit in their memory; the message names the smallest changes that fit.
+        """
+        return self._presumed_plan(workers, self._rows_to_fit(X, y, sample_weight), self._options())
+
+    def _presumed_plan(self, workers: Workers, dataset: Dataset, options: FitOptions) -> Plan:
+        """Return the plan as far as it can be counted before the first sweep."""
+        raise NotImplementedError
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = takes_sparse_rows(self.features) and self.scale == "none"
+        return tags
+
+    def _dataset(self, X: Any, y: Any, sample_weight: Any) -> Dataset:
+        dataset = as_dataset(X, y, sample_weight)
+        if not dataset.n_targets:
+            raise InputError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None; "
+                f"give y, or open the dataset with target=…"
+            )
+        return dataset
+
+    def _rows_to_fit(self, X: Any, y: Any, sample_weight: Any) -> Dataset:
+        dataset = self._dataset(X, y, sample_weight)
+        check_sparse_rows(dataset.is_sparse, self.features, self.scale)
+        check_known(dataset, self._target_kind)
+        return dataset
+
+    def _keep_columns(self, n_columns: int, names: tuple[str, ...] | None) -> None:
+        self.n_features_in_ = n_columns
+        self.__dict__.pop("feature_names_in_", None)
+        if names is not None:
+            self.feature_names_in_ = np.asarray(names, dtype=object)
+
+    def _output(self, X: Any, method: str) -> Any:
+        """Return `method` of the frozen machine, lazily for rows that are not in memory."""
+        check_is_fitted(self, "model_")
+        if self._is_raw(X):
+            X = self._encoded(X)
+        elif isinstance(X, Dataset) or (is_dataframe_like(X) and dask.is_dask_collection(X)):
+            dataset = as_dataset(X)
+            self._check_columns(dataset)
+            X = dataset.X
+        elif not dask.is_dask_collection(X):
+            sparse = "csr" if self.model_.specification.takes_sparse_rows else False
+            X = validate_data(self, X, dtype="numeric", accept_sparse=sparse, reset=False)
+        if dask.is_dask_collection(X):
+            return predict_with(self.model_, X, method)
+        return getattr(self.model_, method)(X)
+
+    def to_sklearn(self) -> Any:
+        """Return a fitted scikit-learn pipeline of stock parts that predicts as this machine does.
+
+        A StandardScaler where the machine scales, then the map as an RBFSampler, a Nystroem or what it is
+        made of, then Ridge, RidgeClassifier, LinearSVC, LogisticRegression or PCA, all with their fitted
+        arrays set. It works in float64 where the rows do.
+
+        Raises
+        ------
+        InputError
+            For a map or noise that scikit-learn has no part for, naming those that it has.
+
+        Notes
+        -----
+        Structured draws of frequencies become the dense matrix that they stand for. The decision values of
+        a `KernelLikelihoodClassifier` are divided by its `sigma`, as probabilities take them.
+        """
+        check_is_fitted(self, "model_")
+        return sklearn_pipeline(self.model_)
+
+    def _score_sums(self, X: Any, y: Any, sample_weight: Any) -> ScoreSums:
+        check_is_fitted(self, "model_")
+        if self._is_raw(X):
+            # A frame may bring its own target, in the column in which it was when the machine was fitted.
+            brings_y = y is None and sample_weight is None
+            X = open_dataset(X, steps=self.model_.steps) if brings_y else self._encoded(X)
+        dataset = self._dataset(X, y, sample_weight)
+        self._check_columns(dataset)
+        return score_sums(self.model_, dataset)
+
+    def _is_raw(self, X: Any) -> bool:
+        """Tell whether X is a DataFrame of the raw columns that the machine's steps take."""
+        steps = self.model_.steps
+        if steps is None or not is_dataframe_like(X):
+            return False
+        names = set(map(str, X.columns))
+        return names.issuperset(steps.for_prediction().raw_names) or not names.issuperset(steps.names_out)
+
+    def _encoded(self, frame: Any) -> Any:
+        """Return X of a raw frame, as an array of the frame's kind."""
+        assert self.model_.steps is not None
+        dataset = open_dataset(frame, steps=self.model_.steps.for_prediction())
+        if dask.is_dask_collection(frame):
+            return dataset.X
+        (block,) = dataset.rows(0, dataset.n_rows).tiles(dataset.n_rows)
+        return block.X
+
+    def _check_columns(self, dataset: Dataset) -> None:
+        if dataset.n_columns != self.n_features_in_:
+            raise InputError(
+                f"X has {dataset.n_columns} features, but {type(self).__name__} is expecting "
+                f"{self.n_features_in_} features as input"
+            )
+        expected, names = self.model_.column_names, dataset.column_names
+        if expected is not None and names is not None and names != expected:
+            raise InputError(
+                f"The feature names should match those that were passed during fit: got the columns "
+                f"{listed(names)}, expected {listed(expected)} in this order"
+            )
+
+
+def score_sums(model: Model, dataset: Dataset, run: SweepRun | None = None) -> ScoreSums:
+    """Return the score sums of a frozen machine, in one light pass over the rows."""
+    run = begin_run() if run is None else run
+    cuts = light_segmentation(dataset.n_rows, max(dataset.n_columns, 64))
+    light, sent = travelling(model)
+    reduction = ScoreReduction(light, cuts.tile_rows)
+    sums: ScoreSums = run.gather([run.sweep("score", dataset, reduction, cuts, sent)])[0]
+    if not sums.targets.weight > 0:
+        raise InputError("all sample weights are zero; give at least one row a positive weight")
+    return sums
+
+
+# What all classifiers share: labels, decision values, accuracy.
+
+
+class ClassifyingMachine(ClassifierMixin, Machine):
+    """A machine whose targets are classes."""
+
+    @property
+    def classes_(self) -> np.ndarray:
+        targets = self.model_.targets
+        assert isinstance(targets, ClassTargets)
+        return targets.classes
+
+    def predict(self, X: Any) -> Any:
+        """Return the predicted labels, lazily for dask arrays."""
+        return self._output(X, "predict")
+
+    def decision_function(self, X: Any) -> Any:
+        """Return f(x): (n_samples,) for two classes, positive for the second, else (n_samples, n_classes)."""
+        F = self._output(X, "decision")
+        return F[:, 0] if F.shape[1] == 1 else F
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return the accuracy, in one light pass over rows of any storage."""
+        return self._score_sums(X, y, sample_weight).classification_scores()["accuracy"]
+
+    def _dataset(self, X: Any, y: Any, sample_weight: Any) -> Any:
+        dataset = super()._dataset(X, y, sample_weight)
+        if dataset.n_targets > 1:
+            raise InputError(f"y must be one column of class labels, got {dataset.n_targets} columns")
+        if not dataset.y_is_1d:
+            warn(
+                f"A column-vector y was passed when a 1d array was expected: shape ({dataset.n_rows}, 1); "
+                f"use y.ravel()",
+                DataConversionWarning,
+            )
+        return dataset

@@ -1,0 +1,478 @@
+"""The parameters of machines, validated at fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from numbers import Integral
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.base import clone
+
+from distrff.errors import InputError, InputTypeError, check_count, is_finite, is_number
+from distrff.estimators.fitting.plan import MOST_DIRECTIONS
+from distrff.features.base import SPARSE_REMEDY, FeatureMap
+from distrff.features.fourier import FourierFeatures
+from distrff.reductions.base import FOLD_RULES
+from distrff.reductions.margins import can_model, most_model_rows
+from distrff.solvers.losses import Loss, Squared
+from distrff.solvers.ridge import N_DEFAULT_ALPHAS, gcv_may_overfit
+from distrff.utils.random import resolve_seed
+from distrff.utils.validation import float_array
+
+RIDGE_SOLVERS = ("auto", "gram", "cg", "sgd")
+DTYPES = ("auto", "float32", "float64")
+SCALES = ("none", "standard")
+SEARCHES = ("cv", "gcv")
+MOST_SWEEPS = 200
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FitOptions:
+    """Parameters of any fit that are known to be right, as far as that shows without data.
+
+    Parameters
+    ----------
+    features : FeatureMap
+        Not fitted.
+    n_folds : int
+        1 where nothing is chosen by folds.
+    """
+
+    features: FeatureMap
+    n_folds: int = 1
+    fit_intercept: bool
+    scale: str
+    dtype: str
+    seed: int
+
+    samples_gram: ClassVar[bool] = False
+    """Whether the Gram of a sample will do."""
+    n_light_sweeps: ClassVar[int] = 0
+    """Passes that a plan presumes after the Gram."""
+
+    def holds_one_out(self, n_rows: int, n_features: int) -> bool:
+        """Whether the Gram of a fold is kept beside that of all other rows."""
+        return False
+
+    def n_light_columns(self, n_outputs: int) -> int:
+        """Return how many coefficient vectors each of them answers."""
+        return n_outputs * self.n_cv_folds
+
+    @property
+    def n_alphas(self) -> int:
+        """How many ridge penalties are looked at."""
+        return 1
+
+    def model_rows(self, n_features: int) -> int:
+        """Rows whose features are held at once."""
+        return 0
+
+    @property
+    def n_cv_folds(self) -> int:
+        """How many machines an output a light sweep answers."""
+        return 1
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RidgeOptions(FitOptions):
+    """Parameters of a ridge machine.
+
+    Parameters
+    ----------
+    search : {"cv", "gcv"} or None
+        How alpha is chosen; None for a given one.
+    alpha : ndarray of shape (1,) or (n_targets,), or None
+    alphas : ndarray or None
+        Grid, ascending; None for the default one.
+    solver : {"auto", "gram", "cg", "sgd"}
+    tol : float
+        Relative residual, for conjugate gradients; least relative fall of an epoch, for sgd.
+    max_sweeps : int
+        Their passes.
+    """
+
+    search: str | None
+    alpha: np.ndarray | None
+    alphas: np.ndarray | None
+    fold_by: str
+    solver: str
+    tol: float
+    max_sweeps: int
+
+    def holds_one_out(self, n_rows: int, n_features: int) -> bool:
+        """Whether generalised cross-validation is asked for where it may not be believed."""
+        return self.search == "gcv" and gcv_may_overfit(n_features, n_rows)
+
+    def n_light_columns(self, n_outputs: int) -> int:
+        """Return how many vectors a light sweep multiplies at most."""
+        return min(MOST_DIRECTIONS, n_outputs * self.n_folds) if self.search == "cv" else n_outputs
+
+    @property
+    def must_be_cg(self) -> bool:
+        """Whether conjugate gradients are asked for, or the only way, as for sparse features."""
+        return self.solver == "cg" or (self.solver == "auto" and self.features.sparse_entries > 0)
+
+    @property
+    def n_alphas(self) -> int:
+        """How many alphas a search looks at; 1 without one."""
+        if self.search is None:
+            return 1
+        return N_DEFAULT_ALPHAS if self.alphas is None else len(self.alphas)
+
+
+def ridge_options(estimator: Any) -> RidgeOptions:
+    """Return the validated parameters of a ridge estimator.
+
+    Raises
+    ------
+    InputError
+        For the first parameter that no data could make right.
+    """
+    search, alpha = _alpha(estimator.alpha)
+    one_of("solver", estimator.solver, RIDGE_SOLVERS)
+    one_of("fold_by", estimator.fold_by, FOLD_RULES)
+    is_sparse = isinstance(estimator.features, FeatureMap) and estimator.features.sparse_entries > 0
+    if is_sparse:
+        _check_ridge_for_sparse(estimator.solver, search)
+    if search is not None and (estimator.solver == "sgd" or (estimator.solver == "cg" and not is_sparse)):
+        raise InputError(
+            f"solver={estimator.solver!r} solves for a given alpha and needs a number, got alpha={search!r}; "
+            f"give one, or choose alpha by solver={'cg' if is_sparse else 'gram'!r}"
+        )
+    if estimator.solver == "sgd" and alpha is not None and len(alpha) > 1:
+        raise InputError(
+            "solver='sgd' needs one alpha for all targets, got several; use solver='cg' or 'gram'"
+        )
+    return RidgeOptions(
+        **shared_options(estimator),
+        solver=estimator.solver,
+        search=search,
+        alpha=alpha,
+        alphas=None if estimator.alphas is None else ascending_grid("alphas", estimator.alphas),
+        n_folds=checked_folds(estimator.cv) if search == "cv" else 1,
+        fold_by=estimator.fold_by,
+    )
+
+
+def _check_ridge_for_sparse(solver: str, search: str | None) -> None:
+    """Raise InputError for what needs a Gram of the features, which sparse ones never have."""
+    for asked, wrong in ((f"solver={solver!r}", solver == "gram"), ("alpha='gcv'", search == "gcv")):
+        if wrong:
+            raise InputError(
+                f"{asked} needs a Gram, and features of random binning are too many for one; use "
+                f"solver='auto' or 'cg' with a number for alpha or alpha='cv', or 'sgd' with a number, or "
+                f"FourierFeatures or NystroemFeatures"
+            )
+
+
+def shared_options(estimator: Any) -> dict[str, Any]:
+    one_of("dtype", estimator.dtype, DTYPES)
+    one_of("scale", estimator.scale, SCALES)
+    if not isinstance(estimator.fit_intercept, bool | np.bool_):
+        raise InputError(f"fit_intercept must be True or False, got {estimator.fit_intercept!r}")
+    positive_number("tol", estimator.tol)
+    sweeps = estimator.max_sweeps
+    check_count("max_sweeps", sweeps, or_none=True)
+    return {
+        "features": (
+            FourierFeatures() if estimator.features is None else clone(checked_map(estimator.features))
+        ),
+        "fit_intercept": bool(estimator.fit_intercept),
+        "scale": estimator.scale,
+        "dtype": estimator.dtype,
+        "tol": float(estimator.tol),
+        "max_sweeps": MOST_SWEEPS if sweeps is None else int(sweeps),
+        "seed": resolve_seed(estimator.random_state),
+    }
+
+
+def one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:
+    """Raise InputError unless the value is one of those allowed."""
+    if not isinstance(value, str) or value not in allowed:
+        raise InputError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
+
+
+def is_infinite(value: Any) -> bool:
+    return is_number(value) and value == np.inf
+
+
+def positive_number(name: str, value: Any) -> None:
+    """Raise InputError unless the value is a positive, finite number."""
+    if not is_finite(value) or float(value) <= 0:
+        raise InputError(f"{name} must be a positive number, got {value!r}")
+
+
+def checked_map(features: Any) -> FeatureMap:
+    """Return the map if a machine can be fitted on its features, or raise InputError."""
+    if not isinstance(features, FeatureMap):
+        raise InputError(
+            f"features must be a distrff feature map such as FourierFeatures(Gaussian(1.0), 1024), "
+            f"got {features!r}"
+        )
+    features.check_parameters()
+    if getattr(features, "form", None) == "complex":
+        raise InputError(
+            "form='complex' is for transform only; use form='cos_sin', "
+            "which is the same machine with real weights"
+        )
+    return features
+
+
+def check_sparse_rows(is_sparse: bool, features: Any, scale: str) -> None:
+    """Raise InputError for sparse rows where the map takes none, or scaling would write them out."""
+    if not is_sparse:
+        return
+    if not takes_sparse_rows(features):
+        raise InputTypeError(
+            f"X is sparse, and {type(features).__name__} takes no sparse rows; {SPARSE_REMEDY}"
+        )
+    if scale != "none":
+        raise InputError(
+            f"scale={scale!r} subtracts means, which would write sparse rows out; use scale='none', after "
+            f"scikit-learn's MaxAbsScaler if columns are of different size"
+        )
+
+
+def takes_sparse_rows(features: Any) -> bool:
+    """Return whether machines of this map, None for the default one, take sparse rows."""
+    return features is None or bool(getattr(features, "takes_sparse_rows", False))
+
+
+def _alpha(alpha: Any) -> tuple[str | None, np.ndarray | None]:
+    if isinstance(alpha, str):
+        one_of("alpha", alpha, SEARCHES)
+        return alpha, None
+    return None, _positive_numbers("alpha", alpha)
+
+
+def ascending_grid(name: str, values: Any) -> np.ndarray:
+    return np.unique(_positive_numbers(name, values))
+
+
+def _positive_numbers(name: str, given: Any) -> np.ndarray:
+    is_scalar = is_number(given) or (isinstance(given, np.ndarray) and given.ndim == 0)
+    values = [given] if is_scalar else given
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        words = " or a list of them" if name == "Cs" else ", a list of them, 'cv' or 'gcv'"
+        raise InputError(f"{name} must be a positive number{words}, got {given!r}")
+    try:
+        array = float_array(values)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"{name} must hold numbers, got {given!r}") from error
+    if array.ndim != 1 or not len(array) or not (np.isfinite(array) & (array > 0)).all():
+        hint = (
+            ""
+            if name == "Cs"
+            else "; for no penalty use a very small value, e.g. 1e-9 times the number of rows"
+        )
+        raise InputError(f"{name} must be positive and finite, got {given!r}{hint}")
+    return array
+
+
+def checked_folds(cv: Any) -> int:
+    """Return the number of folds, or raise InputError."""
+    if not is_number(cv) or not isinstance(cv, Integral) or cv < 2:
+        raise InputError(f"cv must be an integer of at least 2, the number of folds, got {cv!r}")
+    return int(cv)
+
+
+# The parameters of machines with a margin loss, validated at fit.
+
+SOLVERS = ("auto", "gram", "cg", "lbfgs", "smoothed", "sgd")
+_PRESUMED_SWEEPS, _PRESUMED_GRID = 10, 6
+_MOST_LOOKING_AHEAD = 4
+_LEAST_TOL_IN_FLOAT32 = 1e-4
+_MOST_C = 1e50
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MarginOptions(FitOptions):
+    """Parameters of a margin machine.
+
+    Parameters
+    ----------
+    C : float or None
+        Infinite for the hard margin, None where it is to be chosen by folds.
+    Cs : ndarray or None
+        Grid for that, ascending; None for the default one.
+    cv : int
+        Number of folds.
+    fold_by : {"hash", "contiguous"}
+    loss : Loss
+    softmax : bool
+        Whether all classes share one loss.
+    solver : {"auto", "lbfgs", "smoothed", "sgd"}
+        "auto" is `direct_solver`, and where its plan is refused for memory, "sgd".
+    tol : float
+        Relative duality gap; for softmax relative gradient; for sgd the least relative fall of an epoch.
+    max_sweeps : int
+        Passes of the solver for one value of C.
+    """
+
+    C: float | None
+    Cs: np.ndarray | None
+    cv: int
+    fold_by: str
+    loss: Loss
+    softmax: bool
+    solver: str
+    tol: float
+    max_sweeps: int
+
+    samples_gram = True
+
+    @property
+    def direct_solver(self) -> str:
+        """The solver that closes the gap of this loss."""
+        return "lbfgs" if np.isfinite(self.loss.curvature) else "smoothed"
+
+    @property
+    def dtype_asked(self) -> str:
+        """The dtype, where "auto" need not look at the columns.
+
+        float64 for hard margins, which rounding must not violate. float32 for columns that are standardised
+        before they are cast, if the gap may be far above its rounding: sweeps then take half as long.
+        """
+        if self.dtype != "auto":
+            return self.dtype
+        if self.is_hard:
+            return "float64"
+        return "float32" if self.scale == "standard" and self.tol >= _LEAST_TOL_IN_FLOAT32 else "auto"
+
+    @property
+    def is_hard(self) -> bool:
+        """Whether no row may be on the wrong side of its margin."""
+        return self.C is not None and bool(np.isinf(self.C))
+
+    def model_rows(self, n_features: int) -> int:
+        entries = self.features.sparse_entries
+        models = self.direct_solver == "smoothed" and can_model(n_features, entries)
+        return most_model_rows(n_features, entries) if models and not self.is_hard else 0
+
+    @property
+    def n_cv_folds(self) -> int:
+        return self.cv if self.C is None else 1
+
+    def looks_ahead(self, n_machines: int) -> bool:
+        """Whether each sweep answers every machine at two widths of its rounded hinge.
+
+        For few machines, whose thin products are a small part of a sweep.
+        """
+        return self.direct_solver == "smoothed" and n_machines <= _MOST_LOOKING_AHEAD
+
+    def n_light_columns(self, n_outputs: int) -> int:
+        n_machines = n_outputs * self.n_cv_folds
+        return n_machines * (2 if self.looks_ahead(n_machines) else 1)
+
+    @property
+    def n_light_sweeps(self) -> int:  # type: ignore[override]
+        grid = _PRESUMED_GRID if self.Cs is None else len(self.Cs)
+        return _PRESUMED_SWEEPS * (1 if self.C is not None else 1 + grid)
+
+
+def margin_options(
+    estimator: Any, loss: Loss, description: str, *, hard_margin: bool = False
+) -> MarginOptions:
+    """Return the validated parameters of a margin machine whose loss the user named as in `description`.
+
+    `hard_margin` says whether C may be infinite.
+
+    Raises
+    ------
+    InputError
+        For the first parameter that no data could make right.
+    """
+    one_of("fold_by", estimator.fold_by, FOLD_RULES)
+    if isinstance(estimator.features, FeatureMap) and estimator.features.sparse_entries:
+        _check_margins_for_sparse(estimator)
+    searched = isinstance(estimator.C, str) and estimator.C == "cv"
+    if isinstance(estimator.C, str) and not searched:
+        raise InputError(f"C must be a positive number or 'cv', got {estimator.C!r}")
+    if not searched and not (hard_margin and is_infinite(estimator.C)):
+        positive_number("C", estimator.C)
+        _check_size("C", float(estimator.C), hard_margin)
+    Cs = None if estimator.Cs is None else ascending_grid("Cs", estimator.Cs)
+    for C in [] if Cs is None else (Cs[0], Cs[-1]):
+        _check_size("Cs", float(C), hard_margin=False)
+    return MarginOptions(
+        C=None if searched else float(estimator.C),
+        Cs=Cs,
+        cv=checked_folds(estimator.cv) if searched else 1,
+        fold_by=estimator.fold_by,
+        loss=loss,
+        softmax=getattr(estimator, "multi_class", "ovr") == "softmax",
+        solver=margin_solver(estimator, loss, description),
+        **shared_options(estimator),
+    )
+
+
+def margin_options_of_ridge(options: RidgeOptions) -> MarginOptions:
+    """Return ridge of one penalty as the margin machine of the squared loss with C = 1/(2·alpha)."""
+    assert options.alpha is not None
+    shared = {f.name: getattr(options, f.name) for f in fields(FitOptions)}
+    return MarginOptions(
+        **shared,
+        C=1 / (2 * float(options.alpha[0])),
+        Cs=None,
+        cv=1,
+        fold_by=options.fold_by,
+        loss=Squared(),
+        softmax=False,
+        solver="sgd",
+        tol=options.tol,
+        max_sweeps=options.max_sweeps,
+    )
+
+
+def margin_solver(estimator: Any, loss: Loss, description: str) -> str:
+    """Return the solver that was asked for, if it can minimise the loss that `description` names.
+
+    Raises
+    ------
+    InputError
+        For a solver that cannot minimise the loss.
+    """
+    solver = estimator.solver
+    one_of("solver", solver, SOLVERS)
+    if solver == "sgd":
+        _check_sgd(estimator)
+    fitting = "lbfgs" if np.isfinite(loss.curvature) else "smoothed"
+    if solver in ("auto", "sgd", fitting):
+        return solver
+    needs = {
+        "gram": "a squared loss, whose optimum follows from the Gram alone",
+        "cg": "a squared loss, whose optimum solves linear equations",
+        "lbfgs": "a loss with a continuous slope",
+        "smoothed": "a loss with a kink to round",
+    }[solver]
+    raise InputError(
+        f"solver={solver!r} needs {needs}, which {description} is not; use solver={fitting!r} or 'auto'"
+    )
+
+
+def _check_size(name: str, C: float, hard_margin: bool) -> None:
+    """Raise InputError for a C whose square, times sums over rows, would be no number."""
+    if not 1 / _MOST_C <= C <= _MOST_C:
+        beyond = "; C=inf is the hard margin" if hard_margin and C > 1 else ""
+        raise InputError(f"{name} must be from {1 / _MOST_C:g} to {_MOST_C:g}, got {C:g}{beyond}")
+
+
+def _check_margins_for_sparse(estimator: Any) -> None:
+    """Raise InputError for what keeps features of rows as an array, which those of random binning are not."""
+    if is_infinite(estimator.C):
+        raise InputError(
+            f"C={estimator.C!r} needs dense features, and those of random binning are sparse; use a finite C "
+            f"(solver='smoothed' for the hinge, 'lbfgs' for other losses, 'sgd' or 'auto' for any), or "
+            f"FourierFeatures or NystroemFeatures"
+        )
+
+
+def _check_sgd(estimator: Any) -> None:
+    if getattr(estimator, "multi_class", "ovr") == "softmax":
+        raise InputError("solver='sgd' needs one loss a class, and multi_class='softmax' has one for all")
+    if estimator.C == "cv" or is_infinite(estimator.C):
+        raise InputError(
+            f"solver='sgd' needs a finite number for C, got C={estimator.C!r}; use solver='auto'"
+        )

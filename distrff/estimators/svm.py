@@ -1,0 +1,421 @@
+"""Support vector machines in the primal: hinge and squared hinge."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
+
+from distrff.engine.execution import Workers
+from distrff.errors import InputError, warn
+from distrff.estimators.base import ClassifyingMachine
+from distrff.estimators.fitting.margin_fit import MarginFit, fit_margins, presumed_margin_plan
+from distrff.estimators.fitting.options import (
+    FitOptions,
+    MarginOptions,
+    margin_options,
+    one_of,
+    positive_number,
+)
+from distrff.estimators.fitting.plan import Plan
+from distrff.estimators.fitting.reports import margin_report
+from distrff.features.base import FeatureMap
+from distrff.io.dataset import Dataset
+from distrff.model.model import Model
+from distrff.model.persistence import save_model
+from distrff.solvers.losses import MARGINS, NOISES
+from distrff.solvers.status import Status
+
+# What machines with a margin loss share: fitting, planning, saving.
+
+_ROUNDING = {"float32": 1e-6, "float64": 1e-12}  # errors that more sweeps do not reach below
+_LARGEST_TOL = 0.1
+
+
+class MarginMachine(ClassifyingMachine):
+    """A classifier that minimises C·Σ s·ℓ + ½‖w‖² for a loss ℓ of the margin."""
+
+    _likelihood: dict[str, Any] | None = None
+    _target_kind = "classes"
+
+    def _options(self) -> MarginOptions:
+        """Return the validated parameters."""
+        raise NotImplementedError
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Fit the machine to rows of any storage.
+
+        Parameters
+        ----------
+        X : Dataset, array-like, DataFrame, scipy sparse matrix, dask array or dask DataFrame
+            Of shape (n_samples, n_columns). A `Dataset` brings its own y.
+        y : array-like of shape (n_samples,)
+            Labels of any type that sorts.
+        sample_weight : array-like of shape (n_samples,), optional
+
+        Raises
+        ------
+        InputError
+            For parameters or data that cannot be used.
+        PlanRefused
+            If it would not fit in the workers' memory: before the first task, or once many
+            classes are counted.
+        KeyboardInterrupt
+            In the light sweeps after the best machine so far was kept, with the status INTERRUPTED.
+        """
+        options = self._options()
+        dataset = self._rows_to_fit(X, y, sample_weight)
+        for stale in ("cv_score_", "cv_results_"):
+            self.__dict__.pop(stale, None)
+        fit, preparation = fit_margins(
+            dataset, options, class_weight=self.class_weight, planned=self._planned
+        )
+        self.seed_ = options.seed
+        self._keep_columns(dataset.n_columns, dataset.column_names)
+        self.features_ = preparation.features
+        self.report_ = margin_report(self, fit, options, dataset=dataset, preparation=preparation)
+        self._keep(
+            fit,
+            Model(
+                kind=type(self).__name__,
+                specification=preparation.specification.without_arrays(),
+                scaling=preparation.scaling,
+                targets=preparation.targets,
+                coef=fit.coef,
+                intercept=fit.intercept,
+                dtype=fit.plan.shape.dtype,
+                column_names=dataset.column_names,
+                steps=dataset.steps,
+                arrays=fit.run.map_arrays(preparation.specification),
+                likelihood=self._likelihood,
+                report=self.report_.to_dict(),
+            ),
+        )
+        if fit.interruption is not None:
+            raise fit.interruption
+        if fit.status not in (Status.CONVERGED, Status.CONVERGED_UNCERTIFIED):
+            warn(_shortfall(fit, options), ConvergenceWarning)
+        return self
+
+    def _presumed_plan(self, workers: Workers, dataset: Dataset, options: FitOptions) -> Plan:
+        assert isinstance(options, MarginOptions)
+        return presumed_margin_plan(workers, dataset, options)
+
+    def save(
+        self, url: str, *, overwrite: bool = False, storage_options: dict[str, Any] | None = None
+    ) -> None:
+        """Write the fitted machine; `distrff.load_model` reads it back."""
+        check_is_fitted(self, "model_")
+        save_model(self.model_, url, overwrite=overwrite, storage_options=storage_options)
+
+    def _keep(self, fit: MarginFit, model: Model) -> None:
+        norms = np.linalg.norm(fit.coef, axis=0)
+        self.coef_ = fit.coef.T
+        self.intercept_ = fit.intercept
+        self.rkhs_norm_ = float(norms[0]) if len(norms) == 1 else norms
+        self.C_ = fit.C
+        self.__dict__.pop("margin_", None)
+        if fit.is_hard:
+            self.margin_ = 1 / self.rkhs_norm_
+        if fit.search is not None:
+            self.cv_score_ = float(fit.search.mean_scores.min(initial=np.inf))
+            self.cv_results_ = {
+                "C": fit.search.grid,
+                "mean_score": fit.search.mean_scores,
+                "fold_scores": fit.search.fold_scores,
+            }
+        self.plan_ = fit.plan
+        self.model_ = model
+
+
+def _shortfall(fit: MarginFit, options: MarginOptions) -> str:
+    """Return the warning of a fit that stopped above its tolerance."""
+    if fit.status is Status.NOT_DECIDED:
+        return (
+            f"after light sweep {fit.n_light_sweeps} the rows are neither separated, with a margin known to "
+            f"{options.tol:g}, nor shown to be not separable; allow more by max_sweeps, or use a finite C"
+        )
+    if fit.solver == "sgd":
+        return (
+            f"the objective still fell by more than tol={options.tol:g} in light sweep "
+            f"{fit.n_light_sweeps}; allow more by max_sweeps, or a larger tol"
+        )
+    name = "relative gradient" if options.softmax else "duality gap"
+    return (
+        f"the {name} is {fit.worst.error:.2g} after light sweep {fit.n_light_sweeps}, "
+        f"above tol={options.tol:g}; {remedy(fit, options)}"
+    )
+
+
+def remedy(fit: MarginFit, options: MarginOptions) -> str:
+    """Return what would have helped: other numbers, or more sweeps."""
+    error, dtype = fit.worst.error, fit.plan.shape.dtype
+    most = {name: 1 / (float(np.finfo(name).eps) * fit.size) for name in ("float32", "float64")}
+    if most["float64"] < fit.C:
+        return f"beside C={fit.C:g} the penalty is lost to rounding: use a C below {most['float64']:.1g}"
+    least = float(np.finfo("float64").eps) / fit.size
+    if least > fit.C:
+        return f"beside the penalty C={fit.C:g} is lost to rounding: use a C above {least:.1g}"
+    ended = fit.n_light_sweeps >= options.max_sweeps
+    rounded = not ended or most[dtype] < fit.C or error < _ROUNDING[dtype]
+    larger = ", or a larger tol" if error < _LARGEST_TOL else ""
+    if not rounded:
+        return f"allow more by max_sweeps{larger}"
+    if dtype == "float32":
+        return f"rounding ends it: use dtype='float64'{larger}"
+    return "rounding ends it: use a larger tol" if larger else "rounding ends it: use a smaller C"
+
+
+class KernelSVC(MarginMachine):
+    """Support vector machine on random features.
+
+    Minimises C·Σ s_i·max(0, 1 − y_i·f(x_i)) + ½‖w‖², or with the square of the maximum, over
+    f(x) = ⟨w, z(x)⟩ + b, with labels coded as ±1. One Gram sweep gives the preconditioner; then light
+    sweeps of L-BFGS close the duality gap, which is the certificate of the answer: directly for the
+    squared hinge, through hinges that are rounded over smaller and smaller widths for the hinge,
+    and then a model that is exact for the rows near its kink. More than two classes are one against
+    the rest each, all in the same sweeps.
+
+    Parameters
+    ----------
+    features : FeatureMap, optional
+        Default: `FourierFeatures()`. A clone is fitted.
+    C : float or "cv"
+        Weight of the losses against the penalty, from 1e-50 to 1e50, or the value of least held-out loss.
+        Infinite for the machine of maximum margin 1/‖w‖, on which no row may have y·f < 1.
+    loss : {"hinge", "squared_hinge"}
+    Cs : sequence of float, optional
+        Grid for "cv"; default: λ = 1/(C·Σs·mean‖z‖²) from 1e-1 to 1e-6, a value a decade.
+    cv : int
+        Folds of the grid; its machines are solved to a gap of `tol`, at least 1e-2.
+    fold_by : {"hash", "contiguous"}
+    class_weight : None, "balanced" or dict of label to weight
+        Multiplies the weights of the rows of each class, the same in all machines.
+    fit_intercept : bool
+        The intercept is not penalised.
+    scale : {"none", "standard"}
+    dtype : {"auto", "float32", "float64"}
+        Of the features; sums are float64. "auto" is float32 for columns that are so, or standardised with a
+        `tol` of 1e-4 or more; else float64, as for the hard margin.
+    solver : {"auto", "smoothed", "lbfgs", "sgd"}
+        "smoothed" is for the hinge, "lbfgs" for the squared hinge. "sgd" needs no Gram and rows in no
+        order. "auto" is the one that closes the gap, or "sgd" where its Gram does not fit in the
+        workers' memory.
+    tol : float
+        Largest relative duality gap, (primal − dual)/max(|primal|, |dual|), of any class. Below
+        about 1e-6 it takes dtype="float64". For "sgd", the least relative fall of the objective.
+    max_sweeps : int, optional
+        Light sweeps at most, for each C; default 200.
+    random_state : int or None
+        None draws a seed, recorded as `seed_`.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+    C_ : float
+        As given or chosen.
+    cv_score_, cv_results_ : float and dict, with C="cv"
+        Mean loss of held-out rows: the least, and of each C and fold.
+    coef_ : ndarray of shape (1 or n_classes, n_features)
+    intercept_ : ndarray of shape (1 or n_classes,)
+    margin_ : float or ndarray of shape (n_classes,), with C=inf
+        1/‖w‖, the distance in feature space from f = 0 to the nearest rows.
+    rkhs_norm_ : float or ndarray of shape (n_classes,)
+        ‖w‖₂, the norm of f under the approximate kernel.
+    features_ : FeatureMap
+        The fitted clone.
+    report_ : FitReport
+        With `primal`, `dual` and `duality_gap`, of the class of largest gap.
+    plan_ : Plan
+    n_features_in_ : int
+    feature_names_in_ : ndarray of str, where columns have names
+    seed_ : int
+
+    Notes
+    -----
+    If `max_sweeps` or rounding end it first, a `ConvergenceWarning` says so and the best machine is
+    kept; so is it when the light sweeps are interrupted. No machine's objective is above that of the best
+    constant, w = 0. n·(2dD + D²) flops for the Gram,
+    n·(2dD + 6Dk) and n·D cosines a light sweep, D³/3 for each factor. Where ten light sweeps were
+    not enough for a smooth loss and two classes, or the first step shows that the sample misses rows,
+    another pass makes the Hessian. It is that of all rows, and made again for each step, where the products
+    of those that bend take no longer than four light sweeps; else of a sample, three times at most.
+    """
+
+    def __init__(
+        self,
+        features: FeatureMap | None = None,
+        C: Any = 1.0,
+        *,
+        loss: str = "hinge",
+        Cs: Any = None,
+        cv: int = 5,
+        fold_by: str = "hash",
+        class_weight: Any = None,
+        fit_intercept: bool = True,
+        scale: str = "none",
+        dtype: str = "auto",
+        solver: str = "auto",
+        tol: float = 1e-3,
+        max_sweeps: int | None = None,
+        random_state: int | None = None,
+    ) -> None:
+        self.features = features
+        self.C = C
+        self.loss = loss
+        self.Cs = Cs
+        self.cv = cv
+        self.fold_by = fold_by
+        self.class_weight = class_weight
+        self.fit_intercept = fit_intercept
+        self.scale = scale
+        self.dtype = dtype
+        self.solver = solver
+        self.tol = tol
+        self.max_sweeps = max_sweeps
+        self.random_state = random_state
+
+    def _options(self) -> MarginOptions:
+        one_of("loss", self.loss, tuple(MARGINS))
+        return margin_options(self, MARGINS[self.loss](), f"loss={self.loss!r}", hard_margin=True)
+
+
+# Classification by the likelihood of noisy signs: logistic, probit, Laplace noise.
+
+
+class KernelLikelihoodClassifier(MarginMachine):
+    """Classifier by maximum likelihood of y = sign(f(x) + noise), with a penalty on f.
+
+    Minimises C·Σ s_i·(−log Ψ(y_i·f(x_i)/σ)) + ½‖w‖² over f(x) = ⟨w, z(x)⟩ + b, with labels coded as
+    ±1 and Ψ the distribution function of the noise. One Gram sweep gives the preconditioner,
+    then a few light sweeps of L-BFGS close the duality gap, which is the certificate of the
+    answer. More than two classes are one against the rest each, all in the same sweeps.
+
+    Parameters
+    ----------
+    features : FeatureMap, optional
+        Default: `FourierFeatures()`. A clone is fitted.
+    C : float or "cv"
+        Weight of the likelihood against the penalty, from 1e-50 to 1e50, or the value of least held-out
+        loss. C and `sigma` are redundant: up to the scale of f, (C, σ) is the machine of (C/σ², 1).
+    noise : {"logistic", "probit", "laplace"}
+    sigma : float
+        Scale of the noise.
+    multi_class : {"ovr", "softmax"}
+        One machine a class against the rest, or for logistic noise the loss log Σ_j exp(f_j/σ) − f_c/σ
+        of a row of class c, shared by all; of two classes there is one machine in any case.
+    Cs : sequence of float, optional
+        Grid for "cv"; default: λ = 1/(C·Σs·mean‖z‖²) from 1e-1 to 1e-6, a value a decade.
+    cv : int
+        Folds of the grid; its machines are solved to a gap of `tol`, at least 1e-2.
+    fold_by : {"hash", "contiguous"}
+    class_weight : None, "balanced" or dict of label to weight
+        Multiplies the weights of the rows of each class, the same in all machines.
+    fit_intercept : bool
+        The intercept is not penalised.
+    scale : {"none", "standard"}
+    dtype : {"auto", "float32", "float64"}
+        Of the features; sums are float64. "auto" is float32 for columns that are so, or standardised with a
+        `tol` of 1e-4 or more; else float64.
+    solver : {"auto", "lbfgs", "sgd"}
+        "sgd" needs no Gram and rows in no order; it is not for softmax. "auto" is "lbfgs", or "sgd"
+        where the Gram does not fit in the workers' memory.
+    tol : float
+        Largest relative duality gap, (primal − dual)/max(|primal|, |dual|), of any class. Below
+        about 1e-6 it takes dtype="float64". For softmax ‖∇‖ relative to its norm at zero; for "sgd" the
+        least relative fall of the objective.
+    max_sweeps : int, optional
+        Light sweeps at most, for each C; default 200.
+    random_state : int or None
+        None draws a seed, recorded as `seed_`.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+    C_ : float
+        As given or chosen.
+    cv_score_, cv_results_ : float and dict, with C="cv"
+        Mean loss of held-out rows: the least, and of each C and fold.
+    coef_ : ndarray of shape (1 or n_classes, n_features)
+    intercept_ : ndarray of shape (1 or n_classes,)
+    rkhs_norm_ : float or ndarray of shape (n_classes,)
+        ‖w‖₂, the norm of f under the approximate kernel.
+    features_ : FeatureMap
+        The fitted clone.
+    report_ : FitReport
+        With `primal`, `dual` and `duality_gap`, of the class of largest gap.
+    plan_ : Plan
+    n_features_in_ : int
+    feature_names_in_ : ndarray of str, where columns have names
+    seed_ : int
+
+    Notes
+    -----
+    If `max_sweeps` or rounding end it first, a `ConvergenceWarning` says so and the best machine is
+    kept; so is it when the light sweeps are interrupted. No machine's objective is above that of the best
+    constant, w = 0. n·(2dD + D²) flops for the Gram,
+    n·(2dD + 6Dk) and n·D cosines a light sweep, D³/3 for each factor. Where ten light sweeps were
+    not enough for a smooth loss and two classes, or the first step shows that the sample misses rows,
+    another pass makes the Hessian. It is that of all rows, and made again for each step, where the products
+    of those that bend take no longer than four light sweeps; else of a sample, three times at most.
+    """
+
+    def __init__(
+        self,
+        features: FeatureMap | None = None,
+        C: Any = 1.0,
+        *,
+        noise: str = "logistic",
+        sigma: float = 1.0,
+        Cs: Any = None,
+        cv: int = 5,
+        fold_by: str = "hash",
+        multi_class: str = "ovr",
+        class_weight: Any = None,
+        fit_intercept: bool = True,
+        scale: str = "none",
+        dtype: str = "auto",
+        solver: str = "auto",
+        tol: float = 1e-3,
+        max_sweeps: int | None = None,
+        random_state: int | None = None,
+    ) -> None:
+        self.features = features
+        self.C = C
+        self.noise = noise
+        self.sigma = sigma
+        self.Cs = Cs
+        self.cv = cv
+        self.fold_by = fold_by
+        self.multi_class = multi_class
+        self.class_weight = class_weight
+        self.fit_intercept = fit_intercept
+        self.scale = scale
+        self.dtype = dtype
+        self.solver = solver
+        self.tol = tol
+        self.max_sweeps = max_sweeps
+        self.random_state = random_state
+
+    def predict_proba(self, X: Any) -> Any:
+        """Return the probability of each class, of shape (n_samples, n_classes), lazily for dask arrays.
+
+        Ψ(f/σ) for two classes; for more, those of one against the rest divided by their sum, or softmax.
+        """
+        return self._output(X, "predict_proba")
+
+    def _options(self) -> MarginOptions:
+        one_of("noise", self.noise, tuple(NOISES))
+        one_of("multi_class", self.multi_class, ("ovr", "softmax"))
+        if self.multi_class == "softmax" and self.noise != "logistic":
+            raise InputError(
+                f"multi_class='softmax' is for noise='logistic', got noise={self.noise!r}; use 'ovr'"
+            )
+        positive_number("sigma", self.sigma)
+        return margin_options(self, NOISES[self.noise](float(self.sigma)), f"noise={self.noise!r}")
+
+    @property
+    def _likelihood(self) -> dict[str, Any]:  # type: ignore[override]
+        return {"noise": self.noise, "sigma": float(self.sigma), "multi_class": self.multi_class}

@@ -1,0 +1,393 @@
+"""Which bin of each of many random grids a row falls into, as one number of 64 bits a grid."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from distrff.errors import InputError
+from distrff.features.specification import Ask
+from distrff.kernels.base import Kernel
+from distrff.kernels.quantiles import draw_pitches
+from distrff.utils.jit import compiled, in_own_thread
+from distrff.utils.random import stream
+
+_TILE = 256  # rows, whose columns and sums stay in the first-level cache
+_FARTHEST = float(2**30)
+
+
+@dataclass(frozen=True, eq=False)
+class Grids:
+    """Random grids: row x falls in bin ⌊(x_j − shift_j)/pitch_j⌋ of column j, for each grid.
+
+    Parameters
+    ----------
+    steps, offsets : ndarrays of shape (n_grids, n_columns), float64
+        1/pitch, and −shift/pitch in (−1, 0].
+    multipliers : ndarray of shape (2, n_grids, n_columns), int32
+        Odd, of the multilinear hash of the columns' bins.
+    """
+
+    steps: np.ndarray
+    offsets: np.ndarray
+    multipliers: np.ndarray
+
+    @classmethod
+    def draw(cls, kernel: Kernel, n_grids: int, n_columns: int, seed: int) -> Grids:
+        """Draw pitches from p·k″(p) and shifts uniform on [0, pitch]; the first grids are those of fewer."""
+        shape = (n_grids, n_columns)
+        pitches = draw_pitches(kernel, n_grids, n_columns, lambda name: stream(seed, "pitches", name))
+        # A pitch that underflowed would be a bin for each number, as the smallest one is.
+        steps = 1.0 / np.maximum(pitches, np.finfo(np.float32).tiny)
+        offsets = -stream(seed, "shifts").random(shape)
+        return cls(steps, offsets, _odd_numbers(seed, shape))
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Grids:
+        """Return the grids whose `arrays` these are."""
+        return cls(arrays["steps"], arrays["offsets"], arrays["multipliers"])
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return what is stored and sent."""
+        return {"steps": self.steps, "offsets": self.offsets, "multipliers": self.multipliers}
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def __getitem__(self, some: slice) -> Grids:
+        return Grids(self.steps[some], self.offsets[some], self.multipliers[:, some])
+
+    def keys(self, X: np.ndarray) -> np.ndarray:
+        """Return the keys of the bins of rows.
+
+        Parameters
+        ----------
+        X : ndarray of shape (r, n_columns), float32 or float64
+            Bins are found in its dtype; those beyond ±2³⁰ pitches are one.
+
+        Returns
+        -------
+        ndarray of shape (n_grids, r), uint64
+            Two multilinear hashes Σ a_j·bin_j mod 2³² side by side. Two bins whose numbers differ by
+            multiples of 2^v in all columns, and of no more, have one key with probability 4^v·2⁻⁶² over the
+            draw of the multipliers, or 0 if they differ in one column only.
+
+        Notes
+        -----
+        r·n_grids·n_columns floors and two integer multiply-adds for each.
+        """
+        compile_keys()
+        keys = np.empty((len(self), len(X)), np.uint64)
+        steps, offsets = self.steps.astype(X.dtype), self.offsets.astype(X.dtype)
+        first, second = self.multipliers
+        _keys(X, steps, offsets, first, second, X.dtype.type(_FARTHEST), keys)
+        return keys
+
+
+def _odd_numbers(seed: int, shape: tuple[int, int]) -> np.ndarray:
+    """Return two odd 32-bit numbers a grid and column, drawn grid by grid."""
+    drawn = stream(seed, "multipliers").integers(-(2**30), 2**30, (shape[0], 2, shape[1]))
+    return np.ascontiguousarray(np.moveaxis(2 * drawn + 1, 1, 0), np.int32)
+
+
+@cache
+def compile_keys() -> None:
+    """Compile for both formats, or load from Numba's cache, before it is needed."""
+    in_own_thread(_compile_keys)
+
+
+def _compile_keys() -> None:
+    for dtype in (np.float32, np.float64):
+        one, odd = np.zeros((1, 1), dtype), np.ones((1, 1), np.int32)
+        _keys(one, one, one, odd, odd, dtype(1), np.zeros((1, 1), np.uint64))
+
+
+@compiled()
+def _keys(X, steps, offsets, first, second, farthest, keys):
+    """A tile of rows at a time, transposed, so that a grid's arithmetic on a column is that of vectors.
+
+    Where a grid does not cut between the least and the greatest of a tile's numbers, one bin is that of all.
+    """
+    n_rows, n_columns = X.shape
+    columns = np.empty((n_columns, _TILE), X.dtype)
+    least, greatest = np.empty(n_columns, X.dtype), np.empty(n_columns, X.dtype)
+    high, low = np.empty(_TILE, np.int32), np.empty(_TILE, np.int32)
+    for start in range(0, n_rows, _TILE):
+        n = min(_TILE, n_rows - start)
+        for i in range(n):
+            for j in range(n_columns):
+                columns[j, i] = X[start + i, j]
+        for j in range(n_columns):
+            least[j], greatest[j] = columns[j, :n].min(), columns[j, :n].max()
+        for g in range(len(steps)):
+            high[:] = 0
+            low[:] = 0
+            for j in range(n_columns):
+                step, offset, a, b, column = steps[g, j], offsets[g, j], first[g, j], second[g, j], columns[j]
+                lowest = max(min(np.floor(least[j] * step + offset), farthest), -farthest)
+                if lowest == max(min(np.floor(greatest[j] * step + offset), farthest), -farthest):
+                    shared = np.int32(lowest)
+                    for i in range(_TILE):
+                        high[i] += a * shared
+                        low[i] += b * shared
+                    continue
+                for i in range(_TILE):
+                    place = np.floor(column[i] * step + offset)
+                    place = max(min(place, farthest), -farthest)
+                    bin_ = np.int32(place)
+                    high[i] += a * bin_
+                    low[i] += b * bin_
+            for i in range(n):
+                keys[g, start + i] = (np.uint64(np.uint32(high[i])) << np.uint64(32)) | np.uint64(
+                    np.uint32(low[i])
+                )
+
+
+# Tables of occupied bins, by open addressing: how many rows are in each, and which column of Z is which.
+
+_LEAST_SLOTS = 2**10
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ over the golden ratio, made odd
+
+
+@dataclass(frozen=True, eq=False)
+class BinCounts:
+    """How many rows are in each occupied bin of some grids, a table each.
+
+    Attributes
+    ----------
+    keys : list of ndarray of shape (n_slots,), uint64
+    counts : list of ndarray of shape (n_slots,), int64
+        0 where a slot is empty.
+    used : ndarray of shape (n_grids,), int64
+        Occupied slots, at most half of them.
+    """
+
+    keys: list[np.ndarray]
+    counts: list[np.ndarray]
+    used: np.ndarray
+
+    @classmethod
+    def empty(cls, n_grids: int) -> BinCounts:
+        """Return the counts of no rows."""
+        slots = [np.zeros(_LEAST_SLOTS, np.int64) for _ in range(n_grids)]
+        return cls([empty.astype(np.uint64) for empty in slots], slots, np.zeros(n_grids, np.int64))
+
+    def __reduce__(self) -> Any:
+        """Travel as what is occupied: most slots are empty."""
+        found = [(keys[n > 0], n[n > 0]) for keys, n in zip(self.keys, self.counts, strict=True)]
+        return _tables_of, (found,)
+
+    def with_rows(self, keys: np.ndarray) -> BinCounts:
+        """Return these counts after adding rows whose keys are (n_grids, r)."""
+        for g, mine in enumerate(keys):
+            self._take(g, mine, np.broadcast_to(np.int64(1), mine.shape), mine.size)
+        return self
+
+    def merge(self, other: BinCounts) -> BinCounts:
+        """Return the counts of both; neither is changed."""
+        both = BinCounts.empty(len(self.used))
+        for g, n in enumerate((self.used + other.used).tolist()):
+            both._take(g, self.keys[g], self.counts[g], n)
+            both._take(g, other.keys[g], other.counts[g], int(other.used[g]))
+        return both
+
+    def sorted(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Return keys, ascending, and counts of each grid's occupied bins."""
+        found = []
+        for keys, counts in zip(self.keys, self.counts, strict=True):
+            slots = np.flatnonzero(counts)
+            slots = slots[np.argsort(keys[slots])]
+            found.append((keys[slots], counts[slots]))
+        return found
+
+    def _take(self, g: int, keys: np.ndarray, counts: np.ndarray, n: int) -> None:
+        """Add bins of one grid, 0 rows of one being none, after making room for n new ones."""
+        compile_tables()
+        most = int(self.used[g]) + n
+        if 2 * most > len(self.keys[g]):
+            n_slots = _slots_of(2 * most)
+            larger = np.zeros(n_slots, np.uint64), np.zeros(n_slots, np.int64)
+            _add(self.keys[g], self.counts[g], *larger)
+            self.keys[g], self.counts[g] = larger
+        self.used[g] += _add(keys, counts, self.keys[g], self.counts[g])
+
+
+def _tables_of(found: list[tuple[np.ndarray, np.ndarray]]) -> BinCounts:
+    """Return the counts of occupied bins, given grid by grid."""
+    tables = BinCounts.empty(len(found))
+    for g, (keys, counts) in enumerate(found):
+        tables._take(g, keys, counts, len(keys))
+    return tables
+
+
+class BinIds:
+    """The column of Z of each occupied bin.
+
+    Parameters
+    ----------
+    keys : ndarray of shape (n_bins,), uint64
+        Grid by grid.
+    ends : ndarray of shape (n_grids,), int64
+        Where each grid's keys end.
+
+    Notes
+    -----
+    24 to 48 bytes a bin; a look-up takes one or two fetches from memory.
+    """
+
+    def __init__(self, keys: np.ndarray, ends: np.ndarray) -> None:
+        compile_tables()
+        starts = np.concatenate([[0], ends[:-1]])
+        slots = np.array([_slots_of(2 * (stop - start)) for start, stop in zip(starts, ends, strict=True)])
+        self._firsts = np.concatenate([[0], np.cumsum(slots)]).astype(np.int64)
+        self._keys = np.zeros(self._firsts[-1], np.uint64)
+        self._ids = np.full(self._firsts[-1], -1, np.int32)
+        for g, (start, stop) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+            mine = slice(self._firsts[g], self._firsts[g + 1])
+            _number(keys[start:stop], start, self._keys[mine], self._ids[mine])
+
+    def find(self, keys: np.ndarray) -> np.ndarray:
+        """Return the columns of bins, −1 for one that is not occupied: int32 of the keys' (n_grids, r)."""
+        ids = np.empty(keys.shape, np.int32)
+        _find(keys, self._firsts, self._keys, self._ids, ids)
+        return ids
+
+
+def _slots_of(n: int) -> int:
+    return max(_LEAST_SLOTS, 1 << int(n - 1).bit_length())
+
+
+@cache
+def compile_tables() -> None:
+    """Compile what goes through the tables, or load it from Numba's cache, before it is needed."""
+    in_own_thread(_compile_tables)
+
+
+def _compile_tables() -> None:
+    keys, counts, ids = np.zeros(2, np.uint64), np.zeros(2, np.int64), np.full(2, -1, np.int32)
+    _add(keys[:1], np.broadcast_to(counts[:1], 1), keys, counts)
+    _add(keys[:1], counts[:1], keys, counts)
+    _number(keys[:1], 0, keys, ids)
+    _find(keys[:1].reshape(1, 1), np.array([0, 2]), keys, ids, ids[:1].reshape(1, 1))
+
+
+@compiled()
+def _add(keys, counts, table, totals):
+    """Add bins to the table, and return how many slots are newly taken."""
+    mask, taken = table.size - 1, 0
+    for i in range(keys.size):
+        if counts[i] == 0:
+            continue
+        slot = np.int64((keys[i] * _GOLDEN) >> np.uint64(32)) & mask
+        while totals[slot] != 0 and table[slot] != keys[i]:
+            slot = (slot + 1) & mask
+        if totals[slot] == 0:
+            table[slot] = keys[i]
+            taken += 1
+        totals[slot] += counts[i]
+    return taken
+
+
+@compiled()
+def _number(keys, first, table, ids):
+    """Give the keys the numbers from `first` on."""
+    mask = table.size - 1
+    for i in range(keys.size):
+        slot = np.int64((keys[i] * _GOLDEN) >> np.uint64(32)) & mask
+        while ids[slot] >= 0:
+            slot = (slot + 1) & mask
+        table[slot] = keys[i]
+        ids[slot] = first + i
+
+
+@compiled()
+def _find(keys, firsts, tables, numbers, ids):
+    """Look all rows up in one grid after the other, whose table may stay in a cache."""
+    for g in range(len(keys)):
+        table, known = tables[firsts[g] : firsts[g + 1]], numbers[firsts[g] : firsts[g + 1]]
+        mask = table.size - 1
+        for i in range(keys.shape[1]):
+            key = keys[g, i]
+            slot = np.int64((key * _GOLDEN) >> np.uint64(32)) & mask
+            while known[slot] >= 0 and table[slot] != key:
+                slot = (slot + 1) & mask
+            ids[g, i] = known[slot]
+
+
+# The question of random binning to all rows: which bins are occupied, and by how many rows.
+
+_STRIP = 2**13  # rows
+_MOST_BINS_A_PASS = 2**21
+_MOST_GRIDS_A_PASS = 64
+_MOST_BINS = 2**31 - 1  # the columns of Z are numbered by 32 bits
+_SLOT_BYTES = 16
+
+
+@dataclass(frozen=True, eq=False)
+class BinQuestion:
+    """How many rows of positive weight are in each bin of some grids.
+
+    Parameters
+    ----------
+    grids : Grids
+    label : str
+    """
+
+    grids: Grids
+    label: str
+
+    def zero(self) -> BinCounts:
+        return BinCounts.empty(len(self.grids))
+
+    def update(
+        self, answer: BinCounts, start: int, X: np.ndarray, sample_weight: np.ndarray | None
+    ) -> BinCounts:
+        if sample_weight is not None:
+            X = X[sample_weight > 0]
+        for first in range(0, len(X), _STRIP):
+            answer = answer.with_rows(self.grids.keys(X[first : first + _STRIP]))
+        return answer
+
+    def merge(self, first: BinCounts, second: BinCounts) -> BinCounts:
+        return first.merge(second)
+
+    def size_bytes(self, n_rows: int) -> int:
+        return _SLOT_BYTES * len(self.grids) * 4 * (n_rows + _STRIP)
+
+
+def fewest_passes(n_grids: int) -> int:
+    """Return the passes over the rows that `occupied_bins` needs at least."""
+    return 1 + -(-(n_grids - 1) // _MOST_GRIDS_A_PASS)
+
+
+def occupied_bins(grids: Grids, ask: Ask) -> dict[str, np.ndarray]:
+    """Return `keys` and `counts` of the occupied bins, grid by grid with ascending keys, and their `ends`.
+
+    The first pass over the rows is for one grid; what it finds tells how many grids one later pass can hold.
+    Whoever is asked hears before each pass how many bins there are already, and may refuse them.
+
+    Raises
+    ------
+    InputError
+        If there are more bins than can be numbered.
+    """
+    found: list[tuple[np.ndarray, np.ndarray]] = []
+    while len(found) < len(grids):
+        first, n_bins = len(found), sum(len(keys) for keys, _ in found)
+        n = 1 if not found else max(1, min(_MOST_GRIDS_A_PASS, _MOST_BINS_A_PASS * first // max(1, n_bins)))
+        last = min(len(grids), first + n)
+        label = f"bins of grid {first + 1}" + (f" to {last}" if last > first + 1 else "")
+        question = BinQuestion(grids[first:last], label)
+        found += ask(question, least_features=n_bins + len(grids) - first).sorted()
+        n_bins = sum(len(keys) for keys, _ in found)
+        if n_bins * len(grids) > _MOST_BINS * len(found):
+            raise InputError(
+                f"{len(found)} of {len(grids)} grids have {n_bins:,} occupied bins already, and no more than "
+                f"{_MOST_BINS:,} can be numbered; use n_bins=, fewer grids, or larger length scales"
+            )
+    keys, counts = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return {"keys": keys, "counts": counts, "ends": np.cumsum([len(keys) for keys, _ in found])}

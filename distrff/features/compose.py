@@ -1,0 +1,344 @@
+"""Several maps side by side: the weighted sum of their kernels."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import clone
+
+from distrff.errors import InputError
+from distrff.features.base import FeatureMap
+from distrff.features.specification import Ask, BlockMap, MapCost, MapSpecification, cost_of_parts
+from distrff.utils.random import child_seed, resolve_seed
+from distrff.utils.validation import float_array
+
+
+@dataclass(frozen=True)
+class ConcatenatedSpecification(MapSpecification):
+    """The maps' own specifications and their weights."""
+
+    kind: ClassVar[str] = "concatenated"
+
+    parts: tuple[MapSpecification, ...] = ()
+    weights: tuple[float, ...] = ()
+
+    @property
+    def carries_arrays(self) -> bool:  # type: ignore[override]
+        return any(part.carries_arrays for part in self.parts)
+
+    @property
+    def arrays_at_hand(self) -> bool:
+        return any(part.arrays_at_hand for part in self.parts)
+
+    @property
+    def n_features(self) -> int:
+        return sum(part.n_features for part in self.parts)
+
+    @property
+    def at_zero(self) -> float:
+        return sum(w * part.at_zero for w, part in zip(self.weights, self.parts, strict=True))
+
+    @property
+    def cost(self) -> MapCost:
+        return cost_of_parts((part.cost, part.n_features) for part in self.parts)
+
+    def derive_arrays(self) -> dict[str, np.ndarray]:
+        derived = [part.derive_arrays() for part in self.parts]
+        return {_prefix(i) + name: A for i, arrays in enumerate(derived) for name, A in arrays.items()}
+
+    def digest_of(self, arrays: Mapping[str, np.ndarray]) -> str:
+        digests = [part.digest_of(own) for part, own in zip(self.parts, self._split(arrays), strict=True)]
+        return hashlib.sha256("/".join(digests).encode()).hexdigest()[:32]
+
+    def block_map(self, arrays: Mapping[str, np.ndarray]) -> ConcatenatedBlockMap:
+        maps = [part.block_map(own) for part, own in zip(self.parts, self._split(arrays), strict=True)]
+        return ConcatenatedBlockMap(maps, self.weights)
+
+    def parts_with(
+        self, arrays: Mapping[str, np.ndarray] | None
+    ) -> list[tuple[MapSpecification, dict[str, np.ndarray] | None]]:
+        """Return the parts, each with its own of these arrays if they are given."""
+        own = [None] * len(self.parts) if arrays is None else self._split(arrays)
+        return list(zip(self.parts, own, strict=True))
+
+    def without_arrays(self) -> Self:
+        return replace(self, parts=tuple(part.without_arrays() for part in self.parts))
+
+    def with_arrays(self, arrays: Mapping[str, np.ndarray]) -> Self:
+        own = zip(self.parts, self._split(arrays), strict=True)
+        return replace(self, parts=tuple(part.with_arrays(split) for part, split in own))
+
+    def check_storable(self) -> None:
+        for part in self.parts:
+            part.check_storable()
+
+    def _split(self, arrays: Mapping[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
+        prefixes = map(_prefix, range(len(self.parts)))
+        return [{n.removeprefix(p): A for n, A in arrays.items() if n.startswith(p)} for p in prefixes]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "n_columns": self.n_columns,
+            "digest": self.digest,
+            "parts": [part.to_dict() for part in self.parts],
+            "weights": list(self.weights),
+        }
+
+
+def _prefix(index: int) -> str:
+    return f"part{index}_"
+
+
+class ConcatenatedBlockMap(BlockMap):
+    """z(x) = (√w₁·z₁(x), √w₂·z₂(x), …)."""
+
+    def __init__(self, maps: Sequence[BlockMap], weights: Sequence[float]) -> None:
+        self.n_features = sum(map_.n_features for map_ in maps)
+        self.n_bytes = sum(map_.n_bytes for map_ in maps)
+        self._maps = maps
+        self._factors = [float(np.sqrt(w)) for w in weights]
+
+    def apply(self, X: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        Z = np.empty((len(X), self.n_features), X.dtype) if out is None else out
+        first = 0
+        for map_, factor in zip(self._maps, self._factors, strict=True):
+            own = Z[:, first : first + map_.n_features]
+            map_.apply(X, out=own)
+            if factor != 1.0:
+                own *= factor
+            first += map_.n_features
+        return Z
+
+    # The basis is those of the parts side by side, in float64; the roots of the weights go to the vectors.
+
+    @property
+    def has_basis(self) -> bool:  # type: ignore[override]
+        return any(map_.has_basis for map_ in self._maps)
+
+    @property
+    def n_basis(self) -> int:
+        return sum(map_.n_basis for map_ in self._maps)
+
+    def basis(self, X: np.ndarray) -> np.ndarray:
+        if not self.has_basis:
+            return self.apply(X)
+        exact = X.astype(np.float64, copy=False)
+        return np.concatenate([map_.basis(exact) for map_ in self._maps], axis=1)
+
+    def basis_tile(self, X: np.ndarray) -> np.ndarray:
+        return self.basis(X) if self.has_basis else self.tile(X)
+
+    def basis_coef(self, coef: np.ndarray, dtype: np.dtype) -> np.ndarray:
+        if not self.has_basis:
+            return super().basis_coef(coef, dtype)
+        own = np.split(coef, np.cumsum([map_.n_features for map_ in self._maps])[:-1])
+        exact = np.dtype(np.float64)
+        parts = zip(self._maps, self._factors, own, strict=True)
+        return np.concatenate([factor * map_.basis_coef(part, exact) for map_, factor, part in parts])
+
+    def feature_sums(self, sums: np.ndarray) -> np.ndarray:
+        own = np.split(sums, np.cumsum([map_.n_basis for map_ in self._maps])[:-1], axis=1)
+        parts = zip(self._maps, self._factors, own, strict=True)
+        return np.concatenate([factor * map_.feature_sums(part) for map_, factor, part in parts], axis=1)
+
+
+class ConcatenatedFeatures(FeatureMap):
+    """Several maps side by side, whose kernel is the weighted sum of theirs.
+
+    z(x) = (√w₁·z₁(x), √w₂·z₂(x), …), so that ⟨z(x), z(x')⟩ = Σ w_i·⟨z_i(x), z_i(x')⟩. There is no
+    learning curve: the leading columns are no smaller map.
+
+    Parameters
+    ----------
+    maps : list of FeatureMap
+        A map without a `random_state` of its own draws from a stream named by its place, so that equal
+        maps differ. Parameters of map i are `maps__i__…` to `set_params`.
+    weights : list of float, optional
+        One positive number a map; None is 1/len(maps) each.
+
+    Attributes
+    ----------
+    maps_ : list of FeatureMap
+        Fitted clones.
+    specification_ : ConcatenatedSpecification
+    seed_, n_features_in_ : int
+
+    Notes
+    -----
+    Costs the sum of what the maps cost, and n·D products where weights are not 1.
+    """
+
+    def __init__(self, maps: Sequence[FeatureMap], *, weights: Sequence[float] | None = None) -> None:
+        self.maps = maps
+        self.weights = weights
+
+    def check_parameters(self) -> None:
+        """Raise InputError for parameters that no data could make right."""
+        if not isinstance(self.maps, list | tuple) or not len(self.maps):
+            raise InputError(f"maps must be a list of at least one feature map, got {self.maps!r}")
+        for i, map_ in enumerate(self.maps):
+            if not isinstance(map_, FeatureMap):
+                raise InputError(f"maps[{i}] must be a distrff feature map, got {map_!r}")
+            if getattr(map_, "form", None) == "complex":
+                raise InputError(f"maps[{i}] is of form='complex'; use form='cos_sin' in a concatenation")
+            if map_.sparse_entries:
+                raise InputError(
+                    f"maps[{i}] has sparse features, which stand for themselves; concatenate dense maps such "
+                    f"as FourierFeatures and NystroemFeatures"
+                )
+            map_.check_parameters()
+        self._weights()
+
+    def _weights(self) -> tuple[float, ...]:
+        if self.weights is None:
+            return (1.0 / len(self.maps),) * len(self.maps)
+        try:
+            weights = float_array(self.weights)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"weights must be numbers, got {self.weights!r}") from error
+        if weights.shape != (len(self.maps),) or not (np.isfinite(weights) & (weights > 0)).all():
+            raise InputError(
+                f"weights must be one positive number a map, {len(self.maps)} of them, got {self.weights!r}"
+            )
+        return tuple(weights.tolist())
+
+    def check_rows(self, n_rows: int) -> None:
+        for map_ in self.maps:
+            map_.check_rows(n_rows)
+
+    def n_features_for(self, n_columns: int) -> int:
+        return sum(map_.n_features_for(n_columns) for map_ in self.maps)
+
+    @property
+    def n_passes(self) -> int:
+        return sum(map_.n_passes for map_ in self.maps)
+
+    def cost_for(self, n_columns: int) -> MapCost:
+        return cost_of_parts((map_.cost_for(n_columns), map_.n_features_for(n_columns)) for map_ in self.maps)
+
+    def search_flops_for(self, n_rows: int, n_columns: int) -> float:
+        return sum(map_.search_flops_for(n_rows, n_columns) for map_ in self.maps)
+
+    def _prepare_trial(self, smaller: Mapping[str, int]) -> None:
+        for map_ in self.maps:
+            map_._prepare_trial(smaller)
+
+    def _trial_rows(self, n_columns: int) -> int:
+        return max(map_._trial_rows(n_columns) for map_ in self.maps)
+
+    def _specify(
+        self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, ask: Ask
+    ) -> ConcatenatedSpecification:
+        self.check_parameters()
+        self.maps_ = []
+        for i, map_ in enumerate(self.maps):
+            own = map_.random_state
+            own_seed = child_seed(seed, "map", i) if own is None else resolve_seed(own)
+            self.maps_.append(clone(map_).fit_part(X, y, sample_weight, seed=own_seed, ask=ask))
+        return ConcatenatedSpecification(
+            n_columns=X.shape[1],
+            parts=tuple(map_.specification_ for map_ in self.maps_),
+            weights=self._weights(),
+        )
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters by name, those of map i as `maps__i__…`."""
+        params: dict[str, Any] = super().get_params(deep=False)
+        if deep and isinstance(self.maps, list | tuple):
+            for i, map_ in enumerate(self.maps):
+                params[f"maps__{i}"] = map_
+                if not isinstance(map_, FeatureMap):
+                    continue
+                params |= {f"maps__{i}__{name}": value for name, value in map_.get_params().items()}
+        return params
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters; `maps__i` replaces map i, and `maps__i__…` sets a parameter of it."""
+        inner = {name: value for name, value in params.items() if name.startswith("maps__")}
+        super().set_params(**{name: value for name, value in params.items() if name not in inner})
+        if not inner:
+            return self
+        maps = list(self.maps)
+        for name in sorted(inner, key=lambda name: name.count("__")):  # maps before their parameters
+            _, index, *rest = name.split("__", 2)
+            if not index.isdigit() or int(index) >= len(maps):
+                raise InputError(f"there is no {name!r}: the maps are numbered from 0 to {len(maps) - 1}")
+            if rest:
+                maps[int(index)].set_params(**{rest[0]: inner[name]})
+            else:
+                maps[int(index)] = inner[name]
+        self.maps = maps
+        return self
+
+
+# The identity as a map: linear machines, as baselines and for data that is already featurized.
+
+
+@dataclass(frozen=True)
+class LinearSpecification(MapSpecification):
+    """The identity on `n_columns` columns."""
+
+    kind: ClassVar[str] = "linear"
+
+    @property
+    def n_features(self) -> int:
+        return self.n_columns
+
+    @property
+    def at_zero(self) -> float:
+        return float("nan")
+
+    @property
+    def cost(self) -> MapCost:
+        return MapCost()
+
+    def derive_arrays(self) -> dict[str, np.ndarray]:
+        return {}
+
+    def block_map(self, arrays: Mapping[str, np.ndarray]) -> LinearBlockMap:
+        return LinearBlockMap(self.n_columns)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind, "n_columns": self.n_columns, "digest": self.digest}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> LinearSpecification:
+        """Return the specification that `to_dict` wrote."""
+        return cls(n_columns=data["n_columns"], digest=data["digest"])
+
+
+class LinearBlockMap(BlockMap):
+    """z(x) = x."""
+
+    def __init__(self, n_features: int) -> None:
+        self.n_features = n_features
+
+    def apply(self, X: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        if out is None:
+            return X.copy()
+        out[...] = X
+        return out
+
+
+class LinearFeatures(FeatureMap):
+    """z(x) = x: the machine on it is the ordinary linear one.
+
+    Attributes
+    ----------
+    n_features_in_ : int
+    specification_ : LinearSpecification
+    """
+
+    def n_features_for(self, n_columns: int) -> int:
+        return n_columns
+
+    def cost_for(self, n_columns: int) -> MapCost:
+        return MapCost()
+
+    def _specify(self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, ask: Ask) -> LinearSpecification:
+        return LinearSpecification(n_columns=X.shape[1])

@@ -1,1 +1,0 @@
-"""Sweeps over raw data, before any machine is there."""

@@ -1,0 +1,542 @@
+"""Datasets of arrays: NumPy arrays, whose rows travel with the task, and dask arrays, whose blocks do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pandas as pd
+from dask.utils import is_dataframe_like, is_series_like
+from scipy.sparse import issparse
+
+from distrff.errors import InputError, InputTypeError
+from distrff.io.dataset import BLOCK_BYTES, Dataset, check_lengths, sparse_share
+from distrff.io.rows import FIELDS, Feed, RowBlock, Span, cut_tiles
+
+_INDEX_BYTES = 4
+_PRESUMED_SHARE = 0.01  # of the columns of lazy sparse rows, whose entries are not counted
+
+
+@dataclass(frozen=True)
+class ArrayRows:
+    """Rows as lists of consecutive blocks: arrays, or Delayed blocks that are arrays in the task.
+
+    The blocks cover exactly [start, stop); those of y and sample_weight may be cut elsewhere than
+    those of X. `dtypes` maps the fields to what the blocks are cast to; `is_sparse` tells whether those of X
+    are scipy sparse matrices.
+    """
+
+    start: int
+    stop: int
+    X: list[Any]
+    y: list[Any]
+    sample_weight: list[Any]
+    dtypes: dict[str, np.dtype]
+    is_sparse: bool = False
+
+    def tiles(self, n_rows: int) -> Iterator[RowBlock]:
+        """Yield the rows in blocks of `n_rows`."""
+        size = self.stop - self.start
+        feeds = [Feed(self._spans(field), size) for field in FIELDS if getattr(self, field)]
+        return cut_tiles(self.start, self.stop, n_rows, feeds)
+
+    def _spans(self, field: str) -> Iterator[Span]:
+        blocks = [self._plain(block, field) for block in getattr(self, field)]
+        if (n := sum(block.shape[0] for block in blocks)) != self.stop - self.start:
+            raise InputError(
+                f"the blocks of {field} for rows {self.start} to {self.stop - 1} hold {n} rows; "
+                "a block function returned another number of rows than its dask array states"
+            )
+        return ({field: block.astype(self.dtypes[field], copy=False)} for block in blocks)
+
+    def _plain(self, block: Any, field: str) -> Any:
+        if field != "X" or (not issparse(block) and not self.is_sparse):
+            return plain_array(block, field)
+        if issparse(block) and self.is_sparse:
+            return sparse_rows(block, field)
+        states, has = ("sparse", "dense") if self.is_sparse else ("dense", "sparse")
+        raise InputTypeError(
+            f"X is a dask array that states {states} blocks but has {has} ones; build it with a meta like "
+            f"them, for sparse ones meta=scipy.sparse.csr_matrix((0, 0))"
+        )
+
+
+class ArrayReader:
+    """Reads rows of arrays that are all NumPy or all dask."""
+
+    def __init__(self, arrays: dict[str, Any], dtypes: dict[str, np.dtype]) -> None:
+        self._arrays = arrays
+        self._dtypes = dtypes
+        layers = [set(a.dask.layers) for a in arrays.values() if isinstance(a, da.Array)]
+        self._have_common_layers = len(set().union(*layers)) < sum(map(len, layers))
+
+    def rows(self, start: int, stop: int, fields: tuple[str, ...] = FIELDS) -> ArrayRows:
+        """Return the blocks of the rows [start, stop)."""
+        blocks = {f: self._blocks(self._arrays[f][start:stop]) for f in fields if f in self._arrays}
+        of: dict[str, list[Any]] = {f: [] for f in FIELDS} | blocks
+        is_sparse = "X" in self._arrays and _is_sparse(self._arrays["X"])
+        return ArrayRows(start, stop, of["X"], of["y"], of["sample_weight"], self._dtypes, is_sparse)
+
+    def _blocks(self, part: Any) -> list[Any]:
+        if not isinstance(part, da.Array):
+            return [part]
+        # Optimized, reading and slicing a block are one task. But arrays are optimized one by one,
+        # so that what X and y have in common would be computed for each.
+        return part.to_delayed(optimize_graph=not self._have_common_layers).ravel().tolist()
+
+    def lazy(self, field: str) -> da.Array:
+        """Return the dask array itself, or a view of the NumPy array in blocks."""
+        values = self._arrays[field]
+        if isinstance(values, da.Array):
+            return values
+        rows = block_rows(self._arrays["X"])
+        return _cut(values, (rows, *values.shape[1:]))
+
+
+def as_dataset(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
+    """Return whatever the user has as a `Dataset`.
+
+    Parameters
+    ----------
+    X : array-like, DataFrame, scipy sparse matrix, dask Array, dask DataFrame or Dataset, (n, d)
+        A dask array of CSR chunks must say so by its meta. A Dataset is returned as it is; `y` and
+        `sample_weight` must then be None.
+    y : array-like, Series, DataFrame or their dask kinds, of shape (n,) or (n, k), optional
+        Of any type.
+    sample_weight : the same, of shape (n,), optional
+        Real numbers.
+
+    Raises
+    ------
+    InputError
+        If shapes, lengths or types do not fit (see `block_of`), or if the chunk sizes of a dask
+        array are unknown.
+
+    Notes
+    -----
+    Costs nothing but for dask DataFrames, whose partitions are computed once to count their rows.
+    If one of the three is a dask collection, the others are made dask arrays with the same row chunks.
+    """
+    if isinstance(X, Dataset):
+        if y is not None or sample_weight is not None:
+            raise InputError(
+                "a Dataset carries its own y and sample_weight; name them in open_dataset instead"
+            )
+        return X
+    given = {"X": X} | {k: v for k, v in (("y", y), ("sample_weight", sample_weight)) if v is not None}
+    arrays, names = (
+        _lazy_arrays(given) if any(map(dask.is_dask_collection, given.values())) else _arrays(given)
+    )
+    return _dataset(arrays, names, _kind(X))
+
+
+Named = tuple[dict[str, Any], dict[str, tuple[str, ...] | None]]
+
+
+def _arrays(given: dict[str, Any]) -> Named:
+    arrays: dict[str, Any] = {}
+    names = {}
+    if "X" in given:
+        arrays["X"], names["X"] = block_of(given["X"])
+    if "y" in given:
+        arrays["y"], names["y"] = targets_of(given["y"])
+    if "sample_weight" in given:
+        arrays["sample_weight"] = weights_of(given["sample_weight"])
+    return arrays, names
+
+
+def _lazy_arrays(given: dict[str, Any]) -> Named:
+    frames = {f: v for f, v in given.items() if dask.is_dask_collection(v) and is_frame(v)}
+    concrete, names = _arrays({f: v for f, v in given.items() if not dask.is_dask_collection(v)})
+    arrays, frame_names = frame_arrays(frames) if frames else ({}, {})
+    arrays |= {f: v for f, v in given.items() if f not in frames and f not in concrete}
+    for field, values in arrays.items():
+        _check_lazy(values, field)
+    check_lengths({f: a.shape[0] for f, a in (concrete | arrays).items()})
+    row_chunks = next(iter(arrays.values())).chunks[0]
+    for field, values in concrete.items():
+        arrays[field] = _cut(values, (row_chunks, *values.shape[1:]))
+    return {f: whole_rows(a, f) for f, a in arrays.items()}, names | frame_names
+
+
+def _cut(values: Any, chunks: tuple[Any, ...]) -> da.Array:
+    """Return a matrix of either kind as a dask array."""
+    # name=False: hashing the data for a name would be a pass over it.
+    return da.from_array(values, chunks=chunks, name=False, asarray=not issparse(values))
+
+
+def _check_lazy(values: Any, field: str) -> None:
+    if not isinstance(values, da.Array):
+        raise InputTypeError(
+            f"{field} is a dask {type(values).__name__}; pass a dask Array, DataFrame or Series"
+        )
+    check_known_chunks(values, field)
+    if field == "y":
+        check_target_shape(values.shape, values.dtype)
+        return
+    if values.dtype.kind == "O":
+        raise InputError(f"{field} is a dask array of dtype object; convert it with {field}.astype(float)")
+    check_real(values.dtype, field)
+    if field == "X":
+        check_shape(values.shape, field)
+    else:
+        check_weight_shape(values.shape)
+
+
+def check_known_chunks(values: da.Array, name: str) -> None:
+    """Refuse a dask array whose rows are not counted."""
+    if np.isnan(values.shape).any():
+        raise InputError(
+            f"{name} is a dask array with unknown chunk sizes; call {name}.compute_chunk_sizes() first"
+        )
+
+
+def whole_rows(values: da.Array, field: str) -> da.Array:
+    """Return the array in one block across the columns, in the type that the tiles will have."""
+    if values.ndim == 2 and values.numblocks[1] > 1:
+        values = values.rechunk({1: -1})
+    return values.astype(_tile_dtype(field, values.dtype))
+
+
+def _tile_dtype(field: str, dtype: np.dtype) -> np.dtype:
+    if field == "sample_weight":
+        return np.dtype(np.float64)
+    # Blocks of text can be of different widths, so the type of one would cut off another.
+    return native(dtype) if dtype.kind in "biufmM" else np.dtype(object)
+
+
+def _dataset(arrays: dict[str, Any], names: dict[str, tuple[str, ...] | None], source: str) -> Dataset:
+    check_lengths({field: values.shape[0] for field, values in arrays.items()})
+    X, y = arrays["X"], arrays.get("y")
+    return Dataset(
+        reader=ArrayReader(arrays, {field: values.dtype for field, values in arrays.items()}),
+        n_rows=X.shape[0],
+        n_columns=X.shape[1],
+        dtype=X.dtype,
+        source=source,
+        row_bytes=sum(_row_bytes(a) for a in arrays.values()),
+        chunk_rows=max(X.chunks[0]) if isinstance(X, da.Array) else block_rows(X),
+        column_names=names.get("X"),
+        target_names=names.get("y"),
+        y_dtype=None if y is None else y.dtype,
+        n_targets=0 if y is None else int(np.prod(y.shape[1:])),
+        y_is_1d=y is None or y.ndim == 1,
+        has_weights="sample_weight" in arrays,
+        column_share=_column_share(X),
+    )
+
+
+def _row_bytes(values: Any) -> int:
+    dense = values.dtype.itemsize * int(np.prod(values.shape[1:]))
+    if not _is_sparse(values):
+        return dense
+    with_index = dense * (1 + _INDEX_BYTES / values.dtype.itemsize)
+    return int(np.ceil(_column_share(values) * with_index)) + _INDEX_BYTES
+
+
+def _column_share(values: Any) -> float:
+    """Return the share of columns that a row has entries in: 1 of dense rows, below 1 of sparse ones."""
+    if not _is_sparse(values):
+        return 1.0
+    n_rows, n_columns = values.shape
+    entries = _PRESUMED_SHARE * n_columns if isinstance(values, da.Array) else values.nnz / n_rows
+    return sparse_share(entries, n_columns)
+
+
+def _is_sparse(values: Any) -> bool:
+    return issparse(getattr(values, "_meta", values))
+
+
+def block_rows(X: np.ndarray) -> int:
+    """Return the rows of a block of about 64 MB."""
+    return max(1, min(X.shape[0], BLOCK_BYTES // (X.dtype.itemsize * X.shape[1])))
+
+
+def is_frame(values: Any) -> bool:
+    """Tell whether `values` is a DataFrame or Series of pandas or dask."""
+    return is_dataframe_like(values) or is_series_like(values)
+
+
+def _kind(X: Any) -> str:
+    if dask.is_dask_collection(X):
+        return "dask DataFrame" if is_dataframe_like(X) else "dask array"
+    return "pandas DataFrame" if is_dataframe_like(X) else "NumPy array"
+
+
+# What users hold in memory (NumPy, lists, pandas) as plain arrays, or one clear error.
+
+
+def block_of(X: Any, name: str = "X") -> tuple[Any, tuple[str, ...] | None]:
+    """Return `X` as a 2-D array of real numbers, or CSR, and its column names if all are strings.
+
+    Parameters
+    ----------
+    X : array-like, DataFrame or scipy sparse matrix of shape (n, d)
+        A sparse one of any format becomes CSR. Numbers and booleans keep their type, long doubles become
+        float64, object arrays are converted to float64, nullable pandas columns to floats with NaN. No
+        copy if none is needed.
+
+    Raises
+    ------
+    InputError
+        If it is not 2-D, has no rows or columns, is complex, or holds something else than numbers.
+    InputTypeError
+        If it is None, or holds objects that are no numbers.
+    """
+    if issparse(X):
+        check_shape(X.shape, name)
+        return sparse_rows(X, name), None
+    if isinstance(X, pd.DataFrame):
+        check_shape(X.shape, name)
+        return frame_matrix(X, frame_dtype(X.dtypes.items(), name)), names_of(X.columns)
+    values = plain_array(X, name)
+    check_shape(values.shape, name)
+    return real_numbers(values, name), None
+
+
+def sparse_rows(X: Any, name: str) -> Any:
+    """Return a scipy sparse matrix of real numbers as CSR, in native byte order."""
+    check_real(X.dtype, name)
+    return X.tocsr().astype(native(X.dtype), copy=False)
+
+
+def targets_of(y: Any) -> tuple[np.ndarray, tuple[str, ...] | None]:
+    """Return `y` as an array of shape (n,) or (n, k) of any type, and the target names."""
+    values, names = (
+        _pandas_targets(y) if isinstance(y, (pd.DataFrame, pd.Series)) else (plain_array(y, "y"), None)
+    )
+    check_target_shape(values.shape, values.dtype)
+    return in_native(values), names
+
+
+def weights_of(sample_weight: Any) -> np.ndarray:
+    """Return `sample_weight` as a float64 array of shape (n,); its values are not checked."""
+    if isinstance(sample_weight, pd.Series):
+        sample_weight = series_values(sample_weight)
+    values = real_numbers(plain_array(sample_weight, "sample_weight"), "sample_weight")
+    check_weight_shape(values.shape)
+    return np.asarray(values, dtype=np.float64)
+
+
+def check_shape(shape: tuple[Any, ...], name: str) -> None:
+    """Refuse a matrix that is not 2-D or has no rows or columns."""
+    if len(shape) == 1:
+        raise InputError(
+            f"Expected 2D array, got 1D array instead: {name} has shape {shape}. Reshape your data with "
+            f"{name}.reshape(-1, 1) if it is one column, or {name}.reshape(1, -1) if it is one row."
+        )
+    if len(shape) != 2:
+        raise InputError(f"Expected 2D array, got {len(shape)}D array instead: {name} has shape {shape}")
+    for axis, what in enumerate(("sample(s)", "feature(s)")):
+        if shape[axis] == 0:
+            raise InputError(
+                f"{name}: Found array with 0 {what} (shape={shape}) while a minimum of 1 is required; "
+                f"check the path, or what was selected from it"
+            )
+
+
+def check_target_shape(shape: tuple[Any, ...], dtype: np.dtype) -> None:
+    """Refuse a y that is complex or neither 1-D nor 2-D with at least one column."""
+    if dtype.kind == "c":
+        raise InputError("Complex data not supported: y is complex")
+    if len(shape) not in (1, 2) or shape[1:] == (0,):
+        raise InputError(f"y must have shape (n,) or (n, k), got {shape}")
+
+
+def check_weight_shape(shape: tuple[Any, ...]) -> None:
+    """Refuse weights that are not 1-D."""
+    if len(shape) != 1:
+        raise InputError(f"sample_weight must be 1-D, one number a row, got shape {shape}")
+
+
+def check_real(dtype: np.dtype, name: str) -> None:
+    """Refuse a dtype that is neither integer, floating nor boolean."""
+    if dtype.kind == "c":
+        raise InputError(
+            f"Complex data not supported: {name} has dtype {dtype}; pass real and imaginary parts as columns"
+        )
+    if dtype.kind not in "biuf":
+        raise InputError(
+            f"{name} must hold numbers, got dtype {dtype}; convert its columns to numbers or drop them"
+        )
+
+
+def plain_array(values: Any, name: str) -> np.ndarray:
+    """Return array-like `values` as a base-class ndarray of any type."""
+    if issparse(values) or hasattr(values, "todense"):
+        raise InputTypeError(
+            f"{name} is a sparse {type(values).__name__}, and only X may be one, of scipy's; "
+            f"pass {name}.toarray() if it fits in memory"
+        )
+    if isinstance(values, np.ma.MaskedArray):
+        raise InputTypeError(
+            f"masked arrays are not supported: pass {name}.filled(np.nan), or drop the masked rows"
+        )
+    if values is None:
+        raise InputTypeError(f"{name} is None; pass an array or a DataFrame")
+    try:
+        return np.asarray(values)
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{name} cannot be made an array: {' '.join(str(error).split())}") from error
+
+
+def real_numbers(values: np.ndarray, name: str) -> np.ndarray:
+    """Return `values` as real numbers: objects converted, long doubles to float64."""
+    if values.dtype.kind == "O":
+        try:
+            values = values.astype(np.float64)
+        except TypeError as error:
+            raise InputTypeError(f"{name} holds objects that are not numbers: {error}") from error
+        except ValueError as error:
+            raise InputError(f"{name} holds objects that are not numbers: {error}") from error
+    check_real(values.dtype, name)
+    return in_native(values)
+
+
+def in_native(values: np.ndarray) -> np.ndarray:
+    """Return `values` in the type that `native` names."""
+    return values.astype(native(values.dtype), copy=False)
+
+
+def native(dtype: np.dtype) -> np.dtype:
+    """Return `dtype` in native byte order, long double as float64, variable-length text as objects."""
+    if dtype.kind == "T":
+        return np.dtype(object)
+    return np.dtype(np.float64) if dtype.kind == "f" and dtype.itemsize > 8 else dtype.newbyteorder("=")
+
+
+def names_of(columns: Iterable[Any]) -> tuple[str, ...] | None:
+    """Return column names if every one is a string."""
+    names = tuple(columns)
+    return tuple(map(str, names)) if all(isinstance(name, str) for name in names) else None
+
+
+# pandas -------------------------------------------------------------------------------------
+
+
+def frame_dtype(dtypes: Iterable[tuple[Any, Any]], name: str = "X") -> np.dtype:
+    """Return the common NumPy type of the columns of a frame, from its (column, dtype) pairs.
+
+    Nullable types count as floats that hold them, whether or not there are nulls.
+
+    Raises
+    ------
+    InputError
+        Naming the first column that is neither numeric nor boolean.
+    """
+    found = []
+    for column, dtype in dtypes:
+        if dtype.kind == "c":
+            raise InputError(f"Complex data not supported: column {column!r} of {name} has dtype {dtype}")
+        if not _is_number(dtype):
+            raise InputError(
+                f"column {column!r} of {name} has dtype {dtype}, which is not a number; convert it to "
+                f"numbers or drop it, or have it made numbers by distrff.open_dataset(frame, one_hot=True)"
+            )
+        found.append(_numpy_dtype(dtype))
+    return native(np.result_type(*found))
+
+
+def frame_matrix(frame: pd.DataFrame, dtype: np.dtype) -> np.ndarray:
+    """Return the values of a frame of numeric columns as one array; nulls become NaN."""
+    if all(isinstance(d, np.dtype) for d in frame.dtypes):
+        return frame.to_numpy(dtype=dtype)
+    return frame.to_numpy(dtype=dtype, na_value=np.nan)
+
+
+def series_values(series: pd.Series) -> np.ndarray:
+    """Return a column of any type; nullable numbers become floats, other extension types objects."""
+    dtype = series.dtype
+    if isinstance(dtype, np.dtype):
+        return series.to_numpy()
+    if _is_number(dtype):
+        if series.hasnans:
+            return series.to_numpy(dtype=_numpy_dtype(dtype), na_value=np.nan)
+        return series.to_numpy(dtype=getattr(dtype, "numpy_dtype", None))
+    return series.to_numpy(dtype=object)
+
+
+def _pandas_targets(y: pd.DataFrame | pd.Series) -> tuple[np.ndarray, tuple[str, ...] | None]:
+    if isinstance(y, pd.Series):
+        return series_values(y), names_of([y.name])
+    numeric = y.shape[1] > 0 and all(_is_number(dtype) for dtype in y.dtypes)
+    values = frame_matrix(y, frame_dtype(y.dtypes.items(), "y")) if numeric else y.to_numpy(dtype=object)
+    return values, names_of(y.columns)
+
+
+def _is_number(dtype: Any) -> bool:
+    return dtype.kind in "biufc" and not isinstance(dtype, pd.CategoricalDtype)
+
+
+def _numpy_dtype(dtype: Any) -> np.dtype:
+    if isinstance(dtype, np.dtype):
+        return dtype
+    if isinstance(dtype, pd.SparseDtype):
+        return np.dtype(dtype.subtype)
+    return np.result_type(dtype.numpy_dtype, np.float32)
+
+
+# dask DataFrames and Series as dask arrays with known chunks.
+
+OBJECT = np.dtype(object)
+
+
+def frame_arrays(
+    frames: dict[str, Any],
+) -> tuple[dict[str, da.Array], dict[str, tuple[str, ...] | None]]:
+    """Return the frames, keyed X, y or sample_weight, as dask arrays, and their column names.
+
+    The rows of all partitions are counted in one pass. It goes over the partitions that the arrays
+    are made of, because another query of the same frame (its length, one column) can be optimized
+    to other partitions.
+    """
+    dtypes = {field: _dtype(frame, field) for field, frame in frames.items()}
+    parts = {field: frame.to_delayed() for field, frame in frames.items()}
+    (lengths,) = dask.compute({f: [dask.delayed(len)(p) for p in ps] for f, ps in parts.items()})
+    arrays = {
+        field: _array(parts[field], lengths[field], dtypes[field], _columns(frame), field)
+        for field, frame in frames.items()
+    }
+    names = {f: names_of(v.columns if is_dataframe_like(v) else [v.name]) for f, v in frames.items()}
+    return arrays, names
+
+
+def _columns(frame: Any) -> tuple[int, ...]:
+    return (len(frame.columns),) if is_dataframe_like(frame) else ()
+
+
+def _array(
+    parts: list[Any], lengths: list[int], dtype: np.dtype, columns: tuple[int, ...], field: str
+) -> da.Array:
+    check_shape((sum(lengths), *(columns or (1,))), field)
+    meta = np.empty((0,) * (1 + len(columns)), dtype)
+    values = dask.delayed(_values)
+    blocks = [
+        da.from_delayed(values(part, dtype), (n, *columns), dtype=dtype, meta=meta)
+        for part, n in zip(parts, lengths, strict=True)
+        if n
+    ]
+    return da.concatenate(blocks)
+
+
+def _dtype(frame: Any, field: str) -> np.dtype:
+    """The type of the array, which must not depend on the values of one partition."""
+    pairs = list(frame.dtypes.items()) if is_dataframe_like(frame) else [(frame.name, frame.dtype)]
+    if field != "y":
+        return frame_dtype(pairs, field)
+    numbers = pairs and all(_is_plain_number(dtype) for _, dtype in pairs)
+    return frame_dtype(pairs, field) if numbers else OBJECT
+
+
+def _is_plain_number(dtype: Any) -> bool:
+    return not isinstance(dtype, pd.CategoricalDtype) and dtype.kind in "biufc"
+
+
+def _values(part: Any, dtype: np.dtype) -> np.ndarray:
+    if isinstance(part, pd.Series):
+        return series_values(part).astype(dtype, copy=False)
+    return part.to_numpy(dtype=object) if dtype == OBJECT else frame_matrix(part, dtype)

@@ -1,0 +1,1 @@
+"""Raw files into a Zarr group of rows."""

@@ -1,0 +1,740 @@
+"""Raw files as a Zarr group of rows: what may be asked for, and what goes together."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import zarr
+from scipy.sparse import csr_matrix
+
+from distrff.engine.progress import Progress
+from distrff.errors import InputError, NonFiniteError, check_count
+from distrff.io.convert.delimited import CsvSource, TextBlock, WiderTypes
+from distrff.io.convert.libsvm import LibsvmSource
+from distrff.io.convert.npz import ArraySource
+from distrff.io.convert.shuffle import SetApart, Shuffled
+from distrff.io.convert.sources import Source, open_source
+from distrff.io.convert.writer import DenseWriter, Sink, SparseWriter, mark_complete, new_group
+from distrff.io.rows import in_order
+from distrff.io.storage import exists_refusal, full_disk_told, own_folder
+from distrff.io.table_sources import Choice, RawTable, choose_columns
+from distrff.preprocessing.encoders import NumberStep, RawColumn, TargetStep
+from distrff.preprocessing.profile import TableOptions, TableProfile, steps_of
+from distrff.preprocessing.table import TableSteps
+from distrff.utils.random import resolve_seed
+from distrff.utils.text import public_name
+
+_DTYPES = {"auto": None, "float32": np.dtype(np.float32), "float64": np.dtype(np.float64)}
+
+
+def convert(
+    src: Any,
+    dst: Any,
+    *,
+    target: Any = None,
+    positive: Any = None,
+    columns: Sequence[int | str] | str | int | None = None,
+    drop: Sequence[int | str] | str | int | None = None,
+    sample_weight: int | str | None = None,
+    one_hot: bool = False,
+    max_categories: int = 256,
+    hash_columns: bool = False,
+    datetime: str | None = None,
+    missing: str = "error",
+    shuffle: int | None = None,
+    test_fraction: float | None = None,
+    dtype: str = "auto",
+    chunk_rows: int | None = None,
+    header: bool | None = None,
+    x_name: str = "X",
+    y_name: str | None = None,
+    overwrite: bool = False,
+    storage_options: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Convert files to a Zarr group with the arrays X, y and sample_weight, and return a report.
+
+    Parameters
+    ----------
+    src : str, path, or list of these
+        Files, folders or globs of one format, told by their first bytes: delimited text (comma, tab,
+        semicolon or bar) and libsvm files, both perhaps compressed by gzip, bzip2, xz or Zstandard; a .npz or
+        .npy file; Parquet. Rows of several files follow each other in sorted order.
+    dst : str or path
+        The group to be written; a path or a URL.
+    target : str, int or list, optional
+        Columns of y. Text becomes labels. Libsvm files and .npz files bring their own.
+    positive : str or number, optional
+        The label of the target that becomes 1; all others become 0.
+    columns, drop : list of str or int, optional
+        Columns of X, or those to be left out. An integer is an index unless a column has that name.
+    sample_weight : str or int, optional
+    one_hot : bool
+        Make a column of 0 and 1 of each category of text columns; otherwise they are left out.
+    max_categories : int
+        A column with more categories is left out, or hashed.
+    hash_columns : bool
+        Hash such a column into `max_categories` columns.
+    datetime : {"seconds", "parts"}, optional
+        What becomes of dates and times: seconds since the column's minimum, or sine and cosine of year,
+        weekday and hour. Times of day and durations become seconds by either. None leaves them all out.
+    missing : {"error", "drop", "mean", "indicator"}
+        What becomes of missing values: refused, their rows left out, the mean in their place, or that and
+        a further column that says where.
+    shuffle : int, optional
+        Seed of a uniformly random order over all rows.
+    test_fraction : float, optional
+        Share of rows that go to the group `test` inside of dst, each with this probability.
+    dtype : {"auto", "float32", "float64"}
+        Of X. "auto": the common type of its columns; decimal numbers in text are float64.
+    chunk_rows : int, optional
+        Rows of a chunk of X; default about 4 MB, eight to a shard.
+    header : bool, optional
+        Whether delimited text begins with names; by default if its first line has text and no number in it.
+    x_name, y_name : str
+        Arrays of a .npz file; default "X" and, if there is one, "y". For a .npy file y_name is the path
+        of another with the targets.
+    overwrite : bool
+        Replace what was converted to dst before; in an object store it is removed first.
+    storage_options : dict, optional
+        For the fsspec filesystems of URLs.
+
+    Returns
+    -------
+    dict
+        Strict JSON: rows read, dropped and written, columns made, columns left out and why, layout, seconds.
+
+    Raises
+    ------
+    InputError
+        For anything in the files that cannot be used, naming file, line or row, and column; nothing is
+        left at dst then, or on a local disk what was there before.
+
+    Notes
+    -----
+    One pass over the files where the types of columns decide everything; a first pass for categories,
+    means, minima, and the width of libsvm files. Text is decoded in as many threads as there are cores;
+    memory is that of a few blocks of 8 MB and one shard, whatever the size of the files. Shuffling takes
+    as much room on disk, beside dst, as the rows of X decoded. Rows of more than 2,048 columns of which fewer
+    than a tenth are filled are stored as a sparse matrix: X is then a group with data, indices and indptr.
+    """
+    layout = _checked_layout(dtype, chunk_rows, shuffle, test_fraction)
+    exists_refusal(dst, overwrite, storage_options, kinds=("dataset",))
+    options = TableOptions(
+        target=target, columns=columns, drop=drop, sample_weight=sample_weight, one_hot=one_hot,
+        max_categories=max_categories, hash_columns=hash_columns, missing=missing, datetime=datetime,
+    )  # fmt: skip
+    source = open_source(
+        _listed(src),
+        header=header,
+        x_name=x_name,
+        y_name=y_name,
+        storage_options=storage_options,
+    )
+    options = fitting_options(source, options, positive)
+    return write_table(source, dst, options, layout, overwrite=overwrite, storage_options=storage_options)
+
+
+def convert_like(
+    src: Any,
+    dst: Any,
+    steps: TableSteps,
+    *,
+    x_name: str = "X",
+    y_name: str | None = None,
+    storage_options: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Convert files by the steps of a model, or of what was converted before; see `convert`.
+
+    Parameters
+    ----------
+    src, dst : as of `convert`
+    steps : TableSteps
+        Which columns are read and what becomes of them; `steps.for_prediction()` wants no target.
+    x_name, y_name, storage_options : as of `convert`
+
+    Raises
+    ------
+    InputError
+        If a column is missing or of another kind than it was, and as `convert`.
+    """
+    source = open_source(
+        _listed(src),
+        known=steps.raw_names,
+        x_name=x_name,
+        y_name=y_name,
+        storage_options=storage_options,
+    )
+    return write_table(source, dst, TableOptions(), Layout(), steps=steps, storage_options=storage_options)
+
+
+def _listed(src: Any) -> list[Any]:
+    return list(src) if isinstance(src, (list, tuple)) else [src]
+
+
+def fitting_options(source: Source, options: TableOptions, positive: Any) -> TableOptions:
+    """Return the options with the target that the format itself says, and its positive label.
+
+    Raises
+    ------
+    InputError
+        For options of columns where there are none to choose from.
+    """
+    if isinstance(source, LibsvmSource):
+        _refuse_for_libsvm(source, options)
+        return replace(options, target=LABEL, positive=positive)
+    if isinstance(source, ArraySource):
+        chosen = (options.target, options.columns, options.drop, options.sample_weight)
+        source.by_columns(any(choice is not None for choice in chosen))
+        if options.target is None and source.targets:
+            own = source.targets[0] if source.targets == ("y",) else list(source.targets)
+            options = replace(options, target=own)
+    return replace(options, positive=positive)
+
+
+def _refuse_for_libsvm(source: LibsvmSource, options: TableOptions) -> None:
+    named = {name: getattr(options, name) for name in ("target", "columns", "drop", "sample_weight")}
+    named |= {"one_hot": options.one_hot or None, "missing": None if options.missing == "error" else True}
+    for name, value in named.items():
+        if value is not None:
+            raise InputError(
+                f"{source.name} is a libsvm file, whose label is the target and whose entries are all "
+                f"columns; {name} does not apply to it: leave it out"
+            )
+
+
+def _checked_layout(
+    dtype: str, chunk_rows: int | None, shuffle: int | None, test_fraction: float | None
+) -> Layout:
+    if dtype not in _DTYPES:
+        raise InputError(f"dtype must be one of {', '.join(_DTYPES)}, got {dtype!r}")
+    check_count("chunk_rows", chunk_rows, or_none=True)
+    if test_fraction is not None and not 0 < test_fraction < 1:
+        raise InputError(f"test_fraction must lie between 0 and 1, got {test_fraction!r}")
+    return Layout(
+        _DTYPES[dtype], chunk_rows, None if shuffle is None else resolve_seed(shuffle), test_fraction
+    )
+
+
+# Rows of a raw source on their way into a Zarr group: encoded, split, shuffled, written.
+
+TEST = "test"
+"""Name of the group of the rows set apart, inside that of the others."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How rows are stored.
+
+    Parameters
+    ----------
+    dtype : dtype, or None
+        Of X; None for that of the columns.
+    chunk_rows : int or None
+        Rows of a chunk of X; None for about 4 MB.
+    shuffle : int or None
+        Seed of the order of rows; None for that of the files.
+    test_fraction : float or None
+        Share of rows that are set apart.
+    """
+
+    dtype: np.dtype | None = None
+    chunk_rows: int | None = None
+    shuffle: int | None = None
+    test_fraction: float | None = None
+
+    @property
+    def seed(self) -> int:
+        """Of what is random: order, and which rows are set apart."""
+        return self.shuffle or 0
+
+
+def write_table(
+    source: Source,
+    dst: Any,
+    options: TableOptions,
+    layout: Layout,
+    *,
+    steps: TableSteps | None = None,
+    overwrite: bool = False,
+    storage_options: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Write the rows of a source to a Zarr group; see `convert`.
+
+    Parameters
+    ----------
+    source : Source
+    dst : str or path
+    options : TableOptions
+        What to make of the columns, unless `steps` says so.
+    layout : Layout
+    steps : TableSteps, optional
+        Those of a model, whose columns the rows get.
+    overwrite : bool
+    storage_options : dict, optional
+    """
+    started = time.perf_counter()
+    while True:
+        try:
+            with new_group(dst, overwrite=overwrite, storage_options=storage_options) as group:
+                report = _written(source, group, options, layout, steps)
+            break
+        except WiderTypes as wider:
+            assert isinstance(source, CsvSource)
+            source.widen(wider.types)
+    return {"out": public_name(dst), **report, "seconds": time.perf_counter() - started}
+
+
+def _written(
+    source: Source,
+    group: zarr.Group,
+    options: TableOptions,
+    layout: Layout,
+    steps: TableSteps | None,
+) -> dict[str, Any]:
+    encoder, steps, report = _encoder(source, options, layout, steps)
+    pieces: Iterator[Any] = source.pieces(steps.raw_names)
+    n_raw = n_kept = n_positive = 0
+    with _disk_room(group) as folder, _told("convert", source) as tell:
+        outlet = _Outlet(group, layout, folder)
+        for piece, rows in in_order(encoder.encode, pieces):
+            if n := rows.X.shape[0]:
+                outlet.take(rows.X, rows.y, rows.sample_weight, encoder.is_sparse)
+            n_raw, n_kept = n_raw + rows.n_raw, n_kept + n
+            if options.positive is not None:
+                assert rows.y is not None
+                n_positive += int(rows.y.sum())
+            tell(piece.position)
+        if not n_kept:
+            raise InputError(
+                f"no row of {source.name} is left, each lacks a value; take another rule for missing values"
+            )
+        if options.positive is not None and not n_positive:
+            raise InputError(
+                f"no row of {source.name} has the label positive={options.positive!r}; give one that the "
+                f"target holds"
+            )
+        report |= {"rows_read": n_raw, "rows_dropped": n_raw - n_kept} | outlet.finish()
+    if layout.test_fraction is not None:
+        _describe(group[TEST], encoder, steps, report)
+    _describe(group, encoder, steps, report)
+    return report
+
+
+def _encoder(
+    source: Source, options: TableOptions, layout: Layout, steps: TableSteps | None
+) -> tuple[Encoder, TableSteps, dict[str, Any]]:
+    if isinstance(source, LibsvmSource):
+        if steps is None:
+            with _told("look through", source) as tell:
+                shape = libsvm_shape(source, tell)
+            steps = libsvm_steps(shape, layout.dtype or np.dtype(np.float64), options.positive)
+        return SparseEncoder(source, steps), steps, {"columns_made": len(steps.names_out)}
+    if steps is not None:
+        source.follow(steps)
+        return TableEncoder(source, steps, layout.dtype), steps, {"columns_made": len(steps.names_out)}
+    choice = choose_columns(RawTable((), source.kinds, source.name, 0), options)
+    if isinstance(source, CsvSource):
+        source.refuse_mixtures([*choice.used, *choice.dropped])
+        source.keep_whole(choice.target)
+    with _told("look through", source) as tell:
+        steps, report = table_steps(source, choice, options, tell)
+    steps = in_dtype(steps, layout.dtype)
+    return TableEncoder(source, steps, layout.dtype), steps, report
+
+
+class _Outlet:
+    """Where encoded rows go: to the group, or part of them to the group inside; shuffled or not."""
+
+    def __init__(self, group: zarr.Group, layout: Layout, folder: Path) -> None:
+        self._group, self._layout, self._folder = group, layout, folder
+        self._sink: Sink | None = None
+        self._is_sparse = False
+
+    def take(self, X: Any, y: Any, sample_weight: Any, is_sparse: Callable[[Any], bool]) -> None:
+        """Take some rows; the first decide how all are stored."""
+        if self._sink is None:
+            self._is_sparse = is_sparse(X)
+            self._sink = self._open()
+        self._sink.append(X, y, sample_weight)
+
+    def _open(self) -> Sink:
+        training = self._writer(self._group, "training")
+        if self._layout.test_fraction is None:
+            return training
+        test = self._writer(self._group.create_group(TEST), "test")
+        self._split = SetApart(training, test, self._layout.test_fraction, self._layout.seed)
+        return self._split
+
+    def _writer(self, group: zarr.Group, name: str) -> Sink:
+        kind = SparseWriter if self._is_sparse else DenseWriter
+        writer = kind(group, self._layout.chunk_rows)
+        if self._layout.shuffle is None:
+            return writer
+        folder = self._folder / name
+        folder.mkdir()
+        return Shuffled(writer, self._layout.shuffle, folder)
+
+    def finish(self) -> dict[str, Any]:
+        """Write what is left, and return what was written."""
+        assert self._sink is not None
+        n_rows, n_test = self._sink.finish(), 0
+        if self._layout.test_fraction is not None:
+            n_rows, n_test = self._split.n_written
+            if not n_rows or not n_test:
+                raise InputError(
+                    f"test_fraction={self._layout.test_fraction} of {n_rows + n_test} rows leaves none "
+                    f"{'to train on' if not n_rows else 'for testing'}; choose another"
+                )
+        return {
+            "rows_written": n_rows,
+            "rows_test": n_test,
+            "layout": "csr" if self._is_sparse else "dense",
+            "dtype": str((self._group["X/data"] if self._is_sparse else self._group["X"]).dtype),
+        }
+
+
+def _describe(group: zarr.Group, encoder: Encoder, steps: TableSteps, report: dict[str, Any]) -> None:
+    """Leave with the rows where they come from and what was done to them."""
+    group.update_attributes({"steps": steps.to_dict(), "report": report})
+    if isinstance(encoder, TableEncoder):
+        group.update_attributes({"column_names": list(steps.names_out)})
+    mark_complete(group)
+
+
+@contextmanager
+def _disk_room(group: zarr.Group) -> Iterator[Path]:
+    """Give an empty folder for buckets of rows: inside a local group, else where temporary files go."""
+    store = group.store
+    if isinstance(store, zarr.storage.LocalStore):
+        with own_folder(Path(store.root), ".buckets-") as folder:
+            yield folder
+        return
+    parent = Path(tempfile.gettempdir())
+    with full_disk_told(parent), own_folder(parent, "distrff-buckets-", mode=0o700) as folder:
+        yield folder
+
+
+@contextmanager
+def _told(label: str, source: Source) -> Iterator[Told]:
+    """Give what tells progress by the share of the source that was read."""
+    progress, before = Progress(label, max(1, source.total), unit=source.unit), 0
+
+    def tell(position: int) -> None:
+        nonlocal before
+        progress.advance(position - before)
+        before = position
+
+    try:
+        yield tell
+    finally:
+        progress.close()
+
+
+# Which steps a raw table needs: from its first rows where types alone decide, else from all of them.
+
+Told = Callable[[int], None]
+"""Takes how much of a source was read so far."""
+
+
+def table_steps(
+    source: RawSource, choice: Choice, options: TableOptions, tell: Told
+) -> tuple[TableSteps, dict[str, Any]]:
+    """Return the steps for a table, and the report of what they do; see `steps_of`.
+
+    Costs the first piece where the types of the columns decide everything, and else one pass: for
+    categories, means, and the minima of times.
+
+    Raises
+    ------
+    InputError
+        If the table has no rows, or as `steps_of`.
+    """
+
+    def profiled(piece: Any) -> TableProfile:
+        return TableProfile.of(source.raw(piece, choice.used), options.max_categories)
+
+    first = next(iter(source.pieces(choice.used)), None)
+    if first is None:
+        raise InputError(f"{source.name} has no rows; give a file with rows")
+    profile, is_whole = profiled(first), False
+    if not _types_suffice(profile, choice, options):
+        profile, is_whole = TableProfile.empty(options.max_categories), True
+        for piece, part in in_order(profiled, source.pieces(choice.used)):
+            profile = profile.merge(part)
+            tell(piece.position)
+    steps, report = steps_of(
+        profile, options, columns=choice.columns, target=choice.target, weight=choice.weight
+    )
+    report["columns_dropped"] = choice.dropped | report["columns_dropped"]
+    if not is_whole:
+        del report["missing"]  # of the first rows alone
+    return steps, report
+
+
+def _types_suffice(head: TableProfile, choice: Choice, options: TableOptions) -> bool:
+    """Whether no row after the first ones can change the steps."""
+    if options.missing in ("mean", "indicator"):
+        return False
+    for name in choice.used:
+        column = head.columns[name]
+        if column.is_empty:
+            return False
+        if name in choice.columns and column.kind not in ("number", "clock"):
+            return False
+    if options.positive is None or not choice.target:
+        return True
+    target = head.columns[choice.target[0]]
+    return target.kind != "text" or str(options.positive) in (target.words or {})
+
+
+# Each column has a name and four sums: some 100 bytes. The widest of the usual sets have 16.6 (webspam) and
+# 29.9 million (KDD cup 2010).
+_MOST_COLUMNS = 2**25
+
+
+class LibsvmShape(NamedTuple):
+    """What one pass over libsvm files finds: the smallest and largest index, and whether labels are whole."""
+
+    least: int = 1
+    most: int = 0
+    labels_are_whole: bool = True
+
+    @property
+    def first_index(self) -> int:
+        """Index of the first column: 1, or 0 in files that use it."""
+        return min(1, self.least)
+
+    @property
+    def n_columns(self) -> int:
+        """Columns from the first index to the largest."""
+        return self.most + 1 - self.first_index
+
+
+def libsvm_shape(source: LibsvmSource, tell: Told) -> LibsvmShape:
+    """Return the shape of libsvm files, in one pass.
+
+    Raises
+    ------
+    InputError
+        If no entry is in them, or a line is not of their form.
+    """
+    shape = LibsvmShape()
+    for piece, rows in in_order(source.rows, source.pieces(())):
+        whole = shape.labels_are_whole and bool((rows.labels == np.floor(rows.labels)).all())
+        least, most = shape.least, shape.most
+        if len(rows.indices):
+            least, most = min(least, int(rows.indices.min())), max(most, int(rows.indices.max()))
+        shape = LibsvmShape(least, most, whole)
+        if shape.n_columns > _MOST_COLUMNS:
+            raise InputError(
+                f"{source.name}: index {most:,} makes {shape.n_columns:,} columns, of at most "
+                f"{_MOST_COLUMNS:,}; number the columns that are there anew, or hash them to fewer"
+            )
+        tell(piece.position)
+    if shape.n_columns < 1:
+        raise InputError(f"{source.name} holds no entry index:value; give a file with some")
+    return shape
+
+
+def libsvm_steps(shape: LibsvmShape, dtype: np.dtype, positive: Any) -> TableSteps:
+    """Return the steps for libsvm files: all columns as one list, and the label."""
+    name = next(n for n, first in FIRST_INDEX.items() if first == shape.first_index)
+    kind = "uint8" if positive is not None else "int64" if shape.labels_are_whole else "float64"
+    target = TargetStep((LABEL,), "numbers", kind, positive=None if positive is None else str(positive))
+    return TableSteps((NumberStep(name, str(dtype), shape.n_columns),), target)
+
+
+def in_dtype(steps: TableSteps, dtype: np.dtype | None) -> TableSteps:
+    """Return the steps with numbers written in a floating-point type straight away."""
+    if dtype is None:
+        return steps
+    columns = tuple(
+        replace(step, dtype=str(dtype)) if isinstance(step, NumberStep) else step for step in steps.columns
+    )
+    return replace(steps, columns=columns)
+
+
+# Pieces of a raw source as rows of X, y and weights, by steps that are known.
+
+_WIDE, _FILLED = 2048, 0.1
+
+LABEL = "label"
+"""Name of the labels of libsvm files, as a column."""
+FIRST_INDEX = {"x": 1, "x0": 0}
+"""Names of the list of all their other columns, and the index of the first of these."""
+
+
+class Encoded(NamedTuple):
+    """Rows of one piece: X dense or CSR, y and sample_weight or None, and how many raw rows there were."""
+
+    X: Any
+    y: np.ndarray | None
+    sample_weight: np.ndarray | None
+    n_raw: int
+
+
+class RawSource(Protocol):
+    """A table in some format, read in pieces."""
+
+    name: str
+    total: int
+    unit: str
+
+    @property
+    def kinds(self) -> Mapping[str, str | None]:
+        """The columns in their order: a kind of `RawColumn`, as far as known; None if no step takes it."""
+
+    def pieces(self, names: Sequence[str]) -> Iterator[Any]:
+        """Yield the pieces in order, each with some of the columns at least.
+
+        Each has a `position`: how much of `total` was read up to its end, in the source's `unit`.
+        """
+
+    def raw(self, piece: Any, names: Sequence[str]) -> dict[str, RawColumn]:
+        """Return some columns of a piece; called in any thread."""
+
+    def place(self, piece: Any, row: int) -> str:
+        """Say where a row of a piece stands, for messages."""
+
+    def follow(self, steps: TableSteps) -> None:
+        """Read columns as the steps want them, whatever the first rows look like."""
+
+
+class Encoder(Protocol):
+    """Makes rows of pieces."""
+
+    def encode(self, piece: Any) -> Encoded:
+        """Return the rows of a piece; called in any thread."""
+
+    def is_sparse(self, X: Any) -> bool:
+        """Tell from the first rows whether X is to be stored as a sparse matrix."""
+
+
+class TableEncoder:
+    """Encodes pieces of a table.
+
+    Parameters
+    ----------
+    source : RawSource
+    steps : TableSteps
+    dtype : dtype, or None
+        Of X; None for that of the steps.
+    """
+
+    def __init__(self, source: RawSource, steps: TableSteps, dtype: np.dtype | None) -> None:
+        steps.check_names(source.kinds, source.name)
+        self._source, self._steps, self._dtype = source, steps, dtype
+
+    def encode(self, piece: Any) -> Encoded:
+        """Return the rows of a piece; called in any thread.
+
+        Raises
+        ------
+        InputError
+            Naming the place of what cannot be used.
+        """
+        raw = self._source.raw(piece, self._steps.raw_names)
+        self._refuse_infinity(piece, raw)
+        if not self._steps.drops_missing:
+            self._refuse_missing(piece, raw)
+        try:
+            with np.errstate(over="raise"):
+                rows = self._steps.apply(raw)
+                assert rows.X is not None
+                X = rows.X if self._dtype is None else rows.X.astype(self._dtype, copy=False)
+        except FloatingPointError as error:
+            raise self._too_large(piece, raw) from error
+        return Encoded(X, rows.y, rows.sample_weight, len(next(iter(raw.values()))))
+
+    def _too_large(self, piece: Any, raw: dict[str, RawColumn]) -> InputError:
+        """The error that says which number float32 cannot hold."""
+        most = np.finfo(np.float32).max
+        for step in self._steps.columns:
+            values = raw[step.name].values
+            if raw[step.name].kind == "number" and (beyond := np.abs(values.astype(np.float64)) > most).any():
+                row = int(np.flatnonzero(beyond.reshape(len(values), -1).any(axis=1))[0])
+                return InputError(
+                    f"{self._source.place(piece, row)}, column {step.name!r}: a number too large for "
+                    f"float32; take dtype='float64' (--dtype float64)"
+                )
+        return InputError(f"{self._source.name} holds numbers too large for float32; take dtype='float64'")
+
+    def _refuse_infinity(self, piece: Any, raw: dict[str, RawColumn]) -> None:
+        """Refuse infinity, which no rule for missing values covers, in a row that is kept."""
+        for name, column in raw.items():
+            if column.kind != "number" or column.values.dtype.kind != "f" or np.isfinite(column.values).all():
+                continue
+            infinite = np.isinf(column.values).reshape(len(column), -1)
+            kept = self._steps.kept(raw)
+            places = np.argwhere(infinite if kept is None else infinite & kept[:, None])
+            if len(places):
+                row, entry = places[0].tolist()
+                called = f"column {name!r}" + (f", entry {entry}" if column.values.ndim > 1 else "")
+                raise NonFiniteError(
+                    f"{self._source.place(piece, row)}, {called}: infinity, or a number too large for "
+                    f"{column.values.dtype}; correct the value, or leave it empty if it is missing"
+                )
+
+    def _refuse_missing(self, piece: Any, raw: dict[str, RawColumn]) -> None:
+        """Refuse a missing value that no step fills, NaN included, and say where it stands."""
+        columns = {step.name: step.fill is not None for step in self._steps.columns}
+        for name in self._steps.raw_names:
+            missing = raw[name].missing_rows()
+            if not columns.get(name, False) and missing is not None:
+                place = self._source.place(piece, int(np.flatnonzero(missing)[0]))
+                rules = "'drop', 'mean' or 'indicator'" if name in columns else "'drop'"
+                raise NonFiniteError(
+                    f"{place}, column {name!r}: no value; convert or fit with missing={rules} (--missing), "
+                    f"or fill it"
+                )
+
+    def is_sparse(self, X: np.ndarray) -> bool:
+        """Tell from the first rows whether X is to be stored as a sparse matrix."""
+        return is_wide_and_empty(X.shape[1], np.count_nonzero(X) / X.size)
+
+
+class SparseEncoder:
+    """Encodes blocks of libsvm files.
+
+    Parameters
+    ----------
+    source : LibsvmSource
+    steps : TableSteps
+        One `NumberStep` of a list of all columns, and perhaps the target.
+    """
+
+    def __init__(self, source: LibsvmSource, steps: TableSteps) -> None:
+        step = steps.columns[0]
+        if not isinstance(step, NumberStep) or step.name not in FIRST_INDEX:
+            raise InputError(
+                f"{source.name} is a libsvm file, but the model was fitted to named columns "
+                f"({', '.join(steps.raw_names[:5])}, ...); give a file of the same kind"
+            )
+        if steps.target is not None and steps.target.names != (LABEL,):
+            raise InputError(f"{source.name} is a libsvm file, whose label is the target; name no other")
+        self._source, self._target, self._step = source, steps.target, step
+
+    def encode(self, piece: TextBlock) -> Encoded:
+        """Return the rows of a block, X in CSR; called in any thread."""
+        rows, first_index = self._source.rows(piece), FIRST_INDEX[self._step.name]
+        self._source.check_width(piece, rows, first_index, self._step.width)
+        X = rows.matrix(first_index, self._step.width).astype(self._step.dtype)
+        labels = {LABEL: RawColumn("number", rows.labels)}
+        y = None if self._target is None else self._target.apply(labels, 0)
+        return Encoded(X, y, None, len(rows.labels))
+
+    def is_sparse(self, X: csr_matrix) -> bool:
+        """Tell from the first rows whether X is to be stored as a sparse matrix."""
+        return is_wide_and_empty(X.shape[1], X.nnz / (X.shape[0] * X.shape[1]))
+
+
+def is_wide_and_empty(n_columns: int, share: float) -> bool:
+    """Tell whether rows of which a share of the numbers is not zero are to be stored as a sparse matrix."""
+    return n_columns > _WIDE and share < _FILLED

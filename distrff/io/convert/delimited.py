@@ -1,0 +1,615 @@
+"""Text files, compressed or not, as blocks of whole records; one block is in memory at a time."""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import gzip
+import io
+import lzma
+import re
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from itertools import islice
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv as arrow_csv
+
+from distrff.errors import InputError
+from distrff.io.arrow import raw_columns, raw_kind
+from distrff.io.storage import file_name, one_line, passing, reaching
+from distrff.preprocessing.encoders import RawColumn
+from distrff.preprocessing.table import TableSteps
+from distrff.utils.jit import compiled, in_own_thread
+from distrff.utils.text import listed
+
+BLOCK_BYTES = 8 * 2**20
+"""Of text in a block: large against the fixed cost of decoding one, small against a worker's memory."""
+
+_LONGEST_RECORD = 64 * 2**20
+_OPENERS: tuple[tuple[bytes, Callable[[Any], Any]], ...] = (
+    (b"\x1f\x8b", lambda file: gzip.GzipFile(fileobj=file)),
+    (b"BZh", bz2.BZ2File),
+    (b"\xfd7zXZ\x00", lzma.LZMAFile),
+    (b"\x28\xb5\x2f\xfd", lambda file: pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "zstd")),
+)
+_DAMAGE = (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error, pa.ArrowException)
+_OTHER_TEXT = (b"\xff\xfe", b"\xfe\xff")  # byte order marks of UTF-16
+_MARK = b"\xef\xbb\xbf"  # of UTF-8, which is allowed and says nothing
+
+
+class TextFile(NamedTuple):
+    """One file of text: the filesystem that holds it and its path there."""
+
+    fs: Any
+    path: str
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return file_name(self.fs, self.path)
+
+
+class TextBlock(NamedTuple):
+    """Whole records of one file.
+
+    file : name, for messages.
+    line : number of the block's first line in the file, from 1.
+    data : the records, each with its line end but perhaps the last of a file.
+    has_quotes : whether a record may hold line ends of its own.
+    position : compressed bytes of the file read so far.
+    """
+
+    file: str
+    line: int
+    data: bytes
+    has_quotes: bool
+    position: int
+
+
+@contextmanager
+def _opened(file: TextFile) -> Iterator[tuple[Any, Any]]:
+    """Give the file as stored, and the stream of its text."""
+    with reaching(file.name):
+        stored = file.fs.open(file.path, "rb")
+    try:
+        head = stored.read(6)
+        stored.seek(0)
+        openers = [opener for magic, opener in _OPENERS if head.startswith(magic)]
+        yield stored, openers[0](stored) if openers else stored
+    except InputError:
+        raise
+    except _DAMAGE as error:
+        raise InputError(
+            f"{file.name} cannot be decompressed ({one_line(error)}); the file is truncated or damaged: "
+            f"fetch or compress it again"
+        ) from error
+    except OSError as error:
+        if error.errno is None and not isinstance(error, FileNotFoundError):  # the decompressors' own
+            raise InputError(
+                f"{file.name} cannot be decompressed ({one_line(error)}); the file is truncated or damaged: "
+                f"fetch or compress it again"
+            ) from error
+        raise passing(error) from error
+    finally:
+        stored.close()
+
+
+def head_of(file: TextFile, n_bytes: int = BLOCK_BYTES) -> bytes:
+    """Return the first bytes of the text, without a byte order mark.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be decompressed, or is UTF-16.
+    """
+    with _opened(file) as (_, stream):
+        return _checked_head(file, _read(stream, n_bytes))
+
+
+def _checked_head(file: TextFile, head: bytes) -> bytes:
+    if head.startswith(_OTHER_TEXT):
+        raise InputError(
+            f"{file.name} begins like UTF-16, but text must be UTF-8; convert it: iconv -f UTF-16 -t UTF-8"
+        )
+    return head.removeprefix(_MARK)
+
+
+def text_blocks(file: TextFile, delimiter: str | None, skip_records: int = 0) -> Iterator[TextBlock]:
+    """Yield the records of a file in blocks of about 8 MB.
+
+    A block ends where a record does: at a line end outside of quotes. Files whose lines end in a bare
+    carriage return are read as well.
+
+    Parameters
+    ----------
+    file : TextFile
+    delimiter : str or None
+        Between fields; None where quotes mean nothing.
+    skip_records : int
+        To be left out at the beginning, such as a header.
+
+    Raises
+    ------
+    InputError
+        If the file is damaged, is UTF-16, a quote is never closed, or a record is longer than 64 MB.
+    """
+    with _opened(file) as (stored, stream):
+        data = _read(stream, BLOCK_BYTES)
+        at_end = len(data) < BLOCK_BYTES
+        data = _checked_head(file, data)
+        newline, is_known, line = b"\n", False, 1
+        while data:
+            if not is_known:
+                newline, is_known = _line_end(data, at_end)
+            has_quotes = delimiter is not None and b'"' in data
+            if at_end and delimiter is not None and has_quotes:
+                _refuse_open_quote(file, line, data, newline, delimiter)
+            end = len(data) if at_end else _last_end(data, newline, delimiter, has_quotes)
+            block, rest = data[:end], data[end:]
+            if not block:
+                _check_record(file, line, data)
+            first = 0
+            while skip_records and first < len(block):
+                first += len(first_record(block[first:], delimiter))
+                skip_records -= 1
+            line += block.count(newline, 0, first)
+            if block[first:].strip():
+                yield TextBlock(file.name, line, block[first:], has_quotes, stored.tell())
+            line += block.count(newline, first)
+            wanted = max(BLOCK_BYTES - len(rest), BLOCK_BYTES // 8)
+            more = b"" if at_end else _read(stream, wanted)
+            at_end, data = len(more) < wanted, rest + more
+
+
+def _line_end(data: bytes, at_end: bool) -> tuple[bytes, bool]:
+    """Return what ends the lines, and whether that is certain; a carriage return may be half of a pair."""
+    if b"\n" in data:
+        return b"\n", True
+    return (b"\r", True) if b"\r" in (data if at_end else data[:-1]) else (b"\n", at_end)
+
+
+def first_record(data: bytes, delimiter: str | None) -> bytes:
+    """Return the first record of some text, with its line end."""
+    newline = b"\n" if b"\n" in data else b"\r"
+    end = data.find(newline) + 1 or len(data)
+    if delimiter is None or b'"' not in data[:end]:
+        return data[:end]
+    return data[: _record_end(data, newline, delimiter, stop_at_first=True) or len(data)]
+
+
+def _last_end(data: bytes, newline: bytes, delimiter: str | None, has_quotes: bool) -> int:
+    """The number of bytes up to the last line end outside of quotes."""
+    if delimiter is None or not has_quotes:
+        return data.rfind(newline) + 1
+    return _record_end(data, newline, delimiter, stop_at_first=False)
+
+
+def _check_record(file: TextFile, line: int, data: bytes) -> None:
+    if len(data) > _LONGEST_RECORD:
+        raise InputError(
+            f"{file.name}, line {line}: a record is longer than {_LONGEST_RECORD // 2**20} MB; look for a "
+            f"quote that is opened there and never closed"
+        )
+
+
+def _refuse_open_quote(file: TextFile, line: int, data: bytes, newline: bytes, delimiter: str) -> None:
+    """Refuse the end of a file inside of quotes: all lines after the quote would be one field."""
+    opened = _scanned(data, newline, delimiter, stop_at_first=False)[1]
+    if opened >= 0:
+        raise InputError(
+            f"{file.name}, line {line + data.count(newline, 0, opened)}: a quote is opened there and never "
+            f"closed; close it, or remove it"
+        )
+
+
+def _read(stream: Any, n_bytes: int) -> bytes:
+    """Read so many bytes, fewer only at the end; streams may return less at a time."""
+    parts = []
+    while n_bytes > 0 and (part := stream.read(n_bytes)):
+        parts.append(bytes(part))
+        n_bytes -= len(part)
+    return b"".join(parts)
+
+
+def _record_end(data: bytes, newline: bytes, delimiter: str, stop_at_first: bool) -> int:
+    """The number of bytes up to the first or last line end outside of quotes; 0 without one."""
+    return _scanned(data, newline, delimiter, stop_at_first)[0]
+
+
+def _scanned(data: bytes, newline: bytes, delimiter: str, stop_at_first: bool) -> list[int]:
+    """What `_record_end` says, and where a quote stands that is not closed; −1 without one."""
+    _compile_scan()
+    found = np.array([0, -1], np.int64)
+    _scan_quotes(np.frombuffer(data, np.uint8), newline[0], ord(delimiter), stop_at_first, found)
+    return found.tolist()
+
+
+@cache
+def _compile_scan() -> None:
+    in_own_thread(lambda: _scan_quotes(np.frombuffer(b"a", np.uint8), 10, 44, True, np.zeros(2, np.int64)))
+
+
+@compiled()
+def _scan_quotes(data, newline, delimiter, stop_at_first, found):
+    # A quote opens only at the beginning of a field; inside, two of them are one that is written.
+    at_field_start, inside = True, False
+    i, opened = 0, 0
+    while i < len(data):
+        c = data[i]
+        if inside:
+            if c == 34:
+                if i + 1 < len(data) and data[i + 1] == 34:
+                    i += 1
+                else:
+                    inside = False
+        elif c == newline:
+            found[0] = i + 1
+            if stop_at_first:
+                return
+            at_field_start = True
+        elif c == delimiter:
+            at_field_start = True
+        elif c == 34 and at_field_start:
+            inside, at_field_start, opened = True, False, i
+        else:
+            at_field_start = False
+        i += 1
+    if inside:
+        found[1] = opened
+
+
+def blocks_of(files: Sequence[TextFile], delimiter: str | None, skip_records: int = 0) -> Iterator[TextBlock]:
+    """Yield the blocks of several files, one after the other; positions count on from file to file."""
+    before = 0
+    for file in files:
+        for block in text_blocks(file, delimiter, skip_records):
+            yield block._replace(position=before + block.position)
+        before += stored_bytes([file])
+
+
+def stored_bytes(files: Sequence[TextFile]) -> int:
+    """Return the size of all files as they are stored, for telling progress."""
+    with reaching(files[0].name):
+        return sum(int(file.fs.size(file.path) or 0) for file in files)
+
+
+def name_of(files: Sequence[TextFile]) -> str:
+    """Return what messages and reports call the files."""
+    return files[0].name + (f" and {len(files) - 1} more" if len(files) > 1 else "")
+
+
+# Delimited text as Arrow batches: names, types of columns, and where a record is wrong.
+
+DELIMITERS = ",\t;|"
+NULLS = ["", "NA", "N/A", "n/a", "#N/A", "nan", "NaN", "NAN", "-nan", "-NaN", "null", "NULL", "?"]
+"""What stands for a missing value, in numbers and in text."""
+
+_NUMBER = r"^\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*$"
+_COLUMN = re.compile(r"CSV column #(\d+).*invalid value '(.*)'", re.DOTALL)
+
+
+class WiderTypes(Exception):
+    """A block holds values that the types of the blocks before cannot hold, but `types` can."""
+
+    def __init__(self, types: dict[str, pa.DataType]) -> None:
+        super().__init__("read the columns again by wider types")
+        self.types = types
+
+
+class CsvSource:
+    """Files of delimited text with the same columns.
+
+    Types of columns are those of the first 8 MB: numbers are float64, text dictionaries, the rest as Arrow
+    infers it. Missing values are empty, `?` or one of NA, N/A, nan, null.
+
+    Parameters
+    ----------
+    files : sequence of TextFile
+    header : bool, optional
+        Whether the first record of each file holds names. By default it does if it has some text and no
+        number in it. Columns without a name are named by their indices.
+    known : sequence of str
+        Names of columns that must be there, as a model has them: if they are indices there is no header, and
+        there is one if the first record holds them all.
+
+    Attributes
+    ----------
+    names : tuple of str
+    types : dict of str to pyarrow.DataType
+        Of all columns; `WiderTypes` brings those to go on with.
+
+    Raises
+    ------
+    InputError
+        If the first file is empty or two columns have one name.
+    """
+
+    unit = "bytes"
+
+    def __init__(
+        self, files: Sequence[TextFile], header: bool | None = None, known: Sequence[str] = ()
+    ) -> None:
+        self._files = files
+        self.name, self.total = name_of(files), stored_bytes(files)
+        head = head_of(files[0])
+        self.delimiter = _delimiter_of(head)
+        first = _fields(first_record(head, self.delimiter), self.delimiter, files[0].name)
+        if not first:
+            raise InputError(f"{files[0].name} is empty; give a file with rows")
+        self.has_header = _are_names(first, known) if header is None else header
+        self.names = _named(first) if self.has_header else tuple(map(str, range(len(first))))
+        for name in self.names:
+            if self.names.count(name) > 1:
+                raise InputError(
+                    f"{files[0].name}, line 1: two columns are named {name!r}; rename one, or pass "
+                    f"header=False (--no-header) if the line is a row"
+                )
+        self.types = self._types_of_head()
+
+    def _types_of_head(self) -> dict[str, pa.DataType]:
+        block = next(text_blocks(self._files[0], self.delimiter, int(self.has_header)), None)
+        if block is None:
+            raise InputError(f"{self._files[0].name} has a header but no rows; give a file with rows")
+        table = self._parse(block, {}, None)
+        self._mixtures: dict[str, InputError] = {}
+        for name, column in zip(self.names, table.columns, strict=True):
+            self._note_mixture(block, name, column)
+        inferred = {name: c.type for name, c in zip(self.names, table.columns, strict=True)}
+        self._whole = {name for name, kind in inferred.items() if pa.types.is_integer(kind)}
+        return {name: read_as(kind) for name, kind in inferred.items()}
+
+    @property
+    def kinds(self) -> dict[str, str | None]:
+        """Kinds of the columns, as far as known."""
+        return {name: raw_kind(self.types[name]) for name in self.names}
+
+    def keep_whole(self, names: Sequence[str]) -> None:
+        """Read targets that hold whole numbers as such, so that they are classes like any others."""
+        self.types |= {name: pa.int64() for name in names if name in self._whole}
+
+    def refuse_mixtures(self, names: Sequence[str]) -> None:
+        """Raise InputError for the first of some columns that mixes numbers and text."""
+        for name in names:
+            if name in self._mixtures:
+                raise self._mixtures[name]
+
+    def widen(self, types: dict[str, pa.DataType]) -> None:
+        """Go on with the types that `WiderTypes` brought."""
+        self._whole = {name for name in self._whole if types[name] == self.types[name]}
+        self.types = types
+
+    def pieces(self, names: Sequence[str]) -> Iterator[TextBlock]:
+        """Yield the blocks of all files, in order; each header is checked against the first."""
+        if self.has_header:
+            for file in self._files[1:]:
+                self._check_header(file)
+        return blocks_of(self._files, self.delimiter, int(self.has_header))
+
+    def _check_header(self, file: TextFile) -> None:
+        found = _fields(first_record(head_of(file, 2**20), self.delimiter), self.delimiter, file.name)
+        names = _named(found)
+        if names != self.names:
+            raise InputError(
+                f"{file.name}, line 1: the columns {listed(names)} are not those of {self._files[0].name} "
+                f"({listed(self.names)}); convert files of different columns one by one"
+            )
+
+    def follow(self, steps: TableSteps) -> None:
+        """Read text where the steps want text, and numbers where they want numbers."""
+        for step in steps.columns:
+            self._expect(step.name, step.reads)
+        if steps.target is not None:
+            for name in steps.target.names:
+                self._expect(name, "text" if steps.target.kind == "labels" else "number")
+
+    def _expect(self, name: str, kind: str) -> None:
+        if kind == "text":
+            self.types[name] = TEXT
+        elif kind == "number":
+            known = self.types.get(name, TEXT)
+            if not pa.types.is_boolean(known) and raw_kind(known) != "clock":
+                self.types[name] = pa.float64()
+
+    def raw(self, piece: TextBlock, names: Sequence[str]) -> dict[str, RawColumn]:
+        """Return some columns of a block; see `batch`."""
+        return raw_columns(self.batch(piece, names), names)
+
+    def place(self, piece: TextBlock, row: int) -> str:
+        """Say in which line a row of a block stands."""
+        line = next(islice(_records(piece, self.delimiter), row, None), (piece.line, []))[0]
+        return f"{piece.file}, line {line}"
+
+    def batch(self, block: TextBlock, columns: Sequence[str]) -> pa.RecordBatch:
+        """Return some columns of a block.
+
+        Raises
+        ------
+        WiderTypes
+            If values are of wider types than those of the blocks before.
+        InputError
+            Naming file, line and column of what cannot be read.
+        """
+        types = {name: self.types[name] for name in columns}
+        try:
+            table = self._parse(block, types, list(columns))
+        except pa.ArrowInvalid as error:
+            if not _COLUMN.search(str(error)):
+                self._fail(block, error)
+            raise WiderTypes(self._widened(block, types, error)) from error
+        return table.combine_chunks().to_batches()[0]
+
+    def _widened(
+        self, block: TextBlock, types: Mapping[str, pa.DataType], error: pa.ArrowInvalid
+    ) -> dict[str, pa.DataType]:
+        found = self._parse(block, {}, list(types))
+        wider = dict(self.types)
+        for name, column in zip(types, found.columns, strict=True):
+            wide = wider_type(types[name], read_as(column.type))
+            if wide is None:
+                self._fail(block, error)
+            wider[name] = wide
+        if wider == self.types:
+            self._fail(block, error)
+        return wider
+
+    def _parse(
+        self, block: TextBlock, types: Mapping[str, pa.DataType], columns: list[str] | None
+    ) -> pa.Table:
+        try:
+            return arrow_csv.read_csv(
+                pa.py_buffer(block.data),
+                # One thread: blocks are what runs in parallel.
+                read_options=arrow_csv.ReadOptions(
+                    use_threads=False, block_size=len(block.data) + 1, column_names=list(self.names)
+                ),
+                parse_options=arrow_csv.ParseOptions(
+                    delimiter=self.delimiter, newlines_in_values=block.has_quotes
+                ),
+                convert_options=arrow_csv.ConvertOptions(
+                    column_types=dict(types),
+                    include_columns=columns,
+                    null_values=NULLS,
+                    strings_can_be_null=True,
+                ),
+            )
+        except pa.ArrowInvalid as error:
+            if types:
+                raise
+            self._fail(block, error)
+
+    def _note_mixture(self, block: TextBlock, name: str, column: pa.ChunkedArray) -> None:
+        """Note text in a column where most values are numbers: a slip, which would become a category."""
+        if pa.types.is_binary(column.type):
+            self._fail(block, None)
+        if not pa.types.is_string(column.type):
+            return
+        is_number = pc.match_substring_regex(column.drop_null(), _NUMBER)
+        n_numbers = pc.sum(is_number).as_py() or 0
+        if 2 * n_numbers > len(is_number):
+            value = column.drop_null().filter(pc.invert(is_number))[0].as_py()
+            where = "where most values are numbers"
+            self._mixtures[name] = self._error_at(block, self.names.index(name), value, where)
+
+    def _fail(self, block: TextBlock, error: pa.ArrowInvalid | None) -> NoReturn:
+        """Raise the error that says where the block is wrong, by reading it once more, record by record."""
+        found = None if error is None else _COLUMN.search(str(error))
+        wanted = None if found is None else (int(found[1]), found[2])
+        for line, fields in _records(block, self.delimiter):
+            if len(fields) != len(self.names):
+                raise InputError(
+                    f"{block.file}, line {line}: {len(fields)} fields, but there are {len(self.names)} "
+                    f"columns; mend or remove the line"
+                )
+            for j, field in enumerate(fields):
+                if any("\udc80" <= c <= "\udcff" for c in field):
+                    raise InputError(
+                        f"{block.file}, line {line}, column {self.names[j]!r}: bytes that are not UTF-8; "
+                        f"convert the file: iconv -f LATIN1 -t UTF-8 (or what it is written in)"
+                    )
+        if wanted is not None:
+            kind = self.types[self.names[wanted[0]]]
+            raise self._error_at(block, *wanted, f"where the lines before hold {plural(kind)}")
+        raise InputError(f"{block.file}, from line {block.line} on: {_short(str(error))}; mend the file")
+
+    def _error_at(self, block: TextBlock, column: int, value: str, where: str) -> InputError:
+        records = _records(block, self.delimiter)
+        lines = [line for line, fields in records if fields[column].strip() == value.strip()]
+        line = lines[0] if lines else block.line
+        names = "" if line > 1 else ", or pass header=True (--header) if the line holds names"
+        return InputError(
+            f"{block.file}, line {line}, column {self.names[column]!r}: {value!r} {where}; mend the value, "
+            f"leave it empty if it is missing, or drop the column{names}"
+        )
+
+
+def _delimiter_of(head: bytes) -> str:
+    """The delimiter that the first record has most of, outside of quotes."""
+    text = re.sub(r'"[^"]*"', "", first_record(head, ",").decode("utf-8", "replace"))
+    return max(DELIMITERS, key=text.count)
+
+
+def _fields(record: bytes, delimiter: str, name: str) -> list[str]:
+    try:
+        text = record.decode()
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{name}, line 1: bytes that are not UTF-8 ({error.reason}); convert the file: "
+            f"iconv -f LATIN1 -t UTF-8 (or what it is written in)"
+        ) from error
+    return next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), [])
+
+
+def _are_names(fields: Sequence[str], known: Sequence[str]) -> bool:
+    if known and set(known) <= set(map(str, range(len(fields)))):
+        return False
+    if known and set(known) <= set(_named(fields)):
+        return True
+    filled = [field for field in map(str.strip, fields) if field]
+    return bool(filled) and not any(field in NULLS or re.match(_NUMBER, field) for field in filled)
+
+
+def _named(fields: Sequence[str]) -> tuple[str, ...]:
+    return tuple(field.strip() or str(i) for i, field in enumerate(fields))
+
+
+def _records(block: TextBlock, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the number of the first line and the fields of each record that is not empty."""
+    text = io.StringIO(block.data.decode("utf-8", "surrogateescape"), newline="")
+    reader = csv.reader(text, delimiter=delimiter)
+    before = 0
+    for fields in reader:
+        if fields:
+            yield block.line + before, fields
+        before = reader.line_num
+
+
+def _short(text: str) -> str:
+    return " ".join(text.split())[:160]
+
+
+# Types by which columns of delimited text are read.
+
+TEXT = pa.dictionary(pa.int32(), pa.string())
+
+
+def read_as(inferred: pa.DataType) -> pa.DataType:
+    """The type by which a column is read whose first values are of the type `inferred`."""
+    if pa.types.is_integer(inferred):
+        return pa.float64()
+    return TEXT if pa.types.is_string(inferred) or pa.types.is_binary(inferred) else inferred
+
+
+def wider_type(known: pa.DataType, found: pa.DataType) -> pa.DataType | None:
+    """The type that holds the values of both; None for text among numbers."""
+    t = pa.types
+    if known == found or t.is_null(found):
+        return known
+    if t.is_null(known) or t.is_dictionary(known):
+        return found if t.is_null(known) else known
+    if t.is_dictionary(found):
+        return None if _is_numeric(known) else found
+    if _is_numeric(known) and _is_numeric(found):
+        return pa.float64()
+    if _is_date(known) and _is_date(found):
+        return pa.timestamp("ns")
+    return None
+
+
+def _is_numeric(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind)
+
+
+def _is_date(kind: pa.DataType) -> bool:
+    return pa.types.is_timestamp(kind) or pa.types.is_date(kind)
+
+
+def plural(kind: Any) -> str:
+    if _is_numeric(kind):
+        return "numbers"
+    return "truth values" if pa.types.is_boolean(kind) else f"values of type {kind}"

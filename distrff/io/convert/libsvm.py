@@ -1,0 +1,278 @@
+"""Lines `label index:value index:value ...` as sparse rows."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import NamedTuple, NoReturn
+
+import numpy as np
+from scipy.sparse import csr_matrix
+
+from distrff.errors import InputError
+from distrff.io.convert.delimited import TextBlock, TextFile, blocks_of, name_of, stored_bytes
+from distrff.utils.jit import compiled, in_own_thread
+
+_LINE = re.compile(rb"\s*[-+.\deE]+(\s+\d+:[-+.\deEinfaNIF]+)*\s*(#.*)?$")
+_ENTRIES = rb"(\s+\d+:[-+.\deEinfaNIF]+)+\s*(#.*)?$"
+_SEVERAL_LABELS = re.compile(rb"\s*[-+.\deE]+(,[-+.\deE]+)+" + _ENTRIES)
+_ANY_LABELS = re.compile(rb"\s*([-+.\deE]+(,[-+.\deE]+)*)?" + _ENTRIES)
+_POWERS = 10.0 ** np.arange(23)  # those that float64 holds exactly
+_LARGEST_INDEX = 2**31 - 2
+
+_NO_LABEL, _NO_INDEX, _NO_VALUE, _DISORDER, _TOO_LARGE, _NOT_FINITE = range(1, 7)
+_WRONG = {
+    _NO_LABEL: "the label is no number; a line of a libsvm file begins with one label, a number",
+    _NO_INDEX: "an entry is not index:value with a whole index; mend the line",
+    _NO_VALUE: "a value is no number; mend the line",
+    _DISORDER: "indices do not increase; sort the entries of the line and name each column once",
+    _TOO_LARGE: f"an index is larger than {_LARGEST_INDEX}; mend the line",
+    _NOT_FINITE: "this is no finite number; correct the value, or remove the line or the entry",
+}
+
+
+def looks_like_libsvm(head: bytes) -> bool:
+    """Tell whether the first lines of some text have the form of libsvm files."""
+    lines = _first_lines(head)
+    return bool(lines) and all(map(_LINE.match, lines)) and any(b":" in line for line in lines)
+
+
+def refuse_several_labels(head: bytes, name: str) -> None:
+    """Refuse text whose first lines are those of a libsvm file with several labels a line, or none.
+
+    Raises
+    ------
+    InputError
+    """
+    lines = _first_lines(head)
+    several = next(filter(_SEVERAL_LABELS.match, lines), None)
+    if several is not None and all(map(_ANY_LABELS.match, lines)):
+        raise InputError(
+            f"{name} is a libsvm file with several labels a line ({several.split()[0].decode()!r}), but a "
+            f"machine learns one; write one label a line, or a table with a column of 0 and 1 for each"
+        )
+
+
+def _first_lines(head: bytes) -> list[bytes]:
+    """Up to ten lines that hold more than a comment; the last one may be cut off and counts only alone."""
+    lines = [line.rstrip() for line in head[: 2**16].splitlines()[:10]]
+    return [line for line in (lines[:-1] or lines) if line and not line.lstrip().startswith(b"#")]
+
+
+class SparseRows(NamedTuple):
+    """Rows of a block: entries with the file's own indices.
+
+    labels : float64 ndarray of shape (r,).
+    values : float64, indices : int32, starts : int64 of shape (r + 1,).
+    """
+
+    labels: np.ndarray
+    values: np.ndarray
+    indices: np.ndarray
+    starts: np.ndarray
+
+    def matrix(self, first_index: int, n_columns: int) -> csr_matrix:
+        """Return the rows as a matrix of shape (r, n_columns) whose first column is `first_index`."""
+        parts = (self.values, self.indices - np.int32(first_index), self.starts)
+        return csr_matrix(parts, shape=(len(self.labels), n_columns), copy=False)
+
+
+class LibsvmSource:
+    """Libsvm files with the same columns.
+
+    Parameters
+    ----------
+    files : sequence of TextFile
+    """
+
+    unit = "bytes"
+
+    def __init__(self, files: Sequence[TextFile]) -> None:
+        self._files = files
+        self.name, self.total = name_of(files), stored_bytes(files)
+
+    def pieces(self, names: Sequence[str]) -> Iterator[TextBlock]:
+        """Yield the blocks of all files, in order."""
+        return blocks_of(self._files, None)
+
+    def rows(self, block: TextBlock) -> SparseRows:
+        """Return the rows of a block.
+
+        Raises
+        ------
+        InputError
+            Naming file and line of what is not libsvm's form, or of indices that do not increase.
+        """
+        _compile_parser()
+        data = np.frombuffer(block.data, np.uint8)
+        n_lines, n_entries = block.data.count(b"\n") + block.data.count(b"\r") + 1, block.data.count(b":")
+        labels, values = np.empty(n_lines), np.empty(n_entries)
+        indices, starts = np.empty(n_entries, np.int32), np.zeros(n_lines + 1, np.int64)
+        hard = np.empty((n_lines + n_entries, 3), np.int64)
+        found = np.zeros(4, np.int64)
+        _parse(data, _POWERS, labels, values, indices, starts, hard, found)
+        wrong, place, n_rows, n_hard = found.tolist()
+        if wrong:
+            self._fail(block, wrong, place)
+        for where, begin, end in hard[:n_hard].tolist():
+            number = _number(block.data[begin:end])
+            if number is None:
+                self._fail(block, _NO_LABEL if where < 0 else _NO_VALUE, begin)
+            if not math.isfinite(number):
+                self._fail(block, _NOT_FINITE, _word_start(block.data, begin))
+            if where < 0:
+                labels[-1 - where] = number
+            else:
+                values[where] = number
+        stop = starts[n_rows]
+        return SparseRows(labels[:n_rows], values[:stop], indices[:stop], starts[: n_rows + 1])
+
+    def check_width(self, block: TextBlock, rows: SparseRows, first_index: int, n_columns: int) -> None:
+        """Refuse an index outside of the columns [first_index, first_index + n_columns)."""
+        outside = np.flatnonzero((rows.indices < first_index) | (rows.indices >= first_index + n_columns))
+        if len(outside):
+            row = int(np.searchsorted(rows.starts, outside[0], side="right")) - 1
+            raise InputError(
+                f"{block.file}, line {self.line_of(block, row)}: index {rows.indices[outside[0]]}, but "
+                f"in training the indices were {first_index} to {first_index + n_columns - 1}; "
+                f"remove such entries, or train on data with this column"
+            )
+
+    def line_of(self, block: TextBlock, row: int) -> int:
+        """Return the number of the line in which a row of a block stands."""
+        lines = enumerate(block.data.splitlines(), block.line)
+        return [number for number, line in lines if line.split(b"#")[0].strip()][row]
+
+    def _fail(self, block: TextBlock, wrong: int, place: int) -> NoReturn:
+        line = block.line + block.data.count(b"\n", 0, place)
+        text = block.data[place : place + 40].split(b"\n")[0].decode("utf-8", "replace").strip()
+        raise InputError(f"{block.file}, line {line}, at {text!r}: {_WRONG[wrong]}")
+
+
+def _word_start(data: bytes, at: int) -> int:
+    """Where the word begins that holds a place: of a value, its index."""
+    while at and data[at - 1] > 32:
+        at -= 1
+    return at
+
+
+def _number(text: bytes) -> float | None:
+    try:
+        return None if b"_" in text else float(text)
+    except ValueError:
+        return None
+
+
+@cache
+def _compile_parser() -> None:
+    in_own_thread(_try_parser)
+
+
+def _try_parser() -> None:
+    data = np.frombuffer(b"1 1:1\n", np.uint8)
+    labels, values, indices = np.empty(2), np.empty(1), np.empty(1, np.int32)
+    starts, hard, found = np.zeros(3, np.int64), np.empty((3, 3), np.int64), np.zeros(4, np.int64)
+    _parse(data, _POWERS, labels, values, indices, starts, hard, found)
+
+
+@compiled()
+def _number_at(data, i, powers, out):
+    """Parse the number at i into out[0]; return where it ends, negated if Python must read it."""
+    begin = i
+    negative = i < len(data) and data[i] == 45
+    if negative or (i < len(data) and data[i] == 43):
+        i += 1
+    mantissa, n_digits, exponent, after_point, plain = 0, 0, 0, False, True
+    while i < len(data):
+        c = data[i]
+        if 48 <= c <= 57:
+            n_digits += mantissa > 0 or c > 48
+            if n_digits <= 15:
+                mantissa = mantissa * 10 + (c - 48)
+                exponent -= after_point
+            else:
+                plain = False
+        elif c == 46 and not after_point:
+            after_point = True
+        else:
+            break
+        i += 1
+    plain = plain and i - begin > negative + after_point
+    while i < len(data) and data[i] > 32 and data[i] != 35:  # an exponent, or no number
+        plain = False
+        i += 1
+    plain = plain and exponent >= -22
+    if not plain:
+        return -i
+    # Both are exact, so that their quotient is the nearest number to what is written.
+    value = mantissa / powers[-exponent]
+    out[0] = -value if negative else value
+    return i
+
+
+@compiled()
+def _parse(data, powers, labels, values, indices, starts, hard, found):
+    # found: what is wrong and where, rows, numbers left to Python. hard: where such a number goes
+    # (−1 − row for a label), from where to where it stands.
+    number = np.zeros(1)
+    i, row, entry, n_hard = 0, 0, 0, 0
+    n = len(data)
+    while i < n:
+        c = data[i]
+        if c <= 32:
+            i += 1
+            continue
+        if c == 35:
+            while i < n and data[i] != 10 and data[i] != 13:
+                i += 1
+            continue
+        end = _number_at(data, i, powers, number)
+        if end == i or end == -i:
+            found[0], found[1] = 1, i
+            return
+        if end < 0:
+            hard[n_hard, 0], hard[n_hard, 1], hard[n_hard, 2] = -1 - row, i, -end
+            n_hard += 1
+            end = -end
+        labels[row] = number[0]
+        i = end
+        last = -1
+        while i < n and data[i] != 10 and data[i] != 13:
+            if data[i] <= 32:
+                i += 1
+                continue
+            if data[i] == 35:
+                while i < n and data[i] != 10 and data[i] != 13:
+                    i += 1
+                break
+            begin, index = i, 0
+            while i < n and 48 <= data[i] <= 57 and index <= 2147483646:
+                index = index * 10 + (data[i] - 48)
+                i += 1
+            if index > 2147483646:
+                found[0], found[1] = 5, begin
+                return
+            if i in (begin, n) or data[i] != 58:
+                found[0], found[1] = 2, begin
+                return
+            if index <= last:
+                found[0], found[1] = 4, begin
+                return
+            last = index
+            i += 1
+            end = _number_at(data, i, powers, number)
+            if end == i or end == -i:
+                found[0], found[1] = 3, begin
+                return
+            if end < 0:
+                hard[n_hard, 0], hard[n_hard, 1], hard[n_hard, 2] = entry, i, -end
+                n_hard += 1
+                end = -end
+            indices[entry], values[entry] = index, number[0]
+            entry += 1
+            i = end
+        row += 1
+        starts[row] = entry
+    found[2], found[3] = row, n_hard

@@ -1,0 +1,239 @@
+"""Arrays in .npy and .npz files, read in runs of rows."""
+
+from __future__ import annotations
+
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.lib import format as npy
+
+from distrff.errors import InputError
+from distrff.io.arrays import check_real, native
+from distrff.io.convert.delimited import TextFile
+from distrff.io.storage import file_name, full_disk_told, one_line, own_folder, passing, reaching
+from distrff.preprocessing.encoders import RawColumn
+from distrff.preprocessing.table import TableSteps
+
+_BLOCK_BYTES = 8 * 2**20
+
+
+class ArrayBlock(NamedTuple):
+    """Some rows of the arrays of one file.
+
+    start : number of the first row.
+    X : ndarray of shape (r, d); y : ndarray of shape (r,), (r, k), or None.
+    position : bytes read so far, decompressed.
+    """
+
+    file: str
+    start: int
+    X: np.ndarray
+    y: np.ndarray | None
+    position: int
+
+
+class ArraySource:
+    """The arrays X and y of a .npz file, or X of a .npy file and y of another, as a table.
+
+    Its columns are "X", a list of numbers, and "y"; or, by columns, those of X by their indices.
+
+    Parameters
+    ----------
+    file : TextFile
+        Where the array of the rows lies; all axes but the first are flattened.
+    x_name, y_name : str or None
+        Names of the arrays in a .npz file. For a .npy file `y_name` is the path of another that holds y.
+    by_columns : bool
+        Whether the columns of X are columns of the table.
+
+    Raises
+    ------
+    InputError
+        If there is no such array, it holds objects, or lengths disagree.
+    """
+
+    unit = "bytes"
+
+    def __init__(
+        self, file: TextFile, x_name: str = "X", y_name: str | None = None, *, by_columns: bool = False
+    ) -> None:
+        self.file, self._x_name, self._y_name = file, x_name, y_name
+        self.name = file.name
+        with ExitStack() as stack:
+            X, y = self._arrays(stack)
+            if not X.shape or not X.shape[0] or 0 in X.shape[1:]:
+                raise InputError(f"{X.name} has shape {X.shape}, which holds no rows; name another by x_name")
+            check_real(X.dtype, X.name)
+            if y is not None and (y.shape[:1] != X.shape[:1] or len(y.shape) > 2):
+                raise InputError(f"{y.name} has shape {y.shape}, but {X.name} has {X.shape[0]} rows")
+            if y is not None and y.dtype.kind not in "biufUS":
+                raise InputError(f"{y.name} has dtype {y.dtype}; targets are numbers or text")
+        self._n_rows, self._n_columns = X.shape[0], int(np.prod(X.shape[1:]))
+        self._dtype = native(X.dtype)
+        self.total = X.n_bytes
+        self.targets = () if y is None else _target_names(y.shape)
+        self._label_kind = "number" if y is None or y.dtype.kind in "biuf" else "text"
+        self.by_columns(by_columns)
+
+    def by_columns(self, wanted: bool) -> None:
+        """Make each column of X a column of the table, or X one column of lists."""
+        self.columns = tuple(map(str, range(self._n_columns))) if wanted else ("X",)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All columns of the table."""
+        return (*self.columns, *self.targets)
+
+    @property
+    def kinds(self) -> dict[str, str | None]:
+        """Kinds of the columns."""
+        return {**dict.fromkeys(self.columns, "number"), **dict.fromkeys(self.targets, self._label_kind)}
+
+    def pieces(self, names: Sequence[str]) -> Iterator[ArrayBlock]:
+        """Yield the rows in runs of about 8 MB of X."""
+        row_bytes = self._dtype.itemsize * self._n_columns
+        step = max(1, _BLOCK_BYTES // row_bytes)
+        with ExitStack() as stack:
+            X, y = self._arrays(stack)
+            for start in range(0, self._n_rows, step):
+                n = min(step, self._n_rows - start)
+                rows = X.take(n).reshape(n, self._n_columns).astype(self._dtype, copy=False)
+                labels = None if y is None else y.take(n).astype(native(y.dtype), copy=False)
+                yield ArrayBlock(self.name, start, rows, labels, (start + n) * row_bytes)
+
+    def raw(self, piece: ArrayBlock, names: Sequence[str]) -> dict[str, RawColumn]:
+        """Return some columns of a block."""
+        return {name: self._column(piece, name) for name in names}
+
+    def _column(self, piece: ArrayBlock, name: str) -> RawColumn:
+        if name == "X":
+            return RawColumn("number", piece.X)
+        if name in self.targets and piece.y is not None:
+            return _labels(piece.y if piece.y.ndim == 1 else piece.y[:, self.targets.index(name)])
+        return RawColumn("number", piece.X[:, int(name)])
+
+    def place(self, piece: ArrayBlock, row: int) -> str:
+        """Say which row of the array one of a block is."""
+        return f"{piece.file}, row {piece.start + row}"
+
+    def follow(self, steps: TableSteps) -> None:
+        """Read X as the steps do: as one list, or column by column."""
+        self.by_columns("X" not in steps.raw_names)
+
+    def _arrays(self, stack: ExitStack) -> tuple[_Stream, _Stream | None]:
+        with reaching(self.file.name):
+            handle = stack.enter_context(self.file.fs.open(self.file.path, "rb"))
+        if handle.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX:
+            handle.seek(0)
+            return _Stream(handle, self.file.name, stack), self._targets_beside(stack)
+        archive = self._archive(handle)
+        X = self._member(archive, self._x_name, "x_name", stack)
+        name = self._y_name or "y"
+        if self._y_name is None and f"{name}.npy" not in archive.namelist():
+            return X, None
+        return X, self._member(archive, name, "y_name", stack)
+
+    def _targets_beside(self, stack: ExitStack) -> _Stream | None:
+        if self._y_name is None:
+            return None
+        name = file_name(self.file.fs, self._y_name)
+        try:
+            handle = stack.enter_context(self.file.fs.open(self._y_name, "rb"))
+        except FileNotFoundError as error:
+            raise InputError(
+                f"{name} does not exist; for a .npy file y_name (--y-name) is the path "
+                f"of the file that holds y"
+            ) from error
+        return _Stream(handle, name, stack)
+
+    def _archive(self, handle: Any) -> zipfile.ZipFile:
+        handle.seek(0)
+        try:
+            return zipfile.ZipFile(handle)
+        except zipfile.BadZipFile as error:
+            raise InputError(
+                f"{self.file.name} cannot be read as .npz ({one_line(error)}); write it again"
+            ) from error
+
+    def _member(self, archive: zipfile.ZipFile, name: str, parameter: str, stack: ExitStack) -> _Stream:
+        members = [n.removesuffix(".npy") for n in archive.namelist() if n.endswith(".npy")]
+        if name not in members:
+            raise InputError(
+                f"{self.file.name} has no array {name!r}; name one by {parameter} "
+                f"(--{parameter.replace('_', '-')}) among: {', '.join(members) or 'none'}"
+            )
+        member = stack.enter_context(archive.open(f"{name}.npy"))
+        return _Stream(member, f"array {name!r} of {self.file.name}", stack)
+
+
+class _Stream:
+    """An array in NumPy's format, read from its first row on."""
+
+    def __init__(self, handle: Any, name: str, stack: ExitStack) -> None:
+        self.name = name
+        with _reading(name):
+            version = npy.read_magic(handle)
+            read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+            self.shape, by_columns, self.dtype = read(handle)
+        if self.dtype.hasobject or self.dtype.names:
+            raise InputError(f"{name} holds {self.dtype}; save plain numbers or text")
+        self._row_bytes = self.dtype.itemsize * int(np.prod(self.shape[1:]))
+        self.n_bytes = self._row_bytes * (self.shape[0] if self.shape else 0)
+        self._handle = handle
+        self._rows = _on_disk(handle, self, stack) if by_columns and len(self.shape) > 1 else None
+        self._at = 0
+
+    def take(self, n: int) -> np.ndarray:
+        """Return the next n rows."""
+        if self._rows is not None:
+            self._at += n
+            return np.ascontiguousarray(self._rows[self._at - n : self._at])
+        with _reading(self.name):
+            data = self._handle.read(n * self._row_bytes)
+        if len(data) < n * self._row_bytes:
+            raise InputError(f"{self.name} ends before its {self.shape[0]} rows; the file is truncated")
+        return np.frombuffer(data, self.dtype).reshape(n, *self.shape[1:])
+
+
+def _on_disk(handle: Any, stream: _Stream, stack: ExitStack) -> np.ndarray:
+    """An array written column by column, as a map of a temporary file: its rows lie all over it."""
+    parent = Path(tempfile.gettempdir())
+    path = stack.enter_context(own_folder(parent, "distrff-array-", mode=0o700)) / "array"
+    with full_disk_told(path), path.open("wb") as copy, _reading(stream.name):
+        while part := handle.read(_BLOCK_BYTES):
+            copy.write(part)
+    if path.stat().st_size < stream.n_bytes:
+        raise InputError(f"{stream.name} ends before its {stream.shape[0]} rows; the file is truncated")
+    return np.memmap(path, stream.dtype, "r", shape=stream.shape, order="F")
+
+
+def _target_names(shape: tuple[int, ...]) -> tuple[str, ...]:
+    return tuple(f"y_{i}" for i in range(shape[1])) if shape[1:] else ("y",)
+
+
+def _labels(y: np.ndarray) -> RawColumn:
+    if y.dtype.kind in "biuf":
+        return RawColumn("number", y)
+    words, codes = np.unique(y.astype(str), return_inverse=True)
+    return RawColumn("text", codes.astype(np.int32), words=tuple(words.tolist()))
+
+
+@contextmanager
+def _reading(name: str) -> Iterator[None]:
+    """Turn what a damaged file raises into an `InputError`."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise InputError(
+            f"{name} cannot be read ({one_line(error)}); the file is truncated or damaged: write it again"
+        ) from error
+    except OSError as error:
+        raise passing(error) from error

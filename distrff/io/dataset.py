@@ -1,0 +1,434 @@
+"""The one dataset that everything above sees: numbered rows, read in runs or as lazy dask arrays."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from numbers import Number
+from typing import Any, Protocol
+
+import dask
+import dask.array as da
+import numpy as np
+import pandas as pd
+from scipy.sparse import issparse
+
+from distrff.errors import InputError, NonFiniteColumnError, NonFiniteError
+from distrff.io.rows import FIELDS, RowBlock, Rows
+from distrff.preprocessing.table import TableSteps
+from distrff.utils.arrays import as_columns
+from distrff.utils.axes import number_text
+from distrff.utils.html import facts, html_card, notes
+from distrff.utils.text import human_bytes, listed
+
+BLOCK_BYTES = 64 * 2**20  # about, in a block of a lazy array where the storage leaves a choice
+
+
+class Reader(Protocol):
+    """What a kind of source implements."""
+
+    def rows(self, start: int, stop: int, fields: tuple[str, ...] = FIELDS) -> Rows:
+        """Return the rows [start, stop) with those of `fields` that the source has."""
+        ...
+
+    def lazy(self, field: str) -> da.Array:
+        """Return one field as a lazy dask array with known chunks."""
+        ...
+
+
+@dataclass(frozen=True, repr=False)
+class Dataset:
+    """Rows X, with targets y and weights where there are any, wherever they are stored.
+
+    Made by `open_dataset` and `as_dataset`. Nothing is read until a task asks for its rows;
+    values (finite or not, negative weights) are therefore not checked here.
+
+    Attributes
+    ----------
+    n_rows, n_columns : int
+    dtype : dtype
+        Of X: the common type of its columns.
+    source : str
+        Where the rows come from, for reports; without credentials.
+    row_bytes : int
+        Decoded bytes that reading one row takes.
+    chunk_rows : int
+        Rows that are typically decoded at once.
+    column_names, target_names : tuple of str, or None
+    y_dtype : dtype, or None without y
+    n_targets : int
+        0 without y, 1 for a 1-D y.
+    y_is_1d : bool
+    has_weights : bool
+    skipped_columns : tuple of str
+        Columns of the source that were left out because they are not numbers.
+    steps : TableSteps or None
+        What made X, y and weights of the raw columns of a table; None where they are stored as they are.
+    table_report : dict or None
+        What was done to the table: rows read and dropped, columns made, columns dropped and why.
+    id_dtypes : mapping of str to dtype
+        Of the columns that tell who the rows are, by name; see `ids` of `open_dataset`.
+    column_share : float
+        Of the columns, that a row has entries in: below 1 where rows are read as scipy CSR matrices.
+    held_bytes : int
+        What a task that reads holds beside decoded rows: stored bytes, pages, and chunks of which it needs a
+        part.
+    known_missing : mapping of str to mapping of str to int
+        By field, columns that lack values, and how many: what is known before a row is read, perhaps not all.
+    whole_rows : int
+        Rows of the largest row group of which all that a task needs are decoded before the first is handed
+        out; 0 where there is none.
+    """
+
+    reader: Reader
+    n_rows: int
+    n_columns: int
+    dtype: np.dtype
+    source: str
+    row_bytes: int
+    chunk_rows: int
+    column_names: tuple[str, ...] | None = None
+    target_names: tuple[str, ...] | None = None
+    y_dtype: np.dtype | None = None
+    n_targets: int = 0
+    y_is_1d: bool = True
+    has_weights: bool = False
+    skipped_columns: tuple[str, ...] = ()
+    steps: TableSteps | None = None
+    table_report: dict[str, Any] | None = None
+    id_dtypes: Mapping[str, np.dtype] = dataclasses.field(default_factory=dict)
+    column_share: float = 1.0
+    held_bytes: int = 0
+    whole_rows: int = 0
+    known_missing: Mapping[str, Mapping[str, int]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether rows are read as scipy CSR matrices."""
+        return self.column_share < 1.0
+
+    def rows(self, start: int, stop: int) -> Rows:
+        """Return the rows `start` to `stop`, to be read in a task.
+
+        Raises
+        ------
+        InputError
+            If not 0 <= start < stop <= n_rows.
+        """
+        if not 0 <= start < stop <= self.n_rows:
+            raise InputError(
+                f"rows {start} to {stop} are outside of {self.source}, which has {self.n_rows} rows"
+            )
+        return self.reader.rows(start, stop)
+
+    @property
+    def X(self) -> da.Array:
+        """Lazy dask array of shape (n_rows, n_columns)."""
+        return self.reader.lazy("X")
+
+    @property
+    def y(self) -> da.Array | None:
+        """Lazy dask array of shape (n_rows,) or (n_rows, n_targets), or None."""
+        return self.reader.lazy("y") if self.n_targets else None
+
+    @property
+    def sample_weight(self) -> da.Array | None:
+        """Lazy float64 dask array of shape (n_rows,), or None."""
+        return self.reader.lazy("sample_weight") if self.has_weights else None
+
+    def _repr_html_(self) -> str:
+        return dataset_card(self)
+
+    def __repr__(self) -> str:
+        shape = f"{self.n_rows} rows x {self.n_columns} columns of {self.dtype}"
+        y = f", {self.n_targets} target(s) of {self.y_dtype}" if self.n_targets else ", no target"
+        return f"<Dataset {self.source}: {shape}{y}{', weighted' if self.has_weights else ''}>"
+
+
+def check_lengths(lengths: dict[str, int]) -> None:
+    """Refuse y or sample_weight of another length than X; `lengths` is keyed by field."""
+    for field, length in lengths.items():
+        if length != lengths["X"]:
+            raise InputError(
+                f"X has {lengths['X']} rows but {field} has {length}; they must be of the same length"
+            )
+
+
+def sparse_share(row_entries: float, n_columns: int) -> float:
+    """Return the `column_share` of sparse rows of so many entries: below 1 even if no column is left out."""
+    return min(row_entries / n_columns, 1.0 - 2.0**-20)
+
+
+def lazy_blocks(
+    reader: Reader, field: str, row_chunks: tuple[int, ...], columns: tuple[int, ...], dtype: np.dtype
+) -> da.Array:
+    """Return `field` as a dask array whose blocks are read by `Rows` of `row_chunks` rows each.
+
+    `columns` is the shape after the rows: (d,) or (). The graph holds one handle a block.
+    """
+    handles = np.empty(len(row_chunks), dtype=object)
+    start = 0
+    for i, n in enumerate(row_chunks):
+        handles[i] = reader.rows(start, start + n, (field,))
+        start += n
+    return da.from_array(handles, chunks=1, name=False).map_blocks(
+        _read_block,
+        field=field,
+        dtype=dtype,
+        chunks=(row_chunks, *((c,) for c in columns)),
+        new_axis=list(range(1, 1 + len(columns))) or None,
+        meta=np.empty((0,) * (1 + len(columns)), dtype),
+    )
+
+
+def _read_block(handle: np.ndarray, field: str) -> Any:
+    return _read_field(handle[0], field)
+
+
+def _read_field(rows: Rows, field: str) -> Any:
+    return getattr(next(iter(rows.tiles(rows.stop - rows.start))), field)
+
+
+def delayed_blocks(
+    reader: Reader, field: str, row_chunks: tuple[int, ...], columns: tuple[int, ...], dtype: np.dtype
+) -> da.Array:
+    """Return the same of a reader whose `Rows` hold Delayed objects, found only in tasks' arguments."""
+    read, start, blocks = dask.delayed(_read_field), 0, []
+    meta = np.empty((0,) * (1 + len(columns)), dtype)
+    for n in row_chunks:
+        block = read(reader.rows(start, start + n, (field,)), field)
+        blocks.append(da.from_delayed(block, (n, *columns), meta=meta))
+        start += n
+    return da.concatenate(blocks)
+
+
+# A dataset as a card of a notebook: what is known of its rows without reading any.
+
+
+def dataset_card(dataset: Dataset) -> str:
+    """Return the card; nothing is read."""
+    shown = {
+        "rows from": dataset.source,
+        "rows": number_text(dataset.n_rows),
+        "columns": f"{number_text(dataset.n_columns)} of {dataset.dtype}{_filling(dataset)}",
+        "target": _target(dataset),
+        "weights": "yes" if dataset.has_weights else "none",
+        "decoded": f"{human_bytes(dataset.n_rows * dataset.row_bytes)}, {dataset.row_bytes:,} bytes a row",
+        "decoded at once": f"{number_text(dataset.chunk_rows)} rows",
+    }
+    if dataset.column_names is not None:
+        shown["column names"] = listed(dataset.column_names)
+    if dataset.id_dtypes:
+        shown["id columns"] = listed(dataset.id_dtypes)
+    if dataset.steps is not None:
+        shown["made of the raw columns"] = listed(dataset.steps.raw_names)
+    remarks = _remarks(dataset)
+    return html_card("Dataset", "\n".join([facts(shown.items()), *([notes(remarks)] if remarks else [])]))
+
+
+def _filling(dataset: Dataset) -> str:
+    return f", {dataset.column_share:.2%} filled" if dataset.is_sparse else ""
+
+
+def _target(dataset: Dataset) -> str:
+    if not dataset.n_targets:
+        return "none"
+    names = "y" if dataset.target_names is None else listed(dataset.target_names)
+    return f"{names}, {dataset.y_dtype}"
+
+
+def _remarks(dataset: Dataset) -> list[str]:
+    table = dataset.table_report or {}
+    remarks = []
+    if dataset.skipped_columns:
+        remarks.append(f"left out because they are not numbers: {listed(dataset.skipped_columns)}")
+    if table.get("rows_dropped"):
+        remarks.append(
+            f"{table['rows_dropped']:,} of {table['rows_read']:,} rows lack a value and are left out"
+        )
+    if table.get("columns_dropped"):
+        remarks.append(f"columns left out: {listed(table['columns_dropped'])}")
+    return remarks
+
+
+# Rows that bring columns along which no machine reads: who they are, for what is written about them.
+
+
+@dataclass(frozen=True)
+class IdentifiedRows:
+    """The rows of a dataset, and beside them the same rows of each id column.
+
+    ids : list of Rows
+        Each has its column as y.
+    """
+
+    rows: Rows
+    ids: list[Rows]
+    names: tuple[str, ...]
+
+    @property
+    def start(self) -> int:
+        return self.rows.start
+
+    @property
+    def stop(self) -> int:
+        return self.rows.stop
+
+    def tiles(self, n_rows: int) -> Iterator[RowBlock]:
+        """Yield the rows in blocks of `n_rows`, without their ids."""
+        return self.rows.tiles(n_rows)
+
+    def id_tiles(self, n_rows: int) -> Iterator[dict[str, np.ndarray]]:
+        """Yield the id columns of the same blocks, by name."""
+        for blocks in zip(*(column.tiles(n_rows) for column in self.ids), strict=True):
+            yield {name: block.y for name, block in zip(self.names, blocks, strict=True)}
+
+
+class IdentifiedReader:
+    """Reads a dataset's rows together with its id columns."""
+
+    def __init__(self, reader: Reader, ids: Mapping[str, Reader]) -> None:
+        self._reader = reader
+        self._ids = dict(ids)
+
+    def rows(self, start: int, stop: int, fields: tuple[str, ...] = FIELDS) -> IdentifiedRows:
+        """Return the rows [start, stop)."""
+        ids = [reader.rows(start, stop, ("y",)) for reader in self._ids.values()]
+        return IdentifiedRows(self._reader.rows(start, stop, fields), ids, tuple(self._ids))
+
+    def lazy(self, field: str) -> da.Array:
+        """Return one field of the rows themselves as a lazy dask array."""
+        return self._reader.lazy(field)
+
+
+def with_ids(dataset: Dataset, columns: Mapping[str, Dataset]) -> Dataset:
+    """Return the dataset with id columns, each given as a dataset that has it as y.
+
+    Raises
+    ------
+    InputError
+        If a column has another number of rows, or is not one column.
+    """
+    for name, column in columns.items():
+        if column.n_rows != dataset.n_rows:
+            raise InputError(
+                f"the id column {name!r} has {column.n_rows} rows, but {dataset.source} has "
+                f"{dataset.n_rows}; give one id a row"
+            )
+        if not column.y_is_1d:
+            raise InputError(f"the id {name!r} has {column.n_targets} columns; name each of them as an id")
+    readers = {name: column.reader for name, column in columns.items()}
+    dtypes: dict[str, Any] = {name: column.y_dtype for name, column in columns.items()}
+    return replace(dataset, reader=IdentifiedReader(dataset.reader, readers), id_dtypes=dtypes)
+
+
+# Numbers that no machine can use, found block by block and named by where they stand.
+
+
+def check_known(dataset: Dataset, target_kind: str) -> None:
+    """Raise NonFiniteError for values that are known to be missing before any row is read."""
+    for name in ("X", "sample_weight", *(() if target_kind == "none" else ("y",))):
+        for column, n in dataset.known_missing.get(name, {}).items():
+            raise NonFiniteError(
+                f"{name} contains NaN: column {column!r} of {dataset.source} lacks {n} of "
+                f"{dataset.n_rows} values; drop or fill such rows, as open_dataset(..., missing='drop') and "
+                f"--missing drop do"
+            )
+
+
+def check_rows(rows: Rows, target_kind: str) -> None:
+    """Raise for a number among some rows that no machine can use; see `check_block`."""
+    for block in rows.tiles(rows.stop - rows.start):
+        check_block(block, target_kind)
+
+
+def check_block(block: RowBlock, target_kind: str) -> None:
+    """Raise for a number that no machine can use, naming where it stands.
+
+    Raises
+    ------
+    NonFiniteError
+        For NaN or infinity in X, numeric y or sample_weight, or a missing label.
+    InputError
+        For a negative weight.
+    """
+    check_finite("X", block.X, block.start)
+    _check_weights(block)
+    if block.y is not None and target_kind != "none":
+        check_finite("y", block.y, block.start)
+        if target_kind == "numeric":
+            _check_numbers(block.y, block.start)
+
+
+def check_pairs(block: RowBlock, prediction: str) -> None:
+    """Raise for what no score can use, of rows whose y are truths and whose X are predictions.
+
+    Raises
+    ------
+    NonFiniteError
+        For NaN or infinity, or a missing label.
+    InputError
+        For a negative weight.
+    """
+    check_finite("y_true", block.y, block.start)
+    check_finite(prediction, block.X, block.start)
+    _check_weights(block)
+
+
+def _check_weights(block: RowBlock) -> None:
+    if block.sample_weight is None:
+        return
+    check_finite("sample_weight", block.sample_weight, block.start)
+    if (block.sample_weight < 0).any():
+        row = int(np.flatnonzero(block.sample_weight < 0)[0])
+        raise InputError(
+            f"sample_weight must not be negative, "
+            f"got {block.sample_weight[row]:g} in row {block.start + row}; drop such rows"
+        )
+
+
+def _check_numbers(y: np.ndarray, start: int) -> None:
+    """Refuse targets that are no numbers; text that spells numbers is none either."""
+    if y.dtype.kind in "biuf":
+        return
+    for row, values in enumerate(as_columns(y).tolist(), start):
+        for value in values:
+            if not isinstance(value, Number):
+                raise InputError(
+                    f"y must hold numbers for a regressor, got {value!r} in row {row}; "
+                    f"use KernelRidgeClassifier for class labels"
+                )
+
+
+def check_finite(name: str, values: Any, start: int) -> None:
+    """Raise NonFiniteError for a missing or infinite value, naming the row; `start` is that of the first."""
+    if issparse(values):
+        if not np.isfinite(values.data).all():
+            row = (
+                int(np.searchsorted(values.indptr, np.flatnonzero(~np.isfinite(values.data))[0], "right")) - 1
+            )
+            check_finite(name, values[row].toarray(), start + row)
+        return
+    if values.dtype.kind == "O":
+        infinite = [isinstance(v, float) and math.isinf(v) for v in values.flat]
+        bad = pd.isna(values) | np.reshape(infinite, values.shape)
+    elif values.dtype.kind == "f":
+        with np.errstate(over="ignore", invalid="ignore"):
+            total = values.sum()
+        if np.isfinite(total):  # one fast pass; a sum may overflow although no value does
+            return
+        bad = ~np.isfinite(values)
+    else:
+        return
+    if not bad.any():
+        return
+    position = np.argwhere(bad)[0]
+    value = values[tuple(position)]
+    what = "infinity" if isinstance(value, float | np.floating) and np.isinf(value) else "NaN"
+    message = f"{name} contains {what} in row {start + position[0]}"
+    if name == "X":
+        raise NonFiniteColumnError(f"{message}, {{column}}; drop or fill such rows", int(position[1]))
+    where = f", column {position[1]}" if values.ndim == 2 else ""
+    raise NonFiniteError(f"{message}{where}; drop or fill such rows")

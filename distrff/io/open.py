@@ -1,0 +1,424 @@
+"""Opening whatever holds rows: what is stored as X and y as it is, tables of mixed columns through steps."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from functools import partial
+from typing import Any
+
+from dask.utils import is_dataframe_like
+
+from distrff.engine.run import SweepRun
+from distrff.errors import InputError
+from distrff.io.dataset import Dataset, with_ids
+from distrff.io.parquet_rows import (
+    GLOB_CHARACTERS,
+    SUFFIXES,
+    ParquetSource,
+    check_agreement,
+    open_parquet,
+    parquet_source,
+)
+from distrff.io.storage import locate, reaching
+from distrff.io.table_sources import (
+    Choice,
+    RawTable,
+    choose_columns,
+    described_frame,
+    frame_table,
+    holds_only_numbers,
+    is_xarray,
+    numbers_of,
+    parquet_table,
+    xarray_table,
+)
+from distrff.io.tables import complete_rows_of, encoded_dataset, profile_of
+from distrff.io.zarr_rows import open_zarr
+from distrff.preprocessing.profile import TableOptions, refuse_missing_values, steps_of
+from distrff.preprocessing.table import TableSteps
+from distrff.utils.text import public_name
+
+_TABLES_ONLY = ("drop", "one_hot", "max_categories", "hash_columns", "missing", "datetime", "positive")
+
+
+def open_dataset(
+    path: Any,
+    *,
+    target: Any = None,
+    columns: Sequence[int | str] | str | int | None = None,
+    drop: Sequence[int | str] | str | int | None = None,
+    sample_weight: int | str | None = None,
+    one_hot: bool = False,
+    max_categories: int = 256,
+    hash_columns: bool = False,
+    missing: str = "error",
+    datetime: str | None = None,
+    positive: Any = None,
+    steps: TableSteps | None = None,
+    sample_dim: str | None = None,
+    x_name: str = "X",
+    y_name: str = "y",
+    weight_name: str = "sample_weight",
+    ids: Sequence[str] | str = (),
+    storage_options: dict[str, Any] | None = None,
+) -> Dataset:
+    """Return the dataset that a path, a DataFrame or an xarray Dataset holds; rows are read in the tasks.
+
+    Parameters
+    ----------
+    path : str, path-like, list of these, DataFrame or xarray Dataset
+        A Zarr group that holds the arrays X (n, d), y (n,) or (n, k) and sample_weight (n,), the
+        last two optional. Or Parquet: a file, a folder (searched for \\*.parquet and \\*.pq), a glob, a list;
+        files are taken in sorted order. URLs are opened through fsspec. Or a pandas or dask DataFrame. Or an
+        xarray Dataset: its data variables along `sample_dim`, flattened beyond it.
+    target : str, int or list, optional
+        Tables: the column that is y, or a list of columns for a 2-D y. An integer is an index (-1
+        the last) unless a column has that name; columns that hold a pandas index are not counted.
+        None: no y. Zarr: the array that is y, by default `y_name` if the group has it.
+    columns : list of str or int, optional
+        The columns of X. By default all that the options below take, in the table's order, except target and
+        weights. Names for Zarr are those of the group's attribute `column_names`.
+    drop : list of str or int, optional
+        Columns of a table to leave out instead.
+    sample_weight : str or int, optional
+        Column (tables) or array (Zarr) of the weights.
+    one_hot : bool
+        Whether text and categories become columns of 0 and 1, one a category. A category that is not among
+        those found now has 0 in all of them. Otherwise such columns are left out.
+    max_categories : int
+        A column with more is left out; the report says so.
+    hash_columns : bool
+        Hash the words of such a column into `max_categories` columns instead.
+    missing : {"error", "drop", "mean", "indicator"}
+        Refuse missing values; leave out their rows; put the column's mean in their place (for a category the
+        shares of all, for a time the mean time, for its parts 0); or put the mean there (0 in all columns of
+        categories) and add a column that is 1 where it was done. A missing target or weight is refused by all
+        but "drop". Columns without any value are always left out.
+    datetime : {"seconds", "parts"}, optional
+        What becomes of dates and times: float64 seconds since the column's minimum, or sine and cosine of
+        where they stand in the year, the week (by days) and the day (by hours), in UTC. Times of day and
+        durations become seconds by either. None leaves them all out.
+    positive : str or number, optional
+        The label of the target that becomes 1; all others become 0.
+    steps : TableSteps, optional
+        Of a model, `model.steps`: take a table's columns as those that the model was fitted to. They are
+        found by their names, and the options above must not be given.
+    sample_dim : str, optional
+        Of an xarray Dataset: the dimension along which its samples lie.
+    x_name, y_name, weight_name : str
+        Names of the Zarr arrays.
+    ids : list of str, optional
+        Columns (Parquet) or arrays (Zarr), of any type, that tell who the rows are: no machine
+        reads them, and `write_predictions` writes them beside what it predicts. Not where rows are dropped.
+    storage_options : dict, optional
+        Passed to the fsspec filesystem.
+
+    Returns
+    -------
+    Dataset
+        Its `steps` say what was made of the raw columns, and `table_report` what was done.
+
+    Raises
+    ------
+    InputError
+        If the path does not exist, is of no accepted kind, or cannot be read; if a column or array is
+        missing, of a kind that the options do not take, or lacks values where they refuse that; if lengths
+        disagree, or there are no rows or columns.
+
+    Notes
+    -----
+    Costs one metadata read (Zarr) or one footer a file (Parquet). Numbers without nulls are taken as they
+    are; for categories, times, means or rows to leave out, one pass over the columns asked for, and to leave
+    out rows a second one over those of them that lack values. The passes run where the surroundings say, as
+    those of a fit.
+    """
+    options = TableOptions(
+        target,
+        columns,
+        drop,
+        sample_weight,
+        one_hot,
+        max_categories,
+        hash_columns,
+        missing,
+        datetime,
+        positive,
+    )
+    if steps is not None:
+        _refuse_beside_steps(options)
+    if ids and (is_dataframe_like(path) or is_xarray(path)):
+        raise InputError("ids goes with stored rows; a frame in memory keeps its own columns")
+    names = {"x_name": x_name, "y_name": y_name, "weight_name": weight_name}
+    dataset = _opened(path, options, steps, sample_dim, names, storage_options)
+    if not ids:
+        return dataset
+    return with_ids(
+        dataset, id_datasets(path, ids, columns=columns, x_name=x_name, storage_options=storage_options)
+    )
+
+
+def _opened(
+    path: Any,
+    options: TableOptions,
+    steps: TableSteps | None,
+    sample_dim: str | None,
+    names: dict[str, str],
+    storage_options: dict[str, Any] | None,
+) -> Dataset:
+    if is_dataframe_like(path):
+        return _of_frame(path, options, steps)
+    if is_xarray(path):
+        table = xarray_table(path, sample_dim)
+        if steps is not None:
+            return _encoded(table, steps)
+        return _profiled(table, options, choose_columns(table, options))
+    if sample_dim is not None:
+        raise InputError(f"sample_dim={sample_dim!r} goes with an xarray Dataset, got {type(path).__name__}")
+    if stored_kind(path, storage_options) == "parquet":
+        paths = list(path) if isinstance(path, (list, tuple)) else [path]
+        return _of_parquet(parquet_source(paths, storage_options), options, steps)
+    _refuse_table_options(options, steps)
+    return open_zarr_path(
+        path,
+        target=options.target,
+        columns=options.columns,
+        sample_weight=options.sample_weight,
+        **names,
+        storage_options=storage_options,
+    )
+
+
+def _refuse_table_options(options: TableOptions, steps: TableSteps | None) -> None:
+    given = [name for name in _TABLES_ONLY if getattr(options, name) != getattr(TableOptions(), name)]
+    if given or steps is not None:
+        name = given[0] if given else "steps"
+        raise InputError(f"{name} goes with tables; the X and y of a Zarr group are taken as they are")
+
+
+def _refuse_beside_steps(options: TableOptions) -> None:
+    for option in fields(options):
+        if getattr(options, option.name) != option.default:
+            raise InputError(
+                f"{option.name} was given beside steps, which say all about columns; leave it out"
+            )
+
+
+def _of_parquet(parquet: ParquetSource, options: TableOptions, steps: TableSteps | None) -> Dataset:
+    table = parquet_table(parquet)
+    if steps is not None:
+        steps.check_names(table.kinds, table.source)
+        check_agreement(parquet.footers, steps.raw_names, all_features=False)
+        return _encoded(table, steps)
+    uses = {"target": options.target, "sample_weight": options.sample_weight}
+    says_no_more = options == TableOptions(**uses, columns=options.columns)
+    if says_no_more and (options.columns is not None or holds_only_numbers(parquet, numbers_of(parquet))):
+        return open_parquet(parquet, columns=options.columns, **uses)
+    choice = choose_columns(table, options)
+    check_agreement(parquet.footers, choice.used, all_features=False)
+    if not options.transforms and holds_only_numbers(parquet, choice.columns):
+        plain = open_parquet(parquet, columns=list(choice.columns), **uses)
+        return replace(plain, skipped_columns=tuple(choice.dropped))
+    return _profiled(table, options, choice)
+
+
+def _of_frame(frame: Any, options: TableOptions, steps: TableSteps | None) -> Dataset:
+    described = described_frame(frame)
+    if steps is not None:
+        steps.check_names(described.kinds, described.source)
+        return _encoded(frame_table(frame, steps.raw_names), steps)
+    choice = choose_columns(described, options)
+    return _profiled(frame_table(frame, choice.used), options, choice)
+
+
+def _encoded(table: RawTable, steps: TableSteps) -> Dataset:
+    """The rows of a table through the steps of a model."""
+    steps.check_names(table.kinds, table.source)
+    _check_rows(table)
+    kept = None
+    if steps.drops_missing:
+        kept = complete_rows_of(SweepRun(), table, steps.raw_names)
+    return encoded_dataset(table, steps, kept, _row_counts(table, kept))
+
+
+def _profiled(table: RawTable, options: TableOptions, choice: Choice) -> Dataset:
+    """The rows of a table through steps that follow from what it holds."""
+    _check_rows(table)
+    run = SweepRun()
+    profile = profile_of(run, table, choice.used, options.max_categories)
+    steps, report = steps_of(
+        profile, options, columns=choice.columns, target=choice.target, weight=choice.weight
+    )
+    refuse_missing_values(steps, profile, options.missing)
+    kept, lacking = None, tuple(report["missing"])
+    if steps.drops_missing and lacking:
+        kept = complete_rows_of(run, table, lacking)
+    report["columns_dropped"] = choice.dropped | report["columns_dropped"]
+    return encoded_dataset(table, steps, kept, _row_counts(table, kept) | report)
+
+
+def _check_rows(table: RawTable) -> None:
+    if not table.n_rows:
+        raise InputError(f"{table.source} has no rows; check the path, or what was selected from it")
+
+
+def _row_counts(table: RawTable, kept: Sequence[int] | None) -> dict[str, Any]:
+    n_dropped = 0 if kept is None else table.n_rows - sum(kept)
+    return {"rows_read": table.n_rows, "rows_dropped": n_dropped}
+
+
+# Opening a stored dataset: which reader a path is for.
+
+ZARR_MARKERS = ("zarr.json", ".zgroup", ".zattrs", ".zarray")
+ACCEPTED = (
+    "a Zarr group (zarr.json or .zgroup in a folder) or Parquet (a *.parquet file, a folder of them, a glob)"
+    "; CSV, TSV, libsvm, .npz and .npy files become a Zarr group by distrff.convert or `distrff convert`"
+)
+
+
+def open_stored(
+    path: Any,
+    *,
+    target: Any = None,
+    columns: Sequence[int | str] | str | int | None = None,
+    sample_weight: int | str | None = None,
+    x_name: str = "X",
+    y_name: str = "y",
+    weight_name: str = "sample_weight",
+    storage_options: dict[str, Any] | None = None,
+) -> Dataset:
+    """Return the dataset stored at `path`; its rows are read later, in the tasks.
+
+    Parameters
+    ----------
+    path : str, path-like, or list of these for Parquet
+        A Zarr group that holds the arrays X (n, d), y (n,) or (n, k) and sample_weight (n,), the
+        last two optional; or Parquet: a file, a folder (searched for \\*.parquet and \\*.pq), a glob,
+        a list. Files are taken in sorted order. URLs are opened through fsspec.
+    target : str, int or list, optional
+        Parquet: the column that is y, or a list of columns for a 2-D y. An integer is an index (-1
+        the last) unless a column has that name; columns that hold a pandas index are not counted.
+        None: no y. Zarr: the array that is y, by default `y_name` if the group has it.
+    columns : list of str or int, optional
+        The columns of X. By default all of a Zarr X, and for Parquet all numeric and boolean
+        columns, lists of fixed length included, except target and weights, in file order. Names
+        for Zarr are those of the group's attribute `column_names`.
+    sample_weight : str or int, optional
+        Column (Parquet) or array (Zarr) of the weights.
+    x_name, y_name, weight_name : str
+        Names of the Zarr arrays.
+    storage_options : dict, optional
+        Passed to the fsspec filesystem.
+
+    Raises
+    ------
+    InputError
+        If the path does not exist, is of no accepted kind, or cannot be read; if a column or array
+        is missing, lengths disagree, or there are no rows or columns.
+
+    Notes
+    -----
+    Costs one metadata read (Zarr) or one footer a file (Parquet). In Parquet, nulls in numeric
+    columns become NaN and the type of X is NumPy's common type of the columns.
+    """
+    if stored_kind(path, storage_options) == "parquet":
+        paths = list(path) if isinstance(path, (list, tuple)) else [path]
+        parquet = parquet_source(paths, storage_options)
+        return open_parquet(parquet, target=target, columns=columns, sample_weight=sample_weight)
+    return open_zarr_path(
+        path,
+        target=target,
+        columns=columns,
+        sample_weight=sample_weight,
+        x_name=x_name,
+        y_name=y_name,
+        weight_name=weight_name,
+        storage_options=storage_options,
+    )
+
+
+def open_zarr_path(
+    path: Any,
+    *,
+    target: Any,
+    columns: Any,
+    sample_weight: Any,
+    x_name: str,
+    y_name: str,
+    weight_name: str,
+    storage_options: dict[str, Any] | None,
+) -> Dataset:
+    """Return the dataset of the Zarr group at `path`; see `open_dataset`."""
+    fs, inner = locate(path, storage_options)
+    names = {"X": x_name, "y": _array_name(target, y_name, "target")}
+    names["sample_weight"] = _array_name(sample_weight, weight_name, "sample_weight")
+    # A y or weights that the user named must be there; the defaults may be absent.
+    optional = {"y": target is None and y_name == "y"}
+    optional["sample_weight"] = sample_weight is None and weight_name == "sample_weight"
+    required = frozenset(field for field in names if not optional.get(field, False))
+    return open_zarr(
+        fs,
+        inner,
+        os.fspath(path),
+        columns=columns,
+        names=names,
+        required=required,
+        storage_options=storage_options,
+    )
+
+
+def stored_kind(path: Any, storage_options: dict[str, Any] | None) -> str:
+    """Return what lies at a path: "zarr" or "parquet"; a list of paths is Parquet.
+
+    Raises
+    ------
+    InputError
+        If there is nothing, or nothing of either kind.
+    """
+    if isinstance(path, (list, tuple)):
+        return "parquet"
+    fs, inner = locate(path, storage_options)
+    with reaching(public_name(path)):
+        return _kind(fs, inner, public_name(path))
+
+
+def id_datasets(
+    path: Any, ids: Sequence[str] | str, *, columns: Any, x_name: str, storage_options: dict[str, Any] | None
+) -> dict[str, Dataset]:
+    """Return for each column of ids the dataset of which it is y."""
+    opened = partial(open_stored, path, x_name=x_name, storage_options=storage_options)
+    names = [ids] if isinstance(ids, str) else list(ids)
+    return {name: opened(target=name, columns=_without(columns, name)) for name in names}
+
+
+def _without(columns: Any, name: str) -> Any:
+    """Return the columns of X but one, which may be an id as well."""
+    if isinstance(columns, (list, tuple)):
+        return [column for column in columns if column != name] or None
+    return None if columns == name else columns
+
+
+def _array_name(given: Any, default: str, parameter: str) -> str:
+    if given is None:
+        return default
+    if not isinstance(given, str):
+        raise InputError(f"{parameter} of a Zarr group must be the name of an array, got {given!r}")
+    return given
+
+
+def _kind(fs: Any, inner: str, name: str) -> str:
+    base, shown = inner.rstrip("/"), name.rstrip("/")  # the latter without the query of a signed URL
+    if shown.endswith(".zarr"):
+        return "zarr"
+    if shown.endswith(SUFFIXES) or (any(c in base for c in GLOB_CHARACTERS) and not fs.exists(base)):
+        return "parquet"
+    if not fs.exists(inner):
+        raise InputError(f"{name} does not exist; check the path")
+    if not fs.isdir(inner):
+        raise InputError(f"{name} is a file of an unknown kind; accepted is {ACCEPTED}")
+    if any(fs.exists(f"{base}/{marker}") for marker in ZARR_MARKERS):
+        return "zarr"
+    if any(file.endswith(SUFFIXES) for file in fs.find(inner)):
+        return "parquet"
+    raise InputError(f"{name} is a folder without data; accepted is {ACCEPTED}")

@@ -1,0 +1,731 @@
+"""Rows of Parquet files: row groups decoded in the task, in batches."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import accumulate, groupby
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+import dask.array as da
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from distrff.errors import InputError
+from distrff.io.arrays import check_shape
+from distrff.io.arrow import is_number, raw_column
+from distrff.io.dataset import BLOCK_BYTES, Dataset, lazy_blocks
+from distrff.io.rows import FIELDS, Feed, RowBlock, cut_tiles
+from distrff.io.storage import SEEN_BY_ALL, SPAN_BYTES, file_name, locate, one_line, passing, reaching
+from distrff.preprocessing.profile import find_columns
+from distrff.utils.text import listed, public_name
+
+
+class RowGroup(NamedTuple):
+    """One row group and where its rows lie in the dataset."""
+
+    path: str
+    number: int  # in the file
+    start: int
+    n_rows: int
+
+
+class Layout:
+    """How a batch of the files becomes arrays; not a dataclass, so that dask does not walk it."""
+
+    def __init__(self, fs: Any, columns: dict[str, Columns]) -> None:
+        self.fs = fs
+        self.columns = columns
+
+    def restricted(self, fields: tuple[str, ...]) -> Layout:
+        """Return the layout of some of the fields."""
+        return Layout(self.fs, {f: c for f, c in self.columns.items() if f in fields})
+
+    @property
+    def names(self) -> list[str]:
+        """The columns of the files that are read."""
+        return list(dict.fromkeys(name for c in self.columns.values() for name in c.names))
+
+    @property
+    def batch_rows(self) -> int:
+        """Rows to decode at once."""
+        return max(1, SPAN_BYTES // sum(c.row_bytes for c in self.columns.values()))
+
+    def span(self, batch: pa.RecordBatch) -> dict[str, np.ndarray]:
+        """Return the arrays of a batch."""
+        arrays = {f: array_from(batch, c) for f, c in self.columns.items()}
+        if "sample_weight" in arrays:
+            arrays["sample_weight"] = arrays["sample_weight"].astype(np.float64, copy=False)
+        return arrays
+
+
+@dataclass(frozen=True)
+class ParquetRows:
+    """Rows of Parquet files: paths and numbers of row groups, no data."""
+
+    start: int
+    stop: int
+    groups: tuple[RowGroup, ...] = field(repr=False)  # their paths may be signed URLs
+    layout: Layout = field(repr=False)
+
+    def tiles(self, n_rows: int) -> Iterator[RowBlock]:
+        """Yield the rows in blocks of `n_rows`.
+
+        Raises
+        ------
+        InputError
+            If a file is gone, damaged, or not as its footer said.
+        OSError
+            If the store fails otherwise; a retry may succeed.
+        """
+        return cut_tiles(self.start, self.stop, n_rows, [Feed(self._spans(), self.stop - self.start)])
+
+    def _spans(self) -> Iterator[dict[str, np.ndarray]]:
+        for path, groups in groupby(self.groups, key=attrgetter("path")):
+            with parquet_file(self.layout.fs, path) as parquet:
+                columns = GroupColumns(parquet, self.layout.names)
+                for group in groups:
+                    check_unchanged(self.layout.fs, parquet.metadata, group)
+                    yield from self._group_spans(columns, group)
+
+    def _group_spans(self, columns: GroupColumns, group: RowGroup) -> Iterator[dict[str, np.ndarray]]:
+        first, last = max(self.start - group.start, 0), min(self.stop - group.start, group.n_rows)
+        for batch in columns.batches(group.number, self.layout.batch_rows, first, last):
+            yield self.layout.span(batch)
+            del batch  # else it would live while the next one is decoded
+
+
+def check_unchanged(fs: Any, metadata: Any, group: RowGroup) -> None:
+    """Raise InputError if a row group is not as its footer said when it was opened."""
+    if group.number >= metadata.num_row_groups or metadata.row_group(group.number).num_rows != group.n_rows:
+        name = file_name(fs, group.path)
+        raise InputError(f"{name} was changed after it was opened; open the dataset again")
+
+
+class ParquetReader:
+    """Hands out rows of Parquet files with the row groups they need."""
+
+    def __init__(self, layout: Layout, groups: Sequence[RowGroup]) -> None:
+        self._layout = layout
+        self._groups = groups
+        self._starts = np.array([group.start for group in groups])
+        self._stop = groups[-1].start + groups[-1].n_rows
+
+    def rows(self, start: int, stop: int, fields: tuple[str, ...] = FIELDS) -> ParquetRows:
+        """Return the rows [start, stop)."""
+        first = int(np.searchsorted(self._starts, start, side="right")) - 1
+        last = int(np.searchsorted(self._starts, stop, side="left"))
+        return ParquetRows(start, stop, tuple(self._groups[first:last]), self._layout.restricted(fields))
+
+    def lazy(self, field: str) -> da.Array:
+        """Return one field; the blocks of all fields are the same row groups, several if they are small."""
+        columns = self._layout.columns[field]
+        limit = max(1, BLOCK_BYTES // sum(c.row_bytes for c in self._layout.columns.values()))
+        row_chunks: list[int] = []
+        for group in self._groups:
+            if row_chunks and row_chunks[-1] + group.n_rows <= limit:
+                row_chunks[-1] += group.n_rows
+            else:
+                row_chunks.append(group.n_rows)
+        dtype = np.dtype(np.float64) if field == "sample_weight" else columns.dtype
+        return lazy_blocks(self, field, tuple(row_chunks), columns.shape, dtype)
+
+
+class ParquetSource(NamedTuple):
+    """Files that were found, and what their footers say."""
+
+    fs: Any
+    footers: list[Footer]
+    name: str  # for messages
+
+    def n_missing(self, names: Sequence[str]) -> dict[str, int]:
+        """Return how many values some columns are known to lack, those that lack some."""
+        found = {n: sum(int(f.n_missing[f.schema.get_field_index(n)]) for f in self.footers) for n in names}
+        return {name: n for name, n in found.items() if n}
+
+    def held(self, names: Sequence[str]) -> Held:
+        """Return what reading some columns holds beside a batch."""
+        sizes = [f.column_bytes[:, [f.schema.get_field_index(name) for name in names]] for f in self.footers]
+        return held_by(np.concatenate(sizes), [n for f in self.footers for n in f.group_rows])
+
+
+def parquet_source(paths: Sequence[Any], storage_options: dict[str, Any] | None) -> ParquetSource:
+    """Return the files that paths stand for; reads the footers only.
+
+    Raises
+    ------
+    InputError
+        If there are none, or one cannot be read.
+    """
+    name = ", ".join(map(public_name, paths[:3])) + (", ..." if len(paths) > 3 else "")
+    fs, files = find_files(paths, storage_options)
+    with reaching(name):
+        return ParquetSource(fs, read_footers(fs, files), name)
+
+
+def open_parquet(
+    parquet: ParquetSource, *, target: Any, columns: Any, sample_weight: int | str | None
+) -> Dataset:
+    """Return the dataset of Parquet files whose columns are taken as they are; see `open_dataset`."""
+    fs, footers, source = parquet
+    fields, skipped = _choose(footers, target, columns, sample_weight, source)
+    groups = row_groups(footers)
+    n_rows = sum(group.n_rows for group in groups)
+    X, y = fields["X"], fields.get("y")
+    check_shape((n_rows, len(X.labels)), source)
+    layout = Layout(fs, fields)
+    held = parquet.held(layout.names)
+    return Dataset(
+        reader=ParquetReader(layout, groups),
+        n_rows=n_rows,
+        n_columns=len(X.labels),
+        dtype=X.dtype,
+        source=source,
+        row_bytes=sum(c.row_bytes for c in fields.values()),
+        chunk_rows=min(layout.batch_rows, max(group.n_rows for group in groups)),
+        column_names=X.labels,
+        target_names=None if y is None else y.labels,
+        y_dtype=None if y is None else y.dtype,
+        n_targets=0 if y is None else len(y.labels),
+        y_is_1d=y is None or y.is_1d,
+        has_weights="sample_weight" in fields,
+        skipped_columns=skipped,
+        held_bytes=held.pack_bytes,
+        whole_rows=held.whole_rows,
+        known_missing={f: n for f, c in fields.items() if (n := parquet.n_missing(c.names))},
+    )
+
+
+def row_groups(footers: Sequence[Footer]) -> list[RowGroup]:
+    """Return the row groups of all files that hold rows, in order."""
+    found = [(f.path, i, n) for f in footers for i, n in enumerate(f.group_rows) if n]
+    starts = accumulate((n for _, _, n in found), initial=0)
+    return [RowGroup(path, i, start, n) for (path, i, n), start in zip(found, starts, strict=False)]
+
+
+def _choose(
+    footers: Sequence[Footer], target: Any, columns: Any, sample_weight: Any, source: str
+) -> tuple[dict[str, Columns], tuple[str, ...]]:
+    """The columns of X, y and sample_weight, and the names of those that are left out."""
+    schema, nullable = footers[0].schema, frozenset().union(*(f.nullable for f in footers))
+    names = schema.names
+    plain = [n for n in names if n not in footers[0].row_labels]  # what indices count
+    pick = _Picker(names, plain, source)
+    y = [] if target is None else pick.several(target)
+    w = [] if sample_weight is None else pick.several(sample_weight)
+    rest = [n for n in plain if n not in y and n not in w]
+    if isinstance(columns, (list, tuple)):
+        columns = lists_by_name(schema, columns)
+    chosen = (
+        [n for n in rest if is_feature(schema.field(n).type)] if columns is None else pick.several(columns)
+    )
+    _check_choice(schema, chosen, y, w, source, listed(rest) or "none")
+    check_agreement(footers, [*chosen, *y, *w], columns is None)
+    fields = {"X": columns_of(schema, chosen, nullable)}
+    if y:
+        fields["y"] = columns_of(schema, y, nullable, is_1d=not isinstance(target, (list, tuple)))
+    if w:
+        fields["sample_weight"] = columns_of(schema, w, nullable, is_1d=True)
+    skipped = [n for n in names if n not in y and n not in w and n not in chosen] if columns is None else []
+    return fields, tuple(skipped)
+
+
+class _Picker:
+    """Finds columns by name among all of them, by index among those that are no row labels."""
+
+    def __init__(self, names: Sequence[str], plain: Sequence[str], source: str) -> None:
+        self._names, self._plain, self._source = names, plain, source
+
+    def several(self, keys: Any) -> list[str]:
+        if isinstance(keys, str) and keys in self._names:
+            return [keys]
+        return [self._plain[i] for i in find_columns(keys, self._plain, self._source)]
+
+
+def _check_choice(
+    schema: pa.Schema, chosen: Sequence[str], y: Sequence[str], w: Sequence[str], source: str, rest: str
+) -> None:
+    if not chosen:
+        raise InputError(f"{source} has no numeric columns for X; besides target and weights it has: {rest}")
+    for name in chosen:
+        if name in y or name in w:
+            raise InputError(
+                f"column {name!r} is asked for as a column of X and as {'y' if name in y else 'weights'}"
+            )
+    for name in [*chosen, *w]:
+        if not is_feature(schema.field(name).type) or (name in w and not is_number(schema.field(name).type)):
+            raise InputError(
+                f"column {name!r} of {source} has type {schema.field(name).type}, which is not a number; "
+                "convert it to numbers or leave it out"
+            )
+    if len(w) > 1:
+        raise InputError(f"sample_weight must name one column, got {listed(w)}")
+
+
+# Which Parquet files there are, and what their footers say: rows, columns, nulls.
+
+SUFFIXES = (".parquet", ".pq")
+GLOB_CHARACTERS = "*?["
+
+
+class Footer(NamedTuple):
+    """What one file says about itself."""
+
+    path: str
+    schema: pa.Schema
+    group_rows: tuple[int, ...]
+    nullable: frozenset[str]  # columns of integers or booleans that hold nulls, or may
+    row_labels: frozenset[str]  # columns in which pandas kept a frame's index
+    empty: frozenset[str]  # columns that the statistics know to hold nothing but nulls
+    name: str  # of the file, for messages
+    n_missing: np.ndarray  # values that each column lacks, as far as the statistics tell
+    column_bytes: np.ndarray  # that decoding takes, of shape (row groups, columns)
+
+
+def find_files(paths: Sequence[Any], storage_options: dict[str, Any] | None) -> tuple[Any, list[str]]:
+    """Return the filesystem and the sorted files that files, folders and globs stand for.
+
+    Raises
+    ------
+    InputError
+        If a path does not exist, a folder or glob holds no Parquet file, or the paths are on
+        different filesystems.
+    """
+    if not paths:
+        raise InputError("the list of Parquet paths is empty")
+    located = [locate(path, storage_options) for path in paths]
+    fs = located[0][0]
+    if any(other is not fs for other, _ in located):
+        raise InputError("the Parquet paths are on different filesystems; open one dataset on each")
+    files: set[str] = set()
+    for path, (_, inner) in zip(paths, located, strict=True):
+        with reaching(public_name(path)):
+            found = _expand(fs, inner)
+        if not found:
+            raise InputError(
+                f"{public_name(path)} does not exist or holds no Parquet files (*.parquet, *.pq)"
+            )
+        files.update(found)
+    return fs, sorted(files)
+
+
+def _expand(fs: Any, inner: str) -> list[str]:
+    if fs.isfile(inner):
+        return [inner]
+    if fs.isdir(inner):
+        return [f for f in fs.find(inner) if f.endswith(SUFFIXES) and not _is_hidden(f, inner)]
+    if any(c in inner for c in GLOB_CHARACTERS):
+        return [f for f in fs.glob(inner) if fs.isfile(f) and not f.rsplit("/", 1)[-1].startswith(".")]
+    return []
+
+
+def _is_hidden(file: str, root: str) -> bool:
+    """Writers keep files of their own (_temporary, _metadata, .crc) beside the data."""
+    return any(part.startswith(("_", ".")) for part in file.removeprefix(root).split("/"))
+
+
+def read_footers(fs: Any, files: Sequence[str]) -> list[Footer]:
+    """Read all footers, up to 16 at a time; no rows are read."""
+    with ThreadPoolExecutor(max_workers=min(16, len(files))) as pool:
+        return list(pool.map(partial(read_footer, fs), files))
+
+
+def read_footer(fs: Any, file: str) -> Footer:
+    """Read the footer of one file.
+
+    Raises
+    ------
+    InputError
+        If it cannot be read as Parquet, or two columns have one name.
+    """
+    with parquet_file(fs, file) as parquet:
+        metadata, schema = parquet.metadata, parquet.schema_arrow
+        names = schema.names
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise InputError(f"{file_name(fs, file)} has two columns named {twice!r}; rename one")
+        numbers = range(metadata.num_row_groups)
+        leaves = leaves_of(metadata, names)
+        sizes = [group_bytes(metadata, i, leaves) for i in numbers]
+        null_counts = _null_counts(metadata, leaves)
+        return Footer(
+            path=file,
+            schema=schema,
+            group_rows=tuple(metadata.row_group(i).num_rows for i in numbers),
+            nullable=_nullable(schema, null_counts),
+            row_labels=_row_labels(schema),
+            empty=_empty(metadata, schema, null_counts),
+            name=file_name(fs, file),
+            n_missing=np.maximum(null_counts, 0).sum(axis=0),
+            column_bytes=np.reshape(sizes, (len(sizes), len(names))).astype(np.int64),
+        )
+
+
+@contextmanager
+def parquet_file(fs: Any, file: str) -> Iterator[pq.ParquetFile]:
+    """Open one file for reading; what is wrong with its content becomes an `InputError`.
+
+    The bytes come through Python file objects, so that errors of the store keep their own type and
+    can be retried, while those of the decoder are pyarrow's or bare OSErrors without a number.
+    """
+    name = file_name(fs, file)
+    try:
+        # cache_type: pyarrow asks for what it needs, reading ahead would fetch other columns.
+        with fs.open(file, "rb", cache_type="none") as handle:
+            yield pq.ParquetFile(handle, pre_buffer=True, page_checksum_verification=True)
+    except InputError:
+        raise
+    except FileNotFoundError as error:
+        raise InputError(
+            f"{name} is not there as this process sees it, or not any more: open the dataset again; "
+            f"{SEEN_BY_ALL}"
+        ) from error
+    except Exception as error:
+        if not _is_damage(error):
+            raise passing(error) from error
+        remedy = (  # "range requests" are fsspec's words for a server of HTTP that sends whole files only
+            "download the file and fit that"
+            if "range requests" in str(error)
+            else "the file is truncated, damaged or of another kind: write it again"
+        )
+        raise InputError(f"{name} cannot be read as Parquet ({one_line(error)}); {remedy}") from error
+
+
+def _is_damage(error: Exception) -> bool:
+    if isinstance(error, OSError):
+        return type(error) is OSError and error.errno is None
+    return isinstance(error, (pa.ArrowException, ValueError))
+
+
+def _null_counts(metadata: Any, leaves: list[list[int]]) -> np.ndarray:
+    """Return how many values each column of each row group lacks, -1 where its statistics do not tell."""
+    found = np.zeros((metadata.num_row_groups, len(leaves)), np.int64)
+    for i in range(metadata.num_row_groups):
+        group = metadata.row_group(i)
+        for j, numbers in enumerate(leaves):
+            counts = [_null_count(group.column(leaf)) for leaf in numbers]
+            found[i, j] = -1 if -1 in counts else sum(counts)
+    return found
+
+
+def _null_count(chunk: Any) -> int:
+    statistics = chunk.statistics
+    known = statistics is not None and statistics.has_null_count
+    return int(statistics.null_count) if known else -1
+
+
+def _nullable(schema: pa.Schema, null_counts: np.ndarray) -> frozenset[str]:
+    """Columns whose type has no NaN and whose statistics do not rule out nulls."""
+    may_have = null_counts.any(axis=0)
+    leaf_types = [f.type.value_type if pa.types.is_fixed_size_list(f.type) else f.type for f in schema]
+    has_no_nan = [pa.types.is_integer(t) or pa.types.is_boolean(t) for t in leaf_types]
+    return frozenset(schema.names[j] for j in np.flatnonzero(may_have & np.array(has_no_nan, bool)))
+
+
+def _empty(metadata: Any, schema: pa.Schema, null_counts: np.ndarray) -> frozenset[str]:
+    """Columns of single values that hold none, so far as the statistics tell."""
+    rows = np.array([metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)])
+    single = {metadata.schema.column(j).path for j in range(metadata.num_columns)}
+    lacking = (null_counts == rows[:, None]).all(axis=0) & bool(len(rows))
+    return frozenset(schema.names[j] for j in np.flatnonzero(lacking) if schema.names[j] in single)
+
+
+def _row_labels(schema: pa.Schema) -> frozenset[str]:
+    try:
+        columns = json.loads((schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
+    except ValueError:
+        columns = []
+    return frozenset(column for column in columns if isinstance(column, str))
+
+
+# Columns of a Parquet file as NumPy arrays: which, of what common type, and how a batch becomes a matrix.
+
+OBJECT = np.dtype(object)
+
+
+class Columns(NamedTuple):
+    """Columns of a file that become one array.
+
+    names : of the file's columns; labels : of the array's, with name_0, name_1, ... for a list column.
+    dtype : of the array; object if some column is not a number.
+    is_1d : whether the array has shape (r,).
+    """
+
+    names: tuple[str, ...]
+    labels: tuple[str, ...]
+    dtype: np.dtype
+    is_1d: bool = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the array after the rows."""
+        return () if self.is_1d else (len(self.labels),)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row."""
+        return self.dtype.itemsize * len(self.labels)
+
+
+def columns_of(
+    schema: pa.Schema, names: Sequence[str], nullable: frozenset[str], is_1d: bool = False
+) -> Columns:
+    """Describe the array that the columns `names` become.
+
+    Its type is NumPy's common type; integers and booleans with nulls count as floats that hold them.
+    """
+    types = [_value_type(schema.field(name).type) for name in names]
+    if all(map(is_number, types)):
+        dtypes = [_numpy_type(t, name in nullable) for t, name in zip(types, names, strict=True)]
+        dtype = np.result_type(*dtypes)
+    else:
+        dtype = OBJECT
+    labels = [label for name in names for label in _labels(name, schema.field(name).type)]
+    return Columns(tuple(names), tuple(labels), dtype, is_1d and len(labels) == 1)
+
+
+def _written(column_type: pa.DataType) -> pa.DataType:
+    """The type without the size of dictionary indices, which follows the number of labels in a file."""
+    return column_type.value_type if pa.types.is_dictionary(column_type) else column_type
+
+
+def is_feature(column_type: pa.DataType) -> bool:
+    """Tell whether a column is numeric or boolean, or a list of a fixed number of such values."""
+    if pa.types.is_fixed_size_list(column_type):
+        return is_number(column_type.value_type)
+    return is_number(column_type)
+
+
+def _value_type(column_type: pa.DataType) -> pa.DataType:
+    if pa.types.is_fixed_size_list(column_type) or pa.types.is_dictionary(column_type):
+        return column_type.value_type
+    return column_type
+
+
+def _numpy_type(column_type: pa.DataType, nulls: bool) -> np.dtype:
+    if pa.types.is_decimal(column_type):
+        return np.dtype(np.float64)
+    dtype = np.dtype(column_type.to_pandas_dtype())
+    return np.result_type(dtype, np.float32) if nulls else dtype
+
+
+def _labels(name: str, column_type: pa.DataType) -> list[str]:
+    if pa.types.is_fixed_size_list(column_type):
+        return [f"{name}_{i}" for i in range(column_type.list_size)]
+    return [name]
+
+
+def lists_by_name(schema: pa.Schema, keys: Sequence[int | str]) -> list[int | str]:
+    """Return `keys` with all labels of a list column, where they stand in order, replaced by its name.
+
+    A model keeps the labels, and finds its columns by them.
+    """
+    found = list(keys)
+    for column in schema:
+        labels = _labels(column.name, column.type)
+        if labels and labels != [column.name] and labels[0] in found:
+            at = found.index(labels[0])
+            if found[at : at + len(labels)] == labels:
+                found[at : at + len(labels)] = [column.name]
+    return found
+
+
+def check_agreement(footers: Sequence[Footer], used: Sequence[str], all_features: bool) -> None:
+    """Refuse files whose columns differ from those of the first.
+
+    `used` are the columns read; with `all_features` a further numeric column counts as well.
+    """
+    first = footers[0]
+    for footer in footers[1:]:
+        types = {f.name: f.type for f in footer.schema}
+        for name in used:
+            expected = first.schema.field(name).type
+            if name not in types or _written(types[name]) != _written(expected):
+                got = f"has type {types[name]}" if name in types else "is missing"
+                raise InputError(
+                    f"{footer.name}: column {name!r} {got}, but it is {expected} in "
+                    f"{first.name}; write the files with one schema"
+                )
+        extra = [
+            n for n, t in types.items() if all_features and is_feature(t) and n not in first.schema.names
+        ]
+        if extra:
+            raise InputError(
+                f"{footer.name}: column {extra[0]!r} is missing in {first.name}; "
+                "write the files with one schema or choose columns"
+            )
+
+
+def array_from(batch: pa.RecordBatch, columns: Columns) -> np.ndarray:
+    """Return the columns of a batch as an array of shape (r, *columns.shape).
+
+    A single column of the right type is passed through without a copy (and is then read-only).
+    Nulls are NaN in a float array and None in an object array.
+    """
+    parts = [_values(batch.column(name), columns.dtype, name) for name in columns.names]
+    if len(parts) == 1 and parts[0].dtype == columns.dtype:
+        return parts[0].reshape(batch.num_rows, *columns.shape)
+    out = np.empty((batch.num_rows, len(columns.labels)), columns.dtype)
+    at = 0
+    for part in parts:
+        width = 1 if part.ndim == 1 else part.shape[1]
+        out[:, at : at + width] = part.reshape(-1, width)
+        at += width
+    return out.reshape(batch.num_rows, *columns.shape)
+
+
+def _values(column: pa.Array, dtype: np.dtype, name: str) -> np.ndarray:
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if not is_feature(column.type):
+        return _objects(column)
+    raw = raw_column(column, name)
+    if raw.nulls is None:
+        return raw.values
+    if dtype.kind in "iub":
+        raise InputError(
+            f"column {name!r} has nulls, which the statistics of its file deny; write the file again"
+        )
+    return np.where(raw.nulls, np.nan, raw.values)
+
+
+def _objects(column: pa.Array) -> np.ndarray:
+    values = column.to_numpy(zero_copy_only=False)
+    # Dates and times would lose their type in an object array.
+    return values if values.dtype == OBJECT else np.array([*column.to_pylist(), None], dtype=object)[:-1]
+
+
+# Rows of Parquet row groups in batches, of which little more is in memory than is asked for.
+#
+# To decode a column takes the bytes it is stored in, and a page of it, which may be all it holds: of a row
+# group of a million rows hundreds of megabytes, however few rows a batch has. So the columns of a large row
+# group are decoded some at a time, each over all rows that are wanted.
+
+PACK_BYTES = 64 * 2**20
+"""Of columns that are decoded together: what they are stored in, and their pages."""
+
+
+class Held(NamedTuple):
+    """What reading row groups holds beside a batch.
+
+    pack_bytes : stored bytes and pages of the columns that are decoded together.
+    whole_rows : rows of the largest row group whose columns are decoded one pack after another, for which
+        all of its rows that are wanted are held; 0 where there is none.
+    """
+
+    pack_bytes: int
+    whole_rows: int
+
+
+class GroupColumns:
+    """Some columns of the row groups of an open Parquet file.
+
+    Parameters
+    ----------
+    parquet : ParquetFile
+    names : sequence of str
+        Columns of its schema, in the order of the batches.
+    """
+
+    def __init__(self, parquet: Any, names: Sequence[str]) -> None:
+        self._parquet = parquet
+        self._names = list(names)
+        self._leaves = leaves_of(parquet.metadata, self._names)
+
+    def batches(self, number: int, n_rows: int, first: int, last: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows [first, last) of a row group, at most `n_rows` at a time.
+
+        Decoding begins with the first row of the row group, since pages must be decoded in their order, and
+        ends with the last one wanted.
+        """
+        packs = _packs(group_bytes(self._parquet.metadata, number, self._leaves))
+        if len(packs) == 1:
+            yield from self._decoded(self._names, number, n_rows, first, last)
+            return
+        columns: list[pa.ChunkedArray] = []
+        for pack in packs:
+            names = [self._names[j] for j in pack]
+            columns += pa.Table.from_batches(self._decoded(names, number, n_rows, first, last)).columns
+        yield from pa.Table.from_arrays(columns, self._names).to_batches(n_rows)
+
+    def stream(self, number: int, n_rows: int) -> Iterator[pa.RecordBatch]:
+        """Yield all rows of a row group, whose columns are decoded together, at most `n_rows` at a time."""
+        return self._decoded(
+            self._names, number, n_rows, 0, self._parquet.metadata.row_group(number).num_rows
+        )
+
+    def _decoded(
+        self, names: list[str], number: int, n_rows: int, first: int, last: int
+    ) -> Iterator[pa.RecordBatch]:
+        at = 0
+        # One thread: tasks are what runs in parallel.
+        for batch in self._parquet.iter_batches(
+            n_rows, row_groups=[number], columns=names, use_threads=False
+        ):
+            begin, end = max(at, first), min(at + batch.num_rows, last)
+            offset, at = begin - at, at + batch.num_rows
+            if begin < end:
+                yield batch.select(names).slice(offset, end - begin)
+            del batch  # else it would live while the next one is decoded
+            if at >= last:
+                return
+
+
+def leaves_of(metadata: Any, names: Sequence[str]) -> list[list[int]]:
+    """Return for each column the numbers of its stored columns: of a list those of its elements."""
+    found: dict[str, list[int]] = {name: [] for name in names}
+    for j in range(metadata.num_columns):
+        path = metadata.schema.column(j).path
+        while path not in found and "." in path:  # x.list.element of x
+            path = path.rpartition(".")[0]
+        if path in found:
+            found[path].append(j)
+    return [found[name] for name in names]
+
+
+def group_bytes(metadata: Any, number: int, leaves: Sequence[Sequence[int]]) -> np.ndarray:
+    """Return the bytes that decoding each column of a row group may hold: as it is stored, and as pages."""
+    group = metadata.row_group(number)
+    chunks = [[group.column(j) for j in numbers] for numbers in leaves]
+    sizes = [sum(c.total_compressed_size + c.total_uncompressed_size for c in column) for column in chunks]
+    return np.array(sizes, np.int64)
+
+
+def held_by(sizes: np.ndarray, group_rows: Sequence[int], *, together: bool = False) -> Held:
+    """Return what reading row groups holds at most.
+
+    Parameters
+    ----------
+    sizes : ndarray of shape (row groups, columns)
+        `group_bytes` of each.
+    group_rows : sequence of int
+    together : bool
+        Whether columns are decoded together however large they are.
+    """
+    sums, whole_rows = sizes.sum(axis=1), 0
+    if together:
+        return Held(int(sums.max(initial=0)), 0)
+    for i in np.flatnonzero(sums > PACK_BYTES).tolist():
+        packs = _packs(sizes[i])
+        sums[i] = max(int(sizes[i, pack].sum()) for pack in packs)
+        whole_rows = max(whole_rows, group_rows[i] if len(packs) > 1 else 0)
+    return Held(int(sums.max(initial=0)), whole_rows)
+
+
+def _packs(sizes: np.ndarray) -> list[list[int]]:
+    """Return the columns in runs of at most `PACK_BYTES`, or of one column."""
+    packs: list[list[int]] = [[]]
+    left = PACK_BYTES
+    for j, size in enumerate(sizes.tolist()):
+        if packs[-1] and size > left:
+            packs.append([])
+            left = PACK_BYTES
+        packs[-1].append(j)
+        left -= size
+    return packs

@@ -1,0 +1,382 @@
+"""The columns that a writing sweep makes, and a block of them as Arrow or as Zarr takes them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import zarr
+
+from distrff.errors import ClusterError, InputError
+from distrff.io.storage import (
+    FOLDER_MARK,
+    ROOT,
+    Location,
+    RegionMarks,
+    exists_refusal,
+    full_disk_told,
+    local_path,
+    put_in_place,
+    remove_folder,
+    stored_header,
+)
+from distrff.utils.text import public_name
+
+
+@dataclass(frozen=True)
+class ResultColumn:
+    """One result or one id: numbers, text, or a row of numbers for each row.
+
+    Parameters
+    ----------
+    name : str
+    dtype : dtype
+        Object for text, and for ids of other kinds.
+    labels : tuple of str
+        What tells the columns of a 2-D result apart; empty for one that is 1-D.
+    arrow_type : pyarrow.DataType
+        Of each of its columns.
+    """
+
+    name: str
+    dtype: np.dtype
+    labels: tuple[str, ...]
+    arrow_type: pa.DataType
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape after the rows."""
+        return (len(self.labels),) if self.labels else ()
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row, text counted as pointers."""
+        return self.dtype.itemsize * max(1, len(self.labels))
+
+    @property
+    def type_name(self) -> str:
+        """Name of the type of its values, for reports."""
+        return str(self.arrow_type) if self.is_text else str(self.dtype)
+
+    @property
+    def is_text(self) -> bool:
+        """Whether Zarr stores its values as text."""
+        return self.dtype.kind not in "biuf"
+
+    def arrow(self, values: np.ndarray) -> dict[str, pa.Array]:
+        """Return the columns of a Parquet file, by name.
+
+        Raises
+        ------
+        InputError
+            If a value is not of the type that the first rows had.
+        """
+        columns = {f"{self.name}_{label}": values[:, j] for j, label in enumerate(self.labels)}
+        try:
+            return {
+                name: pa.array(column, self.arrow_type, from_pandas=column.dtype.kind == "O")
+                for name, column in (columns or {self.name: values}).items()
+            }
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise InputError(
+                f"column {self.name!r} holds values of several types ({str(error).splitlines()[0]}); "
+                f"make them one type, or write to Zarr, where they become text"
+            ) from error
+
+    def plain(self, values: np.ndarray) -> np.ndarray:
+        """Return the values as a Zarr array takes them: what is no number becomes text, missing ones ""."""
+        if not self.is_text:
+            return values
+        if values.dtype.kind in "mM":
+            return values.astype(str).astype(object)
+        texts = ["" if value is None or value != value else str(value) for value in values.tolist()]
+        return np.array(texts, dtype=object)
+
+
+def result_column(name: str, example: np.ndarray, labels: list[str]) -> ResultColumn:
+    """Describe a result by what the machine makes of one row."""
+    wide = tuple(labels) if example.ndim == 2 else ()
+    return ResultColumn(name, example.dtype, wide, _arrow_type(name, example.reshape(-1)))
+
+
+def id_column(name: str, dtype: np.dtype, values: np.ndarray) -> ResultColumn:
+    """Describe an id column by its type and some of its values."""
+    return ResultColumn(name, dtype, (), _arrow_type(name, values))
+
+
+def _arrow_type(name: str, values: np.ndarray) -> pa.DataType:
+    if values.dtype.kind in "UT":
+        return pa.string()
+    if values.dtype.kind != "O":
+        return pa.from_numpy_dtype(values.dtype)
+    try:
+        found = pa.infer_type(values.tolist(), from_pandas=True)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise InputError(
+            f"column {name!r} holds values that no file can keep ({str(error).splitlines()[0]}); "
+            f"make them numbers, text or dates"
+        ) from error
+    return pa.string() if pa.types.is_null(found) else found
+
+
+def refuse_equal_names(columns: Mapping[str, object], ids: Mapping[str, object]) -> None:
+    """Raise InputError for an id that is called like a result."""
+    for name in ids:
+        if name in columns:
+            raise InputError(f"the id column {name!r} is called like a result; rename it")
+        if "/" in name:
+            raise InputError(f"the id column {name!r} has a slash in its name; rename it")
+
+
+# Where a result grows: whole in its place at the end, and kept when interrupted, to go on from there.
+
+# What a result must have in common with an unfinished one, and what it is called in messages.
+_MUST_AGREE = {
+    "model_digest": "another model",
+    "data_digest": "other data",
+    "columns": "other results or ids",
+    "format": "another format of file",
+    "n_rows": "another number of rows",
+    "region_rows": "another version's cuts of the rows",
+    "chunk_rows": "another version's cuts of the rows",
+}
+
+
+class ResultPlace:
+    """The place of a result, `out`, and where it is written until it is whole.
+
+    On a local file system that is a folder beside it, which is moved into place. An object store cannot
+    rename: there it is `out` itself, whose header says "incomplete" until the end.
+
+    Parameters
+    ----------
+    out : Location
+    kinds : tuple of str
+        What may be replaced.
+    overwrite, resume : bool
+    """
+
+    def __init__(self, out: Location, kinds: tuple[str, ...], *, overwrite: bool, resume: bool) -> None:
+        self._out = out
+        self._kinds = kinds
+        self._overwrite = overwrite
+        self._resume = resume
+        self._target = local_path(out.url)
+        if self._target is None:
+            self.growing = out
+        else:
+            self.growing = Location(str(self._target.with_name(f".{self._target.name}.partial")))
+
+    def check(self) -> None:
+        """Raise InputError now for what `filled` would refuse later, but for another model or other data.
+
+        Costs a look at the store, and writes nothing.
+        """
+        unfinished = self._unfinished()
+        is_local = self._target is not None
+        if unfinished is None or is_local:
+            try:
+                exists_refusal(self._out.url, self._overwrite, self._out.storage_options, kinds=self._kinds)
+            except InputError as error:
+                if self._resume and unfinished is None:
+                    raise InputError(
+                        f"nothing is unfinished that --resume could go on with: {error}"
+                    ) from None
+                raise
+        if unfinished is not None and not (self._resume or self._overwrite):
+            raise InputError(
+                f"{self.growing} was left unfinished, or is being written now; go on with it by resume=True "
+                f"or --resume, or begin anew by overwrite=True or --overwrite"
+            )
+
+    @contextmanager
+    def filled(self, header: Mapping[str, Any]) -> Iterator[frozenset[int] | None]:
+        """Yield where the runs of rows begin that are written already, or None to begin with nothing.
+
+        At the end the result is in its place. When an error of the data ends the block, nothing of
+        it is left; an interrupt or a lost cluster leaves what is written, if any run of rows is.
+        """
+        self.check()
+        unfinished = self._unfinished()
+        if unfinished and self._resume:
+            self._refuse_others(unfinished, header)
+            done: frozenset[int] | None = RegionMarks(self.growing).starts()
+        else:
+            self._remove()
+            done = None
+        with full_disk_told(self._out.url), self._left_to_resume(header):
+            yield done
+        if self._target is not None:
+            put_in_place(Path(self.growing.url), self._out.url, overwrite=self._overwrite, kinds=self._kinds)
+
+    @contextmanager
+    def _left_to_resume(self, header: Mapping[str, Any]) -> Iterator[None]:
+        """Keep what is written when the block ends by an interrupt or a lost cluster, if anything is."""
+        marks = RegionMarks(self.growing)
+        try:
+            yield
+        except BaseException as error:
+            ends = isinstance(error, InputError) and not isinstance(error, ClusterError)
+            n_written = 0 if ends else len(marks.starts())
+            if n_written:
+                error.add_note(
+                    f"{n_written} runs of {header['region_rows']} rows are kept; the same command with "
+                    f"--resume (resume=True) goes on"
+                )
+            else:
+                self._remove()
+            raise
+
+    def _unfinished(self) -> dict[str, Any] | None:
+        """Return the header of an unfinished result, empty if it has none yet."""
+        if self._target is not None and not Path(self.growing.url).exists():
+            return None
+        header = stored_header(self.growing.url, self.growing.storage_options)
+        if self._target is not None:
+            return header or {}
+        incomplete = header is not None and header.get("kind") in self._kinds and not header.get("complete")
+        return header if incomplete else None
+
+    def _refuse_others(self, unfinished: Mapping[str, Any], header: Mapping[str, Any]) -> None:
+        for key, what in _MUST_AGREE.items():
+            if unfinished.get(key) != header[key]:
+                raise InputError(
+                    f"what is unfinished at {public_name(self._out.url)} is of {what}; begin anew by "
+                    f"overwrite=True or --overwrite"
+                )
+
+    def _remove(self) -> None:
+        if self._target is None:
+            self.growing.remove()
+        else:
+            remove_folder(Path(self.growing.url))
+
+
+# Results as Zarr: one array, or a group of arrays of the same rows.
+
+
+@dataclass(frozen=True)
+class ZarrResults:
+    """A Zarr array at `place` for a single column, a group with an array a column for several.
+
+    `compressed` is False for features: cosines do not compress.
+    """
+
+    place: Location
+    columns: tuple[ResultColumn, ...]
+    compressed: bool = True
+
+    def begin(self, n_rows: int, chunk_rows: int, header: dict[str, Any]) -> None:
+        """Create the arrays, empty."""
+        if len(self.columns) > 1:
+            zarr.create_group(self.place.store(), attributes={ROOT: header})
+        for column in self.columns:
+            zarr.create_array(
+                self._place_of(column).store(),
+                shape=(n_rows, *column.shape),
+                chunks=(chunk_rows, *column.shape),
+                dtype=str if column.is_text else column.dtype,
+                compressors="auto" if self.compressed else None,
+                attributes={ROOT: header} if len(self.columns) == 1 else self._labels(column),
+            )
+
+    def write(self, start: int, blocks: Iterator[dict[str, np.ndarray]]) -> None:
+        """Write consecutive blocks of rows, which begin at row `start`; they hold whole chunks."""
+        for values in blocks:
+            stop = start + len(next(iter(values.values())))
+            for column in self.columns:
+                # Opened each time: once it is taken away, it must not come back chunk by chunk.
+                array = open_array(self._place_of(column), mode="r+")
+                array[start:stop] = column.plain(values[column.name]).astype(array.dtype, copy=False)
+            start = stop
+
+    def finish(self, header: dict[str, Any]) -> Any:
+        """Seal it with the last header, and return the array or group."""
+        root = zarr.open(self.place.store(), mode="r+")
+        root.update_attributes({ROOT: header})
+        return root
+
+    def _place_of(self, column: ResultColumn) -> Location:
+        return self.place.within(column.name) if len(self.columns) > 1 else self.place
+
+    @staticmethod
+    def _labels(column: ResultColumn) -> dict[str, Any]:
+        return {"columns": list(column.labels)} if column.labels else {}
+
+
+def open_array(place: Location, *, mode: Any) -> zarr.Array:
+    """Return the Zarr array at a place.
+
+    Raises
+    ------
+    InputError
+        If this process finds none there.
+    """
+    try:
+        return zarr.open_array(place.store(), mode=mode)
+    except FileNotFoundError:
+        pass  # raised below: Zarr's own error, as a cause, could not travel from a worker
+    raise InputError(
+        f"there is no array at {place} as this process sees it; if workers "
+        f"run on several machines, write to a folder that all of them share, or to an object store"
+    )
+
+
+# Results as Parquet: a folder of files, one for each run of rows, in row order by their names.
+
+
+@dataclass(frozen=True)
+class ParquetResults:
+    """A folder at `place`: ids first, a matrix as one column a class or output."""
+
+    place: Location
+    columns: tuple[ResultColumn, ...]
+
+    def begin(self, n_rows: int, chunk_rows: int, header: dict[str, Any]) -> None:
+        """Make the folder."""
+        self.place.make_folder()
+        self._seal(header)
+
+    def write(self, start: int, blocks: Iterator[dict[str, np.ndarray]]) -> None:
+        """Write the file of consecutive blocks of rows, which begin at row `start`.
+
+        Raises
+        ------
+        InputError
+            If the folder is not there as this process sees it.
+        """
+        buffer, writer = BytesIO(), None  # a file is not larger than a few blocks
+        for values in blocks:
+            arrays: dict[str, pa.Array] = {}
+            for column in self.columns:
+                arrays |= column.arrow(values[column.name])
+            table = pa.table(arrays)
+            writer = writer or pq.ParquetWriter(buffer, table.schema)
+            writer.write_table(table)
+        assert writer is not None, "a run of rows is never empty"
+        writer.close()
+        try:
+            # Twelve digits: the names sort as the rows do.
+            self.place.within(f"rows-{start:012d}.parquet").write(buffer.getvalue())
+        except FileNotFoundError as error:
+            raise InputError(
+                f"there is no folder {self.place} as this process sees it; if workers run on several "
+                f"machines, write to a folder that all of them share, or to an object store"
+            ) from error
+
+    def finish(self, header: dict[str, Any]) -> Location:
+        """Seal it with the last header, and return the folder."""
+        self._seal(header)
+        return self.place
+
+    def _seal(self, header: dict[str, Any]) -> None:
+        text = json.dumps({"attributes": {ROOT: header}}, indent=2, allow_nan=False)
+        self.place.within(FOLDER_MARK).write(text.encode())

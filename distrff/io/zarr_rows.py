@@ -1,0 +1,514 @@
+"""Rows of a Zarr group: one array for X, one for y, one for the weights, each with its own chunks."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import lzma
+import math
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import zarr
+from scipy.sparse import csr_matrix
+
+from distrff.errors import InputError
+from distrff.io.arrays import check_real, check_shape, check_target_shape, check_weight_shape, native
+from distrff.io.dataset import Dataset, check_lengths, lazy_blocks, sparse_share
+from distrff.io.rows import FIELDS, Feed, RowBlock, Span, cut_tiles, cuts, read_ahead
+from distrff.io.storage import ROOT, SEEN_BY_ALL, SPAN_BYTES, is_local, one_line, passing, reaching
+from distrff.preprocessing.profile import Numbered, find_columns
+from distrff.preprocessing.table import TableSteps
+from distrff.utils.text import public_name
+
+# A shard is one object and one request; above this size only parts of it are decoded at a time.
+SHARD_BYTES = 256 * 2**20
+
+# Of an object store: as large as the latency of a request, and small against what a task works on,
+# since the first span of each task is waited for.
+REMOTE_SPAN_BYTES = 2 * 2**20
+
+# What zarr raises on chunks that are cut off or altered, by codec: RuntimeError (zstd, blosc), ValueError
+# (raw bytes, checksums), the others gzip. An OSError of another kind may pass and is left to be retried.
+DAMAGE = (RuntimeError, ValueError, EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError)
+
+
+@dataclass(frozen=True)
+class ZarrRows:
+    """Rows of Zarr arrays: a handle, no data."""
+
+    start: int
+    stop: int
+    fields: tuple[str, ...]
+    reader: ZarrReader = field(repr=False)
+
+    def tiles(self, n_rows: int) -> Iterator[RowBlock]:
+        """Yield the rows in blocks of `n_rows`.
+
+        Raises
+        ------
+        InputError
+            If a chunk is damaged, naming array and rows, or this process does not see the store.
+        OSError
+            If the store fails otherwise; a retry may succeed.
+        """
+        size = self.stop - self.start
+        feeds = [Feed(self.reader.spans(f, self.start, self.stop), size) for f in self.fields]
+        return cut_tiles(self.start, self.stop, n_rows, feeds)
+
+
+class ZarrReader:
+    """Reads rows of up to three Zarr arrays; pickles to a few kilobytes.
+
+    From an object store the next few spans are read ahead, in small spans, so that tasks wait for the
+    first alone. On a local disk that would not help: to decode a span is work of the same core.
+    """
+
+    def __init__(
+        self, arrays: dict[str, Any], columns: list[int] | None, source: str, *, is_remote: bool = False
+    ) -> None:
+        self._arrays = arrays
+        self._columns = columns
+        self._source = source
+        self._is_remote = is_remote
+
+    @property
+    def arrays(self) -> dict[str, Any]:
+        """The Zarr arrays by field."""
+        return dict(self._arrays)
+
+    def rows(self, start: int, stop: int, fields: tuple[str, ...] = FIELDS) -> ZarrRows:
+        """Return the rows [start, stop)."""
+        return ZarrRows(start, stop, tuple(f for f in fields if f in self._arrays), self)
+
+    def lazy(self, field: str) -> da.Array:
+        """Return one array in blocks of its shards, or of its chunks if it has no shards."""
+        z = self._arrays[field]
+        step = (z.shards or z.chunks)[0]
+        row_chunks = tuple(b - a for a, b in cuts(0, z.shape[0], step))
+        columns = (len(self._columns),) if field == "X" and self._columns is not None else z.shape[1:]
+        return lazy_blocks(self, field, row_chunks, columns, self.dtype(field))
+
+    def _check_in_sight(self, field: str) -> None:
+        """Raise where this process does not see the array: Zarr would read missing chunks as zeros."""
+        z = self._arrays[field]
+        try:
+            # The format is known: to look for the other one as well would take more requests.
+            zarr.open_array(store=z.store_path, mode="r", zarr_format=z.metadata.zarr_format)
+            return
+        except FileNotFoundError:
+            pass  # raised below: Zarr's own error, as a cause, could not travel from a worker
+        except Exception as error:
+            raise passing(error) from error
+        raise InputError(
+            f"{self._source}: array {z.basename!r} is not there as this process sees it; {SEEN_BY_ALL}"
+        )
+
+    def dtype(self, field: str) -> np.dtype:
+        """Return the type of the tiles of one field."""
+        return np.dtype(np.float64) if field == "sample_weight" else native(self._arrays[field].dtype)
+
+    def spans(self, field: str, start: int, stop: int) -> Iterator[dict[str, np.ndarray]]:
+        """Yield the decoded rows [start, stop) of one field, a few chunks at a time."""
+        if not self._is_remote:
+            return self._spans(field, start, stop, self._span_rows(field))
+        step = self._span_rows(field)
+        n_ahead = spans_ahead(self._arrays[field], step)
+        return read_ahead(self._spans(field, start, stop, step), n_ahead)
+
+    def _span_rows(self, field: str) -> int:
+        return span_rows(self._arrays[field], REMOTE_SPAN_BYTES if self._is_remote else SPAN_BYTES)
+
+    def held_rows(self, field: str) -> int:
+        """Return how many decoded rows of a field a task holds at most: a span, and those read ahead."""
+        step = self._span_rows(field)
+        return step * (1 + spans_ahead(self._arrays[field], step)) if self._is_remote else step
+
+    def held_bytes(self, n_rows: int) -> int:
+        """Return what decoding holds beside two spans of so many rows: chunks as they are, and as stored.
+
+        That is the rest of chunks of which a task needs a part, by their whole shape: Zarr fills up those
+        at the edge of an array.
+        """
+        rest = (unit_bytes(z) - n_rows * row_bytes(z) for z in self._arrays.values())
+        return 2 * sum(max(0, n) for n in rest)
+
+    def _spans(self, field: str, start: int, stop: int, step: int) -> Iterator[dict[str, np.ndarray]]:
+        self._check_in_sight(field)
+        for a, b in cuts(start, stop, step):
+            yield {field: self._read(field, a, b)}
+
+    def _read(self, field: str, a: int, b: int) -> np.ndarray:
+        try:
+            return self._decode(field, a, b)
+        except DAMAGE:
+            # Chunk by chunk, so that the message names the one that is damaged.
+            step = self._arrays[field].chunks[0]
+            return np.concatenate([self._decode_chunk(field, *part) for part in cuts(a, b, step)])
+
+    def _decode_chunk(self, field: str, a: int, b: int) -> np.ndarray:
+        try:
+            return self._decode(field, a, b)
+        except DAMAGE as error:
+            step, n_rows = self._arrays[field].chunks[0], self._arrays[field].shape[0]
+            first = a // step * step
+            last = min(first + step, n_rows) - 1
+            raise InputError(
+                f"{self._source}: rows {first} to {last} of array {self._arrays[field].basename!r} cannot be "
+                f"decoded ({one_line(error)}); the chunk is truncated or damaged: write it again"
+            ) from error
+
+    def _decode(self, field: str, a: int, b: int) -> np.ndarray:
+        z = self._arrays[field]
+        try:
+            if field == "X" and self._columns is not None:
+                values = z.oindex[slice(a, b), self._columns]
+            else:
+                values = z[a:b]
+        except DAMAGE:
+            raise
+        except Exception as error:
+            raise passing(error) from error
+        return np.asarray(values).astype(self.dtype(field), copy=False)
+
+
+def spans_ahead(z: Any, n_rows: int) -> int:
+    """Return how many spans of `n_rows` to read ahead: as many as local storage would decode at once."""
+    return max(1, SPAN_BYTES // (n_rows * row_bytes(z)))
+
+
+def span_rows(z: Any, span_bytes: int) -> int:
+    """Return how many rows to decode at once: whole shards or chunks, `span_bytes` if they are small."""
+    n_bytes = row_bytes(z)
+    unit = z.chunks[0]
+    if z.shards is not None and z.shards[0] * n_bytes <= SHARD_BYTES:
+        unit = z.shards[0]
+    return unit * max(1, span_bytes // (unit * n_bytes))
+
+
+def unit_bytes(z: Any) -> int:
+    """Return the bytes of the chunks of an array that hold a row, decoded."""
+    across = (-(-size // step) * step for size, step in zip(z.shape[1:], z.chunks[1:], strict=True))
+    return z.dtype.itemsize * z.chunks[0] * math.prod(across)
+
+
+def row_bytes(z: Any) -> int:
+    """Return the decoded bytes of a row of an array."""
+    return z.dtype.itemsize * math.prod(z.shape[1:])
+
+
+# Opening a Zarr group: which of its arrays are the rows, and what is refused before any is read.
+
+
+def open_zarr(
+    fs: Any,
+    inner: str,
+    path: str,
+    *,
+    columns: Any,
+    names: dict[str, str],
+    required: frozenset[str],
+    storage_options: dict[str, Any] | None,
+) -> Dataset:
+    """Return the dataset of a Zarr group; see `open_dataset`.
+
+    `names` maps X, y and sample_weight to names of arrays; those in `required` must exist.
+    """
+    source = public_name(path)
+    with reaching(source):
+        group = _open_group(fs, inner, path, source, storage_options)
+        _refuse_incomplete(group, source)
+        if isinstance(group.get(names["X"]), zarr.Group):
+            return _open_csr(group, names, required, columns, source, is_remote=not is_local(fs))
+        found = {f: _array(group, name, source, f in required) for f, name in names.items()}
+    arrays = {f: z for f, z in found.items() if z is not None}
+    _check(arrays)
+    chosen, column_names = _columns(group, arrays["X"], columns, source)
+    reader = ZarrReader(arrays, chosen, source, is_remote=not is_local(fs))
+    X, y = arrays["X"], arrays.get("y")
+    chunk_rows = min(X.shape[0], reader.held_rows("X"))
+    return Dataset(
+        reader=reader,
+        n_rows=X.shape[0],
+        n_columns=X.shape[1] if chosen is None else len(chosen),
+        dtype=reader.dtype("X"),
+        source=source,
+        row_bytes=sum(map(row_bytes, arrays.values())),
+        chunk_rows=chunk_rows,
+        column_names=column_names,
+        target_names=(names["y"],) if y is not None and y.ndim == 1 else None,
+        y_dtype=None if y is None else reader.dtype("y"),
+        n_targets=0 if y is None else int(np.prod(y.shape[1:])),
+        y_is_1d=y is None or y.ndim == 1,
+        has_weights="sample_weight" in arrays,
+        steps=_steps(group, X.shape[1], chosen, source),
+        held_bytes=reader.held_bytes(chunk_rows),
+    )
+
+
+def _open_csr(
+    group: Any,
+    names: dict[str, str],
+    required: frozenset[str],
+    columns: Any,
+    source: str,
+    *,
+    is_remote: bool,
+) -> Dataset:
+    """The dataset whose X is a group that holds a CSR matrix."""
+    X, label = group[names["X"]], f"{source}/{names['X']}"
+    encoding, shape = X.attrs.get("encoding-type"), X.attrs.get("shape")
+    if encoding != ENCODING or not isinstance(shape, (list, tuple)) or len(shape) != 2:
+        raise InputError(
+            f"{label} is a group of encoding-type {encoding!r} and shape {shape!r}; of groups, only a "
+            f"{ENCODING!r} with its shape can be X"
+        )
+    n_rows, n_columns = (int(n) for n in shape)
+    check_shape((n_rows, n_columns), "X")
+    parts: dict[str, Any] = {part: _array(X, part, label, True) for part in ENTRIES}
+    check_real(parts["data"].dtype, "X")
+    if parts["indptr"].shape[0] != n_rows + 1 or parts["indices"].shape != parts["data"].shape:
+        raise InputError(f"{label}: data, indices and indptr do not fit its shape {shape}; write it again")
+    others = {f: _array(group, name, source, f in required) for f, name in names.items() if f != "X"}
+    others = {f: z for f, z in others.items() if z is not None}
+    _check_others(others)
+    check_lengths({"X": n_rows} | {f: z.shape[0] for f, z in others.items()})
+    arrays, y = ZarrReader(parts | others, None, source, is_remote=is_remote), others.get("y")
+    chosen = None if columns is None else find_columns(columns, Numbered(n_columns), source)
+    entries = parts["data"].shape[0] / n_rows
+    entry_bytes = parts["data"].dtype.itemsize + parts["indices"].dtype.itemsize
+    return Dataset(
+        reader=CsrReader(arrays, ("X", *others), n_rows, n_columns, chosen),
+        n_rows=n_rows,
+        n_columns=n_columns if chosen is None else len(chosen),
+        dtype=arrays.dtype("data"),
+        source=source,
+        row_bytes=int(entries * entry_bytes) + 8 + sum(row_bytes(z) for z in others.values()),
+        chunk_rows=min(n_rows, max(1, int(SPAN_BYTES / (entries * entry_bytes + 1)))),
+        target_names=(names["y"],) if y is not None and y.ndim == 1 else None,
+        y_dtype=None if y is None else arrays.dtype("y"),
+        n_targets=0 if y is None else int(np.prod(y.shape[1:])),
+        y_is_1d=y is None or y.ndim == 1,
+        has_weights="sample_weight" in others,
+        steps=_steps(group, n_columns, chosen, source),
+        column_share=sparse_share(entries, n_columns),
+        held_bytes=arrays.held_bytes(0),
+    )
+
+
+def _open_group(fs: Any, inner: str, path: str, source: str, storage_options: dict[str, Any] | None) -> Any:
+    try:
+        if is_local(fs):
+            return zarr.open_group(inner, mode="r")
+        store = zarr.storage.FsspecStore.from_url(path, storage_options=storage_options, read_only=True)
+        return zarr.open_group(store, mode="r")
+    except (zarr.errors.ContainsArrayError, AssertionError) as error:  # zarr 3.1.0 asserts
+        raise InputError(f"{source} is a Zarr array; pass the group that holds the arrays X and y") from error
+    except FileNotFoundError as error:
+        raise InputError(f"{source} does not exist or is not a Zarr group; check the path") from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        why = _wrong_document(fs, inner) or one_line(error)
+        raise InputError(f"{source} is not a readable Zarr group ({why}); write it again") from error
+
+
+def _wrong_document(fs: Any, inner: str) -> str | None:
+    """What is wrong with the root metadata before anybody looks for what it should say; None if nothing."""
+    try:
+        document = json.loads(fs.cat_file(f"{inner.rstrip('/')}/zarr.json"))
+    except FileNotFoundError:
+        return None
+    except (ValueError, RecursionError):
+        return "its zarr.json is no JSON"
+    if not isinstance(document, dict):
+        return "its zarr.json is no JSON object"
+    if not isinstance(document.get("attributes", {}), dict):
+        return "the attributes in its zarr.json are no JSON object"
+    return None
+
+
+def _refuse_incomplete(group: Any, source: str) -> None:
+    """Refuse what distrff began to write and did not finish; missing chunks would read as zeros."""
+    header = group.attrs.get(ROOT)
+    if isinstance(header, dict) and header.get("complete") is False:
+        raise InputError(f"{source} is incomplete, its writing was interrupted; write it again")
+
+
+def _array(group: Any, name: str, source: str, required: bool) -> Any:
+    try:
+        found = group[name]
+    except KeyError:
+        found = None
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{source}: the metadata of {name!r} cannot be read ({one_line(error)})") from error
+    if isinstance(found, zarr.Array):
+        return found
+    if required:
+        others = ", ".join(sorted(group.array_keys())) or "none"
+        raise InputError(f"{source} has no array {name!r}; its arrays are: {others}")
+    return None
+
+
+def _check(arrays: dict[str, Any]) -> None:
+    check_shape(arrays["X"].shape, "X")
+    check_real(arrays["X"].dtype, "X")
+    _check_others(arrays)
+    check_lengths({f: z.shape[0] for f, z in arrays.items()})
+
+
+def _check_others(arrays: dict[str, Any]) -> None:
+    if "y" in arrays:
+        check_target_shape(arrays["y"].shape, arrays["y"].dtype)
+    if "sample_weight" in arrays:
+        check_weight_shape(arrays["sample_weight"].shape)
+        check_real(arrays["sample_weight"].dtype, "sample_weight")
+
+
+def _steps(group: Any, n_columns: int, chosen: list[int] | None, source: str) -> TableSteps | None:
+    """The steps that made X of a table, if it was made so."""
+    stored = group.attrs.get("steps")
+    if stored is None:
+        return None
+    try:
+        steps = TableSteps.from_dict(stored)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{source}: the attribute steps cannot be read ({one_line(error)})") from error
+    if not steps.sizes_within(n_columns):
+        raise InputError(f"{source}: its steps make more columns than the {n_columns} of X; write it again")
+    if len(steps.names_out) != n_columns:
+        raise InputError(f"{source}: its steps make {len(steps.names_out)} columns but X has {n_columns}")
+    return steps if chosen is None else steps.of_columns(chosen)
+
+
+def _columns(
+    group: Any, X: Any, columns: Any, source: str
+) -> tuple[list[int] | None, tuple[str, ...] | None]:
+    """The indices of the chosen columns (None: all) and their names."""
+    given = group.attrs.get("column_names")
+    names = None if given is None else tuple(map(str, given))
+    if names is not None and len(names) != X.shape[1]:
+        raise InputError(f"{source}: column_names lists {len(names)} names but X has {X.shape[1]} columns")
+    if columns is None:
+        return None, names
+    labels = names or Numbered(X.shape[1])
+    chosen = find_columns(columns, labels, source)
+    return chosen, None if names is None else tuple(names[i] for i in chosen)
+
+
+# Rows of a sparse matrix that a Zarr group holds as data, indices and indptr; dense nowhere.
+
+ENTRIES = ("data", "indices", "indptr")
+ENCODING = "csr_matrix"
+"""What a group of these arrays calls itself in its attribute `encoding-type`."""
+
+_INDPTR_ROWS = 2**16
+
+
+class CsrReader:
+    """Reads rows of a CSR matrix; pickles to a few kilobytes.
+
+    Parameters
+    ----------
+    arrays : ZarrReader
+        Of data, indices and indptr, and of y and sample_weight where there are any.
+    fields : tuple of str
+        Which of X, y and sample_weight there are.
+    n_rows, n_columns : int
+    columns : list of int, or None
+        Those of X that are wanted, in their order.
+    """
+
+    def __init__(
+        self,
+        arrays: ZarrReader,
+        fields: tuple[str, ...],
+        n_rows: int,
+        n_columns: int,
+        columns: list[int] | None,
+    ) -> None:
+        self.arrays, self._fields = arrays, fields
+        self._n_rows, self._n_columns, self._columns = n_rows, n_columns, columns
+
+    def rows(self, start: int, stop: int, fields: tuple[str, ...] = FIELDS) -> CsrRows:
+        """Return the rows [start, stop)."""
+        return CsrRows(start, stop, tuple(f for f in fields if f in self._fields), self)
+
+    def lazy(self, field: str) -> da.Array:
+        """Return one field in blocks of 65,536 rows; those of X are CSR matrices."""
+        if field != "X":
+            return self.arrays.lazy(field)
+        row_chunks = tuple(b - a for a, b in cuts(0, self._n_rows, _INDPTR_ROWS))
+        n_columns = self._n_columns if self._columns is None else len(self._columns)
+        dtype = self.arrays.dtype("data")
+        blocks = lazy_blocks(self, field, row_chunks, (n_columns,), dtype)
+        return blocks.map_blocks(_itself, meta=csr_matrix((0, 0), dtype=dtype))
+
+    def spans(self, start: int, stop: int) -> Iterator[Span]:
+        """Yield X of the rows [start, stop), about 8 MB of entries at a time.
+
+        Raises
+        ------
+        InputError
+            If indptr or indices are not those of a CSR matrix, naming the rows.
+        """
+        for a, b in cuts(start, stop, _INDPTR_ROWS):
+            indptr = self._entries("indptr", a, b + 1)
+            if (np.diff(indptr) < 0).any():
+                raise InputError(f"rows {a} to {b - 1}: indptr decreases; write the sparse matrix again")
+            itemsize = self.arrays.dtype("data").itemsize + self.arrays.dtype("indices").itemsize
+            most = max(1, SPAN_BYTES // itemsize)
+            first = 0
+            while first < b - a:
+                last = int(np.searchsorted(indptr, indptr[first] + most, side="right")) - 1
+                last = min(max(last, first + 1), b - a)
+                yield {"X": self._matrix(a + first, indptr[first : last + 1])}
+                first = last
+
+    def _matrix(self, row: int, indptr: np.ndarray) -> csr_matrix:
+        begin, end = int(indptr[0]), int(indptr[-1])
+        data, indices = (self._entries(name, begin, end) for name in ("data", "indices"))
+        if len(indices) and not 0 <= indices.min() <= indices.max() < self._n_columns:
+            raise InputError(
+                f"rows {row} to {row + len(indptr) - 2}: indices beyond the {self._n_columns} columns of the "
+                f"sparse matrix; write it again"
+            )
+        X = csr_matrix((data, indices, indptr - begin), shape=(len(indptr) - 1, self._n_columns), copy=False)
+        return X if self._columns is None else X[:, self._columns]
+
+    def _entries(self, name: str, begin: int, end: int) -> np.ndarray:
+        parts = [span[name] for span in self.arrays.spans(name, begin, end)]
+        return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, self.arrays.dtype(name)), *parts])
+
+
+@dataclass(frozen=True)
+class CsrRows:
+    """Rows of a sparse matrix: a handle, no data."""
+
+    start: int
+    stop: int
+    fields: tuple[str, ...]
+    reader: CsrReader = field(repr=False)
+
+    def tiles(self, n_rows: int) -> Iterator[RowBlock]:
+        """Yield the rows in blocks of `n_rows`, X as CSR matrices.
+
+        Raises
+        ------
+        InputError
+            If a chunk is damaged, or this process does not see the store.
+        OSError
+            If the store fails otherwise; a retry may succeed.
+        """
+        start, stop, reader = self.start, self.stop, self.reader
+        spans = (
+            reader.spans(start, stop) if field == "X" else reader.arrays.spans(field, start, stop)
+            for field in self.fields
+        )
+        return cut_tiles(start, stop, n_rows, [Feed(of_field, stop - start) for of_field in spans])
+
+
+def _itself(block: Any) -> Any:
+    return block

@@ -1,0 +1,1 @@
+"""The frozen machine: used, stored and scored without its estimator."""

@@ -1,0 +1,239 @@
+"""The frozen machine: everything that prediction needs, on NumPy blocks, with no cluster."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy.sparse import issparse, vstack
+
+from distrff.errors import InputError, InputTypeError, NonFiniteError
+from distrff.features.specification import MapSpecification, exact_digest
+from distrff.preprocessing.scaling import Scaling
+from distrff.preprocessing.table import TableSteps
+from distrff.preprocessing.targets import ClassTargets, Targets, coding_parts
+from distrff.solvers.losses import NOISES
+from distrff.solvers.ridge import PosteriorFactor
+from distrff.utils.arrays import dense_rows, lay_out
+from distrff.utils.axes import number_text
+from distrff.utils.html import facts, html_card
+from distrff.utils.text import kernel_text, listed
+
+_STRIP_BYTES = 2**25  # of Z at a time in a prediction
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A fitted machine f(x) = ⟨w, z(x)⟩ + b as plain arrays.
+
+    Parameters
+    ----------
+    kind : str
+        The estimator that made it, e.g. "KernelRidge".
+    specification : MapSpecification
+    scaling : Scaling
+    targets : Targets
+    coef : ndarray of shape (n_features, n_outputs), float64
+        In the targets' own units.
+    intercept : ndarray of shape (n_outputs,), float64
+    dtype : {"float32", "float64"}
+        In which features are computed.
+    y_is_1d : bool
+        Whether predictions of one output are one-dimensional.
+    column_names : tuple of str or None
+    posterior : PosteriorFactor or None
+        Only where the standard deviation was asked to be kept.
+    likelihood : mapping with `noise`, `sigma` and `multi_class`, or None
+        Of a machine that tells probabilities.
+    arrays : mapping of str to ndarray
+        The map's arrays where they come from a file, or where workers derive others than the
+        client; else they follow from the seed.
+    report : dict
+        How it was fitted; strict JSON.
+    steps : TableSteps or None
+        What makes the columns of X, and y, of the raw columns of a table like the one it was fitted to.
+    """
+
+    kind: str
+    specification: MapSpecification
+    scaling: Scaling
+    targets: Targets
+    coef: np.ndarray
+    intercept: np.ndarray
+    dtype: str
+    y_is_1d: bool = True
+    column_names: tuple[str, ...] | None = None
+    posterior: PosteriorFactor | None = None
+    likelihood: Mapping[str, Any] | None = None
+    arrays: Mapping[str, np.ndarray] | None = None
+    report: dict[str, Any] = field(default_factory=dict)
+    steps: TableSteps | None = None
+
+    def __post_init__(self) -> None:
+        lay_out(self, "coef", "intercept")
+
+    @property
+    def is_classifier(self) -> bool:
+        return isinstance(self.targets, ClassTargets)
+
+    @property
+    def n_columns(self) -> int:
+        return self.specification.n_columns
+
+    @property
+    def n_outputs(self) -> int:
+        return self.coef.shape[1]
+
+    @property
+    def digest(self) -> str:
+        """A hash of all that predictions depend on; equal for a machine and its stored copy."""
+        arrays, metadata = coding_parts(self.scaling, self.targets)
+        arrays |= {"coef": self.coef, "intercept": self.intercept}
+        likelihood = None if self.likelihood is None else dict(self.likelihood)
+        rest = [metadata, self.kind, self.dtype, self.y_is_1d, likelihood, self.specification.digest]
+        text = json.dumps([rest, exact_digest(arrays)], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+    def decision(self, X: np.ndarray) -> np.ndarray:
+        """Return f(X) of shape (n_rows, n_outputs), float64; X may be a scipy sparse matrix for some maps.
+
+        Costs n·d·D multiply-adds and n·D cosines, in strips of at most 32 MB of features.
+        """
+        X = self._checked(X)
+        F = np.empty((X.shape[0], self.n_outputs))
+        block_map = self.specification.build(self.arrays)
+        coef = block_map.basis_coef(self.coef, np.dtype(self.dtype))
+        for rows, strip in self._strips(X):
+            F[rows] = block_map.basis(strip) @ coef
+        return F + self.intercept
+
+    def __repr__(self) -> str:
+        return (
+            f"<Model {self.kind}: {self.n_columns} columns → {self.specification.n_features} features → "
+            f"{self.n_outputs} output(s)>"
+        )
+
+    def _repr_html_(self) -> str:
+        shown = {
+            "map": self.specification.kind,
+            "columns": _counted(self.column_names or (), self.n_columns),
+            "features": number_text(self.specification.n_features),
+            "outputs": number_text(self.n_outputs),
+            "products in": self.dtype,
+            "columns scaled": "no" if self.scaling.shift is None else "yes",
+            "standard deviations": "no" if self.posterior is None else "yes",
+        }
+        if isinstance(self.targets, ClassTargets):
+            labels = self.targets.classes.tolist()
+            shown["classes"] = _counted(labels, len(labels))
+        if self.steps is not None:
+            raw = self.steps.for_prediction().raw_names
+            shown["raw columns"] = _counted(raw, len(raw))
+        if self.report.get("kernel"):
+            shown["kernel"] = kernel_text(self.report["kernel"])
+        if "status" in self.report:
+            shown["ended"] = self.report["status"].lower().replace("_", " ")
+            shown["rows fitted"] = number_text(self.report["n_samples"])
+        if self.report.get("source"):
+            shown["rows from"] = self.report["source"]
+        if self.report.get("cv_score") is not None:
+            shown[self.report["criterion"]] = number_text(self.report["cv_score"])
+        return html_card(f"Frozen {self.kind}", facts(shown.items()))
+
+    def predict(self, X: np.ndarray, return_std: bool = False) -> Any:
+        """Return predicted targets, of shape (n_rows,) or (n_rows, n_outputs), or labels.
+
+        With `return_std`, a pair of these and of what `std` returns.
+        """
+        if self.kind == "KernelPCA":
+            raise InputError("principal components predict nothing; transform gives the coordinates of rows")
+        if return_std:
+            return self.predict(X), self.std(X)
+        F = self.decision(X)
+        if isinstance(self.targets, ClassTargets):
+            return self.targets.decode(F)
+        return F[:, 0] if self.y_is_1d else F
+
+    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+        """Return the probability of each class, of shape (n_rows, n_classes)."""
+        if self.likelihood is None:
+            raise InputError(f"a {self.kind} tells no probabilities; fit a KernelLikelihoodClassifier")
+        loss = NOISES[self.likelihood["noise"]](self.likelihood["sigma"])
+        F = self.decision(X)
+        if self.n_outputs == 1:
+            return np.column_stack([loss.probability(-F[:, 0]), loss.probability(F[:, 0])])
+        softmax = self.likelihood.get("multi_class") == "softmax"
+        minus_log = -F / loss.clear_margin if softmax else loss.value(F, np.ones_like(F))
+        P = np.exp(minus_log.min(axis=1, keepdims=True) - minus_log)
+        return P / P.sum(axis=1, keepdims=True)
+
+    def transform(self, X: np.ndarray) -> Any:
+        """Return Z, the features of the scaled rows, of shape (n_rows, n_features) in the machine's dtype.
+
+        A scipy CSR matrix where the map is sparse. Of principal components, the rows' coordinates along these
+        instead, (n_rows, n_outputs) in float64.
+        """
+        if self.kind == "KernelPCA":
+            return self.decision(X)
+        X = self._checked(X)
+        if self.specification.is_sparse:
+            return vstack([Z for _, Z in self._feature_strips(X)], format="csr")
+        Z = np.empty((X.shape[0], self.specification.n_features), self.dtype)
+        for rows, strip in self._feature_strips(X):
+            Z[rows] = strip
+        return Z
+
+    def std(self, X: np.ndarray) -> np.ndarray:
+        """Return the standard deviation of f(X), of the shape of `predict`."""
+        if self.posterior is None:
+            raise InputError("this model was saved without its posterior; save it with include_std=True")
+        X = self._checked(X)
+        S = np.empty((X.shape[0], self.n_outputs))
+        for rows, Z in self._feature_strips(X):
+            S[rows] = self.posterior.std(Z.astype(np.float64))
+        return S[:, 0] if self.y_is_1d else S
+
+    def _feature_strips(self, X: np.ndarray) -> Any:
+        block_map = self.specification.build(self.arrays)
+        for rows, strip in self._strips(X):
+            yield rows, block_map.apply(strip)
+
+    def _strips(self, X: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
+        """Yield the rows, scaled, few enough that their features take little memory."""
+        n_rows = max(16, _STRIP_BYTES // (self.specification.row_entries * np.dtype(self.dtype).itemsize))
+        for start in range(0, X.shape[0], n_rows):
+            rows = slice(start, min(start + n_rows, X.shape[0]))
+            _check_finite(X[rows], start)
+            yield rows, self.scaling.apply(X[rows], np.dtype(self.dtype))
+
+    def _checked(self, X: Any) -> Any:
+        if not issparse(X):
+            X = np.asarray(X)
+        elif self.specification.takes_sparse_rows:
+            X = X.tocsr()
+        else:
+            raise InputTypeError(
+                f"X is sparse, and {self.specification.kind} features take no sparse rows; pass X.toarray()"
+            )
+        if X.dtype.kind not in "biuf":
+            raise InputTypeError(f"X must hold numbers, got dtype {X.dtype}; code or drop such columns")
+        if X.ndim != 2 or X.shape[1] != self.n_columns:
+            raise InputError(f"X must have shape (n_samples, {self.n_columns}), got {X.shape}")
+        return X
+
+
+def _counted(names: Sequence[Any], n: int) -> str:
+    """Return how many there are, and the first names, if any is known."""
+    return f"{number_text(n)}: {listed(names)}" if names else number_text(n)
+
+
+def _check_finite(X: Any, start: int) -> None:
+    if X.dtype.kind == "f" and not np.isfinite(X.data if issparse(X) else X).all():
+        row, column = np.argwhere(~np.isfinite(dense_rows(X)))[0]
+        raise NonFiniteError(
+            f"X contains NaN or infinity in row {start + row}, column {column}; drop or fill such rows"
+        )

@@ -1,0 +1,240 @@
+"""A frozen machine as a stored group: every array that prediction needs, and where it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from distrff.errors import DistrffError, ModelFileError, is_number
+from distrff.features.registry import specification_from_dict
+from distrff.io.groups import read_group, write_group
+from distrff.model.model import Model
+from distrff.preprocessing.table import TableSteps
+from distrff.preprocessing.targets import ClassTargets, coding_from_parts, coding_parts
+from distrff.solvers.losses import NOISES
+from distrff.solvers.ridge import PosteriorFactor
+from distrff.utils.text import public_name
+
+
+def save_model(
+    model: Model, url: str, *, overwrite: bool = False, storage_options: dict[str, Any] | None = None
+) -> None:
+    """Write the machine as a Zarr group, the map's arrays included, so that NumPy alone can read it.
+
+    Raises
+    ------
+    InputError
+        If something is there already and `overwrite` is not given, or for a map that cannot be stored.
+    """
+    model.specification.check_storable()
+    arrays, metadata = coding_parts(model.scaling, model.targets)
+    derived = model.specification.checked_arrays() if model.arrays is None else model.arrays
+    arrays |= {f"map_{name}": array for name, array in derived.items()}
+    arrays |= {"coef": model.coef, "intercept": model.intercept}
+    if model.posterior is not None:
+        arrays |= posterior_arrays(model.posterior)
+    metadata |= {
+        "model": model.kind,
+        "specification": model.specification.to_dict(),
+        "dtype": model.dtype,
+        "y_is_1d": model.y_is_1d,
+        "likelihood": None if model.likelihood is None else dict(model.likelihood),
+        "column_names": None if model.column_names is None else list(model.column_names),
+        "report": model.report,
+        "steps": None if model.steps is None else model.steps.to_dict(),
+    }
+    write_group(url, arrays, metadata, kind="model", overwrite=overwrite, storage_options=storage_options)
+
+
+def load_model(url: str, *, storage_options: dict[str, Any] | None = None) -> Model:
+    """Return the machine stored at `url`; it predicts on NumPy arrays without a cluster.
+
+    Raises
+    ------
+    ModelFileError
+        If it is incomplete, altered, of a newer format, or no model.
+    """
+    return model_of(url, *read_group(url, kind="model", storage_options=storage_options))
+
+
+def model_of(url: str, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> Model:
+    """Return the machine of a group that was read from `url`, after a look whether it can predict.
+
+    Raises
+    ------
+    ModelFileError
+        If it cannot.
+    """
+    try:
+        model = _model_of(arrays, metadata)
+    except ModelFileError as error:
+        raise ModelFileError(f"{public_name(url)}: {short(error)}") from error
+    except KeyError as error:
+        raise ModelFileError(f"{public_name(url)} lacks {error}; save the model again") from error
+    # Whatever a value of another type breaks.
+    except Exception as error:
+        detail = f"{type(error).__name__}: {short(error)}"
+        raise ModelFileError(f"{public_name(url)} is no model ({detail}); save it again") from error
+    wrong = what_is_wrong(model)
+    if wrong is not None:
+        raise ModelFileError(f"{public_name(url)} cannot predict ({wrong}); save the model again")
+    return model
+
+
+def _model_of(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> Model:
+    scaling, targets = coding_from_parts(arrays, metadata)
+    names = metadata["column_names"]
+    return Model(
+        kind=metadata["model"],
+        specification=specification_from_dict(metadata["specification"]),
+        scaling=scaling,
+        targets=targets,
+        coef=arrays["coef"],
+        intercept=arrays["intercept"],
+        dtype=metadata["dtype"],
+        y_is_1d=metadata["y_is_1d"],
+        column_names=None if names is None else tuple(names),
+        likelihood=metadata.get("likelihood"),
+        posterior=posterior_of(arrays),
+        arrays={name.removeprefix("map_"): a for name, a in arrays.items() if name.startswith("map_")},
+        report=metadata["report"],
+        steps=_stored_steps(metadata),
+    )
+
+
+def _stored_steps(metadata: Mapping[str, Any]) -> TableSteps | None:
+    steps = metadata.get("steps")  # models of earlier versions have none
+    return None if steps is None else TableSteps.from_dict(steps)
+
+
+def posterior_arrays(posterior: PosteriorFactor) -> dict[str, np.ndarray]:
+    """Return the arrays from which `posterior_of` makes it again."""
+    return {
+        "posterior_factor": posterior.L,
+        "posterior_z_mean": posterior.z_mean,
+        "posterior_noise": posterior.noise,
+        "posterior_scalars": np.asarray([posterior.intercept_variance, posterior.effective_dimension]),
+    }
+
+
+def posterior_of(arrays: Mapping[str, np.ndarray]) -> PosteriorFactor | None:
+    """Return the posterior among such arrays, None where there is none."""
+    if "posterior_factor" not in arrays:
+        return None
+    return PosteriorFactor(
+        L=arrays["posterior_factor"],
+        z_mean=arrays["posterior_z_mean"],
+        noise=arrays["posterior_noise"],
+        intercept_variance=float(arrays["posterior_scalars"][0]),
+        effective_dimension=float(arrays["posterior_scalars"][1]),
+    )
+
+
+# Whether what a stored model says of itself fits together, found before anything is made of it.
+#
+# Checksums tell damage, not a file that was written to do harm or by a program with a mistake. What is
+# checked here bounds the arrays that a prediction makes by those that are stored; one row is then
+# predicted. Only frequencies are not bounded so: they are derived from a seed, and are columns x features
+# numbers.
+
+_FEW_COLUMNS = 2**20  # a row of them is small whatever is stored
+
+
+def what_is_wrong(model: Model) -> str | None:
+    """Return why the model cannot predict, in a few words; None if it can."""
+    try:
+        wrong = next((told for told, holds in _CHECKS.items() if not holds(model)), None)
+        if wrong is None:
+            _predict_a_row(model)
+        return wrong
+    except DistrffError as error:
+        return short(error)
+    # Whatever a forged value breaks: types, shapes, sizes, names, recursion.
+    except Exception as error:
+        return f"{type(error).__name__}: {short(error)}"
+
+
+def short(error: Exception) -> str:
+    """Return what an error says, in one line that does not repeat all of a huge value."""
+    return " ".join(str(error)[:1000].split())[:160]
+
+
+def _predict_a_row(model: Model) -> None:
+    X = np.zeros((1, model.n_columns)) if model.scaling.shift is None else model.scaling.shift[None, :]
+    with np.errstate(all="ignore"):
+        F = model.decision(X)
+        if F.shape != (1, model.n_outputs):
+            raise ValueError(f"it decides in shape {F.shape}")
+        model.transform(X)
+        if model.kind != "KernelPCA":
+            model.predict(X)
+        if model.likelihood is not None:
+            model.predict_proba(X)
+        if model.posterior is not None:
+            model.std(X)
+    assert model.digest and model._repr_html_()  # its own hash and card are made of more than predictions are
+
+
+def _has_few_columns(model: Model) -> bool:
+    n = model.n_columns
+    if not is_number(n) or not isinstance(n, int) or n < 1:
+        return False
+    stored = sum(A.size for A in (model.coef, *(model.arrays or {}).values()))
+    return n <= max(_FEW_COLUMNS, stored)
+
+
+def _scales_every_column(model: Model) -> bool:
+    shift, scale = model.scaling.shift, model.scaling.scale
+    if shift is None or scale is None:
+        return shift is scale
+    shape = (model.n_columns,)
+    return shift.shape == scale.shape == shape and bool(np.isfinite(shift).all() and (scale > 0).all())
+
+
+def _has_its_targets(model: Model) -> bool:
+    targets = model.targets
+    if isinstance(targets, ClassTargets):
+        classes, weights = targets.classes, targets.class_weight
+        fits = classes.ndim == 1 and len(classes) > 1 and targets.n_outputs == model.n_outputs
+        return fits and (weights is None or weights.shape == classes.shape)
+    return targets.shift.shape == targets.scale.shape == (model.n_outputs,)
+
+
+def _has_its_noise(model: Model) -> bool:
+    if model.likelihood is None:
+        return True
+    noise, sigma = model.likelihood["noise"], model.likelihood["sigma"]
+    return isinstance(noise, str) and noise in NOISES and is_number(sigma) and 0 < sigma < np.inf
+
+
+def _names_every_column(model: Model) -> bool:
+    names = model.column_names
+    return names is None or (len(names) == model.n_columns and all(isinstance(name, str) for name in names))
+
+
+_CHECKS: dict[str, Callable[[Model], bool]] = {
+    "its kind is no name": lambda m: isinstance(m.kind, str),
+    "its dtype is neither float32 nor float64": lambda m: m.dtype in ("float32", "float64"),
+    "y_is_1d is neither true nor false": lambda m: isinstance(m.y_is_1d, bool),
+    "its report is no JSON object": lambda m: isinstance(m.report, dict),
+    "its coefficients are no matrix of finite float64": lambda m: (
+        m.coef.ndim == 2 and m.coef.dtype == np.float64 and bool(np.isfinite(m.coef).all())
+    ),
+    "its intercept is not one finite number an output": lambda m: (
+        m.intercept.shape == (m.n_outputs,) and bool(np.isfinite(m.intercept).all())
+    ),
+    "its number of columns is none, or larger than what is stored": _has_few_columns,
+    "its map has not as many features as there are coefficients": lambda m: (
+        is_number(m.specification.n_features) and m.specification.n_features == len(m.coef)
+    ),
+    "its scaling is not that of its columns": _scales_every_column,
+    "its targets are not as many as its outputs": _has_its_targets,
+    "its likelihood has no known noise or no positive sigma": _has_its_noise,
+    "its column names are not those of its columns": _names_every_column,
+    "its steps do not make its columns": lambda m: (
+        m.steps is None
+        or (m.steps.sizes_within(max(_FEW_COLUMNS, m.n_columns)) and len(m.steps.names_out) == m.n_columns)
+    ),
+}

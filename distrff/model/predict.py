@@ -1,0 +1,163 @@
+"""Predictions for lazy dask arrays, block by block, by the frozen machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import dask
+import numpy as np
+from scipy.sparse import issparse
+
+from distrff.engine.reduction import Shipped
+from distrff.errors import InputError, InputTypeError
+from distrff.model.model import Model
+from distrff.model.persistence import posterior_arrays, posterior_of
+from distrff.preprocessing.targets import ClassTargets
+
+_EMBEDDED_BYTES = 2**20  # a larger machine is one task of its own, that all blocks depend on
+
+
+def predict_with(model: Model, X: Any, method: str) -> Any:
+    """Return a lazy dask array of a method of the frozen machine, of the rows of X.
+
+    Parameters
+    ----------
+    method : {"predict", "decision", "predict_proba", "std"}
+
+    Raises
+    ------
+    InputError
+        If X has another number of columns than the machine.
+    """
+    if X.ndim != 2 or X.shape[1] != model.n_columns:
+        raise InputError(
+            f"X must have shape (n_samples, {model.n_columns}), got a dask array of shape {X.shape}"
+        )
+    if issparse(X._meta) and not model.specification.takes_sparse_rows:
+        raise InputTypeError(
+            f"X is sparse, and {model.specification.kind} features take no sparse rows; "
+            f"pass X.map_blocks(lambda block: block.toarray())"
+        )
+    if X.numblocks[1] > 1:
+        X = X.rechunk({1: -1})
+    travelling: Any = replace(
+        model, report={}, steps=None, posterior=model.posterior if method == "std" else None
+    )
+    if model.coef.nbytes > _EMBEDDED_BYTES or model.arrays or travelling.posterior is not None:
+        travelling = dask.delayed(travelling, pure=True)
+    meta = _meta(model, method)
+    shape: dict[str, Any] = (
+        {"drop_axis": 1} if meta.ndim == 1 else {"chunks": (X.chunks[0], (meta.shape[1],))}
+    )
+    return X.map_blocks(apply_method, travelling, method, dtype=meta.dtype, meta=meta, **shape)
+
+
+def apply_method(X: np.ndarray, model: Model, method: str) -> np.ndarray:
+    """Return the method's result for one block."""
+    return getattr(model, method)(X)
+
+
+def _meta(model: Model, method: str) -> np.ndarray:
+    if method == "predict" and model.is_classifier:
+        return np.empty(0, model.targets.decode(np.zeros((1, model.n_outputs))).dtype)  # type: ignore[union-attr]
+    if method == "predict_proba":
+        return np.empty((0, max(2, model.n_outputs)))
+    flat = method != "decision" and model.y_is_1d
+    return np.empty(0) if flat else np.empty((0, model.n_outputs))
+
+
+# A frozen machine on its way to the tasks of a sweep.
+
+_POSTERIOR = "posterior_"
+
+
+def travelling(model: Model, *, with_std: bool = False) -> tuple[Model, Mapping[str, np.ndarray] | None]:
+    """Return the machine without what tasks do not need, and the arrays to be sent to them apart.
+
+    The map's arrays of a machine from a file go to each worker once. Those of a machine
+    that was just fitted are derived there, as they were in the fit. `with_std` sends along what
+    standard deviations need, D² numbers.
+    """
+    light = replace(model, arrays=None, posterior=None, report={}, steps=None)
+    posterior = posterior_arrays(model.posterior) if with_std and model.posterior is not None else {}
+    return light, ({**(model.arrays or {}), **posterior} or None)
+
+
+def arrived(model: Model, shipped: Shipped) -> Model:
+    """Return the machine in a task, with the arrays that were shipped."""
+    if shipped is None:
+        return model
+    arrays = {name: A for name, A in shipped.items() if not name.startswith(_POSTERIOR)}
+    return replace(model, arrays=arrays or None, posterior=posterior_of(shipped))
+
+
+# What a frozen machine says of each row, as named columns.
+
+# Of each method, what its result is called where it is stored.
+RESULTS = {
+    "predict": "prediction",
+    "decision_function": "decision",
+    "predict_proba": "probability",
+    "transform": "features",
+}
+
+
+@dataclass(frozen=True)
+class RowResults:
+    """The result of a machine's method for blocks of rows.
+
+    Parameters
+    ----------
+    model : Model
+    method : {"predict", "decision_function", "predict_proba", "transform"}
+    return_std : bool
+        Add the standard deviation of the prediction.
+    """
+
+    model: Model
+    method: str
+    return_std: bool = False
+
+    def check(self) -> None:
+        """Raise InputError if the machine has no such result."""
+        if self.method not in RESULTS:
+            raise InputError(f"method must be one of {', '.join(RESULTS)}, got {self.method!r}")
+        if self.return_std and self.method != "predict":
+            raise InputError(
+                f"standard deviations are of predictions; ask for them with method 'predict', "
+                f"not {self.method!r}"
+            )
+        if self.method == "decision_function" and not self.model.is_classifier:
+            raise InputError(
+                f"a {self.model.kind} decides nothing; decision_function is of classifiers, use predict"
+            )
+        if self.method == "transform" and self.model.specification.is_sparse:
+            raise InputError(
+                "features of random binning are sparse, and no dense array is made of them; call the "
+                "model's transform on blocks of rows, which returns scipy CSR matrices"
+            )
+
+    def of(self, X: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the named results of a block of rows, each of shape (r,) or (r, k)."""
+        if self.method == "decision_function":
+            F = self.model.decision(X)
+            values = F[:, 0] if F.shape[1] == 1 else F
+        else:
+            values = getattr(self.model, self.method)(X)
+        found = {RESULTS[self.method]: values}
+        if self.return_std:
+            found["std"] = self.model.std(X)
+        return found
+
+    def example(self) -> dict[str, np.ndarray]:
+        """Return the results of one row, for their shapes and types."""
+        return self.of(np.zeros((1, self.model.n_columns)))
+
+    def labels(self, width: int) -> list[str]:
+        """Return what tells the columns of a result of `width` columns apart: classes, or numbers."""
+        targets = self.model.targets
+        if isinstance(targets, ClassTargets) and len(targets.classes) == width:
+            return [str(label) for label in targets.classes.tolist()]
+        return [str(column) for column in range(width)]

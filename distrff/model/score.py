@@ -1,0 +1,124 @@
+"""The score sweep: how far predictions are from targets, summed over rows of any storage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from distrff.engine.reduction import Shipped
+from distrff.errors import InputError
+from distrff.io.dataset import check_block
+from distrff.io.rows import Rows
+from distrff.metrics import r2_scores
+from distrff.model.model import Model
+from distrff.model.predict import arrived
+from distrff.preprocessing.scaling import Moments
+from distrff.preprocessing.targets import ClassTargets
+
+
+@dataclass(frozen=True)
+class ScoreSums:
+    """Sums over rows.
+
+    Parameters
+    ----------
+    n_rows : int
+    squared_error : ndarray of shape (k,)
+        Σ s (ŷ − y)²; for classes the weight of wrongly labelled rows.
+    squared_norm : ndarray of shape (k,)
+        Σ s y².
+    targets : Moments
+        Of numeric targets; for classes only its weight means something.
+    n_unseen : int
+        Rows whose label is none of the machine's classes; they count as wrong.
+    """
+
+    n_rows: int
+    squared_error: np.ndarray
+    squared_norm: np.ndarray
+    targets: Moments
+    n_unseen: int = 0
+
+    def regression_scores(self) -> dict[str, float]:
+        """Return rmse, relative_error = ‖ŷ − y‖/‖y‖ and r2 (averaged over targets)."""
+        weight = self.targets.weight
+        r2 = r2_scores(self.squared_error, self.targets)
+        norm = self.squared_norm.sum()
+        return {
+            "rmse": float(np.sqrt(self.squared_error.mean() / weight)),
+            "relative_error": float(np.sqrt(self.squared_error.sum() / norm)) if norm > 0 else float("nan"),
+            "r2": float(r2.mean()),
+        }
+
+    def classification_scores(self) -> dict[str, float]:
+        """Return accuracy and error, the shares of weight."""
+        error = float(self.squared_error[0] / self.targets.weight)
+        return {"accuracy": 1.0 - error, "error": error}
+
+
+@dataclass(frozen=True)
+class ScoreReduction:
+    """Reduction to `ScoreSums` of one machine."""
+
+    model: Model
+    tile_rows: int
+
+    @property
+    def specification(self) -> Any:
+        return self.model.specification
+
+    def size_bytes(self, n_rows: int) -> int:
+        return 8 * 4 * self.model.n_outputs
+
+    def zero(self) -> ScoreSums:
+        k = 1 if self.model.is_classifier else self.model.n_outputs
+        return ScoreSums(0, np.zeros(k), np.zeros(k), Moments.empty(k))
+
+    def finish(self, accumulator: ScoreSums) -> ScoreSums:
+        return accumulator
+
+    def update(self, sums: ScoreSums, rows: Rows, shipped: Shipped) -> ScoreSums:
+        model = arrived(self.model, shipped)
+        for block in rows.tiles(self.tile_rows):
+            if block.y is None:
+                raise InputError("scoring needs targets; give y, or the target's name")
+            check_block(block, "classes" if model.is_classifier else "numeric")
+            sums = self.merge(sums, _sums_of_rows(model, block.X, block.y, block.sample_weight))
+        return sums
+
+    def merge(self, first: ScoreSums, second: ScoreSums) -> ScoreSums:
+        return ScoreSums(
+            first.n_rows + second.n_rows,
+            first.squared_error + second.squared_error,
+            first.squared_norm + second.squared_norm,
+            first.targets.merge(second.targets),
+            first.n_unseen + second.n_unseen,
+        )
+
+
+def _sums_of_rows(model: Model, X: np.ndarray, y: np.ndarray, sample_weight: np.ndarray | None) -> ScoreSums:
+    n = X.shape[0]
+    s = np.ones(n) if sample_weight is None else np.ascontiguousarray(sample_weight)
+    if isinstance(model.targets, ClassTargets):
+        if y.size != n:
+            raise InputError(f"y must be one column of class labels, got {y.shape[1]} columns")
+        labels = y.reshape(n)
+        is_wrong = model.predict(X) != labels
+        known = set(model.targets.classes.tolist())
+        n_unseen = sum(label not in known for label in labels[is_wrong].tolist())
+        wrong = is_wrong.astype(np.float64)[:, None]
+        return ScoreSums(n, s @ wrong, np.zeros(1), Moments.of(wrong, s), n_unseen)
+    Y = _numbers(y).reshape(n, -1)
+    prediction = model.predict(X).reshape(n, -1)
+    if Y.shape != prediction.shape:
+        raise InputError(f"y has {Y.shape[1]} column(s), but the model predicts {prediction.shape[1]}")
+    return ScoreSums(n, s @ np.square(prediction - Y), s @ np.square(Y), Moments.of(Y, s))
+
+
+def _numbers(y: np.ndarray) -> np.ndarray:
+    try:
+        return np.ascontiguousarray(y, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"y must hold numbers, for the machine predicts numbers ({error})") from error

@@ -1,0 +1,135 @@
+"""A frozen machine as a pipeline of scikit-learn's stock parts, their fitted arrays set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from sklearn.decomposition import PCA
+from sklearn.linear_model import LogisticRegression, Ridge, RidgeClassifier
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
+
+from distrff.errors import InputError
+from distrff.features.to_sklearn import identity, sklearn_map
+from distrff.model.model import Model
+from distrff.preprocessing.scaling import Scaling
+from distrff.preprocessing.targets import ClassTargets
+
+
+def sklearn_pipeline(model: Model) -> Pipeline:
+    """Return a fitted pipeline that predicts as the machine does.
+
+    A `StandardScaler` where the machine scales, the map (`sklearn_maps`), and a linear machine:
+    Ridge, RidgeClassifier, LinearSVC, LogisticRegression (one against the rest of them, for several
+    classes) or PCA.
+
+    Raises
+    ------
+    InputError
+        For a map, or a noise, that scikit-learn has no part for.
+    """
+    map_ = sklearn_map(model.specification, model.arrays)
+    make = _MACHINES[model.kind]
+    steps = [*_scaler(model.scaling, model.n_columns)]
+    steps += [("features", map_.transformer)] if map_.transformer is not None else []
+    if not steps:  # names of columns are kept by the first step, and the last expects unnamed features
+        steps = [("features", identity(model.n_columns))]
+    if model.column_names is not None:
+        _first_leaf(steps[0][1]).feature_names_in_ = np.asarray(model.column_names, dtype=object)
+    return Pipeline([*steps, ("machine", make(model, map_.factor * model.coef))])
+
+
+def _scaler(scaling: Scaling, n_columns: int) -> list[tuple[str, Any]]:
+    if scaling.shift is None or scaling.scale is None:
+        return []
+    scaler = StandardScaler()
+    scaler.mean_, scaler.scale_, scaler.var_ = scaling.shift, scaling.scale, np.square(scaling.scale)
+    scaler.n_features_in_ = n_columns
+    return [("scale", scaler)]
+
+
+def _first_leaf(transformer: Any) -> Any:
+    """Return the transformer itself, or the first of those side by side, which keeps the names for them."""
+    is_union = hasattr(transformer, "transformer_list")
+    return _first_leaf(transformer.transformer_list[0][1]) if is_union else transformer
+
+
+def _ridge(model: Model, coef: np.ndarray) -> Ridge:
+    machine = Ridge()
+    flat = model.n_outputs == 1 and model.y_is_1d
+    machine.coef_ = coef[:, 0] if flat else coef.T
+    machine.intercept_ = float(model.intercept[0]) if flat else model.intercept
+    machine.n_features_in_ = len(coef)
+    return machine
+
+
+def _ridge_classifier(model: Model, coef: np.ndarray) -> RidgeClassifier:
+    # Fitted to a row of each class, so that it knows the labels; its coefficients are replaced.
+    classes = _classes(model)
+    machine = RidgeClassifier().fit(np.zeros((len(classes), len(coef))), classes)
+    machine.coef_, machine.intercept_ = coef.T, model.intercept
+    return machine
+
+
+def _svc(model: Model, coef: np.ndarray) -> LinearSVC:
+    machine = LinearSVC()
+    _set_linear(machine, _classes(model), coef, model.intercept)
+    return machine
+
+
+def _likelihood_classifier(model: Model, coef: np.ndarray) -> Any:
+    assert model.likelihood is not None
+    noise, sigma = model.likelihood["noise"], model.likelihood["sigma"]
+    if noise != "logistic":
+        raise InputError(
+            f"scikit-learn has no classifier with the probabilities of noise={noise!r}; "
+            f"noise='logistic' has one"
+        )
+    classes, coef, intercept = _classes(model), coef / sigma, model.intercept / sigma
+    if model.n_outputs == 1 or model.likelihood["multi_class"] == "softmax":
+        return _logistic(classes, coef, intercept)
+    # Fitted to a row of each class, so that it knows the labels; the coefficients are replaced.
+    machine = OneVsRestClassifier(LogisticRegression()).fit(np.zeros((len(classes), len(coef))), classes)
+    for k, one in enumerate(machine.estimators_):
+        _set_linear(one, one.classes_, coef[:, [k]], intercept[[k]])
+    return machine
+
+
+def _logistic(classes: np.ndarray, coef: np.ndarray, intercept: np.ndarray) -> LogisticRegression:
+    machine = LogisticRegression()
+    _set_linear(machine, classes, coef, intercept)
+    return machine
+
+
+def _set_linear(machine: Any, classes: np.ndarray, coef: np.ndarray, intercept: np.ndarray) -> None:
+    machine.classes_, machine.coef_, machine.intercept_ = classes, coef.T, intercept
+    machine.n_features_in_ = len(coef)
+
+
+def _components(model: Model, coef: np.ndarray) -> PCA:
+    """Return the projection Z·coef + intercept as PCA's (Z − mean)·coef."""
+    machine = PCA(n_components=model.n_outputs)
+    machine.components_ = coef.T
+    machine.mean_ = -np.linalg.lstsq(coef.T, model.intercept, rcond=None)[0]
+    machine.n_components_, machine.n_features_in_ = model.n_outputs, len(coef)
+    machine.explained_variance_ = np.asarray(model.report["explained_variance"])
+    machine.explained_variance_ratio_ = np.asarray(model.report["explained_variance_ratio"])
+    return machine
+
+
+def _classes(model: Model) -> np.ndarray:
+    assert isinstance(model.targets, ClassTargets)
+    return model.targets.classes
+
+
+_MACHINES: dict[str, Callable[[Model, np.ndarray], Any]] = {
+    "KernelRidge": _ridge,
+    "KernelRidgeClassifier": _ridge_classifier,
+    "KernelSVC": _svc,
+    "KernelLikelihoodClassifier": _likelihood_classifier,
+    "KernelPCA": _components,
+}

@@ -1,0 +1,378 @@
+"""The writing sweep: what a frozen machine makes of each row goes to that row's place, in any order."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from dask.utils import is_dataframe_like
+from sklearn.utils.validation import check_is_fitted
+
+from distrff.engine.reduction import Shipped
+from distrff.engine.run import SweepRun, begin_run
+from distrff.engine.segments import Segmentation, light_segmentation
+from distrff.errors import InputError
+from distrff.estimators.base import Machine
+from distrff.features.specification import MapSpecification
+from distrff.io.arrays import as_dataset
+from distrff.io.dataset import Dataset, IdentifiedRows, check_block, with_ids
+from distrff.io.results import (
+    ParquetResults,
+    ResultColumn,
+    ResultPlace,
+    ZarrResults,
+    id_column,
+    refuse_equal_names,
+    result_column,
+)
+from distrff.io.rows import RowBlock, Rows
+from distrff.io.storage import Location, RegionMarks
+from distrff.model.model import Model
+from distrff.model.predict import RESULTS, RowResults, arrived, travelling
+from distrff.utils.text import listed, public_name
+
+PARQUET_SUFFIXES = (".parquet", ".pq")
+
+_CHUNK_BYTES = 2**25
+_KINDS = {"transform": "features"}
+_PREDICTIONS = "predictions"
+_LOOKED_AT = 8  # rows by which data are known again
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a writing sweep left.
+
+    Parameters
+    ----------
+    result : zarr.Array or zarr.Group, or Location of a folder of Parquet
+        Before it was moved into its place.
+    columns : tuple of ResultColumn
+        Ids first.
+    n_rows, n_kept : int
+        All rows, and those of them that an interrupted run had written.
+    chunk_rows : int
+    """
+
+    result: Any
+    columns: tuple[ResultColumn, ...]
+    n_rows: int
+    n_kept: int
+    chunk_rows: int
+
+    def description(self) -> dict[str, Any]:
+        """Return what was written as strict JSON data: `shape`, `dtype` and `chunks` are of the result."""
+        main = next(column for column in self.columns if column.name in RESULTS.values())
+        return {
+            "shape": (self.n_rows, *main.shape),
+            "dtype": main.type_name,
+            "chunks": (self.chunk_rows, *main.shape),
+            "columns": {column.name: column.type_name for column in self.columns},
+            "n_kept": self.n_kept,
+        }
+
+
+@dataclass(frozen=True)
+class WriteReduction:
+    """Writes the results of every row; the sum is the number of rows written.
+
+    A segment holds whole chunks of the arrays, or is a file, so no two tasks write to one, and a
+    task that is run again writes the same bytes.
+    """
+
+    results: RowResults
+    files: ZarrResults | ParquetResults
+    done: frozenset[int]
+    tile_rows: int
+
+    @property
+    def specification(self) -> MapSpecification:
+        return self.results.model.specification
+
+    def size_bytes(self, n_rows: int) -> int:
+        return 8
+
+    def zero(self) -> int:
+        return 0
+
+    def finish(self, accumulator: int) -> int:
+        return accumulator
+
+    def update(self, n_written: int, rows: Rows, shipped: Shipped) -> int:
+        if rows.start in self.done:
+            return n_written
+        results = replace(self.results, model=arrived(self.results.model, shipped))
+        self.files.write(rows.start, self._blocks(results, rows))
+        RegionMarks(self.files.place).mark(rows.start)
+        return n_written + rows.stop - rows.start
+
+    def merge(self, first: int, second: int) -> int:
+        return first + second
+
+    def _blocks(self, results: RowResults, rows: Rows) -> Iterator[dict[str, np.ndarray]]:
+        ids = rows.id_tiles(self.tile_rows) if isinstance(rows, IdentifiedRows) else None
+        for block in rows.tiles(self.tile_rows):
+            check_block(RowBlock(block.start, block.X), "none")
+            yield {**({} if ids is None else next(ids)), **results.of(block.X)}
+
+
+def write_rows(
+    run: SweepRun,
+    model: Model,
+    dataset: Dataset,
+    url: str,
+    *,
+    method: str = "predict",
+    return_std: bool = False,
+    overwrite: bool = False,
+    resume: bool = False,
+    storage_options: dict[str, Any] | None = None,
+) -> Written:
+    """Write what the model makes of every row, and the rows' ids, in one pass.
+
+    Parameters
+    ----------
+    run : SweepRun
+    model : Model
+    dataset : Dataset
+    url : str
+        For other processes to reach as well. A folder of Parquet files if it ends in .parquet or
+        .pq, else Zarr: an array, or with ids or standard deviations a group of arrays.
+    method : {"predict", "decision_function", "predict_proba", "transform"}
+    return_std : bool
+        Write the standard deviations of predictions as well.
+    overwrite : bool
+        Replace what distrff wrote there before.
+    resume : bool
+        Go on with what an interrupted run of the same model and rows left, if there is any.
+    storage_options : dict, optional
+        For fsspec.
+
+    Raises
+    ------
+    InputError
+        For NaN or infinity in the rows, a result that the model does not have, a place that a
+        worker cannot reach or that may not be replaced, or an unfinished result of something else.
+    """
+    results = RowResults(model, method, return_std)
+    results.check()
+    place = result_place(url, method, overwrite=overwrite, resume=resume, storage_options=storage_options)
+    place.check()
+    is_parquet = url.rstrip("/").endswith(PARQUET_SUFFIXES)
+    if is_parquet and method == "transform":
+        raise InputError("features are one matrix, which goes to Zarr; give --out another ending")
+    columns, data_digest = _columns(run, results, dataset)
+    cuts = output_segmentation(dataset.n_rows, dataset.n_columns, sum(c.row_bytes for c in columns))
+    if is_parquet:
+        files: Any = ParquetResults(place.growing, columns)
+        cuts = replace(cuts, segment_rows=cuts.tile_rows)  # a file is made in memory
+    else:
+        files = ZarrResults(place.growing, columns, compressed=method != "transform")
+    header = {
+        "kind": kind_of(method),
+        "model": model.kind,
+        "complete": False,
+        "format": "parquet" if is_parquet else "zarr",
+        "columns": {column.name: column.type_name for column in columns},
+        "n_rows": dataset.n_rows,
+        "region_rows": cuts.segment_rows,
+        "chunk_rows": cuts.tile_rows,
+        "model_digest": model.digest,
+        "data_digest": data_digest,
+    }
+    light, sent = travelling(model, with_std=return_std)
+    with place.filled(header) as done:
+        marks = RegionMarks(place.growing)
+        if done is None:
+            files.begin(dataset.n_rows, cuts.tile_rows, header)
+            marks.begin()
+        reduction = WriteReduction(replace(results, model=light), files, done or frozenset(), cuts.tile_rows)
+        n_written = run.gather([run.sweep(method, dataset, reduction, cuts, sent)])[0]
+        n_kept = sum(stop - start for start, stop in cuts.bounds() if start in reduction.done)
+        assert n_written + n_kept == dataset.n_rows, f"{n_written} of {dataset.n_rows} rows were written"
+        marks.clear()
+        result = files.finish(header | {"complete": True})
+    return Written(result, columns, dataset.n_rows, n_kept, cuts.tile_rows)
+
+
+def kind_of(method: str) -> str:
+    """Return what a result of the method is called in its header."""
+    return _KINDS.get(method, _PREDICTIONS)
+
+
+def result_place(
+    url: str, method: str, *, overwrite: bool, resume: bool, storage_options: dict[str, Any] | None
+) -> ResultPlace:
+    """Return the place of a result, which may replace only what such a sweep wrote."""
+    kinds = (_PREDICTIONS, *_KINDS.values())
+    return ResultPlace(Location(url, storage_options), kinds, overwrite=overwrite, resume=resume)
+
+
+def output_segmentation(n_rows: int, n_columns: int, row_bytes: int) -> Segmentation:
+    """Return cuts whose tiles are the chunks of arrays of `row_bytes` a row, at most 32 MB each."""
+    segment_rows = light_segmentation(n_rows, n_columns).segment_rows
+    chunk_rows = max(1, min(n_rows, segment_rows, _CHUNK_BYTES // row_bytes))
+    return Segmentation(n_rows, chunk_rows * max(1, segment_rows // chunk_rows), chunk_rows)
+
+
+def _columns(run: SweepRun, results: RowResults, dataset: Dataset) -> tuple[tuple[ResultColumn, ...], str]:
+    """Return the columns to be written, ids first, and a digest of some rows with their ids."""
+    numbers = np.unique(np.linspace(0, dataset.n_rows - 1, _LOOKED_AT).astype(np.int64))
+    looks = run.submit_all(_look_at, [(dataset.rows(int(i), int(i) + 1),) for i in numbers])
+    seen = run.gather(looks)
+    digest = hashlib.sha256("".join(row_digest for row_digest, _ in seen).encode())
+    digest.update(repr((dataset.n_rows, dataset.column_names)).encode())
+    examples = results.example()
+    refuse_equal_names(examples, dataset.id_dtypes)
+    ids = [
+        id_column(name, np.dtype(dtype), np.concatenate([values[name] for _, values in seen]))
+        for name, dtype in dataset.id_dtypes.items()
+    ]
+    made = [result_column(name, A, results.labels(A.shape[-1])) for name, A in examples.items()]
+    return (*ids, *made), digest.hexdigest()[:32]
+
+
+def _look_at(rows: Rows) -> tuple[str, dict[str, np.ndarray]]:
+    """Return a digest of one row, and its ids."""
+    n_rows = rows.stop - rows.start
+    block = next(iter(rows.tiles(n_rows)))
+    ids = next(iter(rows.id_tiles(n_rows))) if isinstance(rows, IdentifiedRows) else {}
+    digest = hashlib.sha256(np.ascontiguousarray(block.X).tobytes())
+    digest.update(repr({name: values.tolist() for name, values in ids.items()}).encode())
+    return digest.hexdigest(), ids
+
+
+# Predictions for rows of any storage, written beside the columns that tell who the rows are.
+
+
+def write_predictions(
+    model: Model | Machine,
+    data: Any,
+    out: str,
+    *,
+    ids: Sequence[str] | Mapping[str, Any] | None = None,
+    method: str = "predict",
+    return_std: bool = False,
+    overwrite: bool = False,
+    resume: bool = False,
+    storage_options: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Write a machine's predictions for all rows to Zarr or Parquet, in row order, and return a report.
+
+    Parameters
+    ----------
+    model : Model or fitted estimator
+    data : Dataset, array-like, DataFrame, dask array or dask DataFrame
+        A dataset brings the `ids` that it was opened with.
+    out : str
+        Path or URL. A folder of Parquet files if it ends in .parquet or .pq. Else Zarr: an array
+        "prediction", "decision" or "probability" and "std" and the ids in a group, or where there
+        is only one of these that array itself.
+    ids : list of str, or mapping of str to array-like, optional
+        Columns of a DataFrame, or columns by name, one value a row, that are written beside.
+    method : {"predict", "decision_function", "predict_proba"}
+    return_std : bool
+        Standard deviations of predictions as well, of a machine that has them.
+    overwrite : bool
+        Replace predictions that are there.
+    resume : bool
+        Go on with what an interrupted call for the same machine and rows left, if there is any.
+        The machine is compared whole, the rows by their number and some of them.
+    storage_options : dict, optional
+        For fsspec, where `out` is a URL.
+
+    Returns
+    -------
+    dict
+        `out`, `n_samples`, `n_kept` (rows that an interrupted call had written), `columns` (name to
+        type), `shape`, `dtype` and `chunks` of the result, `seconds` and `workers`.
+
+    Raises
+    ------
+    InputError
+        For rows that no machine can use, results that this one does not have, a place that may not be
+        replaced, or an unfinished result of another machine or other rows.
+
+    Notes
+    -----
+    One light pass, n·(2dD + 2Dk) flops (with standard deviations n·D² more); a task holds a block of
+    at most 32 MB of results. An interrupted call leaves what is written, at `out` marked incomplete in
+    an object store, beside it on a local file system.
+    """
+    machine = model if isinstance(model, Model) else _frozen(model, return_std)
+    dataset = _identified(machine, data, ids)
+    if dataset.n_columns != machine.n_columns:
+        raise InputError(
+            f"{dataset.source} has {dataset.n_columns} columns, but the model was fitted to "
+            f"{machine.n_columns}; choose them when the dataset is opened"
+        )
+    if method == "transform":
+        raise InputError("method 'transform' makes features, no predictions; use the machine's transform")
+    run = begin_run()
+    written = write_rows(
+        run,
+        machine,
+        dataset,
+        out,
+        method=method,
+        return_std=return_std,
+        overwrite=overwrite,
+        resume=resume,
+        storage_options=storage_options,
+    )
+    return {
+        "out": public_name(out),
+        "n_samples": written.n_rows,
+        **written.description(),
+        "seconds": run.seconds,
+        "workers": run.execution.n_workers,
+    }
+
+
+def _frozen(estimator: Machine, return_std: bool) -> Model:
+    check_is_fitted(estimator, "model_")
+    with_posterior = getattr(estimator, "_with_posterior", None)
+    return with_posterior() if return_std and with_posterior is not None else estimator.model_
+
+
+def _identified(machine: Model, data: Any, ids: Any) -> Dataset:
+    """Return the rows as a dataset with its ids."""
+    if isinstance(ids, str):
+        ids = [ids]
+    names, columns = machine.column_names, ids
+    if is_dataframe_like(data):
+        if ids is not None and not isinstance(ids, Mapping):
+            _check_has(data, ids)
+            columns = {name: data[name] for name in ids}
+        if names is not None:
+            _check_has(data, names)
+            data = data[list(names)]
+        elif columns is not ids:
+            data = data.drop(columns=list(ids))
+    elif ids is not None and not isinstance(ids, Mapping):
+        raise InputError(
+            "ids are columns by name: give names with a DataFrame, open_dataset(..., ids=...) for stored "
+            "rows, or a dict of columns"
+        )
+    dataset = as_dataset(data)
+    if columns is None:
+        return dataset
+    nothing = np.broadcast_to(np.float32(0), (dataset.n_rows, 1))
+    return with_ids(dataset, {name: _column(name, nothing, values) for name, values in columns.items()})
+
+
+def _column(name: str, nothing: np.ndarray, values: Any) -> Dataset:
+    try:
+        return as_dataset(nothing, values)
+    except InputError as error:
+        raise InputError(f"the id column {name!r} cannot be used: {error}") from error
+
+
+def _check_has(frame: Any, names: Sequence[str]) -> None:
+    missing = [name for name in names if name not in frame.columns]
+    if missing:
+        columns = listed([str(name) for name in frame.columns])
+        raise InputError(f"the DataFrame has no column {missing[0]!r}; its columns are: {columns}")

@@ -1,1 +1,0 @@
-"""A machine or a Gram as a Zarr group that is there whole or not at all; no pickle."""

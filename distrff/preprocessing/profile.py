@@ -1,0 +1,571 @@
+"""What the columns of a table hold, summed over its rows, and the steps that follow from that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import reduce
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from distrff.errors import InputError, check_count
+from distrff.preprocessing.encoders import (
+    CategoryStep,
+    HashedStep,
+    NumberStep,
+    PartsStep,
+    RawColumn,
+    SecondsStep,
+    TargetStep,
+)
+from distrff.preprocessing.table import ColumnStep, TableSteps
+from distrff.utils.text import listed
+
+
+@dataclass(frozen=True)
+class TableProfile:
+    """What all columns of some rows hold.
+
+    Parameters
+    ----------
+    n_rows : int
+    columns : mapping of str to ColumnProfile
+        Empty for no rows.
+    most_words : int
+        Different words counted in a column; of one that has more, only that is known.
+    """
+
+    n_rows: int
+    columns: Mapping[str, ColumnProfile]
+    most_words: int
+
+    @classmethod
+    def empty(cls, most_words: int) -> TableProfile:
+        """Return the profile of no rows."""
+        return cls(0, {}, most_words)
+
+    @classmethod
+    def of(cls, raw: Mapping[str, RawColumn], most_words: int) -> TableProfile:
+        """Return the profile of some rows; their number is that of any column."""
+        columns = {name: ColumnProfile.of(column, most_words) for name, column in raw.items()}
+        return cls(len(next(iter(raw.values()))), columns, most_words)
+
+    def merge(self, other: TableProfile) -> TableProfile:
+        """Return the profile of both.
+
+        Raises
+        ------
+        InputError
+            Naming a column that holds values of different kinds.
+        """
+        if not self.columns or not other.columns:
+            return self if self.columns else other
+        merged = {
+            name: column.merge(other.columns[name], name, self.most_words)
+            for name, column in self.columns.items()
+        }
+        return TableProfile(self.n_rows + other.n_rows, merged, self.most_words)
+
+
+def merged_profiles(profiles: Sequence[TableProfile]) -> TableProfile:
+    """Return the profile of all rows, those of `profiles` one after the other."""
+    return reduce(TableProfile.merge, profiles)
+
+
+def steps_of(
+    profile: TableProfile,
+    options: TableOptions,
+    *,
+    columns: Sequence[str],
+    target: Sequence[str] = (),
+    weight: str | None = None,
+) -> tuple[TableSteps, dict[str, Any]]:
+    """Return the steps that the options ask for, and a report of what they do.
+
+    Parameters
+    ----------
+    profile : TableProfile
+        Of all rows.
+    options : TableOptions
+    columns, target : sequence of str
+        Names of the raw columns of X and of y, as the options meant them.
+    weight : str or None
+
+    Returns
+    -------
+    steps : TableSteps
+    report : dict
+        Strict JSON: `columns_made` (their number), `categories` (their number, by raw column),
+        `missing` (rows with a missing value, by raw column, where there are any), `columns_dropped` (why, by
+        raw column).
+
+    Raises
+    ------
+    InputError
+        If no column is left, a target or weights are of a kind that cannot be used, or two columns made
+        would have one name.
+    """
+    steps: list[ColumnStep] = []
+    dropped: dict[str, str] = {}
+    for name in columns:
+        made = _column_step(name, profile.columns[name], options)
+        if isinstance(made, str):
+            dropped[name] = made
+        else:
+            steps.append(made)
+    if not steps:
+        reasons = "; ".join(f"{name}: {why}" for name, why in list(dropped.items())[:5])
+        raise InputError(f"no column is left for X ({reasons})")
+    label = _target_step(target, profile, options)
+    table = TableSteps(tuple(steps), label, _checked_weight(weight, profile), options.missing == "drop")
+    _refuse_twins(table)
+    report = {
+        "columns_made": len(table.names_out),
+        "categories": {step.name: len(step.categories) for step in steps if isinstance(step, CategoryStep)},
+        "missing": {
+            name: profile.columns[name].n_missing
+            for name in table.raw_names
+            if profile.columns[name].n_missing
+        },
+        "columns_dropped": dropped,
+    }
+    return table, report
+
+
+def _column_step(name: str, column: ColumnProfile, options: TableOptions) -> ColumnStep | str:
+    """The step of one column, or why it is dropped."""
+    fills = options.missing in ("mean", "indicator")
+    indicates = options.missing == "indicator" and column.n_missing > 0
+    if column.is_empty:
+        return "it has no values"
+    if column.kind in ("time", "clock") and options.datetime is None:
+        return LEFT_OUT_TIMES
+    if column.kind in ("number", "clock"):
+        dtype = str(np.result_type(column.dtype, np.float32)) if fills else column.dtype
+        return NumberStep(name, dtype, column.width, column.means() if fills else None, indicates)
+    if column.kind == "time":
+        return _time_step(name, column, options, fills, indicates)
+    return _text_step(name, column, options, fills, indicates)
+
+
+def _time_step(
+    name: str, column: ColumnProfile, options: TableOptions, fills: bool, indicates: bool
+) -> ColumnStep:
+    if options.datetime == "parts":
+        return PartsStep(name, 0.0 if fills else None, indicates)
+    assert column.first is not None
+    fill = column.means()[0] - column.first / column.ticks if fills else None
+    return SecondsStep(name, column.first, column.ticks, fill, indicates)
+
+
+def _text_step(
+    name: str, column: ColumnProfile, options: TableOptions, fills: bool, indicates: bool
+) -> ColumnStep | str:
+    if not options.one_hot:
+        return "it holds text; one_hot=True takes it"
+    if column.words is not None and len(column.words) <= options.max_categories:
+        categories = sorted(column.words)
+        n = sum(column.words.values())
+        shares = [column.words[word] / n if options.missing == "mean" else 0.0 for word in categories]
+        return CategoryStep(name, tuple(categories), tuple(shares) if fills else None, indicates)
+    if options.hash_columns:
+        places = options.max_categories
+        return HashedStep(name, places, (0.0,) * places if fills else None, indicates)
+    return (
+        f"it has more than {options.max_categories} categories; hash_columns=True or max_categories takes it"
+    )
+
+
+def _target_step(names: Sequence[str], profile: TableProfile, options: TableOptions) -> TargetStep | None:
+    if not names:
+        return None
+    columns = [profile.columns[name] for name in names]
+    for name, column in zip(names, columns, strict=True):
+        if column.is_empty or column.kind not in ("number", "clock", "text") or column.width:
+            what = "no values" if column.is_empty else column.described()
+            raise InputError(f"the target {name!r} holds {what}; name a column of numbers or labels")
+    kinds = {"text" if column.kind == "text" else "number" for column in columns}
+    if len(names) > 1 and kinds != {"number"}:
+        raise InputError("several targets must all hold numbers; name one column of labels")
+    is_1d = not isinstance(options.target, (list, tuple))
+    kind = "labels" if kinds == {"text"} else "numbers"
+    if options.positive is not None:
+        positive = str(options.positive)
+        words = columns[0].words
+        if kind == "labels" and words is not None and positive not in words:
+            some = ", ".join(map(repr, sorted(words)[:20]))
+            raise InputError(
+                f"no row of the target {names[0]!r} holds positive={positive!r}; it holds: {some}"
+            )
+        return TargetStep(tuple(names), kind, "uint8", is_1d, positive)
+    dtype = "object" if kind == "labels" else str(np.result_type(*(column.dtype for column in columns)))
+    return TargetStep(tuple(names), kind, dtype, is_1d)
+
+
+def _checked_weight(name: str | None, profile: TableProfile) -> str | None:
+    if name is not None and (profile.columns[name].kind != "number" or profile.columns[name].width):
+        raise InputError(f"the weights {name!r} hold {profile.columns[name].described()}, not numbers")
+    return name
+
+
+def _refuse_twins(table: TableSteps) -> None:
+    names = table.names_out
+    if len(set(names)) < len(names):
+        twice = next(name for i, name in enumerate(names) if name in names[:i])
+        raise InputError(f"two columns of X would be named {twice!r}; rename a raw column, or drop one")
+
+
+def refuse_missing_values(table: TableSteps, profile: TableProfile, rule: str) -> None:
+    """Raise InputError for a column that lacks values where the rule refuses that."""
+    if rule == "drop":
+        return
+    target = () if table.target is None else table.target.names
+    always = {*target, table.weight}
+    for name in table.raw_names:
+        n = profile.columns[name].n_missing
+        if n and (rule == "error" or name in always):
+            remedy = "'drop'" if name in always else "'drop', 'mean' or 'indicator'"
+            raise InputError(
+                f"column {name!r} has no value in {n} of {profile.n_rows} rows; give missing={remedy}"
+            )
+
+
+# What one column of a table holds, summed over its rows.
+
+_WORDS = {"number": "numbers", "text": "text", "time": "times", "clock": "times of day or durations"}
+
+
+@dataclass(frozen=True)
+class ColumnProfile:
+    """What one column holds.
+
+    Parameters
+    ----------
+    kind : {"number", "text", "time", "clock", "null"}
+    n_rows, n_missing : int
+        Rows, and those with a missing value.
+    dtype : str
+        The common type of numbers; "" of others.
+    width : int
+        Numbers in each list; 0 for plain numbers.
+    counts, sums : tuple of int
+        How many numbers there are and their `exact_sum`, by entry of the list; of times, whole seconds since
+        1970, in the same unit.
+    first : int or None
+        The earliest time, in ticks.
+    ticks : int
+        A second's, of times: the finest unit seen.
+    words : mapping of str to int, or None
+        How many rows hold each word of text; None once there are more words than are counted.
+    """
+
+    kind: str
+    n_rows: int = 0
+    n_missing: int = 0
+    dtype: str = ""
+    width: int = 0
+    counts: tuple[int, ...] = ()
+    sums: tuple[int, ...] = ()
+    first: int | None = None
+    ticks: int = 1
+    words: Mapping[str, int] | None = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, column: RawColumn, most_words: int) -> ColumnProfile:
+        """Return the profile of some rows."""
+        missing = column.missing_rows()
+        n_missing = 0 if missing is None else int(np.count_nonzero(missing))
+        if column.kind == "null":
+            return cls("null", len(column), len(column))
+        if column.kind in ("number", "clock"):
+            return _of_numbers(column, n_missing)
+        if column.kind == "time":
+            return _of_times(column, n_missing)
+        return cls("text", len(column), n_missing, words=_counted(column, most_words))
+
+    def merge(self, other: ColumnProfile, name: str, most_words: int) -> ColumnProfile:
+        """Return the profile of both.
+
+        Raises
+        ------
+        InputError
+            If they hold values of different kinds.
+        """
+        mine, its = self._like(other), other._like(self)
+        if mine.kind != its.kind or mine.width != its.width:
+            raise InputError(
+                f"column {name!r} holds {mine.described()} in some rows and {its.described()} in others; "
+                f"give it one type, or leave it out"
+            )
+        ticks = max(mine.ticks, its.ticks)
+        firsts = [p.first * (ticks // p.ticks) for p in (mine, its) if p.first is not None]
+        return ColumnProfile(
+            kind=mine.kind,
+            n_rows=mine.n_rows + its.n_rows,
+            n_missing=mine.n_missing + its.n_missing,
+            dtype=str(np.result_type(mine.dtype, its.dtype)) if mine.kind in ("number", "clock") else "",
+            width=mine.width,
+            counts=tuple(a + b for a, b in zip(mine.counts, its.counts, strict=True)),
+            sums=tuple(a + b for a, b in zip(mine.sums, its.sums, strict=True)),
+            first=min(firsts, default=None),
+            ticks=ticks,
+            words=_merged(mine.words, its.words, most_words),
+        )
+
+    def _like(self, other: ColumnProfile) -> ColumnProfile:
+        """A column of which nothing was seen yet, as one of the other's kind."""
+        if self.kind != "null":
+            return self
+        k = len(other.counts)
+        return ColumnProfile(
+            other.kind, self.n_rows, self.n_missing, other.dtype, other.width, (0,) * k, (0,) * k
+        )
+
+    def described(self) -> str:
+        """Return what the column holds, for messages."""
+        return f"lists of {self.width} numbers" if self.width else _WORDS[self.kind]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no value at all."""
+        return self.n_missing == self.n_rows and not any(self.counts)
+
+    def means(self) -> tuple[float, ...]:
+        """Return the mean of the numbers by entry of the list; 0 for an entry without numbers."""
+        return tuple(exact_mean(s, n) if n else 0.0 for s, n in zip(self.sums, self.counts, strict=True))
+
+
+def _of_numbers(column: RawColumn, n_missing: int) -> ColumnProfile:
+    mask = column.missing()
+    is_list = column.values.ndim == 2
+    width = column.values.shape[1] if is_list else 0
+    values = column.values if is_list else column.values[:, None]
+    present = np.ones(values.shape, bool) if mask is None else ~mask.reshape(values.shape)
+    counts = tuple(np.count_nonzero(present, axis=0).tolist())
+    sums = tuple(exact_sum(x[here]) for x, here in zip(values.T, present.T, strict=True))
+    return ColumnProfile(column.kind, len(column), n_missing, str(column.values.dtype), width, counts, sums)
+
+
+def _of_times(column: RawColumn, n_missing: int) -> ColumnProfile:
+    t = column.values if column.nulls is None else column.values[~column.nulls]
+    return ColumnProfile(
+        "time",
+        len(column),
+        n_missing,
+        counts=(len(t),),
+        sums=(exact_sum(t // column.ticks),),
+        first=int(t.min()) if len(t) else None,
+        ticks=column.ticks,
+    )
+
+
+def _counted(column: RawColumn, most_words: int) -> dict[str, int] | None:
+    codes = column.values if column.nulls is None else column.values[~column.nulls]
+    counts = np.bincount(codes, minlength=len(column.words)).tolist()
+    words: dict[str, int] = {}
+    for word, n in zip(column.words, counts, strict=True):
+        if n:
+            words[word] = words.get(word, 0) + n
+    return words if len(words) <= most_words else None
+
+
+def _merged(
+    mine: Mapping[str, int] | None, its: Mapping[str, int] | None, most_words: int
+) -> dict[str, int] | None:
+    if mine is None or its is None:
+        return None
+    words = dict(mine)
+    for word, n in its.items():
+        words[word] = words.get(word, 0) + n
+    return words if len(words) <= most_words else None
+
+
+# What the user says about the columns of a table: which of them, and what becomes of each kind.
+
+MISSING = ("error", "drop", "mean", "indicator")
+TIMES = ("seconds", "parts")
+LEFT_OUT_TIMES = "it holds times; datetime='seconds' or 'parts' takes them"
+"""Why a column is left out where nothing is said about times."""
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """Columns and rules; the rest of a table is left out.
+
+    Parameters
+    ----------
+    target : str, int, list of these, or None
+        The columns of y.
+    columns, drop : list of str or int, or None
+        The columns of X, or those that are left out; only one of the two.
+    sample_weight : str, int or None
+    one_hot : bool
+        Whether text and categories become columns of 0 and 1, one a category.
+    max_categories : int
+        A column with more is left out, or hashed.
+    hash_columns : bool
+        Whether such a column is hashed into `max_categories` columns instead.
+    missing : {"error", "drop", "mean", "indicator"}
+        Refuse missing values, leave out their rows, put the mean in their place, or do that and say in a
+        further column where it was done. A missing target or weight is refused by all but "drop".
+    datetime : {"seconds", "parts"} or None
+        What becomes of dates and times: seconds since the column's minimum, or sine and cosine of year,
+        weekday and hour; None leaves them out. Times of day and durations become seconds by either.
+    positive : str, number or None
+        The label of the target that becomes 1, all others 0.
+    """
+
+    target: Any = None
+    columns: Sequence[int | str] | str | int | None = None
+    drop: Sequence[int | str] | str | int | None = None
+    sample_weight: int | str | None = None
+    one_hot: bool = False
+    max_categories: int = 256
+    hash_columns: bool = False
+    missing: str = "error"
+    datetime: str | None = None
+    positive: Any = None
+
+    def __post_init__(self) -> None:
+        if self.columns is not None and self.drop is not None:
+            raise InputError(
+                "columns and drop were both given; name the columns to take or those to leave out"
+            )
+        if self.missing not in MISSING:
+            raise InputError(f"missing must be one of {', '.join(map(repr, MISSING))}, got {self.missing!r}")
+        if self.datetime is not None and self.datetime not in TIMES:
+            raise InputError(
+                f"datetime must be None or one of {', '.join(map(repr, TIMES))}, got {self.datetime!r}"
+            )
+        check_count("max_categories", self.max_categories, 2)
+        if self.hash_columns and not self.one_hot:
+            raise InputError("hash_columns goes with one_hot=True, of whose columns it hashes the widest")
+        if self.positive is not None and self.target is None:
+            raise InputError(f"positive={self.positive!r} is a label of the target; name the target as well")
+        if self.positive is not None and isinstance(self.target, (list, tuple)) and len(self.target) != 1:
+            raise InputError("positive goes with one target column, of whose labels it is one")
+
+    @property
+    def transforms(self) -> bool:
+        """Whether a column of numbers may come out otherwise than it is."""
+        return self.missing != "error" or self.positive is not None
+
+
+# Columns named by the user: by name or by index.
+
+
+class Numbered(Sequence[str]):
+    """The names of columns that have none: "0", "1" and so on, none of which is stored."""
+
+    def __init__(self, n_columns: int) -> None:
+        self._numbers = range(n_columns)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __getitem__(self, i: Any) -> Any:
+        found = self._numbers[i]
+        return str(found) if isinstance(found, int) else list(map(str, found))
+
+    def __contains__(self, name: object) -> bool:
+        text = str(name)
+        if len(text) > len(str(len(self))):  # Python converts no text of thousands of digits
+            return False
+        return text.isdecimal() and text == str(int(text)) and int(text) in self._numbers
+
+    def index(self, name: str, *within: int) -> int:
+        """Return the number that a name spells."""
+        return int(name)
+
+
+def find_column(key: Any, names: Sequence[str], source: str) -> int:
+    """Return the position of the column that `key` names.
+
+    An integer, also one spelt as text, is an index (-1 the last) unless a column has that name.
+
+    Raises
+    ------
+    InputError
+        Listing the columns, if there is no such column.
+    """
+    if str(key) in names:
+        return names.index(str(key))
+    position = _as_index(key)
+    if position is None or not -len(names) <= position < len(names):
+        raise InputError(f"{source} has no column {key!r}; its {len(names)} columns are: {listed(names)}")
+    return position % len(names)
+
+
+def find_columns(keys: Sequence[Any] | str | int, names: Sequence[str], source: str) -> list[int]:
+    """Return the positions of several columns, in the order given.
+
+    Raises
+    ------
+    InputError
+        If one is missing or named twice, or none is named.
+    """
+    keys = [keys] if isinstance(keys, (str, int)) else list(keys)
+    found = [find_column(key, names, source) for key in keys]
+    if not found:
+        raise InputError(f"no column is named; {source} has the columns: {listed(names)}")
+    for i, key in zip(found, keys, strict=True):
+        if found.count(i) > 1:
+            raise InputError(f"column {names[i]!r} is named twice (as {key!r}); name each column once")
+    return found
+
+
+def _as_index(key: Any) -> int | None:
+    if isinstance(key, bool):
+        return None
+    try:
+        return int(key) if isinstance(key, str) else index(key)
+    except (TypeError, ValueError):
+        return None
+
+
+# Sums of numbers without any rounding: the same in whatever order and parts they are made.
+
+_UNIT = 1074  # every double is a multiple of 2⁻¹⁰⁷⁴
+_DIGITS, _LOW_DIGITS = 53, 27  # of a double, and those that are summed apart
+_MOST = 2**25  # numbers at once, whose halves add up in a double without rounding
+
+
+def exact_sum(values: np.ndarray) -> int:
+    """Return the sum of the finite ones among real numbers, in units of 2⁻¹⁰⁷⁴.
+
+    Digits are summed by the numbers' binary exponents, in halves of 27 and 26 digits.
+
+    Parameters
+    ----------
+    values : ndarray of shape (r,)
+        Integers of more than 53 digits are rounded to a double first.
+    """
+    if values.dtype.kind in "iub" and values.dtype.itemsize <= 4:
+        return int(values.sum(dtype=np.int64)) << _UNIT
+    parts = range(0, len(values), _MOST)
+    return sum(_sum_of_doubles(values[at : at + _MOST].astype(np.float64)) for at in parts)
+
+
+def exact_mean(total: int, n: int) -> float:
+    """Return the mean of `n` numbers whose `exact_sum` is `total`, rounded once."""
+    return float(Fraction(total, n << _UNIT))
+
+
+def _sum_of_doubles(x: np.ndarray) -> int:
+    fraction, exponent = np.frexp(x[np.isfinite(x)])
+    if not len(fraction):
+        return 0
+    least = int(exponent.min())
+    digits = np.ldexp(fraction, _DIGITS).astype(np.int64)
+    place = exponent - least
+    high = np.bincount(place, digits >> _LOW_DIGITS)
+    low = np.bincount(place, digits & (2**_LOW_DIGITS - 1))
+    total = 0
+    for i in np.flatnonzero((high != 0) | (low != 0)).tolist():
+        number = (int(high[i]) << _LOW_DIGITS) + int(low[i])
+        shift = _UNIT + least + i - _DIGITS
+        total += number << shift if shift >= 0 else number >> -shift  # below, the digits are zeros
+    return total

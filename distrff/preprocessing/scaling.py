@@ -1,0 +1,281 @@
+"""The shift and scale of columns that a machine carries with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from scipy.sparse import issparse
+
+from distrff.utils.arrays import dense_rows
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """x ↦ (x − shift) / scale, column by column.
+
+    Parameters
+    ----------
+    shift, scale : ndarray of shape (n_columns,), float64, or None
+        Both None for the identity.
+    """
+
+    shift: np.ndarray | None = None
+    scale: np.ndarray | None = None
+
+    @classmethod
+    def standard(cls, moments: Moments) -> Scaling:
+        """Return the scaling to mean 0 and deviation 1; constant columns are divided by 1."""
+        return cls(moments.mean, np.where(moments.is_constant(), 1.0, moments.standard_deviation()))
+
+    def apply(self, X: Any, dtype: np.dtype) -> Any:
+        """Return the scaled rows in `dtype`, C-contiguous; CSR as CSR, unless there is something to subtract.
+
+        Entries of CSR are in the order of columns, in which products add them up.
+        Shift and scale act in float64, before the cast, so that a large common offset
+        costs no digits of a float32 machine.
+        """
+        # What is too large becomes inf, which every sweep refuses with the column's name or the dtype to use.
+        with np.errstate(over="ignore"):
+            if self.shift is None or self.scale is None:
+                if issparse(X):
+                    X = X.astype(dtype, copy=False)
+                    return X if X.has_sorted_indices else X.sorted_indices()
+                return np.ascontiguousarray(X, dtype=dtype)
+            shifted = np.subtract(dense_rows(X), self.shift, dtype=np.float64)
+            shifted /= self.scale
+            return np.ascontiguousarray(shifted, dtype=dtype)
+
+    def equals(self, other: Scaling) -> bool:
+        """Return True if both scale every column alike, to the last bit."""
+        mine, its = self.arrays(), other.arrays()
+        return mine.keys() == its.keys() and all(np.array_equal(mine[name], its[name]) for name in mine)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return the arrays that a stored machine keeps."""
+        if self.shift is None or self.scale is None:
+            return {}
+        return {"column_shift": self.shift, "column_scale": self.scale}
+
+
+# Weighted means and squared deviations of columns, merged without cancellation.
+
+# Of numbers of one size: relative differences up to this one are those of rounding.
+EQUAL_TO_ROUNDING = 8 * np.finfo(np.float64).eps
+
+# Deviations below the one are multiplied by 2 to the power of the other before they are squared.
+_SMALL, _LIFT = 2.0**-400, 600
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Weight, means and summed squared deviations of some rows' columns.
+
+    Parameters
+    ----------
+    weight : float
+        Σs.
+    mean : ndarray of shape (n_columns,), float64
+        Σ s x / Σs; zeros where the weight is zero.
+    squares : ndarray of shape (n_columns,), float64
+        Σ s (x − mean)², of columns that are `small` in units of 2⁻¹²⁰⁰.
+    least, most : ndarray of shape (n_columns,), float64
+        Extremes over rows of positive weight; inf and −inf without any.
+    small : bool ndarray of shape (n_columns,)
+        Whether all deviations are so small that their squares might underflow.
+    """
+
+    weight: float
+    mean: np.ndarray
+    squares: np.ndarray
+    least: np.ndarray
+    most: np.ndarray
+    small: np.ndarray
+
+    @classmethod
+    def empty(cls, n_columns: int) -> Moments:
+        """Return the moments of no rows."""
+        infinite = np.full(n_columns, np.inf)
+        return cls(
+            0.0, np.zeros(n_columns), np.zeros(n_columns), infinite, -infinite, np.ones(n_columns, bool)
+        )
+
+    @classmethod
+    def of(cls, X: Any, sample_weight: np.ndarray | None) -> Moments:
+        """Return the moments of the rows of X, dense or CSR, computed in float64.
+
+        The mean is corrected by that of the deviations from it (Chan, Golub and LeVeque 1983,
+        equation 1.7): a sum of equal numbers drifts by far more than their last digit.
+        Columns too large for their squares have moments that are not finite.
+        """
+        if issparse(X):
+            return cls._of_sparse(X, sample_weight)
+        # Contiguous both: the order in which a product adds up follows the layout.
+        X = np.ascontiguousarray(X, dtype=np.float64)
+        s = np.ones(len(X)) if sample_weight is None else np.ascontiguousarray(sample_weight)
+        weight = float(s.sum())
+        if weight == 0.0:
+            return cls.empty(X.shape[1])
+        with _overflow_is_infinite():
+            mean = s @ X / weight
+            centred = X - mean
+            drift = s @ centred / weight
+            centred -= drift
+            counted = X if s.all() else X[s > 0]
+            least, most = counted.min(axis=0), counted.max(axis=0)
+            mean = mean + drift
+            small = np.maximum(most - mean, mean - least) < _SMALL
+            if (small & (least < most)).any():
+                np.ldexp(centred, np.where(small, _LIFT, 0), out=centred)
+            return cls(weight, mean, s @ np.square(centred, out=centred), least, most, small)
+
+    @classmethod
+    def _of_sparse(cls, X: Any, sample_weight: np.ndarray | None) -> Moments:
+        """Return the same of rows in CSR: entries that are not stored are zeros, and are not written out."""
+        X = X.astype(np.float64)
+        X.sum_duplicates()
+        n, d = X.shape
+        s = np.ones(n) if sample_weight is None else np.ascontiguousarray(sample_weight)
+        weight = float(s.sum())
+        if weight == 0.0:
+            return cls.empty(d)
+        with _overflow_is_infinite():
+            of_entry = np.repeat(s, np.diff(X.indptr))
+            mean = np.bincount(X.indices, of_entry * X.data, d) / weight
+            stored = np.bincount(X.indices, of_entry, d)
+            counted = X if s.all() else X[s > 0]
+            least, most = (
+                np.asarray(m.todense()).ravel() for m in (counted.min(axis=0), counted.max(axis=0))
+            )
+            small = np.maximum(most - mean, mean - least) < _SMALL
+            lift = np.where(small, _LIFT, 0)
+            centred = np.ldexp(X.data - mean[X.indices], lift[X.indices])
+            squares = np.bincount(X.indices, of_entry * np.square(centred), d)
+            # Of a small column far from zero all entries are stored, whatever their weights add up to.
+            zeros = np.where(small & (np.abs(mean) >= _SMALL), 0.0, np.maximum(weight - stored, 0.0))
+            squares += zeros * np.square(np.where(zeros > 0, np.ldexp(mean, lift), 0.0))
+            return cls(weight, mean, squares, least, most, small)
+
+    def merge(self, other: Moments) -> Moments:
+        """Return the moments of both sets of rows (Chan, Golub and LeVeque 1983, equation 2.1)."""
+        weight = self.weight + other.weight
+        if weight == 0.0:
+            return self
+        share = other.weight / weight
+        with _overflow_is_infinite():
+            step = other.mean - self.mean
+            small = self.small & other.small & (np.abs(step) < _SMALL)
+            lifted = np.ldexp(step, np.where(small, _LIFT, 0))
+            return Moments(
+                weight,
+                self.mean + share * step,
+                self._squares(small) + other._squares(small) + self.weight * share * np.square(lifted),
+                np.minimum(self.least, other.least),
+                np.maximum(self.most, other.most),
+                small,
+            )
+
+    def _squares(self, small: np.ndarray) -> np.ndarray:
+        """The squares in the units of columns of which only these are small; none is that was not before."""
+        return np.ldexp(self.squares, np.where(self.small & ~small, -2 * _LIFT, 0))
+
+    @property
+    def deviations(self) -> np.ndarray:
+        """Σ s (x − mean)² of shape (n_columns,); 0 where it is below the smallest double."""
+        return self._squares(np.zeros_like(self.small))
+
+    def standard_deviation(self) -> np.ndarray:
+        """Return √(Σ s (x − mean)² / Σs) of shape (n_columns,)."""
+        if self.weight <= 0:
+            return np.zeros_like(self.mean)
+        return np.ldexp(np.sqrt(self.squares / self.weight), np.where(self.small, -_LIFT, 0))
+
+    def is_constant(self) -> np.ndarray:
+        """Return True for the columns whose deviation is below the rounding of their mean.
+
+        Scaled to deviation 1, they would be nothing but the rounding of whoever computed them.
+        """
+        return self.standard_deviation() <= EQUAL_TO_ROUNDING * np.abs(self.mean)
+
+    def has_one_value(self) -> np.ndarray:
+        """Return True for the columns all of whose numbers are equal, to the last bit."""
+        return self.least >= self.most
+
+
+def _overflow_is_infinite() -> np.errstate:
+    return np.errstate(over="ignore", invalid="ignore")
+
+
+# Whether columns drift with the row number, as they do where rows are sorted, or stored day by day.
+
+N_RUNS = 16
+_HARMLESS = 0.01
+_DEVIATIONS = 6.0
+
+
+def drift_shares(X: np.ndarray, sample_weight: np.ndarray | None = None) -> np.ndarray:
+    """Return how much of each column's variance lies between sixteenths of the rows, beyond chance.
+
+    The share is ε² = (B − (r − 1)/(m − r)·W)/(B + W) for the squared deviations B between r = 16 runs of
+    the m rows and W within them (Kelley 1935): 0 on average for shuffled rows, near 1 for sorted ones.
+
+    Parameters
+    ----------
+    X : ndarray of shape (m, n_columns)
+        Rows, or a sample of them, in the order in which they are stored.
+    sample_weight : ndarray of shape (m,) or None
+
+    Returns
+    -------
+    ndarray of shape (n_columns,)
+        Zeros for constant columns, and for too few rows to tell.
+
+    Notes
+    -----
+    A change within a sixteenth is not seen: one that repeats itself as often harms no average either.
+    """
+    m, n_columns = X.shape
+    if m < 4 * N_RUNS:
+        return np.zeros(n_columns)
+    total, within = Moments.empty(n_columns), np.zeros(n_columns)
+    for start, stop in pairwise(m * run // N_RUNS for run in range(N_RUNS + 1)):
+        s = None if sample_weight is None else sample_weight[start:stop]
+        moments = Moments.of(X[start:stop], s)
+        total, within = total.merge(moments), within + moments.deviations
+    between = total.deviations - within - (N_RUNS - 1) / (m - N_RUNS) * within
+    moves = (total.deviations > 0) & ~total.is_constant()
+    return np.divide(between, total.deviations, out=np.zeros(n_columns), where=moves)
+
+
+def drifting(shares: np.ndarray, n_rows: int) -> np.ndarray:
+    """Return True for the columns whose `drift_shares` of so many rows are beyond chance, and above 1 %."""
+    chance = np.sqrt(2.0 * (N_RUNS - 1)) / n_rows
+    return shares > _HARMLESS + _DEVIATIONS * chance
+
+
+def drift_message(column_shares: np.ndarray, target_shares: np.ndarray, n_rows: int) -> str | None:
+    """Return what to warn of before a fit by SGD, or None.
+
+    Parameters
+    ----------
+    column_shares, target_shares : ndarrays
+        `drift_shares` of the columns of X, and of the coded targets.
+    n_rows : int
+        Rows that they are of.
+    """
+    columns = np.flatnonzero(drifting(column_shares, n_rows))
+    names = [f"column {j} of X" for j in columns[:3]]
+    if len(columns) > 3:
+        names.append(f"{len(columns) - 3} more columns")
+    if drifting(target_shares, n_rows).any():
+        names.insert(0, "y")
+    if not names:
+        return None
+    most = float(max(column_shares.max(initial=0.0), target_shares.max(initial=0.0)))
+    return (
+        "solver='sgd' takes rows as they are stored and needs shuffled ones, but the row number tells of "
+        f"{', '.join(names)}: up to {most:.0%} of the variance lies between sixteenths of the rows; "
+        "shuffle the rows first, or use another solver"
+    )

@@ -1,0 +1,229 @@
+"""The steps from the raw columns of a table to X, y and weights, which a model carries with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from distrff.errors import InputError, ModelFileError
+from distrff.preprocessing.encoders import (
+    CategoryStep,
+    HashedStep,
+    NumberStep,
+    PartsStep,
+    RawColumn,
+    SecondsStep,
+    TargetStep,
+    refuse_missing,
+)
+from distrff.utils.text import listed
+
+ColumnStep = NumberStep | CategoryStep | HashedStep | SecondsStep | PartsStep
+_KINDS: dict[str, Any] = {
+    step.kind: step for step in (NumberStep, CategoryStep, HashedStep, SecondsStep, PartsStep)
+}
+FIELDS = ("X", "y", "sample_weight")
+
+
+class EncodedRows(NamedTuple):
+    """What the steps make of some rows.
+
+    X : ndarray of shape (r, d), in the steps' dtype; None if not asked for, as the next two.
+    y : ndarray of shape (r,) or (r, k).
+    sample_weight : float64 ndarray of shape (r,).
+    kept : bool ndarray over the raw rows, of which r are true; None if all are kept.
+    """
+
+    X: np.ndarray | None
+    y: np.ndarray | None
+    sample_weight: np.ndarray | None
+    kept: np.ndarray | None
+
+
+@dataclass(frozen=True)
+class TableSteps:
+    """What becomes of each raw column; a value, the same wherever it is applied.
+
+    Parameters
+    ----------
+    columns : tuple of steps
+        Of the columns of X, in their order.
+    target : TargetStep or None
+    weight : str or None
+        The raw column of sample weights.
+    drops_missing : bool
+        Whether rows in which one of the raw columns has no value are left out.
+    chosen : tuple of int, or None
+        Positions of those columns made that X has; None for all.
+    """
+
+    columns: tuple[ColumnStep, ...]
+    target: TargetStep | None = None
+    weight: str | None = None
+    drops_missing: bool = False
+    chosen: tuple[int, ...] | None = None
+
+    def sizes_within(self, most: int) -> bool:
+        """Tell whether each step that says how many columns it makes says a number up to `most`.
+
+        To be asked of what was read from a file before `names_out`, which lists them all.
+        """
+        sizes = [
+            getattr(step, size)
+            for step in self.columns
+            for size in ("width", "n_places")
+            if hasattr(step, size)
+        ]
+        return all(isinstance(size, int) and 0 <= size <= most for size in sizes)
+
+    @property
+    def names_out(self) -> tuple[str, ...]:
+        """Names of the columns of X."""
+        names = [name for step in self.columns for name in step.names_out]
+        return tuple(names) if self.chosen is None else tuple(names[i] for i in self.chosen)
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Of X: NumPy's common type of the columns made."""
+        return np.result_type(*(np.dtype(step.dtype) for step in self.columns))
+
+    @property
+    def raw_names(self) -> tuple[str, ...]:
+        """Names of the raw columns that are read: of X, then of y and weights."""
+        target = () if self.target is None else self.target.names
+        weight = () if self.weight is None else (self.weight,)
+        return tuple(dict.fromkeys([*(step.name for step in self.columns), *target, *weight]))
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row of X, y and weights."""
+        target = 0 if self.target is None else len(self.target.names) * np.dtype(self.target.dtype).itemsize
+        return len(self.names_out) * self.dtype.itemsize + target + 8 * (self.weight is not None)
+
+    def check_names(self, names: Iterable[str], source: str) -> None:
+        """Raise InputError if a raw column is not among `names`, in whatever order these are."""
+        names = list(names)
+        lacking = [name for name in self.raw_names if name not in names]
+        if lacking:
+            raise InputError(
+                f"{source} has no column {lacking[0]!r}, which the model's steps need; "
+                f"it has: {listed(names)}"
+            )
+
+    def kept(self, raw: Mapping[str, RawColumn]) -> np.ndarray | None:
+        """Return which rows are kept, as a bool array of shape (r,); None for all."""
+        return complete_rows([raw[name] for name in self.raw_names]) if self.drops_missing else None
+
+    def apply(
+        self, raw: Mapping[str, RawColumn], *, first_row: int = 0, fields: tuple[str, ...] = FIELDS
+    ) -> EncodedRows:
+        """Return what the steps make of some rows.
+
+        Parameters
+        ----------
+        raw : mapping of str to RawColumn
+            At least those of `raw_names`, all of the same rows.
+        first_row : int
+            Number of the first of them, for messages.
+        fields : tuple of {"X", "y", "sample_weight"}
+            What to make; the kept rows do not depend on it.
+
+        Raises
+        ------
+        NonFiniteError
+            Naming the first value that is missing and may not be.
+        InputError
+            If a column is of another kind than when its step was made.
+        """
+        kept = self.kept(raw)
+        if kept is not None:
+            raw = {name: raw[name].take(kept) for name in self.raw_names}
+        return EncodedRows(
+            self._rows(raw, first_row) if "X" in fields else None,
+            self.target.apply(raw, first_row) if "y" in fields and self.target is not None else None,
+            self._weights(raw, first_row) if "sample_weight" in fields and self.weight is not None else None,
+            kept,
+        )
+
+    def _rows(self, raw: Mapping[str, RawColumn], first_row: int) -> np.ndarray:
+        n_rows = len(raw[self.columns[0].name])
+        widths = [len(step.names_out) for step in self.columns]
+        X = np.empty((n_rows, sum(widths)), self.dtype)
+        at = 0
+        for step, width in zip(self.columns, widths, strict=True):
+            step.encode(raw[step.name].of_kind(step.reads, step.name), X[:, at : at + width], first_row)
+            at += width
+        return X if self.chosen is None else X[:, self.chosen]
+
+    def _weights(self, raw: Mapping[str, RawColumn], first_row: int) -> np.ndarray:
+        assert self.weight is not None
+        column = raw[self.weight].of_kind("number", self.weight)
+        missing = column.missing()
+        if missing is not None:
+            refuse_missing(self.weight, missing, first_row)
+        if column.values.ndim > 1:
+            raise InputError(
+                f"column {self.weight!r} holds lists, which are no weights; name a column of numbers"
+            )
+        return column.values.astype(np.float64)
+
+    def of_columns(self, positions: Iterable[int]) -> TableSteps:
+        """Return the steps to some of the columns of X, in the order given."""
+        before = range(len(self.names_out)) if self.chosen is None else self.chosen
+        return replace(self, chosen=tuple(before[i] for i in positions))
+
+    def for_prediction(self) -> TableSteps:
+        """Return the steps to X alone; a row that would be left out for a missing value is refused instead.
+
+        For every row has its prediction, in the rows' order.
+        """
+        return replace(self, target=None, weight=None, drops_missing=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the steps as strict JSON data."""
+        return {
+            "columns": [{"step": step.kind, **asdict(step)} for step in self.columns],
+            "target": None if self.target is None else asdict(self.target),
+            "weight": self.weight,
+            "drops_missing": self.drops_missing,
+            "chosen": None if self.chosen is None else list(self.chosen),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> TableSteps:
+        """Return the steps whose `to_dict` gave `data`.
+
+        Raises
+        ------
+        ModelFileError
+            If they name a kind of step that is not known.
+        """
+        target = data["target"]
+        return cls(
+            columns=tuple(map(_step_of, data["columns"])),
+            target=None if target is None else TargetStep(**_with_tuples(target)),
+            weight=data["weight"],
+            drops_missing=data["drops_missing"],
+            chosen=None if data["chosen"] is None else tuple(data["chosen"]),
+        )
+
+
+def complete_rows(columns: Iterable[RawColumn]) -> np.ndarray | None:
+    """Return the rows in which no value is missing, as a bool array of shape (r,); None for all."""
+    masks = [mask for column in columns if (mask := column.missing_rows()) is not None]
+    return ~np.logical_or.reduce(masks) if masks else None
+
+
+def _step_of(data: Mapping[str, Any]) -> ColumnStep:
+    values = dict(data)
+    kind = values.pop("step")
+    if kind not in _KINDS:
+        raise ModelFileError(f"the step {kind!r} for columns is not known; update distrff")
+    return _KINDS[kind](**_with_tuples(values))
+
+
+def _with_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}

@@ -1,0 +1,354 @@
+"""Targets as the machine sees them: shifted and scaled numbers, or classes as columns of ±1."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from distrff.errors import InputError, ModelFileError, is_finite
+from distrff.preprocessing.scaling import Scaling
+from distrff.utils.arrays import as_columns
+
+
+@dataclass(frozen=True)
+class NumericTargets:
+    """y ↦ (y − shift) / scale.
+
+    Parameters
+    ----------
+    shift : ndarray of shape (n_targets,), float64
+        About the mean: the products in a tile then lose no digits to a common offset.
+    scale : ndarray of shape (n_targets,), float64
+        Powers of two near the deviation, so that scaling back is exact.
+    """
+
+    shift: np.ndarray
+    scale: np.ndarray
+
+    @classmethod
+    def centred(cls, mean: np.ndarray, deviation: np.ndarray) -> NumericTargets:
+        """Return the coding for targets of this mean and deviation."""
+        exponent = np.frexp(np.where(deviation > 0, deviation, 1.0))[1]
+        return cls(np.asarray(mean, dtype=np.float64), np.ldexp(1.0, exponent))
+
+    @property
+    def n_outputs(self) -> int:
+        return len(self.shift)
+
+    def encode(self, y: np.ndarray) -> np.ndarray:
+        """Return the coded targets of shape (n_rows, n_outputs), float64."""
+        Y = as_columns(np.asarray(y, dtype=np.float64))
+        return (Y - self.shift) / self.scale
+
+    def row_weights(self, y: np.ndarray, sample_weight: np.ndarray | None) -> np.ndarray | None:
+        """Return the rows' weights; None where all are 1."""
+        return sample_weight
+
+    def same_kind(self, other: Targets) -> bool:
+        """Return True if the targets of both differ by shift and scale alone."""
+        return isinstance(other, NumericTargets) and len(self.shift) == len(other.shift)
+
+
+@dataclass(frozen=True)
+class ClassTargets:
+    """Labels as ±1: one column for two classes (the second is +1), else one a class.
+
+    Parameters
+    ----------
+    classes : ndarray of shape (n_classes,)
+        Sorted labels.
+    class_weight : ndarray of shape (n_classes,), float64, or None
+        Multiplies the weights of the rows of each class.
+    """
+
+    classes: np.ndarray
+    class_weight: np.ndarray | None = None
+
+    @property
+    def n_outputs(self) -> int:
+        return 1 if len(self.classes) == 2 else len(self.classes)
+
+    @property
+    def shift(self) -> np.ndarray:
+        return np.zeros(self.n_outputs)
+
+    @property
+    def scale(self) -> np.ndarray:
+        return np.ones(self.n_outputs)
+
+    def indices(self, y: np.ndarray) -> np.ndarray:
+        """Return the position of each label among the classes, −1 for one that is not there."""
+        y = np.reshape(y, len(y))
+        position = np.minimum(np.searchsorted(self.classes, y), len(self.classes) - 1)
+        return np.where(self.classes[position] == y, position, -1)
+
+    def encode(self, y: np.ndarray) -> np.ndarray:
+        """Return the coded targets of shape (n_rows, n_outputs), float64.
+
+        Raises
+        ------
+        InputError
+            If a label is not among the classes.
+        """
+        index = self._known_indices(y)
+        if self.n_outputs == 1:
+            return np.where(index == 1, 1.0, -1.0)[:, None]
+        return np.where(index[:, None] == np.arange(len(self.classes)), 1.0, -1.0)
+
+    def row_weights(self, y: np.ndarray, sample_weight: np.ndarray | None) -> np.ndarray | None:
+        """Return sample weights times class weights; None where all are 1."""
+        if self.class_weight is None:
+            return sample_weight
+        by_class = self.class_weight[self._known_indices(y)]
+        return by_class if sample_weight is None else by_class * sample_weight
+
+    def decode(self, F: np.ndarray) -> np.ndarray:
+        """Return the labels that the decision values of shape (n_rows, n_outputs) stand for."""
+        index = (F[:, 0] > 0).astype(np.intp) if self.n_outputs == 1 else F.argmax(axis=1)
+        return self.classes[index]
+
+    def same_kind(self, other: Targets) -> bool:
+        """Return True if both code the same labels alike."""
+        return (
+            isinstance(other, ClassTargets)
+            and np.array_equal(self.classes, other.classes)
+            and np.array_equal(self._weights(), other._weights())
+        )
+
+    def _weights(self) -> np.ndarray:
+        return np.ones(len(self.classes)) if self.class_weight is None else self.class_weight
+
+    def labels_to_json(self) -> dict[str, Any]:
+        """Return the labels as strict JSON data.
+
+        Raises
+        ------
+        InputError
+            If they are neither numbers, booleans nor strings.
+        """
+        kind = self.classes.dtype.kind
+        labels = self.classes.tolist()
+        if kind == "O" and all(isinstance(label, str) for label in labels):
+            return {"dtype": "object", "labels": labels}
+        if kind in "biufU":
+            return {"dtype": self.classes.dtype.str, "labels": labels}
+        raise InputError(
+            f"class labels of dtype {self.classes.dtype} cannot be stored; use numbers or strings"
+        )
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any], class_weight: np.ndarray | None) -> ClassTargets:
+        """Return the targets whose `labels_to_json` gave `data`."""
+        return cls(np.asarray(data["labels"], dtype=np.dtype(data["dtype"])), class_weight)
+
+    def _known_indices(self, y: np.ndarray) -> np.ndarray:
+        index = self.indices(y)
+        if (index < 0).any():
+            label = np.reshape(y, len(y))[index < 0].tolist()[0]
+            raise InputError(f"y has the label {label!r}, which is none of the {len(self.classes)} classes")
+        return index
+
+
+Targets = NumericTargets | ClassTargets
+
+
+def balanced_class_weight(weight_by_class: np.ndarray) -> np.ndarray:
+    """Return Σs / (n_classes · s_c) for the summed row weights s_c of each class."""
+    return weight_by_class.sum() / (len(weight_by_class) * weight_by_class)
+
+
+def class_weights(class_weight: Any, classes: np.ndarray, weight_by_class: np.ndarray) -> np.ndarray | None:
+    """Return one weight a class from None, "balanced", or a mapping of labels to weights.
+
+    Raises
+    ------
+    InputError
+        If it is something else, names a label that is no class, or a weight is not a
+        finite number ≥ 0.
+    """
+    if class_weight is None:
+        return None
+    if isinstance(class_weight, str) and class_weight == "balanced":
+        return balanced_class_weight(weight_by_class)
+    if not isinstance(class_weight, dict):
+        raise InputError(
+            f"class_weight must be None, 'balanced' or a dict of label: weight, got {class_weight!r}"
+        )
+    labels = classes.tolist()
+    weights = np.ones(len(labels))
+    for label, weight in class_weight.items():
+        if label not in labels:
+            raise InputError(f"class_weight names {label!r}, which is none of the classes {labels[:20]}")
+        if not is_finite(weight) or weight < 0:
+            raise InputError(f"class_weight[{label!r}] must be a finite number ≥ 0, got {weight!r}")
+        weights[labels.index(label)] = weight
+    if np.count_nonzero(weights) < 2:
+        raise InputError(
+            "class_weight leaves fewer than two classes a positive weight; give more of them one"
+        )
+    return weights
+
+
+# Scaling and targets as the parts of a stored group: arrays beside strict JSON.
+
+
+def coding_parts(scaling: Scaling, targets: Targets) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Return arrays and metadata from which `coding_from_parts` makes both again.
+
+    Raises
+    ------
+    InputError
+        If class labels are neither numbers, booleans nor strings.
+    """
+    arrays = scaling.arrays()
+    if isinstance(targets, NumericTargets):
+        return arrays | {"target_shift": targets.shift, "target_scale": targets.scale}, {"targets": "numeric"}
+    if targets.class_weight is not None:
+        arrays["class_weight"] = targets.class_weight
+    return arrays, {"targets": "classes", "classes": targets.labels_to_json()}
+
+
+def coding_from_parts(
+    arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]
+) -> tuple[Scaling, Targets]:
+    """Return the scaling and targets of a stored group."""
+    scaling = Scaling(arrays.get("column_shift"), arrays.get("column_scale"))
+    if metadata["targets"] == "numeric":
+        return scaling, NumericTargets(arrays["target_shift"], arrays["target_scale"])
+    if metadata["targets"] == "classes":
+        return scaling, ClassTargets.from_json(metadata["classes"], arrays.get("class_weight"))
+    raise ModelFileError(f"targets of kind {metadata['targets']!r} are not known; update distrff")
+
+
+# Which class labels there are, how many rows and how much weight each has.
+
+_MAX_LABELS = 10_000
+
+
+@dataclass(frozen=True)
+class LabelCounts:
+    """Sorted labels with their rows and weights.
+
+    Parameters
+    ----------
+    labels : ndarray of shape (n_classes,)
+    counts : ndarray of shape (n_classes,), int64
+    weights : ndarray of shape (n_classes,), float64
+    """
+
+    labels: np.ndarray
+    counts: np.ndarray
+    weights: np.ndarray
+
+    @classmethod
+    def empty(cls) -> LabelCounts:
+        """Return the counts of no rows."""
+        return cls(np.empty(0, dtype=np.int8), np.empty(0, dtype=np.int64), np.empty(0))
+
+    @classmethod
+    def of(cls, y: np.ndarray, sample_weight: np.ndarray | None) -> LabelCounts:
+        """Return the counts of one block.
+
+        Raises
+        ------
+        InputError
+            If labels are fractions, of types that cannot be sorted together, too many to be
+            classes, or more than one a row.
+        """
+        y = _one_column(y)
+        if y.dtype.kind == "f" and (y != np.floor(y)).any():
+            value = y[y != np.floor(y)][0]
+            raise InputError(
+                f"Unknown label type: continuous (y has the value {value:g}); "
+                f"a classifier needs classes, use KernelRidge for numbers"
+            )
+        labels, index = _sorted_labels(y)
+        weights = np.bincount(index, sample_weight, minlength=len(labels)).astype(np.float64)
+        return cls(labels, np.bincount(index, minlength=len(labels)), weights)._checked()
+
+    def merge(self, other: LabelCounts) -> LabelCounts:
+        """Return the counts of both."""
+        if not len(self.labels) or not len(other.labels):
+            return self if len(self.labels) else other
+        labels, index = _sorted_labels(np.concatenate([self.labels, other.labels]))
+        counts = np.zeros(len(labels), dtype=np.int64)
+        np.add.at(counts, index, np.concatenate([self.counts, other.counts]))
+        weights = np.bincount(index, np.concatenate([self.weights, other.weights]), minlength=len(labels))
+        return LabelCounts(labels, counts, weights)._checked()
+
+    def _checked(self) -> LabelCounts:
+        if len(self.labels) > _MAX_LABELS:
+            raise InputError(
+                f"y has more than {_MAX_LABELS} different values, too many for classes; "
+                f"use KernelRidge if they are numbers"
+            )
+        return self
+
+
+def _one_column(y: np.ndarray) -> np.ndarray:
+    if y.size != len(y):
+        raise InputError(f"y must be one column of class labels, got shape {y.shape}")
+    return y.ravel()
+
+
+def _sorted_labels(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    try:
+        return np.unique(y, return_inverse=True)
+    except TypeError as error:
+        raise InputError(f"y mixes labels that cannot be sorted together ({error}); use one type") from error
+
+
+# The distinct values of a column and their rows, as long as they are few.
+
+MOST_VALUES = 64
+
+
+@dataclass(frozen=True)
+class ValueCounts:
+    """Sorted values and their rows; of more than 64 values none are kept.
+
+    Parameters
+    ----------
+    values : ndarray of shape (m,)
+    counts : int64 ndarray of shape (m,)
+    is_complete : bool
+        False once there were too many, or values that cannot be sorted together.
+    """
+
+    values: np.ndarray
+    counts: np.ndarray
+    is_complete: bool = True
+
+    @classmethod
+    def empty(cls, is_complete: bool = True) -> ValueCounts:
+        """Return the counts of no rows, or of too many values."""
+        return cls(np.empty(0, np.int8), np.empty(0, np.int64), is_complete)
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> ValueCounts:
+        """Return the counts of some rows."""
+        return cls._added(values, np.ones(len(values), np.int64))
+
+    @classmethod
+    def _added(cls, values: np.ndarray, counts: np.ndarray) -> ValueCounts:
+        try:
+            distinct, index = np.unique(values, return_inverse=True)
+        except TypeError:
+            return cls.empty(is_complete=False)
+        if len(distinct) > MOST_VALUES:
+            return cls.empty(is_complete=False)
+        added = np.zeros(len(distinct), np.int64)
+        np.add.at(added, index.reshape(-1), counts)
+        return cls(distinct, added)
+
+    def merge(self, other: ValueCounts) -> ValueCounts:
+        """Return the counts of both sets of rows."""
+        if not (self.is_complete and other.is_complete):
+            return ValueCounts.empty(is_complete=False)
+        if not len(self.values) or not len(other.values):
+            return self if len(self.values) else other
+        both = np.concatenate([self.values, other.values])
+        return self._added(both, np.concatenate([self.counts, other.counts]))

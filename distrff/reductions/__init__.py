@@ -1,0 +1,1 @@
+"""What is summed over rows, one pass a reduction."""

@@ -1,0 +1,408 @@
+"""The Gram sweep: A = Σ s·ttᵀ over rows t = [z | 1 | y], per fold, a tile of rows at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from distrff.engine.reduction import Shipped
+from distrff.errors import InputError, ModelFileError
+from distrff.features.registry import specification_from_dict
+from distrff.features.specification import MapSpecification
+from distrff.io.groups import read_group, write_group
+from distrff.io.rows import RowBlock, Rows
+from distrff.preprocessing.scaling import Scaling
+from distrff.preprocessing.targets import NumericTargets, Targets, coding_from_parts, coding_parts
+from distrff.reductions.base import Folds
+from distrff.reductions.margins import map_arrays
+from distrff.solvers.losses import Loss
+from distrff.solvers.ridge import pack, packed_length, recoded
+from distrff.utils.products import values_of
+from distrff.utils.text import public_name
+
+
+@dataclass(frozen=True)
+class GramReduction:
+    """Reduction to the Grams of some folds.
+
+    Parameters
+    ----------
+    specification : MapSpecification
+    scaling : Scaling
+    targets : Targets
+        Of no output for the Gram of [z | 1], whether the rows have a y or not.
+    dtype : {"float32", "float64"}
+        Of the tiles and their products; sums of products are float64.
+    tile_rows : int
+        T. Without folds a product takes T consecutive rows. With K folds, K·T rows are
+        read, ordered by fold, and each fold's rows are one product of about T.
+    folds : Folds or None
+    members : tuple of int
+        The folds that this reduction sums; (0,) without folds.
+
+    Notes
+    -----
+    The accumulator has shape (len(members), p, p), p = D + 1 + k; partials are its packed
+    lower triangles. A row costs 2dD + p² flops and D cosines. One D × D product in
+    `dtype`, one tile and its rows are live beside the accumulator.
+    """
+
+    specification: MapSpecification
+    scaling: Scaling
+    targets: Targets
+    dtype: str
+    tile_rows: int
+    folds: Folds | None = None
+    members: tuple[int, ...] = (0,)
+
+    @property
+    def size(self) -> int:
+        """p, the columns of t."""
+        return self.specification.n_features + 1 + self.targets.n_outputs
+
+    def size_bytes(self, n_rows: int) -> int:
+        return 8 * len(self.members) * packed_length(self.size)
+
+    def zero(self) -> np.ndarray:
+        return np.zeros((len(self.members), self.size, self.size))
+
+    def finish(self, accumulator: np.ndarray) -> np.ndarray:
+        return pack(accumulator)
+
+    def update(self, A: np.ndarray, rows: Rows, shipped: Shipped) -> np.ndarray:
+        tile = _Tile(self, shipped)
+        n_folds = 1 if self.folds is None else self.folds.n_folds
+        for block in rows.tiles(n_folds * self.tile_rows):
+            for position, X, y, s in self.by_fold(block, tile.capacity):
+                tile.add_product(A[position], X, y, s)
+        return A
+
+    def merge(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        return first + second
+
+    def by_fold(
+        self, block: RowBlock, most_rows: int
+    ) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray | None]]:
+        """Yield the position, X, y and sample weights of each fold that is summed, at most so many rows.
+
+        Without folds the block is whole: it has no more.
+        """
+        X, s = block.X, block.sample_weight
+        y = block.y if self.targets.n_outputs else np.empty((X.shape[0], 0))
+        if self.folds is None:
+            yield 0, X, y, s
+            return
+        fold = self.folds.of_rows(block.start, block.start + X.shape[0])
+        for position, member in enumerate(self.members):
+            members = np.flatnonzero(fold == member)
+            for start in range(0, len(members), most_rows):
+                rows = members[start : start + most_rows]
+                yield position, X[rows], y[rows], None if s is None else s[rows]
+
+
+class _Tile:
+    """The buffers of one task, filled with rows t and multiplied again and again."""
+
+    def __init__(self, reduction: GramReduction, shipped: Shipped) -> None:
+        self._reduction = reduction
+        self._block_map = reduction.specification.build(shipped)
+        self._dtype = np.dtype(reduction.dtype)
+        # A fold's share of K·T hashed rows is T ± √T; six deviations more, and only uneven folds are split.
+        spread = 0 if reduction.folds is None else 6 * int(np.sqrt(reduction.tile_rows))
+        self.capacity = reduction.tile_rows + spread
+        self._rows = np.empty((self.capacity, reduction.size), self._dtype)
+
+    def add_product(
+        self, A: np.ndarray, X: np.ndarray, y: np.ndarray, sample_weight: np.ndarray | None
+    ) -> None:
+        """Add Σ s·ttᵀ of at most `capacity` rows to A."""
+        t = self._fill(X, y, sample_weight)
+        # NumPy sees XᵀX and calls syrk: half the flops. The product is not kept in a buffer: that would
+        # be a fiftieth faster, but it would lie beside the next chunk while this is decoded.
+        A += t.T @ t
+
+    def _fill(self, X: np.ndarray, y: np.ndarray, sample_weight: np.ndarray | None) -> np.ndarray:
+        reduction, D = self._reduction, self._block_map.n_features
+        t = self._rows[: X.shape[0]]
+        self._block_map.apply(reduction.scaling.apply(X, self._dtype), out=t[:, :D])
+        t[:, D] = 1.0
+        t[:, D + 1 :] = reduction.targets.encode(y)
+        s = reduction.targets.row_weights(y, sample_weight)
+        if s is not None:
+            t *= np.sqrt(s).astype(self._dtype)[:, None]
+        return t
+
+
+# The Gram of rows that are weighted by the curvature of their losses at a point: the objective's Hessian.
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurvatureGramReduction(GramReduction):
+    """The same sums with weights s·ℓ″(f, y) for one machine, whose point is shipped.
+
+    Shipped are `coef` of shape (D, 1) and `intercept` of shape (1,), with the map's arrays where they are not
+    derived.
+
+    Parameters
+    ----------
+    loss : Loss
+    output : int
+        Which of the targets the machine is for.
+    light_rows : int
+        Rows whose features are made at a time, so few that these stay in a cache. Those of them that bend
+        are gathered for products of `tile_rows`.
+
+    Notes
+    -----
+    A row costs 2dD flops and D cosines, and p² flops more if it bends.
+    """
+
+    loss: Loss
+    output: int
+    light_rows: int
+
+    def update(self, A: np.ndarray, rows: Rows, shipped: Shipped) -> np.ndarray:
+        assert shipped is not None
+        block_map = self.specification.build(map_arrays(shipped))
+        coef = block_map.basis_coef(shipped["coef"], np.dtype(self.dtype))
+        gathered = _Gathered(A[0], np.empty((self.tile_rows, self.size), self.dtype))
+        n_folds = 1 if self.folds is None else self.folds.n_folds
+        for block in rows.tiles(n_folds * self.light_rows):
+            for _, X, y, s in self.by_fold(block, block.X.shape[0]):
+                scaled = self.scaling.apply(X, np.dtype(self.dtype))
+                B = block_map.basis_tile(scaled)
+                weight = self._curvature(values_of(B, coef) + shipped["intercept"], y, s)
+                bends = np.flatnonzero(weight)
+                Z = block_map.apply(scaled[bends]) if block_map.has_basis else B[bends]
+                gathered.add(self._weighted(Z, y[bends], weight[bends]))
+        gathered.multiply()
+        return A
+
+    def _curvature(self, F: np.ndarray, y: np.ndarray, sample_weight: np.ndarray | None) -> np.ndarray:
+        """Return s·ℓ″ of the rows."""
+        curvature = self.loss.second_derivative(F, self.targets.encode(y)[:, [self.output]])[:, 0]
+        s = self.targets.row_weights(y, sample_weight)
+        return curvature if s is None else s * curvature
+
+    def _weighted(self, Z: np.ndarray, y: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        """Return the rows √(s·ℓ″)·[z | 1 | y]."""
+        D = self.specification.n_features
+        t = np.ones((len(Z), self.size), Z.dtype)
+        t[:, :D], t[:, D + 1 :] = Z, self.targets.encode(y)
+        t *= np.sqrt(weight).astype(Z.dtype)[:, None]
+        return t
+
+
+class _Gathered:
+    """Rows that wait until they fill a tile, whose product is then added to A."""
+
+    def __init__(self, A: np.ndarray, tile: np.ndarray) -> None:
+        self._A, self._tile, self._n_rows = A, tile, 0
+
+    def add(self, t: np.ndarray) -> None:
+        """Take some rows."""
+        while len(t):
+            room = self._tile[self._n_rows :]
+            taken = t[: len(room)]
+            room[: len(taken)] = taken
+            self._n_rows += len(taken)
+            t = t[len(taken) :]
+            if self._n_rows == len(self._tile):
+                self.multiply()
+
+    def multiply(self) -> None:
+        """Add the product of the rows that wait."""
+        t = self._tile[: self._n_rows]
+        self._A += t.T @ t
+        self._n_rows = 0
+
+
+# A Gram as a value: add sites or days, take rows away again, keep it in a file, fit machines to it.
+
+
+@dataclass(frozen=True, eq=False)
+class GramStatistics:
+    """All that ridge needs to know of some rows.
+
+    Parameters
+    ----------
+    A : ndarray of shape (n_folds, p, p), float64
+        Σ s·ttᵀ over the rows t = [z | 1 | y] of each fold, p = D + 1 + k.
+    n_rows : int
+    specification : MapSpecification
+    scaling : Scaling
+    targets : Targets
+    dtype : str
+        Of the products that were summed.
+    tile_rows : int
+        Rows a product.
+    y_is_1d : bool
+
+    Notes
+    -----
+    `+` joins disjoint sets of rows, `−` forgets rows that are in the first set; folds are
+    joined one by one, but a difference has one fold: which fold a forgotten row was in is
+    not known. Both need the same map, scaling and classes, and refuse others.
+    """
+
+    A: np.ndarray
+    n_rows: int
+    specification: MapSpecification
+    scaling: Scaling
+    targets: Targets
+    dtype: str
+    tile_rows: int
+    y_is_1d: bool
+
+    @property
+    def n_folds(self) -> int:
+        return len(self.A)
+
+    @property
+    def weight(self) -> float:
+        """Σs."""
+        D = self.specification.n_features
+        return float(self.A[:, D, D].sum())
+
+    def __add__(self, other: GramStatistics) -> GramStatistics:
+        return self._combine(other, 1)
+
+    def __radd__(self, other: Any) -> GramStatistics:
+        """Return the same Gram for 0, so that `sum` joins a list of them."""
+        return self if isinstance(other, int) and other == 0 else NotImplemented
+
+    def __repr__(self) -> str:
+        return (
+            f"<GramStatistics of {self.n_rows:,} rows: {self.specification.n_features} features, "
+            f"{self.targets.n_outputs} output(s), {self.n_folds} fold(s), {self.dtype}>"
+        )
+
+    def __sub__(self, other: GramStatistics) -> GramStatistics:
+        difference = self._combine(other, -1)
+        if difference is NotImplemented:
+            return NotImplemented
+        if difference.n_rows < 0 or difference.weight < 0:
+            raise InputError(
+                f"cannot take {other.n_rows} rows of weight {other.weight:g} away from {self.n_rows} rows "
+                f"of weight {self.weight:g}; they are not among them"
+            )
+        return difference
+
+    def _combine(self, other: GramStatistics, sign: int) -> GramStatistics:
+        if not isinstance(other, GramStatistics):
+            return NotImplemented
+        self._check_compatible(other)
+        moved = other.with_targets(self.targets) if isinstance(self.targets, NumericTargets) else other
+        joined = (
+            self.A + moved.A if sign > 0 else self.A.sum(0, keepdims=True) - moved.A.sum(0, keepdims=True)
+        )
+        return replace(
+            self,
+            A=joined,
+            n_rows=self.n_rows + sign * other.n_rows,
+            dtype=self.dtype if self.dtype == other.dtype else "float32",
+            tile_rows=max(self.tile_rows, other.tile_rows),
+        )
+
+    def _check_compatible(self, other: GramStatistics) -> None:
+        if self.specification != other.specification:
+            raise InputError(
+                f"these Grams are of different maps ({_named(self)} and {_named(other)}); "
+                f"make the second one with gram(..., like=the first)"
+            )
+        if not self.scaling.equals(other.scaling):
+            raise InputError(
+                "these Grams scale their columns differently; "
+                "make the second one with gram(..., like=the first)"
+            )
+        if self.A.shape != other.A.shape:
+            raise InputError(
+                f"these Grams have shapes {self.A.shape} and {other.A.shape}; "
+                f"they need the same number of folds, features and targets"
+            )
+        if not self.targets.same_kind(other.targets):
+            raise InputError(
+                "these Grams code their targets differently (other classes or class weights); "
+                "make the second one with gram(..., like=the first)"
+            )
+
+    def with_targets(self, targets: NumericTargets) -> GramStatistics:
+        """Return the same Gram with its numeric targets shifted and scaled as `targets` says.
+
+        Exact to rounding: the coding is a linear map of the rows t.
+        """
+        ratio = self.targets.scale / targets.scale
+        A = recoded(self.A, ratio, (self.targets.shift - targets.shift) / targets.scale)
+        return replace(self, A=A, targets=targets)
+
+    def save(
+        self, url: str, *, overwrite: bool = False, storage_options: dict[str, Any] | None = None
+    ) -> None:
+        """Write the Gram as a Zarr group.
+
+        Raises
+        ------
+        InputError
+            If something is there already and `overwrite` is not given.
+        """
+        arrays, metadata = coding_parts(self.scaling, self.targets)
+        arrays |= carried_parts(self.specification)
+        metadata |= {
+            "specification": self.specification.to_dict(),
+            "n_rows": self.n_rows,
+            "dtype": self.dtype,
+            "tile_rows": self.tile_rows,
+            "y_is_1d": self.y_is_1d,
+        }
+        write_group(
+            url,
+            {"A": self.A, **arrays},
+            metadata,
+            kind="gram",
+            overwrite=overwrite,
+            storage_options=storage_options,
+        )
+
+    @classmethod
+    def load(cls, url: str, *, storage_options: dict[str, Any] | None = None) -> GramStatistics:
+        """Read what `save` wrote.
+
+        Raises
+        ------
+        ModelFileError
+            If it is incomplete, altered, newer, or no Gram.
+        """
+        arrays, metadata = read_group(url, kind="gram", storage_options=storage_options)
+        try:
+            scaling, targets = coding_from_parts(arrays, metadata)
+            return cls(
+                A=arrays["A"],
+                specification=with_carried_parts(specification_from_dict(metadata["specification"]), arrays),
+                scaling=scaling,
+                targets=targets,
+                **{name: metadata[name] for name in ("n_rows", "dtype", "tile_rows", "y_is_1d")},
+            )
+        except KeyError as error:
+            raise ModelFileError(f"{public_name(url)} lacks {error}; write the Gram again") from error
+
+
+def carried_parts(specification: MapSpecification) -> dict[str, np.ndarray]:
+    """Return the arrays of a map that come from rows, as a stored Gram names them."""
+    specification.check_storable()
+    if not specification.carries_arrays:
+        return {}
+    return {f"map_{name}": A for name, A in specification.checked_arrays().items()}
+
+
+def with_carried_parts(specification: MapSpecification, arrays: Mapping[str, np.ndarray]) -> MapSpecification:
+    """Return the specification with its arrays among those of a stored Gram."""
+    own = {name.removeprefix("map_"): A for name, A in arrays.items() if name.startswith("map_")}
+    return specification.with_arrays(own) if specification.carries_arrays else specification
+
+
+def _named(statistics: GramStatistics) -> str:
+    specification = statistics.specification.to_dict()
+    return ", ".join(f"{key}={value}" for key, value in specification.items() if isinstance(value, str | int))

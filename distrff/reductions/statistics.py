@@ -1,0 +1,212 @@
+"""The first sweep: moments of columns and targets, classes, an even sample, and a check of every number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.sparse import issparse
+
+from distrff.engine.reduction import Shipped
+from distrff.features.specification import RowQuestion
+from distrff.io.dataset import check_block
+from distrff.io.rows import RowBlock, Rows
+from distrff.preprocessing.scaling import Moments, Scaling
+from distrff.preprocessing.targets import LabelCounts
+from distrff.utils.arrays import chosen_rows, joined_rows
+from distrff.utils.random import stream
+
+_SAMPLE_ROWS = 16_384
+_SAMPLE_BYTES = 2**25
+_LEAST_SAMPLE_ROWS = 2_048
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Rows drawn evenly over all segments, in row order; X in float64, the others as they were read."""
+
+    X: Any
+    y: np.ndarray | None
+    sample_weight: np.ndarray | None
+
+
+@dataclass(frozen=True)
+class ColumnStatistics:
+    """What the first sweep found.
+
+    Parameters
+    ----------
+    n_rows : int
+    columns : Moments
+        Of X.
+    magnitude : ndarray of shape (n_columns,)
+        Largest |x| of each column.
+    targets : Moments or None
+        Of numeric targets.
+    labels : LabelCounts or None
+        Of class labels.
+    samples : tuple of Sample
+        One a segment.
+    """
+
+    n_rows: int
+    columns: Moments
+    magnitude: np.ndarray
+    targets: Moments | None
+    labels: LabelCounts | None
+    samples: tuple[Sample, ...]
+
+    def sample(self) -> Sample:
+        """Return the whole sample."""
+        return _joined(self.samples)
+
+
+def _joined(parts: Sequence[Sample]) -> Sample:
+    """Return consecutive samples as one."""
+    return Sample(
+        joined_rows([part.X for part in parts]),
+        None if parts[0].y is None else np.concatenate([part.y for part in parts if part.y is not None]),
+        None
+        if parts[0].sample_weight is None
+        else np.concatenate([part.sample_weight for part in parts if part.sample_weight is not None]),
+    )
+
+
+def sample_rows(n_columns: int) -> int:
+    """Return how many rows are sampled: 16,384, fewer where they are wide."""
+    return min(_SAMPLE_ROWS, max(_LEAST_SAMPLE_ROWS, _SAMPLE_BYTES // (8 * n_columns)))
+
+
+@dataclass(frozen=True)
+class ColumnStatisticsReduction:
+    """Reduction to `ColumnStatistics`.
+
+    Parameters
+    ----------
+    n_columns : int
+    target_kind : {"numeric", "classes", "none"}
+    n_targets : int
+        Columns of y; 0 without.
+    tile_rows : int
+    rows_per_segment : int
+        Rows to sample in each segment.
+    seed : int
+    """
+
+    n_columns: int
+    target_kind: str
+    n_targets: int
+    tile_rows: int
+    rows_per_segment: int
+    seed: int
+
+    def size_bytes(self, n_rows: int) -> int:
+        return 8 * self.n_columns * (7 + min(n_rows, self.rows_per_segment))
+
+    def zero(self) -> ColumnStatistics:
+        return ColumnStatistics(
+            n_rows=0,
+            columns=Moments.empty(self.n_columns),
+            magnitude=np.zeros(self.n_columns),
+            targets=Moments.empty(self.n_targets) if self.target_kind == "numeric" else None,
+            labels=LabelCounts.empty() if self.target_kind == "classes" else None,
+            samples=(),
+        )
+
+    def finish(self, accumulator: ColumnStatistics) -> ColumnStatistics:
+        return accumulator
+
+    def update(self, found: ColumnStatistics, rows: Rows, shipped: Shipped) -> ColumnStatistics:
+        chosen = self._chosen_rows(rows.start, rows.stop)
+        drawn: list[Sample] = []
+        for block in rows.tiles(self.tile_rows):
+            check_block(block, self.target_kind)
+            found = self.merge(found, self._of_block(block))
+            drawn.append(_pick(block, chosen))
+        return replace(found, samples=(*found.samples, _joined(drawn)))
+
+    def merge(self, first: ColumnStatistics, second: ColumnStatistics) -> ColumnStatistics:
+        return ColumnStatistics(
+            n_rows=first.n_rows + second.n_rows,
+            columns=first.columns.merge(second.columns),
+            magnitude=np.maximum(first.magnitude, second.magnitude),
+            targets=None
+            if first.targets is None or second.targets is None
+            else first.targets.merge(second.targets),
+            labels=None
+            if first.labels is None or second.labels is None
+            else first.labels.merge(second.labels),
+            samples=first.samples + second.samples,
+        )
+
+    def _of_block(self, block: RowBlock) -> ColumnStatistics:
+        X, y, s = block.X, block.y, block.sample_weight
+        return ColumnStatistics(
+            n_rows=X.shape[0],
+            columns=Moments.of(X, s),
+            magnitude=_largest(X),
+            targets=Moments.of(np.reshape(y, (X.shape[0], -1)), s) if self.target_kind == "numeric" else None,
+            labels=LabelCounts.of(y, s) if self.target_kind == "classes" and y is not None else None,
+            samples=(),
+        )
+
+    def _chosen_rows(self, start: int, stop: int) -> np.ndarray:
+        rng = stream(self.seed, "sample", start)
+        size = min(self.rows_per_segment, stop - start)
+        return start + np.sort(rng.choice(stop - start, size=size, replace=False, shuffle=False))
+
+
+def _largest(X: Any) -> np.ndarray:
+    if issparse(X):
+        return np.asarray(abs(X.astype(np.float64)).max(axis=0).todense()).ravel()
+    return np.maximum(X.max(axis=0), -X.min(axis=0).astype(np.float64)).astype(np.float64)
+
+
+def _pick(block: RowBlock, chosen: np.ndarray) -> Sample:
+    inside = chosen[(chosen >= block.start) & (chosen < block.start + block.X.shape[0])] - block.start
+    return Sample(
+        chosen_rows(block.X, inside).astype(np.float64, copy=False),
+        None if block.y is None else block.y[inside],
+        None if block.sample_weight is None else block.sample_weight[inside],
+    )
+
+
+# The sweep that answers what a feature map asks of all rows.
+
+
+@dataclass(frozen=True)
+class RowAnswerReduction:
+    """Reduction to the answer of a question.
+
+    Parameters
+    ----------
+    question : RowQuestion
+    scaling : Scaling
+    dtype : {"float32", "float64"}
+    tile_rows : int
+    """
+
+    question: RowQuestion
+    scaling: Scaling
+    dtype: str
+    tile_rows: int
+
+    def size_bytes(self, n_rows: int) -> int:
+        return self.question.size_bytes(n_rows)
+
+    def zero(self) -> Any:
+        return self.question.zero()
+
+    def update(self, answer: Any, rows: Rows, shipped: Shipped) -> Any:
+        for block in rows.tiles(self.tile_rows):
+            X = self.scaling.apply(block.X, np.dtype(self.dtype))
+            answer = self.question.update(answer, block.start, X, block.sample_weight)
+        return answer
+
+    def finish(self, answer: Any) -> Any:
+        return answer
+
+    def merge(self, first: Any, second: Any) -> Any:
+        return self.question.merge(first, second)

@@ -1,1 +1,0 @@
-"""How far predictions are from the truth, as sums over rows that merge; pure NumPy."""

@@ -1,0 +1,399 @@
+"""The hinge's objective where few rows are near its kink: exact for these, linear for all others.
+
+    q(x) = ½‖w‖² + constant + slopeᵀx + Σ_i u_i·max(0, 1 − y_i·z̃_iᵀx),  x = [w | b],  z̃ = [z | 1],
+
+the rows far on the wrong side being in the linear part. Their true hinges are nowhere below it, and those of
+the rows far on the right side are nowhere below 0, so that min q bounds the objective of all rows from below;
+where no row has changed sides it is the objective. Minimised by the method of multipliers: each inner problem
+is piecewise quadratic and solved by semismooth Newton steps (Li, Sun and Toh, SIAM J. Optim. 28, 2018,
+section 3, use the same pair for the lasso).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+from scipy.optimize import brentq
+from scipy.sparse import issparse
+
+from distrff.utils.jit import compiled, in_own_thread
+
+_GROWTH = 3.0
+_MOST_ROUNDS, _MOST_STEPS = 40, 150
+_INNER_SHARE, _SLOW = 0.02, 0.5
+_WIDTHS = 10.0 ** np.arange(-0.5, -6.1, -0.25)
+_SUFFICIENT_DECREASE = 1e-4
+_SHORTEST_STEP = 1e-10
+_BALANCED = 1e-13
+
+
+@dataclass(frozen=True, eq=False)
+class KinkModel:
+    """The function q above.
+
+    Parameters
+    ----------
+    A : ndarray or scipy CSR matrix of shape (r, D + 1) or (r, D)
+        Rows y_i·z̃_i, without the last column where there is no intercept. Sparse ones are for
+        `coordinate_ascent`.
+    upper : ndarray of shape (r,)
+        u = C·s.
+    slope : ndarray of shape (D + 1,) or (D,)
+    constant : float
+    fit_intercept : bool
+    """
+
+    A: Any
+    upper: np.ndarray
+    slope: np.ndarray
+    constant: float
+    fit_intercept: bool
+
+    @property
+    def penalised(self) -> np.ndarray:
+        """1 for the entries of w, 0 for b."""
+        p = np.ones(len(self.slope))
+        if self.fit_intercept:
+            p[-1] = 0.0
+        return p
+
+    @property
+    def label(self) -> np.ndarray:
+        """y, the last column of A where there is an intercept."""
+        y = self.A[:, -1]
+        return y.toarray().ravel() if issparse(y) else y
+
+    def value(self, x: np.ndarray) -> float:
+        """Return q(x)."""
+        short = np.maximum(0, 1 - self.A @ x)
+        return float(0.5 * (self.penalised * x) @ x + self.constant + self.slope @ x + self.upper @ short)
+
+    def bound(self, alpha: np.ndarray) -> float:
+        """Return the lower bound of q that multipliers give, moved to where they add up; −∞ if none do."""
+        if self.fit_intercept:
+            moved = _balanced(alpha, self.label, self.upper, float(self.slope[-1]))
+            if moved is None:
+                return -np.inf
+            alpha = moved
+        v = self.penalised * (self.slope - self.A.T @ alpha)
+        return float(self.constant + alpha.sum() - 0.5 * v @ v)
+
+
+def _balanced(alpha: np.ndarray, y: np.ndarray, upper: np.ndarray, total: float) -> np.ndarray | None:
+    """Return clip(α + τy, 0, u) for the τ with Σ y·(that) = total; None where the bounds allow none."""
+
+    tau = _shift(alpha, y, y, upper, total)
+    if tau is None:
+        return None
+    moved = np.clip(alpha + tau * y, 0, upper)
+    # What rounding of τ leaves goes to the row with the most room.
+    left = total - float(y @ moved)
+    room = np.where(y * left > 0, upper - moved, moved)
+    row = int(np.argmax(room))
+    moved[row] = np.clip(moved[row] + y[row] * left, 0, upper[row])
+    # What does not balance bounds nothing, as nothing penalises b.
+    return moved if abs(y @ moved - total) <= _BALANCED * (upper.sum() + abs(total)) else None
+
+
+def _shift(t: np.ndarray, rate: np.ndarray, y: np.ndarray, upper: np.ndarray, total: float) -> float | None:
+    """Return τ with Σ y·clip(t + τ·rate, 0, u) = total; None where the bounds allow none.
+
+    Rates have the signs of y.
+    """
+
+    def excess(tau: float) -> float:
+        return float(y @ np.clip(t + tau * rate, 0, upper) - total)
+
+    far = float(((np.abs(t) + upper) / np.abs(rate)).max(initial=0.0)) or 1.0
+    low, high = excess(-far), excess(far)
+    if not low <= 0 <= high:
+        return None
+    if low == 0 or high == 0:
+        return -far if low == 0 else far
+    return float(brentq(excess, -far, far, xtol=1e-15 * far, rtol=1e-15))
+
+
+@dataclass(frozen=True, eq=False)
+class KinkSolution:
+    """A minimiser of q, the multipliers of its rows, and a lower bound of min q."""
+
+    x: np.ndarray
+    alpha: np.ndarray
+    value: float
+    bound: float
+
+
+def first_multipliers(model: KinkModel, x: np.ndarray) -> np.ndarray:
+    """Return those of a point: the slopes of the kinks rounded over the width whose bound is highest."""
+    short = 1 - model.A @ x
+    candidates = [model.upper * np.clip(short / width, 0, 1) for width in _WIDTHS]
+    return max(candidates, key=model.bound)
+
+
+def minimise(model: KinkModel, x: np.ndarray, alpha: np.ndarray, *, width: float, tol: float) -> KinkSolution:
+    """Return the minimiser of q to a gap of `tol`, or as near as rounding comes.
+
+    Parameters
+    ----------
+    x, alpha : ndarrays of shape (D + 1,) or (D,), and (r,)
+        Start, and its multipliers.
+    width : float
+        Over which kinks are rounded at first: row i has the weight σ = u/width in the multipliers' term,
+        which grows by the same factor for all.
+    tol : float
+
+    Notes
+    -----
+    A step costs D²·(rows in the kink) + D³/3 flops; some tens of steps.
+    """
+    best = KinkSolution(x, alpha, model.value(x), model.bound(alpha))
+    inside = _InsideGram(model)
+    steps_left, share = _MOST_STEPS, _INNER_SHARE
+    sigma = np.maximum(model.upper, np.finfo(float).tiny) / width
+    for _ in range(_MOST_ROUNDS):
+        gap = best.value - best.bound
+        aim = share * max(0.1 * tol, min(gap, abs(best.value)))
+        x, alpha, n_steps = _round(model, inside, x, alpha, sigma, aim, steps_left)
+        steps_left -= n_steps
+        value, bound = model.value(x), model.bound(alpha)
+        at = KinkSolution(x, alpha, value, bound)
+        if value > best.value:
+            at = KinkSolution(best.x, alpha, best.value, bound)
+        if bound < best.bound:
+            at = KinkSolution(at.x, best.alpha, at.value, best.bound)
+        better = at.value < best.value or at.bound > best.bound
+        best = at
+        stuck = not n_steps and not better and share < _INNER_SHARE**3
+        if best.value - best.bound <= tol or steps_left <= 0 or stuck:
+            break
+        # Also after a round without a step: all that is wrong may be the multiplier of a row of little
+        # weight, which moves by σ·(1 − margin) a round.
+        sigma = sigma * _GROWTH
+        # Multipliers that are off balance by little may bound little, as no strong convexity ties b.
+        if best.value - best.bound > _SLOW * gap:
+            share *= _INNER_SHARE
+    return best
+
+
+def _round(
+    model: KinkModel,
+    inside: _InsideGram,
+    x: np.ndarray,
+    alpha: np.ndarray,
+    sigma: np.ndarray,
+    aim: float,
+    most_steps: int,
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """Minimise the augmented Lagrangian to about `aim`, and return x, the new multipliers and the steps."""
+    penalised = model.penalised
+    margin, n_steps = model.A @ x, 0
+    x, margin = _with_best_intercept(model, x, margin, alpha, sigma)
+    while n_steps < most_steps:
+        q = np.clip(alpha + sigma * (1 - margin), 0, model.upper)
+        gradient = penalised * x + model.slope - model.A.T @ q
+        # The Lagrangian is 1-strongly convex in w; b is already best for the first w.
+        if 0.5 * gradient @ gradient <= aim:
+            break
+        direction = _newton_step(model, inside, alpha + sigma * (1 - margin), sigma, gradient)
+        step = _line_search(model, x, margin, direction, alpha, sigma, float(gradient @ direction))
+        if step == 0:
+            break
+        x = x + step * direction
+        margin, n_steps = model.A @ x, n_steps + 1
+    return x, np.clip(alpha + sigma * (1 - margin), 0, model.upper), n_steps
+
+
+def _with_best_intercept(
+    model: KinkModel, x: np.ndarray, margin: np.ndarray, alpha: np.ndarray, sigma: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return x with the b that minimises the augmented Lagrangian for its w, and the margins there.
+
+    Nothing penalises b: Newton steps alone would creep where no row is in the kink.
+    """
+    if not model.fit_intercept:
+        return x, margin
+    y = model.label
+    tau = _shift(alpha + sigma * (1 - margin), sigma * y, y, model.upper, float(model.slope[-1]))
+    if tau is None:
+        return x, margin
+    moved = x.copy()
+    moved[-1] -= tau
+    return moved, margin - tau * y
+
+
+class _InsideGram:
+    """Σ u·aaᵀ over the rows in the kink, kept up to date by those that enter and leave it."""
+
+    def __init__(self, model: KinkModel) -> None:
+        self._A, self._root = model.A, np.sqrt(model.upper)
+        self._rows = np.zeros(len(model.upper), dtype=bool)
+        self._G = np.zeros((model.A.shape[1],) * 2)
+
+    def of(self, rows: np.ndarray) -> np.ndarray:
+        """Return the sum over the rows of a mask; the array is this object's own."""
+        entered, left = rows & ~self._rows, self._rows & ~rows
+        if np.count_nonzero(entered | left) < np.count_nonzero(rows):
+            self._G += self._sum(entered)
+            self._G -= self._sum(left)
+            self._rows = rows
+            return self._G
+        return self.afresh(rows)
+
+    def afresh(self, rows: np.ndarray) -> np.ndarray:
+        """Return the same, from these rows alone."""
+        self._G, self._rows = self._sum(rows), rows
+        return self._G
+
+    def _sum(self, rows: np.ndarray) -> np.ndarray:
+        B = self._A[rows]
+        B *= self._root[rows, None]
+        return B.T @ B
+
+
+def _newton_step(
+    model: KinkModel, inside: _InsideGram, t: np.ndarray, sigma: np.ndarray, gradient: np.ndarray
+) -> np.ndarray:
+    # σ is u over the same width for all rows.
+    steepness = float(sigma.max(initial=0.0) / max(model.upper.max(initial=0.0), np.finfo(float).tiny))
+    rows = (t > 0) & (t < model.upper)
+    try:
+        return _solved(model, inside.of(rows) * steepness, gradient)
+    except np.linalg.LinAlgError:  # what heavy rows left behind when they went outweighs the others
+        H = inside.afresh(rows) * steepness
+    # Beside a large C rounding takes the penalty; as much as that again keeps H positive definite.
+    rounding = len(H) * np.finfo(float).eps * float(np.diagonal(H).max())
+    return _solved(model, H, gradient, least=rounding)
+
+
+def _solved(model: KinkModel, H: np.ndarray, gradient: np.ndarray, least: float = 0.0) -> np.ndarray:
+    """Return −(H + P)⁻¹g, of P no less than `least`; H is overwritten."""
+    H[np.diag_indices_from(H)] += np.maximum(model.penalised, least)
+    if model.fit_intercept:
+        H[-1, -1] = 1.000001 * H[-1, -1] or 1.0  # where no row is inside, b has no curvature
+    return -cho_solve(cho_factor(H, lower=True, check_finite=False, overwrite_a=True), gradient)
+
+
+def _line_search(
+    model: KinkModel,
+    x: np.ndarray,
+    margin: np.ndarray,
+    direction: np.ndarray,
+    alpha: np.ndarray,
+    sigma: np.ndarray,
+    slope: float,
+) -> float:
+    """Return the first of 1, ½, ¼ … of sufficient decrease; 0 if rounding leaves none."""
+    along, penalised = model.A @ direction, model.penalised
+
+    def lagrangian(step: float) -> float:
+        y, m = x + step * direction, margin + step * along
+        q = np.clip(alpha + sigma * (1 - m), 0, model.upper)
+        inner = q @ (1 - m) + (q * (alpha - q / 2) / sigma).sum()
+        return float(0.5 * (penalised * y) @ y + model.slope @ y + inner)
+
+    start, step = lagrangian(0.0), 1.0
+    while step > _SHORTEST_STEP:
+        if lagrangian(step) <= start + _SUFFICIENT_DECREASE * step * slope:
+            return step
+        step /= 2
+    return 0.0
+
+
+# Models of sparse rows, solved one row's multiplier at a time.
+#
+# Multipliers α make w = Σ α_i·y_i·z_i − slope, and each of them in turn is set where the dual is highest
+# while the others stay (Hsieh, Chang, Lin, Keerthi and Sundararajan 2008, "A dual coordinate descent method
+# for large-scale linear SVM", algorithm 1). That Σ α_i·y_i must be what the linear part says, because
+# nothing penalises b, is left to the method of multipliers: b = b₀ + ρ·(Σ α_i·y_i − slope_b), and b₀ moves
+# to b after some passes.
+#
+# A step costs the entries of one row, whatever D is, and curvatures are those of single rows: nothing needs a
+# preconditioner as long as C·‖z‖² is of moderate size.
+
+_MOST_ASCENT_ROUNDS = 100
+_INNER_PASSES = 9  # over the rows between their bounds, after one over all of them
+_SEED = 0
+
+
+def ascend(model: KinkModel, x: np.ndarray, alpha: np.ndarray, *, tol: float) -> KinkSolution:
+    """Return the minimiser of q to a gap of `tol`, or where many passes end.
+
+    Parameters
+    ----------
+    model : KinkModel
+        Its A is a scipy CSR matrix.
+    x, alpha : ndarrays of shape (D + 1,) or (D,), and (r,)
+        Of x only the intercept counts; the multipliers say the rest.
+    tol : float
+
+    Notes
+    -----
+    A pass costs 4 flops an entry of its rows; a round is ten passes, nine of them over the rows whose
+    multipliers are between their bounds. The order of the rows is drawn anew for each pass, always alike.
+    """
+    compile_ascent()
+    A, upper, fit_intercept = model.A, model.upper, model.fit_intercept
+    alpha = np.clip(alpha, 0, upper)
+    at = model.penalised * (A.T @ alpha - model.slope)
+    squares = A.multiply(A)
+    reach = np.ones(A.shape[1])
+    if fit_intercept:
+        # b moves as one more feature of the size of a row would.
+        rho = reach[-1] = max(float(squares[:, :-1].sum()), np.finfo(float).tiny) / A.shape[0]
+        y = model.label
+        off = float(y @ alpha - model.slope[-1])
+        at[-1] = x[-1] + rho * off
+    bend = np.maximum(squares @ reach, np.finfo(float).tiny)
+    rng = np.random.default_rng(_SEED)
+    best = KinkSolution(x, alpha.copy(), model.value(x), model.bound(alpha))
+    for _ in range(_MOST_ASCENT_ROUNDS):
+        for inner in range(1 + _INNER_PASSES):
+            rows = np.flatnonzero((alpha > 0) & (alpha < upper)) if inner else np.arange(len(alpha))
+            order = rng.permutation(rows)
+            _pass(A.indptr, A.indices, A.data, upper, reach, bend, order, at, alpha)
+        if fit_intercept:
+            at[-1] += rho * float(y @ alpha - model.slope[-1])
+        best = _better(best, model, at, alpha)
+        if best.value - best.bound <= tol:
+            break
+    return best
+
+
+def _better(best: KinkSolution, model: KinkModel, x: np.ndarray, alpha: np.ndarray) -> KinkSolution:
+    """Return the better point and the better multipliers."""
+    value, bound = model.value(x), model.bound(alpha)
+    if value < best.value:
+        best = KinkSolution(x.copy(), best.alpha, value, best.bound)
+    if bound > best.bound:
+        best = KinkSolution(best.x, alpha.copy(), best.value, bound)
+    return best
+
+
+@cache
+def compile_ascent() -> None:
+    """Compile the pass, or load it from Numba's cache, before it is needed."""
+    in_own_thread(_compile_ascent)
+
+
+def _compile_ascent() -> None:
+    one, indptr = np.ones(1), np.array([0, 1], np.int32)
+    _pass(indptr, np.zeros(1, np.int32), one, one, one, one, np.zeros(1, np.int64), one.copy(), one.copy())
+
+
+@compiled()
+def _pass(indptr, indices, data, upper, reach, bend, order, x, alpha):
+    """Set the multiplier of each row in turn, and move x along."""
+    for i in order:
+        margin = 0.0
+        for at in range(indptr[i], indptr[i + 1]):
+            margin += data[at] * x[indices[at]]
+        after = min(max(alpha[i] + (1 - margin) / bend[i], 0.0), upper[i])
+        change = after - alpha[i]
+        if change != 0:
+            alpha[i] = after
+            for at in range(indptr[i], indptr[i + 1]):
+                x[indices[at]] += reach[indices[at]] * change * data[at]

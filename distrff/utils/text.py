@@ -1,0 +1,195 @@
+"""Quantities as people read them: bytes, seconds, and numbers with a unit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from itertools import islice
+from typing import Any
+
+from distrff.errors import InputError
+from distrff.utils.axes import Number, number_text, place_of
+
+
+def human_bytes(n_bytes: float) -> str:
+    """Return a number of bytes with three digits and a decimal unit."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if n_bytes < 999.5:
+            return f"{n_bytes:.3g} {unit}"
+        n_bytes /= 1000
+    return f"{n_bytes:.3g} TB"
+
+
+def human_seconds(seconds: float) -> str:
+    """Return a duration with three digits below two minutes, beyond that in minutes and hours."""
+    if seconds == 0:
+        return "0 s"
+    for limit, factor, unit in ((1e-3, 1e6, "µs"), (1, 1e3, "ms"), (119.5, 1, "s")):
+        if seconds < limit:
+            return f"{number_text(float(seconds) * factor)} {unit}"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{minutes} min {rest} s" if not hours else f"{hours:,} h {minutes} min"
+
+
+def quantity_text(value: Number, unit: str) -> str:
+    """Write a quantity for reading: bytes and seconds in fitting units, others with three digits."""
+    if value is None or place_of(value) is None:
+        return "–"
+    if unit == "bytes":
+        return human_bytes(value)
+    if unit == "s":
+        return human_seconds(value)
+    return f"{number_text(value)} {unit}".strip()
+
+
+# Names of columns or classes in a line of text.
+
+_MOST = 20
+
+
+def listed(names: Collection[Any]) -> str:
+    """Return the first 20 names, and how many are left out."""
+    more = f" and {len(names) - _MOST:,} more" if len(names) > _MOST else ""
+    return ", ".join(map(str, islice(names, _MOST))) + more
+
+
+# A kernel's repr, short enough to be read.
+
+_MAY_BREAK = "\u200b"  # a space of no width
+_MOST_WIDTHS = 8
+
+
+def kernel_text(kernel: str) -> str:
+    """Return the repr with its numbers to four digits, and with places where a line may break.
+
+    Of many widths only their number is told.
+    """
+    kernel = re.sub(rf"\(([^(),]+, ){{{_MOST_WIDTHS},}}[^(),]*\)", _number_of_widths, kernel)
+    short = re.sub(r"\d+\.\d{4,}(e[-+]?\d+)?", lambda number: f"{float(number[0]):.4g}", kernel)
+    return re.sub(r"([(=])", rf"\1{_MAY_BREAK}", short)
+
+
+def _number_of_widths(widths: re.Match[str]) -> str:
+    return f"{widths[0].count(', ') + 1} widths"
+
+
+# What messages may say of a URL: where it leads, without who asks for it and with which key.
+#
+# A password that is not percent-encoded makes a URL ambiguous: `s3://user:pa/ss@bucket/x` may as well be
+# the path `ss@bucket/x` of a host `user:pa`. What is hidden is what any reading takes for a secret: all
+# between `://` and the last `@`, and all from the first `?` or `#` on. Only where nothing before the first
+# slash looks like a password, does an `@` in the path stay.
+
+HIDDEN = "***"
+"""What stands for a URL of which no part is public in every reading."""
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/{1,3}")
+_CHAIN = re.compile(r"::(?=[A-Za-z][A-Za-z0-9+.-]*(?:://|::))")  # of fsspec: simplecache::s3://bucket/x
+# A user or container without a password, and a host or bucket. One with a capital may be a key.
+_PLAIN = r"(?:[\w.~%+-]*@)?(?P<host>[a-z0-9._*-]*)"
+_WHOLE = re.compile(_PLAIN + r"(?=[/?#]|$)")
+_IN_TEXT = re.compile(_PLAIN + r"(?P<port>:\d+(?![\w/@]))?(?=[/?#\s'\"`<>(),;\]}]|::|:(?:\s|$)|$)")
+_NEXT_URL = re.compile(r"(?:(?<=[\s'\"`<>(\[,;={])|(?<=::))" + _SCHEME.pattern)
+_HOST_AND_PORT = re.compile(r"[^:]*:\d*|\[.*\](:\d*)?|arn:.*")  # S3's access points begin with arn:
+_ENDS = re.compile(r"[\s'\"`<>]")
+_QUERY = re.compile(r"[?#](?=\S)")
+_KEY_PATH = re.compile(r"(^|/)[^/]*?:.*@", re.DOTALL)  # user:password@bucket/key, as file systems strip it
+_WORD = re.compile(r"[^\s'\"]+")
+_QUERY_WORD = re.compile(r"\?[^\s'\"=]+=[^\s'\"]*")
+
+
+def public_name(path: Any) -> str:
+    """Return a path or URL, perhaps one of fsspec's chains, without user names, passwords and queries."""
+    text = path if isinstance(path, str) else str(path)
+    return "::".join(map(_public_link, _CHAIN.split(text)))
+
+
+def public_text(text: str) -> str:
+    """Return a message, perhaps of another library, with each URL in it as `public_name` has it."""
+    shown, at = [], 0
+    while found := _SCHEME.search(text, at):
+        shown.append(_without_words(text[at : found.start()]))
+        following = _NEXT_URL.search(text, found.end())
+        limit = following.start() if following else len(text)
+        url, at = _public_start(text, found, limit)
+        shown.append(url)
+    return "".join([*shown, _without_words(text[at:])])
+
+
+def refuse_open_secret(url: str) -> None:
+    """Refuse a URL that holds a password with a slash, ? or #, which no library takes for one.
+
+    They would ask for a host or bucket that is half of the password, and name it in their errors.
+
+    Raises
+    ------
+    InputError
+    """
+    for link in _CHAIN.split(url):
+        scheme, _, rest = link.partition("://")
+        head = re.split("[/?#]", rest, maxsplit=1)[0]
+        is_port = _HOST_AND_PORT.fullmatch(head)
+        if scheme and ":" in head and "@" not in head and "@" in rest and not is_port:
+            raise InputError(
+                f"{public_name(url)}: a user name or password with a slash, ? or # cannot be read from a "
+                f"URL; write %2F, %3F or %23, or give it by storage_options (--storage-option)"
+            )
+
+
+def _public_link(link: str) -> str:
+    scheme = _SCHEME.match(link)
+    if scheme is None:
+        return public_text(link) if "://" in link else _QUERY_WORD.sub("", _KEY_PATH.sub(r"\1", link))
+    return scheme.group() + _public_rest(link[scheme.end() :])
+
+
+def _public_rest(rest: str) -> str:
+    """What is public of all that follows on `://`."""
+    plain = _WHOLE.match(rest)
+    if plain:
+        path = re.split("[?#]", rest[plain.end() :], maxsplit=1)[0]
+        inner = _SCHEME.search(path)  # a proxy's: https://proxy/https://user:password@host/x
+        if inner:
+            path = path[: inner.start()] + _public_link(path[inner.start() :])
+        return plain["host"] + path
+    end, query = rest.rfind("@"), re.search("[?#]", rest)
+    if query is None:
+        return rest[end + 1 :]
+    # A ? before the @ belongs to the password, or the @ to the query.
+    return rest[end + 1 : query.start()] if end < query.start() else HIDDEN
+
+
+def _public_start(text: str, scheme: re.Match[str], limit: int) -> tuple[str, int]:
+    """What is public of the URL with this scheme in a text, and where the text goes on after it."""
+    begin = scheme.end()
+    quote = text[scheme.start() - 1 : scheme.start()]
+    closing = text.find(quote, begin, limit) if quote in tuple("'\"`") else -1
+    if closing >= 0 and (_WHOLE.match(text[begin:closing]) or "@" in text[begin:closing]):
+        return _public_link(text[scheme.start() : closing]), closing
+    plain = _IN_TEXT.match(text, begin, limit)
+    if plain is None and "@" in text[begin:limit]:
+        return scheme.group() + _public_rest(text[begin:limit]), limit
+    stop = plain.end() if plain else begin
+    word_end = _ENDS.search(text, stop, limit)
+    query = _QUERY.search(text, stop, word_end.start() if word_end else limit)
+    host = plain["host"] + (plain["port"] or "") if plain else ""
+    if query:  # it may hold blanks: where it ends, nobody knows
+        return scheme.group() + host + text[stop : query.start()], limit
+    return scheme.group() + host, stop
+
+
+def _without_words(text: str) -> str:
+    """A text without a URL in it; file systems quote theirs without the scheme."""
+    return _QUERY_WORD.sub("", _WORD.sub(_without_key, text))
+
+
+def _without_key(word: re.Match[str]) -> str:
+    """A word without the user:password@ in it; one pattern for that would take cubic time."""
+    text = word.group()
+    end = text.rfind("@")
+    colon = text.find(":", 0, max(end, 0))
+    if colon < 0:
+        return text
+    begin = 1 + max(text.rfind(separator, 0, colon) for separator in "/=(")
+    return text[:begin] + text[end + 1 :]
