@@ -27,12 +27,12 @@ from distrff.engine.reduction import (
     OrderedMerge,
     Partial,
     Reduction,
+    Rows,
     merge_partials,
     merged_here,
     reduce_rows,
 )
 from distrff.errors import ClusterError
-from distrff.io.rows import Rows
 
 _LOCAL_SCHEDULERS = {
     "sync", "synchronous", "single-threaded", "threads", "threading", "processes", "multiprocessing",

@@ -11,9 +11,7 @@ from pathlib import Path
 
 from threadpoolctl import threadpool_info
 
-from distrff.features.specification import derivations_in_this_process
-from distrff.features.trigonometry import compile_loops
-from distrff.utils.products import compile_products
+from distrff.utils.process import COUNTS, prepare_process
 
 _STATUS = Path("/proc/self/status")
 _CLEAR_REFS = Path("/proc/self/clear_refs")
@@ -86,8 +84,7 @@ class _ThisProcess:
     def begin(self, fit: str) -> None:
         """Note the idle memory once, and forget the peaks of earlier fits."""
         if self.idle_bytes is None:
-            compile_loops()  # idle is a process with all that it will use loaded
-            compile_products()
+            prepare_process()  # idle is a process with all that it will use loaded
             self.idle_bytes = resident_bytes()
             self.blas_threads = blas_threads()
         if fit != self.fit:
@@ -96,9 +93,7 @@ class _ThisProcess:
 
     def record(self) -> ProcessRecord:
         idle = self.idle_bytes or 0
-        return ProcessRecord(
-            idle, max(idle, peak_resident_bytes()), self.blas_threads, derivations_in_this_process()
-        )
+        return ProcessRecord(idle, max(idle, peak_resident_bytes()), self.blas_threads, COUNTS["derivations"])
 
 
 _THIS = _ThisProcess()

@@ -11,7 +11,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from distrff.engine.record import WorkRecord, begin_task, end_task
-from distrff.io.rows import Rows
 
 logger = logging.getLogger(__name__)
 
@@ -20,13 +19,23 @@ _RETRY_SECONDS = (0.2, 1.0)
 Shipped = Mapping[str, np.ndarray] | None
 
 
+class Rows(Protocol):
+    """The rows `start` to `stop`, as a small picklable dataclass that a reduction reads."""
+
+    @property
+    def start(self) -> int: ...
+
+    @property
+    def stop(self) -> int: ...
+
+
 class Reduction(Protocol):
     """A monoid over runs of rows; picklable, and the same whatever worker runs it."""
 
     def zero(self) -> Any:
         """Return a fresh accumulator, which belongs to the task that asked for it."""
 
-    def update(self, accumulator: Any, rows: Rows, shipped: Shipped) -> Any:
+    def update(self, accumulator: Any, rows: Any, shipped: Shipped) -> Any:
         """Return the accumulator with the rows added; it may be changed in place.
 
         `shipped` holds arrays that this process was sent instead of deriving them.

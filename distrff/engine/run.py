@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -15,14 +15,37 @@ from distrff.engine.cluster import check_workers
 from distrff.engine.execution import ClusterExecution, Execution, Workers, ambient_execution
 from distrff.engine.progress import Progress, screen_for
 from distrff.engine.record import WorkRecord
-from distrff.engine.reduction import Partial, Reduction
+from distrff.engine.reduction import Partial, Reduction, Rows
 from distrff.engine.segments import Segmentation, light_segmentation
 from distrff.errors import FrequencyMismatch, PlanRefused
-from distrff.features.specification import MapSpecification
-from distrff.io.dataset import Dataset
 from distrff.utils.text import human_bytes
 
 logger = logging.getLogger(__name__)
+
+
+class RowSource(Protocol):
+    """Rows that can be cut by their number; a dataset is one."""
+
+    @property
+    def n_rows(self) -> int: ...
+
+    @property
+    def n_columns(self) -> int: ...
+
+    @property
+    def source(self) -> str: ...
+
+    @property
+    def row_bytes(self) -> int: ...
+
+    @property
+    def chunk_rows(self) -> int: ...
+
+    @property
+    def held_bytes(self) -> int: ...
+
+    def rows(self, start: int, stop: int) -> Rows:
+        """Return what a task reads the rows [start, stop) from."""
 
 
 class SweepRun:
@@ -48,7 +71,7 @@ class SweepRun:
         self.sweeps: list[tuple[str, float]] = []
         self.record = WorkRecord()
         self.frequencies_differ = False
-        self._maps: dict[MapSpecification, Any] = {}
+        self._maps: dict[Any, Any] = {}
         self._started = time.perf_counter()
         self._phases: list[tuple[str, float]] = [("plan", 0.0)]
         self._screen = screen_for()
@@ -70,7 +93,7 @@ class SweepRun:
     def sweep(
         self,
         label: str,
-        dataset: Dataset,
+        dataset: RowSource,
         reduction: Reduction,
         cuts: Segmentation,
         sent: Mapping[str, np.ndarray] | None = None,
@@ -114,13 +137,13 @@ class SweepRun:
         self.record = self.record.merge(record)
         return value
 
-    def map_arrays(self, specification: MapSpecification) -> dict[str, np.ndarray] | None:
+    def map_arrays(self, specification: Any) -> dict[str, np.ndarray] | None:
         """Return the map's arrays where other processes cannot derive them, else None."""
         if self.frequencies_differ or specification.carries_arrays:
             return specification.checked_arrays()
         return None
 
-    def shipped_map(self, specification: MapSpecification) -> list[Any]:
+    def shipped_map(self, specification: Any) -> list[Any]:
         """Return a handle on such arrays, the same one for all tasks of the run; else nothing."""
         if not (self.frequencies_differ or specification.arrays_at_hand):
             return []
@@ -129,7 +152,7 @@ class SweepRun:
         return [self._maps[specification]]
 
     def _pass(self, label: str, segments: list[Any], reduction: Any, shipped: list[Any]) -> Any:
-        specification: MapSpecification | None = getattr(reduction, "specification", None)
+        specification = getattr(reduction, "specification", None)
         if specification is not None:
             shipped = shipped + self.shipped_map(specification)
         if specification is not None and specification.arrays_at_hand:
@@ -190,7 +213,7 @@ _MOST_TASKS = 2**20  # of each of which the client makes an object before the fi
 _SPANS = 3  # two that are decoded, and a tile
 
 
-def check_reading(workers: Workers, dataset: Dataset, sum_bytes: int = 0) -> None:
+def check_reading(workers: Workers, dataset: RowSource, sum_bytes: int = 0) -> None:
     """Refuse rows that the threads of a worker cannot all read at a time, by their shape and chunks alone.
 
     Parameters

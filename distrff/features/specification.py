@@ -15,6 +15,7 @@ import numpy as np
 from distrff.errors import FrequencyMismatch, InputError
 from distrff.utils.arrays import in_one_layout
 from distrff.utils.jit import scratch
+from distrff.utils.process import COUNTS
 
 # Of block maps that a process keeps beside the one it uses.
 _MOST_BYTES = 2**29
@@ -270,7 +271,6 @@ class _BlockMapCache:
         self._capacity = capacity
         self._lock = threading.RLock()
         self._maps: OrderedDict[tuple[MapSpecification, bool], BlockMap] = OrderedDict()
-        self.n_derivations = 0
 
     def block_map(self, spec: MapSpecification, arrays: Mapping[str, np.ndarray] | None) -> BlockMap:
         key = (spec, arrays is None)
@@ -283,7 +283,7 @@ class _BlockMapCache:
     def keep(self, spec: MapSpecification, arrays: Mapping[str, np.ndarray]) -> None:
         """Take arrays that were just derived from the specification in this process."""
         with self._lock:
-            self.n_derivations += 1
+            COUNTS["derivations"] += 1
             self._add((spec, True), arrays)
 
     def _add(self, key: tuple[MapSpecification, bool], arrays: Mapping[str, np.ndarray]) -> None:
@@ -296,7 +296,7 @@ class _BlockMapCache:
 
     def _derive(self, spec: MapSpecification) -> dict[str, np.ndarray]:
         arrays = spec.derive_arrays()
-        self.n_derivations += 1
+        COUNTS["derivations"] += 1
         if spec.digest and spec.digest_of(arrays) != spec.digest:
             raise FrequencyMismatch(
                 "this process derives other frequencies from the seed than the client does "
@@ -313,7 +313,7 @@ _CACHE = _BlockMapCache(capacity=8)
 
 def derivations_in_this_process() -> int:
     """Return how often this process derived a map's arrays."""
-    return _CACHE.n_derivations
+    return COUNTS["derivations"]
 
 
 # What applying a map costs, as a polynomial in the number of its features.

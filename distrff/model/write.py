@@ -15,7 +15,6 @@ from distrff.engine.reduction import Shipped
 from distrff.engine.run import SweepRun, begin_run
 from distrff.engine.segments import Segmentation, light_segmentation
 from distrff.errors import InputError
-from distrff.estimators.base import Machine
 from distrff.features.specification import MapSpecification
 from distrff.io.arrays import as_dataset
 from distrff.io.dataset import Dataset, IdentifiedRows, check_block, with_ids
@@ -249,7 +248,7 @@ def _look_at(rows: Rows) -> tuple[str, dict[str, np.ndarray]]:
 
 
 def write_predictions(
-    model: Model | Machine,
+    model: Any,
     data: Any,
     out: str,
     *,
@@ -332,7 +331,7 @@ def write_predictions(
     }
 
 
-def _frozen(estimator: Machine, return_std: bool) -> Model:
+def _frozen(estimator: Any, return_std: bool) -> Model:
     check_is_fitted(estimator, "model_")
     with_posterior = getattr(estimator, "_with_posterior", None)
     return with_posterior() if return_std and with_posterior is not None else estimator.model_
