@@ -34,6 +34,15 @@ from distrff.io.rows import Rows
 from distrff.preprocessing.scaling import Moments
 from distrff.utils.arrays import as_columns
 
+__all__ = [
+    "accuracy_score",
+    "confusion_matrix",
+    "log_loss",
+    "mean_squared_error",
+    "r2_score",
+    "roc_auc_score",
+]
+
 
 def r2_score(
     y_true: Any, y_pred: Any, *, sample_weight: Any = None, multioutput: Any = "uniform_average"

@@ -297,8 +297,8 @@ def test_a_task_that_no_worker_is_given(rows, start_cluster, monkeypatch, caplog
         return self.watch(self.client.compute(task, workers=["tcp://127.0.0.1:1"]))
 
     monkeypatch.setattr(Flight, "compute", send_astray)
-    for name in ("cluster_watch._LOOK_SECONDS", "cluster_watch._LEAVING_SECONDS"):
-        monkeypatch.setattr(f"distrff.sweeps.{name}", 0.2)
+    for name in ("_LOOK_SECONDS", "_LEAVING_SECONDS"):
+        monkeypatch.setattr(f"distrff.engine.execution.{name}", 0.2)
     fitted = within_patience(ridge().fit, *rows)
     assert "no worker was given the tasks that are ready" in caplog.text
     np.testing.assert_array_equal(fitted.coef_, undisturbed(ridge(), *rows).coef_)
