@@ -14,7 +14,7 @@ import dask.array as da
 import numpy as np
 import pandas as pd
 
-from distrff.engine.reduction import Shipped
+from distrff.engine.reduction import Arrays, Reduction
 from distrff.engine.run import begin_run
 from distrff.engine.segments import light_segmentation
 from distrff.errors import DataWarning, InputError, InputTypeError, warn
@@ -451,7 +451,7 @@ def _width(A: Any) -> int:
 
 
 @dataclass(frozen=True)
-class PairedReduction:
+class PairedReduction(Reduction):
     """Reduction of rows whose X are predictions and whose y are truths.
 
     Parameters
@@ -472,10 +472,7 @@ class PairedReduction:
     def zero(self) -> Any:
         return self.statistic.zero()
 
-    def finish(self, accumulator: Any) -> Any:
-        return accumulator
-
-    def update(self, found: Any, rows: Rows, shipped: Shipped) -> Any:
+    def update(self, found: Any, rows: Rows, arrays: Arrays) -> Any:
         for block in rows.tiles(self.tile_rows):
             check_pairs(block, self.prediction)
             s = np.ones(len(block.X)) if block.sample_weight is None else block.sample_weight

@@ -113,7 +113,7 @@ def score(model: str, data: str, as_json: bool, **options: Any) -> None:
 
 def written_rows(method: str, model: str, data: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Write the method's result for every row to `--out`, and return what was written."""
-    from distrff.engine.run import SweepRun
+    from distrff.engine.run import Run
     from distrff.model.persistence import load_model
     from distrff.model.write import result_place, write_rows
 
@@ -124,7 +124,7 @@ def written_rows(method: str, model: str, data: str, options: Mapping[str, Any])
     refuse_overlap("--out", out, model=model, data=data)
     result_place(out, method, **how).check()
     with workers_of(options):
-        run = SweepRun()
+        run = Run()
         return_std = options.get("return_std", False)
         written = write_rows(run, machine, dataset, out, method=method, return_std=return_std, **how)
     return {

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 from scipy.sparse import issparse
 
-from distrff.engine.reduction import Shipped
-from distrff.engine.run import SweepRun
+from distrff.engine.reduction import Arrays, Reduction
+from distrff.engine.run import Run
 from distrff.engine.segments import gram_segmentation, light_segmentation
 from distrff.io.dataset import Dataset
 from distrff.io.parquet_rows import find_files, read_footers
@@ -109,7 +109,7 @@ class RowSurvey:
 
 
 @dataclass(frozen=True)
-class RowSurveyReduction:
+class RowSurveyReduction(Reduction):
     """Reduction to `RowSurvey`.
 
     Parameters
@@ -147,10 +147,7 @@ class RowSurveyReduction:
             y_moments=Moments.empty(self.n_targets) if self.y_is_number else None,
         )
 
-    def finish(self, accumulator: RowSurvey) -> RowSurvey:
-        return accumulator
-
-    def update(self, found: RowSurvey, rows: Rows, shipped: Shipped) -> RowSurvey:
+    def update(self, found: RowSurvey, rows: Rows, arrays: Arrays) -> RowSurvey:
         size = min(self.rows_per_segment, rows.stop - rows.start)
         drawn = stream(0, "survey", rows.start).choice(
             rows.stop - rows.start, size, replace=False, shuffle=False
@@ -219,7 +216,7 @@ def _moments(y: np.ndarray) -> Moments:
     return Moments.of(Y[np.isfinite(Y).all(axis=1)], None)
 
 
-def survey_rows(run: SweepRun, dataset: Dataset) -> RowSurvey:
+def survey_rows(run: Run, dataset: Dataset) -> RowSurvey:
     """Return the survey of a dataset, after one pass over its rows."""
     cuts = light_segmentation(dataset.n_rows, dataset.n_columns)
     sample = min(_SAMPLE_ROWS, max(256, _SAMPLE_NUMBERS // dataset.n_columns))

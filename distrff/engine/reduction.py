@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -16,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 _RETRY_SECONDS = (0.2, 1.0)
 
-Shipped = Mapping[str, np.ndarray] | None
+Arrays = Mapping[str, np.ndarray]
 
 
 class Rows(Protocol):
@@ -29,26 +30,48 @@ class Rows(Protocol):
     def stop(self) -> int: ...
 
 
-class Reduction(Protocol):
-    """A monoid over runs of rows; picklable, and the same whatever worker runs it."""
+class SharedArrays(Protocol):
+    """What all tasks of a run take beside the rows; hashable, and equal only where the arrays are."""
+
+    def arrays_to_send(self, *, derived: bool) -> dict[str, np.ndarray]:
+        """Return the arrays that tasks cannot make; those that they could derive as well if `derived`."""
+
+
+class Reduction(ABC):
+    """A monoid over runs of rows, as a frozen dataclass; the same whatever worker runs it."""
 
     def zero(self) -> Any:
-        """Return a fresh accumulator, which belongs to the task that asked for it."""
+        """Return the sum of no rows, which belongs to the task that asked for it."""
+        return None
 
-    def update(self, accumulator: Any, rows: Any, shipped: Shipped) -> Any:
-        """Return the accumulator with the rows added; it may be changed in place.
+    @abstractmethod
+    def update(self, total: Any, rows: Any, arrays: Arrays) -> Any:
+        """Return the sum with the rows added; it may be changed in place.
 
-        `shipped` holds arrays that this process was sent instead of deriving them.
+        `arrays` are those that were sent apart from the task.
         """
 
-    def finish(self, accumulator: Any) -> Any:
-        """Return the partial in which the accumulator waits and travels."""
-
     def merge(self, first: Any, second: Any) -> Any:
-        """Return the sum of two partials, neither of which is changed."""
+        """Return the sum of two partials, neither of which is changed; None is that of no rows."""
+        if first is None or second is None:
+            return second if first is None else first
+        return first + second
 
+    def finish(self, total: Any) -> Any:
+        """Return the partial in which the sum waits and travels."""
+        return total
+
+    @abstractmethod
     def size_bytes(self, n_rows: int) -> int:
         """Return the bytes of a partial of that many rows."""
+
+    def shared(self) -> SharedArrays | None:
+        """Return what its tasks share with those of other passes."""
+        return None
+
+    def light(self) -> Self:
+        """Return itself without the arrays that are sent apart."""
+        return self
 
 
 @dataclass(frozen=True)
@@ -59,33 +82,30 @@ class Partial:
     record: WorkRecord
 
 
-def reduce_rows(
-    reduction: Reduction, rows: Rows, shipped: list[Mapping[str, np.ndarray]], fit: str
-) -> Partial:
-    """Return the partial of one segment, to which all arrays of `shipped` were sent."""
+def reduce_rows(reduction: Reduction, rows: Rows, sent: list[Arrays], fit: str) -> Partial:
+    """Return the partial of one segment, to which the arrays of `sent` came."""
     begin_task(fit)
     started = time.perf_counter()
-    arrays = joined(shipped)
-    value = _reduce_with_retries(reduction, rows, arrays)
+    value = _reduce_with_retries(reduction, rows, joined(sent))
     return Partial(value, end_task(rows.stop - rows.start, time.perf_counter() - started))
 
 
-def joined(shipped: list[Mapping[str, np.ndarray]]) -> Shipped:
-    """Return all arrays that were sent, or None if there are none."""
-    return {name: A for part in shipped for name, A in part.items()} or None
+def joined(sent: list[Arrays]) -> Arrays:
+    """Return all arrays that were sent."""
+    return {name: A for part in sent for name, A in part.items()}
 
 
-def _reduce_with_retries(reduction: Reduction, rows: Rows, shipped: Shipped) -> Any:
+def _reduce_with_retries(reduction: Reduction, rows: Rows, arrays: Arrays) -> Any:
     """Read and sum the rows; begin the segment anew when storage fails in passing."""
     for wait in _RETRY_SECONDS:
         try:
-            return reduction.finish(reduction.update(reduction.zero(), rows, shipped))
+            return reduction.finish(reduction.update(reduction.zero(), rows, arrays))
         except OSError as error:
             logger.warning(
                 "rows %d to %d could not be read (%s); again in %.1f s", rows.start, rows.stop, error, wait
             )
             time.sleep(wait)
-    return reduction.finish(reduction.update(reduction.zero(), rows, shipped))
+    return reduction.finish(reduction.update(reduction.zero(), rows, arrays))
 
 
 def merge_partials(reduction: Reduction, partial: Partial, neighbours: list[Neighbour]) -> Partial:

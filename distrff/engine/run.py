@@ -5,17 +5,14 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any, Protocol
-
-import numpy as np
 
 from distrff.engine.cluster import check_workers
 from distrff.engine.execution import ClusterExecution, Execution, Workers, ambient_execution
 from distrff.engine.progress import Progress, screen_for
 from distrff.engine.record import WorkRecord
-from distrff.engine.reduction import Partial, Reduction, Rows
+from distrff.engine.reduction import Arrays, Partial, Reduction, Rows, SharedArrays
 from distrff.engine.segments import Segmentation, light_segmentation
 from distrff.errors import FrequencyMismatch, PlanRefused
 from distrff.utils.text import human_bytes
@@ -48,7 +45,7 @@ class RowSource(Protocol):
         """Return what a task reads the rows [start, stop) from."""
 
 
-class SweepRun:
+class Run:
     """The passes of one fit, and what they cost.
 
     Parameters
@@ -62,16 +59,16 @@ class SweepRun:
         Label and seconds of each pass so far.
     record : WorkRecord
         Of all tasks so far.
-    frequencies_differ : bool
-        Whether a worker derived other frequencies than this process; they are shipped then.
+    sends_derived : bool
+        Whether a worker derived other frequencies than this process; they are sent then.
     """
 
     def __init__(self, execution: Execution | None = None) -> None:
         self.execution = ambient_execution() if execution is None else execution
         self.sweeps: list[tuple[str, float]] = []
         self.record = WorkRecord()
-        self.frequencies_differ = False
-        self._maps: dict[Any, Any] = {}
+        self.sends_derived = False
+        self._sent: dict[SharedArrays, list[Any]] = {}
         self._started = time.perf_counter()
         self._phases: list[tuple[str, float]] = [("plan", 0.0)]
         self._screen = screen_for()
@@ -96,9 +93,9 @@ class SweepRun:
         dataset: RowSource,
         reduction: Reduction,
         cuts: Segmentation,
-        sent: Mapping[str, np.ndarray] | None = None,
+        arrays: Arrays | None = None,
     ) -> Any:
-        """Return the reduction of all rows, or a handle on it; the arrays of `sent` go to each task.
+        """Return the reduction of all rows, or a handle on it; `arrays` go to each task.
 
         A worker that derives other frequencies from the seed than the client stops the
         pass; it is begun again with the frequencies themselves sent along.
@@ -110,24 +107,25 @@ class SweepRun:
         """
         check_reading(self.execution, dataset, reduction.size_bytes(min(cuts.segment_rows, dataset.n_rows)))
         segments = [dataset.rows(start, stop) for start, stop in cuts.bounds()]
-        return self.sweep_segments(label, segments, reduction, sent)
+        return self.sweep_segments(label, segments, reduction, arrays)
 
     def sweep_segments(
         self,
         label: str,
         segments: list[Any],
         reduction: Reduction,
-        sent: Mapping[str, np.ndarray] | None = None,
+        arrays: Arrays | None = None,
     ) -> Any:
         """Return the same of segments that are cut already, or cannot be cut by row number."""
         started = time.perf_counter()
-        shipped = [self.execution.ship(dict(sent))] if sent else []
+        sent = [self.execution.ship(dict(arrays))] if arrays else []
         try:
-            handle = self._pass(label, segments, reduction, shipped)
+            handle = self._pass(label, segments, reduction, sent)
         except FrequencyMismatch as mismatch:
             logger.warning("%s; the frequencies are sent to the workers instead", mismatch)
-            self.frequencies_differ = True
-            handle = self._pass(label, segments, reduction, shipped)
+            self.sends_derived = True
+            self._sent.clear()
+            handle = self._pass(label, segments, reduction, sent)
         self.sweeps.append((label, time.perf_counter() - started))
         if isinstance(handle, Partial):
             value, record = handle.value, handle.record
@@ -137,29 +135,20 @@ class SweepRun:
         self.record = self.record.merge(record)
         return value
 
-    def map_arrays(self, specification: Any) -> dict[str, np.ndarray] | None:
-        """Return the map's arrays where other processes cannot derive them, else None."""
-        if self.frequencies_differ or specification.carries_arrays:
-            return specification.checked_arrays()
-        return None
-
-    def shipped_map(self, specification: Any) -> list[Any]:
-        """Return a handle on such arrays, the same one for all tasks of the run; else nothing."""
-        if not (self.frequencies_differ or specification.arrays_at_hand):
+    def share(self, shared: SharedArrays | None) -> list[Any]:
+        """Return a handle on what tasks share, the same one for all of the run; nothing if they need none."""
+        if shared is None:
             return []
-        if specification not in self._maps:
-            self._maps[specification] = self.execution.ship(specification.checked_arrays())
-        return [self._maps[specification]]
+        if shared not in self._sent:
+            arrays = shared.arrays_to_send(derived=self.sends_derived)
+            self._sent[shared] = [self.execution.ship(arrays)] if arrays else []
+        return self._sent[shared]
 
-    def _pass(self, label: str, segments: list[Any], reduction: Any, shipped: list[Any]) -> Any:
-        specification = getattr(reduction, "specification", None)
-        if specification is not None:
-            shipped = shipped + self.shipped_map(specification)
-        if specification is not None and specification.arrays_at_hand:
-            reduction = replace(reduction, specification=specification.without_arrays())
+    def _pass(self, label: str, segments: list[Any], reduction: Reduction, sent: list[Any]) -> Any:
+        sent = sent + self.share(reduction.shared())
         progress = Progress(label, sum(rows.stop - rows.start for rows in segments), self._screen)
         try:
-            return self.execution.reduce(reduction, segments, progress, shipped)
+            return self.execution.reduce(reduction.light(), segments, progress, sent)
         finally:
             progress.close()
 
@@ -193,7 +182,7 @@ def record_of(partial: Partial) -> WorkRecord:
 # A fit's passes over the rows, on workers that are known to be able to run them.
 
 
-def begin_run() -> SweepRun:
+def begin_run() -> Run:
     """Return a run where the surroundings say, after making sure that each worker has this distrff.
 
     Raises
@@ -201,7 +190,7 @@ def begin_run() -> SweepRun:
     ClusterError
         If there are no workers, or one lacks distrff or has another version.
     """
-    run = SweepRun()
+    run = Run()
     if isinstance(run.execution, ClusterExecution):
         check_workers(run.execution.client)
     return run

@@ -12,7 +12,7 @@ from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from distrff.engine.execution import Workers
-from distrff.engine.run import SweepRun, begin_run
+from distrff.engine.run import Run, begin_run
 from distrff.engine.segments import light_segmentation
 from distrff.errors import ColumnError, InputError, warn
 from distrff.estimators.fitting.options import FitOptions, check_sparse_rows, takes_sparse_rows
@@ -195,7 +195,7 @@ class Machine(BaseEstimator):
             )
 
 
-def score_sums(model: Model, dataset: Dataset, run: SweepRun | None = None) -> ScoreSums:
+def score_sums(model: Model, dataset: Dataset, run: Run | None = None) -> ScoreSums:
     """Return the score sums of a frozen machine, in one light pass over the rows."""
     run = begin_run() if run is None else run
     cuts = light_segmentation(dataset.n_rows, max(dataset.n_columns, 64))

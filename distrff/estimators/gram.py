@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from distrff.engine.run import SweepRun, begin_run
+from distrff.engine.run import Run, begin_run
 from distrff.errors import InputError
 from distrff.estimators.fitting.context import Preparation, first_sweep, prepare
 from distrff.estimators.fitting.gram import features_dtype, gram_sweep, make_plan
@@ -146,7 +146,7 @@ def prepare_map(
 
 
 def _gram_like(
-    run: SweepRun, dataset: Dataset, like: GramStatistics, *, seed: int, fold_by: str, cv: int | None
+    run: Run, dataset: Dataset, like: GramStatistics, *, seed: int, fold_by: str, cv: int | None
 ) -> GramStatistics:
     if cv is not None and cv != like.n_folds:
         raise InputError(f"cv={cv!r}, but the Gram to be like has {like.n_folds} fold(s); leave cv out")
@@ -181,7 +181,7 @@ def _gram_like(
 
 
 def _sweep(
-    run: SweepRun, dataset: Dataset, preparation: Preparation, folds: Folds | None, *, dtype: str
+    run: Run, dataset: Dataset, preparation: Preparation, folds: Folds | None, *, dtype: str
 ) -> GramStatistics:
     plan = make_plan(
         run.execution,

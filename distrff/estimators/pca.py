@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from distrff.diagnostics.report import FitReport
 from distrff.engine.execution import Workers
-from distrff.engine.run import SweepRun, begin_run, check_reading
+from distrff.engine.run import Run, begin_run, check_reading
 from distrff.errors import InputError, check_count
 from distrff.estimators.base import Machine
 from distrff.estimators.fitting.context import Preparation, prepare_fit
@@ -211,7 +211,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Machine):
         self.explained_variance_ = found.eigenvalues / preparation.weight
         self.explained_variance_ratio_ = found.eigenvalues / (found.total if found.total > 0 else 1.0)
 
-    def _frozen(self, run: SweepRun, dataset: Dataset, preparation: Preparation) -> Model:
+    def _frozen(self, run: Run, dataset: Dataset, preparation: Preparation) -> Model:
         k = len(self.components_)
         return Model(
             kind=type(self).__name__,
@@ -224,11 +224,11 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Machine):
             y_is_1d=False,
             column_names=dataset.column_names,
             steps=dataset.steps,
-            arrays=run.map_arrays(preparation.specification),
+            arrays=preparation.specification.arrays_to_keep(derived=run.sends_derived),
             report=self.report_.to_dict(),
         )
 
-    def _report(self, run: SweepRun, dataset: Dataset, preparation: Preparation) -> FitReport:
+    def _report(self, run: Run, dataset: Dataset, preparation: Preparation) -> FitReport:
         dtype = self.plan_.shape.dtype
         notes = data_notes(dataset) + precision_notes(preparation, dtype) + thread_notes(run)
         return FitReport(

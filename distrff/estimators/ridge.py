@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from distrff.diagnostics.report import FitReport
 from distrff.engine.execution import Workers
-from distrff.engine.run import SweepRun
+from distrff.engine.run import Run
 from distrff.errors import InputError
 from distrff.estimators.base import ClassifyingMachine, Machine
 from distrff.estimators.fitting.gram import GramContext, RidgeFit, fit_statistics
@@ -107,7 +107,7 @@ class RidgeMachine(Machine):
                 y_is_1d=dataset.y_is_1d,
                 column_names=dataset.column_names,
                 steps=dataset.steps,
-                arrays=fit.run.map_arrays(preparation.specification),
+                arrays=preparation.specification.arrays_to_keep(derived=fit.run.sends_derived),
             ),
             fit_report(self, fit, dataset=dataset, preparation=preparation),
         )
@@ -201,7 +201,7 @@ class RidgeMachine(Machine):
         """Return the model with its posterior, which is computed where the Gram is when first asked for."""
         if self.model_.posterior is not None:
             return self.model_
-        kept: tuple[SweepRun, GramContext] | None = getattr(self, "_grams", None)
+        kept: tuple[Run, GramContext] | None = getattr(self, "_grams", None)
         if self.model_.specification.is_sparse:
             raise InputError(
                 "standard deviations need a Gram of the features, and those of random binning are too many "

@@ -88,7 +88,7 @@ class MarginMachine(ClassifyingMachine):
                 dtype=fit.plan.shape.dtype,
                 column_names=dataset.column_names,
                 steps=dataset.steps,
-                arrays=fit.run.map_arrays(preparation.specification),
+                arrays=preparation.specification.arrays_to_keep(derived=fit.run.sends_derived),
                 likelihood=self._likelihood,
                 report=self.report_.to_dict(),
             ),

@@ -19,6 +19,8 @@ from distrff.utils.process import COUNTS
 
 # Of block maps that a process keeps beside the one it uses.
 _MOST_BYTES = 2**29
+# Before the names of a map's arrays, where others lie beside them.
+_SENT = "map_"
 
 
 class BlockMap(ABC):
@@ -163,6 +165,23 @@ class MapSpecification(ABC):
         """Whether it carries arrays that are to be sent apart from it."""
         return False
 
+    def arrays_to_send(self, *, derived: bool) -> dict[str, np.ndarray]:
+        """Return the arrays for a process that cannot make them, or not alike, named for `build_sent`.
+
+        `derived` says whether those that any process could derive from the specification are among them.
+        """
+        if not (derived or self.arrays_at_hand):
+            return {}
+        return named_to_send(self.checked_arrays())
+
+    def arrays_to_keep(self, *, derived: bool) -> dict[str, np.ndarray] | None:
+        """Return the arrays that belong into a stored model; None where any process derives them alike."""
+        return self.checked_arrays() if derived or self.carries_arrays else None
+
+    def build_sent(self, arrays: Mapping[str, np.ndarray]) -> BlockMap:
+        """Return the block map of the arrays that were sent for it, or that this process derives."""
+        return self.build(sent_arrays(arrays) or None)
+
     def without_arrays(self) -> Self:
         """Return what travels with every task."""
         return self
@@ -196,7 +215,7 @@ class MapSpecification(ABC):
         Parameters
         ----------
         arrays : mapping of str to ndarray, optional
-            Arrays that were shipped because this process derives others.
+            Arrays that were sent because this process derives others.
 
         Raises
         ------
@@ -237,6 +256,16 @@ class CarryingSpecification(MapSpecification):
 
     def with_arrays(self, arrays: Mapping[str, np.ndarray]) -> Self:
         return replace(self, arrays=dict(arrays))
+
+
+def named_to_send(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return a map's arrays under names that no others have which are sent beside them."""
+    return {_SENT + name: A for name, A in arrays.items()}
+
+
+def sent_arrays(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return those that `named_to_send` named, under the names that the map gives them."""
+    return {name.removeprefix(_SENT): A for name, A in arrays.items() if name.startswith(_SENT)}
 
 
 def arrays_digest(arrays: Mapping[str, np.ndarray]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from dask.utils import is_dataframe_like
 
-from distrff.engine.run import SweepRun
+from distrff.engine.run import Run
 from distrff.errors import InputError
 from distrff.io.dataset import Dataset, with_ids
 from distrff.io.parquet_rows import (
@@ -238,14 +238,14 @@ def _encoded(table: RawTable, steps: TableSteps) -> Dataset:
     _check_rows(table)
     kept = None
     if steps.drops_missing:
-        kept = complete_rows_of(SweepRun(), table, steps.raw_names)
+        kept = complete_rows_of(Run(), table, steps.raw_names)
     return encoded_dataset(table, steps, kept, _row_counts(table, kept))
 
 
 def _profiled(table: RawTable, options: TableOptions, choice: Choice) -> Dataset:
     """The rows of a table through steps that follow from what it holds."""
     _check_rows(table)
-    run = SweepRun()
+    run = Run()
     profile = profile_of(run, table, choice.used, options.max_categories)
     steps, report = steps_of(
         profile, options, columns=choice.columns, target=choice.target, weight=choice.weight

@@ -10,8 +10,8 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
-from distrff.engine.reduction import Shipped
-from distrff.engine.run import SweepRun
+from distrff.engine.reduction import Arrays, Reduction
+from distrff.engine.run import Run
 from distrff.errors import InputError
 from distrff.io.arrow import raw_columns
 from distrff.io.dataset import BLOCK_BYTES, Dataset, delayed_blocks, lazy_blocks
@@ -229,7 +229,7 @@ def raw_segments(parts: Sequence[RawRows]) -> list[RawSegment]:
 
 
 @dataclass(frozen=True)
-class ProfileReduction:
+class ProfileReduction(Reduction):
     """Reduction to the `TableProfile` of some columns."""
 
     names: tuple[str, ...]
@@ -242,10 +242,7 @@ class ProfileReduction:
     def zero(self) -> TableProfile:
         return TableProfile.empty(self.most_words)
 
-    def finish(self, accumulator: TableProfile) -> TableProfile:
-        return accumulator
-
-    def update(self, found: TableProfile, rows: Any, shipped: Shipped) -> TableProfile:
+    def update(self, found: TableProfile, rows: Any, arrays: Arrays) -> TableProfile:
         for part in rows.parts:
             for batch in part.batches(self.names, self.batch_rows):
                 found = found.merge(TableProfile.of(raw_columns(batch, self.names), self.most_words))
@@ -256,7 +253,7 @@ class ProfileReduction:
 
 
 @dataclass(frozen=True)
-class CompleteRowsReduction:
+class CompleteRowsReduction(Reduction):
     """Reduction to the number of rows without a missing value in some columns, part by part."""
 
     names: tuple[str, ...]
@@ -268,10 +265,7 @@ class CompleteRowsReduction:
     def zero(self) -> tuple[int, ...]:
         return ()
 
-    def finish(self, accumulator: tuple[int, ...]) -> tuple[int, ...]:
-        return accumulator
-
-    def update(self, counts: tuple[int, ...], rows: Any, shipped: Shipped) -> tuple[int, ...]:
+    def update(self, counts: tuple[int, ...], rows: Any, arrays: Arrays) -> tuple[int, ...]:
         return counts + tuple(self._count(part) for part in rows.parts)
 
     def merge(self, first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:
@@ -285,13 +279,13 @@ class CompleteRowsReduction:
         return n
 
 
-def profile_of(run: SweepRun, table: RawTable, names: tuple[str, ...], most_words: int) -> TableProfile:
+def profile_of(run: Run, table: RawTable, names: tuple[str, ...], most_words: int) -> TableProfile:
     """Return the profile of some columns, after one pass over the table."""
     reduction = ProfileReduction(names, most_words, _batch_rows(table))
     return run.gather([run.sweep_segments("table profile", raw_segments(table.parts), reduction)])[0]
 
 
-def complete_rows_of(run: SweepRun, table: RawTable, names: tuple[str, ...]) -> tuple[int, ...]:
+def complete_rows_of(run: Run, table: RawTable, names: tuple[str, ...]) -> tuple[int, ...]:
     """Return how many rows of each part have a value in each of some columns, after one pass over these."""
     reduction = CompleteRowsReduction(names, _batch_rows(table))
     return run.gather([run.sweep_segments("complete rows", raw_segments(table.parts), reduction)])[0]

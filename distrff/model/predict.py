@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,8 +9,9 @@ import dask
 import numpy as np
 from scipy.sparse import issparse
 
-from distrff.engine.reduction import Shipped
+from distrff.engine.reduction import Arrays
 from distrff.errors import InputError, InputTypeError
+from distrff.features.specification import named_to_send, sent_arrays
 from distrff.model.model import Model
 from distrff.model.persistence import posterior_arrays, posterior_of
 from distrff.preprocessing.targets import ClassTargets
@@ -70,10 +70,8 @@ def _meta(model: Model, method: str) -> np.ndarray:
 
 # A frozen machine on its way to the tasks of a sweep.
 
-_POSTERIOR = "posterior_"
 
-
-def travelling(model: Model, *, with_std: bool = False) -> tuple[Model, Mapping[str, np.ndarray] | None]:
+def travelling(model: Model, *, with_std: bool = False) -> tuple[Model, Arrays]:
     """Return the machine without what tasks do not need, and the arrays to be sent to them apart.
 
     The map's arrays of a machine from a file go to each worker once. Those of a machine
@@ -82,15 +80,12 @@ def travelling(model: Model, *, with_std: bool = False) -> tuple[Model, Mapping[
     """
     light = replace(model, arrays=None, posterior=None, report={}, steps=None)
     posterior = posterior_arrays(model.posterior) if with_std and model.posterior is not None else {}
-    return light, ({**(model.arrays or {}), **posterior} or None)
+    return light, named_to_send(model.arrays or {}) | posterior
 
 
-def arrived(model: Model, shipped: Shipped) -> Model:
-    """Return the machine in a task, with the arrays that were shipped."""
-    if shipped is None:
-        return model
-    arrays = {name: A for name, A in shipped.items() if not name.startswith(_POSTERIOR)}
-    return replace(model, arrays=arrays or None, posterior=posterior_of(shipped))
+def arrived(model: Model, arrays: Arrays) -> Model:
+    """Return the machine in a task, with the arrays that were sent."""
+    return replace(model, arrays=sent_arrays(arrays) or None, posterior=posterior_of(arrays))
 
 
 # What a frozen machine says of each row, as named columns.

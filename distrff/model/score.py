@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from distrff.engine.reduction import Shipped
+from distrff.engine.reduction import Arrays, Reduction
 from distrff.errors import InputError
+from distrff.features.specification import MapSpecification
 from distrff.io.dataset import check_block
 from distrff.io.rows import Rows
 from distrff.metrics import r2_scores
@@ -59,14 +59,13 @@ class ScoreSums:
 
 
 @dataclass(frozen=True)
-class ScoreReduction:
+class ScoreReduction(Reduction):
     """Reduction to `ScoreSums` of one machine."""
 
     model: Model
     tile_rows: int
 
-    @property
-    def specification(self) -> Any:
+    def shared(self) -> MapSpecification:
         return self.model.specification
 
     def size_bytes(self, n_rows: int) -> int:
@@ -76,11 +75,8 @@ class ScoreReduction:
         k = 1 if self.model.is_classifier else self.model.n_outputs
         return ScoreSums(0, np.zeros(k), np.zeros(k), Moments.empty(k))
 
-    def finish(self, accumulator: ScoreSums) -> ScoreSums:
-        return accumulator
-
-    def update(self, sums: ScoreSums, rows: Rows, shipped: Shipped) -> ScoreSums:
-        model = arrived(self.model, shipped)
+    def update(self, sums: ScoreSums, rows: Rows, arrays: Arrays) -> ScoreSums:
+        model = arrived(self.model, arrays)
         for block in rows.tiles(self.tile_rows):
             if block.y is None:
                 raise InputError("scoring needs targets; give y, or the target's name")

@@ -11,8 +11,8 @@ import numpy as np
 from dask.utils import is_dataframe_like
 from sklearn.utils.validation import check_is_fitted
 
-from distrff.engine.reduction import Shipped
-from distrff.engine.run import SweepRun, begin_run
+from distrff.engine.reduction import Arrays, Reduction
+from distrff.engine.run import Run, begin_run
 from distrff.engine.segments import Segmentation, light_segmentation
 from distrff.errors import InputError
 from distrff.features.specification import MapSpecification
@@ -75,7 +75,7 @@ class Written:
 
 
 @dataclass(frozen=True)
-class WriteReduction:
+class WriteReduction(Reduction):
     """Writes the results of every row; the sum is the number of rows written.
 
     A segment holds whole chunks of the arrays, or is a file, so no two tasks write to one, and a
@@ -87,8 +87,7 @@ class WriteReduction:
     done: frozenset[int]
     tile_rows: int
 
-    @property
-    def specification(self) -> MapSpecification:
+    def shared(self) -> MapSpecification:
         return self.results.model.specification
 
     def size_bytes(self, n_rows: int) -> int:
@@ -97,13 +96,10 @@ class WriteReduction:
     def zero(self) -> int:
         return 0
 
-    def finish(self, accumulator: int) -> int:
-        return accumulator
-
-    def update(self, n_written: int, rows: Rows, shipped: Shipped) -> int:
+    def update(self, n_written: int, rows: Rows, arrays: Arrays) -> int:
         if rows.start in self.done:
             return n_written
-        results = replace(self.results, model=arrived(self.results.model, shipped))
+        results = replace(self.results, model=arrived(self.results.model, arrays))
         self.files.write(rows.start, self._blocks(results, rows))
         RegionMarks(self.files.place).mark(rows.start)
         return n_written + rows.stop - rows.start
@@ -119,7 +115,7 @@ class WriteReduction:
 
 
 def write_rows(
-    run: SweepRun,
+    run: Run,
     model: Model,
     dataset: Dataset,
     url: str,
@@ -134,7 +130,7 @@ def write_rows(
 
     Parameters
     ----------
-    run : SweepRun
+    run : Run
     model : Model
     dataset : Dataset
     url : str
@@ -217,7 +213,7 @@ def output_segmentation(n_rows: int, n_columns: int, row_bytes: int) -> Segmenta
     return Segmentation(n_rows, chunk_rows * max(1, segment_rows // chunk_rows), chunk_rows)
 
 
-def _columns(run: SweepRun, results: RowResults, dataset: Dataset) -> tuple[tuple[ResultColumn, ...], str]:
+def _columns(run: Run, results: RowResults, dataset: Dataset) -> tuple[tuple[ResultColumn, ...], str]:
     """Return the columns to be written, ids first, and a digest of some rows with their ids."""
     numbers = np.unique(np.linspace(0, dataset.n_rows - 1, _LOOKED_AT).astype(np.int64))
     looks = run.submit_all(_look_at, [(dataset.rows(int(i), int(i) + 1),) for i in numbers])

@@ -1,11 +1,16 @@
-"""Which fold a row belongs to: a function of its number and a seed, never of chunks or order of reading."""
+"""What reductions over features of rows share: the map, and which fold a row belongs to."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 
+from distrff.engine.reduction import Arrays, Reduction, SharedArrays
+from distrff.features.specification import BlockMap, MapSpecification
+from distrff.preprocessing.scaling import Scaling
+from distrff.preprocessing.targets import Targets
 from distrff.utils.random import row_hash
 
 FOLD_RULES = ("hash", "contiguous")
@@ -15,7 +20,7 @@ HELD_OUT_ONE_IN = 5
 
 @dataclass(frozen=True)
 class Folds:
-    """Assignment of rows to `n_folds` folds.
+    """Assignment of rows to `n_folds` folds: a function of a row's number and a seed, never of chunks.
 
     Parameters
     ----------
@@ -42,3 +47,40 @@ class Folds:
         if self.by == "one held out":
             return (row_hash(rows, self.seed) % np.uint64(HELD_OUT_ONE_IN) > 0).astype(np.int64)
         return (row_hash(rows, self.seed) % np.uint64(self.n_folds)).astype(np.int64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowReduction(Reduction):
+    """A reduction over the features of rows and their coded targets, a tile of rows at a time.
+
+    Parameters
+    ----------
+    specification : MapSpecification
+        Its arrays are sent apart from the tasks, once for all passes of a run.
+    scaling : Scaling
+    targets : Targets
+    dtype : {"float32", "float64"}
+        Of the features.
+    tile_rows : int
+        Rows whose features are live at once.
+    """
+
+    specification: MapSpecification
+    scaling: Scaling
+    targets: Targets
+    dtype: str
+    tile_rows: int
+
+    def shared(self) -> SharedArrays:
+        return self.specification
+
+    def light(self) -> Self:
+        return replace(self, specification=self.specification.without_arrays())
+
+    def block_map(self, arrays: Arrays) -> BlockMap:
+        """Return the map, of the arrays that were sent for it if any were."""
+        return self.specification.build_sent(arrays)
+
+    def scaled(self, X: Any) -> Any:
+        """Return rows as the map takes them."""
+        return self.scaling.apply(X, np.dtype(self.dtype))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from distrff.engine.reduction import Shipped
+from distrff.engine.reduction import Arrays, Reduction
 from distrff.io.rows import RowBlock, Rows
 from distrff.preprocessing.targets import ClassTargets
 from distrff.utils.arrays import dense_rows
@@ -15,7 +15,7 @@ NONE = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
-class TwinReduction:
+class TwinReduction(Reduction):
     """Reduction to the first row that equals each known row but has the opposite label of one machine.
 
     Parameters
@@ -44,17 +44,13 @@ class TwinReduction:
     def zero(self) -> np.ndarray:
         return np.full(self.n_known, NONE)
 
-    def finish(self, accumulator: np.ndarray) -> np.ndarray:
-        return accumulator
-
     def merge(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         return np.minimum(first, second)
 
-    def update(self, found: np.ndarray, rows: Rows, shipped: Shipped) -> np.ndarray:
-        assert shipped is not None
+    def update(self, found: np.ndarray, rows: Rows, arrays: Arrays) -> np.ndarray:
         known: dict[tuple[bytes, bool], list[int]] = {}
-        X_known = dense_rows(shipped["X"])
-        for j, (key, label) in enumerate(zip(_keys(X_known), shipped["label"], strict=True)):
+        X_known = dense_rows(arrays["X"])
+        for j, (key, label) in enumerate(zip(_keys(X_known), arrays["label"], strict=True)):
             known.setdefault((key, bool(label < 0)), []).append(j)
         columns = [np.unique(column) for column in X_known.T]
         for block in rows.tiles(self.tile_rows):

@@ -1,4 +1,4 @@
-"""The epoch sweep: machines take steps over each segment's rows, and the mean of where they end is kept."""
+"""A pass of SGD: points take steps over each segment's rows, and the mean of where they end is kept."""
 
 from __future__ import annotations
 
@@ -6,17 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from distrff.engine.reduction import Shipped
-from distrff.features.specification import MapSpecification
+from distrff.engine.reduction import Arrays
 from distrff.io.rows import Rows
-from distrff.preprocessing.scaling import Scaling
-from distrff.preprocessing.targets import Targets
+from distrff.reductions.base import RowReduction
 from distrff.solvers.losses import Loss
 from distrff.solvers.sgd import LocalStart, LocalSteps
 from distrff.solvers.spectral_metric import SpectralMetric
 
-_OF_MACHINES = ("X", "gradient", "curvature", "damping", "dimension")
-_PREFIX = "sgd_"
+_OF_POINTS = ("X", "gradient", "curvature", "damping", "dimension")
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,28 +31,28 @@ class EpochSums:
     weight: float
     X: np.ndarray
 
+    def __add__(self, other: EpochSums) -> EpochSums:
+        return EpochSums(self.weight + other.weight, self.X + other.X)
+
     def mean(self) -> np.ndarray:
-        """Return the mean point of each machine, of the shape of `X`."""
+        """Return the mean points, of the shape of `X`."""
         return self.X / self.weight
 
 
-@dataclass(frozen=True)
-class EpochReduction:
-    """Reduction to the `EpochSums` of machines that start where `shipped_start` says.
+@dataclass(frozen=True, kw_only=True)
+class EpochReduction(RowReduction):
+    """Reduction to the `EpochSums` of points that start where `sent_start` says.
 
     Parameters
     ----------
-    specification : MapSpecification
-    scaling : Scaling
-    targets : Targets
     dtype : {"float32", "float64"}
         Of the features and of their products; points are float64.
-    batch_rows : int
+    tile_rows : int
         Rows of one step; the last of a segment may be shorter.
     loss : Loss
         Of finite curvature.
     outputs : tuple of int
-        Which of the targets the machines are for.
+        Which of the targets the points are for.
     fit_intercept : bool
 
     Notes
@@ -65,11 +62,6 @@ class EpochReduction:
     and the metric are live.
     """
 
-    specification: MapSpecification
-    scaling: Scaling
-    targets: Targets
-    dtype: str
-    batch_rows: int
     loss: Loss
     outputs: tuple[int, ...]
     fit_intercept: bool
@@ -77,39 +69,22 @@ class EpochReduction:
     def size_bytes(self, n_rows: int) -> int:
         return 8 * len(self.outputs) * (self.specification.n_features + 1)
 
-    def zero(self) -> EpochSums | None:
-        return None
-
-    def finish(self, accumulator: EpochSums | None) -> EpochSums | None:
-        return accumulator
-
-    def merge(self, first: EpochSums | None, second: EpochSums | None) -> EpochSums | None:
-        if first is None or second is None:
-            return second if first is None else first
-        return EpochSums(first.weight + second.weight, first.X + second.X)
-
-    def update(self, sums: EpochSums | None, rows: Rows, shipped: Shipped) -> EpochSums | None:
-        assert shipped is not None
-        dtype = np.dtype(self.dtype)
-        mine = {name.removeprefix(_PREFIX): A for name, A in shipped.items() if name.startswith(_PREFIX)}
-        of_map = {name: A for name, A in shipped.items() if not name.startswith(_PREFIX)}
-        block_map = self.specification.build(of_map or None)
-        metric = SpectralMetric.from_arrays(mine, fit_intercept=self.fit_intercept)
-        steps = LocalSteps(self.loss, metric, _start_of(mine))
-        outputs = list(self.outputs)
-        for block in rows.tiles(self.batch_rows):
-            Z = block_map.tile(self.scaling.apply(block.X, dtype))
+    def update(self, total: EpochSums | None, rows: Rows, arrays: Arrays) -> EpochSums | None:
+        block_map, outputs = self.block_map(arrays), list(self.outputs)
+        metric = SpectralMetric.from_arrays(arrays, fit_intercept=self.fit_intercept)
+        steps = LocalSteps(self.loss, metric, _start_of(arrays))
+        for block in rows.tiles(self.tile_rows):
+            Z = block_map.tile(self.scaled(block.X))
             Y = self.targets.encode(block.y)[:, outputs]
             steps.step(Z, Y, self.targets.row_weights(block.y, block.sample_weight))
-        return self.merge(sums, EpochSums(steps.weight, steps.weight * steps.X))
+        return self.merge(total, EpochSums(steps.weight, steps.weight * steps.X))
 
 
-def shipped_start(metric: SpectralMetric, start: LocalStart) -> dict[str, np.ndarray]:
-    """Return the arrays that an `EpochReduction`'s tasks are sent, under names that no map uses."""
-    arrays = metric.arrays() | {name: np.asarray(getattr(start, name)) for name in (*_OF_MACHINES, "penalty")}
-    return {_PREFIX + name: A for name, A in arrays.items()}
+def sent_start(metric: SpectralMetric, start: LocalStart) -> dict[str, np.ndarray]:
+    """Return the arrays that the tasks of an `EpochReduction` are sent."""
+    return metric.arrays() | {name: np.asarray(getattr(start, name)) for name in (*_OF_POINTS, "penalty")}
 
 
-def _start_of(arrays: dict[str, np.ndarray]) -> LocalStart:
-    of_machines = {name: arrays[name] for name in _OF_MACHINES}
-    return LocalStart(**of_machines, penalty=float(arrays["penalty"]))
+def _start_of(arrays: Arrays) -> LocalStart:
+    of_points = {name: arrays[name] for name in _OF_POINTS}
+    return LocalStart(**of_points, penalty=float(arrays["penalty"]))

@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from distrff.engine.reduction import Shipped
+from distrff.engine.reduction import Arrays
 from distrff.errors import InputError, ModelFileError
 from distrff.features.registry import specification_from_dict
-from distrff.features.specification import MapSpecification
+from distrff.features.specification import BlockMap, MapSpecification, sent_arrays
 from distrff.io.groups import read_group, write_group
 from distrff.io.rows import RowBlock, Rows
 from distrff.preprocessing.scaling import Scaling
 from distrff.preprocessing.targets import NumericTargets, Targets, coding_from_parts, coding_parts
-from distrff.reductions.base import Folds
-from distrff.reductions.margins import map_arrays
+from distrff.reductions.base import Folds, RowReduction
 from distrff.solvers.losses import Loss
 from distrff.solvers.ridge import pack, packed_length, recoded
 from distrff.utils.products import values_of
 from distrff.utils.text import public_name
 
 
-@dataclass(frozen=True)
-class GramReduction:
+@dataclass(frozen=True, kw_only=True)
+class GramReduction(RowReduction):
     """Reduction to the Grams of some folds.
 
     Parameters
     ----------
-    specification : MapSpecification
-    scaling : Scaling
     targets : Targets
         Of no output for the Gram of [z | 1], whether the rows have a y or not.
     dtype : {"float32", "float64"}
@@ -45,16 +42,11 @@ class GramReduction:
 
     Notes
     -----
-    The accumulator has shape (len(members), p, p), p = D + 1 + k; partials are its packed
+    The total has shape (len(members), p, p), p = D + 1 + k; partials are its packed
     lower triangles. A row costs 2dD + p² flops and D cosines. One D × D product in
-    `dtype`, one tile and its rows are live beside the accumulator.
+    `dtype`, one tile and its rows are live beside the total.
     """
 
-    specification: MapSpecification
-    scaling: Scaling
-    targets: Targets
-    dtype: str
-    tile_rows: int
     folds: Folds | None = None
     members: tuple[int, ...] = (0,)
 
@@ -69,19 +61,16 @@ class GramReduction:
     def zero(self) -> np.ndarray:
         return np.zeros((len(self.members), self.size, self.size))
 
-    def finish(self, accumulator: np.ndarray) -> np.ndarray:
-        return pack(accumulator)
+    def finish(self, total: np.ndarray) -> np.ndarray:
+        return pack(total)
 
-    def update(self, A: np.ndarray, rows: Rows, shipped: Shipped) -> np.ndarray:
-        tile = _Tile(self, shipped)
+    def update(self, total: np.ndarray, rows: Rows, arrays: Arrays) -> np.ndarray:
+        tile = _Tile(self, self.block_map(arrays))
         n_folds = 1 if self.folds is None else self.folds.n_folds
         for block in rows.tiles(n_folds * self.tile_rows):
             for position, X, y, s in self.by_fold(block, tile.capacity):
-                tile.add_product(A[position], X, y, s)
-        return A
-
-    def merge(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        return first + second
+                tile.add_product(total[position], X, y, s)
+        return total
 
     def by_fold(
         self, block: RowBlock, most_rows: int
@@ -106,9 +95,9 @@ class GramReduction:
 class _Tile:
     """The buffers of one task, filled with rows t and multiplied again and again."""
 
-    def __init__(self, reduction: GramReduction, shipped: Shipped) -> None:
+    def __init__(self, reduction: GramReduction, block_map: BlockMap) -> None:
         self._reduction = reduction
-        self._block_map = reduction.specification.build(shipped)
+        self._block_map = block_map
         self._dtype = np.dtype(reduction.dtype)
         # A fold's share of K·T hashed rows is T ± √T; six deviations more, and only uneven folds are split.
         spread = 0 if reduction.folds is None else 6 * int(np.sqrt(reduction.tile_rows))
@@ -127,7 +116,7 @@ class _Tile:
     def _fill(self, X: np.ndarray, y: np.ndarray, sample_weight: np.ndarray | None) -> np.ndarray:
         reduction, D = self._reduction, self._block_map.n_features
         t = self._rows[: X.shape[0]]
-        self._block_map.apply(reduction.scaling.apply(X, self._dtype), out=t[:, :D])
+        self._block_map.apply(reduction.scaled(X), out=t[:, :D])
         t[:, D] = 1.0
         t[:, D + 1 :] = reduction.targets.encode(y)
         s = reduction.targets.row_weights(y, sample_weight)
@@ -141,45 +130,43 @@ class _Tile:
 
 @dataclass(frozen=True, kw_only=True)
 class CurvatureGramReduction(GramReduction):
-    """The same sums with weights s·ℓ″(f, y) for one machine, whose point is shipped.
+    """The same sums with weights s·ℓ″(f, y) of one binary problem at a point.
 
-    Shipped are `coef` of shape (D, 1) and `intercept` of shape (1,), with the map's arrays where they are not
-    derived.
+    Its tasks are sent `coef` of shape (D, 1) and `intercept` of shape (1,).
 
     Parameters
     ----------
     loss : Loss
     output : int
-        Which of the targets the machine is for.
+        Which of the targets the problem is for.
     light_rows : int
-        Rows whose features are made at a time, so few that these stay in a cache. Those of them that bend
-        are gathered for products of `tile_rows`.
+        Rows whose features are made at a time, so few that these stay in a cache. Those of them at which the
+        loss is curved are gathered for products of `tile_rows`.
 
     Notes
     -----
-    A row costs 2dD flops and D cosines, and p² flops more if it bends.
+    A row costs 2dD flops and D cosines, and p² flops more if its loss is curved.
     """
 
     loss: Loss
     output: int
     light_rows: int
 
-    def update(self, A: np.ndarray, rows: Rows, shipped: Shipped) -> np.ndarray:
-        assert shipped is not None
-        block_map = self.specification.build(map_arrays(shipped))
-        coef = block_map.basis_coef(shipped["coef"], np.dtype(self.dtype))
-        gathered = _Gathered(A[0], np.empty((self.tile_rows, self.size), self.dtype))
+    def update(self, total: np.ndarray, rows: Rows, arrays: Arrays) -> np.ndarray:
+        block_map = self.block_map(arrays)
+        coef = block_map.basis_coef(arrays["coef"], np.dtype(self.dtype))
+        gathered = _Gathered(total[0], np.empty((self.tile_rows, self.size), self.dtype))
         n_folds = 1 if self.folds is None else self.folds.n_folds
         for block in rows.tiles(n_folds * self.light_rows):
             for _, X, y, s in self.by_fold(block, block.X.shape[0]):
-                scaled = self.scaling.apply(X, np.dtype(self.dtype))
+                scaled = self.scaled(X)
                 B = block_map.basis_tile(scaled)
-                weight = self._curvature(values_of(B, coef) + shipped["intercept"], y, s)
-                bends = np.flatnonzero(weight)
-                Z = block_map.apply(scaled[bends]) if block_map.has_basis else B[bends]
-                gathered.add(self._weighted(Z, y[bends], weight[bends]))
+                weight = self._curvature(values_of(B, coef) + arrays["intercept"], y, s)
+                curved = np.flatnonzero(weight)
+                Z = block_map.apply(scaled[curved]) if block_map.has_basis else B[curved]
+                gathered.add(self._weighted(Z, y[curved], weight[curved]))
         gathered.multiply()
-        return A
+        return total
 
     def _curvature(self, F: np.ndarray, y: np.ndarray, sample_weight: np.ndarray | None) -> np.ndarray:
         """Return s·ℓ″ of the rows."""
@@ -348,8 +335,9 @@ class GramStatistics:
         InputError
             If something is there already and `overwrite` is not given.
         """
+        self.specification.check_storable()
         arrays, metadata = coding_parts(self.scaling, self.targets)
-        arrays |= carried_parts(self.specification)
+        arrays |= self.specification.arrays_to_send(derived=self.specification.carries_arrays)
         metadata |= {
             "specification": self.specification.to_dict(),
             "n_rows": self.n_rows,
@@ -378,29 +366,18 @@ class GramStatistics:
         arrays, metadata = read_group(url, kind="gram", storage_options=storage_options)
         try:
             scaling, targets = coding_from_parts(arrays, metadata)
+            specification = specification_from_dict(metadata["specification"])
+            if specification.carries_arrays:
+                specification = specification.with_arrays(sent_arrays(arrays))
             return cls(
                 A=arrays["A"],
-                specification=with_carried_parts(specification_from_dict(metadata["specification"]), arrays),
+                specification=specification,
                 scaling=scaling,
                 targets=targets,
                 **{name: metadata[name] for name in ("n_rows", "dtype", "tile_rows", "y_is_1d")},
             )
         except KeyError as error:
             raise ModelFileError(f"{public_name(url)} lacks {error}; write the Gram again") from error
-
-
-def carried_parts(specification: MapSpecification) -> dict[str, np.ndarray]:
-    """Return the arrays of a map that come from rows, as a stored Gram names them."""
-    specification.check_storable()
-    if not specification.carries_arrays:
-        return {}
-    return {f"map_{name}": A for name, A in specification.checked_arrays().items()}
-
-
-def with_carried_parts(specification: MapSpecification, arrays: Mapping[str, np.ndarray]) -> MapSpecification:
-    """Return the specification with its arrays among those of a stored Gram."""
-    own = {name.removeprefix("map_"): A for name, A in arrays.items() if name.startswith("map_")}
-    return specification.with_arrays(own) if specification.carries_arrays else specification
 
 
 def _named(statistics: GramStatistics) -> str:

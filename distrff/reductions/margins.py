@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 
-from distrff.engine.reduction import Shipped
+from distrff.engine.reduction import Arrays
 from distrff.errors import InputError
-from distrff.features.specification import MapSpecification
 from distrff.io.rows import RowBlock, Rows
-from distrff.preprocessing.scaling import Scaling
 from distrff.preprocessing.targets import ClassTargets
-from distrff.reductions.base import Folds
+from distrff.reductions.base import Folds, RowReduction
 from distrff.solvers.hard_margin import CriticalRows
 from distrff.solvers.losses import Loss
 from distrff.solvers.objective import (
@@ -31,58 +29,33 @@ from distrff.utils.arrays import chosen_rows, joined_rows
 from distrff.utils.jit import scratch
 from distrff.utils.products import add_pulled_back, values_of, zero_sums
 
-_POINT = ("coef", "intercept", "width")
-_KNOWN = "known_"
 _MOST_BLOCK_TILES, _MOST_BLOCK_VALUES = 8, 15 * 2**10  # 120 KiB: from 128 arrays are fresh memory each time
 
 
-@dataclass(frozen=True)
-class LightReduction:
-    """What light sweeps share: the values F of machines whose points are shipped, a small tile at a time.
+@dataclass(frozen=True, kw_only=True)
+class LightReduction(RowReduction):
+    """What light passes share: the values F of binary problems at points, a small tile at a time.
 
-    Shipped is `coef` of shape (D, k) and `intercept` of shape (k,).
+    Tasks are sent `coef` of shape (D, k) and `intercept` of shape (k,).
 
     Parameters
     ----------
-    specification : MapSpecification
-    scaling : Scaling
-    targets : ClassTargets
     dtype : {"float32", "float64"}
         Of the features and of their products; sums of products are float64.
     tile_rows : int
         Small enough that a tile of Z stays in a cache.
     folds : Folds or None
     held_out : tuple of (int or None)
-        The fold that each machine is judged on.
+        The fold that each problem is judged on.
     """
 
-    specification: MapSpecification
-    scaling: Scaling
     targets: ClassTargets
-    dtype: str
-    tile_rows: int
     folds: Folds | None
     held_out: tuple[int | None, ...]
 
-    def size_bytes(self, n_rows: int) -> int:
-        raise NotImplementedError
-
-    def zero(self) -> Any:
-        return None
-
-    def finish(self, accumulator: Any) -> Any:
-        return accumulator
-
-    def merge(self, first: Any, second: Any) -> Any:
-        if first is None or second is None:
-            return second if first is None else first
-        return first + second
-
-    def update(self, sums: Any, rows: Rows, shipped: Shipped) -> Any:
-        assert shipped is not None
-        dtype = np.dtype(self.dtype)
-        block_map = self.specification.build(map_arrays(shipped))
-        coef, intercept = block_map.basis_coef(shipped["coef"], dtype), shipped["intercept"]
+    def update(self, total: Any, rows: Rows, arrays: Arrays) -> Any:
+        block_map = self.block_map(arrays)
+        coef, intercept = block_map.basis_coef(arrays["coef"], np.dtype(self.dtype)), arrays["intercept"]
         own: Any = None  # sums of these rows alone, over the basis of z
         for block in rows.tiles(self._block_rows(len(intercept))):
             labels, F = self._labels(block), np.empty((block.X.shape[0], len(intercept)))
@@ -92,16 +65,16 @@ class LightReduction:
             vectors: np.ndarray | None = None
             for first in range(0, len(F), self.tile_rows):
                 tile = slice(first, first + self.tile_rows)
-                B = block_map.basis_tile(self.scaling.apply(block.X[tile], dtype))
+                B = block_map.basis_tile(self.scaled(block.X[tile]))
                 F[tile] = values_of(B, coef) + intercept
-                pulls = self._pulls(F[tile], labels[tile], weights.at(tile), shipped)
+                pulls = self._pulls(F[tile], labels[tile], weights.at(tile), arrays)
                 vectors = zero_sums(len(pulls), B) if vectors is None else vectors
                 add_pulled_back(vectors, pulls, B)
             assert vectors is not None
-            own = self.merge(own, self._sums(F, labels, weights, vectors, block, shipped))
+            own = self.merge(own, self._sums(F, labels, weights, vectors, block, arrays))
         if own is not None and block_map.has_basis:
             own = own.of_features(block_map.feature_sums)
-        return self.merge(sums, own)
+        return self.merge(total, own)
 
     def _block_rows(self, n_values: int) -> int:
         """Return the rows of a few tiles: what is done once for all of them costs as much as for one."""
@@ -112,9 +85,7 @@ class LightReduction:
         """Return what the losses take for targets, an entry a row."""
         raise NotImplementedError
 
-    def _pulls(
-        self, F: np.ndarray, labels: np.ndarray, weights: RowWeights, shipped: Mapping[str, np.ndarray]
-    ) -> np.ndarray:
+    def _pulls(self, F: np.ndarray, labels: np.ndarray, weights: RowWeights, arrays: Arrays) -> np.ndarray:
         """Return the weights, of shape (m, r), with which the features of r rows are to be summed."""
         raise NotImplementedError
 
@@ -125,7 +96,7 @@ class LightReduction:
         weights: RowWeights,
         vectors: np.ndarray,
         block: RowBlock,
-        shipped: Mapping[str, np.ndarray],
+        arrays: Arrays,
     ) -> Any:
         """Return the sums over the rows of a block; `vectors` are those of features, of shape (m, D)."""
         raise NotImplementedError
@@ -138,9 +109,9 @@ class LightReduction:
         return self.folds.of_rows(start, start + n_rows)[:, None] == members
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MarginReduction(LightReduction):
-    """Reduction to the `MarginSums` of k machines; `width` of shape (k,) is shipped as well.
+    """Reduction to the `MarginSums` of k machines; `width` of shape (k,) is sent as well.
 
     Parameters
     ----------
@@ -162,10 +133,8 @@ class MarginReduction(LightReduction):
     def _labels(self, block: RowBlock) -> np.ndarray:
         return self.targets.encode(block.y)[:, list(self.outputs)]
 
-    def _pulls(
-        self, F: np.ndarray, labels: np.ndarray, weights: RowWeights, shipped: Mapping[str, np.ndarray]
-    ) -> np.ndarray:
-        return sided_weights(self.loss.rounded(shipped["width"]), F, labels, weights).reshape(-1, len(F))
+    def _pulls(self, F: np.ndarray, labels: np.ndarray, weights: RowWeights, arrays: Arrays) -> np.ndarray:
+        return sided_weights(self.loss.rounded(arrays["width"]), F, labels, weights).reshape(-1, len(F))
 
     def _sums(
         self,
@@ -174,13 +143,13 @@ class MarginReduction(LightReduction):
         weights: RowWeights,
         vectors: np.ndarray,
         block: RowBlock,
-        shipped: Mapping[str, np.ndarray],
+        arrays: Arrays,
     ) -> MarginSums:
-        proxy = self.loss.rounded(shipped["width"])
+        proxy = self.loss.rounded(arrays["width"])
         return margin_sums(self.loss, proxy, F, labels, weights, vectors.reshape(F.shape[1], 2, -1))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SoftmaxReduction(LightReduction):
     """Reduction to the `SoftmaxSums` of m machines of one column a class each, side by side in `coef`.
 
@@ -201,9 +170,7 @@ class SoftmaxReduction(LightReduction):
     def _labels(self, block: RowBlock) -> np.ndarray:
         return self.targets.indices(block.y)
 
-    def _pulls(
-        self, F: np.ndarray, labels: np.ndarray, weights: RowWeights, shipped: Mapping[str, np.ndarray]
-    ) -> np.ndarray:
+    def _pulls(self, F: np.ndarray, labels: np.ndarray, weights: RowWeights, arrays: Arrays) -> np.ndarray:
         slopes = softmax_slopes(self._by_machine(F), labels, weights, sigma=self.sigma)
         return slopes.reshape(len(F), -1).T
 
@@ -214,7 +181,7 @@ class SoftmaxReduction(LightReduction):
         weights: RowWeights,
         vectors: np.ndarray,
         block: RowBlock,
-        shipped: Mapping[str, np.ndarray],
+        arrays: Arrays,
     ) -> SoftmaxSums:
         by_machine = self._by_machine(F)
         vectors = vectors.reshape(*by_machine.shape[1:], -1)
@@ -222,13 +189,6 @@ class SoftmaxReduction(LightReduction):
 
     def _by_machine(self, F: np.ndarray) -> np.ndarray:
         return F.reshape(len(F), len(self.held_out), -1)
-
-
-def map_arrays(shipped: Mapping[str, np.ndarray]) -> dict[str, np.ndarray] | None:
-    """Return the map's arrays among what was shipped, or None if it is to be derived."""
-    return {
-        name: A for name, A in shipped.items() if name not in _POINT and not name.startswith(_KNOWN)
-    } or None
 
 
 # The sweep of hinge machines that looks for the rows on which a model of few rows and the hinge differ.
@@ -346,7 +306,7 @@ class KinkSums:
         return KinkSums(**sums, sides=sides)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class KinkReduction(LightReduction):
     """Reduction to the `KinkSums` of k machines.
 
@@ -379,15 +339,13 @@ class KinkReduction(LightReduction):
 
     def merge(self, first: KinkSums | None, second: KinkSums | None) -> KinkSums | None:
         if first is None or second is None:
-            return second if first is None else first
+            return super().merge(first, second)
         return first.merge(second, self.n_kept)
 
     def _labels(self, block: RowBlock) -> np.ndarray:
         return self.targets.encode(block.y)[:, list(self.outputs)]
 
-    def _pulls(
-        self, F: np.ndarray, labels: np.ndarray, weights: RowWeights, shipped: Mapping[str, np.ndarray]
-    ) -> np.ndarray:
+    def _pulls(self, F: np.ndarray, labels: np.ndarray, weights: RowWeights, arrays: Arrays) -> np.ndarray:
         short = labels * F[:, : len(self.outputs)] < 1
         return np.where(short, weights.fitted * labels, 0.0).T
 
@@ -398,7 +356,7 @@ class KinkReduction(LightReduction):
         weights: RowWeights,
         vectors: np.ndarray,
         block: RowBlock,
-        shipped: Mapping[str, np.ndarray],
+        arrays: Arrays,
     ) -> KinkSums:
         k, Y, s = len(self.outputs), labels, weights.fitted
         short = 1 - Y * F[:, :k]
@@ -411,7 +369,7 @@ class KinkReduction(LightReduction):
             short_vector=np.concatenate([vectors, by_intercept[:, None]], axis=1),
             held_out=weights.judged(losses),
             sides=tuple(
-                self._kept(block, Y[:, j], short[:, j], before[:, j] > 0, s[:, j], shipped.get(f"known_{j}"))
+                self._kept(block, Y[:, j], short[:, j], before[:, j] > 0, s[:, j], arrays.get(f"known_{j}"))
                 for j in range(k)
             ),
         )
@@ -509,34 +467,27 @@ class SmallestMargins:
         return SmallestMargins(sides, self.n_violating + other.n_violating, norm)
 
 
-@dataclass(frozen=True)
-class SmallestMarginsReduction:
-    """Reduction to the `SmallestMargins` of machines whose coefficients are shipped.
+@dataclass(frozen=True, kw_only=True)
+class SmallestMarginsReduction(RowReduction):
+    """Reduction to the `SmallestMargins` of binary problems at points.
+
+    Tasks are sent `coef` of shape (D, k) and `intercept` of shape (k,).
 
     Parameters
     ----------
-    specification : MapSpecification
-    scaling : Scaling
-    targets : ClassTargets
     dtype : {"float32", "float64"}
         Of the features and of their products.
-    tile_rows : int
     outputs : tuple of int
-        Which of the targets the machines are for.
+        Which of the targets the problems are for.
     n_kept : int
-        Rows to keep of each label of each machine.
+        Rows to keep of each label of each problem.
 
     Notes
     -----
-    Shipped are `coef` of shape (D, k) and `intercept` of shape (k,), with the map's arrays where they are not
-    derived. A row costs 2dD + 2D(k + 1) flops and D cosines.
+    A row costs 2dD + 2D(k + 1) flops and D cosines.
     """
 
-    specification: MapSpecification
-    scaling: Scaling
     targets: ClassTargets
-    dtype: str
-    tile_rows: int
     outputs: tuple[int, ...]
     n_kept: int
 
@@ -544,35 +495,27 @@ class SmallestMarginsReduction:
         row_bytes = 8 * self.specification.n_columns + 16
         return len(self.outputs) * (min(2 * self.n_kept, n_rows) * row_bytes + 8) + 8
 
-    def zero(self) -> SmallestMargins | None:
-        return None
-
-    def finish(self, accumulator: SmallestMargins | None) -> SmallestMargins | None:
-        return accumulator
-
     def merge(self, first: SmallestMargins | None, second: SmallestMargins | None) -> SmallestMargins | None:
         if first is None or second is None:
-            return second if first is None else first
+            return super().merge(first, second)
         return first.merge(second, self.n_kept)
 
-    def update(self, found: SmallestMargins | None, rows: Rows, shipped: Shipped) -> SmallestMargins | None:
-        assert shipped is not None
-        dtype = np.dtype(self.dtype)
-        block_map = self.specification.build(map_arrays(shipped))
-        coef, intercept = shipped["coef"].astype(dtype), shipped["intercept"]
+    def update(self, total: SmallestMargins | None, rows: Rows, arrays: Arrays) -> SmallestMargins | None:
+        dtype, block_map = np.dtype(self.dtype), self.block_map(arrays)
+        coef, intercept = arrays["coef"].astype(dtype), arrays["intercept"]
         n_rows = min(self.tile_rows, rows.stop - rows.start)
         buffer = scratch("tile", n_rows, self.specification.n_features, dtype)
         for block in rows.tiles(self.tile_rows):
             Z = buffer[: block.X.shape[0]]
-            block_map.apply(self.scaling.apply(block.X, dtype), out=Z)
+            block_map.apply(self.scaled(block.X), out=Z)
             F = values_of(Z, coef) + intercept
-            found = self.merge(found, self._of_tile(block, Z, F, found))
-        return found
+            total = self.merge(total, self._of_tile(block, Z, F, total))
+        return total
 
     def critical_rows(self, found: SmallestMargins, position: int) -> CriticalRows:
         """Return what was found at the point of one of the outputs, with features made again here."""
         number, X, label, margin = found.rows(position)
-        Z = self.specification.build().apply(self.scaling.apply(X, np.dtype(self.dtype)))
+        Z = self.specification.build().apply(self.scaled(X))
         n_violating = int(found.n_violating[position])
         return CriticalRows(number, Z.astype(np.float64), label, margin, n_violating, found.largest_norm)
 

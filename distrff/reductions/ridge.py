@@ -1,95 +1,85 @@
-"""The light sweeps of ridge: the right-hand sides, and the product of a Gram that is never formed."""
+"""The light passes of ridge: right-hand sides, products with a Gram that is never formed, held-out errors."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from distrff.engine.reduction import Shipped
-from distrff.features.specification import BlockMap, MapSpecification
+from distrff.engine.reduction import Arrays
 from distrff.io.rows import Rows
-from distrff.preprocessing.scaling import Scaling
-from distrff.preprocessing.targets import Targets
-from distrff.reductions.base import Folds
+from distrff.reductions.base import Folds, RowReduction
 from distrff.solvers.ridge import RidgeMoments, ridge_moments
 from distrff.utils.products import add_pulled_back, in_float64, values_of
 
-_SENT = ("coef", "intercept")
+
+class _Tile(NamedTuple):
+    """Rows with what a pass has made of them."""
+
+    B: Any
+    """Z, or the values of the map's basis; overwritten by the next tile."""
+    F: np.ndarray
+    """Z·coef + intercept."""
+    y: np.ndarray
+    """As it was read."""
+    s: np.ndarray
+    fold: np.ndarray | None
 
 
-@dataclass(frozen=True)
-class RidgePass:
-    """What both passes share. Shipped are `coef` of shape (D, k) and `intercept` of shape (k,).
+@dataclass(frozen=True, kw_only=True)
+class RidgePass(RowReduction):
+    """What light passes share. Tasks are sent `coef` of shape (D, k) and `intercept` of shape (k,).
+
+    Products are float64 in any `dtype` of the features: they are few beside the cosines, and the accuracy of
+    a solution is then the features' own.
 
     Parameters
     ----------
-    specification : MapSpecification
-    scaling : Scaling
-    targets : Targets
-    offset : ndarray of shape (k,) or None
-        Added to the coded targets.
-    dtype : {"float32", "float64"}
-        Of the features. Their products are float64 in any case: they are few beside the cosines, and
-        the accuracy of a solution is then the features' own.
     tile_rows : int
         Small enough that a tile of Z stays in a cache.
+    offset : ndarray of shape (k,) or None
+        Added to the coded targets.
+    folds : Folds or None
     """
 
-    specification: MapSpecification
-    scaling: Scaling
-    targets: Targets
     offset: np.ndarray | None
-    dtype: str
-    tile_rows: int
+    folds: Folds | None = None
 
-    def _tiles(
-        self, rows: Rows, shipped: Shipped
-    ) -> Iterator[tuple[Any, np.ndarray, np.ndarray, np.ndarray | None]]:
-        """Yield Z, Z·coef + intercept, y as it was stored and the weights of a tile; Z is used again."""
-        return self._evaluated(rows, shipped, self._block_map(shipped).tile, _coef_of(shipped))
+    def _tiles(self, rows: Rows, arrays: Arrays) -> Iterator[_Tile]:
+        """Yield tiles with Z itself."""
+        return self._evaluated(rows, arrays, self.block_map(arrays).tile, arrays["coef"])
 
-    def _basis_tiles(
-        self, rows: Rows, shipped: Shipped
-    ) -> Iterator[tuple[Any, np.ndarray, np.ndarray, np.ndarray | None]]:
+    def _basis_tiles(self, rows: Rows, arrays: Arrays) -> Iterator[_Tile]:
         """Yield the same with the values of the map's basis in the place of Z."""
-        block_map = self._block_map(shipped)
-        coef = block_map.basis_coef(_coef_of(shipped), np.dtype(np.float64))
-        return self._evaluated(rows, shipped, block_map.basis_tile, coef)
+        block_map = self.block_map(arrays)
+        coef = block_map.basis_coef(arrays["coef"], np.dtype(np.float64))
+        return self._evaluated(rows, arrays, block_map.basis_tile, coef)
 
     def _evaluated(
-        self, rows: Rows, shipped: Shipped, tile_of: Callable[[np.ndarray], Any], coef: np.ndarray
-    ) -> Iterator[tuple[Any, np.ndarray, np.ndarray, np.ndarray | None]]:
-        assert shipped is not None
+        self, rows: Rows, arrays: Arrays, tile_of: Callable[[np.ndarray], Any], coef: np.ndarray
+    ) -> Iterator[_Tile]:
         for block in rows.tiles(self.tile_rows):
-            B = in_float64(tile_of(self.scaling.apply(block.X, np.dtype(self.dtype))))
+            B, n = in_float64(tile_of(self.scaled(block.X))), block.X.shape[0]
             s = self.targets.row_weights(block.y, block.sample_weight)
-            yield B, values_of(B, coef) + shipped["intercept"], block.y, s
+            yield _Tile(
+                B=B,
+                F=values_of(B, coef) + arrays["intercept"],
+                y=block.y,
+                s=np.ones(n) if s is None else s,
+                fold=None if self.folds is None else self.folds.of_rows(block.start, block.start + n),
+            )
 
-    def _block_map(self, shipped: Shipped) -> BlockMap:
-        arrays = {name: A for name, A in (shipped or {}).items() if name not in _SENT} or None
-        return self.specification.build(arrays)
-
-    def _add_products(
-        self, sums: np.ndarray, weighted: Iterable[tuple[Any, np.ndarray]], shipped: Shipped
-    ) -> np.ndarray:
-        """Add Σ [z | 1]·fᵀ, (D + 1, k), for the basis B and the weighted values F of each tile."""
-        block_map, of_basis = self._block_map(shipped), None
-        for B, F in weighted:
-            if of_basis is None:
-                of_basis = np.zeros((B.shape[1], F.shape[1])) if block_map.has_basis else sums[:-1]
-            add_pulled_back(of_basis.T, F.T, B)
-            sums[-1] += F.sum(axis=0)
-        if of_basis is not None and block_map.has_basis:
-            sums[:-1] += block_map.feature_sums(of_basis.T).T
-        return sums
+    def _coded(self, tile: _Tile) -> np.ndarray:
+        """Return the coded targets of a tile."""
+        Y = self.targets.encode(tile.y)
+        return Y if self.offset is None else Y + self.offset
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RightSidesReduction(RidgePass):
-    """Reduction to the `RidgeMoments` of rows and of a first machine.
+    """Reduction to the `RidgeMoments` of rows and of first coefficients.
 
     Notes
     -----
@@ -99,96 +89,23 @@ class RightSidesReduction(RidgePass):
     def size_bytes(self, n_rows: int) -> int:
         return 8 * (self.specification.n_features * (2 + 2 * self.targets.n_outputs))
 
-    def zero(self) -> RidgeMoments | None:
-        return None
-
-    def finish(self, accumulator: RidgeMoments | None) -> RidgeMoments | None:
-        return accumulator
-
-    def merge(self, first: RidgeMoments | None, second: RidgeMoments | None) -> RidgeMoments | None:
-        if first is None or second is None:
-            return second if first is None else first
-        return first + second
-
-    def update(self, moments: RidgeMoments | None, rows: Rows, shipped: Shipped) -> RidgeMoments | None:
-        for Z, F, y, s in self._tiles(rows, shipped):
-            Y = self.targets.encode(y)
-            if self.offset is not None:
-                Y = Y + self.offset
-            moments = self.merge(moments, ridge_moments(Z, Y, Y - F, s))
-        return moments
+    def update(self, total: RidgeMoments | None, rows: Rows, arrays: Arrays) -> RidgeMoments | None:
+        for tile in self._tiles(rows, arrays):
+            Y = self._coded(tile)
+            total = self.merge(total, ridge_moments(tile.B, Y, Y - tile.F, tile.s))
+        return total
 
 
-@dataclass(frozen=True)
-class ProductReduction(RidgePass):
-    """Reduction to Σ s·[z | 1]·fᵀ of shape (D + 1, k), of values f = coefᵀz + intercept.
+@dataclass(frozen=True, kw_only=True)
+class ComplementMomentsReduction(RidgePass):
+    """Reduction to the `RidgeMoments` of the rows outside of each of some folds; None where there are none.
 
-    With coef = V and intercept = −z̄ᵀV the first D rows are ZᵀSZ·V with the columns of Z centred on one
-    side, which is all that the product of the centred Gram needs but for rounding; the last row corrects
-    that.
-
-    Notes
-    -----
-    A row costs 2dD + 4Dk flops and D cosines.
-    """
-
-    n_directions: int
-
-    def size_bytes(self, n_rows: int) -> int:
-        return 8 * (self.specification.n_features + 1) * self.n_directions
-
-    def zero(self) -> np.ndarray:
-        return np.zeros((self.specification.n_features + 1, self.n_directions))
-
-    def finish(self, accumulator: np.ndarray) -> np.ndarray:
-        return accumulator
-
-    def merge(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        return first + second
-
-    def update(self, sums: np.ndarray, rows: Rows, shipped: Shipped) -> np.ndarray:
-        tiles = self._basis_tiles(rows, shipped)
-        weighted = ((B, F if s is None else s[:, None] * F) for B, F, _, s in tiles)
-        return self._add_products(sums, weighted, shipped)
-
-
-def _coef_of(shipped: Shipped) -> np.ndarray:
-    assert shipped is not None
-    return shipped["coef"]
-
-
-# The light sweeps of ridge on the complements of folds: one pass for all, each with its own machines.
-
-
-@dataclass(frozen=True)
-class _FoldPass(RidgePass):
-    """A pass that knows the fold of each row.
+    Tasks are sent a `coef` of shape (D, 0) and an `intercept` of length 0: there are no first coefficients.
 
     Parameters
     ----------
-    folds : Folds
-    """
-
-    folds: Folds
-
-    def _tiles_of_folds(
-        self, tiles: Iterator[tuple[Any, np.ndarray, np.ndarray, np.ndarray | None]], start: int
-    ) -> Iterator[tuple[np.ndarray, Any, np.ndarray, np.ndarray, np.ndarray]]:
-        """Yield the rows' folds, Z or its basis, the values, coded targets and weights of a tile."""
-        for Z, F, y, s in tiles:
-            Y = self.targets.encode(y)
-            if self.offset is not None:
-                Y = Y + self.offset
-            fold = self.folds.of_rows(start, start + len(F))
-            start += len(F)
-            yield fold, Z, F, Y, np.ones(len(F)) if s is None else s
-
-
-@dataclass(frozen=True)
-class ComplementMomentsReduction(_FoldPass):
-    """Reduction to the `RidgeMoments` of the rows outside of each of some folds; None where there are none.
-
-    Shipped are `coef` of shape (D, 0) and an `intercept` of length 0: there is no first machine.
+    held_out : tuple of int
+        Those folds.
 
     Notes
     -----
@@ -203,38 +120,43 @@ class ComplementMomentsReduction(_FoldPass):
     def zero(self) -> list[RidgeMoments | None]:
         return [None] * len(self.held_out)
 
-    def finish(self, accumulator: list[RidgeMoments | None]) -> list[RidgeMoments | None]:
-        return accumulator
+    def update(
+        self, total: list[RidgeMoments | None], rows: Rows, arrays: Arrays
+    ) -> list[RidgeMoments | None]:
+        for tile in self._tiles(rows, arrays):
+            Y, others = self._coded(tile), [np.flatnonzero(tile.fold != fold) for fold in self.held_out]
+            moments = [
+                ridge_moments(tile.B[i], Y[i], tile.F[i], tile.s[i]) if len(i) else None for i in others
+            ]
+            total = self.merge(total, moments)
+        return total
 
     def merge(
         self, first: list[RidgeMoments | None], second: list[RidgeMoments | None]
     ) -> list[RidgeMoments | None]:
-        return [b if a is None else a if b is None else a + b for a, b in zip(first, second, strict=True)]
-
-    def update(
-        self, moments: list[RidgeMoments | None], rows: Rows, shipped: Shipped
-    ) -> list[RidgeMoments | None]:
-        for fold, Z, no_values, Y, s in self._tiles_of_folds(self._tiles(rows, shipped), rows.start):
-            others = [np.flatnonzero(fold != number) for number in self.held_out]
-            moments = self.merge(
-                moments,
-                [ridge_moments(Z[i], Y[i], no_values[i], s[i]) if len(i) else None for i in others],
-            )
-        return moments
+        merge = super().merge
+        return [merge(a, b) for a, b in zip(first, second, strict=True)]
 
 
-@dataclass(frozen=True)
-class FoldProductReduction(_FoldPass):
-    """Reduction to Σ s·[z | 1]·f over the rows that are not in the fold that each direction holds out.
+@dataclass(frozen=True, kw_only=True)
+class ProductReduction(RidgePass):
+    """Reduction to Σ s·[z | 1]·fᵀ of shape (D + 1, m), of values f = coefᵀz + intercept.
 
-    Shipped are `coef` = V of shape (D, m) and `intercept` = −z̄ᵀV with the mean of those rows.
+    With coef = V and intercept = −z̄ᵀV the first D rows are ZᵀSZ·V with the columns of Z centred on one
+    side, which is all that the product of the centred Gram needs but for rounding; the last row corrects
+    that.
+
+    Parameters
+    ----------
+    held_out : tuple of (int or None)
+        Of each direction v, the fold whose rows it leaves out.
 
     Notes
     -----
-    A row costs 2dD + 4Dm flops.
+    A row costs 2dD + 4Dm flops and D cosines.
     """
 
-    held_out: tuple[int, ...]
+    held_out: tuple[int | None, ...]
 
     def size_bytes(self, n_rows: int) -> int:
         return 8 * (self.specification.n_features + 1) * len(self.held_out)
@@ -242,26 +164,42 @@ class FoldProductReduction(_FoldPass):
     def zero(self) -> np.ndarray:
         return np.zeros((self.specification.n_features + 1, len(self.held_out)))
 
-    def finish(self, accumulator: np.ndarray) -> np.ndarray:
-        return accumulator
+    def update(self, total: np.ndarray, rows: Rows, arrays: Arrays) -> np.ndarray:
+        tiles = ((tile.B, self._weighted(tile)) for tile in self._basis_tiles(rows, arrays))
+        return self._add_products(total, tiles, arrays)
 
-    def merge(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        return first + second
+    def _weighted(self, tile: _Tile) -> np.ndarray:
+        """Return s·f, zero for the rows that a direction leaves out."""
+        weighted = tile.s[:, None] * tile.F
+        if tile.fold is None:
+            return weighted
+        return np.where(tile.fold[:, None] == np.array(self.held_out), 0.0, weighted)
 
-    def update(self, sums: np.ndarray, rows: Rows, shipped: Shipped) -> np.ndarray:
-        tiles = self._tiles_of_folds(self._basis_tiles(rows, shipped), rows.start)
-        weighted = (
-            (B, np.where(fold[:, None] == np.array(self.held_out), 0.0, s[:, None] * F))
-            for fold, B, F, _, s in tiles
-        )
-        return self._add_products(sums, weighted, shipped)
+    def _add_products(
+        self, sums: np.ndarray, weighted: Iterable[tuple[Any, np.ndarray]], arrays: Arrays
+    ) -> np.ndarray:
+        """Add Σ [z | 1]·fᵀ for the basis B and the weighted values F of each tile."""
+        block_map, of_basis = self.block_map(arrays), None
+        for B, F in weighted:
+            if of_basis is None:
+                of_basis = np.zeros((B.shape[1], F.shape[1])) if block_map.has_basis else sums[:-1]
+            add_pulled_back(of_basis.T, F.T, B)
+            sums[-1] += F.sum(axis=0)
+        if of_basis is not None and block_map.has_basis:
+            sums[:-1] += block_map.feature_sums(of_basis.T).T
+        return sums
 
 
-@dataclass(frozen=True)
-class HeldOutErrorReduction(_FoldPass):
-    """Reduction to Σ s·(y − f)² and Σ s, of shape (2, m): each machine over the fold that it did not see.
+@dataclass(frozen=True, kw_only=True)
+class HeldOutErrorReduction(RidgePass):
+    """Reduction to Σ s·(y − f)² and Σ s, of shape (2, m): each model over the fold that it did not see.
 
-    Shipped are `coef` of shape (D, m) and `intercept` of shape (m,); machine i is for target `outputs[i]`.
+    Tasks are sent `coef` of shape (D, m) and `intercept` of shape (m,).
+
+    Parameters
+    ----------
+    held_out, outputs : tuples of m int
+        The fold and the target of each model.
     """
 
     held_out: tuple[int, ...]
@@ -273,15 +211,11 @@ class HeldOutErrorReduction(_FoldPass):
     def zero(self) -> np.ndarray:
         return np.zeros((2, len(self.held_out)))
 
-    def finish(self, accumulator: np.ndarray) -> np.ndarray:
-        return accumulator
-
-    def merge(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        return first + second
-
-    def update(self, sums: np.ndarray, rows: Rows, shipped: Shipped) -> np.ndarray:
-        for fold, _, F, Y, s in self._tiles_of_folds(self._basis_tiles(rows, shipped), rows.start):
-            is_judged = fold[:, None] == np.array(self.held_out)
-            sums[0] += s @ np.where(is_judged, np.square(Y[:, list(self.outputs)] - F), 0.0)
-            sums[1] += s @ is_judged
-        return sums
+    def update(self, total: np.ndarray, rows: Rows, arrays: Arrays) -> np.ndarray:
+        for tile in self._basis_tiles(rows, arrays):
+            assert tile.fold is not None
+            is_judged = tile.fold[:, None] == np.array(self.held_out)
+            squares = np.square(self._coded(tile)[:, list(self.outputs)] - tile.F)
+            total[0] += tile.s @ np.where(is_judged, squares, 0.0)
+            total[1] += tile.s @ is_judged
+        return total

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
-from distrff.engine.reduction import Shipped
+from distrff.engine.reduction import Arrays, Reduction
 from distrff.features.specification import RowQuestion
 from distrff.io.dataset import check_block
 from distrff.io.rows import RowBlock, Rows
@@ -80,7 +80,7 @@ def sample_rows(n_columns: int) -> int:
 
 
 @dataclass(frozen=True)
-class ColumnStatisticsReduction:
+class ColumnStatisticsReduction(Reduction):
     """Reduction to `ColumnStatistics`.
 
     Parameters
@@ -115,17 +115,14 @@ class ColumnStatisticsReduction:
             samples=(),
         )
 
-    def finish(self, accumulator: ColumnStatistics) -> ColumnStatistics:
-        return accumulator
-
-    def update(self, found: ColumnStatistics, rows: Rows, shipped: Shipped) -> ColumnStatistics:
+    def update(self, total: ColumnStatistics, rows: Rows, arrays: Arrays) -> ColumnStatistics:
         chosen = self._chosen_rows(rows.start, rows.stop)
         drawn: list[Sample] = []
         for block in rows.tiles(self.tile_rows):
             check_block(block, self.target_kind)
-            found = self.merge(found, self._of_block(block))
+            total = self.merge(total, self._of_block(block))
             drawn.append(_pick(block, chosen))
-        return replace(found, samples=(*found.samples, _joined(drawn)))
+        return replace(total, samples=(*total.samples, _joined(drawn)))
 
     def merge(self, first: ColumnStatistics, second: ColumnStatistics) -> ColumnStatistics:
         return ColumnStatistics(
@@ -177,7 +174,7 @@ def _pick(block: RowBlock, chosen: np.ndarray) -> Sample:
 
 
 @dataclass(frozen=True)
-class RowAnswerReduction:
+class RowAnswerReduction(Reduction):
     """Reduction to the answer of a question.
 
     Parameters
@@ -199,14 +196,11 @@ class RowAnswerReduction:
     def zero(self) -> Any:
         return self.question.zero()
 
-    def update(self, answer: Any, rows: Rows, shipped: Shipped) -> Any:
+    def update(self, total: Any, rows: Rows, arrays: Arrays) -> Any:
         for block in rows.tiles(self.tile_rows):
             X = self.scaling.apply(block.X, np.dtype(self.dtype))
-            answer = self.question.update(answer, block.start, X, block.sample_weight)
-        return answer
-
-    def finish(self, answer: Any) -> Any:
-        return answer
+            total = self.question.update(total, block.start, X, block.sample_weight)
+        return total
 
     def merge(self, first: Any, second: Any) -> Any:
         return self.question.merge(first, second)

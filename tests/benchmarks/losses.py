@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 from threadpoolctl import threadpool_limits
 
-from distrff.engine.run import SweepRun
+from distrff.engine.run import Run
 from distrff.engine.segments import light_segmentation_of_features, margin_tile_rows
 from distrff.estimators.svm import KernelLikelihoodClassifier, KernelSVC
 from distrff.features.trigonometry import paired_cos_sin
@@ -259,7 +259,7 @@ def _light(data: Labelled, k: int) -> None:
         held_out=(None,) * k,
     )
     sent = {"coef": rng.standard_normal((N_COMPONENTS, k)), "intercept": np.zeros(k), "width": np.zeros(k)}
-    run = SweepRun()
+    run = Run()
     cuts = light_segmentation_of_features(data.dataset.n_rows, N_COMPONENTS, reduction.tile_rows)
     run.gather([run.sweep("margins", data.dataset, reduction, cuts, sent)])
 

@@ -15,7 +15,7 @@ import dask.array as da
 import numpy as np
 from distributed import Client
 
-from distrff.engine.run import SweepRun
+from distrff.engine.run import Run
 from distrff.engine.segments import gram_segmentation, gram_tile_rows
 from distrff.estimators.ridge import KernelRidge
 from distrff.features.fourier import FourierFeatures
@@ -66,7 +66,7 @@ def _sweep(dataset: Dataset, dtype: str) -> None:
         dtype=dtype,
         tile_rows=cuts.tile_rows,
     )
-    SweepRun().sweep("Gram", dataset, reduction, cuts)
+    Run().sweep("Gram", dataset, reduction, cuts)
 
 
 def _bare_products(client: Client, n_rows: int, dtype: str, n_tiles: int | None) -> None:

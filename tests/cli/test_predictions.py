@@ -67,7 +67,7 @@ def test_an_interrupted_command_goes_on(distrff, rows, models, tmp_path, monkeyp
     """The cut of the rows is the client's; the interrupt comes before the result is sealed."""
     monkeypatch.setattr(write, "_CHUNK_BYTES", 8 * 50)
     words = ("predict", models["numbers"], rows.zarr, "--out", tmp_path / "p.parquet")
-    gather = write.SweepRun.gather
+    gather = write.Run.gather
 
     def interrupted(run, handles):
         found = gather(run, handles)
@@ -76,7 +76,7 @@ def test_an_interrupted_command_goes_on(distrff, rows, models, tmp_path, monkeyp
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(write.SweepRun, "gather", interrupted)
+        patch.setattr(write.Run, "gather", interrupted)
         done = distrff(*words)
     assert done.code == 130
     assert "12 runs of 50 rows are kept; the same command with --resume" in done.told[-1]

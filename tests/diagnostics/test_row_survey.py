@@ -13,7 +13,7 @@ from scipy import sparse
 
 from distrff.diagnostics import survey as row_survey
 from distrff.diagnostics.survey import survey_rows, survey_to_dict
-from distrff.engine.run import SweepRun
+from distrff.engine.run import Run
 from distrff.engine.segments import Segmentation
 from distrff.io.arrays import as_dataset
 from distrff.preprocessing.targets import MOST_VALUES, ValueCounts
@@ -30,7 +30,7 @@ def small_segments(monkeypatch):
 
 def surveyed(X, y=None):
     dataset = as_dataset(X, y)
-    return survey_to_dict(survey_rows(SweepRun(), dataset), dataset)
+    return survey_to_dict(survey_rows(Run(), dataset), dataset)
 
 
 def test_missing_values_and_ranges(rng):
@@ -85,7 +85,7 @@ def test_labels_are_counted(rng):
 def test_parts_without_a_sampled_row(rng):
     X, y = rng.standard_normal((N, 2)), np.arange(N, dtype=float)
     dataset = as_dataset(X, y)
-    survey = survey_rows(SweepRun(), dataset)
+    survey = survey_rows(Run(), dataset)
     none = replace(survey, X=(survey.X[0][:0], *survey.X), y=(survey.y[0][:0], *survey.y))
     assert survey_to_dict(none, dataset) == survey_to_dict(survey, dataset)
 

@@ -29,7 +29,8 @@ import distrff as drf
 from distrff.engine import execution as cluster_execution
 from distrff.engine import execution as cluster_watch
 from distrff.engine.execution import Flight, Lost
-from distrff.engine.run import SweepRun
+from distrff.engine.reduction import Reduction
+from distrff.engine.run import Run
 from distrff.engine.segments import Segmentation
 from distrff.errors import ClusterError
 from distrff.io.arrays import as_dataset
@@ -210,8 +211,8 @@ def test_a_loss_at_any_time(start_cluster, tmp_path, wait_until, partials, loss,
 
 
 @dataclass(frozen=True)
-class SumOfRows:
-    """The sum of all rows, times what was shipped; each pass over the rows leaves a file."""
+class SumOfRows(Reduction):
+    """The sum of all rows, times what was sent; each pass over the rows leaves a file."""
 
     folder: str
 
@@ -221,23 +222,17 @@ class SumOfRows:
     def zero(self):
         return np.zeros(3)
 
-    def update(self, total, rows, shipped):
+    def update(self, total, rows, arrays):
         (Path(self.folder) / f"{rows.start}-{uuid.uuid4().hex}").touch()
         for block in rows.tiles(1000):
-            total += (block.X * shipped["factors"]).sum(axis=0)
+            total += (block.X * arrays["factors"]).sum(axis=0)
         return total
-
-    def finish(self, total):
-        return total
-
-    def merge(self, first, second):
-        return first + second
 
 
 def test_values_are_made_again_from_the_rows_on(rows, start_cluster, large, tmp_path):
     """A restart between two steps takes sums, what was made of them, and what was shipped."""
     _, client = start_cluster(1)
-    run, cuts = SweepRun(), Segmentation(len(rows[0]), 5000, 1000)
+    run, cuts = Run(), Segmentation(len(rows[0]), 5000, 1000)
     factors = {"factors": np.array([1.0, 2.0, 3.0])}
     total = run.sweep("sum", as_dataset(*rows), SumOfRows(str(tmp_path)), cuts, factors)
     doubled = run.submit(np.multiply, total, 2)

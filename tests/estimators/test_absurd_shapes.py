@@ -11,7 +11,7 @@ import zarr
 
 from distrff.diagnostics.survey import survey_rows
 from distrff.engine import execution
-from distrff.engine.run import SweepRun
+from distrff.engine.run import Run
 from distrff.errors import InputError, PlanRefused
 from distrff.estimators.pca import KernelPCA
 from distrff.estimators.ridge import KernelRidge
@@ -72,7 +72,7 @@ def test_no_machine_is_planned_or_fitted(tmp_path, few_bytes, shape, machine):
 
 def test_more_rows_than_tasks_can_have(tmp_path, few_bytes):
     data = open_dataset(declared(tmp_path, (10**15, 10), (10, 10)))
-    for begin in (KernelSVC().plan, KernelSVC().fit, lambda data: survey_rows(SweepRun(), data)):
+    for begin in (KernelSVC().plan, KernelSVC().fit, lambda data: survey_rows(Run(), data)):
         with pytest.raises(
             PlanRefused, match=r"3,814,697,266 tasks a pass, of at most 1,048,576; fit a sample"
         ):
@@ -89,7 +89,7 @@ def test_no_row_is_read(tmp_path, few_bytes, name):
     data = open_dataset(declared(tmp_path, *SHAPES[name]))
     what = "1,000,000,000 columns" if name == "wide" else "a chunk or row group"
     with pytest.raises(PlanRefused, match=f"rows.zarr: .*{what}.* memory limit is 4.29 GB"):
-        survey_rows(SweepRun(), data)
+        survey_rows(Run(), data)
 
 
 def test_a_score_is_refused_as_well(tmp_path, few_bytes):

@@ -279,13 +279,13 @@ def test_a_class_of_no_weight_is_refused(problem):
 def test_frequencies_are_sent_along_to_a_worker_that_derives_others(problem, monkeypatch):
     update, n_calls = MarginReduction.update, 0
 
-    def mismatch_once(self, sums, rows, shipped):
+    def mismatch_once(self, sums, rows, arrays):
         nonlocal n_calls
         n_calls += 1
         if n_calls == 1:
             raise FrequencyMismatch("others")
-        assert "W" in shipped or len(shipped) > 2
-        return update(self, sums, rows, shipped)
+        assert "map_W" in arrays or len(arrays) > 2
+        return update(self, sums, rows, arrays)
 
     expected = machine().fit(problem.X, labels_of(problem))
     monkeypatch.setattr(MarginReduction, "update", mismatch_once)

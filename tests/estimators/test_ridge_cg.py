@@ -236,13 +236,13 @@ def test_what_needs_the_gram_is_refused(problem):
 def test_frequencies_are_sent_along_to_a_worker_that_derives_others(problem, monkeypatch):
     update, n_calls = ProductReduction.update, 0
 
-    def mismatch_once(self, sums, rows, shipped):
+    def mismatch_once(self, sums, rows, arrays):
         nonlocal n_calls
         n_calls += 1
         if n_calls == 1:
             raise FrequencyMismatch("others")
-        assert len(shipped) > 2
-        return update(self, sums, rows, shipped)
+        assert len(arrays) > 2
+        return update(self, sums, rows, arrays)
 
     no_factor(monkeypatch)
     expected = machine().fit(problem.X, problem.y)

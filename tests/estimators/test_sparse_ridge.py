@@ -9,7 +9,7 @@ from distributed import Client, LocalCluster
 from sklearn.base import clone
 
 import distrff as drf
-from distrff.engine.run import SweepRun
+from distrff.engine.run import Run
 from distrff.errors import InputError, PlanRefused
 from distrff.estimators.fitting import plan as conjugate_plan
 from distrff.estimators.fitting.cg import promising_places
@@ -223,7 +223,7 @@ def test_a_plan_counts_the_search_for_alpha(rng):
 
 def interrupted_in(monkeypatch, label, at):
     """Make the sweep of this label raise KeyboardInterrupt at its turn number `at`."""
-    sweep, turns = SweepRun.sweep, []
+    sweep, turns = Run.sweep, []
 
     def interrupting(self, name, *args, **kwargs):
         turns.extend([name] if name == label else [])
@@ -231,7 +231,7 @@ def interrupted_in(monkeypatch, label, at):
             raise KeyboardInterrupt
         return sweep(self, name, *args, **kwargs)
 
-    monkeypatch.setattr(SweepRun, "sweep", interrupting)
+    monkeypatch.setattr(Run, "sweep", interrupting)
 
 
 @pytest.mark.parametrize(("label", "at"), [("right sides of folds", 1), ("held-out errors", 1)])
@@ -273,9 +273,9 @@ def test_an_interrupt_in_the_search_keeps_the_best_machine_so_far(rng, monkeypat
 def test_too_many_bins_are_refused_as_soon_as_they_are_certain(rng, monkeypatch):
     monkeypatch.setattr(conjugate_plan, "fits", lambda plan: plan.shape.n_features <= 150)
     monkeypatch.setattr(occupied_bins, "_MOST_GRIDS_A_PASS", 1)
-    labels, sweep = [], SweepRun.sweep
+    labels, sweep = [], Run.sweep
     monkeypatch.setattr(
-        SweepRun, "sweep", lambda self, label, *args: labels.append(label) or sweep(self, label, *args)
+        Run, "sweep", lambda self, label, *args: labels.append(label) or sweep(self, label, *args)
     )
     X = 1e4 * np.arange(50.0)[:, None]
     for kind in (machine(rng), drf.KernelSVC(machine(rng).features, loss="squared_hinge")):

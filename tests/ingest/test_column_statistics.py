@@ -30,7 +30,7 @@ def swept(reduction, X, y=None, s=None, ends=()):
     total = None
     for start, stop in pairwise(bounds):
         if start < stop:
-            part = reduction.update(reduction.zero(), dataset.rows(start, stop), None)
+            part = reduction.update(reduction.zero(), dataset.rows(start, stop), {})
             total = part if total is None else reduction.merge(total, part)
     return total
 
@@ -86,7 +86,7 @@ def test_classes_and_nothing_at_all(rng):
 def test_merging_changes_neither(rng):
     X, y = rng.standard_normal((50, 3)), rng.standard_normal(50)
     reduction, dataset = reduction_for(tile_rows=20), as_dataset(X, y)
-    parts = [reduction.update(reduction.zero(), dataset.rows(*run), None) for run in ((0, 20), (20, 50))]
+    parts = [reduction.update(reduction.zero(), dataset.rows(*run), {}) for run in ((0, 20), (20, 50))]
     before = pickle.dumps(parts)
     merged = reduction.merge(*parts)
     assert pickle.dumps(parts) == before

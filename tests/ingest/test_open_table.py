@@ -113,7 +113,7 @@ def test_steps_of_a_model_take_other_rows_by_names(tmp_path, frame, rng):
 
 def test_numbers_are_taken_as_they_are_without_a_pass(tmp_path, frame, monkeypatch):
     frame[["a", "k", "flag", "c", "t", "y"]].to_parquet(tmp_path / "x.parquet")
-    monkeypatch.setattr(open_table, "SweepRun", lambda: pytest.fail("a pass over the rows"))
+    monkeypatch.setattr(open_table, "Run", lambda: pytest.fail("a pass over the rows"))
     data = open_dataset(tmp_path / "x.parquet", target="y", drop="k")
     assert (data.column_names, data.steps, data.skipped_columns) == (("a", "flag"), None, ("c", "t"))
     assert isinstance(data.reader, ParquetReader)

@@ -24,11 +24,11 @@ LANDMARKS = NystroemFeatures(Exponential(1.0), D, random_state=0)
 
 @pytest.mark.parametrize("loss", [Logistic(), Probit(0.5), Laplace(), SquaredHinge()])
 @pytest.mark.parametrize("weighted", [True, False])
-@pytest.mark.parametrize("shipped_map", [True, False])
+@pytest.mark.parametrize("sent_map", [True, False])
 @pytest.mark.parametrize("sampled", [True, False])
 @pytest.mark.parametrize("light_rows", [7, 50])  # fewer and more than a product takes
 @pytest.mark.parametrize("features", [FOURIER, LANDMARKS], ids=["Fourier", "landmarks"])
-def test_it_is_the_weighted_sum(rng, loss, weighted, shipped_map, sampled, light_rows, features):
+def test_it_is_the_weighted_sum(rng, loss, weighted, sent_map, sampled, light_rows, features):
     X, y = rng.standard_normal((N, 3)), rng.choice(3, N)
     s = rng.exponential(size=N) if weighted else None
     folds = Folds(2, 7, "hash", N) if sampled else None
@@ -44,7 +44,7 @@ def test_it_is_the_weighted_sum(rng, loss, weighted, shipped_map, sampled, light
         output=1,
     )
     point = {"coef": rng.standard_normal((D, 1)), "intercept": rng.standard_normal(1)}
-    arrays = reduction.specification.checked_arrays() if shipped_map else {}
+    arrays = reduction.specification.arrays_to_send(derived=True) if sent_map else {}
     dataset = as_dataset(X, y, s)
     parts = [
         reduction.finish(reduction.update(reduction.zero(), dataset.rows(start, stop), point | arrays))

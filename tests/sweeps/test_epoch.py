@@ -12,11 +12,12 @@ import pytest
 from distrff.engine.reduction import OrderedMerge
 from distrff.features.binning import RandomBinningFeatures
 from distrff.features.fourier import FourierFeatures
+from distrff.features.specification import named_to_send
 from distrff.io.arrays import as_dataset
 from distrff.kernels.stationary import Gaussian, Laplacian
 from distrff.preprocessing.scaling import Scaling
 from distrff.preprocessing.targets import ClassTargets, NumericTargets
-from distrff.reductions.epoch import EpochReduction, shipped_start
+from distrff.reductions.epoch import EpochReduction, sent_start
 from distrff.solvers.losses import Logistic, Squared
 from distrff.solvers.objective import Evaluation
 from distrff.solvers.sgd import Epoch, LocalSteps, SGDProblem
@@ -46,18 +47,18 @@ class Rows:
             scaling=Scaling(),
             targets=CLASSES,
             dtype="float64",
-            batch_rows=BATCH,
+            tile_rows=BATCH,
             loss=Logistic(),
             outputs=outputs,
             fit_intercept=fit_intercept,
         )
-        self.shipped = shipped_start(self.metric, self.start)
+        self.sent = sent_start(self.metric, self.start)
 
     def partials(self, dataset, reduction=None):
         reduction = self.reduction if reduction is None else reduction
         bounds = [(i, min(i + SEGMENT, N_ROWS)) for i in range(0, N_ROWS, SEGMENT)]
         rows = [dask.delayed(dataset.rows(*pair)).compute(scheduler="sync") for pair in bounds]
-        return [reduction.finish(reduction.update(reduction.zero(), r, self.shipped)) for r in rows]
+        return [reduction.finish(reduction.update(reduction.zero(), r, self.sent)) for r in rows]
 
 
 def _evaluation(x_and_gradient):
@@ -125,17 +126,17 @@ def test_machines_do_not_see_each_other(rng):
                 for name in ("X", "gradient", "curvature", "damping", "dimension")
             },
         )
-        rows.shipped = shipped_start(rows.metric, start)
+        rows.sent = sent_start(rows.metric, start)
         alone = rows.partials(dataset, replace(rows.reduction, outputs=(j,)))[0].X
         np.testing.assert_allclose(alone[:, 0], together[:, j], rtol=1e-9, atol=1e-12)
 
 
-def test_shipped_frequencies_are_used(rng):
+def test_sent_frequencies_are_used(rng):
     """A worker that derives others than the client takes the client's."""
     rows = Rows(rng)
     dataset = as_dataset(rows.X, rows.y, rows.s)
     expected = rows.partials(dataset)[0].X
-    rows.shipped |= SPEC.derive_arrays()
+    rows.sent |= named_to_send(SPEC.derive_arrays())
     spoiled = replace(rows.reduction, specification=replace(SPEC, digest="0" * 32))
     np.testing.assert_array_equal(rows.partials(dataset, spoiled)[0].X, expected)
 
@@ -173,9 +174,18 @@ def test_sparse_features_are_stepped_over_as_dense_ones(rng):
         for row in range(0, SEGMENT, BATCH):
             part = slice(row, min(row + BATCH, SEGMENT))
             steps.step(tile(part), targets.encode(y[part]), None)
-        ends.append((steps.X, shipped_start(metric, start)))
+        ends.append((steps.X, sent_start(metric, start)))
     np.testing.assert_allclose(ends[0][0], ends[1][0], rtol=1e-6, atol=1e-8)
-    reduction = EpochReduction(specification, Scaling(), targets, "float64", BATCH, Logistic(), (0,), True)
+    reduction = EpochReduction(
+        specification=specification,
+        scaling=Scaling(),
+        targets=targets,
+        dtype="float64",
+        tile_rows=BATCH,
+        loss=Logistic(),
+        outputs=(0,),
+        fit_intercept=True,
+    )
     rows = dask.delayed(as_dataset(X, y).rows(0, SEGMENT)).compute(scheduler="sync")
     found = reduction.update(None, rows, ends[0][1])
     np.testing.assert_allclose(found.mean(), ends[0][0], rtol=1e-12, atol=1e-14)

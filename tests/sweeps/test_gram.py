@@ -12,6 +12,7 @@ import pytest
 
 from distrff.features.compose import LinearFeatures
 from distrff.features.fourier import FourierFeatures
+from distrff.features.specification import named_to_send
 from distrff.io.arrays import as_dataset
 from distrff.kernels.stationary import Gaussian, Matern
 from distrff.preprocessing.scaling import Moments, Scaling
@@ -27,7 +28,14 @@ N, TILE = 403, 16
 def reduction_of(X, targets, *, dtype="float64", scaling=None, features=None, **options):
     features = FourierFeatures(Matern(2.0), 12) if features is None else features
     spec = features.fit(np.asarray(X, dtype=np.float64)).specification_
-    return GramReduction(spec, Scaling() if scaling is None else scaling, targets, dtype, TILE, **options)
+    return GramReduction(
+        specification=spec,
+        scaling=Scaling() if scaling is None else scaling,
+        targets=targets,
+        dtype=dtype,
+        tile_rows=TILE,
+        **options,
+    )
 
 
 def rows_t(reduction, X, y, s):
@@ -57,7 +65,7 @@ def dense(reduction, X, y, s, folds=None):
 
 def swept(reduction, X, y, s=None, start=0, stop=None):
     rows = as_dataset(X, y, s).rows(start, len(X) if stop is None else stop)
-    return reduction.update(reduction.zero(), rows, None)
+    return reduction.update(reduction.zero(), rows, {})
 
 
 def targets_of(kind, X, rng):
@@ -156,9 +164,9 @@ def test_sums_go_on_in_place(rng):
     y, targets = targets_of("numeric", X, rng)
     reduction = reduction_of(X, targets)
     rows = as_dataset(X, y).rows(0, N)
-    A = reduction.update(reduction.zero(), rows, None)
+    A = reduction.update(reduction.zero(), rows, {})
     once = A.copy()
-    assert reduction.update(A, rows, None) is A
+    assert reduction.update(A, rows, {}) is A
     # The same products added again: half of them are rounded once more.
     np.testing.assert_allclose(A, 2 * once, rtol=0, atol=dense(reduction, X, y, None)[1].max())
 
@@ -191,17 +199,17 @@ def test_storage_changes_no_bit(rng, by, layout):
     else:
         chunked = [da.from_array(v, chunks=(7, *v.shape[1:])) for v in (X, y, s)]
         rows = dask.delayed(as_dataset(*chunked).rows(0, N)).compute(scheduler="sync")
-        other = reduction.update(reduction.zero(), rows, None)
+        other = reduction.update(reduction.zero(), rows, {})
     np.testing.assert_array_equal(other, expected)
 
 
-def test_shipped_frequencies_are_used(rng):
+def test_sent_frequencies_are_used(rng):
     X = rng.standard_normal((N, 2))
     y, targets = targets_of("numeric", X, rng)
     reduction = reduction_of(X, targets)
     other = FourierFeatures(Gaussian(), 12).fit(X).specification_
     spoiled = replace(reduction, specification=replace(reduction.specification, digest="0" * 32))
-    A = spoiled.update(spoiled.zero(), as_dataset(X, y).rows(0, N), other.derive_arrays())
+    A = spoiled.update(spoiled.zero(), as_dataset(X, y).rows(0, N), named_to_send(other.derive_arrays()))
     np.testing.assert_array_equal(A, swept(replace(reduction, specification=other), X, y))
 
 

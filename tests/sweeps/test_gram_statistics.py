@@ -29,8 +29,16 @@ def statistics_of(X, y, s=None, *, targets=None, spec=SPEC, scaling=None, n_fold
         Y = np.reshape(y, (len(X), -1))
         targets = NumericTargets.centred(Y.mean(axis=0), Y.std(axis=0))
     folds = Folds(n_folds, 0, "hash", len(X))
-    reduction = GramReduction(spec, scaling, targets, "float64", 64, folds, tuple(range(n_folds)))
-    A = reduction.update(reduction.zero(), as_dataset(X, y, s).rows(0, len(X)), None)
+    reduction = GramReduction(
+        specification=spec,
+        scaling=scaling,
+        targets=targets,
+        dtype="float64",
+        tile_rows=64,
+        folds=folds,
+        members=tuple(range(n_folds)),
+    )
+    A = reduction.update(reduction.zero(), as_dataset(X, y, s).rows(0, len(X)), {})
     return GramStatistics(A, len(X), spec, scaling, targets, "float64", 64, np.ndim(y) == 1)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from distrff.engine import reduction
-from distrff.engine.reduction import merge_partials, reduce_rows
+from distrff.engine.reduction import Reduction, merge_partials, reduce_rows
 from distrff.errors import InputError
 from distrff.io.arrays import as_dataset
 from distrff.io.rows import RowBlock
@@ -17,7 +17,7 @@ X = np.arange(20.0).reshape(10, 2)
 
 
 @dataclass(frozen=True)
-class Columns:
+class Columns(Reduction):
     """Sums of the columns, in place as a Gram's are, which travel as lists."""
 
     def zero(self):
@@ -26,10 +26,10 @@ class Columns:
     def finish(self, accumulator):
         return accumulator.tolist()
 
-    def update(self, accumulator, rows, shipped):
+    def update(self, accumulator, rows, arrays):
         for block in rows.tiles(3):
             accumulator += block.X.sum(axis=0)
-        return accumulator if shipped is None else accumulator * shipped["factor"]
+        return accumulator * arrays.get("factor", 1.0)
 
     def merge(self, first, second):
         return [a + b for a, b in zip(first, second, strict=True)]
@@ -61,8 +61,8 @@ def waits(monkeypatch):
     return seconds
 
 
-def summed(rows, *shipped):
-    return reduce_rows(Columns(), rows, list(shipped), "fit")
+def summed(rows, *sent):
+    return reduce_rows(Columns(), rows, list(sent), "fit")
 
 
 def test_the_sum_of_a_segment(waits):
@@ -103,7 +103,7 @@ def test_other_errors_are_not_tried_again(waits, error):
     assert waits == []
 
 
-def test_what_was_shipped_arrives(waits):
+def test_what_was_sent_arrives(waits):
     partial = summed(as_dataset(X).rows(0, 10), {"factor": 2.0}, {"another": 1.0})
     assert partial.value == (2 * X.sum(axis=0)).tolist()
 

@@ -67,7 +67,7 @@ TOLERANCE = {"float32": 1e-5, "float64": 1e-11}
 @pytest.mark.parametrize("map_", [FOURIER, NystroemFeatures(Exponential(1.0), D, random_state=0)], ids=repr)
 def test_products(X, s, dtype, rng, map_):
     targets = NumericTargets(np.zeros(1), np.ones(1))
-    reduction = ProductReduction(**shared(X, targets, dtype, map_=map_), n_directions=2)
+    reduction = ProductReduction(**shared(X, targets, dtype, map_=map_), held_out=(None, None))
     assert pickle.loads(pickle.dumps(reduction)).size_bytes(N) == 8 * (D + 1) * 2
     point = {"coef": rng.standard_normal((D, 2)), "intercept": rng.standard_normal(2)}
     found = swept(reduction, as_dataset(X, X[:, 0], s), point, 100)
@@ -95,7 +95,7 @@ def test_right_hand_sides(X, s, dtype, rng, offset):
 def test_classes_weigh_their_rows(X, rng):
     labels = rng.integers(0, 3, N)
     targets = ClassTargets(np.arange(3), np.array([1.0, 2.0, 0.5]))
-    reduction = ProductReduction(**shared(X, targets, "float64"), n_directions=1)
+    reduction = ProductReduction(**shared(X, targets, "float64"), held_out=(None,))
     point = {"coef": rng.standard_normal((D, 1)), "intercept": np.zeros(1)}
     found = swept(reduction, as_dataset(X, labels), point, 200)
     Z = features(reduction, X)

@@ -13,6 +13,7 @@ from sklearn.metrics import accuracy_score, mean_squared_error, r2_score
 
 from distrff.errors import InputError, NonFiniteError
 from distrff.features.fourier import FourierFeatures
+from distrff.features.specification import named_to_send
 from distrff.io.arrays import as_dataset
 from distrff.kernels.stationary import Gaussian
 from distrff.model.model import Model
@@ -46,7 +47,7 @@ def swept(model, X, y, s=None, cuts=(), tile_rows=16):
     ends = [0, *cuts, len(X)]
     total = reduction.zero()
     for start, stop in pairwise(ends):
-        total = reduction.merge(total, reduction.update(reduction.zero(), dataset.rows(start, stop), None))
+        total = reduction.merge(total, reduction.update(reduction.zero(), dataset.rows(start, stop), {}))
     return total
 
 
@@ -120,16 +121,18 @@ def test_columns_of_targets_and_their_layout_do_not_matter(rng):
     assert swept(single, X, Y[:, :1]).squared_error == swept(single, X, Y[:, 0]).squared_error
 
 
-def test_shipped_frequencies_are_used(rng):
+def test_sent_frequencies_are_used(rng):
     """A worker that derives others than the client scores with the client's."""
     X, y = rng.standard_normal((40, 2)), rng.standard_normal(40)
     model = model_of(rng)
     expected = swept(model, X, y)
     spoiled = replace(model, specification=replace(SPEC, digest="0" * 32))
     reduction = ScoreReduction(spoiled, 16)
-    found = reduction.update(reduction.zero(), as_dataset(X, y).rows(0, 40), SPEC.derive_arrays())
+    found = reduction.update(
+        reduction.zero(), as_dataset(X, y).rows(0, 40), named_to_send(SPEC.derive_arrays())
+    )
     assert found.squared_error == expected.squared_error
-    assert reduction.specification is spoiled.specification
+    assert reduction.shared() is spoiled.specification
 
 
 def test_what_cannot_be_scored_is_refused(rng):
@@ -153,7 +156,7 @@ def test_scores_of_dask_arrays_are_those_of_their_rows(rng):
     rows = as_dataset(da.from_array(X, chunks=(7, 1)), da.from_array(y, chunks=11)).rows(0, 50)
     reduction = ScoreReduction(model, 16)
     concrete = dask.delayed(rows).compute(scheduler="sync")
-    found = reduction.update(reduction.zero(), concrete, None)
+    found = reduction.update(reduction.zero(), concrete, {})
     expected = swept(model, X, y)
     assert found.squared_error == expected.squared_error
     np.testing.assert_array_equal(found.targets.mean, expected.targets.mean)

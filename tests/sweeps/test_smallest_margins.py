@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from distrff.engine.reduction import OrderedMerge
-from distrff.engine.run import SweepRun
+from distrff.engine.run import Run
 from distrff.engine.segments import Segmentation
 from distrff.errors import InputError
 from distrff.features.compose import LinearFeatures
@@ -204,11 +204,11 @@ def test_a_reduction_travels_and_says_what_it_takes(rng, targets, n):
     assert all(A.base is None or A.base.nbytes <= 4 * A.nbytes for A in arrays if A.nbytes)
 
 
-def test_shipped_frequencies_are_used(rng):
+def test_sent_frequencies_are_used(rng):
     reduction = reduction_of(ClassTargets(TWO))
     X, y, _ = rows_of(rng, TWO)
     point = point_of(rng, reduction)
-    arrays = reduction.specification.checked_arrays()
+    arrays = reduction.specification.arrays_to_send(derived=True)
     assert_same(swept(reduction, X, y, None, point | arrays), swept(reduction, X, y, None, point))
 
 
@@ -236,7 +236,7 @@ def test_they_are_what_the_solver_asks_for(rng, dtype):
     angle = np.arctan2(X[:, 0], X[:, 1]) * 3 / np.pi
     kept = (abs(angle - np.rint(angle)) < 0.3) & (np.rint(angle) % 2 == 0) & (np.hypot(X[:, 0], X[:, 1]) > 1)
     X, y = X[kept], THREE[(np.rint(angle[kept]) / 2).astype(int) % 3]
-    dataset, cuts, run = as_dataset(X, y), Segmentation(len(X), 256, 16), SweepRun()
+    dataset, cuts, run = as_dataset(X, y), Segmentation(len(X), 256, 16), Run()
     machines = {j: HardMargin(np.zeros(41), fit_intercept=True, tol=1e-4) for j in range(3)}
 
     def answer(points):

@@ -12,7 +12,7 @@ import pytest
 import zarr
 
 from distrff.engine.execution import LocalExecution
-from distrff.engine.run import SweepRun
+from distrff.engine.run import Run
 from distrff.errors import InputError, NonFiniteError
 from distrff.features.fourier import FourierFeatures
 from distrff.io.arrays import as_dataset
@@ -54,7 +54,7 @@ def written(model: Model, X: np.ndarray, url: object, method: str = "predict", i
         dataset = with_ids(
             dataset, {name: as_dataset(np.zeros((len(values), 1)), values) for name, values in ids.items()}
         )
-    return write_rows(SweepRun(LocalExecution("threads")), model, dataset, str(url), method=method, **how)
+    return write_rows(Run(LocalExecution("threads")), model, dataset, str(url), method=method, **how)
 
 
 @pytest.fixture

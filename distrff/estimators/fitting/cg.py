@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from distrff.engine.run import SweepRun
+from distrff.engine.run import Run
 from distrff.errors import InputError
 from distrff.estimators.fitting.context import Preparation
 from distrff.estimators.fitting.gram import AlphaSearch, RidgeFit, factor_gram, folds_of, problem_of
@@ -24,7 +24,6 @@ from distrff.estimators.fitting.result import Convergence, end_of_grid
 from distrff.io.dataset import Dataset
 from distrff.reductions.ridge import (
     ComplementMomentsReduction,
-    FoldProductReduction,
     HeldOutErrorReduction,
     ProductReduction,
     RightSidesReduction,
@@ -100,7 +99,7 @@ class _Solution:
 
 
 def fit_by_conjugate_gradients(
-    run: SweepRun,
+    run: Run,
     dataset: Dataset,
     options: RidgeOptions,
     preparation: Preparation,
@@ -237,7 +236,7 @@ class ConjugateSearch:
 
     Parameters
     ----------
-    run : SweepRun
+    run : Run
     dataset : Dataset
     preparation : Preparation
     plan : ConjugatePlan
@@ -247,7 +246,7 @@ class ConjugateSearch:
 
     def __init__(
         self,
-        run: SweepRun,
+        run: Run,
         dataset: Dataset,
         preparation: Preparation,
         plan: ConjugatePlan,
@@ -420,7 +419,7 @@ class ConjugateSearch:
                 return {}
             V = np.stack([r / (equations[f].G_diagonal + alpha) for (f, _), r in residuals.items()])
             intercept = -np.array([equations[f].z_mean @ v for (f, _), v in zip(residuals, V, strict=True)])
-            reduction = FoldProductReduction(**self._shared, held_out=tuple(f for f, _ in residuals))
+            reduction = ProductReduction(**self._shared, held_out=tuple(f for f, _ in residuals))
             point = {"coef": np.ascontiguousarray(V.T), "intercept": intercept}
             sums = self._sweep("products of folds", reduction, point)
             GV = sums[:-1].T.copy(order="C")  # the sums of a vector together, as its solver takes them
@@ -488,7 +487,7 @@ class RidgeOracle:
 
     Parameters
     ----------
-    run : SweepRun
+    run : Run
     dataset : Dataset
     preparation : Preparation
     plan : ConjugatePlan
@@ -497,7 +496,7 @@ class RidgeOracle:
 
     def __init__(
         self,
-        run: SweepRun,
+        run: Run,
         dataset: Dataset,
         preparation: Preparation,
         plan: ConjugatePlan,
@@ -516,7 +515,7 @@ class RidgeOracle:
             "tile_rows": self._cuts.tile_rows,
         }
         self._right_sides = RightSidesReduction(**shared)
-        self._products = ProductReduction(**shared, n_directions=0)
+        self._products = ProductReduction(**shared, held_out=())
         self.n_sweeps = 0
 
     def right_sides(self, coef: np.ndarray, intercept: np.ndarray) -> RidgeEquations:
@@ -539,7 +538,7 @@ class RidgeOracle:
         """Return G·v for one v of each of some outputs."""
         V = np.stack(list(vectors.values()))
         point = {"coef": np.ascontiguousarray(V.T), "intercept": -(V @ z_mean)}
-        reduction = replace(self._products, n_directions=len(V))
+        reduction = replace(self._products, held_out=(None,) * len(V))
         sums = self._run.gather([self._run.sweep("products", self._dataset, reduction, self._cuts, point)])[0]
         self.n_sweeps += 1
         GV = sums[:-1].T.copy(order="C")  # the sums of a vector together, as its solver takes them
@@ -584,13 +583,13 @@ class FactorPreconditioner:
 
     Parameters
     ----------
-    run : SweepRun
+    run : Run
     factors : list of handles
     factor_of : ndarray of shape (k,)
         Which of them an output takes.
     """
 
-    def __init__(self, run: SweepRun, factors: list[Any], factor_of: np.ndarray) -> None:
+    def __init__(self, run: Run, factors: list[Any], factor_of: np.ndarray) -> None:
         self._run = run
         self._factors = factors
         self._factor_of = factor_of
@@ -614,7 +613,7 @@ class FactorPreconditioner:
 
 
 def sample_preconditioner(
-    run: SweepRun,
+    run: Run,
     dataset: Dataset,
     preparation: Preparation,
     plan: ConjugatePlan,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from distrff.engine.run import SweepRun
+from distrff.engine.run import Run
 from distrff.engine.segments import light_segmentation
 from distrff.errors import ColumnError, DataWarning, InputError, column_called, warn
 from distrff.estimators.fitting.options import FitOptions
@@ -63,7 +63,7 @@ class Preparation:
     weight: float
 
 
-def first_sweep(run: SweepRun, dataset: Dataset, *, target_kind: str, seed: int) -> ColumnStatistics:
+def first_sweep(run: Run, dataset: Dataset, *, target_kind: str, seed: int) -> ColumnStatistics:
     """Return the statistics of all columns, after one pass.
 
     Raises
@@ -113,7 +113,7 @@ def _check_sizes(whose: str, moments: Moments, names: tuple[str, ...] | None) ->
 
 
 def prepare_fit(
-    run: SweepRun,
+    run: Run,
     dataset: Dataset,
     options: FitOptions,
     *,
@@ -140,7 +140,7 @@ def prepare_fit(
 
 
 def prepare(
-    run: SweepRun,
+    run: Run,
     dataset: Dataset,
     statistics: ColumnStatistics,
     features: FeatureMap,
@@ -295,7 +295,7 @@ class AskedOfDataset:
 
     Parameters
     ----------
-    run : SweepRun
+    run : Run
     dataset : Dataset
     scaling : Scaling
     dtype : str
@@ -304,7 +304,7 @@ class AskedOfDataset:
         Raises PlanRefused where a machine on so many features does not fit.
     """
 
-    run: SweepRun
+    run: Run
     dataset: Dataset
     scaling: Scaling
     dtype: str

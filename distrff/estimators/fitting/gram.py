@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from distrff.engine.execution import LocalExecution, Workers
-from distrff.engine.run import SweepRun, check_reading
+from distrff.engine.run import Run, check_reading
 from distrff.engine.segments import gram_one_in, gram_tile_rows
 from distrff.errors import DataWarning, InputError, PrecisionWarning, warn
 from distrff.estimators.fitting.context import Preparation
@@ -49,7 +49,7 @@ class RidgeFit:
 
     Parameters
     ----------
-    run : SweepRun
+    run : Run
     plan : Plan or None
         None for a fit to Grams that were already there.
     problem : GramProblem
@@ -66,7 +66,7 @@ class RidgeFit:
         None for a direct solution.
     """
 
-    run: SweepRun
+    run: Run
     plan: Plan | None
     problem: GramProblem
     dtype: str
@@ -220,7 +220,7 @@ def plan_of(
 
 
 def fit_by_gram(
-    run: SweepRun,
+    run: Run,
     dataset: Dataset,
     options: RidgeOptions,
     preparation: Preparation,
@@ -238,7 +238,7 @@ def fit_by_gram(
 
 
 def solve(
-    run: SweepRun,
+    run: Run,
     grams: GramContext,
     options: RidgeOptions,
     targets: Targets,
@@ -299,7 +299,7 @@ def gram_problem(
 
 
 def gram_sweep(
-    run: SweepRun,
+    run: Run,
     dataset: Dataset,
     preparation: Preparation,
     plan: Plan,
@@ -387,7 +387,7 @@ def fit_statistics(statistics: GramStatistics, options: RidgeOptions, *, target_
             "alpha='cv' needs a Gram with folds: make it with gram(..., cv=5), or use alpha='gcv'; "
             "a difference of Grams has no folds, since those of the forgotten rows are not known"
         )
-    run = SweepRun(LocalExecution("threads"))
+    run = Run(LocalExecution("threads"))
     parts = [statistics.A]
     problem = gram_problem(
         statistics.specification,
@@ -460,7 +460,7 @@ class AlphaSearch:
     notes: list[str] = field(default_factory=list)
 
 
-def search_alpha(run: SweepRun, grams: GramContext, options: RidgeOptions, n_folds: int) -> AlphaSearch:
+def search_alpha(run: Run, grams: GramContext, options: RidgeOptions, n_folds: int) -> AlphaSearch:
     """Return the alpha that was given, or the best of the grid by the criterion asked for.
 
     Of `n_folds` folds one is held out alone where generalised cross-validation is asked for and may overfit.
@@ -472,7 +472,7 @@ def search_alpha(run: SweepRun, grams: GramContext, options: RidgeOptions, n_fol
     return _given(run, grams, options)
 
 
-def _by_gcv_or_fold(run: SweepRun, grams: GramContext, options: RidgeOptions, n_folds: int) -> AlphaSearch:
+def _by_gcv_or_fold(run: Run, grams: GramContext, options: RidgeOptions, n_folds: int) -> AlphaSearch:
     n_rows, D = grams.problem.n_rows, grams.problem.sizes[-1]
     if not gcv_may_overfit(D, n_rows):
         return _by_gcv(run, grams, options)[0]
@@ -496,7 +496,7 @@ def _by_gcv_or_fold(run: SweepRun, grams: GramContext, options: RidgeOptions, n_
     return replace(found, notes=[danger, *found.notes])
 
 
-def _stands_for_rows(run: SweepRun, grams: GramContext, n_folds: int) -> bool:
+def _stands_for_rows(run: Run, grams: GramContext, n_folds: int) -> bool:
     """Return whether the first fold has between half and twice its share of the weight of all rows.
 
     Few rows, or weights of very unlike size, may leave next to nothing in it, or outside of it.
@@ -523,7 +523,7 @@ def _with_grids(grams: GramContext, options: RidgeOptions) -> tuple[GramContext,
 
 
 def _by_folds(
-    run: SweepRun, grams: GramContext, options: RidgeOptions, folds: range, held_out: str
+    run: Run, grams: GramContext, options: RidgeOptions, folds: range, held_out: str
 ) -> AlphaSearch:
     grams, grids, dropped = _with_grids(grams, options)
     calls = [(grams.total, grams.parts, fold, grids, grams.problem) for fold in folds]
@@ -543,7 +543,7 @@ def _by_folds(
     return replace(found, results=found.results | {"fold_scores": fold_scores})
 
 
-def _by_gcv(run: SweepRun, grams: GramContext, options: RidgeOptions) -> tuple[AlphaSearch, float]:
+def _by_gcv(run: Run, grams: GramContext, options: RidgeOptions) -> tuple[AlphaSearch, float]:
     """Return the choice, and the effective dimension of its machine."""
     grams, grids, dropped = _with_grids(grams, options)
     calls = [
@@ -583,7 +583,7 @@ def _best(
     )
 
 
-def _given(run: SweepRun, grams: GramContext, options: RidgeOptions) -> AlphaSearch:
+def _given(run: Run, grams: GramContext, options: RidgeOptions) -> AlphaSearch:
     alpha = options.alpha
     assert alpha is not None
     search = AlphaSearch(alpha, None, "generalised cross-validation at the given alpha")
@@ -611,7 +611,7 @@ def _given(run: SweepRun, grams: GramContext, options: RidgeOptions) -> AlphaSea
 
 
 def factor_gram(
-    run: SweepRun, dataset: Dataset, preparation: Preparation, plan: Plan, options: FitOptions
+    run: Run, dataset: Dataset, preparation: Preparation, plan: Plan, options: FitOptions
 ) -> GramContext:
     """Return the Gram of one hashed row in `plan.shape.gram_one_in`, scaled to the weight of all rows.
 
@@ -692,7 +692,7 @@ class GramContext:
 
 
 def context_of(
-    run: SweepRun, parts: list[Any], problem: GramProblem, preparation: Preparation, plan: Plan
+    run: Run, parts: list[Any], problem: GramProblem, preparation: Preparation, plan: Plan
 ) -> GramContext:
     """Return what is known of Grams that were just swept."""
     return GramContext(

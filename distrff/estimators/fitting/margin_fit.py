@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from distrff.engine.execution import Workers
-from distrff.engine.run import SweepRun, begin_run
+from distrff.engine.run import Run, begin_run
 from distrff.errors import InputError, PlanRefused
 from distrff.estimators.fitting.context import Preparation, prepare_fit
 from distrff.estimators.fitting.gram import (
@@ -69,7 +69,7 @@ class MarginFit:
         To be raised again when the machine is kept.
     """
 
-    run: SweepRun
+    run: Run
     plan: Plan
     solver: str
     C: float
@@ -214,7 +214,7 @@ def _unpacked(
 
 
 def _solve_by_factor(
-    run: SweepRun, dataset: Dataset, preparation: Preparation, plan: Plan, options: MarginOptions
+    run: Run, dataset: Dataset, preparation: Preparation, plan: Plan, options: MarginOptions
 ) -> tuple[MarginSolution, float, PenaltySearch | None]:
     """Return what the solvers find that have the Gram of the rows, or of a sample of them."""
     is_sparse = preparation.specification.is_sparse
@@ -230,7 +230,7 @@ def _solve_by_factor(
 def _solve(
     oracle: MarginOracle,
     options: MarginOptions,
-    run: SweepRun,
+    run: Run,
     grams: GramContext | None,
     preparation: Preparation,
 ) -> tuple[MarginSolution, float, PenaltySearch | None]:
@@ -273,7 +273,7 @@ def _is_softmax(options: MarginOptions, preparation: Preparation) -> bool:
 
 
 def _starts(
-    run: SweepRun, grams: GramContext | None, options: MarginOptions, preparation: Preparation, C: float
+    run: Run, grams: GramContext | None, options: MarginOptions, preparation: Preparation, C: float
 ) -> list[np.ndarray]:
     """Return a point for each machine: that of ridge; zeros for softmax, or without a Gram."""
     n_numbers = preparation.specification.n_features + options.fit_intercept

@@ -12,8 +12,8 @@ import numpy as np
 from scipy.sparse import diags_array, hstack, issparse
 from scipy.special import logsumexp
 
-from distrff.engine.reduction import joined
-from distrff.engine.run import SweepRun
+from distrff.engine.reduction import Arrays, joined
+from distrff.engine.run import Run
 from distrff.engine.segments import (
     gram_one_in,
     light_segmentation,
@@ -93,8 +93,8 @@ class FeaturesOf:
     scaling: Scaling
     dtype: str
 
-    def __call__(self, X: np.ndarray, shipped: list[Mapping[str, np.ndarray]]) -> np.ndarray:
-        block_map = self.specification.build(joined(shipped))
+    def __call__(self, X: np.ndarray, sent: list[Arrays]) -> np.ndarray:
+        block_map = self.specification.build_sent(joined(sent))
         return block_map.apply(self.scaling.apply(X, np.dtype(self.dtype)))
 
 
@@ -103,7 +103,7 @@ class MarginOracle:
 
     Parameters
     ----------
-    run : SweepRun
+    run : Run
     dataset : Dataset
     preparation : Preparation
     plan : Plan
@@ -116,7 +116,7 @@ class MarginOracle:
 
     def __init__(
         self,
-        run: SweepRun,
+        run: Run,
         dataset: Dataset,
         preparation: Preparation,
         plan: Plan,
@@ -238,9 +238,9 @@ class MarginOracle:
         return FeaturesOf(specification.without_arrays(), self._shared["scaling"], self._shared["dtype"])
 
     @property
-    def shipped_map(self) -> list[Any]:
+    def sent_map(self) -> list[Any]:
         """Handles on the map's arrays, as tasks take them."""
-        return self.run.shipped_map(self._shared["specification"])
+        return self.run.share(self._shared["specification"])
 
     def _reduction(self, problems: tuple[MarginProblem, ...], shared: dict[str, Any]) -> LightReduction:
         outputs = tuple(problem.output for problem in problems)
@@ -348,7 +348,7 @@ class SoftmaxOracle(MarginOracle):
 class _Factor:
     """A handle on a preconditioner where the Gram is."""
 
-    def __init__(self, run: SweepRun, handle: Any) -> None:
+    def __init__(self, run: Run, handle: Any) -> None:
         self.run = run
         self._handle = handle
 
@@ -858,7 +858,7 @@ def _minimise_models(
 ) -> dict[MarginProblem, float]:
     """Move each model to its minimum, side by side on the cluster; return their lower bounds."""
     calls = [
-        (oracle.features_of, oracle.shipped_map, model.rows, model.short_weight, model.short_vector,
+        (oracle.features_of, oracle.sent_map, model.rows, model.short_weight, model.short_vector,
          problem.C, model.x, model.alpha, oracle.fit_intercept, tols[problem])
         for problem, model in models.items()
     ]  # fmt: skip
@@ -870,7 +870,7 @@ def _minimise_models(
 
 def solve_model(
     features_of: FeaturesOf,
-    shipped: list[Mapping[str, np.ndarray]],
+    sent: list[Arrays],
     rows: KinkRows,
     short_weight: float,
     short_vector: np.ndarray,
@@ -881,7 +881,7 @@ def solve_model(
     tol: float,
 ) -> KinkSolution:
     """Return the minimum of the model that is exact for some rows and linear for all others."""
-    A = _signed(features_of(rows.X, shipped), rows.label)
+    A = _signed(features_of(rows.X, sent), rows.label)
     linear_weight = short_weight - rows.weight[rows.short].sum()
     linear_vector = short_vector - (rows.weight * rows.short) @ A
     upper, size = C * rows.weight, len(x)

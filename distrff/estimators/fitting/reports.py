@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from distrff.diagnostics.report import FitReport
-from distrff.engine.run import SweepRun
+from distrff.engine.run import Run
 from distrff.errors import column_called
 from distrff.estimators.fitting.context import Preparation, frequencies_beyond_float32
 from distrff.estimators.fitting.gram import RidgeFit
@@ -81,7 +81,7 @@ def _solver(fit: RidgeFit) -> dict[str, Any]:
     return convergence.values()
 
 
-def work_values(run: SweepRun, plan: Plan | None) -> dict[str, Any]:
+def work_values(run: Run, plan: Plan | None) -> dict[str, Any]:
     """Return what the passes cost, beside what was planned."""
     return {
         "n_sweeps": len(run.sweeps),
@@ -97,7 +97,7 @@ def work_values(run: SweepRun, plan: Plan | None) -> dict[str, Any]:
     }
 
 
-def _planned_peak_bytes(run: SweepRun, plan: Plan) -> int:
+def _planned_peak_bytes(run: Run, plan: Plan) -> int:
     return plan.worker_peak_bytes + (plan.client_peak_bytes if run.execution.in_client else 0)
 
 
@@ -166,7 +166,7 @@ def precision_notes(preparation: Preparation, dtype: str) -> list[str]:
     return [f"{far} frequencies have phases too large for float32 on this data; use dtype='float64' for them"]
 
 
-def thread_notes(run: SweepRun) -> list[str]:
+def thread_notes(run: Run) -> list[str]:
     """Return what should be known of threads inside of tasks."""
     threads = max((process.blas_threads for process in run.record.processes.values()), default=1)
     if threads == 1:

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from scipy.sparse import issparse
 
-from distrff.engine.run import SweepRun
+from distrff.engine.reduction import Arrays
+from distrff.engine.run import Run
 from distrff.errors import DataWarning, warn
 from distrff.estimators.fitting.context import Preparation
 from distrff.estimators.fitting.gram import AlphaSearch, RidgeFit, problem_of
@@ -28,7 +29,7 @@ from distrff.estimators.fitting.result import Convergence
 from distrff.io.dataset import Dataset
 from distrff.preprocessing.scaling import drift_message, drift_shares
 from distrff.preprocessing.targets import ClassTargets, NumericTargets
-from distrff.reductions.epoch import EpochReduction, shipped_start
+from distrff.reductions.epoch import EpochReduction, sent_start
 from distrff.solvers.losses import SmoothedHinge
 from distrff.solvers.objective import Evaluation, Point
 from distrff.solvers.ridge import RidgeMachine
@@ -42,7 +43,7 @@ class _OutOfSweeps(Exception):
 
 
 def solve_by_sgd(
-    run: SweepRun,
+    run: Run,
     dataset: Dataset,
     preparation: Preparation,
     plan: Plan,
@@ -97,7 +98,7 @@ class _SGDOracle:
 
     def __init__(
         self,
-        run: SweepRun,
+        run: Run,
         dataset: Dataset,
         preparation: Preparation,
         plan: Plan,
@@ -117,7 +118,7 @@ class _SGDOracle:
             scaling=preparation.scaling,
             targets=preparation.targets,
             dtype=plan.shape.dtype,
-            batch_rows=0,
+            tile_rows=0,
             loss=self._smooth,
             outputs=(),
             fit_intercept=options.fit_intercept,
@@ -133,10 +134,10 @@ class _SGDOracle:
         start = self.problem.local_start(list(epochs.values()))
         rows = batch_rows(metric, start, self._cuts.segment_rows)
         reduction = replace(
-            self._reduction, batch_rows=rows, outputs=tuple(problem.output for problem in epochs)
+            self._reduction, tile_rows=rows, outputs=tuple(problem.output for problem in epochs)
         )
         cuts = replace(self._cuts, tile_rows=rows)
-        handle = self._run.sweep("epoch", self._dataset, reduction, cuts, shipped_start(metric, start))
+        handle = self._run.sweep("epoch", self._dataset, reduction, cuts, sent_start(metric, start))
         X = self._run.gather([handle])[0].mean()
         return {problem: X[:, j] for j, problem in enumerate(epochs)}
 
@@ -152,7 +153,7 @@ class _SGDOracle:
         penalty = 1 / (options.C * preparation.weight)  # type: ignore[operator]
         call = (
             self._margins.features_of,
-            self._margins.shipped_map,
+            self._margins.sent_map,
             sample.X[rows],
             Y[rows],
             None if s is None else s[rows],
@@ -166,7 +167,7 @@ class _SGDOracle:
 
 def metric_of_sample(
     features_of: FeaturesOf,
-    shipped: list[Mapping[str, np.ndarray]],
+    sent: list[Arrays],
     X: np.ndarray,
     Y: np.ndarray,
     sample_weight: np.ndarray | None,
@@ -175,7 +176,7 @@ def metric_of_sample(
     fit_intercept: bool,
 ) -> tuple[SpectralMetric, np.ndarray]:
     """Return the metric of sampled rows, and their ridge machines of shape (D + 1, k) or (D, k)."""
-    Z = features_of(X, shipped)
+    Z = features_of(X, sent)
     n_directions = Z.shape[1] if issparse(Z) else most_directions(Z.shape[1], Z.dtype)
     metric = SpectralMetric.of_rows(Z, sample_weight, n_directions, fit_intercept=fit_intercept)
     s = np.ones(X.shape[0]) if sample_weight is None else sample_weight
@@ -204,7 +205,7 @@ def _warn_of_drift(preparation: Preparation) -> None:
 
 
 def fit_ridge_by_sgd(
-    run: SweepRun, dataset: Dataset, options: RidgeOptions, preparation: Preparation, plan: SGDPlan
+    run: Run, dataset: Dataset, options: RidgeOptions, preparation: Preparation, plan: SGDPlan
 ) -> RidgeFit:
     """Return the fit for one given penalty, to a small fall of the objective.
 

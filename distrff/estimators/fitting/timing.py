@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from distrff.engine.reduction import Shipped
-from distrff.engine.run import SweepRun
+from distrff.engine.reduction import Arrays
+from distrff.engine.run import Run
 from distrff.estimators.fitting.options import FitOptions
 from distrff.estimators.fitting.plan import (
     MOST_DIRECTIONS,
@@ -47,7 +47,7 @@ class _NoTargets:
         return None
 
 
-def predicted_seconds(run: SweepRun, dataset: Dataset, options: FitOptions, plan: Plan) -> float:
+def predicted_seconds(run: Run, dataset: Dataset, options: FitOptions, plan: Plan) -> float:
     """Return the predicted duration of the fit that `plan` counts.
 
     Every thread of the live workers does a piece of the Gram sweep on real rows at the
@@ -76,7 +76,7 @@ def seconds_told(planned: Plan | None, presumed: Plan) -> float | None:
     return None if planned is None or planned.with_seconds(None) != presumed else planned.seconds
 
 
-def _conjugate_seconds(run: SweepRun, dataset: Dataset, options: FitOptions, plan: ConjugatePlan) -> float:
+def _conjugate_seconds(run: Run, dataset: Dataset, options: FitOptions, plan: ConjugatePlan) -> float:
     """Return the predicted duration of the light sweeps that are presumed, after those of the factor."""
     k = plan.shape.n_outputs
     seconds = PRESUMED_SWEEPS * _light_seconds(run, dataset, options, plan, k)
@@ -94,7 +94,7 @@ def _conjugate_seconds(run: SweepRun, dataset: Dataset, options: FitOptions, pla
     return seconds + _rows_a_thread(dataset, plan) * by_gram / plan.one_in + afterwards
 
 
-def _light_seconds(run: SweepRun, dataset: Dataset, options: FitOptions, plan: Plan, k: int) -> float:
+def _light_seconds(run: Run, dataset: Dataset, options: FitOptions, plan: Plan, k: int) -> float:
     """Return the predicted duration of one light sweep for k vectors."""
     return _rows_a_thread(dataset, plan) * _product_seconds_a_row(run, dataset, options, plan, k)
 
@@ -115,9 +115,7 @@ def _seconds_a_float64_flop(shape: Shape, seconds_a_row: float) -> float:
     return seconds_a_row / _gram_work(shape) * 8 / shape.itemsize
 
 
-def _gram_seconds_a_row(
-    run: SweepRun, dataset: Dataset, options: FitOptions, shape: Shape, threads: int
-) -> float:
+def _gram_seconds_a_row(run: Run, dataset: Dataset, options: FitOptions, shape: Shape, threads: int) -> float:
     specification, tried = _tried(dataset, options, shape)
     tile_rows = shape.segmentation().tile_rows
     reduction = _reduction(dataset, specification, tried, tile_rows)
@@ -126,7 +124,7 @@ def _gram_seconds_a_row(
     return seconds * _gram_work(shape) / _gram_work(tried)
 
 
-def _product_seconds_a_row(run: SweepRun, dataset: Dataset, options: FitOptions, plan: Plan, k: int) -> float:
+def _product_seconds_a_row(run: Run, dataset: Dataset, options: FitOptions, plan: Plan, k: int) -> float:
     threads = plan.n_workers * plan.threads_per_worker
     specification, tried = _tried(dataset, options, plan.shape)
     reduction = ProductReduction(
@@ -136,7 +134,7 @@ def _product_seconds_a_row(run: SweepRun, dataset: Dataset, options: FitOptions,
         offset=None,
         dtype=tried.dtype,
         tile_rows=plan.tile_rows,
-        n_directions=k,
+        held_out=(None,) * k,
     )
     point = {"coef": np.zeros((tried.n_features, k)), "intercept": np.zeros(k)}
     n_rows = int(min(dataset.n_rows, 16 * plan.tile_rows))
@@ -160,15 +158,15 @@ def _rows_a_thread(dataset: Dataset, plan: Plan) -> int:
 
 
 def _seconds_a_row(
-    run: SweepRun,
+    run: Run,
     dataset: Dataset,
     reduction: GramReduction | ProductReduction,
     n_rows: int,
     threads: int,
-    shipped: Shipped = None,
+    arrays: Arrays | None = None,
 ) -> float:
     warm, timed = dataset.rows(0, min(_WARM_ROWS, n_rows)), dataset.rows(0, n_rows)
-    calls = [(reduction, warm, timed, shipped)] * threads
+    calls = [(reduction, warm, timed, arrays or {})] * threads
     return float(np.median(run.gather(run.submit_all(seconds_of, calls)))) / n_rows
 
 
@@ -195,12 +193,10 @@ def _no_scaling(dataset: Dataset) -> Scaling:
     )
 
 
-def seconds_of(
-    reduction: GramReduction | ProductReduction, warm: Rows, timed: Rows, shipped: Shipped
-) -> float:
+def seconds_of(reduction: GramReduction | ProductReduction, warm: Rows, timed: Rows, arrays: Arrays) -> float:
     """Return the seconds of reducing the rows, compilation and first touches not counted."""
-    reduction.update(reduction.zero(), warm, shipped)
+    reduction.update(reduction.zero(), warm, arrays)
     A = reduction.zero()
     started = time.perf_counter()
-    reduction.update(A, timed, shipped)
+    reduction.update(A, timed, arrays)
     return time.perf_counter() - started
