@@ -25,7 +25,7 @@ from distrff.cli.output import show
 from distrff.engine.execution import ClusterExecution, ambient_execution
 from distrff.engine.record import blas_threads
 from distrff.errors import ClusterError, InputError
-from distrff.estimators.fitting.plan import THIN_SLOWNESS, ConjugatePlan, Plan, SGDPlan, factorisation_flops
+from distrff.estimators.fitting.plan import THIN_SLOWNESS, Plan, factorisation_flops
 from distrff.features.trigonometry import compile_loops, paired_cos_sin
 from distrff.io.dataset import Dataset
 from distrff.io.rows import Rows
@@ -499,7 +499,7 @@ def fit_limits(plan: Plan, rates: ClusterRates) -> FitLimits:
     rates : ClusterRates
         Measured with the dataset of the plan.
     """
-    shape, n_threads = plan.shape, rates.n_threads
+    shape, n_threads = plan.size, rates.n_threads
     rounds = -(-plan.n_segments // n_threads)
     busy = plan.n_segments / (rounds * n_threads)
     rows = plan.bytes_read / shape.row_bytes
@@ -521,9 +521,9 @@ def fit_limits(plan: Plan, rates: ClusterRates) -> FitLimits:
 
 def _flops(plan: Plan) -> tuple[float, float, float]:
     """Return a plan's flops of products as tall as wide, of thin products, and of factorisations."""
-    if isinstance(plan, ConjugatePlan | SGDPlan):
+    if plan.solver != "gram":
         return 0.0, plan.flops, 0.0
-    shape = plan.shape
+    shape = plan.size
     factor = factorisation_flops(shape) + shape.map_factor_flops
     return shape.gram_flops, shape.n_light_sweeps * shape.light_flops, factor
 
@@ -532,9 +532,9 @@ def _moved_bytes(plan: Plan, n_workers: int) -> float:
     """Return the bytes of partials that go to another worker to be merged."""
     if n_workers == 1:
         return 0.0
-    shape = plan.shape
+    shape = plan.size
     vectors = 8.0 * shape.n_features * max(1, shape.n_outputs)
-    if isinstance(plan, ConjugatePlan | SGDPlan):
+    if plan.solver != "gram":
         return plan.n_sweeps * plan.n_segments * vectors
-    gram = 8.0 * plan.folds_per_task * shape.size**2 / 2
+    gram = 8.0 * plan.folds_per_task * shape.gram_size**2 / 2
     return plan.n_segments * (gram + shape.n_light_sweeps * vectors)

@@ -12,7 +12,7 @@ from distrff.errors import InputError, is_number
 from distrff.utils.text import listed
 
 if TYPE_CHECKING:
-    from distrff.estimators.base import Machine
+    from distrff.estimators.base import KernelEstimator
     from distrff.features.base import FeatureMap
     from distrff.io.dataset import Dataset
     from distrff.kernels.base import Kernel
@@ -29,7 +29,7 @@ _LEARNING = ("solver", "cv", "fold_by", "no_intercept", *_ITERATIVE)
 _CLASSIFIERS = "--model ridge-classifier, svc or likelihood"
 
 
-def checked_machine(ctx: click.Context) -> Machine:
+def checked_machine(ctx: click.Context) -> KernelEstimator:
     """Return the estimator that the options describe, its parameters checked as far as data is not needed.
 
     Raises
@@ -46,7 +46,7 @@ def checked_machine(ctx: click.Context) -> Machine:
     from distrff.estimators.ridge import KernelRidge, KernelRidgeClassifier
     from distrff.estimators.svm import KernelLikelihoodClassifier, KernelSVC
 
-    kinds: dict[str, type[Machine]] = {
+    kinds: dict[str, type[KernelEstimator]] = {
         "ridge": KernelRidge,
         "ridge-classifier": KernelRidgeClassifier,
         "svc": KernelSVC,
@@ -86,7 +86,7 @@ def checked_map(ctx: click.Context) -> FeatureMap:
     return features
 
 
-def adapt_to(estimator: Machine, dataset: Dataset, options: Mapping[str, Any]) -> None:
+def adapt_to(estimator: KernelEstimator, dataset: Dataset, options: Mapping[str, Any]) -> None:
     """Check the estimator against the dataset's description, and take over class weights.
 
     Raises

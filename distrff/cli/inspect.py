@@ -217,7 +217,7 @@ def described_rows(
     """Describe the rows of a dataset: missing values, target balance, drift, and how they are stored."""
     from distrff.diagnostics.survey import reading_advice, stored_layout, survey_rows, survey_to_dict
     from distrff.engine.run import begin_run
-    from distrff.estimators.fitting.gram import features_dtype
+    from distrff.estimators.fitting.context import features_dtype
 
     run = begin_run()
     survey = survey_to_dict(survey_rows(run, dataset), dataset)

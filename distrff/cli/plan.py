@@ -26,7 +26,7 @@ from distrff.utils.text import human_bytes
 
 if TYPE_CHECKING:
     from distrff.engine.execution import PlannedWorkers
-    from distrff.estimators.base import Machine
+    from distrff.estimators.base import KernelEstimator
     from distrff.estimators.fitting.plan import Plan
     from distrff.io.dataset import Dataset
 
@@ -94,7 +94,9 @@ _MOST_POD = "1TiB"  # more is not presumed: few nodes have it
 _FAR_LESS, _WORTH_A_NOTE = 2 / 3, 2**32  # of the memory of a pod, its share and bytes
 
 
-def planned_values(estimator: Machine, dataset: Dataset, options: Mapping[str, Any]) -> tuple[str, list[str]]:
+def planned_values(
+    estimator: KernelEstimator, dataset: Dataset, options: Mapping[str, Any]
+) -> tuple[str, list[str]]:
     """Return the values as YAML, for workers of as many threads as `--threads-per-worker` says, and notes.
 
     They are counted for workers that need not be there yet. Without `--memory-limit` these may have as
@@ -124,7 +126,9 @@ def planned_values(estimator: Machine, dataset: Dataset, options: Mapping[str, A
     return "\n".join(_lines(plan, n_workers)), _if_one_thread_worked(estimator, dataset, workers, plan)
 
 
-def _if_the_penalty_were_given(estimator: Machine, dataset: Dataset, workers: PlannedWorkers) -> list[str]:
+def _if_the_penalty_were_given(
+    estimator: KernelEstimator, dataset: Dataset, workers: PlannedWorkers
+) -> list[str]:
     """Return what a pod would need without the search for the penalty, where there is one and that fits."""
     parameters = estimator.get_params(deep=False)
     for name, grid in (("alpha", "alphas"), ("C", "Cs")):
@@ -141,13 +145,13 @@ def _if_the_penalty_were_given(estimator: Machine, dataset: Dataset, workers: Pl
 
 
 def _if_one_thread_worked(
-    estimator: Machine, dataset: Dataset, workers: PlannedWorkers, plan: Plan
+    estimator: KernelEstimator, dataset: Dataset, workers: PlannedWorkers, plan: Plan
 ) -> list[str]:
     """Return a note where workers of one thread, which hold one Gram and not one a thread, need far less."""
-    from distrff.estimators.fitting.plan import ConjugatePlan, SGDPlan, least_memory_limit
+    from distrff.estimators.fitting.plan import least_memory_limit
 
-    if isinstance(plan, SGDPlan) or (isinstance(plan, ConjugatePlan) and not plan.one_in):
-        return []  # no Gram
+    if not plan.has_gram:
+        return []
     alone = estimator.plan_for(replace(workers, threads_per_worker=1), dataset)
     needed, less = least_memory_limit(plan), least_memory_limit(alone)
     if less > _FAR_LESS * needed or needed - less < _WORTH_A_NOTE:
@@ -167,7 +171,7 @@ def _pod(plan: Plan) -> str:
 
 
 def _lines(plan: Plan, n_workers: int | None) -> list[str]:
-    s, threads = plan.shape, plan.threads_per_worker
+    s, threads = plan.size, plan.threads_per_worker
     presumed = " presumed until the classes are counted" if s.outputs_are_presumed else ""
     at_once = -(-plan.n_segments // threads)
     resources = [f"memory: {_pod(plan)}", *([f"cpu: {threads}"] if threads > 1 else [])]

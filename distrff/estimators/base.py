@@ -1,27 +1,32 @@
-"""What all fitted machines share: rows of any storage in, predictions and scores out."""
+"""What all kernel estimators share: rows of any storage in, a fitted model, predictions and scores out."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Self
 
 import dask
 import numpy as np
 from dask.utils import is_dataframe_like
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.exceptions import DataConversionWarning
+from sklearn.exceptions import ConvergenceWarning, DataConversionWarning
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from distrff.engine.execution import Workers
 from distrff.engine.run import Run, begin_run
 from distrff.engine.segments import light_segmentation
 from distrff.errors import ColumnError, InputError, warn
+from distrff.estimators.fitting.context import FitContext, PreparedFit, Solver, begin, expected_plan, solve
 from distrff.estimators.fitting.options import FitOptions, check_sparse_rows, takes_sparse_rows
 from distrff.estimators.fitting.plan import Plan
+from distrff.estimators.fitting.result import FitResult, fit_report
 from distrff.estimators.fitting.timing import predicted_seconds
 from distrff.io.arrays import as_dataset
 from distrff.io.dataset import Dataset, check_known, check_rows
 from distrff.io.open import open_dataset
 from distrff.model.model import Model
+from distrff.model.persistence import save_model
 from distrff.model.predict import predict_with, travelling
 from distrff.model.score import ScoreReduction, ScoreSums
 from distrff.model.to_sklearn import sklearn_pipeline
@@ -29,14 +34,82 @@ from distrff.preprocessing.targets import ClassTargets
 from distrff.utils.text import listed
 
 
-class Machine(BaseEstimator):
-    """An estimator whose fit leaves a frozen machine in `model_`."""
+class KernelEstimator(BaseEstimator):
+    """An estimator whose fit leaves a frozen model in `model_`."""
 
     features: Any
     scale: str
     model_: Model
     _target_kind: str
+    _solvers: Mapping[str, Solver]
+    """By the names that plans give them."""
+    _forgotten: tuple[str, ...] = ()
+    """Attributes that are not every fit's, and go when the next begins."""
     _planned: Plan | None = None
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Fit the model to rows of any storage.
+
+        Parameters
+        ----------
+        X : Dataset, array-like, DataFrame, scipy sparse matrix, dask array or dask DataFrame
+            Of shape (n_samples, n_columns). A `Dataset` brings its own y.
+        y : array-like of shape (n_samples,) or (n_samples, n_targets)
+            Numbers; for classifiers one column of labels of any type that sorts. `KernelPCA` ignores it.
+        sample_weight : array-like of shape (n_samples,), optional
+
+        Raises
+        ------
+        InputError
+            For parameters or data that cannot be used.
+        PlanRefused
+            If it would not fit in the workers' memory: before the first task, or once many
+            classes are counted.
+        KeyboardInterrupt
+            In light sweeps after the best model so far was kept, with the status INTERRUPTED.
+        """
+        options = self._options()
+        dataset = self._rows_to_fit(X, y, sample_weight)
+        for name in self._forgotten:
+            self.__dict__.pop(name, None)
+        fit, result = solve(begin(dataset, options), self._solvers, self._planned)
+        self.features_ = fit.features
+        model = Model(
+            kind=type(self).__name__,
+            specification=fit.specification.without_arrays(),
+            scaling=fit.scaling,
+            targets=result.targets,
+            coef=result.coef,
+            intercept=result.intercept,
+            dtype=result.dtype,
+            column_names=dataset.column_names,
+            steps=dataset.steps,
+            arrays=fit.specification.arrays_to_keep(derived=fit.run.sends_derived),
+            **self._of_model(dataset),
+        )
+        self._store(result, model, options.seed, fit)
+        return self
+
+    def _store(self, result: FitResult, model: Model, seed: int, fit: PreparedFit | None) -> None:
+        """Keep what was found; raise what interrupted it, or warn of what it lacks."""
+        self.seed_ = seed
+        self._keep_columns(model.n_columns, model.column_names)
+        self.plan_ = result.plan
+        self._keep(result, model)
+        self.report_ = fit_report(self, result, fit)
+        self.model_ = replace(model, report=self.report_.to_dict())
+        if result.interruption is not None:
+            raise result.interruption
+        if result.shortfall is not None:
+            warn(result.shortfall, ConvergenceWarning)
+
+    def _keep(self, result: FitResult, model: Model) -> None:
+        """Set the attributes of this kind of estimator."""
+        raise NotImplementedError
+
+    def _of_model(self, dataset: Dataset) -> dict[str, Any]:
+        """Return what models of this kind have beside the usual parts."""
+        return {}
 
     def check_parameters(self) -> None:
         """Raise InputError for the first parameter that no data could make right."""
@@ -61,15 +134,15 @@ class Machine(BaseEstimator):
             If it would not fit in the workers' memory; the message names the smallest
             changes that fit.
         """
-        options, run = self._options(), begin_run()
-        dataset = self._rows_to_fit(X, y, sample_weight)
-        plan = self._presumed_plan(run.execution, dataset, options)
+        fit = begin(self._rows_to_fit(X, y, sample_weight), self._options())
+        dataset, run, plan = fit.dataset, fit.run, expected_plan(fit)
+        assert run is not None
         first = dataset.rows(0, min(dataset.n_rows, plan.tile_rows))
         try:
             run.gather(run.submit_all(check_rows, [(first, self._target_kind)]))
         except ColumnError as error:
             raise error.named(dataset.column_names) from None
-        self._planned = plan.with_seconds(predicted_seconds(run, dataset, options, plan))
+        self._planned = plan.with_seconds(predicted_seconds(run, dataset, fit.options, plan))
         return self._planned
 
     def plan_for(self, workers: Workers, X: Any, y: Any = None, sample_weight: Any = None) -> Plan:
@@ -86,11 +159,22 @@ class Machine(BaseEstimator):
         PlanRefused
             If it would not fit in their memory; the message names the smallest changes that fit.
         """
-        return self._presumed_plan(workers, self._rows_to_fit(X, y, sample_weight), self._options())
+        return expected_plan(FitContext(self._rows_to_fit(X, y, sample_weight), self._options(), workers))
 
-    def _presumed_plan(self, workers: Workers, dataset: Dataset, options: FitOptions) -> Plan:
-        """Return the plan as far as it can be counted before the first sweep."""
-        raise NotImplementedError
+    def save(
+        self, url: str, *, overwrite: bool = False, storage_options: dict[str, Any] | None = None
+    ) -> None:
+        """Write the fitted model; `distrff.load_model` reads it back, to be used on NumPy blocks.
+
+        Parameters
+        ----------
+        url : str
+        overwrite : bool
+        storage_options : dict, optional
+            For fsspec.
+        """
+        check_is_fitted(self, "model_")
+        save_model(self.model_, url, overwrite=overwrite, storage_options=storage_options)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -210,8 +294,8 @@ def score_sums(model: Model, dataset: Dataset, run: Run | None = None) -> ScoreS
 # What all classifiers share: labels, decision values, accuracy.
 
 
-class ClassifyingMachine(ClassifierMixin, Machine):
-    """A machine whose targets are classes."""
+class KernelClassifier(ClassifierMixin, KernelEstimator):
+    """A kernel estimator whose targets are classes."""
 
     @property
     def classes_(self) -> np.ndarray:

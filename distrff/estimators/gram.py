@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from distrff.engine.run import Run, begin_run
 from distrff.errors import InputError
-from distrff.estimators.fitting.context import Preparation, first_sweep, prepare
-from distrff.estimators.fitting.gram import features_dtype, gram_sweep, make_plan
+from distrff.estimators.fitting.context import PreparedFit, begin, choose_solver, first_pass, prepare
+from distrff.estimators.fitting.gram import gram_passes
 from distrff.estimators.fitting.options import (
     DTYPES,
     SCALES,
+    FitOptions,
     check_sparse_rows,
     checked_folds,
     checked_map,
@@ -23,10 +23,10 @@ from distrff.features.base import FeatureMap
 from distrff.io.arrays import as_dataset
 from distrff.io.dataset import Dataset
 from distrff.preprocessing.targets import ClassTargets
-from distrff.reductions.base import FOLD_RULES, Folds
+from distrff.reductions.base import FOLD_RULES
 from distrff.reductions.gram import GramStatistics
 from distrff.solvers.ridge import unpack
-from distrff.utils.random import child_seed, resolve_seed
+from distrff.utils.random import resolve_seed
 
 TARGET_KINDS = ("auto", "numeric", "classes")
 
@@ -82,10 +82,11 @@ def gram(
             "features of random binning are too many for a Gram; use FourierFeatures or NystroemFeatures, or "
             "fit a KernelRidge on these, which forms none"
         )
-    dataset = _with_targets(as_dataset(data, y, sample_weight))
-    run, seed = begin_run(), resolve_seed(random_state)
+    dataset, seed = as_dataset(data, y, sample_weight), resolve_seed(random_state)
+    if not dataset.n_targets:
+        raise InputError("the Gram needs y; give it, or open the dataset with target=…")
     if like is not None:
-        return _gram_like(run, dataset, like, seed=seed, fold_by=fold_by, cv=cv)
+        return _gram_like(dataset, like, seed=seed, fold_by=fold_by, cv=cv)
     if features is None:
         raise InputError("features is None; give a feature map, or `like` an earlier Gram")
     for name, value, allowed in (
@@ -98,15 +99,15 @@ def gram(
     check_sparse_rows(dataset.is_sparse, features, scale)
     if not hasattr(features, "specification_"):
         features.check_rows(dataset.n_rows)
-    statistics = first_sweep(run, dataset, target_kind=_kind(dataset, targets), seed=seed)
-    chosen = features_dtype(dataset, dtype)
-    preparation = prepare(
-        run, dataset, statistics, checked_map(features), scale=scale, dtype=chosen, seed=seed
+    options = FitOptions(
+        features=checked_map(features),
+        target_kind=_kind(dataset, targets),
+        n_folds=1 if cv is None else checked_folds(cv),
+        scale=scale,
+        dtype=dtype,
+        seed=seed,
     )
-    folds = (
-        None if cv is None else Folds(checked_folds(cv), child_seed(seed, "folds"), fold_by, dataset.n_rows)
-    )
-    return _sweep(run, dataset, preparation, folds, dtype=chosen)
+    return _summed(prepare(begin(dataset, options)), None if cv is None else fold_by)
 
 
 def fit_features(
@@ -132,21 +133,23 @@ def fit_features(
 
 def prepare_map(
     features: FeatureMap, dataset: Dataset, *, scale: str, random_state: int | None = None
-) -> Preparation:
+) -> PreparedFit:
     """Return a clone of the map, fitted to a dataset, with the scaling of its rows."""
     one_of("scale", scale, SCALES)
     features.check_parameters()
     check_sparse_rows(dataset.is_sparse, features, scale)
     features.check_rows(dataset.n_rows)
-    seed = resolve_seed(random_state)
-    run, dtype = begin_run(), features_dtype(dataset, "auto")
-    kind = _kind(dataset, "auto") if dataset.n_targets else "none"
-    statistics = first_sweep(run, dataset, target_kind=kind, seed=seed)
-    return prepare(run, dataset, statistics, clone(features), scale=scale, dtype=dtype, seed=seed)
+    options = FitOptions(
+        features=clone(features),
+        target_kind=_kind(dataset, "auto") if dataset.n_targets else "none",
+        scale=scale,
+        seed=resolve_seed(random_state),
+    )
+    return prepare(begin(dataset, options))
 
 
 def _gram_like(
-    run: Run, dataset: Dataset, like: GramStatistics, *, seed: int, fold_by: str, cv: int | None
+    dataset: Dataset, like: GramStatistics, *, seed: int, fold_by: str, cv: int | None
 ) -> GramStatistics:
     if cv is not None and cv != like.n_folds:
         raise InputError(f"cv={cv!r}, but the Gram to be like has {like.n_folds} fold(s); leave cv out")
@@ -164,8 +167,21 @@ def _gram_like(
         raise InputError(
             f"the data has {dataset.n_targets} targets, but the Gram to be like has {like.targets.n_outputs}"
         )
-    statistics = first_sweep(run, dataset, target_kind=kind, seed=seed)
-    preparation = Preparation(
+    options = FitOptions(
+        features=None,  # type: ignore[arg-type]  # of the map only the specification is known
+        target_kind=kind,
+        n_folds=like.n_folds,
+        dtype=like.dtype,
+        seed=seed,
+    )
+    fit = begin(dataset, options)
+    assert fit.run is not None
+    statistics = first_pass(fit)
+    prepared = PreparedFit(
+        dataset=dataset,
+        options=options,
+        workers=fit.workers,
+        run=fit.run,
         statistics=statistics,
         scaling=like.scaling,
         targets=like.targets,
@@ -174,42 +190,24 @@ def _gram_like(
         mean_square_norm=1.0,
         weight=statistics.columns.weight,
     )
-    folds = (
-        Folds(like.n_folds, child_seed(seed, "folds"), fold_by, dataset.n_rows) if like.n_folds > 1 else None
-    )
-    return _sweep(run, dataset, preparation, folds, dtype=like.dtype)
+    return _summed(prepared, fold_by if like.n_folds > 1 else None)
 
 
-def _sweep(
-    run: Run, dataset: Dataset, preparation: Preparation, folds: Folds | None, *, dtype: str
-) -> GramStatistics:
-    plan = make_plan(
-        run.execution,
-        dataset,
-        n_features=preparation.specification.n_features,
-        n_outputs=preparation.targets.n_outputs,
-        n_folds=1 if folds is None else folds.n_folds,
-        n_alphas=1,
-        dtype=dtype,
-        map_cost=preparation.specification.cost,
-    )
-    parts = run.gather(gram_sweep(run, dataset, preparation, plan, folds=folds))
+def _summed(fit: PreparedFit, fold_by: str | None) -> GramStatistics:
+    """Return the Gram of a fit's rows, by folds if a rule is given."""
+    plan = choose_solver(fit, fit.targets.n_outputs, fit.specification.n_features)
+    folds = None if fold_by is None else fit.folds("folds", fit.options.n_folds, fold_by)
+    parts = fit.run.gather(gram_passes(fit, plan, folds))
     return GramStatistics(
         A=np.stack([unpack(triangle) for part in parts for triangle in part]),
-        n_rows=dataset.n_rows,
-        specification=preparation.specification,
-        scaling=preparation.scaling,
-        targets=preparation.targets,
-        dtype=dtype,
+        n_rows=fit.dataset.n_rows,
+        specification=fit.specification,
+        scaling=fit.scaling,
+        targets=fit.targets,
+        dtype=plan.size.dtype,
         tile_rows=plan.tile_rows,
-        y_is_1d=dataset.y_is_1d,
+        y_is_1d=fit.dataset.y_is_1d,
     )
-
-
-def _with_targets(dataset: Dataset) -> Dataset:
-    if not dataset.n_targets:
-        raise InputError("the Gram needs y; give it, or open the dataset with target=…")
-    return dataset
 
 
 def _kind(dataset: Dataset, targets: str) -> str:

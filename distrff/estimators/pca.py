@@ -2,43 +2,74 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
-from sklearn.utils.validation import check_is_fitted
 
-from distrff.diagnostics.report import FitReport
-from distrff.engine.execution import Workers
-from distrff.engine.run import Run, begin_run, check_reading
 from distrff.errors import InputError, check_count
-from distrff.estimators.base import Machine
-from distrff.estimators.fitting.context import Preparation, prepare_fit
-from distrff.estimators.fitting.gram import features_dtype, gram_sweep, make_plan
+from distrff.estimators.base import KernelEstimator
+from distrff.estimators.fitting.context import PreparedFit
+from distrff.estimators.fitting.gram import gram_passes
 from distrff.estimators.fitting.options import DTYPES, SCALES, FitOptions, checked_map, one_of
 from distrff.estimators.fitting.plan import Plan
-from distrff.estimators.fitting.reports import (
-    data_notes,
-    data_values,
-    map_values,
-    precision_notes,
-    thread_notes,
-    work_values,
-)
-from distrff.estimators.fitting.timing import seconds_told
+from distrff.estimators.fitting.result import FitResult
 from distrff.features.base import FeatureMap
 from distrff.features.fourier import FourierFeatures
 from distrff.io.arrays import as_dataset
 from distrff.io.dataset import Dataset
 from distrff.model.model import Model
-from distrff.model.persistence import save_model
 from distrff.preprocessing.targets import NumericTargets
 from distrff.solvers.pca import PrincipalComponents, principal_components
-from distrff.solvers.status import Status
 from distrff.utils.random import resolve_seed
 
 
-class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Machine):
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ComponentOptions(FitOptions):
+    """Parameters of principal components."""
+
+    n_components: int
+
+    n_eigensystems = 1
+
+    def check_dataset(self, dataset: Dataset) -> None:
+        n_features = self.features.n_features_for(dataset.n_columns)
+        if self.n_components > n_features:
+            raise InputError(
+                f"n_components={self.n_components}, but the map has {n_features} features; "
+                f"ask for fewer components, or for more features"
+            )
+
+
+def fit_components(fit: PreparedFit, plan: Plan) -> FitResult:
+    """Return the leading eigenvectors of the Gram, after one pass over the rows."""
+    options, run = fit.options, fit.run
+    assert isinstance(options, ComponentOptions)
+    run.begin_phase("Gram")
+    (gram,) = gram_passes(fit, plan, folds=None)
+    run.begin_phase("components")
+    call = (principal_components, gram, options.n_components)
+    found: PrincipalComponents = run.gather([run.submit(*call)])[0]
+    k = len(found.components)
+    return FitResult(
+        run=run,
+        plan=plan,
+        n_rows=fit.dataset.n_rows,
+        dtype=plan.size.dtype,
+        targets=NumericTargets(np.zeros(k), np.ones(k)),
+        coef=found.components.T,
+        intercept=-found.components @ found.mean,
+        search=found,
+        entries={
+            "explained_variance": found.eigenvalues / fit.weight,
+            "explained_variance_ratio": found.eigenvalues / (found.total if found.total > 0 else 1.0),
+        },
+    )
+
+
+class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimator):
     r"""Principal components in the space of a kernel, from one Gram of random features.
 
     The leading eigenvectors v of Σ s_i (z_i − z̄)(z_i − z̄)ᵀ, z̄ the weighted mean of the features
@@ -86,6 +117,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Machine):
     """
 
     _target_kind = "none"
+    _solvers = MappingProxyType({"gram": fit_components})
 
     def __init__(
         self,
@@ -102,40 +134,6 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Machine):
         self.dtype = dtype
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Find the components of rows of any storage.
-
-        Parameters
-        ----------
-        X : Dataset, array-like, DataFrame, scipy sparse matrix, dask array or dask DataFrame
-            Of shape (n_samples, n_columns).
-        y : ignored
-        sample_weight : array-like of shape (n_samples,), optional
-
-        Raises
-        ------
-        InputError
-            For parameters or data that cannot be used.
-        PlanRefused
-            If it would not fit in the workers' memory; before the first task.
-        """
-        options = self._options()
-        dataset = self._rows_to_fit(X, None, sample_weight)
-        run, dtype = begin_run(), features_dtype(dataset, options.dtype)
-        plan = self._presumed_plan(run.execution, dataset, options)
-        preparation = prepare_fit(run, dataset, options, target_kind=self._target_kind, dtype=dtype)
-        run.begin_phase("Gram")
-        (gram,) = gram_sweep(run, dataset, preparation, plan, folds=None)
-        run.begin_phase("components")
-        found = run.gather([run.submit(principal_components, gram, int(self.n_components))])[0]
-        self.seed_ = options.seed
-        self._keep_columns(dataset.n_columns, dataset.column_names)
-        self._keep(found, preparation)
-        self.plan_ = plan.with_seconds(seconds_told(self._planned, plan))
-        self.report_ = self._report(run, dataset, preparation)
-        self.model_ = self._frozen(run, dataset, preparation)
-        return self
-
     def transform(self, X: Any) -> Any:
         """Return the coordinates of rows along the components, lazily for dask arrays.
 
@@ -151,14 +149,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Machine):
         T = self._output(X, "decision")
         return T.astype(np.float32) if getattr(X, "dtype", None) == np.float32 else T
 
-    def save(
-        self, url: str, *, overwrite: bool = False, storage_options: dict[str, Any] | None = None
-    ) -> None:
-        """Write the fitted machine; `distrff.load_model` reads it back, to `transform` NumPy blocks."""
-        check_is_fitted(self, "model_")
-        save_model(self.model_, url, overwrite=overwrite, storage_options=storage_options)
-
-    def _options(self) -> FitOptions:
+    def _options(self) -> ComponentOptions:
         one_of("scale", self.scale, SCALES)
         one_of("dtype", self.dtype, DTYPES)
         if self.features is not None and checked_map(self.features).sparse_entries:
@@ -168,9 +159,10 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Machine):
             )
         k = self.n_components
         check_count("n_components", k)
-        return FitOptions(
+        return ComponentOptions(
+            n_components=int(k),
+            target_kind=self._target_kind,
             features=FourierFeatures() if self.features is None else clone(self.features),
-            fit_intercept=True,
             scale=self.scale,
             dtype=self.dtype,
             seed=resolve_seed(self.random_state),
@@ -179,75 +171,16 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Machine):
     def _dataset(self, X: Any, y: Any, sample_weight: Any) -> Dataset:
         return as_dataset(X, None, sample_weight)
 
-    def _presumed_plan(self, workers: Workers, dataset: Dataset, options: FitOptions) -> Plan:
-        check_reading(workers, dataset)
-        n_features = options.features.n_features_for(dataset.n_columns)
-        if self.n_components > n_features:
-            raise InputError(
-                f"n_components={self.n_components}, but the map has {n_features} features; "
-                f"ask for fewer components, or for more features"
-            )
-        plan = make_plan(
-            workers,
-            dataset,
-            n_features=n_features,
-            n_outputs=0,
-            n_folds=1,
-            n_alphas=1,
-            dtype=features_dtype(dataset, options.dtype),
-            map_cost=options.features.cost_for(dataset.n_columns),
-            n_map_passes=options.features.n_passes,
-            n_eigensystems=1,
-        )
-        # Only now, for it draws a small map of all columns.
-        options.features.check_shape(dataset.n_rows, dataset.n_columns)
-        return plan
+    def _of_model(self, dataset: Dataset) -> dict[str, Any]:
+        return {"y_is_1d": False}
 
-    def _keep(self, found: PrincipalComponents, preparation: Preparation) -> None:
-        self.features_ = preparation.features
+    def _keep(self, result: FitResult, model: Model) -> None:
+        found = result.search
         self.components_ = found.components
         self.eigenvalues_ = found.eigenvalues
         self.mean_ = found.mean
-        self.explained_variance_ = found.eigenvalues / preparation.weight
-        self.explained_variance_ratio_ = found.eigenvalues / (found.total if found.total > 0 else 1.0)
-
-    def _frozen(self, run: Run, dataset: Dataset, preparation: Preparation) -> Model:
-        k = len(self.components_)
-        return Model(
-            kind=type(self).__name__,
-            specification=preparation.specification.without_arrays(),
-            scaling=preparation.scaling,
-            targets=NumericTargets(np.zeros(k), np.ones(k)),
-            coef=self.components_.T,
-            intercept=-self.components_ @ self.mean_,
-            dtype=self.plan_.shape.dtype,
-            y_is_1d=False,
-            column_names=dataset.column_names,
-            steps=dataset.steps,
-            arrays=preparation.specification.arrays_to_keep(derived=run.sends_derived),
-            report=self.report_.to_dict(),
-        )
-
-    def _report(self, run: Run, dataset: Dataset, preparation: Preparation) -> FitReport:
-        dtype = self.plan_.shape.dtype
-        notes = data_notes(dataset) + precision_notes(preparation, dtype) + thread_notes(run)
-        return FitReport(
-            {
-                "model": type(self).__name__,
-                "status": Status.CONVERGED.name,
-                "n_samples": dataset.n_rows,
-                "n_components": preparation.specification.n_features,
-                "n_outputs": len(self.components_),
-                "dtype": dtype,
-                "seed": self.seed_,
-                **data_values(dataset),
-                "explained_variance": self.explained_variance_,
-                "explained_variance_ratio": self.explained_variance_ratio_,
-                **map_values(preparation),
-                **work_values(run, self.plan_),
-                "notes": notes,
-            }
-        )
+        self.explained_variance_ = result.entries["explained_variance"]
+        self.explained_variance_ratio_ = result.entries["explained_variance_ratio"]
 
     @property
     def _n_features_out(self) -> int:

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from distrff.diagnostics.report import FitReport
-from distrff.engine.execution import Workers
-from distrff.engine.run import Run
 from distrff.errors import InputError
-from distrff.estimators.base import ClassifyingMachine, Machine
-from distrff.estimators.fitting.gram import GramContext, RidgeFit, fit_statistics
-from distrff.estimators.fitting.options import FitOptions, RidgeOptions, ridge_options
-from distrff.estimators.fitting.plan import Plan
-from distrff.estimators.fitting.reports import fit_report
-from distrff.estimators.fitting.ridge import fit_ridge, presumed_ridge_plan
+from distrff.estimators.base import KernelClassifier, KernelEstimator
+from distrff.estimators.fitting.cg import fit_by_conjugate_gradients
+from distrff.estimators.fitting.gram import Grams, fit_by_gram, fit_statistics
+from distrff.estimators.fitting.options import RidgeOptions, ridge_options
+from distrff.estimators.fitting.result import FitResult
+from distrff.estimators.fitting.sgd import fit_ridge_by_sgd
 from distrff.features.base import FeatureMap
 from distrff.io.dataset import Dataset
 from distrff.model.model import Model
@@ -29,8 +27,13 @@ from distrff.solvers.ridge import posterior_of
 # What ridge machines for numbers and for classes share.
 
 
-class RidgeMachine(Machine):
-    """Ridge on random features, from one Gram sweep; see `KernelRidge` for the parameters."""
+class RidgeEstimator(KernelEstimator):
+    """Ridge on random features; see `KernelRidge` for the parameters."""
+
+    _solvers = MappingProxyType(
+        {"gram": fit_by_gram, "cg": fit_by_conjugate_gradients, "sgd": fit_ridge_by_sgd}
+    )
+    _forgotten = ("_grams",)
 
     def __init__(
         self,
@@ -61,60 +64,6 @@ class RidgeMachine(Machine):
         self.max_sweeps = max_sweeps
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Fit the machine to rows of any storage.
-
-        Parameters
-        ----------
-        X : Dataset, array-like, DataFrame, scipy sparse matrix, dask array or dask DataFrame
-            Of shape (n_samples, n_columns). A `Dataset` brings its own y.
-        y : array-like of shape (n_samples,) or (n_samples, n_targets)
-        sample_weight : array-like of shape (n_samples,), optional
-
-        Raises
-        ------
-        InputError
-            For parameters or data that cannot be used.
-        PlanRefused
-            If it would not fit in the workers' memory; before the first task.
-        KeyboardInterrupt
-            In the light sweeps of ``solver="cg"`` after the best machine so far was kept, with the status
-            INTERRUPTED.
-        """
-        options = self._options()
-        dataset = self._rows_to_fit(X, y, sample_weight)
-        self.__dict__.pop("_grams", None)  # frees the Gram of an earlier fit
-        fit, preparation = fit_ridge(
-            dataset,
-            options,
-            target_kind=self._target_kind,
-            class_weight=getattr(self, "class_weight", None),
-            planned=self._planned,
-        )
-        self.seed_ = options.seed
-        self._keep_columns(dataset.n_columns, dataset.column_names)
-        self.features_ = preparation.features
-        self._keep(
-            fit,
-            Model(
-                kind=type(self).__name__,
-                specification=preparation.specification.without_arrays(),
-                scaling=preparation.scaling,
-                targets=fit.targets,
-                coef=fit.coef,
-                intercept=fit.intercept,
-                dtype=fit.dtype,
-                y_is_1d=dataset.y_is_1d,
-                column_names=dataset.column_names,
-                steps=dataset.steps,
-                arrays=preparation.specification.arrays_to_keep(derived=fit.run.sends_derived),
-            ),
-            fit_report(self, fit, dataset=dataset, preparation=preparation),
-        )
-        if fit.convergence is not None:
-            fit.convergence.tell()
-        return self
-
     def fit_gram(self, statistics: GramStatistics) -> Self:
         """Fit the machine to a Gram, without any row.
 
@@ -134,26 +83,20 @@ class RidgeMachine(Machine):
                 "give sample_weight to gram(...), or fit the rows"
             )
         self.__dict__.pop("_grams", None)
-        fit = fit_statistics(statistics, options, target_kind=self._target_kind)
-        self.seed_ = options.seed
-        self._keep_columns(statistics.specification.n_columns, None)
+        result = fit_statistics(statistics, options)
         self.__dict__.pop("features_", None)
         model = Model(
             kind=type(self).__name__,
             specification=statistics.specification,
             scaling=statistics.scaling,
             targets=statistics.targets,
-            coef=fit.coef,
-            intercept=fit.intercept,
+            coef=result.coef,
+            intercept=result.intercept,
             dtype=statistics.dtype,
             y_is_1d=statistics.y_is_1d,
         )
-        self._keep(fit, model, fit_report(self, fit))
+        self._store(result, model, options.seed, None)
         return self
-
-    def _presumed_plan(self, workers: Workers, dataset: Dataset, options: FitOptions) -> Plan:
-        assert isinstance(options, RidgeOptions)
-        return presumed_ridge_plan(workers, dataset, options, target_kind=self._target_kind)
 
     def _options(self) -> RidgeOptions:
         return ridge_options(self)
@@ -181,47 +124,47 @@ class RidgeMachine(Machine):
         model = self._with_posterior() if include_std else replace(self.model_, posterior=None)
         save_model(model, url, overwrite=overwrite, storage_options=storage_options)
 
-    def _keep(self, fit: RidgeFit, model: Model, report: FitReport) -> None:
-        alpha, norms = fit.search.alpha, np.linalg.norm(fit.coef, axis=0)
+    def _of_model(self, dataset: Dataset) -> dict[str, Any]:
+        return {"y_is_1d": dataset.y_is_1d}
+
+    def _keep(self, result: FitResult, model: Model) -> None:
+        search, norms = result.search, np.linalg.norm(result.coef, axis=0)
         one = model.n_outputs == 1 and (model.y_is_1d or model.is_classifier)
-        self.coef_ = fit.coef[:, 0] if one and not model.is_classifier else fit.coef.T
-        self.intercept_ = float(fit.intercept[0]) if one and not model.is_classifier else fit.intercept
-        self.alpha_ = float(alpha[0]) if len(alpha) == 1 else alpha
+        flat = one and not model.is_classifier
+        self.coef_ = result.coef[:, 0] if flat else result.coef.T
+        self.intercept_ = float(result.intercept[0]) if flat else result.intercept
+        self.alpha_ = float(search.alpha[0]) if len(search.alpha) == 1 else search.alpha
         self.rkhs_norm_ = float(norms[0]) if one else norms
-        self.cv_score_ = fit.search.score
-        self.cv_results_ = fit.search.results
-        self.plan_ = fit.plan
-        self.report_ = report
-        self.model_ = replace(model, report=report.to_dict())
-        if fit.grams is not None:
-            # The Grams of folds have done their work.
-            self._grams = (fit.run, replace(fit.grams, parts=[], total=fit.run.settle(fit.grams.total)))
+        self.cv_score_ = search.score
+        self.cv_results_ = search.results
+        if result.grams is not None:
+            self._grams = result.grams.kept()
 
     def _with_posterior(self) -> Model:
         """Return the model with its posterior, which is computed where the Gram is when first asked for."""
         if self.model_.posterior is not None:
             return self.model_
-        kept: tuple[Run, GramContext] | None = getattr(self, "_grams", None)
+        grams: Grams | None = getattr(self, "_grams", None)
         if self.model_.specification.is_sparse:
             raise InputError(
                 "standard deviations need a Gram of the features, and those of random binning are too many "
                 "for one; use FourierFeatures or NystroemFeatures"
             )
-        if kept is None and self.report_["solver"] == "cg":
+        if grams is None and self.report_["solver"] == "cg":
             raise InputError(
                 "standard deviations need the Gram of all rows, which solver='cg' does not form; "
                 "fit with solver='gram'"
             )
-        if kept is None:
+        if grams is None:
             raise InputError(
                 "the Gram that standard deviations need stayed with the fit and is not part of a pickled "
                 "machine; ask for return_std once before pickling, or fit again"
             )
-        run, grams = kept
         alphas = np.unique(self.alpha_)
         if len(alphas) > 1:
             raise InputError("return_std needs one alpha for all targets; fit with a single alpha")
-        posterior = run.gather([run.submit(posterior_of, grams.total, float(alphas[0]), grams.problem)])[0]
+        run, call = grams.run, (grams.total, float(alphas[0]), grams.problem)
+        posterior = run.gather([run.submit(posterior_of, *call)])[0]
         noise = posterior.noise * np.square(grams.target_scale)
         self.model_ = replace(self.model_, posterior=replace(posterior, noise=noise))
         return self.model_
@@ -231,7 +174,7 @@ class RidgeMachine(Machine):
         return {name: value for name, value in state.items() if name != "_grams"}
 
 
-class KernelRidge(RegressorMixin, RidgeMachine):
+class KernelRidge(RegressorMixin, RidgeEstimator):
     r"""Kernel ridge regression on random features, from one Gram of the rows.
 
     Minimises Σ s_i (y_i − f(x_i))² + alpha‖w‖² over f(x) = ⟨w, z(x)⟩ + b, b unpenalised:
@@ -362,7 +305,7 @@ class KernelRidge(RegressorMixin, RidgeMachine):
 # Classification by kernel ridge regression on ±1.
 
 
-class KernelRidgeClassifier(ClassifyingMachine, RidgeMachine):
+class KernelRidgeClassifier(KernelClassifier, RidgeEstimator):
     """Classifier by kernel ridge regression on labels coded as ±1.
 
     Two classes are one regression on −1 (first class) and +1; more are one against the

@@ -2,173 +2,58 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import check_is_fitted
 
-from distrff.engine.execution import Workers
-from distrff.errors import InputError, warn
-from distrff.estimators.base import ClassifyingMachine
-from distrff.estimators.fitting.margin_fit import MarginFit, fit_margins, presumed_margin_plan
-from distrff.estimators.fitting.options import (
-    FitOptions,
-    MarginOptions,
-    margin_options,
-    one_of,
-    positive_number,
-)
-from distrff.estimators.fitting.plan import Plan
-from distrff.estimators.fitting.reports import margin_report
+from distrff.errors import InputError
+from distrff.estimators.base import KernelClassifier
+from distrff.estimators.fitting.margins import fit_margins
+from distrff.estimators.fitting.options import MarginOptions, margin_options, one_of, positive_number
+from distrff.estimators.fitting.result import FitResult
+from distrff.estimators.fitting.sgd import fit_margins_by_sgd
 from distrff.features.base import FeatureMap
 from distrff.io.dataset import Dataset
 from distrff.model.model import Model
-from distrff.model.persistence import save_model
 from distrff.solvers.losses import MARGINS, NOISES
-from distrff.solvers.status import Status
 
-# What machines with a margin loss share: fitting, planning, saving.
-
-_ROUNDING = {"float32": 1e-6, "float64": 1e-12}  # errors that more sweeps do not reach below
-_LARGEST_TOL = 0.1
+# What classifiers with a margin loss share.
 
 
-class MarginMachine(ClassifyingMachine):
+class MarginClassifier(KernelClassifier):
     """A classifier that minimises C·Σ s·ℓ + ½‖w‖² for a loss ℓ of the margin."""
 
     _likelihood: dict[str, Any] | None = None
     _target_kind = "classes"
+    _solvers = MappingProxyType({"gram": fit_margins, "cg": fit_margins, "sgd": fit_margins_by_sgd})
+    _forgotten = ("cv_score_", "cv_results_", "margin_")
 
     def _options(self) -> MarginOptions:
         """Return the validated parameters."""
         raise NotImplementedError
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Fit the machine to rows of any storage.
+    def _of_model(self, dataset: Dataset) -> dict[str, Any]:
+        return {"likelihood": self._likelihood}
 
-        Parameters
-        ----------
-        X : Dataset, array-like, DataFrame, scipy sparse matrix, dask array or dask DataFrame
-            Of shape (n_samples, n_columns). A `Dataset` brings its own y.
-        y : array-like of shape (n_samples,)
-            Labels of any type that sorts.
-        sample_weight : array-like of shape (n_samples,), optional
-
-        Raises
-        ------
-        InputError
-            For parameters or data that cannot be used.
-        PlanRefused
-            If it would not fit in the workers' memory: before the first task, or once many
-            classes are counted.
-        KeyboardInterrupt
-            In the light sweeps after the best machine so far was kept, with the status INTERRUPTED.
-        """
-        options = self._options()
-        dataset = self._rows_to_fit(X, y, sample_weight)
-        for stale in ("cv_score_", "cv_results_"):
-            self.__dict__.pop(stale, None)
-        fit, preparation = fit_margins(
-            dataset, options, class_weight=self.class_weight, planned=self._planned
-        )
-        self.seed_ = options.seed
-        self._keep_columns(dataset.n_columns, dataset.column_names)
-        self.features_ = preparation.features
-        self.report_ = margin_report(self, fit, options, dataset=dataset, preparation=preparation)
-        self._keep(
-            fit,
-            Model(
-                kind=type(self).__name__,
-                specification=preparation.specification.without_arrays(),
-                scaling=preparation.scaling,
-                targets=preparation.targets,
-                coef=fit.coef,
-                intercept=fit.intercept,
-                dtype=fit.plan.shape.dtype,
-                column_names=dataset.column_names,
-                steps=dataset.steps,
-                arrays=preparation.specification.arrays_to_keep(derived=fit.run.sends_derived),
-                likelihood=self._likelihood,
-                report=self.report_.to_dict(),
-            ),
-        )
-        if fit.interruption is not None:
-            raise fit.interruption
-        if fit.status not in (Status.CONVERGED, Status.CONVERGED_UNCERTIFIED):
-            warn(_shortfall(fit, options), ConvergenceWarning)
-        return self
-
-    def _presumed_plan(self, workers: Workers, dataset: Dataset, options: FitOptions) -> Plan:
-        assert isinstance(options, MarginOptions)
-        return presumed_margin_plan(workers, dataset, options)
-
-    def save(
-        self, url: str, *, overwrite: bool = False, storage_options: dict[str, Any] | None = None
-    ) -> None:
-        """Write the fitted machine; `distrff.load_model` reads it back."""
-        check_is_fitted(self, "model_")
-        save_model(self.model_, url, overwrite=overwrite, storage_options=storage_options)
-
-    def _keep(self, fit: MarginFit, model: Model) -> None:
-        norms = np.linalg.norm(fit.coef, axis=0)
-        self.coef_ = fit.coef.T
-        self.intercept_ = fit.intercept
+    def _keep(self, result: FitResult, model: Model) -> None:
+        norms, search = np.linalg.norm(result.coef, axis=0), result.search
+        self.coef_ = result.coef.T
+        self.intercept_ = result.intercept
         self.rkhs_norm_ = float(norms[0]) if len(norms) == 1 else norms
-        self.C_ = fit.C
-        self.__dict__.pop("margin_", None)
-        if fit.is_hard:
+        self.C_ = search.C
+        if np.isinf(search.C):
             self.margin_ = 1 / self.rkhs_norm_
-        if fit.search is not None:
-            self.cv_score_ = float(fit.search.mean_scores.min(initial=np.inf))
+        if search.grid is not None:
+            self.cv_score_ = float(search.mean_scores.min(initial=np.inf))
             self.cv_results_ = {
-                "C": fit.search.grid,
-                "mean_score": fit.search.mean_scores,
-                "fold_scores": fit.search.fold_scores,
+                "C": search.grid,
+                "mean_score": search.mean_scores,
+                "fold_scores": search.fold_scores,
             }
-        self.plan_ = fit.plan
-        self.model_ = model
 
 
-def _shortfall(fit: MarginFit, options: MarginOptions) -> str:
-    """Return the warning of a fit that stopped above its tolerance."""
-    if fit.status is Status.NOT_DECIDED:
-        return (
-            f"after light sweep {fit.n_light_sweeps} the rows are neither separated, with a margin known to "
-            f"{options.tol:g}, nor shown to be not separable; allow more by max_sweeps, or use a finite C"
-        )
-    if fit.solver == "sgd":
-        return (
-            f"the objective still fell by more than tol={options.tol:g} in light sweep "
-            f"{fit.n_light_sweeps}; allow more by max_sweeps, or a larger tol"
-        )
-    name = "relative gradient" if options.softmax else "duality gap"
-    return (
-        f"the {name} is {fit.worst.error:.2g} after light sweep {fit.n_light_sweeps}, "
-        f"above tol={options.tol:g}; {remedy(fit, options)}"
-    )
-
-
-def remedy(fit: MarginFit, options: MarginOptions) -> str:
-    """Return what would have helped: other numbers, or more sweeps."""
-    error, dtype = fit.worst.error, fit.plan.shape.dtype
-    most = {name: 1 / (float(np.finfo(name).eps) * fit.size) for name in ("float32", "float64")}
-    if most["float64"] < fit.C:
-        return f"beside C={fit.C:g} the penalty is lost to rounding: use a C below {most['float64']:.1g}"
-    least = float(np.finfo("float64").eps) / fit.size
-    if least > fit.C:
-        return f"beside the penalty C={fit.C:g} is lost to rounding: use a C above {least:.1g}"
-    ended = fit.n_light_sweeps >= options.max_sweeps
-    rounded = not ended or most[dtype] < fit.C or error < _ROUNDING[dtype]
-    larger = ", or a larger tol" if error < _LARGEST_TOL else ""
-    if not rounded:
-        return f"allow more by max_sweeps{larger}"
-    if dtype == "float32":
-        return f"rounding ends it: use dtype='float64'{larger}"
-    return "rounding ends it: use a larger tol" if larger else "rounding ends it: use a smaller C"
-
-
-class KernelSVC(MarginMachine):
+class KernelSVC(MarginClassifier):
     """Support vector machine on random features.
 
     Minimises C·Σ s_i·max(0, 1 − y_i·f(x_i)) + ½‖w‖², or with the square of the maximum, over
@@ -285,7 +170,7 @@ class KernelSVC(MarginMachine):
 # Classification by the likelihood of noisy signs: logistic, probit, Laplace noise.
 
 
-class KernelLikelihoodClassifier(MarginMachine):
+class KernelLikelihoodClassifier(MarginClassifier):
     """Classifier by maximum likelihood of y = sign(f(x) + noise), with a penalty on f.
 
     Minimises C·Σ s_i·(−log Ψ(y_i·f(x_i)/σ)) + ½‖w‖² over f(x) = ⟨w, z(x)⟩ + b, with labels coded as

@@ -140,7 +140,7 @@ def sampled_factor(total: np.ndarray, alpha: float, problem: GramProblem) -> Sam
     return SampledFactor(L, coef, system.intercept(coef))
 
 
-def machine_of_sample(factor: SampledFactor) -> tuple[np.ndarray, np.ndarray]:
+def solution_of_sample(factor: SampledFactor) -> tuple[np.ndarray, np.ndarray]:
     """Return the small arrays of the factor: coef and intercept."""
     return factor.coef, factor.intercept
 

@@ -340,7 +340,7 @@ class GramProblem:
 
 
 @dataclass(frozen=True)
-class RidgeMachine:
+class RidgeSolution:
     """One solution, in the units of the coded targets.
 
     Parameters
@@ -455,11 +455,11 @@ def gcv_errors(
     )
 
 
-def final_machine(total: np.ndarray, alpha: np.ndarray, problem: GramProblem) -> RidgeMachine:
+def solution_of(total: np.ndarray, alpha: np.ndarray, problem: GramProblem) -> RidgeSolution:
     """Return the machine of all features at one alpha a target."""
     system = ridge_system(total, problem.n_targets, fit_intercept=problem.fit_intercept)
     coef, intercept = solve_ridge(system, alpha)
-    return RidgeMachine(coef, intercept, system.residual(coef), system.yy)
+    return RidgeSolution(coef, intercept, system.residual(coef), system.yy)
 
 
 def posterior_of(total: np.ndarray, alpha: float, problem: GramProblem) -> PosteriorFactor:

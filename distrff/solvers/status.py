@@ -23,6 +23,11 @@ class Status(enum.Enum):
     )
     INTERRUPTED = "interrupted: the best machine so far is kept; fit again to complete it"
 
+    @property
+    def is_converged(self) -> bool:
+        """Whether nothing more can be done."""
+        return self in (Status.CONVERGED, Status.CONVERGED_UNCERTIFIED)
+
 
 # How the error of an iterative machine fell from sweep to sweep.
 
@@ -41,7 +46,7 @@ class History:
 
     entries: list[tuple[int, float, float, float]] = field(default_factory=list)
 
-    def note(self, sweep: int, error: float, primal: float = math.nan, dual: float = math.nan) -> None:
+    def record(self, sweep: int, error: float, primal: float = math.nan, dual: float = math.nan) -> None:
         """Take down where things stand; a sweep that is told of twice counts once, as it was told last."""
         if self.entries and self.entries[-1][0] == sweep:
             self.entries.pop()

@@ -132,8 +132,8 @@ def test_a_long_history_is_thinned():
 
     history = History()
     for sweep in range(1, 1001):
-        history.note(sweep, 1.0)
-        history.note(sweep, 1 / sweep)
+        history.record(sweep, 1.0)
+        history.record(sweep, 1 / sweep)
     values = history.values("relative residual")
     assert len(values["sweep"]) == 200
     assert (values["sweep"][0], values["sweep"][-1]) == (1, 1000)

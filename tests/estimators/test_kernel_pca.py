@@ -179,7 +179,7 @@ def test_bad_rows(problem):
 
 
 def test_what_does_not_fit_is_refused_before_a_row_is_read(problem, monkeypatch):
-    monkeypatch.setattr("distrff.estimators.fitting.context.first_sweep", None)
+    monkeypatch.setattr("distrff.estimators.fitting.context.first_pass", None)
     with pytest.raises(PlanRefused):
         KernelPCA(small_map(2**20)).fit(problem.X)
 

@@ -16,7 +16,7 @@ from sklearn.linear_model import LogisticRegression
 import distrff as drf
 from distrff.errors import FrequencyMismatch, InputError
 from distrff.estimators.fitting import options as margin_options
-from distrff.estimators.fitting.margins import MarginOracle
+from distrff.estimators.fitting.margin_oracle import MarginOracle
 from distrff.model.persistence import load_model
 from distrff.reductions.margins import MarginReduction
 from distrff.solvers.lbfgs import Preconditioner

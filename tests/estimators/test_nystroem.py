@@ -12,7 +12,7 @@ from sklearn.model_selection import GridSearchCV
 
 from distrff.engine import execution
 from distrff.errors import InputError
-from distrff.estimators.fitting.gram import make_plan
+from distrff.estimators.fitting.context import choose_solver
 from distrff.estimators.gram import fit_features, gram
 from distrff.estimators.pca import KernelPCA
 from distrff.estimators.ridge import KernelRidge
@@ -145,8 +145,8 @@ def test_widths_can_be_searched(problem):
 
 def test_the_plan_counts_the_factor(problem):
     plans = [KernelRidge(nystroem(n_components=M), alpha=1.0).plan(problem.X, problem.y) for M in (100, 800)]
-    by_features = [p.worker_peak_bytes - 8 * p.shape.n_features**2 for p in plans]
-    assert plans[0].shape.map_bytes == 16 * 100 * 4 + 8 * 100**2
+    by_features = [p.worker_peak_bytes - 8 * p.size.n_features**2 for p in plans]
+    assert plans[0].size.map_bytes == 16 * 100 * 4 + 8 * 100**2
     assert by_features[0] < by_features[1]
     assert all(plan.seconds is not None for plan in plans)
 
@@ -162,7 +162,7 @@ def test_a_plan_factors_few_landmarks(problem, monkeypatch):
     X, y = np.tile(problem.X, (4, 1)), np.tile(problem.y, 4)
     plan = KernelRidge(nystroem(n_components=3000), alpha=1.0).plan(X, y)
     assert 0 < max(factored) <= 1024
-    by_features = plan.shape.gram_flops + 2 / 3 * 3000**3
+    by_features = plan.size.gram_flops + 2 / 3 * 3000**3
     assert by_features < plan.flops < by_features + 3000**3
 
 
@@ -198,11 +198,11 @@ def test_a_gram_that_is_to_be_like_another_counts_the_factor(problem, monkeypatc
     plans = []
 
     def kept(*args, **kwargs):
-        plans.append(make_plan(*args, **kwargs))
+        plans.append(choose_solver(*args, **kwargs))
         return plans[-1]
 
-    monkeypatch.setattr("distrff.estimators.gram.make_plan", kept)
+    monkeypatch.setattr("distrff.estimators.gram.choose_solver", kept)
     first = gram(problem.X, nystroem(), problem.y)
     gram(problem.X, y=problem.y, like=first)
-    assert plans[0].shape.triangle_numbers == 48**2
+    assert plans[0].size.triangle_numbers == 48**2
     assert plans[1] == plans[0]

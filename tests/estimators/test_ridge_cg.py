@@ -12,7 +12,8 @@ import distrff as drf
 from distrff.engine import execution
 from distrff.errors import FrequencyMismatch, InputError, PlanRefused
 from distrff.estimators.fitting import plan
-from distrff.estimators.fitting.cg import RidgeOracle, factor_levels
+from distrff.estimators.fitting.cg import RidgePasses
+from distrff.estimators.fitting.options import factor_levels
 from distrff.estimators.fitting.plan import PRESUMED_SWEEPS
 from distrff.model.persistence import load_model
 from distrff.reductions.ridge import ProductReduction
@@ -179,7 +180,7 @@ def test_rounding_ends_it_with_a_warning(problem, preconditioner):
 @pytest.mark.parametrize("n_done", [0, 2])
 def test_an_interrupted_fit_keeps_the_best_machine(problem, monkeypatch, n_done):
     no_factor(monkeypatch)
-    products, calls = RidgeOracle.products, []
+    products, calls = RidgePasses.products, []
 
     def interrupted(self, *args):
         calls.append(args)
@@ -187,7 +188,7 @@ def test_an_interrupted_fit_keeps_the_best_machine(problem, monkeypatch, n_done)
             raise KeyboardInterrupt
         return products(self, *args)
 
-    monkeypatch.setattr(RidgeOracle, "products", interrupted)
+    monkeypatch.setattr(RidgePasses, "products", interrupted)
     estimator = machine(0.1, tol=1e-9)
     with pytest.raises(KeyboardInterrupt):
         estimator.fit(problem.X, problem.y)
@@ -202,7 +203,7 @@ def test_interrupted_before_the_first_light_sweep_is_done(problem, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(RidgeOracle, "right_sides", interrupted)
+    monkeypatch.setattr(RidgePasses, "right_sides", interrupted)
     estimator = machine(0.1)
     with pytest.raises(KeyboardInterrupt):
         estimator.fit(problem.X, problem.y)

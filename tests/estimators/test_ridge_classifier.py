@@ -191,5 +191,5 @@ def test_a_plan_says_that_classes_are_not_counted_yet(problem):
     assert "presumed until the classes are counted" in str(plan)
     assert plan.to_dict()["outputs_are_presumed"]
     fitted = machine.fit(problem.X, labels).plan_
-    assert fitted.shape.n_outputs == 1
+    assert fitted.size.n_outputs == 1
     assert "presumed" not in str(fitted)

@@ -118,14 +118,14 @@ def test_two_grams_and_one_path_are_planned(problem):
     given, asked, by_folds = (
         drf.KernelRidge(few_rows, alpha).plan(problem.X, problem.y) for alpha in (1.0, "gcv", "cv")
     )
-    assert [plan.shape.n_folds for plan in (given, asked, by_folds)] == [1, 2, 5]
+    assert [plan.size.n_folds for plan in (given, asked, by_folds)] == [1, 2, 5]
     assert given.worker_peak_bytes < asked.worker_peak_bytes < by_folds.worker_peak_bytes
     path = (by_folds.flops - given.flops) / 5
     assert asked.flops - given.flops == pytest.approx(path, rel=1e-9)
     assert asked.n_sweeps == given.n_sweeps == by_folds.n_sweeps
     assert "a fold held out of the others, 2 a task" in repr(asked)
     believed = drf.KernelRidge(fourier(n // 20 // 2 * 2), "gcv").plan(problem.X, problem.y)
-    assert believed.shape.n_folds == 1
+    assert believed.size.n_folds == 1
     assert "1 fold(s)" in repr(believed)
 
 

@@ -11,10 +11,9 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 import distrff as drf
+from distrff.engine.execution import PlannedWorkers
 from distrff.errors import DataWarning, InputError, PlanRefused
-from distrff.estimators.fitting import margin_fit
-from distrff.estimators.fitting import ridge as ridge_rows
-from distrff.estimators.fitting.plan import count_sgd, metric_rows
+from distrff.estimators.fitting.plan import count, metric_rows, refusal
 from distrff.estimators.fitting.sgd import _SGDOracle
 
 N = 6000
@@ -51,7 +50,7 @@ def test_within_one_percent_of_the_optimum(rows, kind, options, C, fit_intercept
     assert "epoch" in fitted.report_["sweep_labels"]
     assert fitted.report_["solver"] == "sgd"
     assert "Gram" not in fitted.report_["sweep_labels"]
-    assert fitted.plan_.shape.n_features == 64
+    assert fitted.plan_.size.n_features == 64
 
 
 def test_many_classes(rows):
@@ -119,19 +118,12 @@ def test_an_interrupted_fit_keeps_the_best_machine(rows, monkeypatch, build):
 
 def test_auto_takes_it_where_no_gram_fits(rows, monkeypatch):
     X, y, _ = rows
-    plan_of = margin_fit.plan_of
-
-    def refused(*args, counting=None, **options):
-        if counting is not count_sgd:
-            raise PlanRefused("the plan needs 99 GB")
-        return plan_of(*args, counting=counting, **options)
-
-    monkeypatch.setattr(margin_fit, "plan_of", refused)
+    monkeypatch.setattr("distrff.estimators.fitting.plan.fits", lambda plan: plan.solver == "sgd")
     fitted = drf.KernelSVC(FEATURES, 1.0, random_state=0).fit(X, y > 0)
     assert fitted.report_["solver"] == "sgd"
     assert "does not fit in the workers' memory" in repr(fitted.report_)
     for options in ({"solver": "smoothed"}, {"C": "cv"}, {"C": np.inf}):
-        with pytest.raises(PlanRefused, match="99 GB"):
+        with pytest.raises(PlanRefused, match="the plan needs"):
             drf.KernelSVC(FEATURES, **options).fit(X, y > 0)
 
 
@@ -141,17 +133,11 @@ def test_plans(rows):
     assert "epochs" in str(plan)
     assert plan.seconds > 0
     assert drf.KernelRidge(FEATURES, 1.0, solver="sgd").plan(X, y).n_sweeps == plan.n_sweeps
-    assert ridge_rows.count_sgd is count_sgd
-    assert metric_rows(16384, replace(plan.shape, n_features=2048)) == 16384
-    assert metric_rows(16384, replace(plan.shape, n_features=8192)) == 4096
-    assert metric_rows(16384, replace(plan.shape, sparse_entries=10)) == 2048
-    with pytest.raises(PlanRefused, match="n_components="):
-        count_sgd(
-            replace(plan.shape, n_features=20_000),
-            n_workers=2,
-            threads_per_worker=1,
-            memory_limit=900 * 2**20,
-        )
+    assert metric_rows(16384, replace(plan.size, n_features=2048)) == 16384
+    assert metric_rows(16384, replace(plan.size, n_features=8192)) == 4096
+    assert metric_rows(16384, replace(plan.size, sparse_entries=10)) == 2048
+    workers = PlannedWorkers(2, 1, 900 * 2**20)
+    assert "n_components=" in refusal(count("sgd", replace(plan.size, n_features=20_000), workers))
 
 
 @pytest.mark.parametrize(

@@ -144,7 +144,7 @@ def test_sgd_is_planned_and_gives_the_same_machine_for_any_chunks(rng):
         lazy = drf.KernelSVC(**machine.get_params(deep=False)).fit(
             da.from_array(X, chunks=(90, 2)), da.from_array(y, chunks=70)
         )
-    assert found.plan_.shape.n_features == found.coef_.size
+    assert found.plan_.size.n_features == found.coef_.size
     np.testing.assert_array_equal(lazy.coef_, found.coef_)
 
 

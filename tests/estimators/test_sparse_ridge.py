@@ -178,7 +178,7 @@ def test_more_machines_than_directions_are_searched_in_turns(rng):
 def test_a_plan_counts_entries_and_predicts_seconds(rng):
     X, Y = rows(rng)
     plan = machine(rng, alpha="cv").plan(X, Y)
-    assert plan.shape.sparse_entries == plan.shape.row_entries == 20
+    assert plan.size.sparse_entries == plan.size.row_entries == 20
     assert plan.seconds > 0
     assert "preconditioner: diagonal" in str(plan)
 
@@ -271,7 +271,7 @@ def test_an_interrupt_in_the_search_keeps_the_best_machine_so_far(rng, monkeypat
 
 
 def test_too_many_bins_are_refused_as_soon_as_they_are_certain(rng, monkeypatch):
-    monkeypatch.setattr(conjugate_plan, "fits", lambda plan: plan.shape.n_features <= 150)
+    monkeypatch.setattr(conjugate_plan, "fits", lambda plan: plan.size.n_features <= 150)
     monkeypatch.setattr(occupied_bins, "_MOST_GRIDS_A_PASS", 1)
     labels, sweep = [], Run.sweep
     monkeypatch.setattr(

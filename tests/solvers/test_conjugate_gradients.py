@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.linalg import cho_solve
 
-from distrff.solvers.cg import ConjugateGradients, machine_of_sample, preconditioned, sampled_factor
+from distrff.solvers.cg import ConjugateGradients, preconditioned, sampled_factor, solution_of_sample
 from distrff.solvers.ridge import GramProblem, cholesky_factor, ridge_system
 from distrff.solvers.status import in_lockstep
 
@@ -166,7 +166,7 @@ def test_the_factor_of_all_rows_is_the_solution(rows, problem):
     system = ridge_system(gram_of(T, s), 2, fit_intercept=problem.fit_intercept)
     factor = sampled_factor(gram_of(T, s), 0.5, problem)
     expected = np.linalg.solve(system.G + 0.5 * np.eye(12), system.B)
-    coef, intercept = machine_of_sample(factor)
+    coef, intercept = solution_of_sample(factor)
     np.testing.assert_allclose(coef, expected, rtol=1e-9)
     np.testing.assert_allclose(intercept, system.intercept(expected), rtol=1e-9)
     np.testing.assert_allclose(preconditioned(factor, system.B), expected, rtol=1e-9)

@@ -8,13 +8,14 @@ from dataclasses import replace
 
 import pytest
 
+from distrff.engine.execution import PlannedWorkers
 from distrff.engine.segments import gram_one_in
 from distrff.errors import PlanRefused
 from distrff.estimators.fitting import plan
-from distrff.estimators.fitting.plan import PRESUMED_SWEEPS, Shape, count, count_conjugate
+from distrff.estimators.fitting.plan import PRESUMED_SWEEPS, Size, first_that_fits
 from distrff.features.specification import product_cost
 
-SHAPE = Shape(
+SHAPE = Size(
     n_rows=1_000_000,
     n_columns=50,
     n_features=2048,
@@ -27,6 +28,15 @@ SHAPE = Shape(
     map_cost=product_cost(50),
 )
 CLUSTER = dict(n_workers=2, threads_per_worker=2)
+
+
+def count(size, **cluster):
+    return first_that_fits([plan.count("gram", size, PlannedWorkers(**cluster))])
+
+
+def count_conjugate(size, *, n_alphas, **cluster):
+    size = replace(size, n_factors=n_alphas)
+    return first_that_fits([plan.count("cg", size, PlannedWorkers(**cluster))])
 
 
 def counted(shape=SHAPE, limit=0, n_alphas=1, **cluster):

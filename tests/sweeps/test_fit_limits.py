@@ -7,10 +7,12 @@ from dataclasses import replace
 import pytest
 
 from distrff.cli.bench import ClusterRates, FitLimits, WorkerRates, fit_limits
-from distrff.estimators.fitting.plan import Shape, count, count_conjugate
+from distrff.engine.execution import PlannedWorkers
+from distrff.estimators.fitting import plan as plans
+from distrff.estimators.fitting.plan import Size, first_that_fits
 from distrff.features.specification import product_cost
 
-SHAPE = Shape(
+SHAPE = Size(
     n_rows=2**20,
     n_columns=10,
     n_features=1024,
@@ -23,6 +25,17 @@ SHAPE = Shape(
     map_cost=product_cost(10),
 )
 CLUSTER = {"n_workers": 2, "threads_per_worker": 1, "memory_limit": 0}
+
+
+def count(size, **cluster):
+    return first_that_fits([plans.count("gram", size, PlannedWorkers(**cluster))])
+
+
+def count_conjugate(size, *, n_alphas, **cluster):
+    size = replace(size, n_factors=n_alphas)
+    return first_that_fits([plans.count("cg", size, PlannedWorkers(**cluster))])
+
+
 FAST = 1e30
 
 

@@ -13,17 +13,18 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from distrff.engine import execution
+from distrff.engine.execution import PlannedWorkers
 from distrff.engine.segments import gram_segmentation
 from distrff.errors import PlanRefused
 from distrff.estimators.fitting import plan
-from distrff.estimators.fitting.plan import Shape, count, worker_peak_bytes
+from distrff.estimators.fitting.plan import Size, first_that_fits, worker_peak_bytes
 from distrff.estimators.ridge import KernelRidge
 from distrff.features.fourier import FourierFeatures, FourierSpecification
 from distrff.features.specification import product_cost
 from distrff.kernels.stationary import Gaussian
 from distrff.utils.text import human_bytes
 
-SHAPE = Shape(
+SHAPE = Size(
     n_rows=1_000_000,
     n_columns=50,
     n_features=2048,
@@ -36,6 +37,10 @@ SHAPE = Shape(
     map_cost=product_cost(50),
 )
 CLUSTER = dict(n_workers=2, threads_per_worker=1)
+
+
+def count(size, **cluster):
+    return first_that_fits([plan.count("gram", size, PlannedWorkers(**cluster))])
 
 
 def test_what_is_counted():
@@ -129,7 +134,7 @@ def bytes_of(text):
 def test_every_remedy_that_a_refusal_names_does_fit(
     n_rows, n_columns, n_features, n_outputs, n_folds, dtype, chunk_rows, threads, share
 ):
-    shape = Shape(
+    shape = Size(
         n_rows,
         n_columns,
         n_features,

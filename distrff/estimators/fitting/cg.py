@@ -1,4 +1,4 @@
-"""Ridge by conjugate gradients: light sweeps until the residual is small, each for all targets."""
+"""Ridge by conjugate gradients: light passes until the residual is small, each for all targets."""
 
 from __future__ import annotations
 
@@ -10,42 +10,90 @@ import numpy as np
 
 from distrff.engine.run import Run
 from distrff.errors import InputError
-from distrff.estimators.fitting.context import Preparation
-from distrff.estimators.fitting.gram import AlphaSearch, RidgeFit, factor_gram, folds_of, problem_of
-from distrff.estimators.fitting.options import RidgeOptions
-from distrff.estimators.fitting.plan import (
-    MOST_DIRECTIONS,
-    ConjugatePlan,
-    light_cuts,
-    sample_shape,
-    walk_stride,
-)
-from distrff.estimators.fitting.result import Convergence, end_of_grid
-from distrff.io.dataset import Dataset
+from distrff.estimators.fitting.context import PreparedFit
+from distrff.estimators.fitting.gram import factor_gram
+from distrff.estimators.fitting.options import RidgeOptions, factor_levels
+from distrff.estimators.fitting.plan import MOST_DIRECTIONS, Plan, light_cuts, sample_size, walk_stride
+from distrff.estimators.fitting.result import FitResult, end_of_grid
+from distrff.estimators.fitting.ridge import AlphaSearch, iterative_ending, problem_of, ridge_result
+from distrff.reductions.base import Folds
 from distrff.reductions.ridge import (
     ComplementMomentsReduction,
     HeldOutErrorReduction,
     ProductReduction,
     RightSidesReduction,
 )
-from distrff.solvers.cg import Answer, ConjugateGradients, machine_of_sample, preconditioned, sampled_factor
+from distrff.solvers.cg import Answer, ConjugateGradients, preconditioned, sampled_factor, solution_of_sample
 from distrff.solvers.ridge import (
     GramProblem,
     RidgeEquations,
-    RidgeMachine,
     RidgeMoments,
+    RidgeSolution,
     choose_alpha,
     default_alphas,
 )
 from distrff.solvers.status import History, Status, in_lockstep
 
 
-class _OutOfSweeps(Exception):
-    pass
+def fit_by_conjugate_gradients(fit: PreparedFit, plan: Plan) -> FitResult:
+    """Return the fit for given penalties, or that of least held-out error, which sparse features allow.
+
+    The Gram of a sample is all that is ever of size D².
+
+    Raises
+    ------
+    InputError
+        For values whose sums are not finite.
+    """
+    options, problem = fit.options, problem_of(fit)
+    assert isinstance(options, RidgeOptions)
+    notes = [] if options.must_be_cg else ["the Gram does not fit in memory: solver='cg' was used"]
+    if options.alpha is None:
+        fit.run.begin_phase("choice of alpha")
+        choice = ConjugateSearch(fit, plan, problem, options).choose()
+    else:
+        D, k = problem.sizes[-1], problem.n_targets
+        choice = ConjugateChoice(AlphaSearch(options.alpha), np.zeros((D, k)), np.zeros(k))
+    alpha = np.broadcast_to(choice.search.alpha, (problem.n_targets,))
+    start, preconditioner = (choice.coef, choice.intercept), None
+    if plan.one_in:
+        fit.run.begin_phase("preconditioner")
+        preconditioner = sample_preconditioner(fit, plan, alpha)
+        start = preconditioner.solution()
+    fit.run.begin_phase("light sweeps")
+    passes = RidgePasses(fit, plan, problem)
+    systems = _Systems(*start, alpha, options.tol)
+    if choice.interruption is None:
+        status, interruption = _solve(passes, systems, preconditioner, alpha, options.max_sweeps)
+    else:
+        status, interruption = Status.INTERRUPTED, choice.interruption
+        notes.append("interrupted in the search for alpha: the machine is the mean of some folds' machines")
+    return ridge_result(
+        fit.run,
+        plan,
+        problem,
+        fit.targets,
+        choice.search,
+        systems.solution(),
+        dtype=plan.size.dtype,
+        notes=notes,
+        **iterative_ending(
+            "cg",
+            "relative residual",
+            systems.relative_residual,
+            systems.history,
+            status=status,
+            preconditioner=plan.preconditioner,
+            tol=options.tol,
+            n_sweeps=passes.n_sweeps,
+            max_sweeps=options.max_sweeps,
+            interruption=interruption,
+        ),
+    )
 
 
-class _Solution:
-    """The machines of all outputs so far, in coded units, and how good they are known to be."""
+class _Systems:
+    """The systems of all outputs, in coded units, and how near to their solutions they are known to be."""
 
     def __init__(self, coef: np.ndarray, intercept: np.ndarray, alpha: np.ndarray, tol: float) -> None:
         self._alpha = alpha
@@ -74,130 +122,167 @@ class _Solution:
 
     @property
     def relative_residual(self) -> float:
-        """That of the output where it is largest; NaN before the first sweep."""
+        """That of the output where it is largest; NaN before the first pass."""
         if self._equations is None:
             return float("nan")
         sizes = np.linalg.norm(self._equations.B, axis=0)
         errors = np.array([system.error for system in self.systems.values()])
         return float(np.max(errors / np.where(sizes > 0, sizes, 1.0)))
 
-    def mark(self, n_sweeps: int) -> None:
-        """Take down the residual after that many sweeps."""
-        self.history.note(n_sweeps, self.relative_residual)
+    def record(self, n_sweeps: int) -> None:
+        """Take down the residual after that many passes."""
+        self.history.record(n_sweeps, self.relative_residual)
 
-    def machine(self) -> RidgeMachine:
-        """Return the machines of all outputs."""
+    def solution(self) -> RidgeSolution:
+        """Return where the systems of all outputs are."""
         if self._equations is None:
             unknown = np.full(len(self._alpha), np.nan)
-            return RidgeMachine(*self.start, unknown, unknown)
+            return RidgeSolution(*self.start, unknown, unknown)
         coef, residual = (
             np.stack([getattr(system, name) for system in self.systems.values()], axis=1)
             for name in ("x", "residual")
         )
         squared_error = self._equations.squared_error(coef, residual, self._alpha)
-        return RidgeMachine(coef, self._equations.intercept(coef), squared_error, self._equations.yy)
-
-
-def fit_by_conjugate_gradients(
-    run: Run,
-    dataset: Dataset,
-    options: RidgeOptions,
-    preparation: Preparation,
-    plan: ConjugatePlan,
-    notes: list[str],
-) -> RidgeFit:
-    """Return the fit for given penalties, or that of least held-out error, which sparse features allow.
-
-    The Gram of a sample is all that is ever of size D².
-
-    Raises
-    ------
-    InputError
-        For values whose sums are not finite.
-    """
-    problem = problem_of(preparation, dataset, options)
-    if options.alpha is None:
-        run.begin_phase("choice of alpha")
-    choice = (
-        ConjugateSearch(run, dataset, preparation, plan, options, problem).choose()
-        if options.alpha is None
-        else ConjugateChoice(
-            AlphaSearch(options.alpha, None, "none, as alpha was given"),
-            np.zeros((problem.sizes[-1], problem.n_targets)),
-            np.zeros(problem.n_targets),
-        )
-    )
-    alpha = np.broadcast_to(choice.search.alpha, (problem.n_targets,))
-    start, preconditioner = (choice.coef, choice.intercept), None
-    if plan.one_in:
-        run.begin_phase("preconditioner")
-        preconditioner = sample_preconditioner(run, dataset, preparation, plan, options, alpha)
-        start = preconditioner.machine()
-    run.begin_phase("light sweeps")
-    oracle = RidgeOracle(run, dataset, preparation, plan, problem)
-    solution = _Solution(*start, alpha, options.tol)
-    if choice.interruption is None:
-        status, interruption = _solve(oracle, solution, preconditioner, alpha, options.max_sweeps)
-    else:
-        status, interruption = Status.INTERRUPTED, choice.interruption
-        notes = [
-            *notes,
-            "interrupted in the search for alpha: the machine is the mean of some folds' machines",
-        ]
-    convergence = Convergence(
-        status=status,
-        solver="cg",
-        measure="relative residual",
-        error=solution.relative_residual,
-        tol=options.tol,
-        n_sweeps=oracle.n_sweeps,
-        max_sweeps=options.max_sweeps,
-        preconditioner=plan.preconditioner,
-        history=solution.history,
-        interruption=interruption,
-    )
-    return RidgeFit(
-        run=run,
-        plan=plan,
-        problem=problem,
-        dtype=plan.shape.dtype,
-        grams=None,
-        search=choice.search,
-        machine=solution.machine(),
-        targets=preparation.targets,
-        notes=notes + choice.search.notes,
-        convergence=convergence,
-    )
+        return RidgeSolution(coef, self._equations.intercept(coef), squared_error, self._equations.yy)
 
 
 def _solve(
-    oracle: RidgeOracle,
-    solution: _Solution,
+    passes: RidgePasses,
+    systems: _Systems,
     preconditioner: RidgePreconditioner | None,
     alpha: np.ndarray,
     max_sweeps: int,
 ) -> tuple[Status, KeyboardInterrupt | None]:
-    """Advance the solution until it converges or may not go on."""
+    """Advance the systems until they converge or may not go on."""
     try:
-        equations = oracle.right_sides(*solution.start)
-        solution.begin(equations)
+        equations = passes.right_sides(*systems.start)
+        systems.begin(equations)
         M = DiagonalPreconditioner(equations.G_diagonal, alpha) if preconditioner is None else preconditioner
 
-        def answer(residuals: dict[int, np.ndarray]) -> dict[int, Answer]:
-            solution.mark(oracle.n_sweeps)
-            if oracle.n_sweeps >= max_sweeps:
-                raise _OutOfSweeps
+        def respond(residuals: dict[int, np.ndarray]) -> dict[int, Answer]:
+            systems.record(passes.n_sweeps)
+            if passes.n_sweeps >= max_sweeps:
+                return {}
             solved = M.solve(residuals)
-            products = oracle.products(solved, equations.z_mean)
-            return {j: (v, products[j] + alpha[j] * v) for j, v in solved.items()}
+            GV = passes.products(solved, equations.z_mean)
+            return {j: (v, GV[j] + alpha[j] * v) for j, v in solved.items()}
 
-        in_lockstep({j: system.solve() for j, system in solution.systems.items()}, answer)
-        solution.mark(oracle.n_sweeps)
-    except _OutOfSweeps:
-        pass
+        in_lockstep({j: system.solve() for j, system in systems.systems.items()}, respond)
+        systems.record(passes.n_sweeps)
     except KeyboardInterrupt as interruption:
         return Status.INTERRUPTED, interruption
-    return Status.CONVERGED if solution.is_converged else Status.NOT_CONVERGED, None
+    return Status.CONVERGED if systems.is_converged else Status.NOT_CONVERGED, None
+
+
+# What conjugate gradients ask for, each time one light pass over the rows.
+
+
+class RidgePasses:
+    """Sums over all rows, or over the complements of folds.
+
+    Parameters
+    ----------
+    fit : PreparedFit
+    plan : Plan
+    problem : GramProblem
+    folds : Folds, optional
+    """
+
+    def __init__(
+        self, fit: PreparedFit, plan: Plan, problem: GramProblem, folds: Folds | None = None
+    ) -> None:
+        self._fit = fit
+        self._fit_intercept = problem.fit_intercept
+        self._cuts = light_cuts(plan.size)
+        self._shared: dict[str, Any] = {
+            "offset": problem.offset,
+            "dtype": plan.size.dtype,
+            "tile_rows": self._cuts.tile_rows,
+            "folds": folds,
+        }
+        self.n_sweeps = 0
+
+    def _sum(self, label: str, kind: type, coef: np.ndarray, intercept: np.ndarray, **own: Any) -> Any:
+        reduction, point = (
+            self._fit.reduction(kind, **self._shared, **own),
+            {"coef": coef, "intercept": intercept},
+        )
+        sums = self._fit.sum(label, reduction, self._cuts, point)
+        self.n_sweeps += 1
+        return sums
+
+    def right_sides(self, coef: np.ndarray, intercept: np.ndarray) -> RidgeEquations:
+        """Return the equations, with what first coefficients leave of them."""
+        moments: RidgeMoments = self._sum("right sides", RightSidesReduction, coef, intercept)
+        equations = None
+        if moments.is_finite:
+            equations = RidgeEquations.of(moments, fit_intercept=self._fit_intercept)
+        if equations is None or not np.isfinite(np.linalg.norm(equations.B)):
+            raise InputError(
+                "the sums over the rows are not finite: some values are too large for the features' dtype; "
+                "use scale='standard' or dtype='float64'"
+            )
+        return equations
+
+    def products(self, vectors: Mapping[int, np.ndarray], z_mean: np.ndarray) -> dict[int, np.ndarray]:
+        """Return G·v for one v of each of some outputs."""
+        V = np.stack(list(vectors.values()))
+        held_out = (None,) * len(V)
+        sums = self._sum(
+            "products", ProductReduction, np.ascontiguousarray(V.T), -(V @ z_mean), held_out=held_out
+        )
+        return dict(zip(vectors, _centred(sums, [z_mean] * len(V)), strict=True))
+
+    # The same on the rows outside of a fold.
+
+    def complements(self, folds: range) -> dict[int, RidgeEquations]:
+        """Return the equations of the complement of each fold."""
+        # No first coefficients, of which nothing would have to be summed.
+        none = np.zeros((self._fit.specification.n_features, 0))
+        moments: list[RidgeMoments | None] = self._sum(
+            "right sides of folds", ComplementMomentsReduction, none, np.zeros(0), held_out=tuple(folds)
+        )
+        equations = {}
+        for fold, sums in zip(folds, moments, strict=True):
+            if sums is None or not sums.weight > 0:
+                raise InputError(
+                    f"fold {fold} has all rows of positive weight, so that none are left to fit; give more "
+                    f"rows, or fold_by='contiguous'"
+                )
+            equations[fold] = RidgeEquations.of(sums, fit_intercept=self._fit_intercept)
+        return equations
+
+    def products_of_folds(
+        self, V: np.ndarray, folds: tuple[int, ...], equations: Mapping[int, RidgeEquations]
+    ) -> np.ndarray:
+        """Return G·v for each row v of V, with the G of the complement of its fold."""
+        z_means = [equations[fold].z_mean for fold in folds]
+        intercept = -np.array([z_mean @ v for z_mean, v in zip(z_means, V, strict=True)])
+        sums = self._sum(
+            "products of folds", ProductReduction, np.ascontiguousarray(V.T), intercept, held_out=folds
+        )
+        return _centred(sums, z_means)
+
+    def held_out_errors(
+        self, coef: np.ndarray, intercept: np.ndarray, folds: tuple[int, ...], outputs: tuple[int, ...]
+    ) -> np.ndarray:
+        """Return Σ s·(y − f)² and Σ s over the fold of each column of `coef`, of shape (2, m)."""
+        return self._sum(
+            "held-out errors",
+            HeldOutErrorReduction,
+            np.ascontiguousarray(coef),
+            intercept,
+            held_out=folds,
+            outputs=outputs,
+        )
+
+
+def _centred(sums: np.ndarray, z_means: list[np.ndarray]) -> np.ndarray:
+    """Return the products that a `ProductReduction` summed, the sums of a vector together in a row."""
+    GV = sums[:-1].T.copy(order="C")
+    for i, z_mean in enumerate(z_means):
+        GV[i] -= sums[-1, i] * z_mean
+    return GV
 
 
 # Alpha by cross-validation where no Gram is formed: conjugate gradients on some folds side by side.
@@ -205,8 +290,8 @@ def _solve(
 _LEAST_TOL = 1e-2  # an error on held-out rows is not known better than that
 _MOST_IN_VAIN = 2
 
-# A machine: its fold and its target.
-_Machine = tuple[int, int]
+# A fold and a target.
+_Member = tuple[int, int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,7 +302,7 @@ class ConjugateChoice:
     ----------
     search : AlphaSearch
     coef, intercept : ndarrays of shape (D, k) and (k,)
-        Mean of the first folds' machines at the alpha that was best for these: a place to start.
+        Mean of the first folds' solutions at the alpha that was best for these: a place to start.
     interruption : KeyboardInterrupt or None
         To be raised again when that mean is kept; its alpha is then that of `search`.
     """
@@ -228,57 +313,45 @@ class ConjugateChoice:
     interruption: KeyboardInterrupt | None = None
 
 
-class ConjugateSearch:
-    """Walks over alphas while the held-out error falls (`promising_places`); each machine starts at its last.
+@dataclass(frozen=True, eq=False)
+class _Place:
+    """Where the solution of a fold and target is: x, its residual, and the alpha of both."""
 
-    Where the machines of all folds side by side would take much memory, some folds walk after the others,
+    x: np.ndarray
+    residual: np.ndarray
+    alpha: float
+
+    def system(self, alpha: float, bound: float) -> ConjugateGradients:
+        """Return the system of another alpha, whose residual at x follows from this one."""
+        return ConjugateGradients(self.x, self.residual + (self.alpha - alpha) * self.x, bound=bound)
+
+
+class ConjugateSearch:
+    """Walks over alphas while the held-out error falls (`promising_places`), each solution from its last.
+
+    Where the solutions of all folds side by side would take much memory, some folds walk after the others,
     over those alphas that the first ones tried.
 
     Parameters
     ----------
-    run : Run
-    dataset : Dataset
-    preparation : Preparation
-    plan : ConjugatePlan
-    options : RidgeOptions
+    fit : PreparedFit
+    plan : Plan
     problem : GramProblem
+    options : RidgeOptions
     """
 
-    def __init__(
-        self,
-        run: Run,
-        dataset: Dataset,
-        preparation: Preparation,
-        plan: ConjugatePlan,
-        options: RidgeOptions,
-        problem: GramProblem,
-    ) -> None:
-        self._run, self._dataset, self._preparation = run, dataset, preparation
-        self._options, self._problem = options, problem
-        self._cuts = light_cuts(plan.shape)
-        folds = folds_of(options, dataset, options.n_folds)
-        assert folds is not None
+    def __init__(self, fit: PreparedFit, plan: Plan, problem: GramProblem, options: RidgeOptions) -> None:
+        self._fit, self._options, self._problem = fit, options, problem
+        n = options.n_folds
+        self._passes = RidgePasses(fit, plan, problem, fit.folds("folds", n, options.fold_by))
         self._groups = [
-            range(first, min(first + plan.folds_per_task, folds.n_folds))
-            for first in range(0, folds.n_folds, plan.folds_per_task)
+            range(first, min(first + plan.folds_per_task, n)) for first in range(0, n, plan.folds_per_task)
         ]
-        self._shared: dict[str, Any] = {
-            "specification": preparation.specification,
-            "scaling": preparation.scaling,
-            "targets": preparation.targets,
-            "offset": problem.offset,
-            "dtype": plan.shape.dtype,
-            "tile_rows": self._cuts.tile_rows,
-            "folds": folds,
-        }
-        self._alphas = (
-            default_alphas(preparation.weight, preparation.mean_square_norm, floor=0.0)[0]
-            if options.alphas is None
-            else options.alphas
-        )
+        default, _ = default_alphas(fit.weight, fit.mean_square_norm, floor=0.0)
+        self._alphas = default if options.alphas is None else options.alphas
         self._tried: list[int] = []
         # Of each fold, for each alpha that was tried: Σ s·(y − f)² and Σ s of its rows, of shape (2, k).
-        self._judged: dict[int, list[np.ndarray]] = {fold: [] for fold in range(folds.n_folds)}
+        self._judged: dict[int, list[np.ndarray]] = {fold: [] for fold in range(n)}
         self._best: tuple[np.ndarray, np.ndarray] | None = None
 
     def choose(self) -> ConjugateChoice:
@@ -289,7 +362,7 @@ class ConjugateSearch:
         InputError
             If one fold has all rows of positive weight.
         KeyboardInterrupt
-            If it came before a machine was judged, so that there is none to keep. A later one is returned,
+            If it came before a solution was judged, so that there is none to keep. A later one is returned,
             with what the first folds say.
         """
         interruption, folds = None, range(len(self._judged))
@@ -305,10 +378,8 @@ class ConjugateSearch:
         assert self._best is not None
         search = self._choice(folds)
         if interruption is None:
-            search = replace(
-                search,
-                notes=end_of_grid("alpha", search.alpha[0], self._alphas, search.results["mean_score"]),
-            )
+            notes = end_of_grid("alpha", search.alpha[0], self._alphas, search.results["mean_score"])
+            search = replace(search, notes=notes)
         return ConjugateChoice(search, *self._best, interruption)
 
     def _choice(self, folds: range) -> AlphaSearch:
@@ -328,16 +399,16 @@ class ConjugateSearch:
         )
 
     def _walk(self, folds: range) -> None:
-        """Judge the machines of these folds: those of the first until it is in vain, others as far."""
-        equations = self._equations(folds)
-        kept: dict[_Machine, tuple[np.ndarray, np.ndarray, float]] = {
-            (fold, j): (np.zeros(len(e.B)), e.B[:, j], 0.0)
+        """Judge the solutions of these folds: those of the first until it is in vain, others as far."""
+        equations = self._passes.complements(folds)
+        places: dict[_Member, _Place] = {
+            (fold, j): _Place(np.zeros(len(e.B)), e.B[:, j], 0.0)
             for fold, e in equations.items()
             for j in range(self._problem.n_targets)
         }
 
         def judge(place: int) -> float:
-            judged = self._errors(float(self._alphas[place]), equations, kept)
+            judged = self._errors(float(self._alphas[place]), equations, places)
             for fold, errors in judged.items():
                 self._judged[fold].append(errors)
             return float(sum(errors[0].sum() for errors in judged.values()))
@@ -346,96 +417,65 @@ class ConjugateSearch:
             for place in self._tried:
                 judge(place)
             return
-        places, totals = promising_places(len(self._alphas)), list[float]()
-        while (promising := _next(places, totals)) is not None:
-            totals.append(judge(promising))
-            self._tried.append(promising)
+        promising, totals = promising_places(len(self._alphas)), list[float]()
+        while (promised := _next(promising, totals)) is not None:
+            totals.append(judge(promised))
+            self._tried.append(promised)
             if totals[-1] == min(totals):
-                self._best = self._mean_machine(equations, kept)
-
-    def _equations(self, folds: range) -> dict[int, RidgeEquations]:
-        """Return the equations of each fold's complement."""
-        # No first machine, of which nothing would have to be summed.
-        none = {"coef": np.zeros((self._preparation.specification.n_features, 0)), "intercept": np.zeros(0)}
-        reduction = ComplementMomentsReduction(**self._shared, held_out=tuple(folds))
-        moments: list[RidgeMoments | None] = self._sweep("right sides of folds", reduction, none)
-        equations = {}
-        for fold, sums in zip(folds, moments, strict=True):
-            if sums is None or not sums.weight > 0:
-                raise InputError(
-                    f"fold {fold} has all rows of positive weight, so that none are left to fit; give more "
-                    f"rows, or fold_by='contiguous'"
-                )
-            equations[fold] = RidgeEquations.of(sums, fit_intercept=self._problem.fit_intercept)
-        return equations
+                self._best = self._mean(equations, places)
 
     def _errors(
-        self,
-        alpha: float,
-        equations: dict[int, RidgeEquations],
-        kept: dict[_Machine, tuple[np.ndarray, np.ndarray, float]],
+        self, alpha: float, equations: dict[int, RidgeEquations], places: dict[_Member, _Place]
     ) -> dict[int, np.ndarray]:
-        """Return Σ s·(y − f)² and Σ s over each fold, (2, k), and keep where the machines are now."""
-        unit = np.square(self._preparation.targets.scale)
+        """Return Σ s·(y − f)² and Σ s over each fold, (2, k), and keep where the solutions are then."""
+        unit = np.square(self._fit.targets.scale)
         judged = {fold: np.zeros((2, self._problem.n_targets)) for fold in equations}
-        machines = list(kept)
-        for first in range(0, len(machines), MOST_DIRECTIONS):
-            some = machines[first : first + MOST_DIRECTIONS]
-            systems = {m: _started(kept.pop(m), alpha, self._tol(equations, m)) for m in some}
+        members = list(places)
+        for first in range(0, len(members), MOST_DIRECTIONS):
+            some = members[first : first + MOST_DIRECTIONS]
+            systems = {m: places.pop(m).system(alpha, self._bound(equations, m)) for m in some}
             self._solve(alpha, systems, equations)
-            kept |= {m: (system.x, system.residual, alpha) for m, system in systems.items()}
+            places |= {m: _Place(system.x, system.residual, alpha) for m, system in systems.items()}
             held_out, outputs = zip(*some, strict=True)
-            reduction = HeldOutErrorReduction(**self._shared, held_out=held_out, outputs=outputs)
             coef = np.stack([system.x for system in systems.values()]).T
-            intercept = np.array([_intercept(equations, m, kept[m][0]) for m in some])
-            point = {"coef": np.ascontiguousarray(coef), "intercept": intercept}
-            found = self._sweep("held-out errors", reduction, point)
+            intercept = np.array([_intercept(equations, m, places[m].x) for m in some])
+            found = self._passes.held_out_errors(coef, intercept, held_out, outputs)
             for (fold, j), error, weight in zip(some, *found, strict=True):
                 judged[fold][:, j] = error * unit[j], weight
         return judged
 
-    def _mean_machine(
-        self,
-        equations: dict[int, RidgeEquations],
-        kept: dict[_Machine, tuple[np.ndarray, np.ndarray, float]],
+    def _mean(
+        self, equations: dict[int, RidgeEquations], places: dict[_Member, _Place]
     ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the mean coefficients and intercepts of the folds."""
         k = self._problem.n_targets
-        coef, intercept = np.zeros((self._preparation.specification.n_features, k)), np.zeros(k)
-        for (fold, j), (x, _, _) in kept.items():
-            coef[:, j] += x / len(equations)
-            intercept[j] += _intercept(equations, (fold, j), x) / len(equations)
+        coef, intercept = np.zeros((self._fit.specification.n_features, k)), np.zeros(k)
+        for (fold, j), place in places.items():
+            coef[:, j] += place.x / len(equations)
+            intercept[j] += _intercept(equations, (fold, j), place.x) / len(equations)
         return coef, intercept
 
     def _solve(
-        self, alpha: float, systems: dict[_Machine, ConjugateGradients], equations: dict[int, RidgeEquations]
+        self, alpha: float, systems: dict[_Member, ConjugateGradients], equations: dict[int, RidgeEquations]
     ) -> None:
         """Advance all systems until they converge or may not go on."""
         left = self._options.max_sweeps
 
-        def answer(residuals: dict[_Machine, np.ndarray]) -> dict[_Machine, Answer]:
+        def respond(residuals: dict[_Member, np.ndarray]) -> dict[_Member, Answer]:
             nonlocal left
             left -= 1
             if left < 0:
                 return {}
             V = np.stack([r / (equations[f].G_diagonal + alpha) for (f, _), r in residuals.items()])
-            intercept = -np.array([equations[f].z_mean @ v for (f, _), v in zip(residuals, V, strict=True)])
-            reduction = ProductReduction(**self._shared, held_out=tuple(f for f, _ in residuals))
-            point = {"coef": np.ascontiguousarray(V.T), "intercept": intercept}
-            sums = self._sweep("products of folds", reduction, point)
-            GV = sums[:-1].T.copy(order="C")  # the sums of a vector together, as its solver takes them
-            for i, (fold, _) in enumerate(residuals):
-                GV[i] -= sums[-1, i] * equations[fold].z_mean
-                GV[i] += alpha * V[i]
+            GV = self._passes.products_of_folds(V, tuple(f for f, _ in residuals), equations)
+            GV += alpha * V
             return dict(zip(residuals, zip(V, GV, strict=True), strict=True))
 
-        in_lockstep({m: system.solve() for m, system in systems.items()}, answer)
+        in_lockstep({m: system.solve() for m, system in systems.items()}, respond)
 
-    def _tol(self, equations: dict[int, RidgeEquations], machine: _Machine) -> float:
-        fold, output = machine
+    def _bound(self, equations: dict[int, RidgeEquations], member: _Member) -> float:
+        fold, output = member
         return max(self._options.tol, _LEAST_TOL) * float(np.linalg.norm(equations[fold].B[:, output]))
-
-    def _sweep(self, label: str, reduction: Any, point: dict[str, np.ndarray]) -> Any:
-        return self._run.gather([self._run.sweep(label, self._dataset, reduction, self._cuts, point)])[0]
 
 
 def promising_places(n: int) -> Generator[int, float, None]:
@@ -468,96 +508,18 @@ def _next(places: Generator[int, float, None], errors: list[float]) -> int | Non
         return None
 
 
-def _started(kept: tuple[np.ndarray, np.ndarray, float], alpha: float, bound: float) -> ConjugateGradients:
-    """Return the system of another alpha, whose residual at the last x follows from the last one's."""
-    x, residual, before = kept
-    return ConjugateGradients(x, residual + (before - alpha) * x, bound=bound)
-
-
-def _intercept(equations: dict[int, RidgeEquations], machine: _Machine, x: np.ndarray) -> float:
-    fold, output = machine
+def _intercept(equations: dict[int, RidgeEquations], member: _Member, x: np.ndarray) -> float:
+    fold, output = member
     return float(equations[fold].y_mean[output] - equations[fold].z_mean @ x)
 
 
-# What conjugate gradients ask for, each answer one light sweep over the rows.
-
-
-class RidgeOracle:
-    """Answers what the solver asks of the rows, each time by one light sweep.
-
-    Parameters
-    ----------
-    run : Run
-    dataset : Dataset
-    preparation : Preparation
-    plan : ConjugatePlan
-    problem : GramProblem
-    """
-
-    def __init__(
-        self,
-        run: Run,
-        dataset: Dataset,
-        preparation: Preparation,
-        plan: ConjugatePlan,
-        problem: GramProblem,
-    ) -> None:
-        self._run = run
-        self._dataset = dataset
-        self._fit_intercept = problem.fit_intercept
-        self._cuts = light_cuts(plan.shape)
-        shared: dict[str, Any] = {
-            "specification": preparation.specification,
-            "scaling": preparation.scaling,
-            "targets": preparation.targets,
-            "offset": problem.offset,
-            "dtype": plan.shape.dtype,
-            "tile_rows": self._cuts.tile_rows,
-        }
-        self._right_sides = RightSidesReduction(**shared)
-        self._products = ProductReduction(**shared, held_out=())
-        self.n_sweeps = 0
-
-    def right_sides(self, coef: np.ndarray, intercept: np.ndarray) -> RidgeEquations:
-        """Return the equations, with what a first machine leaves of them."""
-        point = {"coef": coef, "intercept": intercept}
-        handle = self._run.sweep("right sides", self._dataset, self._right_sides, self._cuts, point)
-        moments: RidgeMoments = self._run.gather([handle])[0]
-        self.n_sweeps += 1
-        equations = None
-        if moments.is_finite:
-            equations = RidgeEquations.of(moments, fit_intercept=self._fit_intercept)
-        if equations is None or not np.isfinite(np.linalg.norm(equations.B)):
-            raise InputError(
-                "the sums over the rows are not finite: some values are too large for the features' dtype; "
-                "use scale='standard' or dtype='float64'"
-            )
-        return equations
-
-    def products(self, vectors: Mapping[int, np.ndarray], z_mean: np.ndarray) -> dict[int, np.ndarray]:
-        """Return G·v for one v of each of some outputs."""
-        V = np.stack(list(vectors.values()))
-        point = {"coef": np.ascontiguousarray(V.T), "intercept": -(V @ z_mean)}
-        reduction = replace(self._products, held_out=(None,) * len(V))
-        sums = self._run.gather([self._run.sweep("products", self._dataset, reduction, self._cuts, point)])[0]
-        self.n_sweeps += 1
-        GV = sums[:-1].T.copy(order="C")  # the sums of a vector together, as its solver takes them
-        for i, excess in enumerate(sums[-1]):
-            GV[i] -= excess * z_mean
-        return dict(zip(vectors, GV, strict=True))
-
-
 # Preconditioners of ridge: factors of a sample's Gram, which stay on the cluster, or a diagonal.
-
-MOST_FACTORS = 3
-
-Vectors = Mapping[int, np.ndarray]
 
 
 class RidgePreconditioner(Protocol):
     """M⁻¹ for each of the outputs."""
 
-    def solve(self, residuals: Vectors) -> dict[int, np.ndarray]:
+    def solve(self, residuals: Mapping[int, np.ndarray]) -> dict[int, np.ndarray]:
         """Return M⁻¹r by output."""
 
 
@@ -574,7 +536,7 @@ class DiagonalPreconditioner:
         self._G_diagonal = G_diagonal
         self._alpha = alpha
 
-    def solve(self, residuals: Vectors) -> dict[int, np.ndarray]:
+    def solve(self, residuals: Mapping[int, np.ndarray]) -> dict[int, np.ndarray]:
         return {j: r / (self._G_diagonal + self._alpha[j]) for j, r in residuals.items()}
 
 
@@ -594,7 +556,7 @@ class FactorPreconditioner:
         self._factors = factors
         self._factor_of = factor_of
 
-    def solve(self, residuals: Vectors) -> dict[int, np.ndarray]:
+    def solve(self, residuals: Mapping[int, np.ndarray]) -> dict[int, np.ndarray]:
         outputs = np.array(list(residuals))
         groups = [outputs[self._factor_of[outputs] == f] for f in range(len(self._factors))]
         asked = [(f, group) for f, group in enumerate(groups) if len(group)]
@@ -604,40 +566,21 @@ class FactorPreconditioner:
             int(j): V[:, i] for (_, group), V in zip(asked, solved, strict=True) for i, j in enumerate(group)
         }
 
-    def machine(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return coef and intercept of the sample's own ridge machines."""
-        found = self._run.gather(self._run.submit_all(machine_of_sample, [(f,) for f in self._factors]))
+    def solution(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return coef and intercept of ridge on the sample itself."""
+        found = self._run.gather(self._run.submit_all(solution_of_sample, [(f,) for f in self._factors]))
         chosen = list(enumerate(self._factor_of))
         coef = np.stack([found[f][0][:, j] for j, f in chosen], axis=1)
         return coef, np.array([found[f][1][j] for j, f in chosen])
 
 
-def sample_preconditioner(
-    run: Run,
-    dataset: Dataset,
-    preparation: Preparation,
-    plan: ConjugatePlan,
-    options: RidgeOptions,
-    alpha: np.ndarray,
-) -> FactorPreconditioner:
-    """Return the preconditioner that one sweep over a sample of the rows gives."""
-    shape = sample_shape(plan.shape, plan.one_in)
-    gram_plan = replace(plan, shape=shape, tile_rows=shape.segmentation().tile_rows)
-    grams = factor_gram(run, dataset, preparation, gram_plan, options)
+def sample_preconditioner(fit: PreparedFit, plan: Plan, alpha: np.ndarray) -> FactorPreconditioner:
+    """Return the preconditioner that one pass over a sample of the rows gives."""
+    size = sample_size(plan.size, plan.one_in)
+    grams = factor_gram(fit, replace(plan, size=size, tile_rows=size.segmentation().tile_rows))
     # That of a sum over fewer rows.
-    floor = np.sqrt(plan.one_in) * grams.noise_floor(shape.n_features)
+    floor = np.sqrt(plan.one_in) * grams.noise_floor(size.n_features)
     levels = factor_levels(alpha)
     calls = [(grams.total, max(floor, level), grams.problem) for level in levels]
     nearest = np.abs(np.log(alpha[:, None] / levels)).argmin(axis=1)
-    return FactorPreconditioner(run, run.submit_all(sampled_factor, calls), nearest)
-
-
-def factor_levels(alpha: np.ndarray) -> np.ndarray:
-    """Return the penalties that get a factor: each one, or three over their range where they are more.
-
-    Where alpha is off by a factor a, the condition number that conjugate gradients see grows by at most a.
-    """
-    different = np.unique(alpha)
-    if len(different) <= MOST_FACTORS:
-        return different
-    return np.geomspace(different[0], different[-1], MOST_FACTORS)
+    return FactorPreconditioner(fit.run, fit.run.submit_all(sampled_factor, calls), nearest)

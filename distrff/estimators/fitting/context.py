@@ -1,33 +1,40 @@
-"""From the first sweep to a machine's fixed parts: scaling, coded targets, and the fitted map."""
+"""One fit: what it was given, the plan of the solver that fits in memory, and what its first pass fixes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 from sklearn.base import clone
 
-from distrff.engine.run import Run
-from distrff.engine.segments import light_segmentation
+from distrff.engine.execution import Workers
+from distrff.engine.reduction import Arrays, Reduction
+from distrff.engine.run import Run, begin_run, check_reading
+from distrff.engine.segments import Segmentation, gram_one_in, gram_tile_rows, light_segmentation
 from distrff.errors import ColumnError, DataWarning, InputError, column_called, warn
 from distrff.estimators.fitting.options import FitOptions
+from distrff.estimators.fitting.plan import Plan, Size, count, first_that_fits
+from distrff.estimators.fitting.result import FitResult
 from distrff.features.base import FeatureMap
 from distrff.features.fourier import FourierBlockMap
-from distrff.features.specification import Ask, MapSpecification, RowQuestion
+from distrff.features.specification import MapSpecification, RowQuestion
 from distrff.io.dataset import Dataset
 from distrff.preprocessing.scaling import Moments, Scaling
 from distrff.preprocessing.targets import ClassTargets, NumericTargets, Targets, class_weights
+from distrff.reductions.base import Folds, RowReduction
 from distrff.reductions.statistics import (
     ColumnStatistics,
     ColumnStatisticsReduction,
     RowAnswerReduction,
     sample_rows,
 )
+from distrff.solvers.ridge import noise_floor
 from distrff.utils.random import child_seed, resolve_seed
 
+# Until the first pass has counted the classes, the plan assumes a handful.
+_PRESUMED_CLASSES = 8
 # A float32 phase of this size is wrong by up to 2⁻¹⁰ of a radian.
 _LARGEST_FLOAT32_PHASE = 2.0**14
 _SPREAD_WARNING = 100.0
@@ -36,11 +43,50 @@ _LARGEST_WEIGHT = 1e25  # on average: float32 holds its products with features, 
 
 
 @dataclass(frozen=True, eq=False)
-class Preparation:
-    """What is fixed before the Gram sweep.
+class FitContext:
+    """A fit before its first pass.
 
     Parameters
     ----------
+    dataset : Dataset
+    options : FitOptions
+    workers : Workers
+    run : Run or None
+        None where the workers need not be there.
+    """
+
+    dataset: Dataset
+    options: FitOptions
+    workers: Workers
+    run: Run | None = None
+
+    @property
+    def features_dtype(self) -> str:
+        """The dtype of the features."""
+        return features_dtype(self.dataset, self.options.dtype_asked)
+
+    @property
+    def gram_dtype(self) -> str:
+        """The dtype of the products of a Gram."""
+        return self.features_dtype
+
+    def of_map(self) -> dict[str, Any]:
+        """Return what a plan counts of the map beside its features."""
+        features = self.options.features
+        return {
+            "map_cost": features.cost_for(self.dataset.n_columns),
+            "n_map_passes": features.n_passes,
+            "sparse_entries": features.sparse_entries,
+        }
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PreparedFit(FitContext):
+    """A fit after its first pass, with what is fixed before its solver begins.
+
+    Parameters
+    ----------
+    run : Run
     statistics : ColumnStatistics
     scaling : Scaling
     targets : Targets
@@ -54,6 +100,7 @@ class Preparation:
         Σs, class weights included.
     """
 
+    run: Run
     statistics: ColumnStatistics
     scaling: Scaling
     targets: Targets
@@ -62,8 +109,241 @@ class Preparation:
     mean_square_norm: float
     weight: float
 
+    @property
+    def gram_dtype(self) -> str:
+        """float64 where the least alpha would drown in the rounding of float32 products."""
+        dtype, least = self.features_dtype, self.options.least_alpha
+        below = least is not None and least < self.noise_floor(dtype)
+        return "float64" if below else dtype
 
-def first_sweep(run: Run, dataset: Dataset, *, target_kind: str, seed: int) -> ColumnStatistics:
+    def of_map(self) -> dict[str, Any]:
+        return super().of_map() if self.features is not None else {"map_cost": self.specification.cost}
+
+    def noise_floor(self, dtype: str) -> float:
+        """Return the alpha below which a Gram of products in this dtype is noise; 0 for float64."""
+        D, k = self.specification.n_features, self.targets.n_outputs
+        if dtype == "float64":
+            return 0.0
+        return noise_floor(
+            self.weight,
+            self.dataset.n_rows,
+            tile_rows=gram_tile_rows(D, k, np.dtype(dtype)),
+            n_features=D,
+            at_zero=self.mean_square_norm,
+            dtype=np.dtype(dtype),
+        )
+
+    def reduction(self, kind: type[RowReduction], **own: Any) -> Any:
+        """Return a reduction of this fit's rows, scaled, mapped and coded, with parameters of its own."""
+        return kind(specification=self.specification, scaling=self.scaling, targets=self.targets, **own)
+
+    def sum(self, label: str, reduction: Reduction, cuts: Segmentation, arrays: Arrays | None = None) -> Any:
+        """Return what one pass over all rows sums up; `arrays` go to each of its tasks."""
+        return self.run.gather([self.run.sweep(label, self.dataset, reduction, cuts, arrays)])[0]
+
+    def frequencies_beyond_float32(self) -> int:
+        """Return how many frequencies have phases on the data that float32 cannot hold well.
+
+        A phase θ in float32 is off by about 2⁻²⁴·θ; counted are frequencies for which
+        Σ_j |ω_j|·max|x_j|, or another bound of |θ| over the rows, exceeds 2¹⁴.
+        """
+        block_map, magnitude, scaling = self.specification.build(), self.statistics.magnitude, self.scaling
+        if not isinstance(block_map, FourierBlockMap):
+            return 0
+        if scaling.shift is not None and scaling.scale is not None:
+            magnitude = (magnitude + np.abs(scaling.shift)) / scaling.scale
+        return int((block_map.projection.largest_phases(magnitude) > _LARGEST_FLOAT32_PHASE).sum())
+
+    def folds(self, purpose: str, n_folds: int, by: str) -> Folds:
+        """Return an assignment of the rows to folds, drawn from the fit's seed."""
+        return Folds(n_folds, child_seed(self.options.seed, purpose), by, self.dataset.n_rows)
+
+
+Solver = Callable[[PreparedFit, Plan], FitResult]
+
+
+def begin(dataset: Dataset, options: FitOptions) -> FitContext:
+    """Return the context of a fit on the workers that the surroundings name.
+
+    Raises
+    ------
+    ClusterError
+        If there are none, or they cannot run distrff.
+    """
+    run = begin_run()
+    return FitContext(dataset, options, run.execution, run)
+
+
+def solve(
+    fit: FitContext, solvers: Mapping[str, Solver], planned: Plan | None
+) -> tuple[PreparedFit, FitResult]:
+    """Return a fit's fixed parts and what its solver found.
+
+    Parameters
+    ----------
+    solvers : mapping of str to Solver
+        By the names that plans give them.
+    planned : Plan or None
+        Of `Estimator.plan`, whose seconds the fit's plan takes over if it counts the same.
+
+    Raises
+    ------
+    InputError
+        For data that cannot be used.
+    PlanRefused
+        If it cannot fit in the workers' memory: before the first task, or once classes and bins are counted.
+    """
+    expected = expected_plan(fit)
+    prepared = prepare(fit)
+    plan = choose_solver(prepared, prepared.targets.n_outputs, prepared.specification.n_features)
+    # What was planned before is told beside what was seen, if it was for this fit.
+    if planned is not None and planned.with_seconds(None) == expected:
+        plan = plan.with_seconds(planned.seconds)
+    return prepared, solvers[plan.solver](prepared, plan)
+
+
+# The plan.
+
+
+def expected_plan(fit: FitContext) -> Plan:
+    """Return the plan as far as it can be counted before the first pass.
+
+    Raises
+    ------
+    InputError
+        For rows or columns that the parameters or the map are not for.
+    PlanRefused
+        If it cannot fit in the workers' memory.
+    """
+    dataset, options = fit.dataset, fit.options
+    options.check_dataset(dataset)
+    check_reading(fit.workers, dataset)
+    n_outputs = {"numeric": dataset.n_targets, "classes": _PRESUMED_CLASSES, "none": 0}[options.target_kind]
+    plan = choose_solver(fit, n_outputs, outputs_are_presumed=options.target_kind == "classes")
+    # Only now, for it draws a small map of all columns.
+    options.features.check_shape(dataset.n_rows, dataset.n_columns)
+    return plan
+
+
+def choose_solver(
+    fit: FitContext, n_outputs: int, n_features: int | None = None, *, outputs_are_presumed: bool = False
+) -> Plan:
+    """Return the plan of the first of the candidate solvers that fits in the workers' memory.
+
+    Parameters
+    ----------
+    n_features : int or None
+        None before the map is fitted; one with exact bins is then counted as small as it could be.
+
+    Raises
+    ------
+    PlanRefused
+        If none fits; the message names the smallest changes with which the first would.
+    """
+    sizes = {
+        solver: size_of(fit, solver, n_outputs, n_features, outputs_are_presumed=outputs_are_presumed)
+        for solver in fit.options.candidates
+    }
+    return first_that_fits(count(solver, size, fit.workers) for solver, size in sizes.items())
+
+
+def size_of(
+    fit: FitContext,
+    solver: str,
+    n_outputs: int,
+    n_features: int | None,
+    *,
+    outputs_are_presumed: bool = False,
+) -> Size:
+    """Return the numbers that the plan of a solver follows from."""
+    dataset, options = fit.dataset, fit.options
+    if n_features is None:
+        n_features = options.features.n_features_for(dataset.n_columns)
+    holds_one_out = options.holds_one_out(dataset.n_rows, n_features)
+    return Size(
+        n_rows=dataset.n_rows,
+        n_columns=dataset.n_columns,
+        n_features=n_features,
+        n_outputs=n_outputs,
+        outputs_are_presumed=outputs_are_presumed,
+        n_folds=2 if holds_one_out else options.n_folds,
+        n_alphas=options.n_alphas,
+        n_paths=int(holds_one_out),
+        n_factors=options.n_factors,
+        n_eigensystems=options.n_eigensystems,
+        # Light passes multiply in float64 whatever the features are in.
+        dtype=fit.gram_dtype if solver == "gram" else fit.features_dtype,
+        row_bytes=dataset.row_bytes,
+        chunk_rows=dataset.chunk_rows,
+        column_share=dataset.column_share,
+        held_bytes=dataset.held_bytes,
+        whole_rows=dataset.whole_rows,
+        **fit.of_map(),
+        gram_one_in=gram_one_in(dataset.n_rows, n_features) if options.samples_gram else 1,
+        model_rows=options.model_rows(n_features),
+        n_light_sweeps=options.n_light_sweeps,
+        n_light_columns=options.n_light_columns(n_outputs),
+    )
+
+
+def features_dtype(dataset: Dataset, dtype: str) -> str:
+    """Return the dtype asked for; for "auto" the one that loses nothing of the columns.
+
+    That is float32 for float32 and integers of at most 16 bits.
+    """
+    if dtype != "auto":
+        return dtype
+    return "float32" if np.can_cast(dataset.dtype, np.float32, "safe") else "float64"
+
+
+# The first pass, and what follows from it: scaling, coded targets, and the fitted map.
+
+
+def prepare(fit: FitContext) -> PreparedFit:
+    """Return the fit with scaling, targets and map; a map that is fitted already stays as it is.
+
+    Raises
+    ------
+    InputError
+        For numbers that cannot be used, or what the targets or the map cannot be made of.
+    PlanRefused
+        As soon as it is certain that the map has too many columns.
+    """
+    dataset, options, run = fit.dataset, fit.options, fit.run
+    assert run is not None
+    run.begin_phase("column statistics")
+    statistics = first_pass(fit)
+    run.begin_phase("map")
+    scaling = scaling_of(statistics, options.scale, dataset.column_names)
+    targets = _targets(statistics, options.class_weight)
+    features = options.features
+    if not hasattr(features, "specification_"):
+        try:
+            features = _fitted_map(fit, statistics, scaling, targets)
+        except ColumnError as error:
+            raise error.named(dataset.column_names) from None
+    if features.n_features_in_ != dataset.n_columns:
+        raise InputError(
+            f"X has {dataset.n_columns} columns, but the feature map was fitted to "
+            f"{features.n_features_in_}; give the columns it was fitted to, or a map that is not fitted"
+        )
+    options.check_targets(targets)
+    return PreparedFit(
+        dataset=dataset,
+        options=options,
+        workers=fit.workers,
+        run=run,
+        statistics=statistics,
+        scaling=scaling,
+        targets=targets,
+        specification=features.specification_,
+        features=features,
+        mean_square_norm=_mean_square_norm(features.specification_, statistics, scaling),
+        weight=_total_weight(statistics, targets),
+    )
+
+
+def first_pass(fit: FitContext) -> ColumnStatistics:
     """Return the statistics of all columns, after one pass.
 
     Raises
@@ -72,14 +352,16 @@ def first_sweep(run: Run, dataset: Dataset, *, target_kind: str, seed: int) -> C
         For numbers that cannot be used, squares that overflow, labels that are no classes, or
         weights that are all zero.
     """
+    dataset, options, run = fit.dataset, fit.options, fit.run
+    assert run is not None
     cuts = light_segmentation(dataset.n_rows, dataset.n_columns)
     reduction = ColumnStatisticsReduction(
         n_columns=dataset.n_columns,
-        target_kind=target_kind,
+        target_kind=options.target_kind,
         n_targets=dataset.n_targets,
         tile_rows=cuts.tile_rows,
         rows_per_segment=-(-sample_rows(dataset.n_columns) // cuts.n_segments),
-        seed=child_seed(seed, "sample"),
+        seed=child_seed(options.seed, "sample"),
     )
     try:
         handle = run.sweep("column statistics", dataset, reduction, cuts)
@@ -110,84 +392,6 @@ def _check_sizes(whose: str, moments: Moments, names: tuple[str, ...] | None) ->
             f"divide them by a power of ten"
         )
         raise ColumnError(message, int(overflowing[0])).named(names)
-
-
-def prepare_fit(
-    run: Run,
-    dataset: Dataset,
-    options: FitOptions,
-    *,
-    target_kind: str,
-    dtype: str,
-    class_weight: Any = None,
-    recount: Callable[[int, int], Any] | None = None,
-) -> Preparation:
-    """Return what is fixed before the Gram sweep of a fit, after the first one and what its map asks."""
-    run.begin_phase("column statistics")
-    statistics = first_sweep(run, dataset, target_kind=target_kind, seed=options.seed)
-    run.begin_phase("map")
-    return prepare(
-        run,
-        dataset,
-        statistics,
-        options.features,
-        scale=options.scale,
-        dtype=dtype,
-        class_weight=class_weight,
-        seed=options.seed,
-        recount=recount,
-    )
-
-
-def prepare(
-    run: Run,
-    dataset: Dataset,
-    statistics: ColumnStatistics,
-    features: FeatureMap,
-    *,
-    scale: str,
-    dtype: str,
-    class_weight: Any = None,
-    seed: int,
-    recount: Callable[[int, int], Any] | None = None,
-) -> Preparation:
-    """Return scaling, targets and the map that follow from the first sweep; a fitted map stays as it is.
-
-    `recount` counts the plan for a number of outputs and of features; it is asked again as the map grows.
-
-    Raises
-    ------
-    InputError
-        For what the targets or the map cannot be made of.
-    PlanRefused
-        By `recount`, as soon as it is certain that the map has too many columns.
-    """
-    scaling = scaling_of(statistics, scale, dataset.column_names)
-    targets = _targets(statistics, class_weight)
-    fitted = features
-    if not hasattr(features, "specification_"):
-        again = None if recount is None else partial(recount, targets.n_outputs)
-        ask = AskedOfDataset(run, dataset, scaling, dtype, again)
-        looked_at = targets if targets.n_outputs else None
-        try:
-            fitted = fit_map(features, statistics, scaling, looked_at, seed=seed, ask=ask)
-        except ColumnError as error:
-            raise error.named(dataset.column_names) from None
-    n_columns = len(statistics.columns.mean)
-    if fitted.n_features_in_ != n_columns:
-        raise InputError(
-            f"X has {n_columns} columns, but the feature map was fitted to {fitted.n_features_in_}; "
-            f"give the columns it was fitted to, or a map that is not fitted"
-        )
-    return Preparation(
-        statistics=statistics,
-        scaling=scaling,
-        targets=targets,
-        specification=fitted.specification_,
-        features=fitted,
-        mean_square_norm=_mean_square_norm(fitted.specification_, statistics, scaling),
-        weight=_total_weight(statistics, targets),
-    )
 
 
 def scaling_of(statistics: ColumnStatistics, scale: str, names: tuple[str, ...] | None) -> Scaling:
@@ -270,76 +474,40 @@ def _evenly_spaced(rows: np.ndarray, most: int) -> np.ndarray:
     return rows[:: max(1, -(-len(rows) // most))]
 
 
-def frequencies_beyond_float32(preparation: Preparation) -> int:
-    """Return how many frequencies have phases on the data that float32 cannot hold well.
-
-    A phase θ in float32 is off by about 2⁻²⁴·θ; counted are frequencies for which
-    Σ_j |ω_j|·max|x_j|, or another bound of |θ| over the rows, exceeds 2¹⁴.
-    """
-    block_map = preparation.specification.build()
-    if not isinstance(block_map, FourierBlockMap):
-        return 0
-    statistics, scaling = preparation.statistics, preparation.scaling
-    magnitude = statistics.magnitude
-    if scaling.shift is not None and scaling.scale is not None:
-        magnitude = (magnitude + np.abs(scaling.shift)) / scaling.scale
-    return int((block_map.projection.largest_phases(magnitude) > _LARGEST_FLOAT32_PHASE).sum())
+# The map: fitted on the sample of the first pass, and to what it asks of all rows.
 
 
-# Fitting a map to a dataset: on the sample of the first sweep, and to what it asks of all rows.
+def _fitted_map(
+    fit: FitContext, statistics: ColumnStatistics, scaling: Scaling, targets: Targets
+) -> FeatureMap:
+    """Return a clone of the map, fitted; its own seed wins over that of the fit."""
+    features, sample = fit.options.features, statistics.sample()
+    X = scaling.apply(sample.X, np.dtype(np.float64))
+    Y, s = None, sample.sample_weight
+    if targets.n_outputs and sample.y is not None:
+        Y, s = targets.encode(sample.y), targets.row_weights(sample.y, s)
+    own = features.random_state
+    seed = child_seed(fit.options.seed, "features") if own is None else resolve_seed(own)
+    return clone(features).fit_sample(X, Y, s, seed=seed, ask=_RowsOfFit(fit, scaling, targets.n_outputs))
 
 
 @dataclass(frozen=True, eq=False)
-class AskedOfDataset:
-    """Who answers for all rows of a dataset, each question by a sweep.
+class _RowsOfFit:
+    """Answers what a map asks of all rows, each question by a pass."""
 
-    Parameters
-    ----------
-    run : Run
-    dataset : Dataset
-    scaling : Scaling
-    dtype : str
-        Of the rows that are looked at.
-    recount : callable, optional
-        Raises PlanRefused where a machine on so many features does not fit.
-    """
-
-    run: Run
-    dataset: Dataset
+    fit: FitContext
     scaling: Scaling
-    dtype: str
-    recount: Callable[[int], Any] | None = None
+    n_outputs: int
 
     @property
     def n_rows(self) -> int:
-        return self.dataset.n_rows
+        return self.fit.dataset.n_rows
 
     def __call__(self, question: RowQuestion, *, least_features: int = 0) -> Any:
-        if self.recount is not None and least_features:
-            self.recount(least_features)
-        cuts = light_segmentation(self.dataset.n_rows, self.dataset.n_columns)
-        reduction = RowAnswerReduction(question, self.scaling, self.dtype, cuts.tile_rows)
-        return self.run.gather([self.run.sweep(question.label, self.dataset, reduction, cuts)])[0]
-
-
-def fit_map(
-    features: FeatureMap,
-    statistics: ColumnStatistics,
-    scaling: Scaling,
-    targets: Targets | None,
-    *,
-    seed: int,
-    ask: Ask,
-) -> FeatureMap:
-    """Return a clone of the map, fitted on the sample and to what it asks; its own seed wins over `seed`."""
-    sample = statistics.sample()
-    X = scaling.apply(sample.X, np.dtype(np.float64))
-    Y = None if targets is None or sample.y is None else targets.encode(sample.y)
-    s = (
-        sample.sample_weight
-        if targets is None or sample.y is None
-        else targets.row_weights(sample.y, sample.sample_weight)
-    )
-    own = features.random_state
-    seed = child_seed(seed, "features") if own is None else resolve_seed(own)
-    return clone(features).fit_sample(X, Y, s, seed=seed, ask=ask)
+        fit = self.fit
+        assert fit.run is not None
+        if least_features:
+            choose_solver(fit, self.n_outputs, least_features)  # or is refused, before another pass
+        cuts = light_segmentation(self.n_rows, fit.dataset.n_columns)
+        reduction = RowAnswerReduction(question, self.scaling, fit.features_dtype, cuts.tile_rows)
+        return fit.run.gather([fit.run.sweep(question.label, fit.dataset, reduction, cuts)])[0]

@@ -1,311 +1,193 @@
-"""Ridge from Grams: plan, Gram sweep, alpha, solution; and what any fit of ridge found."""
+"""Ridge from Grams: a pass over the rows, then alpha, learning curve and solution from what it summed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from distrff.engine.execution import LocalExecution, Workers
-from distrff.engine.run import Run, check_reading
-from distrff.engine.segments import gram_one_in, gram_tile_rows
+from distrff.engine.execution import LocalExecution
+from distrff.engine.run import Run
 from distrff.errors import DataWarning, InputError, PrecisionWarning, warn
-from distrff.estimators.fitting.context import Preparation
-from distrff.estimators.fitting.options import FitOptions, RidgeOptions
-from distrff.estimators.fitting.plan import Plan, Shape, count
-from distrff.estimators.fitting.result import Convergence, end_of_grid
-from distrff.features.base import nested_sizes
-from distrff.features.specification import MapCost, MapSpecification
-from distrff.io.dataset import Dataset
+from distrff.estimators.fitting.context import PreparedFit
+from distrff.estimators.fitting.options import RidgeOptions
+from distrff.estimators.fitting.plan import Plan
+from distrff.estimators.fitting.result import FitResult, end_of_grid
+from distrff.estimators.fitting.ridge import AlphaSearch, gram_problem, problem_of, ridge_result
 from distrff.preprocessing.targets import ClassTargets, Targets
 from distrff.reductions.base import HELD_OUT_ONE_IN, Folds
 from distrff.reductions.gram import GramReduction, GramStatistics
 from distrff.solvers.ridge import (
     AlphaChoice,
     GramProblem,
-    RidgeMachine,
     above_noise,
     choose_alpha,
     default_alphas,
-    final_machine,
     fold_errors,
     fold_weight,
     gcv_errors,
     gcv_may_overfit,
     noise_floor,
+    solution_of,
     total_gram,
 )
-from distrff.utils.random import child_seed
-
-# Until the first sweep has counted the classes, the plan assumes a handful.
-_PRESUMED_CLASSES = 8
 
 
-@dataclass(frozen=True, eq=False)
-class RidgeFit:
-    """Everything a ridge fit found.
-
-    Parameters
-    ----------
-    run : Run
-    plan : Plan or None
-        None for a fit to Grams that were already there.
-    problem : GramProblem
-    dtype : str
-        Of the features.
-    grams : GramContext or None
-        None where the Gram was never formed.
-    search : AlphaSearch
-    machine : RidgeMachine
-    targets : Targets
-    notes : list of str
-        What the report should say about choices that were made.
-    convergence : Convergence or None
-        None for a direct solution.
-    """
-
-    run: Run
-    plan: Plan | None
-    problem: GramProblem
-    dtype: str
-    grams: GramContext | None
-    search: AlphaSearch
-    machine: RidgeMachine
-    targets: Targets
-    notes: list[str]
-    convergence: Convergence | None = None
-
-    @property
-    def coef(self) -> np.ndarray:
-        """Coefficients of shape (n_features, n_outputs), in the targets' own units."""
-        return self.machine.coef * self.targets.scale
-
-    @property
-    def intercept(self) -> np.ndarray:
-        """Intercepts of shape (n_outputs,), in the targets' own units."""
-        if not self.problem.fit_intercept:
-            return np.zeros(self.machine.coef.shape[1])
-        return self.machine.intercept * self.targets.scale + self.targets.shift
-
-
-def features_dtype(dataset: Dataset, dtype: str) -> str:
-    """Return the dtype asked for; for "auto" the one that loses nothing of the columns.
-
-    That is float32 for float32 and integers of at most 16 bits.
-    """
-    if dtype != "auto":
-        return dtype
-    return "float32" if np.can_cast(dataset.dtype, np.float32, "safe") else "float64"
-
-
-def make_plan(
-    workers: Workers,
-    dataset: Dataset,
-    *,
-    n_features: int,
-    n_outputs: int,
-    n_folds: int,
-    n_alphas: int,
-    dtype: str,
-    map_cost: MapCost,
-    counting: Callable[..., Plan] = count,
-    **light: Any,
-) -> Plan:
-    """Return the counted plan, or refuse.
-
-    `counting` is of another solver than the direct one; `light` are the fields of `Shape` that have defaults.
-
-    Raises
-    ------
-    PlanRefused
-        If it cannot fit in the workers' memory.
-    """
-    shape = Shape(
-        n_rows=dataset.n_rows,
-        n_columns=dataset.n_columns,
-        n_features=n_features,
-        n_outputs=n_outputs,
-        n_folds=n_folds,
-        n_alphas=n_alphas,
-        dtype=dtype,
-        row_bytes=dataset.row_bytes,
-        chunk_rows=dataset.chunk_rows,
-        map_cost=map_cost,
-        column_share=dataset.column_share,
-        held_bytes=dataset.held_bytes,
-        whole_rows=dataset.whole_rows,
-        **light,
+def fit_by_gram(fit: PreparedFit, plan: Plan) -> FitResult:
+    """Return the fit after one pass over the rows; one a fold where folds are summed apart."""
+    options, dtype = fit.options, plan.size.dtype
+    assert isinstance(options, RidgeOptions)
+    notes = []
+    if dtype != fit.features_dtype:
+        noise = f"the rounding noise of float32 products ({fit.noise_floor('float32'):.3g})"
+        notes = [f"alpha={options.least_alpha:g} is below {noise}: float64 was used"]
+        if options.dtype == "float32":
+            warn(notes[0], PrecisionWarning)
+    fit.run.begin_phase("Gram")
+    by = options.fold_by if options.search == "cv" else "one held out"
+    grams = sum_grams(
+        fit, plan, None if plan.size.n_folds == 1 else fit.folds("folds", plan.size.n_folds, by)
     )
-    return counting(
-        shape,
-        n_workers=workers.n_workers,
-        threads_per_worker=workers.threads_per_worker,
-        memory_limit=workers.memory_limit,
-    )
+    n_folds = HELD_OUT_ONE_IN if plan.size.n_paths else plan.size.n_folds
+    return _solved(grams, options, fit.targets, n_folds=n_folds, plan=plan, notes=notes)
 
 
-def check_rows_of_search(parameter: str, search: str, least: int, dataset: Dataset) -> None:
-    """Raise InputError for fewer rows than a search for a penalty takes."""
-    if dataset.n_rows < least:
-        raise InputError(
-            f"{parameter}={search!r} needs at least {least} rows here, but there is only "
-            f"n_samples = {dataset.n_rows}; give more rows, or a number for {parameter}"
-        )
-
-
-def presumed_plan(
-    workers: Workers,
-    dataset: Dataset,
-    options: FitOptions,
-    *,
-    target_kind: str,
-    counted: Callable[..., Plan] | None = None,
-) -> Plan:
-    """Return the plan as far as it can be counted before the first sweep; `counted` in place of `plan_of`.
+def fit_statistics(statistics: GramStatistics, options: RidgeOptions) -> FitResult:
+    """Return the fit of ridge to a Gram in the client's memory.
 
     Raises
     ------
     InputError
-        For a map that cannot take these columns, before a pass over them is lost.
-    PlanRefused
-        If it cannot fit in the workers' memory.
+        If the Gram has no rows, the other kind of targets, no folds although ``alpha="cv"`` needs
+        them, or was summed in float32 and alpha is below its rounding noise.
     """
-    check_reading(workers, dataset)
-    n_outputs = dataset.n_targets if target_kind == "numeric" else _PRESUMED_CLASSES
-    dtype = features_dtype(dataset, options.dtype)
-    plan = (counted or plan_of)(workers, dataset, options, n_outputs=max(1, n_outputs), dtype=dtype)
-    # Only now, for it draws a small map of all columns.
-    options.features.check_shape(dataset.n_rows, dataset.n_columns)
-    return replace(plan, shape=replace(plan.shape, outputs_are_presumed=target_kind == "classes"))
-
-
-def plan_of(
-    workers: Workers,
-    dataset: Dataset,
-    options: FitOptions,
-    *,
-    n_outputs: int,
-    dtype: str,
-    counting: Callable[..., Plan] = count,
-    n_features: int | None = None,
-) -> Plan:
-    """Return the counted plan of a fit whose outputs are known, or refuse.
-
-    `n_features` is None before the map is fitted; one with exact bins is then counted as small as it
-    could be.
-    """
-    if n_features is None:
-        n_features = options.features.n_features_for(dataset.n_columns)
-    holds_one_out = options.holds_one_out(dataset.n_rows, n_features)
-    return make_plan(
-        workers,
-        dataset,
-        n_features=n_features,
-        n_outputs=n_outputs,
-        n_folds=2 if holds_one_out else options.n_folds,
-        n_alphas=options.n_alphas,
-        n_paths=int(holds_one_out),
-        dtype=dtype,
-        map_cost=options.features.cost_for(dataset.n_columns),
-        counting=counting,
-        gram_one_in=gram_one_in(dataset.n_rows, n_features) if options.samples_gram else 1,
-        model_rows=options.model_rows(n_features),
-        n_light_sweeps=options.n_light_sweeps,
-        n_light_columns=options.n_light_columns(n_outputs),
-        sparse_entries=options.features.sparse_entries,
-        n_map_passes=options.features.n_passes,
+    has_classes = isinstance(statistics.targets, ClassTargets)
+    if has_classes != (options.target_kind == "classes"):
+        raise InputError(
+            "this Gram has class labels as targets; use KernelRidgeClassifier"
+            if has_classes
+            else "this Gram has numbers as targets; use KernelRidge, or make it with targets='classes'"
+        )
+    options.check_targets(statistics.targets)
+    if statistics.n_rows < 1 or not statistics.weight > 0:
+        raise InputError(
+            f"this Gram has {statistics.n_rows} rows of weight {statistics.weight:g}; add rows before fitting"
+        )
+    if options.search == "cv" and statistics.n_folds < 2:
+        raise InputError(
+            "alpha='cv' needs a Gram with folds: make it with gram(..., cv=5), or use alpha='gcv'; "
+            "a difference of Grams has no folds, since those of the forgotten rows are not known"
+        )
+    specification, parts = statistics.specification, [statistics.A]
+    problem = gram_problem(
+        specification,
+        statistics.targets,
+        n_rows=statistics.n_rows,
+        fit_intercept=options.fit_intercept,
     )
+    total, D = total_gram(parts, problem), specification.n_features
+    of_rows = float(np.trace(total[:D, :D]) / statistics.weight)
+    grams = Grams(
+        run=Run(LocalExecution("threads")),
+        parts=parts,
+        total=total,
+        problem=problem,
+        weight=statistics.weight,
+        mean_square_norm=specification.at_zero if np.isfinite(specification.at_zero) else of_rows,
+        tile_rows=statistics.tile_rows,
+        dtype=statistics.dtype,
+        target_scale=statistics.targets.scale,
+    )
+    floor = grams.noise_floor(D)
+    if options.alpha is not None and statistics.dtype != "float64" and options.alpha.min() < floor:
+        raise InputError(
+            f"alpha={options.alpha.min():g} is below the rounding noise of this float32 Gram ({floor:.3g}); "
+            f"use a larger alpha, or make the Gram with dtype='float64'"
+        )
+    return _solved(grams, options, statistics.targets, n_folds=statistics.n_folds, plan=None, notes=[])
 
 
-def fit_by_gram(
-    run: Run,
-    dataset: Dataset,
-    options: RidgeOptions,
-    preparation: Preparation,
-    plan: Plan,
-    notes: list[str],
-) -> RidgeFit:
-    """Return the fit after one pass over the rows; one a fold where folds are summed apart."""
-    if options.dtype == "float32" and plan.shape.dtype == "float64":
-        warn(notes[0], PrecisionWarning)
-    run.begin_phase("Gram")
-    parts = gram_sweep(run, dataset, preparation, plan, folds=folds_of(options, dataset, plan.shape.n_folds))
-    grams = context_of(run, parts, problem_of(preparation, dataset, options), preparation, plan)
-    n_folds = HELD_OUT_ONE_IN if plan.shape.n_paths else plan.shape.n_folds
-    return solve(run, grams, options, preparation.targets, n_folds=n_folds, plan=plan, notes=notes)
-
-
-def solve(
-    run: Run,
-    grams: GramContext,
+def _solved(
+    grams: Grams,
     options: RidgeOptions,
     targets: Targets,
     *,
     n_folds: int,
     plan: Plan | None,
     notes: list[str],
-) -> RidgeFit:
+) -> FitResult:
     """Return the fit that follows from merged Grams; no row is touched."""
+    run, problem = grams.run, grams.problem
     run.begin_phase("alpha and learning curve" if options.alpha is None else "learning curve")
-    search = search_alpha(run, grams, options, n_folds)
+    search = search_alpha(grams, options, n_folds)
     run.begin_phase("machine")
-    machine = run.gather([run.submit(final_machine, grams.total, search.alpha, grams.problem)])[0]
-    return RidgeFit(
-        run, plan, grams.problem, grams.dtype, grams, search, machine, targets, notes + search.notes
+    solution = run.gather([run.submit(solution_of, grams.total, search.alpha, problem)])[0]
+    return ridge_result(
+        run,
+        plan,
+        problem,
+        targets,
+        search,
+        solution,
+        dtype=grams.dtype,
+        notes=notes,
+        entries={"solver": "gram", "noise_floor": grams.noise_floor(problem.sizes[-1])},
+        grams=grams,
     )
 
 
-def check_number_of_alphas(options: RidgeOptions, targets: Targets) -> None:
-    """Raise InputError unless there is one alpha, or one a target."""
-    if options.alpha is not None and len(options.alpha) not in (1, targets.n_outputs):
-        raise InputError(
-            f"alpha has {len(options.alpha)} values, but there are {targets.n_outputs} targets; "
-            f"give one, or one each"
+# The Grams of a fit, and all that is known of them.
+
+
+@dataclass(frozen=True, eq=False)
+class Grams:
+    """Merged Grams where they were summed.
+
+    Parameters
+    ----------
+    run : Run
+    parts : list of handles
+        One on the Grams of all folds, or one a fold.
+    total : handle
+        On their sum.
+    problem : GramProblem
+    weight : float
+    mean_square_norm : float
+    tile_rows : int
+    dtype : str
+    target_scale : ndarray of shape (k,)
+        From coded units back to the targets' own.
+    """
+
+    run: Run
+    parts: list[Any]
+    total: Any
+    problem: GramProblem
+    weight: float
+    mean_square_norm: float
+    tile_rows: int
+    dtype: str
+    target_scale: np.ndarray
+
+    def noise_floor(self, size: int) -> float:
+        """Return the alpha below which the solution of `size` features is noise."""
+        return noise_floor(
+            self.weight,
+            self.problem.n_rows,
+            tile_rows=self.tile_rows,
+            n_features=size,
+            at_zero=self.mean_square_norm,
+            dtype=np.dtype(self.dtype),
         )
 
-
-def folds_of(options: RidgeOptions, dataset: Dataset, n_folds: int) -> Folds | None:
-    """Return how rows are assigned to so many folds; None for one of all rows."""
-    if n_folds == 1:
-        return None
-    by = options.fold_by if options.search == "cv" else "one held out"
-    return Folds(n_folds, child_seed(options.seed, "folds"), by, dataset.n_rows)
+    def kept(self) -> Grams:
+        """Return what outlives the fit: the Grams of folds have done their work."""
+        return replace(self, parts=[], total=self.run.settle(self.total))
 
 
-def problem_of(preparation: Preparation, dataset: Dataset, options: FitOptions) -> GramProblem:
-    """Return what is asked of the Grams of a fit to rows."""
-    return gram_problem(
-        preparation.specification,
-        n_rows=dataset.n_rows,
-        targets=preparation.targets,
-        fit_intercept=options.fit_intercept,
-    )
-
-
-def gram_problem(
-    specification: MapSpecification, *, n_rows: int, targets: Targets, fit_intercept: bool
-) -> GramProblem:
-    """Return what is asked of Grams of this specification."""
-    return GramProblem(
-        n_rows=n_rows,
-        n_targets=targets.n_outputs,
-        fit_intercept=fit_intercept,
-        sizes=nested_sizes(specification),
-        rescaled=specification.rescaled_when_nested,
-        offset=None if fit_intercept else targets.shift / targets.scale,
-    )
-
-
-def gram_sweep(
-    run: Run,
-    dataset: Dataset,
-    preparation: Preparation,
-    plan: Plan,
-    *,
-    folds: Folds | None,
-    members: list[tuple[int, ...]] | None = None,
+def gram_passes(
+    fit: PreparedFit, plan: Plan, folds: Folds | None, members: list[tuple[int, ...]] | None = None
 ) -> list[Any]:
     """Return handles on the merged Grams: one on all folds, or one a fold where memory asks for it.
 
@@ -316,116 +198,68 @@ def gram_sweep(
         together = plan.folds_per_task == n_folds
         members = [tuple(range(n_folds))] if together else [(fold,) for fold in range(n_folds)]
     return [
-        run.sweep(
+        fit.run.sweep(
             "Gram" if len(members) == 1 else f"Gram of fold {group[0]}",
-            dataset,
-            GramReduction(
-                specification=preparation.specification,
-                scaling=preparation.scaling,
-                targets=preparation.targets,
-                dtype=plan.shape.dtype,
-                tile_rows=plan.tile_rows,
-                folds=folds,
-                members=group,
+            fit.dataset,
+            fit.reduction(
+                GramReduction, dtype=plan.size.dtype, tile_rows=plan.tile_rows, folds=folds, members=group
             ),
-            plan.shape.segmentation(),
+            plan.size.segmentation(),
         )
         for group in members
     ]
 
 
-def product_dtype(dataset: Dataset, options: RidgeOptions, preparation: Preparation) -> tuple[str, list[str]]:
-    """Return the dtype of tiles and products, float64 where alpha would drown in float32's noise."""
-    dtype = features_dtype(dataset, options.dtype)
-    largest = options.alpha.min() if options.alpha is not None else None
-    if options.alphas is not None and options.search is not None:
-        # A grid is cut at the floor; only a whole one below it changes the dtype.
-        largest = options.alphas.max()
-    if dtype == "float64" or largest is None:
-        return dtype, []
-    D = preparation.specification.n_features
-    floor = noise_floor(
-        preparation.weight,
-        dataset.n_rows,
-        tile_rows=gram_tile_rows(D, preparation.targets.n_outputs, np.dtype(dtype)),
-        n_features=D,
-        at_zero=preparation.mean_square_norm,
-        dtype=np.dtype(dtype),
-    )
-    if largest >= floor:
-        return dtype, []
-    noise = f"the rounding noise of float32 products ({floor:.3g})"
-    return "float64", [f"alpha={largest:g} is below {noise}: float64 was used"]
-
-
-# A ridge fit to a Gram that is already there.
-
-
-def fit_statistics(statistics: GramStatistics, options: RidgeOptions, *, target_kind: str) -> RidgeFit:
-    """Return the fit of a ridge machine to a Gram in the client's memory.
-
-    Raises
-    ------
-    InputError
-        If the Gram has no rows, the other kind of targets, no folds although ``alpha="cv"`` needs
-        them, or was summed in float32 and alpha is below its rounding noise.
-    """
-    has_classes = isinstance(statistics.targets, ClassTargets)
-    if has_classes != (target_kind == "classes"):
-        raise InputError(
-            "this Gram has class labels as targets; use KernelRidgeClassifier"
-            if has_classes
-            else "this Gram has numbers as targets; use KernelRidge, or make it with targets='classes'"
-        )
-    check_number_of_alphas(options, statistics.targets)
-    if statistics.n_rows < 1 or not statistics.weight > 0:
-        raise InputError(
-            f"this Gram has {statistics.n_rows} rows of weight {statistics.weight:g}; add rows before fitting"
-        )
-    if options.search == "cv" and statistics.n_folds < 2:
-        raise InputError(
-            "alpha='cv' needs a Gram with folds: make it with gram(..., cv=5), or use alpha='gcv'; "
-            "a difference of Grams has no folds, since those of the forgotten rows are not known"
-        )
-    run = Run(LocalExecution("threads"))
-    parts = [statistics.A]
-    problem = gram_problem(
-        statistics.specification,
-        n_rows=statistics.n_rows,
-        targets=statistics.targets,
-        fit_intercept=options.fit_intercept,
-    )
-    total = total_gram(parts, problem)
-    grams = GramContext(
+def sum_grams(
+    fit: PreparedFit, plan: Plan, folds: Folds | None, members: list[tuple[int, ...]] | None = None
+) -> Grams:
+    """Return the Grams of the rows, or of the folds that `members` names."""
+    parts, problem = gram_passes(fit, plan, folds, members), problem_of(fit)
+    return Grams(
+        run=fit.run,
         parts=parts,
-        total=total,
+        total=fit.run.submit(total_gram, parts, problem),
         problem=problem,
-        weight=statistics.weight,
-        mean_square_norm=_mean_square_norm(statistics, total),
-        tile_rows=statistics.tile_rows,
-        dtype=statistics.dtype,
-        target_scale=statistics.targets.scale,
+        weight=fit.weight,
+        mean_square_norm=fit.mean_square_norm,
+        tile_rows=plan.tile_rows,
+        dtype=plan.size.dtype,
+        target_scale=fit.targets.scale,
     )
-    _check_alpha(grams, options, statistics)
-    return solve(run, grams, options, statistics.targets, n_folds=statistics.n_folds, plan=None, notes=[])
 
 
-def _mean_square_norm(statistics: GramStatistics, total: np.ndarray) -> float:
-    D, at_zero = statistics.specification.n_features, statistics.specification.at_zero
-    if np.isfinite(at_zero):
-        return at_zero
-    return float(np.trace(total[:D, :D]) / statistics.weight)
+# The Gram whose Cholesky factor preconditions: of all rows, or of a sample where that is much cheaper.
 
 
-def _check_alpha(grams: GramContext, options: RidgeOptions, statistics: GramStatistics) -> None:
-    if options.alpha is None or statistics.dtype == "float64":
-        return
-    floor = grams.noise_floor(statistics.specification.n_features)
-    if options.alpha.min() < floor:
-        raise InputError(
-            f"alpha={options.alpha.min():g} is below the rounding noise of this float32 Gram ({floor:.3g}); "
-            f"use a larger alpha, or make the Gram with dtype='float64'"
-        )
+def factor_gram(fit: PreparedFit, plan: Plan) -> Grams:
+    """Return the Gram of one hashed row in `plan.size.gram_one_in`, scaled to the weight of all rows.
+
+    A sample whose weight is not between half and twice its share does not stand for the rows,
+    as when few of them have any weight; then all rows are summed.
+    """
+    one_in, run = plan.size.gram_one_in, fit.run
+    folds = sample_of(fit, one_in)
+    if folds is not None:
+        grams = sum_grams(fit, plan, folds, members=[(0,)])
+        weight = run.gather([run.submit(weight_of, grams.total, grams.problem.n_targets)])[0]
+        if fit.weight / 2 < one_in * weight < 2 * fit.weight:
+            return replace(grams, total=run.submit(scaled, grams.total, fit.weight / weight))
+    return sum_grams(fit, plan, None)
+
+
+def sample_of(fit: PreparedFit, one_in: int) -> Folds | None:
+    """Return the folds whose first is one hashed row in so many; None for all rows."""
+    return None if one_in == 1 else fit.folds("gram sample", one_in, "hash")
+
+
+def weight_of(A: np.ndarray, n_targets: int) -> float:
+    """Return Σs of the rows of a Gram."""
+    return float(A[-1 - n_targets, -1 - n_targets])
+
+
+def scaled(A: np.ndarray, ratio: float) -> np.ndarray:
+    """Return the Gram of rows whose weights are multiplied."""
+    return ratio * A
 
 
 # Which alpha, and how error falls with the number of features: read off the Grams, on the cluster.
@@ -435,55 +269,30 @@ def _check_alpha(grams: GramContext, options: RidgeOptions, statistics: GramStat
 _ROWS_PER_FEATURE = 16 * 16
 
 
-@dataclass(frozen=True, eq=False)
-class AlphaSearch:
-    """The chosen alpha and what it was chosen from.
-
-    Parameters
-    ----------
-    alpha : ndarray of shape (1,) or (k,)
-    score : float or None
-        Criterion at the chosen alpha, in squared units of the targets.
-    criterion : str
-    results : dict
-        `alphas`, `mean_score` and, by several folds, `fold_scores` (n_alphas, n_folds).
-    learning_curve : list of [size, score, alpha]
-    notes : list of str
-        What the report should say about the choice.
-    """
-
-    alpha: np.ndarray
-    score: float | None
-    criterion: str
-    results: dict[str, np.ndarray] = field(default_factory=dict)
-    learning_curve: list[list[float]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-
-def search_alpha(run: Run, grams: GramContext, options: RidgeOptions, n_folds: int) -> AlphaSearch:
+def search_alpha(grams: Grams, options: RidgeOptions, n_folds: int) -> AlphaSearch:
     """Return the alpha that was given, or the best of the grid by the criterion asked for.
 
     Of `n_folds` folds one is held out alone where generalised cross-validation is asked for and may overfit.
     """
     if options.search == "cv":
-        return _by_folds(run, grams, options, range(n_folds), f"{n_folds} held-out folds")
+        return _by_folds(grams, options, range(n_folds), f"{n_folds} held-out folds")
     if options.search == "gcv":
-        return _by_gcv_or_fold(run, grams, options, n_folds)
-    return _given(run, grams, options)
+        return _by_gcv_or_fold(grams, options, n_folds)
+    return _given(grams, options)
 
 
-def _by_gcv_or_fold(run: Run, grams: GramContext, options: RidgeOptions, n_folds: int) -> AlphaSearch:
+def _by_gcv_or_fold(grams: Grams, options: RidgeOptions, n_folds: int) -> AlphaSearch:
     n_rows, D = grams.problem.n_rows, grams.problem.sizes[-1]
     if not gcv_may_overfit(D, n_rows):
-        return _by_gcv(run, grams, options)[0]
-    if n_folds > 1 and _stands_for_rows(run, grams, n_folds):
-        found = _by_folds(run, grams, options, range(1), f"one held-out fold of {n_folds}")
+        return _by_gcv(grams, options)[0]
+    if n_folds > 1 and _stands_for_rows(grams, n_folds):
+        found = _by_folds(grams, options, range(1), f"one held-out fold of {n_folds}")
         why = (
             f"alpha was chosen on one held-out fold: generalised cross-validation may overfit by far, as the "
             f"{D} features are more than a twentieth of the {n_rows} rows"
         )
         return replace(found, notes=[why, *found.notes])
-    found, dimension = _by_gcv(run, grams, options)
+    found, dimension = _by_gcv(grams, options)
     if not gcv_may_overfit(dimension, n_rows):
         return found
     danger = (
@@ -496,19 +305,20 @@ def _by_gcv_or_fold(run: Run, grams: GramContext, options: RidgeOptions, n_folds
     return replace(found, notes=[danger, *found.notes])
 
 
-def _stands_for_rows(run: Run, grams: GramContext, n_folds: int) -> bool:
+def _stands_for_rows(grams: Grams, n_folds: int) -> bool:
     """Return whether the first fold has between half and twice its share of the weight of all rows.
 
     Few rows, or weights of very unlike size, may leave next to nothing in it, or outside of it.
     """
+    run = grams.run
     weight = run.gather([run.submit(fold_weight, grams.parts, 0, grams.problem)])[0]
     return grams.weight / 2 < n_folds * weight < 2 * grams.weight
 
 
-def _with_grids(grams: GramContext, options: RidgeOptions) -> tuple[GramContext, list[np.ndarray], int]:
+def _with_grids(grams: Grams, options: RidgeOptions) -> tuple[Grams, list[np.ndarray], int]:
     """Return the grid of each size, cut at its noise floor, and how many values D's own lost.
 
-    Smaller machines whose floor is above the whole grid are left out of the problem.
+    Smaller maps whose floor is above the whole grid are left out of the problem.
     """
     grids: dict[int, np.ndarray] = {}
     dropped = 0
@@ -522,12 +332,10 @@ def _with_grids(grams: GramContext, options: RidgeOptions) -> tuple[GramContext,
     return replace(grams, problem=problem), list(grids.values()), dropped
 
 
-def _by_folds(
-    run: Run, grams: GramContext, options: RidgeOptions, folds: range, held_out: str
-) -> AlphaSearch:
+def _by_folds(grams: Grams, options: RidgeOptions, folds: range, held_out: str) -> AlphaSearch:
     grams, grids, dropped = _with_grids(grams, options)
     calls = [(grams.total, grams.parts, fold, grids, grams.problem) for fold in folds]
-    by_fold = run.gather(run.submit_all(fold_errors, calls))
+    by_fold = grams.run.gather(grams.run.submit_all(fold_errors, calls))
     weights = np.array([weight for _, weight in by_fold])
     unit = np.square(grams.target_scale)
     choices = []
@@ -543,14 +351,14 @@ def _by_folds(
     return replace(found, results=found.results | {"fold_scores": fold_scores})
 
 
-def _by_gcv(run: Run, grams: GramContext, options: RidgeOptions) -> tuple[AlphaSearch, float]:
-    """Return the choice, and the effective dimension of its machine."""
+def _by_gcv(grams: Grams, options: RidgeOptions) -> tuple[AlphaSearch, float]:
+    """Return the choice, and the effective dimension of its solution."""
     grams, grids, dropped = _with_grids(grams, options)
     calls = [
         (grams.total, size, grid, grams.problem)
         for size, grid in zip(grams.problem.sizes, grids, strict=True)
     ]
-    values = run.gather(run.submit_all(gcv_errors, calls))
+    values = grams.run.gather(grams.run.submit_all(gcv_errors, calls))
     unit = np.square(grams.target_scale)
     choices = [
         choose_alpha((errors * unit)[None], np.ones(1), alphas=grid)
@@ -561,7 +369,7 @@ def _by_gcv(run: Run, grams: GramContext, options: RidgeOptions) -> tuple[AlphaS
 
 
 def _best(
-    grams: GramContext, grids: list[np.ndarray], dropped: int, criterion: str, choices: list[AlphaChoice]
+    grams: Grams, grids: list[np.ndarray], dropped: int, criterion: str, choices: list[AlphaChoice]
 ) -> AlphaSearch:
     """Return the last choice, that of all features, with the curve that all of them are."""
     best, noise = choices[-1], f"the rounding noise of {grams.dtype} products"
@@ -583,10 +391,10 @@ def _best(
     )
 
 
-def _given(run: Run, grams: GramContext, options: RidgeOptions) -> AlphaSearch:
+def _given(grams: Grams, options: RidgeOptions) -> AlphaSearch:
     alpha = options.alpha
     assert alpha is not None
-    search = AlphaSearch(alpha, None, "generalised cross-validation at the given alpha")
+    search = AlphaSearch(alpha, criterion="generalised cross-validation at the given alpha")
     sizes = [
         s
         for s in grams.problem.sizes
@@ -595,9 +403,8 @@ def _given(run: Run, grams: GramContext, options: RidgeOptions) -> AlphaSearch:
     ]
     if len(alpha) > 1 or not sizes:
         return search
-    values = run.gather(
-        run.submit_all(gcv_errors, [(grams.total, size, alpha, grams.problem) for size in sizes])
-    )
+    calls = [(grams.total, size, alpha, grams.problem) for size in sizes]
+    values = grams.run.gather(grams.run.submit_all(gcv_errors, calls))
     scores = [float((errors * np.square(grams.target_scale)).mean()) for errors, _ in values]
     curve = [
         [size, score, float(alpha[0])]
@@ -605,103 +412,3 @@ def _given(run: Run, grams: GramContext, options: RidgeOptions) -> AlphaSearch:
         if np.isfinite(score)
     ]
     return replace(search, learning_curve=curve)
-
-
-# The Gram whose Cholesky factor preconditions: of all rows, or of a sample where that is much cheaper.
-
-
-def factor_gram(
-    run: Run, dataset: Dataset, preparation: Preparation, plan: Plan, options: FitOptions
-) -> GramContext:
-    """Return the Gram of one hashed row in `plan.shape.gram_one_in`, scaled to the weight of all rows.
-
-    A sample whose weight is not between half and twice its share does not stand for the rows,
-    as when few of them have any weight; then all rows are summed.
-    """
-    one_in, problem = plan.shape.gram_one_in, problem_of(preparation, dataset, options)
-    folds = sample_of(one_in, options, dataset.n_rows)
-    if folds is not None:
-        parts = gram_sweep(run, dataset, preparation, plan, folds=folds, members=[(0,)])
-        grams = context_of(run, parts, problem, preparation, plan)
-        weight = run.gather([run.submit(weight_of, grams.total, problem.n_targets)])[0]
-        if preparation.weight / 2 < one_in * weight < 2 * preparation.weight:
-            total = run.submit(scaled, grams.total, preparation.weight / weight)
-            return replace(grams, total=total)
-    parts = gram_sweep(run, dataset, preparation, plan, folds=None)
-    return context_of(run, parts, problem, preparation, plan)
-
-
-def sample_of(one_in: int, options: FitOptions, n_rows: int) -> Folds | None:
-    """Return the folds whose first is one hashed row in so many; None for all rows."""
-    if one_in == 1:
-        return None
-    return Folds(one_in, child_seed(options.seed, "gram sample"), "hash", n_rows)
-
-
-def weight_of(A: np.ndarray, n_targets: int) -> float:
-    """Return Σs of the rows of a Gram."""
-    return float(A[-1 - n_targets, -1 - n_targets])
-
-
-def scaled(A: np.ndarray, ratio: float) -> np.ndarray:
-    """Return the Gram of rows whose weights are multiplied."""
-    return ratio * A
-
-
-# The merged Grams of a fit, and all that is known of them.
-
-
-@dataclass(frozen=True, eq=False)
-class GramContext:
-    """The merged Grams and all that is known of them.
-
-    Parameters
-    ----------
-    parts : list of handles
-        One on the Grams of all folds, or one a fold.
-    total : handle
-        On their sum.
-    problem : GramProblem
-    weight : float
-    mean_square_norm : float
-    tile_rows : int
-    dtype : str
-    target_scale : ndarray of shape (k,)
-        From coded units back to the targets' own.
-    """
-
-    parts: list[Any]
-    total: Any
-    problem: GramProblem
-    weight: float
-    mean_square_norm: float
-    tile_rows: int
-    dtype: str
-    target_scale: np.ndarray
-
-    def noise_floor(self, size: int) -> float:
-        """Return the alpha below which the machine of `size` features is noise."""
-        return noise_floor(
-            self.weight,
-            self.problem.n_rows,
-            tile_rows=self.tile_rows,
-            n_features=size,
-            at_zero=self.mean_square_norm,
-            dtype=np.dtype(self.dtype),
-        )
-
-
-def context_of(
-    run: Run, parts: list[Any], problem: GramProblem, preparation: Preparation, plan: Plan
-) -> GramContext:
-    """Return what is known of Grams that were just swept."""
-    return GramContext(
-        parts=parts,
-        total=run.submit(total_gram, parts, problem),
-        problem=problem,
-        weight=preparation.weight,
-        mean_square_norm=preparation.mean_square_norm,
-        tile_rows=plan.tile_rows,
-        dtype=plan.shape.dtype,
-        target_scale=preparation.targets.scale,
-    )

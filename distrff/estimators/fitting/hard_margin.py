@@ -7,18 +7,14 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from distrff.errors import InputError
-from distrff.estimators.fitting.margins import MarginOracle, MarginProblem, MarginSolution, Progress
+from distrff.estimators.fitting.margin_oracle import MarginOracle
 from distrff.estimators.fitting.options import MarginOptions
+from distrff.estimators.fitting.traces import MarginProblem, MarginSolution, Trace
 from distrff.preprocessing.targets import ClassTargets
 from distrff.solvers.hard_margin import NEGLIGIBLE, CriticalRows, HardMargin
 from distrff.solvers.status import History, Status, in_lockstep
 
 _LEAST_KEPT, _MOST_KEPT = 64, 1024
-_MOST_VIOLATING = 10_000
-
-
-class _OutOfSweeps(Exception):
-    pass
 
 
 def solve_hard_margins(
@@ -39,31 +35,29 @@ def solve_hard_margins(
     n_kept = min(_MOST_KEPT, max(_LEAST_KEPT, oracle.n_features))
     n_sweeps, interruption = 0, None
 
-    def note(problems: Iterable[MarginProblem]) -> None:
+    def record(problems: Iterable[MarginProblem]) -> None:
         for problem in problems if n_sweeps else ():
             at = machines[problem].certificate
-            histories[problem].note(n_sweeps, at.gap, at.primal, at.dual)
+            histories[problem].record(n_sweeps, at.gap, at.primal, at.dual)
 
-    def answer(points: Mapping[MarginProblem, np.ndarray]) -> dict[MarginProblem, CriticalRows]:
+    def respond(points: Mapping[MarginProblem, np.ndarray]) -> dict[MarginProblem, CriticalRows]:
         nonlocal n_sweeps
         if n_sweeps >= options.max_sweeps:
-            raise _OutOfSweeps
-        note(points)
+            return {}
+        record(points)
         n_sweeps += 1
         return oracle.smallest_margins(points, n_kept)
 
     try:
-        in_lockstep({problem: machine.conversation() for problem, machine in machines.items()}, answer)
-    except _OutOfSweeps:
-        pass
+        in_lockstep({problem: machine.conversation() for problem, machine in machines.items()}, respond)
     except KeyboardInterrupt as raised:
         interruption = raised
-    note(machines)
+    record(machines)
     for problem, machine in machines.items():
         if machine.inseparable and interruption is None:
             raise InputError(_refusal(oracle, problem, machine))
-    progress = {
-        problem: Progress(
+    traces = {
+        problem: Trace(
             machine.x,
             machine.certificate,
             smallest_margin=machine.checked_margin,
@@ -72,7 +66,7 @@ def solve_hard_margins(
         for problem, machine in machines.items()
     }
     status = Status.INTERRUPTED if interruption is not None else _status(machines.values())
-    return MarginSolution(progress, status, n_sweeps, interruption)
+    return MarginSolution(traces, status, n_sweeps, interruption)
 
 
 def _status(machines: Iterable[HardMargin]) -> Status:
@@ -91,7 +85,7 @@ def _refusal(oracle: MarginOracle, problem: MarginProblem, machine: HardMargin) 
         f"{evidence.n_weighted} rows no margin is above {evidence.bound:.2g}, under {NEGLIGIBLE:g} of the "
         f"largest ‖z‖, {evidence.largest_norm:.2g}; of the machine tried last {evidence.n_violating} rows "
         f"violate y·f ≥ 1, the worst with y·f = {evidence.least_margin:.3g}"
-        f"{_twins(oracle, problem, machine)}; use a finite C, more features, or a narrower kernel"
+        f"; use a finite C, more features, or a narrower kernel"
     )
 
 
@@ -99,12 +93,3 @@ def _named(targets: ClassTargets, output: int) -> str:
     if targets.n_outputs == 1:
         return "the classes are"
     return f"the class {targets.classes.tolist()[output]!r} and the rest are"
-
-
-def _twins(oracle: MarginOracle, problem: MarginProblem, machine: HardMargin) -> str:
-    """Look for rows equal to those that violate most, with opposite labels, in two more sweeps.
-
-    Of two such rows one violates in any case.
-    """
-    pair = oracle.first_twins(problem, machine.x, _MOST_VIOLATING)
-    return "" if pair is None else f"; rows {pair[0]} and {pair[1]} are equal, with opposite labels"

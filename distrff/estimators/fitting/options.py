@@ -14,6 +14,8 @@ from distrff.errors import InputError, InputTypeError, check_count, is_finite, i
 from distrff.estimators.fitting.plan import MOST_DIRECTIONS
 from distrff.features.base import SPARSE_REMEDY, FeatureMap
 from distrff.features.fourier import FourierFeatures
+from distrff.io.dataset import Dataset
+from distrff.preprocessing.targets import ClassTargets, Targets
 from distrff.reductions.base import FOLD_RULES
 from distrff.reductions.margins import can_model, most_model_rows
 from distrff.solvers.losses import Loss, Squared
@@ -26,6 +28,7 @@ DTYPES = ("auto", "float32", "float64")
 SCALES = ("none", "standard")
 SEARCHES = ("cv", "gcv")
 MOST_SWEEPS = 200
+_MOST_FACTORS = 3
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -36,28 +39,55 @@ class FitOptions:
     ----------
     features : FeatureMap
         Not fitted.
+    target_kind : {"numeric", "classes", "none"}
+    class_weight : None, "balanced" or dict
     n_folds : int
         1 where nothing is chosen by folds.
     """
 
     features: FeatureMap
+    target_kind: str
+    class_weight: Any = None
     n_folds: int = 1
-    fit_intercept: bool
-    scale: str
-    dtype: str
+    fit_intercept: bool = True
+    scale: str = "none"
+    dtype: str = "auto"
     seed: int
 
     samples_gram: ClassVar[bool] = False
     """Whether the Gram of a sample will do."""
     n_light_sweeps: ClassVar[int] = 0
     """Passes that a plan presumes after the Gram."""
+    n_eigensystems: ClassVar[int] = 0
+    """Of the Gram, beside those of a path of alphas."""
+
+    @property
+    def candidates(self) -> tuple[str, ...]:
+        """Solvers as a plan counts them, in the order in which they are tried."""
+        return ("gram",)
+
+    @property
+    def dtype_asked(self) -> str:
+        """The dtype of the features; "auto" looks at the columns."""
+        return self.dtype
+
+    @property
+    def least_alpha(self) -> float | None:
+        """The ridge penalty that the rounding of the Gram's products must not drown; None for none."""
+        return None
+
+    def check_dataset(self, dataset: Dataset) -> None:
+        """Raise InputError for rows or columns that the parameters are not for, before a pass over them."""
+
+    def check_targets(self, targets: Targets) -> None:
+        """Raise InputError for targets that the parameters are not for, once they are known."""
 
     def holds_one_out(self, n_rows: int, n_features: int) -> bool:
         """Whether the Gram of a fold is kept beside that of all other rows."""
         return False
 
     def n_light_columns(self, n_outputs: int) -> int:
-        """Return how many coefficient vectors each of them answers."""
+        """Return how many coefficient vectors each light pass answers."""
         return n_outputs * self.n_cv_folds
 
     @property
@@ -65,13 +95,18 @@ class FitOptions:
         """How many ridge penalties are looked at."""
         return 1
 
+    @property
+    def n_factors(self) -> int:
+        """How many different penalties have a preconditioner of their own."""
+        return 0
+
     def model_rows(self, n_features: int) -> int:
         """Rows whose features are held at once."""
         return 0
 
     @property
     def n_cv_folds(self) -> int:
-        """How many machines an output a light sweep answers."""
+        """How many models an output a light pass answers."""
         return 1
 
 
@@ -101,6 +136,38 @@ class RidgeOptions(FitOptions):
     tol: float
     max_sweeps: int
 
+    @property
+    def candidates(self) -> tuple[str, ...]:
+        """The solver asked for. "auto" is the Gram, and where that does not fit and alpha is given, conjugate
+        gradients, as for sparse features in any case."""
+        if self.solver == "sgd":
+            return ("sgd",)
+        if self.must_be_cg:
+            return ("cg",)
+        return ("gram", "cg") if self.solver == "auto" and self.search is None else ("gram",)
+
+    @property
+    def least_alpha(self) -> float | None:
+        # A grid is cut at the floor; only a whole one below it changes the dtype.
+        if self.search is not None:
+            return None if self.alphas is None else float(self.alphas.max())
+        return None if self.alpha is None else float(self.alpha.min())
+
+    @property
+    def n_factors(self) -> int:
+        return 0 if self.alpha is None else len(factor_levels(self.alpha))
+
+    def check_dataset(self, dataset: Dataset) -> None:
+        if self.search is not None:
+            check_rows_of_search("alpha", self.search, max(2, self.n_folds), dataset)
+
+    def check_targets(self, targets: Targets) -> None:
+        if self.alpha is not None and len(self.alpha) not in (1, targets.n_outputs):
+            raise InputError(
+                f"alpha has {len(self.alpha)} values, but there are {targets.n_outputs} targets; "
+                f"give one, or one each"
+            )
+
     def holds_one_out(self, n_rows: int, n_features: int) -> bool:
         """Whether generalised cross-validation is asked for where it may not be believed."""
         return self.search == "gcv" and gcv_may_overfit(n_features, n_rows)
@@ -120,6 +187,26 @@ class RidgeOptions(FitOptions):
         if self.search is None:
             return 1
         return N_DEFAULT_ALPHAS if self.alphas is None else len(self.alphas)
+
+
+def factor_levels(alpha: np.ndarray) -> np.ndarray:
+    """Return the penalties that get a factor: each one, or three over their range where they are more.
+
+    Where alpha is off by a factor a, the condition number that conjugate gradients see grows by at most a.
+    """
+    different = np.unique(alpha)
+    if len(different) <= _MOST_FACTORS:
+        return different
+    return np.geomspace(different[0], different[-1], _MOST_FACTORS)
+
+
+def check_rows_of_search(parameter: str, search: str, least: int, dataset: Dataset) -> None:
+    """Raise InputError for fewer rows than a search for a penalty takes."""
+    if dataset.n_rows < least:
+        raise InputError(
+            f"{parameter}={search!r} needs at least {least} rows here, but there is only "
+            f"n_samples = {dataset.n_rows}; give more rows, or a number for {parameter}"
+        )
 
 
 def ridge_options(estimator: Any) -> RidgeOptions:
@@ -176,6 +263,8 @@ def shared_options(estimator: Any) -> dict[str, Any]:
     sweeps = estimator.max_sweeps
     check_count("max_sweeps", sweeps, or_none=True)
     return {
+        "target_kind": estimator._target_kind,
+        "class_weight": getattr(estimator, "class_weight", None),
         "features": (
             FourierFeatures() if estimator.features is None else clone(checked_map(estimator.features))
         ),
@@ -301,6 +390,8 @@ class MarginOptions(FitOptions):
         Number of folds.
     fold_by : {"hash", "contiguous"}
     loss : Loss
+    loss_name : str
+        As the user named it.
     softmax : bool
         Whether all classes share one loss.
     solver : {"auto", "lbfgs", "smoothed", "sgd"}
@@ -316,12 +407,35 @@ class MarginOptions(FitOptions):
     cv: int
     fold_by: str
     loss: Loss
+    loss_name: str
     softmax: bool
     solver: str
     tol: float
     max_sweeps: int
 
     samples_gram = True
+
+    @property
+    def candidates(self) -> tuple[str, ...]:
+        """The solver asked for. "auto" has the Gram of a sample, and where that does not fit in memory, SGD.
+        Sparse features have light passes only, which are counted as those of conjugate gradients."""
+        if self.solver == "sgd":
+            return ("sgd",)
+        if self.features.sparse_entries:
+            return ("cg",)
+        by_sgd = self.solver == "auto" and self.C is not None and not self.is_hard and not self.softmax
+        return ("gram", "sgd") if by_sgd else ("gram",)
+
+    def check_dataset(self, dataset: Dataset) -> None:
+        if self.C is None:
+            check_rows_of_search("C", "cv", self.n_cv_folds, dataset)
+
+    def check_targets(self, targets: Targets) -> None:
+        """A problem against a class of no weight has no optimum: its intercept runs off."""
+        assert isinstance(targets, ClassTargets)
+        if targets.class_weight is not None and not targets.class_weight.all():
+            label = targets.classes[targets.class_weight == 0].tolist()[0]
+            raise InputError(f"class_weight is 0 for the class {label!r}; leave its rows out instead")
 
     @property
     def direct_solver(self) -> str:
@@ -402,6 +516,7 @@ def margin_options(
         cv=checked_folds(estimator.cv) if searched else 1,
         fold_by=estimator.fold_by,
         loss=loss,
+        loss_name=getattr(estimator, "noise", None) or estimator.loss,
         softmax=getattr(estimator, "multi_class", "ovr") == "softmax",
         solver=margin_solver(estimator, loss, description),
         **shared_options(estimator),
@@ -409,7 +524,7 @@ def margin_options(
 
 
 def margin_options_of_ridge(options: RidgeOptions) -> MarginOptions:
-    """Return ridge of one penalty as the margin machine of the squared loss with C = 1/(2·alpha)."""
+    """Return ridge of one penalty as the margin classifier of the squared loss with C = 1/(2·alpha)."""
     assert options.alpha is not None
     shared = {f.name: getattr(options, f.name) for f in fields(FitOptions)}
     return MarginOptions(
@@ -419,6 +534,7 @@ def margin_options_of_ridge(options: RidgeOptions) -> MarginOptions:
         cv=1,
         fold_by=options.fold_by,
         loss=Squared(),
+        loss_name="squared",
         softmax=False,
         solver="sgd",
         tol=options.tol,

@@ -1,13 +1,14 @@
-"""What a fit will cost, counted before its first task."""
+"""What a fit will cost, counted before its first task, and which solver's cost its workers can bear."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from distrff.engine.execution import PlannedWorkers, Workers
 from distrff.engine.reduction import n_levels
 from distrff.engine.segments import (
     Segmentation,
@@ -38,232 +39,11 @@ SLACK_BYTES = 80 * 2**20
 _REDUCTION_SLOWNESS = 2.0
 # A flop of a thin product, whose numbers come from memory for a few flops each, beside one of the Gram's.
 THIN_SLOWNESS = 2.5
-
-
-@dataclass(frozen=True, repr=False)
-class Plan:
-    """What a fit will do and need.
-
-    Parameters
-    ----------
-    shape : Shape
-    folds_per_task : int
-        All folds, or 1 where the Grams of all of them would not fit; then rows are read
-        once a fold.
-    n_sweeps : int
-        Passes over the rows.
-    n_segments, segment_rows, tile_rows : int
-        Of the Gram sweep.
-    flops : float
-        Of all sweeps' products and maps, and of the factorisations.
-    cosines : float
-    bytes_read : float
-        Decoded bytes of all passes.
-    worker_peak_bytes : int
-        Largest resident set of a worker above its idle one.
-    client_peak_bytes : int
-        Likewise of the client, data that it holds already not counted.
-    n_workers, threads_per_worker, memory_limit : int
-        Of the cluster that was planned for; limit 0 is none.
-    seconds : float or None
-        Predicted from rates measured on the live workers; None where nothing was measured.
-    """
-
-    shape: Shape
-    folds_per_task: int
-    n_sweeps: int
-    n_segments: int
-    segment_rows: int
-    tile_rows: int
-    flops: float
-    cosines: float
-    bytes_read: float
-    worker_peak_bytes: int
-    client_peak_bytes: int
-    n_workers: int
-    threads_per_worker: int
-    memory_limit: int
-    seconds: float | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the plan as strict JSON data."""
-        flat = asdict(self)
-        return flat.pop("shape") | flat
-
-    def with_seconds(self, seconds: float | None) -> Plan:
-        """Return the plan with its predicted time."""
-        return replace(self, seconds=seconds)
-
-    def with_posterior(self) -> Plan:
-        """Return the plan of a fit whose client stores the posterior too: a D × D factor.
-
-        The client holds it as it arrives, whole, and encoded.
-        """
-        return replace(self, client_peak_bytes=self.client_peak_bytes + 3 * 8 * self.shape.n_features**2)
-
-    def remarks(self) -> list[str]:
-        """Return sentences on how the solver works, where there is more to say than the numbers."""
-        return []
-
-    def __repr__(self) -> str:
-        return plan_text(self)
-
-    def _repr_html_(self) -> str:
-        return plan_card(self)
-
-
-def count(shape: Shape, *, n_workers: int, threads_per_worker: int, memory_limit: int) -> Plan:
-    """Return the plan of a ridge fit, by counting alone.
-
-    Raises
-    ------
-    PlanRefused
-        If a worker would need more than 0.8 of its memory limit; the message names the
-        smallest changes that fit.
-    """
-    plan = _counted_gram(shape, shape.n_folds, n_workers, threads_per_worker, memory_limit)
-    if not fits(plan) and shape.n_folds > 1:
-        plan = _counted_gram(shape, 1, n_workers, threads_per_worker, memory_limit)
-    if not fits(plan):
-        raise PlanRefused(refusal(plan, _gram_remedies(plan)))
-    return plan
-
-
-def _counted_gram(
-    shape: Shape, folds_per_task: int, n_workers: int, threads_per_worker: int, memory_limit: int
-) -> Plan:
-    s, cuts = shape, shape.segmentation()
-    passes = s.n_folds // folds_per_task
-    return Plan(
-        shape=s,
-        folds_per_task=folds_per_task,
-        n_sweeps=1 + s.n_map_passes + passes + s.n_light_sweeps,
-        n_segments=cuts.n_segments * passes,
-        segment_rows=cuts.segment_rows,
-        tile_rows=cuts.tile_rows,
-        flops=s.gram_flops + s.n_light_sweeps * s.light_flops + factorisation_flops(s) + s.map_factor_flops,
-        cosines=float(s.n_rows) * s.n_features * (1 / s.gram_one_in + s.n_light_sweeps),
-        bytes_read=float(s.n_rows) * s.row_bytes * (1 + s.n_map_passes + passes + s.n_light_sweeps),
-        worker_peak_bytes=worker_peak_bytes(s, folds_per_task, threads_per_worker),
-        client_peak_bytes=client_peak_bytes(s),
-        n_workers=n_workers,
-        threads_per_worker=threads_per_worker,
-        memory_limit=memory_limit,
-    )
-
-
-def worker_peak_bytes(shape: Shape, folds_per_task: int, threads: int) -> int:
-    """Return the largest resident set of a worker above idle, in bytes.
-
-    Each thread holds a tile, its product, the rows of a super-tile and of one storage
-    chunk, its accumulator and the partial that this is packed into. Beside these there
-    are a merge's result, the partial that arrives for it, and at worst all partials that
-    wait for their neighbours. The process keeps the map's arrays, in float64 and in the
-    dtype of the products. The solve afterwards holds the packed Grams of all folds, and
-    their sum and four matrices of its size a thread.
-    """
-    s, cuts = shape, shape.segmentation()
-    accumulator = 8 * folds_per_task * s.size**2
-    partial = accumulator / 2
-    n_partials = threads + 2 + n_levels(cuts.n_segments)
-    n_parts = max(s.n_folds, s.gram_one_in)
-    group = cuts.tile_rows + (6 * int(cuts.tile_rows**0.5) if n_parts > 1 else 0)
-    tile = group * s.size * s.itemsize + s.itemsize * s.size**2
-    block_rows = min(cuts.segment_rows, n_parts * cuts.tile_rows)
-    rows = (
-        s.reading_bytes(cuts.segment_rows)
-        + s.row_bytes * (block_rows + group)
-        + 16 * group * s.column_entries
-    )
-    sweep = threads * (tile + rows + accumulator) + n_partials * partial + s.map_bytes
-    if s.n_light_sweeps:  # a Hessian's sweep, beside the Gram
-        sweep += 3 * partial
-    solve = 8 * s.size**2 * (s.n_folds / 2 + 1 + 4 * threads)
-    model_rows = min(s.model_rows, s.n_rows)
-    model = model_rows * s.n_features * (8 + s.itemsize) + 6 * 8 * s.size**2 if model_rows else 0
-    return int(max(sweep, solve, model) + SLACK_BYTES)
-
-
-def client_peak_bytes(shape: Shape) -> int:
-    """Return the largest resident set of the client above idle, in bytes."""
-    D = shape.n_features
-    of_map = 2 * D if shape.sparse_entries else shape.map_cost.numbers(D)  # keys and counts, or arrays
-    from_features = 8 * (of_map + 4 * D * shape.n_outputs)
-    light = light_segmentation(shape.n_rows, shape.n_columns)
-    factors = 2 * 8 * shape.triangle_numbers  # K_LL while it is factored, beside the factor
-    return int(SLACK_BYTES + 4 * from_features + factors + 2**25 * min(4, light.n_segments))
-
-
-def factorisation_flops(shape: Shape) -> float:
-    """Return the flops of the alpha path with its learning curve, the final machine and eigensystems."""
-    D = float(shape.n_features)
-    reduction = 4 / 3 * D**3 * _REDUCTION_SLOWNESS
-    paths = (shape.n_paths or shape.n_folds) * (reduction + 4 * shape.n_alphas * shape.n_outputs * D**2)
-    return (paths if shape.n_alphas > 1 else 0.0) * 8 / 7 + D**3 / 3 + shape.n_eigensystems * reduction
-
-
-def fits(plan: Plan) -> bool:
-    """Return whether its workers have the memory."""
-    return not plan.memory_limit or plan.worker_peak_bytes + _IDLE_BYTES <= _USABLE_SHARE * plan.memory_limit
-
-
-def least_memory_limit(plan: Plan) -> float:
-    """Return a memory limit in bytes, hardly more than the least, under which its workers have the memory."""
-    return 1.01 * (plan.worker_peak_bytes + _IDLE_BYTES) / _USABLE_SHARE
-
-
-def refusal(plan: Plan, remedies: list[str]) -> str:
-    """Return why a plan is refused, and the smallest changes that fit."""
-    needed = plan.worker_peak_bytes + _IDLE_BYTES
-    return (
-        f"the plan needs {human_bytes(needed)} a worker "
-        f"({human_bytes(plan.worker_peak_bytes)} above an idle worker), "
-        f"but {_USABLE_SHARE:.0%} of its memory limit of {human_bytes(plan.memory_limit)} is "
-        f"{human_bytes(_USABLE_SHARE * plan.memory_limit)}; smallest changes that fit: "
-        + "; or ".join([f"a memory limit of {human_bytes(least_memory_limit(plan))}", *remedies])
-    )
-
-
-def _gram_remedies(plan: Plan) -> list[str]:
-    shape = plan.shape
-    features = largest(range(2, shape.n_features, 2), lambda D: fits(_again(plan, n_features=D)))
-    folds = largest(range(2, shape.n_folds), lambda K: fits(_again(plan, n_folds=K)))
-    threads = largest(range(1, plan.threads_per_worker), lambda t: fits(_again(plan, threads=t)))
-    return [
-        *storage_remedy(
-            plan, lambda smaller: fits(_counted_gram(smaller, plan.folds_per_task, *_cluster_of(plan)))
-        ),
-        *([f"n_components={features}"] if features else []),
-        *([f"cv={folds}"] if folds else []),
-        *([f"{threads} thread(s) a worker"] if threads else []),
-    ]
-
-
-def storage_remedy(plan: Plan, does_fit: Callable[[Shape], bool]) -> list[str]:
-    """Return that the rows are to be stored in smaller pieces, where that alone would do."""
-    if not does_fit(plan.shape.in_small_chunks()):
-        return []
-    n_bytes = human_bytes(plan.shape.reading_bytes(plan.segment_rows))
-    return [f"smaller chunks or row groups (to read one takes {n_bytes}; `distrff convert` writes them)"]
-
-
-def _cluster_of(plan: Plan) -> tuple[int, int, int]:
-    return plan.n_workers, plan.threads_per_worker, plan.memory_limit
-
-
-def _again(plan: Plan, *, threads: int | None = None, **changes: Any) -> Plan:
-    n_workers, usual_threads, memory_limit = _cluster_of(plan)
-    shape = replace(plan.shape, **changes)
-    return _counted_gram(shape, plan.folds_per_task, n_workers, threads or usual_threads, memory_limit)
-
-
-# The numbers that every choice and count of a plan follows from.
-
 _BIN_BYTES = 16 + 48  # its key and count, and its slots in the table of columns
 
 
 @dataclass(frozen=True)
-class Shape:
+class Size:
     """The numbers that every choice and count follows from.
 
     Parameters
@@ -296,6 +76,8 @@ class Shape:
         Of the columns, that a row has entries in: below 1 where rows are sparse.
     held_bytes : int
         What a task that reads holds beside decoded rows.
+    n_factors : int
+        Preconditioners of conjugate gradients at most, one for each of the different penalties.
     whole_rows : int
         Rows of the largest unit of storage of which a task decodes all that it needs at once; 0 for none.
     """
@@ -320,6 +102,7 @@ class Shape:
     n_eigensystems: int = 0
     column_share: float = 1.0
     n_paths: int = 0
+    n_factors: int = 0
     held_bytes: int = 0
     whole_rows: int = 0
 
@@ -329,7 +112,8 @@ class Shape:
         return self.n_columns * self.column_share
 
     @property
-    def size(self) -> int:
+    def gram_size(self) -> int:
+        """Columns p of the rows [z | 1 | y]."""
         return self.n_features + 1 + self.n_outputs
 
     @property
@@ -354,7 +138,7 @@ class Shape:
         longest = max(segment_rows, light_segmentation(self.n_rows, self.n_columns).segment_rows)
         return self.row_bytes * (2 * self.chunk_rows + min(self.whole_rows, longest)) + self.held_bytes
 
-    def in_small_chunks(self) -> Shape:
+    def in_small_chunks(self) -> Size:
         """Return the same rows as if they were stored in small chunks."""
         chunk_rows = min(self.chunk_rows, max(1, SPAN_BYTES // self.row_bytes))
         return replace(self, chunk_rows=chunk_rows, held_bytes=0, whole_rows=0)
@@ -363,7 +147,7 @@ class Shape:
     def gram_flops(self) -> float:
         """Flops of the Gram sweep: its map and its products."""
         rows = self.n_rows / self.gram_one_in
-        return rows * (self.map_flops + self.size**2)
+        return rows * (self.map_flops + self.gram_size**2)
 
     @property
     def map_flops(self) -> float:
@@ -398,7 +182,288 @@ class Shape:
         return self.n_rows * (self.basis_flops + 6.0 * self.n_features * self.n_light_columns)
 
 
-# What ridge by conjugate gradients will cost, counted before its first task.
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Plan:
+    """What a fit will do and need.
+
+    Parameters
+    ----------
+    solver : {"gram", "cg", "sgd"}
+        How it is counted: with a Gram of all rows or of a sample, by light passes alone, or by epochs.
+    size : Size
+    folds_per_task : int
+        All folds, or fewer where those of all would not fit; then rows are read more often.
+    n_sweeps : int
+        Passes over the rows. How many light ones there are shows only in the fit; ten are presumed.
+    n_segments, segment_rows, tile_rows : int
+        Of the largest pass.
+    flops : float
+        Of all passes' products and maps, and of the factorisations.
+    cosines : float
+    bytes_read : float
+        Decoded bytes of all passes.
+    worker_peak_bytes : int
+        Largest resident set of a worker above its idle one.
+    client_peak_bytes : int
+        Likewise of the client, data that it holds already not counted.
+    n_workers, threads_per_worker, memory_limit : int
+        Of the cluster that was planned for; limit 0 is none.
+    seconds : float or None
+        Predicted from rates measured on the live workers; None where nothing was measured.
+    one_in : int
+        Of conjugate gradients, whose preconditioner is the factor of the Gram of one row in so many; 0 for a
+        diagonal one.
+    n_factors : int
+        0 for a diagonal preconditioner.
+    n_search_sweeps : int
+        Among the passes, those presumed for the choice of alpha, in which the models of `folds_per_task`
+        folds are side by side.
+    """
+
+    solver: str
+    size: Size
+    folds_per_task: int
+    n_sweeps: int
+    n_segments: int
+    segment_rows: int
+    tile_rows: int
+    flops: float
+    cosines: float
+    bytes_read: float
+    worker_peak_bytes: int
+    client_peak_bytes: int
+    n_workers: int
+    threads_per_worker: int
+    memory_limit: int
+    seconds: float | None = None
+    one_in: int = 0
+    n_factors: int = 0
+    n_search_sweeps: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as strict JSON data."""
+        own = asdict(self)
+        values = own.pop("size") | own
+        solver = values.pop("solver")
+        for name in () if solver == "cg" else ("one_in", "n_factors", "n_search_sweeps"):
+            del values[name]
+        return values
+
+    @property
+    def has_gram(self) -> bool:
+        """Whether a matrix of D × D is made, of all rows or of a sample."""
+        return self.solver == "gram" or self.one_in > 0
+
+    @property
+    def preconditioner(self) -> str:
+        """What that of conjugate gradients is made of, as people read it."""
+        if not self.one_in:
+            return "diagonal"
+        return "factor of the Gram of " + ("all rows" if self.one_in == 1 else f"one row in {self.one_in}")
+
+    def with_seconds(self, seconds: float | None) -> Plan:
+        """Return the plan with its predicted time."""
+        return replace(self, seconds=seconds)
+
+    def with_posterior(self) -> Plan:
+        """Return the plan of a fit whose client stores the posterior too: a D × D factor.
+
+        The client holds it as it arrives, whole, and encoded.
+        """
+        return replace(self, client_peak_bytes=self.client_peak_bytes + 3 * 8 * self.size.n_features**2)
+
+    def remarks(self) -> list[str]:
+        """Return sentences on how the solver works, where there is more to say than the numbers."""
+        if self.solver == "sgd":
+            return [f"SGD; {PRESUMED_EPOCHS} epochs and their evaluations presumed"]
+        if self.solver == "gram":
+            return []
+        method = "no Gram" if self.size.sparse_entries else "conjugate gradients"
+        search = f" after {self.n_search_sweeps} that choose alpha" if self.n_search_sweeps else ""
+        sweeps = f"{PRESUMED_SWEEPS} light sweeps presumed{search}"
+        return [f"{method}, preconditioner: {self.preconditioner}; {sweeps}"]
+
+    def __repr__(self) -> str:
+        return plan_text(self)
+
+    def _repr_html_(self) -> str:
+        return plan_card(self)
+
+
+def count(solver: str, size: Size, workers: Workers) -> Plan:
+    """Return the plan of a solver, by counting alone: the first of its ways that fits in the workers' memory.
+
+    If none does it is the one of least memory, for `refusal` to say what would fit.
+
+    Parameters
+    ----------
+    solver : {"gram", "cg", "sgd"}
+    """
+    ways = _WAYS[solver](size, workers)
+    for plan in ways:
+        if fits(plan):
+            break
+    return plan
+
+
+def first_that_fits(plans: Iterable[Plan]) -> Plan:
+    """Return the first plan whose workers have the memory.
+
+    Raises
+    ------
+    PlanRefused
+        If none has; the message is about the first, and names the smallest changes that fit.
+    """
+    refused = None
+    for plan in plans:
+        if fits(plan):
+            return plan
+        refused = refused or plan
+    assert refused is not None
+    raise PlanRefused(refusal(refused))
+
+
+def _cluster(workers: Workers) -> dict[str, int]:
+    names = ("n_workers", "threads_per_worker", "memory_limit")
+    return {name: getattr(workers, name) for name in names}
+
+
+def fits(plan: Plan) -> bool:
+    """Return whether its workers have the memory."""
+    return not plan.memory_limit or plan.worker_peak_bytes + _IDLE_BYTES <= _USABLE_SHARE * plan.memory_limit
+
+
+def least_memory_limit(plan: Plan) -> float:
+    """Return a memory limit in bytes, hardly more than the least, under which its workers have the memory."""
+    return 1.01 * (plan.worker_peak_bytes + _IDLE_BYTES) / _USABLE_SHARE
+
+
+def refusal(plan: Plan) -> str:
+    """Return why a plan is refused, and the smallest changes that fit."""
+    needed, sparse = plan.worker_peak_bytes + _IDLE_BYTES, plan.size.sparse_entries
+    too_many = f"too many bins, {plan.size.n_features:,} at least: " if sparse else ""
+    return (
+        f"{too_many}the plan needs {human_bytes(needed)} a worker "
+        f"({human_bytes(plan.worker_peak_bytes)} above an idle worker), "
+        f"but {_USABLE_SHARE:.0%} of its memory limit of {human_bytes(plan.memory_limit)} is "
+        f"{human_bytes(_USABLE_SHARE * plan.memory_limit)}; smallest changes that fit: "
+        + "; or ".join([f"a memory limit of {human_bytes(least_memory_limit(plan))}", *_remedies(plan)])
+    )
+
+
+def _remedies(plan: Plan) -> list[str]:
+    """Return the smallest changes of the fit, or of the threads, with each of which alone it fits."""
+    size, remedies = plan.size, []
+
+    def does_fit(changed: Size, threads: int = plan.threads_per_worker) -> bool:
+        return fits(count(plan.solver, changed, PlannedWorkers(plan.n_workers, threads, plan.memory_limit)))
+
+    if does_fit(size.in_small_chunks()):
+        n_bytes = human_bytes(size.reading_bytes(plan.segment_rows))
+        remedies.append(
+            f"smaller chunks or row groups (to read one takes {n_bytes}; `distrff convert` writes them)"
+        )
+    if D := largest(range(2, size.n_features, 2), lambda D: does_fit(replace(size, n_features=D))):
+        remedies.append(f"{'n_bins' if size.sparse_entries else 'n_components'}={D}")
+    if plan.solver == "gram" and (
+        n_folds := largest(range(2, size.n_folds), lambda n: does_fit(replace(size, n_folds=n)))
+    ):
+        remedies.append(f"cv={n_folds}")
+    if threads := largest(range(1, plan.threads_per_worker), lambda threads: does_fit(size, threads)):
+        remedies.append(f"{threads} thread(s) a worker")
+    return remedies
+
+
+def largest(candidates: range, fits: Callable[[int], bool]) -> int:
+    """Return the largest candidate that fits, by bisection; 0 if none does."""
+    low, top = 0, len(candidates)
+    while low < top:
+        middle = (low + top) // 2
+        low, top = (middle + 1, top) if fits(candidates[middle]) else (low, middle)
+    return candidates[low - 1] if low else 0
+
+
+# With a Gram: of all rows, per fold, or of a sample.
+
+
+def _gram_ways(size: Size, workers: Workers) -> Iterable[Plan]:
+    """The Grams of all folds together, or one fold after the other."""
+    yield _by_gram(size, size.n_folds, workers)
+    if size.n_folds > 1:
+        yield _by_gram(size, 1, workers)
+
+
+def _by_gram(size: Size, folds_per_task: int, workers: Workers) -> Plan:
+    s, cuts = size, size.segmentation()
+    passes = s.n_folds // folds_per_task
+    return Plan(
+        solver="gram",
+        size=s,
+        folds_per_task=folds_per_task,
+        n_sweeps=1 + s.n_map_passes + passes + s.n_light_sweeps,
+        n_segments=cuts.n_segments * passes,
+        segment_rows=cuts.segment_rows,
+        tile_rows=cuts.tile_rows,
+        flops=s.gram_flops + s.n_light_sweeps * s.light_flops + factorisation_flops(s) + s.map_factor_flops,
+        cosines=float(s.n_rows) * s.n_features * (1 / s.gram_one_in + s.n_light_sweeps),
+        bytes_read=float(s.n_rows) * s.row_bytes * (1 + s.n_map_passes + passes + s.n_light_sweeps),
+        worker_peak_bytes=worker_peak_bytes(s, folds_per_task, workers.threads_per_worker),
+        client_peak_bytes=client_peak_bytes(s),
+        **_cluster(workers),
+    )
+
+
+def worker_peak_bytes(size: Size, folds_per_task: int, threads: int) -> int:
+    """Return the largest resident set of a worker above idle, in bytes.
+
+    Each thread holds a tile, its product, the rows of a super-tile and of one storage
+    chunk, its accumulator and the partial that this is packed into. Beside these there
+    are a merge's result, the partial that arrives for it, and at worst all partials that
+    wait for their neighbours. The process keeps the map's arrays, in float64 and in the
+    dtype of the products. The solve afterwards holds the packed Grams of all folds, and
+    their sum and four matrices of its size a thread.
+    """
+    s, cuts = size, size.segmentation()
+    accumulator = 8 * folds_per_task * s.gram_size**2
+    partial = accumulator / 2
+    n_partials = threads + 2 + n_levels(cuts.n_segments)
+    n_parts = max(s.n_folds, s.gram_one_in)
+    group = cuts.tile_rows + (6 * int(cuts.tile_rows**0.5) if n_parts > 1 else 0)
+    tile = group * s.gram_size * s.itemsize + s.itemsize * s.gram_size**2
+    block_rows = min(cuts.segment_rows, n_parts * cuts.tile_rows)
+    rows = (
+        s.reading_bytes(cuts.segment_rows)
+        + s.row_bytes * (block_rows + group)
+        + 16 * group * s.column_entries
+    )
+    sweep = threads * (tile + rows + accumulator) + n_partials * partial + s.map_bytes
+    if s.n_light_sweeps:  # a Hessian's sweep, beside the Gram
+        sweep += 3 * partial
+    solve = 8 * s.gram_size**2 * (s.n_folds / 2 + 1 + 4 * threads)
+    model_rows = min(s.model_rows, s.n_rows)
+    model = model_rows * s.n_features * (8 + s.itemsize) + 6 * 8 * s.gram_size**2 if model_rows else 0
+    return int(max(sweep, solve, model) + SLACK_BYTES)
+
+
+def client_peak_bytes(size: Size) -> int:
+    """Return the largest resident set of the client above idle, in bytes."""
+    D = size.n_features
+    of_map = 2 * D if size.sparse_entries else size.map_cost.numbers(D)  # keys and counts, or arrays
+    from_features = 8 * (of_map + 4 * D * size.n_outputs)
+    light = light_segmentation(size.n_rows, size.n_columns)
+    factors = 2 * 8 * size.triangle_numbers  # K_LL while it is factored, beside the factor
+    return int(SLACK_BYTES + 4 * from_features + factors + 2**25 * min(4, light.n_segments))
+
+
+def factorisation_flops(size: Size) -> float:
+    """Return the flops of the alpha path with its learning curve, the final machine and eigensystems."""
+    D = float(size.n_features)
+    reduction = 4 / 3 * D**3 * _REDUCTION_SLOWNESS
+    paths = (size.n_paths or size.n_folds) * (reduction + 4 * size.n_alphas * size.n_outputs * D**2)
+    return (paths if size.n_alphas > 1 else 0.0) * 8 / 7 + D**3 / 3 + size.n_eigensystems * reduction
+
+
+# By conjugate gradients, whose passes are light.
 
 PRESUMED_SWEEPS = 10
 PRESUMED_SWEEPS_AN_ALPHA = 3  # that a search has for each: two products, and the held-out error
@@ -409,91 +474,35 @@ _ENTRY_BYTES = 12  # of a sparse number in float64
 _MOST_DIRECTION_NUMBERS = 2**26
 
 
-@dataclass(frozen=True, repr=False)
-class ConjugatePlan(Plan):
-    """A plan whose passes are light; how many they are shows only in the fit, ten are presumed.
-
-    Parameters
-    ----------
-    one_in : int
-        The preconditioner is the factor of the Gram of one row in so many; 0 for a diagonal one, where
-        a Gram does not fit in the workers' memory.
-    n_factors : int
-        0 for a diagonal preconditioner.
-    n_search_sweeps : int
-        Among the sweeps, those presumed for the choice of alpha, in which the machines of `folds_per_task`
-        folds are side by side.
-    """
-
-    one_in: int = 0
-    n_factors: int = 0
-    n_search_sweeps: int = 0
-
-    @property
-    def preconditioner(self) -> str:
-        """What it is made of, as people read it."""
-        if not self.one_in:
-            return "diagonal"
-        return "factor of the Gram of " + ("all rows" if self.one_in == 1 else f"one row in {self.one_in}")
-
-    def remarks(self) -> list[str]:
-        method = "no Gram" if self.shape.sparse_entries else "conjugate gradients"
-        search = f" after {self.n_search_sweeps} that choose alpha" if self.n_search_sweeps else ""
-        sweeps = f"{PRESUMED_SWEEPS} light sweeps presumed{search}"
-        return [f"{method}, preconditioner: {self.preconditioner}; {sweeps}"]
+def _conjugate_ways(size: Size, workers: Workers) -> Iterable[Plan]:
+    """Preconditioned by factors if possible, else by a diagonal; folds side by side, or in turn."""
+    if size.n_factors and not size.sparse_entries:
+        yield _by_conjugate_gradients(size, size.n_factors, workers)
+    yield _by_conjugate_gradients(size, 0, workers)
+    yield _by_conjugate_gradients(size, 0, workers, most_folds=1)
 
 
-def count_conjugate(
-    shape: Shape, *, n_alphas: int, n_workers: int, threads_per_worker: int, memory_limit: int
-) -> ConjugatePlan:
-    """Return the plan with the preconditioner that fits: a factor if possible, else a diagonal.
-
-    A search by folds has as many of them side by side as fit.
-
-    Parameters
-    ----------
-    n_alphas : int
-        Factors at most, one for each of the different penalties.
-
-    Raises
-    ------
-    PlanRefused
-        If a worker would need more than 0.8 of its memory limit; the message names the
-        smallest changes that fit.
-    """
-    cluster = {"n_workers": n_workers, "threads_per_worker": threads_per_worker, "memory_limit": memory_limit}
-    plan = _counted_conjugate(shape, 0 if shape.sparse_entries else n_alphas, cluster)
-    if not fits(plan):
-        plan = _counted_conjugate(shape, 0, cluster)
-    if not fits(plan):
-        plan = _counted_conjugate(shape, 0, cluster, most_folds=1)
-    if not fits(plan):
-        too_many = f"too many bins, {shape.n_features:,} at least: " if shape.sparse_entries else ""
-        raise PlanRefused(too_many + refusal(plan, _conjugate_remedies(plan, cluster)))
-    return plan
-
-
-def light_cuts(shape: Shape) -> Segmentation:
+def light_cuts(size: Size) -> Segmentation:
     """Return the cuts of a light sweep, whose tiles of features stay in a cache in float64."""
-    if shape.sparse_entries:
-        return sparse_segmentation(shape.n_rows, shape.sparse_entries)
+    if size.sparse_entries:
+        return sparse_segmentation(size.n_rows, size.sparse_entries)
     exact = np.dtype(np.float64)
-    tile_rows = margin_tile_rows(shape.n_features, exact, shape.map_cost.least_tile_rows)
-    return replace(shape.segmentation(), tile_rows=tile_rows)
+    tile_rows = margin_tile_rows(size.n_features, exact, size.map_cost.least_tile_rows)
+    return replace(size.segmentation(), tile_rows=tile_rows)
 
 
-def sample_shape(shape: Shape, one_in: int) -> Shape:
-    """Return the shape of the sample's Gram.
+def sample_size(size: Size, one_in: int) -> Size:
+    """Return the size of a sample's Gram.
 
     Its products are float64: its rows are few, and its rounding would cost light sweeps where alpha is small.
     """
-    return replace(shape, dtype="float64", n_folds=1, gram_one_in=one_in)
+    return replace(size, dtype="float64", n_folds=1, gram_one_in=one_in)
 
 
-def _counted_conjugate(
-    shape: Shape, n_factors: int, cluster: dict[str, int], most_folds: int = MOST_DIRECTIONS
-) -> ConjugatePlan:
-    s, cuts = shape, light_cuts(shape)
+def _by_conjugate_gradients(
+    size: Size, n_factors: int, workers: Workers, most_folds: int = MOST_DIRECTIONS
+) -> Plan:
+    s, cuts = size, light_cuts(size)
     one_in = gram_one_in(s.n_rows, s.n_features) if n_factors else 0
     sample_rows = s.n_rows / one_in if one_in else 0.0
     folds_at_once = min(most_folds, _folds_at_once(s))
@@ -505,16 +514,17 @@ def _counted_conjugate(
         (PRESUMED_SWEEPS + n_search) * s.basis_flops
         + 4.0 * s.row_entries * (PRESUMED_SWEEPS * after_it + n_search * in_search)
     )
-    factor = sample_rows * (s.map_flops + s.size**2) + n_factors * float(s.n_features) ** 3 / 3
+    factor = sample_rows * (s.map_flops + s.gram_size**2) + n_factors * float(s.n_features) ** 3 / 3
     n_sweeps = 1 + s.n_map_passes + bool(one_in) + PRESUMED_SWEEPS + n_search
-    threads = cluster["threads_per_worker"]
+    threads = workers.threads_per_worker
     peak_bytes = max(
         _light_peak_bytes(s, most_columns, threads),
         _factor_peak_bytes(s, one_in, n_factors, threads),
         _model_peak_bytes(s, threads),
     )
-    return ConjugatePlan(
-        shape=s,
+    return Plan(
+        solver="cg",
+        size=s,
         folds_per_task=folds_at_once,
         n_sweeps=n_sweeps,
         n_segments=cuts.n_segments,
@@ -528,15 +538,15 @@ def _counted_conjugate(
         one_in=one_in,
         n_factors=n_factors,
         n_search_sweeps=n_search,
-        **cluster,
+        **_cluster(workers),
     )
 
 
-def _folds_at_once(shape: Shape) -> int:
+def _folds_at_once(size: Size) -> int:
     """Return how many folds' machines a search has side by side: a function of n, D, k and folds alone."""
-    numbers = max(1, shape.n_features * shape.n_outputs)
-    most = min(MOST_DIRECTIONS // max(1, shape.n_outputs), _MOST_DIRECTION_NUMBERS // numbers)
-    return max(1, min(shape.n_folds, most))
+    numbers = max(1, size.n_features * size.n_outputs)
+    most = min(MOST_DIRECTIONS // max(1, size.n_outputs), _MOST_DIRECTION_NUMBERS // numbers)
+    return max(1, min(size.n_folds, most))
 
 
 def walk_stride(n_alphas: int) -> int:
@@ -544,24 +554,24 @@ def walk_stride(n_alphas: int) -> int:
     return 1 << max(0, (n_alphas // 6).bit_length() - 1)
 
 
-def _search_sweeps(shape: Shape, folds_at_once: int) -> int:
+def _search_sweeps(size: Size, folds_at_once: int) -> int:
     """Return the sweeps presumed for a search by folds, as if its first walk went to the end of the grid."""
-    if shape.n_folds == 1:
+    if size.n_folds == 1:
         return 0
-    stride = walk_stride(shape.n_alphas)
-    n_alphas = -(-shape.n_alphas // stride) + 2 * (stride.bit_length() - 1)
-    turns = -(-shape.n_outputs * folds_at_once // MOST_DIRECTIONS)
-    return -(-shape.n_folds // folds_at_once) * (1 + n_alphas * turns * PRESUMED_SWEEPS_AN_ALPHA)
+    stride = walk_stride(size.n_alphas)
+    n_alphas = -(-size.n_alphas // stride) + 2 * (stride.bit_length() - 1)
+    turns = -(-size.n_outputs * folds_at_once // MOST_DIRECTIONS)
+    return -(-size.n_folds // folds_at_once) * (1 + n_alphas * turns * PRESUMED_SWEEPS_AN_ALPHA)
 
 
-def _light_peak_bytes(shape: Shape, k: int, threads: int) -> int:
+def _light_peak_bytes(size: Size, k: int, threads: int) -> int:
     """Return the largest resident set above idle in a light sweep of k vectors: O(D·k) a thread, and a tile.
 
     Each thread holds a tile of features in their dtype, in float64 and squared, or the bins of a sparse one
     and the keys of some rows; its values, the rows that it is made of and those of a storage chunk, and its
     sums and those of a tile. Beside these there are the partials that wait, the map's arrays and the points.
     """
-    s, cuts = shape, light_cuts(shape)
+    s, cuts = size, light_cuts(size)
     features = (
         4 * cuts.tile_rows * s.sparse_entries + 3 * 8 * KEY_ROWS * s.sparse_entries
         if s.sparse_entries
@@ -578,9 +588,9 @@ def _light_peak_bytes(shape: Shape, k: int, threads: int) -> int:
     return int(threads * (tile + rows + 2 * sums) + n_partials * sums + arrays + SLACK_BYTES)
 
 
-def _model_peak_bytes(shape: Shape, threads: int) -> int:
+def _model_peak_bytes(size: Size, threads: int) -> int:
     """Return the largest resident set above idle in solving models of sparse rows, one a thread."""
-    s = shape
+    s = size
     n_rows = min(s.model_rows, s.n_rows)
     # The rows, their features as they are made, signed, squared and while their formats change, and points.
     features = n_rows * s.row_entries * (s.itemsize + 4 + 4 * _ENTRY_BYTES)
@@ -590,32 +600,17 @@ def _model_peak_bytes(shape: Shape, threads: int) -> int:
     return int(tasks * (features + 2 * rows + points) + s.map_bytes + SLACK_BYTES) if n_rows else 0
 
 
-def _factor_peak_bytes(shape: Shape, one_in: int, n_factors: int, threads: int) -> int:
+def _factor_peak_bytes(size: Size, one_in: int, n_factors: int, threads: int) -> int:
     """Return the largest resident set above idle in making the factors.
 
     It is that of the sample's Gram sweep, and the factors.
     """
     if not one_in:
         return 0
-    return worker_peak_bytes(sample_shape(shape, one_in), 1, threads) + 8 * n_factors * shape.size**2
+    return worker_peak_bytes(sample_size(size, one_in), 1, threads) + 8 * n_factors * size.gram_size**2
 
 
-def _conjugate_remedies(plan: ConjugatePlan, cluster: dict[str, int]) -> list[str]:
-    def again(threads: int | None = None, **changes: Any) -> ConjugatePlan:
-        other = cluster if threads is None else cluster | {"threads_per_worker": threads}
-        return _counted_conjugate(replace(plan.shape, **changes), 0, other, most_folds=1)
-
-    features = largest(range(2, plan.shape.n_features, 2), lambda D: fits(again(n_features=D)))
-    threads = largest(range(1, plan.threads_per_worker), lambda t: fits(again(threads=t)))
-    size = "n_bins" if plan.shape.sparse_entries else "n_components"
-    return [
-        *storage_remedy(plan, lambda smaller: fits(_counted_conjugate(smaller, 0, cluster, most_folds=1))),
-        *([f"{size}={features}"] if features else []),
-        *([f"{threads} thread(s) a worker"] if threads else []),
-    ]
-
-
-# What a fit by SGD will cost, counted before its first task: no array of D × D, unless it is small.
+# By epochs of SGD and their evaluations: no array of D × D, unless it is small.
 
 PRESUMED_EPOCHS = 5
 PRESUMED_PASSES = 2 * PRESUMED_EPOCHS + 1
@@ -626,63 +621,36 @@ _ROWS_OF_MANY_FEATURES, _MANY_FEATURES = 2**12, 2**12
 _SPARSE_ROWS, _SPARSE_BYTES = 2**11, 12
 
 
-@dataclass(frozen=True, repr=False)
-class SGDPlan(Plan):
-    """A plan of epochs and evaluations; how many they are shows only in the fit, five are presumed."""
-
-    def remarks(self) -> list[str]:
-        return [f"SGD; {PRESUMED_EPOCHS} epochs and their evaluations presumed"]
-
-
-def metric_rows(n_sampled: int, shape: Shape) -> int:
+def metric_rows(n_sampled: int, size: Size) -> int:
     """Return how many of the sampled rows the metric is made of.
 
     All, up to 4096 features; beyond, where their eigenvectors would take minutes, 4096. Of sparse features
     2048, whose products with each other every step multiplies.
     """
-    if shape.sparse_entries:
+    if size.sparse_entries:
         return min(n_sampled, _SPARSE_ROWS)
-    most = _MOST_ROWS if shape.n_features <= _MANY_FEATURES else _ROWS_OF_MANY_FEATURES
+    most = _MOST_ROWS if size.n_features <= _MANY_FEATURES else _ROWS_OF_MANY_FEATURES
     return min(n_sampled, most)
 
 
-def epoch_cuts(shape: Shape) -> Segmentation:
+def epoch_cuts(size: Size) -> Segmentation:
     """Return the cuts of an epoch, whose longer segments get further."""
-    if shape.sparse_entries:
-        return sparse_segmentation(shape.n_rows, shape.sparse_entries)
-    return shape.segmentation()
+    if size.sparse_entries:
+        return sparse_segmentation(size.n_rows, size.sparse_entries)
+    return size.segmentation()
 
 
-def count_sgd(shape: Shape, *, n_workers: int, threads_per_worker: int, memory_limit: int) -> SGDPlan:
-    """Return the plan of five epochs with their evaluations.
-
-    Raises
-    ------
-    PlanRefused
-        If a worker would need more than 0.8 of its memory limit.
-    """
-    cluster = {"n_workers": n_workers, "threads_per_worker": threads_per_worker, "memory_limit": memory_limit}
-    plan = _counted_sgd(shape, cluster)
-    if not fits(plan):
-        features = largest(
-            range(2, shape.n_features, 2), lambda D: fits(_counted_sgd(replace(shape, n_features=D), cluster))
-        )
-        size = "n_bins" if shape.sparse_entries else "n_components"
-        remedies = storage_remedy(plan, lambda smaller: fits(_counted_sgd(smaller, cluster)))
-        raise PlanRefused(refusal(plan, [*remedies, *([f"{size}={features}"] if features else [])]))
-    return plan
-
-
-def _counted_sgd(shape: Shape, cluster: dict[str, int]) -> SGDPlan:
-    s, cuts = shape, epoch_cuts(shape)
+def _by_sgd(size: Size, workers: Workers) -> Plan:
+    s, cuts = size, epoch_cuts(size)
     passes = PRESUMED_PASSES
     evaluation = s.n_rows * (s.basis_flops + 6.0 * s.row_entries * s.n_outputs)
     epoch = s.n_rows * (s.map_flops + 10.0 * s.row_entries * s.n_outputs)
     sample = metric_rows(min(s.n_rows, _MOST_ROWS), s)
     small = min(sample, s.n_features)
     metric = 2.0 * sample * s.row_entries * small + 9.0 * small**3
-    return SGDPlan(
-        shape=s,
+    return Plan(
+        solver="sgd",
+        size=s,
         folds_per_task=1,
         n_sweeps=1 + s.n_map_passes + passes,
         n_segments=cuts.n_segments,
@@ -691,15 +659,15 @@ def _counted_sgd(shape: Shape, cluster: dict[str, int]) -> SGDPlan:
         flops=(PRESUMED_EPOCHS + 1) * evaluation + PRESUMED_EPOCHS * epoch + metric + s.map_factor_flops,
         cosines=float(s.n_rows) * s.row_entries * passes,
         bytes_read=float(s.n_rows) * s.row_bytes * (1 + s.n_map_passes + passes),
-        worker_peak_bytes=_worker_peak_bytes(s, cluster["threads_per_worker"]),
+        worker_peak_bytes=_sgd_peak_bytes(s, workers.threads_per_worker),
         client_peak_bytes=client_peak_bytes(s) + _METRIC_BYTES,
-        **cluster,
+        **_cluster(workers),
     )
 
 
-def _worker_peak_bytes(shape: Shape, threads: int) -> int:
+def _sgd_peak_bytes(size: Size, threads: int) -> int:
     """Return the largest resident set above idle: of an epoch, or of the making of the metric."""
-    s = shape
+    s = size
     sample = metric_rows(min(s.n_rows, _MOST_ROWS), s)
     small = min(sample, s.n_features)
     # A batch of features with its map's phases, the rows of a storage chunk, and the points.
@@ -713,12 +681,19 @@ def _worker_peak_bytes(shape: Shape, threads: int) -> int:
     return int(max(epoch, metric) + SLACK_BYTES)
 
 
+_WAYS: dict[str, Callable[[Size, Workers], Iterable[Plan]]] = {
+    "gram": _gram_ways,
+    "cg": _conjugate_ways,
+    "sgd": lambda size, workers: [_by_sgd(size, workers)],
+}
+
+
 # A plan for people: as lines of text, and as a card of a notebook.
 
 
 def plan_text(plan: Plan) -> str:
     """Return what will be done and needed, a line for each kind of it."""
-    s = plan.shape
+    s = plan.size
     presumed = " presumed until the classes are counted" if s.outputs_are_presumed else ""
     lines = [
         f"{s.n_rows:,} rows × {s.n_columns} columns → {s.n_features} features, "
@@ -737,14 +712,14 @@ def plan_text(plan: Plan) -> str:
 
 
 def _folds(plan: Plan) -> str:
-    one_held_out = plan.shape.n_paths == 1 and plan.shape.n_folds == 2
-    of_what = "a fold held out of the others" if one_held_out else f"{plan.shape.n_folds} fold(s)"
+    one_held_out = plan.size.n_paths == 1 and plan.size.n_folds == 2
+    of_what = "a fold held out of the others" if one_held_out else f"{plan.size.n_folds} fold(s)"
     return f"{of_what}, {plan.folds_per_task} a task"
 
 
 def plan_card(plan: Plan) -> str:
     """Return the same as HTML, with the memory as bars."""
-    s = plan.shape
+    s = plan.size
     shown = {
         "rows": number_text(s.n_rows),
         "columns": number_text(s.n_columns),
@@ -774,15 +749,3 @@ def plan_card(plan: Plan) -> str:
         *map(paragraph, plan.remarks()),
     ]
     return html_card("Plan of a fit", "\n".join(parts))
-
-
-# The largest number that still fits.
-
-
-def largest(candidates: range, fits: Callable[[int], bool]) -> int:
-    """Return the largest candidate that fits, by bisection; 0 if none does."""
-    low, top = 0, len(candidates)
-    while low < top:
-        middle = (low + top) // 2
-        low, top = (middle + 1, top) if fits(candidates[middle]) else (low, middle)
-    return candidates[low - 1] if low else 0

@@ -1,156 +1,156 @@
-"""A ridge fit from rows to machine: first sweep, choice of the solver by its plan, the solver's sweeps."""
+"""What all fits of ridge share: what is asked of the rows, how alpha was chosen, and the result."""
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from distrff.engine.execution import Workers
-from distrff.engine.run import begin_run
-from distrff.errors import PlanRefused
-from distrff.estimators.fitting.cg import factor_levels, fit_by_conjugate_gradients
-from distrff.estimators.fitting.context import Preparation, prepare_fit
-from distrff.estimators.fitting.gram import (
-    RidgeFit,
-    check_number_of_alphas,
-    check_rows_of_search,
-    features_dtype,
-    fit_by_gram,
-    plan_of,
-    presumed_plan,
-    product_dtype,
-)
-from distrff.estimators.fitting.options import RidgeOptions
-from distrff.estimators.fitting.plan import ConjugatePlan, Plan, SGDPlan, count_conjugate, count_sgd
-from distrff.estimators.fitting.sgd import fit_ridge_by_sgd
-from distrff.estimators.fitting.timing import seconds_told
-from distrff.io.dataset import Dataset
+from distrff.engine.run import Run
+from distrff.estimators.fitting.context import PreparedFit
+from distrff.estimators.fitting.plan import Plan
+from distrff.estimators.fitting.result import FitResult, rkhs_norm
+from distrff.features.base import nested_sizes
+from distrff.features.specification import MapSpecification
+from distrff.preprocessing.targets import Targets
+from distrff.solvers.ridge import GramProblem, RidgeSolution
+from distrff.solvers.status import History, Status
 
 
-def fit_ridge(
-    dataset: Dataset,
-    options: RidgeOptions,
-    *,
-    target_kind: str,
-    class_weight: Any = None,
-    planned: Plan | None = None,
-) -> tuple[RidgeFit, Preparation]:
-    """Fit a ridge machine: one pass over the rows for their statistics, then those of the solver.
-
-    `planned` is what was planned before, whose seconds the fit's plan takes over if it was for this fit.
-
-    Raises
-    ------
-    PlanRefused
-        Before the first task, if it cannot fit in the workers' memory.
-    InputError
-        For data that cannot be used.
-    """
-    run = begin_run()
-    presumed = presumed_ridge_plan(run.execution, dataset, options, target_kind=target_kind)
-    predicted = seconds_told(planned, presumed)
-    dtype, notes = features_dtype(dataset, options.dtype), list[str]()
-
-    def recount(n_outputs: int, n_features: int) -> Plan:
-        plan = ridge_plan(
-            run.execution, dataset, options, n_outputs=n_outputs, dtype=dtype, n_features=n_features
-        )
-        return plan.with_seconds(predicted)
-
-    preparation = prepare_fit(
-        run,
-        dataset,
-        options,
-        target_kind=target_kind,
-        dtype=dtype,
-        class_weight=class_weight,
-        recount=recount,
-    )
-    check_number_of_alphas(options, preparation.targets)
-    if options.solver != "sgd" and not options.must_be_cg:
-        dtype, notes = product_dtype(dataset, options, preparation)
-    plan = recount(preparation.targets.n_outputs, preparation.specification.n_features)
-    if isinstance(plan, SGDPlan):
-        return fit_ridge_by_sgd(run, dataset, options, preparation, plan), preparation
-    if not isinstance(plan, ConjugatePlan):
-        return fit_by_gram(run, dataset, options, preparation, plan, notes), preparation
-    notes = [] if options.must_be_cg else ["the Gram does not fit in memory: solver='cg' was used"]
-    return fit_by_conjugate_gradients(run, dataset, options, preparation, plan, notes), preparation
-
-
-def presumed_ridge_plan(
-    workers: Workers, dataset: Dataset, options: RidgeOptions, *, target_kind: str
-) -> Plan:
-    """Return the plan as far as it can be counted before the first sweep.
-
-    Raises
-    ------
-    InputError
-        For too few rows, or a map that cannot take these columns, before a pass over them is lost.
-    PlanRefused
-        If it cannot fit in the workers' memory.
-    """
-    if options.search is not None:
-        check_rows_of_search("alpha", options.search, max(2, options.n_folds), dataset)
-    return presumed_plan(workers, dataset, options, target_kind=target_kind, counted=ridge_plan)
-
-
-def ridge_plan(
-    workers: Workers,
-    dataset: Dataset,
-    options: RidgeOptions,
-    *,
-    n_outputs: int,
-    dtype: str,
-    n_features: int | None = None,
-) -> Plan:
-    """Return the plan of the solver asked for; "auto" is the Gram, and where it is refused for memory
-    and alpha is given, conjugate gradients, as it is for sparse features.
+@dataclass(frozen=True, eq=False)
+class AlphaSearch:
+    """The chosen alpha and what it was chosen from.
 
     Parameters
     ----------
-    dtype : {"float32", "float64"}
-        Of the Gram's products; conjugate gradients take that of the columns, for their products are float64.
+    alpha : ndarray of shape (1,) or (k,)
+    score : float or None
+        Criterion at the chosen alpha, in squared units of the targets.
+    criterion : str
+    results : dict
+        `alphas`, `mean_score` and, by several folds, `fold_scores` (n_alphas, n_folds).
+    learning_curve : list of [size, score, alpha]
+    notes : list of str
+        What the report should say about the choice.
     """
-    if options.solver == "sgd":
-        return plan_of(
-            workers,
-            dataset,
-            options,
-            n_outputs=n_outputs,
-            dtype=dtype,
-            counting=count_sgd,
-            n_features=n_features,
-        )
-    if options.must_be_cg:
-        return _conjugate_plan(workers, dataset, options, n_outputs, n_features)
-    try:
-        return plan_of(workers, dataset, options, n_outputs=n_outputs, dtype=dtype)
-    except PlanRefused as refused:
-        if options.solver != "auto" or options.search is not None:
-            raise
-        try:
-            return _conjugate_plan(workers, dataset, options, n_outputs, n_features)
-        except PlanRefused:
-            raise refused from None
+
+    alpha: np.ndarray
+    score: float | None = None
+    criterion: str = "none, as alpha was given"
+    results: dict[str, np.ndarray] = field(default_factory=dict)
+    learning_curve: list[list[float]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
-def _conjugate_plan(
-    workers: Workers,
-    dataset: Dataset,
-    options: RidgeOptions,
-    n_outputs: int,
-    n_features: int | None,
-) -> Plan:
-    n_factors = 0 if options.alpha is None else len(factor_levels(np.asarray(options.alpha)))
-    return plan_of(
-        workers,
-        dataset,
-        options,
-        n_outputs=n_outputs,
-        dtype=features_dtype(dataset, options.dtype),
-        counting=partial(count_conjugate, n_alphas=n_factors),
-        n_features=n_features,
+def gram_problem(
+    specification: MapSpecification, targets: Targets, *, n_rows: int, fit_intercept: bool
+) -> GramProblem:
+    """Return what is asked of Grams of this specification."""
+    return GramProblem(
+        n_rows=n_rows,
+        n_targets=targets.n_outputs,
+        fit_intercept=fit_intercept,
+        sizes=nested_sizes(specification),
+        rescaled=specification.rescaled_when_nested,
+        offset=None if fit_intercept else targets.shift / targets.scale,
     )
+
+
+def problem_of(fit: PreparedFit) -> GramProblem:
+    """Return what is asked of the Grams of a fit to rows."""
+    return gram_problem(
+        fit.specification, fit.targets, n_rows=fit.dataset.n_rows, fit_intercept=fit.options.fit_intercept
+    )
+
+
+def ridge_result(
+    run: Run,
+    plan: Plan | None,
+    problem: GramProblem,
+    targets: Targets,
+    search: AlphaSearch,
+    solution: RidgeSolution,
+    *,
+    dtype: str,
+    notes: list[str],
+    entries: dict[str, Any],
+    **ending: Any,
+) -> FitResult:
+    """Return the result of a solver of ridge, in the targets' own units.
+
+    `entries` say how it was solved, `ending` how that ended.
+    """
+    explained = 1.0 - solution.residual / np.where(solution.total > 0, solution.total, 1.0)
+    coef = solution.coef * targets.scale
+    shifted = solution.intercept * targets.scale + targets.shift
+    return FitResult(
+        run=run,
+        plan=plan,
+        n_rows=problem.n_rows,
+        dtype=dtype,
+        targets=targets,
+        coef=coef,
+        intercept=shifted if problem.fit_intercept else np.zeros(problem.n_targets),
+        search=search,
+        entries={
+            "rkhs_norm": rkhs_norm(coef),
+            "training_r2": explained[0] if len(explained) == 1 else explained,
+            "alpha": search.alpha[0] if len(search.alpha) == 1 else search.alpha,
+            "criterion": search.criterion,
+            "cv_score": search.score,
+            **search.results,
+            "noise_floor": None,
+            "learning_curve": search.learning_curve,
+            **entries,
+        },
+        notes=notes + search.notes,
+        **ending,
+    )
+
+
+def iterative_ending(
+    solver: str,
+    measure: str,
+    error: float,
+    history: History,
+    *,
+    status: Status,
+    preconditioner: str,
+    tol: float,
+    n_sweeps: int,
+    max_sweeps: int,
+    interruption: KeyboardInterrupt | None,
+) -> dict[str, Any]:
+    """Return what `ridge_result` takes of conjugate gradients or SGD.
+
+    Parameters
+    ----------
+    solver : {"cg", "sgd"}
+    measure : {"relative residual", "duality gap"}
+        ‖B − (G + alpha·I)·w‖/‖B‖, or (primal − dual)/max(|primal|, |dual|).
+    error : float
+        That of the target where it is largest; NaN where no pass told it.
+    history : History
+        Of that error.
+    n_sweeps, max_sweeps : int
+        Light passes.
+    """
+    # An epoch of SGD and its evaluation are two passes.
+    ended = n_sweeps >= max_sweeps - (solver == "sgd")
+    remedy = "allow more by max_sweeps, or" if ended else "rounding ends it; use"
+    shortfall = (
+        f"the {measure} is {error:.2g} after light sweep {n_sweeps}, above tol={tol:g}; {remedy} a larger tol"
+    )
+    return {
+        "entries": {
+            "solver": solver,
+            "preconditioner": preconditioner,
+            "tol": tol,
+            measure.replace(" ", "_"): error,
+            "history": history.values(measure),
+        },
+        "status": status,
+        "shortfall": None if status.is_converged else shortfall,
+        "interruption": interruption,
+    }

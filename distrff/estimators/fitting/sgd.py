@@ -11,118 +11,142 @@ import numpy as np
 from scipy.sparse import issparse
 
 from distrff.engine.reduction import Arrays
-from distrff.engine.run import Run
 from distrff.errors import DataWarning, warn
-from distrff.estimators.fitting.context import Preparation
-from distrff.estimators.fitting.gram import AlphaSearch, RidgeFit, problem_of
-from distrff.estimators.fitting.margins import (
-    Constant,
-    FeaturesOf,
-    MarginOracle,
-    MarginProblem,
-    MarginSolution,
-    begun,
-)
+from distrff.estimators.fitting.context import PreparedFit
+from distrff.estimators.fitting.margin_oracle import FeaturesOf, MarginOracle
+from distrff.estimators.fitting.margins import PenaltySearch, margin_result
 from distrff.estimators.fitting.options import MarginOptions, RidgeOptions, margin_options_of_ridge
-from distrff.estimators.fitting.plan import Plan, SGDPlan, epoch_cuts, metric_rows
-from distrff.estimators.fitting.result import Convergence
-from distrff.io.dataset import Dataset
+from distrff.estimators.fitting.plan import Plan, epoch_cuts, metric_rows
+from distrff.estimators.fitting.result import FitResult
+from distrff.estimators.fitting.ridge import AlphaSearch, iterative_ending, problem_of, ridge_result
+from distrff.estimators.fitting.traces import Constant, MarginProblem, MarginSolution, begun, best_constants
 from distrff.preprocessing.scaling import drift_message, drift_shares
 from distrff.preprocessing.targets import ClassTargets, NumericTargets
 from distrff.reductions.epoch import EpochReduction, sent_start
 from distrff.solvers.losses import SmoothedHinge
 from distrff.solvers.objective import Evaluation, Point
-from distrff.solvers.ridge import RidgeMachine
+from distrff.solvers.ridge import RidgeSolution
 from distrff.solvers.sgd import Epoch, Question, SGDProblem, batch_rows, ridge_start, sgd, smooth_loss
 from distrff.solvers.spectral_metric import SpectralMetric, most_directions
 from distrff.solvers.status import Status, in_lockstep
 
 
-class _OutOfSweeps(Exception):
-    pass
+def fit_margins_by_sgd(fit: PreparedFit, plan: Plan) -> FitResult:
+    """Return the fit of a margin loss for a given C, to a small fall of the objective."""
+    options = fit.options
+    assert isinstance(options, MarginOptions) and options.C is not None
+    solution = solve_by_sgd(fit, plan, options, best_constants(fit, options, options.C))
+    return margin_result(fit, plan, options, "sgd", PenaltySearch(options.C), solution)
+
+
+def fit_ridge_by_sgd(fit: PreparedFit, plan: Plan) -> FitResult:
+    """Return the fit of ridge for one given penalty: the squared loss as any other.
+
+    Raises
+    ------
+    InputError
+        If the sampled rows have no weight.
+    """
+    options, targets = fit.options, fit.targets
+    assert isinstance(options, RidgeOptions) and options.alpha is not None
+    if isinstance(targets, NumericTargets) and not options.fit_intercept:
+        # Without an intercept nothing can stand in for what was subtracted.
+        targets = replace(targets, shift=np.zeros_like(targets.shift))
+    fit = replace(fit, targets=targets)
+    solution = solve_by_sgd(fit, plan, margin_options_of_ridge(options))
+    points = np.stack([trace.x for trace in solution.traces.values()], axis=1)
+    coef, intercept = (
+        (points[:-1], points[-1]) if options.fit_intercept else (points, np.zeros(points.shape[1]))
+    )
+    worst = max(solution.traces.values(), key=lambda trace: trace.certificate.gap)
+    unknown = np.full(points.shape[1], np.nan)
+    return ridge_result(
+        fit.run,
+        plan,
+        problem_of(fit),
+        targets,
+        AlphaSearch(options.alpha),
+        RidgeSolution(coef, intercept, unknown, unknown),
+        dtype=plan.size.dtype,
+        notes=[],
+        **iterative_ending(
+            "sgd",
+            "duality gap",
+            worst.certificate.gap,
+            worst.history,
+            status=solution.status,
+            preconditioner="spectrum of a sample",
+            tol=options.tol,
+            n_sweeps=solution.n_sweeps,
+            max_sweeps=options.max_sweeps,
+            interruption=solution.interruption,
+        ),
+    )
 
 
 def solve_by_sgd(
-    run: Run,
-    dataset: Dataset,
-    preparation: Preparation,
-    plan: Plan,
-    options: MarginOptions,
-    constants: Sequence[Constant] = (),
+    fit: PreparedFit, plan: Plan, options: MarginOptions, constants: Sequence[Constant] = ()
 ) -> MarginSolution:
-    """Return machines whose objective no longer falls by more than `tol`, relative, with an epoch.
+    """Return points whose objective no longer falls by more than `tol`, relative, with an epoch.
 
-    `constants` are the best constants of the outputs, if their machines shall be no worse.
+    `constants` are the best constants of the outputs, if the points shall be no worse.
     """
-    _warn_of_drift(preparation)
-    run.begin_phase("metric of a sample")
-    oracle = _SGDOracle(run, dataset, preparation, plan, options)
-    run.begin_phase("epochs and evaluations")
-    progress = begun(oracle.starts, constants)
+    _warn_of_drift(fit)
+    fit.run.begin_phase("metric of a sample")
+    oracle = _SGDOracle(fit, plan, options)
+    fit.run.begin_phase("epochs and evaluations")
+    traces = begun(oracle.starts, constants)
     n_sweeps, interruption, status = 0, None, Status.NOT_CONVERGED
 
-    def answer(questions: Mapping[MarginProblem, Question]) -> dict[MarginProblem, Any]:
+    def respond(requests: Mapping[MarginProblem, Question]) -> dict[MarginProblem, Any]:
         nonlocal n_sweeps
-        epochs = {problem: q for problem, q in questions.items() if isinstance(q, Epoch)}
-        points = {problem: q for problem, q in questions.items() if not isinstance(q, Epoch)}
+        epochs = {problem: q for problem, q in requests.items() if isinstance(q, Epoch)}
+        points = {problem: q for problem, q in requests.items() if not isinstance(q, Epoch)}
         if n_sweeps + bool(epochs) + bool(points) > options.max_sweeps:
-            raise _OutOfSweeps
+            return {}
         n_sweeps += bool(epochs) + bool(points)
         evaluations = oracle.evaluate(points) if points else {}
         for problem, at in evaluations.items():
-            progress[problem].see(at)
-            progress[problem].mark(n_sweeps)
+            traces[problem].update(at)
+            traces[problem].record(n_sweeps)
         return evaluations | (oracle.epoch(epochs) if epochs else {})
 
     def is_certified(problem: MarginProblem) -> bool:
-        return progress[problem].certificate.gap <= options.tol
+        return traces[problem].certificate.gap <= options.tol
 
     try:
-        start = answer(oracle.starts)
-        talks = {
+        start = respond(oracle.starts)
+        solvers = {
             problem: sgd(at, oracle.problem, options.tol, partial(is_certified, problem))
             for problem, at in start.items()
         }
-        in_lockstep(talks, answer)
-        certified = all(is_certified(problem) for problem in progress)
-        status = Status.CONVERGED if certified else Status.CONVERGED_UNCERTIFIED
-    except _OutOfSweeps:
-        pass
+        ended = in_lockstep(solvers, respond)
+        if len(ended) == len(traces):
+            certified = all(is_certified(problem) for problem in traces)
+            status = Status.CONVERGED if certified else Status.CONVERGED_UNCERTIFIED
     except KeyboardInterrupt as raised:
         status, interruption = Status.INTERRUPTED, raised
-    return MarginSolution(progress, status, n_sweeps, interruption)
+    return MarginSolution(traces, status, n_sweeps, interruption)
 
 
 class _SGDOracle:
-    """Answers points by margin sweeps and epochs by epoch sweeps, in the metric of a sample."""
+    """Responds to points by margin passes and to epochs by epoch passes, in the metric of a sample."""
 
-    def __init__(
-        self,
-        run: Run,
-        dataset: Dataset,
-        preparation: Preparation,
-        plan: Plan,
-        options: MarginOptions,
-    ) -> None:
+    def __init__(self, fit: PreparedFit, plan: Plan, options: MarginOptions) -> None:
         assert options.C is not None
-        self._run, self._dataset = run, dataset
-        self._margins = MarginOracle(run, dataset, preparation, plan, options, None, None)
-        self._smooth = smooth_loss(options.loss, is_sparse=preparation.specification.is_sparse)
+        self._fit = fit
+        self._margins = MarginOracle(fit, plan, options)
+        self._smooth = smooth_loss(options.loss, is_sparse=fit.specification.is_sparse)
         self._width = self._smooth.width if isinstance(self._smooth, SmoothedHinge) else 0.0
-        metric, X0 = self._metric(preparation, plan, options)
-        self.problem = SGDProblem(metric, options.C, preparation.weight, self._smooth.curvature)
+        metric, X0 = self._metric(plan, options)
+        self.problem = SGDProblem(metric, options.C, fit.weight, self._smooth.curvature)
         self.starts = {MarginProblem(output, options.C): x for output, x in enumerate(X0.T)}
-        self._cuts = epoch_cuts(plan.shape)
-        self._reduction = EpochReduction(
-            specification=preparation.specification,
-            scaling=preparation.scaling,
-            targets=preparation.targets,
-            dtype=plan.shape.dtype,
-            tile_rows=0,
-            loss=self._smooth,
-            outputs=(),
-            fit_intercept=options.fit_intercept,
-        )
+        self._cuts = epoch_cuts(plan.size)
+        self._shared = {
+            "dtype": plan.size.dtype,
+            "loss": self._smooth,
+            "fit_intercept": options.fit_intercept,
+        }
 
     def evaluate(self, points: Mapping[MarginProblem, np.ndarray]) -> dict[MarginProblem, Evaluation]:
         """Return what a margin sweep says."""
@@ -133,24 +157,20 @@ class _SGDOracle:
         metric = self.problem.metric
         start = self.problem.local_start(list(epochs.values()))
         rows = batch_rows(metric, start, self._cuts.segment_rows)
-        reduction = replace(
-            self._reduction, tile_rows=rows, outputs=tuple(problem.output for problem in epochs)
-        )
+        outputs = tuple(problem.output for problem in epochs)
+        reduction = self._fit.reduction(EpochReduction, **self._shared, tile_rows=rows, outputs=outputs)
         cuts = replace(self._cuts, tile_rows=rows)
-        handle = self._run.sweep("epoch", self._dataset, reduction, cuts, sent_start(metric, start))
-        X = self._run.gather([handle])[0].mean()
+        X = self._fit.sum("epoch", reduction, cuts, sent_start(metric, start)).mean()
         return {problem: X[:, j] for j, problem in enumerate(epochs)}
 
-    def _metric(
-        self, preparation: Preparation, plan: Plan, options: MarginOptions
-    ) -> tuple[SpectralMetric, np.ndarray]:
-        """Return the metric of the first sweep's sample, and its ridge machines to start from."""
-        sample, targets = preparation.statistics.sample(), preparation.targets
-        n_rows = metric_rows(sample.X.shape[0], plan.shape)
+    def _metric(self, plan: Plan, options: MarginOptions) -> tuple[SpectralMetric, np.ndarray]:
+        """Return the metric of the first pass's sample, and ridge on it to start from."""
+        sample, targets = self._fit.statistics.sample(), self._fit.targets
+        n_rows = metric_rows(sample.X.shape[0], plan.size)
         rows = np.linspace(0, sample.X.shape[0] - 1, n_rows).astype(np.intp)
         assert sample.y is not None
         Y, s = targets.encode(sample.y), targets.row_weights(sample.y, sample.sample_weight)
-        penalty = 1 / (options.C * preparation.weight)  # type: ignore[operator]
+        penalty = 1 / (options.C * self._fit.weight)  # type: ignore[operator]
         call = (
             self._margins.features_of,
             self._margins.sent_map,
@@ -161,7 +181,8 @@ class _SGDOracle:
             penalty,
             options.fit_intercept,
         )
-        metric, X0 = self._run.gather([self._run.submit(metric_of_sample, *call)])[0]
+        run = self._fit.run
+        metric, X0 = run.gather([run.submit(metric_of_sample, *call)])[0]
         return metric, options.loss.clear_margin * X0
 
 
@@ -187,8 +208,8 @@ def metric_of_sample(
     return metric, ridge_start(metric, moment, y_mean, penalty, curvature)
 
 
-def _warn_of_drift(preparation: Preparation) -> None:
-    sample, targets = preparation.statistics.sample(), preparation.targets
+def _warn_of_drift(fit: PreparedFit) -> None:
+    sample, targets = fit.statistics.sample(), fit.targets
     assert sample.y is not None
     if isinstance(targets, ClassTargets):
         Y = (targets.indices(sample.y)[:, None] == np.arange(len(targets.classes))).astype(np.float64)
@@ -199,54 +220,3 @@ def _warn_of_drift(preparation: Preparation) -> None:
     )
     if message is not None:
         warn(message, DataWarning)
-
-
-# Ridge by distributed SGD: the squared loss as any other.
-
-
-def fit_ridge_by_sgd(
-    run: Run, dataset: Dataset, options: RidgeOptions, preparation: Preparation, plan: SGDPlan
-) -> RidgeFit:
-    """Return the fit for one given penalty, to a small fall of the objective.
-
-    Raises
-    ------
-    InputError
-        If the sampled rows have no weight.
-    """
-    assert options.alpha is not None
-    targets = preparation.targets
-    if isinstance(targets, NumericTargets) and not options.fit_intercept:
-        # Without an intercept nothing can stand in for what was subtracted.
-        targets = replace(targets, shift=np.zeros_like(targets.shift))
-    preparation = replace(preparation, targets=targets)
-    solution = solve_by_sgd(run, dataset, preparation, plan, margin_options_of_ridge(options))
-    points = np.stack([progress.x for progress in solution.progress.values()], axis=1)
-    coef, intercept = (
-        (points[:-1], points[-1]) if options.fit_intercept else (points, np.zeros(points.shape[1]))
-    )
-    worst = max(solution.progress.values(), key=lambda progress: progress.certificate.gap)
-    unknown = np.full(points.shape[1], np.nan)
-    return RidgeFit(
-        run=run,
-        plan=plan,
-        problem=problem_of(preparation, dataset, options),
-        dtype=plan.shape.dtype,
-        grams=None,
-        search=AlphaSearch(options.alpha, None, "none, as alpha was given"),
-        machine=RidgeMachine(coef, intercept, unknown, unknown),
-        targets=targets,
-        notes=[],
-        convergence=Convergence(
-            status=solution.status,
-            solver="sgd",
-            measure="duality gap",
-            error=worst.certificate.gap,
-            tol=options.tol,
-            n_sweeps=solution.n_sweeps,
-            max_sweeps=options.max_sweeps,
-            preconditioner="spectrum of a sample",
-            history=worst.history,
-            interruption=solution.interruption,
-        ),
-    )

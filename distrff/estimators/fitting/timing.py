@@ -15,11 +15,10 @@ from distrff.estimators.fitting.plan import (
     PRESUMED_PASSES,
     PRESUMED_SWEEPS,
     THIN_SLOWNESS,
-    ConjugatePlan,
     Plan,
-    Shape,
+    Size,
     factorisation_flops,
-    sample_shape,
+    sample_size,
 )
 from distrff.features.specification import MapSpecification
 from distrff.io.dataset import Dataset
@@ -57,12 +56,12 @@ def predicted_seconds(run: Run, dataset: Dataset, options: FitOptions, plan: Pla
     landmarks, and the time grows with the flops of a row. What starting tasks takes is not, which
     shows where a fit takes a second.
     """
-    if isinstance(plan, ConjugatePlan):
+    if plan.solver == "cg":
         return _conjugate_seconds(run, dataset, options, plan)
-    if plan.shape.sparse_entries:
+    if plan.size.sparse_entries:
         # An epoch's products are about as many as those of its evaluation.
-        return PRESUMED_PASSES * _light_seconds(run, dataset, options, plan, plan.shape.n_outputs)
-    threads, shape = plan.n_workers * plan.threads_per_worker, plan.shape
+        return PRESUMED_PASSES * _light_seconds(run, dataset, options, plan, plan.size.n_outputs)
+    threads, shape = plan.n_workers * plan.threads_per_worker, plan.size
     seconds_a_row = _gram_seconds_a_row(run, dataset, options, shape, threads)
     rows_a_thread = _rows_a_thread(dataset, plan)
     sweeps = 1 / shape.gram_one_in + shape.n_light_sweeps * _light_work(shape) / _gram_work(shape)
@@ -71,22 +70,17 @@ def predicted_seconds(run: Run, dataset: Dataset, options: FitOptions, plan: Pla
     return rows_a_thread * seconds_a_row * sweeps + afterwards * _seconds_a_float64_flop(shape, seconds_a_row)
 
 
-def seconds_told(planned: Plan | None, presumed: Plan) -> float | None:
-    """Return what an earlier plan predicted, if it counts what is presumed now; None without such a plan."""
-    return None if planned is None or planned.with_seconds(None) != presumed else planned.seconds
-
-
-def _conjugate_seconds(run: Run, dataset: Dataset, options: FitOptions, plan: ConjugatePlan) -> float:
+def _conjugate_seconds(run: Run, dataset: Dataset, options: FitOptions, plan: Plan) -> float:
     """Return the predicted duration of the light sweeps that are presumed, after those of the factor."""
-    k = plan.shape.n_outputs
+    k = plan.size.n_outputs
     seconds = PRESUMED_SWEEPS * _light_seconds(run, dataset, options, plan, k)
     if plan.n_search_sweeps:
         directions = min(MOST_DIRECTIONS, k * plan.folds_per_task)
         seconds += plan.n_search_sweeps * _light_seconds(run, dataset, options, plan, directions)
     if not plan.one_in:
         return seconds
-    threads, shape = plan.n_workers * plan.threads_per_worker, plan.shape
-    sampled = sample_shape(shape, 1)
+    threads, shape = plan.n_workers * plan.threads_per_worker, plan.size
+    sampled = sample_size(shape, 1)
     by_gram = _gram_seconds_a_row(run, dataset, options, sampled, threads)
     factors = plan.n_factors * shape.n_features**3 / 3 / min(threads, plan.n_factors)
     flops = factors + _search_flops(dataset, options) + shape.map_factor_flops
@@ -99,34 +93,34 @@ def _light_seconds(run: Run, dataset: Dataset, options: FitOptions, plan: Plan, 
     return _rows_a_thread(dataset, plan) * _product_seconds_a_row(run, dataset, options, plan, k)
 
 
-def _gram_work(shape: Shape) -> float:
+def _gram_work(shape: Size) -> float:
     """Return the work of a row of the Gram sweep, in flops of its product."""
     # The solve against the map's factors is in float64 always.
     solve = shape.triangle_numbers * 8 / shape.itemsize
-    return shape.basis_flops + float(shape.size) ** 2 + solve + _COSINE_FLOPS * shape.n_features
+    return shape.basis_flops + float(shape.gram_size) ** 2 + solve + _COSINE_FLOPS * shape.n_features
 
 
-def _light_work(shape: Shape) -> float:
+def _light_work(shape: Size) -> float:
     """Return the work of a row of a light sweep, in the same unit."""
     return THIN_SLOWNESS * shape.light_flops / shape.n_rows + _COSINE_FLOPS * shape.n_features
 
 
-def _seconds_a_float64_flop(shape: Shape, seconds_a_row: float) -> float:
+def _seconds_a_float64_flop(shape: Size, seconds_a_row: float) -> float:
     return seconds_a_row / _gram_work(shape) * 8 / shape.itemsize
 
 
-def _gram_seconds_a_row(run: Run, dataset: Dataset, options: FitOptions, shape: Shape, threads: int) -> float:
+def _gram_seconds_a_row(run: Run, dataset: Dataset, options: FitOptions, shape: Size, threads: int) -> float:
     specification, tried = _tried(dataset, options, shape)
     tile_rows = shape.segmentation().tile_rows
     reduction = _reduction(dataset, specification, tried, tile_rows)
-    n_rows = int(min(dataset.n_rows, tile_rows, max(256, _MEASURED_FLOPS / tried.size**2)))
+    n_rows = int(min(dataset.n_rows, tile_rows, max(256, _MEASURED_FLOPS / tried.gram_size**2)))
     seconds = _seconds_a_row(run, dataset, reduction, n_rows, threads)
     return seconds * _gram_work(shape) / _gram_work(tried)
 
 
 def _product_seconds_a_row(run: Run, dataset: Dataset, options: FitOptions, plan: Plan, k: int) -> float:
     threads = plan.n_workers * plan.threads_per_worker
-    specification, tried = _tried(dataset, options, plan.shape)
+    specification, tried = _tried(dataset, options, plan.size)
     reduction = ProductReduction(
         specification=specification,
         scaling=_no_scaling(dataset),
@@ -139,10 +133,10 @@ def _product_seconds_a_row(run: Run, dataset: Dataset, options: FitOptions, plan
     point = {"coef": np.zeros((tried.n_features, k)), "intercept": np.zeros(k)}
     n_rows = int(min(dataset.n_rows, 16 * plan.tile_rows))
     seconds = _seconds_a_row(run, dataset, reduction, n_rows, threads, point)
-    return seconds * _light_work(plan.shape) / _light_work(tried)
+    return seconds * _light_work(plan.size) / _light_work(tried)
 
 
-def _tried(dataset: Dataset, options: FitOptions, shape: Shape) -> tuple[MapSpecification, Shape]:
+def _tried(dataset: Dataset, options: FitOptions, shape: Size) -> tuple[MapSpecification, Size]:
     """Return a map to be timed, and its shape: a small one where the factors of all landmarks take long."""
     features, d = options.features, dataset.n_columns
     if not features.cost_for(d).triangle_share:
@@ -175,7 +169,7 @@ def _search_flops(dataset: Dataset, options: FitOptions) -> float:
 
 
 def _reduction(
-    dataset: Dataset, specification: MapSpecification, shape: Shape, tile_rows: int
+    dataset: Dataset, specification: MapSpecification, shape: Size, tile_rows: int
 ) -> GramReduction:
     return GramReduction(
         specification=specification,

@@ -1,0 +1,222 @@
+"""The hinge's last digits: models of few rows that grow where a pass over all rows shows them wrong.
+
+A model is exact for the rows that were near the kink at its reference point, or changed sides since (see
+`solvers.active_set`). Its minimum bounds the objective of all rows from below and rises with each row;
+where no row outside has changed sides, it is the objective's. With as many rows as there are, the first
+model is already the whole problem. Models of dense features are solved by Newton steps of D³/3 flops,
+those of sparse ones, which have more features than rows, by steps in the rows' multipliers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.sparse import diags_array, hstack, issparse
+
+from distrff.engine.reduction import Arrays
+from distrff.estimators.fitting.margin_oracle import FeaturesOf, KinkPoint, MarginOracle
+from distrff.estimators.fitting.traces import MarginProblem
+from distrff.reductions.margins import KinkRows, KinkSums
+from distrff.solvers.active_set import KinkModel, KinkSolution, ascend, first_multipliers, minimise
+
+_MODEL_SHARE = 0.4  # of tol
+_FIRST_WIDTH = 1.0
+_FAR = 2.0**20  # for an intercept
+_WIDENING = 4
+# Rows of a model whose reference point is too far off raise its bound for long and to no end. Models that end
+# at all leave about a third of the distance at first, and those that came near have all ended.
+_NEAR, _FIRST_SHARE = 0.1, 0.3
+
+
+@dataclass(eq=False)
+class _Model:
+    """One problem's model: rows, and the sums at its reference point over all rows."""
+
+    reference: np.ndarray
+    rows: KinkRows
+    short_weight: float
+    short_vector: np.ndarray
+    x: np.ndarray
+    alpha: np.ndarray | None = None
+    distance: float = np.inf
+
+    def is_on_course(self, distance: float, n_rounds: int) -> bool:
+        """Say whether the bound will be near the objective after so many rounds like the last.
+
+        `distance` is that of the two, of the objective; the first round says nothing of the next.
+        """
+        share = distance / self.distance if np.isfinite(self.distance) else _FIRST_SHARE
+        self.distance = distance
+        return distance * min(1.0, share) ** n_rounds <= _NEAR
+
+    @property
+    def known(self) -> np.ndarray:
+        return np.sort(self.rows.number)
+
+    @classmethod
+    def at(cls, C: float, x: np.ndarray, found: KinkSums, machine: int) -> _Model:
+        """Return the model whose reference point is x."""
+        rows = found.rows(machine)
+        weight, vector = float(found.short_weight[machine]), found.short_vector[machine]
+        return cls(x, rows, weight, vector, x)
+
+    @property
+    def excess(self) -> float:
+        """What the linear part pulls at the intercept beyond what the rows' multipliers can outweigh.
+
+        Its sign is the label of the rows that pull; 0 where the model has a minimum.
+        """
+        signed = self.rows.weight * self.rows.label
+        pull = float(self.short_vector[-1] - signed[self.rows.short].sum())
+        least, most = -float(signed[signed > 0].sum()), -float(signed[signed < 0].sum())
+        return max(0.0, pull - most) + min(0.0, pull - least)
+
+    def without_shortfall(self, label: float) -> np.ndarray:
+        """Return the reference point with an intercept at which no row of the label is short.
+
+        All rows of the label move alike: those that were short by most are then the nearest to the kink.
+        """
+        x = self.reference.copy()
+        x[-1] += _FAR * max(1.0, abs(x[-1])) * label
+        return x
+
+    def add(self, rows: KinkRows, C: float) -> None:
+        """Take more rows, each with the multiplier that its side at the reference point had."""
+        self.rows = self.rows.merge(rows, None)
+        if self.alpha is not None:
+            self.alpha = np.append(self.alpha, np.where(rows.short, C * rows.weight, 0.0))
+
+
+def finish_exactly(
+    oracle: MarginOracle,
+    points: Mapping[MarginProblem, np.ndarray],
+    kinks: Callable[[Mapping[MarginProblem, KinkPoint], int], KinkSums | None],
+    improve: Callable[[MarginProblem, np.ndarray, float, float, np.ndarray], bool],
+    *,
+    tol: float,
+) -> None:
+    """Improve each problem from its point until that is good enough, or its model can tell no more.
+
+    Parameters
+    ----------
+    kinks : callable
+        Passes over the rows, as `MarginOracle.kinks` makes them; None where no more are allowed.
+    improve : callable
+        Takes a problem, a point, its objective, a lower bound, and the sums over held-out rows; says whether
+        the point is good enough.
+    """
+    models: dict[MarginProblem, _Model] = {}
+    found = (
+        kinks({problem: KinkPoint(x) for problem, x in points.items()}, oracle.kept_rows) if points else None
+    )
+    if found is not None:
+        for i, (problem, x) in enumerate(points.items()):
+            models[problem] = _Model.at(problem.C, x, found, i)
+        primal = {problem: _primal(problem, x, found, i) for i, (problem, x) in enumerate(points.items())}
+        _widen(oracle, models, kinks)
+    while models:
+        tols = {problem: _MODEL_SHARE * tol * primal[problem] for problem in models}
+        bounds = _minimise_models(oracle, models, tols)
+        found = kinks({p: KinkPoint(m.x, m.reference, m.known) for p, m in models.items()}, oracle.kept_rows)
+        if found is None:
+            return
+        unfinished = {}
+        for i, (problem, model) in enumerate(models.items()):
+            value = _primal(problem, model.x, found, i)
+            primal[problem] = min(primal[problem], value)
+            is_good = improve(problem, model.x, value, bounds[problem], found.held_out[:, i])
+            rows = found.rows(i)
+            n_rows = len(rows.number)
+            room = oracle.most_model_rows - len(model.rows.number)
+            if is_good or not 0 < n_rows <= room:
+                continue
+            distance = (primal[problem] - bounds[problem]) / primal[problem]
+            has_room_for_all = oracle.n_rows <= oracle.most_model_rows
+            if has_room_for_all or model.is_on_course(distance, room // n_rows):
+                model.add(rows, problem.C)
+                unfinished[problem] = model
+        models = unfinished
+
+
+def _widen(
+    oracle: MarginOracle,
+    models: dict[MarginProblem, _Model],
+    kinks: Callable[[Mapping[MarginProblem, KinkPoint], int], KinkSums | None],
+) -> None:
+    """Give each model of the rows nearest to the kink so many more that it has a minimum.
+
+    Those for which there is no room are left out.
+    """
+    while oracle.fit_intercept and (lacking := {p: model for p, model in models.items() if model.excess}):
+        labels = {problem: np.sign(model.excess) for problem, model in lacking.items()}
+        points = {
+            problem: KinkPoint(model.without_shortfall(labels[problem]), model.reference, model.known)
+            for problem, model in lacking.items()
+        }
+        more = kinks(points, _WIDENING * oracle.kept_rows)
+        if more is None:
+            models.clear()
+            return
+        for i, (problem, model) in enumerate(lacking.items()):
+            rows = more.sides[i][0 if labels[problem] > 0 else 1]
+            n_needed = 1 + int(np.searchsorted(np.cumsum(rows.weight), abs(model.excess)))
+            model.add(rows.first(n_needed + oracle.kept_rows), problem.C)
+            if len(model.rows.number) > oracle.most_model_rows or not len(rows.number):
+                del models[problem]
+
+
+def _minimise_models(
+    oracle: MarginOracle, models: Mapping[MarginProblem, _Model], tols: Mapping[MarginProblem, float]
+) -> dict[MarginProblem, float]:
+    """Move each model to its minimum, side by side on the cluster; return their lower bounds."""
+    calls = [
+        (oracle.features_of, oracle.sent_map, model.rows, model.short_weight, model.short_vector,
+         problem.C, model.x, model.alpha, oracle.fit_intercept, tols[problem])
+        for problem, model in models.items()
+    ]  # fmt: skip
+    solutions: list[KinkSolution] = oracle.run.gather(oracle.run.submit_all(solve_model, calls))
+    for model, solution in zip(models.values(), solutions, strict=True):
+        model.x, model.alpha = solution.x, solution.alpha
+    return {problem: solution.bound for problem, solution in zip(models, solutions, strict=True)}
+
+
+def solve_model(
+    features_of: FeaturesOf,
+    sent: list[Arrays],
+    rows: KinkRows,
+    short_weight: float,
+    short_vector: np.ndarray,
+    C: float,
+    x: np.ndarray,
+    alpha: np.ndarray | None,
+    fit_intercept: bool,
+    tol: float,
+) -> KinkSolution:
+    """Return the minimum of the model that is exact for some rows and linear for all others."""
+    A = _signed(features_of(rows.X, sent), rows.label)
+    linear_weight = short_weight - rows.weight[rows.short].sum()
+    linear_vector = short_vector - (rows.weight * rows.short) @ A
+    upper, size = C * rows.weight, len(x)
+    model = KinkModel(A[:, :size], upper, -C * linear_vector[:size], C * linear_weight, fit_intercept)
+    alpha = first_multipliers(model, x) if alpha is None else alpha
+    if issparse(A):
+        return ascend(model, x, alpha, tol=tol)
+    return minimise(model, x, alpha, width=_FIRST_WIDTH, tol=tol)
+
+
+def _signed(Z: Any, label: np.ndarray) -> Any:
+    """Return the rows y·[z | 1] in float64, in the format of Z."""
+    if issparse(Z):
+        return hstack([diags_array(label) @ Z.astype(np.float64), label[:, None]], format="csr")
+    A = np.empty((len(Z), Z.shape[1] + 1))
+    np.multiply(Z, label[:, None], out=A[:, :-1])
+    A[:, -1] = label
+    return A
+
+
+def _primal(problem: MarginProblem, x: np.ndarray, found: KinkSums, machine: int) -> float:
+    w = x[: found.short_vector.shape[1] - 1]
+    return problem.C * float(found.value[machine]) + 0.5 * float(w @ w)

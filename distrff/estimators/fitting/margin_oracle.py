@@ -1,0 +1,308 @@
+"""What solvers of margin losses ask for, each response one pass over the rows or one small task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from distrff.engine.reduction import Arrays, joined
+from distrff.engine.run import Run
+from distrff.engine.segments import (
+    gram_one_in,
+    light_segmentation_of_features,
+    margin_tile_rows,
+    sparse_segmentation,
+)
+from distrff.estimators.fitting.context import PreparedFit
+from distrff.estimators.fitting.gram import Grams, sample_of
+from distrff.estimators.fitting.options import MarginOptions
+from distrff.estimators.fitting.plan import Plan
+from distrff.estimators.fitting.traces import MarginProblem
+from distrff.features.specification import MapSpecification
+from distrff.preprocessing.scaling import Scaling
+from distrff.preprocessing.targets import ClassTargets
+from distrff.reductions.base import Folds
+from distrff.reductions.gram import CurvatureGramReduction
+from distrff.reductions.margins import (
+    KinkReduction,
+    KinkSums,
+    LightReduction,
+    MarginReduction,
+    SmallestMarginsReduction,
+    SoftmaxReduction,
+    can_model,
+    kept_rows,
+    most_model_rows,
+)
+from distrff.reductions.ridge import RightSidesReduction
+from distrff.solvers.hard_margin import CriticalRows
+from distrff.solvers.lbfgs import DiagonalPreconditioner, Hessian, Preconditioner
+from distrff.solvers.objective import Evaluation, Point
+from distrff.solvers.ridge import GramProblem, RidgeEquations, RidgeMoments, ridge_system, total_gram
+
+_MOST_FACTORS = 3
+_LEAST_CURVATURE = 1e-100
+_LIGHT_SWEEPS = 4.0  # that the products of a Hessian may take
+
+
+class KinkPoint(NamedTuple):
+    """A point of a hinge's problem, with its model's reference point and sorted row numbers."""
+
+    x: np.ndarray
+    reference: np.ndarray | None = None
+    known: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class FeaturesOf:
+    """Rows as they were read ↦ their features, as passes make them."""
+
+    specification: MapSpecification
+    scaling: Scaling
+    dtype: str
+
+    def __call__(self, X: np.ndarray, sent: list[Arrays]) -> np.ndarray:
+        block_map = self.specification.build_sent(joined(sent))
+        return block_map.apply(self.scaling.apply(X, np.dtype(self.dtype)))
+
+
+class MarginOracle:
+    """Evaluates problems by passes over the rows, and applies preconditioners where the Gram is.
+
+    Parameters
+    ----------
+    fit : PreparedFit
+    plan : Plan
+    options : MarginOptions
+    grams : Grams or None
+        None where no preconditioner is asked for, or a diagonal one of sparse features.
+    folds : Folds or None
+        Of the problems that are judged on some.
+    """
+
+    def __init__(
+        self,
+        fit: PreparedFit,
+        plan: Plan,
+        options: MarginOptions,
+        grams: Grams | None = None,
+        folds: Folds | None = None,
+    ) -> None:
+        self.run = fit.run
+        self._fit, self._plan = fit, plan
+        self.n_rows = fit.dataset.n_rows
+        self.n_features = fit.specification.n_features
+        self.fit_intercept = options.fit_intercept
+        self._loss = options.loss
+        self._grams = grams
+        self._folds = folds
+        self._moments: RidgeMoments | None = None
+        self._factors: WeakValueDictionary[float, _Factor] = WeakValueDictionary()
+        dtype = np.dtype(plan.size.dtype)
+        entries = plan.size.sparse_entries
+        self.is_sparse = entries > 0
+        self.can_model = can_model(self.n_features, entries)
+        self.kept_rows = kept_rows(self.n_features, entries)
+        self.most_model_rows = most_model_rows(self.n_features, entries)
+        tile_rows = margin_tile_rows(self.n_features, dtype, plan.size.map_cost.least_tile_rows)
+        self._cuts = (
+            sparse_segmentation(self.n_rows, entries)
+            if self.is_sparse
+            else light_segmentation_of_features(self.n_rows, self.n_features, tile_rows)
+        )
+        self._shared: dict[str, Any] = {"dtype": dtype.name, "tile_rows": self._cuts.tile_rows}
+
+    def evaluate(self, points: Mapping[MarginProblem, Point]) -> dict[MarginProblem, Evaluation]:
+        """Return what one pass says of one point of each of some problems."""
+        requests = [(p, point.x, width) for p, point in points.items() for width in point.widths]
+        problems = tuple(problem for problem, _, _ in requests)
+        reduction = self._fit.reduction(
+            self._kind, **self._shared, **self._held_out(problems), **self._of_loss(problems)
+        )
+        X = np.concatenate([self.columns(x) for _, x, _ in requests], axis=1)
+        sent = self._point(X) | {"width": np.array([width for _, _, width in requests])}
+        sums = self._fit.sum("margins", reduction, self._cuts, sent)
+        responses: dict[MarginProblem, Evaluation] = {}
+        for i, (problem, x, width) in enumerate(requests):
+            at = self._evaluation(problem.C, sums, i, x)
+            responses[problem] = replace(responses[problem], next=(width, at)) if problem in responses else at
+        return responses
+
+    def kinks(self, points: Mapping[MarginProblem, KinkPoint], n_kept: int) -> KinkSums:
+        """Return what one pass finds at each point, with `n_kept` rows a label for its model."""
+        problems, columns = tuple(points), [point.x for point in points.values()]
+        references = [point.reference for point in points.values() if point.reference is not None]
+        X = np.stack([*columns, *references], axis=1)
+        reduction = self._fit.reduction(
+            KinkReduction,
+            **self._shared,
+            **self._held_out(problems),
+            outputs=tuple(problem.output for problem in problems),
+            n_kept=n_kept,
+            has_reference=bool(references),
+        )
+        known = {f"known_{j}": p.known for j, p in enumerate(points.values()) if p.known is not None}
+        return self._fit.sum("margins", reduction, self._cuts, self._point(X) | known)
+
+    def smallest_margins(
+        self, points: Mapping[MarginProblem, np.ndarray], n_kept: int
+    ) -> dict[MarginProblem, CriticalRows]:
+        """Return the rows of smallest margin at one point of each problem, `n_kept` of each label."""
+        outputs = tuple(problem.output for problem in points)
+        reduction: SmallestMarginsReduction = self._fit.reduction(
+            SmallestMarginsReduction, **self._shared, outputs=outputs, n_kept=n_kept
+        )
+        sent = self._point(np.stack(list(points.values()), axis=1))
+        found = self._fit.sum("margins", reduction, self._cuts, sent)
+        return {problem: reduction.critical_rows(found, j) for j, problem in enumerate(points)}
+
+    def _held_out(self, problems: tuple[MarginProblem, ...]) -> dict[str, Any]:
+        held_out = tuple(problem.held_out for problem in problems)
+        return {"folds": self._folds if any(f is not None for f in held_out) else None, "held_out": held_out}
+
+    def _point(self, X: np.ndarray) -> dict[str, np.ndarray]:
+        coef, intercept = (X[:-1], X[-1]) if self.fit_intercept else (X, np.zeros(X.shape[1]))
+        return {"coef": coef, "intercept": intercept}
+
+    @property
+    def targets(self) -> ClassTargets:
+        """The classes."""
+        assert isinstance(self._fit.targets, ClassTargets)
+        return self._fit.targets
+
+    @property
+    def features_of(self) -> FeaturesOf:
+        """What makes features of the rows that a pass brought back."""
+        return FeaturesOf(self._fit.specification.without_arrays(), self._fit.scaling, self._shared["dtype"])
+
+    @property
+    def sent_map(self) -> list[Any]:
+        """Handles on the map's arrays, as tasks take them."""
+        return self.run.share(self._fit.specification)
+
+    # What depends on whether classes share a loss.
+
+    _kind: type[LightReduction] = MarginReduction
+
+    def _of_loss(self, problems: tuple[MarginProblem, ...]) -> dict[str, Any]:
+        return {"loss": self._loss, "outputs": tuple(problem.output for problem in problems)}
+
+    def _evaluation(self, C: float, sums: Any, i: int, x: np.ndarray) -> Evaluation:
+        return Evaluation.of(C, sums, i, x, fit_intercept=self.fit_intercept)
+
+    def columns(self, x: np.ndarray) -> np.ndarray:
+        """Return a point as columns, one an output of the problem."""
+        return x[:, None]
+
+    def preconditioner(self, curvature: float) -> Callable[[np.ndarray], np.ndarray]:
+        """Return g ↦ (h · Gram + I)⁻¹g for a power of four h near the curvature.
+
+        Beyond the curvature at which I would be lost to the Gram's rounding it is the inverse at that one,
+        times the share of it. Machines of like curvature share a factor, which is freed when the last of
+        them asks for another. There are few at a time: beyond these the nearest serves.
+        """
+        if self._grams is None:
+            return self._diagonal(curvature).apply
+        most = 1 / self._grams.noise_floor(self._grams.problem.sizes[-1])
+        if curvature > most:
+            at_most = self.preconditioner(most)
+            return lambda gradient: at_most(gradient) * (most / curvature)
+        h = max(_LEAST_CURVATURE, curvature)
+        level = float(np.floor(np.log2(h) / 2))
+        if level not in self._factors and len(self._factors) >= _MOST_FACTORS:
+            level = min(self._factors, key=lambda other: abs(other - level))
+        factor = self._factors.get(level)
+        if factor is None:
+            grams = self._grams
+            handle = self.run.submit(preconditioner_of, grams.total, 4.0**level, grams.problem)
+            factor = self._factors[level] = _Factor(self.run, handle)
+        return factor.solve
+
+    def _diagonal(self, curvature: float) -> DiagonalPreconditioner:
+        """Return the same of the Gram's diagonal, which the first one takes a sweep for."""
+        if self._moments is None:
+            reduction = self._fit.reduction(RightSidesReduction, **self._shared, offset=None)
+            k = self._fit.targets.n_outputs
+            zero = {"coef": np.zeros((self.n_features, k)), "intercept": np.zeros(k)}
+            self._moments = self._fit.sum("diagonal", reduction, self._cuts, zero)
+        assert self._moments is not None
+        equations = RidgeEquations.of(self._moments, fit_intercept=self.fit_intercept)
+        return DiagonalPreconditioner(
+            max(_LEAST_CURVATURE, curvature),
+            equations.z_mean,
+            self._moments.weight,
+            self.fit_intercept,
+            equations.G_diagonal,
+        )
+
+    def hessian(self, problem: MarginProblem, at: Evaluation) -> Hessian | None:
+        """Return the Hessian at a point, of one row in so many that enough of them bend there; one sweep.
+
+        None where none bends.
+        """
+        if self._grams is None or not at.n_bending:
+            return None
+        size, grams = self._plan.size, self._grams
+        few = int(_LIGHT_SWEEPS * size.light_flops / size.gram_size**2)
+        one_in = gram_one_in(at.n_bending, self.n_features, few)
+        cuts = replace(size, gram_one_in=one_in).segmentation()
+        reduction = self._fit.reduction(
+            CurvatureGramReduction,
+            dtype=size.dtype,
+            tile_rows=min(cuts.tile_rows, self._plan.tile_rows),
+            light_rows=self._cuts.tile_rows,
+            folds=sample_of(self._fit, one_in),
+            loss=self._loss,
+            output=problem.output,
+        )
+        handle = self.run.sweep("Hessian", self._fit.dataset, reduction, cuts, self._point(at.x[:, None]))
+        curvature = one_in * min(problem.C, 1 / grams.noise_floor(grams.problem.sizes[-1]))
+        total = self.run.submit(total_gram, [handle], grams.problem)
+        factor = _Factor(self.run, self.run.submit(preconditioner_of, total, curvature, grams.problem))
+        return Hessian(factor.solve, is_light=at.n_bending <= few)
+
+
+class SoftmaxOracle(MarginOracle):
+    """The same for problems whose classes share one loss; a point is their (D + 1, k) or (D, k) numbers."""
+
+    _kind = SoftmaxReduction
+
+    def _of_loss(self, problems: tuple[MarginProblem, ...]) -> dict[str, Any]:
+        return {"sigma": self._loss.clear_margin}
+
+    def _evaluation(self, C: float, sums: Any, i: int, x: np.ndarray) -> Evaluation:
+        return Evaluation.of_softmax(C, sums, i, x, fit_intercept=self.fit_intercept)
+
+    def columns(self, x: np.ndarray) -> np.ndarray:
+        return x.reshape(-1, self._fit.targets.n_outputs)
+
+    def preconditioner(self, curvature: float) -> Callable[[np.ndarray], np.ndarray]:
+        """Return the same map for each class."""
+        solve = super().preconditioner(curvature)
+        return lambda gradient: solve(self.columns(gradient)).ravel()
+
+
+class _Factor:
+    """A handle on a preconditioner where the Gram is."""
+
+    def __init__(self, run: Run, handle: Any) -> None:
+        self.run = run
+        self._handle = handle
+
+    def solve(self, gradient: np.ndarray) -> np.ndarray:
+        return self.run.gather([self.run.submit(preconditioned, self._handle, gradient)])[0]
+
+
+def preconditioner_of(total: np.ndarray, curvature: float, problem: GramProblem) -> Preconditioner:
+    """Return the preconditioner that a Gram gives: of rows alike, or weighted by their curvature."""
+    system = ridge_system(total, problem.n_targets, fit_intercept=problem.fit_intercept)
+    return Preconditioner.of(system, curvature)
+
+
+def preconditioned(preconditioner: Preconditioner, gradient: np.ndarray) -> np.ndarray:
+    """Return M⁻¹g."""
+    return preconditioner.apply(gradient)
