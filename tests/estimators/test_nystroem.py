@@ -205,4 +205,4 @@ def test_a_gram_that_is_to_be_like_another_counts_the_factor(problem, monkeypatc
     first = gram(problem.X, nystroem(), problem.y)
     gram(problem.X, y=problem.y, like=first)
     assert plans[0].size.triangle_numbers == 48**2
-    assert plans[1] == plans[0]
+    assert plans[1].worker_peak_bytes == plans[0].worker_peak_bytes

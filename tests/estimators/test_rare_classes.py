@@ -6,7 +6,6 @@ import os
 import warnings
 from functools import partial
 from itertools import product
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import distrff as drf
 from distrff.errors import InputError
-from distrff.estimators.svm import remedy
+from distrff.estimators.fitting.margins import remedy
 from distrff.solvers.losses import MARGINS, NOISES
 
 COVTYPE = "DISTRFF_COVTYPE"  # names the Parquet file of covtype
@@ -205,11 +204,7 @@ def test_advice_is_taken_with_success(rng, noise):
     ],
 )
 def test_advice_says_what_stands_in_the_way(C, error, n_sweeps, dtype, advice):
-    fit = SimpleNamespace(
-        worst=SimpleNamespace(error=error), plan=SimpleNamespace(shape=SimpleNamespace(dtype=dtype)),
-        C=C, size=1000.0, n_light_sweeps=n_sweeps,
-    )  # fmt: skip
-    assert remedy(fit, SimpleNamespace(max_sweeps=50)) == advice
+    assert remedy(error, C, size=1000.0, dtype=dtype, ended=n_sweeps >= 50) == advice
 
 
 @pytest.mark.slow

@@ -356,7 +356,8 @@ def test_rows_that_are_not_separable(rng):
     assert "rows violate y·f ≥ 1" in message
     assert "use a finite C" in message
     doubled, opposite = np.vstack([X, X[3:4]]), np.append(y, ~y[3])
-    with pytest.raises(InputError, match="the worst with y·f = "):  # of two such rows one violates in any case
+    # Of two equal rows with opposite labels one violates in any case.
+    with pytest.raises(InputError, match="the worst with y·f = "):
         machine(np.inf).fit(doubled, opposite)
     names = np.where(wrong, "in", np.where(X[:, 0] > 0, "right", "left"))
     with pytest.raises(InputError, match=r"the class '\w+' and the rest are not separable"):
