@@ -20,7 +20,8 @@ from distrff.errors import ColumnError, InputError, warn
 from distrff.estimators.fitting.context import FitContext, PreparedFit, Solver, begin, expected_plan, solve
 from distrff.estimators.fitting.options import FitOptions, check_sparse_rows, takes_sparse_rows
 from distrff.estimators.fitting.plan import Plan
-from distrff.estimators.fitting.result import FitResult, fit_report
+from distrff.estimators.fitting.report import fit_report
+from distrff.estimators.fitting.result import FitResult
 from distrff.estimators.fitting.timing import predicted_seconds
 from distrff.io.arrays import as_dataset
 from distrff.io.dataset import Dataset, check_known, check_rows

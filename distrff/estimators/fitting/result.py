@@ -1,25 +1,17 @@
-"""What a solver found, and the report of the fit that it ended."""
+"""What a solver found."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from distrff.diagnostics.report import FitReport
 from distrff.engine.run import Run
-from distrff.errors import column_called
 from distrff.estimators.fitting.plan import Plan
-from distrff.io.dataset import Dataset
 from distrff.preprocessing.targets import Targets
 from distrff.solvers.status import Status
-
-if TYPE_CHECKING:
-    from distrff.estimators.fitting.context import PreparedFit
-
-_MOST_NAMES = 10
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -73,117 +65,6 @@ def rkhs_norm(coef: np.ndarray) -> Any:
     """Return ‖w‖₂ of one output as a number, of more as an array."""
     norms = np.linalg.norm(coef, axis=0)
     return norms[0] if len(norms) == 1 else norms
-
-
-def fit_report(estimator: Any, result: FitResult, fit: PreparedFit | None = None) -> FitReport:
-    """Return the report of a fit to rows, or to a Gram where `fit` is None."""
-    values = {
-        "model": type(estimator).__name__,
-        "status": result.status.name,
-        "n_samples": result.n_rows,
-        "n_columns": estimator.n_features_in_,
-        "n_components": result.coef.shape[0],
-        "n_outputs": result.coef.shape[1],
-        "dtype": result.dtype,
-        "seed": estimator.seed_,
-        "kernel": None,
-        "length_scale": None,
-        **result.entries,
-        **_work(result.run, result.plan),
-    }
-    notes = list(result.notes)
-    if fit is not None:
-        values |= _map(fit) | _data(fit.dataset)
-        notes += [*_data_notes(fit.dataset), *_width_notes(fit), *_precision_notes(fit, result.dtype)]
-    return FitReport(values | {"notes": notes + _thread_notes(result.run)})
-
-
-def _work(run: Run, plan: Plan | None) -> dict[str, Any]:
-    """Return what the passes cost, beside what was planned."""
-    of_client = plan.client_peak_bytes if plan is not None and run.execution.in_client else 0
-    return {
-        "n_sweeps": len(run.sweeps),
-        "sweep_labels": [label for label, _ in run.sweeps],
-        "sweep_seconds": [seconds for _, seconds in run.sweeps],
-        "phases": run.phases(),
-        "seconds": run.seconds,
-        "workers": run.execution.n_workers,
-        "threads": run.execution.n_threads,
-        "planned_peak_bytes": None if plan is None else plan.worker_peak_bytes + of_client,
-        "measured_peak_bytes": run.record.measured_peak_bytes or None,
-        "plan": None if plan is None else plan.to_dict(),
-    }
-
-
-def _map(fit: PreparedFit) -> dict[str, Any]:
-    """Return the map as fitted."""
-    features = fit.features
-    kernel = getattr(features, "kernel_", None)
-    return {
-        "features": fit.specification.to_dict(),
-        "kernel": None if kernel is None else repr(kernel),
-        "length_scale": getattr(kernel, "length_scale", None),
-        "length_scale_search": getattr(features, "length_scale_search_", None),
-        "expected_collisions": getattr(features, "expected_collisions_", None),
-    }
-
-
-def _data(dataset: Dataset) -> dict[str, Any]:
-    """Return where the rows come from, and what was done to their table, if to any."""
-    table = {} if dataset.table_report is None else {"table": dataset.table_report}
-    return {"source": dataset.source, "column_names": dataset.column_names, **table}
-
-
-def _data_notes(dataset: Dataset) -> list[str]:
-    """Return what should be known of the rows that were taken."""
-    notes = []
-    if dataset.skipped_columns:
-        notes.append(f"columns left out because they are not numbers: {', '.join(dataset.skipped_columns)}")
-    table = dataset.table_report or {}
-    if table.get("rows_dropped"):
-        notes.append(f"{table['rows_dropped']} of {table['rows_read']} rows left out, which lack a value")
-    notes += [f"column {name!r} left out: {why}" for name, why in table.get("columns_dropped", {}).items()]
-    return notes
-
-
-def _width_notes(fit: PreparedFit) -> list[str]:
-    """Return which columns learned length scales leave out."""
-    left_out, names = sorted(_constant_columns(fit.features)), fit.dataset.column_names
-    if not left_out:
-        return []
-    called = [column_called(j, None if names is None else names[j]) for j in left_out[:_MOST_NAMES]]
-    more = [f"{len(left_out) - _MOST_NAMES} more"] if len(left_out) > _MOST_NAMES else []
-    return [
-        f"constant, and so left out by length_scale='ard': {', '.join(called + more)}; other values there in "
-        f"later rows do not count either"
-    ]
-
-
-def _constant_columns(features: Any) -> set[int]:
-    """Return the numbers of those that the search of a map, or of its parts, found."""
-    search = getattr(features, "length_scale_search_", None) or {}
-    return set(search.get("constant_columns", ())).union(
-        *map(_constant_columns, getattr(features, "maps_", ()))
-    )
-
-
-def _precision_notes(fit: PreparedFit, dtype: str) -> list[str]:
-    """Return what should be known of the dtype of the features."""
-    far = fit.frequencies_beyond_float32() if dtype == "float32" else 0
-    if not far:
-        return []
-    return [f"{far} frequencies have phases too large for float32 on this data; use dtype='float64' for them"]
-
-
-def _thread_notes(run: Run) -> list[str]:
-    """Return what should be known of threads inside of tasks."""
-    threads = max((process.blas_threads for process in run.record.processes.values()), default=1)
-    if threads == 1:
-        return []
-    return [
-        f"BLAS ran on {threads} threads in a task; the same bits for any number of workers "
-        f"are promised for one thread"
-    ]
 
 
 # What to say where the best value of a grid is one of its ends: the best of all may lie beyond.
