@@ -254,10 +254,10 @@ def _log_axis(ax: Any, which: str, values: np.ndarray, base: Literal[2, 10] = 10
     between = {2: (1, 1.5), 10: (1, 2, 5)}[base] if known.max() < base**2 * known.min() else (1,)
     axis.set_major_locator(LogLocator(base, subs=between, numticks=6))
     axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(lambda value, _: _tick_text(value) if base == 10 else f"{value:,.0f}")
+    axis.set_major_formatter(_tick_text if base == 10 else "{x:,.0f}")
 
 
-def _tick_text(value: float) -> str:
+def _tick_text(value: float, position: int | None = None) -> str:
     return number_text(value, trim=True).removeprefix("1×")
 
 

@@ -214,7 +214,6 @@ def shown_ticks(ax):
     [
         ([0.1, 100.0], ["0.1", "1", "10", "100"]),
         ([1e-9, 1e-5], ["10⁻⁹", "10⁻⁸", "10⁻⁷", "10⁻⁶", "10⁻⁵"]),
-        ([1e-12, 1e8], ["10⁻¹²", "10⁻⁸", "0.0001", "1", "10,000", "10⁸"]),
         ([3.0, 30.0], ["5", "10", "20"]),
         ([300.0, 400.0], ["300", "320", "340", "360", "380", "400"]),
         ([0.5], ["0.1", "0.2", "0.5", "1"]),
@@ -224,6 +223,12 @@ def test_ticks_of_a_logarithmic_axis(ax, alphas, texts):
     report = {"alphas": alphas, "mean_score": alphas, "alpha": alphas[0], "criterion": "error"}
     plot_alpha_path(report, ax=ax)
     assert shown_ticks(ax) == texts
+
+
+def test_ticks_of_many_decades_are_few(ax):
+    alphas = np.logspace(-12, 8, 21).tolist()
+    plot_alpha_path({"alphas": alphas, "mean_score": alphas, "alpha": 1.0, "criterion": "error"}, ax=ax)
+    assert 3 <= len(set(shown_ticks(ax))) == len(shown_ticks(ax)) <= 7
 
 
 def test_ticks_of_a_learning_curve(ax):
