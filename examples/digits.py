@@ -10,8 +10,6 @@ beside the exact support vector machine of the same Gaussian kernel and beside a
 It prints a table and draws accuracy and time against the number of features, decision surfaces of three
 machines in the plane of the first two principal components, and how random binning works: the bins of a grid
 in the plane, and the matrix of which rows share a bin, for one grid and for the mean of many.
-
-It needs matplotlib: ``pip install "distrff[plots]"``.
 """
 
 from __future__ import annotations
@@ -25,6 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib.figure import Figure
 from sklearn.datasets import load_digits
 from sklearn.svm import SVC, LinearSVC
 
@@ -71,13 +70,6 @@ MAPS: dict[str, Callable[[int, int], FeatureMap]] = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table, draw the pictures, and return the exit code."""
     options = _parser().parse_args(arguments)
-    try:
-        import matplotlib
-
-        matplotlib.use("Agg")
-    except ImportError:
-        print('digits.py: matplotlib is missing; pip install "distrff[plots]"', file=sys.stderr)
-        return 2
     warnings.simplefilter("ignore", DataWarning)  # pixels have one unit: their spreads may differ
     try:
         if not options.out.is_dir():
@@ -156,8 +148,6 @@ def draw_accuracy(
     digits: Digits, exact: dict[str, Result], found: dict[str, list[Result]], sizes: Sequence[int]
 ) -> Any:
     """Return accuracy and time against the number of features (of binning: of grids)."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(10, 4.2), layout="constrained")
     for ax, what in zip(figure.subplots(1, 2), ("accuracy", "seconds"), strict=True):
         for name, results in found.items():
@@ -178,8 +168,6 @@ def draw_surfaces(
     digits: Digits, exact: dict[str, Result], found: dict[str, list[Result]], sizes: Sequence[int]
 ) -> Any:
     """Return the decision surfaces of machines with the most features."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(12, 4.2), layout="constrained")
     for ax, (name, build) in zip(figure.subplots(1, 3), MAPS.items(), strict=True):
         machine = machine_on(build(sizes[-1], 0)).fit(digits.X, digits.y)
@@ -192,8 +180,6 @@ def draw_binning(
     digits: Digits, exact: dict[str, Result], found: dict[str, list[Result]], sizes: Sequence[int]
 ) -> Any:
     """Return the bins of a grid, and which rows share one: in one grid, in many, and by the kernel."""
-    from matplotlib.figure import Figure
-
     rng = np.random.default_rng(0)
     X = np.concatenate([rng.normal(centre, 0.35, (15, 2)) for centre in ((0, 0), (2, 1), (0.5, 2.2))])
     kernel = drf.Laplacian(1.5)

@@ -1,17 +1,17 @@
-"""Hard and soft margins of support vector machines in two dimensions, as one HTML page.
+"""Hard and soft margins of support vector machines in two dimensions, as one picture.
 
 Run it in any folder that can be written to::
 
-    python examples/svm_margins.py                      # writes svm_margins.html
-    python examples/svm_margins.py --out page.html --n-rows 40
+    python examples/svm_margins.py                      # writes svm_margins.svg
+    python examples/svm_margins.py --out margins.pdf --n-rows 40
 
 On the left are linear machines, on the right machines on random Fourier features of a Gaussian kernel. Each
-picture shows the rows, the decision line f = 0, the margins f = ±1 with the band between them, and rings
-around the support rows: those on or within the margins, or on the wrong side.
+panel shows the rows, the decision line f = 0, the margins f = ±1 with the band between them, and rings
+around the support rows: those on or within the margins, or on the wrong side. ‖w‖ is the norm of f.
 
 With C = ∞ no row may be within the margins. The machine is then the one of the largest margin, 1/‖w‖, and
 where the features do not separate the classes there is none: the fit raises an `InputError` that says how it
-knows, which the page and the terminal show. With a finite C each row pays for how far it is within the
+knows, which the picture and the terminal show. With a finite C each row pays for how far it is within the
 margins; the smaller C is, the wider they are. The Gaussian kernel separates even rows that overlap, while
 they are few; how small its margin then is, and how the line winds, shows what that is worth.
 """
@@ -20,32 +20,25 @@ from __future__ import annotations
 
 import argparse
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from plane_chart import Frame, Meeting, Surface, plane_chart
+from matplotlib.figure import Figure
 from scipy.optimize import linprog
 
 import distrff as drf
 from distrff.errors import InputError
-from distrff.utils.axes import number_text
-from distrff.utils.html import html_page, section
-from distrff.utils.svg import escape
 
 SEED = 0
 LEAST_ROWS = 20  # with these the rows that are to overlap do so
-BOX = (3.2, 2.4)  # what is drawn, so that all pictures have about the same shape
+BOX = (3.2, 2.4)  # what is drawn
 TOL = 1e-6  # of the duality gap, to tell rows on the margins from those behind; it asks for float64
 ON_MARGIN = 1e-3  # rows so near to f = ±1 count as on it
 
-INTRODUCTION = (
-    "Left: linear machines. Right: machines on 256 random Fourier features of a Gaussian kernel. The band "
-    "lies between the margins f = −1 and f = +1, and ‖w‖ is the norm of f. A hard margin (C = ∞) allows no "
-    "row within the band; a soft one lets each row in at a price of C times how far it is in. "
-    "Rings are around the support rows."
-)
+COLORS, MARKERS = {1: "#0b62a8", -1: "#c2560c"}, {1: "o", -1: "D"}
 
 
 class Rows(NamedTuple):
@@ -56,7 +49,7 @@ class Rows(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """One picture: a machine on some rows."""
+    """A machine on some rows."""
 
     title: str
     rows: Rows
@@ -64,26 +57,28 @@ class Panel(NamedTuple):
     C: float
 
 
-class Shown(NamedTuple):
-    """What came of a panel: its chart, and what is said below it."""
+class Meeting(NamedTuple):
+    """A point in the hulls of a few rows of each class, in the order +1, −1."""
 
-    panel: Panel
-    chart: str
-    text: str
-    is_refused: bool
+    point: np.ndarray
+    corners: tuple[np.ndarray, np.ndarray]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Fit all machines, write the page, and return the exit code."""
+    """Fit all machines, write the picture, and return the exit code."""
     options = _parser().parse_args(arguments)
-    shown = []
-    for panel in panels(options.n_rows):
-        shown.append(show(panel))
-        print(f"{panel.title}\n    {shown[-1].text}")
+    shown = panels(options.n_rows)
+    figure = Figure(figsize=(10, 4.4 * len(shown) / 2), layout="constrained")
+    for ax, panel in zip(figure.subplots(len(shown) // 2, 2).flat, shown, strict=True):
+        text = show(ax, panel)
+        ax.set_title(panel.title, pad=24)
+        ax.set_xlabel(textwrap.fill(text, 75), fontsize="small")
+        ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=4, fontsize="small", frameon=False)
+        print(f"{panel.title}\n    {text}")
     try:
-        options.out.write_text(page(shown), encoding="utf-8")
-    except OSError as error:
-        print(f"svm_margins.py: {options.out} cannot be written: {error.strerror}", file=sys.stderr)
+        figure.savefig(options.out)
+    except (OSError, ValueError) as error:  # of a kind of file that matplotlib does not know
+        print(f"svm_margins.py: {options.out} cannot be written: {error}", file=sys.stderr)
         return 2
     print(f"written to {options.out}")
     return 0
@@ -94,9 +89,9 @@ def _parser() -> argparse.ArgumentParser:
         prog="svm_margins.py", description="Draw hard and soft margins of support vector machines."
     )
     parser.add_argument(
-        "--out", type=Path, default=Path("svm_margins.html"), help="page to write [%(default)s]"
+        "--out", type=Path, default=Path("svm_margins.svg"), help="picture to write [%(default)s]"
     )
-    parser.add_argument("--n-rows", type=_n_rows, default=80, help="rows of each picture [%(default)s]")
+    parser.add_argument("--n-rows", type=_n_rows, default=80, help="rows of each panel [%(default)s]")
     return parser
 
 
@@ -160,36 +155,55 @@ def _side(distance: np.ndarray, gap: float) -> np.ndarray:
     return np.where(np.abs(distance) < gap, 0.0, np.sign(distance))
 
 
-def show(panel: Panel) -> Shown:
-    """Fit the machine of a panel and draw it, or draw what shows that there is none."""
+def show(ax: Any, panel: Panel) -> str:
+    """Fit the machine of a panel and draw it, or what shows that there is none; return what is to be said."""
     X, y = panel.rows
-    frame = Frame.around(np.array([BOX, np.negative(BOX)]))
+    for label in (1, -1):
+        drawn = {"marker": MARKERS[label], "color": COLORS[label], "label": f"{label:+d}"}
+        ax.scatter(*X[y == label].T, s=18, **drawn)
+    ax.set(xlim=(-BOX[0], BOX[0]), ylim=(-BOX[1], BOX[1]), aspect="equal")
     machine = drf.KernelSVC(panel.features, panel.C, tol=TOL, dtype="float64", random_state=SEED)
     try:
         machine.fit(X, y)
     except InputError as error:
         if np.isfinite(panel.C):
             raise
-        return refused(panel, frame, error)
+        return refused(ax, panel, error)
     f = y * machine.decision_function(X)
     support = f <= 1 + ON_MARGIN
-    chart = plane_chart(panel.title, frame, X, y, surface=_surface(machine, frame), ringed=support)
-    return Shown(panel, chart, _summary(machine, f, support), False)
+    draw_machine(ax, machine)
+    _ring(ax, X[support], "support row")
+    return _summary(machine, f, support)
 
 
-def refused(panel: Panel, frame: Frame, error: InputError) -> Shown:
-    """Return the rows and the error's words; for a linear machine also a point that shows why."""
-    X, y = panel.rows
+def draw_machine(ax: Any, machine: drf.KernelSVC) -> None:
+    """Draw the line f = 0, the margins, and the band between them."""
+    x, y = (np.linspace(-end, end, 101) for end in BOX)
+    points = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)
+    F = machine.decision_function(points).reshape(len(y), len(x))
+    ax.contourf(x, y, F, levels=[-1, 1], colors=["black"], alpha=0.09)
+    ax.contour(
+        x, y, F, levels=[-1, 0, 1], colors=[COLORS[-1], "black", COLORS[1]], linewidths=[1.3, 2.4, 1.3]
+    )
+    ax.plot([], [], color="black", linewidth=2.4, label="f = 0, between f = ±1")
+
+
+def refused(ax: Any, panel: Panel, error: InputError) -> str:
+    """Draw, for a linear machine, a point that shows why there is none; return the error's words."""
     meeting = meeting_of(panel.rows) if isinstance(panel.features, drf.LinearFeatures) else None
     if meeting is None:
-        return Shown(panel, plane_chart(panel.title, frame, X, y), f"refused: {error}", True)
-    corners = np.concatenate(meeting.corners)
-    ringed = (X[:, None] == corners).all(axis=2).any(axis=1)
-    chart = plane_chart(
-        panel.title, frame, X, y, ringed=ringed, ringed_label="corner of a hull", meeting=meeting
-    )
+        return f"refused: {error}"
+    for label, corners in zip((1, -1), meeting.corners, strict=True):
+        ax.fill(*corners.T, facecolor=COLORS[label], edgecolor=COLORS[label], alpha=0.3)
+    _ring(ax, np.concatenate(meeting.corners), "corner of a hull")
+    cross = {"marker": "x", "markersize": 10, "color": "black", "linestyle": "none"}
+    ax.plot(*meeting.point, **cross, label="in both hulls")
     reason = "The cross is in the hulls of both classes: there f would be at least 1 and at most −1."
-    return Shown(panel, chart, f"refused: {error}. {reason}", True)
+    return f"refused: {error}. {reason}"
+
+
+def _ring(ax: Any, X: np.ndarray, label: str) -> None:
+    ax.scatter(*X.T, s=80, facecolors="none", edgecolors="black", linewidths=1.2, label=label)
 
 
 def meeting_of(rows: Rows) -> Meeting | None:
@@ -208,28 +222,13 @@ def meeting_of(rows: Rows) -> Meeting | None:
     return Meeting(weight[sides[0]] @ X[sides[0]], (first, second))
 
 
-def _surface(machine: drf.KernelSVC, frame: Frame) -> Surface:
-    x, y = frame.grid()
-    points = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)
-    return Surface(x, y, machine.decision_function(points).reshape(len(y), len(x)))
-
-
 def _summary(machine: drf.KernelSVC, f: np.ndarray, support: np.ndarray) -> str:
     within, wrong = np.count_nonzero(f < 1 - ON_MARGIN), np.count_nonzero(f < 0)
     return (
-        f"1/‖w‖ = {number_text(1 / machine.rkhs_norm_)}; {np.count_nonzero(support)} of {len(f)} rows are "
+        f"1/‖w‖ = {1 / machine.rkhs_norm_:.3g}; {np.count_nonzero(support)} of {len(f)} rows are "
         f"support rows, {within} of them past their margin, {wrong} on the wrong side; relative duality gap "
-        f"{number_text(machine.report_['duality_gap'])}"
+        f"{machine.report_['duality_gap']:.3g}"
     )
-
-
-def page(shown: Sequence[Shown]) -> str:
-    """Return the page of all panels."""
-    parts = [f'<p class="wide">{escape(INTRODUCTION)}</p>']
-    for one in shown:
-        tag = "aside" if one.is_refused else "p"
-        parts.append(section(one.panel.title, f"{one.chart}\n<{tag}>{escape(one.text)}</{tag}>"))
-    return html_page("Hard and soft margins", "\n".join(parts))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ HEAD = """\
 def resolved() -> list[dict]:
     """What pip would install into an empty environment."""
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed"]
-    wanted = [f"{HERE.parents[1]}[plots,s3]", "--requirement", str(HERE / "requirements.txt")]
+    wanted = [f"{HERE.parents[1]}[s3]", "--requirement", str(HERE / "requirements.txt")]
     done = subprocess.run([*command, "--report", "-", *wanted], stdout=subprocess.PIPE, check=True)
     return [found["metadata"] for found in json.loads(done.stdout)["install"]]
 

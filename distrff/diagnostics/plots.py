@@ -1,26 +1,32 @@
-"""Plots of a fit with matplotlib, the extra `plots`; it is imported when one is drawn.
+"""Plots of a fit with matplotlib, which is imported when one is drawn.
 
 Each takes the Axes to draw in, or makes a figure, and returns the Axes. What differs in colour differs in
-line, marker or hatching as well, so that grey is enough to read them.
+line, marker or hatching as well, so that grey is enough to read them. The report page shows the same curves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from importlib import import_module
-from typing import Any
+import io
+import math
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from typing import Any, Literal
 
 import numpy as np
 
 from distrff.diagnostics.kernel_error import KernelError
-from distrff.diagnostics.report import alpha_path, learning_curve
 from distrff.errors import InputError
 from distrff.preprocessing.scaling import Scaling
-from distrff.utils.axes import number_text
+from distrff.utils.html import Chart
+from distrff.utils.text import number_text
 
-COLORS = ("#0b62a8", "#e08214", "#2d7d46", "#7a4fa3")
+COLORS = ("#0b62a8", "#c2560c", "#2d7d46", "#7a4fa3")  # those of the page in its light theme
 MARKERS = ("o", "s", "^", "D")
 _BAND = {"color": COLORS[0], "alpha": 0.18, "linewidth": 0}
+_NEAR = 0.5  # relative gap from which on both bounds fit one linear axis
+_LARGEST = 1e100  # beyond, the margins of an axis overflow
 
 
 def plot_kernel_error(errors: KernelError | Sequence[KernelError], *, ax: Any = None) -> Any:
@@ -83,22 +89,31 @@ def plot_alpha_path(fit: Any, *, ax: Any = None) -> Any:
     -------
     matplotlib Axes
     """
-    path = alpha_path(_report(fit))
-    if path is None:
+    report = _report(fit)
+    if not report.get("alphas"):
         raise InputError("this fit did not search for alpha; fit a ridge machine with alpha='cv' or 'gcv'")
-    ax = new_axes(ax)
-    alphas, mean = path["values"], np.array(path["mean"], dtype=float)
-    if path["folds"]:
-        folds = np.array(path["folds"], dtype=float)
-        label = f"lowest to highest of {len(folds)} folds"
-        ax.fill_between(alphas, folds.min(axis=0), folds.max(axis=0), label=label, **_BAND)
-    ax.plot(alphas, mean, color=COLORS[0], marker=MARKERS[0], markersize=3, label=path["criterion"])
-    chosen = path["chosen"]
+    return draw_penalty_path(new_axes(ax), report)
+
+
+def draw_penalty_path(ax: Any, report: Mapping[str, Any]) -> Any:
+    """Draw the criterion against alpha, or against C."""
+    name = "alpha" if report.get("alphas") else "C"
+    values, mean, chosen = _numbers(report[f"{name}s"]), _numbers(report["mean_score"]), report[name]
+    folds = _numbers(report.get("fold_scores") or [])
+    if folds.size:
+        label = f"lowest to highest of {folds.shape[1]} folds"
+        low, high = np.fmin.reduce(folds, axis=1), np.fmax.reduce(folds, axis=1)
+        ax.fill_between(values, low, high, label=label, **_BAND)
+    ax.plot(values, mean, color=COLORS[0], marker=MARKERS[0], markersize=3, label=report["criterion"])
     ax.axvline(chosen, color=COLORS[1], linestyle="--", label=f"chosen: {number_text(chosen)}")
-    if path["noise_floor"] is not None:
-        floor = path["noise_floor"]
+    floor = report.get("noise_floor")
+    # Farther below, it took no part in the choice and would only press the curve to one side.
+    if floor is not None and 10 * floor >= values.min():
         ax.axvline(floor, color=COLORS[3], linestyle=":", label=f"noise floor: {number_text(floor)}")
-    ax.set(xscale="log", yscale="log", xlabel="alpha", ylabel="error")
+    _log_axis(ax, "x", values)
+    if _spans_decades(scores := np.concatenate([mean, folds.ravel()])):
+        _log_axis(ax, "y", scores)
+    ax.set(xlabel=name, ylabel="error")
     ax.legend()
     return ax
 
@@ -115,17 +130,48 @@ def plot_learning_curve(fit: Any, *, ax: Any = None) -> Any:
     -------
     matplotlib Axes
     """
-    curve = learning_curve(_report(fit))
-    if curve is None:
+    report = _report(fit)
+    if not report.get("learning_curve"):
         raise InputError(
             "this fit has no learning curve; fit a ridge machine on Fourier or Nyström features by its Gram"
         )
-    ax = new_axes(ax)
-    ax.plot(
-        curve["n_components"], curve["score"], color=COLORS[0], marker=MARKERS[0], label=curve["criterion"]
-    )
-    ax.set_xscale("log", base=2)
-    ax.set(yscale="log", xlabel="number of features", ylabel="error")
+    return draw_learning_curve(new_axes(ax), report)
+
+
+def draw_learning_curve(ax: Any, report: Mapping[str, Any]) -> Any:
+    """Draw the criterion against the number of features."""
+    sizes, scores, _ = _numbers(report["learning_curve"]).T
+    ax.plot(sizes, scores, color=COLORS[0], marker=MARKERS[0], label=report["criterion"])
+    _log_axis(ax, "x", sizes, base=2)
+    if _spans_decades(scores):
+        _log_axis(ax, "y", scores)
+    ax.set(xlabel="number of features", ylabel="error")
+    ax.legend()
+    return ax
+
+
+def draw_certificate(ax: Any, report: Mapping[str, Any]) -> Any:
+    """Draw how the error that `tol` bounds fell from sweep to sweep."""
+    known, tol = report["history"], report.get("tol")
+    error = _numbers(known["error"])
+    ax.plot(known["sweep"], error, color=COLORS[0], marker=MARKERS[0], markersize=3, label=known["measure"])
+    if tol is not None:
+        ax.axhline(tol, color=COLORS[1], linestyle="--", label=f"tol: {number_text(tol)}")
+    _log_axis(ax, "y", error)
+    ax.set(xlabel="light sweep", ylabel=known["measure"])
+    ax.legend()
+    return ax
+
+
+def draw_bounds(ax: Any, report: Mapping[str, Any]) -> Any:
+    """Draw how primal and dual close in on the optimum, from where both fit one linear axis."""
+    known = report["history"]
+    rows = _numbers([known[name] for name in ("sweep", "error", "primal", "dual")])
+    sweep, _, primal, dual = rows[:, rows[1] <= _NEAR]
+    ax.fill_between(sweep, dual, primal, **_BAND)
+    ax.plot(sweep, primal, color=COLORS[0], marker=MARKERS[0], markersize=3, label="best objective")
+    ax.plot(sweep, dual, color=COLORS[1], marker=MARKERS[1], markersize=3, ls="--", label="best lower bound")
+    ax.set(xlabel="light sweep", ylabel="objective")
     ax.legend()
     return ax
 
@@ -177,13 +223,42 @@ def new_axes(ax: Any) -> Any:
     """Return the Axes given, or those of a new figure."""
     if ax is not None:
         return ax
-    try:
-        pyplot = import_module("matplotlib.pyplot")
-    except ImportError as error:
-        raise ImportError(
-            "plots are drawn by matplotlib, which is not installed: pip install 'distrff[plots]'"
-        ) from error
+    from matplotlib import pyplot
+
     return pyplot.subplots(layout="constrained")[1]
+
+
+def _numbers(values: Any) -> np.ndarray:
+    """Return an array in which what is missing is NaN, and nothing too large to be drawn."""
+    return np.clip(np.array(values, dtype=np.float64), -_LARGEST, _LARGEST)
+
+
+def _spans_decades(values: np.ndarray) -> bool:
+    """Whether a linear axis would press most of the values onto its end."""
+    known = values[np.isfinite(values)]
+    return known.size > 0 and known.min() > 0 and known.max() > 10 * known.min()
+
+
+def _log_axis(ax: Any, which: str, values: np.ndarray, base: Literal[2, 10] = 10) -> None:
+    """Make an axis logarithmic, if any of the values is positive.
+
+    Its ticks are plain text, as in 10⁻⁶: what matplotlib typesets by itself needs its own font.
+    """
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    known = values[values > 0]
+    if not known.size:
+        return
+    getattr(ax, f"set_{which}scale")("log", base=base, nonpositive="mask")
+    axis = getattr(ax, f"{which}axis")
+    between = {2: (1, 1.5), 10: (1, 2, 5)}[base] if known.max() < base**2 * known.min() else (1,)
+    axis.set_major_locator(LogLocator(base, subs=between, numticks=6))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(_tick_text if base == 10 else "{x:,.0f}")
+
+
+def _tick_text(value: float, position: int | None = None) -> str:
+    return number_text(value, trim=True).removeprefix("1×")
 
 
 # What a machine says on the plane of the first two principal components of some rows.
@@ -317,3 +392,82 @@ def _draw_values(ax: Any, axes: list, values: np.ndarray, T: np.ndarray, y: Any)
         ax.plot(*T.T, linestyle="none", marker=".", color="black", label="rows")
         return
     ax.scatter(*T.T, c=np.asarray(y), cmap="cividis", norm=filled.norm, edgecolors="white", linewidths=0.6)
+
+
+# The charts of the report page: the same curves as <svg> elements that take its colours.
+
+_PAGE_STYLE = {
+    "figure.figsize": (400 / 72, 250 / 72),  # in points, so that texts are readable on a telephone
+    "figure.constrained_layout.use": True,
+    "svg.fonttype": "none",  # texts stay texts
+    "font.size": 12,
+    "font.sans-serif": ["DejaVu Sans"],  # wider than what pages are shown in, so that texts do not touch
+    "axes.grid": True,
+    "grid.color": "black",
+    "grid.alpha": 0.15,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+}
+_PAGE_COLORS = {color: f"var(--series-{i})" for i, color in enumerate(COLORS, 1)}
+_PAGE_COLORS["#000000"] = "currentColor"
+_DRAWING = threading.Lock()  # a style is global while it is in use
+
+
+def page_charts(report: Mapping[str, Any]) -> dict[str, Chart]:
+    """Return the curves that a report has, by the heading of their section."""
+    drawn: list[tuple[str, Callable[[Any, Mapping[str, Any]], Any]]] = []
+    if report.get("alphas") or report.get("Cs"):
+        drawn.append((f"Error against {'alpha' if report.get('alphas') else 'C'}", draw_penalty_path))
+    if report.get("learning_curve"):
+        drawn.append(("Error against the number of features", draw_learning_curve))
+    known = report.get("history") or {}
+    if known.get("sweep"):
+        drawn.append((f"How the {known['measure']} closed", draw_certificate))
+    if known.get("dual") and np.count_nonzero(_numbers(known["error"]) <= _NEAR) > 1:
+        drawn.append(("The optimum", draw_bounds))
+    return {heading: _chart(heading, draw, report) for heading, draw in drawn}
+
+
+def _chart(title: str, draw: Callable[[Any, Mapping[str, Any]], Any], report: Mapping[str, Any]) -> Chart:
+    """Return the <svg> element, with a title and a description for screen readers."""
+    from matplotlib import style
+    from matplotlib.figure import Figure
+
+    file = io.StringIO()
+    with _DRAWING, style.context(["default", _PAGE_STYLE | {"svg.hashsalt": title}]):
+        figure = Figure()
+        ax = draw(figure.add_subplot(), report)
+        ax.get_legend().remove()
+        figure.legend(loc="outside upper left")
+        figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
+    return Chart(_inlined(file.getvalue(), title, _in_words(ax)))
+
+
+def _inlined(svg: str, title: str, told: str) -> str:
+    """Return matplotlib's document as an element of a page.
+
+    Its head goes, with a style that would be that of the whole page. Groups lose their names, which several
+    charts would share; what is referred to has a name of its own by the hash salt.
+    """
+    view, body = re.findall(r'viewBox="([^"]*)".*?(<g id="figure_1">.*)</svg>', svg, re.DOTALL)[0]
+    body = re.sub(r'<g id="[^"]*"', "<g", body).replace("xlink:href", "href")
+    body = re.sub(r"\s+", " ", body)
+    body = re.sub("|".join(_PAGE_COLORS), lambda color: _PAGE_COLORS[color[0]], body)
+    return (
+        f'<svg role="img" viewBox="{view}">\n<title>{escape(title)}</title>\n'
+        f"<desc>{escape(told)}</desc>\n{body}</svg>"
+    )
+
+
+def _in_words(ax: Any) -> str:
+    """Return what a chart shows: each curve by its ends, all else by its label."""
+    told = [f"{ax.get_xlabel()} across, {ax.get_ylabel()} upwards."]
+    for drawn, label in zip(*ax.get_legend_handles_labels(), strict=True):
+        points = drawn.get_xydata() if drawn in ax.lines and drawn.get_transform() is ax.transData else []
+        known = sorted((y, x) for x, y in points if math.isfinite(y))
+        told.append(f"{label}.")
+        if known:
+            ends = [f"{number_text(y)} at {number_text(x)}" for y, x in (known[0], known[-1])]
+            told[-1] = f"{label}: {len(known)} points, lowest {ends[0]}, highest {ends[1]}."
+    return " ".join(told)

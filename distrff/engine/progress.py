@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
+from html import escape
 from typing import Any, Protocol, TextIO
-
-from distrff.utils.svg import escape
 
 _QUIET_SECONDS = 2.0
 

@@ -19,9 +19,8 @@ from distrff.errors import InputError, NonFiniteColumnError, NonFiniteError
 from distrff.io.rows import FIELDS, RowBlock, Rows
 from distrff.preprocessing.table import TableSteps
 from distrff.utils.arrays import as_columns
-from distrff.utils.axes import number_text
-from distrff.utils.html import facts, html_card, notes
-from distrff.utils.text import human_bytes, listed
+from distrff.utils.html import html_card
+from distrff.utils.text import human_bytes, listed, number_text
 
 BLOCK_BYTES = 64 * 2**20  # about, in a block of a lazy array where the storage leaves a choice
 
@@ -224,8 +223,7 @@ def dataset_card(dataset: Dataset) -> str:
         shown["id columns"] = listed(dataset.id_dtypes)
     if dataset.steps is not None:
         shown["made of the raw columns"] = listed(dataset.steps.raw_names)
-    remarks = _remarks(dataset)
-    return html_card("Dataset", "\n".join([facts(shown.items()), *([notes(remarks)] if remarks else [])]))
+    return html_card("Dataset", shown.items(), _remarks(dataset))
 
 
 def _filling(dataset: Dataset) -> str:

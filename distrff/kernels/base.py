@@ -12,10 +12,8 @@ from typing import Any
 import numpy as np
 
 from distrff.errors import InputError, InputTypeError
-from distrff.utils.axes import number_text
-from distrff.utils.html import facts, html_card, paragraph, section
-from distrff.utils.svg import Line, bar_chart, line_chart
-from distrff.utils.text import kernel_text
+from distrff.utils.html import Bars, Section, html_card
+from distrff.utils.text import kernel_text, number_text
 from distrff.utils.validation import Widths, finite_rows, positive_number
 from distrff.utils.values import Value
 
@@ -413,11 +411,8 @@ class Scaled(_Composite):
         return f"{self.a!r}*{_bracketed(self.k, Sum, Product, Scaled)}"
 
 
-# A kernel as a card of a notebook: its parameters, and how it falls with distance.
+# A kernel as a card of a notebook: its parameters, and how fast it falls along each column.
 
-_N_POINTS = 65
-_SMALL = 0.02  # of k(0): where the curve ends
-_FARTHEST = 2.0**12
 _MOST_COLUMNS = 12  # as bars
 
 
@@ -430,10 +425,8 @@ def kernel_card(kernel: Kernel, n_widths: int) -> str:
         "widths": "still to be found by the fit" if kernel.is_auto else "decided",
         "frequencies": _frequencies(kernel),
     }
-    parts = [facts(shown.items())]
-    if kernel.is_shift_invariant:
-        parts.append(_by_column(kernel, n_widths) if n_widths else _curve(kernel))
-    return html_card(type(kernel).__name__, "\n".join(parts))
+    sections = [_by_column(kernel, n_widths)] if kernel.is_shift_invariant and n_widths else []
+    return html_card(type(kernel).__name__, shown.items(), sections=sections)
 
 
 def _frequencies(kernel: Kernel) -> str:
@@ -444,37 +437,14 @@ def _frequencies(kernel: Kernel) -> str:
     return "not spherical: independent draws or Sobol points"
 
 
-def _curve(kernel: Kernel) -> str:
-    kernel = kernel.with_widths(1.0)
-    at_zero, end = kernel.at_zero, 1.0
-    while end > 1 / _FARTHEST and _at(kernel, end / 2) < _SMALL * at_zero:
-        end /= 2
-    while end < _FARTHEST and _at(kernel, end) > _SMALL * at_zero:
-        end *= 2
-    X = np.linspace(0.0, end, _N_POINTS)
-    K = kernel(X[:, None], np.zeros((1, 1)))[:, 0]
-    chart = line_chart(
-        [Line("", X.tolist(), K.tolist())],
-        title="The kernel against distance",
-        x_label="distance along one column",
-        y_label="k",
-    )
-    return section("Along one column", chart + paragraph("Widths that are still to be found are drawn as 1."))
-
-
-def _at(kernel: Kernel, distance: float) -> float:
-    return float(kernel(np.array([[distance]]), np.zeros((1, 1)))[0, 0])
-
-
-def _by_column(kernel: Kernel, n_columns: int) -> str:
-    """Draw how far the kernel reaches along each column: where it has fallen to a half."""
+def _by_column(kernel: Kernel, n_columns: int) -> Section:
+    """Return how far the kernel reaches along each column: where it has fallen to a half."""
     kernel = kernel.with_widths(1.0)
     reach = np.array([_half_distance(kernel, j, n_columns) for j in range(min(n_columns, _MOST_COLUMNS))])
     bars = [(f"column {j}", 1 / r, number_text(float(r))) for j, r in enumerate(reach)]
-    chart = bar_chart(bars, title="How fast the kernel falls along each column")
     more = f" Of {n_columns} columns the first {len(reach)}." if n_columns > len(reach) else ""
     told = "The longer a bar, the faster the kernel falls along the column; beside it, where it is a half."
-    return section("By column", chart + paragraph(told + more))
+    return Section("By column", [Bars(bars), told + more])
 
 
 def _half_distance(kernel: Kernel, j: int, n_columns: int) -> float:

@@ -19,9 +19,8 @@ from distrff.preprocessing.targets import ClassTargets, Targets, coding_parts
 from distrff.solvers.losses import NOISES
 from distrff.solvers.ridge import PosteriorFactor
 from distrff.utils.arrays import dense_rows, lay_out
-from distrff.utils.axes import number_text
-from distrff.utils.html import facts, html_card
-from distrff.utils.text import kernel_text, listed
+from distrff.utils.html import html_card
+from distrff.utils.text import kernel_text, listed, number_text
 
 _STRIP_BYTES = 2**25  # of Z at a time in a prediction
 
@@ -142,7 +141,7 @@ class Model:
             shown["rows from"] = self.report["source"]
         if self.report.get("cv_score") is not None:
             shown[self.report["criterion"]] = number_text(self.report["cv_score"])
-        return html_card(f"Frozen {self.kind}", facts(shown.items()))
+        return html_card(f"Frozen {self.kind}", shown.items())
 
     def predict(self, X: np.ndarray, return_std: bool = False) -> Any:
         """Return predicted targets, of shape (n_rows,) or (n_rows, n_outputs), or labels.

@@ -1,14 +1,35 @@
-"""Quantities as people read them: bytes, seconds, and numbers with a unit."""
+"""Numbers and quantities as people read them; kernels, names and URLs in a line of text."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection
 from itertools import islice
 from typing import Any
 
 from distrff.errors import InputError
-from distrff.utils.axes import Number, number_text, place_of
+
+Number = float | int | None
+
+
+def number_text(value: Number, *, trim: bool = False) -> str:
+    """Write a number for reading: three significant digits, integers up to a billion in full.
+
+    `trim` leaves out zeros at the end, as suits the ticks of an axis.
+    """
+    if value is None or not math.isfinite(value):
+        return "–"
+    if value == 0 or (isinstance(value, int) and abs(value) < 10**9):
+        return f"{value:,.0f}"
+    text, exponent = f"{value:.2e}".split("e")
+    plain = -5 < int(exponent) < 6
+    if plain:
+        text = f"{float(text) * 10.0 ** int(exponent):,.{max(0, 2 - int(exponent))}f}"
+    if trim and "." in text:
+        text = text.rstrip("0").rstrip(".")
+    raised = str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return text if plain else f"{text}×10{raised}"
 
 
 def human_bytes(n_bytes: float) -> str:
@@ -34,7 +55,7 @@ def human_seconds(seconds: float) -> str:
 
 def quantity_text(value: Number, unit: str) -> str:
     """Write a quantity for reading: bytes and seconds in fitting units, others with three digits."""
-    if value is None or place_of(value) is None:
+    if value is None or not math.isfinite(value):
         return "–"
     if unit == "bytes":
         return human_bytes(value)

@@ -19,7 +19,7 @@ MODELS = {
     "likelihood": OF_FLAG,
     "pca": ("--columns", "a,b"),
 }
-PAGE = html_page("An earlier one", "")
+PAGE = html_page("An earlier one")
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -109,7 +109,7 @@ def test_a_page_that_cannot_be_written_whole_leaves_the_earlier_one(tmp_path, mo
 
     monkeypatch.setattr("pathlib.Path.replace", full)
     with pytest.raises(OSError, match="no space"):
-        write_report(html_page("A newer one", ""), page, overwrite=True)
+        write_report(html_page("A newer one"), page, overwrite=True)
     assert page.read_text() == PAGE
     assert [file.name for file in tmp_path.iterdir()] == ["page.html"]
     with pytest.raises(InputError, match="pass --overwrite"):

@@ -102,7 +102,6 @@ def test_what_is_not_needed_is_not_sent(path):
 
 def test_the_versions_are_those_that_the_project_allows():
     wanted = [*project()["dependencies"], *project()["optional-dependencies"]["s3"]]
-    wanted += project()["optional-dependencies"]["plots"]
     lines = (DOCKER / "requirements.txt").read_text().splitlines()
     wanted += [line for line in lines if not line.startswith("#")]
     pinned = pins()

@@ -116,15 +116,17 @@ def test_columns_are_called_by_their_names(rng):
     assert re.search(r"width.*<b>height</b>", words(page))
 
 
-def test_a_card_is_the_page_without_its_frame(rng):
+def test_a_card_is_the_page_without_its_frame_and_its_curves(rng):
     X = rng.standard_normal((100, 2))
     report = drf.KernelRidge(FOURIER, alpha="cv").fit(X, X[:, 0]).report_
     card, page = report._repr_html_(), report.to_html()
     assert card.startswith('<div class="distrff distrff-card">')
-    assert not re.search("<html|<body|<h1|<script|https?:", card)
-    of_page = re.search(r"</h1>\n(.*)\n</main>", page, re.DOTALL)
+    assert not re.search("<html|<body|<h1|<script|<svg|https?:", card)
+    of_page = re.search(r"</h1>\n(.*)</main>", page, re.DOTALL)
     assert of_page is not None
-    assert of_page[1] in card
+    curve = re.compile(r"<section>\n<h2>[^<]*</h2>\n<svg.*?</section>\n", re.DOTALL)
+    assert len(curve.findall(of_page[1])) == 2
+    assert curve.sub("", of_page[1]) in card
 
 
 def test_a_long_history_is_thinned():

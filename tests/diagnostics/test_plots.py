@@ -5,9 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib import pyplot
 
 from distrff.diagnostics.kernel_error import kernel_error
 from distrff.diagnostics.plots import (
@@ -24,14 +26,11 @@ from distrff.features.compose import LinearFeatures
 from distrff.features.fourier import FourierFeatures
 from distrff.kernels.stationary import Gaussian, Laplacian
 
-matplotlib = pytest.importorskip("matplotlib", reason="matplotlib, the extra `plots`, is not installed")
 matplotlib.use("Agg")
 
 
 @pytest.fixture
 def ax():
-    from matplotlib import pyplot
-
     yield pyplot.subplots()[1]
     pyplot.close("all")
 
@@ -182,21 +181,57 @@ def test_surfaces_that_cannot_be_drawn(ax, rows):
 
 
 def test_a_figure_of_its_own(rows):
-    from matplotlib import pyplot
-
     ax = plot_relevance(small_map(Gaussian((1.0, 2.0, 3.0))).fit(rows[0]))
     assert pyplot.fignum_exists(ax.figure.number)
     pyplot.close(ax.figure)
 
 
 def test_matplotlib_is_imported_only_to_draw():
+    """Neither by a fit nor for a card; a page does without pyplot, which would choose a window's backend."""
     program = (
         "import sys, distrff\n"
         "[getattr(distrff, name) for name in distrff.__all__]\n"
+        "map_ = distrff.FourierFeatures(distrff.Gaussian((1.0, 2.0)), 4)\n"
+        "X, y = [[0, 1], [1, 2], [2, 0], [3, 1]], [0, 1, 2, 3]\n"
+        "machine = distrff.KernelRidge(map_, alpha='cv', cv=2).fit(X, y)\n"
+        "assert all(shown._repr_html_() for shown in (map_.kernel, machine.report_, machine.model_))\n"
         "assert 'matplotlib' not in sys.modules\n"
-        "sys.modules['matplotlib.pyplot'] = None\n"
-        "map_ = distrff.FourierFeatures(distrff.Gaussian((1.0, 2.0)), 4).fit([[0.0, 1.0]])\n"
-        "try:\n    distrff.plot_relevance(map_)\nexcept ImportError as error:\n    print(error)"
+        "assert '<svg' in machine.report_.to_html()\n"
+        "print('matplotlib' in sys.modules, 'matplotlib.pyplot' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert "pip install 'distrff[plots]'" in done.stdout
+    assert done.stdout == "True False\n"
+
+
+def shown_ticks(ax):
+    low, high = ax.get_xlim()
+    ticks = zip(ax.get_xticks(), ax.get_xticklabels(), strict=True)
+    return [label.get_text() for place, label in ticks if low <= place <= high]
+
+
+@pytest.mark.parametrize(
+    ("alphas", "texts"),
+    [
+        ([0.1, 100.0], ["0.1", "1", "10", "100"]),
+        ([1e-9, 1e-5], ["10⁻⁹", "10⁻⁸", "10⁻⁷", "10⁻⁶", "10⁻⁵"]),
+        ([3.0, 30.0], ["5", "10", "20"]),
+        ([300.0, 400.0], ["300", "320", "340", "360", "380", "400"]),
+        ([0.5], ["0.1", "0.2", "0.5", "1"]),
+    ],
+)
+def test_ticks_of_a_logarithmic_axis(ax, alphas, texts):
+    report = {"alphas": alphas, "mean_score": alphas, "alpha": alphas[0], "criterion": "error"}
+    plot_alpha_path(report, ax=ax)
+    assert shown_ticks(ax) == texts
+
+
+def test_ticks_of_many_decades_are_few(ax):
+    alphas = np.logspace(-12, 8, 21).tolist()
+    plot_alpha_path({"alphas": alphas, "mean_score": alphas, "alpha": 1.0, "criterion": "error"}, ax=ax)
+    assert 3 <= len(set(shown_ticks(ax))) == len(shown_ticks(ax)) <= 7
+
+
+def test_ticks_of_a_learning_curve(ax):
+    curve = [[size, 1.0 / size, 0.1] for size in (128, 256, 512, 1024, 2048)]
+    plot_learning_curve({"learning_curve": curve, "criterion": "error"}, ax=ax)
+    assert shown_ticks(ax) == ["128", "256", "512", "1,024", "2,048"]

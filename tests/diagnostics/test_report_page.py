@@ -2,56 +2,93 @@
 
 from __future__ import annotations
 
-import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
+import matplotlib
 import pytest
+from matplotlib import pyplot
 
-from distrff.diagnostics.report import report_page
+from distrff.diagnostics import plots
+from distrff.diagnostics.report import FitReport
+from distrff.utils.html import Chart
 
-REPORT = {
-    "title": "Ridge on rows.zarr",
-    "facts": [["Rows", "1,000,000"], ["Kernel", "Gaussian(length_scale=0.5)"]],
-    "notes": ["Column 3 is constant."],
-    "scores": {"columns": ["", "RMSE"], "rows": [["this machine", 0.1043], ["linear ridge", 0.73]]},
-    "relevance": {"bars": [["column 3", 1.5, "0.667"], ["column 0", 0.002, "500"]], "n_columns": 4},
-    "penalty_path": {
-        "parameter": "alpha",
-        "values": [1e-3, 1e-2, 1e-1, 1.0],
-        "mean": [0.3, 0.2, 0.25, None],
-        "folds": [[0.28, 0.18, 0.22, None], [0.32, 0.22, 0.28, 0.5]],
-        "chosen": 1e-2,
+BARE = {
+    "model": "KernelRidge",
+    "status": "CONVERGED",
+    "n_samples": 1_000_000,
+    "n_columns": 4,
+    "n_components": 512,
+    "dtype": "float32",
+    "workers": 2,
+    "seed": 0,
+    "notes": [],
+    "n_sweeps": 4,
+    "seconds": 41.5,
+    "sweep_labels": [],
+    "sweep_seconds": [],
+    "planned_peak_bytes": 4.12e8,
+    "measured_peak_bytes": 3.89e8,
+}
+PARTS = {
+    "path": {
+        "alpha": 1e-2,
+        "alphas": [1e-3, 1e-2, 1e-1, 1.0],
+        "mean_score": [0.3, 0.2, 0.25, None],
+        "fold_scores": [[0.28, 0.32], [0.18, 0.22], [0.22, 0.28], [None, 0.5]],
         "noise_floor": 2e-4,
         "criterion": "held-out mean squared error",
     },
-    "learning_curve": {"n_components": [128, 256, 512], "score": [0.4, 0.3, 0.2], "criterion": "error"},
+    "curve": {
+        "learning_curve": [[128, 0.4, 0.1], [256, 0.3, 0.1], [512, 0.2, 0.1]],
+        "criterion": "held-out mean squared error",
+    },
     "certificate": {
-        "measure": "duality gap",
-        "sweep": [1, 2, 3, 5],
-        "error": [None, 0.4, 0.02, 0.0008],
-        "primal": [9.0, 5.0, 4.1, 4.002],
-        "dual": [None, 3.0, 4.0, 3.999],
+        "history": {
+            "measure": "duality gap",
+            "sweep": [1, 2, 3, 5],
+            "error": [None, 0.4, 0.02, 0.0008],
+            "primal": [9.0, 5.0, 4.1, 4.002],
+            "dual": [None, 3.0, 4.0, 3.999],
+        },
         "tol": 1e-3,
     },
-    "components": {"share": [0.5, 0.25, None]},
-    "plan": {"rows": [["peak memory of a worker", "bytes", 4.12e8, 3.89e8], ["time", "s", 41.0, None]]},
+    "widths": {
+        "length_scale_search": {
+            "rule": "marginal likelihood of 200 rows",
+            "length_scale": [500.0, 0.667, 900.0],
+            "column_scale": [1.0, 1.0, 1.0],
+        },
+        "column_names": ["a", "b", "c"],
+    },
+    "components": {"explained_variance_ratio": [0.5, 0.25, 0.0]},
+    "plan": {"plan": {"seconds": 41.0, "n_sweeps": 4}},
     "time": {
         "phases": [["column means", 1.75], ["Gram", 39.0], ["light sweeps", 0.75]],
-        "sweeps": [["column means", 1.5], ["gradient", 0.25], ["Gram", 38.25], ["gradient", 0.25]],
+        "sweep_labels": ["column means", "gradient", "Gram", "gradient"],
+        "sweep_seconds": [1.5, 0.25, 38.25, 0.25],
     },
 }
 HEADINGS = {
-    "scores": "Score on held-out rows",
-    "penalty_path": "Error against alpha",
-    "learning_curve": "Error against the number of features",
-    "certificate": "How the duality gap closed",
-    "relevance": "Learned widths",
-    "components": "Variance along the components",
-    "plan": "Plan against measured",
-    "time": "Time",
+    "path": ["Error against alpha"],
+    "curve": ["Error against the number of features"],
+    "certificate": ["How the duality gap closed", "The optimum"],
+    "widths": ["Learned widths"],
+    "components": ["Variance along the components"],
+    "plan": ["Plan against measured"],
+    "time": ["Time"],
 }
+SCORES = {"columns": ["", "RMSE"], "rows": [["this machine", 0.1043], ["linear ridge", None]]}
+
+
+def report(**parts):
+    """Return a report of these parts, of all of them if none is named."""
+    values = dict(BARE)
+    for part in (parts or PARTS).values():
+        values |= part
+    return FitReport(values)
 
 
 class Balance(HTMLParser):
@@ -77,14 +114,14 @@ def parse(page):
     page.encode()
     root = ElementTree.fromstring(page.removeprefix("<!DOCTYPE html>\n"))
     for svg in root.iter("svg"):
+        assert svg.get("role") == "img" and [child.tag for child in svg][:2] == ["title", "desc"]
         assert svg.find("title").text and svg.find("desc").text
         assert not re.search("nan|inf", " ".join(e.get("d", "") for e in svg.iter()))
     return root
 
 
 def headings(root):
-    """Those of the sections, of which the certificate has two."""
-    return [h.text for h in root.iter("h2") if h.text != "The optimum"]
+    return [h.text for h in root.iter("h2")]
 
 
 def words(root):
@@ -92,25 +129,22 @@ def words(root):
 
 
 def test_the_whole_report():
-    json.dumps(REPORT, allow_nan=False)
-    root = parse(report_page(REPORT))
-    assert headings(root) == list(HEADINGS.values())
-    assert "The optimum" in [h.text for h in root.iter("h2")]
-    assert len(list(root.iter("svg"))) == 9
+    root = parse(report().to_html(title="Ridge on rows.zarr", facts=[["data", "made up"]], scores=SCORES))
+    assert headings(root) == ["Score on held-out rows", *(h for part in HEADINGS.values() for h in part)]
+    assert root.find("head/title").text == "Ridge on rows.zarr"
     shown = words(root)
     for text in (
-        "Gaussian(length_scale=0.5)",
-        "Column 3 is constant.",
+        "data made up machine KernelRidge",
+        "rows 1,000,000",
         "this machine 0.104",
-        "column 3 0.667",
-        "2 columns of longer widths are not drawn.",
+        "linear ridge –",
+        "b 0.667 a 500 c 900",
         "lowest to highest of 2 folds",
         "chosen: 0.0100",
         "noise floor: 0.000200",
         "held-out mean squared error",
-        "peak memory of a worker 412 MB 389 MB",
-        "time 41.0 s –",
-        "0.944 ×",
+        "peak memory of a worker, above idle 412 MB 389 MB 0.944 ×",
+        "time of the fit 41.0 s 41.5 s 1.01 ×",
         "gradient (2 times)",
         "4 passes over the rows, together 40.2 s",
         "light sweeps 750 ms",
@@ -122,83 +156,179 @@ def test_the_whole_report():
         assert text in shown, text
 
 
-@pytest.mark.parametrize("key", HEADINGS)
-@pytest.mark.parametrize("absent", ["missing", "null", "empty", "empty lists"])
-def test_absent_sections_are_left_out(key, absent):
-    report = dict(REPORT)
-    value = report.pop(key)
+def test_charts_are_told_in_words():
+    root = parse(report().to_html())
+    told = {svg.find("title").text: svg.find("desc").text for svg in root.iter("svg")}
+    assert list(told) == [h for key in ("path", "curve", "certificate") for h in HEADINGS[key]]
+    assert told["Error against alpha"] == (
+        "alpha across, error upwards. lowest to highest of 2 folds. held-out mean squared error: 3 points, "
+        "lowest 0.200 at 0.0100, highest 0.300 at 0.00100. chosen: 0.0100. noise floor: 0.000200."
+    )
+    texts = {text.text for svg in root.iter("svg") for text in svg.iter("text")}
+    assert {"alpha", "error", "0.001", "0.01", "number of features", "128", "512", "light sweep"} <= texts
+
+
+@pytest.mark.parametrize("key", PARTS)
+@pytest.mark.parametrize("absent", ["missing", "null", "empty"])
+def test_absent_sections_are_left_out(key, absent, monkeypatch):
+    drawn = Chart('<svg role="img"><title>t</title><desc>d</desc></svg>')
+    monkeypatch.setattr(plots, "_chart", lambda *_: drawn)
+    values = report().to_dict()
+    if key == "time":
+        values |= {"sweep_labels": [], "sweep_seconds": []}
+    name = next(name for name, value in PARTS[key].items() if isinstance(value, (list, dict)))
+    value = values.pop(name)
     if absent == "null":
-        report[key] = None
+        values[name] = None
     elif absent == "empty":
-        report[key] = type(value)()
-    elif absent == "empty lists" and isinstance(value, dict):
-        report[key] = {name: [] if isinstance(part, list) else part for name, part in value.items()}
-    root = parse(report_page(report))
-    assert headings(root) == [h for k, h in HEADINGS.items() if k != key]
+        values[name] = type(value)()
+    root = parse(FitReport(values).to_html())
+    assert headings(root) == [h for k, part in HEADINGS.items() if k != key for h in part]
 
 
-def test_title_alone():
-    root = parse(report_page({"title": "T"}))
-    assert words(root) == "T" and root.find("head/title").text == "T"
-    assert not list(root.iter("dl")) and not list(root.iter("aside"))
+def test_facts_alone():
+    root = parse(FitReport(BARE).to_html(title="T", scores={"columns": ["", "RMSE"], "rows": []}))
+    assert words(root).startswith("T machine KernelRidge ended converged")
+    assert not list(root.iter("section")) and not list(root.iter("aside"))
+
+
+def test_bars_are_in_proportion():
+    root = parse(report(components=PARTS["components"]).to_html())
+    assert [bar.get("style") for bar in root.iter("div") if bar.get("style")] == [
+        "width: 100.0%", "width: 50.0%", "width: 0.0%"
+    ]  # fmt: skip
 
 
 def test_nothing_is_loaded_from_elsewhere():
-    page = report_page(REPORT)
-    assert not re.search(r"https?://|//[a-z]|url\(|@import|<script|src=", page)
-    assert re.findall('href="([^"]*)"', page) == ["data:,"]
+    page = report().to_html(scores=SCORES)
+    assert not re.search(r"https?://|//[a-z]|url\((?!#)|@import|<script|src=", page)
+    inside = {target for target in re.findall('href="([^"]*)"', page) if target.startswith("#")}
+    assert set(re.findall('href="([^"]*)"', page)) - inside == {"data:,"}
+    names = re.findall(' id="([^"]*)"', page)
+    assert len(set(names)) == len(names)
+    assert {name.lstrip("#") for name in inside} | set(re.findall(r"url\(#(.*?)\)", page)) == set(names)
 
 
-def test_both_themes_and_telephones_are_served():
-    page = report_page(REPORT)
+def themes(page):
+    """Return the colours of the light and the dark theme."""
+    found = re.findall(r"\.distrff\s*\{ (--.*?) \}", page, re.DOTALL)[:2]
+    return [dict(re.findall(r"(--[\w-]+): (?:var\([\w-]+, )?(#\w+)", theme)) for theme in found]
+
+
+def test_both_themes_telephones_and_paper_are_served():
+    page = report().to_html(scores=SCORES)
     assert "prefers-color-scheme: dark" in page and 'name="viewport"' in page
-    themes = re.findall(r"\.distrff\s*\{ (--.*?) \}", page, re.DOTALL)[:2]
-    light, dark = (set(re.findall(r"(--[\w-]+):", theme)) for theme in themes)
+    light, dark = themes(page)
     used = {name for name in re.findall(r"var\((--[\w-]+)", page) if not name.startswith("--jp-")}
-    assert used <= light
-    assert light == dark
+    assert used <= set(light)
+    assert set(light) == set(dark)
+    (printed,) = re.findall(r"@media print \{ \.distrff:not\(#_\) \{ (.*?) \} \}", page, re.DOTALL)
+    assert all(f"{name}: {color}" in printed for name, color in light.items() if name.startswith("--series"))
+    charts = "".join(re.findall("<svg.*?</svg>", page, re.DOTALL))
+    drawn = set(re.findall(r"(?:fill|stroke): ?([^;\"]+)", charts))
+    assert {"currentColor", "var(--series-1)"} <= drawn
+    assert drawn <= {"none", "currentColor", *(f"var(--series-{i})" for i in (1, 2, 3, 4))}
+
+
+def luminance(color):
+    linear = [
+        v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4
+        for v in (int(color[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    ]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
+def test_colors_can_be_told_from_what_is_behind_them(theme):
+    """As WCAG asks: 4.5 of text, 3 of lines."""
+    colors = {name: luminance(color) for name, color in themes(report().to_html())[theme].items()}
+    for name, least in {"--ink": 4.5, "--quiet": 4.5, **{f"--series-{i}": 3 for i in (1, 2, 3, 4)}}.items():
+        for behind in ("--card", "--paper"):
+            low, high = sorted((colors[name], colors[behind]))
+            assert (high + 0.05) / (low + 0.05) >= least, (name, behind)
 
 
 def test_texts_are_escaped():
     hostile = "</style><script>alert('x')</script>&\x00\ud83d"
-    report = {
-        "title": hostile,
-        "facts": [[hostile, hostile]],
+    values = {
+        **report().to_dict(),
+        **{key: hostile for key in ("model", "status", "source", "kernel", "dtype", "criterion")},
         "notes": [hostile],
-        "scores": {"columns": [hostile], "rows": [[hostile]]},
-        "penalty_path": {"parameter": hostile, "values": [1], "mean": [1], "criterion": hostile},
-        "learning_curve": {"n_components": [2], "score": [1], "criterion": hostile},
-        "certificate": {"measure": hostile, "sweep": [1], "error": [1], "tol": 1},
-        "relevance": {"bars": [[hostile, 1, hostile]], "n_columns": 1},
-        "plan": {"rows": [[hostile, hostile, 1, 2]]},
-        "time": {"phases": [[hostile, 1.0]], "sweeps": [[hostile, 1.0]]},
+        "cv_score": 0.1,
+        "column_names": [hostile] * 3,
+        "phases": [[hostile, 1.0]],
+        "sweep_labels": [hostile] * 4,
+        "alphas": None,
+        "learning_curve": None,
     }
-    page = report_page(report)
+    scores = {"columns": [hostile], "rows": [[hostile]]}
+    page = FitReport(values).to_html(title=hostile, facts=[[hostile, hostile]], scores=scores)
     assert "<script" not in page
     assert "alert('x')" in words(parse(page))
 
 
-@pytest.mark.parametrize("chosen", [None, 0.01, 0.5, 1.0])
-@pytest.mark.parametrize("folds", [None, [], REPORT["penalty_path"]["folds"]])
-def test_parts_of_a_penalty_path(chosen, folds):
-    path = {**REPORT["penalty_path"], "chosen": chosen, "folds": folds, "noise_floor": None}
-    shown = words(parse(report_page({"title": "T", "penalty_path": path})))
-    assert ("chosen" in shown) == (chosen is not None)
-    assert ("folds" in shown) == bool(folds)
+def test_labels_of_charts_are_escaped():
+    hostile = "</text><script>alert('x')</script>&"
+    history = {**PARTS["certificate"]["history"], "measure": hostile}
+    page = report(known={"history": history, "tol": 1e-3}).to_html()
+    assert "<script" not in page
+    assert words(parse(page)).count(hostile) > 3
 
 
-@pytest.mark.parametrize("scores", [[1e-300, 1e300, None, 5], [None] * 4, [0, 0, 0, 0], [-1, 0, 1, 2]])
-def test_nasty_scores(scores):
+@pytest.mark.parametrize("chosen", [0.01, 0.5, 1.0])
+@pytest.mark.parametrize("folds", [None, [], PARTS["path"]["fold_scores"]])
+def test_parts_of_a_path(chosen, folds):
+    path = {**PARTS["path"], "alpha": chosen, "fold_scores": folds, "noise_floor": 2e-5}
+    shown = words(parse(report(path=path).to_html()))
+    assert "chosen" in shown
+    assert ("lowest to highest" in shown) == bool(folds)
+    assert "noise floor" not in shown, "it is far below the grid"
+    of_C = {name: path[name] for name in ("mean_score", "fold_scores", "criterion")}
+    of_C |= {"Cs": path["alphas"], "C": chosen, "loss": "hinge", "solver": "lbfgs"}
+    assert "Error against C" in headings(parse(report(path=of_C).to_html()))
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [
+        [1e-300, 1e300, None, 5],
+        [None] * 4,
+        [0, 0, 0, 0],
+        [-1, 0, 1, 2],
+        [-1.7e308, 0, 1.7e308, 1],
+        [1e-320, 1e-310, 1e-300, 1e-290],
+        [1e9, 1e9 + 1e-6, 1e9, 1e9],
+    ],
+)
+@pytest.mark.parametrize("values", [[1e-300, 1e-9, 1, 1e300], [1, 1, 1, 1], [0.3, 0.31, 0.32, 0.33]])
+def test_nasty_numbers(scores, values):
     path = {
-        "parameter": "C",
-        "values": [1e-300, 1e-9, 1, 1e300],
-        "mean": scores,
-        "folds": [scores, scores[::-1]],
-        "chosen": 1,
+        "alphas": values,
+        "mean_score": scores,
+        "fold_scores": list(map(list, zip(scores, scores[::-1], strict=True))),
+        "alpha": 1,
+        "noise_floor": 1e-12,
+        "criterion": "error",
     }
-    curve = {"n_components": [1, 2, 3, 10**9], "score": scores}
-    plan = {"rows": [["a", "bytes", scores[0], scores[1]], ["b", "s", scores[2], scores[3]]]}
-    time = {"sweeps": [["a", scores[0]], ["b", scores[3]]]}
+    curve = [[size, score, 1.0] for size, score in zip([1, 2, 3, 10**9], scores, strict=True)]
     known = {"measure": "gap", "sweep": [1, 2, 3, 4], "error": scores, "primal": scores, "dual": scores}
-    page = {"penalty_path": path, "learning_curve": curve, "plan": plan, "certificate": known, "time": time}
-    parse(report_page({"title": "T", **page}))
+    plan = {"plan": {"seconds": scores[0], "n_sweeps": 0}, "planned_peak_bytes": scores[1]}
+    page = report(
+        path=path,
+        curve={"learning_curve": curve},
+        known={"history": known, "tol": 1e-3},
+        plan={**plan, "measured_peak_bytes": scores[2]},
+    ).to_html()
+    assert len(list(parse(page).iter("svg"))) >= 3
+
+
+def test_pages_are_the_same_each_time_and_leave_matplotlib_alone():
+    """Also in threads, and whatever style the user has."""
+    alone = report().to_html()
+    before = pyplot.get_fignums()
+    with matplotlib.rc_context({"font.size": 30, "svg.fonttype": "path", "axes.facecolor": "black"}):
+        style = dict(matplotlib.rcParams)
+        with ThreadPoolExecutor(4) as pool:
+            assert set(pool.map(lambda _: report().to_html(), range(8))) == {alone}
+        assert dict(matplotlib.rcParams) == style
+    assert pyplot.get_fignums() == before

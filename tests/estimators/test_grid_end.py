@@ -18,7 +18,7 @@ def end_notes(machine):
     notes = [note for note in machine.report_["notes"] if "may be better" in note]
     for note in notes:
         assert note in repr(machine.report_) and note in machine.report_.to_dict()["notes"]
-        assert note.replace("'", "&#x27;") in machine.report_.to_html()
+        assert note.replace("'", "&#39;") in machine.report_.to_html()
     return notes
 
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 import distrff as drf
-
-pytest.importorskip("matplotlib", reason="the extra `plots` is not installed")
 
 
 def test_the_table_and_the_pictures(example, tmp_path, capsys):

@@ -108,7 +108,6 @@ def test_a_remote_scheduler(execute, tmp_path):
 
 
 def test_the_choice_of_a_map(execute):
-    pytest.importorskip("matplotlib", reason="the extra `plots` is not installed")
     notebook, errors = execute("03-choose-a-map", "errors.to_dict()")
     assert errors["smooth"]["Fourier, a width a column"] < errors["smooth"]["linear"]
     assert all(0.05 < error < 2 for kind in ("smooth", "rough") for error in errors[kind].values())
@@ -116,7 +115,6 @@ def test_the_choice_of_a_map(execute):
 
 
 def test_margins_and_probabilities(execute):
-    pytest.importorskip("matplotlib", reason="the extra `plots` is not installed")
     notebook, found = execute(
         "04-svm-and-probability",
         "[svm.score(*test), svm.report_['duality_gap'], hard.margin_, "

@@ -5,13 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from xml.etree import ElementTree
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 
 
 def test_it_draws_the_picture(example, tmp_path, capsys):
-    pytest.importorskip("matplotlib", reason="the extra `plots` is not installed")
     script = example("one_sweep")
     out = tmp_path / "picture.svg"
     assert script.main(["--out", str(out), "--n-rows", "600", "--n-components", "32"]) == 0

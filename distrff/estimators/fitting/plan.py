@@ -24,10 +24,8 @@ from distrff.features.binning import KEY_ROWS
 from distrff.features.specification import MapCost
 from distrff.io.storage import SPAN_BYTES
 from distrff.reductions.margins import kept_rows
-from distrff.utils.axes import number_text
-from distrff.utils.html import facts, html_card, paragraph, section
-from distrff.utils.svg import bar_chart
-from distrff.utils.text import human_bytes, human_seconds
+from distrff.utils.html import Bars, Section, html_card
+from distrff.utils.text import human_bytes, human_seconds, number_text
 
 # Dask pauses a worker at 0.8 of its memory limit; a fit planned beyond that would stand still.
 _USABLE_SHARE = 0.8
@@ -742,10 +740,8 @@ def plan_card(plan: Plan) -> str:
         "the client at its peak, above idle": plan.client_peak_bytes,
     }
     bars = [(name, size, human_bytes(size)) for name, size in memory.items() if size]
-    limit = [] if plan.memory_limit else [paragraph("The workers have no memory limit.")]
-    parts = [
-        facts(shown.items()),
-        section("Memory", "\n".join([bar_chart(bars, title="Memory"), *limit])),
-        *map(paragraph, plan.remarks()),
-    ]
-    return html_card("Plan of a fit", "\n".join(parts))
+    limit = [] if plan.memory_limit else ["The workers have no memory limit."]
+    sections = [Section("Memory", [Bars(bars), *limit])]
+    if plan.remarks():
+        sections.append(Section("Solver", plan.remarks()))
+    return html_card("Plan of a fit", shown.items(), sections=sections)
