@@ -213,7 +213,7 @@ def accuracy_score(y_true: Any, y_pred: Any, *, normalize: bool = True, sample_w
     if isinstance(y, da.Array):
         from dask_ml import metrics as dask_metrics
 
-        y = da.map_blocks(_of_one_type, y, p, meta=np.empty(0, y.dtype))
+        y = da.blockwise(_of_one_type, "i", y, "i", p, "i", meta=np.empty(0, y.dtype))
         right = dask_metrics.accuracy_score(y, p, normalize=False, sample_weight=s, compute=False)
         right, weight = dask.compute(right, weight)
     else:
@@ -422,13 +422,10 @@ def _rows(
     row_chunks = next((A.chunks[0] for A in arrays.values() if isinstance(A, da.Array)), None)
     if row_chunks is None:
         return [_checked(A, name, name in labels) for name, A in arrays.items()]
-    # In equal chunks before `_checked` numbers them: dask 2026.8 fails to fuse block_info with a rechunk that
-    # follows. Unifying only cuts chunks; rechunking to those of one array could join many of another.
-    lazy = [_lazy(A, row_chunks) for A in arrays.values()]
-    _, lazy = da.unify_chunks(*_with_indices(lazy), warn=False)
+    lazy = {name: _lazy(A, row_chunks) for name, A in arrays.items()}
     return [
         A.map_blocks(_checked, name, name in labels, meta=np.empty((0,) * A.ndim, A.dtype))
-        for name, A in zip(arrays, lazy, strict=True)
+        for name, A in lazy.items()
     ]
 
 
@@ -438,12 +435,6 @@ def _lazy(A: Any, row_chunks: tuple[int, ...]) -> da.Array:
         # name=False: hashing the data for a name would be a pass over it.
         return da.from_array(A, chunks=(row_chunks, *A.shape[1:]), name=False)
     return A.rechunk({1: -1}) if A.ndim == 2 else A
-
-
-def _with_indices(rows: list[da.Array]) -> list[Any]:
-    """Return each array and the indices of its axes, as dask's blockwise takes them; "i" counts rows."""
-    indices = (index[: A.ndim] for A, index in zip(rows, ("ij", "ik", "i"), strict=False))
-    return list(chain.from_iterable(zip(rows, indices, strict=True)))
 
 
 def _array(name: str, values: Any) -> Any:
@@ -504,10 +495,10 @@ def _summed(
     if not isinstance(rows[0], da.Array):
         return function(*rows)
     # One array of what the function returns, so that what truths and predictions have in common is computed
-    # once: to_delayed() of each would compute it for each.
-    found = da.blockwise(
-        function, "i", *_with_indices(rows), concatenate=True, meta=np.empty(0, dtype=object)
-    )
+    # once: to_delayed() of each would compute it for each. Chunks that differ are cut by blockwise.
+    indices = (index[: A.ndim] for A, index in zip(rows, ("ij", "ik", "i"), strict=False))
+    arguments = chain.from_iterable(zip(rows, indices, strict=True))
+    found = da.blockwise(function, "i", *arguments, concatenate=True, meta=np.empty(0, dtype=object))
     parts = found.to_delayed().tolist()
     while len(parts) > 1:
         runs = (parts[i : i + _MERGED_AT_ONCE] for i in range(0, len(parts), _MERGED_AT_ONCE))
