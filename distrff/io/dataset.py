@@ -353,37 +353,22 @@ def check_block(block: RowBlock, target_kind: str) -> None:
         For a negative weight.
     """
     check_finite("X", block.X, block.start)
-    _check_weights(block)
+    if block.sample_weight is not None:
+        check_weights(block.sample_weight, block.start)
     if block.y is not None and target_kind != "none":
         check_finite("y", block.y, block.start)
         if target_kind == "numeric":
             _check_numbers(block.y, block.start)
 
 
-def check_pairs(block: RowBlock, prediction: str) -> None:
-    """Raise for what no score can use, of rows whose y are truths and whose X are predictions.
-
-    Raises
-    ------
-    NonFiniteError
-        For NaN or infinity, or a missing label.
-    InputError
-        For a negative weight.
-    """
-    check_finite("y_true", block.y, block.start)
-    check_finite(prediction, block.X, block.start)
-    _check_weights(block)
-
-
-def _check_weights(block: RowBlock) -> None:
-    if block.sample_weight is None:
-        return
-    check_finite("sample_weight", block.sample_weight, block.start)
-    if (block.sample_weight < 0).any():
-        row = int(np.flatnonzero(block.sample_weight < 0)[0])
+def check_weights(sample_weight: np.ndarray, start: int) -> None:
+    """Raise for a weight that is missing, infinite or negative; `start` is the number of the first row."""
+    check_finite("sample_weight", sample_weight, start)
+    if (sample_weight < 0).any():
+        row = int(np.flatnonzero(sample_weight < 0)[0])
         raise InputError(
             f"sample_weight must not be negative, "
-            f"got {block.sample_weight[row]:g} in row {block.start + row}; drop such rows"
+            f"got {sample_weight[row]:g} in row {start + row}; drop such rows"
         )
 
 

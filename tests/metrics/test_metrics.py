@@ -86,12 +86,14 @@ def test_log_loss(rng, held, weights, k, dtype):
     P[:2] = np.eye(max(k, 2))[:2]  # certain, and one of them wrong
     y = np.asarray(["no", "yes", "zeta", "zz"])[np.append([0, 0], rng.integers(0, max(k, 2), N - 2))]
     P = (P[:, 1] if k == 1 else P).astype(dtype)
-    found = drf.metrics.log_loss(held(y), held(P), **options(held, weights))
+    y_held, P_held, given = held(y), held(P), options(held, weights)
+    found = drf.metrics.log_loss(y_held, P_held, **given)
     # scikit-learn adds up in the dtype of the probabilities.
     tolerance = 16 * float(np.finfo(dtype).eps)
     assert found == pytest.approx(theirs.log_loss(y, P, sample_weight=weights), rel=tolerance)
-    known = drf.metrics.log_loss(held(y), held(P), labels=np.unique(y)[::-1], **options(held, weights))
-    assert known == found
+    assert drf.metrics.log_loss(y_held, P_held, labels=np.unique(y)[::-1], **given) == found
+    total = drf.metrics.log_loss(y_held, P_held, normalize=False, **given)
+    assert total == pytest.approx(found * (N if weights is None else weights.sum()), rel=N * 2.0**-52)
 
 
 @pytest.mark.parametrize("n_values", [5, 10**6], ids=["ties", "no ties"])
@@ -112,18 +114,85 @@ def test_area_of_several_labels(rng, held, weights, average):
     np.testing.assert_allclose(found, expected, rtol=N * 2.0**-52)
 
 
-def test_many_segments_and_no_order(rng, monkeypatch):
-    """What segments sum is merged to what one sum is, whatever the order of the rows."""
-    from distrff import metrics as sums
-    from distrff.engine.segments import Segmentation
+SCORES = {
+    "r2": lambda m, y, p, **given: m.r2_score(y, p, **given),
+    "squares": lambda m, y, p, **given: m.mean_squared_error(y, p, **given),
+    "accuracy": lambda m, y, p, **given: m.accuracy_score(y, p > 0.5, **given),
+    "confusion": lambda m, y, p, **given: m.confusion_matrix(y, p > 0.5, **given),
+    "loss": lambda m, y, p, **given: m.log_loss(y, p, **given),
+    "area": lambda m, y, p, **given: m.roc_auc_score(y, p, **given),
+}
 
-    y, scores = rng.integers(0, 2, N), rng.integers(0, 40, N).astype(float)
-    whole = drf.metrics.roc_auc_score(y, scores), drf.metrics.accuracy_score(y, scores > 20)
-    monkeypatch.setattr(sums, "light_segmentation", lambda n, d: Segmentation(n, 64, 17))
+
+@pytest.mark.parametrize("score", SCORES.values(), ids=SCORES)
+def test_neither_order_nor_chunks_matter(rng, weights, score):
+    """Blocks of one label or without rows are blocks as well; some 170 are merged in three rounds."""
+    y, p = np.sort(rng.integers(0, 2, N)), rng.integers(0, 40, N) / 40
+    s = np.ones(N) if weights is None else weights
+    whole = score(drf.metrics, y, p, sample_weight=weights)
     order = rng.permutation(N)
-    y, scores = y[order], scores[order]
-    parts = drf.metrics.roc_auc_score(y, scores), drf.metrics.accuracy_score(y, scores > 20)
-    np.testing.assert_allclose(parts, whole, rtol=N * 2.0**-52)
+    for rows, chunks in ((slice(None), 3), (slice(None), (0, 200, 0, 300, 0)), (order, 17), (order, N)):
+        lazy = (da.from_array(A[rows], chunks=(chunks,)) for A in (y, p, s))
+        found = score(drf.metrics, next(lazy), next(lazy), sample_weight=next(lazy))
+        np.testing.assert_allclose(found, whole, rtol=N * 2.0**-52)
+
+
+@pytest.mark.parametrize("score", SCORES.values(), ids=SCORES)
+def test_one_pass_over_what_truths_and_predictions_have_in_common(rng, score):
+    read = []
+
+    def counted(block):
+        read.append(len(block))
+        return block
+
+    rows = da.from_array(rng.uniform(size=N), chunks=100).map_blocks(counted, meta=np.empty(0))
+    y, p = (rows > 0.4).astype(int), rows / 2
+    given = {"labels": [0, 1]} if score is SCORES["loss"] else {}  # whose truths are read before otherwise
+    score(drf.metrics, y, p, **given)
+    assert sum(read) == N
+
+
+@pytest.mark.parametrize("is_lazy", [(True, False, False), (False, True, False), (False, False, True)])
+@pytest.mark.parametrize("score", SCORES.values(), ids=SCORES)
+def test_arrays_beside_dask_arrays(rng, score, is_lazy):
+    y, p, s = rng.integers(0, 2, N), rng.uniform(size=N), rng.uniform(size=N)
+    mixed = [lazily(rng, A) if lazy else A for A, lazy in zip((y, p, s), is_lazy, strict=True)]
+    found = score(drf.metrics, mixed[0], mixed[1], sample_weight=mixed[2])
+    np.testing.assert_allclose(found, score(drf.metrics, y, p, sample_weight=s), rtol=N * 2.0**-52)
+
+
+def test_text_of_another_width_in_each_block():
+    y, p = ["a", "a", "abc", "ab"], ["a", "abc", "abc", "ab"]
+    lazy = [da.concatenate([da.from_array(np.array(A[:2])), da.from_array(np.array(A[2:]))]) for A in (y, p)]
+    np.testing.assert_array_equal(drf.metrics.confusion_matrix(*lazy), theirs.confusion_matrix(y, p))
+    assert drf.metrics.accuracy_score(*lazy) == 0.75
+    assert drf.metrics.log_loss(lazy[0], np.full((4, 3), 1 / 3)) == pytest.approx(np.log(3))
+
+
+@pytest.mark.parametrize("kind", [object, "category", "Int64"])
+def test_labels_in_objects_are_what_they_hold(rng, held, kind):
+    y, p = rng.integers(0, 3, (2, N))
+    made = [held(A.astype(object)) if kind is object else pd.Series(A).astype(kind) for A in (y, p)]
+    if isinstance(held(y), da.Array) and kind is not object:
+        made = [dd.from_pandas(A, npartitions=n) for A, n in zip(made, (2, 3), strict=True)]
+    np.testing.assert_array_equal(drf.metrics.confusion_matrix(*made), theirs.confusion_matrix(y, p))
+    assert drf.metrics.accuracy_score(*made) == pytest.approx(theirs.accuracy_score(y, p), rel=N * 2.0**-52)
+
+
+def test_decision_values_of_several_labels(rng, held):
+    """scikit-learn's area takes probabilities only."""
+    y, F = rng.integers(0, 3, N), rng.standard_normal((N, 3))
+    found = drf.metrics.roc_auc_score(held(y), held(F), multi_class="ovr", average=None)
+    expected = [theirs.roc_auc_score(y == label, F[:, label]) for label in range(3)]
+    np.testing.assert_allclose(found, expected, rtol=N * 2.0**-52)
+
+
+def test_constant_targets(held):
+    """Rounding makes the mean of equal numbers another number, of some of these on any processor."""
+    y = np.tile([0.1, 0.3, 0.7, 1.1, 0.123], (N, 1))
+    for miss, expected in ((0.0, 1.0), (1e-9, 0.0)):
+        found = drf.metrics.r2_score(held(y), held(y + miss), multioutput="raw_values")
+        np.testing.assert_array_equal(found, np.full(5, expected))
 
 
 def test_predictions_of_a_machine_are_scored_where_they_are_made(rng):
@@ -153,34 +222,71 @@ def _unknown_sizes(values):
 ONES = np.ones(8)
 HALVES = np.repeat([0, 1], 4)
 REFUSED = {
-    "lengths": (lambda m: m.r2_score(ONES, np.ones(7)), "y_true has 8 rows but y_pred has 7"),
-    "columns": (lambda m: m.r2_score(ONES, np.ones((8, 2))), "y_true has 1 column.* but y_pred has 2"),
-    "chunks": (lambda m: m.r2_score(ONES, _unknown_sizes(ONES)), "y_pred.compute_chunk_sizes"),
-    "one row": (lambda m: m.r2_score([1.0], [1.0]), "at least two rows"),
-    "no rows": (lambda m: m.accuracy_score([], []), "y_true has no rows"),
-    "text": (lambda m: m.r2_score(["a", "b"], [1, 2]), "y_true must hold numbers"),
-    "weights": (lambda m: m.r2_score(ONES, ONES, sample_weight=-ONES), "sample_weight must not be negative"),
-    "no weight": (lambda m: m.accuracy_score(HALVES, HALVES, sample_weight=0 * ONES), "weights are zero"),
-    "fractions": (lambda m: m.confusion_matrix(ONES / 2, ONES), "y_true must hold class labels, .* 0.5"),
-    "mixed": (lambda m: m.accuracy_score(["a"] * 8, HALVES), "different types"),
-    "normalize": (lambda m: m.confusion_matrix(HALVES, HALVES, normalize="row"), "normalize must be"),
-    "labels": (lambda m: m.confusion_matrix(HALVES, HALVES, labels=[7]), r"none of labels=\[7\]"),
-    "multioutput": (lambda m: m.mean_squared_error(ONES, ONES, multioutput="sum"), "multioutput"),
-    "probability": (lambda m: m.log_loss(HALVES, 2 * ONES), "2 in row 0, column 0"),
-    "unknown": (lambda m: m.log_loss(HALVES, ONES / 2, labels=[0, 2]), "label 1 in row 4"),
-    "one label": (lambda m: m.log_loss(ONES, ONES), "one label only"),
-    "width": (lambda m: m.log_loss(HALVES, np.ones((8, 3)) / 3), "is of 3 labels, but there are 2"),
-    "two columns": (lambda m: m.roc_auc_score(HALVES, np.ones((8, 2))), r"y_score\[:, 1\]"),
-    "no curve": (lambda m: m.roc_auc_score(ONES, ONES, labels=[0, 1]), "no ROC curve"),
-    "several": (lambda m: m.roc_auc_score([0, 1, 2], np.eye(3)), "multi_class='ovr'"),
+    "lengths": (lambda m, A: m.r2_score(A(ONES), A(np.ones(7))), "y_true has 8 rows but y_pred has 7"),
+    "columns": (lambda m, A: m.r2_score(A(ONES), A(np.ones((8, 2)))), "y_true has 1 .* y_pred has 2"),
+    "chunks": (lambda m, A: m.r2_score(A(ONES), _unknown_sizes(ONES)), "y_pred.compute_chunk_sizes"),
+    "one row": (lambda m, A: m.r2_score(A(ONES[:1]), A(ONES[:1])), "at least two rows"),
+    "no rows": (lambda m, A: m.accuracy_score(A(ONES[:0]), A(ONES[:0])), "y_true has no rows"),
+    "complex": (lambda m, A: m.r2_score(A(1j * ONES), A(ONES)), "Complex data not supported: y_true"),
+    "text": (lambda m, A: m.r2_score(A(np.array(["a"] * 8)), A(ONES)), "y_true must hold numbers"),
+    "weights": (lambda m, A: m.r2_score(A(ONES), A(ONES), sample_weight=A(-ONES)), "not be negative"),
+    "weight": (lambda m, A: m.r2_score(A(ONES), A(ONES), sample_weight=A(np.eye(8))), "be one column"),
+    "r2": (lambda m, A: m.r2_score(A(ONES), A(ONES), sample_weight=A(0 * ONES)), "weights are zero"),
+    "accuracy": (
+        lambda m, A: m.accuracy_score(A(HALVES), A(HALVES), sample_weight=A(0 * ONES)),
+        "weights are zero|at least one non-zero",  # the latter are scikit-learn's words
+    ),
+    "confusion": (
+        lambda m, A: m.confusion_matrix(A(HALVES), A(HALVES), sample_weight=A(0 * ONES)), "weights are zero"
+    ),
+    "loss": (lambda m, A: m.log_loss(A(HALVES), A(ONES), sample_weight=A(0 * ONES)), "weights are zero"),
+    "fractions": (lambda m, A: m.confusion_matrix(A(ONES / 2), A(ONES)), "y_true must hold class labels"),
+    "fraction": (lambda m, A: m.accuracy_score(A(ONES), A(ONES / 2)), "y_pred .* the fraction 0.5"),
+    "mixed": (
+        lambda m, A: m.accuracy_score(A(np.array(["a"] * 8)), A(HALVES)), "different types|string and number"
+    ),
+    "mix": (lambda m, A: m.confusion_matrix(A(np.array(["a"] * 8)), A(HALVES)), "different types"),
+    "several columns": (lambda m, A: m.accuracy_score(A(np.eye(8)), A(HALVES)), "y_true must be one column"),
+    "normalize": (lambda m, A: m.confusion_matrix(A(HALVES), A(HALVES), normalize="row"), "normalize must"),
+    "labels": (lambda m, A: m.confusion_matrix(A(HALVES), A(HALVES), labels=[7]), "must be in y_true"),
+    "multioutput": (lambda m, A: m.mean_squared_error(A(ONES), A(ONES), multioutput="sum"), "multioutput"),
+    "averages": (lambda m, A: m.r2_score(A(ONES), A(ONES), multioutput=[1, 2]), "one weight for each of 1"),
+    "probability": (lambda m, A: m.log_loss(A(HALVES), A(2 * ONES)), "y_proba has 2, .* no probability"),
+    "unknown": (lambda m, A: m.log_loss(A(HALVES), A(ONES / 2), labels=[0, 2]), "the label 1, which is none"),
+    "one label": (lambda m, A: m.log_loss(A(ONES), A(ONES)), r"of 2 labels, but there are 1: \[1.0\]"),
+    "width": (lambda m, A: m.log_loss(A(HALVES), A(np.ones((8, 3)) / 3)), "of 3 labels, but there are 2"),
+    "two columns": (lambda m, A: m.roc_auc_score(A(HALVES), A(np.ones((8, 2)))), r"y_score\[:, 1\]"),
+    "no curve": (lambda m, A: m.roc_auc_score(A(ONES), A(ONES), labels=[0, 1]), "no ROC curve"),
+    "of no weight": (
+        lambda m, A: m.roc_auc_score(A(HALVES), A(ONES), sample_weight=A(1.0 - HALVES)), "no ROC curve"
+    ),
+    "several": (lambda m, A: m.roc_auc_score(A(HALVES), A(np.ones((8, 3)))), "multi_class='ovr'"),
+    "one or the other": (
+        lambda m, A: m.roc_auc_score(A(HALVES), A(ONES), multi_class="ovo"), "multi_class must be"
+    ),
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("kind", [lambda A: A, lambda A: da.from_array(A, chunks=3)], ids=["numpy", "dask"])
 @pytest.mark.parametrize("what", REFUSED)
-def test_bad_input_is_refused_by_name(what):
+def test_bad_input_is_refused_by_name(what, kind):
     call, message = REFUSED[what]
     with pytest.raises(InputError, match=message):
-        call(drf.metrics)
+        call(drf.metrics, kind)
+
+
+def test_too_many_labels_are_refused(monkeypatch, held):
+    monkeypatch.setattr(drf.metrics, "MAX_LABELS", 9)
+    y = np.arange(N) % 10
+    for score in (drf.metrics.confusion_matrix, drf.metrics.log_loss):
+        with pytest.raises(InputError, match="more than 9 different labels"):
+            score(held(y), held(np.zeros(N, int)))
+
+
+def test_blocks_of_other_sizes_than_stated_are_refused():
+    short = da.from_array(ONES, chunks=4).map_blocks(lambda block: block[:1], meta=np.empty(0))
+    with pytest.raises(InputError, match=r"a block of y_pred has shape \(1,\)"):
+        drf.metrics.r2_score(ONES, short)
 
 
 def test_missing_values_are_named(rng, held):

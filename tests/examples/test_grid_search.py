@@ -1,0 +1,52 @@
+"""`examples/grid_search.py` on few rows: what it finds, on which columns, and what it refuses."""
+
+from __future__ import annotations
+
+import re
+
+import pandas as pd
+import pytest
+
+FEW = ["--sample-rows", "400", "--n-components", "64"]
+
+
+@pytest.fixture
+def grid_search(example):
+    return example("grid_search")
+
+
+def test_kernels_on_a_made_up_table(grid_search, capsys):
+    assert grid_search.main(["--rows", "2000", *FEW]) == 0
+    *lines, last = capsys.readouterr().out.splitlines()[1:]
+    scores = {line[22:]: float(line[:20]) for line in lines}
+    assert list(scores) == [str(kernel) for kernel in grid_search.KERNELS]
+    best = max(scores, key=scores.get)
+    assert re.fullmatch(rf" +(\d\.\d+)  on other rows: {re.escape(best)}, .*", last)
+    assert float(last[:20]) > 0.9  # 0.99 of the variance is no noise
+
+
+@pytest.mark.parametrize("texts", [["word"], []], ids=["text", "numbers only"])
+def test_a_table_that_lacks_values(grid_search, tmp_path, texts):
+    table = grid_search.made_up(1500).compute()[["a", "b", *texts, "y"]].rename(columns={"y": "price"})
+    table.loc[3, "a"] = table.loc[5, "price"] = None
+    table.to_parquet(tmp_path / "table.parquet")
+    lazy = grid_search.dd.read_parquet(tmp_path / "table.parquet")
+    found = grid_search.search(lazy, "price", 10_000, 64)
+    encoded = [f"word_{word}" for word in ("high", "low", "middle")] if texts else []
+    assert sorted(found.machine.feature_names_in_) == sorted(["a", "b", *encoded])
+    assert found.score > (0.9 if texts else 0.2)
+
+
+def test_what_cannot_be_used(grid_search, tmp_path, capsys):
+    assert grid_search.main([str(tmp_path / "nowhere.parquet")]) == 2
+    assert capsys.readouterr().err.startswith("grid_search.py: ")
+    assert grid_search.main(["--rows", "100", "--target", "price"]) == 2
+    assert "no column 'price'; name one of ['a', 'b', 'word', 'y']" in capsys.readouterr().err
+    assert grid_search.main(["--rows", "100", "--target", "word"]) == 2
+    assert "y must hold numbers for a regressor" in capsys.readouterr().err
+    assert grid_search.main(["--rows", "2"]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    dates = pd.DataFrame({"a": pd.date_range("2020", periods=99), "y": 1.0})
+    dates.to_parquet(tmp_path / "dates.parquet")
+    assert grid_search.main([str(tmp_path / "dates.parquet")]) == 2
+    assert "column 'a' of X has dtype datetime" in capsys.readouterr().err
