@@ -14,7 +14,6 @@ from distrff.solvers.hard_margin import NEGLIGIBLE, CriticalRows, HardMargin
 from distrff.solvers.status import History, Status, in_lockstep
 
 _LEAST_KEPT, _MOST_KEPT = 64, 1024
-_MOST_VIOLATING = 10_000
 
 
 class _OutOfSweeps(Exception):
@@ -61,7 +60,7 @@ def solve_hard_margins(
     note(machines)
     for problem, machine in machines.items():
         if machine.inseparable and interruption is None:
-            raise InputError(_refusal(oracle, problem, machine))
+            raise InputError(_refusal(oracle.targets, problem, machine))
     progress = {
         problem: Progress(
             machine.x,
@@ -83,15 +82,15 @@ def _status(machines: Iterable[HardMargin]) -> Status:
     return Status.NOT_CONVERGED if separated else Status.NOT_DECIDED
 
 
-def _refusal(oracle: MarginOracle, problem: MarginProblem, machine: HardMargin) -> str:
+def _refusal(targets: ClassTargets, problem: MarginProblem, machine: HardMargin) -> str:
     """Return what shows that no machine separates the rows, and what to do."""
     evidence = machine.inseparability
     return (
-        f"{_named(oracle.targets, problem.output)} not separable with these features: by a weighted mean of "
+        f"{_named(targets, problem.output)} not separable with these features: by a weighted mean of "
         f"{evidence.n_weighted} rows no margin is above {evidence.bound:.2g}, under {NEGLIGIBLE:g} of the "
         f"largest ‖z‖, {evidence.largest_norm:.2g}; of the machine tried last {evidence.n_violating} rows "
-        f"violate y·f ≥ 1, the worst with y·f = {evidence.least_margin:.3g}"
-        f"{_twins(oracle, problem, machine)}; use a finite C, more features, or a narrower kernel"
+        f"violate y·f ≥ 1, the worst with y·f = {evidence.least_margin:.3g}; "
+        f"use a finite C, more features, or a narrower kernel"
     )
 
 
@@ -99,12 +98,3 @@ def _named(targets: ClassTargets, output: int) -> str:
     if targets.n_outputs == 1:
         return "the classes are"
     return f"the class {targets.classes.tolist()[output]!r} and the rest are"
-
-
-def _twins(oracle: MarginOracle, problem: MarginProblem, machine: HardMargin) -> str:
-    """Look for rows equal to those that violate most, with opposite labels, in two more sweeps.
-
-    Of two such rows one violates in any case.
-    """
-    pair = oracle.first_twins(problem, machine.x, _MOST_VIOLATING)
-    return "" if pair is None else f"; rows {pair[0]} and {pair[1]} are equal, with opposite labels"

@@ -16,7 +16,6 @@ from distrff.engine.reduction import joined
 from distrff.engine.run import SweepRun
 from distrff.engine.segments import (
     gram_one_in,
-    light_segmentation,
     light_segmentation_of_features,
     margin_tile_rows,
     sparse_segmentation,
@@ -31,7 +30,6 @@ from distrff.io.dataset import Dataset
 from distrff.preprocessing.scaling import Scaling
 from distrff.preprocessing.targets import ClassTargets
 from distrff.reductions.base import Folds
-from distrff.reductions.duplicates import TwinReduction, first_pair
 from distrff.reductions.gram import CurvatureGramReduction
 from distrff.reductions.margins import (
     KinkReduction,
@@ -39,7 +37,6 @@ from distrff.reductions.margins import (
     KinkSums,
     LightReduction,
     MarginReduction,
-    SmallestMargins,
     SmallestMarginsReduction,
     SoftmaxReduction,
     can_model,
@@ -194,33 +191,13 @@ class MarginOracle:
         self, points: Mapping[MarginProblem, np.ndarray], n_kept: int
     ) -> dict[MarginProblem, CriticalRows]:
         """Return the rows of smallest margin at one point of each machine, `n_kept` of each label."""
-        reduction, found = self._smallest_margins(points, n_kept)
-        return {problem: reduction.critical_rows(found, j) for j, problem in enumerate(points)}
-
-    def first_twins(self, problem: MarginProblem, x: np.ndarray, n_known: int) -> tuple[int, int] | None:
-        """Return two equal rows of opposite labels, one among those that violate most at a point.
-
-        Half of `n_known` are of either label.
-        """
-        found = self._smallest_margins({problem: x}, n_known // 2)[1]
-        number, X, label, margin = found.rows(0)
-        violates = margin < 1
-        cuts = light_segmentation(self.n_rows, X.shape[1])
-        reduction = TwinReduction(
-            self.targets, problem.output, int(np.count_nonzero(violates)), cuts.tile_rows
+        reduction = SmallestMarginsReduction(
+            **self._shared, outputs=tuple(problem.output for problem in points), n_kept=n_kept
         )
-        sent = {"X": X[violates], "label": label[violates]}
-        handle = self.run.sweep("twins", self._dataset, reduction, cuts, sent)
-        return first_pair(number[violates], self.run.gather([handle])[0])
-
-    def _smallest_margins(
-        self, points: Mapping[MarginProblem, np.ndarray], n_kept: int
-    ) -> tuple[SmallestMarginsReduction, SmallestMargins]:
-        outputs = tuple(problem.output for problem in points)
-        reduction = SmallestMarginsReduction(**self._shared, outputs=outputs, n_kept=n_kept)
         sent = self._point(np.stack(list(points.values()), axis=1))
         handle = self.run.sweep("margins", self._dataset, reduction, self._cuts, sent)
-        return reduction, self.run.gather([handle])[0]
+        found = self.run.gather([handle])[0]
+        return {problem: reduction.critical_rows(found, j) for j, problem in enumerate(points)}
 
     def _point(self, X: np.ndarray) -> dict[str, np.ndarray]:
         coef, intercept = (X[:-1], X[-1]) if self.fit_intercept else (X, np.zeros(X.shape[1]))
