@@ -45,7 +45,7 @@ def connect(
     memory_limit: str | int | None = None,
     timeout: float = 10.0,
 ) -> Iterator[Client]:
-    """Yield a client of a cluster, which is Dask's default client inside the `with`.
+    """Connect to a Dask cluster, which is the ambient one inside the `with`.
 
     A local cluster ends with the `with`, also when that is left by Ctrl-C: no process and
     no file of it stays. Any other cluster is only disconnected from. TLS is set up by
@@ -66,6 +66,11 @@ def connect(
     timeout : float
         Seconds that a scheduler has to answer.
 
+    Yields
+    ------
+    distributed.Client
+        Dask's default client until the `with` ends.
+
     Raises
     ------
     InputError
@@ -74,6 +79,11 @@ def connect(
     ClusterError
         If no scheduler answers there within `timeout`, or TLS is on one side only or set up with other
         certificates.
+
+    Examples
+    --------
+    >>> with drf.connect(n_workers=4, memory_limit="4GB"):  # doctest: +SKIP
+    ...     model = drf.KernelRidge().fit(drf.open_dataset("rows.zarr"))
     """
     if scheduler == "local":
         check_count("n_workers", n_workers, or_none=True)
