@@ -6,7 +6,8 @@ turn the kernel into a primal machine f(x) = ⟨w, z(x)⟩ + b.
 * Rows: `open_dataset`, `convert`, or NumPy, pandas, dask and scipy sparse arrays as they are.
 * Kernels: `Gaussian`, `Laplacian`, `Cauchy`, `Exponential`, `Matern`, `Polynomial`, their sums and products.
 * Maps: `FourierFeatures`, `NystroemFeatures`, `RandomBinningFeatures`, `ConcatenatedFeatures`,
-  `TransformerFeatures`, `LinearFeatures`; how far one is from its kernel: `kernel_error`, `features_needed`.
+  `TransformerFeatures`, `LinearFeatures`; how far one is from its kernel: `kernel_error`, `features_needed`,
+  and the module `bounds`.
 * Machines: `KernelRidge`, `KernelRidgeClassifier`, `KernelSVC`, `KernelLikelihoodClassifier`, `KernelPCA`,
   scikit-learn's estimators all; stored ones: `load_model`, `write_predictions`.
 * The small matrix itself, to be joined and kept: `gram`, `GramStatistics`.
@@ -26,7 +27,7 @@ from typing import Any
 
 # The public names, by the module that has them.
 _NAMES = {
-    "diagnostics.bounds": "features_needed",
+    "diagnostics.bounds": "bounds features_needed",
     "diagnostics.kernel_error": "kernel_error",
     "diagnostics.plots": "plot_alpha_path plot_decision_surface plot_kernel_error plot_learning_curve "
     "plot_relevance",
@@ -50,7 +51,6 @@ _NAMES = {
     "reductions.gram": "GramStatistics",
 }
 _MODULES = {name: f"distrff.{module}" for module, names in _NAMES.items() for name in names.split()}
-_PUBLIC_MODULES = ("metrics",)
 
 __all__ = list(_MODULES)
 
@@ -60,7 +60,7 @@ def __getattr__(name: str) -> Any:
         value: Any = import_module("importlib.metadata").version("distrff")
     elif name in _MODULES:
         module = import_module(_MODULES[name])
-        value = module if name in _PUBLIC_MODULES else getattr(module, name)
+        value = getattr(module, name, module)  # `bounds` and `metrics` are the modules themselves
     else:
         raise AttributeError(f"module 'distrff' has no attribute {name!r}")
     globals()[name] = value

@@ -1,6 +1,7 @@
 """The public names for type checkers: what `__init__` loads when it is first used."""
 
 from distrff import metrics as metrics
+from distrff.diagnostics import bounds as bounds
 from distrff.diagnostics.bounds import features_needed as features_needed
 from distrff.diagnostics.kernel_error import kernel_error as kernel_error
 from distrff.diagnostics.plots import plot_alpha_path as plot_alpha_path

@@ -43,7 +43,7 @@ def test_the_entry_points_name_the_same_command():
 @pytest.mark.parametrize("name", distrff.__all__)
 def test_public_names_resolve(name):
     assert name in dir(distrff)
-    assert getattr(distrff, name).__name__ in (name, f"distrff.{name}")
+    assert getattr(distrff, name).__name__ in (name, f"distrff.{name}", f"distrff.diagnostics.{name}")
 
 
 def test_names_that_do_not_exist():
