@@ -113,7 +113,7 @@ class LocalExecution:
             partials = self.submit_all(reduce_rows, [(reduction, rows, shipped, self._fit) for rows in batch])
             for offset, summed in enumerate(partials):
                 merge.add(start + offset, summed)
-                progress.advance(batch[offset].stop - batch[offset].start)
+                progress.update(batch[offset].stop - batch[offset].start)
             del partials, summed  # or they would wait beside those of the next round
         return merge.result()
 
@@ -249,7 +249,7 @@ class ClusterExecution:
         shipped = calls_in(shipped)
 
         def one_pass() -> Any:
-            progress.begin()
+            progress.update(-progress.n)  # of a pass that is made again
             return self._pass(reduction, segments, progress, shipped)
 
         if self._merges_here(reduction, segments):
@@ -296,7 +296,7 @@ class ClusterExecution:
                 else:
                     merge.add(index, future)  # before the next segment, or it would wait behind that
                 start_where_free()
-                progress.advance(segments[index].stop - segments[index].start)
+                progress.update(segments[index].stop - segments[index].start)
             for index, found in zip(landed, flight.gathered(list(landed.values())), strict=True):
                 merge.add(index, found)
         return merge.result()

@@ -13,7 +13,7 @@ import numpy as np
 
 from distrff.engine.cluster import check_workers
 from distrff.engine.execution import ClusterExecution, Execution, Workers, ambient_execution
-from distrff.engine.progress import Progress, screen_for
+from distrff.engine.progress import Progress
 from distrff.engine.record import WorkRecord
 from distrff.engine.reduction import Partial, Reduction, Rows
 from distrff.engine.segments import Segmentation, light_segmentation
@@ -74,7 +74,6 @@ class SweepRun:
         self._maps: dict[Any, Any] = {}
         self._started = time.perf_counter()
         self._phases: list[tuple[str, float]] = [("plan", 0.0)]
-        self._screen = screen_for()
 
     @property
     def seconds(self) -> float:
@@ -129,6 +128,7 @@ class SweepRun:
             self.frequencies_differ = True
             handle = self._pass(label, segments, reduction, shipped)
         self.sweeps.append((label, time.perf_counter() - started))
+        logger.info("%s: %.3g s", *self.sweeps[-1])
         if isinstance(handle, Partial):
             value, record = handle.value, handle.record
         else:
@@ -157,11 +157,8 @@ class SweepRun:
             shipped = shipped + self.shipped_map(specification)
         if specification is not None and specification.arrays_at_hand:
             reduction = replace(reduction, specification=specification.without_arrays())
-        progress = Progress(label, sum(rows.stop - rows.start for rows in segments), self._screen)
-        try:
+        with Progress(label, sum(rows.stop - rows.start for rows in segments)) as progress:
             return self.execution.reduce(reduction, segments, progress, shipped)
-        finally:
-            progress.close()
 
     def submit(self, function: Callable[..., Any], *args: Any) -> Any:
         """Return a handle on `function(*args)`; args may be handles, or lists of them."""
