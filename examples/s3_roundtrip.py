@@ -24,7 +24,6 @@ import pandas as pd
 import zarr
 
 import distrff as drf
-from distrff.engine.cluster import connect
 
 BUCKET = "s3://distrff-example"
 START_SECONDS = 60.0
@@ -96,7 +95,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     options = parser.parse_args(arguments)
     with s3_server() as storage_options:
         print(f"an S3 server runs at {storage_options['endpoint_url']}")
-        with connect("local", n_workers=options.workers):
+        with drf.connect("local", n_workers=options.workers):
             return roundtrip(options.n_rows, options.n_components, storage_options)
 
 

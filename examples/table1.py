@@ -29,7 +29,6 @@ from sklearn.datasets import load_svmlight_file
 
 import distrff as drf
 from distrff.errors import DistrffError, InputError
-from distrff.features.base import FeatureMap
 
 
 class Task(NamedTuple):
@@ -80,17 +79,19 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def fourier(task: Task, seed: int) -> FeatureMap:
+def fourier(task: Task, seed: int) -> drf.FourierFeatures:
     """Return the map of the first column."""
     return drf.FourierFeatures(drf.Gaussian("auto"), task.n_components, random_state=seed)
 
 
-def binning(task: Task, seed: int) -> FeatureMap:
+def binning(task: Task, seed: int) -> drf.RandomBinningFeatures:
     """Return the map of the second column."""
     return drf.RandomBinningFeatures(drf.Laplacian("auto"), task.n_grids, random_state=seed)
 
 
-def fitted(task: Task, build: Callable[[Task, int], FeatureMap], n_seeds: int) -> Result:
+def fitted(
+    task: Task, build: Callable[[Task, int], drf.FourierFeatures | drf.RandomBinningFeatures], n_seeds: int
+) -> Result:
     """Return how a ridge machine does on the rows to be tested on."""
     kind: Any = drf.KernelRidgeClassifier if task.classes else drf.KernelRidge
     errors, seconds = [], []

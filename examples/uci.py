@@ -25,7 +25,6 @@ import numpy as np
 
 import distrff as drf
 from distrff.errors import DistrffError, InputError
-from distrff.features.base import FeatureMap
 
 ROWS, MASKS = "kin40k.csv.gz", "kin40k_test_mask.csv.gz"
 MAPS = {"nystroem": drf.NystroemFeatures, "fourier": drf.FourierFeatures}
@@ -119,7 +118,7 @@ def split_of(table: np.ndarray, test: np.ndarray) -> Split:
 def fitted(split: Split, k: int, name: str, n_components: int) -> Result:
     """Return a ridge machine on features of a Gaussian kernel whose widths are learned."""
     started = time.perf_counter()
-    features: FeatureMap = MAPS[name](drf.Gaussian("ard"), n_components, random_state=SEED)
+    features = MAPS[name](drf.Gaussian("ard"), n_components, random_state=SEED)
     # Nearly noiseless: the best penalties are so small that products in float32 would drown them.
     machine = drf.KernelRidge(features, alpha="gcv", scale="standard", dtype="float64", random_state=SEED)
     machine.fit(split.X, split.y)

@@ -195,17 +195,3 @@ def as_environment() -> Callable[[dict[str, str]], dict[str, str]]:
         return {names[key]: value for key, value in configuration.items()}
 
     return spell
-
-
-@pytest.fixture(scope="session")
-def without_distrff() -> str:
-    """A prelude of Python in which distrff cannot be imported, as where it was not installed."""
-    return (
-        "import sys\n"
-        "class Nowhere:\n"
-        "    @staticmethod\n"
-        "    def find_spec(name, path=None, target=None):\n"
-        "        if name.partition('.')[0] == 'distrff':\n"
-        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
-        "sys.meta_path.insert(0, Nowhere)\n"
-    )

@@ -48,7 +48,6 @@ def test_its_python_runs_in_order(tmp_path, monkeypatch, capsys, cluster):
         else:
             with dask.config.set(scheduler="threads"):
                 exec(block, names)
-    names["client"].close()
     model, X, y = names["model"], names["X"], names["y"]
     assert model.score(X, y) > 0.9
     assert "sweeps" in capsys.readouterr().out

@@ -215,22 +215,17 @@ def described_rows(
     path: str, dataset: Dataset, remote: dict[str, Any] | None
 ) -> tuple[dict[str, Any], list[str]]:
     """Describe the rows of a dataset: missing values, target balance, drift, and how they are stored."""
-    from distrff.diagnostics.survey import reading_advice, stored_layout, survey_rows, survey_to_dict
+    from distrff.diagnostics.survey import rechunk_advice, stored_layout, survey_rows, survey_to_dict
     from distrff.engine.run import begin_run
-    from distrff.estimators.fitting.context import features_dtype
 
     run = begin_run()
     survey = survey_to_dict(survey_rows(run, dataset), dataset)
-    storage = reading_advice(
-        stored_layout(path, dataset, remote),
-        n_columns=dataset.n_columns,
-        n_outputs=max(1, dataset.n_targets),
-        dtype=features_dtype(dataset, "auto"),
-    )
+    parts = stored_layout(path, dataset, remote)
+    rechunking = [sentence for part in parts for sentence in rechunk_advice(part)]
     values = {
         **survey,
-        "storage": storage["parts"],
-        "advice": [*storage["advice"], *_shuffle_advice(survey)],
+        "storage": parts,
+        "advice": [*rechunking, *_shuffle_advice(survey)],
         "seconds": run.sweeps[-1][1],
     }
     return values, list(_lines(values, dataset.n_rows))

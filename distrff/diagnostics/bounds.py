@@ -1,13 +1,19 @@
-"""How far approximate kernels can be off: published bounds, and the features that they ask for.
+"""How far approximate kernels can be off: bounds of the literature, and the features that they ask for.
 
-All of them hold for independent draws only (``sampling="iid"``, grids of random binning); orthogonal,
-quasi-random and structured draws have less error in practice, but not by these theorems. Errors `eps`
-are in units of k(0), but for `features_needed`, which is given the kernel. The forms "cos_sin" and
-"phase" count D real columns; probabilities are cut at 1.
+Bounds are probabilities, cut at 1; errors are an ε that is exceeded with probability at most δ over the
+draw of the map. `eps` is in units of k(0), but for `features_needed`, which is given the kernel. The forms
+"cos_sin" and "phase" count D real columns.
 
-Sources: Rahimi and Recht 2007, "Random features for large-scale kernel machines" (RR); Sutherland and
-Schneider 2015, "On the error of random Fourier features" (SS); Tropp 2015, "An introduction to matrix
-concentration inequalities" (T).
+They hold for independent draws only (``sampling="iid"``, grids of random binning). Orthogonal,
+quasi-random and structured draws have less error in practice, but not by these theorems. Hashed bins and
+sketched rows make a kernel that is biased: their bounds hold bias and deviation. Those of landmarks
+are in units of the kernel and hold whatever the landmarks are.
+
+References
+----------
+RR: A. Rahimi and B. Recht 2007, "Random features for large-scale kernel machines".
+SS: D. Sutherland and J. Schneider 2015, "On the error of random Fourier features".
+T: J. Tropp 2015, "An introduction to matrix concentration inequalities".
 """
 
 from __future__ import annotations
@@ -21,12 +27,46 @@ import numpy as np
 from distrff.errors import DataWarning, InputError, check_count, warn
 from distrff.kernels.base import Kernel
 
+__all__ = [
+    "all_pairs_bound",
+    "binning_all_pairs_bound",
+    "binning_pair_bound",
+    "binning_uniform_bound",
+    "features_needed",
+    "hashed_bins_pairs_error",
+    "hashed_bins_spectral_error",
+    "hashed_bins_square",
+    "nystroem_pairs_error",
+    "nystroem_spectral_error",
+    "pair_bound",
+    "pairs_error",
+    "sketch_square",
+    "sketched_pairs_error",
+    "sketched_spectral_error",
+    "spectral_norm_bound",
+    "spectral_norm_error",
+    "uniform_bound",
+    "uniform_bound_as_published",
+]
+
 FORMS = ("cos_sin", "phase")
 
 
 def pair_bound(eps: float, n_components: int) -> float:
-    """Bound P(|⟨z(x), z(x')⟩ − k(x, x')| ≥ ε·k(0)) for one pair of rows: 2·exp(−Dε²/4); iid draws only.
+    """Bound P(|⟨z(x), z(x')⟩ − k(x, x')| ≥ ε·k(0)) for one pair of rows: 2·exp(−Dε²/4).
 
+    Parameters
+    ----------
+    eps : float
+    n_components : int
+        D.
+
+    Returns
+    -------
+    float
+
+    Notes
+    -----
     "cos_sin" by Hoeffding's inequality for D/2 cosines in [−1, 1] (SS). "phase": a column
     gives cos ωδ + cos(ω(x + x') + 2b), two independent cosines as b is uniform, so that their sum is
     sub-Gaussian with twice the proxy 1 of each; the same number results.
@@ -35,8 +75,21 @@ def pair_bound(eps: float, n_components: int) -> float:
 
 
 def all_pairs_bound(eps: float, n_components: int, n_rows: int) -> float:
-    """Bound the probability that one of all pairs of n rows is off by ε·k(0): n²·exp(−Dε²/4); iid only.
+    """Bound the probability that one of all pairs of n rows is off by ε·k(0): n²·exp(−Dε²/4).
 
+    Parameters
+    ----------
+    eps : float
+    n_components : int
+        D.
+    n_rows : int
+
+    Returns
+    -------
+    float
+
+    Notes
+    -----
     The union of `pair_bound` over the at most n²/2 distinct pairs.
     """
     return min(1.0, n_rows**2 * math.exp(-n_components * eps**2 / 4))
@@ -45,7 +98,7 @@ def all_pairs_bound(eps: float, n_components: int, n_rows: int) -> float:
 def uniform_bound_as_published(
     eps: float, n_pairs: int, *, n_columns: int, diameter: float, sigma: float
 ) -> float:
-    """Bound P(sup |ẑ − k| ≥ ε·k(0)) as RR printed it: 2⁸(σr/ε)²·exp(−mε²/(4(d + 2))); iid draws only.
+    """Bound P(sup |ẑ − k| ≥ ε·k(0)) as RR printed it: 2⁸(σr/ε)²·exp(−mε²/(4(d + 2))).
 
     Parameters
     ----------
@@ -58,6 +111,10 @@ def uniform_bound_as_published(
     sigma : float
         √E‖ω‖².
 
+    Returns
+    -------
+    float
+
     Notes
     -----
     RR, Claim 1, for reference; `uniform_bound` is the corrected one, form by form.
@@ -69,7 +126,7 @@ def uniform_bound_as_published(
 def uniform_bound(
     eps: float, n_components: int, *, n_columns: int, diameter: float, sigma: float, form: str = "cos_sin"
 ) -> float:
-    """Bound P(sup |ẑ − k| ≥ ε·k(0)) over all pairs in a set of a given diameter; iid draws only.
+    """Bound P(sup |ẑ − k| ≥ ε·k(0)) over all pairs in a set of a given diameter.
 
     Parameters
     ----------
@@ -84,9 +141,13 @@ def uniform_bound(
         √E‖ω‖²; infinite gives 1.
     form : {"cos_sin", "phase"}
 
+    Returns
+    -------
+    float
+
     Notes
     -----
-    The two propositions of SS on the supremum, with their α = 1. "cos_sin" is
+    SS, Propositions 1 and 2, with their α = 1. "cos_sin" is
     β·(σr/ε)^{2d/(d+2)}·exp(−Dε²/(8(d+2))),
     β = ((d/2)^{−d/(d+2)} + (d/2)^{2/(d+2)})·2^{(6d+2)/(d+2)}; "phase" is
     β'·(σr/ε)^{2d/(d+1)}·exp(−Dε²/(32(d+1))),
@@ -99,7 +160,7 @@ def uniform_bound(
 def spectral_norm_bound(
     eps: float, n_components: int, n_rows: int, *, kernel_norm: float | None = None
 ) -> float:
-    """Bound P(‖K̂ − K‖₂ ≥ ε·k(0)) for the Gram matrices of n rows; iid draws only.
+    """Bound P(‖K̂ − K‖₂ ≥ ε·k(0)) for the Gram matrices of n rows.
 
     Parameters
     ----------
@@ -109,6 +170,10 @@ def spectral_norm_bound(
     n_rows : int
     kernel_norm : float, optional
         ‖K‖₂/k(0); at most n, which is taken when it is not known.
+
+    Returns
+    -------
+    float
 
     Notes
     -----
@@ -125,14 +190,41 @@ def spectral_norm_bound(
 def binning_pair_bound(eps: float, n_grids: int) -> float:
     """Bound P(|ẑ − k| ≥ ε·k(0)) for one pair and P grids of random binning: 2·exp(−2Pε²).
 
-    Hoeffding's inequality for P indicators of a shared bin (RR, section 4); independent grids only,
-    bins without hashing.
+    Parameters
+    ----------
+    eps : float
+    n_grids : int
+        P.
+
+    Returns
+    -------
+    float
+
+    Notes
+    -----
+    Hoeffding's inequality for P indicators of a shared bin (RR, section 4); bins without hashing.
     """
     return min(1.0, 2 * math.exp(-2 * n_grids * eps**2))
 
 
 def binning_all_pairs_bound(eps: float, n_grids: int, n_rows: int) -> float:
-    """Bound the same for all pairs of n rows: n²·exp(−2Pε²); independent grids only."""
+    """Bound the probability that one of all pairs of n rows is off by ε·k(0): n²·exp(−2Pε²).
+
+    Parameters
+    ----------
+    eps : float
+    n_grids : int
+        P, of random binning.
+    n_rows : int
+
+    Returns
+    -------
+    float
+
+    Notes
+    -----
+    The union of `binning_pair_bound` over the at most n²/2 distinct pairs.
+    """
     return min(1.0, n_rows**2 * math.exp(-2 * n_grids * eps**2))
 
 
@@ -145,7 +237,7 @@ def binning_uniform_bound(
     mean_inverse_pitch: float,
     lipschitz: float,
 ) -> float:
-    """Bound P(sup |ẑ − k| ≥ ε·k(0)) for random binning over a set; independent grids only.
+    """Bound P(sup |ẑ − k| ≥ ε·k(0)) for random binning over a set.
 
     Parameters
     ----------
@@ -160,6 +252,10 @@ def binning_uniform_bound(
     lipschitz : float
         Constant of k/k(0) in the L1 norm; of the Laplacian 1/ℓ.
 
+    Returns
+    -------
+    float
+
     Notes
     -----
     36·d·P·a·r·exp(−(Pε²/8 + ln(ε/L))/(d + 1)): RR, Claim 2.
@@ -169,16 +265,46 @@ def binning_uniform_bound(
 
 
 def pairs_error(delta: float, n_components: int, n_pairs: int) -> float:
-    """Return ε such that one of n pairs is off by ε·k(0) with probability at most δ; iid draws only.
+    """Return ε such that one of n pairs is off by ε·k(0) with probability at most δ.
 
+    Parameters
+    ----------
+    delta : float
+        δ.
+    n_components : int
+        D.
+    n_pairs : int
+
+    Returns
+    -------
+    float
+
+    Notes
+    -----
     The inverse of 2n·exp(−Dε²/4), the union of `pair_bound`.
     """
     return math.sqrt(4 * math.log(2 * n_pairs / delta) / n_components)
 
 
 def spectral_norm_error(delta: float, n_components: int, n_rows: int, kernel_norm: float) -> float:
-    """Return ε such that ‖K̂ − K‖₂ ≥ ε·k(0) with probability at most δ; iid draws only.
+    """Return ε such that ‖K̂ − K‖₂ ≥ ε·k(0) with probability at most δ.
 
+    Parameters
+    ----------
+    delta : float
+        δ.
+    n_components : int
+        D.
+    n_rows : int
+    kernel_norm : float
+        ‖K‖₂/k(0).
+
+    Returns
+    -------
+    float
+
+    Notes
+    -----
     The inverse of `spectral_norm_bound`: the positive root of ε²/2 = ln(2n/δ)·(v + Lε/3).
     """
     v, L = 2 * n_rows * kernel_norm / n_components, 2 * n_rows / n_components
@@ -303,15 +429,27 @@ def _probability(log: float) -> float:
     return math.exp(min(0.0, log))
 
 
-# How far kernels can be off whose maps are hashed, sketched or projected: they are biased, and it shows.
-#
-# Errors are in units of k(0) but for landmarks, whose kernels may have none; κ = k/k(0). As in
-# `distrff.diagnostics.bounds`, each bound is an ε that is exceeded with probability at most δ, over the draw.
+# Maps that are hashed, sketched or projected: their kernels are biased, and κ = k/k(0).
 
 
 def hashed_bins_square(kappa: np.ndarray, n_grids: int, collision: float) -> np.ndarray:
-    """Return E(ẑ − κ)² of pairs, for P independent grids of hashed bins.
+    """Return E(ẑ − κ)² of pairs, for independent grids of hashed bins.
 
+    Parameters
+    ----------
+    kappa : ndarray of shape (n_pairs,)
+        κ of each pair.
+    n_grids : int
+        P.
+    collision : float
+        c, the probability that two bins of a grid share a column.
+
+    Returns
+    -------
+    ndarray of shape (n_pairs,)
+
+    Notes
+    -----
     Two rows share a column of a grid with probability p = κ + (1 − κ)c: they share the bin, or their bins
     are hashed to one column, with probability c. Variance and squared bias make p(1 − p)/P + ((1 − κ)c)².
     """
@@ -320,9 +458,25 @@ def hashed_bins_square(kappa: np.ndarray, n_grids: int, collision: float) -> np.
 
 
 def hashed_bins_pairs_error(delta: float, n_grids: int, n_pairs: int, collision: float) -> float:
-    """Return ε such that one of n pairs is off by ε with probability at most δ: bias, and Hoeffding's term.
+    """Return ε such that one of n pairs is off by ε·k(0) with probability at most δ, for hashed bins.
 
-    The bias (1 − κ)c is at most c; the mean of P indicators deviates as that of bins without hashing does.
+    Parameters
+    ----------
+    delta : float
+        δ.
+    n_grids : int
+    n_pairs : int
+    collision : float
+        c, the probability that two bins of a grid share a column.
+
+    Returns
+    -------
+    float
+
+    Notes
+    -----
+    The bias (1 − κ)c is at most c. The mean of P indicators deviates as that of bins without hashing does:
+    Hoeffding's inequality, as `binning_pair_bound`.
     """
     return collision + pairs_error(delta, 8 * n_grids, n_pairs)
 
@@ -330,24 +484,55 @@ def hashed_bins_pairs_error(delta: float, n_grids: int, n_pairs: int, collision:
 def hashed_bins_spectral_error(
     delta: float, n_grids: int, n_rows: int, kernel_norm: float, collision: float
 ) -> float:
-    """Return ε such that ‖K̂ − K‖₂ ≥ ε with probability at most δ, for the matrices of n rows.
+    """Return ε such that ‖K̂ − K‖₂ ≥ ε·k(0) with probability at most δ, for hashed bins.
 
-    E K̂ = K + c(11ᵀ − K), whose second term has entries in [0, c] and a norm of at most cn; around E K̂ matrix
-    Bernstein holds as for bins without hashing.
+    Parameters
+    ----------
+    delta : float
+        δ.
+    n_grids : int
+    n_rows : int
+    kernel_norm : float
+        ‖K‖₂/k(0).
+    collision : float
+        c, the probability that two bins of a grid share a column.
+
+    Returns
+    -------
+    float
+
+    Notes
+    -----
+    E K̂ = K + c(11ᵀ − K), whose second term has entries in [0, c] and a norm of at most cn; around E K̂ the
+    matrix Bernstein inequality (T, section 6.1) holds as for bins without hashing.
     """
     bias = collision * n_rows
     return bias + spectral_norm_error(delta, 2 * n_grids, n_rows, min(n_rows, kernel_norm + bias))
 
 
 def sketch_square(kappa: np.ndarray, n_buckets: int) -> np.ndarray:
-    """Bound E(κ_S − κ)² of pairs for the Gaussian kernel κ_S of rows under a CountSketch S to B buckets.
+    """Bound E(κ_S − κ)² of pairs for the Gaussian kernel κ_S of rows under a CountSketch S.
 
+    Parameters
+    ----------
+    kappa : ndarray
+        κ of each pair.
+    n_buckets : int
+        B, the columns of the sketch.
+
+    Returns
+    -------
+    ndarray
+        Of the shape of `kappa`.
+
+    Notes
+    -----
     With s = ‖δ‖² in widths and t = ‖Sδ‖², κ = exp(−s/2) and κ_S = exp(−t/2). E t = s and
     Var t = (2/B)·(s² − Σ δ_j⁴) ≤ 2s²/B (Weinberger, Dasgupta, Langford, Smola and Attenberg 2009, "Feature
-    hashing for large scale multitask learning"; Pham and Pagh 2013, "Fast and scalable polynomial kernels via
-    explicit feature maps", on the same sketch). As a function of t the kernel has a slope of at most ½, and
-    of at most ½·exp(−s/4) where t ≥ s/2; t < s/2 has a probability of at most 8/(B + 8), by Cantelli's
-    inequality. So it is at most s²/(2B), and at most s²·exp(−s/2)/(2B) + 8/(B + 8).
+    hashing for large scale multitask learning", Lemma 2; Pham and Pagh 2013, "Fast and scalable polynomial
+    kernels via explicit feature maps", on the same sketch). As a function of t the kernel has a slope of at
+    most ½, and of at most ½·exp(−s/4) where t ≥ s/2; t < s/2 has a probability of at most 8/(B + 8), by
+    Cantelli's inequality. So it is at most s²/(2B), and at most s²·exp(−s/2)/(2B) + 8/(B + 8).
     """
     s = -2 * np.log(np.clip(kappa, np.finfo(np.float64).tiny, 1.0))
     by_slope = np.square(s) / (2 * n_buckets)
@@ -355,10 +540,28 @@ def sketch_square(kappa: np.ndarray, n_buckets: int) -> np.ndarray:
 
 
 def sketched_pairs_error(delta: float, n_components: int, kappa: np.ndarray, n_buckets: int) -> float:
-    """Return ε such that one of the pairs of these κ is off by ε with probability at most δ.
+    """Return ε such that one of some pairs is off by ε·k(0) with probability at most δ, for sketched rows.
 
+    Parameters
+    ----------
+    delta : float
+        δ.
+    n_components : int
+        D.
+    kappa : ndarray of shape (n_pairs,)
+        κ of each pair, of the Gaussian kernel.
+    n_buckets : int
+        B, the columns of the sketch.
+
+    Returns
+    -------
+    float
+
+    Notes
+    -----
     One half of δ is for the frequencies, given the sketch (`pairs_error`), one for the sketch: by Markov's
-    inequality the largest (κ_S − κ)² is at most Σ E(κ_S − κ)²/(δ/2), and never more than 1.
+    inequality the largest (κ_S − κ)² is at most Σ E(κ_S − κ)²/(δ/2) (`sketch_square`), and never more
+    than 1.
     """
     of_sketch = math.sqrt(min(1.0, float(sketch_square(kappa, n_buckets).sum()) / (delta / 2)))
     return of_sketch + pairs_error(delta / 2, n_components, kappa.size)
@@ -367,10 +570,29 @@ def sketched_pairs_error(delta: float, n_components: int, kappa: np.ndarray, n_b
 def sketched_spectral_error(
     delta: float, n_components: int, kappa: np.ndarray, kernel_norm: float, n_buckets: int
 ) -> float:
-    """Return ε such that ‖K̂ − K‖₂ ≥ ε with probability at most δ, for a kernel matrix κ of n rows.
+    """Return ε such that ‖K̂ − K‖₂ ≥ ε·k(0) with probability at most δ, for sketched rows.
 
-    As `sketched_pairs_error`: ‖K_S − K‖₂² ≤ ‖K_S − K‖_F² ≤ Σ E(κ_S − κ)²/(δ/2), and given the sketch matrix
-    Bernstein with ‖K_S‖ ≤ ‖K‖ + ‖K_S − K‖.
+    Parameters
+    ----------
+    delta : float
+        δ.
+    n_components : int
+        D.
+    kappa : ndarray of shape (n_rows, n_rows)
+        κ of all pairs of rows, of the Gaussian kernel.
+    kernel_norm : float
+        ‖κ‖₂.
+    n_buckets : int
+        B, the columns of the sketch.
+
+    Returns
+    -------
+    float
+
+    Notes
+    -----
+    As `sketched_pairs_error`: ‖K_S − K‖₂² ≤ ‖K_S − K‖_F² ≤ Σ E(κ_S − κ)²/(δ/2), and given the sketch the
+    matrix Bernstein inequality (T, section 6.1) with ‖K_S‖ ≤ ‖K‖ + ‖K_S − K‖.
     """
     n_rows = len(kappa)
     of_sketch = min(float(n_rows), math.sqrt(float(sketch_square(kappa, n_buckets).sum()) / (delta / 2)))
@@ -379,19 +601,41 @@ def sketched_spectral_error(
 
 
 def nystroem_pairs_error(residuals: np.ndarray, others: np.ndarray) -> float:
-    """Return what no error of these pairs exceeds: the largest √(r(x)·r(x')), r(x) = k(x, x) − ‖z(x)‖².
+    """Return what no error of some pairs exceeds, for landmarks: the largest √(r(x)·r(x')).
 
-    K − K̂ is a Schur complement and so positive semidefinite, whatever the landmarks are: Cauchy and Schwarz.
+    Parameters
+    ----------
+    residuals, others : ndarrays of shape (n_pairs,)
+        r(x) = k(x, x) − ‖z(x)‖² of the two rows of each pair.
+
+    Returns
+    -------
+    float
+
+    Notes
+    -----
+    K − K̂ is a Schur complement and so positive semidefinite: the inequality of Cauchy and Schwarz.
     """
     return float(np.sqrt(residuals * others).max())
 
 
 def nystroem_spectral_error(residuals: np.ndarray) -> float:
-    """Return what ‖K̂ − K‖₂ does not exceed: the trace Σ r(x) of K − K̂, which is positive semidefinite.
+    """Return what ‖K̂ − K‖₂ does not exceed, for landmarks: the trace Σ r(x) of K − K̂.
 
-    A bound of the landmarks at hand, as the trace is known once they are chosen. Those beforehand (Rudi,
-    Camoriano and Rosasco 2015, "Less is more: Nyström computational regularization"; Musco and Musco 2017,
-    "Recursive sampling for the Nyström method") ask for more landmarks than a constant times the effective
-    dimension.
+    Parameters
+    ----------
+    residuals : ndarray of shape (n_rows,)
+        r(x) = k(x, x) − ‖z(x)‖² of the rows.
+
+    Returns
+    -------
+    float
+
+    Notes
+    -----
+    K − K̂ is positive semidefinite. This is a bound of the landmarks at hand, as the trace is known once
+    they are chosen. Those beforehand (Rudi, Camoriano and Rosasco 2015, "Less is more: Nyström
+    computational regularization"; Musco and Musco 2017, "Recursive sampling for the Nyström method") ask
+    for more landmarks than a constant times the effective dimension.
     """
     return float(residuals.sum())

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -271,185 +271,112 @@ def _target(survey: RowSurvey) -> dict[str, Any]:
     return target
 
 
-# How stored rows are cut: what a pass over them asks the store for, and decodes.
+# How stored rows are cut, and when writing them anew would make passes over them cheaper.
+
+_REQUEST_BYTES = 2**20  # a smaller one takes a store longer to answer than to send: 10 ms at 100 MB/s
+_LEAST_BYTES = 2**24  # fewer are read at once, however they are cut
+_LARGE_UNIT_BYTES = 2**28  # a unit is decoded as a whole, beside what a task works on
+_MAX_DECODED_SHARE = 1.1
+_GRAM_FEATURES = 1024
 
 
-@dataclass(frozen=True)
-class StoredPart:
-    """Rows that are stored together: an array of Zarr, or the row groups of Parquet files.
+def stored_layout(
+    path: str, dataset: Dataset, storage_options: dict[str, Any] | None
+) -> list[dict[str, Any]]:
+    """Return `stored_part` of each array of Zarr, or of the row groups; from metadata and sizes only.
 
-    Parameters
-    ----------
-    name : str
-    starts : int64 ndarray
-        The first rows of its units (chunks, row groups), ascending from 0, and the number of rows last.
-    row_bytes : int
-        Decoded.
-    stored_bytes : int
-        As it lies in the store.
-    n_requests : int
-        That a pass makes at least: one for each chunk, shard or row group.
-    from_the_first : bool
-        Whether a unit is decoded from its first row on, and only as far as is needed.
+    Segments are those of a Gram of 1024 features.
     """
-
-    name: str
-    starts: np.ndarray
-    row_bytes: int
-    stored_bytes: int
-    n_requests: int
-    from_the_first: bool = False
-
-    @property
-    def n_rows(self) -> int:
-        return int(self.starts[-1])
-
-    @property
-    def decoded_bytes(self) -> int:
-        """Of all rows, each once."""
-        return self.n_rows * self.row_bytes
-
-    def read_bytes(self, bounds: Sequence[tuple[int, int]]) -> int:
-        """Return the decoded bytes of a pass over segments [start, stop); units across bounds count twice."""
-        start, stop = np.asarray(bounds).T
-        first = np.searchsorted(self.starts, start, side="right") - 1
-        last = np.searchsorted(self.starts, stop, side="left")
-        end = stop if self.from_the_first else self.starts[last]
-        return int((end - self.starts[first]).sum()) * self.row_bytes
-
-    def recut(self, unit_rows: int) -> StoredPart:
-        """Return the same rows in units of so many, a request each."""
-        starts = np.append(np.arange(0, self.n_rows, unit_rows), self.n_rows)
-        return replace(self, starts=starts, n_requests=len(starts) - 1)
+    n, reader = dataset.n_rows, dataset.reader
+    cuts = gram_segmentation(n, _GRAM_FEATURES, max(1, dataset.n_targets), np.dtype(np.float64))
+    segment_rows = cuts.segment_rows  # of any dtype
+    if isinstance(reader, ZarrReader):
+        return [_zarr_part(name, z, n, segment_rows) for name, z in reader.arrays.items()]
+    if isinstance(reader, CsrReader):
+        entries = reader.arrays.arrays.values()
+        return [_zarr_part(z.path, z, n, segment_rows) for z in entries]
+    fs, files = find_files([path], storage_options)
+    group_rows = [rows for footer in read_footers(fs, files) for rows in footer.group_rows if rows]
+    return [
+        stored_part(
+            "row groups",
+            n,
+            segment_rows,
+            unit_rows=max(group_rows),
+            row_bytes=dataset.row_bytes,
+            stored_bytes=sum(int(fs.size(file)) for file in files),
+            n_requests=len(group_rows),
+            from_the_first=True,
+        )
+    ]
 
 
-def stored_layout(path: str, dataset: Dataset, storage_options: dict[str, Any] | None) -> list[StoredPart]:
-    """Return the parts that a pass over the dataset at `path` reads; metadata and sizes only."""
-    if isinstance(dataset.reader, ZarrReader):
-        return [_zarr_part(name, z, dataset.n_rows) for name, z in dataset.reader.arrays.items()]
-    if isinstance(dataset.reader, CsrReader):
-        arrays = dataset.reader.arrays.arrays.values()
-        return [_zarr_part(z.path, z, dataset.n_rows) for z in arrays]
-    return [_parquet_part(path, dataset, storage_options)]
-
-
-def _zarr_part(name: str, z: Any, n_rows: int) -> StoredPart:
+def _zarr_part(name: str, z: Any, n_rows: int, segment_rows: int) -> dict[str, Any]:
     """Return an array of one item a row; or one of the entries of sparse rows, as if all had equally many."""
-    n = z.shape[0]
-    item_bytes = row_bytes(z)
+    n, item_bytes = z.shape[0], row_bytes(z)
     whole = z.shards if z.shards is not None and z.shards[0] * item_bytes <= SHARD_BYTES else z.chunks
-    first_items = np.append(np.arange(0, n, z.chunks[0]), n)
-    n_requests = int(np.prod([-(-size // step) for size, step in zip(z.shape, whole, strict=True)]))
-    return StoredPart(
-        name=name,
-        starts=np.unique(np.append(first_items * n_rows // max(n, 1), n_rows)),
+    n_requests = math.prod(-(-size // step) for size, step in zip(z.shape, whole, strict=True))
+    return stored_part(
+        name,
+        n_rows,
+        segment_rows,
+        unit_rows=min(n_rows, -(-z.chunks[0] * n_rows // max(n, 1))),
         row_bytes=max(1, n * item_bytes // n_rows),
         stored_bytes=int(z.nbytes_stored()),
         n_requests=max(1, n_requests),
     )
 
 
-def _parquet_part(path: str, dataset: Dataset, storage_options: dict[str, Any] | None) -> StoredPart:
-    fs, files = find_files([path], storage_options)
-    rows = [n for footer in read_footers(fs, files) for n in footer.group_rows if n]
-    return StoredPart(
-        name="row groups",
-        starts=np.concatenate([[0], np.cumsum(rows)]),
-        row_bytes=dataset.row_bytes,
-        stored_bytes=sum(int(fs.size(file)) for file in files),
-        n_requests=len(rows),
-        from_the_first=True,
-    )
-
-
-# When writing rows anew would make passes over them cheaper, and by how much.
-
-REQUEST_BYTES = 2**20
-"""Below this size a store takes longer to answer than to send: 10 ms at 100 MB/s."""
-LEAST_BYTES = 2**24
-"""Rows of fewer bytes are read at once, however they are cut."""
-LARGE_UNIT_BYTES = 2**28
-"""A unit is decoded as a whole, beside what a task works on."""
-LEAST_GAIN = 0.1
-_GRAM_FEATURES = 1024
-
-
-def reading_advice(
-    parts: Sequence[StoredPart], *, n_columns: int, n_outputs: int, dtype: Any
+def stored_part(
+    name: str,
+    n_rows: int,
+    segment_rows: int,
+    *,
+    unit_rows: int,
+    row_bytes: int,
+    stored_bytes: int,
+    n_requests: int,
+    from_the_first: bool = False,
 ) -> dict[str, Any]:
-    """Return what passes over the rows decode and ask for, and what other chunks would save.
+    """Return what a pass over segments of rows decodes and asks for, as data for JSON.
 
-    Writing anew pays, by the rule here, where it saves at least a tenth of what passes decode (units that
-    lie across the bounds of segments are decoded twice); where units of less than 1 MiB in the store
-    become fewer by half or more; or where a unit is larger than 256 MiB decoded. Rows of less than 16 MiB
-    in all are left alone. Units are proposed of at most 8 MiB decoded
-    that divide the segments of the Gram sweep.
-
-    Parameters
-    ----------
-    parts : sequence of StoredPart
-    n_columns, n_outputs : int
-    dtype : dtype
-        Of the features; the Gram sweep's segments are those of 1024 of them.
-
-    Returns
-    -------
-    dict
-        `parts`, a list with the numbers of each, and `advice`, a list of sentences: empty where nothing
-        pays.
+    A unit is a chunk or row group, the largest where they differ. One that lies across the bounds of
+    segments is decoded for each of them; with `from_the_first` from its first row on, and only as far as
+    is needed. `proposed_rows` are those of units of at most 8 MiB decoded that divide a segment.
     """
-    n_rows = parts[0].n_rows
-    gram = gram_segmentation(n_rows, _GRAM_FEATURES, n_outputs, np.dtype(dtype))
-    passes = (gram.bounds(), light_segmentation(n_rows, n_columns).bounds())
-    described = [_described(part, passes, proposed_rows(gram.segment_rows, part.row_bytes)) for part in parts]
-    advice = [sentence for values in described for sentence in _advised(values)]
-    return {"parts": described, "advice": advice}
-
-
-def _described(part: StoredPart, passes: Sequence[Any], unit_rows_then: int) -> dict[str, Any]:
-    unit_rows = int(np.diff(part.starts).max())
-    better = part.recut(unit_rows_then)
+    start = np.arange(0, n_rows, segment_rows)
+    stop = np.minimum(start + segment_rows, n_rows)
+    end = stop if from_the_first else np.minimum(-(-stop // unit_rows) * unit_rows, n_rows)
+    proposed_rows = segment_rows
+    while proposed_rows * row_bytes > SPAN_BYTES and proposed_rows % 2 == 0:
+        proposed_rows //= 2
     return {
-        "name": part.name,
+        "name": name,
         "unit_rows": unit_rows,
-        "unit_bytes": unit_rows * part.row_bytes,
-        "n_requests": part.n_requests,
-        "request_bytes": part.stored_bytes // part.n_requests,
-        "stored_bytes": part.stored_bytes,
-        "decoded_bytes": part.decoded_bytes,
-        "decoded_share": max(part.read_bytes(bounds) for bounds in passes) / part.decoded_bytes,
-        "proposed_rows": int(np.diff(better.starts).max()),
-        "proposed_requests": better.n_requests,
-        "proposed_share": max(better.read_bytes(bounds) for bounds in passes) / part.decoded_bytes,
+        "unit_bytes": unit_rows * row_bytes,
+        "n_requests": n_requests,
+        "request_bytes": stored_bytes // n_requests,
+        "stored_bytes": stored_bytes,
+        "decoded_bytes": n_rows * row_bytes,
+        "decoded_share": float((end - start // unit_rows * unit_rows).sum() / n_rows),
+        "proposed_rows": proposed_rows,
+        "proposed_requests": -(-n_rows // proposed_rows),
     }
 
 
-def proposed_rows(segment_rows: int, row_bytes: int) -> int:
-    """Return the rows of units of at most 8 MiB decoded that divide a segment, which is halved for them."""
-    rows = segment_rows
-    while rows * row_bytes > SPAN_BYTES and rows % 2 == 0:
-        rows //= 2
-    return rows
-
-
-def _advised(found: dict[str, Any]) -> list[str]:
-    if found["decoded_bytes"] < LEAST_BYTES:
+def rechunk_advice(part: dict[str, Any]) -> list[str]:
+    """Return a sentence where other chunks of a `stored_part` would pay, by one of three rules; else none."""
+    if part["decoded_bytes"] < _LEAST_BYTES:
         return []
-    now, then = found["decoded_share"], found["proposed_share"]
     reasons = []
-    if 1 - then / now >= LEAST_GAIN:
-        reasons.append(f"a pass decodes {now:.2f} times the rows it needs, then {then:.2f} times")
-    is_small = found["request_bytes"] < REQUEST_BYTES
-    if is_small and found["n_requests"] >= 2 * found["proposed_requests"]:
+    if part["decoded_share"] > _MAX_DECODED_SHARE:
+        reasons.append(f"a pass decodes {part['decoded_share']:.2f} times the rows it needs")
+    if part["request_bytes"] < _REQUEST_BYTES and part["n_requests"] >= 2 * part["proposed_requests"]:
         reasons.append(
-            f"a pass makes {found['n_requests']:,} requests of {human_bytes(found['request_bytes'])}, "
-            f"then {found['proposed_requests']:,}"
+            f"a pass makes {part['n_requests']:,} requests of {human_bytes(part['request_bytes'])}, "
+            f"then {part['proposed_requests']:,}"
         )
-    if found["unit_bytes"] > LARGE_UNIT_BYTES:
-        reasons.append(f"{human_bytes(found['unit_bytes'])} are decoded at once, then at most 8 MiB")
-    if not reasons:
-        return []
-    return [
-        f"rechunk {found['name']} from {found['unit_rows']:,} to {found['proposed_rows']:,} rows: "
-        + "; ".join(reasons)
-    ]
+    if part["unit_bytes"] > _LARGE_UNIT_BYTES:
+        reasons.append(f"{human_bytes(part['unit_bytes'])} are decoded at once, then at most 8 MiB")
+    change = f"rechunk {part['name']} from {part['unit_rows']:,} to {part['proposed_rows']:,} rows: "
+    return [change + "; ".join(reasons)] if reasons else []

@@ -6,12 +6,8 @@ import asyncio
 import json
 import logging
 import multiprocessing.resource_tracker
-import numbers
-import pydoc
 import re
 import signal
-import socket
-import ssl
 import tempfile
 import threading
 from collections.abc import Coroutine, Iterator, Mapping
@@ -29,7 +25,7 @@ from distributed.security import Security
 from distributed.system import MEMORY_LIMIT
 from distributed.utils import silence_logging_cmgr
 
-from distrff.errors import ClusterError, ClusterWarning, InputError, first_line, is_number, warn
+from distrff.errors import ClusterError, ClusterWarning, InputError, check_count, first_line, warn
 from distrff.utils.text import public_name, public_text
 
 _START_SECONDS = 60.0
@@ -49,7 +45,7 @@ def connect(
     memory_limit: str | int | None = None,
     timeout: float = 10.0,
 ) -> Iterator[Client]:
-    """Yield a client of a cluster, which is Dask's default client inside the `with`.
+    """Connect to a Dask cluster, which is the ambient one inside the `with`.
 
     A local cluster ends with the `with`, also when that is left by Ctrl-C: no process and
     no file of it stays. Any other cluster is only disconnected from. TLS is set up by
@@ -70,6 +66,11 @@ def connect(
     timeout : float
         Seconds that a scheduler has to answer.
 
+    Yields
+    ------
+    distributed.Client
+        Dask's default client until the `with` ends.
+
     Raises
     ------
     InputError
@@ -78,12 +79,21 @@ def connect(
     ClusterError
         If no scheduler answers there within `timeout`, or TLS is on one side only or set up with other
         certificates.
+
+    Examples
+    --------
+    >>> with drf.connect(n_workers=4, memory_limit="4GB"):  # doctest: +SKIP
+    ...     model = drf.KernelRidge().fit(drf.open_dataset("rows.zarr"))
     """
     if scheduler == "local":
-        workers = _positive_integer("n_workers", CPU_COUNT if n_workers is None else n_workers)
-        threads = _positive_integer("threads_per_worker", threads_per_worker)
+        check_count("n_workers", n_workers, or_none=True)
+        check_count("threads_per_worker", threads_per_worker)
+        workers = CPU_COUNT if n_workers is None else int(n_workers)
         limit = memory_limit_bytes(memory_limit, workers)
-        with _local_cluster(workers, threads, limit) as cluster, Client(cluster, timeout=timeout) as client:
+        with (
+            _local_cluster(workers, int(threads_per_worker), limit) as cluster,
+            Client(cluster, timeout=timeout) as client,
+        ):
             yield client
         return
     with _remote_client(_address_of(scheduler), timeout) as client:
@@ -110,12 +120,6 @@ def memory_limit_bytes(memory_limit: str | int | None, n_workers: int) -> int:
         f"memory_limit must be a size for each worker such as '4GB' or '4GiB', 'auto', or '0' for no limit; "
         f"got {memory_limit!r}"
     )
-
-
-def _positive_integer(name: str, value: int) -> int:
-    if not is_number(value) or not isinstance(value, numbers.Integral) or value < 1:
-        raise InputError(f"{name} must be a whole number of at least 1; got {value!r}")
-    return int(value)
 
 
 @contextmanager
@@ -225,7 +229,7 @@ def _checked_address(address: str) -> str:
 
 @contextmanager
 def _remote_client(address: str, timeout: float) -> Iterator[Client]:
-    security = client_security(address)
+    security = _tls_settings()
     try:
         # A client waits without end for the greeting of something that is no scheduler.
         _run_in_thread(asyncio.wait_for(_greet(address, timeout, security), timeout))
@@ -252,6 +256,28 @@ def _run_in_thread(work: Coroutine[Any, Any, None]) -> None:
         thread.submit(asyncio.run, work).result()
 
 
+# What to do where an address does not answer, by what is in the text of OpenSSL's or Dask's error.
+
+_TLS = "ca-file, client.cert and client.key under distributed.comm.tls in Dask's configuration"
+_NO_TLS = "what listens there has no TLS: write {tcp} in place of {tls}"
+_CERTIFICATE = f"refuses this client's certificate: set {_TLS} to those that it knows"
+_REMEDIES = {
+    "WRONG_VERSION_NUMBER": _NO_TLS,
+    "cannot convert to SSL": _NO_TLS,  # it spoke before it was asked to
+    "CERTIFICATE_VERIFY_FAILED": "the ca-file under distributed.comm.tls in Dask's configuration did not "
+    "sign the certificate of what listens there; give the one that did",
+    "ALERT": f"it {_CERTIFICATE}",
+    "EOF occurred": f"it hung up, as one does that {_CERTIFICATE}",  # before its reason is read
+    "ssl_context": f"this client has no settings for TLS: set {_TLS} to those that belong to the scheduler, "
+    "or by the environment: DASK_DISTRIBUTED__COMM__TLS__CA_FILE, …__CLIENT__CERT, …__CLIENT__KEY; or write "
+    "{tcp} if it has no TLS",
+    "encryption required": "distributed.comm.require-encryption is set: give a tls:// address, or unset it "
+    "for a network that is trusted",
+    "": "check that it runs, that this is its address and port (not the dashboard's), that no firewall is "
+    "between, and that TLS is on both sides or on none ({tls} with TLS, {tcp} without)",
+}
+
+
 def _no_answer(address: str, timeout: float, error: Exception) -> str:
     """Return one line that says what is wrong with the scheduler, and what to do."""
     while isinstance(error.__cause__, Exception):
@@ -261,123 +287,41 @@ def _no_answer(address: str, timeout: float, error: Exception) -> str:
         reason = f"silent for {timeout:g} s"
     elif isinstance(error, MemoryError):
         reason = "it does not speak Dask's protocol"
-    return f"no Dask scheduler answers at {name} ({reason}); {remedy(address, error)}"
-
-
-# TLS of a client as Dask's configuration sets it up, and what to do where an address does not answer.
-
-_HANDSHAKE_SECONDS = 1.0
-_TLS_SETTINGS = "ca-file, client.cert and client.key under distributed.comm.tls in Dask's configuration"
-_NO_TLS = "what listens there has no TLS: write {tcp} in place of {tls}"
-# By what an error's text has in it, which is OpenSSL's or Dask's.
-_REMEDIES = (
-    ("WRONG_VERSION_NUMBER", _NO_TLS),
-    ("cannot convert to SSL", _NO_TLS),  # it spoke before it was asked to
-    (
-        "CERTIFICATE_VERIFY_FAILED",
-        "the ca-file under distributed.comm.tls in Dask's configuration did not sign the certificate of what "
-        "listens there; give the one that did",
-    ),
-    ("ALERT", f"it refuses this client's certificate: set {_TLS_SETTINGS} to those that it knows"),
-    # The same, when it hangs up before its reason is read.
-    (
-        "EOF occurred",
-        f"it hung up, as one does that refuses this client's certificate: set {_TLS_SETTINGS} to those that "
-        "it knows",
-    ),
-    (
-        "encryption required",
-        "distributed.comm.require-encryption is set: give a tls:// address, or unset it for a network that "
-        "is trusted",
-    ),
-)
-
-
-def client_security(address: str) -> dict[str, Any]:
-    """Return what Dask's configuration says of TLS, as far as it can be used for this address."""
-    try:
-        security = Security().get_connection_args("client")
-    except (OSError, ValueError) as error:  # OpenSSL's own errors are OSErrors
-        _refuse_unreadable_file(error)
-        raise ClusterError(
-            f"the TLS settings of this client cannot be used ({first_line(error)}); {_TLS_SETTINGS} must be "
-            f"files that can be read, or PEM text, and client.key the key of client.cert"
-        ) from error
-    if address.startswith("tls://") and security.get("ssl_context") is None:
-        raise ClusterError(
-            f"{public_name(address)} asks for TLS, which this client has no settings for; set "
-            f"{_TLS_SETTINGS} to those that belong to the scheduler, or by the environment: "
-            f"DASK_DISTRIBUTED__COMM__TLS__CA_FILE, …__CLIENT__CERT, …__CLIENT__KEY; or write "
-            f"{_with_scheme('tcp', address)} if it has no TLS"
-        )
-    return security
-
-
-def _refuse_unreadable_file(cause: Exception) -> None:
-    """Raise ClusterError for the first file of this client's TLS settings that cannot be opened, if any."""
-    for name in ("ca-file", "client.cert", "client.key"):
-        path = dask.config.get(f"distributed.comm.tls.{name}")
-        if path is None or "\n" in path:  # PEM text
-            continue
-        try:
-            Path(path).open("rb").close()
-        except OSError as error:
-            raise ClusterError(
-                f"the {name} of this client's TLS settings cannot be read: {path} ({error.strerror}); set "
-                f"distributed.comm.tls.{name} in Dask's configuration to a file that is there and readable"
-            ) from cause
-
-
-def remedy(address: str, error: Exception) -> str:
-    """Return what to do about the error in which connecting to the address ended."""
-    tcp, tls = _with_scheme("tcp", address), _with_scheme("tls", address)
-    for sign, told in _REMEDIES:
-        if sign in str(error):
-            return told.format(tcp=tcp, tls=tls)
-    if address.startswith("tcp://") and _speaks_tls(address):
-        return f"what listens there speaks TLS: write {tls} in place of {tcp}"
-    security = (
-        f", and that {_TLS_SETTINGS} belong to it ({tcp} if it has no TLS)"
-        if address.startswith("tls://")
-        else ""
-    )
+    remedy = next(told for sign, told in _REMEDIES.items() if sign in str(error))
+    rest = name.partition("://")[2]
     return (
-        f"check that it runs, that this is its address and port (not the dashboard's), and that no firewall "
-        f"is between{security}"
+        f"no Dask scheduler answers at {name} ({reason}); "
+        f"{remedy.format(tcp=f'tcp://{rest}', tls=f'tls://{rest}')}"
     )
 
 
-def _with_scheme(scheme: str, address: str) -> str:
-    return f"{scheme}://{public_name(address).partition('://')[2]}"
-
-
-def _speaks_tls(address: str) -> bool:
-    """Return whether what listens there takes up a TLS handshake, whatever it thinks of certificates.
-
-    In the clear it tells nothing: it hangs up, or is silent.
-    """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is sent that matters
+def _tls_settings() -> dict[str, Any]:
+    """Return what Dask's configuration says of TLS; Dask's errors do not name the file that they are of."""
     try:
-        with (
-            socket.create_connection(get_address_host_port(address), _HANDSHAKE_SECONDS) as connection,
-            context.wrap_socket(connection),
-        ):
-            return True
-    except OSError as error:  # that of TLS included
-        return "ALERT" in str(error)  # it refused, as TLS does
-    except (ValueError, OverflowError):  # no name of a host, no number of a port
-        return False
+        return Security().get_connection_args("client")
+    except (OSError, ValueError) as error:  # OpenSSL's own errors are OSErrors
+        named = [
+            (n, dask.config.get(f"distributed.comm.tls.{n}"))
+            for n in ("ca-file", "client.cert", "client.key")
+        ]
+        missing = [
+            f"{n} {path}" for n, path in named if path and "\n" not in path and not Path(path).is_file()
+        ]
+        raise ClusterError(
+            f"the TLS settings of this client cannot be used ({': '.join([first_line(error), *missing])}); "
+            f"{_TLS} must be files that can be read, or PEM text, and client.key the key of client.cert"
+        ) from error
 
 
 # Whether scheduler and workers have the software that this process's tasks are made of.
 
 Versions = Mapping[str, str | None]
 
-# Until where releases must be the same: tasks are functions of distrff; Python's code objects and what Dask
-# sends change from minor to minor version, which of Dask's is the month.
-_NEEDED = {"distrff": None, "python": 2, "dask": 2, "distributed": 2}
-# Arrays that other releases of these made are read alike, but last digits may differ.
+# By the numbers of a version that must be the same: tasks are functions of distrff; Python's code objects and
+# what Dask sends change from minor to minor version, which of Dask's is the month. Of the last three
+# other releases read arrays alike, but last digits may differ.
+_NEEDED = {"distrff": None, "python": 2, "dask": 2, "distributed": 2, "numpy": 0, "scipy": 0, "numba": 0}
+_MUST = {None: "must be the same", 2: "must be the same but for the last number", 0: "must be there"}
 _NUMERIC = ("numpy", "scipy", "numba")
 
 
@@ -391,14 +335,14 @@ def check_workers(client: Client, timeout: float = 10.0, *, patience: float = 60
     Raises
     ------
     ClusterError
-        If there is no worker within `timeout` seconds, one does not answer within `patience` seconds (it
-        imports distrff first, which takes a loaded machine tens of them), or the scheduler or a worker
-        lacks distrff or has another release of what must be the same.
+        If there is no worker within `timeout` seconds, one does not answer within `patience` seconds, or
+        the scheduler or a worker lacks distrff or has another release of what must be the same.
     """
     address = client.scheduler.address
     try:
         client.wait_for_workers(1, timeout=timeout)
-        found = client.sync(_ask, client, callback_timeout=patience)
+        packages = ["distrff", *_NUMERIC]
+        found = client.sync(client.get_versions, packages=packages, callback_timeout=patience)
     except TimeoutError as error:
         if client.scheduler_info()["n_workers"]:
             raise ClusterError(
@@ -413,93 +357,52 @@ def check_workers(client: Client, timeout: float = 10.0, *, patience: float = 60
         raise ClusterError(
             f"the connection to the scheduler at {address} was lost: {first_line(error)}"
         ) from error
-    imported, versions = found
-    for name, result in imported.items():
-        _check_import(name, result)
-    ours = versions["client"]["packages"]
-    others = {f"the scheduler at {address}": versions["scheduler"]} | {
-        f"worker {worker}": theirs for worker, theirs in versions["workers"].items()
-    }
-    for name, theirs in others.items():
-        _check_versions(name, theirs["packages"], ours)
-    _warn_of_differences({name: theirs["packages"] for name, theirs in others.items()}, ours)
-
-
-async def _ask(client: Client) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return distrff as the scheduler and each worker import it, None or an error, and all versions."""
-    # A function of ours would be sent by name, which a process without distrff cannot look up; one that
-    # raises leaves a traceback in the log there, which of local workers is the notebook itself. The scheduler
-    # needs distrff as well: it unpacks the tasks.
-    workers = await client.run(pydoc.locate, "distrff", on_error="return")
-    try:
-        scheduler = await client.run_on_scheduler(pydoc.locate, "distrff")
-    except (ImportError, pydoc.ErrorDuringImport) as error:
-        scheduler = error
-    imported = {f"the scheduler at {client.scheduler.address}": scheduler}
-    imported |= {f"worker {address}": result for address, result in workers.items()}
-    return imported, await client.get_versions(packages=["distrff", *_NUMERIC[1:]])
-
-
-def _check_import(name: str, result: Any) -> None:
-    if result is None:
-        raise ClusterError(
-            f"{name} has no distrff; install there what the client has, or start it from an image that has it"
-        )
-    if isinstance(result, BaseException):
-        raise ClusterError(
-            f"{name} could not import distrff ({type(result).__name__}: {first_line(result)}); look at its "
-            f"log, mend or restart it"
-        )
+    ours = found["client"]["packages"]
+    workers = {f"worker {worker}": theirs["packages"] for worker, theirs in found["workers"].items()}
+    _check_versions(f"the scheduler at {address}", found["scheduler"]["packages"], ours)
+    for name, theirs in workers.items():
+        _check_versions(name, theirs, ours)
+    _warn_of_differences(workers, ours)
 
 
 def _check_versions(name: str, theirs: Versions, ours: Versions) -> None:
     for package, n_parts in _NEEDED.items():
-        if _release(theirs.get(package), n_parts) != _release(ours.get(package), n_parts):
-            there = _shown(package, theirs.get(package))
+        there, here = theirs.get(package), ours.get(package)
+        if _release(there, n_parts) != _release(here, n_parts):
+            pair = ("dask", "distributed")  # which are released together
+            wanted = " ".join(f"{one}=={ours.get(one)}" for one in (pair if package in pair else (package,)))
+            install = "" if package == "python" or here is None else f"install {wanted} there, or "
             raise ClusterError(
-                f"{name} has {there}, this client {_shown(package, ours.get(package))}, which must be the "
-                f"same{'' if n_parts is None else ' but for the last number'}; {_remedy(package, ours)}"
+                f"{name} has {_shown(package, there)}, this client {_shown(package, here)}, which "
+                f"{_MUST[n_parts]}; {install}start scheduler and workers from the image or environment that "
+                f"the client has"
             )
 
 
-def _remedy(package: str, ours: Versions) -> str:
-    image = "start scheduler and workers from the image or environment that the client has"
-    version = ours.get(package)
-    if package == "python" or version is None:
-        return image
-    packages = ("dask", "distributed") if package in ("dask", "distributed") else (package,)
-    wanted = " ".join(f"{one}=={ours.get(one)}" for one in packages)
-    return f"install {wanted} there, or {image}"
-
-
-def _warn_of_differences(others: Mapping[str, Versions], ours: Versions) -> None:
-    differing = list(_differences(others, ours))
+def _warn_of_differences(workers: Mapping[str, Versions], ours: Versions) -> None:
+    differing = [
+        (name, package)
+        for name, theirs in workers.items()
+        for package in _NUMERIC
+        if theirs.get(package) != ours.get(package)
+    ]
     if differing:
-        name, package, theirs = differing[0]
-        n_more = len({name for name, _, _ in differing}) - 1
+        name, package = differing[0]
+        n_more = len({name for name, _ in differing}) - 1
         more = f" (and {n_more} other(s) differ)" if n_more else ""
+        there, here = workers[name].get(package), ours.get(package)
         warn(
-            f"{name} has {_shown(package, theirs)}, this client {_shown(package, ours.get(package))}{more}; "
+            f"{name} has {_shown(package, there)}, this client {_shown(package, here)}{more}; "
             f"results are then the same up to rounding, not to the last bit",
             ClusterWarning,
         )
 
 
-def _differences(others: Mapping[str, Versions], ours: Versions) -> Iterator[tuple[str, str, str | None]]:
-    for name, theirs in others.items():
-        if name.startswith("worker"):  # the scheduler does no arithmetic
-            for package in _NUMERIC:
-                if theirs.get(package) != ours.get(package):
-                    yield name, package, theirs.get(package)
-
-
-def _release(version: str | None, n_parts: int | None) -> str | None:
-    """Return a version up to its first parts, all of it for None."""
-    return version if version is None or n_parts is None else ".".join(version.split(".")[:n_parts])
+def _release(version: str | None, n_parts: int | None) -> list[str] | None:
+    """Return the first numbers of a version; None where there is none."""
+    return None if version is None else version.split(".")[:n_parts]
 
 
 def _shown(package: str, version: str | None) -> str:
     name = "Python" if package == "python" else package
-    if version is None:
-        return f"no {name} that says its version" if package == "distrff" else f"no {name}"
-    return f"{name} {'.'.join(version.split('.')[:3])}"
+    return f"no installed {name}" if version is None else f"{name} {'.'.join(version.split('.')[:3])}"

@@ -71,7 +71,7 @@ class Execution(Workers, Protocol):
     """Whether the tasks share the client's process, and its memory."""
 
     def reduce(
-        self, reduction: Reduction, segments: list[Rows], progress: Progress, shipped: list[Any]
+        self, reduction: Reduction, segments: list[Rows], progress: Progress, sent: list[Any]
     ) -> Any:
         """Return a handle on the merged partial of all segments."""
 
@@ -105,15 +105,15 @@ class LocalExecution:
         self._fit = uuid.uuid4().hex
 
     def reduce(
-        self, reduction: Reduction, segments: list[Rows], progress: Progress, shipped: list[Any]
+        self, reduction: Reduction, segments: list[Rows], progress: Progress, sent: list[Any]
     ) -> Partial:
         merge = OrderedMerge(len(segments), lambda total, others: merge_partials(reduction, total, others))
         for start in range(0, len(segments), self.n_threads):
             batch = segments[start : start + self.n_threads]
-            partials = self.submit_all(reduce_rows, [(reduction, rows, shipped, self._fit) for rows in batch])
+            partials = self.submit_all(reduce_rows, [(reduction, rows, sent, self._fit) for rows in batch])
             for offset, summed in enumerate(partials):
                 merge.add(start + offset, summed)
-                progress.advance(batch[offset].stop - batch[offset].start)
+                progress.update(batch[offset].stop - batch[offset].start)
             del partials, summed  # or they would wait beside those of the next round
         return merge.result()
 
@@ -192,7 +192,7 @@ class ClusterExecution:
     A segment a thread is under way, and where partials are small a second one is ready, so
     that no thread waits for the client. Each segment is sent to the worker that has a
     thread free for it. Left to itself, the scheduler queues some behind a segment of
-    another worker, and all that take a shipped array where that array is. On two workers real
+    another worker, and all that take a sent array where that array is. On two workers real
     passes do not show it (Gram of D = 2048 over 200,000 rows: 10.3 s bound, 10.1 s free; light
     sweeps of D = 256 over a million: 4.46 and 4.48 s). Of tasks that sleep, with two and eight
     workers, free passes over segments of .3 s took 1.08 and 1.2 times as long, and passes of .2 s
@@ -243,24 +243,24 @@ class ClusterExecution:
         return self.roll.running_threads()
 
     def reduce(
-        self, reduction: Reduction, segments: list[Rows], progress: Progress, shipped: list[Any]
+        self, reduction: Reduction, segments: list[Rows], progress: Progress, sent: list[Any]
     ) -> ClusterValue | Partial:
         """Return the merged partial as a value on the workers, or itself if partials are small."""
-        shipped = calls_in(shipped)
+        sent = calls_in(sent)
 
         def one_pass() -> Any:
-            progress.begin()
-            return self._pass(reduction, segments, progress, shipped)
+            progress.update(-progress.n)  # of a pass that is made again
+            return self._pass(reduction, segments, progress, sent)
 
         if self._merges_here(reduction, segments):
             return self._until_done(one_pass)
         return self._call(lambda: self._until_done(one_pass)).value()
 
     def _pass(
-        self, reduction: Reduction, segments: list[Rows], progress: Progress, shipped: list[Call]
+        self, reduction: Reduction, segments: list[Rows], progress: Progress, sent: list[Call]
     ) -> Future | Partial:
         threads = self.running_threads()  # first: what this finds lost is not this pass's
-        arrays = futures_in(shipped)
+        arrays = futures_in(sent)
         flight = Flight(self.roll)
         here = self._merges_here(reduction, segments)
         merge = OrderedMerge(
@@ -296,7 +296,7 @@ class ClusterExecution:
                 else:
                     merge.add(index, future)  # before the next segment, or it would wait behind that
                 start_where_free()
-                progress.advance(segments[index].stop - segments[index].start)
+                progress.update(segments[index].stop - segments[index].start)
             for index, found in zip(landed, flight.gathered(list(landed.values())), strict=True):
                 merge.add(index, found)
         return merge.result()

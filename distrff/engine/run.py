@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from distrff.engine.cluster import check_workers
 from distrff.engine.execution import ClusterExecution, Execution, Workers, ambient_execution
-from distrff.engine.progress import Progress, screen_for
+from distrff.engine.progress import Progress
 from distrff.engine.record import WorkRecord
 from distrff.engine.reduction import Arrays, Partial, Reduction, Rows, SharedArrays
 from distrff.engine.segments import Segmentation, light_segmentation
@@ -71,7 +71,6 @@ class Run:
         self._sent: dict[SharedArrays, list[Any]] = {}
         self._started = time.perf_counter()
         self._phases: list[tuple[str, float]] = [("plan", 0.0)]
-        self._screen = screen_for()
 
     @property
     def seconds(self) -> float:
@@ -127,6 +126,7 @@ class Run:
             self._sent.clear()
             handle = self._pass(label, segments, reduction, sent)
         self.sweeps.append((label, time.perf_counter() - started))
+        logger.info("%s: %.3g s", *self.sweeps[-1])
         if isinstance(handle, Partial):
             value, record = handle.value, handle.record
         else:
@@ -146,11 +146,8 @@ class Run:
 
     def _pass(self, label: str, segments: list[Any], reduction: Reduction, sent: list[Any]) -> Any:
         sent = sent + self.share(reduction.shared())
-        progress = Progress(label, sum(rows.stop - rows.start for rows in segments), self._screen)
-        try:
+        with Progress(label, sum(rows.stop - rows.start for rows in segments)) as progress:
             return self.execution.reduce(reduction.light(), segments, progress, sent)
-        finally:
-            progress.close()
 
     def submit(self, function: Callable[..., Any], *args: Any) -> Any:
         """Return a handle on `function(*args)`; args may be handles, or lists of them."""

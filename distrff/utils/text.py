@@ -32,13 +32,18 @@ def number_text(value: Number, *, trim: bool = False) -> str:
     return text if plain else f"{text}×10{raised}"
 
 
+def si_text(value: float, unit: str) -> str:
+    """Return a quantity with three digits and a decimal prefix of its unit."""
+    for prefix in ("", "k", "M", "G"):
+        if value < 999.5:
+            return f"{value:.3g} {prefix}{unit}"
+        value /= 1000
+    return f"{value:.3g} T{unit}"
+
+
 def human_bytes(n_bytes: float) -> str:
     """Return a number of bytes with three digits and a decimal unit."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if n_bytes < 999.5:
-            return f"{n_bytes:.3g} {unit}"
-        n_bytes /= 1000
-    return f"{n_bytes:.3g} TB"
+    return si_text(n_bytes, "B")
 
 
 def human_seconds(seconds: float) -> str:

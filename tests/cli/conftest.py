@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,11 +19,9 @@ from distributed import LocalCluster
 
 from distrff.cli import main
 
-_PROGRESS = re.compile(r"[\w ]+: [\d,]+ of [\d,]+ rows, .*")
-
 
 class Done(NamedTuple):
-    """How a command ended; on a slow machine progress is told between the other lines of `stderr`."""
+    """How a command ended."""
 
     code: int
     stdout: str
@@ -32,8 +29,8 @@ class Done(NamedTuple):
 
     @property
     def told(self) -> list[str]:
-        """The lines of standard error but those of progress."""
-        return [line for line in self.stderr.splitlines() if not _PROGRESS.fullmatch(line)]
+        """The lines of standard error."""
+        return self.stderr.splitlines()
 
     @property
     def json(self) -> dict[str, Any]:

@@ -1,16 +1,24 @@
-"""`distrff bench` on the session's cluster of two workers."""
+"""`distrff bench`: rates of the session's two workers, and what a fit waits for by rates that are made up."""
 
 from __future__ import annotations
 
+import time
+from dataclasses import dataclass, replace
+
+import numpy as np
 import pytest
 
-from distrff.cli import bench as cluster_rates
+from distrff.cli import bench
+from distrff.cli.bench import arithmetic_rates, fit_limits, rows_a_second
+from distrff.estimators.fitting.plan import Shape, count, count_conjugate
+from distrff.features.specification import product_cost
+from distrff.io.rows import RowBlock
 
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
-    for name, value in {"_ARITHMETIC_SECONDS": 0.01, "_READING_SECONDS": 0.02, "_MOST_BYTES": 2**22}.items():
-        monkeypatch.setattr(cluster_rates, name, value)
+    for name, value in {"_ARITHMETIC_SECONDS": 0.01, "_READING_SECONDS": 0.02, "_SENT_BYTES": 2**22}.items():
+        monkeypatch.setattr(bench, name, value)
 
 
 FIT = ("--n-components", 64, "--length-scale", 2, "--alpha", 1)
@@ -78,8 +86,130 @@ def test_options_of_a_fit_without_rows(distrff):
 
 
 def test_workers_that_do_not_finish(distrff, monkeypatch):
-    monkeypatch.setattr(cluster_rates, "_PATIENCE_SECONDS", 1e-4)
+    monkeypatch.setattr(bench, "_PATIENCE_SECONDS", 1e-4)
     done = distrff("bench")
     assert (done.code, done.stdout) == (2, "")
     assert "did not finish (arithmetic)" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@dataclass
+class SlowRows:
+    """Rows whose tiles take some time each, however many rows they have."""
+
+    start: int
+    stop: int
+    seconds: float
+
+    def tiles(self, n_rows):
+        for first in range(self.start, self.stop, n_rows):
+            time.sleep(self.seconds)
+            yield RowBlock(first, np.zeros((min(n_rows, self.stop - first), 2)))
+
+
+def test_every_rate_is_a_number():
+    rates = arithmetic_rates(1e-3)
+    assert rates["blas_threads"] >= 1
+    for by_dtype in (rates["flops"], rates["cosines"]):
+        assert set(by_dtype) == {"float32", "float64"}
+        assert all(0 < rate < np.inf for rate in by_dtype.values())
+
+
+def test_reading_stops_in_time():
+    began = time.monotonic()
+    rate = rows_a_second(SlowRows(0, 10**9, 0.01), 100, 0.05)
+    assert time.monotonic() - began < 5.0
+    assert 0 < rate <= 100 / 0.01
+
+
+def test_reading_ends_with_the_rows():
+    assert 0 < rows_a_second(SlowRows(10, 20, 0.01), 4, 60.0) <= 10 / 0.03
+
+
+SHAPE = Shape(
+    n_rows=2**20,
+    n_columns=10,
+    n_features=1024,
+    n_outputs=1,
+    n_folds=5,
+    n_alphas=25,
+    dtype="float32",
+    row_bytes=48,
+    chunk_rows=4096,
+    map_cost=product_cost(10),
+)
+CLUSTER = {"n_workers": 2, "threads_per_worker": 1, "memory_limit": 0}
+FAST = 1e30
+
+
+def rates(flops=FAST, cosines=FAST, read_rows=FAST, received_bytes=FAST, task_seconds=1e-30, n_workers=2):
+    worker = {
+        "flops": {"float32": flops, "float64": flops / 2},
+        "cosines": {"float32": cosines, "float64": cosines},
+        "read_rows": read_rows,
+        "received_bytes": received_bytes if n_workers > 1 else None,
+    }
+    return {"workers": [worker] * n_workers, "n_threads": n_workers, "task_seconds": task_seconds}
+
+
+@pytest.mark.parametrize(
+    ("slow", "part"),
+    [
+        ({"flops": 1.0}, "products"),
+        ({"cosines": 1.0}, "cosines"),
+        ({"read_rows": 1.0}, "reading"),
+        ({"received_bytes": 1.0}, "transfers"),
+        ({"task_seconds": 1.0}, "starting tasks"),
+    ],
+)
+def test_the_slow_rate_is_found(slow, part):
+    limits = fit_limits(count(SHAPE, **CLUSTER), rates(**slow))
+    assert limits["limited_by"] == part
+    assert limits["remedy"]
+
+
+def test_seconds_are_work_by_rate():
+    limits = fit_limits(count(SHAPE, **CLUSTER), rates(cosines=1e6, read_rows=1e5, flops=1e9))
+    assert limits["busy_share"] == 1.0
+    assert limits["seconds"]["cosines"] == pytest.approx(2**20 * 1024 / 2e6)
+    assert limits["seconds"]["reading"] == pytest.approx(2 * 2**20 / 2e5)  # column statistics, and the Gram
+    assert limits["seconds"]["products"] == pytest.approx(SHAPE.gram_flops / 2e9)
+
+
+def test_factorisation_of_many_features_of_few_rows():
+    shape = replace(SHAPE, n_rows=20_000, n_features=8192)
+    assert fit_limits(count(shape, **CLUSTER), rates(flops=1e9))["limited_by"] == "factorisation"
+
+
+def test_one_worker_sends_nothing():
+    plan = count(SHAPE, **CLUSTER | {"n_workers": 1})
+    assert fit_limits(plan, rates(flops=1e9, n_workers=1))["seconds"]["transfers"] == 0.0
+
+
+def test_threads_without_a_segment():
+    plan = count(replace(SHAPE, n_rows=40_000), **CLUSTER | {"n_workers": 8})
+    assert plan.n_segments == 2
+    limits = fit_limits(plan, rates(flops=1e9, n_workers=8))
+    assert limits["busy_share"] == 1 / 4
+    few = fit_limits(plan, rates(flops=1e9, n_workers=2))
+    assert limits["seconds"]["products"] == pytest.approx(few["seconds"]["products"])
+
+
+def test_sparse_features_have_the_seconds_of_their_plan():
+    shape = replace(SHAPE, sparse_entries=100, n_folds=1, n_alphas=1)
+    plan = count_conjugate(shape, n_alphas=1, **CLUSTER).with_seconds(50.0)
+    limits = fit_limits(plan, rates(read_rows=1e6))
+    assert limits["limited_by"] == "features"
+    assert "fewer grids" in limits["remedy"]
+    assert limits["seconds"]["features"] + limits["seconds"]["reading"] == pytest.approx(50.0)
+
+
+@pytest.mark.parametrize(
+    ("slow", "helps"), [("flops", True), ("cosines", True), ("read_rows", True), ("received_bytes", False)]
+)
+def test_more_workers_help_where_there_are_segments_for_them(slow, helps):
+    many = fit_limits(count(SHAPE, **CLUSTER), rates(**{slow: 1.0}))
+    few_segments = count(replace(SHAPE, n_rows=40_000), **CLUSTER | {"n_workers": 8})
+    few = fit_limits(few_segments, rates(**{slow: 1.0}, n_workers=8))
+    assert ("more workers" in many["remedy"]) == helps
+    assert "more workers" not in few["remedy"]

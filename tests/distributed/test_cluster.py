@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import socket
-import ssl
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
 
@@ -192,7 +190,7 @@ def test_memory_limits_that_are_none(limit):
 @pytest.mark.parametrize("number", [0, -1, 1.5, True, "2"])
 @pytest.mark.parametrize("name", ["n_workers", "threads_per_worker"])
 def test_numbers_of_workers_and_threads(name, number):
-    with pytest.raises(InputError, match=f"{name} must be a whole number"), connect(**{name: number}):
+    with pytest.raises(InputError, match=f"{name} must be a positive integer"), connect(**{name: number}):
         pass
 
 
@@ -283,34 +281,15 @@ def test_tls_is_dasks_configuration(tls_of, as_environment, dask_processes):
     with dask.config.set(theirs), connect(address) as client:
         assert client.scheduler.address == address
     plain = address.replace("tls://", "tcp://")
-    said = f"speaks TLS: write {address} in place of {plain}"
+    said = f"that TLS is on both sides or on none ({address} with TLS, {plain} without)"
     assert said in refusal(plain)
     with dask.config.set(others):
         assert said in refusal(plain)
-    assert "this client has no settings for; set ca-file, client.cert and client.key" in refusal(address)
+    assert "no settings for TLS: set ca-file, client.cert and client.key" in refusal(address)
     with dask.config.set(others):
         assert "the ca-file under distributed.comm.tls in Dask's conf" in refusal(address)
     with dask.config.set(others | {"distributed.comm.tls.ca-file": theirs["distributed.comm.tls.ca-file"]}):
         assert "refuses this client's certificate" in refusal(address)
-
-
-def test_tls_that_asks_for_a_certificate_at_once(tls_of):
-    """TLS 1.2 refuses during the handshake, 1.3 after it."""
-    files = tls_of("theirs")
-    context = ssl.create_default_context(
-        ssl.Purpose.CLIENT_AUTH, cafile=files["distributed.comm.tls.ca-file"]
-    )
-    context.load_cert_chain(
-        files["distributed.comm.tls.scheduler.cert"], files["distributed.comm.tls.scheduler.key"]
-    )
-    context.verify_mode, context.maximum_version = ssl.CERT_REQUIRED, ssl.TLSVersion.TLSv1_2
-
-    def refuse(connection: socket.socket) -> None:
-        with connection, suppress(OSError), context.wrap_socket(connection, server_side=True):
-            pass
-
-    with listener(refuse) as address:
-        assert f"write {address.replace('tcp', 'tls', 1)} in place of {address}" in refusal(address)
 
 
 def test_tls_where_there_is_none(tls_of, dask_processes):
@@ -327,16 +306,17 @@ def test_tls_where_there_is_none(tls_of, dask_processes):
 @pytest.mark.parametrize("how", ["missing", "a folder", "no PEM"])
 def test_tls_settings_that_cannot_be_read(tls_of, tmp_path, broken, how):
     file = tmp_path / "broken.pem"
-    said = f"the {broken} of this client's TLS settings cannot be read: {file} ("
+    said = f": {broken} {file}); "
     if how == "a folder":
         file.mkdir()
     elif how == "no PEM":
         file.write_text("hello")
-        said = "the TLS settings of this client cannot be used ("
+        said = "); ca-file, client.cert and client.key under "
     settings = tls_of("theirs") | {f"distributed.comm.tls.{broken}": str(file)}
     with (
         dask.config.set(settings),
-        pytest.raises(ClusterError, match=rf"^{re.escape(said)}.+\); [^\n]+$"),
+        pytest.raises(ClusterError, match=r"^the TLS settings of this client .* used \([^\n]+$") as caught,
         connect("tls://127.0.0.1:1", timeout=1.0),
     ):
         pass
+    assert said in str(caught.value)

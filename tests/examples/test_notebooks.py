@@ -125,7 +125,7 @@ def test_margins_and_probabilities(execute):
     assert gap <= 1e-3
     assert margin > 0
     assert len(shown(notebook, "image/png")) == 2
-    assert "are equal, with opposite labels" in printed(notebook)
+    assert "violate y·f ≥ 1" in printed(notebook)
 
 
 @pytest.mark.slow

@@ -1,15 +1,18 @@
-"""Progress: nothing for two seconds, then a bar for people, plain lines for logs, one line of a notebook."""
+"""Progress: nothing for two seconds, then a bar for people, in a terminal or a notebook, and none in logs."""
 
 from __future__ import annotations
 
 import io
-import sys
+import threading
 import types
 
+import dask
 import pytest
+from ipykernel.iostream import OutStream
 
-from distrff.engine import progress
-from distrff.engine.progress import Notebook, Progress, screen_for
+from distrff.engine.progress import Progress
+from distrff.engine.run import begin_run
+from distrff.engine.segments import Segmentation
 
 
 class Terminal(io.StringIO):
@@ -17,131 +20,120 @@ class Terminal(io.StringIO):
         return True
 
 
+Notebook = type("Notebook", (io.StringIO,), {"__module__": OutStream.__module__})
+
+
 @pytest.fixture
 def clock(monkeypatch):
-    """`clock.now`, which the progress takes for the time."""
+    """`clock.now`, which tqdm takes for the time."""
     time = types.SimpleNamespace(now=1000.0)
-    monkeypatch.setattr(progress.time, "monotonic", lambda: time.now)  # the module that screens have too
+    monkeypatch.setattr("tqdm.std.time", lambda: time.now)
     return time
 
 
-def run(stream, clock, seconds, n_steps, label="Gram"):
-    shown = Progress(label, 1000, screen_for(stream))
-    for _ in range(n_steps):
-        clock.now += seconds / n_steps
-        shown.advance(1000 // n_steps)
-    shown.close()
-    return stream.getvalue()
+@pytest.fixture
+def run(clock, monkeypatch):
+    """Do work in equal steps; return what is on standard error at its end, and what comes after."""
+
+    def go(stream, seconds, n_steps=100):
+        monkeypatch.setattr("sys.stderr", stream)
+        with Progress("Gram", 1000) as progress:
+            for _ in range(n_steps):
+                clock.now += seconds / n_steps
+                progress.update(1000 // n_steps)
+            shown = stream.getvalue()
+        return shown, stream.getvalue()[len(shown) :]
+
+    return go
 
 
-@pytest.mark.parametrize("stream", [io.StringIO, Terminal])
-def test_two_seconds_without_output(clock, stream):
-    assert run(stream(), clock, 1.999, 100) == ""
+@pytest.mark.parametrize("stream", [io.StringIO, Terminal, Notebook])
+def test_two_seconds_without_output(run, stream):
+    assert run(stream(), 1.999) == ("", "")
 
 
-def test_plain_lines_where_nobody_watches(clock):
-    text = run(io.StringIO(), clock, 100.0, 100)
-    lines = text.splitlines()
-    assert text.endswith("\n")
-    assert "\r" not in text
-    assert "\x1b" not in text
-    # One when two seconds have passed, then one every fifteen.
-    assert lines[0] == "Gram: 20 of 1,000 rows, 2 s, 98 s left"
-    assert lines[1] == "Gram: 170 of 1,000 rows, 17 s, 83 s left"
-    assert len(lines) == 7
+def test_nothing_where_nobody_watches(run):
+    assert run(io.StringIO(), 100.0) == ("", "")
 
 
-def test_a_bar_on_a_terminal(clock):
-    text = run(Terminal(), clock, 10.0, 100)
-    frames = text.split("\r")[1:]
-    assert frames[0].startswith("[######........................] Gram: 200 of 1,000 rows, 2 s, 8 s left")
-    assert frames[-1] == f"[{'#' * 30}] Gram: 1,000 of 1,000 rows, 10 s\x1b[K\n"
-    assert text.count("\n") == 1
-    assert all(frame.endswith(("\x1b[K", "\x1b[K\n")) for frame in frames)
-    # Every 0.2 s from the second on, and once when it ends.
-    assert 30 < len(frames) <= 42
+@pytest.mark.parametrize("stream", [Terminal, Notebook])
+def test_a_bar_where_somebody_does(run, stream):
+    shown, afterwards = run(stream(), 10.0)
+    first, *_, last = shown.split("\r")[1:]
+    assert first.startswith("Gram:  20%|")
+    assert "200/1.00k [00:02<00:08, " in first
+    assert last.startswith("Gram: 100%|")
+    assert afterwards.strip() == ""  # the line is cleared
+    assert afterwards.endswith("\r")
+    assert "\n" not in shown + afterwards
 
 
-def test_the_bar_ends_where_the_work_did(clock):
+def test_the_bar_goes_when_work_is_interrupted(run, clock, monkeypatch):
     stream = Terminal()
-    shown = Progress("Gram", 1000, screen_for(stream))
-    clock.now += 3
-    shown.advance(500)
-    shown.close()  # as after an interrupt
-    last = stream.getvalue().split("\r")[-1]
-    assert last.startswith(f"[{'#' * 15}{'.' * 15}] Gram: 500 of 1,000 rows")
-    assert last.endswith("\n")
+    monkeypatch.setattr("sys.stderr", stream)
+    with pytest.raises(KeyboardInterrupt), Progress("Gram", 1000) as progress:
+        clock.now += 3
+        progress.update(500)
+        assert "Gram:  50%|" in stream.getvalue()
+        raise KeyboardInterrupt
+    assert stream.getvalue().endswith("\r")
 
 
-def test_standard_error_by_default(clock, capsys):
-    shown = Progress("score", 10)
-    clock.now += 5
-    shown.advance(10)
-    shown.close()
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err == "score: 10 of 10 rows, 5 s\n"
+def test_a_pass_that_is_made_again_counts_from_the_start(clock, monkeypatch):
+    stream = Terminal()
+    monkeypatch.setattr("sys.stderr", stream)
+    with Progress("Gram", 1000) as progress:
+        for _ in range(2):
+            progress.update(-progress.n)
+            clock.now += 3
+            progress.update(700)
+    assert " 70%|" in stream.getvalue()
+    assert "140%" not in stream.getvalue()
+    assert progress.n == 700
 
 
-class Outputs:
-    """Stands in for IPython's display: what a notebook has on show, and how often it was drawn."""
+class Slow:
+    """A reduction whose segments take two seconds each, by the clock."""
 
-    def __init__(self):
-        self.shown, self.n_drawn = [], 0
+    def __init__(self, clock):
+        self.clock = clock
 
-    def display(self, output, *, raw, display_id):
-        assert raw and display_id
-        self.shown.append(output)
-        self.n_drawn += 1
-        place = len(self.shown) - 1
-        return types.SimpleNamespace(update=lambda output, *, raw: self._redraw(place, output))
+    def size_bytes(self, n_rows):
+        return 8
 
-    def _redraw(self, place, output):
-        self.shown[place] = output
-        self.n_drawn += 1
+    def zero(self):
+        return 0
 
+    def finish(self, total):
+        return total
 
-def test_a_notebook_has_one_line_for_all_sweeps(clock):
-    outputs = Outputs()
-    screen = Notebook(outputs.display)
-    for label in ("column <b>statistics</b>", "Gram"):
-        shown = Progress(label, 1000, screen)
-        for _ in range(100):
-            clock.now += 0.1
-            shown.advance(10)
-        shown.close()
-    (line,) = outputs.shown
-    assert line["text/plain"] == "Gram: 1,000 of 1,000 rows, 10 s"
-    assert '<progress value="1.000" max="1"' in line["text/html"]
-    assert 35 < outputs.n_drawn <= 42, "every half second, and when a sweep ends"
+    def merge(self, first, second):
+        return first + second
+
+    def update(self, total, rows, shipped):
+        self.clock.now += 2
+        return total + rows.stop - rows.start
 
 
-def test_many_short_sweeps_are_shown_in_a_notebook(clock):
-    outputs = Outputs()
-    screen = Notebook(outputs.display)
-    for sweep in range(10):
-        shown = Progress("<i>margins</i>", 1000, screen)
-        clock.now += 1
-        shown.advance(1000)
-        shown.close()
-        assert bool(outputs.shown) == (sweep >= 1), "after two seconds of sweeps"
-        clock.now += 60  # of other work, which does not count
-    assert "&lt;i&gt;margins" in outputs.shown[0]["text/html"]
+def test_a_fit_shows_its_passes_on_standard_error(clock, monkeypatch, capsys):
+    stream = Terminal()
+    monkeypatch.setattr("sys.stderr", stream)
+    rows = types.SimpleNamespace(
+        n_rows=100,
+        n_columns=2,
+        source="rows",
+        row_bytes=16,
+        chunk_rows=10,
+        held_bytes=0,
+        rows=lambda start, stop: types.SimpleNamespace(start=start, stop=stop),
+    )
+    with dask.config.set(scheduler="synchronous"):
+        assert begin_run().sweep("margins", rows, Slow(clock), Segmentation(100, 10, 10)) == 100
+    assert "margins:  10%|" in stream.getvalue()
+    assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize(
-    ("shell", "kind"),
-    [("ZMQInteractiveShell", "Notebook"), ("TerminalInteractiveShell", "Log"), (None, "Log")],
-)
-def test_the_notebook_is_taken_where_there_is_one(monkeypatch, shell, kind):
-    instance = None if shell is None else type(shell, (), {})()
-    display = types.SimpleNamespace(display=Outputs().display)
-    ipython = types.SimpleNamespace(get_ipython=lambda: instance, display=display)
-    monkeypatch.setitem(sys.modules, "IPython", ipython)
-    assert type(screen_for(io.StringIO())).__name__ == kind
-
-
-def test_ipython_is_not_imported_for_it(monkeypatch):
-    monkeypatch.delitem(sys.modules, "IPython", raising=False)
-    screen_for(io.StringIO())
-    assert "IPython" not in sys.modules
+def test_no_thread_is_left():
+    with Progress("Gram", 1000) as progress:
+        progress.update(1)
+    assert not [thread for thread in threading.enumerate() if type(thread).__module__.startswith("tqdm")]

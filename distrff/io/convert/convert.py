@@ -424,17 +424,15 @@ def _disk_room(group: zarr.Group) -> Iterator[Path]:
 @contextmanager
 def _told(label: str, source: Source) -> Iterator[Told]:
     """Give what tells progress by the share of the source that was read."""
-    progress, before = Progress(label, max(1, source.total), unit=source.unit), 0
+    before = 0
 
     def tell(position: int) -> None:
         nonlocal before
-        progress.advance(position - before)
+        progress.update(position - before)
         before = position
 
-    try:
+    with Progress(label, max(1, source.total), source.unit) as progress:
         yield tell
-    finally:
-        progress.close()
 
 
 # Which steps a raw table needs: from its first rows where types alone decide, else from all of them.

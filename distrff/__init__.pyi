@@ -1,0 +1,38 @@
+"""The public names for type checkers: what `__init__` loads when it is first used."""
+
+from distrff import metrics as metrics
+from distrff.diagnostics import bounds as bounds
+from distrff.diagnostics.bounds import features_needed as features_needed
+from distrff.diagnostics.kernel_error import kernel_error as kernel_error
+from distrff.diagnostics.plots import plot_alpha_path as plot_alpha_path
+from distrff.diagnostics.plots import plot_decision_surface as plot_decision_surface
+from distrff.diagnostics.plots import plot_kernel_error as plot_kernel_error
+from distrff.diagnostics.plots import plot_learning_curve as plot_learning_curve
+from distrff.diagnostics.plots import plot_relevance as plot_relevance
+from distrff.engine.cluster import connect as connect
+from distrff.estimators.gram import fit_features as fit_features
+from distrff.estimators.gram import gram as gram
+from distrff.estimators.pca import KernelPCA as KernelPCA
+from distrff.estimators.ridge import KernelRidge as KernelRidge
+from distrff.estimators.ridge import KernelRidgeClassifier as KernelRidgeClassifier
+from distrff.estimators.svm import KernelLikelihoodClassifier as KernelLikelihoodClassifier
+from distrff.estimators.svm import KernelSVC as KernelSVC
+from distrff.features.binning import RandomBinningFeatures as RandomBinningFeatures
+from distrff.features.compose import ConcatenatedFeatures as ConcatenatedFeatures
+from distrff.features.compose import LinearFeatures as LinearFeatures
+from distrff.features.fourier import FourierFeatures as FourierFeatures
+from distrff.features.nystroem import NystroemFeatures as NystroemFeatures
+from distrff.features.transformer import TransformerFeatures as TransformerFeatures
+from distrff.io.convert.convert import convert as convert
+from distrff.io.open import open_dataset as open_dataset
+from distrff.kernels.polynomial import Polynomial as Polynomial
+from distrff.kernels.stationary import Cauchy as Cauchy
+from distrff.kernels.stationary import Exponential as Exponential
+from distrff.kernels.stationary import Gaussian as Gaussian
+from distrff.kernels.stationary import Laplacian as Laplacian
+from distrff.kernels.stationary import Matern as Matern
+from distrff.model.persistence import load_model as load_model
+from distrff.model.write import write_predictions as write_predictions
+from distrff.reductions.gram import GramStatistics as GramStatistics
+
+__version__: str
