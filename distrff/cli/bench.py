@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
+import statistics
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import numpy as np
-from distributed import Future, as_completed
 
 from distrff.cli.build import adapt_to, checked_machine, refuse_without_data, tell_defaults
 from distrff.cli.data import open_data, workers_of
@@ -22,14 +21,16 @@ from distrff.cli.options import (
     target_options,
 )
 from distrff.cli.output import show
-from distrff.engine.execution import ClusterExecution, ambient_execution
-from distrff.engine.record import blas_threads
 from distrff.errors import ClusterError, InputError
-from distrff.estimators.fitting.plan import THIN_SLOWNESS, Plan, factorisation_flops
-from distrff.features.trigonometry import compile_loops, paired_cos_sin
-from distrff.io.dataset import Dataset
-from distrff.io.rows import Rows
 from distrff.utils.text import human_bytes, si_text
+
+if TYPE_CHECKING:
+    from distributed import Future
+
+    from distrff.engine.execution import ClusterExecution
+    from distrff.estimators.fitting.plan import Plan
+    from distrff.io.dataset import Dataset
+    from distrff.io.rows import Rows
 
 _MOST_LISTED = 20
 
@@ -157,6 +158,8 @@ def cluster_rates(dataset: Dataset | None = None) -> dict[str, Any]:
     ClusterError
         If workers do not finish a measurement in a minute, or are lost.
     """
+    from distrff.engine.execution import ClusterExecution, ambient_execution
+
     execution = ambient_execution()
     if not isinstance(execution, ClusterExecution):
         raise InputError("Dask's configuration names a scheduler without workers; unset `scheduler` there")
@@ -217,7 +220,7 @@ def _round_trip(execution: ClusterExecution, addresses: list[str]) -> float:
         began = time.perf_counter()
         _each(execution, "a task", [(addresses[i % len(addresses)], int)])
         seconds.append(time.perf_counter() - began)
-    return float(np.median(seconds))
+    return statistics.median(seconds)
 
 
 def _receiving(execution: ClusterExecution, addresses: list[str], limits: list[int]) -> dict[str, float]:
@@ -244,6 +247,8 @@ def _each(execution: ClusterExecution, what: str, calls: list[tuple]) -> list[An
 
 def _finished(execution: ClusterExecution, futures: list[Future], what: str) -> dict[str, float]:
     """Wait for all, and return when each was finished, by its key."""
+    from distributed import as_completed
+
     at = {}
     try:
         for future in as_completed(futures, timeout=_PATIENCE_SECONDS):
@@ -263,6 +268,9 @@ def arithmetic_rates(seconds: float) -> dict[str, Any]:
 
     Each of the four rates is measured for so many seconds.
     """
+    from distrff.engine.record import blas_threads
+    from distrff.features.trigonometry import compile_loops
+
     compile_loops()
     return {
         "blas_threads": blas_threads(),
@@ -272,12 +280,18 @@ def arithmetic_rates(seconds: float) -> dict[str, Any]:
 
 
 def _product_rate(dtype: str, seconds: float) -> float:
+    import numpy as np
+
     Z = np.full((_ROWS, _FEATURES), 0.5, dtype)
     G = np.empty((_FEATURES, _FEATURES), dtype)
     return float(_ROWS) * _FEATURES**2 * _calls_a_second(lambda: np.matmul(Z.T, Z, out=G), seconds)
 
 
 def _cosine_rate(dtype: str, seconds: float) -> float:
+    import numpy as np
+
+    from distrff.features.trigonometry import paired_cos_sin
+
     theta = np.linspace(-50.0, 50.0, _FEATURES**2 // 2, dtype=dtype).reshape(_FEATURES, -1)
     Z = np.empty((_FEATURES, _FEATURES), dtype)
     return float(Z.size) * _calls_a_second(lambda: paired_cos_sin(theta, Z, 1.0), seconds)
@@ -345,6 +359,8 @@ def fit_limits(plan: Plan, rates: dict[str, Any]) -> dict[str, Any]:
         may hide; `busy_share` of the threads, that the fit's segments keep at work; `limited_by`, the
         part that takes longest; and `remedy`, what would make it faster.
     """
+    from distrff.estimators.fitting.plan import THIN_SLOWNESS
+
     shape, n_threads = plan.size, rates["n_threads"]
     rounds = -(-plan.n_segments // n_threads)
     busy = plan.n_segments / (rounds * n_threads)
@@ -369,6 +385,8 @@ def fit_limits(plan: Plan, rates: dict[str, Any]) -> dict[str, Any]:
 
 def _flops(plan: Plan) -> tuple[float, float, float]:
     """Return a plan's flops of products as tall as wide, of thin products, and of factorisations."""
+    from distrff.estimators.fitting.plan import factorisation_flops
+
     if plan.solver != "gram":
         return 0.0, plan.flops, 0.0
     shape = plan.size

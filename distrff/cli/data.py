@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from distrff.errors import InputError
-from distrff.io.storage import own_folder
 from distrff.utils.text import public_name
 
 if TYPE_CHECKING:
@@ -229,6 +228,8 @@ def _room(path: str, options: Mapping[str, Any]) -> str:
             f"{public_name(scheduler)} may not see; convert it first, to a place that they see: "
             f"distrff convert {public_name(path)} ROWS.zarr"
         )
+    from distrff.io.storage import own_folder
+
     parent = Path(tempfile.gettempdir())
     folder = click.get_current_context().with_resource(own_folder(parent, "distrff-rows-", mode=0o700))
     return str(folder / "rows.zarr")

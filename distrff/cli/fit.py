@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -23,9 +23,11 @@ from distrff.cli.options import (
 from distrff.cli.output import show
 from distrff.cli.predict import refuse_overlap
 from distrff.errors import InputError
-from distrff.io.storage import Url, full_disk_told, local_path, refuse_dangling_link
 from distrff.utils.html import GENERATOR
 from distrff.utils.text import public_name
+
+if TYPE_CHECKING:
+    from distrff.io.storage import Url
 
 KEYS = (
     "model", "n_samples", "n_columns", "n_components", "n_outputs", "kernel", "length_scale", "alpha",
@@ -116,6 +118,8 @@ def check_report_place(path: Url, *, overwrite: bool) -> None:
         If it is no local path, its folder is not there or not writable, or something is there that may not
         be replaced.
     """
+    from distrff.io.storage import local_path, refuse_dangling_link
+
     refuse_dangling_link(path)
     file, name = local_path(path), public_name(path)
     if file is None:
@@ -148,6 +152,8 @@ def write_report(page: str, path: Url, *, overwrite: bool = False) -> None:
     InputError
         As `check_report_place`, which is asked again, since hours may have passed.
     """
+    from distrff.io.storage import full_disk_told, local_path
+
     check_report_place(path, overwrite=overwrite)
     file = local_path(path)
     assert file is not None

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 import click
 
+from distrff.cli.options import VERBOSE, spelt_as_options
 from distrff.errors import ClusterWarning, DataWarning, InputError, PlanRefused, PrecisionWarning
 from distrff.utils.text import public_text
 
@@ -55,26 +56,7 @@ NOT_CONVERGED = 3
 REFUSED = 4
 INTERRUPTED = 130
 
-_VERBOSE = "distrff.verbose"
 _OURS = (ClusterWarning, DataWarning, PrecisionWarning)
-
-
-def be_verbose(ctx: click.Context, _: click.Parameter, value: bool) -> None:
-    """Callback of `--verbose`."""
-    ctx.meta[_VERBOSE] = value  # shared with the group's context, which tells the failures
-    if value:
-        logging.disable(logging.NOTSET)
-        logging.getLogger("distrff").setLevel(logging.INFO)
-        handler = logging.StreamHandler()
-        handler.setFormatter(_PublicFormatter("%(name)s: %(message)s"))
-        logging.basicConfig(handlers=[handler])
-
-
-class _PublicFormatter(logging.Formatter):
-    """Writes lines of any library without the secrets of the URLs that they quote."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return public_text(super().format(record))
 
 
 @contextmanager
@@ -93,15 +75,15 @@ def failures_told(ctx: click.Context) -> Iterator[None]:
     except KeyboardInterrupt:
         _stop(ctx, INTERRUPTED, "interrupted")
     except InputError as error:
-        _stop(ctx, WRONG_INPUT, str(error))
+        _stop(ctx, WRONG_INPUT, spelt_as_options(str(error)))
     except PlanRefused as error:
-        _stop(ctx, REFUSED, str(error))
+        _stop(ctx, REFUSED, spelt_as_options(str(error)))
     except OSError as error:
         if error.errno == errno.EPIPE:
             raise  # the reader of a pipe left; click knows how to go quietly
         _stop(ctx, WRONG_INPUT, f"{type(error).__name__}: {error}")
     except Exception as error:
-        where = "" if ctx.meta.get(_VERBOSE) else "; --verbose shows where"
+        where = "" if ctx.meta.get(VERBOSE) else "; --verbose shows where"
         _stop(ctx, INTERNAL_ERROR, f"internal error, {type(error).__name__}: {error}{where}")
 
 
@@ -125,7 +107,7 @@ def _interrupt(number: int, frame: object) -> NoReturn:
 
 def _stop(ctx: click.Context, code: int, message: str) -> NoReturn:
     # Other libraries' errors may quote URLs that are signed or hold a password.
-    if ctx.meta.get(_VERBOSE) and code != INTERRUPTED:
+    if ctx.meta.get(VERBOSE) and code != INTERRUPTED:
         for line in traceback.format_exc().splitlines():
             click.echo(public_text(line), err=True)
     notes = getattr(sys.exception(), "__notes__", [])
@@ -141,8 +123,8 @@ def _quiet_libraries(ctx: click.Context) -> Iterator[None]:
     def show(message: Warning | str, category: type[Warning], *_: Any) -> None:
         # scikit-learn's ConvergenceWarning by its name: to import it would slow down every command.
         ours = issubclass(category, _OURS) or category.__name__ == "ConvergenceWarning"
-        line = public_text(_one_line(str(message)))
-        if (ctx.meta.get(_VERBOSE) or ours) and line not in told:
+        line = public_text(_one_line(spelt_as_options(str(message)) if ours else str(message)))
+        if (ctx.meta.get(VERBOSE) or ours) and line not in told:
             told.add(line)
             click.echo("warning: " + line, err=True)
 

@@ -240,7 +240,7 @@ def _shuffle_advice(survey: dict[str, Any]) -> list[str]:
     most = max(found["drift"] for found in drifting)
     named = ", ".join(found["name"] for found in drifting[:3]) + (", …" if len(drifting) > 3 else "")
     return [
-        f"shuffle the rows (distrff convert --shuffle SEED) for solver='sgd' or fold_by='contiguous', which "
+        f"shuffle the rows (distrff convert --shuffle SEED) for --solver sgd or --fold-by contiguous, which "
         f"alone need it: of {named} up to {most:.0%} of the variance lies between sixteenths of the rows"
     ]
 

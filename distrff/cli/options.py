@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from distrff.cli.group import be_verbose
+from distrff.utils.text import public_text
+
+VERBOSE = "distrff.verbose"  # of a context's meta, which the commands share with their group
 
 # Values of options that are more than a word or a number.
 
@@ -391,6 +395,25 @@ prediction_options = _together(
     ),
 )
 
+
+def be_verbose(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    """Callback of `--verbose`."""
+    ctx.meta[VERBOSE] = value  # for the group, which tells the failures
+    if value:
+        logging.disable(logging.NOTSET)
+        logging.getLogger("distrff").setLevel(logging.INFO)
+        handler = logging.StreamHandler()
+        handler.setFormatter(_PublicFormatter("%(name)s: %(message)s"))
+        logging.basicConfig(handlers=[handler])
+
+
+class _PublicFormatter(logging.Formatter):
+    """Writes lines of any library without the secrets of the URLs that they quote."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return public_text(super().format(record))
+
+
 talk_options = _together(
     click.option(
         "--json", "as_json", is_flag=True, help="Print one JSON object, and nothing else on standard output."
@@ -403,3 +426,49 @@ talk_options = _together(
         help="Show logs, all warnings, and tracebacks.",
     ),
 )
+
+
+# Messages of the library name parameters as Python has them; those of a command name its options.
+
+_CALL = r"\w\((?:[^()]|\([^()]*\))*\)"  # such as a kernel's repr
+_TWICE = re.compile(r"(--[\w-]+(?: [\w.]+)?)(?: or \1\b| \(\1\))")  # where a message has both spellings
+
+
+def spelt_as_options(text: str) -> str:
+    """Return a message with each parameter as its option: dtype='float64' as --dtype float64.
+
+    Names in quotes, which may be columns, stay; so do calls, and parameters that no option has.
+    """
+    options = _spellings()
+    any_name = "|".join(options)
+    long = "|".join(name for name in options if "_" in name)
+
+    def spelt(found: re.Match[str]) -> str:
+        name, value = found["name"] or found["bare"], found["value"]
+        if name is None:
+            return found[0]
+        return options[name] if value in (None, "True") else options[name] + " " + value.strip("'")
+
+    parameter = rf"(?P<name>{any_name})=(?P<value>'[^']*'|[\w.+-]*[\w…])"
+    bare = rf"(?P<bare>{long}|^(?:{any_name})(?= must be ))(?![\w'\"=])"
+    text = re.sub(rf"{_CALL}|(?<![\w.'\"/?&-])(?:{parameter}|{bare})", spelt, text)
+    return _TWICE.sub(r"\1", text)
+
+
+@cache
+def _spellings() -> dict[str, str]:
+    """Return the option of each parameter."""
+
+    def command() -> None: ...
+
+    for group in (
+        target_options,
+        data_options,
+        table_options,
+        machine_options,
+        result_options,
+        resume_option,
+    ):
+        command = group(command)
+    command = resume_option(command)
+    return {option.name: option.opts[0] for option in command.__click_params__}  # type: ignore[attr-defined]

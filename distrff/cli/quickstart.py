@@ -7,28 +7,22 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import zarr
-from dask.system import CPU_COUNT
-from distributed.system import MEMORY_LIMIT
 
 from distrff.cli.data import workers_of
 from distrff.cli.fit import write_report
 from distrff.cli.options import talk_options
 from distrff.cli.output import show
-from distrff.cli.synthetic import KnownTruth, write_known_rows
-from distrff.engine.cluster import memory_limit_bytes
 from distrff.errors import InputError
-from distrff.estimators.base import score_sums
-from distrff.estimators.ridge import KernelRidge
-from distrff.features.compose import LinearFeatures
-from distrff.features.fourier import FourierFeatures
-from distrff.io.dataset import Dataset
-from distrff.io.open import open_stored
-from distrff.kernels.stationary import Gaussian
 from distrff.utils.text import public_name
+
+if TYPE_CHECKING:
+    from distrff.cli.synthetic import KnownTruth
+    from distrff.estimators.ridge import KernelRidge
+    from distrff.features.fourier import FourierFeatures
+    from distrff.io.dataset import Dataset
 
 KIND = "quickstart"  # what the root of the folder says of itself
 
@@ -173,21 +167,28 @@ class Settings:
 
     def check(self) -> None:
         """Raise InputError for what would fail later."""
+        from distrff.engine.cluster import memory_limit_bytes
+
         self.features().check_parameters()
         memory_limit_bytes(self.memory_limit, self.n_workers)
 
     def features(self) -> FourierFeatures:
+        from distrff.features.fourier import FourierFeatures
+        from distrff.kernels.stationary import Gaussian
+
         return FourierFeatures(Gaussian("auto"), self.n_components)
 
-    def kernel_ridge(self) -> KernelRidge:
-        return KernelRidge(self.features(), alpha="cv", scale="standard", random_state=self.seed)
+    def machine(self, features: Any) -> KernelRidge:
+        from distrff.estimators.ridge import KernelRidge
 
-    def linear_ridge(self) -> KernelRidge:
-        return KernelRidge(LinearFeatures(), alpha="cv", scale="standard", random_state=self.seed)
+        return KernelRidge(features, alpha="cv", scale="standard", random_state=self.seed)
 
 
 def local_workers() -> int:
     """Return how many workers this machine's cores and memory are good for."""
+    from dask.system import CPU_COUNT
+    from distributed.system import MEMORY_LIMIT
+
     return max(1, min(CPU_COUNT, _MOST_WORKERS, int(MEMORY_LIMIT / _WORKER_BYTES)))
 
 
@@ -204,6 +205,12 @@ def demonstrate(settings: Settings, folder: Path, shown: Path, say: Say) -> dict
     say : callable
         Told what is being done.
     """
+    import zarr
+
+    from distrff.cli.synthetic import KnownTruth, write_known_rows
+    from distrff.features.compose import LinearFeatures
+    from distrff.io.open import open_stored
+
     truth = KnownTruth(settings.n_columns, seed=settings.seed)
     zarr.create_group(folder, zarr_format=3, attributes={"distrff": {"kind": "quickstart"}})
     say(
@@ -222,7 +229,7 @@ def demonstrate(settings: Settings, folder: Path, shown: Path, say: Say) -> dict
     ):
         machine = _fitted(settings, train, say)
         say("Fitting linear ridge, for comparison")
-        linear = settings.linear_ridge().fit(train)
+        linear = settings.machine(LinearFeatures()).fit(train)
         say("Scoring both on the held-out rows")
         scores = _scores(machine, linear, test, least)
     machine.save(str(folder / FILES["model"]))
@@ -232,7 +239,7 @@ def demonstrate(settings: Settings, folder: Path, shown: Path, say: Say) -> dict
 
 
 def _fitted(settings: Settings, train: Dataset, say: Say) -> KernelRidge:
-    machine = settings.kernel_ridge()
+    machine = settings.machine(settings.features())
     say("Planning kernel ridge")
     say(f"The plan is\n{machine.plan(train)}")
     say("Fitting kernel ridge: the kernel's width, then alpha by cross-validation")
@@ -244,6 +251,8 @@ def _fitted(settings: Settings, train: Dataset, say: Say) -> KernelRidge:
 
 def _scores(machine: KernelRidge, linear: KernelRidge, test: Dataset, least: float) -> dict[str, Any]:
     """Return RMSE and R² of the true function, whose RMSE is `least`, and of both machines."""
+    from distrff.estimators.base import score_sums
+
     sums = score_sums(machine.model_, test)
     variance = float(sums.targets.deviations[0]) / sums.targets.weight
     scores = {"best_possible": {"rmse": least, "r2": 1.0 - least**2 / variance}}
@@ -292,18 +301,9 @@ def _result(
 ) -> dict[str, Any]:
     report = machine.report_
     copied = (
-        *(
-            "n_samples",
-            "n_columns",
-            "n_components",
-            "length_scale",
-            "alpha",
-            "cv_score",
-            "n_sweeps",
-            "status",
-        ),
-        *("sweep_seconds", "planned_peak_bytes", "measured_peak_bytes", "workers"),
-    )
+        "n_samples", "n_columns", "n_components", "length_scale", "alpha", "cv_score", "n_sweeps", "status",
+        "sweep_seconds", "planned_peak_bytes", "measured_peak_bytes", "workers",
+    )  # fmt: skip
     return {
         **{key: report[key] for key in copied},
         "n_held_out": settings.n_held_out,

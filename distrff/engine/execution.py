@@ -70,9 +70,7 @@ class Execution(Workers, Protocol):
     in_client: bool
     """Whether the tasks share the client's process, and its memory."""
 
-    def reduce(
-        self, reduction: Reduction, segments: list[Rows], progress: Progress, sent: list[Any]
-    ) -> Any:
+    def reduce(self, reduction: Reduction, segments: list[Rows], progress: Progress, sent: list[Any]) -> Any:
         """Return a handle on the merged partial of all segments."""
 
     def submit(self, function: Callable[..., Any], *args: Any) -> Any:

@@ -130,7 +130,7 @@ def test_places_that_cannot_be_written(refused, rows, models, tmp_path):
 def test_widths_that_do_not_fit_the_columns(fit_refused, rows):
     assert "has 2 widths, the data 3 columns" in fit_refused(rows.zarr, "--length-scale", "1,2")
     words = ("--kernel", "laplacian", "--sampling", "orthogonal")
-    assert "use sampling='iid'" in fit_refused(rows.zarr, *words)
+    assert "use --sampling iid" in fit_refused(rows.zarr, *words)
 
 
 def test_a_constant_target_is_fitted_with_a_warning(distrff, rows, stored, tmp_path):

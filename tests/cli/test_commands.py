@@ -338,6 +338,6 @@ def test_conjugate_gradients_that_do_not_converge(rows, distrff, tmp_path, monke
     monkeypatch.setattr(plan, "_factor_peak_bytes", lambda _, one_in, *rest: one_in * 10**18)
     done = distrff("fit", rows.zarr, *CG, "--max-sweeps", "1", "--out", tmp_path / "m.zarr")
     assert done.code == 3
-    assert "the relative residual is 1 after light sweep 1, above tol=0.001" in done.stderr
+    assert "the relative residual is 1 after light sweep 1, above --tol 0.001" in done.stderr
     assert "NOT_CONVERGED" in done.stdout
     assert (tmp_path / "m.zarr").exists()

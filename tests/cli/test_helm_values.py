@@ -130,7 +130,7 @@ def test_more_than_nodes_have_is_refused_with_what_would_do(planned):
     refused = planned("--n-components", 200_000)
     assert (refused.exit_code, refused.stdout) == (4, "")
     assert "--memory-limit is 1TiB where it is not given" in refused.stderr
-    fewer = int(re.search(r"n_components=(\d+)", refused.stderr)[1])
+    fewer = int(re.search(r"--n-components (\d+)", refused.stderr)[1])
     assert planned("--n-components", fewer).exit_code == 0
     assert planned("--n-components", fewer + 2).exit_code == 4
     given = planned("--n-components", 200_000, "--alpha", 1)
@@ -150,8 +150,8 @@ def test_a_limit_that_is_given_is_not_questioned(planned):
     ("words", "said"),
     [
         (("--model", "svc", "--C", "cv"), "a given --C needs"),
-        (("--model", "pca"), "n_components="),
-        (("--solver", "gram"), "n_components="),
+        (("--model", "pca"), "--n-components "),
+        (("--solver", "gram"), "--n-components "),
     ],
     ids=str,
 )

@@ -93,7 +93,7 @@ def test_bad_input_is_one_line(distrff, rows, tmp_path):
     zarr.open_group(nan, mode="w").create_array("X", data=X, chunks=(150, 3))
     for words, text in (
         ((rows.zarr, "--features", "linear"), "approximates no kernel"),
-        ((rows.zarr, "--n-components", 15, "--length-scale", 1), "n_components must be even"),
+        ((rows.zarr, "--n-components", 15, "--length-scale", 1), "--n-components must be even"),
         ((rows.zarr, "--length-scale", "1,2"), "has 2 widths, the data 3 columns"),
         (("nothing.zarr",), "does not exist"),
         ((nan,), "X contains NaN in row 99, column 2"),

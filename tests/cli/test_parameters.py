@@ -7,7 +7,14 @@ import pytest
 
 from distrff.cli.build import _class_weight, checked_machine
 from distrff.cli.fit import fit
-from distrff.cli.options import ClassWeight, KernelDescription, Names, Numbers, StorageOption
+from distrff.cli.options import (
+    ClassWeight,
+    KernelDescription,
+    Names,
+    Numbers,
+    StorageOption,
+    spelt_as_options,
+)
 from distrff.errors import InputError
 from distrff.estimators.ridge import KernelRidge, KernelRidgeClassifier
 from distrff.features.compose import LinearFeatures
@@ -182,3 +189,35 @@ def test_class_weights_have_the_labels_of_the_target():
         _class_weight({"a": 2}, "i")
     with pytest.raises(InputError, match="the weight of 'a' must be a number, got 'x'"):
         _class_weight({"a": "x"}, "O")
+
+
+@pytest.mark.parametrize(
+    ("of_python", "of_the_command_line"),
+    [
+        ("use scale='standard' or dtype='float64'", "use --scale standard or --dtype float64"),
+        ("or n_components=1234; or cv=4", "or --n-components 1234; or --cv 4"),
+        ("n_bins must be even, got 3", "--n-bins must be even, got 3"),
+        ("alpha must be positive, got -1", "--alpha must be positive, got -1"),
+        ("hash_columns goes with one_hot=True, of whose", "--hash-columns goes with --one-hot, of whose"),
+        ("pass overwrite=True or --overwrite to replace it", "pass --overwrite to replace it"),
+        ("needs dtype='float64' (--dtype float64)", "needs --dtype float64"),
+        ("--resume (resume=True) goes on", "--resume goes on"),
+        ("give it by storage_options (--storage-option)", "give it by --storage-option"),
+    ],
+)
+def test_parameters_of_messages_are_spelt_as_options(of_python, of_the_command_line):
+    assert spelt_as_options(of_python) == of_the_command_line
+    assert spelt_as_options(of_the_command_line) == of_the_command_line
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "column 'n_components' has missing values; drop them, as open_dataset(..., missing='drop') does",
+        "Matern(1.5, nu=2.5) + Gaussian((1.0, 2.0), length_scale=3) has no widths",
+        "the target of the model is alpha, and its scale is 'alpha=3'",
+        "nothing at https://host/n_components=3?target=y&scale=2",
+    ],
+)
+def test_names_that_are_no_parameters_stay(text):
+    assert spelt_as_options(text) == text

@@ -46,7 +46,7 @@ def test_deviations_are_of_ridge_and_must_be_stored(distrff, rows, models, tmp_p
         assert "--include-std goes with a Gram" in done.stderr
     done = distrff("predict", models["numbers"], rows.zarr, "--return-std", "--out", tmp_path / "p.zarr")
     assert done.code == 2
-    assert "include_std" in done.stderr
+    assert "--include-std" in done.stderr
     assert not any(tmp_path.iterdir())
 
 

@@ -52,7 +52,7 @@ def test_rows_without_a_target_are_dropped_and_counted(distrff, path, frame, tmp
     assert (done.code, done.told) == (
         2,
         ["distrff: column 'a' has no value in row 0; drop or fill such rows, or fit a machine with "
-         "missing='mean' or 'indicator'"],
+         "--missing mean or 'indicator'"],
     )  # fmt: skip
     assert not (tmp_path / "p.zarr").exists()
 
@@ -98,4 +98,4 @@ def test_one_positive_label(distrff, path, frame, tmp_path):
     assert scored["accuracy"] >= (frame["answer"] != "yes").mean() - 0.05
     assert "unseen_labels" not in scored
     done = distrff("fit", path, "--model", "svc", *columns[:-1], "maybe", "--out", tmp_path / "n.zarr")
-    assert (done.code, "no row of the target 'answer' holds positive='maybe'" in done.stderr) == (2, True)
+    assert (done.code, "no row of the target 'answer' holds --positive maybe" in done.stderr) == (2, True)

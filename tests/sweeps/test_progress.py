@@ -11,6 +11,7 @@ import pytest
 from ipykernel.iostream import OutStream
 
 from distrff.engine.progress import Progress
+from distrff.engine.reduction import Reduction
 from distrff.engine.run import begin_run
 from distrff.engine.segments import Segmentation
 
@@ -92,7 +93,7 @@ def test_a_pass_that_is_made_again_counts_from_the_start(clock, monkeypatch):
     assert progress.n == 700
 
 
-class Slow:
+class Slow(Reduction):
     """A reduction whose segments take two seconds each, by the clock."""
 
     def __init__(self, clock):
@@ -104,13 +105,7 @@ class Slow:
     def zero(self):
         return 0
 
-    def finish(self, total):
-        return total
-
-    def merge(self, first, second):
-        return first + second
-
-    def update(self, total, rows, shipped):
+    def update(self, total, rows, arrays):
         self.clock.now += 2
         return total + rows.stop - rows.start
 
