@@ -10,7 +10,8 @@ import pytest
 
 from distrff.cli import bench
 from distrff.cli.bench import arithmetic_rates, fit_limits, rows_a_second
-from distrff.estimators.fitting.plan import Shape, count, count_conjugate
+from distrff.engine.execution import PlannedWorkers
+from distrff.estimators.fitting.plan import Size, count
 from distrff.features.specification import product_cost
 from distrff.io.rows import RowBlock
 
@@ -126,7 +127,7 @@ def test_reading_ends_with_the_rows():
     assert 0 < rows_a_second(SlowRows(10, 20, 0.01), 4, 60.0) <= 10 / 0.03
 
 
-SHAPE = Shape(
+SHAPE = Size(
     n_rows=2**20,
     n_columns=10,
     n_features=1024,
@@ -139,6 +140,12 @@ SHAPE = Shape(
     map_cost=product_cost(10),
 )
 CLUSTER = {"n_workers": 2, "threads_per_worker": 1, "memory_limit": 0}
+
+
+def gram_plan(size, **cluster):
+    return count("gram", size, PlannedWorkers(**CLUSTER | cluster))
+
+
 FAST = 1e30
 
 
@@ -163,13 +170,13 @@ def rates(flops=FAST, cosines=FAST, read_rows=FAST, received_bytes=FAST, task_se
     ],
 )
 def test_the_slow_rate_is_found(slow, part):
-    limits = fit_limits(count(SHAPE, **CLUSTER), rates(**slow))
+    limits = fit_limits(gram_plan(SHAPE), rates(**slow))
     assert limits["limited_by"] == part
     assert limits["remedy"]
 
 
 def test_seconds_are_work_by_rate():
-    limits = fit_limits(count(SHAPE, **CLUSTER), rates(cosines=1e6, read_rows=1e5, flops=1e9))
+    limits = fit_limits(gram_plan(SHAPE), rates(cosines=1e6, read_rows=1e5, flops=1e9))
     assert limits["busy_share"] == 1.0
     assert limits["seconds"]["cosines"] == pytest.approx(2**20 * 1024 / 2e6)
     assert limits["seconds"]["reading"] == pytest.approx(2 * 2**20 / 2e5)  # column statistics, and the Gram
@@ -178,16 +185,16 @@ def test_seconds_are_work_by_rate():
 
 def test_factorisation_of_many_features_of_few_rows():
     shape = replace(SHAPE, n_rows=20_000, n_features=8192)
-    assert fit_limits(count(shape, **CLUSTER), rates(flops=1e9))["limited_by"] == "factorisation"
+    assert fit_limits(gram_plan(shape), rates(flops=1e9))["limited_by"] == "factorisation"
 
 
 def test_one_worker_sends_nothing():
-    plan = count(SHAPE, **CLUSTER | {"n_workers": 1})
+    plan = gram_plan(SHAPE, n_workers=1)
     assert fit_limits(plan, rates(flops=1e9, n_workers=1))["seconds"]["transfers"] == 0.0
 
 
 def test_threads_without_a_segment():
-    plan = count(replace(SHAPE, n_rows=40_000), **CLUSTER | {"n_workers": 8})
+    plan = gram_plan(replace(SHAPE, n_rows=40_000), n_workers=8)
     assert plan.n_segments == 2
     limits = fit_limits(plan, rates(flops=1e9, n_workers=8))
     assert limits["busy_share"] == 1 / 4
@@ -197,7 +204,7 @@ def test_threads_without_a_segment():
 
 def test_sparse_features_have_the_seconds_of_their_plan():
     shape = replace(SHAPE, sparse_entries=100, n_folds=1, n_alphas=1)
-    plan = count_conjugate(shape, n_alphas=1, **CLUSTER).with_seconds(50.0)
+    plan = count("cg", shape, PlannedWorkers(**CLUSTER)).with_seconds(50.0)
     limits = fit_limits(plan, rates(read_rows=1e6))
     assert limits["limited_by"] == "features"
     assert "fewer grids" in limits["remedy"]
@@ -208,8 +215,8 @@ def test_sparse_features_have_the_seconds_of_their_plan():
     ("slow", "helps"), [("flops", True), ("cosines", True), ("read_rows", True), ("received_bytes", False)]
 )
 def test_more_workers_help_where_there_are_segments_for_them(slow, helps):
-    many = fit_limits(count(SHAPE, **CLUSTER), rates(**{slow: 1.0}))
-    few_segments = count(replace(SHAPE, n_rows=40_000), **CLUSTER | {"n_workers": 8})
+    many = fit_limits(gram_plan(SHAPE), rates(**{slow: 1.0}))
+    few_segments = gram_plan(replace(SHAPE, n_rows=40_000), n_workers=8)
     few = fit_limits(few_segments, rates(**{slow: 1.0}, n_workers=8))
     assert ("more workers" in many["remedy"]) == helps
     assert "more workers" not in few["remedy"]
