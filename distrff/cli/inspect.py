@@ -30,13 +30,11 @@ def inspect(path: str, as_json: bool, **options: Any) -> None:
     missing values and the target's labels, and tells which columns drift with the row number; then
     it is said whether other chunks or a shuffle would pay.
     """
-    from distrff.io.storage import ROOT
+    from distrff.io.storage import Location, header_of
 
     remote = storage_options(options)
-    document = root_document(path, remote)
-    attributes = document.get("attributes")
-    header = attributes.get(ROOT) if isinstance(attributes, dict) else None
-    header = header if isinstance(header, dict) else {}
+    document = Location.of(path, remote).root() or {}
+    header = header_of(document) or {}
     if header.get("kind") in ("model", "gram"):
         values, lines = described_group(path, header["kind"], remote)
     elif document.get("node_type") == "array":
@@ -66,17 +64,6 @@ Described = tuple[dict[str, Any], list[str]]
 
 _MOST_LISTED = 20
 _SIZES = ("n_components", "n_bins", "n_columns")  # of which a map has the first as its columns of Z
-
-
-def root_document(path: str, remote: Remote) -> dict[str, Any]:
-    """Return what the root zarr.json or folder mark at `path` says; empty where nothing can be read."""
-    from distrff.io import storage as places
-    from distrff.io.storage import reaching
-    from distrff.utils.text import public_name
-
-    with reaching(public_name(path)):
-        _, document = places.root_document(path, remote)
-    return document if isinstance(document, dict) else {}
 
 
 def described_group(path: str, kind: str, remote: Remote) -> Described:
@@ -185,7 +172,7 @@ def _zarr(path: str, remote: Remote, reader: Any) -> dict[str, Any]:
     from distrff.io.storage import Location
     from distrff.io.zarr_rows import CsrReader
 
-    group = zarr.open_group(Location(path, remote).store(), mode="r")
+    group = zarr.open_group(Location(path, remote).zarr_store(), mode="r")
     found = dict(group.arrays())
     if isinstance(reader, CsrReader):
         found |= {z.path: z for z in reader.arrays.arrays.values()}

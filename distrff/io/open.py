@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from functools import partial
@@ -21,7 +20,7 @@ from distrff.io.parquet_rows import (
     open_parquet,
     parquet_source,
 )
-from distrff.io.storage import locate, reaching
+from distrff.io.storage import Location, storage_errors
 from distrff.io.table_sources import (
     Choice,
     RawTable,
@@ -38,7 +37,6 @@ from distrff.io.tables import complete_rows_of, encoded_dataset, profile_of
 from distrff.io.zarr_rows import open_zarr
 from distrff.preprocessing.profile import TableOptions, refuse_missing_values, steps_of
 from distrff.preprocessing.table import TableSteps
-from distrff.utils.text import public_name
 
 _TABLES_ONLY = ("drop", "one_hot", "max_categories", "hash_columns", "missing", "datetime", "positive")
 
@@ -350,22 +348,13 @@ def open_zarr_path(
     storage_options: dict[str, Any] | None,
 ) -> Dataset:
     """Return the dataset of the Zarr group at `path`; see `open_dataset`."""
-    fs, inner = locate(path, storage_options)
     names = {"X": x_name, "y": _array_name(target, y_name, "target")}
     names["sample_weight"] = _array_name(sample_weight, weight_name, "sample_weight")
     # A y or weights that the user named must be there; the defaults may be absent.
     optional = {"y": target is None and y_name == "y"}
     optional["sample_weight"] = sample_weight is None and weight_name == "sample_weight"
     required = frozenset(field for field in names if not optional.get(field, False))
-    return open_zarr(
-        fs,
-        inner,
-        os.fspath(path),
-        columns=columns,
-        names=names,
-        required=required,
-        storage_options=storage_options,
-    )
+    return open_zarr(Location.of(path, storage_options), columns=columns, names=names, required=required)
 
 
 def stored_kind(path: Any, storage_options: dict[str, Any] | None) -> str:
@@ -378,9 +367,10 @@ def stored_kind(path: Any, storage_options: dict[str, Any] | None) -> str:
     """
     if isinstance(path, (list, tuple)):
         return "parquet"
-    fs, inner = locate(path, storage_options)
-    with reaching(public_name(path)):
-        return _kind(fs, inner, public_name(path))
+    location = Location.of(path, storage_options)
+    fs, inner = location.file_system()
+    with storage_errors(f"{location} cannot be reached"):
+        return _kind(fs, inner, str(location))
 
 
 def id_datasets(

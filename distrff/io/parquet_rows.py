@@ -22,7 +22,15 @@ from distrff.io.arrays import check_shape
 from distrff.io.arrow import is_number, raw_column
 from distrff.io.dataset import BLOCK_BYTES, Dataset, lazy_blocks
 from distrff.io.rows import FIELDS, Feed, RowBlock, cut_tiles
-from distrff.io.storage import SEEN_BY_ALL, SPAN_BYTES, file_name, locate, one_line, passing, reaching
+from distrff.io.storage import (
+    SEEN_BY_ALL,
+    SPAN_BYTES,
+    Location,
+    file_name,
+    one_line,
+    retryable,
+    storage_errors,
+)
 from distrff.preprocessing.profile import find_columns
 from distrff.utils.text import listed, public_name
 
@@ -165,7 +173,7 @@ def parquet_source(paths: Sequence[Any], storage_options: dict[str, Any] | None)
     """
     name = ", ".join(map(public_name, paths[:3])) + (", ..." if len(paths) > 3 else "")
     fs, files = find_files(paths, storage_options)
-    with reaching(name):
+    with storage_errors(f"{name} cannot be reached"):
         return ParquetSource(fs, read_footers(fs, files), name)
 
 
@@ -299,18 +307,17 @@ def find_files(paths: Sequence[Any], storage_options: dict[str, Any] | None) -> 
     """
     if not paths:
         raise InputError("the list of Parquet paths is empty")
-    located = [locate(path, storage_options) for path in paths]
-    fs = located[0][0]
-    if any(other is not fs for other, _ in located):
+    locations = [Location.of(path, storage_options) for path in paths]
+    systems = [location.file_system() for location in locations]
+    fs = systems[0][0]
+    if any(other is not fs for other, _ in systems):
         raise InputError("the Parquet paths are on different filesystems; open one dataset on each")
     files: set[str] = set()
-    for path, (_, inner) in zip(paths, located, strict=True):
-        with reaching(public_name(path)):
+    for location, (_, inner) in zip(locations, systems, strict=True):
+        with storage_errors(f"{location} cannot be reached"):
             found = _expand(fs, inner)
         if not found:
-            raise InputError(
-                f"{public_name(path)} does not exist or holds no Parquet files (*.parquet, *.pq)"
-            )
+            raise InputError(f"{location} does not exist or holds no Parquet files (*.parquet, *.pq)")
         files.update(found)
     return fs, sorted(files)
 
@@ -388,7 +395,7 @@ def parquet_file(fs: Any, file: str) -> Iterator[pq.ParquetFile]:
         ) from error
     except Exception as error:
         if not _is_damage(error):
-            raise passing(error) from error
+            raise retryable(error) from error
         remedy = (  # "range requests" are fsspec's words for a server of HTTP that sends whole files only
             "download the file and fit that"
             if "range requests" in str(error)

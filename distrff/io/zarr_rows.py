@@ -20,10 +20,18 @@ from distrff.errors import InputError
 from distrff.io.arrays import check_real, check_shape, check_target_shape, check_weight_shape, native
 from distrff.io.dataset import Dataset, check_lengths, lazy_blocks, sparse_share
 from distrff.io.rows import FIELDS, Feed, RowBlock, Span, cut_tiles, cuts, read_ahead
-from distrff.io.storage import ROOT, SEEN_BY_ALL, SPAN_BYTES, is_local, one_line, passing, reaching
+from distrff.io.storage import (
+    ROOT,
+    SEEN_BY_ALL,
+    SPAN_BYTES,
+    Location,
+    is_local,
+    one_line,
+    retryable,
+    storage_errors,
+)
 from distrff.preprocessing.profile import Numbered, find_columns
 from distrff.preprocessing.table import TableSteps
-from distrff.utils.text import public_name
 
 # A shard is one object and one request; above this size only parts of it are decoded at a time.
 SHARD_BYTES = 256 * 2**20
@@ -103,7 +111,7 @@ class ZarrReader:
         except FileNotFoundError:
             pass  # raised below: Zarr's own error, as a cause, could not travel from a worker
         except Exception as error:
-            raise passing(error) from error
+            raise retryable(error) from error
         raise InputError(
             f"{self._source}: array {z.basename!r} is not there as this process sees it; {SEEN_BY_ALL}"
         )
@@ -172,7 +180,7 @@ class ZarrReader:
         except DAMAGE:
             raise
         except Exception as error:
-            raise passing(error) from error
+            raise retryable(error) from error
         return np.asarray(values).astype(self.dtype(field), copy=False)
 
 
@@ -205,30 +213,23 @@ def row_bytes(z: Any) -> int:
 
 
 def open_zarr(
-    fs: Any,
-    inner: str,
-    path: str,
-    *,
-    columns: Any,
-    names: dict[str, str],
-    required: frozenset[str],
-    storage_options: dict[str, Any] | None,
+    location: Location, *, columns: Any, names: dict[str, str], required: frozenset[str]
 ) -> Dataset:
     """Return the dataset of a Zarr group; see `open_dataset`.
 
     `names` maps X, y and sample_weight to names of arrays; those in `required` must exist.
     """
-    source = public_name(path)
-    with reaching(source):
-        group = _open_group(fs, inner, path, source, storage_options)
+    source, is_remote = str(location), not is_local(location.file_system()[0])
+    with storage_errors(f"{source} cannot be reached"):
+        group = _open_group(location)
         _refuse_incomplete(group, source)
         if isinstance(group.get(names["X"]), zarr.Group):
-            return _open_csr(group, names, required, columns, source, is_remote=not is_local(fs))
+            return _open_csr(group, names, required, columns, source, is_remote=is_remote)
         found = {f: _array(group, name, source, f in required) for f, name in names.items()}
     arrays = {f: z for f, z in found.items() if z is not None}
     _check(arrays)
     chosen, column_names = _columns(group, arrays["X"], columns, source)
-    reader = ZarrReader(arrays, chosen, source, is_remote=not is_local(fs))
+    reader = ZarrReader(arrays, chosen, source, is_remote=is_remote)
     X, y = arrays["X"], arrays.get("y")
     chunk_rows = min(X.shape[0], reader.held_rows("X"))
     return Dataset(
@@ -300,18 +301,16 @@ def _open_csr(
     )
 
 
-def _open_group(fs: Any, inner: str, path: str, source: str, storage_options: dict[str, Any] | None) -> Any:
+def _open_group(location: Location) -> Any:
+    source = str(location)
     try:
-        if is_local(fs):
-            return zarr.open_group(inner, mode="r")
-        store = zarr.storage.FsspecStore.from_url(path, storage_options=storage_options, read_only=True)
-        return zarr.open_group(store, mode="r")
+        return zarr.open_group(location.zarr_store(read_only=True), mode="r")
     except (zarr.errors.ContainsArrayError, AssertionError) as error:  # zarr 3.1.0 asserts
         raise InputError(f"{source} is a Zarr array; pass the group that holds the arrays X and y") from error
     except FileNotFoundError as error:
         raise InputError(f"{source} does not exist or is not a Zarr group; check the path") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        why = _wrong_document(fs, inner) or one_line(error)
+        why = _wrong_document(*location.file_system()) or one_line(error)
         raise InputError(f"{source} is not a readable Zarr group ({why}); write it again") from error
 
 

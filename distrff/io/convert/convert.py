@@ -21,15 +21,14 @@ from distrff.io.convert.libsvm import LibsvmSource
 from distrff.io.convert.npz import ArraySource
 from distrff.io.convert.shuffle import SetApart, Shuffled
 from distrff.io.convert.sources import Source, open_source
-from distrff.io.convert.writer import DenseWriter, Sink, SparseWriter, mark_complete, new_group
+from distrff.io.convert.writer import KIND, DenseWriter, Sink, SparseWriter, mark_complete, new_group
 from distrff.io.rows import in_order
-from distrff.io.storage import exists_refusal, full_disk_told, own_folder
+from distrff.io.storage import Location, check_writable, full_disk_told, own_folder
 from distrff.io.table_sources import Choice, RawTable, choose_columns
 from distrff.preprocessing.encoders import NumberStep, RawColumn, TargetStep
 from distrff.preprocessing.profile import TableOptions, TableProfile, steps_of
 from distrff.preprocessing.table import TableSteps
 from distrff.utils.random import resolve_seed
-from distrff.utils.text import public_name
 
 _DTYPES = {"auto": None, "float32": np.dtype(np.float32), "float64": np.dtype(np.float64)}
 
@@ -125,7 +124,8 @@ def convert(
     than a tenth are filled are stored as a sparse matrix: X is then a group with data, indices and indptr.
     """
     layout = _checked_layout(dtype, chunk_rows, shuffle, test_fraction)
-    exists_refusal(dst, overwrite, storage_options, kinds=("dataset",))
+    location = Location.of(dst, storage_options)
+    check_writable(location, overwrite=overwrite, kinds=(KIND,))
     options = TableOptions(
         target=target, columns=columns, drop=drop, sample_weight=sample_weight, one_hot=one_hot,
         max_categories=max_categories, hash_columns=hash_columns, missing=missing, datetime=datetime,
@@ -138,7 +138,7 @@ def convert(
         storage_options=storage_options,
     )
     options = fitting_options(source, options, positive)
-    return write_table(source, dst, options, layout, overwrite=overwrite, storage_options=storage_options)
+    return write_table(source, location, options, layout, overwrite=overwrite)
 
 
 def convert_like(
@@ -171,7 +171,7 @@ def convert_like(
         y_name=y_name,
         storage_options=storage_options,
     )
-    return write_table(source, dst, TableOptions(), Layout(), steps=steps, storage_options=storage_options)
+    return write_table(source, Location.of(dst, storage_options), TableOptions(), Layout(), steps=steps)
 
 
 def _listed(src: Any) -> list[Any]:
@@ -257,38 +257,36 @@ class Layout:
 
 def write_table(
     source: Source,
-    dst: Any,
+    location: Location,
     options: TableOptions,
     layout: Layout,
     *,
     steps: TableSteps | None = None,
     overwrite: bool = False,
-    storage_options: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Write the rows of a source to a Zarr group; see `convert`.
 
     Parameters
     ----------
     source : Source
-    dst : str or path
+    location : Location
     options : TableOptions
         What to make of the columns, unless `steps` says so.
     layout : Layout
     steps : TableSteps, optional
         Those of a model, whose columns the rows get.
     overwrite : bool
-    storage_options : dict, optional
     """
     started = time.perf_counter()
     while True:
         try:
-            with new_group(dst, overwrite=overwrite, storage_options=storage_options) as group:
+            with new_group(location, overwrite=overwrite) as group:
                 report = _written(source, group, options, layout, steps)
             break
         except WiderTypes as wider:
             assert isinstance(source, CsvSource)
             source.widen(wider.types)
-    return {"out": public_name(dst), **report, "seconds": time.perf_counter() - started}
+    return {"out": str(location), **report, "seconds": time.perf_counter() - started}
 
 
 def _written(

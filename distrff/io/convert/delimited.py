@@ -22,7 +22,7 @@ from pyarrow import csv as arrow_csv
 
 from distrff.errors import InputError
 from distrff.io.arrow import raw_columns, raw_kind
-from distrff.io.storage import file_name, one_line, passing, reaching
+from distrff.io.storage import file_name, one_line, retryable, storage_errors
 from distrff.preprocessing.encoders import RawColumn
 from distrff.preprocessing.table import TableSteps
 from distrff.utils.jit import compiled, in_own_thread
@@ -75,7 +75,7 @@ class TextBlock(NamedTuple):
 @contextmanager
 def _opened(file: TextFile) -> Iterator[tuple[Any, Any]]:
     """Give the file as stored, and the stream of its text."""
-    with reaching(file.name):
+    with storage_errors(f"{file.name} cannot be reached"):
         stored = file.fs.open(file.path, "rb")
     try:
         head = stored.read(6)
@@ -95,7 +95,7 @@ def _opened(file: TextFile) -> Iterator[tuple[Any, Any]]:
                 f"{file.name} cannot be decompressed ({one_line(error)}); the file is truncated or damaged: "
                 f"fetch or compress it again"
             ) from error
-        raise passing(error) from error
+        raise retryable(error) from error
     finally:
         stored.close()
 
@@ -275,7 +275,7 @@ def blocks_of(files: Sequence[TextFile], delimiter: str | None, skip_records: in
 
 def stored_bytes(files: Sequence[TextFile]) -> int:
     """Return the size of all files as they are stored, for telling progress."""
-    with reaching(files[0].name):
+    with storage_errors(f"{files[0].name} cannot be reached"):
         return sum(int(file.fs.size(file.path) or 0) for file in files)
 
 

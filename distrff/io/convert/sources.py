@@ -15,11 +15,10 @@ from distrff.io.convert.libsvm import LibsvmSource, looks_like_libsvm, refuse_se
 from distrff.io.convert.npz import ArraySource
 from distrff.io.open import ZARR_MARKERS
 from distrff.io.parquet_rows import GLOB_CHARACTERS, SUFFIXES, check_agreement, parquet_source
-from distrff.io.storage import is_local, locate, reaching
+from distrff.io.storage import Location, is_local, storage_errors
 from distrff.io.table_sources import parquet_table
 from distrff.preprocessing.encoders import RawColumn
 from distrff.preprocessing.table import TableSteps
-from distrff.utils.text import public_name
 
 # Parquet files as Arrow batches, in order.
 
@@ -99,8 +98,9 @@ def raw_files(paths: Sequence[Any], storage_options: dict[str, Any] | None) -> l
     """
     found: list[TextFile] = []
     for path in paths:
-        fs, inner = locate(path, storage_options)
-        with reaching(public_name(path)):
+        location = Location.of(path, storage_options)
+        fs, inner = location.file_system()
+        with storage_errors(f"{location} cannot be reached"):
             if fs.isfile(inner):
                 files = [inner]
             elif any(c in inner for c in GLOB_CHARACTERS):
@@ -108,7 +108,7 @@ def raw_files(paths: Sequence[Any], storage_options: dict[str, Any] | None) -> l
             else:
                 files = sorted(f for f in fs.find(inner) if not f.rsplit("/", 1)[-1].startswith((".", "_")))
         if not files:
-            raise InputError(f"{public_name(path)} does not exist or holds no files; check the path")
+            raise InputError(f"{location} does not exist or holds no files; check the path")
         found.extend(TextFile(fs, file) for file in files)
     return found
 
@@ -161,14 +161,15 @@ def open_source(
 
 
 def _first_bytes(file: TextFile) -> bytes:
-    with reaching(file.name), file.fs.open(file.path, "rb") as handle:
+    with storage_errors(f"{file.name} cannot be reached"), file.fs.open(file.path, "rb") as handle:
         return handle.read(io.DEFAULT_BUFFER_SIZE)[:8]
 
 
 def is_raw(path: Any, storage_options: dict[str, Any] | None) -> bool:
     """Tell whether `path` stands for files that must be converted: there, and neither Zarr nor Parquet."""
-    fs, inner = locate(path, storage_options)
-    with reaching(public_name(path)):
+    location = Location.of(path, storage_options)
+    fs, inner = location.file_system()
+    with storage_errors(f"{location} cannot be reached"):
         if fs.isfile(inner) and not _is_group(fs, inner):
             return not inner.endswith(SUFFIXES) and not _first_bytes(TextFile(fs, inner)).startswith(_PARQUET)
         if any(c in inner for c in GLOB_CHARACTERS):

@@ -11,15 +11,12 @@ import zarr
 from scipy.sparse import csr_matrix, issparse
 
 from distrff.errors import InputError
-from distrff.io.storage import ROOT, exists_refusal, is_local, locate, reaching, replacing
-from distrff.utils.text import public_name
+from distrff.io.storage import ROOT, Location, replacing, storage_errors
 
 KIND = "dataset"
 _CHUNK_BYTES = 4 * 2**20  # a light sweep's tiles cut several from it
 _SHARD_CHUNKS = 8  # a shard is one file and one request, and is decoded at once
 _SPARSE_CHUNK = 2**19  # entries
-
-Remote = dict[str, Any] | None
 
 
 class Sink(Protocol):
@@ -33,35 +30,21 @@ class Sink(Protocol):
 
 
 @contextmanager
-def new_group(url: str, *, overwrite: bool, storage_options: Remote) -> Iterator[zarr.Group]:
-    """Give an empty group that readers see whole at `url` when the block is left, or not at all.
+def new_group(location: Location, *, overwrite: bool = False) -> Iterator[zarr.Group]:
+    """Give an empty group that readers see whole when the block is left, or not at all; see `replacing`.
 
-    A local group is written beside its place and renamed into it. In an object store the group says that
-    it is incomplete, and readers refuse it, until `mark_complete`; after a failure it is removed.
+    Until `mark_complete` it says that it is incomplete, and readers refuse it.
 
     Raises
     ------
     InputError
         If something is there that may not be replaced, or the place cannot be written.
     """
-    fs, path = locate(url, storage_options)
-    unfinished = {"kind": KIND, "format": 1, "complete": False}
-    if is_local(fs):
-        with replacing(url, overwrite=overwrite, kinds=(KIND,)) as folder:
-            group = zarr.create_group(str(folder), attributes={ROOT: unfinished})
-            yield group
-        return
-    exists_refusal(url, overwrite, storage_options, kinds=(KIND,))
-    with reaching(public_name(url)):
-        if fs.exists(path):
-            fs.rm(path, recursive=True)
-        store = zarr.storage.FsspecStore.from_url(url, storage_options=storage_options)
-        group = zarr.create_group(store, attributes={ROOT: unfinished})
-    try:
+    with replacing(location, overwrite=overwrite, kinds=(KIND,)) as fresh:
+        unfinished = {"kind": KIND, "format": 1, "complete": False}
+        with storage_errors(f"{location} cannot be reached"):
+            group = zarr.open_group(fresh.zarr_store(), mode="a", attributes={ROOT: unfinished})
         yield group
-    except BaseException:
-        fs.rm(path, recursive=True)
-        raise
 
 
 def mark_complete(group: zarr.Group) -> None:
