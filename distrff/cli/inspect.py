@@ -131,7 +131,7 @@ def described_results(header: dict[str, Any]) -> Described:
 
 def described_dataset(path: str, dataset: Dataset, remote: Remote) -> Described:
     """Describe rows: how many, of what types, and in what pieces they are stored."""
-    from distrff.io.parquet_rows import ParquetReader
+    from distrff.io.tables import TableReader
 
     values: dict[str, Any] = {
         "kind": "dataset",
@@ -145,7 +145,7 @@ def described_dataset(path: str, dataset: Dataset, remote: Remote) -> Described:
         "row_bytes": dataset.row_bytes,
         "chunk_rows": dataset.chunk_rows,
     }
-    is_parquet = isinstance(dataset.reader, ParquetReader)
+    is_parquet = isinstance(dataset.reader, TableReader)
     stored = _parquet(path, remote) if is_parquet else _zarr(path, remote, dataset.reader)
     lines = [*aligned(_but_kind(values)), *_array_lines(stored.get("arrays", []))]
     types = stored.get("types", {})

@@ -15,14 +15,14 @@ from scipy.sparse import issparse
 
 from distrff.errors import InputError, InputTypeError
 from distrff.io.dataset import BLOCK_BYTES, Dataset, check_lengths, sparse_share
-from distrff.io.rows import FIELDS, Feed, RowBlock, Span, cut_tiles
+from distrff.io.rows import FIELDS, Rows, Span
 
 _INDEX_BYTES = 4
 _PRESUMED_SHARE = 0.01  # of the columns of lazy sparse rows, whose entries are not counted
 
 
 @dataclass(frozen=True)
-class ArrayRows:
+class ArrayRows(Rows):
     """Rows as lists of consecutive blocks: arrays, or Delayed blocks that are arrays in the task.
 
     The blocks cover exactly [start, stop); those of y and sample_weight may be cut elsewhere than
@@ -30,19 +30,15 @@ class ArrayRows:
     are scipy sparse matrices.
     """
 
-    start: int
-    stop: int
     X: list[Any]
     y: list[Any]
     sample_weight: list[Any]
     dtypes: dict[str, np.dtype]
     is_sparse: bool = False
 
-    def tiles(self, n_rows: int) -> Iterator[RowBlock]:
-        """Yield the rows in blocks of `n_rows`."""
-        size = self.stop - self.start
-        feeds = [Feed(self._spans(field), size) for field in FIELDS if getattr(self, field)]
-        return cut_tiles(self.start, self.stop, n_rows, feeds)
+    def spans(self) -> Iterable[Iterator[Span]]:
+        """Return the blocks of each field."""
+        return (self._spans(field) for field in FIELDS if getattr(self, field))
 
     def _spans(self, field: str) -> Iterator[Span]:
         blocks = [self._plain(block, field) for block in getattr(self, field)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from numbers import Number
 from typing import Any, Protocol
@@ -16,7 +16,7 @@ import pandas as pd
 from scipy.sparse import issparse
 
 from distrff.errors import InputError, NonFiniteColumnError, NonFiniteError
-from distrff.io.rows import FIELDS, RowBlock, Rows
+from distrff.io.rows import FIELDS, RowBlock, Rows, Span
 from distrff.preprocessing.table import TableSteps
 from distrff.utils.arrays import as_columns
 from distrff.utils.axes import number_text
@@ -257,7 +257,7 @@ def _remarks(dataset: Dataset) -> list[str]:
 
 
 @dataclass(frozen=True)
-class IdentifiedRows:
+class IdentifiedRows(Rows):
     """The rows of a dataset, and beside them the same rows of each id column.
 
     ids : list of Rows
@@ -268,17 +268,9 @@ class IdentifiedRows:
     ids: list[Rows]
     names: tuple[str, ...]
 
-    @property
-    def start(self) -> int:
-        return self.rows.start
-
-    @property
-    def stop(self) -> int:
-        return self.rows.stop
-
-    def tiles(self, n_rows: int) -> Iterator[RowBlock]:
-        """Yield the rows in blocks of `n_rows`, without their ids."""
-        return self.rows.tiles(n_rows)
+    def spans(self) -> Iterable[Iterator[Span]]:
+        """Return the spans of the rows, without their ids."""
+        return self.rows.spans()
 
     def id_tiles(self, n_rows: int) -> Iterator[dict[str, np.ndarray]]:
         """Yield the id columns of the same blocks, by name."""
@@ -296,7 +288,7 @@ class IdentifiedReader:
     def rows(self, start: int, stop: int, fields: tuple[str, ...] = FIELDS) -> IdentifiedRows:
         """Return the rows [start, stop)."""
         ids = [reader.rows(start, stop, ("y",)) for reader in self._ids.values()]
-        return IdentifiedRows(self._reader.rows(start, stop, fields), ids, tuple(self._ids))
+        return IdentifiedRows(start, stop, self._reader.rows(start, stop, fields), ids, tuple(self._ids))
 
     def lazy(self, field: str) -> da.Array:
         """Return one field of the rows themselves as a lazy dask array."""

@@ -7,7 +7,7 @@ import json
 import lzma
 import math
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ from scipy.sparse import csr_matrix
 from distrff.errors import InputError
 from distrff.io.arrays import check_real, check_shape, check_target_shape, check_weight_shape, native
 from distrff.io.dataset import Dataset, check_lengths, lazy_blocks, sparse_share
-from distrff.io.rows import FIELDS, Feed, RowBlock, Span, cut_tiles, cuts, read_ahead
+from distrff.io.rows import FIELDS, Rows, Span, cuts, read_ahead
 from distrff.io.storage import (
     ROOT,
     SEEN_BY_ALL,
@@ -46,27 +46,15 @@ DAMAGE = (RuntimeError, ValueError, EOFError, gzip.BadGzipFile, zlib.error, lzma
 
 
 @dataclass(frozen=True)
-class ZarrRows:
+class ZarrRows(Rows):
     """Rows of Zarr arrays: a handle, no data."""
 
-    start: int
-    stop: int
     fields: tuple[str, ...]
-    reader: ZarrReader = field(repr=False)
+    reader: ZarrReader | CsrReader = field(repr=False)
 
-    def tiles(self, n_rows: int) -> Iterator[RowBlock]:
-        """Yield the rows in blocks of `n_rows`.
-
-        Raises
-        ------
-        InputError
-            If a chunk is damaged, naming array and rows, or this process does not see the store.
-        OSError
-            If the store fails otherwise; a retry may succeed.
-        """
-        size = self.stop - self.start
-        feeds = [Feed(self.reader.spans(f, self.start, self.stop), size) for f in self.fields]
-        return cut_tiles(self.start, self.stop, n_rows, feeds)
+    def spans(self) -> Iterable[Iterator[Span]]:
+        """Return the spans of each field."""
+        return (self.reader.spans(name, self.start, self.stop) for name in self.fields)
 
 
 class ZarrReader:
@@ -213,92 +201,90 @@ def row_bytes(z: Any) -> int:
 
 
 def open_zarr(
-    location: Location, *, columns: Any, names: dict[str, str], required: frozenset[str]
+    location: Location,
+    *,
+    target: Any,
+    columns: Any,
+    sample_weight: Any,
+    x_name: str,
+    y_name: str,
+    weight_name: str,
 ) -> Dataset:
-    """Return the dataset of a Zarr group; see `open_dataset`.
-
-    `names` maps X, y and sample_weight to names of arrays; those in `required` must exist.
-    """
+    """Return the dataset of a Zarr group; see `open_dataset`."""
     source, is_remote = str(location), not is_local(location.file_system()[0])
+    names = {"X": x_name, "y": _array_name(target, y_name, "target")}
+    names["sample_weight"] = _array_name(sample_weight, weight_name, "sample_weight")
+    # A y or weights that the user named must be there; the defaults may be absent.
+    optional = {"y": target is None and y_name == "y"}
+    optional["sample_weight"] = sample_weight is None and weight_name == "sample_weight"
     with storage_errors(f"{source} cannot be reached"):
         group = _open_group(location)
         _refuse_incomplete(group, source)
-        if isinstance(group.get(names["X"]), zarr.Group):
-            return _open_csr(group, names, required, columns, source, is_remote=is_remote)
-        found = {f: _array(group, name, source, f in required) for f, name in names.items()}
-    arrays = {f: z for f, z in found.items() if z is not None}
-    _check(arrays)
-    chosen, column_names = _columns(group, arrays["X"], columns, source)
-    reader = ZarrReader(arrays, chosen, source, is_remote=is_remote)
-    X, y = arrays["X"], arrays.get("y")
-    chunk_rows = min(X.shape[0], reader.held_rows("X"))
+        X = group.get(x_name)
+        is_sparse = isinstance(X, zarr.Group)
+        found = {
+            field: _array(group, name, source, required=not optional.get(field, False))
+            for field, name in names.items()
+            if not (field == "X" and is_sparse)
+        }
+        arrays = {field: z for field, z in found.items() if z is not None}
+        parts = _csr_parts(X, f"{source}/{x_name}") if is_sparse else {}
+        shape = tuple(map(int, X.attrs["shape"])) if is_sparse else arrays["X"].shape
+    _check(shape, parts.get("data", arrays.get("X")), arrays)
+    n_rows, n_columns = shape
+    chosen, column_names = _columns(group, n_columns, columns, source, is_sparse=is_sparse)
+    stored = ZarrReader(parts | arrays, None if is_sparse else chosen, source, is_remote=is_remote)
+    more: dict[str, Any] = {"row_bytes": sum(map(row_bytes, arrays.values()))}
+    if is_sparse:
+        reader: Any = CsrReader(stored, ("X", *arrays), n_rows, n_columns, chosen)
+        entries = parts["data"].shape[0] / n_rows
+        entry_bytes = parts["data"].dtype.itemsize + parts["indices"].dtype.itemsize
+        more["row_bytes"] += int(entries * entry_bytes) + 8
+        more["chunk_rows"] = min(n_rows, max(1, int(SPAN_BYTES / (entries * entry_bytes + 1))))
+        more["column_share"] = sparse_share(entries, n_columns)
+        more["held_bytes"] = stored.held_bytes(0)
+    else:
+        reader = stored
+        more["chunk_rows"] = min(n_rows, stored.held_rows("X"))
+        more["held_bytes"] = stored.held_bytes(more["chunk_rows"])
+    y = arrays.get("y")
     return Dataset(
         reader=reader,
-        n_rows=X.shape[0],
-        n_columns=X.shape[1] if chosen is None else len(chosen),
-        dtype=reader.dtype("X"),
+        n_rows=n_rows,
+        n_columns=n_columns if chosen is None else len(chosen),
+        dtype=stored.dtype("data" if is_sparse else "X"),
         source=source,
-        row_bytes=sum(map(row_bytes, arrays.values())),
-        chunk_rows=chunk_rows,
         column_names=column_names,
         target_names=(names["y"],) if y is not None and y.ndim == 1 else None,
-        y_dtype=None if y is None else reader.dtype("y"),
+        y_dtype=None if y is None else stored.dtype("y"),
         n_targets=0 if y is None else int(np.prod(y.shape[1:])),
         y_is_1d=y is None or y.ndim == 1,
         has_weights="sample_weight" in arrays,
-        steps=_steps(group, X.shape[1], chosen, source),
-        held_bytes=reader.held_bytes(chunk_rows),
+        steps=_steps(group, n_columns, chosen, source),
+        **more,
     )
 
 
-def _open_csr(
-    group: Any,
-    names: dict[str, str],
-    required: frozenset[str],
-    columns: Any,
-    source: str,
-    *,
-    is_remote: bool,
-) -> Dataset:
-    """The dataset whose X is a group that holds a CSR matrix."""
-    X, label = group[names["X"]], f"{source}/{names['X']}"
+def _array_name(given: Any, default: str, parameter: str) -> str:
+    if given is None:
+        return default
+    if not isinstance(given, str):
+        raise InputError(f"{parameter} of a Zarr group must be the name of an array, got {given!r}")
+    return given
+
+
+def _csr_parts(X: Any, name: str) -> dict[str, Any]:
+    """The arrays of a group that holds a CSR matrix."""
     encoding, shape = X.attrs.get("encoding-type"), X.attrs.get("shape")
     if encoding != ENCODING or not isinstance(shape, (list, tuple)) or len(shape) != 2:
         raise InputError(
-            f"{label} is a group of encoding-type {encoding!r} and shape {shape!r}; of groups, only a "
+            f"{name} is a group of encoding-type {encoding!r} and shape {shape!r}; of groups, only a "
             f"{ENCODING!r} with its shape can be X"
         )
-    n_rows, n_columns = (int(n) for n in shape)
-    check_shape((n_rows, n_columns), "X")
-    parts: dict[str, Any] = {part: _array(X, part, label, True) for part in ENTRIES}
-    check_real(parts["data"].dtype, "X")
-    if parts["indptr"].shape[0] != n_rows + 1 or parts["indices"].shape != parts["data"].shape:
-        raise InputError(f"{label}: data, indices and indptr do not fit its shape {shape}; write it again")
-    others = {f: _array(group, name, source, f in required) for f, name in names.items() if f != "X"}
-    others = {f: z for f, z in others.items() if z is not None}
-    _check_others(others)
-    check_lengths({"X": n_rows} | {f: z.shape[0] for f, z in others.items()})
-    arrays, y = ZarrReader(parts | others, None, source, is_remote=is_remote), others.get("y")
-    chosen = None if columns is None else find_columns(columns, Numbered(n_columns), source)
-    entries = parts["data"].shape[0] / n_rows
-    entry_bytes = parts["data"].dtype.itemsize + parts["indices"].dtype.itemsize
-    return Dataset(
-        reader=CsrReader(arrays, ("X", *others), n_rows, n_columns, chosen),
-        n_rows=n_rows,
-        n_columns=n_columns if chosen is None else len(chosen),
-        dtype=arrays.dtype("data"),
-        source=source,
-        row_bytes=int(entries * entry_bytes) + 8 + sum(row_bytes(z) for z in others.values()),
-        chunk_rows=min(n_rows, max(1, int(SPAN_BYTES / (entries * entry_bytes + 1)))),
-        target_names=(names["y"],) if y is not None and y.ndim == 1 else None,
-        y_dtype=None if y is None else arrays.dtype("y"),
-        n_targets=0 if y is None else int(np.prod(y.shape[1:])),
-        y_is_1d=y is None or y.ndim == 1,
-        has_weights="sample_weight" in others,
-        steps=_steps(group, n_columns, chosen, source),
-        column_share=sparse_share(entries, n_columns),
-        held_bytes=arrays.held_bytes(0),
-    )
+    parts: dict[str, Any] = {part: _array(X, part, name, required=True) for part in ENTRIES}
+    if parts["indptr"].shape[0] != int(shape[0]) + 1 or parts["indices"].shape != parts["data"].shape:
+        raise InputError(f"{name}: data, indices and indptr do not fit its shape {shape}; write it again")
+    return parts
 
 
 def _open_group(location: Location) -> Any:
@@ -336,7 +322,7 @@ def _refuse_incomplete(group: Any, source: str) -> None:
         raise InputError(f"{source} is incomplete, its writing was interrupted; write it again")
 
 
-def _array(group: Any, name: str, source: str, required: bool) -> Any:
+def _array(group: Any, name: str, source: str, *, required: bool) -> Any:
     try:
         found = group[name]
     except KeyError:
@@ -351,19 +337,15 @@ def _array(group: Any, name: str, source: str, required: bool) -> Any:
     return None
 
 
-def _check(arrays: dict[str, Any]) -> None:
-    check_shape(arrays["X"].shape, "X")
-    check_real(arrays["X"].dtype, "X")
-    _check_others(arrays)
-    check_lengths({f: z.shape[0] for f, z in arrays.items()})
-
-
-def _check_others(arrays: dict[str, Any]) -> None:
+def _check(shape: tuple[int, ...], X: Any, arrays: dict[str, Any]) -> None:
+    check_shape(shape, "X")
+    check_real(X.dtype, "X")
     if "y" in arrays:
         check_target_shape(arrays["y"].shape, arrays["y"].dtype)
     if "sample_weight" in arrays:
         check_weight_shape(arrays["sample_weight"].shape)
         check_real(arrays["sample_weight"].dtype, "sample_weight")
+    check_lengths({"X": shape[0]} | {f: z.shape[0] for f, z in arrays.items()})
 
 
 def _steps(group: Any, n_columns: int, chosen: list[int] | None, source: str) -> TableSteps | None:
@@ -383,17 +365,16 @@ def _steps(group: Any, n_columns: int, chosen: list[int] | None, source: str) ->
 
 
 def _columns(
-    group: Any, X: Any, columns: Any, source: str
+    group: Any, n_columns: int, columns: Any, source: str, *, is_sparse: bool
 ) -> tuple[list[int] | None, tuple[str, ...] | None]:
-    """The indices of the chosen columns (None: all) and their names."""
-    given = group.attrs.get("column_names")
+    """The indices of the chosen columns (None: all) and their names, which sparse rows have none of."""
+    given = None if is_sparse else group.attrs.get("column_names")
     names = None if given is None else tuple(map(str, given))
-    if names is not None and len(names) != X.shape[1]:
-        raise InputError(f"{source}: column_names lists {len(names)} names but X has {X.shape[1]} columns")
+    if names is not None and len(names) != n_columns:
+        raise InputError(f"{source}: column_names lists {len(names)} names but X has {n_columns} columns")
     if columns is None:
         return None, names
-    labels = names or Numbered(X.shape[1])
-    chosen = find_columns(columns, labels, source)
+    chosen = find_columns(columns, names or Numbered(n_columns), source)
     return chosen, None if names is None else tuple(names[i] for i in chosen)
 
 
@@ -431,9 +412,9 @@ class CsrReader:
         self.arrays, self._fields = arrays, fields
         self._n_rows, self._n_columns, self._columns = n_rows, n_columns, columns
 
-    def rows(self, start: int, stop: int, fields: tuple[str, ...] = FIELDS) -> CsrRows:
+    def rows(self, start: int, stop: int, fields: tuple[str, ...] = FIELDS) -> ZarrRows:
         """Return the rows [start, stop)."""
-        return CsrRows(start, stop, tuple(f for f in fields if f in self._fields), self)
+        return ZarrRows(start, stop, tuple(f for f in fields if f in self._fields), self)
 
     def lazy(self, field: str) -> da.Array:
         """Return one field in blocks of 65,536 rows; those of X are CSR matrices."""
@@ -445,14 +426,17 @@ class CsrReader:
         blocks = lazy_blocks(self, field, row_chunks, (n_columns,), dtype)
         return blocks.map_blocks(_itself, meta=csr_matrix((0, 0), dtype=dtype))
 
-    def spans(self, start: int, stop: int) -> Iterator[Span]:
-        """Yield X of the rows [start, stop), about 8 MB of entries at a time.
+    def spans(self, field: str, start: int, stop: int) -> Iterator[Span]:
+        """Return the decoded rows [start, stop) of one field, those of X about 8 MB of entries at a time.
 
         Raises
         ------
         InputError
             If indptr or indices are not those of a CSR matrix, naming the rows.
         """
+        return self._matrices(start, stop) if field == "X" else self.arrays.spans(field, start, stop)
+
+    def _matrices(self, start: int, stop: int) -> Iterator[Span]:
         for a, b in cuts(start, stop, _INDPTR_ROWS):
             indptr = self._entries("indptr", a, b + 1)
             if (np.diff(indptr) < 0).any():
@@ -480,33 +464,6 @@ class CsrReader:
     def _entries(self, name: str, begin: int, end: int) -> np.ndarray:
         parts = [span[name] for span in self.arrays.spans(name, begin, end)]
         return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, self.arrays.dtype(name)), *parts])
-
-
-@dataclass(frozen=True)
-class CsrRows:
-    """Rows of a sparse matrix: a handle, no data."""
-
-    start: int
-    stop: int
-    fields: tuple[str, ...]
-    reader: CsrReader = field(repr=False)
-
-    def tiles(self, n_rows: int) -> Iterator[RowBlock]:
-        """Yield the rows in blocks of `n_rows`, X as CSR matrices.
-
-        Raises
-        ------
-        InputError
-            If a chunk is damaged, or this process does not see the store.
-        OSError
-            If the store fails otherwise; a retry may succeed.
-        """
-        start, stop, reader = self.start, self.stop, self.reader
-        spans = (
-            reader.spans(start, stop) if field == "X" else reader.arrays.spans(field, start, stop)
-            for field in self.fields
-        )
-        return cut_tiles(start, stop, n_rows, [Feed(of_field, stop - start) for of_field in spans])
 
 
 def _itself(block: Any) -> Any:

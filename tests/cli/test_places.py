@@ -94,7 +94,7 @@ def test_a_full_disk_is_told_with_the_path(distrff, rows, models, tmp_path, monk
         raise OSError(number, os.strerror(number))
 
     if command.startswith("convert"):
-        monkeypatch.setattr("distrff.io.convert.writer.DenseWriter._flush", full)
+        monkeypatch.setattr("distrff.io.convert.writer.GrowingArray._flush", full)
         if "shuffled" in command:
             monkeypatch.setattr("distrff.io.convert.shuffle._Buckets._write", full)
     elif command == "fit":

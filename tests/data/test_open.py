@@ -8,7 +8,7 @@ import zarr
 from fsspec.spec import AbstractFileSystem
 
 from distrff.errors import InputError, InputTypeError
-from distrff.io.open import open_stored as open_dataset
+from distrff.io.open import open_dataset
 from distrff.io.storage import Location, retryable
 from distrff.utils.text import public_name
 

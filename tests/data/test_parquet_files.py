@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from distrff.errors import InputError
-from distrff.io.open import open_stored as open_dataset
+from distrff.io.open import open_dataset
 from distrff.io.parquet_rows import parquet_file
 
 N = 60
@@ -190,7 +190,7 @@ def test_errors_that_may_pass_stay_retryable(path, read_rows, monkeypatch, error
         def read(self, *args):
             raise error
 
-    monkeypatch.setattr(type(data.reader._layout.fs), "open", lambda *args, **kwargs: Failing())
+    monkeypatch.setattr(type(data.reader.table.fs), "open", lambda *args, **kwargs: Failing())
     with pytest.raises(type(error)) as caught:
         read_rows(data.rows(0, N), 10)
     assert caught.value.errno == error.errno

@@ -18,7 +18,7 @@ import zarr
 from distrff.io import open as open_table
 from distrff.io import parquet_rows
 from distrff.io import parquet_rows as row_group_batches
-from distrff.io.open import open_stored as open_dataset
+from distrff.io.open import open_dataset
 
 SPAN_BYTES = 2**18
 PACK_BYTES = 2**20

@@ -13,7 +13,7 @@ from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 
 from distrff.errors import InputError
 from distrff.io import zarr_rows
-from distrff.io.open import open_stored as open_dataset
+from distrff.io.open import open_dataset
 from distrff.io.zarr_rows import span_rows
 
 N = 50

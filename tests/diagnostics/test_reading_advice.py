@@ -11,7 +11,7 @@ import zarr
 
 from distrff.diagnostics.survey import StoredPart, proposed_rows, reading_advice, stored_layout
 from distrff.engine.segments import gram_segmentation
-from distrff.io.open import open_stored as open_dataset
+from distrff.io.open import open_dataset
 
 MIB = 2**20
 

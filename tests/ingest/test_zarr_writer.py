@@ -10,7 +10,7 @@ from scipy.sparse import csr_matrix, random_array, vstack
 from distrff.errors import InputError
 from distrff.io.convert import writer as zarr_writer
 from distrff.io.convert.writer import DenseWriter, SparseWriter, mark_complete, new_group
-from distrff.io.open import open_stored as open_dataset
+from distrff.io.open import open_dataset
 from distrff.io.storage import Location
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,11 +20,11 @@ from distrff.io.convert.delimited import CsvSource, TextBlock, WiderTypes
 from distrff.io.convert.libsvm import LibsvmSource
 from distrff.io.convert.npz import ArraySource
 from distrff.io.convert.shuffle import SetApart, Shuffled
-from distrff.io.convert.sources import Source, open_source
+from distrff.io.convert.sources import Source, TableSource, open_source
 from distrff.io.convert.writer import KIND, DenseWriter, Sink, SparseWriter, mark_complete, new_group
 from distrff.io.rows import in_order
 from distrff.io.storage import Location, check_writable, full_disk_told, own_folder
-from distrff.io.table_sources import Choice, RawTable, choose_columns
+from distrff.io.tables import Choice, choose_columns
 from distrff.preprocessing.encoders import NumberStep, RawColumn, TargetStep
 from distrff.preprocessing.profile import TableOptions, TableProfile, steps_of
 from distrff.preprocessing.table import TableSteps
@@ -337,7 +337,7 @@ def _encoder(
     if steps is not None:
         source.follow(steps)
         return TableEncoder(source, steps, layout.dtype), steps, {"columns_made": len(steps.names_out)}
-    choice = choose_columns(RawTable((), source.kinds, source.name, 0), options)
+    choice = choose_columns(source, options)
     if isinstance(source, CsvSource):
         source.refuse_mixtures([*choice.used, *choice.dropped])
         source.keep_whole(choice.target)
@@ -442,7 +442,7 @@ Told = Callable[[int], None]
 
 
 def table_steps(
-    source: RawSource, choice: Choice, options: TableOptions, tell: Told
+    source: TableSource, choice: Choice, options: TableOptions, tell: Told
 ) -> tuple[TableSteps, dict[str, Any]]:
     """Return the steps for a table, and the report of what they do; see `steps_of`.
 
@@ -464,7 +464,8 @@ def table_steps(
     profile, is_whole = profiled(first), False
     if not _types_suffice(profile, choice, options):
         profile, is_whole = TableProfile.empty(options.max_categories), True
-        for piece, part in in_order(profiled, source.pieces(choice.used)):
+        pieces: Iterator[Any] = source.pieces(choice.used)
+        for piece, part in in_order(profiled, pieces):
             profile = profile.merge(part)
             tell(piece.position)
     steps, report = steps_of(
@@ -578,33 +579,6 @@ class Encoded(NamedTuple):
     n_raw: int
 
 
-class RawSource(Protocol):
-    """A table in some format, read in pieces."""
-
-    name: str
-    total: int
-    unit: str
-
-    @property
-    def kinds(self) -> Mapping[str, str | None]:
-        """The columns in their order: a kind of `RawColumn`, as far as known; None if no step takes it."""
-
-    def pieces(self, names: Sequence[str]) -> Iterator[Any]:
-        """Yield the pieces in order, each with some of the columns at least.
-
-        Each has a `position`: how much of `total` was read up to its end, in the source's `unit`.
-        """
-
-    def raw(self, piece: Any, names: Sequence[str]) -> dict[str, RawColumn]:
-        """Return some columns of a piece; called in any thread."""
-
-    def place(self, piece: Any, row: int) -> str:
-        """Say where a row of a piece stands, for messages."""
-
-    def follow(self, steps: TableSteps) -> None:
-        """Read columns as the steps want them, whatever the first rows look like."""
-
-
 class Encoder(Protocol):
     """Makes rows of pieces."""
 
@@ -620,13 +594,13 @@ class TableEncoder:
 
     Parameters
     ----------
-    source : RawSource
+    source : TableSource
     steps : TableSteps
     dtype : dtype, or None
         Of X; None for that of the steps.
     """
 
-    def __init__(self, source: RawSource, steps: TableSteps, dtype: np.dtype | None) -> None:
+    def __init__(self, source: TableSource, steps: TableSteps, dtype: np.dtype | None) -> None:
         steps.check_names(source.kinds, source.name)
         self._source, self._steps, self._dtype = source, steps, dtype
 

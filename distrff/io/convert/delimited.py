@@ -331,6 +331,7 @@ class CsvSource:
     """
 
     unit = "bytes"
+    row_labels: frozenset[str] = frozenset()
 
     def __init__(
         self, files: Sequence[TextFile], header: bool | None = None, known: Sequence[str] = ()

@@ -59,6 +59,7 @@ class ArraySource:
     """
 
     unit = "bytes"
+    row_labels: frozenset[str] = frozenset()
 
     def __init__(
         self, file: TextFile, x_name: str = "X", y_name: str | None = None, *, by_columns: bool = False

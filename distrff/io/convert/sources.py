@@ -3,87 +3,21 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
-
-import pyarrow as pa
+from collections.abc import Sequence
+from typing import Any
 
 from distrff.errors import InputError
-from distrff.io.arrow import raw_columns
 from distrff.io.convert.delimited import CsvSource, TextFile, head_of
 from distrff.io.convert.libsvm import LibsvmSource, looks_like_libsvm, refuse_several_labels
 from distrff.io.convert.npz import ArraySource
 from distrff.io.open import ZARR_MARKERS
-from distrff.io.parquet_rows import GLOB_CHARACTERS, SUFFIXES, check_agreement, parquet_source
+from distrff.io.parquet_rows import GLOB_CHARACTERS, SUFFIXES, parquet_table
 from distrff.io.storage import Location, is_local, storage_errors
-from distrff.io.table_sources import parquet_table
-from distrff.preprocessing.encoders import RawColumn
-from distrff.preprocessing.table import TableSteps
+from distrff.io.tables import Table
 
-# Parquet files as Arrow batches, in order.
-
-_BATCH_ROWS = 2**16
-
-
-class ParquetPiece(NamedTuple):
-    """A batch of rows; `start` is the number of its first row, `position` of the one after its last."""
-
-    start: int
-    batch: pa.RecordBatch
-
-    @property
-    def position(self) -> int:
-        return self.start + self.batch.num_rows
-
-
-class ParquetBatches:
-    """Parquet files of one schema: files, folders and globs, in sorted order.
-
-    Parameters
-    ----------
-    paths : sequence of str or path
-    storage_options : dict, optional
-
-    Raises
-    ------
-    InputError
-        If there are none, or one cannot be read.
-    """
-
-    unit = "rows"
-
-    def __init__(self, paths: Sequence[Any], storage_options: dict[str, Any] | None) -> None:
-        self._files = parquet_source(paths, storage_options)
-        self._table = parquet_table(self._files)
-        self.name, self.total = self._table.source, self._table.n_rows
-
-    @property
-    def kinds(self) -> dict[str, str | None]:
-        """Kinds of the columns; those that label rows are none."""
-        return {n: kind for n, kind in self._table.kinds.items() if n not in self._table.row_labels}
-
-    def pieces(self, names: Sequence[str]) -> Iterator[ParquetPiece]:
-        """Yield batches of some columns of all files, in order."""
-        check_agreement(self._files.footers, names, all_features=False)
-        start = 0
-        for part in self._table.parts:
-            for batch in part.batches(tuple(names), _BATCH_ROWS):
-                yield ParquetPiece(start, batch)
-                start += batch.num_rows
-
-    def raw(self, piece: ParquetPiece, names: Sequence[str]) -> dict[str, RawColumn]:
-        """Return some columns of a batch."""
-        return raw_columns(piece.batch, names)
-
-    def place(self, piece: ParquetPiece, row: int) -> str:
-        """Say which of all rows a row of a batch is."""
-        return f"{self.name}, row {piece.start + row}"
-
-    def follow(self, steps: TableSteps) -> None:
-        """Do nothing: the files say what their columns hold."""
-
-
-Source = CsvSource | LibsvmSource | ArraySource | ParquetBatches
+TableSource = CsvSource | ArraySource | Table
+"""Each reads raw columns in pieces, and knows what `Table` says of kinds, names, places and progress."""
+Source = TableSource | LibsvmSource
 
 _PARQUET, _ZIP, _NPY = b"PAR1", b"PK\x03\x04", b"\x93NUMPY"
 
@@ -148,7 +82,7 @@ def open_source(
     files = raw_files(paths, storage_options)
     magic = _first_bytes(files[0])
     if magic.startswith(_PARQUET) or files[0].path.endswith(SUFFIXES):
-        return ParquetBatches(paths, storage_options)
+        return parquet_table(paths, storage_options)
     if magic.startswith((_ZIP, _NPY)):
         if len(files) > 1:
             raise InputError(f"{files[0].name} is one of {len(files)} NumPy files; convert them one by one")
