@@ -390,7 +390,7 @@ def paired_rows(
     X, y = arrays["X"], arrays["y"]
     row_bytes = sum(A.dtype.itemsize * _width(A) for A in arrays.values())
     return Dataset(
-        reader=ArrayReader(arrays, {field: A.dtype for field, A in arrays.items()}),
+        reader=ArrayReader(arrays),
         n_rows=len(X),
         n_columns=_width(X),
         dtype=X.dtype,

@@ -41,27 +41,15 @@ def open_data(path: str, options: Mapping[str, Any], *, columns: Any = None) -> 
     if _is_raw(path, options):
         from distrff.io.convert.convert import convert
 
-        arguments = _arguments(options, columns) | rules | {"y_name": options.get("y_name")}
+        arguments = arguments_of(options, columns) | rules | {"y_name": options.get("y_name")}
         return converted(path, options, lambda rows: convert(path, rows, **arguments))
     passes = any(rules.get(name) not in (None, False, "error") for name in _RULES)
     with workers_elsewhere(options) if passes else nullcontext():
-        return open_dataset(path, **_arguments(options, columns), ids=_ids(options), **rules)
+        return open_dataset(path, **arguments_of(options, columns), ids=_ids(options), **rules)
 
 
-def open_stored_data(path: str, options: Mapping[str, Any]) -> Dataset:
-    """Return the dataset at `path` as it is stored, of which no row is read.
-
-    Raises
-    ------
-    InputError
-        If there is none, or it lacks a column.
-    """
-    from distrff.io.open import stored_dataset
-
-    return stored_dataset(path, **_arguments(options, None))
-
-
-def _arguments(options: Mapping[str, Any], columns: Any) -> dict[str, Any]:
+def arguments_of(options: Mapping[str, Any], columns: Any = None) -> dict[str, Any]:
+    """Return the arguments of `open_dataset` for what is stored as X and y, or as columns of numbers."""
     return {
         "target": target_of(options),
         "columns": options["columns"] or columns,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from distrff.cli.data import open_stored_data, storage_options, workers_of
+from distrff.cli.data import arguments_of, storage_options, workers_of
 from distrff.cli.options import cluster_options, data_options, talk_options, target_options
 from distrff.cli.output import aligned, dtype_name, show
 from distrff.utils.text import public_name
@@ -30,6 +30,7 @@ def inspect(path: str, as_json: bool, **options: Any) -> None:
     missing values and the target's labels, and tells which columns drift with the row number; then
     it is said whether other chunks or a shuffle would pay.
     """
+    from distrff.io.open import stored_dataset
     from distrff.io.storage import Location, header_of
 
     remote = storage_options(options)
@@ -42,7 +43,7 @@ def inspect(path: str, as_json: bool, **options: Any) -> None:
     elif header.get("kind") == "predictions":
         values, lines = described_results(header)
     else:
-        values, lines = _described_data(path, open_stored_data(path, options), options)
+        values, lines = _described_data(path, stored_dataset(path, **arguments_of(options)), options)
     name = public_name(path)
     show({"path": name, **values}, as_json=as_json, lines=[f"{name}: {values['kind']}", *lines])
 
@@ -53,7 +54,7 @@ def _described_data(path: str, dataset: Dataset, options: dict[str, Any]) -> tup
     if options["no_rows"]:
         return values, lines
     with workers_of(options):
-        found, more = described_rows(path, dataset, remote)
+        found, more = described_rows(dataset)
     return {**values, **found}, [*lines, *more]
 
 
@@ -145,8 +146,8 @@ def described_dataset(path: str, dataset: Dataset, remote: Remote) -> Described:
         "row_bytes": dataset.row_bytes,
         "chunk_rows": dataset.chunk_rows,
     }
-    is_parquet = isinstance(dataset.reader, TableReader)
-    stored = _parquet(path, remote) if is_parquet else _zarr(path, remote, dataset.reader)
+    reader = dataset.reader
+    stored = _parquet(reader.table) if isinstance(reader, TableReader) else _zarr(path, remote, reader)
     lines = [*aligned(_but_kind(values)), *_array_lines(stored.get("arrays", []))]
     types = stored.get("types", {})
     lines += [f"  {name}  {kind}" for name, kind in list(types.items())[:_MOST_LISTED]]
@@ -156,14 +157,10 @@ def described_dataset(path: str, dataset: Dataset, remote: Remote) -> Described:
     return {**values, **names, **stored}, lines
 
 
-def _parquet(path: str, remote: Remote) -> dict[str, Any]:
-    from distrff.io.parquet_rows import find_files, read_footers
-
-    fs, files = find_files([path], remote)
-    footers = read_footers(fs, files)
-    types = {field.name: str(field.type) for field in footers[0].schema}
-    n_groups = sum(len(footer.group_rows) for footer in footers)
-    return {"format": "parquet", "n_files": len(files), "n_row_groups": n_groups, "types": types}
+def _parquet(table: Any) -> dict[str, Any]:
+    types = {field.name: str(field.type) for field in table.footers[0].schema}
+    n_groups = sum(len(footer.group_rows) for footer in table.footers)
+    return {"format": "parquet", "n_files": len(table.footers), "n_row_groups": n_groups, "types": types}
 
 
 def _zarr(path: str, remote: Remote, reader: Any) -> dict[str, Any]:
@@ -198,9 +195,7 @@ def _but_kind(values: dict[str, Any]) -> dict[str, Any]:
 # What one pass over the rows of a dataset found: values for JSON, and lines for people.
 
 
-def described_rows(
-    path: str, dataset: Dataset, remote: dict[str, Any] | None
-) -> tuple[dict[str, Any], list[str]]:
+def described_rows(dataset: Dataset) -> tuple[dict[str, Any], list[str]]:
     """Describe the rows of a dataset: missing values, target balance, drift, and how they are stored."""
     from distrff.diagnostics.survey import reading_advice, stored_layout, survey_rows, survey_to_dict
     from distrff.engine.run import begin_run
@@ -209,7 +204,7 @@ def described_rows(
     run = begin_run()
     survey = survey_to_dict(survey_rows(run, dataset), dataset)
     storage = reading_advice(
-        stored_layout(path, dataset, remote),
+        stored_layout(dataset),
         n_columns=dataset.n_columns,
         n_outputs=max(1, dataset.n_targets),
         dtype=features_dtype(dataset, "auto"),

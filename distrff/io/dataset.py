@@ -70,6 +70,8 @@ class Dataset:
         What was done to the table: rows read and dropped, columns made, columns dropped and why.
     id_dtypes : mapping of str to dtype
         Of the columns that tell who the rows are, by name; see `ids` of `open_dataset`.
+    id_readers : mapping of str to reader
+        Of the same columns, each as y.
     column_share : float
         Of the columns, that a row has entries in: below 1 where rows are read as scipy CSR matrices.
     held_bytes : int
@@ -99,6 +101,7 @@ class Dataset:
     steps: TableSteps | None = None
     table_report: dict[str, Any] | None = None
     id_dtypes: Mapping[str, np.dtype] = dataclasses.field(default_factory=dict)
+    id_readers: Mapping[str, Reader] = dataclasses.field(default_factory=dict)
     column_share: float = 1.0
     held_bytes: int = 0
     whole_rows: int = 0
@@ -121,7 +124,11 @@ class Dataset:
             raise InputError(
                 f"rows {start} to {stop} are outside of {self.source}, which has {self.n_rows} rows"
             )
-        return self.reader.rows(start, stop)
+        rows = self.reader.rows(start, stop)
+        if not self.id_readers:
+            return rows
+        ids = [reader.rows(start, stop, ("y",)) for reader in self.id_readers.values()]
+        return IdentifiedRows(start, stop, rows, ids, tuple(self.id_readers))
 
     @property
     def X(self) -> da.Array:
@@ -278,23 +285,6 @@ class IdentifiedRows(Rows):
             yield {name: block.y for name, block in zip(self.names, blocks, strict=True)}
 
 
-class IdentifiedReader:
-    """Reads a dataset's rows together with its id columns."""
-
-    def __init__(self, reader: Reader, ids: Mapping[str, Reader]) -> None:
-        self._reader = reader
-        self._ids = dict(ids)
-
-    def rows(self, start: int, stop: int, fields: tuple[str, ...] = FIELDS) -> IdentifiedRows:
-        """Return the rows [start, stop)."""
-        ids = [reader.rows(start, stop, ("y",)) for reader in self._ids.values()]
-        return IdentifiedRows(start, stop, self._reader.rows(start, stop, fields), ids, tuple(self._ids))
-
-    def lazy(self, field: str) -> da.Array:
-        """Return one field of the rows themselves as a lazy dask array."""
-        return self._reader.lazy(field)
-
-
 def with_ids(dataset: Dataset, columns: Mapping[str, Dataset]) -> Dataset:
     """Return the dataset with id columns, each given as a dataset that has it as y.
 
@@ -313,7 +303,7 @@ def with_ids(dataset: Dataset, columns: Mapping[str, Dataset]) -> Dataset:
             raise InputError(f"the id {name!r} has {column.n_targets} columns; name each of them as an id")
     readers = {name: column.reader for name, column in columns.items()}
     dtypes: dict[str, Any] = {name: column.y_dtype for name, column in columns.items()}
-    return replace(dataset, reader=IdentifiedReader(dataset.reader, readers), id_dtypes=dtypes)
+    return replace(dataset, id_readers=readers, id_dtypes=dtypes)
 
 
 # Numbers that no machine can use, found block by block and named by where they stand.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import partial
 from typing import Any
 
@@ -12,8 +12,8 @@ from dask.utils import is_dataframe_like
 from distrff.engine.run import SweepRun
 from distrff.errors import InputError
 from distrff.io.dataset import Dataset, with_ids
-from distrff.io.parquet_rows import GLOB_CHARACTERS, SUFFIXES, ParquetTable, open_parquet, parquet_table
-from distrff.io.storage import Location, Options, storage_errors
+from distrff.io.parquet_rows import SUFFIXES, ParquetTable, open_parquet, parquet_table
+from distrff.io.storage import GLOB_CHARACTERS, Location, Options, storage_errors
 from distrff.io.table_sources import described_frame, frame_table, is_xarray, xarray_table
 from distrff.io.tables import Table, choose_columns, complete_rows_of, encoded_dataset, profile_of
 from distrff.io.zarr_rows import open_zarr
@@ -181,16 +181,13 @@ def _of_parquet(table: ParquetTable, options: TableOptions, steps: TableSteps | 
     """Numbers as they are where nothing else is asked for, and else through steps."""
     if steps is not None:
         return _of_table(table, options, steps)
-    uses = {"target": options.target, "sample_weight": options.sample_weight}
-    says_no_more = options == TableOptions(**uses, columns=options.columns)
-    if says_no_more and (options.columns is not None or table.holds_only_numbers(table.numbers)):
-        return open_parquet(table, columns=options.columns, **uses)
-    choice = choose_columns(table, options)
-    table.check(choice.used)
-    if not options.transforms and table.holds_only_numbers(choice.columns):
-        plain = open_parquet(table, columns=list(choice.columns), **uses)
-        return replace(plain, skipped_columns=tuple(choice.dropped))
-    return _of_table(table, options, None)
+    if options == TableOptions(options.target, options.columns, sample_weight=options.sample_weight):
+        are_numbers = options.columns is not None or table.holds_only_numbers(table.numbers)
+    else:
+        are_numbers = not options.transforms and table.holds_only_numbers(
+            choose_columns(table, options).columns
+        )
+    return open_parquet(table, options) if are_numbers else _of_table(table, options, None)
 
 
 def _of_table(
@@ -251,11 +248,18 @@ def stored_dataset(
     storage_options: Options = None,
 ) -> Dataset:
     """Return the numbers stored at `path` as they are, of which none is read; see `open_dataset`."""
-    uses = {"target": target, "columns": columns, "sample_weight": sample_weight}
     if stored_kind(path, storage_options) == "parquet":
-        return open_parquet(parquet_table(path, storage_options), **uses)
-    location = Location.of(path, storage_options)
-    return open_zarr(location, **uses, x_name=x_name, y_name=y_name, weight_name=weight_name)
+        options = TableOptions(target, columns, sample_weight=sample_weight)
+        return open_parquet(parquet_table(path, storage_options), options)
+    return open_zarr(
+        Location.of(path, storage_options),
+        target=target,
+        columns=columns,
+        sample_weight=sample_weight,
+        x_name=x_name,
+        y_name=y_name,
+        weight_name=weight_name,
+    )
 
 
 def stored_kind(path: Any, storage_options: Options) -> str:

@@ -6,10 +6,9 @@ import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import accumulate, groupby
-from operator import attrgetter
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,9 +30,17 @@ from distrff.io.storage import (
     retryable,
     storage_errors,
 )
-from distrff.io.tables import Columns, Held, Table, TableReader, table_dataset
-from distrff.preprocessing.profile import find_columns
-from distrff.utils.text import listed, public_name
+from distrff.io.tables import (
+    Columns,
+    Held,
+    Table,
+    TableReader,
+    choose_columns,
+    named_columns,
+    table_dataset,
+)
+from distrff.preprocessing.profile import TableOptions
+from distrff.utils.text import public_name
 
 
 class RowGroup(NamedTuple):
@@ -109,9 +116,15 @@ class ParquetTable(Table):
         )
 
     def joined(self, parts: Sequence[Any]) -> list[Any]:
-        """Return the row groups of a file as one part, for which the file is opened once."""
-        by_file = groupby((part.groups[0] for part in parts), key=attrgetter("path"))
-        return [ParquetPart(self.fs, tuple(groups)) for _, groups in by_file]
+        """Return consecutive row groups of a file as one part, for which the file is opened once."""
+        runs: list[list[RowGroup]] = []
+        for group in (group for part in parts for group in part.groups):
+            last = runs[-1][-1] if runs else None
+            if last is not None and (last.path, last.start + last.n_rows) == (group.path, group.start):
+                runs[-1].append(group)
+            else:
+                runs.append([group])
+        return [ParquetPart(self.fs, tuple(run)) for run in runs]
 
     @property
     def numbers(self) -> list[str]:
@@ -192,80 +205,44 @@ class NumbersEncoding:
         return arrays
 
 
-def open_parquet(
-    table: ParquetTable, *, target: Any = None, columns: Any = None, sample_weight: int | str | None = None
-) -> Dataset:
-    """Return the dataset of Parquet files whose columns are taken as they are; see `open_dataset`."""
-    fields, skipped = _choose(table.footers, target, columns, sample_weight, table.name)
-    check_shape((table.n_rows, len(fields["X"].labels)), table.name)
-    missing = {f: n for f, c in fields.items() if (n := table.n_missing(c.names))}
-    reader = TableReader(table, NumbersEncoding(fields))
-    return table_dataset(reader, skipped_columns=skipped, known_missing=missing)
-
-
-def _choose(
-    footers: Sequence[Footer], target: Any, columns: Any, sample_weight: Any, source: str
-) -> tuple[dict[str, Columns], tuple[str, ...]]:
-    """The columns of X, y and sample_weight, and the names of those that are left out."""
-    schema, nullable = footers[0].schema, frozenset().union(*(f.nullable for f in footers))
-    names = schema.names
-    plain = [n for n in names if n not in footers[0].row_labels]  # what indices count
-    pick = _Picker(names, plain, source)
-    y = [] if target is None else pick.several(target)
-    w = [] if sample_weight is None else pick.several(sample_weight)
-    rest = [n for n in plain if n not in y and n not in w]
-    if isinstance(columns, (list, tuple)):
-        columns = lists_by_name(schema, columns)
-    chosen = (
-        [n for n in rest if is_feature(schema.field(n).type)] if columns is None else pick.several(columns)
-    )
-    _check_choice(schema, chosen, y, w, source, listed(rest) or "none")
-    check_agreement(footers, [*chosen, *y, *w], columns is None)
-    fields = {"X": columns_of(schema, chosen, nullable)}
-    if y:
-        fields["y"] = columns_of(schema, y, nullable, is_1d=not isinstance(target, (list, tuple)))
-    if w:
-        fields["sample_weight"] = columns_of(schema, w, nullable, is_1d=True)
-    skipped = [n for n in names if n not in y and n not in w and n not in chosen] if columns is None else []
-    return fields, tuple(skipped)
-
-
-class _Picker:
-    """Finds columns by name among all of them, by index among those that are no row labels."""
-
-    def __init__(self, names: Sequence[str], plain: Sequence[str], source: str) -> None:
-        self._names, self._plain, self._source = names, plain, source
-
-    def several(self, keys: Any) -> list[str]:
-        if isinstance(keys, str) and keys in self._names:
-            return [keys]
-        return [self._plain[i] for i in find_columns(keys, self._plain, self._source)]
-
-
-def _check_choice(
-    schema: pa.Schema, chosen: Sequence[str], y: Sequence[str], w: Sequence[str], source: str, rest: str
-) -> None:
-    if not chosen:
-        raise InputError(f"{source} has no numeric columns for X; besides target and weights it has: {rest}")
-    for name in chosen:
-        if name in y or name in w:
+def open_parquet(table: ParquetTable, options: TableOptions) -> Dataset:
+    """Return the dataset of the numbers among the columns that the options name, taken as they are."""
+    schema = table.footers[0].schema
+    if isinstance(options.columns, (list, tuple)):
+        options = replace(options, columns=lists_by_name(schema, options.columns))
+    choice = choose_columns(table, options)
+    names, by_name = choice.columns, options.columns is not None
+    if not by_name:
+        names = tuple(name for name in names if is_feature(schema.field(name).type))
+    weight = () if choice.weight is None else (choice.weight,)
+    for name in (*names, *weight):
+        column_type = schema.field(name).type
+        if not is_feature(column_type) or (name in weight and not is_number(column_type)):
             raise InputError(
-                f"column {name!r} is asked for as a column of X and as {'y' if name in y else 'weights'}"
-            )
-    for name in [*chosen, *w]:
-        if not is_feature(schema.field(name).type) or (name in w and not is_number(schema.field(name).type)):
-            raise InputError(
-                f"column {name!r} of {source} has type {schema.field(name).type}, which is not a number; "
+                f"column {name!r} of {table.name} has type {column_type}, which is not a number; "
                 "convert it to numbers or leave it out"
             )
-    if len(w) > 1:
-        raise InputError(f"sample_weight must name one column, got {listed(w)}")
+    says_nothing = options == TableOptions(options.target, sample_weight=options.sample_weight)
+    check_agreement(table.footers, (*names, *choice.target, *weight), all_features=says_nothing)
+    nullable = frozenset().union(*(footer.nullable for footer in table.footers))
+    fields = {"X": columns_of(schema, names, nullable)}
+    if choice.target:
+        is_1d = not isinstance(options.target, (list, tuple))
+        fields["y"] = columns_of(schema, choice.target, nullable, is_1d=is_1d)
+    if weight:
+        fields["sample_weight"] = columns_of(schema, weight, nullable, is_1d=True)
+    check_shape((table.n_rows, len(fields["X"].labels)), table.name)
+    wanted = {*names, *choice.target, *weight, *named_columns(table, options.drop)}
+    return table_dataset(
+        TableReader(table, NumbersEncoding(fields)),
+        skipped_columns=() if by_name else tuple(name for name in schema.names if name not in wanted),
+        known_missing={f: n for f, c in fields.items() if (n := table.n_missing(c.names))},
+    )
 
 
 # Which Parquet files there are, and what their footers say: rows, columns, nulls.
 
 SUFFIXES = (".parquet", ".pq")
-GLOB_CHARACTERS = "*?["
 
 
 class Footer(NamedTuple):
@@ -294,33 +271,14 @@ def find_files(paths: Sequence[Any], storage_options: Options) -> tuple[Any, lis
     if not paths:
         raise InputError("the list of Parquet paths is empty")
     locations = [Location.of(path, storage_options) for path in paths]
-    systems = [location.file_system() for location in locations]
-    fs = systems[0][0]
-    if any(other is not fs for other, _ in systems):
+    found = [location.files(SUFFIXES) for location in locations]
+    fs = found[0][0]
+    if any(other is not fs for other, _ in found):
         raise InputError("the Parquet paths are on different filesystems; open one dataset on each")
-    files: set[str] = set()
-    for location, (_, inner) in zip(locations, systems, strict=True):
-        with storage_errors(f"{location} cannot be reached"):
-            found = _expand(fs, inner)
-        if not found:
+    for location, (_, files) in zip(locations, found, strict=True):
+        if not files:
             raise InputError(f"{location} does not exist or holds no Parquet files (*.parquet, *.pq)")
-        files.update(found)
-    return fs, sorted(files)
-
-
-def _expand(fs: Any, inner: str) -> list[str]:
-    if fs.isfile(inner):
-        return [inner]
-    if fs.isdir(inner):
-        return [f for f in fs.find(inner) if f.endswith(SUFFIXES) and not _is_hidden(f, inner)]
-    if any(c in inner for c in GLOB_CHARACTERS):
-        return [f for f in fs.glob(inner) if fs.isfile(f) and not f.rsplit("/", 1)[-1].startswith(".")]
-    return []
-
-
-def _is_hidden(file: str, root: str) -> bool:
-    """Writers keep files of their own (_temporary, _metadata, .crc) beside the data."""
-    return any(part.startswith(("_", ".")) for part in file.removeprefix(root).split("/"))
+    return fs, sorted({file for _, files in found for file in files})
 
 
 def read_footers(fs: Any, files: Sequence[str]) -> list[Footer]:

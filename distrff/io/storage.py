@@ -36,6 +36,7 @@ read and the latency of an object store vanish, small against a worker's memory.
 SEEN_BY_ALL = "if workers run on several machines, use a folder that all of them share, or an object store"
 """What to do about rows that one process sees and another does not."""
 
+GLOB_CHARACTERS = "*?["
 _PAGE_HEAD_BYTES = 512  # in which a page names its generator
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -122,8 +123,25 @@ class Location:
         with storage_errors(f"{self} cannot be reached"):
             fs.invalidate_cache(path)
             found = fs.ls(path, detail=False) if fs.exists(path) else []
-        names = [item.strip("/").removeprefix(path.strip("/")).strip("/") for item in found]
-        return [name for name in names if name]  # an object store lists a folder that is an object in itself
+        # Some stores list the folder itself as well.
+        return [item.rstrip("/").rsplit("/", 1)[-1] for item in found if item.strip("/") != path.strip("/")]
+
+    def files(self, suffixes: tuple[str, ...] = ("",)) -> tuple[Any, list[str]]:
+        """Return the file system, and in sorted order the files that a file, a folder or a glob stands for.
+
+        Of a folder those with one of the suffixes, but none that is hidden: writers keep files of their own
+        (_temporary, _metadata, .crc) beside the data.
+        """
+        fs, path = self.file_system()
+        with storage_errors(f"{self} cannot be reached"):
+            if fs.isfile(path):
+                return fs, [path]
+            if fs.isdir(path):
+                inside = {file: file.removeprefix(path).split("/") for file in fs.find(path)}
+                shown = [f for f, parts in inside.items() if not any(p.startswith(("_", ".")) for p in parts)]
+                return fs, sorted(file for file in shown if file.endswith(suffixes))
+            found = fs.glob(path) if any(c in path for c in GLOB_CHARACTERS) else []
+            return fs, sorted(f for f in found if fs.isfile(f) and not f.rsplit("/", 1)[-1].startswith("."))
 
     def write(self, content: bytes) -> None:
         """Write one file; its folder must be there."""

@@ -18,6 +18,7 @@ from distrff.errors import InputError
 from distrff.features.specification import MapSpecification
 from distrff.io.arrays import as_dataset
 from distrff.io.dataset import Dataset, IdentifiedRows, check_block, with_ids
+from distrff.io.parquet_rows import SUFFIXES
 from distrff.io.results import (
     RUNS,
     ParquetResults,
@@ -34,8 +35,6 @@ from distrff.io.storage import Location
 from distrff.model.model import Model
 from distrff.model.predict import RESULTS, RowResults, arrived, travelling
 from distrff.utils.text import listed
-
-PARQUET_SUFFIXES = (".parquet", ".pq")
 
 _CHUNK_BYTES = 2**25
 _LOOKED_AT = 8  # rows by which data are known again
@@ -111,7 +110,7 @@ def write_rows(run: SweepRun, results: RowResults, dataset: Dataset, place: Resu
     model, method = results.model, results.method
     results.check()
     place.check()
-    is_parquet = place.out.url.rstrip("/").endswith(PARQUET_SUFFIXES)
+    is_parquet = place.out.url.rstrip("/").endswith(SUFFIXES)
     if is_parquet and method == "transform":
         raise InputError("features are one matrix, which goes to Zarr; give --out another ending")
     columns, data_digest = _columns(run, results, dataset)

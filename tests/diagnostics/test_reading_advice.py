@@ -81,7 +81,7 @@ def test_the_layout_of_zarr(rng, tmp_path, shards):
     z[...] = rng.standard_normal((300, 4))
     group.create_array("y", data=rng.standard_normal(300), chunks=(100,))
     dataset = open_dataset(str(tmp_path / "d.zarr"))
-    X, y = stored_layout(str(tmp_path / "d.zarr"), dataset, None)
+    X, y = stored_layout(dataset)
     assert (X.name, y.name, X.n_rows, X.row_bytes, y.row_bytes) == ("X", "y", 300, 16, 8)
     assert X.starts.tolist() == [*range(0, 300, 40), 300]
     assert X.n_requests == (3 if shards else 16)
@@ -95,7 +95,7 @@ def test_the_layout_of_parquet(rng, tmp_path):
     frame[:60].to_parquet(tmp_path / "1.parquet", row_group_size=25)
     frame[60:].to_parquet(tmp_path / "2.parquet")
     dataset = open_dataset(str(tmp_path), target="c")
-    (groups,) = stored_layout(str(tmp_path), dataset, None)
+    (groups,) = stored_layout(dataset)
     assert groups.starts.tolist() == [0, 25, 50, 60, 100]
     assert (groups.row_bytes, groups.n_requests, groups.from_the_first) == (24, 4, True)
     assert groups.stored_bytes == sum(f.stat().st_size for f in tmp_path.iterdir())

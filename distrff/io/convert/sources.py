@@ -11,8 +11,8 @@ from distrff.io.convert.delimited import CsvSource, TextFile, head_of
 from distrff.io.convert.libsvm import LibsvmSource, looks_like_libsvm, refuse_several_labels
 from distrff.io.convert.npz import ArraySource
 from distrff.io.open import ZARR_MARKERS
-from distrff.io.parquet_rows import GLOB_CHARACTERS, SUFFIXES, parquet_table
-from distrff.io.storage import Location, is_local, storage_errors
+from distrff.io.parquet_rows import SUFFIXES, parquet_table
+from distrff.io.storage import GLOB_CHARACTERS, Location, is_local, storage_errors
 from distrff.io.tables import Table
 
 TableSource = CsvSource | ArraySource | Table
@@ -31,16 +31,8 @@ def raw_files(paths: Sequence[Any], storage_options: dict[str, Any] | None) -> l
         If a path does not exist or is a folder without files.
     """
     found: list[TextFile] = []
-    for path in paths:
-        location = Location.of(path, storage_options)
-        fs, inner = location.file_system()
-        with storage_errors(f"{location} cannot be reached"):
-            if fs.isfile(inner):
-                files = [inner]
-            elif any(c in inner for c in GLOB_CHARACTERS):
-                files = sorted(f for f in fs.glob(inner) if fs.isfile(f))
-            else:
-                files = sorted(f for f in fs.find(inner) if not f.rsplit("/", 1)[-1].startswith((".", "_")))
+    for location in (Location.of(path, storage_options) for path in paths):
+        fs, files = location.files()
         if not files:
             raise InputError(f"{location} does not exist or holds no files; check the path")
         found.extend(TextFile(fs, file) for file in files)
