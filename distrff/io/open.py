@@ -13,7 +13,7 @@ from distrff.engine.run import SweepRun
 from distrff.errors import InputError
 from distrff.io.dataset import Dataset, with_ids
 from distrff.io.parquet_rows import SUFFIXES, ParquetTable, open_parquet, parquet_table
-from distrff.io.storage import GLOB_CHARACTERS, Location, Options, storage_errors
+from distrff.io.storage import GLOB_CHARACTERS, Location, Options
 from distrff.io.table_sources import described_frame, frame_table, is_xarray, xarray_table
 from distrff.io.tables import Table, choose_columns, complete_rows_of, encoded_dataset, profile_of
 from distrff.io.zarr_rows import open_zarr
@@ -273,23 +273,18 @@ def stored_kind(path: Any, storage_options: Options) -> str:
     if isinstance(path, (list, tuple)):
         return "parquet"
     location = Location.of(path, storage_options)
-    fs, inner = location.file_system()
-    with storage_errors(f"{location} cannot be reached"):
-        return _kind(fs, inner, str(location))
-
-
-def _kind(fs: Any, inner: str, name: str) -> str:
-    base, shown = inner.rstrip("/"), name.rstrip("/")  # the latter without the query of a signed URL
-    if shown.endswith(".zarr"):
-        return "zarr"
-    if shown.endswith(SUFFIXES) or (any(c in base for c in GLOB_CHARACTERS) and not fs.exists(base)):
-        return "parquet"
-    if not fs.exists(inner):
-        raise InputError(f"{name} does not exist; check the path")
-    if not fs.isdir(inner):
-        raise InputError(f"{name} is a file of an unknown kind; accepted is {ACCEPTED}")
-    if any(fs.exists(f"{base}/{marker}") for marker in ZARR_MARKERS):
-        return "zarr"
-    if any(file.endswith(SUFFIXES) for file in fs.find(inner)):
-        return "parquet"
-    raise InputError(f"{name} is a folder without data; accepted is {ACCEPTED}")
+    with location.reached() as (fs, inner):
+        base, shown = inner.rstrip("/"), str(location).rstrip("/")  # the latter without a signed URL's query
+        if shown.endswith(".zarr"):
+            return "zarr"
+        if shown.endswith(SUFFIXES) or (any(c in base for c in GLOB_CHARACTERS) and not fs.exists(base)):
+            return "parquet"
+        if not fs.exists(inner):
+            raise InputError(f"{location} does not exist; check the path")
+        if not fs.isdir(inner):
+            raise InputError(f"{location} is a file of an unknown kind; accepted is {ACCEPTED}")
+        if any(fs.exists(f"{base}/{marker}") for marker in ZARR_MARKERS):
+            return "zarr"
+        if any(file.endswith(SUFFIXES) for file in fs.find(inner)):
+            return "parquet"
+    raise InputError(f"{location} is a folder without data; accepted is {ACCEPTED}")

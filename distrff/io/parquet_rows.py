@@ -22,7 +22,6 @@ from distrff.io.dataset import Dataset
 from distrff.io.rows import Span
 from distrff.io.storage import (
     SEEN_BY_ALL,
-    SPAN_BYTES,
     Location,
     Options,
     file_name,
@@ -32,8 +31,10 @@ from distrff.io.storage import (
 )
 from distrff.io.tables import (
     Columns,
+    Encoding,
     Held,
     Table,
+    TablePart,
     TableReader,
     choose_columns,
     named_columns,
@@ -53,30 +54,20 @@ class RowGroup(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ParquetPart:
+class ParquetPart(TablePart):
     """Consecutive row groups of a file: a path and numbers, no data."""
 
     fs: Any = field(repr=False)
     groups: tuple[RowGroup, ...] = field(repr=False)  # their path may be a signed URL
 
-    @property
-    def start(self) -> int:
-        return self.groups[0].start
-
-    @property
-    def stop(self) -> int:
-        return self.groups[-1].start + self.groups[-1].n_rows
+    @classmethod
+    def of(cls, fs: Any, groups: Sequence[RowGroup]) -> ParquetPart:
+        return cls(groups[0].start, groups[-1].start + groups[-1].n_rows, fs, tuple(groups))
 
     def batches(
         self, names: tuple[str, ...], n_rows: int, first: int = 0, last: int | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield columns of the row groups, `n_rows` rows at a time.
-
-        Raises
-        ------
-        InputError
-            If the file is gone, damaged, or not as its footer said.
-        """
+        """Yield columns of the row groups, `n_rows` rows at a time."""
         with parquet_file(self.fs, self.groups[0].path) as parquet:
             columns = GroupColumns(parquet, names)
             for group in self.groups:
@@ -124,7 +115,7 @@ class ParquetTable(Table):
                 runs[-1].append(group)
             else:
                 runs.append([group])
-        return [ParquetPart(self.fs, tuple(run)) for run in runs]
+        return [ParquetPart.of(self.fs, run) for run in runs]
 
     @property
     def numbers(self) -> list[str]:
@@ -163,7 +154,7 @@ def parquet_table(paths: Any, storage_options: Options = None) -> ParquetTable:
     groups = [RowGroup(path, i, start, n) for (path, i, n), start in zip(found, starts, strict=False)]
     schema = footers[0].schema
     return ParquetTable(
-        parts=tuple(ParquetPart(fs, (group,)) for group in groups),
+        parts=tuple(ParquetPart.of(fs, [group]) for group in groups),
         kinds={field.name: raw_kind(field.type) for field in schema},
         name=name,
         row_bytes=sum(_row_bytes(field.type) for field in schema),
@@ -182,16 +173,13 @@ def _row_bytes(column_type: pa.DataType) -> int:
 # Numbers that are taken as they are.
 
 
-class NumbersEncoding:
-    """Batches whose columns become arrays as they are; see `Encoding`."""
-
-    drops_rows = False
+class NumbersEncoding(Encoding):
+    """Batches whose columns become arrays as they are."""
 
     def __init__(self, columns: dict[str, Columns]) -> None:
         self.columns = columns
         self.names = tuple(dict.fromkeys(name for c in columns.values() for name in c.names))
         self.row_bytes = sum(c.row_bytes for c in columns.values())
-        self.batch_rows = max(1, SPAN_BYTES // max(1, self.row_bytes))
 
     def restricted(self, fields: tuple[str, ...]) -> NumbersEncoding:
         """Return the encoding of some of the fields."""

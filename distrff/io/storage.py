@@ -111,16 +111,21 @@ class Location:
         url, options = self.url, None if self.options is None else dict(self.options)
         return zarr.storage.FsspecStore.from_url(url, storage_options=options, read_only=read_only)
 
-    def exists(self) -> bool:
-        """Return whether anything is there."""
+    @contextmanager
+    def reached(self) -> Iterator[tuple[Any, str]]:
+        """Give the fsspec file system and the path on it; what these raise in the block is one clear line."""
         fs, path = self.file_system()
         with storage_errors(f"{self} cannot be reached"):
+            yield fs, path
+
+    def exists(self) -> bool:
+        """Return whether anything is there."""
+        with self.reached() as (fs, path):
             return bool(fs.exists(path))
 
     def names(self) -> list[str]:
         """Return the names of the files and folders in it, none where there is nothing."""
-        fs, path = self.file_system()
-        with storage_errors(f"{self} cannot be reached"):
+        with self.reached() as (fs, path):
             fs.invalidate_cache(path)
             found = fs.ls(path, detail=False) if fs.exists(path) else []
         # Some stores list the folder itself as well.
@@ -132,8 +137,7 @@ class Location:
         Of a folder those with one of the suffixes, but none that is hidden: writers keep files of their own
         (_temporary, _metadata, .crc) beside the data.
         """
-        fs, path = self.file_system()
-        with storage_errors(f"{self} cannot be reached"):
+        with self.reached() as (fs, path):
             if fs.isfile(path):
                 return fs, [path]
             if fs.isdir(path):
@@ -156,16 +160,14 @@ class Location:
 
     def remove(self) -> None:
         """Remove all that is there."""
-        fs, path = self.file_system()
-        with storage_errors(f"{self} cannot be reached"):
+        with self.reached() as (fs, path):
             fs.invalidate_cache(path)
             if fs.exists(path):
                 fs.rm(path, recursive=True)
 
     def root(self) -> dict[str, Any] | None:
         """Return what its zarr.json or folder mark says: {} if it is no JSON, None where there is neither."""
-        fs, path = self.file_system()
-        with storage_errors(f"{self} cannot be reached"):
+        with self.reached() as (fs, path):
             for name in ("zarr.json", FOLDER_MARK):
                 try:
                     document = json.loads(file_bytes(fs, f"{path}/{name}"))

@@ -17,7 +17,7 @@ from distrff.io.arrays import native
 from distrff.io.arrow import raw_kind
 from distrff.io.rows import cuts
 from distrff.io.storage import one_line
-from distrff.io.tables import Table
+from distrff.io.tables import Table, TablePart
 
 # pandas and dask DataFrames as tables for steps: a part is a run of rows, or a partition.
 
@@ -26,23 +26,15 @@ _VALUE_BYTES = 16  # about
 
 
 @dataclass(frozen=True)
-class FramePart:
+class FramePart(TablePart):
     """Rows of a frame: a DataFrame, or a Delayed one that is a DataFrame in the task."""
 
-    start: int
-    stop: int
     frame: Any = field(repr=False)
 
     def batches(
         self, names: tuple[str, ...], n_rows: int, first: int = 0, last: int | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield columns, `n_rows` rows at a time.
-
-        Raises
-        ------
-        InputError
-            If a column holds values of several types, or a partition has another number of rows than before.
-        """
+        """Yield columns, `n_rows` rows at a time."""
         if len(self.frame) != self.stop - self.start:
             raise InputError(
                 f"a partition of the DataFrame has {len(self.frame)} rows, but had {self.stop - self.start} "
@@ -133,23 +125,15 @@ def _arrow_array(column: pd.Series, name: str) -> pa.Array:
 
 
 @dataclass(frozen=True)
-class ArraysPart:
+class ArraysPart(TablePart):
     """Rows of arrays by name: each a list of blocks, or of Delayed ones that are arrays in the task."""
 
-    start: int
-    stop: int
     blocks: dict[str, list[Any]] = field(repr=False)
 
     def batches(
         self, names: tuple[str, ...], n_rows: int, first: int = 0, last: int | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield columns, `n_rows` rows at a time; what lies beyond the rows becomes a list.
-
-        Raises
-        ------
-        InputError
-            If an array of objects holds values of several types.
-        """
+        """Yield columns, `n_rows` rows at a time; what lies beyond the rows becomes a list."""
         arrays = {name: np.concatenate(self.blocks[name]) for name in names}
         last = self.stop - self.start if last is None else last
         for at in range(first, last, n_rows):

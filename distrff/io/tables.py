@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import dask.array as da
 import numpy as np
@@ -27,28 +28,30 @@ from distrff.utils.text import listed
 BATCH_ROWS = 2**16  # of a piece that is converted
 
 
-class TablePart(Protocol):
-    """Consecutive raw rows of a table, as a small picklable dataclass.
+@dataclass(frozen=True)
+class TablePart(ABC):
+    """The raw rows [start, stop) of a table, as a small picklable handle.
 
     A field may be a Delayed that arrives in the task as data, as in `Rows`.
     """
 
-    @property
-    def start(self) -> int:
-        """Number of the first row in the table."""
-        ...
+    start: int
+    stop: int
 
-    @property
-    def stop(self) -> int: ...
-
+    @abstractmethod
     def batches(
         self, names: tuple[str, ...], n_rows: int, first: int = 0, last: int | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Yield the columns `names` of the part's rows [first, last), at most about `n_rows` at a time.
 
         `last` is None for all rows, which are then never held together.
+
+        Raises
+        ------
+        InputError
+            If the data are gone, damaged, or not as they were when the table was opened, or a column holds
+            values of several types.
         """
-        ...
 
 
 class Piece(NamedTuple):
@@ -172,55 +175,57 @@ class Columns(NamedTuple):
         return self.dtype.itemsize * len(self.labels)
 
 
-class Encoding(Protocol):
+class Encoding(ABC):
     """What becomes of a batch; not a dataclass, so that dask does not walk it.
 
     columns : what X, y and sample_weight are made of.
+    names : the columns of the table that are read.
     row_bytes : that reading a row takes.
-    batch_rows : rows to decode at once.
     drops_rows : whether a batch becomes fewer rows than it has.
     """
 
     columns: dict[str, Columns]
+    names: tuple[str, ...]
     row_bytes: int
-    batch_rows: int
-    drops_rows: bool
+    drops_rows = False
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """The columns of the table that are read."""
+    def batch_rows(self) -> int:
+        """Rows to decode at once."""
+        return max(1, SPAN_BYTES // max(1, self.row_bytes))
 
+    @abstractmethod
     def restricted(self, fields: tuple[str, ...]) -> Encoding:
         """Return the encoding of some of the fields."""
 
+    @abstractmethod
     def span(self, batch: pa.RecordBatch, first_row: int) -> Span:
         """Return the arrays of a batch whose first row has this number in the table."""
 
 
-class StepsEncoding:
-    """Batches through the steps of a model; see `Encoding`."""
+class StepsEncoding(Encoding):
+    """Batches through the steps of a model."""
 
     def __init__(self, table: Table, steps: TableSteps) -> None:
         steps.check_names(table.kinds, table.name)
         self.steps, self.names, self.drops_rows = steps, steps.raw_names, steps.drops_missing
         self.row_bytes = table.row_bytes + steps.row_bytes
-        self.batch_rows = max(1, SPAN_BYTES // self.row_bytes)
         self.columns = {"X": Columns((), steps.names_out, steps.dtype)}
         if (target := steps.target) is not None:
             self.columns["y"] = Columns((), target.names, np.dtype(target.dtype), target.is_1d)
         if steps.weight is not None:
             self.columns["sample_weight"] = Columns((), (steps.weight,), np.dtype(np.float64), True)
-        self._fields: tuple[str, ...] = FIELDS
 
     def restricted(self, fields: tuple[str, ...]) -> StepsEncoding:
         """Return the encoding of some of the fields."""
         found = copy(self)
-        found._fields = fields
+        found.columns = {name: columns for name, columns in self.columns.items() if name in fields}
         return found
 
     def span(self, batch: pa.RecordBatch, first_row: int) -> Span:
         """Return what the steps make of a batch."""
-        made = self.steps.apply(raw_columns(batch, self.names), first_row=first_row, fields=self._fields)
+        raw = raw_columns(batch, self.names)
+        made = self.steps.apply(raw, first_row=first_row, fields=tuple(self.columns))
         return {name: values for name in FIELDS if (values := getattr(made, name)) is not None}
 
 
@@ -233,7 +238,7 @@ class TableRows(Rows):
 
     skipped: int
     parts: list[Any] = field(repr=False)  # their paths may be signed URLs
-    encoding: Any = field(repr=False)
+    encoding: Encoding = field(repr=False)
 
     def spans(self) -> Iterable[Iterator[Span]]:
         """Return the one run of spans of all fields."""
@@ -246,21 +251,23 @@ class TableRows(Rows):
             if not self.encoding.drops_rows:  # else which rows are kept shows in them alone
                 first, last = before, min(part.stop - part.start, before + left)
                 before = 0
-            for span in self._encoded(part, first, last):
-                n = len(next(iter(span.values())))
+            for given in self._encoded(part, first, last):
+                n = len(next(iter(given[0].values())))
                 begin, end = min(before, n), min(n, before + left)
                 before -= begin
                 left -= end - begin
                 if end > begin:
-                    yield {name: values[begin:end] for name, values in span.items()}
+                    # Popped: held here it would live while its copy is worked on, and the next is decoded.
+                    yield {name: values[begin:end] for name, values in given.pop().items()}
                 if not left:
                     return
-                del span  # else it would live while the next one is decoded
+                given.clear()
 
-    def _encoded(self, part: TablePart, first: int, last: int | None) -> Iterator[Span]:
+    def _encoded(self, part: TablePart, first: int, last: int | None) -> Iterator[list[Span]]:
+        """Yield the spans of a part, each in a list to be emptied."""
         at = part.start + first
         for batch in part.batches(self.encoding.names, self.encoding.batch_rows, first, last):
-            yield self.encoding.span(batch, at)
+            yield [self.encoding.span(batch, at)]
             at += batch.num_rows
             del batch
 

@@ -67,23 +67,18 @@ class ZarrReader:
     def __init__(
         self, arrays: dict[str, Any], columns: list[int] | None, source: str, *, is_remote: bool = False
     ) -> None:
-        self._arrays = arrays
+        self.arrays = arrays
         self._columns = columns
         self._source = source
         self._is_remote = is_remote
 
-    @property
-    def arrays(self) -> dict[str, Any]:
-        """The Zarr arrays by field."""
-        return dict(self._arrays)
-
     def rows(self, start: int, stop: int, fields: tuple[str, ...] = FIELDS) -> ZarrRows:
         """Return the rows [start, stop)."""
-        return ZarrRows(start, stop, tuple(f for f in fields if f in self._arrays), self)
+        return ZarrRows(start, stop, tuple(f for f in fields if f in self.arrays), self)
 
     def lazy(self, field: str) -> da.Array:
         """Return one array in blocks of its shards, or of its chunks if it has no shards."""
-        z = self._arrays[field]
+        z = self.arrays[field]
         step = (z.shards or z.chunks)[0]
         row_chunks = tuple(b - a for a, b in cuts(0, z.shape[0], step))
         columns = (len(self._columns),) if field == "X" and self._columns is not None else z.shape[1:]
@@ -91,7 +86,7 @@ class ZarrReader:
 
     def _check_in_sight(self, field: str) -> None:
         """Raise where this process does not see the array: Zarr would read missing chunks as zeros."""
-        z = self._arrays[field]
+        z = self.arrays[field]
         try:
             # The format is known: to look for the other one as well would take more requests.
             zarr.open_array(store=z.store_path, mode="r", zarr_format=z.metadata.zarr_format)
@@ -106,23 +101,23 @@ class ZarrReader:
 
     def dtype(self, field: str) -> np.dtype:
         """Return the type of the tiles of one field."""
-        return np.dtype(np.float64) if field == "sample_weight" else native(self._arrays[field].dtype)
+        return np.dtype(np.float64) if field == "sample_weight" else native(self.arrays[field].dtype)
 
     def spans(self, field: str, start: int, stop: int) -> Iterator[dict[str, np.ndarray]]:
         """Yield the decoded rows [start, stop) of one field, a few chunks at a time."""
         if not self._is_remote:
             return self._spans(field, start, stop, self._span_rows(field))
         step = self._span_rows(field)
-        n_ahead = spans_ahead(self._arrays[field], step)
+        n_ahead = spans_ahead(self.arrays[field], step)
         return read_ahead(self._spans(field, start, stop, step), n_ahead)
 
     def _span_rows(self, field: str) -> int:
-        return span_rows(self._arrays[field], REMOTE_SPAN_BYTES if self._is_remote else SPAN_BYTES)
+        return span_rows(self.arrays[field], REMOTE_SPAN_BYTES if self._is_remote else SPAN_BYTES)
 
     def held_rows(self, field: str) -> int:
         """Return how many decoded rows of a field a task holds at most: a span, and those read ahead."""
         step = self._span_rows(field)
-        return step * (1 + spans_ahead(self._arrays[field], step)) if self._is_remote else step
+        return step * (1 + spans_ahead(self.arrays[field], step)) if self._is_remote else step
 
     def held_bytes(self, n_rows: int) -> int:
         """Return what decoding holds beside two spans of so many rows: chunks as they are, and as stored.
@@ -130,7 +125,7 @@ class ZarrReader:
         That is the rest of chunks of which a task needs a part, by their whole shape: Zarr fills up those
         at the edge of an array.
         """
-        rest = (unit_bytes(z) - n_rows * row_bytes(z) for z in self._arrays.values())
+        rest = (unit_bytes(z) - n_rows * row_bytes(z) for z in self.arrays.values())
         return 2 * sum(max(0, n) for n in rest)
 
     def _spans(self, field: str, start: int, stop: int, step: int) -> Iterator[dict[str, np.ndarray]]:
@@ -143,23 +138,23 @@ class ZarrReader:
             return self._decode(field, a, b)
         except DAMAGE:
             # Chunk by chunk, so that the message names the one that is damaged.
-            step = self._arrays[field].chunks[0]
+            step = self.arrays[field].chunks[0]
             return np.concatenate([self._decode_chunk(field, *part) for part in cuts(a, b, step)])
 
     def _decode_chunk(self, field: str, a: int, b: int) -> np.ndarray:
         try:
             return self._decode(field, a, b)
         except DAMAGE as error:
-            step, n_rows = self._arrays[field].chunks[0], self._arrays[field].shape[0]
+            step, n_rows = self.arrays[field].chunks[0], self.arrays[field].shape[0]
             first = a // step * step
             last = min(first + step, n_rows) - 1
             raise InputError(
-                f"{self._source}: rows {first} to {last} of array {self._arrays[field].basename!r} cannot be "
+                f"{self._source}: rows {first} to {last} of array {self.arrays[field].basename!r} cannot be "
                 f"decoded ({one_line(error)}); the chunk is truncated or damaged: write it again"
             ) from error
 
     def _decode(self, field: str, a: int, b: int) -> np.ndarray:
-        z = self._arrays[field]
+        z = self.arrays[field]
         try:
             if field == "X" and self._columns is not None:
                 values = z.oindex[slice(a, b), self._columns]

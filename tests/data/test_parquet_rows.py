@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distrff.io import parquet_rows
-from distrff.io import parquet_rows as row_group_batches
 from distrff.io.open import open_dataset
 
 N = 60
@@ -66,8 +65,8 @@ def test_any_files_and_row_groups_give_the_same_rows(
     for i, (a, b) in enumerate(pairwise(ends)):
         FRAME[a:b].reset_index(drop=True).to_parquet(folder / f"part-{i}.parquet", row_group_size=group)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parquet_rows, "SPAN_BYTES", span_bytes)
-        patch.setattr(row_group_batches, "PACK_BYTES", pack_bytes)
+        patch.setattr("distrff.io.tables.SPAN_BYTES", span_bytes)
+        patch.setattr(parquet_rows, "PACK_BYTES", pack_bytes)
         x, y, w = read_dataset(open_dataset(folder, target="y"), segment, tile)
     np.testing.assert_array_equal(x, X)
     np.testing.assert_array_equal(y, Y)
@@ -101,7 +100,7 @@ def test_one_file_is_opened_once_a_run(path, read_rows, monkeypatch):
 
 @pytest.mark.parametrize("tile_rows", [3, 5, 10, 23])
 def test_one_span_and_one_tile_are_alive(path, monkeypatch, tile_rows):
-    monkeypatch.setattr(parquet_rows, "SPAN_BYTES", 10 * (3 * 4 + 8))
+    monkeypatch.setattr("distrff.io.tables.SPAN_BYTES", 10 * (3 * 4 + 8))
     decode, alive = parquet_rows.NumbersEncoding.span, []
 
     def span(self, batch, first_row):

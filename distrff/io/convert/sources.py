@@ -93,9 +93,7 @@ def _first_bytes(file: TextFile) -> bytes:
 
 def is_raw(path: Any, storage_options: dict[str, Any] | None) -> bool:
     """Tell whether `path` stands for files that must be converted: there, and neither Zarr nor Parquet."""
-    location = Location.of(path, storage_options)
-    fs, inner = location.file_system()
-    with storage_errors(f"{location} cannot be reached"):
+    with Location.of(path, storage_options).reached() as (fs, inner):
         if fs.isfile(inner) and not _is_group(fs, inner):
             return not inner.endswith(SUFFIXES) and not _first_bytes(TextFile(fs, inner)).startswith(_PARQUET)
         if any(c in inner for c in GLOB_CHARACTERS):
