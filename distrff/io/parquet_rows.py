@@ -62,6 +62,7 @@ class ParquetPart(TablePart):
 
     @classmethod
     def of(cls, fs: Any, groups: Sequence[RowGroup]) -> ParquetPart:
+        """Return the part of row groups of one file that follow each other."""
         return cls(groups[0].start, groups[-1].start + groups[-1].n_rows, fs, tuple(groups))
 
     def batches(
