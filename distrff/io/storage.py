@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
 
-import zarr
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
@@ -105,11 +104,13 @@ class Location:
 
     def zarr_store(self, *, read_only: bool = False) -> Any:
         """Return what Zarr takes as a store: a local path, or fsspec's."""
+        from zarr.storage import FsspecStore  # here, since the command line's --help loads this module
+
         fs, path = self.file_system()
         if is_local(fs):
             return path
-        url, options = self.url, None if self.options is None else dict(self.options)
-        return zarr.storage.FsspecStore.from_url(url, storage_options=options, read_only=read_only)
+        options = None if self.options is None else dict(self.options)
+        return FsspecStore.from_url(self.url, storage_options=options, read_only=read_only)
 
     @contextmanager
     def reached(self) -> Iterator[tuple[Any, str]]:
