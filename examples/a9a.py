@@ -28,7 +28,7 @@ import zarr
 from sklearn.datasets import load_svmlight_file
 
 from distrff.errors import InputError
-from distrff.io.storage import exists_refusal, replacing
+from distrff.io.storage import Location, check_writable, replacing
 
 N_COLUMNS = 123
 SEED = 0  # of the order of the rows to fit
@@ -91,16 +91,16 @@ def convert(source: Path, target: Path, *, overwrite: bool = False) -> list[str]
         raise InputError(f"{target} is not a folder; name one for the two groups")
     if target.is_dir():
         for part in parts:
-            exists_refusal(target / part.group, overwrite, kinds=(KIND,))
+            check_writable(Location.of(target / part.group), overwrite=overwrite, kinds=(KIND,))
     loaded = [load(source / part.file, part.n_rows) for part in parts]
     target.mkdir(parents=True, exist_ok=True)
-    train, test = (target / part.group for part in parts)
+    train, test = (Location.of(target / part.group) for part in parts)
     with (
         replacing(train, overwrite=overwrite, kinds=(KIND,)) as fresh_train,
         replacing(test, overwrite=overwrite, kinds=(KIND,)) as fresh_test,
     ):
         for part, rows, folder in zip(parts, loaded, (fresh_train, fresh_test), strict=True):
-            write(folder, part, rows)
+            write(Path(folder.url), part, rows)
     return [
         f"{target / part.group}: {len(rows.y):,} rows of {N_COLUMNS} columns, {np.mean(rows.y > 0):.1%} of +1"
         for part, rows in zip(parts, loaded, strict=True)

@@ -9,7 +9,6 @@ import click
 from distrff.cli.data import storage_options, target_of
 from distrff.cli.options import data_options, table_options, talk_options, target_options
 from distrff.cli.output import show
-from distrff.cli.predict import refuse_overlap
 
 
 @click.command()
@@ -40,6 +39,7 @@ def convert(src: tuple[str, ...], dst: str, as_json: bool, **options: Any) -> No
     the size of the files.
     """
     from distrff.io.convert.convert import convert as convert_files
+    from distrff.io.storage import refuse_overlap
 
     for path in src:
         refuse_overlap("DST", dst, source=path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -38,27 +38,17 @@ def open_data(path: str, options: Mapping[str, Any], *, columns: Any = None) -> 
 
     rules = {name: options[name] for name in _OF_TABLES if name in options}
     if _is_raw(path, options):
-        arguments = _arguments(options, columns) | rules | {"y_name": options.get("y_name")}
-        return converted(path, options, arguments.pop("storage_options"), **arguments)
+        from distrff.io.convert.convert import convert
+
+        arguments = arguments_of(options, columns) | rules | {"y_name": options.get("y_name")}
+        return converted(path, options, lambda rows: convert(path, rows, **arguments))
     passes = any(rules.get(name) not in (None, False, "error") for name in _RULES)
     with workers_elsewhere(options) if passes else nullcontext():
-        return open_dataset(path, **_arguments(options, columns), ids=_ids(options), **rules)
+        return open_dataset(path, **arguments_of(options, columns), ids=_ids(options), **rules)
 
 
-def open_stored_data(path: str, options: Mapping[str, Any]) -> Dataset:
-    """Return the dataset at `path` as it is stored, of which no row is read.
-
-    Raises
-    ------
-    InputError
-        If there is none, or it lacks a column.
-    """
-    from distrff.io.open import open_stored
-
-    return open_stored(path, **_arguments(options, None))
-
-
-def _arguments(options: Mapping[str, Any], columns: Any) -> dict[str, Any]:
+def arguments_of(options: Mapping[str, Any], columns: Any = None) -> dict[str, Any]:
+    """Return the arguments of `open_dataset` for what is stored as X and y, or as columns of numbers."""
     return {
         "target": target_of(options),
         "columns": options["columns"] or columns,
@@ -84,13 +74,21 @@ def open_data_for(model: Model, path: str, options: Mapping[str, Any]) -> Datase
     InputError
         If one is missing, or the number of columns is another.
     """
-    from distrff.io.open import stored_kind
+    from distrff.io.open import open_dataset, stored_kind
 
+    remote = storage_options(options)
     if model.steps is not None and _is_raw(path, options):
+        from distrff.io.convert.convert import convert_like
+
         steps = _wanted_steps(model.steps, path, options)
-        return converted_like(path, options, storage_options(options), steps)
-    if model.steps is not None and stored_kind(path, storage_options(options)) != "zarr":
-        return _through_steps(_wanted_steps(model.steps, path, options), path, options)
+        arrays = {"x_name": options["x_name"], "y_name": options.get("y_name")}
+        return converted(
+            path, options, lambda rows: convert_like(path, rows, steps, **arrays, storage_options=remote)
+        )
+    if model.steps is not None and stored_kind(path, remote) != "zarr":
+        steps = _wanted_steps(model.steps, path, options)
+        with workers_elsewhere(options) if steps.drops_missing else nullcontext():
+            return open_dataset(path, steps=steps, ids=_ids(options), storage_options=remote)
     names = None if model.column_names is None else list(model.column_names)
     try:
         dataset = open_data(path, options, columns=names)
@@ -126,7 +124,7 @@ def _target_names(steps: TableSteps, path: str, options: Mapping[str, Any]) -> t
     """The names of the columns that `--target` says, perhaps by indices."""
     from distrff.io.convert.libsvm import LibsvmSource
     from distrff.io.convert.sources import open_source
-    from distrff.preprocessing.profile import find_columns
+    from distrff.io.tables import named_columns
 
     given = tuple(options["target"])
     source = open_source(
@@ -139,15 +137,7 @@ def _target_names(steps: TableSteps, path: str, options: Mapping[str, Any]) -> t
     if isinstance(source, LibsvmSource):
         return given
     source.follow(steps.for_prediction())
-    columns = list(source.kinds)
-    return tuple(columns[i] for i in find_columns(given, columns, source.name))
-
-
-def _through_steps(steps: TableSteps, path: str, options: Mapping[str, Any]) -> Dataset:
-    from distrff.io.open import open_dataset
-
-    with workers_elsewhere(options) if steps.drops_missing else nullcontext():
-        return open_dataset(path, steps=steps, ids=_ids(options), storage_options=storage_options(options))
+    return tuple(named_columns(source, list(given)))
 
 
 def _is_raw(path: str, options: Mapping[str, Any]) -> bool:
@@ -177,46 +167,20 @@ def storage_options(options: Mapping[str, Any]) -> dict[str, Any] | None:
 _REPORTED = ("rows_read", "rows_dropped", "columns_made", "categories", "missing", "columns_dropped")
 
 
-def converted(
-    path: str, options: Mapping[str, Any], remote: dict[str, Any] | None, **arguments: Any
-) -> Dataset:
-    """Return the rows of raw files, converted as the arguments of `distrff.convert` say.
+def converted(path: str, options: Mapping[str, Any], convert: Callable[[str], dict[str, Any]]) -> Dataset:
+    """Return the rows of raw files, which `convert` writes to the place that it is given.
 
     Raises
     ------
     InputError
-        If workers on other machines would not see the folder, and as `convert`.
+        If workers on other machines would not see the folder, and as `distrff.convert`.
     """
-    from distrff.io.convert.convert import convert
+    from distrff.io.open import open_dataset
 
     rows = _room(path, options)
-    report = convert(path, rows, **arguments, storage_options=remote)
-    return _described(rows, path, report)
-
-
-def converted_like(
-    path: str, options: Mapping[str, Any], remote: dict[str, Any] | None, steps: TableSteps
-) -> Dataset:
-    """Return the rows of raw files by the steps of a model; see `converted`."""
-    from distrff.io.convert.convert import convert_like
-
-    rows = _room(path, options)
-    report = convert_like(
-        path,
-        rows,
-        steps,
-        x_name=options["x_name"],
-        y_name=options.get("y_name"),
-        storage_options=remote,
-    )
-    return _described(rows, path, report)
-
-
-def _described(rows: str, path: str, report: dict[str, Any]) -> Dataset:
-    from distrff.io.open import open_stored
-
+    report = convert(rows)
     told = {key: report[key] for key in _REPORTED if key in report}
-    return replace(open_stored(rows), source=public_name(path), table_report=told)
+    return replace(open_dataset(rows), source=public_name(path), table_report=told)
 
 
 def _room(path: str, options: Mapping[str, Any]) -> str:

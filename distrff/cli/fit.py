@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,13 +19,11 @@ from distrff.cli.options import (
     target_options,
 )
 from distrff.cli.output import show
-from distrff.cli.predict import refuse_overlap
 from distrff.errors import InputError
-from distrff.utils.html import GENERATOR
-from distrff.utils.text import public_name
+from distrff.io.storage import PAGE, Location, check_writable, refuse_overlap, write_file
 
 if TYPE_CHECKING:
-    from distrff.io.storage import Url
+    pass
 
 KEYS = (
     "model", "n_samples", "n_columns", "n_components", "n_outputs", "kernel", "length_scale", "alpha",
@@ -70,14 +66,13 @@ def fit(
     DATA is a Parquet file, folder or glob, or a Zarr group; a path or a URL. Everything that
     can be checked is checked before the first row is read.
     """
-    from distrff.io.storage import exists_refusal
-
     estimator = checked_machine(ctx)
     refuse_overlap("--out", out, data=data)
-    exists_refusal(out, overwrite, storage_options(options), kinds=("model",))
+    place = Location.of(out, storage_options(options))
+    check_writable(place, overwrite=overwrite, kinds=("model",))
     if page is not None:
         refuse_overlap("--report", page, data=data, model=out)
-        check_report_place(page, overwrite=overwrite)
+        check_page(Location.of(page), overwrite=overwrite)
     dataset = open_data(data, options)
     adapt_to(estimator, dataset, options)
     tell_defaults(ctx)
@@ -86,11 +81,11 @@ def fit(
         extra = {"include_std": True} if options["include_std"] else {}
         estimator.save(out, overwrite=overwrite, storage_options=storage_options(options), **extra)
     report = estimator.report_
-    places = {"out": public_name(out)}
+    places = {"out": str(place)}
     lines = [repr(report), f"  seed {report['seed']}", f"  written to {places['out']}"]
     if page is not None:
         try:
-            write_report(report.to_html(), page, overwrite=overwrite)
+            write_file(report.to_html(), Location.of(page), overwrite=overwrite, kinds=(PAGE,))
         except (InputError, OSError) as error:
             error.add_note(f"the machine is written to {places['out']}")
             raise
@@ -101,66 +96,10 @@ def fit(
         ctx.exit(NOT_CONVERGED)
 
 
-# The page of a fit as a file: refused before the fit, or written whole.
-
-_HEAD_BYTES = 512  # of a page, which names its generator there
-
-
-def check_report_place(path: Url, *, overwrite: bool) -> None:
-    """Raise what writing a page to `path` would raise; writes nothing.
-
-    With `overwrite` a page of distrff may be replaced and nothing else, so that a slip of the hand costs no
-    data.
-
-    Raises
-    ------
-    InputError
-        If it is no local path, its folder is not there or not writable, or something is there that may not
-        be replaced.
-    """
-    from distrff.io.storage import local_path, refuse_dangling_link
-
-    refuse_dangling_link(path)
-    file, name = local_path(path), public_name(path)
-    if file is None:
-        raise InputError(f"--report {name} is not a local path; write the page to one and copy it")
-    if file.is_dir():
-        raise InputError(f"--report {name} is a folder; name a file in it")
-    folder = public_name(file.parent)
-    if not file.parent.is_dir():
-        raise InputError(f"--report {name}: the folder {folder} does not exist; create it first")
-    if not os.access(file.parent, os.W_OK | os.X_OK):
-        raise InputError(f"--report {name}: the folder {folder} is not writable; choose another path")
-    if not file.exists():
-        return
-    with file.open("rb") as handle:
-        is_page = GENERATOR.encode() in handle.read(_HEAD_BYTES)
-    if not is_page:
-        raise InputError(
-            f"--report {name} exists and is not a page of distrff, so --overwrite spares it; "
-            f"choose another path"
-        )
-    if not overwrite:
-        raise InputError(f"--report {name} exists; pass --overwrite to replace it")
-
-
-def write_report(page: str, path: Url, *, overwrite: bool = False) -> None:
-    """Put a page of a fit at the local `path` as UTF-8: whole, or not at all.
-
-    Raises
-    ------
-    InputError
-        As `check_report_place`, which is asked again, since hours may have passed.
-    """
-    from distrff.io.storage import full_disk_told, local_path
-
-    check_report_place(path, overwrite=overwrite)
-    file = local_path(path)
-    assert file is not None
-    fresh = file.with_name(f".{file.name}.{secrets.token_hex(4)}.partial")
-    try:
-        with full_disk_told(path):
-            fresh.write_text(page, encoding="utf-8")
-            fresh.replace(file)
-    finally:
-        fresh.unlink(missing_ok=True)
+def check_page(page: Location, *, overwrite: bool) -> None:
+    """Raise InputError for what would keep a page from being written there; writes nothing."""
+    if page.path is None:
+        raise InputError(f"--report {page} is not a local path; write the page to one and copy it")
+    if page.path.is_dir():
+        raise InputError(f"--report {page} is a folder; name a file in it")
+    check_writable(page, overwrite=overwrite, kinds=(PAGE,))

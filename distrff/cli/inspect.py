@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from distrff.cli.data import open_stored_data, storage_options, workers_of
+from distrff.cli.data import arguments_of, storage_options, workers_of
 from distrff.cli.options import cluster_options, data_options, talk_options, target_options
 from distrff.cli.output import aligned, dtype_name, show
 from distrff.utils.text import public_name
@@ -30,13 +30,12 @@ def inspect(path: str, as_json: bool, **options: Any) -> None:
     missing values and the target's labels, and tells which columns drift with the row number; then
     it is said whether other chunks or a shuffle would pay.
     """
-    from distrff.io.storage import ROOT
+    from distrff.io.open import stored_dataset
+    from distrff.io.storage import Location, header_of
 
     remote = storage_options(options)
-    document = root_document(path, remote)
-    attributes = document.get("attributes")
-    header = attributes.get(ROOT) if isinstance(attributes, dict) else None
-    header = header if isinstance(header, dict) else {}
+    document = Location.of(path, remote).root() or {}
+    header = header_of(document) or {}
     if header.get("kind") in ("model", "gram"):
         values, lines = described_group(path, header["kind"], remote)
     elif document.get("node_type") == "array":
@@ -44,7 +43,7 @@ def inspect(path: str, as_json: bool, **options: Any) -> None:
     elif header.get("kind") == "predictions":
         values, lines = described_results(header)
     else:
-        values, lines = _described_data(path, open_stored_data(path, options), options)
+        values, lines = _described_data(path, stored_dataset(path, **arguments_of(options)), options)
     name = public_name(path)
     show({"path": name, **values}, as_json=as_json, lines=[f"{name}: {values['kind']}", *lines])
 
@@ -55,7 +54,7 @@ def _described_data(path: str, dataset: Dataset, options: dict[str, Any]) -> tup
     if options["no_rows"]:
         return values, lines
     with workers_of(options):
-        found, more = described_rows(path, dataset, remote)
+        found, more = described_rows(dataset)
     return {**values, **found}, [*lines, *more]
 
 
@@ -66,17 +65,6 @@ Described = tuple[dict[str, Any], list[str]]
 
 _MOST_LISTED = 20
 _SIZES = ("n_components", "n_bins", "n_columns")  # of which a map has the first as its columns of Z
-
-
-def root_document(path: str, remote: Remote) -> dict[str, Any]:
-    """Return what the root zarr.json or folder mark at `path` says; empty where nothing can be read."""
-    from distrff.io import storage as places
-    from distrff.io.storage import reaching
-    from distrff.utils.text import public_name
-
-    with reaching(public_name(path)):
-        _, document = places.root_document(path, remote)
-    return document if isinstance(document, dict) else {}
 
 
 def described_group(path: str, kind: str, remote: Remote) -> Described:
@@ -144,7 +132,7 @@ def described_results(header: dict[str, Any]) -> Described:
 
 def described_dataset(path: str, dataset: Dataset, remote: Remote) -> Described:
     """Describe rows: how many, of what types, and in what pieces they are stored."""
-    from distrff.io.parquet_rows import ParquetReader
+    from distrff.io.tables import TableReader
 
     values: dict[str, Any] = {
         "kind": "dataset",
@@ -158,8 +146,8 @@ def described_dataset(path: str, dataset: Dataset, remote: Remote) -> Described:
         "row_bytes": dataset.row_bytes,
         "chunk_rows": dataset.chunk_rows,
     }
-    is_parquet = isinstance(dataset.reader, ParquetReader)
-    stored = _parquet(path, remote) if is_parquet else _zarr(path, remote, dataset.reader)
+    reader = dataset.reader
+    stored = _parquet(reader.table) if isinstance(reader, TableReader) else _zarr(path, remote, reader)
     lines = [*aligned(_but_kind(values)), *_array_lines(stored.get("arrays", []))]
     types = stored.get("types", {})
     lines += [f"  {name}  {kind}" for name, kind in list(types.items())[:_MOST_LISTED]]
@@ -169,14 +157,10 @@ def described_dataset(path: str, dataset: Dataset, remote: Remote) -> Described:
     return {**values, **names, **stored}, lines
 
 
-def _parquet(path: str, remote: Remote) -> dict[str, Any]:
-    from distrff.io.parquet_rows import find_files, read_footers
-
-    fs, files = find_files([path], remote)
-    footers = read_footers(fs, files)
-    types = {field.name: str(field.type) for field in footers[0].schema}
-    n_groups = sum(len(footer.group_rows) for footer in footers)
-    return {"format": "parquet", "n_files": len(files), "n_row_groups": n_groups, "types": types}
+def _parquet(table: Any) -> dict[str, Any]:
+    types = {field.name: str(field.type) for field in table.footers[0].schema}
+    n_groups = sum(len(footer.group_rows) for footer in table.footers)
+    return {"format": "parquet", "n_files": len(table.footers), "n_row_groups": n_groups, "types": types}
 
 
 def _zarr(path: str, remote: Remote, reader: Any) -> dict[str, Any]:
@@ -185,7 +169,7 @@ def _zarr(path: str, remote: Remote, reader: Any) -> dict[str, Any]:
     from distrff.io.storage import Location
     from distrff.io.zarr_rows import CsrReader
 
-    group = zarr.open_group(Location(path, remote).store(), mode="r")
+    group = zarr.open_group(Location(path, remote).zarr_store(), mode="r")
     found = dict(group.arrays())
     if isinstance(reader, CsrReader):
         found |= {z.path: z for z in reader.arrays.arrays.values()}
@@ -211,16 +195,14 @@ def _but_kind(values: dict[str, Any]) -> dict[str, Any]:
 # What one pass over the rows of a dataset found: values for JSON, and lines for people.
 
 
-def described_rows(
-    path: str, dataset: Dataset, remote: dict[str, Any] | None
-) -> tuple[dict[str, Any], list[str]]:
+def described_rows(dataset: Dataset) -> tuple[dict[str, Any], list[str]]:
     """Describe the rows of a dataset: missing values, target balance, drift, and how they are stored."""
     from distrff.diagnostics.survey import rechunk_advice, stored_layout, survey_rows, survey_to_dict
     from distrff.engine.run import begin_run
 
     run = begin_run()
     survey = survey_to_dict(survey_rows(run, dataset), dataset)
-    parts = stored_layout(path, dataset, remote)
+    parts = stored_layout(dataset)
     rechunking = [sentence for part in parts for sentence in rechunk_advice(part)]
     values = {
         **survey,

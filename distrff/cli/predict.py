@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
 
 import click
@@ -114,47 +112,20 @@ def score(model: str, data: str, as_json: bool, **options: Any) -> None:
 def written_rows(method: str, model: str, data: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Write the method's result for every row to `--out`, and return what was written."""
     from distrff.engine.run import Run
+    from distrff.io.results import ResultPlace
+    from distrff.io.storage import Location, refuse_overlap
     from distrff.model.persistence import load_model
-    from distrff.model.write import result_place, write_rows
+    from distrff.model.predict import RowResults
+    from distrff.model.write import write_rows
 
-    out, remote = options["out"], storage_options(options)
-    how = {"overwrite": options["overwrite"], "resume": options["resume"], "storage_options": remote}
+    remote = storage_options(options)
+    out = Location.of(options["out"], remote)
     machine = load_model(model, storage_options=remote)
     dataset = open_data_for(machine, data, options)
-    refuse_overlap("--out", out, model=model, data=data)
-    result_place(out, method, **how).check()
+    refuse_overlap("--out", out.url, model=model, data=data)
+    place = ResultPlace(out, overwrite=options["overwrite"], resume=options["resume"])
+    place.check()
     with workers_of(options):
-        run = Run()
-        return_std = options.get("return_std", False)
-        written = write_rows(run, machine, dataset, out, method=method, return_std=return_std, **how)
-    return {
-        "out": public_name(out),
-        "model": public_name(model),
-        "n_samples": written.n_rows,
-        **written.description(),
-        "seconds": run.seconds,
-        "workers": run.execution.n_workers,
-    }
-
-
-def _is_remote(url: str) -> bool:
-    return "://" in url.removeprefix("file://") or "::" in url
-
-
-def refuse_overlap(option: str, out: str, **others: str) -> None:
-    """Raise if what `option` writes to `out` is, holds or lies inside one of the others."""
-    system, target = _place(out)
-    for name, path in others.items():
-        its_system, source = _place(path)
-        if system == its_system and (source.is_relative_to(target) or target.is_relative_to(source)):
-            raise InputError(
-                f"{option} {public_name(out)} and the {name} {public_name(path)} overlap; choose another path"
-            )
-
-
-def _place(url: str) -> tuple[str, PurePath]:
-    """Return the kind of file system and the path on it."""
-    if not _is_remote(url):
-        return "file", Path(os.path.realpath(url.removeprefix("file://")))
-    protocol, _, path = public_name(url).partition("://")
-    return protocol, PurePosixPath(path.rstrip("/"))
+        results = RowResults(machine, method, options.get("return_std", False))
+        report = write_rows(Run(), results, dataset, place)
+    return {"out": str(out), "model": public_name(model), **report}

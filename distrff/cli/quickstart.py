@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -12,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from distrff.cli.data import workers_of
-from distrff.cli.fit import write_report
 from distrff.cli.options import talk_options
 from distrff.cli.output import show
 from distrff.errors import InputError
+from distrff.io.storage import PAGE, Location, replacing, write_file
 from distrff.utils.text import public_name
 
 if TYPE_CHECKING:
@@ -63,16 +62,14 @@ def quickstart(
     interrupted run leaves nothing.
     """
     # They take a second or two, which help and refusals need not wait for.
-    from distrff.io.storage import replacing
-
     may_replace = _refuse_other(folder, overwrite)
     settings = Settings(
         n_rows, n_columns, n_components, workers or local_workers(), memory_limit, random_state
     )
     settings.check()
     say = Clock(as_json)
-    with replacing(folder, overwrite=may_replace, kinds=("quickstart",)) as fresh:
-        result = demonstrate(settings, fresh, folder, say)
+    with replacing(Location.of(folder), overwrite=may_replace, kinds=(KIND,)) as fresh:
+        result = demonstrate(settings, Path(fresh.url), folder, say)
     result["seconds"] = say.seconds
     say("Done")
     show(result, as_json=as_json, lines=_summary(result))
@@ -115,18 +112,11 @@ def _refuse_other(folder: Path, overwrite: bool) -> bool:
     if folder.is_dir() and not any(folder.iterdir()):
         return True
     name = public_name(folder)
-    if _kind(folder) != KIND:
+    if (Location.of(folder).header() or {}).get("kind") != KIND:
         raise InputError(f"{name} exists and is not from an earlier quickstart; choose another --dir")
     if not overwrite:
         raise InputError(f"{name} is from an earlier quickstart; pass --overwrite to replace it")
     return True
-
-
-def _kind(folder: Path) -> Any:
-    try:
-        return json.loads((folder / "zarr.json").read_text())["attributes"]["distrff"]["kind"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
 
 
 def _summary(result: dict[str, Any]) -> list[str]:
@@ -209,7 +199,7 @@ def demonstrate(settings: Settings, folder: Path, shown: Path, say: Say) -> dict
 
     from distrff.cli.synthetic import KnownTruth, write_known_rows
     from distrff.features.compose import LinearFeatures
-    from distrff.io.open import open_stored
+    from distrff.io.open import open_dataset
 
     truth = KnownTruth(settings.n_columns, seed=settings.seed)
     zarr.create_group(folder, zarr_format=3, attributes={"distrff": {"kind": "quickstart"}})
@@ -220,7 +210,7 @@ def demonstrate(settings: Settings, folder: Path, shown: Path, say: Say) -> dict
     write_known_rows(folder / FILES["train"], truth, "train", settings.n_rows)
     least = write_known_rows(folder / FILES["test"], truth, "test", settings.n_held_out)
     train, test = (
-        replace(open_stored(folder / FILES[name]), source=str(shown / FILES[name]))
+        replace(open_dataset(folder / FILES[name]), source=str(shown / FILES[name]))
         for name in ("train", "test")
     )
     say(f"Starting {settings.n_workers} worker(s)")
@@ -234,7 +224,7 @@ def demonstrate(settings: Settings, folder: Path, shown: Path, say: Say) -> dict
         scores = _scores(machine, linear, test, least)
     machine.save(str(folder / FILES["model"]))
     page = _page(settings, truth, machine, scores)
-    write_report(page, folder / FILES["report"])
+    write_file(page, Location.of(folder / FILES["report"]), kinds=(PAGE,))
     return _result(settings, truth, machine, scores, shown)
 
 

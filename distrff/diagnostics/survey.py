@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,13 +14,13 @@ from scipy.sparse import issparse
 from distrff.engine.reduction import Arrays, Reduction
 from distrff.engine.run import Run
 from distrff.engine.segments import gram_segmentation, light_segmentation
+from distrff.errors import InputError
 from distrff.io.dataset import Dataset
-from distrff.io.parquet_rows import find_files, read_footers
 from distrff.io.rows import RowBlock, Rows
 from distrff.io.storage import SPAN_BYTES
 from distrff.io.zarr_rows import SHARD_BYTES, CsrReader, ZarrReader, row_bytes
 from distrff.preprocessing.scaling import Moments, drift_shares, drifting
-from distrff.preprocessing.targets import ValueCounts
+from distrff.preprocessing.targets import LabelCounts
 from distrff.utils.arrays import as_columns, chosen_rows, joined_rows
 from distrff.utils.random import stream
 from distrff.utils.text import human_bytes
@@ -41,8 +42,8 @@ class RowSurvey:
         Of the finite values; inf and −inf where there are none.
     y_missing : int
         Rows of which a target is missing.
-    values : ValueCounts
-        Of a single target.
+    values : LabelCounts or None
+        Of a single target; None once there were more than 64, or some that cannot be sorted together.
     y_moments : Moments or None
         Of the finite values of numeric targets, those of rows with a missing one left out.
     X, y : tuples of matrices
@@ -55,14 +56,14 @@ class RowSurvey:
     low: np.ndarray
     high: np.ndarray
     y_missing: int
-    values: ValueCounts
+    values: LabelCounts | None
     y_moments: Moments | None
     X: tuple[Any, ...] = ()
     y: tuple[np.ndarray, ...] = ()
 
     def merge(self, other: RowSurvey) -> RowSurvey:
         """Return the survey of both sets of rows."""
-        moments = self.y_moments, other.y_moments
+        moments, values = (self.y_moments, other.y_moments), (self.values, other.values)
         return RowSurvey(
             n_rows=self.n_rows + other.n_rows,
             missing=self.missing + other.missing,
@@ -70,7 +71,7 @@ class RowSurvey:
             low=np.minimum(self.low, other.low),
             high=np.maximum(self.high, other.high),
             y_missing=self.y_missing + other.y_missing,
-            values=self.values.merge(other.values),
+            values=None if None in values else few_values(values[0].merge, values[1]),  # type: ignore[union-attr]
             y_moments=None if None in moments else moments[0].merge(moments[1]),  # type: ignore[union-attr, arg-type]
             X=self.X + other.X,
             y=self.y + other.y,
@@ -97,8 +98,8 @@ class RowSurvey:
             return np.zeros(0)
         y = as_columns(np.concatenate(self.y))
         y = y[~pd.isna(y).any(axis=1)]
-        if self.values.is_complete and y.shape[1] == 1:
-            return drift_shares((y == self.values.values).astype(np.float64))
+        if self.values is not None and y.shape[1] == 1:
+            return drift_shares((y == self.values.labels).astype(np.float64))
         if y.dtype.kind not in "biuf":
             return np.zeros(0)
         return drift_shares(y[np.isfinite(y.astype(np.float64)).all(axis=1)].astype(np.float64))
@@ -143,7 +144,7 @@ class RowSurveyReduction(Reduction):
             low=np.full(d, np.inf),
             high=np.full(d, -np.inf),
             y_missing=0,
-            values=ValueCounts.empty(),
+            values=LabelCounts.empty(),
             y_moments=Moments.empty(self.n_targets) if self.y_is_number else None,
         )
 
@@ -170,11 +171,24 @@ class RowSurveyReduction(Reduction):
             n_rows=n,
             **(_sparse_ranges(block.X) if issparse(block.X) else _ranges(block.X)),
             y_missing=int(y_missing.sum()),
-            values=ValueCounts.of(y[~y_missing].ravel()) if self.n_targets == 1 else ValueCounts.empty(),
+            values=few_values(LabelCounts.of_values, y[~y_missing].ravel())
+            if self.n_targets == 1
+            else LabelCounts.empty(),
             y_moments=_moments(y[~y_missing]) if self.y_is_number else None,
             X=(chosen_rows(block.X, inside).astype(np.float64),),
             y=() if y is None else (y[inside],),
         )
+
+
+MOST_VALUES = 64
+
+
+def few_values(count: Callable[..., LabelCounts], values: Any) -> LabelCounts | None:
+    """Return `count(values)` of at most 64 values that can be sorted together, None of others."""
+    try:
+        return count(values, most=MOST_VALUES)
+    except InputError:
+        return None
 
 
 def _columns_of(X: np.ndarray) -> np.ndarray:
@@ -259,9 +273,9 @@ def _target(survey: RowSurvey) -> dict[str, Any]:
         "drift": float(shares.max(initial=0.0)),
         "drifts": bool(survey.drifts(shares).any()),
     }
-    if survey.values.is_complete and len(survey.values.values):
+    if survey.values is not None and len(survey.values.labels):
         counts = survey.values.counts
-        labels = zip(survey.values.values.tolist(), counts.tolist(), strict=True)
+        labels = zip(survey.values.labels.tolist(), counts.tolist(), strict=True)
         target["labels"] = [
             {"label": label, "rows": rows, "share": rows / counts.sum()} for label, rows in labels
         ]
@@ -280,9 +294,7 @@ _MAX_DECODED_SHARE = 1.1
 _GRAM_FEATURES = 1024
 
 
-def stored_layout(
-    path: str, dataset: Dataset, storage_options: dict[str, Any] | None
-) -> list[dict[str, Any]]:
+def stored_layout(dataset: Dataset) -> list[dict[str, Any]]:
     """Return `stored_part` of each array of Zarr, or of the row groups; from metadata and sizes only.
 
     Segments are those of a Gram of 1024 features.
@@ -295,8 +307,8 @@ def stored_layout(
     if isinstance(reader, CsrReader):
         entries = reader.arrays.arrays.values()
         return [_zarr_part(z.path, z, n, segment_rows) for z in entries]
-    fs, files = find_files([path], storage_options)
-    group_rows = [rows for footer in read_footers(fs, files) for rows in footer.group_rows if rows]
+    table: Any = reader.table  # type: ignore[attr-defined]
+    group_rows = [part.stop - part.start for part in table.parts]
     return [
         stored_part(
             "row groups",
@@ -304,7 +316,7 @@ def stored_layout(
             segment_rows,
             unit_rows=max(group_rows),
             row_bytes=dataset.row_bytes,
-            stored_bytes=sum(int(fs.size(file)) for file in files),
+            stored_bytes=sum(int(table.fs.size(footer.path)) for footer in table.footers),
             n_requests=len(group_rows),
             from_the_first=True,
         )

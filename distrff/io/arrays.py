@@ -15,37 +15,31 @@ from scipy.sparse import issparse
 
 from distrff.errors import InputError, InputTypeError
 from distrff.io.dataset import BLOCK_BYTES, Dataset, check_lengths, sparse_share
-from distrff.io.rows import FIELDS, Feed, RowBlock, Span, cut_tiles
+from distrff.io.rows import FIELDS, Rows, Span
 
 _INDEX_BYTES = 4
 _PRESUMED_SHARE = 0.01  # of the columns of lazy sparse rows, whose entries are not counted
 
 
 @dataclass(frozen=True)
-class ArrayRows:
+class ArrayRows(Rows):
     """Rows as lists of consecutive blocks: arrays, or Delayed blocks that are arrays in the task.
 
-    The blocks cover exactly [start, stop); those of y and sample_weight may be cut elsewhere than
-    those of X. `dtypes` maps the fields to what the blocks are cast to; `is_sparse` tells whether those of X
-    are scipy sparse matrices.
+    The blocks of each field cover exactly [start, stop); those of y and sample_weight may be cut elsewhere
+    than those of X. `dtypes` maps the fields to what the blocks are cast to; `is_sparse` tells whether those
+    of X are scipy sparse matrices.
     """
 
-    start: int
-    stop: int
-    X: list[Any]
-    y: list[Any]
-    sample_weight: list[Any]
+    blocks: dict[str, list[Any]]
     dtypes: dict[str, np.dtype]
     is_sparse: bool = False
 
-    def tiles(self, n_rows: int) -> Iterator[RowBlock]:
-        """Yield the rows in blocks of `n_rows`."""
-        size = self.stop - self.start
-        feeds = [Feed(self._spans(field), size) for field in FIELDS if getattr(self, field)]
-        return cut_tiles(self.start, self.stop, n_rows, feeds)
+    def spans(self) -> Iterable[Iterator[Span]]:
+        """Return the blocks of each field."""
+        return map(self._spans, self.blocks)
 
     def _spans(self, field: str) -> Iterator[Span]:
-        blocks = [self._plain(block, field) for block in getattr(self, field)]
+        blocks = [self._plain(block, field) for block in self.blocks[field]]
         if (n := sum(block.shape[0] for block in blocks)) != self.stop - self.start:
             raise InputError(
                 f"the blocks of {field} for rows {self.start} to {self.stop - 1} hold {n} rows; "
@@ -68,18 +62,16 @@ class ArrayRows:
 class ArrayReader:
     """Reads rows of arrays that are all NumPy or all dask."""
 
-    def __init__(self, arrays: dict[str, Any], dtypes: dict[str, np.dtype]) -> None:
+    def __init__(self, arrays: dict[str, Any]) -> None:
         self._arrays = arrays
-        self._dtypes = dtypes
+        self._dtypes = {field: values.dtype for field, values in arrays.items()}
         layers = [set(a.dask.layers) for a in arrays.values() if isinstance(a, da.Array)]
         self._have_common_layers = len(set().union(*layers)) < sum(map(len, layers))
 
     def rows(self, start: int, stop: int, fields: tuple[str, ...] = FIELDS) -> ArrayRows:
         """Return the blocks of the rows [start, stop)."""
         blocks = {f: self._blocks(self._arrays[f][start:stop]) for f in fields if f in self._arrays}
-        of: dict[str, list[Any]] = {f: [] for f in FIELDS} | blocks
-        is_sparse = "X" in self._arrays and _is_sparse(self._arrays["X"])
-        return ArrayRows(start, stop, of["X"], of["y"], of["sample_weight"], self._dtypes, is_sparse)
+        return ArrayRows(start, stop, blocks, self._dtypes, _is_sparse(self._arrays["X"]))
 
     def _blocks(self, part: Any) -> list[Any]:
         if not isinstance(part, da.Array):
@@ -213,7 +205,7 @@ def _dataset(arrays: dict[str, Any], names: dict[str, tuple[str, ...] | None], s
     check_lengths({field: values.shape[0] for field, values in arrays.items()})
     X, y = arrays["X"], arrays.get("y")
     return Dataset(
-        reader=ArrayReader(arrays, {field: values.dtype for field, values in arrays.items()}),
+        reader=ArrayReader(arrays),
         n_rows=X.shape[0],
         n_columns=X.shape[1],
         dtype=X.dtype,
@@ -485,9 +477,7 @@ def _numpy_dtype(dtype: Any) -> np.dtype:
 OBJECT = np.dtype(object)
 
 
-def frame_arrays(
-    frames: dict[str, Any],
-) -> tuple[dict[str, da.Array], dict[str, tuple[str, ...] | None]]:
+def frame_arrays(frames: dict[str, Any]) -> Named:
     """Return the frames, keyed X, y or sample_weight, as dask arrays, and their column names.
 
     The rows of all partitions are counted in one pass. It goes over the partitions that the arrays
@@ -498,15 +488,11 @@ def frame_arrays(
     parts = {field: frame.to_delayed() for field, frame in frames.items()}
     (lengths,) = dask.compute({f: [dask.delayed(len)(p) for p in ps] for f, ps in parts.items()})
     arrays = {
-        field: _array(parts[field], lengths[field], dtypes[field], _columns(frame), field)
+        field: _array(parts[field], lengths[field], dtypes[field], frame.shape[1:], field)
         for field, frame in frames.items()
     }
     names = {f: names_of(v.columns if is_dataframe_like(v) else [v.name]) for f, v in frames.items()}
     return arrays, names
-
-
-def _columns(frame: Any) -> tuple[int, ...]:
-    return (len(frame.columns),) if is_dataframe_like(frame) else ()
 
 
 def _array(
@@ -528,12 +514,8 @@ def _dtype(frame: Any, field: str) -> np.dtype:
     pairs = list(frame.dtypes.items()) if is_dataframe_like(frame) else [(frame.name, frame.dtype)]
     if field != "y":
         return frame_dtype(pairs, field)
-    numbers = pairs and all(_is_plain_number(dtype) for _, dtype in pairs)
+    numbers = pairs and all(_is_number(dtype) for _, dtype in pairs)
     return frame_dtype(pairs, field) if numbers else OBJECT
-
-
-def _is_plain_number(dtype: Any) -> bool:
-    return not isinstance(dtype, pd.CategoricalDtype) and dtype.kind in "biufc"
 
 
 def _values(part: Any, dtype: np.dtype) -> np.ndarray:

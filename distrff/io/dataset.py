@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from numbers import Number
 from typing import Any, Protocol
@@ -16,7 +16,7 @@ import pandas as pd
 from scipy.sparse import issparse
 
 from distrff.errors import InputError, NonFiniteColumnError, NonFiniteError
-from distrff.io.rows import FIELDS, RowBlock, Rows
+from distrff.io.rows import FIELDS, RowBlock, Rows, Span
 from distrff.preprocessing.table import TableSteps
 from distrff.utils.arrays import as_columns
 from distrff.utils.html import html_card
@@ -69,6 +69,8 @@ class Dataset:
         What was done to the table: rows read and dropped, columns made, columns dropped and why.
     id_dtypes : mapping of str to dtype
         Of the columns that tell who the rows are, by name; see `ids` of `open_dataset`.
+    id_readers : mapping of str to reader
+        Of the same columns, each as y.
     column_share : float
         Of the columns, that a row has entries in: below 1 where rows are read as scipy CSR matrices.
     held_bytes : int
@@ -98,6 +100,7 @@ class Dataset:
     steps: TableSteps | None = None
     table_report: dict[str, Any] | None = None
     id_dtypes: Mapping[str, np.dtype] = dataclasses.field(default_factory=dict)
+    id_readers: Mapping[str, Reader] = dataclasses.field(default_factory=dict)
     column_share: float = 1.0
     held_bytes: int = 0
     whole_rows: int = 0
@@ -120,7 +123,11 @@ class Dataset:
             raise InputError(
                 f"rows {start} to {stop} are outside of {self.source}, which has {self.n_rows} rows"
             )
-        return self.reader.rows(start, stop)
+        rows = self.reader.rows(start, stop)
+        if not self.id_readers:
+            return rows
+        ids = [reader.rows(start, stop, ("y",)) for reader in self.id_readers.values()]
+        return IdentifiedRows(start, stop, rows, ids, tuple(self.id_readers))
 
     @property
     def X(self) -> da.Array:
@@ -255,7 +262,7 @@ def _remarks(dataset: Dataset) -> list[str]:
 
 
 @dataclass(frozen=True)
-class IdentifiedRows:
+class IdentifiedRows(Rows):
     """The rows of a dataset, and beside them the same rows of each id column.
 
     ids : list of Rows
@@ -266,39 +273,14 @@ class IdentifiedRows:
     ids: list[Rows]
     names: tuple[str, ...]
 
-    @property
-    def start(self) -> int:
-        return self.rows.start
-
-    @property
-    def stop(self) -> int:
-        return self.rows.stop
-
-    def tiles(self, n_rows: int) -> Iterator[RowBlock]:
-        """Yield the rows in blocks of `n_rows`, without their ids."""
-        return self.rows.tiles(n_rows)
+    def spans(self) -> Iterable[Iterator[Span]]:
+        """Return the spans of the rows, without their ids."""
+        return self.rows.spans()
 
     def id_tiles(self, n_rows: int) -> Iterator[dict[str, np.ndarray]]:
         """Yield the id columns of the same blocks, by name."""
         for blocks in zip(*(column.tiles(n_rows) for column in self.ids), strict=True):
             yield {name: block.y for name, block in zip(self.names, blocks, strict=True)}
-
-
-class IdentifiedReader:
-    """Reads a dataset's rows together with its id columns."""
-
-    def __init__(self, reader: Reader, ids: Mapping[str, Reader]) -> None:
-        self._reader = reader
-        self._ids = dict(ids)
-
-    def rows(self, start: int, stop: int, fields: tuple[str, ...] = FIELDS) -> IdentifiedRows:
-        """Return the rows [start, stop)."""
-        ids = [reader.rows(start, stop, ("y",)) for reader in self._ids.values()]
-        return IdentifiedRows(self._reader.rows(start, stop, fields), ids, tuple(self._ids))
-
-    def lazy(self, field: str) -> da.Array:
-        """Return one field of the rows themselves as a lazy dask array."""
-        return self._reader.lazy(field)
 
 
 def with_ids(dataset: Dataset, columns: Mapping[str, Dataset]) -> Dataset:
@@ -319,7 +301,7 @@ def with_ids(dataset: Dataset, columns: Mapping[str, Dataset]) -> Dataset:
             raise InputError(f"the id {name!r} has {column.n_targets} columns; name each of them as an id")
     readers = {name: column.reader for name, column in columns.items()}
     dtypes: dict[str, Any] = {name: column.y_dtype for name, column in columns.items()}
-    return replace(dataset, reader=IdentifiedReader(dataset.reader, readers), id_dtypes=dtypes)
+    return replace(dataset, id_readers=readers, id_dtypes=dtypes)
 
 
 # Numbers that no machine can use, found block by block and named by where they stand.

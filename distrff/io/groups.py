@@ -22,22 +22,18 @@ from typing import Any
 
 import numpy as np
 
-from distrff.errors import InputError, ModelFileError
+from distrff.errors import ModelFileError
 from distrff.io.storage import (
-    ROOT,
+    Location,
     Options,
     Url,
-    exists_refusal,
     file_bytes,
-    file_system,
     header_of,
-    in_one_line,
-    local_path,
     replacing,
-    root_document,
+    root_text,
+    storage_errors,
 )
 from distrff.utils.storable import refuse_loose_json, storable
-from distrff.utils.text import public_name
 
 FORMAT = 1
 _STORED = ("model", "gram")
@@ -53,11 +49,7 @@ def write_group(
     overwrite: bool = False,
     storage_options: Options = None,
 ) -> None:
-    """Write `arrays` and `metadata` as one group that readers see whole or not at all.
-
-    A local group is written beside its place and renamed into it. Object stores have no rename:
-    there the group is marked incomplete first, then come the arrays, and the root metadata with the
-    ``complete`` marker last; what an interrupted write leaves is refused by readers.
+    """Write `arrays` and `metadata` as one group that readers see whole or not at all; see `replacing`.
 
     Parameters
     ----------
@@ -77,7 +69,7 @@ def write_group(
     Raises
     ------
     InputError
-        If the target cannot be written (see `exists_refusal`), or the content cannot be stored.
+        If the target cannot be written (see `check_writable`), or the content cannot be stored.
     """
     arrays = {name: storable(name, A) for name, A in arrays.items()}
     refuse_loose_json(metadata, "metadata")
@@ -90,14 +82,12 @@ def write_group(
         "metadata": metadata,
     }
     header["metadata_checksum"] = _seal(header, {name: _description(A) for name, A in arrays.items()})
-    with in_one_line(InputError, f"{public_name(url)} could not be written"):
-        if local_path(url) is not None:
-            with replacing(url, overwrite=overwrite, kinds=_STORED) as folder:
-                _fill(*file_system(folder, None), arrays, header)
-        else:
-            exists_refusal(url, overwrite, storage_options, kinds=_STORED)
-            _unmark(*file_system(url, storage_options), header)
-            _fill(*file_system(url, storage_options), arrays, header)
+    location = Location.of(url, storage_options)
+    with (
+        storage_errors(f"{location} could not be written"),
+        replacing(location, overwrite=overwrite, kinds=_STORED) as fresh,
+    ):
+        _fill(fresh, arrays, header)
 
 
 def read_group(
@@ -110,61 +100,47 @@ def read_group(
     ModelFileError
         If there is no such group, it is of another kind, incomplete, newer, damaged or altered.
     """
-    with in_one_line(ModelFileError, f"{public_name(url)} cannot be read"):
-        exists, document = root_document(url, storage_options)
+    location = Location.of(url, storage_options)
+    with storage_errors(f"{location} cannot be read", ModelFileError):
+        document = location.root()
         header = header_of(document)
         if header is None:
-            what = "does not exist" if not exists else "is not a Zarr group"
+            what = "is not a Zarr group" if location.exists() else "does not exist"
             what = what if document is None else "is not a group of distrff (nothing of it in zarr.json)"
-            raise ModelFileError(f"{public_name(url)} {what}; give the path that a {kind} was saved to")
-        _refuse_header(url, header, kind)
-        fs, path = file_system(url, storage_options)
+            raise ModelFileError(f"{location} {what}; give the path that a {kind} was saved to")
+        _refuse_header(location, header, kind)
+        fs, path = location.file_system()
         arrays, described = {}, {}
         for name, checksum in (header.get("checksums") or {}).items():
-            what = f"{public_name(url)}: array {name!r}"
+            what = f"{location}: array {name!r}"
             arrays[name], described[name] = _stored_array(what, fs, f"{path}/{name}", checksum)
         if header.get("metadata_checksum") != _seal(header, described):
-            raise ModelFileError(f"{public_name(url)}: the metadata do not match their checksum; {_REMEDY}")
+            raise ModelFileError(f"{location}: the metadata do not match their checksum; {_REMEDY}")
         return arrays, header["metadata"]
 
 
-def _refuse_header(url: Url, header: dict[str, Any], kind: str) -> None:
+def _refuse_header(location: Location, header: dict[str, Any], kind: str) -> None:
     found, form = header.get("kind"), header.get("format")
     if isinstance(form, int) and form > FORMAT:
         writer, mine = (f"distrff {v}" for v in (header.get("version"), _version()))
         raise ModelFileError(
-            f"{public_name(url)} was written by {writer} in format {form}, unknown to {mine}; update distrff"
+            f"{location} was written by {writer} in format {form}, unknown to {mine}; update distrff"
         )
     if found != kind:
-        raise ModelFileError(f"{public_name(url)}: this is a {found}, not a {kind}")
+        raise ModelFileError(f"{location}: this is a {found}, not a {kind}")
     if header.get("complete") is not True:
-        raise ModelFileError(
-            f"{public_name(url)} is incomplete, its writing was interrupted; save the {kind} again"
-        )
+        raise ModelFileError(f"{location} is incomplete, its writing was interrupted; save the {kind} again")
 
 
-def _unmark(fs: Any, path: str, header: dict[str, Any]) -> None:
-    """Leave a root that says "incomplete" before anything else, and nothing of an older group."""
-    unfinished = {"kind": header["kind"], "format": FORMAT, "complete": False}
-    fs.pipe_file(f"{path}/zarr.json", _root_text(unfinished))
-    fs.invalidate_cache(path)
-    for item in fs.ls(path, detail=False):
-        if item.strip("/") not in (path.strip("/"), f"{path}/zarr.json".strip("/")):
-            fs.rm(item, recursive=True)
-
-
-def _fill(fs: Any, path: str, arrays: Mapping[str, np.ndarray], header: dict[str, Any]) -> None:
+def _fill(fresh: Location, arrays: Mapping[str, np.ndarray], header: dict[str, Any]) -> None:
     # File by file in this thread: the order is certain, and nothing is written after an interrupt.
     for name, A in arrays.items():
-        fs.pipe_file(f"{path}/{name}/zarr.json", json.dumps(_description(A), indent=2).encode())
+        chunk = f"{name}/{_chunk_key(A.ndim)}"
+        fresh.within(chunk.rpartition("/")[0]).make_folder()
+        fresh.within(f"{name}/zarr.json").write(json.dumps(_description(A), indent=2).encode())
         if A.size:
-            fs.pipe_file(f"{path}/{name}/{_chunk_key(A.ndim)}", A.tobytes())
-    fs.pipe_file(f"{path}/zarr.json", _root_text(header))
-
-
-def _root_text(header: dict[str, Any]) -> bytes:
-    root = {"zarr_format": 3, "node_type": "group", "attributes": {ROOT: header}}
-    return json.dumps(root, indent=2, allow_nan=False).encode()
+            fresh.within(chunk).write(A.tobytes())
+    fresh.within("zarr.json").write(root_text(header))
 
 
 def _chunk_key(n_dimensions: int) -> str:
@@ -188,7 +164,7 @@ def _description(A: np.ndarray) -> dict[str, Any]:
 
 
 def _stored_array(what: str, fs: Any, path: str, checksum: str) -> tuple[np.ndarray, dict[str, Any]]:
-    with in_one_line(ModelFileError, f"{what} cannot be read; {_REMEDY}"):
+    with storage_errors(f"{what} cannot be read", ModelFileError, _REMEDY):
         try:
             described = json.loads(file_bytes(fs, f"{path}/zarr.json"))
             shape, dtype = described["shape"], np.dtype(described["data_type"])

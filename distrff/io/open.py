@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from dataclasses import fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import fields
 from functools import partial
 from typing import Any
 
@@ -13,32 +12,13 @@ from dask.utils import is_dataframe_like
 from distrff.engine.run import Run
 from distrff.errors import InputError
 from distrff.io.dataset import Dataset, with_ids
-from distrff.io.parquet_rows import (
-    GLOB_CHARACTERS,
-    SUFFIXES,
-    ParquetSource,
-    check_agreement,
-    open_parquet,
-    parquet_source,
-)
-from distrff.io.storage import locate, reaching
-from distrff.io.table_sources import (
-    Choice,
-    RawTable,
-    choose_columns,
-    described_frame,
-    frame_table,
-    holds_only_numbers,
-    is_xarray,
-    numbers_of,
-    parquet_table,
-    xarray_table,
-)
-from distrff.io.tables import complete_rows_of, encoded_dataset, profile_of
+from distrff.io.parquet_rows import SUFFIXES, ParquetTable, open_parquet, parquet_table
+from distrff.io.storage import GLOB_CHARACTERS, Location, Options
+from distrff.io.table_sources import described_frame, frame_table, is_xarray, xarray_table
+from distrff.io.tables import Table, choose_columns, complete_rows_of, encoded_dataset, profile_of
 from distrff.io.zarr_rows import open_zarr
 from distrff.preprocessing.profile import TableOptions, refuse_missing_values, steps_of
 from distrff.preprocessing.table import TableSteps
-from distrff.utils.text import public_name
 
 _TABLES_ONLY = ("drop", "one_hot", "max_categories", "hash_columns", "missing", "datetime", "positive")
 
@@ -148,53 +128,38 @@ def open_dataset(
     )
     if steps is not None:
         _refuse_beside_steps(options)
-    if ids and (is_dataframe_like(path) or is_xarray(path)):
-        raise InputError("ids goes with stored rows; a frame in memory keeps its own columns")
-    names = {"x_name": x_name, "y_name": y_name, "weight_name": weight_name}
-    dataset = _opened(path, options, steps, sample_dim, names, storage_options)
-    if not ids:
-        return dataset
-    return with_ids(
-        dataset, id_datasets(path, ids, columns=columns, x_name=x_name, storage_options=storage_options)
-    )
-
-
-def _opened(
-    path: Any,
-    options: TableOptions,
-    steps: TableSteps | None,
-    sample_dim: str | None,
-    names: dict[str, str],
-    storage_options: dict[str, Any] | None,
-) -> Dataset:
-    if is_dataframe_like(path):
-        return _of_frame(path, options, steps)
-    if is_xarray(path):
-        table = xarray_table(path, sample_dim)
-        if steps is not None:
-            return _encoded(table, steps)
-        return _profiled(table, options, choose_columns(table, options))
+    if is_dataframe_like(path) or is_xarray(path):
+        if ids:
+            raise InputError("ids goes with stored rows; a frame in memory keeps its own columns")
+        if is_dataframe_like(path):
+            return _of_table(described_frame(path), options, steps, partial(frame_table, path))
+        return _of_table(xarray_table(path, sample_dim), options, steps)
     if sample_dim is not None:
         raise InputError(f"sample_dim={sample_dim!r} goes with an xarray Dataset, got {type(path).__name__}")
     if stored_kind(path, storage_options) == "parquet":
-        paths = list(path) if isinstance(path, (list, tuple)) else [path]
-        return _of_parquet(parquet_source(paths, storage_options), options, steps)
-    _refuse_table_options(options, steps)
-    return open_zarr_path(
-        path,
-        target=options.target,
-        columns=options.columns,
-        sample_weight=options.sample_weight,
-        **names,
-        storage_options=storage_options,
+        dataset = _of_parquet(parquet_table(path, storage_options), options, steps)
+    else:
+        given = [name for name in _TABLES_ONLY if getattr(options, name) != getattr(TableOptions(), name)]
+        if given or steps is not None:
+            name = given[0] if given else "steps"
+            raise InputError(f"{name} goes with tables; the X and y of a Zarr group are taken as they are")
+        dataset = stored_dataset(
+            path,
+            target=target,
+            columns=columns,
+            sample_weight=sample_weight,
+            x_name=x_name,
+            y_name=y_name,
+            weight_name=weight_name,
+            storage_options=storage_options,
+        )
+    if not ids:
+        return dataset
+    of_column = partial(stored_dataset, path, x_name=x_name, storage_options=storage_options)
+    names = [ids] if isinstance(ids, str) else list(ids)
+    return with_ids(
+        dataset, {name: of_column(target=name, columns=_without(columns, name)) for name in names}
     )
-
-
-def _refuse_table_options(options: TableOptions, steps: TableSteps | None) -> None:
-    given = [name for name in _TABLES_ONLY if getattr(options, name) != getattr(TableOptions(), name)]
-    if given or steps is not None:
-        name = given[0] if given else "steps"
-        raise InputError(f"{name} goes with tables; the X and y of a Zarr group are taken as they are")
 
 
 def _refuse_beside_steps(options: TableOptions) -> None:
@@ -205,70 +170,64 @@ def _refuse_beside_steps(options: TableOptions) -> None:
             )
 
 
-def _of_parquet(parquet: ParquetSource, options: TableOptions, steps: TableSteps | None) -> Dataset:
-    table = parquet_table(parquet)
+def _without(columns: Any, name: str) -> Any:
+    """Return the columns of X but one, which may be an id as well."""
+    if isinstance(columns, (list, tuple)):
+        return [column for column in columns if column != name] or None
+    return None if columns == name else columns
+
+
+def _of_parquet(table: ParquetTable, options: TableOptions, steps: TableSteps | None) -> Dataset:
+    """Numbers as they are where nothing else is asked for, and else through steps."""
     if steps is not None:
-        steps.check_names(table.kinds, table.source)
-        check_agreement(parquet.footers, steps.raw_names, all_features=False)
-        return _encoded(table, steps)
-    uses = {"target": options.target, "sample_weight": options.sample_weight}
-    says_no_more = options == TableOptions(**uses, columns=options.columns)
-    if says_no_more and (options.columns is not None or holds_only_numbers(parquet, numbers_of(parquet))):
-        return open_parquet(parquet, columns=options.columns, **uses)
+        return _of_table(table, options, steps)
+    if options == TableOptions(options.target, options.columns, sample_weight=options.sample_weight):
+        are_numbers = options.columns is not None or table.holds_only_numbers(table.numbers)
+    else:
+        are_numbers = not options.transforms and table.holds_only_numbers(
+            choose_columns(table, options).columns
+        )
+    return open_parquet(table, options) if are_numbers else _of_table(table, options, None)
+
+
+def _of_table(
+    table: Table,
+    options: TableOptions,
+    steps: TableSteps | None,
+    holding: Callable[[Sequence[str]], Table] | None = None,
+) -> Dataset:
+    """The rows of a table through the steps of a model, or those that follow from what it holds.
+
+    `holding` returns the table with the rows of some columns, where the table itself has none.
+    """
+    if steps is not None:
+        steps.check_names(table.kinds, table.name)
+        table = _with_rows(table, steps.raw_names, holding)
+        kept = complete_rows_of(Run(), table, steps.raw_names) if steps.drops_missing else None
+        return encoded_dataset(table, steps, kept)
     choice = choose_columns(table, options)
-    check_agreement(parquet.footers, choice.used, all_features=False)
-    if not options.transforms and holds_only_numbers(parquet, choice.columns):
-        plain = open_parquet(parquet, columns=list(choice.columns), **uses)
-        return replace(plain, skipped_columns=tuple(choice.dropped))
-    return _profiled(table, options, choice)
-
-
-def _of_frame(frame: Any, options: TableOptions, steps: TableSteps | None) -> Dataset:
-    described = described_frame(frame)
-    if steps is not None:
-        steps.check_names(described.kinds, described.source)
-        return _encoded(frame_table(frame, steps.raw_names), steps)
-    choice = choose_columns(described, options)
-    return _profiled(frame_table(frame, choice.used), options, choice)
-
-
-def _encoded(table: RawTable, steps: TableSteps) -> Dataset:
-    """The rows of a table through the steps of a model."""
-    steps.check_names(table.kinds, table.source)
-    _check_rows(table)
-    kept = None
-    if steps.drops_missing:
-        kept = complete_rows_of(Run(), table, steps.raw_names)
-    return encoded_dataset(table, steps, kept, _row_counts(table, kept))
-
-
-def _profiled(table: RawTable, options: TableOptions, choice: Choice) -> Dataset:
-    """The rows of a table through steps that follow from what it holds."""
-    _check_rows(table)
+    table = _with_rows(table, choice.used, holding)
     run = Run()
     profile = profile_of(run, table, choice.used, options.max_categories)
     steps, report = steps_of(
         profile, options, columns=choice.columns, target=choice.target, weight=choice.weight
     )
     refuse_missing_values(steps, profile, options.missing)
-    kept, lacking = None, tuple(report["missing"])
-    if steps.drops_missing and lacking:
-        kept = complete_rows_of(run, table, lacking)
+    lacking = tuple(report["missing"])
+    kept = complete_rows_of(run, table, lacking) if steps.drops_missing and lacking else None
     report["columns_dropped"] = choice.dropped | report["columns_dropped"]
-    return encoded_dataset(table, steps, kept, _row_counts(table, kept) | report)
+    return encoded_dataset(table, steps, kept, report)
 
 
-def _check_rows(table: RawTable) -> None:
+def _with_rows(table: Table, names: Sequence[str], holding: Callable[[Sequence[str]], Table] | None) -> Table:
+    table.check(names)
+    table = table if holding is None else holding(names)
     if not table.n_rows:
-        raise InputError(f"{table.source} has no rows; check the path, or what was selected from it")
+        raise InputError(f"{table.name} has no rows; check the path, or what was selected from it")
+    return table
 
 
-def _row_counts(table: RawTable, kept: Sequence[int] | None) -> dict[str, Any]:
-    n_dropped = 0 if kept is None else table.n_rows - sum(kept)
-    return {"rows_read": table.n_rows, "rows_dropped": n_dropped}
-
-
-# Opening a stored dataset: which reader a path is for.
+# What is stored, taken as it is.
 
 ZARR_MARKERS = ("zarr.json", ".zgroup", ".zattrs", ".zarray")
 ACCEPTED = (
@@ -277,98 +236,33 @@ ACCEPTED = (
 )
 
 
-def open_stored(
+def stored_dataset(
     path: Any,
     *,
     target: Any = None,
-    columns: Sequence[int | str] | str | int | None = None,
+    columns: Any = None,
     sample_weight: int | str | None = None,
     x_name: str = "X",
     y_name: str = "y",
     weight_name: str = "sample_weight",
-    storage_options: dict[str, Any] | None = None,
+    storage_options: Options = None,
 ) -> Dataset:
-    """Return the dataset stored at `path`; its rows are read later, in the tasks.
-
-    Parameters
-    ----------
-    path : str, path-like, or list of these for Parquet
-        A Zarr group that holds the arrays X (n, d), y (n,) or (n, k) and sample_weight (n,), the
-        last two optional; or Parquet: a file, a folder (searched for \\*.parquet and \\*.pq), a glob,
-        a list. Files are taken in sorted order. URLs are opened through fsspec.
-    target : str, int or list, optional
-        Parquet: the column that is y, or a list of columns for a 2-D y. An integer is an index (-1
-        the last) unless a column has that name; columns that hold a pandas index are not counted.
-        None: no y. Zarr: the array that is y, by default `y_name` if the group has it.
-    columns : list of str or int, optional
-        The columns of X. By default all of a Zarr X, and for Parquet all numeric and boolean
-        columns, lists of fixed length included, except target and weights, in file order. Names
-        for Zarr are those of the group's attribute `column_names`.
-    sample_weight : str or int, optional
-        Column (Parquet) or array (Zarr) of the weights.
-    x_name, y_name, weight_name : str
-        Names of the Zarr arrays.
-    storage_options : dict, optional
-        Passed to the fsspec filesystem.
-
-    Raises
-    ------
-    InputError
-        If the path does not exist, is of no accepted kind, or cannot be read; if a column or array
-        is missing, lengths disagree, or there are no rows or columns.
-
-    Notes
-    -----
-    Costs one metadata read (Zarr) or one footer a file (Parquet). In Parquet, nulls in numeric
-    columns become NaN and the type of X is NumPy's common type of the columns.
-    """
+    """Return the numbers stored at `path` as they are, of which none is read; see `open_dataset`."""
     if stored_kind(path, storage_options) == "parquet":
-        paths = list(path) if isinstance(path, (list, tuple)) else [path]
-        parquet = parquet_source(paths, storage_options)
-        return open_parquet(parquet, target=target, columns=columns, sample_weight=sample_weight)
-    return open_zarr_path(
-        path,
+        options = TableOptions(target, columns, sample_weight=sample_weight)
+        return open_parquet(parquet_table(path, storage_options), options)
+    return open_zarr(
+        Location.of(path, storage_options),
         target=target,
         columns=columns,
         sample_weight=sample_weight,
         x_name=x_name,
         y_name=y_name,
         weight_name=weight_name,
-        storage_options=storage_options,
     )
 
 
-def open_zarr_path(
-    path: Any,
-    *,
-    target: Any,
-    columns: Any,
-    sample_weight: Any,
-    x_name: str,
-    y_name: str,
-    weight_name: str,
-    storage_options: dict[str, Any] | None,
-) -> Dataset:
-    """Return the dataset of the Zarr group at `path`; see `open_dataset`."""
-    fs, inner = locate(path, storage_options)
-    names = {"X": x_name, "y": _array_name(target, y_name, "target")}
-    names["sample_weight"] = _array_name(sample_weight, weight_name, "sample_weight")
-    # A y or weights that the user named must be there; the defaults may be absent.
-    optional = {"y": target is None and y_name == "y"}
-    optional["sample_weight"] = sample_weight is None and weight_name == "sample_weight"
-    required = frozenset(field for field in names if not optional.get(field, False))
-    return open_zarr(
-        fs,
-        inner,
-        os.fspath(path),
-        columns=columns,
-        names=names,
-        required=required,
-        storage_options=storage_options,
-    )
-
-
-def stored_kind(path: Any, storage_options: dict[str, Any] | None) -> str:
+def stored_kind(path: Any, storage_options: Options) -> str:
     """Return what lies at a path: "zarr" or "parquet"; a list of paths is Parquet.
 
     Raises
@@ -378,47 +272,19 @@ def stored_kind(path: Any, storage_options: dict[str, Any] | None) -> str:
     """
     if isinstance(path, (list, tuple)):
         return "parquet"
-    fs, inner = locate(path, storage_options)
-    with reaching(public_name(path)):
-        return _kind(fs, inner, public_name(path))
-
-
-def id_datasets(
-    path: Any, ids: Sequence[str] | str, *, columns: Any, x_name: str, storage_options: dict[str, Any] | None
-) -> dict[str, Dataset]:
-    """Return for each column of ids the dataset of which it is y."""
-    opened = partial(open_stored, path, x_name=x_name, storage_options=storage_options)
-    names = [ids] if isinstance(ids, str) else list(ids)
-    return {name: opened(target=name, columns=_without(columns, name)) for name in names}
-
-
-def _without(columns: Any, name: str) -> Any:
-    """Return the columns of X but one, which may be an id as well."""
-    if isinstance(columns, (list, tuple)):
-        return [column for column in columns if column != name] or None
-    return None if columns == name else columns
-
-
-def _array_name(given: Any, default: str, parameter: str) -> str:
-    if given is None:
-        return default
-    if not isinstance(given, str):
-        raise InputError(f"{parameter} of a Zarr group must be the name of an array, got {given!r}")
-    return given
-
-
-def _kind(fs: Any, inner: str, name: str) -> str:
-    base, shown = inner.rstrip("/"), name.rstrip("/")  # the latter without the query of a signed URL
-    if shown.endswith(".zarr"):
-        return "zarr"
-    if shown.endswith(SUFFIXES) or (any(c in base for c in GLOB_CHARACTERS) and not fs.exists(base)):
-        return "parquet"
-    if not fs.exists(inner):
-        raise InputError(f"{name} does not exist; check the path")
-    if not fs.isdir(inner):
-        raise InputError(f"{name} is a file of an unknown kind; accepted is {ACCEPTED}")
-    if any(fs.exists(f"{base}/{marker}") for marker in ZARR_MARKERS):
-        return "zarr"
-    if any(file.endswith(SUFFIXES) for file in fs.find(inner)):
-        return "parquet"
-    raise InputError(f"{name} is a folder without data; accepted is {ACCEPTED}")
+    location = Location.of(path, storage_options)
+    with location.reached() as (fs, inner):
+        base, shown = inner.rstrip("/"), str(location).rstrip("/")  # the latter without a signed URL's query
+        if shown.endswith(".zarr"):
+            return "zarr"
+        if shown.endswith(SUFFIXES) or (any(c in base for c in GLOB_CHARACTERS) and not fs.exists(base)):
+            return "parquet"
+        if not fs.exists(inner):
+            raise InputError(f"{location} does not exist; check the path")
+        if not fs.isdir(inner):
+            raise InputError(f"{location} is a file of an unknown kind; accepted is {ACCEPTED}")
+        if any(fs.exists(f"{base}/{marker}") for marker in ZARR_MARKERS):
+            return "zarr"
+        if any(file.endswith(SUFFIXES) for file in fs.find(inner)):
+            return "parquet"
+    raise InputError(f"{location} is a folder without data; accepted is {ACCEPTED}")

@@ -6,29 +6,46 @@ import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import accumulate, groupby
-from operator import attrgetter
+from itertools import accumulate
 from typing import Any, NamedTuple
 
-import dask.array as da
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from distrff.errors import InputError
 from distrff.io.arrays import check_shape
-from distrff.io.arrow import is_number, raw_column
-from distrff.io.dataset import BLOCK_BYTES, Dataset, lazy_blocks
-from distrff.io.rows import FIELDS, Feed, RowBlock, cut_tiles
-from distrff.io.storage import SEEN_BY_ALL, SPAN_BYTES, file_name, locate, one_line, passing, reaching
-from distrff.preprocessing.profile import find_columns
-from distrff.utils.text import listed, public_name
+from distrff.io.arrow import is_number, raw_column, raw_kind
+from distrff.io.dataset import Dataset
+from distrff.io.rows import Span
+from distrff.io.storage import (
+    SEEN_BY_ALL,
+    Location,
+    Options,
+    file_name,
+    one_line,
+    retryable,
+    storage_errors,
+)
+from distrff.io.tables import (
+    Columns,
+    Encoding,
+    Held,
+    Table,
+    TablePart,
+    TableReader,
+    choose_columns,
+    named_columns,
+    table_dataset,
+)
+from distrff.preprocessing.profile import TableOptions
+from distrff.utils.text import public_name
 
 
 class RowGroup(NamedTuple):
-    """One row group and where its rows lie in the dataset."""
+    """One row group and where its rows lie in the table."""
 
     path: str
     number: int  # in the file
@@ -36,28 +53,140 @@ class RowGroup(NamedTuple):
     n_rows: int
 
 
-class Layout:
-    """How a batch of the files becomes arrays; not a dataclass, so that dask does not walk it."""
+@dataclass(frozen=True)
+class ParquetPart(TablePart):
+    """Consecutive row groups of a file: a path and numbers, no data."""
 
-    def __init__(self, fs: Any, columns: dict[str, Columns]) -> None:
-        self.fs = fs
+    fs: Any = field(repr=False)
+    groups: tuple[RowGroup, ...] = field(repr=False)  # their path may be a signed URL
+
+    @classmethod
+    def of(cls, fs: Any, groups: Sequence[RowGroup]) -> ParquetPart:
+        """Return the part of row groups of one file that follow each other."""
+        return cls(groups[0].start, groups[-1].start + groups[-1].n_rows, fs, tuple(groups))
+
+    def batches(
+        self, names: tuple[str, ...], n_rows: int, first: int = 0, last: int | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield columns of the row groups, `n_rows` rows at a time."""
+        with parquet_file(self.fs, self.groups[0].path) as parquet:
+            columns = GroupColumns(parquet, names)
+            for group in self.groups:
+                self._check_unchanged(parquet.metadata, group)
+                begin = max(self.start + first - group.start, 0)
+                end = None if last is None else min(self.start + last - group.start, group.n_rows)
+                if end is None or begin < end:
+                    yield from columns.batches(group.number, n_rows, begin, end)
+
+    def _check_unchanged(self, metadata: Any, group: RowGroup) -> None:
+        """Raise InputError if a row group is not as its footer said when it was opened."""
+        is_there = group.number < metadata.num_row_groups
+        if not is_there or metadata.row_group(group.number).num_rows != group.n_rows:
+            name = file_name(self.fs, group.path)
+            raise InputError(f"{name} was changed after it was opened; open the dataset again")
+
+
+@dataclass(frozen=True, eq=False)
+class ParquetTable(Table):
+    """Parquet files as a table: a part is a row group.
+
+    fs, footers : of the files that were found, and what these say of themselves.
+    """
+
+    fs: Any = None
+    footers: tuple[Footer, ...] = ()
+
+    def check(self, names: Sequence[str]) -> None:
+        """Raise InputError if some columns are not the same in all files."""
+        check_agreement(self.footers, names, all_features=False)
+
+    def held(self, names: Sequence[str], *, together: bool) -> Held:
+        """Return what decoding some columns, together or not, holds beside a batch."""
+        sizes = [f.column_bytes[:, [f.schema.get_field_index(name) for name in names]] for f in self.footers]
+        return held_by(
+            np.concatenate(sizes), [n for f in self.footers for n in f.group_rows], together=together
+        )
+
+    def joined(self, parts: Sequence[Any]) -> list[Any]:
+        """Return consecutive row groups of a file as one part, for which the file is opened once."""
+        runs: list[list[RowGroup]] = []
+        for group in (group for part in parts for group in part.groups):
+            last = runs[-1][-1] if runs else None
+            if last is not None and (last.path, last.start + last.n_rows) == (group.path, group.start):
+                runs[-1].append(group)
+            else:
+                runs.append([group])
+        return [ParquetPart.of(self.fs, run) for run in runs]
+
+    @property
+    def numbers(self) -> list[str]:
+        """The columns that are taken when nothing is said about columns: those of numbers."""
+        return [field.name for field in self.footers[0].schema if is_feature(field.type)]
+
+    def holds_only_numbers(self, names: Sequence[str]) -> bool:
+        """Tell whether columns can be taken as they are: numbers, of which there are some."""
+        empty = frozenset.intersection(*(footer.empty for footer in self.footers))
+        return all(is_feature(self.footers[0].schema.field(n).type) and n not in empty for n in names)
+
+    def n_missing(self, names: Sequence[str]) -> dict[str, int]:
+        """Return how many values some columns are known to lack, those that lack some."""
+        found = {n: sum(int(f.n_missing[f.schema.get_field_index(n)]) for f in self.footers) for n in names}
+        return {name: n for name, n in found.items() if n}
+
+
+_BYTES_OF_KIND = {"number": 8, "time": 8, "text": 32}  # about
+
+
+def parquet_table(paths: Any, storage_options: Options = None) -> ParquetTable:
+    """Return the files that a path, or a list of paths, stands for as a table; reads the footers only.
+
+    Raises
+    ------
+    InputError
+        If there are none, or one cannot be read.
+    """
+    paths = list(paths) if isinstance(paths, (list, tuple)) else [paths]
+    name = ", ".join(map(public_name, paths[:3])) + (", ..." if len(paths) > 3 else "")
+    fs, files = find_files(paths, storage_options)
+    with storage_errors(f"{name} cannot be reached"):
+        footers = read_footers(fs, files)
+    found = [(f.path, i, n) for f in footers for i, n in enumerate(f.group_rows) if n]
+    starts = accumulate((n for _, _, n in found), initial=0)
+    groups = [RowGroup(path, i, start, n) for (path, i, n), start in zip(found, starts, strict=False)]
+    schema = footers[0].schema
+    return ParquetTable(
+        parts=tuple(ParquetPart.of(fs, [group]) for group in groups),
+        kinds={field.name: raw_kind(field.type) for field in schema},
+        name=name,
+        row_bytes=sum(_row_bytes(field.type) for field in schema),
+        row_labels=footers[0].row_labels,
+        fs=fs,
+        footers=tuple(footers),
+    )
+
+
+def _row_bytes(column_type: pa.DataType) -> int:
+    if pa.types.is_fixed_size_list(column_type):
+        return 8 * column_type.list_size
+    return _BYTES_OF_KIND.get(raw_kind(column_type) or "", 1)
+
+
+# Numbers that are taken as they are.
+
+
+class NumbersEncoding(Encoding):
+    """Batches whose columns become arrays as they are."""
+
+    def __init__(self, columns: dict[str, Columns]) -> None:
         self.columns = columns
+        self.names = tuple(dict.fromkeys(name for c in columns.values() for name in c.names))
+        self.row_bytes = sum(c.row_bytes for c in columns.values())
 
-    def restricted(self, fields: tuple[str, ...]) -> Layout:
-        """Return the layout of some of the fields."""
-        return Layout(self.fs, {f: c for f, c in self.columns.items() if f in fields})
+    def restricted(self, fields: tuple[str, ...]) -> NumbersEncoding:
+        """Return the encoding of some of the fields."""
+        return NumbersEncoding({f: c for f, c in self.columns.items() if f in fields})
 
-    @property
-    def names(self) -> list[str]:
-        """The columns of the files that are read."""
-        return list(dict.fromkeys(name for c in self.columns.values() for name in c.names))
-
-    @property
-    def batch_rows(self) -> int:
-        """Rows to decode at once."""
-        return max(1, SPAN_BYTES // sum(c.row_bytes for c in self.columns.values()))
-
-    def span(self, batch: pa.RecordBatch) -> dict[str, np.ndarray]:
+    def span(self, batch: pa.RecordBatch, first_row: int) -> Span:
         """Return the arrays of a batch."""
         arrays = {f: array_from(batch, c) for f, c in self.columns.items()}
         if "sample_weight" in arrays:
@@ -65,213 +194,44 @@ class Layout:
         return arrays
 
 
-@dataclass(frozen=True)
-class ParquetRows:
-    """Rows of Parquet files: paths and numbers of row groups, no data."""
-
-    start: int
-    stop: int
-    groups: tuple[RowGroup, ...] = field(repr=False)  # their paths may be signed URLs
-    layout: Layout = field(repr=False)
-
-    def tiles(self, n_rows: int) -> Iterator[RowBlock]:
-        """Yield the rows in blocks of `n_rows`.
-
-        Raises
-        ------
-        InputError
-            If a file is gone, damaged, or not as its footer said.
-        OSError
-            If the store fails otherwise; a retry may succeed.
-        """
-        return cut_tiles(self.start, self.stop, n_rows, [Feed(self._spans(), self.stop - self.start)])
-
-    def _spans(self) -> Iterator[dict[str, np.ndarray]]:
-        for path, groups in groupby(self.groups, key=attrgetter("path")):
-            with parquet_file(self.layout.fs, path) as parquet:
-                columns = GroupColumns(parquet, self.layout.names)
-                for group in groups:
-                    check_unchanged(self.layout.fs, parquet.metadata, group)
-                    yield from self._group_spans(columns, group)
-
-    def _group_spans(self, columns: GroupColumns, group: RowGroup) -> Iterator[dict[str, np.ndarray]]:
-        first, last = max(self.start - group.start, 0), min(self.stop - group.start, group.n_rows)
-        for batch in columns.batches(group.number, self.layout.batch_rows, first, last):
-            yield self.layout.span(batch)
-            del batch  # else it would live while the next one is decoded
-
-
-def check_unchanged(fs: Any, metadata: Any, group: RowGroup) -> None:
-    """Raise InputError if a row group is not as its footer said when it was opened."""
-    if group.number >= metadata.num_row_groups or metadata.row_group(group.number).num_rows != group.n_rows:
-        name = file_name(fs, group.path)
-        raise InputError(f"{name} was changed after it was opened; open the dataset again")
-
-
-class ParquetReader:
-    """Hands out rows of Parquet files with the row groups they need."""
-
-    def __init__(self, layout: Layout, groups: Sequence[RowGroup]) -> None:
-        self._layout = layout
-        self._groups = groups
-        self._starts = np.array([group.start for group in groups])
-        self._stop = groups[-1].start + groups[-1].n_rows
-
-    def rows(self, start: int, stop: int, fields: tuple[str, ...] = FIELDS) -> ParquetRows:
-        """Return the rows [start, stop)."""
-        first = int(np.searchsorted(self._starts, start, side="right")) - 1
-        last = int(np.searchsorted(self._starts, stop, side="left"))
-        return ParquetRows(start, stop, tuple(self._groups[first:last]), self._layout.restricted(fields))
-
-    def lazy(self, field: str) -> da.Array:
-        """Return one field; the blocks of all fields are the same row groups, several if they are small."""
-        columns = self._layout.columns[field]
-        limit = max(1, BLOCK_BYTES // sum(c.row_bytes for c in self._layout.columns.values()))
-        row_chunks: list[int] = []
-        for group in self._groups:
-            if row_chunks and row_chunks[-1] + group.n_rows <= limit:
-                row_chunks[-1] += group.n_rows
-            else:
-                row_chunks.append(group.n_rows)
-        dtype = np.dtype(np.float64) if field == "sample_weight" else columns.dtype
-        return lazy_blocks(self, field, tuple(row_chunks), columns.shape, dtype)
-
-
-class ParquetSource(NamedTuple):
-    """Files that were found, and what their footers say."""
-
-    fs: Any
-    footers: list[Footer]
-    name: str  # for messages
-
-    def n_missing(self, names: Sequence[str]) -> dict[str, int]:
-        """Return how many values some columns are known to lack, those that lack some."""
-        found = {n: sum(int(f.n_missing[f.schema.get_field_index(n)]) for f in self.footers) for n in names}
-        return {name: n for name, n in found.items() if n}
-
-    def held(self, names: Sequence[str]) -> Held:
-        """Return what reading some columns holds beside a batch."""
-        sizes = [f.column_bytes[:, [f.schema.get_field_index(name) for name in names]] for f in self.footers]
-        return held_by(np.concatenate(sizes), [n for f in self.footers for n in f.group_rows])
-
-
-def parquet_source(paths: Sequence[Any], storage_options: dict[str, Any] | None) -> ParquetSource:
-    """Return the files that paths stand for; reads the footers only.
-
-    Raises
-    ------
-    InputError
-        If there are none, or one cannot be read.
-    """
-    name = ", ".join(map(public_name, paths[:3])) + (", ..." if len(paths) > 3 else "")
-    fs, files = find_files(paths, storage_options)
-    with reaching(name):
-        return ParquetSource(fs, read_footers(fs, files), name)
-
-
-def open_parquet(
-    parquet: ParquetSource, *, target: Any, columns: Any, sample_weight: int | str | None
-) -> Dataset:
-    """Return the dataset of Parquet files whose columns are taken as they are; see `open_dataset`."""
-    fs, footers, source = parquet
-    fields, skipped = _choose(footers, target, columns, sample_weight, source)
-    groups = row_groups(footers)
-    n_rows = sum(group.n_rows for group in groups)
-    X, y = fields["X"], fields.get("y")
-    check_shape((n_rows, len(X.labels)), source)
-    layout = Layout(fs, fields)
-    held = parquet.held(layout.names)
-    return Dataset(
-        reader=ParquetReader(layout, groups),
-        n_rows=n_rows,
-        n_columns=len(X.labels),
-        dtype=X.dtype,
-        source=source,
-        row_bytes=sum(c.row_bytes for c in fields.values()),
-        chunk_rows=min(layout.batch_rows, max(group.n_rows for group in groups)),
-        column_names=X.labels,
-        target_names=None if y is None else y.labels,
-        y_dtype=None if y is None else y.dtype,
-        n_targets=0 if y is None else len(y.labels),
-        y_is_1d=y is None or y.is_1d,
-        has_weights="sample_weight" in fields,
-        skipped_columns=skipped,
-        held_bytes=held.pack_bytes,
-        whole_rows=held.whole_rows,
-        known_missing={f: n for f, c in fields.items() if (n := parquet.n_missing(c.names))},
-    )
-
-
-def row_groups(footers: Sequence[Footer]) -> list[RowGroup]:
-    """Return the row groups of all files that hold rows, in order."""
-    found = [(f.path, i, n) for f in footers for i, n in enumerate(f.group_rows) if n]
-    starts = accumulate((n for _, _, n in found), initial=0)
-    return [RowGroup(path, i, start, n) for (path, i, n), start in zip(found, starts, strict=False)]
-
-
-def _choose(
-    footers: Sequence[Footer], target: Any, columns: Any, sample_weight: Any, source: str
-) -> tuple[dict[str, Columns], tuple[str, ...]]:
-    """The columns of X, y and sample_weight, and the names of those that are left out."""
-    schema, nullable = footers[0].schema, frozenset().union(*(f.nullable for f in footers))
-    names = schema.names
-    plain = [n for n in names if n not in footers[0].row_labels]  # what indices count
-    pick = _Picker(names, plain, source)
-    y = [] if target is None else pick.several(target)
-    w = [] if sample_weight is None else pick.several(sample_weight)
-    rest = [n for n in plain if n not in y and n not in w]
-    if isinstance(columns, (list, tuple)):
-        columns = lists_by_name(schema, columns)
-    chosen = (
-        [n for n in rest if is_feature(schema.field(n).type)] if columns is None else pick.several(columns)
-    )
-    _check_choice(schema, chosen, y, w, source, listed(rest) or "none")
-    check_agreement(footers, [*chosen, *y, *w], columns is None)
-    fields = {"X": columns_of(schema, chosen, nullable)}
-    if y:
-        fields["y"] = columns_of(schema, y, nullable, is_1d=not isinstance(target, (list, tuple)))
-    if w:
-        fields["sample_weight"] = columns_of(schema, w, nullable, is_1d=True)
-    skipped = [n for n in names if n not in y and n not in w and n not in chosen] if columns is None else []
-    return fields, tuple(skipped)
-
-
-class _Picker:
-    """Finds columns by name among all of them, by index among those that are no row labels."""
-
-    def __init__(self, names: Sequence[str], plain: Sequence[str], source: str) -> None:
-        self._names, self._plain, self._source = names, plain, source
-
-    def several(self, keys: Any) -> list[str]:
-        if isinstance(keys, str) and keys in self._names:
-            return [keys]
-        return [self._plain[i] for i in find_columns(keys, self._plain, self._source)]
-
-
-def _check_choice(
-    schema: pa.Schema, chosen: Sequence[str], y: Sequence[str], w: Sequence[str], source: str, rest: str
-) -> None:
-    if not chosen:
-        raise InputError(f"{source} has no numeric columns for X; besides target and weights it has: {rest}")
-    for name in chosen:
-        if name in y or name in w:
+def open_parquet(table: ParquetTable, options: TableOptions) -> Dataset:
+    """Return the dataset of the numbers among the columns that the options name, taken as they are."""
+    schema = table.footers[0].schema
+    if isinstance(options.columns, (list, tuple)):
+        options = replace(options, columns=lists_by_name(schema, options.columns))
+    choice = choose_columns(table, options)
+    names, by_name = choice.columns, options.columns is not None
+    if not by_name:
+        names = tuple(name for name in names if is_feature(schema.field(name).type))
+    weight = () if choice.weight is None else (choice.weight,)
+    for name in (*names, *weight):
+        column_type = schema.field(name).type
+        if not is_feature(column_type) or (name in weight and not is_number(column_type)):
             raise InputError(
-                f"column {name!r} is asked for as a column of X and as {'y' if name in y else 'weights'}"
-            )
-    for name in [*chosen, *w]:
-        if not is_feature(schema.field(name).type) or (name in w and not is_number(schema.field(name).type)):
-            raise InputError(
-                f"column {name!r} of {source} has type {schema.field(name).type}, which is not a number; "
+                f"column {name!r} of {table.name} has type {column_type}, which is not a number; "
                 "convert it to numbers or leave it out"
             )
-    if len(w) > 1:
-        raise InputError(f"sample_weight must name one column, got {listed(w)}")
+    says_nothing = options == TableOptions(options.target, sample_weight=options.sample_weight)
+    check_agreement(table.footers, (*names, *choice.target, *weight), all_features=says_nothing)
+    nullable = frozenset().union(*(footer.nullable for footer in table.footers))
+    fields = {"X": columns_of(schema, names, nullable)}
+    if choice.target:
+        is_1d = not isinstance(options.target, (list, tuple))
+        fields["y"] = columns_of(schema, choice.target, nullable, is_1d=is_1d)
+    if weight:
+        fields["sample_weight"] = columns_of(schema, weight, nullable, is_1d=True)
+    check_shape((table.n_rows, len(fields["X"].labels)), table.name)
+    wanted = {*names, *choice.target, *weight, *named_columns(table, options.drop)}
+    return table_dataset(
+        TableReader(table, NumbersEncoding(fields)),
+        skipped_columns=() if by_name else tuple(name for name in schema.names if name not in wanted),
+        known_missing={f: n for f, c in fields.items() if (n := table.n_missing(c.names))},
+    )
 
 
 # Which Parquet files there are, and what their footers say: rows, columns, nulls.
 
 SUFFIXES = (".parquet", ".pq")
-GLOB_CHARACTERS = "*?["
 
 
 class Footer(NamedTuple):
@@ -288,7 +248,7 @@ class Footer(NamedTuple):
     column_bytes: np.ndarray  # that decoding takes, of shape (row groups, columns)
 
 
-def find_files(paths: Sequence[Any], storage_options: dict[str, Any] | None) -> tuple[Any, list[str]]:
+def find_files(paths: Sequence[Any], storage_options: Options) -> tuple[Any, list[str]]:
     """Return the filesystem and the sorted files that files, folders and globs stand for.
 
     Raises
@@ -299,35 +259,15 @@ def find_files(paths: Sequence[Any], storage_options: dict[str, Any] | None) -> 
     """
     if not paths:
         raise InputError("the list of Parquet paths is empty")
-    located = [locate(path, storage_options) for path in paths]
-    fs = located[0][0]
-    if any(other is not fs for other, _ in located):
+    locations = [Location.of(path, storage_options) for path in paths]
+    found = [location.files(SUFFIXES) for location in locations]
+    fs = found[0][0]
+    if any(other is not fs for other, _ in found):
         raise InputError("the Parquet paths are on different filesystems; open one dataset on each")
-    files: set[str] = set()
-    for path, (_, inner) in zip(paths, located, strict=True):
-        with reaching(public_name(path)):
-            found = _expand(fs, inner)
-        if not found:
-            raise InputError(
-                f"{public_name(path)} does not exist or holds no Parquet files (*.parquet, *.pq)"
-            )
-        files.update(found)
-    return fs, sorted(files)
-
-
-def _expand(fs: Any, inner: str) -> list[str]:
-    if fs.isfile(inner):
-        return [inner]
-    if fs.isdir(inner):
-        return [f for f in fs.find(inner) if f.endswith(SUFFIXES) and not _is_hidden(f, inner)]
-    if any(c in inner for c in GLOB_CHARACTERS):
-        return [f for f in fs.glob(inner) if fs.isfile(f) and not f.rsplit("/", 1)[-1].startswith(".")]
-    return []
-
-
-def _is_hidden(file: str, root: str) -> bool:
-    """Writers keep files of their own (_temporary, _metadata, .crc) beside the data."""
-    return any(part.startswith(("_", ".")) for part in file.removeprefix(root).split("/"))
+    for location, (_, files) in zip(locations, found, strict=True):
+        if not files:
+            raise InputError(f"{location} does not exist or holds no Parquet files (*.parquet, *.pq)")
+    return fs, sorted({file for _, files in found for file in files})
 
 
 def read_footers(fs: Any, files: Sequence[str]) -> list[Footer]:
@@ -388,7 +328,7 @@ def parquet_file(fs: Any, file: str) -> Iterator[pq.ParquetFile]:
         ) from error
     except Exception as error:
         if not _is_damage(error):
-            raise passing(error) from error
+            raise retryable(error) from error
         remedy = (  # "range requests" are fsspec's words for a server of HTTP that sends whole files only
             "download the file and fit that"
             if "range requests" in str(error)
@@ -447,30 +387,6 @@ def _row_labels(schema: pa.Schema) -> frozenset[str]:
 # Columns of a Parquet file as NumPy arrays: which, of what common type, and how a batch becomes a matrix.
 
 OBJECT = np.dtype(object)
-
-
-class Columns(NamedTuple):
-    """Columns of a file that become one array.
-
-    names : of the file's columns; labels : of the array's, with name_0, name_1, ... for a list column.
-    dtype : of the array; object if some column is not a number.
-    is_1d : whether the array has shape (r,).
-    """
-
-    names: tuple[str, ...]
-    labels: tuple[str, ...]
-    dtype: np.dtype
-    is_1d: bool = False
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the array after the rows."""
-        return () if self.is_1d else (len(self.labels),)
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of a row."""
-        return self.dtype.itemsize * len(self.labels)
 
 
 def columns_of(
@@ -611,18 +527,6 @@ PACK_BYTES = 64 * 2**20
 """Of columns that are decoded together: what they are stored in, and their pages."""
 
 
-class Held(NamedTuple):
-    """What reading row groups holds beside a batch.
-
-    pack_bytes : stored bytes and pages of the columns that are decoded together.
-    whole_rows : rows of the largest row group whose columns are decoded one pack after another, for which
-        all of its rows that are wanted are held; 0 where there is none.
-    """
-
-    pack_bytes: int
-    whole_rows: int
-
-
 class GroupColumns:
     """Some columns of the row groups of an open Parquet file.
 
@@ -638,27 +542,22 @@ class GroupColumns:
         self._names = list(names)
         self._leaves = leaves_of(parquet.metadata, self._names)
 
-    def batches(self, number: int, n_rows: int, first: int, last: int) -> Iterator[pa.RecordBatch]:
+    def batches(self, number: int, n_rows: int, first: int, last: int | None) -> Iterator[pa.RecordBatch]:
         """Yield the rows [first, last) of a row group, at most `n_rows` at a time.
 
         Decoding begins with the first row of the row group, since pages must be decoded in their order, and
-        ends with the last one wanted.
+        ends with the last one wanted. `last` is None for all rows, whose columns are decoded together.
         """
         packs = _packs(group_bytes(self._parquet.metadata, number, self._leaves))
-        if len(packs) == 1:
-            yield from self._decoded(self._names, number, n_rows, first, last)
+        if last is None or len(packs) == 1:
+            n_wanted = self._parquet.metadata.row_group(number).num_rows if last is None else last
+            yield from self._decoded(self._names, number, n_rows, first, n_wanted)
             return
         columns: list[pa.ChunkedArray] = []
         for pack in packs:
             names = [self._names[j] for j in pack]
             columns += pa.Table.from_batches(self._decoded(names, number, n_rows, first, last)).columns
         yield from pa.Table.from_arrays(columns, self._names).to_batches(n_rows)
-
-    def stream(self, number: int, n_rows: int) -> Iterator[pa.RecordBatch]:
-        """Yield all rows of a row group, whose columns are decoded together, at most `n_rows` at a time."""
-        return self._decoded(
-            self._names, number, n_rows, 0, self._parquet.metadata.row_group(number).num_rows
-        )
 
     def _decoded(
         self, names: list[str], number: int, n_rows: int, first: int, last: int

@@ -19,16 +19,13 @@ from distrff.errors import ClusterError, InputError
 from distrff.io.storage import (
     FOLDER_MARK,
     ROOT,
+    SEEN_BY_ALL,
     Location,
-    RegionMarks,
-    exists_refusal,
+    check_writable,
     full_disk_told,
-    local_path,
     put_in_place,
     remove_folder,
-    stored_header,
 )
-from distrff.utils.text import public_name
 
 
 @dataclass(frozen=True)
@@ -150,30 +147,27 @@ _MUST_AGREE = {
 }
 
 
+KINDS = ("predictions", "features")
+"""What results may replace."""
+
+
 class ResultPlace:
     """The place of a result, `out`, and where it is written until it is whole.
 
     On a local file system that is a folder beside it, which is moved into place. An object store cannot
-    rename: there it is `out` itself, whose header says "incomplete" until the end.
+    rename: there it is `out` itself, whose header says "incomplete" until the end. A file for each run of
+    rows that is written whole lies there beside the data until then.
 
     Parameters
     ----------
     out : Location
-    kinds : tuple of str
-        What may be replaced.
     overwrite, resume : bool
     """
 
-    def __init__(self, out: Location, kinds: tuple[str, ...], *, overwrite: bool, resume: bool) -> None:
-        self._out = out
-        self._kinds = kinds
-        self._overwrite = overwrite
-        self._resume = resume
-        self._target = local_path(out.url)
-        if self._target is None:
-            self.growing = out
-        else:
-            self.growing = Location(str(self._target.with_name(f".{self._target.name}.partial")))
+    def __init__(self, out: Location, *, overwrite: bool = False, resume: bool = False) -> None:
+        self.out, self._overwrite, self._resume = out, overwrite, resume
+        path = out.path
+        self.growing = out if path is None else Location(str(path.with_name(f".{path.name}.partial")))
 
     def check(self) -> None:
         """Raise InputError now for what `filled` would refuse later, but for another model or other data.
@@ -181,10 +175,9 @@ class ResultPlace:
         Costs a look at the store, and writes nothing.
         """
         unfinished = self._unfinished()
-        is_local = self._target is not None
-        if unfinished is None or is_local:
+        if unfinished is None or self.growing is not self.out:
             try:
-                exists_refusal(self._out.url, self._overwrite, self._out.storage_options, kinds=self._kinds)
+                check_writable(self.out, overwrite=self._overwrite, kinds=KINDS)
             except InputError as error:
                 if self._resume and unfinished is None:
                     raise InputError(
@@ -205,62 +198,66 @@ class ResultPlace:
         it is left; an interrupt or a lost cluster leaves what is written, if any run of rows is.
         """
         self.check()
-        unfinished = self._unfinished()
+        unfinished, done = self._unfinished(), None
         if unfinished and self._resume:
             self._refuse_others(unfinished, header)
-            done: frozenset[int] | None = RegionMarks(self.growing).starts()
+            done = written_runs(self.growing)
         else:
             self._remove()
-            done = None
-        with full_disk_told(self._out.url), self._left_to_resume(header):
-            yield done
-        if self._target is not None:
-            put_in_place(Path(self.growing.url), self._out.url, overwrite=self._overwrite, kinds=self._kinds)
-
-    @contextmanager
-    def _left_to_resume(self, header: Mapping[str, Any]) -> Iterator[None]:
-        """Keep what is written when the block ends by an interrupt or a lost cluster, if anything is."""
-        marks = RegionMarks(self.growing)
-        try:
-            yield
-        except BaseException as error:
-            ends = isinstance(error, InputError) and not isinstance(error, ClusterError)
-            n_written = 0 if ends else len(marks.starts())
-            if n_written:
-                error.add_note(
-                    f"{n_written} runs of {header['region_rows']} rows are kept; the same command with "
-                    f"--resume (resume=True) goes on"
-                )
-            else:
-                self._remove()
-            raise
+        with full_disk_told(self.out):
+            try:
+                yield done
+            except BaseException as error:
+                ends = isinstance(error, InputError) and not isinstance(error, ClusterError)
+                n_written = 0 if ends else len(written_runs(self.growing))
+                if n_written:
+                    error.add_note(
+                        f"{n_written} runs of {header['region_rows']} rows are kept; the same command with "
+                        f"--resume (resume=True) goes on"
+                    )
+                else:
+                    self._remove()
+                raise
+        if self.growing is not self.out:
+            put_in_place(Path(self.growing.url), self.out, overwrite=self._overwrite, kinds=KINDS)
 
     def _unfinished(self) -> dict[str, Any] | None:
         """Return the header of an unfinished result, empty if it has none yet."""
-        if self._target is not None and not Path(self.growing.url).exists():
-            return None
-        header = stored_header(self.growing.url, self.growing.storage_options)
-        if self._target is not None:
-            return header or {}
-        incomplete = header is not None and header.get("kind") in self._kinds and not header.get("complete")
+        if self.growing is not self.out:
+            return (self.growing.header() or {}) if self.growing.exists() else None
+        header = self.out.header()
+        incomplete = header is not None and header.get("kind") in KINDS and not header.get("complete")
         return header if incomplete else None
 
     def _refuse_others(self, unfinished: Mapping[str, Any], header: Mapping[str, Any]) -> None:
         for key, what in _MUST_AGREE.items():
             if unfinished.get(key) != header[key]:
                 raise InputError(
-                    f"what is unfinished at {public_name(self._out.url)} is of {what}; begin anew by "
+                    f"what is unfinished at {self.out} is of {what}; begin anew by "
                     f"overwrite=True or --overwrite"
                 )
 
     def _remove(self) -> None:
-        if self._target is None:
+        if self.growing is self.out:
             self.growing.remove()
         else:
             remove_folder(Path(self.growing.url))
 
 
-# Results as Zarr: one array, or a group of arrays of the same rows.
+RUNS = "_written"  # a folder with an empty file for each run of rows that is written
+
+
+def mark_written(growing: Location, start: int) -> None:
+    """Note that the run of rows that begins at row `start` is written whole."""
+    growing.within(f"{RUNS}/{start:012d}").write(b"")
+
+
+def written_runs(growing: Location) -> frozenset[int]:
+    """Return where the runs of rows begin that are written."""
+    return frozenset(map(int, growing.within(RUNS).names()))
+
+
+# What results grow into: a Zarr array or group, or a folder of Parquet files in row order by their names.
 
 
 @dataclass(frozen=True)
@@ -277,10 +274,10 @@ class ZarrResults:
     def begin(self, n_rows: int, chunk_rows: int, header: dict[str, Any]) -> None:
         """Create the arrays, empty."""
         if len(self.columns) > 1:
-            zarr.create_group(self.place.store(), attributes={ROOT: header})
+            zarr.create_group(self.place.zarr_store(), attributes={ROOT: header})
         for column in self.columns:
             zarr.create_array(
-                self._place_of(column).store(),
+                self._place_of(column).zarr_store(),
                 shape=(n_rows, *column.shape),
                 chunks=(chunk_rows, *column.shape),
                 dtype=str if column.is_text else column.dtype,
@@ -300,7 +297,7 @@ class ZarrResults:
 
     def finish(self, header: dict[str, Any]) -> Any:
         """Seal it with the last header, and return the array or group."""
-        root = zarr.open(self.place.store(), mode="r+")
+        root = zarr.open(self.place.zarr_store(), mode="r+")
         root.update_attributes({ROOT: header})
         return root
 
@@ -321,21 +318,15 @@ def open_array(place: Location, *, mode: Any) -> zarr.Array:
         If this process finds none there.
     """
     try:
-        return zarr.open_array(place.store(), mode=mode)
+        return zarr.open_array(place.zarr_store(), mode=mode)
     except FileNotFoundError:
         pass  # raised below: Zarr's own error, as a cause, could not travel from a worker
-    raise InputError(
-        f"there is no array at {place} as this process sees it; if workers "
-        f"run on several machines, write to a folder that all of them share, or to an object store"
-    )
-
-
-# Results as Parquet: a folder of files, one for each run of rows, in row order by their names.
+    raise InputError(f"there is no array at {place} as this process sees it; {SEEN_BY_ALL}")
 
 
 @dataclass(frozen=True)
 class ParquetResults:
-    """A folder at `place`: ids first, a matrix as one column a class or output."""
+    """A folder at `place`, a file a run of rows: ids first, a matrix as one column a class or output."""
 
     place: Location
     columns: tuple[ResultColumn, ...]
@@ -368,8 +359,7 @@ class ParquetResults:
             self.place.within(f"rows-{start:012d}.parquet").write(buffer.getvalue())
         except FileNotFoundError as error:
             raise InputError(
-                f"there is no folder {self.place} as this process sees it; if workers run on several "
-                f"machines, write to a folder that all of them share, or to an object store"
+                f"there is no folder {self.place} as this process sees it; {SEEN_BY_ALL}"
             ) from error
 
     def finish(self, header: dict[str, Any]) -> Location:

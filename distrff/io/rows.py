@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, NamedTuple, Protocol, TypeVar
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice, repeat, takewhile
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from dask.system import CPU_COUNT
@@ -35,25 +39,36 @@ class RowBlock(NamedTuple):
     sample_weight: Any = None
 
 
-class Rows(Protocol):
-    """The rows `start` to `stop` of a dataset, as a small picklable dataclass.
+@dataclass(frozen=True)
+class Rows(ABC):
+    """The rows `start` to `stop` of a dataset, as a small picklable handle that a task reads them from.
 
-    An implementation must be a dataclass: `dask.delayed` walks dataclass fields, so a field may
-    be a list of Delayed blocks that arrive in the task as arrays.
+    Implementations are dataclasses: `dask.delayed` walks dataclass fields, so a field may be a list of
+    Delayed blocks that arrive in the task as arrays.
     """
 
-    @property
-    def start(self) -> int: ...
+    start: int
+    stop: int
 
-    @property
-    def stop(self) -> int: ...
+    @abstractmethod
+    def spans(self) -> Iterable[Iterator[Span]]:
+        """Return runs of decoded spans, each of some of the fields; none holds on to what it has yielded."""
 
     def tiles(self, n_rows: int) -> Iterator[RowBlock]:
         """Yield blocks cut at start, start + n_rows, ...; the last may be shorter.
 
-        At most one decoded span and one tile are in memory, and nothing is decoded twice.
+        At most one decoded span of each run and one tile are in memory, and nothing is decoded twice.
+
+        Raises
+        ------
+        InputError
+            If data are gone, damaged, changed since they were opened, or not seen by this process, naming
+            where; or a value is missing that may not be.
+        OSError
+            If the store fails otherwise; a retry may succeed.
         """
-        ...
+        feeds = [Feed(spans, self.stop - self.start) for spans in self.spans()]
+        return cut_tiles(self.start, self.stop, n_rows, feeds)
 
 
 class Feed:
@@ -159,71 +174,60 @@ def cuts(start: int, stop: int, step: int) -> Iterator[tuple[int, int]]:
         start = end
 
 
-# Reading what comes next while what is there is worked on, for stores that keep one waiting.
-
-
-def read_ahead(spans: Iterable[Span], n_ahead: int) -> Iterator[Span]:
-    """Return the spans in their order, up to `n_ahead` of them read in a thread beforehand.
-
-    Reading begins with the call. At most n_ahead + 1 spans are in memory, if the caller lets go of one
-    before it asks for the next. What reading raises is raised where its span would have come.
-
-    Parameters
-    ----------
-    spans : iterable of Span
-        Only the thread goes on with it; it must not hold on to what it has yielded.
-    n_ahead : int
-        At least 1.
-    """
-    source = iter(spans)
-    pool = ThreadPoolExecutor(1, thread_name_prefix="read-ahead")
-    waiting = deque(pool.submit(next, source, None) for _ in range(n_ahead))
-    return _taken(pool, source, waiting)
-
-
-def _taken(
-    pool: ThreadPoolExecutor, source: Iterator[Span], waiting: deque[Future[Span | None]]
-) -> Iterator[Span]:
-    try:
-        while (span := waiting.popleft().result()) is not None:
-            waiting.append(pool.submit(next, source, None))
-            given = [span]
-            del span  # else it would live here while the next one is waited for
-            yield given.pop()
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-
-
-# Blocks decoded side by side and handed on in their order, a few at a time.
+# Work that is done ahead of whoever waits for it: reading, for stores that keep one waiting, and decoding.
 
 P = TypeVar("P")
 R = TypeVar("R")
 
 
-def in_order(function: Callable[[P], R], pieces: Iterable[P]) -> Iterator[tuple[P, R]]:
-    """Yield each piece with `function(piece)`, in the order of the pieces.
+def prefetched(calls: Iterable[Callable[[], R]], n_threads: int, n_ahead: int) -> Iterator[R]:
+    """Return what the calls return, in their order, up to `n_ahead` of them made in threads beforehand.
 
-    The function runs in as many threads as there are cores; at most two pieces more than that are in
-    memory, so that the reader is ahead of the threads but not by much. When the consumer leaves, or a
-    piece fails, no further piece is begun.
+    Work begins with this call. At most n_ahead + 1 results are in memory, if the caller lets go of one before
+    it asks for the next. What a call raises is raised where its result would have come; after that, or when
+    the caller leaves, no further call is begun.
+    """
+    calls = iter(calls)
+    pool = ThreadPoolExecutor(n_threads, thread_name_prefix="distrff-ahead")
+    waiting = deque(pool.submit(call) for call in islice(calls, n_ahead))
+    return _taken(pool, calls, waiting)
+
+
+def _taken(
+    pool: ThreadPoolExecutor, calls: Iterator[Callable[[], R]], waiting: deque[Future[R]]
+) -> Iterator[R]:
+    try:
+        while waiting:
+            taken = [waiting.popleft().result()]
+            waiting.extend(pool.submit(call) for call in islice(calls, 1))
+            yield taken.pop()  # else it would live here while the next one is waited for
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def read_ahead(spans: Iterable[Span], n_ahead: int) -> Iterator[Span]:
+    """Return the spans in their order, up to `n_ahead` of them read in a thread beforehand; see `prefetched`.
+
+    Only the thread goes on with `spans`, which must not hold on to what it has yielded.
+    """
+    source = iter(spans)
+    return takewhile(bool, prefetched(repeat(partial(next, source, {})), 1, n_ahead))
+
+
+def in_order(function: Callable[[P], R], pieces: Iterable[P]) -> Iterator[tuple[P, R]]:
+    """Yield each piece with `function(piece)`, in the order of the pieces; see `prefetched`.
+
+    The function runs in as many threads as there are cores. The reader of the pieces is ahead of the threads
+    but not by much.
 
     Notes
     -----
     Threads, since what takes time here (Arrow's decoders, compiled loops, NumPy on large arrays,
     compression) runs without the interpreter's lock.
     """
-    waiting: deque[tuple[P, Future[R]]] = deque()
-    pool = ThreadPoolExecutor(CPU_COUNT, thread_name_prefix="distrff-ingest")
-    try:
-        for piece in pieces:
-            waiting.append((piece, pool.submit(function, piece)))
-            if len(waiting) > CPU_COUNT + 1:
-                first, future = waiting.popleft()
-                yield first, future.result()
-                del first, future
-        while waiting:
-            first, future = waiting.popleft()
-            yield first, future.result()
-            del first, future
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+    calls = (partial(_with_result, function, piece) for piece in pieces)
+    return prefetched(calls, CPU_COUNT, CPU_COUNT + 1)
+
+
+def _with_result(function: Callable[[P], R], piece: P) -> tuple[P, R]:
+    return piece, function(piece)

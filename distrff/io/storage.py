@@ -1,4 +1,4 @@
-"""Where stored things go: what may be replaced there, and how something whole takes its place."""
+"""Where things are stored, what may be replaced there, and how something whole takes its place."""
 
 from __future__ import annotations
 
@@ -11,200 +11,198 @@ import secrets
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
 
-import fsspec
-import zarr
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
 from distrff.errors import DistrffError, InputError, InputTypeError, access_remedy
+from distrff.utils.html import GENERATOR
 from distrff.utils.text import public_name, public_text, refuse_open_secret
 
 ROOT = "distrff"  # the attribute of a root zarr.json in which distrff says what it wrote there
 FOLDER_MARK = "_distrff.json"  # in a folder that is no Zarr: what zarr.json says elsewhere
+PAGE = "page"
+"""The kind of a file that is a page of distrff."""
 
+SPAN_BYTES = 8 * 2**20
+"""How much a reader decodes at once where the storage leaves a choice: large enough that the fixed cost of a
+read and the latency of an object store vanish, small against a worker's memory."""
+
+SEEN_BY_ALL = "if workers run on several machines, use a folder that all of them share, or an object store"
+"""What to do about rows that one process sees and another does not."""
+
+GLOB_CHARACTERS = "*?["
+_PAGE_HEAD_BYTES = 512  # in which a page names its generator
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 Url = str | os.PathLike[str]
 Options = Mapping[str, Any] | None
 
 
-def exists_refusal(
-    url: Url,
-    overwrite: bool,
-    storage_options: Options = None,
-    *,
-    kinds: tuple[str, ...] = (),
-) -> None:
-    """Raise now what writing to `url` would raise later; called before a long fit. Writes nothing.
+@dataclass(frozen=True)
+class Location:
+    """A path or URL, and the options of its file system, which are shown nowhere.
 
-    With `overwrite`, only what distrff wrote, of one of `kinds` if any are named, or an empty folder may
-    be replaced, so that a slip of the hand costs no data.
-
-    Raises
-    ------
-    InputError
-        If something is there that may not be replaced, or the parent folder or the store is not usable.
+    Its representation is what logs of workers and messages of Dask may hold; `str` gives the URL without
+    credentials.
     """
-    refuse_dangling_link(url)
-    local = local_path(url)
-    with in_one_line(InputError, f"{public_name(url)} cannot be reached"):
-        exists, document = root_document(url, storage_options)
-    if local is not None and not local.parent.is_dir():
-        raise InputError(
-            f"{public_name(url)}: the folder {public_name(local.parent)} does not exist; create it first"
-        )
-    if local is not None and not os.access(local.parent, os.W_OK | os.X_OK):
-        raise InputError(
-            f"{public_name(url)}: the folder {public_name(local.parent)} is not writable; choose another path"
-        )
-    if not exists:
-        return
-    is_empty = local is not None and local.is_dir() and not any(local.iterdir())
-    header = header_of(document)
-    if not is_empty and (header is None or (kinds and header.get("kind") not in kinds)):
-        raise InputError(
-            f"{public_name(url)} exists and is not a {' or '.join(kinds) or 'group'} of distrff, "
-            f"so --overwrite spares it; choose another path"
-        )
-    if not overwrite:
-        raise InputError(f"{public_name(url)} exists; pass overwrite=True or --overwrite to replace it")
+
+    url: str = field(repr=False)
+    options: Options = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, url: Any, options: Options = None) -> Location:
+        """Return the location of a path, a URL, or of a location itself.
+
+        Raises
+        ------
+        InputTypeError
+            If it is none of these.
+        """
+        if isinstance(url, cls):
+            return url
+        text = os.fspath(url) if isinstance(url, os.PathLike) else url
+        if not isinstance(text, str):
+            raise InputTypeError(f"a path or a URL is needed, got {url!r}")
+        return cls(text, options)
+
+    def __str__(self) -> str:
+        return public_name(self.url)
+
+    @property
+    def local(self) -> str | None:
+        """The local path as it was given, or None for a URL of another file system."""
+        text = self.url.removeprefix("file://")
+        return None if "://" in text or "::" in text else os.path.expanduser(text)
+
+    @property
+    def path(self) -> Path | None:
+        """The local path without symbolic links, or None for a URL of another file system."""
+        # Of a loop of links, Path.resolve raises.
+        return None if self.local is None else Path(os.path.realpath(self.local))
+
+    def within(self, name: str) -> Location:
+        """Return the location of that name inside this one."""
+        return Location(f"{self.url.rstrip('/')}/{name}", self.options)
+
+    def file_system(self) -> tuple[Any, str]:
+        """Return the fsspec file system, and the path on it.
+
+        Raises
+        ------
+        InputError
+            If the protocol is unknown, its package is missing or it refuses the options, or the URL holds a
+            password that is not percent-encoded.
+        """
+        refuse_open_secret(self.url)
+        with storage_errors(f"{self} cannot be reached"):
+            return url_to_fs(self.url, **(self.options or {}))
+
+    def zarr_store(self, *, read_only: bool = False) -> Any:
+        """Return what Zarr takes as a store: a local path, or fsspec's."""
+        from zarr.storage import FsspecStore  # here, since the command line's --help loads this module
+
+        fs, path = self.file_system()
+        if is_local(fs):
+            return path
+        options = None if self.options is None else dict(self.options)
+        return FsspecStore.from_url(self.url, storage_options=options, read_only=read_only)
+
+    @contextmanager
+    def reached(self) -> Iterator[tuple[Any, str]]:
+        """Give the fsspec file system and the path on it; what these raise in the block is one clear line."""
+        fs, path = self.file_system()
+        with storage_errors(f"{self} cannot be reached"):
+            yield fs, path
+
+    def exists(self) -> bool:
+        """Return whether anything is there."""
+        with self.reached() as (fs, path):
+            return bool(fs.exists(path))
+
+    def names(self) -> list[str]:
+        """Return the names of the files and folders in it, none where there is nothing."""
+        with self.reached() as (fs, path):
+            fs.invalidate_cache(path)
+            found = fs.ls(path, detail=False) if fs.exists(path) else []
+        # Some stores list the folder itself as well.
+        return [item.rstrip("/").rsplit("/", 1)[-1] for item in found if item.strip("/") != path.strip("/")]
+
+    def files(self, suffixes: tuple[str, ...] = ("",)) -> tuple[Any, list[str]]:
+        """Return the file system, and in sorted order the files that a file, a folder or a glob stands for.
+
+        Of a folder those with one of the suffixes, but none that is hidden: writers keep files of their own
+        (_temporary, _metadata, .crc) beside the data.
+        """
+        with self.reached() as (fs, path):
+            if fs.isfile(path):
+                return fs, [path]
+            if fs.isdir(path):
+                inside = {file: file.removeprefix(path).split("/") for file in fs.find(path)}
+                shown = [f for f, parts in inside.items() if not any(p.startswith(("_", ".")) for p in parts)]
+                return fs, sorted(file for file in shown if file.endswith(suffixes))
+            found = fs.glob(path) if any(c in path for c in GLOB_CHARACTERS) else []
+            return fs, sorted(f for f in found if fs.isfile(f) and not f.rsplit("/", 1)[-1].startswith("."))
+
+    def write(self, content: bytes) -> None:
+        """Write one file; its folder must be there."""
+        fs, path = self.file_system()
+        fs.pipe_file(path, content)
+
+    def make_folder(self) -> None:
+        """Make a folder where the file system has any."""
+        fs, path = self.file_system()
+        if is_local(fs):
+            fs.makedirs(path, exist_ok=True)
+
+    def remove(self) -> None:
+        """Remove all that is there."""
+        with self.reached() as (fs, path):
+            fs.invalidate_cache(path)
+            if fs.exists(path):
+                fs.rm(path, recursive=True)
+
+    def root(self) -> dict[str, Any] | None:
+        """Return what its zarr.json or folder mark says: {} if it is no JSON, None where there is neither."""
+        with self.reached() as (fs, path):
+            for name in ("zarr.json", FOLDER_MARK):
+                try:
+                    document = json.loads(file_bytes(fs, f"{path}/{name}"))
+                except (FileNotFoundError, NotADirectoryError):
+                    continue
+                except (ValueError, RecursionError):
+                    document = {}
+                return document if isinstance(document, dict) else {}
+        return None
+
+    def header(self) -> dict[str, Any] | None:
+        """Return what distrff noted in what it wrote there, None if it wrote nothing."""
+        path = self.path
+        if path is not None and path.is_file():
+            with storage_errors(f"{self} cannot be read"), path.open("rb") as handle:
+                return {"kind": PAGE} if GENERATOR.encode() in handle.read(_PAGE_HEAD_BYTES) else None
+        return header_of(self.root())
 
 
-def refuse_dangling_link(url: Url) -> None:
-    """Refuse a symbolic link that leads nowhere: what was written would stand where nobody looks for it.
-
-    Raises
-    ------
-    InputError
-    """
-    if local_path(url) is None:
-        return
-    link = Path(_without_protocol(url))
-    if link.is_symlink() and not link.exists():
-        raise InputError(
-            f"{public_name(url)} is a symbolic link to {public_name(os.readlink(link))}, which does not "
-            f"exist; remove the link or choose another path"
-        )
+def header_of(document: Any) -> dict[str, Any] | None:
+    """Return what distrff noted in a root document, None if nothing."""
+    for key in ("attributes", ROOT):
+        document = document.get(key) if isinstance(document, dict) else None
+    return document if isinstance(document, dict) else None
 
 
-@contextmanager
-def replacing(path: Url, *, overwrite: bool = False, kinds: tuple[str, ...] = ()) -> Iterator[Path]:
-    """Give an empty folder beside the local `path`, and put it in that place on success.
-
-    On any exception, KeyboardInterrupt included, the new folder is removed and what was at `path`
-    is there as before; it is deleted only once the new content is in place. Tasks that write into the
-    new folder must be over or cancelled when the block is left. `overwrite` and `kinds` are those of
-    `exists_refusal`, which is asked before and, since hours may pass, again at the end.
-    """
-    exists_refusal(path, overwrite, kinds=kinds)
-    target = local_path(path)
-    if target is None:
-        raise InputError(f"{public_name(path)} is not a local path; an object store cannot rename")
-    with full_disk_told(path), own_folder(target.parent, f".{target.name}.", ".partial") as fresh:
-        try:
-            yield fresh
-            put_in_place(fresh, path, overwrite=overwrite, kinds=kinds)
-        finally:
-            remove_folder(fresh)
+def is_local(fs: Any) -> bool:
+    """Tell whether `fs` is this machine's own file system."""
+    return isinstance(fs, LocalFileSystem)
 
 
-@contextmanager
-def full_disk_told(path: Url) -> Iterator[None]:
-    """Turn what a file system raises that has no room for what is written to `path` into one clear line.
-
-    Raises
-    ------
-    InputError
-    """
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in _NO_ROOM:
-            raise
-        told = InputError(
-            f"{public_name(path)} could not be written ({error.strerror}): make room there, or choose "
-            f"another disk (of temporary files by the environment variable TMPDIR)"
-        )
-        for note in getattr(error, "__notes__", ()):
-            told.add_note(note)
-        raise told from error
-
-
-def put_in_place(fresh: Path, path: Url, *, overwrite: bool, kinds: tuple[str, ...]) -> None:
-    """Move a finished folder to the local `path`, if it may go there; see `exists_refusal`."""
-    target = local_path(path)
-    assert target is not None
-    aside = target.with_name(f".{target.name}.{secrets.token_hex(4)}.old")
-    for file in filter(Path.is_file, fresh.rglob("*")):
-        with file.open("rb") as handle:
-            os.fsync(handle.fileno())
-    exists_refusal(path, overwrite, kinds=kinds)
-    try:
-        if target.exists():
-            target.rename(aside)
-        fresh.rename(target)
-    finally:
-        if aside.exists() and not target.exists():
-            aside.rename(target)
-        shutil.rmtree(aside, ignore_errors=True)
-
-
-@contextmanager
-def in_one_line(error_type: type[DistrffError], what: str) -> Iterator[None]:
-    """Turn what a file system raises into one line that begins with `what`.
-
-    The object stores behind fsspec raise exceptions of their own with no common base.
-    """
-    try:
-        yield
-    except DistrffError:
-        raise
-    except Exception as error:
-        detail = public_text(" ".join(str(error).split())) or type(error).__name__
-        raise error_type(f"{what}: {detail}{access_remedy(error)}") from error
-
-
-def local_path(url: Url) -> Path | None:
-    """Return the path without symbolic links, or None for a URL of another file system."""
-    text = _without_protocol(url)
-    # Of a loop of links, Path.resolve raises.
-    return None if "://" in text or "::" in text else Path(os.path.realpath(text))
-
-
-def _without_protocol(url: Url) -> str:
-    try:
-        return os.fsdecode(url).removeprefix("file://")
-    except TypeError:
-        raise InputTypeError(f"a path or a URL is needed, got {url!r}") from None
-
-
-def file_system(url: Url, storage_options: Options) -> tuple[Any, str]:
-    """Return the fsspec file system of a path or URL, and the path on it."""
-    local = local_path(url)
-    if local is not None:
-        return fsspec.filesystem("file", auto_mkdir=True), str(local)
-    refuse_open_secret(os.fsdecode(url))
-    fs, path = fsspec.core.url_to_fs(os.fsdecode(url), **(storage_options or {}))
-    return fs, path.rstrip("/")
-
-
-def root_document(url: Url, storage_options: Options) -> tuple[bool, Any]:
-    """Return whether anything is at `url`, and what its zarr.json or folder mark says (None without one)."""
-    fs, path = file_system(url, storage_options)
-    for name in ("zarr.json", FOLDER_MARK):
-        try:
-            document = json.loads(file_bytes(fs, f"{path}/{name}"))
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except (ValueError, RecursionError):
-            document = {}
-        return True, document if isinstance(document, dict) else {}
-    return fs.exists(path), None
+def file_name(fs: Any, path: str) -> str:
+    """Return what messages call a file at a path of `fs`, from which the protocol was stripped."""
+    return path if is_local(fs) else public_name(fs.unstrip_protocol(path))
 
 
 def file_bytes(fs: Any, path: str) -> bytes:
@@ -215,21 +213,161 @@ def file_bytes(fs: Any, path: str) -> bytes:
     ValueError
         If it is no regular file.
     """
-    if isinstance(fs, LocalFileSystem) and (kind := fs.info(path)["type"]) not in ("file", "directory"):
+    if is_local(fs) and (kind := fs.info(path)["type"]) not in ("file", "directory"):
         raise ValueError(f"{Path(path).name} is no regular file ({kind})")
     return bytes(fs.cat_file(path))
 
 
-def stored_header(url: Url, storage_options: Options = None) -> dict[str, Any] | None:
-    """Return what distrff noted in the root of what is at `url`, None if it wrote nothing there."""
-    return header_of(root_document(url, storage_options)[1])
+def overlaps(first: Location, second: Location) -> bool:
+    """Tell whether one of two locations is, holds or lies inside the other."""
+    (system, path), (other_system, other_path) = _place(first), _place(second)
+    return system == other_system and (path.is_relative_to(other_path) or other_path.is_relative_to(path))
 
 
-def header_of(document: Any) -> dict[str, Any] | None:
-    """Return what distrff noted in a root document, None if nothing."""
-    for key in ("attributes", ROOT):
-        document = document.get(key) if isinstance(document, dict) else None
-    return document if isinstance(document, dict) else None
+def _place(location: Location) -> tuple[str, PurePath]:
+    """The kind of file system and the path on it."""
+    if location.path is not None:
+        return "file", location.path
+    protocol, _, path = str(location).partition("://")
+    return protocol, PurePosixPath(path.rstrip("/"))
+
+
+def refuse_overlap(option: str, out: Url, **others: Url) -> None:
+    """Raise InputError if what `option` writes to `out` is, holds or lies inside one of the others."""
+    target = Location.of(out)
+    for name, other in others.items():
+        if overlaps(target, Location.of(other)):
+            raise InputError(
+                f"{option} {target} and the {name} {Location.of(other)} overlap; choose another path"
+            )
+
+
+# Writing: what may be replaced, and how something whole takes its place.
+
+
+def check_writable(location: Location, *, overwrite: bool = False, kinds: tuple[str, ...] = ()) -> None:
+    """Raise now what writing there would raise later; called before a long fit. Writes nothing.
+
+    With `overwrite`, only what distrff wrote, of one of `kinds` if any are named, or an empty folder may
+    be replaced, so that a slip of the hand costs no data.
+
+    Raises
+    ------
+    InputError
+        If something is there that may not be replaced, it is a symbolic link that leads nowhere, or the
+        parent folder or the store is not usable.
+    """
+    target = location.path
+    if target is not None:
+        _check_folder(location, target)
+    header = location.header()
+    if header is None and not location.exists():
+        return
+    is_empty = target is not None and target.is_dir() and not any(target.iterdir())
+    if not is_empty and (header is None or (kinds and header.get("kind") not in kinds)):
+        raise InputError(
+            f"{location} exists and is not a {' or '.join(kinds) or 'group'} of distrff, "
+            f"so --overwrite does not replace it; choose another path"
+        )
+    if not overwrite:
+        raise InputError(f"{location} exists; pass overwrite=True or --overwrite to replace it")
+
+
+def _check_folder(location: Location, target: Path) -> None:
+    """Refuse a local path at which nothing could be written, or not where people look for it."""
+    link, folder = Path(str(location.local)), public_name(target.parent)
+    if link.is_symlink() and not link.exists():
+        raise InputError(
+            f"{location} is a symbolic link to {public_name(os.readlink(link))}, which does not "
+            f"exist; remove the link or choose another path"
+        )
+    if not target.parent.is_dir():
+        raise InputError(f"{location}: the folder {folder} does not exist; create it first")
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise InputError(f"{location}: the folder {folder} is not writable; choose another path")
+
+
+@contextmanager
+def replacing(
+    location: Location, *, overwrite: bool = False, kinds: tuple[str, ...] = ()
+) -> Iterator[Location]:
+    """Give an empty folder to write a group into, which is at `location` when the block is left.
+
+    On a local file system it lies beside that place. On any exception, KeyboardInterrupt included, it is
+    removed and what was at `location` is there as before; that is deleted only once the new content is in
+    place. Tasks that write into the folder must be over or cancelled when the block is left. An object store
+    cannot rename: there it is `location` itself, whose root says "incomplete" before anything else, until
+    the group's own root is written, as the last thing; on an exception it is removed.
+
+    `overwrite` and `kinds` are those of `check_writable`, which is asked before and, since hours may pass,
+    where there is a choice again at the end.
+    """
+    check_writable(location, overwrite=overwrite, kinds=kinds)
+    target = location.path
+    if target is None:
+        with _emptied(location, kinds):
+            yield location
+        return
+    with full_disk_told(location), own_folder(target.parent, f".{target.name}.", ".partial") as fresh:
+        try:
+            yield Location(str(fresh))
+            put_in_place(fresh, location, overwrite=overwrite, kinds=kinds)
+        finally:
+            remove_folder(fresh)
+
+
+@contextmanager
+def _emptied(location: Location, kinds: tuple[str, ...]) -> Iterator[None]:
+    """Leave of what is in an object store only a root that says "incomplete"."""
+    unfinished = {"kind": kinds[0] if kinds else None, "format": 1, "complete": False}
+    try:
+        with storage_errors(f"{location} could not be written"):
+            location.within("zarr.json").write(root_text(unfinished))
+            for name in location.names():
+                if name != "zarr.json":
+                    location.within(name).remove()
+        yield
+    except BaseException:
+        with suppress(DistrffError):
+            location.remove()
+        raise
+
+
+def root_text(header: dict[str, Any]) -> bytes:
+    """Return the root zarr.json of a group with the header of distrff."""
+    root = {"zarr_format": 3, "node_type": "group", "attributes": {ROOT: header}}
+    return json.dumps(root, indent=2, allow_nan=False).encode()
+
+
+def write_file(
+    text: str, location: Location, *, overwrite: bool = False, kinds: tuple[str, ...] = ()
+) -> None:
+    """Put a file at a local path as UTF-8: whole, or not at all; see `check_writable`."""
+    check_writable(location, overwrite=overwrite, kinds=kinds)
+    target = location.path
+    assert target is not None
+    with full_disk_told(location), own_folder(target.parent, f".{target.name}.", ".partial") as folder:
+        (folder / "file").write_text(text, encoding="utf-8")
+        (folder / "file").replace(target)
+
+
+def put_in_place(fresh: Path, location: Location, *, overwrite: bool, kinds: tuple[str, ...]) -> None:
+    """Move a finished folder to a local place, if it may go there; see `check_writable`."""
+    target = location.path
+    assert target is not None
+    aside = target.with_name(f".{target.name}.{secrets.token_hex(4)}.old")
+    for file in filter(Path.is_file, fresh.rglob("*")):
+        with file.open("rb") as handle:
+            os.fsync(handle.fileno())
+    check_writable(location, overwrite=overwrite, kinds=kinds)
+    try:
+        if target.exists():
+            target.rename(aside)
+        fresh.rename(target)
+    finally:
+        if aside.exists() and not target.exists():
+            aside.rename(target)
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 # Folders that one process fills: removed when it is done, and by the next one if it was killed.
@@ -304,63 +442,51 @@ def _lock(folder: str | Path) -> int:
     return handle
 
 
-# Where stored rows lie, and which errors of a store are final.
-
-# How much a reader decodes at once where the storage leaves a choice: large enough that the
-# fixed cost of a read and the latency of an object store vanish, small against a worker's memory.
-SPAN_BYTES = 8 * 2**20
-
-
-def locate(path: Any, storage_options: dict[str, Any] | None) -> tuple[Any, str]:
-    """Return the fsspec filesystem that holds `path` and the path inside it.
-
-    Raises
-    ------
-    InputTypeError
-        If `path` is neither a string nor path-like.
-    InputError
-        If the protocol is unknown, its package is missing or it refuses the options, or the URL holds a
-        password that is not percent-encoded.
-    """
-    if not isinstance(path, (str, os.PathLike)):
-        raise InputTypeError(f"path must be a string or a path, got {type(path).__name__}")
-    text = os.fspath(path)
-    refuse_open_secret(text)
-    with reaching(public_name(text)):
-        return url_to_fs(text, **(storage_options or {}))
+# What file systems raise, in words.
 
 
 @contextmanager
-def reaching(name: str) -> Iterator[None]:
-    """Turn what a filesystem raises while something is opened into an `InputError` that says `name`.
+def storage_errors(
+    what: str,
+    error_type: type[DistrffError] = InputError,
+    remedy: str = "check the path and the storage options",
+) -> Iterator[None]:
+    """Turn what a file system raises into one line that begins with `what`.
 
-    Only for calls of the filesystem: their packages raise exceptions of their own (no credentials,
-    no such host) with no common base.
+    Only for calls of the file system: the packages behind fsspec raise exceptions of their own (no
+    credentials, no such host) with no common base.
     """
     try:
         yield
-    except InputError:
+    except error_type:
         raise
     except Exception as error:
-        remedy = access_remedy(error) or "; check the path and the storage options"
-        raise InputError(f"{name} cannot be reached ({one_line(error)}){remedy}") from error
+        raise error_type(f"{what} ({one_line(error)}){access_remedy(error) or f'; {remedy}'}") from error
 
 
-def is_local(fs: Any) -> bool:
-    """Tell whether `fs` is this machine's own file system."""
-    return isinstance(fs, LocalFileSystem)
+@contextmanager
+def full_disk_told(location: Location | Path) -> Iterator[None]:
+    """Turn what a file system raises that has no room for what is written there into one clear line.
+
+    Raises
+    ------
+    InputError
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        told = InputError(
+            f"{location} could not be written ({error.strerror}): make room there, or choose "
+            f"another disk (of temporary files by the environment variable TMPDIR)"
+        )
+        for note in getattr(error, "__notes__", ()):
+            told.add_note(note)
+        raise told from error
 
 
-def file_name(fs: Any, path: str) -> str:
-    """Return what messages call a file at a path of `fs`, from which the protocol was stripped."""
-    return path if is_local(fs) else public_name(fs.unstrip_protocol(path))
-
-
-SEEN_BY_ALL = "if workers run on several machines, use a folder that all of them share, or an object store"
-"""What to do about rows that one process sees and another does not."""
-
-
-def passing(error: Exception) -> Exception:
+def retryable(error: Exception) -> Exception:
     """Return an error of a read as one that is retried if it may pass.
 
     That is an OSError. The packages of object stores also raise exceptions of their own for a lost
@@ -379,112 +505,3 @@ def one_line(error: BaseException) -> str:
     # All that file systems say of a file that is not there is its path, in a spelling of their own.
     text = "" if isinstance(error, FileNotFoundError) else public_text(" ".join(str(error).split()))
     return f"{kind}: {text[:160]}" if text else kind
-
-
-# A place on a file system that tasks write to, with what it takes to get there.
-
-
-@dataclass(frozen=True)
-class Location:
-    """A path or URL, and the options of its file system, which are shown nowhere.
-
-    Its representation is what logs of workers and messages of Dask may hold.
-    """
-
-    url: str = field(repr=False)
-    storage_options: dict[str, Any] | None = field(default=None, repr=False)
-
-    def __str__(self) -> str:
-        return public_name(self.url)
-
-    def within(self, name: str) -> Location:
-        """Return the place of that name inside this one."""
-        return Location(f"{self.url.rstrip('/')}/{name}", self.storage_options)
-
-    def file_system(self) -> tuple[Any, str]:
-        """Return the fsspec file system, and the path on it.
-
-        Raises
-        ------
-        InputError
-            If it cannot be reached.
-        """
-        return locate(self.url, self.storage_options)
-
-    def store(self) -> Any:
-        """Return what zarr takes as a store: a local path, or fsspec's."""
-        fs, path = self.file_system()
-        if is_local(fs):
-            return path
-        return zarr.storage.FsspecStore.from_url(self.url, storage_options=self.storage_options)
-
-    def exists(self) -> bool:
-        """Return whether anything is there."""
-        fs, path = self.file_system()
-        with reaching(str(self)):
-            return bool(fs.exists(path))
-
-    def names(self) -> list[str]:
-        """Return the names of the files in it, none where there is nothing."""
-        fs, path = self.file_system()
-        with reaching(str(self)):
-            fs.invalidate_cache(path)
-            found = fs.ls(path, detail=False) if fs.exists(path) else []
-        return [item.rstrip("/").rsplit("/", 1)[-1] for item in found]
-
-    def write(self, content: bytes) -> None:
-        """Write one file; its folder must be there."""
-        fs, path = self.file_system()
-        fs.pipe_file(path, content)
-
-    def read(self) -> bytes | None:
-        """Return the content of a file, None if there is none."""
-        fs, path = self.file_system()
-        with reaching(str(self)):
-            try:
-                return bytes(fs.cat_file(path))
-            except (FileNotFoundError, NotADirectoryError):
-                return None
-
-    def make_folder(self) -> None:
-        """Make a folder where the file system has any."""
-        fs, path = self.file_system()
-        with reaching(str(self)):
-            if is_local(fs):
-                fs.makedirs(path, exist_ok=True)
-
-    def remove(self) -> None:
-        """Remove all that is there."""
-        fs, path = self.file_system()
-        with reaching(str(self)):
-            fs.invalidate_cache(path)
-            if fs.exists(path):
-                fs.rm(path, recursive=True)
-
-
-# Which runs of rows of an unfinished result are written: an empty file for each.
-
-_FOLDER = "_written"
-
-
-@dataclass(frozen=True)
-class RegionMarks:
-    """Marks beside the data, each made once its run of rows is written whole."""
-
-    place: Location
-
-    def begin(self) -> None:
-        """Make room for marks."""
-        self.place.within(_FOLDER).make_folder()
-
-    def mark(self, start: int) -> None:
-        """Note that the run that begins at row `start` is written."""
-        self.place.within(f"{_FOLDER}/{start:012d}").write(b"")
-
-    def starts(self) -> frozenset[int]:
-        """Return where the written runs begin."""
-        return frozenset(map(int, self.place.within(_FOLDER).names()))
-
-    def clear(self) -> None:
-        """Remove all marks."""
-        self.place.within(_FOLDER).remove()

@@ -1,11 +1,11 @@
-"""A table whose rows go through steps: parts that a task reads, and the kinds of its columns."""
+"""pandas, dask and xarray objects as tables whose rows go through steps."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import dask
 import numpy as np
@@ -15,245 +15,9 @@ import pyarrow as pa
 from distrff.errors import InputError
 from distrff.io.arrays import native
 from distrff.io.arrow import raw_kind
-from distrff.io.parquet_rows import (
-    Footer,
-    GroupColumns,
-    ParquetSource,
-    RowGroup,
-    check_unchanged,
-    is_feature,
-    parquet_file,
-    row_groups,
-)
 from distrff.io.rows import cuts
 from distrff.io.storage import one_line
-from distrff.preprocessing.profile import LEFT_OUT_TIMES, TableOptions, find_columns
-from distrff.utils.text import listed
-
-
-class RawRows(Protocol):
-    """Consecutive raw rows of a table, as a small picklable dataclass.
-
-    A field may be a Delayed that arrives in the task as data, as in `Rows`.
-    """
-
-    @property
-    def start(self) -> int:
-        """Number of the first row in the table."""
-        ...
-
-    @property
-    def stop(self) -> int: ...
-
-    def batches(
-        self, names: tuple[str, ...], n_rows: int, first: int = 0, last: int | None = None
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield the columns `names` of the part's rows [first, last), at most about `n_rows` at a time.
-
-        `last` is None for all rows, which are then never held together.
-        """
-        ...
-
-
-@dataclass(frozen=True, eq=False)
-class RawTable:
-    """A table that lies somewhere in parts.
-
-    Parameters
-    ----------
-    parts : tuple of RawRows
-        One after the other; none is empty.
-    kinds : mapping of str to (str or None)
-        Of the columns in their order: a kind of `RawColumn`; "unknown" where only the values tell; None for
-        a type that no step takes.
-    source : str
-        For messages; without credentials.
-    row_bytes : int
-        About, of a raw row.
-    row_labels : frozenset of str
-        Columns that label rows: neither counted by indices nor taken unless they are named.
-    is_delayed : bool
-        Whether parts hold Delayed objects.
-    column_bytes : mapping of str to ndarray
-        What decoding a column of each part may hold, by name; empty where nothing is decoded.
-    """
-
-    parts: tuple[RawRows, ...]
-    kinds: Mapping[str, str | None]
-    source: str
-    row_bytes: int
-    row_labels: frozenset[str] = frozenset()
-    is_delayed: bool = False
-    column_bytes: Mapping[str, np.ndarray] = field(default_factory=dict)
-
-    @property
-    def n_rows(self) -> int:
-        return self.parts[-1].stop if self.parts else 0
-
-
-# Which raw columns of a table become X, y and weights, and why others do not.
-
-
-class Choice(NamedTuple):
-    """Names of raw columns.
-
-    columns : of X, in the table's order unless they were named in another.
-    target : of y; weight : of sample weights, or None.
-    dropped : why others are left out, by name.
-    """
-
-    columns: tuple[str, ...]
-    target: tuple[str, ...]
-    weight: str | None
-    dropped: dict[str, str]
-
-    @property
-    def used(self) -> tuple[str, ...]:
-        """All names, each once."""
-        weight = () if self.weight is None else (self.weight,)
-        return tuple(dict.fromkeys([*self.columns, *self.target, *weight]))
-
-
-def choose_columns(table: RawTable, options: TableOptions) -> Choice:
-    """Return what the options mean in this table.
-
-    Raises
-    ------
-    InputError
-        If a column that they name is missing, of a kind that they do not take, or named for two uses.
-    """
-    target = _named(table, options.target)
-    weights = _named(table, options.sample_weight)
-    if len(weights) > 1:
-        raise InputError(f"sample_weight must name one column, got {listed(weights)}")
-    rest = [n for n in table.kinds if n not in {*target, *weights, *table.row_labels}]
-    reasons = {name: why for name in rest if (why := _left_out(table.kinds[name], options))}
-    if options.columns is not None:
-        columns, dropped = _named(table, options.columns), {}
-        _check_named(table, columns, target, weights, options)
-    else:
-        unwanted = set(_named(table, options.drop))
-        columns = [n for n in rest if n not in reasons and n not in unwanted]
-        dropped = {n: why for n, why in reasons.items() if n not in unwanted}
-    if not columns:
-        raise InputError(
-            f"{table.source} has no columns for X; besides target and weights it has: "
-            f"{', '.join(f'{name} ({why})' for name, why in list(dropped.items())[:10]) or 'none'}"
-        )
-    return Choice(tuple(columns), tuple(target), weights[0] if weights else None, dropped)
-
-
-def _named(table: RawTable, keys: Any) -> list[str]:
-    if keys is None:
-        return []
-    plain = [name for name in table.kinds if name not in table.row_labels]
-    if isinstance(keys, str) and keys in table.kinds:
-        return [keys]
-    return [plain[i] for i in find_columns(keys, plain, table.source)]
-
-
-def _left_out(kind: str | None, options: TableOptions) -> str | None:
-    """Why columns of a kind are left out; None if they are not."""
-    if kind is None:
-        return "its type is neither numbers nor text nor times"
-    if kind == "text" and not options.one_hot:
-        return "it holds text; one_hot=True takes it"
-    if kind in ("time", "clock") and options.datetime is None:
-        return LEFT_OUT_TIMES
-    return None
-
-
-def _check_named(
-    table: RawTable, columns: list[str], target: list[str], weights: list[str], options: TableOptions
-) -> None:
-    for name in columns:
-        if name in target or name in weights:
-            other = "y" if name in target else "weights"
-            raise InputError(f"column {name!r} is asked for as a column of X and as {other}")
-        why = _left_out(table.kinds[name], options)
-        if why is not None:
-            raise InputError(f"column {name!r} of {table.source} cannot be a column of X: {why}")
-
-
-# Parquet files as a table whose rows go through steps: a part is a row group.
-
-_BYTES_OF_KIND = {"number": 8, "time": 8, "text": 32}  # about
-
-
-@dataclass(frozen=True)
-class ParquetPart:
-    """A row group: a path and a number, no data."""
-
-    fs: Any = field(repr=False)
-    group: RowGroup = field(repr=False)  # its path may be a signed URL
-
-    @property
-    def start(self) -> int:
-        return self.group.start
-
-    @property
-    def stop(self) -> int:
-        return self.group.start + self.group.n_rows
-
-    def batches(
-        self, names: tuple[str, ...], n_rows: int, first: int = 0, last: int | None = None
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield columns of the row group, `n_rows` rows at a time.
-
-        Raises
-        ------
-        InputError
-            If the file is gone, damaged, or not as its footer said.
-        """
-        with parquet_file(self.fs, self.group.path) as parquet:
-            check_unchanged(self.fs, parquet.metadata, self.group)
-            columns = GroupColumns(parquet, names)
-            if last is None:
-                yield from columns.stream(self.group.number, n_rows)
-            else:
-                yield from columns.batches(self.group.number, n_rows, first, last)
-
-
-def parquet_table(parquet: ParquetSource) -> RawTable:
-    """Return Parquet files as a table; nothing is read."""
-    schema = parquet.footers[0].schema
-    return RawTable(
-        parts=tuple(ParquetPart(parquet.fs, group) for group in row_groups(parquet.footers)),
-        kinds={field.name: raw_kind(field.type) for field in schema},
-        source=parquet.name,
-        row_bytes=sum(_row_bytes(field.type) for field in schema),
-        row_labels=parquet.footers[0].row_labels,
-        column_bytes={name: _column_bytes(parquet.footers, name) for name in schema.names},
-    )
-
-
-def _column_bytes(footers: Sequence[Footer], name: str) -> np.ndarray:
-    """What decoding a column of each row group that holds rows may hold; nothing where a file has none."""
-    sizes = []
-    for footer in footers:
-        position = footer.schema.get_field_index(name)
-        holds = np.array(footer.group_rows, np.int64) > 0
-        sizes.append(footer.column_bytes[holds, position] if position >= 0 else np.zeros(holds.sum(), int))
-    return np.concatenate(sizes)
-
-
-def holds_only_numbers(parquet: ParquetSource, names: Sequence[str]) -> bool:
-    """Tell whether columns can be taken as they are: numbers, of which there are some."""
-    schema = parquet.footers[0].schema
-    empty = frozenset.intersection(*(footer.empty for footer in parquet.footers))
-    return all(is_feature(schema.field(name).type) and name not in empty for name in names)
-
-
-def numbers_of(parquet: ParquetSource) -> list[str]:
-    """Return the columns that are taken when nothing is said about columns: those of numbers."""
-    return [field.name for field in parquet.footers[0].schema if is_feature(field.type)]
-
-
-def _row_bytes(column_type: pa.DataType) -> int:
-    if pa.types.is_fixed_size_list(column_type):
-        return 8 * column_type.list_size
-    return _BYTES_OF_KIND.get(raw_kind(column_type) or "", 1)
-
+from distrff.io.tables import Table, TablePart
 
 # pandas and dask DataFrames as tables for steps: a part is a run of rows, or a partition.
 
@@ -262,23 +26,15 @@ _VALUE_BYTES = 16  # about
 
 
 @dataclass(frozen=True)
-class FramePart:
+class FramePart(TablePart):
     """Rows of a frame: a DataFrame, or a Delayed one that is a DataFrame in the task."""
 
-    start: int
-    stop: int
     frame: Any = field(repr=False)
 
     def batches(
         self, names: tuple[str, ...], n_rows: int, first: int = 0, last: int | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield columns, `n_rows` rows at a time.
-
-        Raises
-        ------
-        InputError
-            If a column holds values of several types, or a partition has another number of rows than before.
-        """
+        """Yield columns, `n_rows` rows at a time."""
         if len(self.frame) != self.stop - self.start:
             raise InputError(
                 f"a partition of the DataFrame has {len(self.frame)} rows, but had {self.stop - self.start} "
@@ -292,7 +48,7 @@ class FramePart:
             yield pa.RecordBatch.from_arrays(arrays, names=list(names))
 
 
-def described_frame(frame: Any) -> RawTable:
+def described_frame(frame: Any) -> Table:
     """Return what a pandas or dask DataFrame says of its columns, as a table without rows.
 
     Raises
@@ -304,15 +60,15 @@ def described_frame(frame: Any) -> RawTable:
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"the DataFrame has two columns named {name!r}; rename one")
-    return RawTable(
+    return Table(
         parts=(),
         kinds=dict(zip(names, map(_series_kind, frame.dtypes), strict=True)),
-        source=f"{'dask' if dask.is_dask_collection(frame) else 'pandas'} DataFrame",
+        name=f"{'dask' if dask.is_dask_collection(frame) else 'pandas'} DataFrame",
         row_bytes=_VALUE_BYTES * max(1, len(names)),
     )
 
 
-def frame_table(frame: Any, names: Sequence[str]) -> RawTable:
+def frame_table(frame: Any, names: Sequence[str]) -> Table:
     """Return some columns of a pandas or dask DataFrame as a table.
 
     Notes
@@ -369,23 +125,15 @@ def _arrow_array(column: pd.Series, name: str) -> pa.Array:
 
 
 @dataclass(frozen=True)
-class ArraysPart:
+class ArraysPart(TablePart):
     """Rows of arrays by name: each a list of blocks, or of Delayed ones that are arrays in the task."""
 
-    start: int
-    stop: int
     blocks: dict[str, list[Any]] = field(repr=False)
 
     def batches(
         self, names: tuple[str, ...], n_rows: int, first: int = 0, last: int | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield columns, `n_rows` rows at a time; what lies beyond the rows becomes a list.
-
-        Raises
-        ------
-        InputError
-            If an array of objects holds values of several types.
-        """
+        """Yield columns, `n_rows` rows at a time; what lies beyond the rows becomes a list."""
         arrays = {name: np.concatenate(self.blocks[name]) for name in names}
         last = self.stop - self.start if last is None else last
         for at in range(first, last, n_rows):
@@ -398,7 +146,7 @@ def is_xarray(data: Any) -> bool:
     return hasattr(data, "data_vars") and hasattr(data, "sizes")
 
 
-def xarray_table(data: Any, sample_dim: str | None) -> RawTable:
+def xarray_table(data: Any, sample_dim: str | None) -> Table:
     """Return the data variables that lie along `sample_dim` as a table.
 
     A variable with further dimensions becomes a column of lists, their entries in C order.
@@ -422,10 +170,10 @@ def xarray_table(data: Any, sample_dim: str | None) -> RawTable:
         raise InputError(
             f"no data variable has the dimension {sample_dim!r}; the dimensions are {dimensions}"
         )
-    return RawTable(
+    return Table(
         parts=_parts(arrays),
         kinds={name: _variable_kind(A) for name, A in arrays.items()},
-        source="xarray Dataset",
+        name="xarray Dataset",
         row_bytes=sum(A.dtype.itemsize * int(np.prod(A.shape[1:])) for A in arrays.values()),
         is_delayed=any(map(dask.is_dask_collection, arrays.values())),
     )

@@ -1,202 +1,468 @@
-"""Rows of a table, made by steps in the task that reads them."""
+"""Tables: which raw columns become X, y and weights, and their rows, encoded in the task that reads them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import dask.array as da
 import numpy as np
+import pyarrow as pa
 
 from distrff.engine.reduction import Arrays, Reduction
 from distrff.engine.run import Run
 from distrff.errors import InputError
 from distrff.io.arrow import raw_columns
 from distrff.io.dataset import BLOCK_BYTES, Dataset, delayed_blocks, lazy_blocks
-from distrff.io.parquet_rows import Held, held_by
-from distrff.io.rows import FIELDS, Feed, RowBlock, Span, cut_tiles
+from distrff.io.rows import FIELDS, Rows, Span
 from distrff.io.storage import SPAN_BYTES
-from distrff.io.table_sources import RawRows, RawTable
-from distrff.preprocessing.profile import TableProfile
+from distrff.preprocessing.encoders import RawColumn
+from distrff.preprocessing.profile import LEFT_OUT_TIMES, TableOptions, TableProfile, find_columns
 from distrff.preprocessing.table import TableSteps, complete_rows
 from distrff.utils.text import listed
 
-
-class Encoding:
-    """What becomes of a batch; not a dataclass, so that dask does not walk it."""
-
-    def __init__(self, steps: TableSteps, fields: tuple[str, ...], batch_rows: int) -> None:
-        self.steps = steps
-        self.fields = fields
-        self.batch_rows = batch_rows
-
-    def spans(self, part: RawRows, first: int, last: int | None) -> Iterator[Span]:
-        """Yield what the steps make of the rows [first, last) of a part, batch by batch; all for None."""
-        names, at = self.steps.raw_names, part.start + first
-        for batch in part.batches(names, self.batch_rows, first, last):
-            made = self.steps.apply(raw_columns(batch, names), first_row=at, fields=self.fields)
-            at += batch.num_rows
-            yield {name: values for name in FIELDS if (values := getattr(made, name)) is not None}
+BATCH_ROWS = 2**16  # of a piece that is converted
 
 
 @dataclass(frozen=True)
-class TableRows:
+class TablePart(ABC):
+    """The raw rows [start, stop) of a table, as a small picklable handle.
+
+    A field may be a Delayed that arrives in the task as data, as in `Rows`.
+    """
+
+    start: int
+    stop: int
+
+    @abstractmethod
+    def batches(
+        self, names: tuple[str, ...], n_rows: int, first: int = 0, last: int | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the columns `names` of the part's rows [first, last), at most about `n_rows` at a time.
+
+        `last` is None for all rows, which are then never held together.
+
+        Raises
+        ------
+        InputError
+            If the data are gone, damaged, or not as they were when the table was opened, or a column holds
+            values of several types.
+        """
+
+
+class Piece(NamedTuple):
+    """A batch of rows; `start` is the number of its first row, `position` of the one after its last."""
+
+    start: int
+    batch: pa.RecordBatch
+
+    @property
+    def position(self) -> int:
+        return self.start + self.batch.num_rows
+
+
+class Held(NamedTuple):
+    """What reading row groups holds beside a batch.
+
+    pack_bytes : stored bytes and pages of the columns that are decoded together.
+    whole_rows : rows of the largest row group whose columns are decoded one pack after another, for which
+        all of its rows that are wanted are held; 0 where there is none.
+    """
+
+    pack_bytes: int
+    whole_rows: int
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A table that lies somewhere in parts.
+
+    Parameters
+    ----------
+    parts : tuple of TablePart
+        One after the other; none is empty.
+    kinds : mapping of str to (str or None)
+        Of the columns in their order: a kind of `RawColumn`; "unknown" where only the values tell; None for
+        a type that no step takes.
+    name : str
+        For messages; without credentials.
+    row_bytes : int
+        About, of a raw row.
+    row_labels : frozenset of str
+        Columns that label rows: neither counted by indices nor taken unless they are named.
+    is_delayed : bool
+        Whether parts hold Delayed objects.
+    """
+
+    parts: tuple[TablePart, ...]
+    kinds: Mapping[str, str | None]
+    name: str
+    row_bytes: int
+    row_labels: frozenset[str] = frozenset()
+    is_delayed: bool = False
+
+    unit = "rows"  # of `total` and of the positions of pieces
+
+    @property
+    def n_rows(self) -> int:
+        return self.parts[-1].stop if self.parts else 0
+
+    @property
+    def total(self) -> int:
+        """How much there is to be read."""
+        return self.n_rows
+
+    def check(self, names: Sequence[str]) -> None:
+        """Raise InputError if some columns are not the same in all parts."""
+
+    def held(self, names: Sequence[str], *, together: bool) -> Held:
+        """Return what decoding some columns, together or not, holds beside a batch."""
+        return Held(0, 0)
+
+    def joined(self, parts: Sequence[TablePart]) -> list[TablePart]:
+        """Return the rows of some parts in fewer, where that saves requests."""
+        return list(parts)
+
+    def pieces(self, names: Sequence[str]) -> Iterator[Piece]:
+        """Yield batches of some columns, in order."""
+        self.check(names)
+        for part in self.joined(self.parts):
+            start = part.start
+            for batch in part.batches(tuple(names), BATCH_ROWS):
+                yield Piece(start, batch)
+                start += batch.num_rows
+
+    def raw(self, piece: Piece, names: Sequence[str]) -> dict[str, RawColumn]:
+        """Return some columns of a batch; called in any thread."""
+        return raw_columns(piece.batch, names)
+
+    def place(self, piece: Piece, row: int) -> str:
+        """Say which of all rows a row of a batch is, for messages."""
+        return f"{self.name}, row {piece.start + row}"
+
+    def follow(self, steps: TableSteps) -> None:
+        """Read columns as the steps want them; here they are what they are."""
+
+
+# Rows of a table, encoded in the task that reads them.
+
+
+class Columns(NamedTuple):
+    """Columns of a table that become one array.
+
+    names : of the table's columns; labels : of the array's.
+    dtype : of the array; object if some column is not a number.
+    is_1d : whether the array has shape (r,).
+    """
+
+    names: tuple[str, ...]
+    labels: tuple[str, ...]
+    dtype: np.dtype
+    is_1d: bool = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the array after the rows."""
+        return () if self.is_1d else (len(self.labels),)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row."""
+        return self.dtype.itemsize * len(self.labels)
+
+
+class Encoding(ABC):
+    """What becomes of a batch; not a dataclass, so that dask does not walk it.
+
+    columns : what X, y and sample_weight are made of.
+    names : the columns of the table that are read.
+    row_bytes : that reading a row takes.
+    drops_rows : whether a batch becomes fewer rows than it has.
+    """
+
+    columns: dict[str, Columns]
+    names: tuple[str, ...]
+    row_bytes: int
+    drops_rows = False
+
+    @property
+    def batch_rows(self) -> int:
+        """Rows to decode at once."""
+        return max(1, SPAN_BYTES // max(1, self.row_bytes))
+
+    @abstractmethod
+    def restricted(self, fields: tuple[str, ...]) -> Encoding:
+        """Return the encoding of some of the fields."""
+
+    @abstractmethod
+    def span(self, batch: pa.RecordBatch, first_row: int) -> Span:
+        """Return the arrays of a batch whose first row has this number in the table."""
+
+
+class StepsEncoding(Encoding):
+    """Batches through the steps of a model."""
+
+    def __init__(self, table: Table, steps: TableSteps) -> None:
+        steps.check_names(table.kinds, table.name)
+        self.steps, self.names, self.drops_rows = steps, steps.raw_names, steps.drops_missing
+        self.row_bytes = table.row_bytes + steps.row_bytes
+        self.columns = {"X": Columns((), steps.names_out, steps.dtype)}
+        if (target := steps.target) is not None:
+            self.columns["y"] = Columns((), target.names, np.dtype(target.dtype), target.is_1d)
+        if steps.weight is not None:
+            self.columns["sample_weight"] = Columns((), (steps.weight,), np.dtype(np.float64), True)
+
+    def restricted(self, fields: tuple[str, ...]) -> StepsEncoding:
+        """Return the encoding of some of the fields."""
+        found = copy(self)
+        found.columns = {name: columns for name, columns in self.columns.items() if name in fields}
+        return found
+
+    def span(self, batch: pa.RecordBatch, first_row: int) -> Span:
+        """Return what the steps make of a batch."""
+        raw = raw_columns(batch, self.names)
+        made = self.steps.apply(raw, first_row=first_row, fields=tuple(self.columns))
+        return {name: values for name in FIELDS if (values := getattr(made, name)) is not None}
+
+
+@dataclass(frozen=True)
+class TableRows(Rows):
     """The rows [start, stop) of those that are kept, with the parts of the table that hold them.
 
     `skipped` kept rows of the first part come before `start`.
     """
 
-    start: int
-    stop: int
     skipped: int
-    parts: list[Any] = field(repr=False)
+    parts: list[Any] = field(repr=False)  # their paths may be signed URLs
     encoding: Encoding = field(repr=False)
 
-    def tiles(self, n_rows: int) -> Iterator[RowBlock]:
-        """Yield the rows in blocks of `n_rows`.
-
-        Raises
-        ------
-        InputError
-            If a value is missing that may not be, a column is of another kind than when its step was made,
-            or the table was changed.
-        OSError
-            If a store fails otherwise; a retry may succeed.
-        """
-        return cut_tiles(self.start, self.stop, n_rows, [Feed(self._spans(), self.stop - self.start)])
+    def spans(self) -> Iterable[Iterator[Span]]:
+        """Return the one run of spans of all fields."""
+        return [self._spans()]
 
     def _spans(self) -> Iterator[Span]:
         before, left = self.skipped, self.stop - self.start
         for part in self.parts:
             first, last = 0, None
-            if not self.encoding.steps.drops_missing:  # else which rows are kept shows in them alone
+            if not self.encoding.drops_rows:  # else which rows are kept shows in them alone
                 first, last = before, min(part.stop - part.start, before + left)
                 before = 0
-            for span in self.encoding.spans(part, first, last):
-                n = len(next(iter(span.values())))
+            for given in self._encoded(part, first, last):
+                n = len(next(iter(given[0].values())))
                 begin, end = min(before, n), min(n, before + left)
                 before -= begin
                 left -= end - begin
                 if end > begin:
-                    yield {name: values[begin:end] for name, values in span.items()}
+                    # Popped: held here it would live while its copy is worked on, and the next is decoded.
+                    yield {name: values[begin:end] for name, values in given.pop().items()}
                 if not left:
                     return
+                given.clear()
+
+    def _encoded(self, part: TablePart, first: int, last: int | None) -> Iterator[list[Span]]:
+        """Yield the spans of a part, each in a list to be emptied."""
+        at = part.start + first
+        for batch in part.batches(self.encoding.names, self.encoding.batch_rows, first, last):
+            yield [self.encoding.span(batch, at)]
+            at += batch.num_rows
+            del batch
 
 
-class EncodedReader:
+class TableReader:
     """Hands out rows of a table with the parts that hold them.
 
     Parameters
     ----------
-    table : RawTable
-    steps : TableSteps
-    kept : sequence of int
-        How many rows of each part the steps keep.
+    table : Table
+    encoding : Encoding
+    kept : sequence of int, optional
+        How many rows of each part the encoding keeps; default all.
     """
 
-    def __init__(self, table: RawTable, steps: TableSteps, kept: Sequence[int]) -> None:
+    def __init__(self, table: Table, encoding: Encoding, kept: Sequence[int] | None = None) -> None:
+        kept = [part.stop - part.start for part in table.parts] if kept is None else kept
+        self.table, self.encoding = table, encoding
         self._parts = [part for part, n in zip(table.parts, kept, strict=True) if n]
         self._bounds = np.cumsum([0, *(n for n in kept if n)])
-        self._steps = steps
-        self._is_delayed = table.is_delayed
-        self._row_bytes = table.row_bytes + steps.row_bytes
 
     @property
     def n_rows(self) -> int:
         return int(self._bounds[-1])
 
     @property
-    def batch_rows(self) -> int:
+    def chunk_rows(self) -> int:
         """Rows that are decoded at once."""
-        return max(1, SPAN_BYTES // self._row_bytes)
+        most = int(np.diff(self._bounds).max())
+        # A partition of dask's arrives whole in the task.
+        return most if self.table.is_delayed else min(self.encoding.batch_rows, most)
 
     def rows(self, start: int, stop: int, fields: tuple[str, ...] = FIELDS) -> TableRows:
         """Return the rows [start, stop)."""
         first = int(np.searchsorted(self._bounds, start, side="right")) - 1
         last = int(np.searchsorted(self._bounds, stop, side="left"))
         skipped = start - int(self._bounds[first])
-        encoding = Encoding(self._steps, fields, self.batch_rows)
-        return TableRows(start, stop, skipped, self._parts[first:last], encoding)
+        parts = self.table.joined(self._parts[first:last])
+        return TableRows(start, stop, skipped, parts, self.encoding.restricted(fields))
 
     def lazy(self, field: str) -> da.Array:
         """Return one field; the blocks of all fields are the same parts, several if they are small."""
-        limit = max(1, BLOCK_BYTES // self._row_bytes)
+        limit = max(1, BLOCK_BYTES // self.encoding.row_bytes)
         row_chunks: list[int] = []
         for start, stop in pairwise(self._bounds.tolist()):
             if row_chunks and row_chunks[-1] + stop - start <= limit:
                 row_chunks[-1] += stop - start
             else:
                 row_chunks.append(stop - start)
-        target = self._steps.target
-        shapes = {"X": (len(self._steps.names_out),), "sample_weight": ()}
-        dtypes = {"X": self._steps.dtype, "sample_weight": np.dtype(np.float64)}
-        if target is not None:
-            shapes["y"], dtypes["y"] = (() if target.is_1d else (len(target.names),)), np.dtype(target.dtype)
-        blocks = delayed_blocks if self._is_delayed else lazy_blocks
-        return blocks(self, field, tuple(row_chunks), shapes[field], dtypes[field])
+        columns = self.encoding.columns[field]
+        dtype = np.dtype(np.float64) if field == "sample_weight" else columns.dtype
+        blocks = delayed_blocks if self.table.is_delayed else lazy_blocks
+        return blocks(self, field, tuple(row_chunks), columns.shape, dtype)
+
+
+def table_dataset(reader: TableReader, **more: Any) -> Dataset:
+    """Return the dataset of the rows that a reader hands out; `more` are further attributes of it."""
+    table, encoding = reader.table, reader.encoding
+    X, y = encoding.columns["X"], encoding.columns.get("y")
+    held = table.held(encoding.names, together=encoding.drops_rows)
+    return Dataset(
+        reader=reader,
+        n_rows=reader.n_rows,
+        n_columns=len(X.labels),
+        dtype=X.dtype,
+        source=table.name,
+        row_bytes=encoding.row_bytes,
+        chunk_rows=reader.chunk_rows,
+        column_names=X.labels,
+        target_names=None if y is None else y.labels,
+        y_dtype=None if y is None else y.dtype,
+        n_targets=0 if y is None else len(y.labels),
+        y_is_1d=y is None or y.is_1d,
+        has_weights="sample_weight" in encoding.columns,
+        held_bytes=held.pack_bytes,
+        whole_rows=held.whole_rows,
+        **more,
+    )
 
 
 def encoded_dataset(
-    table: RawTable, steps: TableSteps, kept: Sequence[int] | None, report: dict[str, Any] | None
+    table: Table,
+    steps: TableSteps,
+    kept: Sequence[int] | None,
+    report: Mapping[str, Any] | None = None,
 ) -> Dataset:
     """Return the dataset of what the steps make of a table.
 
     Parameters
     ----------
-    table : RawTable
+    table : Table
     steps : TableSteps
     kept : sequence of int, or None
         How many rows of each part the steps keep; None for all.
-    report : dict or None
-        What was done, for `Dataset.table_report`.
+    report : mapping, optional
+        What was done, for `Dataset.table_report`, to which the numbers of rows are added.
 
     Raises
     ------
     InputError
         If the table lacks a column, or no row is kept.
     """
-    steps.check_names(table.kinds, table.source)
-    if kept is None:
-        kept = [part.stop - part.start for part in table.parts]
-    reader = EncodedReader(table, steps, kept)
+    reader = TableReader(table, StepsEncoding(table, steps), kept)
     if not reader.n_rows:
         raise InputError(
-            f"{table.source}: none of the {table.n_rows} rows is left, for each lacks a value of one of "
+            f"{table.name}: none of the {table.n_rows} rows is left, for each lacks a value of one of "
             f"{listed(steps.raw_names)}; leave out columns that are seldom filled, or give another rule"
         )
-    target = steps.target
-    held = _held(table, steps)
-    return Dataset(
-        reader=reader,
-        n_rows=reader.n_rows,
-        n_columns=len(steps.names_out),
-        dtype=steps.dtype,
-        source=table.source,
-        row_bytes=table.row_bytes + steps.row_bytes,
-        # A partition of dask's arrives whole in the task.
-        chunk_rows=max(kept) if table.is_delayed else min(reader.batch_rows, max(kept)),
-        column_names=steps.names_out,
-        target_names=None if target is None else target.names,
-        y_dtype=None if target is None else np.dtype(target.dtype),
-        n_targets=0 if target is None else len(target.names),
-        y_is_1d=target is None or target.is_1d,
-        has_weights=steps.weight is not None,
-        steps=steps,
-        table_report=report,
-        held_bytes=held.pack_bytes,
-        whole_rows=held.whole_rows,
-    )
+    counts = {"rows_read": table.n_rows, "rows_dropped": table.n_rows - reader.n_rows}
+    return table_dataset(reader, steps=steps, table_report=counts | dict(report or {}))
 
 
-def _held(table: RawTable, steps: TableSteps) -> Held:
-    """What decoding the raw columns holds beside a batch."""
-    if not table.column_bytes:
-        return Held(0, 0)
-    sizes = np.column_stack([table.column_bytes[name] for name in steps.raw_names])
-    part_rows = [part.stop - part.start for part in table.parts]
-    return held_by(sizes, part_rows, together=steps.drops_missing)
+# Which raw columns of a table become X, y and weights, and why others do not.
+
+
+class Choice(NamedTuple):
+    """Names of raw columns.
+
+    columns : of X, in the table's order unless they were named in another.
+    target : of y; weight : of sample weights, or None.
+    dropped : why others are left out, by name.
+    """
+
+    columns: tuple[str, ...]
+    target: tuple[str, ...]
+    weight: str | None
+    dropped: dict[str, str]
+
+    @property
+    def used(self) -> tuple[str, ...]:
+        """All names, each once."""
+        weight = () if self.weight is None else (self.weight,)
+        return tuple(dict.fromkeys([*self.columns, *self.target, *weight]))
+
+
+def choose_columns(table: Any, options: TableOptions) -> Choice:
+    """Return what the options mean in a `Table`, or whatever has its `kinds`, `row_labels` and `name`.
+
+    Raises
+    ------
+    InputError
+        If a column that they name is missing, of a kind that they do not take, or named for two uses.
+    """
+    target = named_columns(table, options.target)
+    weights = named_columns(table, options.sample_weight)
+    if len(weights) > 1:
+        raise InputError(f"sample_weight must name one column, got {listed(weights)}")
+    rest = [n for n in table.kinds if n not in {*target, *weights, *table.row_labels}]
+    reasons = {name: why for name in rest if (why := _left_out(table.kinds[name], options))}
+    if options.columns is not None:
+        columns, dropped = named_columns(table, options.columns), {}
+        _check_named(table, columns, target, weights, options)
+    else:
+        unwanted = set(named_columns(table, options.drop))
+        columns = [n for n in rest if n not in reasons and n not in unwanted]
+        dropped = {n: why for n, why in reasons.items() if n not in unwanted}
+    if not columns:
+        raise InputError(
+            f"{table.name} has no columns for X; besides target and weights it has: "
+            f"{', '.join(f'{name} ({why})' for name, why in list(dropped.items())[:10]) or 'none'}"
+        )
+    return Choice(tuple(columns), tuple(target), weights[0] if weights else None, dropped)
+
+
+def named_columns(table: Any, keys: Any) -> list[str]:
+    """Return the names of columns by their names, or by indices that count those that label no rows."""
+    if keys is None:
+        return []
+    plain = [name for name in table.kinds if name not in table.row_labels]
+    if isinstance(keys, str) and keys in table.kinds:
+        return [keys]
+    return [plain[i] for i in find_columns(keys, plain, table.name)]
+
+
+def _left_out(kind: str | None, options: TableOptions) -> str | None:
+    """Why columns of a kind are left out; None if they are not."""
+    if kind is None:
+        return "its type is neither numbers nor text nor times"
+    if kind == "text" and not options.one_hot:
+        return "it holds text; one_hot=True takes it"
+    if kind in ("time", "clock") and options.datetime is None:
+        return LEFT_OUT_TIMES
+    return None
+
+
+def _check_named(
+    table: Any, columns: list[str], target: list[str], weights: list[str], options: TableOptions
+) -> None:
+    for name in columns:
+        if name in target or name in weights:
+            other = "y" if name in target else "weights"
+            raise InputError(f"column {name!r} is asked for as a column of X and as {other}")
+        why = _left_out(table.kinds[name], options)
+        if why is not None:
+            raise InputError(f"column {name!r} of {table.name} cannot be a column of X: {why}")
 
 
 # Passes over the raw rows of a table: what its columns hold, and how many rows lack no value.
@@ -214,10 +480,10 @@ class RawSegment:
     parts: list[Any] = field(repr=False)
 
 
-def raw_segments(parts: Sequence[RawRows]) -> list[RawSegment]:
+def raw_segments(parts: Sequence[TablePart]) -> list[RawSegment]:
     """Return the parts in runs of at least 2¹⁷ rows, as long as there are enough."""
     segments: list[RawSegment] = []
-    run: list[RawRows] = []
+    run: list[TablePart] = []
     for part in parts:
         run.append(part)
         if part.stop - run[0].start >= _SEGMENT_ROWS:
@@ -271,7 +537,7 @@ class CompleteRowsReduction(Reduction):
     def merge(self, first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:
         return first + second
 
-    def _count(self, part: RawRows) -> int:
+    def _count(self, part: TablePart) -> int:
         n = 0
         for batch in part.batches(self.names, self.batch_rows):
             kept = complete_rows(raw_columns(batch, self.names).values())
@@ -279,17 +545,17 @@ class CompleteRowsReduction(Reduction):
         return n
 
 
-def profile_of(run: Run, table: RawTable, names: tuple[str, ...], most_words: int) -> TableProfile:
+def profile_of(run: Run, table: Table, names: tuple[str, ...], most_words: int) -> TableProfile:
     """Return the profile of some columns, after one pass over the table."""
     reduction = ProfileReduction(names, most_words, _batch_rows(table))
     return run.gather([run.sweep_segments("table profile", raw_segments(table.parts), reduction)])[0]
 
 
-def complete_rows_of(run: Run, table: RawTable, names: tuple[str, ...]) -> tuple[int, ...]:
+def complete_rows_of(run: Run, table: Table, names: tuple[str, ...]) -> tuple[int, ...]:
     """Return how many rows of each part have a value in each of some columns, after one pass over these."""
     reduction = CompleteRowsReduction(names, _batch_rows(table))
     return run.gather([run.sweep_segments("complete rows", raw_segments(table.parts), reduction)])[0]
 
 
-def _batch_rows(table: RawTable) -> int:
+def _batch_rows(table: Table) -> int:
     return max(1, SPAN_BYTES // table.row_bytes)

@@ -7,7 +7,7 @@ import json
 import lzma
 import math
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,11 +19,19 @@ from scipy.sparse import csr_matrix
 from distrff.errors import InputError
 from distrff.io.arrays import check_real, check_shape, check_target_shape, check_weight_shape, native
 from distrff.io.dataset import Dataset, check_lengths, lazy_blocks, sparse_share
-from distrff.io.rows import FIELDS, Feed, RowBlock, Span, cut_tiles, cuts, read_ahead
-from distrff.io.storage import ROOT, SEEN_BY_ALL, SPAN_BYTES, is_local, one_line, passing, reaching
+from distrff.io.rows import FIELDS, Rows, Span, cuts, read_ahead
+from distrff.io.storage import (
+    ROOT,
+    SEEN_BY_ALL,
+    SPAN_BYTES,
+    Location,
+    is_local,
+    one_line,
+    retryable,
+    storage_errors,
+)
 from distrff.preprocessing.profile import Numbered, find_columns
 from distrff.preprocessing.table import TableSteps
-from distrff.utils.text import public_name
 
 # A shard is one object and one request; above this size only parts of it are decoded at a time.
 SHARD_BYTES = 256 * 2**20
@@ -38,27 +46,15 @@ DAMAGE = (RuntimeError, ValueError, EOFError, gzip.BadGzipFile, zlib.error, lzma
 
 
 @dataclass(frozen=True)
-class ZarrRows:
+class ZarrRows(Rows):
     """Rows of Zarr arrays: a handle, no data."""
 
-    start: int
-    stop: int
     fields: tuple[str, ...]
-    reader: ZarrReader = field(repr=False)
+    reader: ZarrReader | CsrReader = field(repr=False)
 
-    def tiles(self, n_rows: int) -> Iterator[RowBlock]:
-        """Yield the rows in blocks of `n_rows`.
-
-        Raises
-        ------
-        InputError
-            If a chunk is damaged, naming array and rows, or this process does not see the store.
-        OSError
-            If the store fails otherwise; a retry may succeed.
-        """
-        size = self.stop - self.start
-        feeds = [Feed(self.reader.spans(f, self.start, self.stop), size) for f in self.fields]
-        return cut_tiles(self.start, self.stop, n_rows, feeds)
+    def spans(self) -> Iterable[Iterator[Span]]:
+        """Return the spans of each field."""
+        return (self.reader.spans(name, self.start, self.stop) for name in self.fields)
 
 
 class ZarrReader:
@@ -71,23 +67,18 @@ class ZarrReader:
     def __init__(
         self, arrays: dict[str, Any], columns: list[int] | None, source: str, *, is_remote: bool = False
     ) -> None:
-        self._arrays = arrays
+        self.arrays = arrays
         self._columns = columns
         self._source = source
         self._is_remote = is_remote
 
-    @property
-    def arrays(self) -> dict[str, Any]:
-        """The Zarr arrays by field."""
-        return dict(self._arrays)
-
     def rows(self, start: int, stop: int, fields: tuple[str, ...] = FIELDS) -> ZarrRows:
         """Return the rows [start, stop)."""
-        return ZarrRows(start, stop, tuple(f for f in fields if f in self._arrays), self)
+        return ZarrRows(start, stop, tuple(f for f in fields if f in self.arrays), self)
 
     def lazy(self, field: str) -> da.Array:
         """Return one array in blocks of its shards, or of its chunks if it has no shards."""
-        z = self._arrays[field]
+        z = self.arrays[field]
         step = (z.shards or z.chunks)[0]
         row_chunks = tuple(b - a for a, b in cuts(0, z.shape[0], step))
         columns = (len(self._columns),) if field == "X" and self._columns is not None else z.shape[1:]
@@ -95,7 +86,7 @@ class ZarrReader:
 
     def _check_in_sight(self, field: str) -> None:
         """Raise where this process does not see the array: Zarr would read missing chunks as zeros."""
-        z = self._arrays[field]
+        z = self.arrays[field]
         try:
             # The format is known: to look for the other one as well would take more requests.
             zarr.open_array(store=z.store_path, mode="r", zarr_format=z.metadata.zarr_format)
@@ -103,30 +94,30 @@ class ZarrReader:
         except FileNotFoundError:
             pass  # raised below: Zarr's own error, as a cause, could not travel from a worker
         except Exception as error:
-            raise passing(error) from error
+            raise retryable(error) from error
         raise InputError(
             f"{self._source}: array {z.basename!r} is not there as this process sees it; {SEEN_BY_ALL}"
         )
 
     def dtype(self, field: str) -> np.dtype:
         """Return the type of the tiles of one field."""
-        return np.dtype(np.float64) if field == "sample_weight" else native(self._arrays[field].dtype)
+        return np.dtype(np.float64) if field == "sample_weight" else native(self.arrays[field].dtype)
 
     def spans(self, field: str, start: int, stop: int) -> Iterator[dict[str, np.ndarray]]:
         """Yield the decoded rows [start, stop) of one field, a few chunks at a time."""
         if not self._is_remote:
             return self._spans(field, start, stop, self._span_rows(field))
         step = self._span_rows(field)
-        n_ahead = spans_ahead(self._arrays[field], step)
+        n_ahead = spans_ahead(self.arrays[field], step)
         return read_ahead(self._spans(field, start, stop, step), n_ahead)
 
     def _span_rows(self, field: str) -> int:
-        return span_rows(self._arrays[field], REMOTE_SPAN_BYTES if self._is_remote else SPAN_BYTES)
+        return span_rows(self.arrays[field], REMOTE_SPAN_BYTES if self._is_remote else SPAN_BYTES)
 
     def held_rows(self, field: str) -> int:
         """Return how many decoded rows of a field a task holds at most: a span, and those read ahead."""
         step = self._span_rows(field)
-        return step * (1 + spans_ahead(self._arrays[field], step)) if self._is_remote else step
+        return step * (1 + spans_ahead(self.arrays[field], step)) if self._is_remote else step
 
     def held_bytes(self, n_rows: int) -> int:
         """Return what decoding holds beside two spans of so many rows: chunks as they are, and as stored.
@@ -134,7 +125,7 @@ class ZarrReader:
         That is the rest of chunks of which a task needs a part, by their whole shape: Zarr fills up those
         at the edge of an array.
         """
-        rest = (unit_bytes(z) - n_rows * row_bytes(z) for z in self._arrays.values())
+        rest = (unit_bytes(z) - n_rows * row_bytes(z) for z in self.arrays.values())
         return 2 * sum(max(0, n) for n in rest)
 
     def _spans(self, field: str, start: int, stop: int, step: int) -> Iterator[dict[str, np.ndarray]]:
@@ -147,23 +138,23 @@ class ZarrReader:
             return self._decode(field, a, b)
         except DAMAGE:
             # Chunk by chunk, so that the message names the one that is damaged.
-            step = self._arrays[field].chunks[0]
+            step = self.arrays[field].chunks[0]
             return np.concatenate([self._decode_chunk(field, *part) for part in cuts(a, b, step)])
 
     def _decode_chunk(self, field: str, a: int, b: int) -> np.ndarray:
         try:
             return self._decode(field, a, b)
         except DAMAGE as error:
-            step, n_rows = self._arrays[field].chunks[0], self._arrays[field].shape[0]
+            step, n_rows = self.arrays[field].chunks[0], self.arrays[field].shape[0]
             first = a // step * step
             last = min(first + step, n_rows) - 1
             raise InputError(
-                f"{self._source}: rows {first} to {last} of array {self._arrays[field].basename!r} cannot be "
+                f"{self._source}: rows {first} to {last} of array {self.arrays[field].basename!r} cannot be "
                 f"decoded ({one_line(error)}); the chunk is truncated or damaged: write it again"
             ) from error
 
     def _decode(self, field: str, a: int, b: int) -> np.ndarray:
-        z = self._arrays[field]
+        z = self.arrays[field]
         try:
             if field == "X" and self._columns is not None:
                 values = z.oindex[slice(a, b), self._columns]
@@ -172,7 +163,7 @@ class ZarrReader:
         except DAMAGE:
             raise
         except Exception as error:
-            raise passing(error) from error
+            raise retryable(error) from error
         return np.asarray(values).astype(self.dtype(field), copy=False)
 
 
@@ -205,113 +196,102 @@ def row_bytes(z: Any) -> int:
 
 
 def open_zarr(
-    fs: Any,
-    inner: str,
-    path: str,
+    location: Location,
     *,
+    target: Any,
     columns: Any,
-    names: dict[str, str],
-    required: frozenset[str],
-    storage_options: dict[str, Any] | None,
+    sample_weight: Any,
+    x_name: str,
+    y_name: str,
+    weight_name: str,
 ) -> Dataset:
-    """Return the dataset of a Zarr group; see `open_dataset`.
-
-    `names` maps X, y and sample_weight to names of arrays; those in `required` must exist.
-    """
-    source = public_name(path)
-    with reaching(source):
-        group = _open_group(fs, inner, path, source, storage_options)
+    """Return the dataset of a Zarr group; see `open_dataset`."""
+    source, is_remote = str(location), not is_local(location.file_system()[0])
+    names = {"X": x_name, "y": _array_name(target, y_name, "target")}
+    names["sample_weight"] = _array_name(sample_weight, weight_name, "sample_weight")
+    # A y or weights that the user named must be there; the defaults may be absent.
+    optional = {"y": target is None and y_name == "y"}
+    optional["sample_weight"] = sample_weight is None and weight_name == "sample_weight"
+    with storage_errors(f"{source} cannot be reached"):
+        group = _open_group(location)
         _refuse_incomplete(group, source)
-        if isinstance(group.get(names["X"]), zarr.Group):
-            return _open_csr(group, names, required, columns, source, is_remote=not is_local(fs))
-        found = {f: _array(group, name, source, f in required) for f, name in names.items()}
-    arrays = {f: z for f, z in found.items() if z is not None}
-    _check(arrays)
-    chosen, column_names = _columns(group, arrays["X"], columns, source)
-    reader = ZarrReader(arrays, chosen, source, is_remote=not is_local(fs))
-    X, y = arrays["X"], arrays.get("y")
-    chunk_rows = min(X.shape[0], reader.held_rows("X"))
+        X = group.get(x_name)
+        is_sparse = isinstance(X, zarr.Group)
+        found = {
+            field: _array(group, name, source, required=not optional.get(field, False))
+            for field, name in names.items()
+            if not (field == "X" and is_sparse)
+        }
+        arrays = {field: z for field, z in found.items() if z is not None}
+        parts = _csr_parts(X, f"{source}/{x_name}") if is_sparse else {}
+        shape = tuple(map(int, X.attrs["shape"])) if is_sparse else arrays["X"].shape
+    _check(shape, parts.get("data", arrays.get("X")), arrays)
+    n_rows, n_columns = shape
+    chosen, column_names = _columns(group, n_columns, columns, source, is_sparse=is_sparse)
+    stored = ZarrReader(parts | arrays, None if is_sparse else chosen, source, is_remote=is_remote)
+    more: dict[str, Any] = {"row_bytes": sum(map(row_bytes, arrays.values()))}
+    if is_sparse:
+        reader: Any = CsrReader(stored, ("X", *arrays), n_rows, n_columns, chosen)
+        entries = parts["data"].shape[0] / n_rows
+        entry_bytes = parts["data"].dtype.itemsize + parts["indices"].dtype.itemsize
+        more["row_bytes"] += int(entries * entry_bytes) + 8
+        more["chunk_rows"] = min(n_rows, max(1, int(SPAN_BYTES / (entries * entry_bytes + 1))))
+        more["column_share"] = sparse_share(entries, n_columns)
+        more["held_bytes"] = stored.held_bytes(0)
+    else:
+        reader = stored
+        more["chunk_rows"] = min(n_rows, stored.held_rows("X"))
+        more["held_bytes"] = stored.held_bytes(more["chunk_rows"])
+    y = arrays.get("y")
     return Dataset(
         reader=reader,
-        n_rows=X.shape[0],
-        n_columns=X.shape[1] if chosen is None else len(chosen),
-        dtype=reader.dtype("X"),
+        n_rows=n_rows,
+        n_columns=n_columns if chosen is None else len(chosen),
+        dtype=stored.dtype("data" if is_sparse else "X"),
         source=source,
-        row_bytes=sum(map(row_bytes, arrays.values())),
-        chunk_rows=chunk_rows,
         column_names=column_names,
         target_names=(names["y"],) if y is not None and y.ndim == 1 else None,
-        y_dtype=None if y is None else reader.dtype("y"),
+        y_dtype=None if y is None else stored.dtype("y"),
         n_targets=0 if y is None else int(np.prod(y.shape[1:])),
         y_is_1d=y is None or y.ndim == 1,
         has_weights="sample_weight" in arrays,
-        steps=_steps(group, X.shape[1], chosen, source),
-        held_bytes=reader.held_bytes(chunk_rows),
+        steps=_steps(group, n_columns, chosen, source),
+        **more,
     )
 
 
-def _open_csr(
-    group: Any,
-    names: dict[str, str],
-    required: frozenset[str],
-    columns: Any,
-    source: str,
-    *,
-    is_remote: bool,
-) -> Dataset:
-    """The dataset whose X is a group that holds a CSR matrix."""
-    X, label = group[names["X"]], f"{source}/{names['X']}"
+def _array_name(given: Any, default: str, parameter: str) -> str:
+    if given is None:
+        return default
+    if not isinstance(given, str):
+        raise InputError(f"{parameter} of a Zarr group must be the name of an array, got {given!r}")
+    return given
+
+
+def _csr_parts(X: Any, name: str) -> dict[str, Any]:
+    """The arrays of a group that holds a CSR matrix."""
     encoding, shape = X.attrs.get("encoding-type"), X.attrs.get("shape")
     if encoding != ENCODING or not isinstance(shape, (list, tuple)) or len(shape) != 2:
         raise InputError(
-            f"{label} is a group of encoding-type {encoding!r} and shape {shape!r}; of groups, only a "
+            f"{name} is a group of encoding-type {encoding!r} and shape {shape!r}; of groups, only a "
             f"{ENCODING!r} with its shape can be X"
         )
-    n_rows, n_columns = (int(n) for n in shape)
-    check_shape((n_rows, n_columns), "X")
-    parts: dict[str, Any] = {part: _array(X, part, label, True) for part in ENTRIES}
-    check_real(parts["data"].dtype, "X")
-    if parts["indptr"].shape[0] != n_rows + 1 or parts["indices"].shape != parts["data"].shape:
-        raise InputError(f"{label}: data, indices and indptr do not fit its shape {shape}; write it again")
-    others = {f: _array(group, name, source, f in required) for f, name in names.items() if f != "X"}
-    others = {f: z for f, z in others.items() if z is not None}
-    _check_others(others)
-    check_lengths({"X": n_rows} | {f: z.shape[0] for f, z in others.items()})
-    arrays, y = ZarrReader(parts | others, None, source, is_remote=is_remote), others.get("y")
-    chosen = None if columns is None else find_columns(columns, Numbered(n_columns), source)
-    entries = parts["data"].shape[0] / n_rows
-    entry_bytes = parts["data"].dtype.itemsize + parts["indices"].dtype.itemsize
-    return Dataset(
-        reader=CsrReader(arrays, ("X", *others), n_rows, n_columns, chosen),
-        n_rows=n_rows,
-        n_columns=n_columns if chosen is None else len(chosen),
-        dtype=arrays.dtype("data"),
-        source=source,
-        row_bytes=int(entries * entry_bytes) + 8 + sum(row_bytes(z) for z in others.values()),
-        chunk_rows=min(n_rows, max(1, int(SPAN_BYTES / (entries * entry_bytes + 1)))),
-        target_names=(names["y"],) if y is not None and y.ndim == 1 else None,
-        y_dtype=None if y is None else arrays.dtype("y"),
-        n_targets=0 if y is None else int(np.prod(y.shape[1:])),
-        y_is_1d=y is None or y.ndim == 1,
-        has_weights="sample_weight" in others,
-        steps=_steps(group, n_columns, chosen, source),
-        column_share=sparse_share(entries, n_columns),
-        held_bytes=arrays.held_bytes(0),
-    )
+    parts: dict[str, Any] = {part: _array(X, part, name, required=True) for part in ENTRIES}
+    if parts["indptr"].shape[0] != int(shape[0]) + 1 or parts["indices"].shape != parts["data"].shape:
+        raise InputError(f"{name}: data, indices and indptr do not fit its shape {shape}; write it again")
+    return parts
 
 
-def _open_group(fs: Any, inner: str, path: str, source: str, storage_options: dict[str, Any] | None) -> Any:
+def _open_group(location: Location) -> Any:
+    source = str(location)
     try:
-        if is_local(fs):
-            return zarr.open_group(inner, mode="r")
-        store = zarr.storage.FsspecStore.from_url(path, storage_options=storage_options, read_only=True)
-        return zarr.open_group(store, mode="r")
+        return zarr.open_group(location.zarr_store(read_only=True), mode="r")
     except (zarr.errors.ContainsArrayError, AssertionError) as error:  # zarr 3.1.0 asserts
         raise InputError(f"{source} is a Zarr array; pass the group that holds the arrays X and y") from error
     except FileNotFoundError as error:
         raise InputError(f"{source} does not exist or is not a Zarr group; check the path") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        why = _wrong_document(fs, inner) or one_line(error)
+        why = _wrong_document(*location.file_system()) or one_line(error)
         raise InputError(f"{source} is not a readable Zarr group ({why}); write it again") from error
 
 
@@ -337,7 +317,7 @@ def _refuse_incomplete(group: Any, source: str) -> None:
         raise InputError(f"{source} is incomplete, its writing was interrupted; write it again")
 
 
-def _array(group: Any, name: str, source: str, required: bool) -> Any:
+def _array(group: Any, name: str, source: str, *, required: bool) -> Any:
     try:
         found = group[name]
     except KeyError:
@@ -352,19 +332,15 @@ def _array(group: Any, name: str, source: str, required: bool) -> Any:
     return None
 
 
-def _check(arrays: dict[str, Any]) -> None:
-    check_shape(arrays["X"].shape, "X")
-    check_real(arrays["X"].dtype, "X")
-    _check_others(arrays)
-    check_lengths({f: z.shape[0] for f, z in arrays.items()})
-
-
-def _check_others(arrays: dict[str, Any]) -> None:
+def _check(shape: tuple[int, ...], X: Any, arrays: dict[str, Any]) -> None:
+    check_shape(shape, "X")
+    check_real(X.dtype, "X")
     if "y" in arrays:
         check_target_shape(arrays["y"].shape, arrays["y"].dtype)
     if "sample_weight" in arrays:
         check_weight_shape(arrays["sample_weight"].shape)
         check_real(arrays["sample_weight"].dtype, "sample_weight")
+    check_lengths({"X": shape[0]} | {f: z.shape[0] for f, z in arrays.items()})
 
 
 def _steps(group: Any, n_columns: int, chosen: list[int] | None, source: str) -> TableSteps | None:
@@ -384,17 +360,16 @@ def _steps(group: Any, n_columns: int, chosen: list[int] | None, source: str) ->
 
 
 def _columns(
-    group: Any, X: Any, columns: Any, source: str
+    group: Any, n_columns: int, columns: Any, source: str, *, is_sparse: bool
 ) -> tuple[list[int] | None, tuple[str, ...] | None]:
-    """The indices of the chosen columns (None: all) and their names."""
-    given = group.attrs.get("column_names")
+    """The indices of the chosen columns (None: all) and their names, which sparse rows have none of."""
+    given = None if is_sparse else group.attrs.get("column_names")
     names = None if given is None else tuple(map(str, given))
-    if names is not None and len(names) != X.shape[1]:
-        raise InputError(f"{source}: column_names lists {len(names)} names but X has {X.shape[1]} columns")
+    if names is not None and len(names) != n_columns:
+        raise InputError(f"{source}: column_names lists {len(names)} names but X has {n_columns} columns")
     if columns is None:
         return None, names
-    labels = names or Numbered(X.shape[1])
-    chosen = find_columns(columns, labels, source)
+    chosen = find_columns(columns, names or Numbered(n_columns), source)
     return chosen, None if names is None else tuple(names[i] for i in chosen)
 
 
@@ -432,9 +407,9 @@ class CsrReader:
         self.arrays, self._fields = arrays, fields
         self._n_rows, self._n_columns, self._columns = n_rows, n_columns, columns
 
-    def rows(self, start: int, stop: int, fields: tuple[str, ...] = FIELDS) -> CsrRows:
+    def rows(self, start: int, stop: int, fields: tuple[str, ...] = FIELDS) -> ZarrRows:
         """Return the rows [start, stop)."""
-        return CsrRows(start, stop, tuple(f for f in fields if f in self._fields), self)
+        return ZarrRows(start, stop, tuple(f for f in fields if f in self._fields), self)
 
     def lazy(self, field: str) -> da.Array:
         """Return one field in blocks of 65,536 rows; those of X are CSR matrices."""
@@ -446,14 +421,17 @@ class CsrReader:
         blocks = lazy_blocks(self, field, row_chunks, (n_columns,), dtype)
         return blocks.map_blocks(_itself, meta=csr_matrix((0, 0), dtype=dtype))
 
-    def spans(self, start: int, stop: int) -> Iterator[Span]:
-        """Yield X of the rows [start, stop), about 8 MB of entries at a time.
+    def spans(self, field: str, start: int, stop: int) -> Iterator[Span]:
+        """Return the decoded rows [start, stop) of one field, those of X about 8 MB of entries at a time.
 
         Raises
         ------
         InputError
             If indptr or indices are not those of a CSR matrix, naming the rows.
         """
+        return self._matrices(start, stop) if field == "X" else self.arrays.spans(field, start, stop)
+
+    def _matrices(self, start: int, stop: int) -> Iterator[Span]:
         for a, b in cuts(start, stop, _INDPTR_ROWS):
             indptr = self._entries("indptr", a, b + 1)
             if (np.diff(indptr) < 0).any():
@@ -481,33 +459,6 @@ class CsrReader:
     def _entries(self, name: str, begin: int, end: int) -> np.ndarray:
         parts = [span[name] for span in self.arrays.spans(name, begin, end)]
         return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, self.arrays.dtype(name)), *parts])
-
-
-@dataclass(frozen=True)
-class CsrRows:
-    """Rows of a sparse matrix: a handle, no data."""
-
-    start: int
-    stop: int
-    fields: tuple[str, ...]
-    reader: CsrReader = field(repr=False)
-
-    def tiles(self, n_rows: int) -> Iterator[RowBlock]:
-        """Yield the rows in blocks of `n_rows`, X as CSR matrices.
-
-        Raises
-        ------
-        InputError
-            If a chunk is damaged, or this process does not see the store.
-        OSError
-            If the store fails otherwise; a retry may succeed.
-        """
-        start, stop, reader = self.start, self.stop, self.reader
-        spans = (
-            reader.spans(start, stop) if field == "X" else reader.arrays.spans(field, start, stop)
-            for field in self.fields
-        )
-        return cut_tiles(start, stop, n_rows, [Feed(of_field, stop - start) for of_field in spans])
 
 
 def _itself(block: Any) -> Any:

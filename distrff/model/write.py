@@ -18,60 +18,26 @@ from distrff.errors import InputError
 from distrff.features.specification import MapSpecification
 from distrff.io.arrays import as_dataset
 from distrff.io.dataset import Dataset, IdentifiedRows, check_block, with_ids
+from distrff.io.parquet_rows import SUFFIXES
 from distrff.io.results import (
+    RUNS,
     ParquetResults,
     ResultColumn,
     ResultPlace,
     ZarrResults,
     id_column,
+    mark_written,
     refuse_equal_names,
     result_column,
 )
 from distrff.io.rows import RowBlock, Rows
-from distrff.io.storage import Location, RegionMarks
+from distrff.io.storage import Location
 from distrff.model.model import Model
 from distrff.model.predict import RESULTS, RowResults, arrived, travelling
-from distrff.utils.text import listed, public_name
-
-PARQUET_SUFFIXES = (".parquet", ".pq")
+from distrff.utils.text import listed
 
 _CHUNK_BYTES = 2**25
-_KINDS = {"transform": "features"}
-_PREDICTIONS = "predictions"
 _LOOKED_AT = 8  # rows by which data are known again
-
-
-@dataclass(frozen=True)
-class Written:
-    """What a writing sweep left.
-
-    Parameters
-    ----------
-    result : zarr.Array or zarr.Group, or Location of a folder of Parquet
-        Before it was moved into its place.
-    columns : tuple of ResultColumn
-        Ids first.
-    n_rows, n_kept : int
-        All rows, and those of them that an interrupted run had written.
-    chunk_rows : int
-    """
-
-    result: Any
-    columns: tuple[ResultColumn, ...]
-    n_rows: int
-    n_kept: int
-    chunk_rows: int
-
-    def description(self) -> dict[str, Any]:
-        """Return what was written as strict JSON data: `shape`, `dtype` and `chunks` are of the result."""
-        main = next(column for column in self.columns if column.name in RESULTS.values())
-        return {
-            "shape": (self.n_rows, *main.shape),
-            "dtype": main.type_name,
-            "chunks": (self.chunk_rows, *main.shape),
-            "columns": {column.name: column.type_name for column in self.columns},
-            "n_kept": self.n_kept,
-        }
 
 
 @dataclass(frozen=True)
@@ -101,7 +67,7 @@ class WriteReduction(Reduction):
             return n_written
         results = replace(self.results, model=arrived(self.results.model, arrays))
         self.files.write(rows.start, self._blocks(results, rows))
-        RegionMarks(self.files.place).mark(rows.start)
+        mark_written(self.files.place, rows.start)
         return n_written + rows.stop - rows.start
 
     def merge(self, first: int, second: int) -> int:
@@ -114,37 +80,22 @@ class WriteReduction(Reduction):
             yield {**({} if ids is None else next(ids)), **results.of(block.X)}
 
 
-def write_rows(
-    run: Run,
-    model: Model,
-    dataset: Dataset,
-    url: str,
-    *,
-    method: str = "predict",
-    return_std: bool = False,
-    overwrite: bool = False,
-    resume: bool = False,
-    storage_options: dict[str, Any] | None = None,
-) -> Written:
-    """Write what the model makes of every row, and the rows' ids, in one pass.
+def write_rows(run: Run, results: RowResults, dataset: Dataset, place: ResultPlace) -> dict[str, Any]:
+    """Write what the model makes of every row, and the rows' ids, in one pass; return a report.
 
     Parameters
     ----------
     run : Run
-    model : Model
+    results : RowResults
     dataset : Dataset
-    url : str
+    place : ResultPlace
         For other processes to reach as well. A folder of Parquet files if it ends in .parquet or
         .pq, else Zarr: an array, or with ids or standard deviations a group of arrays.
-    method : {"predict", "decision_function", "predict_proba", "transform"}
-    return_std : bool
-        Write the standard deviations of predictions as well.
-    overwrite : bool
-        Replace what distrff wrote there before.
-    resume : bool
-        Go on with what an interrupted run of the same model and rows left, if there is any.
-    storage_options : dict, optional
-        For fsspec.
+
+    Returns
+    -------
+    dict
+        As that of `write_predictions`; `shape`, `dtype` and `chunks` are of the result.
 
     Raises
     ------
@@ -152,11 +103,10 @@ def write_rows(
         For NaN or infinity in the rows, a result that the model does not have, a place that a
         worker cannot reach or that may not be replaced, or an unfinished result of something else.
     """
-    results = RowResults(model, method, return_std)
+    model, method = results.model, results.method
     results.check()
-    place = result_place(url, method, overwrite=overwrite, resume=resume, storage_options=storage_options)
     place.check()
-    is_parquet = url.rstrip("/").endswith(PARQUET_SUFFIXES)
+    is_parquet = place.out.url.rstrip("/").endswith(SUFFIXES)
     if is_parquet and method == "transform":
         raise InputError("features are one matrix, which goes to Zarr; give --out another ending")
     columns, data_digest = _columns(run, results, dataset)
@@ -167,7 +117,7 @@ def write_rows(
     else:
         files = ZarrResults(place.growing, columns, compressed=method != "transform")
     header = {
-        "kind": kind_of(method),
+        "kind": "features" if method == "transform" else "predictions",
         "model": model.kind,
         "complete": False,
         "format": "parquet" if is_parquet else "zarr",
@@ -178,32 +128,29 @@ def write_rows(
         "model_digest": model.digest,
         "data_digest": data_digest,
     }
-    light, sent = travelling(model, with_std=return_std)
+    light, sent = travelling(model, with_std=results.return_std)
     with place.filled(header) as done:
-        marks = RegionMarks(place.growing)
+        marks = place.growing.within(RUNS)
         if done is None:
             files.begin(dataset.n_rows, cuts.tile_rows, header)
-            marks.begin()
+            marks.make_folder()
         reduction = WriteReduction(replace(results, model=light), files, done or frozenset(), cuts.tile_rows)
         n_written = run.gather([run.sweep(method, dataset, reduction, cuts, sent)])[0]
         n_kept = sum(stop - start for start, stop in cuts.bounds() if start in reduction.done)
         assert n_written + n_kept == dataset.n_rows, f"{n_written} of {dataset.n_rows} rows were written"
-        marks.clear()
-        result = files.finish(header | {"complete": True})
-    return Written(result, columns, dataset.n_rows, n_kept, cuts.tile_rows)
-
-
-def kind_of(method: str) -> str:
-    """Return what a result of the method is called in its header."""
-    return _KINDS.get(method, _PREDICTIONS)
-
-
-def result_place(
-    url: str, method: str, *, overwrite: bool, resume: bool, storage_options: dict[str, Any] | None
-) -> ResultPlace:
-    """Return the place of a result, which may replace only what such a sweep wrote."""
-    kinds = (_PREDICTIONS, *_KINDS.values())
-    return ResultPlace(Location(url, storage_options), kinds, overwrite=overwrite, resume=resume)
+        marks.remove()
+        files.finish(header | {"complete": True})
+    main = next(column for column in columns if column.name == RESULTS[method])
+    return {
+        "n_samples": dataset.n_rows,
+        "shape": (dataset.n_rows, *main.shape),
+        "dtype": main.type_name,
+        "chunks": (cuts.tile_rows, *main.shape),
+        "columns": header["columns"],
+        "n_kept": n_kept,
+        "seconds": run.seconds,
+        "workers": run.execution.n_workers,
+    }
 
 
 def output_segmentation(n_rows: int, n_columns: int, row_bytes: int) -> Segmentation:
@@ -306,25 +253,9 @@ def write_predictions(
         )
     if method == "transform":
         raise InputError("method 'transform' makes features, no predictions; use the machine's transform")
-    run = begin_run()
-    written = write_rows(
-        run,
-        machine,
-        dataset,
-        out,
-        method=method,
-        return_std=return_std,
-        overwrite=overwrite,
-        resume=resume,
-        storage_options=storage_options,
-    )
-    return {
-        "out": public_name(out),
-        "n_samples": written.n_rows,
-        **written.description(),
-        "seconds": run.seconds,
-        "workers": run.execution.n_workers,
-    }
+    place = ResultPlace(Location.of(out, storage_options), overwrite=overwrite, resume=resume)
+    report = write_rows(begin_run(), RowResults(machine, method, return_std), dataset, place)
+    return {"out": str(place.out), **report}
 
 
 def _frozen(estimator: Any, return_std: bool) -> Model:

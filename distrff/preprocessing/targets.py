@@ -265,24 +265,38 @@ class LabelCounts:
                 f"Unknown label type: continuous (y has the value {value:g}); "
                 f"a classifier needs classes, use KernelRidge for numbers"
             )
-        labels, index = _sorted_labels(y)
-        weights = np.bincount(index, sample_weight, minlength=len(labels)).astype(np.float64)
-        return cls(labels, np.bincount(index, minlength=len(labels)), weights)._checked()
+        return cls.of_values(y, sample_weight)
 
-    def merge(self, other: LabelCounts) -> LabelCounts:
-        """Return the counts of both."""
+    @classmethod
+    def of_values(
+        cls, values: np.ndarray, sample_weight: np.ndarray | None = None, *, most: int | None = None
+    ) -> LabelCounts:
+        """Return the counts of values that need not be classes.
+
+        Raises
+        ------
+        InputError
+            If they cannot be sorted together, or are more than `most` (default 10,000).
+        """
+        labels, index = _sorted_labels(values)
+        weights = np.bincount(index, sample_weight, minlength=len(labels)).astype(np.float64)
+        return cls(labels, np.bincount(index, minlength=len(labels)), weights)._checked(most)
+
+    def merge(self, other: LabelCounts, *, most: int | None = None) -> LabelCounts:
+        """Return the counts of both; raises as `of_values`."""
         if not len(self.labels) or not len(other.labels):
             return self if len(self.labels) else other
         labels, index = _sorted_labels(np.concatenate([self.labels, other.labels]))
         counts = np.zeros(len(labels), dtype=np.int64)
         np.add.at(counts, index, np.concatenate([self.counts, other.counts]))
         weights = np.bincount(index, np.concatenate([self.weights, other.weights]), minlength=len(labels))
-        return LabelCounts(labels, counts, weights)._checked()
+        return LabelCounts(labels, counts, weights)._checked(most)
 
-    def _checked(self) -> LabelCounts:
-        if len(self.labels) > _MAX_LABELS:
+    def _checked(self, most: int | None) -> LabelCounts:
+        most = most or _MAX_LABELS
+        if len(self.labels) > most:
             raise InputError(
-                f"y has more than {_MAX_LABELS} different values, too many for classes; "
+                f"y has more than {most} different values, too many for classes; "
                 f"use KernelRidge if they are numbers"
             )
         return self
@@ -299,56 +313,3 @@ def _sorted_labels(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return np.unique(y, return_inverse=True)
     except TypeError as error:
         raise InputError(f"y mixes labels that cannot be sorted together ({error}); use one type") from error
-
-
-# The distinct values of a column and their rows, as long as they are few.
-
-MOST_VALUES = 64
-
-
-@dataclass(frozen=True)
-class ValueCounts:
-    """Sorted values and their rows; of more than 64 values none are kept.
-
-    Parameters
-    ----------
-    values : ndarray of shape (m,)
-    counts : int64 ndarray of shape (m,)
-    is_complete : bool
-        False once there were too many, or values that cannot be sorted together.
-    """
-
-    values: np.ndarray
-    counts: np.ndarray
-    is_complete: bool = True
-
-    @classmethod
-    def empty(cls, is_complete: bool = True) -> ValueCounts:
-        """Return the counts of no rows, or of too many values."""
-        return cls(np.empty(0, np.int8), np.empty(0, np.int64), is_complete)
-
-    @classmethod
-    def of(cls, values: np.ndarray) -> ValueCounts:
-        """Return the counts of some rows."""
-        return cls._added(values, np.ones(len(values), np.int64))
-
-    @classmethod
-    def _added(cls, values: np.ndarray, counts: np.ndarray) -> ValueCounts:
-        try:
-            distinct, index = np.unique(values, return_inverse=True)
-        except TypeError:
-            return cls.empty(is_complete=False)
-        if len(distinct) > MOST_VALUES:
-            return cls.empty(is_complete=False)
-        added = np.zeros(len(distinct), np.int64)
-        np.add.at(added, index.reshape(-1), counts)
-        return cls(distinct, added)
-
-    def merge(self, other: ValueCounts) -> ValueCounts:
-        """Return the counts of both sets of rows."""
-        if not (self.is_complete and other.is_complete):
-            return ValueCounts.empty(is_complete=False)
-        if not len(self.values) or not len(other.values):
-            return self if len(self.values) else other
-        both = np.concatenate([self.values, other.values])
-        return self._added(both, np.concatenate([self.counts, other.counts]))

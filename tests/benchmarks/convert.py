@@ -168,7 +168,7 @@ def _peer_error(rows: str, test: str, folder: str) -> float:
     from sklearn.preprocessing import StandardScaler
     from sklearn.svm import LinearSVC
 
-    from distrff.io.open import open_stored as open_dataset
+    from distrff.io.open import open_dataset
 
     data = open_dataset(rows)
     X, y = data.X.compute(), data.y.compute()
@@ -187,7 +187,7 @@ def _encoded_like(rows: str, path: str, folder: str) -> tuple[np.ndarray, np.nda
     import zarr
 
     from distrff.io.convert.convert import convert_like
-    from distrff.io.open import open_stored as open_dataset
+    from distrff.io.open import open_dataset
     from distrff.preprocessing.table import TableSteps
 
     steps = TableSteps.from_dict(zarr.open_group(rows, mode="r").attrs["steps"])

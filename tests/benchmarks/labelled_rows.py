@@ -14,7 +14,7 @@ import zarr
 
 from distrff.features.fourier import FourierFeatures
 from distrff.io.dataset import Dataset
-from distrff.io.open import open_stored as open_dataset
+from distrff.io.open import open_dataset
 from distrff.kernels.stationary import Gaussian
 
 N_ROWS, N_COLUMNS, N_TERMS, FREQUENCY = 200_000, 20, 500, 0.35

@@ -20,7 +20,7 @@ from distrff.engine.segments import gram_segmentation, gram_tile_rows
 from distrff.estimators.ridge import KernelRidge
 from distrff.features.fourier import FourierFeatures
 from distrff.io.dataset import Dataset
-from distrff.io.open import open_stored as open_dataset
+from distrff.io.open import open_dataset
 from distrff.kernels.stationary import Gaussian
 from distrff.preprocessing.scaling import Scaling
 from distrff.preprocessing.targets import NumericTargets

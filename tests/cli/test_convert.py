@@ -12,7 +12,7 @@ import zarr
 from scipy.sparse import csr_matrix, random_array
 from sklearn.datasets import dump_svmlight_file
 
-from distrff.io.open import open_stored as open_dataset
+from distrff.io.open import open_dataset
 from distrff.model.persistence import load_model
 
 EXACT = ("--features", "linear", "--alpha", 1e-6)

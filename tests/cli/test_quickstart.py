@@ -17,7 +17,7 @@ import zarr
 
 from distrff.cli import main
 from distrff.cli import quickstart as demonstration
-from distrff.io.open import open_stored as open_dataset
+from distrff.io.open import open_dataset
 from distrff.model.persistence import load_model
 
 SMALL = ["--n-rows", "4000", "--n-columns", "5", "--n-components", "64", "--workers", "2"]

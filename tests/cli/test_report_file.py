@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from distrff.cli.fit import write_report
 from distrff.errors import InputError
 from distrff.estimators.ridge import KernelRidge
+from distrff.io.storage import PAGE as KIND
+from distrff.io.storage import Location, write_file
 from distrff.model.persistence import load_model
 from distrff.utils.html import html_page
 
@@ -40,7 +41,7 @@ def test_an_earlier_page_is_replaced_only_when_asked(distrff, rows, tmp_path):
     words = ("fit", rows.zarr, *SMALL, "--alpha", 1, "--out", tmp_path / "m.zarr", "--report", page)
     done = distrff(*words)
     assert (done.code, done.stdout) == (2, "")
-    assert "page.html exists; pass --overwrite to replace it" in done.stderr
+    assert "page.html exists; pass overwrite=True or --overwrite to replace it" in done.stderr
     assert [file.name for file in tmp_path.iterdir()] == ["page.html"]
     done = distrff(*words, "--overwrite")
     assert done.code == 0, done
@@ -52,7 +53,7 @@ def test_an_earlier_page_is_replaced_only_when_asked(distrff, rows, tmp_path):
 @pytest.mark.parametrize(
     ("where", "said"),
     [
-        ("precious.csv", "is not a page of distrff, so --overwrite spares it"),
+        ("precious.csv", "is not a page of distrff, so --overwrite does not replace it"),
         ("folder", "is a folder; name a file in it"),
         ("none/page.html", "none does not exist; create it first"),
         ("m.zarr", "and the model"),
@@ -109,8 +110,8 @@ def test_a_page_that_cannot_be_written_whole_leaves_the_earlier_one(tmp_path, mo
 
     monkeypatch.setattr("pathlib.Path.replace", full)
     with pytest.raises(OSError, match="no space"):
-        write_report(html_page("A newer one"), page, overwrite=True)
+        write_file(html_page("A newer one", ""), Location.of(page), overwrite=True, kinds=(KIND,))
     assert page.read_text() == PAGE
     assert [file.name for file in tmp_path.iterdir()] == ["page.html"]
-    with pytest.raises(InputError, match="pass --overwrite"):
-        write_report(PAGE, page)
+    with pytest.raises(InputError, match="or --overwrite"):
+        write_file(PAGE, Location.of(page), kinds=(KIND,))

@@ -11,7 +11,7 @@ from scipy.sparse import csr_matrix, issparse, random_array, vstack
 
 from distrff.errors import InputError
 from distrff.io import zarr_rows as csr_rows
-from distrff.io.open import open_stored as open_dataset
+from distrff.io.open import open_dataset
 
 N, D = 60, 40
 

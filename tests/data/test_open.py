@@ -8,8 +8,8 @@ import zarr
 from fsspec.spec import AbstractFileSystem
 
 from distrff.errors import InputError, InputTypeError
-from distrff.io.open import open_stored as open_dataset
-from distrff.io.storage import locate, passing
+from distrff.io.open import open_dataset
+from distrff.io.storage import Location, retryable
 from distrff.utils.text import public_name
 
 X = np.arange(12.0).reshape(6, 2)
@@ -105,7 +105,7 @@ def test_metadata_that_cannot_be_read(tmp_path, content):
 
 @pytest.mark.parametrize("path", [3, None, b"x"])
 def test_paths_of_another_type(path):
-    with pytest.raises(InputTypeError, match="path must be"):
+    with pytest.raises(InputTypeError, match="a path or a URL is needed"):
         open_dataset(path)
 
 
@@ -156,13 +156,13 @@ def test_names_for_messages_have_no_secrets(path, name):
 
 def test_errors_of_filesystems_name_the_path_without_secrets():
     with pytest.raises(InputError, match=r"ftp://127\.0\.0\.1:9/x cannot be reached") as caught:
-        locate("ftp://user:SECRET@127.0.0.1:9/x", {"timeout": 0.2})
+        Location.of("ftp://user:SECRET@127.0.0.1:9/x", {"timeout": 0.2}).file_system()
     assert "SECRET" not in str(caught.value)
 
 
 def test_python_s_own_errors_are_not_retried():
     error = KeyError("bug")
-    assert passing(error) is error
+    assert retryable(error) is error
 
 
 class _NeedsAPackage(AbstractFileSystem):

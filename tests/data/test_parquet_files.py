@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from distrff.errors import InputError
-from distrff.io.open import open_stored as open_dataset
+from distrff.io.open import open_dataset
 from distrff.io.parquet_rows import parquet_file
 
 N = 60
@@ -77,7 +77,7 @@ def test_files_that_differ_in_what_is_not_read(tmp_path, read_dataset):
     [
         ({"target": "price"}, "has no column 'price'; its 6 columns are: a, name, b, flag, day, y"),
         ({"target": 6}, "has no column 6"),
-        ({"columns": ["a", "name"]}, "column 'name' of .* is not a number"),
+        ({"columns": ["a", "name"]}, "column 'name' of .* cannot be a column of X: it holds text"),
         ({"columns": ["a", "a"]}, "column 'a' is named twice"),
         ({"columns": []}, "no column is named"),
         ({"columns": ["a", "y"], "target": "y"}, "column 'y' is asked for as a column of X and as y"),
@@ -85,7 +85,7 @@ def test_files_that_differ_in_what_is_not_read(tmp_path, read_dataset):
         ({"sample_weight": ["a", "b"]}, "sample_weight must name one column"),
         (
             {"target": ["a", "b", "flag", "y"]},
-            "has no numeric columns for X; besides target and weights it has: name, day",
+            r"no columns for X; besides target and weights it has: name \(it holds text.*\), day \(it",
         ),
     ],
 )
@@ -190,7 +190,7 @@ def test_errors_that_may_pass_stay_retryable(path, read_rows, monkeypatch, error
         def read(self, *args):
             raise error
 
-    monkeypatch.setattr(type(data.reader._layout.fs), "open", lambda *args, **kwargs: Failing())
+    monkeypatch.setattr(type(data.reader.table.fs), "open", lambda *args, **kwargs: Failing())
     with pytest.raises(type(error)) as caught:
         read_rows(data.rows(0, N), 10)
     assert caught.value.errno == error.errno

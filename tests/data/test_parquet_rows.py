@@ -15,8 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distrff.io import parquet_rows
-from distrff.io import parquet_rows as row_group_batches
-from distrff.io.open import open_stored as open_dataset
+from distrff.io.open import open_dataset
 
 N = 60
 RNG = np.random.default_rng(0)
@@ -66,8 +65,8 @@ def test_any_files_and_row_groups_give_the_same_rows(
     for i, (a, b) in enumerate(pairwise(ends)):
         FRAME[a:b].reset_index(drop=True).to_parquet(folder / f"part-{i}.parquet", row_group_size=group)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parquet_rows, "SPAN_BYTES", span_bytes)
-        patch.setattr(row_group_batches, "PACK_BYTES", pack_bytes)
+        patch.setattr("distrff.io.tables.SPAN_BYTES", span_bytes)
+        patch.setattr(parquet_rows, "PACK_BYTES", pack_bytes)
         x, y, w = read_dataset(open_dataset(folder, target="y"), segment, tile)
     np.testing.assert_array_equal(x, X)
     np.testing.assert_array_equal(y, Y)
@@ -77,7 +76,8 @@ def test_any_files_and_row_groups_give_the_same_rows(
 def test_rows_hold_the_row_groups_they_need(path):
     data = open_dataset(path, target="y")
     assert [
-        [g.number for g in data.rows(a, b).groups] for a, b in ((0, 25), (24, 26), (25, 50), (30, N), (59, N))
+        [g.number for part in data.rows(a, b).parts for g in part.groups]
+        for a, b in ((0, 25), (24, 26), (25, 50), (30, N), (59, N))
     ] == [
         [0],
         [0, 1],
@@ -91,25 +91,25 @@ def test_rows_hold_the_row_groups_they_need(path):
 
 
 def test_one_file_is_opened_once_a_run(path, read_rows, monkeypatch):
-    opened = []
+    opened, data = [], open_dataset(path)
     file = parquet_rows.parquet_file
     monkeypatch.setattr(parquet_rows, "parquet_file", lambda fs, path: opened.append(path) or file(fs, path))
-    read_rows(open_dataset(path).rows(3, N), 7)
+    read_rows(data.rows(3, N), 7)
     assert opened == [path]
 
 
 @pytest.mark.parametrize("tile_rows", [3, 5, 10, 23])
 def test_one_span_and_one_tile_are_alive(path, monkeypatch, tile_rows):
-    monkeypatch.setattr(parquet_rows, "SPAN_BYTES", 10 * (3 * 4 + 8))
-    decode, alive = parquet_rows.Layout.span, []
+    monkeypatch.setattr("distrff.io.tables.SPAN_BYTES", 10 * (3 * 4 + 8))
+    decode, alive = parquet_rows.NumbersEncoding.span, []
 
-    def span(self, batch):
+    def span(self, batch, first_row):
         assert all(ref() is None for ref in alive)
-        arrays = decode(self, batch)
+        arrays = decode(self, batch, first_row)
         alive.append(weakref.ref(arrays["X"]))
         return arrays
 
-    monkeypatch.setattr(parquet_rows.Layout, "span", span)
+    monkeypatch.setattr(parquet_rows.NumbersEncoding, "span", span)
     data = open_dataset(path, target="y")
     assert data.chunk_rows == 10
     held = None
@@ -121,7 +121,7 @@ def test_one_span_and_one_tile_are_alive(path, monkeypatch, tile_rows):
 
 
 def test_lazy_arrays(path, monkeypatch):
-    monkeypatch.setattr(parquet_rows, "BLOCK_BYTES", 50 * (2 * 2 + 8 + 4))
+    monkeypatch.setattr("distrff.io.tables.BLOCK_BYTES", 50 * (2 * 2 + 8 + 4))
     data = open_dataset(path, target="y", columns=["b", "flag"], sample_weight="a")
     assert data.X.chunks == ((50, 10), (2,))
     assert data.y.chunks == data.sample_weight.chunks == ((50, 10),)

@@ -12,7 +12,7 @@ import pytest
 import zarr
 
 from distrff.io import zarr_rows
-from distrff.io.open import open_stored as open_dataset
+from distrff.io.open import open_dataset
 from distrff.io.rows import Feed, read_ahead
 
 
@@ -34,7 +34,7 @@ def test_no_more_is_read_than_asked_for():
     for i in range(5):
         assert next(spans)["X"][0] == i
         assert max(read) <= i + 3
-    spans.close()
+    del spans
 
 
 def test_the_next_one_is_read_meanwhile():

@@ -15,10 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import zarr
 
-from distrff.io import open as open_table
-from distrff.io import parquet_rows
-from distrff.io import parquet_rows as row_group_batches
-from distrff.io.open import open_stored as open_dataset
+from distrff.io.open import open_dataset
 
 SPAN_BYTES = 2**18
 PACK_BYTES = 2**20
@@ -30,9 +27,8 @@ N_FLOATS = 12
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """Let files of megabytes be as large as those of gigabytes are."""
-    monkeypatch.setattr(parquet_rows, "SPAN_BYTES", SPAN_BYTES)
     monkeypatch.setattr("distrff.io.tables.SPAN_BYTES", SPAN_BYTES)
-    monkeypatch.setattr(row_group_batches, "PACK_BYTES", PACK_BYTES)
+    monkeypatch.setattr("distrff.io.parquet_rows.PACK_BYTES", PACK_BYTES)
 
 
 @contextmanager
@@ -118,7 +114,7 @@ def test_the_columns_of_a_large_row_group_are_not_decoded_together(tmp_path, rng
 )
 def test_row_groups_of_words(tmp_path, rng, group_rows, use_dictionary, missing):
     path = table_path(tmp_path, words(rng, 60_000), row_group_size=group_rows, use_dictionary=use_dictionary)
-    data = open_table.open_dataset(path, target="y", one_hot=True, missing=missing)
+    data = open_dataset(path, target="y", one_hot=True, missing=missing)
     read(data, 0, TILE_ROWS)
     with peak_bytes() as found:
         read(data, 31_000, 39_000)
@@ -128,7 +124,7 @@ def test_row_groups_of_words(tmp_path, rng, group_rows, use_dictionary, missing)
 def test_a_table_is_encoded_from_where_a_segment_begins(tmp_path, rng, monkeypatch):
     """Not from where its row group does: of a large one that would take as long as all its rows."""
     path = table_path(tmp_path, words(rng, 60_000), row_group_size=60_000)
-    data = open_table.open_dataset(path, target="y", one_hot=True)
+    data = open_dataset(path, target="y", one_hot=True)
     encoded = []
     apply = type(data.steps).apply
 

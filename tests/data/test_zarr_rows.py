@@ -13,7 +13,7 @@ from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 
 from distrff.errors import InputError
 from distrff.io import zarr_rows
-from distrff.io.open import open_stored as open_dataset
+from distrff.io.open import open_dataset
 from distrff.io.zarr_rows import span_rows
 
 N = 50
@@ -95,7 +95,7 @@ class Recording:
 
 def test_a_chunk_is_decoded_once_and_its_borders_respected(rows_zarr, read_rows, whole_chunks):
     data = open_dataset(rows_zarr)
-    arrays = data.reader._arrays
+    arrays = data.reader.arrays
     arrays.update({field: Recording(array) for field, array in arrays.items()})
     x, y, w = read_rows(data.rows(10, 33), 4)
     for values, expected in zip((x, y, w), (X, Y, W), strict=True):
@@ -108,7 +108,7 @@ def test_a_chunk_is_decoded_once_and_its_borders_respected(rows_zarr, read_rows,
 @pytest.mark.parametrize("tile_rows", [3, 5, 7, 17])
 def test_one_span_and_one_tile_are_alive(rows_zarr, whole_chunks, monkeypatch, tile_rows):
     data, alive = open_dataset(rows_zarr, columns=[0, 2]), []
-    del data.reader._arrays["y"], data.reader._arrays["sample_weight"]
+    del data.reader.arrays["y"], data.reader.arrays["sample_weight"]
     read = data.reader._read
 
     def reading(field, a, b):
@@ -304,7 +304,7 @@ class LostConnection(Exception):
 )
 def test_errors_that_may_pass_stay_retryable(rows_zarr, read_rows, error):
     data = open_dataset(rows_zarr)
-    data.reader._arrays["X"] = Recording(data.reader._arrays["X"], fail=error)
+    data.reader.arrays["X"] = Recording(data.reader.arrays["X"], fail=error)
     with pytest.raises(OSError) as caught:
         read_rows(data.rows(0, N), 8)
     assert not isinstance(caught.value, InputError)

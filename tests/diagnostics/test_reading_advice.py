@@ -9,7 +9,7 @@ import zarr
 
 from distrff.diagnostics.survey import rechunk_advice, stored_layout, stored_part
 from distrff.engine.segments import gram_segmentation
-from distrff.io.open import open_stored as open_dataset
+from distrff.io.open import open_dataset
 
 MIB = 2**20
 SEGMENT_ROWS = gram_segmentation(600_000, 1024, 1, np.dtype("float32")).segment_rows
@@ -82,7 +82,7 @@ def test_the_layout_of_zarr(rng, tmp_path, shards):
     z[...] = rng.standard_normal((300, 4))
     group.create_array("y", data=rng.standard_normal(300), chunks=(100,))
     dataset = open_dataset(str(tmp_path / "d.zarr"))
-    X, y = stored_layout(str(tmp_path / "d.zarr"), dataset, None)
+    X, y = stored_layout(dataset)
     assert (X["name"], X["unit_rows"], X["unit_bytes"], X["decoded_bytes"]) == ("X", 40, 640, 4800)
     assert (y["name"], y["unit_rows"], y["decoded_bytes"]) == ("y", 100, 2400)
     assert X["n_requests"] == (3 if shards else 16)
@@ -96,6 +96,6 @@ def test_the_layout_of_parquet(rng, tmp_path):
     frame[:60].to_parquet(tmp_path / "1.parquet", row_group_size=25)
     frame[60:].to_parquet(tmp_path / "2.parquet")
     dataset = open_dataset(str(tmp_path), target="c")
-    (groups,) = stored_layout(str(tmp_path), dataset, None)
+    (groups,) = stored_layout(dataset)
     assert (groups["unit_rows"], groups["unit_bytes"], groups["n_requests"]) == (40, 960, 4)
     assert groups["stored_bytes"] == sum(f.stat().st_size for f in tmp_path.iterdir())

@@ -12,11 +12,11 @@ import pytest
 from scipy import sparse
 
 from distrff.diagnostics import survey as row_survey
-from distrff.diagnostics.survey import survey_rows, survey_to_dict
+from distrff.diagnostics.survey import MOST_VALUES, few_values, survey_rows, survey_to_dict
 from distrff.engine.run import Run
 from distrff.engine.segments import Segmentation
 from distrff.io.arrays import as_dataset
-from distrff.preprocessing.targets import MOST_VALUES, ValueCounts
+from distrff.preprocessing.targets import LabelCounts
 
 N = 640
 
@@ -105,14 +105,13 @@ def test_numbers_have_a_mean_instead(rng):
 
 def test_values_are_counted_in_any_order_until_they_are_many(rng):
     values = rng.integers(0, MOST_VALUES, N)
-    whole = ValueCounts.of(values)
-    parts = [ValueCounts.of(part) for part in np.array_split(rng.permutation(values), 7)]
-    merged = ValueCounts.empty()
-    for part in parts:
-        merged = merged.merge(part)
-    np.testing.assert_array_equal(merged.values, whole.values)
+    whole = few_values(LabelCounts.of_values, values / 3)
+    merged = LabelCounts.empty()
+    for part in np.array_split(rng.permutation(values / 3), 7):
+        merged = few_values(merged.merge, LabelCounts.of_values(part))
+    np.testing.assert_array_equal(merged.labels, whole.labels)
     np.testing.assert_array_equal(merged.counts, whole.counts)
-    many = ValueCounts.of(np.arange(MOST_VALUES)).merge(ValueCounts.of(np.arange(1, MOST_VALUES + 1)))
-    assert not many.is_complete
-    assert not ValueCounts.of(np.asarray([1, "a"], dtype=object)).is_complete
-    assert not many.merge(whole).is_complete
+    some = LabelCounts.of_values(np.arange(MOST_VALUES))
+    assert few_values(some.merge, LabelCounts.of_values(np.arange(1, MOST_VALUES + 1))) is None
+    assert few_values(LabelCounts.of_values, np.arange(MOST_VALUES + 1)) is None
+    assert few_values(LabelCounts.of_values, np.asarray([1, "a"], dtype=object)) is None

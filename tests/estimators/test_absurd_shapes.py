@@ -18,7 +18,7 @@ from distrff.estimators.ridge import KernelRidge
 from distrff.estimators.svm import KernelSVC
 from distrff.features.binning import RandomBinningFeatures
 from distrff.features.fourier import FourierFeatures
-from distrff.io.open import open_stored as open_dataset
+from distrff.io.open import open_dataset
 
 FEW_BYTES = 2**25
 

@@ -19,7 +19,7 @@ from distrff.estimators.ridge import KernelRidge
 from distrff.estimators.svm import KernelLikelihoodClassifier, KernelSVC
 from distrff.features.compose import ConcatenatedFeatures, LinearFeatures
 from distrff.features.nystroem import NystroemFeatures, pivoted
-from distrff.io.open import open_stored as open_dataset
+from distrff.io.open import open_dataset
 from distrff.kernels.polynomial import Polynomial
 from distrff.kernels.stationary import Gaussian
 from distrff.model.persistence import load_model

@@ -19,9 +19,8 @@ from distrff.errors import InputError, NonFiniteError
 from distrff.io.convert import delimited as text_blocks
 from distrff.io.convert import npz as array_blocks
 from distrff.io.convert import shuffle
-from distrff.io.convert import sources as parquet_batches
 from distrff.io.convert.convert import convert, convert_like
-from distrff.io.open import open_stored as open_dataset
+from distrff.io.open import open_dataset
 from distrff.preprocessing.table import TableSteps
 
 
@@ -300,7 +299,7 @@ def test_text_of_a_file_for_a_model_may_be_mostly_digits(tmp_path, dst):
 @pytest.mark.parametrize("form", ["npy", "parquet"])
 def test_nan_is_missing_wherever_it_stands(tmp_path, dst, monkeypatch, form, late, rng):
     monkeypatch.setattr(array_blocks, "_BLOCK_BYTES", 16 * 10)
-    monkeypatch.setattr(parquet_batches, "_BATCH_ROWS", 10)
+    monkeypatch.setattr("distrff.io.tables.BATCH_ROWS", 10)
     row = int(rng.integers(10, 60) if late else rng.integers(10))
     frame = numbers(rng)
     frame.loc[row, "b"] = np.nan

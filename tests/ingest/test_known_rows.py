@@ -6,7 +6,7 @@ import numpy as np
 import zarr
 
 from distrff.cli.synthetic import KnownTruth, write_known_rows
-from distrff.io.open import open_stored as open_dataset
+from distrff.io.open import open_dataset
 
 
 def test_what_is_written_is_what_was_drawn(tmp_path):

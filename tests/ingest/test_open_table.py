@@ -18,7 +18,6 @@ from distrff.errors import InputError
 from distrff.io import open as open_table
 from distrff.io import tables as encoded_rows
 from distrff.io.open import open_dataset
-from distrff.io.parquet_rows import ParquetReader
 
 MIXED = {"target": "y", "sample_weight": "w", "one_hot": True, "datetime": "seconds"}
 
@@ -72,6 +71,22 @@ def test_any_cut_gives_the_same_rows(tmp_path, frame, rng, monkeypatch, span_byt
     np.testing.assert_array_equal(np.concatenate([tile.y for tile in tiles]), y[start:stop])
 
 
+def test_row_groups_of_which_no_row_is_kept_are_passed_over(tmp_path):
+    """The row groups before and after them are of one file, and not one run of rows."""
+    values = np.arange(40.0)
+    values[10:20] = np.nan
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"a": values, "y": np.arange(40)}), path, row_group_size=5)
+    data = open_dataset(path, target="y", missing="drop")
+    kept = [*range(10), *range(20, 40)]
+    for start, stop in ((0, 30), (7, 13), (10, 11)):
+        (tile,) = data.rows(start, stop).tiles(30)
+        assert tile.X.ravel().tolist() == tile.y.tolist() == kept[start:stop]
+        parts = data.rows(start, stop).parts
+        assert all(part.stop - part.start == sum(g.n_rows for g in part.groups) for part in parts)
+    assert len(data.rows(0, 30).parts) == 2
+
+
 def test_what_is_done_is_reported(tmp_path, frame):
     frame["many"] = [f"word {i}" for i in range(len(frame))]
     frame["day"] = pd.Timestamp("2020-01-01")
@@ -116,7 +131,7 @@ def test_numbers_are_taken_as_they_are_without_a_pass(tmp_path, frame, monkeypat
     monkeypatch.setattr(open_table, "Run", lambda: pytest.fail("a pass over the rows"))
     data = open_dataset(tmp_path / "x.parquet", target="y", drop="k")
     assert (data.column_names, data.steps, data.skipped_columns) == (("a", "flag"), None, ("c", "t"))
-    assert isinstance(data.reader, ParquetReader)
+    assert data.steps is None
     assert open_dataset(tmp_path / "x.parquet", target="y").skipped_columns == ("c", "t")
     assert open_dataset(tmp_path / "x.parquet", columns=["k"]).dtype == np.int16
     assert open_dataset(tmp_path / "x.parquet", columns=["k"], one_hot=True).dtype == np.int16

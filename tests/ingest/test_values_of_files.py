@@ -14,10 +14,9 @@ import zarr
 from distrff.errors import InputError, NonFiniteError
 from distrff.io.convert import delimited as text_blocks
 from distrff.io.convert import npz as array_blocks
-from distrff.io.convert import sources as parquet_batches
 from distrff.io.convert.convert import convert, convert_like
 from distrff.io.open import open_dataset
-from distrff.io.open import open_stored as stored
+from distrff.io.open import open_dataset as stored
 from distrff.preprocessing.table import TableSteps
 
 LEFT_OUT = "it holds times; datetime='seconds' or 'parts' takes them"
@@ -27,7 +26,7 @@ LEFT_OUT = "it holds times; datetime='seconds' or 'parts' takes them"
 def small_blocks(monkeypatch):
     monkeypatch.setattr(text_blocks, "BLOCK_BYTES", 100)
     monkeypatch.setattr(array_blocks, "_BLOCK_BYTES", 16 * 10)
-    monkeypatch.setattr(parquet_batches, "_BATCH_ROWS", 10)
+    monkeypatch.setattr("distrff.io.tables.BATCH_ROWS", 10)
 
 
 def write(frame: pd.DataFrame, path) -> None:

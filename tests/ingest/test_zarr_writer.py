@@ -10,11 +10,12 @@ from scipy.sparse import csr_matrix, random_array, vstack
 from distrff.errors import InputError
 from distrff.io.convert import writer as zarr_writer
 from distrff.io.convert.writer import DenseWriter, SparseWriter, mark_complete, new_group
-from distrff.io.open import open_stored as open_dataset
+from distrff.io.open import open_dataset
+from distrff.io.storage import Location
 
 
 def write(path, writer, X, y, cuts, **options):
-    with new_group(str(path), overwrite=False, storage_options=None) as group:
+    with new_group(Location.of(path)) as group:
         rows = writer(group, **options)
         for part in np.split(np.arange(X.shape[0]), cuts):
             rows.append(X[part], y[part], np.ones(len(part)))
@@ -65,7 +66,7 @@ def test_dense_rows_can_be_stored_as_sparse_ones(tmp_path, rng):
 def test_a_failure_leaves_nothing(tmp_path):
     with (
         pytest.raises(KeyboardInterrupt),
-        new_group(str(tmp_path / "a.zarr"), overwrite=False, storage_options=None) as group,
+        new_group(Location.of(tmp_path / "a.zarr")) as group,
     ):
         DenseWriter(group).append(np.zeros((3, 1)), None, None)
         raise KeyboardInterrupt
@@ -73,7 +74,7 @@ def test_a_failure_leaves_nothing(tmp_path):
 
 
 def test_an_unfinished_group_is_refused(tmp_path):
-    with new_group(str(tmp_path / "a.zarr"), overwrite=False, storage_options=None) as group:
+    with new_group(Location.of(tmp_path / "a.zarr")) as group:
         writer = DenseWriter(group)
         writer.append(np.zeros((3, 1)), None, None)
         writer.finish()
@@ -84,7 +85,7 @@ def test_an_unfinished_group_is_refused(tmp_path):
 def test_an_object_store_gets_the_marker_last(rng):
     url = f"memory://{rng.integers(2**40)}.zarr"
     X = rng.standard_normal((10, 2))
-    with new_group(url, overwrite=False, storage_options=None) as group:
+    with new_group(Location.of(url)) as group:
         writer = DenseWriter(group)
         writer.append(X, None, None)
         writer.finish()
@@ -94,6 +95,6 @@ def test_an_object_store_gets_the_marker_last(rng):
     np.testing.assert_array_equal(open_dataset(url).X.compute(), X)
     with (
         pytest.raises(InputError, match="exists; pass overwrite"),
-        new_group(url, overwrite=False, storage_options=None),
+        new_group(Location.of(url)),
     ):
         pass

@@ -15,7 +15,7 @@ import zarr
 
 from distrff.errors import InputError, InputTypeError, ModelFileError
 from distrff.io.groups import read_group, write_group
-from distrff.io.storage import exists_refusal, replacing
+from distrff.io.storage import Location, check_writable, replacing
 
 ARRAYS = {
     "W": np.arange(6.0).reshape(2, 3) - 2.5,
@@ -129,9 +129,9 @@ def test_existing_target_needs_overwrite(url):
     with pytest.raises(InputError, match="exists; pass overwrite=True or --overwrite"):
         write_group(url, {}, {}, kind="model")
     with pytest.raises(InputError, match="exists; pass overwrite=True or --overwrite"):
-        exists_refusal(url, False)
+        check_writable(Location.of(url))
     assert read_group(url, kind="model")[1] == METADATA
-    exists_refusal(url, True)
+    check_writable(Location.of(url), overwrite=True)
     write_group(url, {"other": np.ones(2)}, {"second": True}, kind="gram", overwrite=True)
     arrays, metadata = read_group(url, kind="gram")
     assert list(arrays) == ["other"] and metadata == {"second": True}
@@ -167,7 +167,10 @@ def plain_file(path):
 def test_overwrite_spares_what_is_not_ours(path, make):
     make(path)
     before = sorted(path.parent.rglob("*"))
-    for attempt in (lambda: save(path, overwrite=True), lambda: exists_refusal(path, True)):
+    for attempt in (
+        lambda: save(path, overwrite=True),
+        lambda: check_writable(Location.of(path), overwrite=True),
+    ):
         with pytest.raises(InputError, match=r"exists and is not .* of distrff"):
             attempt()
     assert sorted(path.parent.rglob("*")) == before
@@ -194,7 +197,7 @@ def test_symbolic_link_stays(path, tmp_path):
 
 
 def test_parent_folder_missing(tmp_path):
-    for attempt in (save, lambda url: exists_refusal(url, False)):
+    for attempt in (save, lambda url: check_writable(Location.of(url))):
         with pytest.raises(InputError, match=r"folder .*nowhere does not exist; create it first"):
             attempt(tmp_path / "nowhere" / "model.zarr")
 
@@ -204,14 +207,14 @@ def test_parent_folder_not_writable(path):
     path.parent.chmod(0o500)
     try:
         with pytest.raises(InputError, match="is not writable"):
-            exists_refusal(path, False)
+            check_writable(Location.of(path))
     finally:
         path.parent.chmod(0o700)
 
 
 def test_unknown_protocol():
     with pytest.raises(InputError, match=r"nosuch://x/m\.zarr cannot be reached"):
-        exists_refusal("nosuch://x/m.zarr", False)
+        check_writable(Location.of("nosuch://x/m.zarr"))
     with pytest.raises(ModelFileError, match="cannot be read"):
         read_group("nosuch://x/m.zarr", kind="model")
 
@@ -257,8 +260,8 @@ def test_failure_around_the_swap_leaves_one_whole_group(path, monkeypatch, nth, 
 
 
 def test_target_that_appears_during_the_work_is_kept(path):
-    with pytest.raises(InputError, match="exists"), replacing(path) as folder:
-        zarr.create_array(folder, data=np.ones(2))
+    with pytest.raises(InputError, match="exists"), replacing(Location.of(path)) as fresh:
+        zarr.create_array(fresh.zarr_store(), data=np.ones(2))
         dataset(path)
     assert os.listdir(path.parent) == ["model.zarr"]
     np.testing.assert_array_equal(zarr.open_array(path, mode="r")[:], np.ones(3))
@@ -266,31 +269,37 @@ def test_target_that_appears_during_the_work_is_kept(path):
 
 def test_replacing_spares_groups_of_other_kinds(path):
     save(path)
-    with replacing(path, overwrite=True, kinds=("model",)):
+    with replacing(Location.of(path), overwrite=True, kinds=("model",)):
         pass
     save(path, overwrite=True)
     with (
         pytest.raises(InputError, match="exists and is not a predictions or features of distrff"),
-        replacing(path, overwrite=True, kinds=("predictions", "features")),
+        replacing(Location.of(path), overwrite=True, kinds=("predictions", "features")),
     ):
         pytest.fail("must refuse before the work")
 
 
-def test_replacing_is_local():
-    with pytest.raises(InputError, match="not a local path"), replacing("memory://a/b"):
-        pytest.fail("must refuse before the work")
+def test_a_remote_place_is_incomplete_before_anything_else(remote):
+    """So that no reader takes what a killed writer leaves for what was there, or for what was to come."""
+    save(remote)
+    with replacing(Location.of(remote), overwrite=True, kinds=("model",)) as fresh:
+        assert fresh.names() == ["zarr.json"]
+        with pytest.raises(ModelFileError, match="incomplete"):
+            read_group(remote, kind="model")
+    save(remote, overwrite=True)
+    assert read_group(remote, kind="model")[1] == METADATA
 
 
-def test_interrupted_remote_write_is_incomplete_and_can_be_repeated(remote, monkeypatch):
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt, OSError("disk full"), RuntimeError])
+def test_failed_remote_write_leaves_nothing_and_can_be_repeated(remote, monkeypatch, interruption):
     save(remote)
     with monkeypatch.context() as patch:
         memory = fsspec.get_filesystem_class("memory")
-        patch.setattr(memory, "pipe_file", failing_at(3, KeyboardInterrupt, memory.pipe_file))
-        with pytest.raises(KeyboardInterrupt):
+        patch.setattr(memory, "pipe_file", failing_at(3, interruption, memory.pipe_file))
+        with pytest.raises(KeyboardInterrupt if interruption is KeyboardInterrupt else InputError):
             save(remote, overwrite=True)
-    with pytest.raises(ModelFileError, match="incomplete"):
-        read_group(remote, kind="model")
-    save(remote, overwrite=True)
+    assert not Location.of(remote).exists()
+    save(remote)
     assert read_group(remote, kind="model")[1] == METADATA
 
 

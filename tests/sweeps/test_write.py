@@ -17,10 +17,11 @@ from distrff.errors import InputError, NonFiniteError
 from distrff.features.fourier import FourierFeatures
 from distrff.io.arrays import as_dataset
 from distrff.io.dataset import with_ids
-from distrff.io.results import open_array
+from distrff.io.results import ResultPlace, open_array
 from distrff.io.storage import Location
 from distrff.model import write
 from distrff.model.model import Model
+from distrff.model.predict import RowResults
 from distrff.model.write import output_segmentation, write_rows
 from distrff.preprocessing.scaling import Scaling
 from distrff.preprocessing.targets import ClassTargets, NumericTargets
@@ -48,13 +49,17 @@ def with_spread(model: Model) -> Model:
     return dataclasses.replace(model, posterior=posterior)
 
 
-def written(model: Model, X: np.ndarray, url: object, method: str = "predict", ids=None, **how):
+def written(
+    model: Model, X: np.ndarray, url: object, method: str = "predict", ids=None, return_std=False, **how
+):
     dataset = as_dataset(X)
     if ids:
         dataset = with_ids(
             dataset, {name: as_dataset(np.zeros((len(values), 1)), values) for name, values in ids.items()}
         )
-    return write_rows(Run(LocalExecution("threads")), model, dataset, str(url), method=method, **how)
+    place = ResultPlace(Location.of(str(url)), **how)
+    results = RowResults(model, method, return_std)
+    return write_rows(Run(LocalExecution("threads")), results, dataset, place)
 
 
 @pytest.fixture
@@ -134,19 +139,19 @@ def test_ids_and_spreads_beside_predictions(end, small_cuts, bucket, rng, tmp_pa
     }
     for place in (tmp_path, bucket):
         report = written(model, X, f"{place}/out.{end}", ids=ids, return_std=True)
-        assert list(report.description()["columns"]) == ["number", "name", "day", "prediction", "std"]
+        assert list(report["columns"]) == ["number", "name", "day", "prediction", "std"]
         store = Location(f"{place}/out.{end}")
         if end == "zarr":
-            found = {name: array[:] for name, array in zarr.open_group(store.store(), mode="r").arrays()}
+            found = {name: array[:] for name, array in zarr.open_group(store.zarr_store(), mode="r").arrays()}
             assert found["name"].tolist() == ["" if i == 3 else f"row {i}" for i in range(40)]
             assert found["day"][1] == "2013-01-02"
         else:
             frame = pd.read_parquet(store.url)
-            assert list(frame.columns) == list(report.description()["columns"])
+            assert list(frame.columns) == list(report["columns"])
             assert pd.isna(frame["name"][3])
             found = {name: frame[name].to_numpy() for name in frame}
             np.testing.assert_array_equal(found["day"].astype("M8[D]"), ids["day"])
-        assert set(found) == set(report.description()["columns"])
+        assert set(found) == set(report["columns"])
         np.testing.assert_array_equal(found["number"], ids["number"])
         np.testing.assert_allclose(found["prediction"], model.predict(X), rtol=1e-13, atol=1e-13)
         np.testing.assert_allclose(found["std"], model.std(X), rtol=1e-13)
@@ -208,13 +213,13 @@ def test_an_interrupted_sweep_goes_on(end, remote, small_cuts, bucket, fails_lat
             other()
     calls = fails_late(None)
     report = written(model, X, out, ids=ids, resume=True)
-    assert 0 < report.n_kept < 60
-    assert calls["calls"] <= 1 + (60 - report.n_kept) // 3 + 1
-    assert (report.n_rows, report.description()["n_kept"]) == (60, report.n_kept)
+    assert 0 < report["n_kept"] < 60
+    assert calls["calls"] <= 1 + (60 - report["n_kept"]) // 3 + 1
+    assert report["n_samples"] == 60
     with pytest.raises(InputError, match=r"nothing is unfinished that --resume could go on with: .* exists"):
         written(model, X, out, ids=ids, resume=True)
     if end == "zarr":
-        group = zarr.open_group(Location(out).store(), mode="r")
+        group = zarr.open_group(Location(out).zarr_store(), mode="r")
         found = {name: group[name][:] for name in ("i", "prediction")}
         assert set(Location(out).names()) == {"zarr.json", "i", "prediction"}
     else:
@@ -230,7 +235,7 @@ def test_what_is_unfinished_can_be_begun_anew(small_cuts, fails_late, rng, tmp_p
     with pytest.raises(OSError, match="disk is full"):
         written(machine(), X, out)
     fails_late(None)
-    assert written(machine(), X, out, overwrite=True).n_kept == 0
+    assert written(machine(), X, out, overwrite=True)["n_kept"] == 0
     assert [path.name for path in tmp_path.iterdir()] == ["out.zarr"]
 
 
@@ -252,7 +257,7 @@ def test_rows_that_hold_no_numbers_leave_nothing(end, small_cuts, rng, tmp_path)
 
 
 def test_a_worker_that_does_not_see_the_folder(tmp_path):
-    with pytest.raises(InputError, match="write to a folder that all of them share"):
+    with pytest.raises(InputError, match="use a folder that all of them share"):
         open_array(Location(str(tmp_path / "elsewhere.zarr")), mode="r+")
 
 
@@ -260,7 +265,7 @@ def test_no_options_of_a_store_are_shown(tmp_path):
     place = Location("https://key:SECRET@host/x?signature=SECRET", {"secret": "SECRET"})
     model = machine()
     reduction = write.WriteReduction(
-        write.RowResults(model, "predict"), write.ZarrResults(place, ()), frozenset(), 1
+        RowResults(model, "predict"), write.ZarrResults(place, ()), frozenset(), 1
     )
     assert "SECRET" not in f"{place!r} {place} {reduction!r}"
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import zarr
-from scipy.sparse import csr_matrix
+from scipy.sparse import issparse
 
 from distrff.engine.progress import Progress
 from distrff.errors import InputError, NonFiniteError, check_count
@@ -20,16 +20,15 @@ from distrff.io.convert.delimited import CsvSource, TextBlock, WiderTypes
 from distrff.io.convert.libsvm import LibsvmSource
 from distrff.io.convert.npz import ArraySource
 from distrff.io.convert.shuffle import SetApart, Shuffled
-from distrff.io.convert.sources import Source, open_source
-from distrff.io.convert.writer import DenseWriter, Sink, SparseWriter, mark_complete, new_group
+from distrff.io.convert.sources import Source, TableSource, open_source
+from distrff.io.convert.writer import KIND, DenseWriter, Sink, SparseWriter, mark_complete, new_group
 from distrff.io.rows import in_order
-from distrff.io.storage import exists_refusal, full_disk_told, own_folder
-from distrff.io.table_sources import Choice, RawTable, choose_columns
+from distrff.io.storage import Location, check_writable, full_disk_told, own_folder
+from distrff.io.tables import Choice, choose_columns
 from distrff.preprocessing.encoders import NumberStep, RawColumn, TargetStep
 from distrff.preprocessing.profile import TableOptions, TableProfile, steps_of
 from distrff.preprocessing.table import TableSteps
 from distrff.utils.random import resolve_seed
-from distrff.utils.text import public_name
 
 _DTYPES = {"auto": None, "float32": np.dtype(np.float32), "float64": np.dtype(np.float64)}
 
@@ -125,7 +124,8 @@ def convert(
     than a tenth are filled are stored as a sparse matrix: X is then a group with data, indices and indptr.
     """
     layout = _checked_layout(dtype, chunk_rows, shuffle, test_fraction)
-    exists_refusal(dst, overwrite, storage_options, kinds=("dataset",))
+    location = Location.of(dst, storage_options)
+    check_writable(location, overwrite=overwrite, kinds=(KIND,))
     options = TableOptions(
         target=target, columns=columns, drop=drop, sample_weight=sample_weight, one_hot=one_hot,
         max_categories=max_categories, hash_columns=hash_columns, missing=missing, datetime=datetime,
@@ -138,7 +138,7 @@ def convert(
         storage_options=storage_options,
     )
     options = fitting_options(source, options, positive)
-    return write_table(source, dst, options, layout, overwrite=overwrite, storage_options=storage_options)
+    return write_table(source, location, options, layout, overwrite=overwrite)
 
 
 def convert_like(
@@ -171,7 +171,7 @@ def convert_like(
         y_name=y_name,
         storage_options=storage_options,
     )
-    return write_table(source, dst, TableOptions(), Layout(), steps=steps, storage_options=storage_options)
+    return write_table(source, Location.of(dst, storage_options), TableOptions(), Layout(), steps=steps)
 
 
 def _listed(src: Any) -> list[Any]:
@@ -257,38 +257,36 @@ class Layout:
 
 def write_table(
     source: Source,
-    dst: Any,
+    location: Location,
     options: TableOptions,
     layout: Layout,
     *,
     steps: TableSteps | None = None,
     overwrite: bool = False,
-    storage_options: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Write the rows of a source to a Zarr group; see `convert`.
 
     Parameters
     ----------
     source : Source
-    dst : str or path
+    location : Location
     options : TableOptions
         What to make of the columns, unless `steps` says so.
     layout : Layout
     steps : TableSteps, optional
         Those of a model, whose columns the rows get.
     overwrite : bool
-    storage_options : dict, optional
     """
     started = time.perf_counter()
     while True:
         try:
-            with new_group(dst, overwrite=overwrite, storage_options=storage_options) as group:
+            with new_group(location, overwrite=overwrite) as group:
                 report = _written(source, group, options, layout, steps)
             break
         except WiderTypes as wider:
             assert isinstance(source, CsvSource)
             source.widen(wider.types)
-    return {"out": public_name(dst), **report, "seconds": time.perf_counter() - started}
+    return {"out": str(location), **report, "seconds": time.perf_counter() - started}
 
 
 def _written(
@@ -298,14 +296,14 @@ def _written(
     layout: Layout,
     steps: TableSteps | None,
 ) -> dict[str, Any]:
-    encoder, steps, report = _encoder(source, options, layout, steps)
-    pieces: Iterator[Any] = source.pieces(steps.raw_names)
+    encoder, report = _encoder(source, options, layout, steps)
+    pieces: Iterator[Any] = source.pieces(encoder.steps.raw_names)
     n_raw = n_kept = n_positive = 0
     with _disk_room(group) as folder, _told("convert", source) as tell:
         outlet = _Outlet(group, layout, folder)
         for piece, rows in in_order(encoder.encode, pieces):
             if n := rows.X.shape[0]:
-                outlet.take(rows.X, rows.y, rows.sample_weight, encoder.is_sparse)
+                outlet.take(rows.X, rows.y, rows.sample_weight)
             n_raw, n_kept = n_raw + rows.n_raw, n_kept + n
             if options.positive is not None:
                 assert rows.y is not None
@@ -322,31 +320,30 @@ def _written(
             )
         report |= {"rows_read": n_raw, "rows_dropped": n_raw - n_kept} | outlet.finish()
     if layout.test_fraction is not None:
-        _describe(group[TEST], encoder, steps, report)
-    _describe(group, encoder, steps, report)
+        _describe(group[TEST], encoder, report)
+    _describe(group, encoder, report)
     return report
 
 
 def _encoder(
     source: Source, options: TableOptions, layout: Layout, steps: TableSteps | None
-) -> tuple[Encoder, TableSteps, dict[str, Any]]:
+) -> tuple[Encoder, dict[str, Any]]:
     if isinstance(source, LibsvmSource):
         if steps is None:
             with _told("look through", source) as tell:
-                shape = libsvm_shape(source, tell)
-            steps = libsvm_steps(shape, layout.dtype or np.dtype(np.float64), options.positive)
-        return SparseEncoder(source, steps), steps, {"columns_made": len(steps.names_out)}
+                steps = libsvm_steps(source, layout.dtype or np.dtype(np.float64), options.positive, tell)
+        return SparseEncoder(source, steps), {"columns_made": len(steps.names_out)}
     if steps is not None:
         source.follow(steps)
-        return TableEncoder(source, steps, layout.dtype), steps, {"columns_made": len(steps.names_out)}
-    choice = choose_columns(RawTable((), source.kinds, source.name, 0), options)
+        return TableEncoder(source, steps, layout.dtype), {"columns_made": len(steps.names_out)}
+    choice = choose_columns(source, options)
     if isinstance(source, CsvSource):
         source.refuse_mixtures([*choice.used, *choice.dropped])
         source.keep_whole(choice.target)
     with _told("look through", source) as tell:
         steps, report = table_steps(source, choice, options, tell)
     steps = in_dtype(steps, layout.dtype)
-    return TableEncoder(source, steps, layout.dtype), steps, report
+    return TableEncoder(source, steps, layout.dtype), report
 
 
 class _Outlet:
@@ -357,10 +354,10 @@ class _Outlet:
         self._sink: Sink | None = None
         self._is_sparse = False
 
-    def take(self, X: Any, y: Any, sample_weight: Any, is_sparse: Callable[[Any], bool]) -> None:
+    def take(self, X: Any, y: Any, sample_weight: Any) -> None:
         """Take some rows; the first decide how all are stored."""
         if self._sink is None:
-            self._is_sparse = is_sparse(X)
+            self._is_sparse = is_wide_and_empty(X)
             self._sink = self._open()
         self._sink.append(X, y, sample_weight)
 
@@ -400,11 +397,11 @@ class _Outlet:
         }
 
 
-def _describe(group: zarr.Group, encoder: Encoder, steps: TableSteps, report: dict[str, Any]) -> None:
+def _describe(group: zarr.Group, encoder: Encoder, report: dict[str, Any]) -> None:
     """Leave with the rows where they come from and what was done to them."""
-    group.update_attributes({"steps": steps.to_dict(), "report": report})
+    group.update_attributes({"steps": encoder.steps.to_dict(), "report": report})
     if isinstance(encoder, TableEncoder):
-        group.update_attributes({"column_names": list(steps.names_out)})
+        group.update_attributes({"column_names": list(encoder.steps.names_out)})
     mark_complete(group)
 
 
@@ -442,7 +439,7 @@ Told = Callable[[int], None]
 
 
 def table_steps(
-    source: RawSource, choice: Choice, options: TableOptions, tell: Told
+    source: TableSource, choice: Choice, options: TableOptions, tell: Told
 ) -> tuple[TableSteps, dict[str, Any]]:
     """Return the steps for a table, and the report of what they do; see `steps_of`.
 
@@ -464,7 +461,8 @@ def table_steps(
     profile, is_whole = profiled(first), False
     if not _types_suffice(profile, choice, options):
         profile, is_whole = TableProfile.empty(options.max_categories), True
-        for piece, part in in_order(profiled, source.pieces(choice.used)):
+        pieces: Iterator[Any] = source.pieces(choice.used)
+        for piece, part in in_order(profiled, pieces):
             profile = profile.merge(part)
             tell(piece.position)
     steps, report = steps_of(
@@ -497,56 +495,33 @@ def _types_suffice(head: TableProfile, choice: Choice, options: TableOptions) ->
 _MOST_COLUMNS = 2**25
 
 
-class LibsvmShape(NamedTuple):
-    """What one pass over libsvm files finds: the smallest and largest index, and whether labels are whole."""
+def libsvm_steps(source: LibsvmSource, dtype: np.dtype, positive: Any, tell: Told) -> TableSteps:
+    """Return the steps for libsvm files, in one pass: all columns as one list, and the label.
 
-    least: int = 1
-    most: int = 0
-    labels_are_whole: bool = True
-
-    @property
-    def first_index(self) -> int:
-        """Index of the first column: 1, or 0 in files that use it."""
-        return min(1, self.least)
-
-    @property
-    def n_columns(self) -> int:
-        """Columns from the first index to the largest."""
-        return self.most + 1 - self.first_index
-
-
-def libsvm_shape(source: LibsvmSource, tell: Told) -> LibsvmShape:
-    """Return the shape of libsvm files, in one pass.
+    The first column is 1, or 0 in files that use it.
 
     Raises
     ------
     InputError
         If no entry is in them, or a line is not of their form.
     """
-    shape = LibsvmShape()
+    first, last, labels_are_whole = 1, 0, True
     for piece, rows in in_order(source.rows, source.pieces(())):
-        whole = shape.labels_are_whole and bool((rows.labels == np.floor(rows.labels)).all())
-        least, most = shape.least, shape.most
+        labels_are_whole = labels_are_whole and bool((rows.labels == np.floor(rows.labels)).all())
         if len(rows.indices):
-            least, most = min(least, int(rows.indices.min())), max(most, int(rows.indices.max()))
-        shape = LibsvmShape(least, most, whole)
-        if shape.n_columns > _MOST_COLUMNS:
+            first, last = min(first, int(rows.indices.min())), max(last, int(rows.indices.max()))
+        if last + 1 - first > _MOST_COLUMNS:
             raise InputError(
-                f"{source.name}: index {most:,} makes {shape.n_columns:,} columns, of at most "
+                f"{source.name}: index {last:,} makes {last + 1 - first:,} columns, of at most "
                 f"{_MOST_COLUMNS:,}; number the columns that are there anew, or hash them to fewer"
             )
         tell(piece.position)
-    if shape.n_columns < 1:
+    if last < first:
         raise InputError(f"{source.name} holds no entry index:value; give a file with some")
-    return shape
-
-
-def libsvm_steps(shape: LibsvmShape, dtype: np.dtype, positive: Any) -> TableSteps:
-    """Return the steps for libsvm files: all columns as one list, and the label."""
-    name = next(n for n, first in FIRST_INDEX.items() if first == shape.first_index)
-    kind = "uint8" if positive is not None else "int64" if shape.labels_are_whole else "float64"
+    name = next(name for name, index in FIRST_INDEX.items() if index == first)
+    kind = "uint8" if positive is not None else "int64" if labels_are_whole else "float64"
     target = TargetStep((LABEL,), "numbers", kind, positive=None if positive is None else str(positive))
-    return TableSteps((NumberStep(name, str(dtype), shape.n_columns),), target)
+    return TableSteps((NumberStep(name, str(dtype), last + 1 - first),), target)
 
 
 def in_dtype(steps: TableSteps, dtype: np.dtype | None) -> TableSteps:
@@ -578,57 +553,20 @@ class Encoded(NamedTuple):
     n_raw: int
 
 
-class RawSource(Protocol):
-    """A table in some format, read in pieces."""
-
-    name: str
-    total: int
-    unit: str
-
-    @property
-    def kinds(self) -> Mapping[str, str | None]:
-        """The columns in their order: a kind of `RawColumn`, as far as known; None if no step takes it."""
-
-    def pieces(self, names: Sequence[str]) -> Iterator[Any]:
-        """Yield the pieces in order, each with some of the columns at least.
-
-        Each has a `position`: how much of `total` was read up to its end, in the source's `unit`.
-        """
-
-    def raw(self, piece: Any, names: Sequence[str]) -> dict[str, RawColumn]:
-        """Return some columns of a piece; called in any thread."""
-
-    def place(self, piece: Any, row: int) -> str:
-        """Say where a row of a piece stands, for messages."""
-
-    def follow(self, steps: TableSteps) -> None:
-        """Read columns as the steps want them, whatever the first rows look like."""
-
-
-class Encoder(Protocol):
-    """Makes rows of pieces."""
-
-    def encode(self, piece: Any) -> Encoded:
-        """Return the rows of a piece; called in any thread."""
-
-    def is_sparse(self, X: Any) -> bool:
-        """Tell from the first rows whether X is to be stored as a sparse matrix."""
-
-
 class TableEncoder:
     """Encodes pieces of a table.
 
     Parameters
     ----------
-    source : RawSource
+    source : TableSource
     steps : TableSteps
     dtype : dtype, or None
         Of X; None for that of the steps.
     """
 
-    def __init__(self, source: RawSource, steps: TableSteps, dtype: np.dtype | None) -> None:
+    def __init__(self, source: TableSource, steps: TableSteps, dtype: np.dtype | None) -> None:
         steps.check_names(source.kinds, source.name)
-        self._source, self._steps, self._dtype = source, steps, dtype
+        self._source, self.steps, self._dtype = source, steps, dtype
 
     def encode(self, piece: Any) -> Encoded:
         """Return the rows of a piece; called in any thread.
@@ -638,13 +576,13 @@ class TableEncoder:
         InputError
             Naming the place of what cannot be used.
         """
-        raw = self._source.raw(piece, self._steps.raw_names)
+        raw = self._source.raw(piece, self.steps.raw_names)
         self._refuse_infinity(piece, raw)
-        if not self._steps.drops_missing:
+        if not self.steps.drops_missing:
             self._refuse_missing(piece, raw)
         try:
             with np.errstate(over="raise"):
-                rows = self._steps.apply(raw)
+                rows = self.steps.apply(raw)
                 assert rows.X is not None
                 X = rows.X if self._dtype is None else rows.X.astype(self._dtype, copy=False)
         except FloatingPointError as error:
@@ -654,7 +592,7 @@ class TableEncoder:
     def _too_large(self, piece: Any, raw: dict[str, RawColumn]) -> InputError:
         """The error that says which number float32 cannot hold."""
         most = np.finfo(np.float32).max
-        for step in self._steps.columns:
+        for step in self.steps.columns:
             values = raw[step.name].values
             if raw[step.name].kind == "number" and (beyond := np.abs(values.astype(np.float64)) > most).any():
                 row = int(np.flatnonzero(beyond.reshape(len(values), -1).any(axis=1))[0])
@@ -670,7 +608,7 @@ class TableEncoder:
             if column.kind != "number" or column.values.dtype.kind != "f" or np.isfinite(column.values).all():
                 continue
             infinite = np.isinf(column.values).reshape(len(column), -1)
-            kept = self._steps.kept(raw)
+            kept = self.steps.kept(raw)
             places = np.argwhere(infinite if kept is None else infinite & kept[:, None])
             if len(places):
                 row, entry = places[0].tolist()
@@ -682,8 +620,8 @@ class TableEncoder:
 
     def _refuse_missing(self, piece: Any, raw: dict[str, RawColumn]) -> None:
         """Refuse a missing value that no step fills, NaN included, and say where it stands."""
-        columns = {step.name: step.fill is not None for step in self._steps.columns}
-        for name in self._steps.raw_names:
+        columns = {step.name: step.fill is not None for step in self.steps.columns}
+        for name in self.steps.raw_names:
             missing = raw[name].missing_rows()
             if not columns.get(name, False) and missing is not None:
                 place = self._source.place(piece, int(np.flatnonzero(missing)[0]))
@@ -692,10 +630,6 @@ class TableEncoder:
                     f"{place}, column {name!r}: no value; convert or fit with missing={rules} (--missing), "
                     f"or fill it"
                 )
-
-    def is_sparse(self, X: np.ndarray) -> bool:
-        """Tell from the first rows whether X is to be stored as a sparse matrix."""
-        return is_wide_and_empty(X.shape[1], np.count_nonzero(X) / X.size)
 
 
 class SparseEncoder:
@@ -717,7 +651,7 @@ class SparseEncoder:
             )
         if steps.target is not None and steps.target.names != (LABEL,):
             raise InputError(f"{source.name} is a libsvm file, whose label is the target; name no other")
-        self._source, self._target, self._step = source, steps.target, step
+        self._source, self.steps, self._step = source, steps, step
 
     def encode(self, piece: TextBlock) -> Encoded:
         """Return the rows of a block, X in CSR; called in any thread."""
@@ -725,14 +659,14 @@ class SparseEncoder:
         self._source.check_width(piece, rows, first_index, self._step.width)
         X = rows.matrix(first_index, self._step.width).astype(self._step.dtype)
         labels = {LABEL: RawColumn("number", rows.labels)}
-        y = None if self._target is None else self._target.apply(labels, 0)
+        y = None if self.steps.target is None else self.steps.target.apply(labels, 0)
         return Encoded(X, y, None, len(rows.labels))
 
-    def is_sparse(self, X: csr_matrix) -> bool:
-        """Tell from the first rows whether X is to be stored as a sparse matrix."""
-        return is_wide_and_empty(X.shape[1], X.nnz / (X.shape[0] * X.shape[1]))
+
+Encoder = TableEncoder | SparseEncoder
 
 
-def is_wide_and_empty(n_columns: int, share: float) -> bool:
-    """Tell whether rows of which a share of the numbers is not zero are to be stored as a sparse matrix."""
-    return n_columns > _WIDE and share < _FILLED
+def is_wide_and_empty(X: Any) -> bool:
+    """Tell from the first rows, dense or CSR, whether X is to be stored as a sparse matrix."""
+    n_filled = X.nnz if issparse(X) else np.count_nonzero(X)
+    return X.shape[1] > _WIDE and n_filled / (X.shape[0] * X.shape[1]) < _FILLED

@@ -22,7 +22,7 @@ from pyarrow import csv as arrow_csv
 
 from distrff.errors import InputError
 from distrff.io.arrow import raw_columns, raw_kind
-from distrff.io.storage import file_name, one_line, passing, reaching
+from distrff.io.storage import file_name, one_line, retryable, storage_errors
 from distrff.preprocessing.encoders import RawColumn
 from distrff.preprocessing.table import TableSteps
 from distrff.utils.jit import compiled, in_own_thread
@@ -75,7 +75,7 @@ class TextBlock(NamedTuple):
 @contextmanager
 def _opened(file: TextFile) -> Iterator[tuple[Any, Any]]:
     """Give the file as stored, and the stream of its text."""
-    with reaching(file.name):
+    with storage_errors(f"{file.name} cannot be reached"):
         stored = file.fs.open(file.path, "rb")
     try:
         head = stored.read(6)
@@ -84,18 +84,14 @@ def _opened(file: TextFile) -> Iterator[tuple[Any, Any]]:
         yield stored, openers[0](stored) if openers else stored
     except InputError:
         raise
-    except _DAMAGE as error:
+    except (*_DAMAGE, OSError) as error:
+        # Decompressors raise OSErrors as well, without a number.
+        if isinstance(error, FileNotFoundError) or getattr(error, "errno", None) is not None:
+            raise retryable(error) from error
         raise InputError(
             f"{file.name} cannot be decompressed ({one_line(error)}); the file is truncated or damaged: "
             f"fetch or compress it again"
         ) from error
-    except OSError as error:
-        if error.errno is None and not isinstance(error, FileNotFoundError):  # the decompressors' own
-            raise InputError(
-                f"{file.name} cannot be decompressed ({one_line(error)}); the file is truncated or damaged: "
-                f"fetch or compress it again"
-            ) from error
-        raise passing(error) from error
     finally:
         stored.close()
 
@@ -150,10 +146,18 @@ def text_blocks(file: TextFile, delimiter: str | None, skip_records: int = 0) ->
             has_quotes = delimiter is not None and b'"' in data
             if at_end and delimiter is not None and has_quotes:
                 _refuse_open_quote(file, line, data, newline, delimiter)
-            end = len(data) if at_end else _last_end(data, newline, delimiter, has_quotes)
+            if at_end:
+                end = len(data)
+            elif delimiter is not None and has_quotes:
+                end = _scanned(data, newline, delimiter)[0]
+            else:
+                end = data.rfind(newline) + 1
             block, rest = data[:end], data[end:]
-            if not block:
-                _check_record(file, line, data)
+            if not block and len(data) > _LONGEST_RECORD:
+                raise InputError(
+                    f"{file.name}, line {line}: a record is longer than {_LONGEST_RECORD // 2**20} MB; look "
+                    f"for a quote that is opened there and never closed"
+                )
             first = 0
             while skip_records and first < len(block):
                 first += len(first_record(block[first:], delimiter))
@@ -180,27 +184,12 @@ def first_record(data: bytes, delimiter: str | None) -> bytes:
     end = data.find(newline) + 1 or len(data)
     if delimiter is None or b'"' not in data[:end]:
         return data[:end]
-    return data[: _record_end(data, newline, delimiter, stop_at_first=True) or len(data)]
-
-
-def _last_end(data: bytes, newline: bytes, delimiter: str | None, has_quotes: bool) -> int:
-    """The number of bytes up to the last line end outside of quotes."""
-    if delimiter is None or not has_quotes:
-        return data.rfind(newline) + 1
-    return _record_end(data, newline, delimiter, stop_at_first=False)
-
-
-def _check_record(file: TextFile, line: int, data: bytes) -> None:
-    if len(data) > _LONGEST_RECORD:
-        raise InputError(
-            f"{file.name}, line {line}: a record is longer than {_LONGEST_RECORD // 2**20} MB; look for a "
-            f"quote that is opened there and never closed"
-        )
+    return data[: _scanned(data, newline, delimiter, stop_at_first=True)[0] or len(data)]
 
 
 def _refuse_open_quote(file: TextFile, line: int, data: bytes, newline: bytes, delimiter: str) -> None:
     """Refuse the end of a file inside of quotes: all lines after the quote would be one field."""
-    opened = _scanned(data, newline, delimiter, stop_at_first=False)[1]
+    opened = _scanned(data, newline, delimiter)[1]
     if opened >= 0:
         raise InputError(
             f"{file.name}, line {line + data.count(newline, 0, opened)}: a quote is opened there and never "
@@ -217,13 +206,11 @@ def _read(stream: Any, n_bytes: int) -> bytes:
     return b"".join(parts)
 
 
-def _record_end(data: bytes, newline: bytes, delimiter: str, stop_at_first: bool) -> int:
-    """The number of bytes up to the first or last line end outside of quotes; 0 without one."""
-    return _scanned(data, newline, delimiter, stop_at_first)[0]
+def _scanned(data: bytes, newline: bytes, delimiter: str, *, stop_at_first: bool = False) -> list[int]:
+    """The bytes up to the last or first line end outside of quotes, and where a quote is left open.
 
-
-def _scanned(data: bytes, newline: bytes, delimiter: str, stop_at_first: bool) -> list[int]:
-    """What `_record_end` says, and where a quote stands that is not closed; −1 without one."""
+    They are 0 and −1 where there is none.
+    """
     _compile_scan()
     found = np.array([0, -1], np.int64)
     _scan_quotes(np.frombuffer(data, np.uint8), newline[0], ord(delimiter), stop_at_first, found)
@@ -275,7 +262,7 @@ def blocks_of(files: Sequence[TextFile], delimiter: str | None, skip_records: in
 
 def stored_bytes(files: Sequence[TextFile]) -> int:
     """Return the size of all files as they are stored, for telling progress."""
-    with reaching(files[0].name):
+    with storage_errors(f"{files[0].name} cannot be reached"):
         return sum(int(file.fs.size(file.path) or 0) for file in files)
 
 
@@ -331,6 +318,7 @@ class CsvSource:
     """
 
     unit = "bytes"
+    row_labels: frozenset[str] = frozenset()
 
     def __init__(
         self, files: Sequence[TextFile], header: bool | None = None, known: Sequence[str] = ()

@@ -16,7 +16,7 @@ from numpy.lib import format as npy
 from distrff.errors import InputError
 from distrff.io.arrays import check_real, native
 from distrff.io.convert.delimited import TextFile
-from distrff.io.storage import file_name, full_disk_told, one_line, own_folder, passing, reaching
+from distrff.io.storage import file_name, full_disk_told, one_line, own_folder, retryable, storage_errors
 from distrff.preprocessing.encoders import RawColumn
 from distrff.preprocessing.table import TableSteps
 
@@ -59,6 +59,7 @@ class ArraySource:
     """
 
     unit = "bytes"
+    row_labels: frozenset[str] = frozenset()
 
     def __init__(
         self, file: TextFile, x_name: str = "X", y_name: str | None = None, *, by_columns: bool = False
@@ -127,7 +128,7 @@ class ArraySource:
         self.by_columns("X" not in steps.raw_names)
 
     def _arrays(self, stack: ExitStack) -> tuple[_Stream, _Stream | None]:
-        with reaching(self.file.name):
+        with storage_errors(f"{self.file.name} cannot be reached"):
             handle = stack.enter_context(self.file.fs.open(self.file.path, "rb"))
         if handle.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX:
             handle.seek(0)
@@ -236,4 +237,4 @@ def _reading(name: str) -> Iterator[None]:
             f"{name} cannot be read ({one_line(error)}); the file is truncated or damaged: write it again"
         ) from error
     except OSError as error:
-        raise passing(error) from error
+        raise retryable(error) from error

@@ -208,11 +208,11 @@ class _Buckets:
                 self._remove(b)
                 yield rows
 
-    def _read(self, b: int) -> _Rows:
-        return self._rows_of(lambda name: np.fromfile(self._path(b, name), self._layout[name][0]))
-
-    def _rows_of(self, read: Callable[[str], np.ndarray]) -> _Rows:
-        found = {name: read(name).reshape(-1, *rest) for name, (_, rest) in self._layout.items()}
+    def _read(self, b: int, read: Callable[..., np.ndarray] = np.fromfile) -> _Rows:
+        found = {
+            name: read(self._path(b, name), dtype).reshape(-1, *rest)
+            for name, (dtype, rest) in self._layout.items()
+        }
         if "X" in found:
             X = found["X"]
         else:
@@ -234,28 +234,17 @@ class _Buckets:
 
     def _parts(self, b: int) -> Iterator[_Rows]:
         """The rows of a bucket, a few at a time."""
-        handles = {name: self._path(b, name).open("rb") for name in self._layout}
-        try:
-            n_rows = self._path(b, "keys").stat().st_size // 8
-            step = max(1, n_rows * _PART_BYTES // self._sizes[b])
-            for start in range(0, n_rows, step):
-                yield self._next_rows(handles, min(step, n_rows - start))
-        finally:
-            for handle in handles.values():
-                handle.close()
-
-    def _next_rows(self, handles: dict[str, Any], n: int) -> _Rows:
-        found: dict[str, np.ndarray] = {}
-
-        def read(name: str) -> np.ndarray:
-            if name not in found:
-                dtype, rest = self._layout[name]
-                count = int(read("lengths").sum()) if name in ("data", "indices") else n
-                found[name] = np.fromfile(handles[name], dtype, count * int(np.prod(rest)))
-            return found[name]
-
-        return self._rows_of(read)
+        rows = self._read(b, _mapped)
+        n_rows = len(rows.keys)
+        step = max(1, n_rows * _PART_BYTES // self._sizes[b])
+        for start in range(0, n_rows, step):
+            yield rows.take(slice(start, start + step))
 
     def _remove(self, b: int) -> None:
         for name in self._layout:
             self._path(b, name).unlink()
+
+
+def _mapped(path: Path, dtype: np.dtype) -> np.ndarray:
+    """A file as an array that is not read yet; of an empty file there is no map."""
+    return np.memmap(path, dtype, "r") if path.stat().st_size else np.empty(0, dtype)

@@ -3,88 +3,21 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
-
-import pyarrow as pa
+from collections.abc import Sequence
+from typing import Any
 
 from distrff.errors import InputError
-from distrff.io.arrow import raw_columns
 from distrff.io.convert.delimited import CsvSource, TextFile, head_of
 from distrff.io.convert.libsvm import LibsvmSource, looks_like_libsvm, refuse_several_labels
 from distrff.io.convert.npz import ArraySource
 from distrff.io.open import ZARR_MARKERS
-from distrff.io.parquet_rows import GLOB_CHARACTERS, SUFFIXES, check_agreement, parquet_source
-from distrff.io.storage import is_local, locate, reaching
-from distrff.io.table_sources import parquet_table
-from distrff.preprocessing.encoders import RawColumn
-from distrff.preprocessing.table import TableSteps
-from distrff.utils.text import public_name
+from distrff.io.parquet_rows import SUFFIXES, parquet_table
+from distrff.io.storage import GLOB_CHARACTERS, Location, is_local, storage_errors
+from distrff.io.tables import Table
 
-# Parquet files as Arrow batches, in order.
-
-_BATCH_ROWS = 2**16
-
-
-class ParquetPiece(NamedTuple):
-    """A batch of rows; `start` is the number of its first row, `position` of the one after its last."""
-
-    start: int
-    batch: pa.RecordBatch
-
-    @property
-    def position(self) -> int:
-        return self.start + self.batch.num_rows
-
-
-class ParquetBatches:
-    """Parquet files of one schema: files, folders and globs, in sorted order.
-
-    Parameters
-    ----------
-    paths : sequence of str or path
-    storage_options : dict, optional
-
-    Raises
-    ------
-    InputError
-        If there are none, or one cannot be read.
-    """
-
-    unit = "rows"
-
-    def __init__(self, paths: Sequence[Any], storage_options: dict[str, Any] | None) -> None:
-        self._files = parquet_source(paths, storage_options)
-        self._table = parquet_table(self._files)
-        self.name, self.total = self._table.source, self._table.n_rows
-
-    @property
-    def kinds(self) -> dict[str, str | None]:
-        """Kinds of the columns; those that label rows are none."""
-        return {n: kind for n, kind in self._table.kinds.items() if n not in self._table.row_labels}
-
-    def pieces(self, names: Sequence[str]) -> Iterator[ParquetPiece]:
-        """Yield batches of some columns of all files, in order."""
-        check_agreement(self._files.footers, names, all_features=False)
-        start = 0
-        for part in self._table.parts:
-            for batch in part.batches(tuple(names), _BATCH_ROWS):
-                yield ParquetPiece(start, batch)
-                start += batch.num_rows
-
-    def raw(self, piece: ParquetPiece, names: Sequence[str]) -> dict[str, RawColumn]:
-        """Return some columns of a batch."""
-        return raw_columns(piece.batch, names)
-
-    def place(self, piece: ParquetPiece, row: int) -> str:
-        """Say which of all rows a row of a batch is."""
-        return f"{self.name}, row {piece.start + row}"
-
-    def follow(self, steps: TableSteps) -> None:
-        """Do nothing: the files say what their columns hold."""
-
-
-Source = CsvSource | LibsvmSource | ArraySource | ParquetBatches
+TableSource = CsvSource | ArraySource | Table
+"""Each reads raw columns in pieces, and knows what `Table` says of kinds, names, places and progress."""
+Source = TableSource | LibsvmSource
 
 _PARQUET, _ZIP, _NPY = b"PAR1", b"PK\x03\x04", b"\x93NUMPY"
 
@@ -98,17 +31,10 @@ def raw_files(paths: Sequence[Any], storage_options: dict[str, Any] | None) -> l
         If a path does not exist or is a folder without files.
     """
     found: list[TextFile] = []
-    for path in paths:
-        fs, inner = locate(path, storage_options)
-        with reaching(public_name(path)):
-            if fs.isfile(inner):
-                files = [inner]
-            elif any(c in inner for c in GLOB_CHARACTERS):
-                files = sorted(f for f in fs.glob(inner) if fs.isfile(f))
-            else:
-                files = sorted(f for f in fs.find(inner) if not f.rsplit("/", 1)[-1].startswith((".", "_")))
+    for location in (Location.of(path, storage_options) for path in paths):
+        fs, files = location.files()
         if not files:
-            raise InputError(f"{public_name(path)} does not exist or holds no files; check the path")
+            raise InputError(f"{location} does not exist or holds no files; check the path")
         found.extend(TextFile(fs, file) for file in files)
     return found
 
@@ -148,7 +74,7 @@ def open_source(
     files = raw_files(paths, storage_options)
     magic = _first_bytes(files[0])
     if magic.startswith(_PARQUET) or files[0].path.endswith(SUFFIXES):
-        return ParquetBatches(paths, storage_options)
+        return parquet_table(paths, storage_options)
     if magic.startswith((_ZIP, _NPY)):
         if len(files) > 1:
             raise InputError(f"{files[0].name} is one of {len(files)} NumPy files; convert them one by one")
@@ -161,14 +87,13 @@ def open_source(
 
 
 def _first_bytes(file: TextFile) -> bytes:
-    with reaching(file.name), file.fs.open(file.path, "rb") as handle:
+    with storage_errors(f"{file.name} cannot be reached"), file.fs.open(file.path, "rb") as handle:
         return handle.read(io.DEFAULT_BUFFER_SIZE)[:8]
 
 
 def is_raw(path: Any, storage_options: dict[str, Any] | None) -> bool:
     """Tell whether `path` stands for files that must be converted: there, and neither Zarr nor Parquet."""
-    fs, inner = locate(path, storage_options)
-    with reaching(public_name(path)):
+    with Location.of(path, storage_options).reached() as (fs, inner):
         if fs.isfile(inner) and not _is_group(fs, inner):
             return not inner.endswith(SUFFIXES) and not _first_bytes(TextFile(fs, inner)).startswith(_PARQUET)
         if any(c in inner for c in GLOB_CHARACTERS):

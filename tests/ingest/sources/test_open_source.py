@@ -15,7 +15,8 @@ from distrff.errors import InputError
 from distrff.io.convert.delimited import CsvSource
 from distrff.io.convert.libsvm import LibsvmSource
 from distrff.io.convert.npz import ArraySource
-from distrff.io.convert.sources import ParquetBatches, is_raw, open_source
+from distrff.io.convert.sources import is_raw, open_source
+from distrff.io.parquet_rows import ParquetTable
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ KINDS = {
     "libsvm": LibsvmSource,
     "npz": ArraySource,
     "npy": ArraySource,
-    "parquet": ParquetBatches,
+    "parquet": ParquetTable,
 }
 
 
