@@ -250,6 +250,22 @@ def test_an_unforged_model_that_is_written_so_is_read(stored, tmp_path):
     use(tmp_path / "m.zarr")
 
 
+@pytest.mark.parametrize("stored", ["iid", "countsketch", "nystroem"], indirect=True)
+def test_a_map_of_other_arrays_is_not_kept_for_the_next_model(stored, tmp_path):
+    """Maps are kept by their digest, which a forged file has as well."""
+    header, arrays = taken_apart(stored)
+    for name, A in arrays.items():
+        if not name.startswith("map_"):
+            continue
+        write(tmp_path / "m.zarr", header, arrays, ("array", name, np.ascontiguousarray(A.T) + 1))
+        with pytest.raises(InputError, match=r"m\.zarr cannot predict"):
+            drf.load_model(str(tmp_path / "m.zarr"))
+    X = np.random.default_rng(1).standard_normal((5, 20))
+    first, again = drf.load_model(str(stored)).predict(X), drf.load_model(str(stored)).predict(X)
+    np.testing.assert_array_equal(again, first)
+    assert np.abs(first - X[:, 0] - X[:, 1]).max() < 10
+
+
 @pytest.mark.parametrize("stored", NAMES, indirect=True)
 def test_sizes_beyond_what_is_stored(stored, tmp_path):
     """The first thing that somebody would write: more features, or columns, than there are numbers for."""
