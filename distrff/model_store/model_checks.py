@@ -106,11 +106,6 @@ _CHECKS: dict[str, Callable[[Model], bool]] = {
     "its map has not as many features as there are coefficients": lambda m: (
         is_number(m.specification.n_features) and m.specification.n_features == len(m.coef)
     ),
-    # Or this process would keep the map of other arrays for every model of the same map.
-    "the arrays of its map are not those of its digest": lambda m: (
-        not (m.arrays and m.specification.digest)
-        or m.specification.digest_of(m.arrays) == m.specification.digest
-    ),
     "its scaling is not that of its columns": _scales_every_column,
     "its targets are not as many as its outputs": _has_its_targets,
     "its likelihood has no known noise or no positive sigma": _has_its_noise,

@@ -86,9 +86,15 @@ def model_of(url: str, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, 
 def _model_of(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> Model:
     scaling, targets = coding_from_parts(arrays, metadata)
     names = metadata["column_names"]
+    specification = specification_from_dict(metadata["specification"])
+    of_map = {name.removeprefix("map_"): A for name, A in arrays.items() if name.startswith("map_")}
+    if of_map:
+        # A process keeps one map for each digest. That of the file may be of other arrays: of a forged file,
+        # or by the rule of an earlier version.
+        specification = specification.digested(of_map)
     return Model(
         kind=metadata["model"],
-        specification=specification_from_dict(metadata["specification"]),
+        specification=specification,
         scaling=scaling,
         targets=targets,
         coef=arrays["coef"],
@@ -98,7 +104,7 @@ def _model_of(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> 
         column_names=None if names is None else tuple(names),
         likelihood=metadata.get("likelihood"),
         posterior=posterior_of(arrays),
-        arrays={name.removeprefix("map_"): a for name, a in arrays.items() if name.startswith("map_")},
+        arrays=of_map,
         report=metadata["report"],
         steps=_stored_steps(metadata),
     )
