@@ -115,7 +115,7 @@ def libsvm_shape(source: LibsvmSource, tell: Told) -> LibsvmShape:
         if shape.n_columns > _MOST_COLUMNS:
             raise InputError(
                 f"{source.name}: index {most:,} makes {shape.n_columns:,} columns, of at most "
-                f"{_MOST_COLUMNS:,}; number the columns that are there anew, or hash them to fewer"
+                f"{_MOST_COLUMNS:,}; renumber the columns that occur, or hash them to fewer"
             )
         tell(piece.position)
     if shape.n_columns < 1:

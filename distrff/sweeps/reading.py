@@ -10,7 +10,7 @@ from distrff.errors import PlanRefused
 from distrff.sweeps.execution import Workers
 from distrff.sweeps.segments import light_segmentation
 
-_MOST_TASKS = 2**20  # of each of which the client makes an object before the first is sent
+_MOST_TASKS = 2**20  # the client makes an object for each of them before it sends the first
 _SPANS = 3  # two that are decoded, and a tile
 
 
