@@ -67,11 +67,15 @@ def check_count(name: str, value: Any, least: int = 1, *, or_none: bool = False)
     """Raise InputError for a parameter that is no number of things: no integer of at least `least`."""
     if value is None and or_none:
         return
-    if not is_number(value) or not isinstance(value, Integral) or value < least:
+    is_integer = is_number(value) and isinstance(value, Integral)
+    is_huge = is_integer and abs(int(value)) > sys.maxsize
+    # Python writes no integer of more than 4300 digits.
+    got = f"an integer of {int(value).bit_length()} bits" if is_huge else repr(value)
+    if not is_integer or value < least:
         kind = "a positive integer" if least == 1 else f"an integer of at least {least}"
-        raise InputError(f"{name} must be {kind}{' or None' if or_none else ''}, got {value!r}")
-    if int(value) > sys.maxsize:
-        raise InputError(f"{name} must be at most {sys.maxsize}, the largest size of an array, got {value!r}")
+        raise InputError(f"{name} must be {kind}{' or None' if or_none else ''}, got {got}")
+    if is_huge:
+        raise InputError(f"{name} must be at most {sys.maxsize}, the largest size of an array, got {got}")
 
 
 class NonFiniteError(InputError):
@@ -126,7 +130,7 @@ def column_called(column: int, name: str | None) -> str:
 def access_remedy(error: BaseException) -> str:
     """Return what to do about a store whose package is missing or that asks who is there, else nothing."""
     if isinstance(error, ImportError):
-        return "; install what is named, here and on every worker"
+        return "; install the package that is named, here and on every worker"
     if "Credential" not in type(error).__name__ and not isinstance(error, PermissionError):
         return ""
     return (

@@ -147,8 +147,8 @@ def _is_raw(path: str, options: Mapping[str, Any]) -> bool:
     found = is_raw(path, storage_options(options))
     if found and _ids(options):
         raise InputError(
-            f"--id goes with Parquet and Zarr, but of {public_name(path)} only what the model reads is "
-            f"converted; write it as Parquet first"
+            f"--id goes with Parquet and Zarr; of {public_name(path)} only the columns that the model reads "
+            f"are converted, so write it as Parquet first"
         )
     return found
 

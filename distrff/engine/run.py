@@ -195,7 +195,7 @@ def begin_run() -> Run:
 
 # Whether workers have the memory to read rows as they are stored, known before any is read.
 
-_MOST_TASKS = 2**20  # of each of which the client makes an object before the first is sent
+_MOST_TASKS = 2**20  # the client makes an object for each of them before it sends the first
 _SPANS = 3  # two that are decoded, and a tile
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from distrff.errors import DistrffError, ModelFileError, is_number
 from distrff.features.registry import specification_from_dict
+from distrff.features.specification import named_to_send, sent_arrays
 from distrff.io.groups import read_group, write_group
 from distrff.model.model import Model
 from distrff.preprocessing.table import TableSteps
@@ -31,7 +32,7 @@ def save_model(
     model.specification.check_storable()
     arrays, metadata = coding_parts(model.scaling, model.targets)
     derived = model.specification.checked_arrays() if model.arrays is None else model.arrays
-    arrays |= {f"map_{name}": array for name, array in derived.items()}
+    arrays |= named_to_send(derived)
     arrays |= {"coef": model.coef, "intercept": model.intercept}
     if model.posterior is not None:
         arrays |= posterior_arrays(model.posterior)
@@ -86,9 +87,15 @@ def model_of(url: str, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, 
 def _model_of(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> Model:
     scaling, targets = coding_from_parts(arrays, metadata)
     names = metadata["column_names"]
+    specification = specification_from_dict(metadata["specification"])
+    of_map = sent_arrays(arrays)
+    if of_map:
+        # A process keeps one map for each digest. That of the file may be of other arrays: of a forged file,
+        # or by the rule of an earlier version.
+        specification = specification.digested(of_map)
     return Model(
         kind=metadata["model"],
-        specification=specification_from_dict(metadata["specification"]),
+        specification=specification,
         scaling=scaling,
         targets=targets,
         coef=arrays["coef"],
@@ -98,7 +105,7 @@ def _model_of(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> 
         column_names=None if names is None else tuple(names),
         likelihood=metadata.get("likelihood"),
         posterior=posterior_of(arrays),
-        arrays={name.removeprefix("map_"): a for name, a in arrays.items() if name.startswith("map_")},
+        arrays=of_map,
         report=metadata["report"],
         steps=_stored_steps(metadata),
     )

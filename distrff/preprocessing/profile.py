@@ -472,7 +472,7 @@ class Numbered(Sequence[str]):
 
     def __contains__(self, name: object) -> bool:
         text = str(name)
-        if len(text) > len(str(len(self))):  # Python converts no text of thousands of digits
+        if len(text) > len(str(len(self))):  # int() refuses texts of more than 4300 digits
             return False
         return text.isdecimal() and text == str(int(text)) and int(text) in self._numbers
 

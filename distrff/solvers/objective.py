@@ -476,7 +476,7 @@ class DualBundle:
 
 
 def _moderate(candidate: DualCandidate, largest: float) -> DualCandidate:
-    """Return the candidate, or its best multiple where its terms are larger than that.
+    """Return the candidate, or its best multiple where its terms exceed `largest`.
 
     With a large C most candidates have a tiny multiple that bounds anything, and terms that overflow
     beside it.

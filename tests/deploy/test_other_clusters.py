@@ -149,6 +149,8 @@ def test_by_hand_and_within_its_memory(folder, background, foreground, monkeypat
     background(f"{scheduler} --no-dashboard --dashboard-address 127.0.0.1:0")
     wait_until(lambda: listens(port))
     background(worker.replace("--nworkers 4", "--nworkers 1") + " --no-dashboard --memory-limit 1GB")
+    with Client(f"tcp://127.0.0.1:{port}") as client:  # a fit waits ten seconds for the first worker
+        client.wait_for_workers(1, timeout=120)
     monkeypatch.chdir(folder)
     _, *words = shlex.split(f"{fit} {FIT} --n-components 16384 --alpha cv")
     refused = CliRunner().invoke(main, words, prog_name="distrff")

@@ -79,9 +79,18 @@ def test_more_rows_than_tasks_can_have(tmp_path, few_bytes):
             begin(data)
 
 
-def test_counts_that_no_array_has():
-    with pytest.raises(InputError, match="n_components must be at most"):
-        KernelRidge(FourierFeatures(n_components=10**20)).fit(np.ones((10, 2)), np.ones(10))
+@pytest.mark.parametrize(
+    ("count", "told"),
+    [
+        (10**20, "n_components must be at most .* got an integer of 67 bits"),
+        (10**5000, "n_components must be at most .* got an integer of 16610 bits"),
+        (-(10**5000), "n_components must be .* got an integer of 16610 bits"),
+    ],
+    ids=["large", "huge", "negative"],
+)
+def test_counts_that_no_array_has(count, told):
+    with pytest.raises(InputError, match=told):
+        KernelRidge(FourierFeatures(n_components=count)).fit(np.ones((10, 2)), np.ones(10))
 
 
 @pytest.mark.parametrize("name", SHAPES)

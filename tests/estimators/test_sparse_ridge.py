@@ -102,10 +102,10 @@ def test_a_row_in_unseen_bins_only_is_told_the_intercept(rng):
 
 
 def test_classes_are_told_apart(rng):
-    """As by the signs of a dense solve on targets of ±1, but where that is within the error of ours.
+    """Classes are the signs of a dense solve with targets ±1, where its values exceed the error bound.
 
-    ‖w − w*‖ ≤ tol·‖B‖/alpha as above; a row has 20 entries 1/√20, so a value moves by no more, and the
-    intercept by no more again.
+    ‖w − w*‖ ≤ tol·‖B‖/alpha, B = (Z − z̄)ᵀ(Y − ȳ). All features have norm 1, so wᵀz and b = ȳ − wᵀz̄ are
+    each off by at most as much.
     """
     X, _ = rows(rng)
     y = np.where(X[:, 0] * X[:, 1] > 0, "same", "other")
@@ -113,7 +113,8 @@ def test_classes_are_told_apart(rng):
     Z, Y = found.features_.transform(X).toarray(), np.where(y == "same", 1.0, -1.0)[:, None]
     W, b = by_dense_solve(Z, Y, 0.5, np.ones(400), fit_intercept=True)
     values = (Z @ W + b)[:, 0]
-    clear = np.abs(values) > 2 * (1e-9 * np.linalg.norm(Z.T @ Y) / 0.5 + 1e-9)
+    B = (Z - Z.mean(axis=0)).T @ (Y - Y.mean())
+    clear = np.abs(values) > 2 * (1e-9 * np.linalg.norm(B) / 0.5 + 1e-9)
     assert clear.sum() > 390
     np.testing.assert_array_equal(found.predict(X)[clear], np.where(values > 0, "same", "other")[clear])
 

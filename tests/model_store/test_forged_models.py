@@ -14,6 +14,7 @@ import time
 import tracemalloc
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -248,6 +249,33 @@ def test_an_unforged_model_that_is_written_so_is_read(stored, tmp_path):
     header, arrays = taken_apart(stored)
     write(tmp_path / "m.zarr", header, arrays, ("metadata", ("model",), header["metadata"]["model"]))
     use(tmp_path / "m.zarr")
+
+
+@pytest.mark.parametrize("name", ["iid", "countsketch", "nystroem"])
+@pytest.mark.parametrize("forged", [lambda A: A + 1, lambda A: A.T + 1], ids=["values", "shape"])
+def test_a_forged_map_is_not_kept_for_the_next_model(name, forged, tmp_path):
+    """A process keeps maps by their digest, and a forged file has that of the true map."""
+    machine, _ = fitted(name)
+    machine.save(str(tmp_path / "true.zarr"))
+    header, arrays = taken_apart(tmp_path / "true.zarr")
+    for array in (array for array in arrays if array.startswith("map_")):
+        write(tmp_path / "m.zarr", header, arrays, ("array", array, forged(arrays[array])))
+        with suppress(InputError):
+            use(tmp_path / "m.zarr")
+    X = np.random.default_rng(1).standard_normal((5, 20))
+    np.testing.assert_array_equal(drf.load_model(str(tmp_path / "true.zarr")).predict(X), machine.predict(X))
+
+
+def test_a_digest_by_another_rule(tmp_path):
+    """As a file of an earlier version may have."""
+    machine, _ = fitted("binning")
+    machine.save(str(tmp_path / "true.zarr"))
+    header, arrays = taken_apart(tmp_path / "true.zarr")
+    path = ("specification", "digest")
+    assert header["metadata"]["specification"]["digest"]
+    write(tmp_path / "m.zarr", header, arrays, ("metadata", path, "0" * 32))
+    X = np.random.default_rng(1).standard_normal((5, 20))
+    np.testing.assert_array_equal(drf.load_model(str(tmp_path / "m.zarr")).predict(X), machine.predict(X))
 
 
 @pytest.mark.parametrize("stored", NAMES, indirect=True)

@@ -82,7 +82,7 @@ def end_of_grid(
     chosen : float
     grid : ndarray of shape (m,)
     scores : ndarray
-        Of the values that were judged. Nothing is said where several have all the same score.
+        Of the values that were judged. Nothing is said where all of several values score the same.
     below : str, optional
         What to say of the smallest instead.
     """

@@ -513,7 +513,7 @@ def libsvm_steps(source: LibsvmSource, dtype: np.dtype, positive: Any, tell: Tol
         if last + 1 - first > _MOST_COLUMNS:
             raise InputError(
                 f"{source.name}: index {last:,} makes {last + 1 - first:,} columns, of at most "
-                f"{_MOST_COLUMNS:,}; number the columns that are there anew, or hash them to fewer"
+                f"{_MOST_COLUMNS:,}; renumber the columns that occur, or hash them to fewer"
             )
         tell(piece.position)
     if last < first:

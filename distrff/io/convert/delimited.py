@@ -180,7 +180,7 @@ def _line_end(data: bytes, at_end: bool) -> tuple[bytes, bool]:
 
 def first_record(data: bytes, delimiter: str | None) -> bytes:
     """Return the first record of some text, with its line end."""
-    newline = b"\n" if b"\n" in data else b"\r"
+    newline, _ = _line_end(data, at_end=True)
     end = data.find(newline) + 1 or len(data)
     if delimiter is None or b'"' not in data[:end]:
         return data[:end]
