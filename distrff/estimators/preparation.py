@@ -84,18 +84,21 @@ def first_sweep(run: SweepRun, dataset: Dataset, *, target_kind: str, seed: int)
         raise error.named(dataset.column_names) from None
     if statistics.columns.weight <= 0:
         raise InputError("all sample weights are zero; give at least one row a positive weight")
-    mean_weight = statistics.columns.weight / statistics.n_rows
-    if not 1 / _LARGEST_WEIGHT <= mean_weight <= _LARGEST_WEIGHT:
-        raise InputError(
-            f"sample_weight is {mean_weight:.3g} on average, but products of features hold weights from "
-            f"{1 / _LARGEST_WEIGHT:g} to {_LARGEST_WEIGHT:g}; multiply all weights by one number, and alpha "
-            f"by the same or C by its inverse, which changes no machine"
-        )
+    _check_mean_weight("sample_weight", statistics.columns.weight / statistics.n_rows)
     _check_sizes("{column} of X has", statistics.columns, dataset.column_names)
     if statistics.targets is not None:
         whose = "{column} of y has" if dataset.n_targets > 1 else "y has"
         _check_sizes(whose, statistics.targets, dataset.target_names)
     return statistics
+
+
+def _check_mean_weight(whose: str, mean: float) -> None:
+    if not 1 / _LARGEST_WEIGHT <= mean <= _LARGEST_WEIGHT:
+        raise InputError(
+            f"{whose} is {mean:.3g} on average, but products of features hold weights from "
+            f"{1 / _LARGEST_WEIGHT:g} to {_LARGEST_WEIGHT:g}; multiply all weights by one number, and alpha "
+            f"by the same or C by its inverse, which changes no machine"
+        )
 
 
 def _check_sizes(whose: str, moments: Moments, names: tuple[str, ...] | None) -> None:
@@ -160,6 +163,8 @@ def prepare(
     """
     scaling = scaling_of(statistics, scale, dataset.column_names)
     targets = _targets(statistics, class_weight)
+    weight = _total_weight(statistics, targets)
+    _check_mean_weight("sample_weight times class_weight", weight / statistics.n_rows)
     fitted = features
     if not hasattr(features, "specification_"):
         again = None if recount is None else partial(recount, targets.n_outputs)
@@ -182,7 +187,7 @@ def prepare(
         specification=fitted.specification_,
         features=fitted,
         mean_square_norm=_mean_square_norm(fitted.specification_, statistics, scaling),
-        weight=_total_weight(statistics, targets),
+        weight=weight,
     )
 
 
