@@ -12,7 +12,7 @@ from distrff.data.storage import is_local, locate, public_name, reaching
 from distrff.errors import InputError
 from distrff.ingest.sources.array_blocks import ArraySource
 from distrff.ingest.sources.csv_blocks import CsvSource
-from distrff.ingest.sources.libsvm_blocks import LibsvmSource, looks_like_libsvm, refuse_several_labels
+from distrff.ingest.sources.libsvm_blocks import LibsvmSource, looks_like_libsvm, refuse_other_libsvm
 from distrff.ingest.sources.parquet_batches import ParquetBatches
 from distrff.ingest.sources.text_blocks import TextFile, head_of
 
@@ -88,7 +88,7 @@ def open_source(
     head = head_of(files[0], 2**16)
     if looks_like_libsvm(head):
         return LibsvmSource(files)
-    refuse_several_labels(head, files[0].name)
+    refuse_other_libsvm(head, files[0].name)
     return CsvSource(files, header, known)
 
 
