@@ -186,8 +186,7 @@ def plan_of(
 ) -> Plan:
     """Return the counted plan of a fit whose outputs are known, or refuse.
 
-    `n_features` is None before the map is fitted; one with exact bins is then counted as small as it
-    could be.
+    `n_features` is None before the map is fitted; exact bins are then counted as few as they could be.
     """
     if n_features is None:
         n_features = options.features.n_features_for(dataset.n_columns)
