@@ -76,6 +76,19 @@ def test_weights_of_any_size_are_taken_or_told(rows, kind, dtype, weight):
             model.fit(X, y, weights)
 
 
+@pytest.mark.parametrize("kind", [drf.KernelSVC, drf.KernelLikelihoodClassifier, drf.KernelRidgeClassifier])
+@pytest.mark.parametrize("length_scale", [2.0, "auto"])
+def test_class_weights_too_large_for_products_are_told(rows, kind, length_scale):
+    """An automatic width is judged with these weights as well."""
+    X, y = rows
+    features = drf.FourierFeatures(drf.Gaussian(length_scale), 32, random_state=0)
+    for weights in ({True: 1e300}, {True: 1e300, False: 1e-300}, {True: 1e-300, False: 1e-300}):
+        model = kind(features, class_weight=weights, scale="standard", random_state=0)
+        told = r"sample_weight times class_weight is .* on average, but .* 1e-25 to 1e\+25"
+        with pytest.raises(InputError, match=told):
+            model.fit(X, y > 0)
+
+
 def test_single_weights_may_be_of_any_size(rows):
     weights = np.ones(N_ROWS)
     weights[:3] = [1e-320, 1e-200, 1e-100]

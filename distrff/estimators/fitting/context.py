@@ -233,7 +233,7 @@ def choose_solver(
     Parameters
     ----------
     n_features : int or None
-        None before the map is fitted; one with exact bins is then counted as small as it could be.
+        None before the map is fitted; exact bins are then counted as few as they could be.
 
     Raises
     ------
@@ -316,6 +316,8 @@ def prepare(fit: FitContext) -> PreparedFit:
     run.begin_phase("map")
     scaling = scaling_of(statistics, options.scale, dataset.column_names)
     targets = _targets(statistics, options.class_weight)
+    weight = _total_weight(statistics, targets)
+    _check_mean_weight("sample_weight times class_weight", weight / statistics.n_rows)
     features = options.features
     if not hasattr(features, "specification_"):
         try:
@@ -339,7 +341,7 @@ def prepare(fit: FitContext) -> PreparedFit:
         specification=features.specification_,
         features=features,
         mean_square_norm=_mean_square_norm(features.specification_, statistics, scaling),
-        weight=_total_weight(statistics, targets),
+        weight=weight,
     )
 
 
@@ -370,18 +372,21 @@ def first_pass(fit: FitContext) -> ColumnStatistics:
         raise error.named(dataset.column_names) from None
     if statistics.columns.weight <= 0:
         raise InputError("all sample weights are zero; give at least one row a positive weight")
-    mean_weight = statistics.columns.weight / statistics.n_rows
-    if not 1 / _LARGEST_WEIGHT <= mean_weight <= _LARGEST_WEIGHT:
-        raise InputError(
-            f"sample_weight is {mean_weight:.3g} on average, but products of features hold weights from "
-            f"{1 / _LARGEST_WEIGHT:g} to {_LARGEST_WEIGHT:g}; multiply all weights by one number, and alpha "
-            f"by the same or C by its inverse, which changes no machine"
-        )
+    _check_mean_weight("sample_weight", statistics.columns.weight / statistics.n_rows)
     _check_sizes("{column} of X has", statistics.columns, dataset.column_names)
     if statistics.targets is not None:
         whose = "{column} of y has" if dataset.n_targets > 1 else "y has"
         _check_sizes(whose, statistics.targets, dataset.target_names)
     return statistics
+
+
+def _check_mean_weight(whose: str, mean: float) -> None:
+    if not 1 / _LARGEST_WEIGHT <= mean <= _LARGEST_WEIGHT:
+        raise InputError(
+            f"{whose} is {mean:.3g} on average, but products of features hold weights from "
+            f"{1 / _LARGEST_WEIGHT:g} to {_LARGEST_WEIGHT:g}; multiply all weights by one number, and alpha "
+            f"by the same or C by its inverse, which changes no machine"
+        )
 
 
 def _check_sizes(whose: str, moments: Moments, names: tuple[str, ...] | None) -> None:

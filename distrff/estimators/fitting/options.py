@@ -205,7 +205,8 @@ def check_rows_of_search(parameter: str, search: str, least: int, dataset: Datas
     if dataset.n_rows < least:
         raise InputError(
             f"{parameter}={search!r} needs at least {least} rows here, but there is only "
-            f"n_samples = {dataset.n_rows}; give more rows, or a number for {parameter}"
+            f"n_samples = {dataset.n_rows}; give more rows{', fewer folds (cv)' if search == 'cv' else ''}, "
+            f"or a number for {parameter}"
         )
 
 

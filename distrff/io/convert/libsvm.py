@@ -18,6 +18,7 @@ from distrff.utils.jit import compiled, in_own_thread
 _LINE = re.compile(rb"\s*[-+.\deE]+(\s+\d+:[-+.\deEinfaNIF]+)*\s*(#.*)?$")
 _ENTRIES = rb"(\s+\d+:[-+.\deEinfaNIF]+)+\s*(#.*)?$"
 _SEVERAL_LABELS = re.compile(rb"\s*[-+.\deE]+(,[-+.\deE]+)+" + _ENTRIES)
+_QUERY = re.compile(rb"\s*[-+.\deE]+\s+qid:\S+" + _ENTRIES)
 _ANY_LABELS = re.compile(rb"\s*([-+.\deE]+(,[-+.\deE]+)*)?" + _ENTRIES)
 _POWERS = 10.0 ** np.arange(23)  # those that float64 holds exactly
 _LARGEST_INDEX = 2**31 - 2
@@ -39,8 +40,8 @@ def looks_like_libsvm(head: bytes) -> bool:
     return bool(lines) and all(map(_LINE.match, lines)) and any(b":" in line for line in lines)
 
 
-def refuse_several_labels(head: bytes, name: str) -> None:
-    """Refuse text whose first lines are those of a libsvm file with several labels a line, or none.
+def refuse_other_libsvm(head: bytes, name: str) -> None:
+    """Refuse libsvm files of several labels a line, or none, and those of queries, by their first lines.
 
     Raises
     ------
@@ -52,6 +53,11 @@ def refuse_several_labels(head: bytes, name: str) -> None:
         raise InputError(
             f"{name} is a libsvm file with several labels a line ({several.split()[0].decode()!r}), but a "
             f"machine learns one; write one label a line, or a table with a column of 0 and 1 for each"
+        )
+    if lines and all(map(_QUERY.match, lines)):
+        raise InputError(
+            f"{name} is a libsvm file for ranking ({lines[0].split()[1].decode()!r}), and queries are not "
+            f"learned here; remove the qid: fields to fit the labels alone"
         )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from distrff.errors import InputError
 from distrff.io.convert.delimited import CsvSource, TextFile, head_of
-from distrff.io.convert.libsvm import LibsvmSource, looks_like_libsvm, refuse_several_labels
+from distrff.io.convert.libsvm import LibsvmSource, looks_like_libsvm, refuse_other_libsvm
 from distrff.io.convert.npz import ArraySource
 from distrff.io.open import ZARR_MARKERS
 from distrff.io.parquet_rows import SUFFIXES, parquet_table
@@ -82,7 +82,7 @@ def open_source(
     head = head_of(files[0], 2**16)
     if looks_like_libsvm(head):
         return LibsvmSource(files)
-    refuse_several_labels(head, files[0].name)
+    refuse_other_libsvm(head, files[0].name)
     return CsvSource(files, header, known)
 
 

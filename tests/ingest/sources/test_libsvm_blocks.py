@@ -8,7 +8,7 @@ from scipy.sparse import random_array, vstack
 from sklearn.datasets import dump_svmlight_file
 
 from distrff.errors import InputError
-from distrff.io.convert.libsvm import LibsvmSource, looks_like_libsvm, refuse_several_labels
+from distrff.io.convert.libsvm import LibsvmSource, looks_like_libsvm, refuse_other_libsvm
 
 
 def rows_of(file) -> list:
@@ -91,11 +91,19 @@ def test_which_text_looks_like_libsvm():
 )
 def test_several_labels_a_line_are_refused(text):
     with pytest.raises(InputError, match=r"f is a libsvm file with several labels a line \('1"):
-        refuse_several_labels(text.encode(), "f")
+        refuse_other_libsvm(text.encode(), "f")
+
+
+def test_lines_of_queries_are_refused():
+    with pytest.raises(
+        InputError, match=r"f is a libsvm file for ranking \('qid:3'\).* remove the qid: fields"
+    ):
+        refuse_other_libsvm(b"0 qid:3 1:-0.1 2:0.4\n2 qid:3 2:1 # a comment\n", "f")
+    refuse_other_libsvm(b"a qid:3 b\n1 2 3\n", "f")
 
 
 @pytest.mark.parametrize(
     "text", ["1,2\n3,4\n", "1,2 1:2\nx,4\n5,6\n", "a b,12:30\n1,12:31\n", "", "1 1:2\n", "1:2\n"]
 )
 def test_other_text_is_not_taken_for_several_labels(text):
-    refuse_several_labels(text.encode(), "f")
+    refuse_other_libsvm(text.encode(), "f")
