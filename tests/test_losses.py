@@ -47,8 +47,8 @@ def test_the_curvature_bound_holds_and_is_the_least(loss, y):
     assert second.min() >= -1e-8
     assert second.max() <= loss.curvature * (1 + 1e-6)
     assert second.max() >= loss.curvature * 0.98
-    near_kink = np.abs(second - loss.second_derivative(f, y)) > 1e-3 * loss.curvature
-    assert near_kink.sum() <= 4
+    near_hinge = np.abs(second - loss.second_derivative(f, y)) > 1e-3 * loss.curvature
+    assert near_hinge.sum() <= 4
     assert (loss.second_derivative(np.array([-1e4, -1e3, 1e3, 1e4]), y) <= loss.curvature).all()
 
 

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from distrff.cli.build import adapt_to, checked_machine, refuse_without_data, tell_defaults
+from distrff.cli.build import adapt_to, checked_estimator, refuse_without_data, tell_defaults
 from distrff.cli.data import open_data, workers_of
 from distrff.cli.options import (
     cluster_options,
     data_options,
-    machine_options,
+    estimator_options,
     table_options,
-    talk_options,
     target_options,
+    verbosity_options,
 )
 from distrff.cli.output import show
 from distrff.errors import ClusterError, InputError
@@ -40,9 +40,9 @@ _MOST_LISTED = 20
 @target_options
 @data_options
 @table_options
-@machine_options
+@estimator_options
 @cluster_options
-@talk_options
+@verbosity_options
 @click.pass_context
 def bench(ctx: click.Context, data: str | None, as_json: bool, **options: Any) -> None:
     """Measure what the workers deliver: products, cosines, reading, and sending to each other.
@@ -59,7 +59,7 @@ def bench(ctx: click.Context, data: str | None, as_json: bool, **options: Any) -
             rates = cluster_rates()
         show(rates, as_json=as_json, lines=_rate_lines(rates))
         return
-    estimator = checked_machine(ctx)
+    estimator = checked_estimator(ctx)
     dataset = open_data(data, options)
     adapt_to(estimator, dataset, options)
     tell_defaults(ctx)

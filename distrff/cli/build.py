@@ -29,7 +29,7 @@ _LEARNING = ("solver", "cv", "fold_by", "no_intercept", *_ITERATIVE)
 _CLASSIFIERS = "--model ridge-classifier, svc or likelihood"
 
 
-def checked_machine(ctx: click.Context) -> KernelEstimator:
+def checked_estimator(ctx: click.Context) -> KernelEstimator:
     """Return the estimator that the options describe, its parameters checked as far as data is not needed.
 
     Raises
@@ -79,7 +79,7 @@ def checked_machine(ctx: click.Context) -> KernelEstimator:
 
 
 def checked_map(ctx: click.Context) -> FeatureMap:
-    """Return the map that the options describe, checked like `checked_machine`."""
+    """Return the map that the options describe, checked like `checked_estimator`."""
     _refuse_others(ctx, _map_rules(ctx.params))
     features = _features(ctx)
     features.check_parameters()

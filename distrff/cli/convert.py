@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from distrff.cli.data import storage_options, target_of
-from distrff.cli.options import data_options, table_options, talk_options, target_options
+from distrff.cli.options import data_options, table_options, target_options, verbosity_options
 from distrff.cli.output import show
 
 
@@ -29,7 +29,7 @@ from distrff.cli.output import show
     help="Whether text begins with names.  [default: if its first line has words and no number]",
 )
 @click.option("--overwrite", is_flag=True, help="Replace what was converted to DST before.")
-@talk_options
+@verbosity_options
 def convert(src: tuple[str, ...], dst: str, as_json: bool, **options: Any) -> None:
     """Convert the files SRC to the Zarr group DST, to be fitted and scored as DATA.
 

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from distrff.cli.build import adapt_to, checked_machine, tell_defaults
+from distrff.cli.build import adapt_to, checked_estimator, tell_defaults
 from distrff.cli.data import open_data, storage_options, workers_of
 from distrff.cli.group import NOT_CONVERGED
 from distrff.cli.options import (
     cluster_options,
     data_options,
-    machine_options,
+    estimator_options,
     result_options,
     table_options,
-    talk_options,
     target_options,
+    verbosity_options,
 )
 from distrff.cli.output import show
 from distrff.errors import InputError
@@ -48,9 +48,9 @@ KEYS = (
 @target_options
 @data_options
 @table_options
-@machine_options
+@estimator_options
 @cluster_options
-@talk_options
+@verbosity_options
 @click.pass_context
 def fit(
     ctx: click.Context,
@@ -66,7 +66,7 @@ def fit(
     DATA is a Parquet file, folder or glob, or a Zarr group; a path or a URL. Everything that
     can be checked is checked before the first row is read.
     """
-    estimator = checked_machine(ctx)
+    estimator = checked_estimator(ctx)
     refuse_overlap("--out", out, data=data)
     place = Location.of(out, storage_options(options))
     check_writable(place, overwrite=overwrite, kinds=("model",))

@@ -8,7 +8,7 @@ import click
 
 from distrff.cli.build import checked_map, tell_defaults
 from distrff.cli.data import open_data, workers_of
-from distrff.cli.options import cluster_options, data_options, map_options, talk_options, target_options
+from distrff.cli.options import cluster_options, data_options, map_options, target_options, verbosity_options
 from distrff.cli.output import show
 from distrff.errors import InputError
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     help="Of the intervals and the bounds.",
 )
 @cluster_options
-@talk_options
+@verbosity_options
 @click.pass_context
 def kernel_error(ctx: click.Context, data: str, as_json: bool, **options: Any) -> None:
     """Fit a map to DATA, and measure how far its kernel is from the exact one.

@@ -255,7 +255,7 @@ map_options = _together(
     ),
 )
 
-machine_options = _together(
+estimator_options = _together(
     click.option(
         "--model",
         type=click.Choice(["ridge", "ridge-classifier", "svc", "likelihood", "pca"]),
@@ -414,7 +414,7 @@ class _PublicFormatter(logging.Formatter):
         return public_text(super().format(record))
 
 
-talk_options = _together(
+verbosity_options = _together(
     click.option(
         "--json", "as_json", is_flag=True, help="Print one JSON object, and nothing else on standard output."
     ),
@@ -465,7 +465,7 @@ def _spellings() -> dict[str, str]:
         target_options,
         data_options,
         table_options,
-        machine_options,
+        estimator_options,
         result_options,
         resume_option,
     ):

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from distrff.cli.build import adapt_to, checked_machine, tell_defaults
+from distrff.cli.build import adapt_to, checked_estimator, tell_defaults
 from distrff.cli.data import open_data, workers_of
 from distrff.cli.options import (
     cluster_options,
     data_options,
-    machine_options,
+    estimator_options,
     table_options,
-    talk_options,
     target_options,
+    verbosity_options,
 )
 from distrff.cli.output import show
 from distrff.errors import PlanRefused
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 @target_options
 @data_options
 @table_options
-@machine_options
+@estimator_options
 @cluster_options
 @click.option(
     "--as-helm-values",
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     help="For --as-helm-values, whose --workers are the chart's, and --memory-limit what a pod may have, "
     "1TiB where it is not given.",
 )
-@talk_options
+@verbosity_options
 @click.pass_context
 def plan(ctx: click.Context, data: str, as_helm_values: bool, as_json: bool, **options: Any) -> None:
     """Say what `fit` with the same options would do and need.
@@ -68,7 +68,7 @@ def plan(ctx: click.Context, data: str, as_helm_values: bool, as_json: bool, **o
         raise click.UsageError("--threads-per-worker goes with --as-helm-values")
     if as_helm_values and options["scheduler"] != "local":
         raise click.UsageError("--as-helm-values plans workers that are not there yet; leave out --scheduler")
-    estimator = checked_machine(ctx)
+    estimator = checked_estimator(ctx)
     dataset = open_data(data, options)
     adapt_to(estimator, dataset, options)
     tell_defaults(ctx)

@@ -14,8 +14,8 @@ from distrff.cli.options import (
     prediction_options,
     result_options,
     resume_option,
-    talk_options,
     target_options,
+    verbosity_options,
 )
 from distrff.cli.output import show
 from distrff.errors import InputError
@@ -30,7 +30,7 @@ from distrff.utils.text import public_name
 @resume_option
 @data_options
 @cluster_options
-@talk_options
+@verbosity_options
 def predict(model: str, data: str, method: str, as_json: bool, **options: Any) -> None:
     """Write MODEL's predictions for DATA to --out, in the order of the rows.
 
@@ -56,7 +56,7 @@ def predict(model: str, data: str, method: str, as_json: bool, **options: Any) -
 @resume_option
 @data_options
 @cluster_options
-@talk_options
+@verbosity_options
 def transform(model: str, data: str, as_json: bool, **options: Any) -> None:
     """Write the features Z of DATA to --out, or its principal components.
 
@@ -76,7 +76,7 @@ def transform(model: str, data: str, as_json: bool, **options: Any) -> None:
 @target_options
 @data_options
 @cluster_options
-@talk_options
+@verbosity_options
 def score(model: str, data: str, as_json: bool, **options: Any) -> None:
     """Score MODEL on DATA, in one pass over the rows.
 

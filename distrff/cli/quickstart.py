@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from distrff.cli.data import workers_of
-from distrff.cli.options import talk_options
+from distrff.cli.options import verbosity_options
 from distrff.cli.output import show
 from distrff.errors import InputError
 from distrff.io.storage import PAGE, Location, replacing, write_file
@@ -42,7 +42,7 @@ KIND = "quickstart"  # what the root of the folder says of itself
 @click.option("--memory-limit", help="Of each worker, such as 4GB. Default: an equal share of the memory.")
 @click.option("--random-state", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("--overwrite", is_flag=True, help="Replace what an earlier quickstart left in --dir.")
-@talk_options
+@verbosity_options
 def quickstart(
     n_rows: int,
     n_columns: int,

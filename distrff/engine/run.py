@@ -20,7 +20,7 @@ from distrff.utils.text import human_bytes
 logger = logging.getLogger(__name__)
 
 
-class RowSource(Protocol):
+class SegmentSource(Protocol):
     """Rows that can be cut by their number; a dataset is one."""
 
     @property
@@ -89,7 +89,7 @@ class Run:
     def sweep(
         self,
         label: str,
-        dataset: RowSource,
+        dataset: SegmentSource,
         reduction: Reduction,
         cuts: Segmentation,
         arrays: Arrays | None = None,
@@ -199,7 +199,7 @@ _MOST_TASKS = 2**20  # the client makes an object for each of them before it sen
 _SPANS = 3  # two that are decoded, and a tile
 
 
-def check_reading(workers: Workers, dataset: RowSource, sum_bytes: int = 0) -> None:
+def check_reading(workers: Workers, dataset: SegmentSource, sum_bytes: int = 0) -> None:
     """Refuse rows that the threads of a worker cannot all read at a time, by their shape and chunks alone.
 
     Parameters

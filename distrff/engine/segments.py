@@ -58,7 +58,7 @@ def gram_tile_rows(n_features: int, n_outputs: int, dtype: np.dtype) -> int:
     return _power_of_two_at_most(_TILE_BYTES // row_bytes, 512, _MAX_TILE_ROWS)
 
 
-def gram_one_in(n_rows: int, n_features: int, least_rows: int = 0) -> int:
+def gram_stride(n_rows: int, n_features: int, least_rows: int = 0) -> int:
     """Return q such that one row in q preconditions as well as all: 16 rows a feature, and 2¹⁴ at least.
 
     Fewer than `least_rows` are not worth to be sampled.
@@ -84,9 +84,9 @@ def gram_segmentation(n_rows: int, n_features: int, n_outputs: int, dtype: np.dt
     return Segmentation(n_rows, _ceil_to(-(-n_rows // n_segments), 512), tile_rows)
 
 
-def sampled_tile_rows(tile_rows: int, one_in: int) -> int:
+def sampled_tile_rows(tile_rows: int, stride: int) -> int:
     """Return T for a Gram of one row in q, whose tiles are picked from q·T rows in memory."""
-    return min(tile_rows, _power_of_two_at_most(_MOST_PICKED_ROWS // one_in, 64, _MAX_TILE_ROWS))
+    return min(tile_rows, _power_of_two_at_most(_MOST_PICKED_ROWS // stride, 64, _MAX_TILE_ROWS))
 
 
 def light_segmentation_of_features(n_rows: int, n_features: int, tile_rows: int) -> Segmentation:

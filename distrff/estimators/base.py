@@ -28,7 +28,7 @@ from distrff.io.dataset import Dataset, check_known, check_rows
 from distrff.io.open import open_dataset
 from distrff.model.model import Model
 from distrff.model.persistence import save_model
-from distrff.model.predict import predict_with, travelling
+from distrff.model.predict import light_model, predict_with
 from distrff.model.score import ScoreReduction, ScoreSums
 from distrff.model.to_sklearn import sklearn_pipeline
 from distrff.preprocessing.targets import ClassTargets
@@ -284,7 +284,7 @@ def score_sums(model: Model, dataset: Dataset, run: Run | None = None) -> ScoreS
     """Return the score sums of a frozen machine, in one light pass over the rows."""
     run = begin_run() if run is None else run
     cuts = light_segmentation(dataset.n_rows, max(dataset.n_columns, 64))
-    light, sent = travelling(model)
+    light, sent = light_model(model)
     reduction = ScoreReduction(light, cuts.tile_rows)
     sums: ScoreSums = run.gather([run.sweep("score", dataset, reduction, cuts, sent)])[0]
     if not sums.targets.weight > 0:

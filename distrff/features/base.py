@@ -18,10 +18,17 @@ from distrff.features.bandwidth import MakePilot, Pilot, PilotRows, automatic_le
 from distrff.features.relevance import (
     relevance_flops,
     relevant_length_scales,
-    tempered_widths,
-    tempering_flops,
+    shrinking_flops,
+    shrunk_length_scales,
 )
-from distrff.features.specification import Ask, BlockMap, MapCost, MapSpecification, asked_of, product_cost
+from distrff.features.specification import (
+    BlockMap,
+    MapCost,
+    MapSpecification,
+    RowSource,
+    product_cost,
+    rows_in_memory,
+)
 from distrff.kernels.base import Kernel
 from distrff.kernels.registry import kernel_from_dict
 from distrff.kernels.stationary import Gaussian
@@ -37,7 +44,7 @@ class FeatureMap(TransformerMixin, BaseEstimator):
     """Base of all maps: `fit` makes a specification, `transform` applies it block by block.
 
     Subclasses keep their constructor's parameters as they are and implement
-    `_specify(X, y, sample_weight, seed, ask)`.
+    `_specify(X, y, sample_weight, seed, row_source)`.
     """
 
     random_state: int | None = None
@@ -84,29 +91,31 @@ class FeatureMap(TransformerMixin, BaseEstimator):
         )
 
     def fit_sample(
-        self, X: np.ndarray, y: Any, sample_weight: Any, *, seed: int, ask: Ask | None = None
+        self, X: np.ndarray, y: Any, sample_weight: Any, *, seed: int, row_source: RowSource | None = None
     ) -> Self:
         """Fit on a sample of clean rows that somebody else drew, with the seed that rules them.
 
-        `ask` answers what the map asks of all rows; None where the sample is all rows.
+        `row_source` answers what the map asks of all rows; None where the sample is all rows.
         """
-        specification = self._specified(X, y, sample_weight, seed, ask)
+        specification = self._specified(X, y, sample_weight, seed, row_source)
         self.specification_ = specification.with_digest()
         return self
 
-    def fit_part(self, X: np.ndarray, y: Any, sample_weight: Any, *, seed: int, ask: Ask) -> Self:
+    def fit_part(
+        self, X: np.ndarray, y: Any, sample_weight: Any, *, seed: int, row_source: RowSource
+    ) -> Self:
         """Fit on a sample as a part of a map that is applied in this one's place, which is not built then."""
-        specification = self._specified(X, y, sample_weight, seed, ask)
+        specification = self._specified(X, y, sample_weight, seed, row_source)
         self.specification_ = specification.digested(specification.derive_arrays())
         return self
 
     def _specified(
-        self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, ask: Ask | None
+        self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, row_source: RowSource | None
     ) -> MapSpecification:
         self.seed_ = seed
         self.n_features_in_ = X.shape[1]
-        ask = asked_of(X, sample_weight) if ask is None else ask
-        return self._specify(X, y, sample_weight, seed, ask)
+        row_source = rows_in_memory(X, sample_weight) if row_source is None else row_source
+        return self._specify(X, y, sample_weight, seed, row_source)
 
     def check_parameters(self) -> None:
         """Raise InputError for parameters that no data could make right."""
@@ -157,7 +166,9 @@ class FeatureMap(TransformerMixin, BaseEstimator):
         """Return how many rows a fit needs."""
         return 1
 
-    def _specify(self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, ask: Ask) -> MapSpecification:
+    def _specify(
+        self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, row_source: RowSource
+    ) -> MapSpecification:
         raise NotImplementedError
 
     def transform(self, X: Any) -> Any:
@@ -289,7 +300,7 @@ class KernelFeatureMap(FeatureMap):
     kernel_: Kernel
     length_scale_search_: dict[str, Any] | None
     _default_kernel: ClassVar[Kernel] = Gaussian()
-    _tempers_ard: ClassVar[bool] = False  # whether its pilot judges learned widths as well
+    _shrinks_ard: ClassVar[bool] = False  # whether its pilot judges learned widths as well
 
     def check_parameters(self) -> None:
         """Raise InputError for parameters that no data could make right."""
@@ -309,7 +320,9 @@ class KernelFeatureMap(FeatureMap):
         """Return about how many flops one of its answers takes."""
         raise NotImplementedError
 
-    def _decide_widths(self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, ask: Ask) -> Kernel:
+    def _decide_widths(
+        self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, row_source: RowSource
+    ) -> Kernel:
         """Set and return the kernel with every width a number."""
         self.kernel_, self.length_scale_search_ = chosen_widths(
             self._chosen_kernel,
@@ -318,8 +331,8 @@ class KernelFeatureMap(FeatureMap):
             sample_weight,
             make_pilot=self._pilot,
             seed=seed,
-            ask=ask,
-            tempers_ard=self._tempers_ard,
+            row_source=row_source,
+            shrinks_ard=self._shrinks_ard,
         )
         return self.kernel_
 
@@ -329,7 +342,7 @@ class KernelFeatureMap(FeatureMap):
             n_rows,
             n_columns,
             partial(self._pilot_flops, n_columns=n_columns),
-            tempers_ard=self._tempers_ard,
+            shrinks_ard=self._shrinks_ard,
         )
 
     def _prepare_trial(self, smaller: Mapping[str, int]) -> None:
@@ -366,8 +379,8 @@ def chosen_widths(
     *,
     make_pilot: MakePilot,
     seed: int,
-    ask: Ask,
-    tempers_ard: bool = False,
+    row_source: RowSource,
+    shrinks_ard: bool = False,
 ) -> tuple[Kernel, dict[str, Any] | None]:
     """Return the kernel with every width a number, and how they were found.
 
@@ -383,10 +396,10 @@ def chosen_widths(
         Makes the map's pilot, by which an automatic width is judged.
     seed : int
         The map's own.
-    ask : Ask
+    row_source : RowSource
         What the map may ask of all rows.
-    tempers_ard : bool
-        Whether the pilot judges learned widths as well (`tempered_widths`).
+    shrinks_ard : bool
+        Whether the pilot judges learned widths as well (`shrunk_length_scales`).
 
     Returns
     -------
@@ -400,12 +413,14 @@ def chosen_widths(
         If the widths cannot be found from these rows and targets.
     """
     if kernel.is_ard:
-        learned, search = relevant_length_scales(kernel, X, y, sample_weight, seed=seed, ask=ask)
-        if not tempers_ard:
+        learned, search = relevant_length_scales(
+            kernel, X, y, sample_weight, seed=seed, row_source=row_source
+        )
+        if not shrinks_ard:
             return learned, search
         # Rows without weight are no rows; there are as many among all as in the sample.
         share = 1.0 if sample_weight is None else np.count_nonzero(sample_weight) / len(X)
-        return tempered_widths(
+        return shrunk_length_scales(
             kernel,
             search,
             X,
@@ -413,7 +428,7 @@ def chosen_widths(
             sample_weight,
             make_pilot=make_pilot,
             seed=seed,
-            n_rows=round(share * ask.n_rows),
+            n_rows=round(share * row_source.n_rows),
         )
     if kernel.is_auto:
         return automatic_length_scale(kernel, X, y, sample_weight, make_pilot=make_pilot, seed=seed)
@@ -426,12 +441,12 @@ def width_flops(
     n_columns: int,
     pilot_flops: Callable[[int], float],
     *,
-    tempers_ard: bool = False,
+    shrinks_ard: bool = False,
 ) -> float:
     """Return about how many flops `chosen_widths` takes; `pilot_flops` are those of one width and n rows."""
     if kernel is None or not kernel.is_auto:
         return 0.0
     if not kernel.is_ard:
         return search_flops(n_rows, pilot_flops)
-    tempering = tempering_flops(n_rows, n_columns, pilot_flops) if tempers_ard else 0.0
-    return relevance_flops(n_rows, n_columns) + tempering
+    shrinking = shrinking_flops(n_rows, n_columns, pilot_flops) if shrinks_ard else 0.0
+    return relevance_flops(n_rows, n_columns) + shrinking

@@ -16,7 +16,7 @@ from distrff.features.bandwidth import Pilot, PilotRows
 from distrff.features.base import KernelFeatureMap, KernelMapSpecification, canonical_json
 from distrff.features.bins import BinIds, Grids, fewest_passes, occupied_bins
 from distrff.features.pilots import BinningPilot, binning_pilot_flops
-from distrff.features.specification import Ask, BlockMap, CarryingSpecification, asked_of
+from distrff.features.specification import BlockMap, CarryingSpecification, RowSource, rows_in_memory
 from distrff.kernels.base import Kernel
 from distrff.kernels.quantiles import laplacian_factors
 from distrff.kernels.stationary import Laplacian
@@ -77,7 +77,7 @@ class RandomBinningFeatures(KernelFeatureMap):
     """
 
     _default_kernel = Laplacian()
-    _tempers_ard = True
+    _shrinks_ard = True
 
     def __init__(
         self,
@@ -120,10 +120,10 @@ class RandomBinningFeatures(KernelFeatureMap):
         return int(self.n_grids)
 
     def _specify(
-        self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, ask: Ask
+        self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, row_source: RowSource
     ) -> BinningSpecification | HashedBinningSpecification:
         self.check_parameters()
-        kernel = self._decide_widths(X, y, sample_weight, seed, ask)
+        kernel = self._decide_widths(X, y, sample_weight, seed, row_source)
         common: dict[str, Any] = {
             "n_columns": X.shape[1],
             "kernel_json": canonical_json(kernel.to_dict()),
@@ -132,10 +132,10 @@ class RandomBinningFeatures(KernelFeatureMap):
         }
         grids = Grids.draw(kernel, int(self.n_grids), X.shape[1], seed)
         if self.n_bins is not None:
-            bins = occupied_bins(grids, asked_of(X, sample_weight))
+            bins = occupied_bins(grids, rows_in_memory(X, sample_weight))
             self.expected_collisions_ = _pairs(bins["ends"]) * self.n_grids / self.n_bins
             return HashedBinningSpecification(**common, n_bins=int(self.n_bins))
-        bins = occupied_bins(grids, ask)
+        bins = occupied_bins(grids, row_source)
         self.expected_collisions_ = _pairs(bins["ends"]) / 2.0**64
         return BinningSpecification(**common, n_bins=len(bins["keys"]), arrays=grids.arrays() | bins)
 

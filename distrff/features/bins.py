@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from distrff.errors import InputError
-from distrff.features.specification import Ask
+from distrff.features.specification import RowSource
 from distrff.kernels.base import Kernel
 from distrff.kernels.quantiles import draw_pitches
 from distrff.utils.jit import compiled, in_own_thread
@@ -328,7 +328,7 @@ _SLOT_BYTES = 16
 
 
 @dataclass(frozen=True, eq=False)
-class BinQuestion:
+class BinReduction:
     """How many rows of positive weight are in each bin of some grids.
 
     Parameters
@@ -364,7 +364,7 @@ def fewest_passes(n_grids: int) -> int:
     return 1 + -(-(n_grids - 1) // _MOST_GRIDS_A_PASS)
 
 
-def occupied_bins(grids: Grids, ask: Ask) -> dict[str, np.ndarray]:
+def occupied_bins(grids: Grids, row_source: RowSource) -> dict[str, np.ndarray]:
     """Return `keys` and `counts` of the occupied bins, grid by grid with ascending keys, and their `ends`.
 
     The first pass over the rows is for one grid; what it finds tells how many grids one later pass can hold.
@@ -381,8 +381,8 @@ def occupied_bins(grids: Grids, ask: Ask) -> dict[str, np.ndarray]:
         n = 1 if not found else max(1, min(_MOST_GRIDS_A_PASS, _MOST_BINS_A_PASS * first // max(1, n_bins)))
         last = min(len(grids), first + n)
         label = f"bins of grid {first + 1}" + (f" to {last}" if last > first + 1 else "")
-        question = BinQuestion(grids[first:last], label)
-        found += ask(question, least_features=n_bins + len(grids) - first).sorted()
+        reduction = BinReduction(grids[first:last], label)
+        found += row_source(reduction, least_features=n_bins + len(grids) - first).sorted()
         n_bins = sum(len(keys) for keys, _ in found)
         if n_bins * len(grids) > _MOST_BINS * len(found):
             raise InputError(

@@ -12,7 +12,7 @@ from sklearn.base import clone
 
 from distrff.errors import InputError
 from distrff.features.base import FeatureMap
-from distrff.features.specification import Ask, BlockMap, MapCost, MapSpecification, cost_of_parts
+from distrff.features.specification import BlockMap, MapCost, MapSpecification, RowSource, cost_of_parts
 from distrff.utils.random import child_seed, resolve_seed
 from distrff.utils.validation import float_array
 
@@ -232,14 +232,14 @@ class ConcatenatedFeatures(FeatureMap):
         return max(map_._trial_rows(n_columns) for map_ in self.maps)
 
     def _specify(
-        self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, ask: Ask
+        self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, row_source: RowSource
     ) -> ConcatenatedSpecification:
         self.check_parameters()
         self.maps_ = []
         for i, map_ in enumerate(self.maps):
             own = map_.random_state
             own_seed = child_seed(seed, "map", i) if own is None else resolve_seed(own)
-            self.maps_.append(clone(map_).fit_part(X, y, sample_weight, seed=own_seed, ask=ask))
+            self.maps_.append(clone(map_).fit_part(X, y, sample_weight, seed=own_seed, row_source=row_source))
         return ConcatenatedSpecification(
             n_columns=X.shape[1],
             parts=tuple(map_.specification_ for map_ in self.maps_),
@@ -340,5 +340,7 @@ class LinearFeatures(FeatureMap):
     def cost_for(self, n_columns: int) -> MapCost:
         return MapCost()
 
-    def _specify(self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, ask: Ask) -> LinearSpecification:
+    def _specify(
+        self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, row_source: RowSource
+    ) -> LinearSpecification:
         return LinearSpecification(n_columns=X.shape[1])

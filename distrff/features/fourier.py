@@ -31,7 +31,7 @@ from distrff.features.hadamard import (
     sorf_arrays,
 )
 from distrff.features.pilots import FourierPiloted
-from distrff.features.specification import Ask, BlockMap, MapCost, cost_of_parts, product_cost
+from distrff.features.specification import BlockMap, MapCost, RowSource, cost_of_parts, product_cost
 from distrff.features.trigonometry import compile_loops, cosine, paired_cos_sin
 from distrff.kernels.base import Kernel
 from distrff.kernels.quantiles import component_order
@@ -278,10 +278,10 @@ class FourierFeatures(FourierPiloted, KernelFeatureMap):
         return _cost(kernel, D, n_columns, form=self.form, sampling=sampling)
 
     def _specify(
-        self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, ask: Ask
+        self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, row_source: RowSource
     ) -> FourierSpecification:
         self.check_parameters()
-        kernel = self._decide_widths(X, y, sample_weight, seed, ask)
+        kernel = self._decide_widths(X, y, sample_weight, seed, row_source)
         D, n_columns = int(self.n_components), X.shape[1]
         self.sampling_ = resolved_sampling(self.sampling, kernel, _frequencies(D, self.form), n_columns)
         return FourierSpecification(

@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 from distrff.errors import InputError, check_count
 from distrff.features.base import KernelFeatureMap, KernelMapSpecification, canonical_json
 from distrff.features.pilots import FourierPiloted
-from distrff.features.specification import Ask, BlockMap, CarryingSpecification, MapCost, product_cost
+from distrff.features.specification import BlockMap, CarryingSpecification, MapCost, RowSource, product_cost
 from distrff.kernels.base import Kernel
 from distrff.utils.random import child_seed, row_hash
 
@@ -259,13 +259,13 @@ class NystroemFeatures(FourierPiloted, KernelFeatureMap):
         return int(self.n_components)
 
     def _specify(
-        self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, ask: Ask
+        self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, row_source: RowSource
     ) -> NystroemSpecification:
         self.check_parameters()
         M, d = int(self.n_components), X.shape[1]
-        kernel = self._decide_widths(X, y, sample_weight, seed, ask)
+        kernel = self._decide_widths(X, y, sample_weight, seed, row_source)
         chosen = chosen_landmarks(
-            ask, kernel, landmarks=self.landmarks, n_landmarks=M, n_columns=d, seed=seed
+            row_source, kernel, landmarks=self.landmarks, n_landmarks=M, n_columns=d, seed=seed
         )
         self.landmarks_, self.rank_ = pivoted(kernel, chosen)
         return NystroemSpecification(
@@ -398,13 +398,13 @@ def squared_norms(kernel: Kernel, X: np.ndarray) -> np.ndarray:
 
 
 def chosen_landmarks(
-    ask: Ask, kernel: Kernel, *, landmarks: str, n_landmarks: int, n_columns: int, seed: int
+    row_source: RowSource, kernel: Kernel, *, landmarks: str, n_landmarks: int, n_columns: int, seed: int
 ) -> np.ndarray:
     """Return the rows that are landmarks, in no order that matters.
 
     Parameters
     ----------
-    ask : callable
+    row_source : RowSource
         Answers what is asked of all rows; one pass for uniform landmarks, two for leverage.
     kernel : Kernel
         Every width a number.
@@ -429,13 +429,15 @@ def chosen_landmarks(
     """
     uniform_seed = child_seed(seed, "landmarks")
     if landmarks == "uniform":
-        return _answered(ask, LowestKeys(n_landmarks, n_columns, uniform_seed), n_landmarks)
+        return _lowest_rows(row_source, LowestKeys(n_landmarks, n_columns, uniform_seed), n_landmarks)
     n_pilot = max(1, min(n_landmarks, PILOT_ROWS, _PILOT_NUMBERS // n_columns))
-    pilot = _answered(ask, LowestKeys(n_pilot, n_columns, uniform_seed), n_pilot, wanted=n_landmarks)
-    question = LowestLeverageKeys(
+    pilot = _lowest_rows(
+        row_source, LowestKeys(n_pilot, n_columns, uniform_seed), n_pilot, wanted=n_landmarks
+    )
+    reduction = LowestLeverageKeys(
         n_landmarks, n_columns, child_seed(seed, "leverage"), kernel, pilot, _penalty(kernel, pilot)
     )
-    return _answered(ask, question, n_landmarks)
+    return _lowest_rows(row_source, reduction, n_landmarks)
 
 
 def _penalty(kernel: Kernel, pilot: np.ndarray) -> float:
@@ -445,8 +447,10 @@ def _penalty(kernel: Kernel, pilot: np.ndarray) -> float:
     return float(max(smaller.mean(), 16 * rounding, np.finfo(np.float64).tiny))
 
 
-def _answered(ask: Ask, question: LowestKeys, n: int, wanted: int | None = None) -> np.ndarray:
-    answer: Lowest | None = ask(question)
+def _lowest_rows(
+    row_source: RowSource, reduction: LowestKeys, n: int, wanted: int | None = None
+) -> np.ndarray:
+    answer: Lowest | None = row_source(reduction)
     found = 0 if answer is None else len(answer.keys)
     if answer is None or found < n:
         raise _too_many(wanted or n, found, "have a positive weight")

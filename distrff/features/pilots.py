@@ -8,7 +8,7 @@ from scipy.linalg import eigh, eigh_tridiagonal
 from distrff.features.bandwidth import Pilot, PilotRows
 from distrff.features.bins import BinIds, Grids, occupied_bins
 from distrff.features.frequencies import draw_frequencies
-from distrff.features.specification import asked_of
+from distrff.features.specification import rows_in_memory
 from distrff.features.trigonometry import paired_cos_sin
 from distrff.kernels.base import Kernel
 from distrff.utils.products import OneHotTile
@@ -142,7 +142,7 @@ class BinningPilot:
 
     def _bins(self, kernel: Kernel) -> OneHotTile:
         grids = Grids.draw(kernel, self._n_grids, self._rows.X.shape[1], self._seed)
-        bins = occupied_bins(grids, asked_of(self._rows.X, None))
+        bins = occupied_bins(grids, rows_in_memory(self._rows.X, None))
         ids = BinIds(bins["keys"], bins["ends"]).find(grids.keys(self._rows.X))
         return OneHotTile(ids, float(np.sqrt(1.0 / self._n_grids)), len(bins["keys"]))
 
@@ -158,7 +158,7 @@ class BinningPilot:
         diagonal, off_diagonal, values = [], [], []
         for _ in range(min(_MOST_STEPS, n_train)):
             coef = np.zeros((Z.n_features, k))
-            train.add_pulled_back(coef.T, (root * v).T)
+            train.add_transposed_product(coef.T, (root * v).T)
             F = Z.values(coef)
             values.append(F[:n_held_out])
             w = root * F[n_held_out:] - beta * before

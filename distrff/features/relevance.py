@@ -23,7 +23,7 @@ from distrff.features.bandwidth import (
     coded_targets,
     search_rows,
 )
-from distrff.features.specification import Ask
+from distrff.features.specification import RowSource
 from distrff.kernels.base import Kernel
 from distrff.kernels.stationary import Stationary
 from distrff.preprocessing.scaling import EQUAL_TO_ROUNDING, Moments
@@ -119,7 +119,7 @@ _TOLERANCE = 1e-5
 
 
 def relevant_length_scales(
-    kernel: Kernel, X: np.ndarray, y: Any, sample_weight: Any, *, seed: int, ask: Ask
+    kernel: Kernel, X: np.ndarray, y: Any, sample_weight: Any, *, seed: int, row_source: RowSource
 ) -> tuple[Kernel, dict[str, Any]]:
     """Return the kernel with one width for each column, and how they were found.
 
@@ -139,7 +139,7 @@ def relevant_length_scales(
     sample_weight : array-like of shape (n_samples,) or None
         Rows of weight s have noise of variance 1/s; their mean does not matter.
     seed : int
-    ask : Ask
+    row_source : RowSource
         Asked only where a column is constant in the sample: whether it is so in all rows.
 
     Returns
@@ -175,7 +175,7 @@ def relevant_length_scales(
             f"length_scale='ard' needs at least {_LEAST_ROWS} rows of positive weight, got {len(rows)}; "
             f"give widths"
         )
-    scale, unseen = _column_scales(X, weights, ask)
+    scale, unseen = _column_scales(X, weights, row_source)
     Y = _standardised(coded_targets(y), weights)
     few, s = rows[: _STAGES[-1][0]], weights / weights[rows].mean()
     moving = np.flatnonzero(scale)
@@ -204,12 +204,14 @@ def relevance_flops(n_rows: int, n_columns: int) -> float:
     return float(sum(evaluations * n**2 * (n + 10.0 * n_columns) for n, evaluations in stages))
 
 
-def _column_scales(X: np.ndarray, weights: np.ndarray, ask: Ask) -> tuple[np.ndarray, np.ndarray]:
+def _column_scales(
+    X: np.ndarray, weights: np.ndarray, row_source: RowSource
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the columns' deviations, 0 where all rows are equal, and the numbers of unseen columns."""
     moments = Moments.of(X, weights)
     scale, unseen = moments.standard_deviation(), np.flatnonzero(moments.is_constant())
     if len(unseen):
-        extent = ask(ColumnRange(X.shape[1]))
+        extent = row_source(ColumnRange(X.shape[1]))
         scale[unseen] = 0.0
         unseen = unseen[extent.width[unseen] > EQUAL_TO_ROUNDING * extent.magnitude[unseen]]
         # As if a single row of so many were elsewhere.
@@ -287,7 +289,7 @@ _PAIRS = 4096
 _USUAL_ANSWERS = 25  # of exponents and sizes
 
 
-def tempered_widths(
+def shrunk_length_scales(
     kernel: Kernel,
     search: dict[str, Any],
     X: np.ndarray,
@@ -347,8 +349,8 @@ def tempered_widths(
         return tuple(float(f"{width:.4g}") for width in np.where(moving, found, search["length_scale"]))
 
     def widths_at(p: float, rate: float) -> tuple[float, ...]:
-        tempered = relative**p
-        return as_widths(scale * tempered * (np.sum(1 / tempered) / rate))
+        shrunk = relative**p
+        return as_widths(scale * shrunk * (np.sum(1 / shrunk) / rate))
 
     own = float(np.sum(1 / relative))
     tried: dict[tuple[float, int], float] = {}
@@ -364,17 +366,17 @@ def tempered_widths(
         for p in _EXPONENTS:
             _walk(partial(error_at, p), min(tried, key=lambda at: tried[at])[1])
         p, half_octaves = min(tried, key=lambda at: tried[at])
-        tempered = np.array(widths_at(p, own * 2 ** (half_octaves / 2)))
+        shrunk = np.array(widths_at(p, own * 2 ** (half_octaves / 2)))
         factors = _column_factors(
-            lambda c: pilot.held_out_error(kernel.with_widths(tuple((c * tempered).tolist()))),
-            _telling_columns(rows.X, tempered, seed),
-            len(tempered),
+            lambda c: pilot.held_out_error(kernel.with_widths(tuple((c * shrunk).tolist()))),
+            _telling_columns(rows.X, shrunk, seed),
+            len(shrunk),
             tried[p, half_octaves],
         )
         size, shrinking = _size_factor(
-            kernel, factors * tempered, [pilot, make_pilot(rows.thinned())], n_rows / rows.n_training
+            kernel, factors * shrunk, [pilot, make_pilot(rows.thinned())], n_rows / rows.n_training
         )
-    widths = as_widths(size * factors * tempered)
+    widths = as_widths(size * factors * shrunk)
     return kernel.with_widths(widths), search | {
         "rule": f"{search['rule']}, tempered by the held-out error of {pilot.description}",
         "length_scale": list(widths),
@@ -387,7 +389,7 @@ def tempered_widths(
     }
 
 
-def tempering_flops(n_rows: int, n_columns: int, pilot_flops: Callable[[int], float]) -> float:
+def shrinking_flops(n_rows: int, n_columns: int, pilot_flops: Callable[[int], float]) -> float:
     """Return about how many flops it takes, from those of a pilot on so many rows."""
     return (_USUAL_ANSWERS + 2 * min(n_columns, _MOST_COLUMNS)) * pilot_flops(min(n_rows, SAMPLE_ROWS))
 

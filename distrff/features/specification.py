@@ -415,10 +415,10 @@ def cost_of_parts(parts: Iterable[tuple[MapCost, int]]) -> MapCost:
     )
 
 
-# What a map asks of all rows before it is fitted; whoever has the rows answers, by one pass over them.
+# What a map sums over all rows before it is fitted, in one pass by whoever has the rows.
 
 
-class RowQuestion(Protocol):
+class MapReduction(Protocol):
     """A monoid over blocks of rows; a small picklable value, module-level like every reduction.
 
     Rows come scaled, in the dtype in which the map will be applied to them.
@@ -441,14 +441,14 @@ class RowQuestion(Protocol):
         """Return the bytes of the answer of that many rows, at most."""
 
 
-class Ask(Protocol):
+class RowSource(Protocol):
     """Whoever has the rows."""
 
     @property
     def n_rows(self) -> int:
         """How many they are."""
 
-    def __call__(self, question: RowQuestion, *, least_features: int = 0) -> Any:
+    def __call__(self, reduction: MapReduction, *, least_features: int = 0) -> Any:
         """Return the answer, or refuse it for a map that will have too many columns.
 
         `least_features` of them are certain before the pass.
@@ -456,7 +456,7 @@ class Ask(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class _Asked:
+class _RowsInMemory:
     """Rows in memory."""
 
     X: np.ndarray
@@ -466,10 +466,10 @@ class _Asked:
     def n_rows(self) -> int:
         return len(self.X)
 
-    def __call__(self, question: RowQuestion, *, least_features: int = 0) -> Any:
-        return question.update(question.zero(), 0, self.X, self.sample_weight)
+    def __call__(self, reduction: MapReduction, *, least_features: int = 0) -> Any:
+        return reduction.update(reduction.zero(), 0, self.X, self.sample_weight)
 
 
-def asked_of(X: np.ndarray, sample_weight: np.ndarray | None) -> Ask:
+def rows_in_memory(X: np.ndarray, sample_weight: np.ndarray | None) -> RowSource:
     """Return who answers for rows in memory."""
-    return _Asked(X, sample_weight)
+    return _RowsInMemory(X, sample_weight)

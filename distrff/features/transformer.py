@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from distrff.errors import InputError, ModelFileError
 from distrff.features.base import FeatureMap, canonical_json
-from distrff.features.specification import Ask, BlockMap, CarryingSpecification
+from distrff.features.specification import BlockMap, CarryingSpecification, RowSource
 
 _TRIAL_ROWS = 512
 
@@ -194,7 +194,7 @@ class TransformerFeatures(FeatureMap):
         """Leave the transformer's own sizes: they may be bound to its other parameters."""
 
     def _specify(
-        self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, ask: Ask
+        self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, row_source: RowSource
     ) -> TransformerSpecification:
         self.check_parameters()
         fitted = self._fitted(X, y, sample_weight, seed)

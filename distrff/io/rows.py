@@ -67,11 +67,11 @@ class Rows(ABC):
         OSError
             If the store fails otherwise; a retry may succeed.
         """
-        feeds = [Feed(spans, self.stop - self.start) for spans in self.spans()]
+        feeds = [TileReader(spans, self.stop - self.start) for spans in self.spans()]
         return cut_tiles(self.start, self.stop, n_rows, feeds)
 
 
-class Feed:
+class TileReader:
     """Takes runs of rows off a sequence of decoded spans, one span at a time.
 
     A run inside one span is a view of it. A run that needs several is copied piece by piece, so
@@ -151,14 +151,14 @@ def _fill(out: Span, at: int, part: Span) -> None:
         out[name][at : at + len(values)] = values
 
 
-def cut_tiles(start: int, stop: int, n_rows: int, feeds: Sequence[Feed]) -> Iterator[RowBlock]:
+def cut_tiles(start: int, stop: int, n_rows: int, feeds: Sequence[TileReader]) -> Iterator[RowBlock]:
     """Yield the tiles of the rows [start, stop) from feeds that each carry some of the fields."""
     for first in range(start, stop, n_rows):
         # Built in a call of its own: a local name here would keep the tile alive while the next is made.
         yield _tile(first, min(n_rows, stop - first), feeds)
 
 
-def _tile(first: int, n: int, feeds: Sequence[Feed]) -> RowBlock:
+def _tile(first: int, n: int, feeds: Sequence[TileReader]) -> RowBlock:
     fields: dict[str, Any] = {"X": None}
     for feed in feeds:
         fields.update(feed.take(n))

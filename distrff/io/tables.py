@@ -383,7 +383,7 @@ def encoded_dataset(
 # Which raw columns of a table become X, y and weights, and why others do not.
 
 
-class Choice(NamedTuple):
+class ColumnSelection(NamedTuple):
     """Names of raw columns.
 
     columns : of X, in the table's order unless they were named in another.
@@ -403,7 +403,7 @@ class Choice(NamedTuple):
         return tuple(dict.fromkeys([*self.columns, *self.target, *weight]))
 
 
-def choose_columns(table: Any, options: TableOptions) -> Choice:
+def choose_columns(table: Any, options: TableOptions) -> ColumnSelection:
     """Return what the options mean in a `Table`, or whatever has its `kinds`, `row_labels` and `name`.
 
     Raises
@@ -429,7 +429,7 @@ def choose_columns(table: Any, options: TableOptions) -> Choice:
             f"{table.name} has no columns for X; besides target and weights it has: "
             f"{', '.join(f'{name} ({why})' for name, why in list(dropped.items())[:10]) or 'none'}"
         )
-    return Choice(tuple(columns), tuple(target), weights[0] if weights else None, dropped)
+    return ColumnSelection(tuple(columns), tuple(target), weights[0] if weights else None, dropped)
 
 
 def named_columns(table: Any, keys: Any) -> list[str]:

@@ -42,16 +42,14 @@ def predict_with(model: Model, X: Any, method: str) -> Any:
         )
     if X.numblocks[1] > 1:
         X = X.rechunk({1: -1})
-    travelling: Any = replace(
-        model, report={}, steps=None, posterior=model.posterior if method == "std" else None
-    )
-    if model.coef.nbytes > _EMBEDDED_BYTES or model.arrays or travelling.posterior is not None:
-        travelling = dask.delayed(travelling, pure=True)
+    light: Any = replace(model, report={}, steps=None, posterior=model.posterior if method == "std" else None)
+    if model.coef.nbytes > _EMBEDDED_BYTES or model.arrays or light.posterior is not None:
+        light = dask.delayed(light, pure=True)
     meta = _meta(model, method)
     shape: dict[str, Any] = (
         {"drop_axis": 1} if meta.ndim == 1 else {"chunks": (X.chunks[0], (meta.shape[1],))}
     )
-    return X.map_blocks(apply_method, travelling, method, dtype=meta.dtype, meta=meta, **shape)
+    return X.map_blocks(apply_method, light, method, dtype=meta.dtype, meta=meta, **shape)
 
 
 def apply_method(X: np.ndarray, model: Model, method: str) -> np.ndarray:
@@ -71,7 +69,7 @@ def _meta(model: Model, method: str) -> np.ndarray:
 # A frozen machine on its way to the tasks of a sweep.
 
 
-def travelling(model: Model, *, with_std: bool = False) -> tuple[Model, Arrays]:
+def light_model(model: Model, *, with_std: bool = False) -> tuple[Model, Arrays]:
     """Return the machine without what tasks do not need, and the arrays to be sent to them apart.
 
     The map's arrays of a machine from a file go to each worker once. Those of a machine
@@ -83,7 +81,7 @@ def travelling(model: Model, *, with_std: bool = False) -> tuple[Model, Arrays]:
     return light, named_to_send(model.arrays or {}) | posterior
 
 
-def arrived(model: Model, arrays: Arrays) -> Model:
+def restored(model: Model, arrays: Arrays) -> Model:
     """Return the machine in a task, with the arrays that were sent."""
     return replace(model, arrays=sent_arrays(arrays) or None, posterior=posterior_of(arrays))
 

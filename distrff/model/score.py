@@ -13,7 +13,7 @@ from distrff.io.dataset import check_block
 from distrff.io.rows import Rows
 from distrff.metrics import r2_scores
 from distrff.model.model import Model
-from distrff.model.predict import arrived
+from distrff.model.predict import restored
 from distrff.preprocessing.scaling import Moments
 from distrff.preprocessing.targets import ClassTargets
 
@@ -76,7 +76,7 @@ class ScoreReduction(Reduction):
         return ScoreSums(0, np.zeros(k), np.zeros(k), Moments.empty(k))
 
     def update(self, sums: ScoreSums, rows: Rows, arrays: Arrays) -> ScoreSums:
-        model = arrived(self.model, arrays)
+        model = restored(self.model, arrays)
         for block in rows.tiles(self.tile_rows):
             if block.y is None:
                 raise InputError("scoring needs targets; give y, or the target's name")

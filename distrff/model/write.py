@@ -33,7 +33,7 @@ from distrff.io.results import (
 from distrff.io.rows import RowBlock, Rows
 from distrff.io.storage import Location
 from distrff.model.model import Model
-from distrff.model.predict import RESULTS, RowResults, arrived, travelling
+from distrff.model.predict import RESULTS, RowResults, light_model, restored
 from distrff.utils.text import listed
 
 _CHUNK_BYTES = 2**25
@@ -65,7 +65,7 @@ class WriteReduction(Reduction):
     def update(self, n_written: int, rows: Rows, arrays: Arrays) -> int:
         if rows.start in self.done:
             return n_written
-        results = replace(self.results, model=arrived(self.results.model, arrays))
+        results = replace(self.results, model=restored(self.results.model, arrays))
         self.files.write(rows.start, self._blocks(results, rows))
         mark_written(self.files.place, rows.start)
         return n_written + rows.stop - rows.start
@@ -128,7 +128,7 @@ def write_rows(run: Run, results: RowResults, dataset: Dataset, place: ResultPla
         "model_digest": model.digest,
         "data_digest": data_digest,
     }
-    light, sent = travelling(model, with_std=results.return_std)
+    light, sent = light_model(model, with_std=results.return_std)
     with place.filled(header) as done:
         marks = place.growing.within(RUNS)
         if done is None:

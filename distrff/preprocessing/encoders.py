@@ -92,7 +92,7 @@ class NumberStep:
 
 
 @dataclass(frozen=True)
-class CategoryStep:
+class OneHotEncoder:
     """x ↦ 1 in the column of its category and 0 in the others; all 0 for a category that is not listed.
 
     Parameters
@@ -172,7 +172,7 @@ class HashedStep:
         return _named(self.name, tuple(f"#{i}" for i in range(self.n_places)), self.indicates)
 
     def encode(self, column: RawColumn, out: np.ndarray, first_row: int) -> None:
-        """Write the columns made to `out` of shape (r, len(names_out)); see `CategoryStep`."""
+        """Write the columns made to `out` of shape (r, len(names_out)); see `OneHotEncoder`."""
         positions = [hashed_place(word, self.n_places) for word in column.words]
         _mark(column, positions, self.fill, self.indicates, out, self.name, first_row)
 
@@ -264,7 +264,7 @@ class SecondsStep:
 
 
 @dataclass(frozen=True)
-class PartsStep:
+class CyclicTimeEncoder:
     """t ↦ sine and cosine of the angles at which it stands in its year, its week and its day, in UTC.
 
     Parameters
@@ -327,7 +327,7 @@ def _shares(t: np.ndarray, ticks: int) -> tuple[np.ndarray, ...]:
     return year, (day + _MONDAY) % 7 / 7, second // 3600 / 24
 
 
-def _fill(column: RawColumn, step: SecondsStep | PartsStep, out: np.ndarray, first_row: int) -> None:
+def _fill(column: RawColumn, step: SecondsStep | CyclicTimeEncoder, out: np.ndarray, first_row: int) -> None:
     n_numbers = len(step.names_out) - step.indicates
     nulls = column.nulls
     if nulls is not None:

@@ -13,10 +13,10 @@ import numpy as np
 
 from distrff.errors import InputError, check_count
 from distrff.preprocessing.encoders import (
-    CategoryStep,
+    CyclicTimeEncoder,
     HashedStep,
     NumberStep,
-    PartsStep,
+    OneHotEncoder,
     RawColumn,
     SecondsStep,
     TargetStep,
@@ -124,7 +124,7 @@ def steps_of(
     _refuse_twins(table)
     report = {
         "columns_made": len(table.names_out),
-        "categories": {step.name: len(step.categories) for step in steps if isinstance(step, CategoryStep)},
+        "categories": {step.name: len(step.categories) for step in steps if isinstance(step, OneHotEncoder)},
         "missing": {
             name: profile.columns[name].n_missing
             for name in table.raw_names
@@ -155,7 +155,7 @@ def _time_step(
     name: str, column: ColumnProfile, options: TableOptions, fills: bool, indicates: bool
 ) -> ColumnStep:
     if options.datetime == "parts":
-        return PartsStep(name, 0.0 if fills else None, indicates)
+        return CyclicTimeEncoder(name, 0.0 if fills else None, indicates)
     assert column.first is not None
     fill = column.means()[0] - column.first / column.ticks if fills else None
     return SecondsStep(name, column.first, column.ticks, fill, indicates)
@@ -170,7 +170,7 @@ def _text_step(
         categories = sorted(column.words)
         n = sum(column.words.values())
         shares = [column.words[word] / n if options.missing == "mean" else 0.0 for word in categories]
-        return CategoryStep(name, tuple(categories), tuple(shares) if fills else None, indicates)
+        return OneHotEncoder(name, tuple(categories), tuple(shares) if fills else None, indicates)
     if options.hash_columns:
         places = options.max_categories
         return HashedStep(name, places, (0.0,) * places if fills else None, indicates)

@@ -10,10 +10,10 @@ import numpy as np
 
 from distrff.errors import InputError, ModelFileError
 from distrff.preprocessing.encoders import (
-    CategoryStep,
+    CyclicTimeEncoder,
     HashedStep,
     NumberStep,
-    PartsStep,
+    OneHotEncoder,
     RawColumn,
     SecondsStep,
     TargetStep,
@@ -21,9 +21,9 @@ from distrff.preprocessing.encoders import (
 )
 from distrff.utils.text import listed
 
-ColumnStep = NumberStep | CategoryStep | HashedStep | SecondsStep | PartsStep
+ColumnStep = NumberStep | OneHotEncoder | HashedStep | SecondsStep | CyclicTimeEncoder
 _KINDS: dict[str, Any] = {
-    step.kind: step for step in (NumberStep, CategoryStep, HashedStep, SecondsStep, PartsStep)
+    step.kind: step for step in (NumberStep, OneHotEncoder, HashedStep, SecondsStep, CyclicTimeEncoder)
 }
 FIELDS = ("X", "y", "sample_weight")
 

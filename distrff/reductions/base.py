@@ -15,7 +15,7 @@ from distrff.utils.random import row_hash
 
 FOLD_RULES = ("hash", "contiguous")
 # The share of the rows that one fold alone holds out is that of one in five.
-HELD_OUT_ONE_IN = 5
+HELD_OUT_STRIDE = 5
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Folds:
         if self.by == "contiguous":
             return (rows * np.uint64(self.n_folds) // np.uint64(self.n_rows)).astype(np.int64)
         if self.by == "one held out":
-            return (row_hash(rows, self.seed) % np.uint64(HELD_OUT_ONE_IN) > 0).astype(np.int64)
+            return (row_hash(rows, self.seed) % np.uint64(HELD_OUT_STRIDE) > 0).astype(np.int64)
         return (row_hash(rows, self.seed) % np.uint64(self.n_folds)).astype(np.int64)
 
 

@@ -27,7 +27,7 @@ from distrff.solvers.objective import (
 )
 from distrff.utils.arrays import chosen_rows, joined_rows
 from distrff.utils.jit import scratch
-from distrff.utils.products import add_pulled_back, values_of, zero_sums
+from distrff.utils.products import add_transposed_product, values_of, zero_sums
 
 _MOST_BLOCK_TILES, _MOST_BLOCK_VALUES = 8, 15 * 2**10  # 120 KiB: from 128 arrays are fresh memory each time
 
@@ -67,9 +67,9 @@ class LightReduction(RowReduction):
                 tile = slice(first, first + self.tile_rows)
                 B = block_map.basis_tile(self.scaled(block.X[tile]))
                 F[tile] = values_of(B, coef) + intercept
-                pulls = self._pulls(F[tile], labels[tile], weights.at(tile), arrays)
-                vectors = zero_sums(len(pulls), B) if vectors is None else vectors
-                add_pulled_back(vectors, pulls, B)
+                row_weights = self._row_weights(F[tile], labels[tile], weights.at(tile), arrays)
+                vectors = zero_sums(len(row_weights), B) if vectors is None else vectors
+                add_transposed_product(vectors, row_weights, B)
             assert vectors is not None
             own = self.merge(own, self._sums(F, labels, weights, vectors, block, arrays))
         if own is not None and block_map.has_basis:
@@ -85,7 +85,9 @@ class LightReduction(RowReduction):
         """Return what the losses take for targets, an entry a row."""
         raise NotImplementedError
 
-    def _pulls(self, F: np.ndarray, labels: np.ndarray, weights: RowWeights, arrays: Arrays) -> np.ndarray:
+    def _row_weights(
+        self, F: np.ndarray, labels: np.ndarray, weights: RowWeights, arrays: Arrays
+    ) -> np.ndarray:
         """Return the weights, of shape (m, r), with which the features of r rows are to be summed."""
         raise NotImplementedError
 
@@ -133,7 +135,9 @@ class MarginReduction(LightReduction):
     def _labels(self, block: RowBlock) -> np.ndarray:
         return self.targets.encode(block.y)[:, list(self.outputs)]
 
-    def _pulls(self, F: np.ndarray, labels: np.ndarray, weights: RowWeights, arrays: Arrays) -> np.ndarray:
+    def _row_weights(
+        self, F: np.ndarray, labels: np.ndarray, weights: RowWeights, arrays: Arrays
+    ) -> np.ndarray:
         return sided_weights(self.loss.rounded(arrays["width"]), F, labels, weights).reshape(-1, len(F))
 
     def _sums(
@@ -170,7 +174,9 @@ class SoftmaxReduction(LightReduction):
     def _labels(self, block: RowBlock) -> np.ndarray:
         return self.targets.indices(block.y)
 
-    def _pulls(self, F: np.ndarray, labels: np.ndarray, weights: RowWeights, arrays: Arrays) -> np.ndarray:
+    def _row_weights(
+        self, F: np.ndarray, labels: np.ndarray, weights: RowWeights, arrays: Arrays
+    ) -> np.ndarray:
         slopes = softmax_slopes(self._by_machine(F), labels, weights, sigma=self.sigma)
         return slopes.reshape(len(F), -1).T
 
@@ -224,7 +230,7 @@ def most_model_rows(n_features: int, sparse_entries: int) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class KinkRows:
+class NearestRows:
     """Rows of one machine by ascending score; equal scores by row number.
 
     Attributes
@@ -245,56 +251,56 @@ class KinkRows:
     X: np.ndarray
     label: np.ndarray
     weight: np.ndarray
-    short: np.ndarray
+    violating: np.ndarray
 
-    def first(self, n: int) -> KinkRows:
+    def first(self, n: int) -> NearestRows:
         """Return the first n rows."""
-        return KinkRows(**{f.name: getattr(self, f.name)[:n] for f in fields(self)})
+        return NearestRows(**{f.name: getattr(self, f.name)[:n] for f in fields(self)})
 
-    def merge(self, other: KinkRows, n_kept: int | None) -> KinkRows:
+    def merge(self, other: NearestRows, n_kept: int | None) -> NearestRows:
         """Return the first rows of both; all of them in the order given if `n_kept` is None."""
         joined = {f.name: joined_rows([getattr(self, f.name), getattr(other, f.name)]) for f in fields(self)}
         if n_kept is None:
-            return KinkRows(**joined)
+            return NearestRows(**joined)
         kept = np.lexsort((joined["number"], joined["score"]))[:n_kept]
-        return KinkRows(**{name: values[kept] for name, values in joined.items()})
+        return NearestRows(**{name: values[kept] for name, values in joined.items()})
 
 
 @dataclass(frozen=True, eq=False)
-class KinkSums:
+class NearestSums:
     """What a sweep found at one point of each of k machines.
 
     Attributes
     ----------
     value : ndarray of shape (k,)
         Σ s·max(0, 1 − m).
-    short_weight : ndarray of shape (k,)
+    violating_weight : ndarray of shape (k,)
         Σ s over the rows with m < 1.
-    short_vector : ndarray of shape (k, D + 1)
+    violating_vector : ndarray of shape (k, D + 1)
         Σ s·y·[z | 1] over the same.
     held_out : ndarray of shape (2, k)
         Σ s and Σ s·max(0, 1 − m) over the rows that are held out.
-    sides : tuple of k pairs of KinkRows
+    sides : tuple of k pairs of NearestRows
         Of the rows of label 1 and of label −1.
     """
 
     value: np.ndarray
-    short_weight: np.ndarray
-    short_vector: np.ndarray
+    violating_weight: np.ndarray
+    violating_vector: np.ndarray
     held_out: np.ndarray
-    sides: tuple[tuple[KinkRows, KinkRows], ...]
+    sides: tuple[tuple[NearestRows, NearestRows], ...]
 
-    def rows(self, machine: int) -> KinkRows:
+    def rows(self, machine: int) -> NearestRows:
         """Return the rows of one machine, those of label 1 first."""
         above, below = self.sides[machine]
         return above.merge(below, None)
 
-    def of_features(self, feature_sums: Callable[[np.ndarray], np.ndarray]) -> KinkSums:
+    def of_features(self, feature_sums: Callable[[np.ndarray], np.ndarray]) -> NearestSums:
         """Return the sums over z for those over z's basis; `feature_sums` takes vectors in rows."""
-        of_z = feature_sums(self.short_vector[:, :-1])
-        return replace(self, short_vector=np.concatenate([of_z, self.short_vector[:, -1:]], axis=1))
+        of_z = feature_sums(self.violating_vector[:, :-1])
+        return replace(self, violating_vector=np.concatenate([of_z, self.violating_vector[:, -1:]], axis=1))
 
-    def merge(self, other: KinkSums, n_kept: int) -> KinkSums:
+    def merge(self, other: NearestSums, n_kept: int) -> NearestSums:
         """Return what both found."""
         sides = tuple(
             (mine[0].merge(theirs[0], n_kept), mine[1].merge(theirs[1], n_kept))
@@ -303,12 +309,12 @@ class KinkSums:
         sums = {
             f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self) if f.name != "sides"
         }
-        return KinkSums(**sums, sides=sides)
+        return NearestSums(**sums, sides=sides)
 
 
 @dataclass(frozen=True, kw_only=True)
-class KinkReduction(LightReduction):
-    """Reduction to the `KinkSums` of k machines.
+class NearestRowsReduction(LightReduction):
+    """Reduction to the `NearestSums` of k machines.
 
     Without a reference the rows nearest to the kink are kept. With one, `coef` and `intercept` have the
     columns of the k reference points after those of the k points themselves, `known_j` holds the sorted row
@@ -337,7 +343,7 @@ class KinkReduction(LightReduction):
         kept = min(2 * self.n_kept, n_rows) * row_bytes
         return len(self.outputs) * (kept + 8 * (self.specification.n_features + 5))
 
-    def merge(self, first: KinkSums | None, second: KinkSums | None) -> KinkSums | None:
+    def merge(self, first: NearestSums | None, second: NearestSums | None) -> NearestSums | None:
         if first is None or second is None:
             return super().merge(first, second)
         return first.merge(second, self.n_kept)
@@ -345,9 +351,11 @@ class KinkReduction(LightReduction):
     def _labels(self, block: RowBlock) -> np.ndarray:
         return self.targets.encode(block.y)[:, list(self.outputs)]
 
-    def _pulls(self, F: np.ndarray, labels: np.ndarray, weights: RowWeights, arrays: Arrays) -> np.ndarray:
-        short = labels * F[:, : len(self.outputs)] < 1
-        return np.where(short, weights.fitted * labels, 0.0).T
+    def _row_weights(
+        self, F: np.ndarray, labels: np.ndarray, weights: RowWeights, arrays: Arrays
+    ) -> np.ndarray:
+        violating = labels * F[:, : len(self.outputs)] < 1
+        return np.where(violating, weights.fitted * labels, 0.0).T
 
     def _sums(
         self,
@@ -357,19 +365,21 @@ class KinkReduction(LightReduction):
         vectors: np.ndarray,
         block: RowBlock,
         arrays: Arrays,
-    ) -> KinkSums:
+    ) -> NearestSums:
         k, Y, s = len(self.outputs), labels, weights.fitted
-        short = 1 - Y * F[:, :k]
-        before = 1 - Y * F[:, k:] if self.has_reference else short
-        losses = np.maximum(0, short)
-        by_intercept = np.where(short > 0, s * Y, 0.0).sum(axis=0)
-        return KinkSums(
+        violating = 1 - Y * F[:, :k]
+        before = 1 - Y * F[:, k:] if self.has_reference else violating
+        losses = np.maximum(0, violating)
+        by_intercept = np.where(violating > 0, s * Y, 0.0).sum(axis=0)
+        return NearestSums(
             value=weighted_sum(s, losses),
-            short_weight=np.where(short > 0, s, 0.0).sum(axis=0),
-            short_vector=np.concatenate([vectors, by_intercept[:, None]], axis=1),
+            violating_weight=np.where(violating > 0, s, 0.0).sum(axis=0),
+            violating_vector=np.concatenate([vectors, by_intercept[:, None]], axis=1),
             held_out=weights.judged(losses),
             sides=tuple(
-                self._kept(block, Y[:, j], short[:, j], before[:, j] > 0, s[:, j], arrays.get(f"known_{j}"))
+                self._kept(
+                    block, Y[:, j], violating[:, j], before[:, j] > 0, s[:, j], arrays.get(f"known_{j}")
+                )
                 for j in range(k)
             ),
         )
@@ -378,23 +388,23 @@ class KinkReduction(LightReduction):
         self,
         block: RowBlock,
         y: np.ndarray,
-        short: np.ndarray,
-        was_short: np.ndarray,
+        violating: np.ndarray,
+        was_violating: np.ndarray,
         weight: np.ndarray,
         known: np.ndarray | None,
-    ) -> tuple[KinkRows, KinkRows]:
+    ) -> tuple[NearestRows, NearestRows]:
         """Return the rows of one machine that a tile offers, of label 1 and of label −1."""
         number = block.start + np.arange(len(y), dtype=np.int64)
-        eligible, score = weight > 0, np.abs(short)
+        eligible, score = weight > 0, np.abs(violating)
         if known is not None:
             place = np.minimum(np.searchsorted(known, number), len(known) - 1)
-            eligible = eligible & ((short > 0) != was_short) & (known[place] != number)
+            eligible = eligible & ((violating > 0) != was_violating) & (known[place] != number)
             score = -weight * score
 
-        def side(rows: np.ndarray) -> KinkRows:
+        def side(rows: np.ndarray) -> NearestRows:
             rows = rows[np.lexsort((rows, score[rows]))[: self.n_kept]]
             X = chosen_rows(block.X, rows)
-            return KinkRows(score[rows], number[rows], X, y[rows], weight[rows], was_short[rows])
+            return NearestRows(score[rows], number[rows], X, y[rows], weight[rows], was_violating[rows])
 
         return side(np.flatnonzero(eligible & (y > 0))), side(np.flatnonzero(eligible & (y < 0)))
 

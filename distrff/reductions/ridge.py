@@ -12,7 +12,7 @@ from distrff.engine.reduction import Arrays
 from distrff.io.rows import Rows
 from distrff.reductions.base import Folds, RowReduction
 from distrff.solvers.ridge import RidgeMoments, ridge_moments
-from distrff.utils.products import add_pulled_back, in_float64, values_of
+from distrff.utils.products import add_transposed_product, in_float64, values_of
 
 
 class _Tile(NamedTuple):
@@ -183,7 +183,7 @@ class ProductReduction(RidgePass):
         for B, F in weighted:
             if of_basis is None:
                 of_basis = np.zeros((B.shape[1], F.shape[1])) if block_map.has_basis else sums[:-1]
-            add_pulled_back(of_basis.T, F.T, B)
+            add_transposed_product(of_basis.T, F.T, B)
             sums[-1] += F.sum(axis=0)
         if of_basis is not None and block_map.has_basis:
             sums[:-1] += block_map.feature_sums(of_basis.T).T

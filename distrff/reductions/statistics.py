@@ -10,7 +10,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from distrff.engine.reduction import Arrays, Reduction
-from distrff.features.specification import RowQuestion
+from distrff.features.specification import MapReduction
 from distrff.io.dataset import check_block
 from distrff.io.rows import RowBlock, Rows
 from distrff.preprocessing.scaling import Moments, Scaling
@@ -170,37 +170,37 @@ def _pick(block: RowBlock, chosen: np.ndarray) -> Sample:
     )
 
 
-# The sweep that answers what a feature map asks of all rows.
+# The pass for what a feature map sums over all rows before it is fitted.
 
 
 @dataclass(frozen=True)
-class RowAnswerReduction(Reduction):
-    """Reduction to the answer of a question.
+class MapSumsReduction(Reduction):
+    """Reduction to the answer of a map_reduction.
 
     Parameters
     ----------
-    question : RowQuestion
+    map_reduction : MapReduction
     scaling : Scaling
     dtype : {"float32", "float64"}
     tile_rows : int
     """
 
-    question: RowQuestion
+    map_reduction: MapReduction
     scaling: Scaling
     dtype: str
     tile_rows: int
 
     def size_bytes(self, n_rows: int) -> int:
-        return self.question.size_bytes(n_rows)
+        return self.map_reduction.size_bytes(n_rows)
 
     def zero(self) -> Any:
-        return self.question.zero()
+        return self.map_reduction.zero()
 
     def update(self, total: Any, rows: Rows, arrays: Arrays) -> Any:
         for block in rows.tiles(self.tile_rows):
             X = self.scaling.apply(block.X, np.dtype(self.dtype))
-            total = self.question.update(total, block.start, X, block.sample_weight)
+            total = self.map_reduction.update(total, block.start, X, block.sample_weight)
         return total
 
     def merge(self, first: Any, second: Any) -> Any:
-        return self.question.merge(first, second)
+        return self.map_reduction.merge(first, second)

@@ -32,7 +32,7 @@ _BALANCED = 1e-13
 
 
 @dataclass(frozen=True, eq=False)
-class KinkModel:
+class ActiveSetModel:
     """The function q above.
 
     Parameters
@@ -69,8 +69,8 @@ class KinkModel:
 
     def value(self, x: np.ndarray) -> float:
         """Return q(x)."""
-        short = np.maximum(0, 1 - self.A @ x)
-        return float(0.5 * (self.penalised * x) @ x + self.constant + self.slope @ x + self.upper @ short)
+        violation = np.maximum(0, 1 - self.A @ x)
+        return float(0.5 * (self.penalised * x) @ x + self.constant + self.slope @ x + self.upper @ violation)
 
     def bound(self, alpha: np.ndarray) -> float:
         """Return the lower bound of q that multipliers give, moved to where they add up; −∞ if none do."""
@@ -118,7 +118,7 @@ def _shift(t: np.ndarray, rate: np.ndarray, y: np.ndarray, upper: np.ndarray, to
 
 
 @dataclass(frozen=True, eq=False)
-class KinkSolution:
+class ActiveSetSolution:
     """A minimiser of q, the multipliers of its rows, and a lower bound of min q."""
 
     x: np.ndarray
@@ -127,14 +127,16 @@ class KinkSolution:
     bound: float
 
 
-def first_multipliers(model: KinkModel, x: np.ndarray) -> np.ndarray:
+def first_multipliers(model: ActiveSetModel, x: np.ndarray) -> np.ndarray:
     """Return those of a point: the slopes of the kinks rounded over the width whose bound is highest."""
-    short = 1 - model.A @ x
-    candidates = [model.upper * np.clip(short / width, 0, 1) for width in _WIDTHS]
+    violation = 1 - model.A @ x
+    candidates = [model.upper * np.clip(violation / width, 0, 1) for width in _WIDTHS]
     return max(candidates, key=model.bound)
 
 
-def minimise(model: KinkModel, x: np.ndarray, alpha: np.ndarray, *, width: float, tol: float) -> KinkSolution:
+def minimise(
+    model: ActiveSetModel, x: np.ndarray, alpha: np.ndarray, *, width: float, tol: float
+) -> ActiveSetSolution:
     """Return the minimiser of q to a gap of `tol`, or as near as rounding comes.
 
     Parameters
@@ -150,7 +152,7 @@ def minimise(model: KinkModel, x: np.ndarray, alpha: np.ndarray, *, width: float
     -----
     A step costs D²·(rows in the kink) + D³/3 flops; some tens of steps.
     """
-    best = KinkSolution(x, alpha, model.value(x), model.bound(alpha))
+    best = ActiveSetSolution(x, alpha, model.value(x), model.bound(alpha))
     inside = _InsideGram(model)
     steps_left, share = _MOST_STEPS, _INNER_SHARE
     sigma = np.maximum(model.upper, np.finfo(float).tiny) / width
@@ -160,11 +162,11 @@ def minimise(model: KinkModel, x: np.ndarray, alpha: np.ndarray, *, width: float
         x, alpha, n_steps = _round(model, inside, x, alpha, sigma, aim, steps_left)
         steps_left -= n_steps
         value, bound = model.value(x), model.bound(alpha)
-        at = KinkSolution(x, alpha, value, bound)
+        at = ActiveSetSolution(x, alpha, value, bound)
         if value > best.value:
-            at = KinkSolution(best.x, alpha, best.value, bound)
+            at = ActiveSetSolution(best.x, alpha, best.value, bound)
         if bound < best.bound:
-            at = KinkSolution(at.x, best.alpha, at.value, best.bound)
+            at = ActiveSetSolution(at.x, best.alpha, at.value, best.bound)
         better = at.value < best.value or at.bound > best.bound
         best = at
         stuck = not n_steps and not better and share < _INNER_SHARE**3
@@ -180,7 +182,7 @@ def minimise(model: KinkModel, x: np.ndarray, alpha: np.ndarray, *, width: float
 
 
 def _round(
-    model: KinkModel,
+    model: ActiveSetModel,
     inside: _InsideGram,
     x: np.ndarray,
     alpha: np.ndarray,
@@ -208,7 +210,7 @@ def _round(
 
 
 def _with_best_intercept(
-    model: KinkModel, x: np.ndarray, margin: np.ndarray, alpha: np.ndarray, sigma: np.ndarray
+    model: ActiveSetModel, x: np.ndarray, margin: np.ndarray, alpha: np.ndarray, sigma: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return x with the b that minimises the augmented Lagrangian for its w, and the margins there.
 
@@ -228,7 +230,7 @@ def _with_best_intercept(
 class _InsideGram:
     """Σ u·aaᵀ over the rows in the kink, kept up to date by those that enter and leave it."""
 
-    def __init__(self, model: KinkModel) -> None:
+    def __init__(self, model: ActiveSetModel) -> None:
         self._A, self._root = model.A, np.sqrt(model.upper)
         self._rows = np.zeros(len(model.upper), dtype=bool)
         self._G = np.zeros((model.A.shape[1],) * 2)
@@ -255,7 +257,7 @@ class _InsideGram:
 
 
 def _newton_step(
-    model: KinkModel, inside: _InsideGram, t: np.ndarray, sigma: np.ndarray, gradient: np.ndarray
+    model: ActiveSetModel, inside: _InsideGram, t: np.ndarray, sigma: np.ndarray, gradient: np.ndarray
 ) -> np.ndarray:
     # σ is u over the same width for all rows.
     steepness = float(sigma.max(initial=0.0) / max(model.upper.max(initial=0.0), np.finfo(float).tiny))
@@ -269,7 +271,7 @@ def _newton_step(
     return _solved(model, H, gradient, least=rounding)
 
 
-def _solved(model: KinkModel, H: np.ndarray, gradient: np.ndarray, least: float = 0.0) -> np.ndarray:
+def _solved(model: ActiveSetModel, H: np.ndarray, gradient: np.ndarray, least: float = 0.0) -> np.ndarray:
     """Return −(H + P)⁻¹g, of P no less than `least`; H is overwritten."""
     H[np.diag_indices_from(H)] += np.maximum(model.penalised, least)
     if model.fit_intercept:
@@ -278,7 +280,7 @@ def _solved(model: KinkModel, H: np.ndarray, gradient: np.ndarray, least: float 
 
 
 def _line_search(
-    model: KinkModel,
+    model: ActiveSetModel,
     x: np.ndarray,
     margin: np.ndarray,
     direction: np.ndarray,
@@ -319,12 +321,12 @@ _INNER_PASSES = 9  # over the rows between their bounds, after one over all of t
 _SEED = 0
 
 
-def ascend(model: KinkModel, x: np.ndarray, alpha: np.ndarray, *, tol: float) -> KinkSolution:
+def ascend(model: ActiveSetModel, x: np.ndarray, alpha: np.ndarray, *, tol: float) -> ActiveSetSolution:
     """Return the minimiser of q to a gap of `tol`, or where many passes end.
 
     Parameters
     ----------
-    model : KinkModel
+    model : ActiveSetModel
         Its A is a scipy CSR matrix.
     x, alpha : ndarrays of shape (D + 1,) or (D,), and (r,)
         Of x only the intercept counts; the multipliers say the rest.
@@ -347,14 +349,14 @@ def ascend(model: KinkModel, x: np.ndarray, alpha: np.ndarray, *, tol: float) ->
         y = model.label
         off = float(y @ alpha - model.slope[-1])
         at[-1] = x[-1] + rho * off
-    bend = np.maximum(squares @ reach, np.finfo(float).tiny)
+    curvature = np.maximum(squares @ reach, np.finfo(float).tiny)
     rng = np.random.default_rng(_SEED)
-    best = KinkSolution(x, alpha.copy(), model.value(x), model.bound(alpha))
+    best = ActiveSetSolution(x, alpha.copy(), model.value(x), model.bound(alpha))
     for _ in range(_MOST_ASCENT_ROUNDS):
         for inner in range(1 + _INNER_PASSES):
             rows = np.flatnonzero((alpha > 0) & (alpha < upper)) if inner else np.arange(len(alpha))
             order = rng.permutation(rows)
-            _pass(A.indptr, A.indices, A.data, upper, reach, bend, order, at, alpha)
+            _pass(A.indptr, A.indices, A.data, upper, reach, curvature, order, at, alpha)
         if fit_intercept:
             at[-1] += rho * float(y @ alpha - model.slope[-1])
         best = _better(best, model, at, alpha)
@@ -363,13 +365,15 @@ def ascend(model: KinkModel, x: np.ndarray, alpha: np.ndarray, *, tol: float) ->
     return best
 
 
-def _better(best: KinkSolution, model: KinkModel, x: np.ndarray, alpha: np.ndarray) -> KinkSolution:
+def _better(
+    best: ActiveSetSolution, model: ActiveSetModel, x: np.ndarray, alpha: np.ndarray
+) -> ActiveSetSolution:
     """Return the better point and the better multipliers."""
     value, bound = model.value(x), model.bound(alpha)
     if value < best.value:
-        best = KinkSolution(x.copy(), best.alpha, value, best.bound)
+        best = ActiveSetSolution(x.copy(), best.alpha, value, best.bound)
     if bound > best.bound:
-        best = KinkSolution(best.x, alpha.copy(), best.value, bound)
+        best = ActiveSetSolution(best.x, alpha.copy(), best.value, bound)
     return best
 
 
@@ -385,13 +389,13 @@ def _compile_ascent() -> None:
 
 
 @compiled()
-def _pass(indptr, indices, data, upper, reach, bend, order, x, alpha):
+def _pass(indptr, indices, data, upper, reach, curvature, order, x, alpha):
     """Set the multiplier of each row in turn, and move x along."""
     for i in order:
         margin = 0.0
         for at in range(indptr[i], indptr[i + 1]):
             margin += data[at] * x[indices[at]]
-        after = min(max(alpha[i] + (1 - margin) / bend[i], 0.0), upper[i])
+        after = min(max(alpha[i] + (1 - margin) / curvature[i], 0.0), upper[i])
         change = after - alpha[i]
         if change != 0:
             alpha[i] = after

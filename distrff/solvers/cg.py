@@ -14,7 +14,7 @@ from scipy.linalg import cho_solve
 from distrff.solvers.ridge import GramProblem, cholesky_factor, ridge_system
 
 # (v, A·v) for v = M⁻¹r, in answer to the residual r.
-Answer = tuple[np.ndarray, np.ndarray]
+Response = tuple[np.ndarray, np.ndarray]
 
 _ROUNDOFF = float(np.finfo(np.float64).eps)
 
@@ -76,7 +76,7 @@ class ConjugateGradients:
         """Whether a smaller residual would be one of rounded sums only."""
         return self._size <= self._rounding
 
-    def solve(self) -> Generator[np.ndarray, Answer, None]:
+    def solve(self) -> Generator[np.ndarray, Response, None]:
         """Yield residuals until the bound is met, or rounding allows no further step."""
         direction, product = np.zeros_like(self.x), np.zeros_like(self.x)
         before = np.inf

@@ -178,7 +178,7 @@ class HardMargin:
             n_weighted=int(np.count_nonzero(self.working.a)),
         )
 
-    def conversation(self) -> Generator[np.ndarray, CriticalRows, None]:
+    def steps(self) -> Generator[np.ndarray, CriticalRows, None]:
         """Yield points to be swept.
 
         It ends when the machine is found and was checked by a sweep at it (`converged`), when none can be

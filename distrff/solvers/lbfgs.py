@@ -153,8 +153,8 @@ def _next_step(step: float, low: float, high: float, slope: float, slope_there: 
 # Solvers of one margin machine, as conversations: they yield points, and are sent what a sweep says.
 
 Finished = Callable[[Evaluation], bool]
-Conversation = Generator[Point, Evaluation, Evaluation]
-RestingConversation = Generator[Point | None, Evaluation, Evaluation]
+SolverGenerator = Generator[Point, Evaluation, Evaluation]
+RestingGenerator = Generator[Point | None, Evaluation, Evaluation]
 
 _FIRST_WIDTH = 0.3
 _SOLVED_TO = 2.0  # a stage ends when its gap is this many times what its width leaves at best
@@ -181,18 +181,18 @@ class Rests:
     after: int
     early: bool = False
 
-    def within(self, talk: Conversation) -> RestingConversation:
+    def within(self, solver: SolverGenerator) -> RestingGenerator:
         """Return a conversation at one width with its rests."""
-        n_points, answer = 0, None
+        n_points, response = 0, None
         while True:
             try:
-                point = next(talk) if answer is None else talk.send(answer)
+                point = next(solver) if response is None else solver.send(response)
             except StopIteration as end:
                 return end.value
             if n_points == self.after:
                 yield None
                 n_points, self.after = 0, 2 * self.after
-            answer = yield point
+            response = yield point
             n_points += 1
 
 
@@ -214,7 +214,7 @@ def solve_smooth(
     preconditioner: Callable[[float], Precondition],
     finished: Finished,
     hessian: Callable[[Evaluation], Hessian | None] | None = None,
-) -> Conversation:
+) -> SolverGenerator:
     """Minimise a smooth objective from x by L-BFGS.
 
     Where its preconditioner, for which all rows bend alike, has not been enough for ten points, or its first
@@ -241,8 +241,8 @@ def solve_smooth(
     if hessian is not None:
         start = at
 
-        def ended(answer: Evaluation) -> bool:
-            return finished(answer) or _promises_too_much(start, answer)
+        def ended(response: Evaluation) -> bool:
+            return finished(response) or _promises_too_much(start, response)
 
         found = yield from _of_width(start, 0.0, lbfgs(start, preconditioner, ended), _POINTS_A_HESSIAN)
         at = yield from _by_hessians(min(start, found, key=lambda at: at.value), hessian, finished)
@@ -251,7 +251,7 @@ def solve_smooth(
 
 def _by_hessians(
     at: Evaluation, hessian: Callable[[Evaluation], Hessian | None], finished: Finished
-) -> Conversation:
+) -> SolverGenerator:
     """Return a point that is finished, or the best where Hessians lead no further."""
     n_heavy = 0
     while not finished(at) and n_heavy < _MOST_HESSIANS:
@@ -259,13 +259,13 @@ def _by_hessians(
         if made is None:
             return at
         if made.is_light:
-            talk, most = _newton_step(at, made.solve, finished), None
+            solver, most = _newton_step(at, made.solve, finished), None
         else:
-            talk, most = lbfgs(at, partial(_always, made.solve), finished), _POINTS_A_HESSIAN
+            solver, most = lbfgs(at, partial(_always, made.solve), finished), _POINTS_A_HESSIAN
             n_heavy += 1
         del made  # the talk alone keeps it, and is gone before the next is made
-        found = yield from _of_width(at, 0.0, talk, most)
-        del talk
+        found = yield from _of_width(at, 0.0, solver, most)
+        del solver
         if found is at:
             return at
         at = found
@@ -280,12 +280,12 @@ def _newton_step(
     return at if found is None else found
 
 
-def _promises_too_much(start: Evaluation, answer: Evaluation) -> bool:
+def _promises_too_much(start: Evaluation, response: Evaluation) -> bool:
     """Return whether a step δ = −M⁻¹g was to win more than the duality gap, by what M says, −δᵀg/2.
 
     Then M misses rows that bend along δ: a sample's Gram does where some rows are like no others.
     """
-    slope = float(start.gradient @ (answer.x - start.x))
+    slope = float(start.gradient @ (response.x - start.x))
     return -0.5 * slope > _MOST_CURVATURE * (start.primal - start.dual)
 
 
@@ -295,10 +295,10 @@ def solve_smoothed(
     finished: Finished,
     *,
     tol: float,
-    least_bend: float,
+    min_curvature: float,
     rests: Rests | None = None,
     looks_ahead: bool = False,
-) -> RestingConversation:
+) -> RestingGenerator:
     """Minimise the hinge's objective from x, through hinges rounded over smaller and smaller widths ε.
 
     Each stage is L-BFGS at one width. At its optimum the gap is at most the bias
@@ -313,7 +313,7 @@ def solve_smoothed(
     ----------
     tol : float
         Relative duality gap that is aimed at.
-    least_bend : float
+    min_curvature : float
         C times the share of rows that bend at a time, at least. What few rows lie in the kink at
         first says nothing of how many will: about one a feature.
     rests : Rests, optional
@@ -333,9 +333,9 @@ def solve_smoothed(
     width = _FIRST_WIDTH
     at = yield Point(x, width)
     while not finished(at):
-        floored = partial(_at_least, least_bend / width, preconditioner)
-        talk = _of_width(at, width, lbfgs(at, floored, ended), None, following if looks_ahead else None)
-        at = yield from talk if rests is None else rests.within(talk)
+        floored = partial(_at_least, min_curvature / width, preconditioner)
+        solver = _of_width(at, width, lbfgs(at, floored, ended), None, following if looks_ahead else None)
+        at = yield from solver if rests is None else rests.within(solver)
         if finished(at) or not ended(at) or width <= _LEAST_WIDTH:
             break
         if rests is not None and rests.early and width == _FIRST_WIDTH:
@@ -364,18 +364,18 @@ def _of_width(
     solver: Generator[np.ndarray, Evaluation, Evaluation],
     most: int | None = None,
     following: Callable[[Evaluation], float] | None = None,
-) -> Conversation:
+) -> SolverGenerator:
     """Let a solver ask for x alone; return its answer, or after so many questions the best point so far.
 
     With each x the width that is `following` the answer before is asked for as well.
     """
-    best = answer = start
+    best = response = start
     try:
         x = next(solver)
         for _ in itertools.count() if most is None else range(most):
-            answer = yield Point(x, width, None if following is None else following(answer))
-            best = min(best, answer, key=lambda at: at.value)
-            x = solver.send(answer)
+            response = yield Point(x, width, None if following is None else following(response))
+            best = min(best, response, key=lambda at: at.value)
+            x = solver.send(response)
     except StopIteration as end:
         return end.value
     return best

@@ -91,7 +91,7 @@ class MarginLoss:
         return -y * self._slope(y * f)
 
     def second_derivative(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
-        return self._bend(y * f)
+        return self._second_derivative(y * f)
 
     def conjugate(self, a: np.ndarray, y: np.ndarray) -> np.ndarray:
         alpha = y * a
@@ -116,7 +116,7 @@ class MarginLoss:
         """Return −φ′(m) ≥ 0."""
         raise NotImplementedError
 
-    def _bend(self, m: np.ndarray) -> np.ndarray:
+    def _second_derivative(self, m: np.ndarray) -> np.ndarray:
         """Return φ″(m) ≥ 0."""
         raise NotImplementedError
 
@@ -144,7 +144,7 @@ class Hinge(MarginLoss):
     def _slope(self, m: np.ndarray) -> np.ndarray:
         return (m < 1).astype(np.result_type(m, np.float32))
 
-    def _bend(self, m: np.ndarray) -> np.ndarray:
+    def _second_derivative(self, m: np.ndarray) -> np.ndarray:
         return np.zeros_like(m)
 
     def _dual(self, alpha: np.ndarray) -> np.ndarray:
@@ -178,7 +178,7 @@ class SmoothedHinge(MarginLoss):
     def _slope(self, m: np.ndarray) -> np.ndarray:
         return np.clip((1 - m) / self.width, 0, 1)
 
-    def _bend(self, m: np.ndarray) -> np.ndarray:
+    def _second_derivative(self, m: np.ndarray) -> np.ndarray:
         return np.where((m < 1) & (m > 1 - self.width), 1 / self.width, 0.0)
 
     def _dual(self, alpha: np.ndarray) -> np.ndarray:
@@ -198,7 +198,7 @@ class SquaredHinge(MarginLoss):
     def _slope(self, m: np.ndarray) -> np.ndarray:
         return 2 * np.maximum(0, 1 - m)
 
-    def _bend(self, m: np.ndarray) -> np.ndarray:
+    def _second_derivative(self, m: np.ndarray) -> np.ndarray:
         return np.where(m < 1, 2.0, 0.0)
 
     def _dual(self, alpha: np.ndarray) -> np.ndarray:
@@ -229,8 +229,8 @@ class _Likelihood(MarginLoss):
     def _slope(self, m: np.ndarray) -> np.ndarray:
         return self._unit_slope(m / self.sigma) / self.sigma
 
-    def _bend(self, m: np.ndarray) -> np.ndarray:
-        return self._unit_bend(m / self.sigma) / self.sigma**2
+    def _second_derivative(self, m: np.ndarray) -> np.ndarray:
+        return self._unit_second_derivative(m / self.sigma) / self.sigma**2
 
     def _dual(self, alpha: np.ndarray) -> np.ndarray:
         return self._unit_dual(np.minimum(alpha * self.sigma, self._unit_most))
@@ -256,7 +256,7 @@ class _Likelihood(MarginLoss):
     def _unit_slope(self, t: np.ndarray) -> np.ndarray:
         raise NotImplementedError
 
-    def _unit_bend(self, t: np.ndarray) -> np.ndarray:
+    def _unit_second_derivative(self, t: np.ndarray) -> np.ndarray:
         raise NotImplementedError
 
     def _unit_dual(self, p: np.ndarray) -> np.ndarray:
@@ -275,7 +275,7 @@ class Logistic(_Likelihood):
     def _unit_slope(self, t: np.ndarray) -> np.ndarray:
         return expit(-t)
 
-    def _unit_bend(self, t: np.ndarray) -> np.ndarray:
+    def _unit_second_derivative(self, t: np.ndarray) -> np.ndarray:
         return expit(t) * expit(-t)
 
     def _unit_dual(self, p: np.ndarray) -> np.ndarray:
@@ -298,7 +298,7 @@ class Laplace(_Likelihood):
         half = 0.5 * np.exp(-np.maximum(t, 0))
         return half / (1 - half)
 
-    def _unit_bend(self, t: np.ndarray) -> np.ndarray:
+    def _unit_second_derivative(self, t: np.ndarray) -> np.ndarray:
         half = 0.5 * np.exp(-np.maximum(t, 0))
         return np.where(t < 0, 0.0, half / np.square(1 - half))
 
@@ -322,7 +322,7 @@ class Probit(_Likelihood):
     def _unit_slope(self, t: np.ndarray) -> np.ndarray:
         return _ROOT_TWO_OVER_PI / erfcx(-t / _ROOT_TWO)
 
-    def _unit_bend(self, t: np.ndarray) -> np.ndarray:
+    def _unit_second_derivative(self, t: np.ndarray) -> np.ndarray:
         slope = self._unit_slope(t)
         # Below −10³ the sum loses its digits, and the curvature is 1 − 1/t² + ….
         return np.where(t < -1e3, 1.0, slope * (t + slope))

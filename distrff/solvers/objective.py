@@ -62,7 +62,7 @@ class Evaluation:
     smoothing: float
     held_out: np.ndarray
     """Σ s and Σ s·ℓ over the rows that are held out."""
-    n_bending: int = 0
+    n_curved: int = 0
     """Rows of weight at which the proxy's ℓ″ is not 0; not counted where classes share a loss."""
     next: tuple[float, Evaluation] | None = None
     """The second width that was asked for, and the same point at that."""
@@ -115,7 +115,7 @@ class Evaluation:
             curvature=C * float(sums.curvature[machine]) / weight,
             smoothing=C * (loss - proxy + conjugates),
             held_out=sums.held_out[:, machine],
-            n_bending=int(sums.n_bending[machine]),
+            n_curved=int(sums.n_curved[machine]),
         )
 
 
@@ -155,7 +155,7 @@ class MarginSums:
         Σ s·ℓ_proxy(f, y) and Σ s·ℓ_proxy*(−a).
     curvature : ndarray of shape (k,)
         Σ s·ℓ″_proxy.
-    n_bending : ndarray of shape (k,)
+    n_curved : ndarray of shape (k,)
         Rows with s·ℓ″_proxy > 0.
     sided : Sided
     """
@@ -166,7 +166,7 @@ class MarginSums:
     proxy_value: np.ndarray
     proxy_dual: np.ndarray
     curvature: np.ndarray
-    n_bending: np.ndarray
+    n_curved: np.ndarray
     sided: Sided
 
     def __add__(self, other: MarginSums) -> MarginSums:
@@ -217,7 +217,7 @@ def margin_sums(
     conjugates = fitted * (own if smooth else loss.conjugate(a, Y))
     weighted = fitted * a
     above = np.maximum(weighted, 0).sum(axis=0)
-    bends = fitted * proxy.second_derivative(F, Y)
+    curved = fitted * proxy.second_derivative(F, Y)
     dual_above = np.where(a > 0, conjugates, 0).sum(axis=0)
     return MarginSums(
         weight=fitted.sum(axis=0),
@@ -225,8 +225,8 @@ def margin_sums(
         held_out=weights.judged(values),
         proxy_value=weighted_sum(fitted, proxy_values),
         proxy_dual=weighted_sum(fitted, own),
-        curvature=bends.sum(axis=0),
-        n_bending=np.count_nonzero(bends, axis=0),
+        curvature=curved.sum(axis=0),
+        n_curved=np.count_nonzero(curved, axis=0),
         sided=Sided(
             weight=np.stack([above, np.minimum(weighted, 0).sum(axis=0)], axis=-1),
             dual=np.stack([dual_above, conjugates.sum(axis=0) - dual_above], axis=-1),

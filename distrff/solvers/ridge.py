@@ -24,7 +24,7 @@ from scipy.linalg.lapack import dtrtri
 from distrff.errors import InputError
 from distrff.solvers.band import BandRidge
 from distrff.utils.arrays import lay_out
-from distrff.utils.products import pulled_back, squared
+from distrff.utils.products import squared, transposed_product
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,12 +214,12 @@ def ridge_moments(Z: Any, Y: np.ndarray, E: np.ndarray, s: np.ndarray | None) ->
     """
     s = np.ones(Z.shape[0]) if s is None else s
     sY, sE = s[:, None] * Y, s[:, None] * E
-    sums = pulled_back(np.vstack([s, sY.T, sE.T]), Z)
+    sums = transposed_product(np.vstack([s, sY.T, sE.T]), Z)
     k = Y.shape[1]
     return RidgeMoments(
         weight=float(s.sum()),
         z=sums[0],
-        zz=pulled_back(s[None], squared(Z))[0],
+        zz=transposed_product(s[None], squared(Z))[0],
         y=sY.sum(axis=0),
         yy=np.einsum("ij,ij->j", sY, Y),
         zy=sums[1 : 1 + k].T,

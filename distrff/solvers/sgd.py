@@ -18,7 +18,7 @@ from distrff.solvers.lbfgs import lbfgs
 from distrff.solvers.losses import Loss, SmoothedHinge
 from distrff.solvers.objective import Evaluation
 from distrff.solvers.spectral_metric import SpectralMetric
-from distrff.utils.products import pulled_back, values_of
+from distrff.utils.products import transposed_product, values_of
 
 # Of the hinge: its optimum is then about a thousandth above the hinge's own (measured: 0.06 to 0.11 %
 # for λ from 1e-3 to 1e-6), and a tenth of the curvature's bound is still met by enough rows of a batch.
@@ -59,8 +59,8 @@ class Epoch:
     caution: int
 
 
-Question = np.ndarray | Epoch
-Conversation = Generator[Question, Any, Evaluation]
+Request = np.ndarray | Epoch
+SolverGenerator = Generator[Request, Any, Evaluation]
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,7 +179,7 @@ def ridge_start(
     return X
 
 
-def sgd(start: Evaluation, problem: SGDProblem, tol: float, finished: Callable[[], bool]) -> Conversation:
+def sgd(start: Evaluation, problem: SGDProblem, tol: float, finished: Callable[[], bool]) -> SolverGenerator:
     """Yield points and epochs, and return the last evaluation.
 
     Parameters
@@ -240,20 +240,22 @@ def _along(at: Evaluation, way: np.ndarray) -> Generator[np.ndarray, Evaluation,
     return None
 
 
-def _finish(at: Evaluation, problem: SGDProblem, caution: int, finished: Callable[[], bool]) -> Conversation:
+def _finish(
+    at: Evaluation, problem: SGDProblem, caution: int, finished: Callable[[], bool]
+) -> SolverGenerator:
     """Go on by a few sweeps of L-BFGS, and return the best evaluation."""
 
     def precondition(curvature: float) -> Callable[[np.ndarray], np.ndarray]:
         h = max(curvature / problem.C, _LEAST_CURVATURE * problem.curvature_bound)
         return lambda gradient: problem.solve(gradient, h, caution)
 
-    talk = lbfgs(at, precondition, lambda _: finished())
+    solver = lbfgs(at, precondition, lambda _: finished())
     try:
-        x = next(talk)
+        x = next(solver)
         for _ in range(_FINISHING_SWEEPS):
             found: Evaluation = yield x
             at = min(at, found, key=lambda evaluation: evaluation.value)
-            x = talk.send(found)
+            x = solver.send(found)
     except StopIteration:
         pass
     return at
@@ -348,14 +350,14 @@ class LocalSteps:
         F = self._values(Z, np.hstack([start.X, moved]))
         F_start, F = F[:, :k], F[:, :k] + F[:, k:]
         slopes = share * (self._loss.derivative(F, Y) - self._loss.derivative(F_start, Y))
-        gradient = self._pulled_back(Z, slopes) + start.gradient
+        gradient = self._transposed_product(Z, slopes) + start.gradient
         self._coef(gradient)[...] += start.penalty * self._coef(moved)
         direction = self._metric.solve(gradient, start.curvature, start.damping)
         along = self._values(Z, direction)
-        bend = (share * self._loss.second_derivative(F, Y) * np.square(along)).sum(axis=0)
-        bend += start.penalty * np.square(self._coef(direction)).sum(axis=0)
+        curvature = (share * self._loss.second_derivative(F, Y) * np.square(along)).sum(axis=0)
+        curvature += start.penalty * np.square(self._coef(direction)).sum(axis=0)
         slope = (gradient * direction).sum(axis=0)
-        longest = np.divide(slope, bend, out=np.zeros(k), where=bend > 0)
+        longest = np.divide(slope, curvature, out=np.zeros(k), where=curvature > 0)
         counted = total**2 / float(s @ s)
         self.X -= np.clip(longest, 0, counted / (counted + start.dimension)) * direction
 
@@ -366,6 +368,6 @@ class LocalSteps:
         F = values_of(Z, self._coef(X))
         return F + X[-1] if self._metric.fit_intercept else F
 
-    def _pulled_back(self, Z: Any, slopes: np.ndarray) -> np.ndarray:
-        by_w = pulled_back(slopes.T, Z).T
+    def _transposed_product(self, Z: Any, slopes: np.ndarray) -> np.ndarray:
+        by_w = transposed_product(slopes.T, Z).T
         return np.vstack([by_w, slopes.sum(axis=0)]) if self._metric.fit_intercept else by_w

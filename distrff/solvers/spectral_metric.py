@@ -177,9 +177,9 @@ class SpectralMetric:
 
         It is the mean of h·‖z − z̄‖²_{M⁻¹} over the rows: so many rows make one good step.
         """
-        bend = self.eigenvalues[:, None] * curvature
+        curved = self.eigenvalues[:, None] * curvature
         left = curvature * self.spread / (curvature * self.rest + penalty)
-        return (bend / (bend + penalty)).sum(axis=0) + left + self.fit_intercept
+        return (curved / (curved + penalty)).sum(axis=0) + left + self.fit_intercept
 
     def solve(self, gradient: np.ndarray, curvature: np.ndarray, penalty: np.ndarray) -> np.ndarray:
         """Return M⁻¹g for one gradient per column.

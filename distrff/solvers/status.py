@@ -75,14 +75,14 @@ def _thinned(entries: Sequence[tuple[int, float, float, float]]) -> list[tuple[i
 # Several solvers at once: each asks for a point, one sweep answers all of them.
 
 Key = TypeVar("Key")
-Question = TypeVar("Question")
-Answer = TypeVar("Answer")
+Request = TypeVar("Request")
+Response = TypeVar("Response")
 Result = TypeVar("Result")
 
 
 def in_lockstep(
-    solvers: Mapping[Key, Generator[Any, Answer, Result]],
-    answer: Callable[[dict[Key, Question]], Mapping[Key, Answer]],
+    solvers: Mapping[Key, Generator[Any, Response, Result]],
+    answer: Callable[[dict[Key, Request]], Mapping[Key, Response]],
 ) -> dict[Key, Result]:
     """Return what each solver returns in the end, of those that do not rest.
 
@@ -95,7 +95,7 @@ def in_lockstep(
         Takes the questions of all solvers that are not done, by their key.
     """
     results: dict[Key, Result] = {}
-    questions: dict[Key, Question] = {}
+    questions: dict[Key, Request] = {}
     for key, solver in solvers.items():
         _advance(key, partial(next, solver), questions, results)
     while questions:
@@ -107,7 +107,7 @@ def in_lockstep(
 
 
 def _advance(
-    key: Key, step: Callable[[], Question | None], questions: dict[Key, Question], results: dict[Key, Result]
+    key: Key, step: Callable[[], Request | None], questions: dict[Key, Request], results: dict[Key, Result]
 ) -> None:
     try:
         question = step()

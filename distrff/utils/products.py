@@ -34,26 +34,26 @@ def values_of(Z: Any, coef: np.ndarray) -> np.ndarray:
     return F
 
 
-def pulled_back(S: np.ndarray, Z: Any) -> np.ndarray:
+def transposed_product(S: np.ndarray, Z: Any) -> np.ndarray:
     """Return SZ in float64, multiplied in the dtype of Z: (m, r) × (r, D) → (m, D).
 
     Zeros of S are free, and rows that meet nothing else may hold what is not a number.
     """
     sums = zero_sums(len(S), Z)
-    add_pulled_back(sums, S, Z)
+    add_transposed_product(sums, S, Z)
     return sums
 
 
 def zero_sums(m: int, Z: Any) -> np.ndarray:
-    """Return zeros of shape (m, D), laid out as `add_pulled_back` likes them best."""
+    """Return zeros of shape (m, D), laid out as `add_transposed_product` likes them best."""
     D = Z.shape[1]
     return np.zeros((D, m)).T if isinstance(Z, OneHotTile) else np.zeros((m, D))
 
 
-def add_pulled_back(sums: np.ndarray, S: np.ndarray, Z: Any) -> None:
+def add_transposed_product(sums: np.ndarray, S: np.ndarray, Z: Any) -> None:
     """Add SZ, multiplied in the dtype of Z, to the float64 `sums`."""
     if isinstance(Z, OneHotTile):
-        Z.add_pulled_back(sums, S)
+        Z.add_transposed_product(sums, S)
         return
     is_thin = np.count_nonzero(S) <= _MOST_PULLED * S.shape[1] and Z.nbytes <= _MOST_STREAMED_BYTES
     if not is_thin or not _is_plain(Z):
@@ -209,7 +209,7 @@ class OneHotTile:
         F *= self.value
         return F
 
-    def add_pulled_back(self, sums: np.ndarray, S: np.ndarray) -> None:
+    def add_transposed_product(self, sums: np.ndarray, S: np.ndarray) -> None:
         """Add S·Z to the float64 `sums`, of shape (m, D), for S of shape (m, r).
 
         Fastest where the m sums of a column are neighbours in memory.

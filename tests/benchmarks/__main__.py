@@ -18,14 +18,14 @@ from tests.benchmarks import (
     features,
     losses,
     object_store,
-    sparse_machines,
+    sparse_models,
     spine,
 )
 
 GROUPS = {
     "spine": spine.BENCHMARKS,
     "losses": losses.BENCHMARKS,
-    "features": features.BENCHMARKS | sparse_machines.BENCHMARKS,
+    "features": features.BENCHMARKS | sparse_models.BENCHMARKS,
     "accuracy": accuracy.BENCHMARKS | binning_accuracy.BENCHMARKS,
     "ingest": convert.BENCHMARKS | object_store.BENCHMARKS,
 }

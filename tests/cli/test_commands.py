@@ -335,7 +335,7 @@ def test_ridge_by_conjugate_gradients(rows, distrff, tmp_path):
 
 
 def test_conjugate_gradients_that_do_not_converge(rows, distrff, tmp_path, monkeypatch):
-    monkeypatch.setattr(plan, "_factor_peak_bytes", lambda _, one_in, *rest: one_in * 10**18)
+    monkeypatch.setattr(plan, "_factor_peak_bytes", lambda _, stride, *rest: stride * 10**18)
     done = distrff("fit", rows.zarr, *CG, "--max-sweeps", "1", "--out", tmp_path / "m.zarr")
     assert done.code == 3
     assert "the relative residual is 1 after light sweep 1, above --tol 0.001" in done.stderr

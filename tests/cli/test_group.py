@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from distrff.cli import main
 from distrff.cli.group import failures_told
-from distrff.cli.options import talk_options
+from distrff.cli.options import verbosity_options
 from distrff.errors import ClusterError, DataWarning, NonFiniteError, PlanRefused, PrecisionWarning
 
 COMMANDS = [
@@ -82,7 +82,7 @@ def ended(action, *words: str) -> tuple[int, str]:
     """Return exit code and output of a command that does `action`."""
 
     @click.command()
-    @talk_options
+    @verbosity_options
     def command(as_json: bool) -> None:
         action()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from distrff.cli.build import _class_weight, checked_machine
+from distrff.cli.build import _class_weight, checked_estimator
 from distrff.cli.fit import fit
 from distrff.cli.options import (
     ClassWeight,
@@ -74,7 +74,7 @@ def test_a_kernel_from_a_file(tmp_path):
 
 def machine(*words: str):
     with fit.make_context("fit", ["rows.zarr", "--out", "m.zarr", *words]) as ctx:
-        return checked_machine(ctx)
+        return checked_estimator(ctx)
 
 
 def test_the_defaults():

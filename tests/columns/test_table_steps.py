@@ -12,10 +12,10 @@ import pytest
 
 from distrff.errors import InputError, ModelFileError, NonFiniteError
 from distrff.preprocessing.encoders import (
-    CategoryStep,
+    CyclicTimeEncoder,
     HashedStep,
     NumberStep,
-    PartsStep,
+    OneHotEncoder,
     RawColumn,
     SecondsStep,
     TargetStep,
@@ -80,19 +80,19 @@ def test_integers_that_a_step_cannot_hold():
 
 
 def test_categories_and_their_place_for_others():
-    step = CategoryStep("c", ("u", "v"))
+    step = OneHotEncoder("c", ("u", "v"))
     np.testing.assert_array_equal(encoded(step, text(["v", "new", "u"])), [[0, 1], [0, 0], [1, 0]])
     assert step.names_out == ("c=u", "c=v")
     with pytest.raises(NonFiniteError, match="column 'c' has no value in row 1"):
         encoded(step, text(["u", None]))
-    shares = CategoryStep("c", ("u", "v"), fill=(0.75, 0.25))
+    shares = OneHotEncoder("c", ("u", "v"), fill=(0.75, 0.25))
     np.testing.assert_array_equal(encoded(shares, text([None, "u"])), [[0.75, 0.25], [1, 0]])
-    marked = CategoryStep("c", ("u", "v"), fill=(0.0, 0.0), indicates=True)
+    marked = OneHotEncoder("c", ("u", "v"), fill=(0.0, 0.0), indicates=True)
     np.testing.assert_array_equal(encoded(marked, text([None, "u"])), [[0, 0, 1], [1, 0, 0]])
 
 
 def test_categories_of_whole_numbers_are_their_digits():
-    step = CategoryStep("c", ("-3", "12"))
+    step = OneHotEncoder("c", ("-3", "12"))
     column = numbers([12, -3, 5, 0], "i8", [0, 0, 0, 1])
     np.testing.assert_array_equal(
         encoded(replace(step, fill=(0.0, 0.0)), column), [[0, 1], [1, 0], [0, 0], [0, 0]]
@@ -123,21 +123,21 @@ def test_seconds_since_the_origin_keep_nanoseconds():
 @pytest.mark.parametrize("ticks", [1, 10**3, 10**6, 10**9])
 def test_parts_are_those_of_the_calendar(rng, ticks):
     seconds = rng.integers(-3 * 10**9, 6 * 10**9, size=50)  # 1874 to 2160
-    X = encoded(PartsStep("t"), times(seconds * ticks, ticks))
+    X = encoded(CyclicTimeEncoder("t"), times(seconds * ticks, ticks))
     for row, second in zip(X, seconds.tolist(), strict=True):
         t = datetime.datetime(1970, 1, 1) + datetime.timedelta(seconds=second)
         begin, end = datetime.datetime(t.year, 1, 1), datetime.datetime(t.year + 1, 1, 1)
         shares = ((t - begin) / (end - begin), t.weekday() / 7, t.hour / 24)
         waves = [wave(2 * math.pi * share) for share in shares for wave in (math.sin, math.cos)]
         np.testing.assert_allclose(row, waves, atol=1e-12)
-    assert PartsStep("t").names_out[:3] == ("t_year_sin", "t_year_cos", "t_weekday_sin")
+    assert CyclicTimeEncoder("t").names_out[:3] == ("t_year_sin", "t_year_cos", "t_weekday_sin")
 
 
 def test_columns_of_another_kind_than_before():
     with pytest.raises(InputError, match="column 'a' holds text, but it held numbers"):
         encoded(NumberStep("a", "float64"), text(["u"]))
     with pytest.raises(InputError, match="column 'c' holds numbers, but it held text"):
-        encoded(CategoryStep("c", ("u",)), numbers([0.5]))
+        encoded(OneHotEncoder("c", ("u",)), numbers([0.5]))
     with pytest.raises(InputError, match="column 'a' holds 2 numbers a row, but it held 1"):
         encoded(NumberStep("a", "float64"), numbers([[1, 2]]))
 
@@ -146,10 +146,10 @@ def test_columns_of_another_kind_than_before():
     "step",
     [
         NumberStep("a", "float32", fill=(2.0,), indicates=True),
-        CategoryStep("a", ("u",), (1.0,)),
+        OneHotEncoder("a", ("u",), (1.0,)),
         HashedStep("a", 2, (0.0, 0.0)),
         SecondsStep("a", 0, 1, 3.0),
-        PartsStep("a", 0.0),
+        CyclicTimeEncoder("a", 0.0),
     ],
 )
 def test_columns_without_any_value(step):
@@ -202,7 +202,7 @@ RAW = {
     "other": text([None] * 4),
 }
 STEPS = TableSteps(
-    (CategoryStep("c", ("u", "v")), NumberStep("a", "float64")),
+    (OneHotEncoder("c", ("u", "v")), NumberStep("a", "float64")),
     TargetStep(("y",), "labels", "object"),
     "w",
     drops_missing=True,
@@ -229,7 +229,7 @@ def test_predictions_need_neither_target_nor_weights_and_leave_no_row_out():
 def test_names_and_types():
     assert STEPS.raw_names == ("c", "a", "y", "w")
     assert (STEPS.names_out, STEPS.dtype, STEPS.row_bytes) == (("c=u", "c=v", "a"), np.float64, 3 * 8 + 8 + 8)
-    assert TableSteps((CategoryStep("c", ("u",)), NumberStep("a", "float32"))).dtype == np.float32
+    assert TableSteps((OneHotEncoder("c", ("u",)), NumberStep("a", "float32"))).dtype == np.float32
     STEPS.check_names(["y", "w", "a", "more", "c"], "the table")
     with pytest.raises(InputError, match=r"the table has no column 'c', .* it has: a, y, w"):
         STEPS.check_names(["a", "y", "w"], "the table")
@@ -246,10 +246,10 @@ def test_steps_are_values_that_json_keeps():
     every = TableSteps(
         (
             NumberStep("a", "float64", 2, (0.1, 1 / 3), True),
-            CategoryStep("c", ("ü", "v"), (0.25, 0.75)),
+            OneHotEncoder("c", ("ü", "v"), (0.25, 0.75)),
             HashedStep("h", 3),
             SecondsStep("t", -5, 10**9, 0.5),
-            PartsStep("p", 0.0, True),
+            CyclicTimeEncoder("p", 0.0, True),
         ),
         TargetStep(("y",), "labels", "uint8", positive="yes"),
         "w",

@@ -13,7 +13,7 @@ import zarr
 
 from distrff.io import zarr_rows
 from distrff.io.open import open_dataset
-from distrff.io.rows import Feed, read_ahead
+from distrff.io.rows import TileReader, read_ahead
 
 
 def numbered(n_spans, read):
@@ -24,7 +24,7 @@ def numbered(n_spans, read):
 
 @pytest.mark.parametrize("n_ahead", [1, 3, 20])
 def test_the_order_is_kept(n_ahead):
-    feed = Feed(read_ahead(numbered(8, []), n_ahead), 24)
+    feed = TileReader(read_ahead(numbered(8, []), n_ahead), 24)
     np.testing.assert_array_equal(feed.take(24)["X"], np.repeat(np.arange(8), 3))
 
 

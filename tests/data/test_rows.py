@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from distrff.errors import InputError
-from distrff.io.rows import Feed, RowBlock, cut_tiles, cuts
+from distrff.io.rows import RowBlock, TileReader, cut_tiles, cuts
 
 
 def spans_of(values, sizes, field):
@@ -29,8 +29,8 @@ def split(draw, n):
 def test_any_spans_and_tiles_give_the_same_rows(data, n, tile, start):
     X, y = np.arange(2.0 * n).reshape(n, 2), np.array([f"label {i}" for i in range(n)], dtype=object)
     feeds = [
-        Feed(spans_of(X, data.draw(split(n)), "X"), n),
-        Feed(spans_of(y, data.draw(split(n)), "y"), n),
+        TileReader(spans_of(X, data.draw(split(n)), "X"), n),
+        TileReader(spans_of(y, data.draw(split(n)), "y"), n),
     ]
     tiles = list(cut_tiles(start, start + n, tile, feeds))
     assert [t.start for t in tiles] == list(range(start, start + n, tile))
@@ -42,7 +42,7 @@ def test_any_spans_and_tiles_give_the_same_rows(data, n, tile, start):
 
 def test_a_tile_within_a_span_is_a_view():
     X = np.arange(20.0).reshape(10, 2)
-    tiles = list(cut_tiles(0, 10, 4, [Feed([{"X": X}], 10)]))
+    tiles = list(cut_tiles(0, 10, 4, [TileReader([{"X": X}], 10)]))
     assert all(np.shares_memory(tile.X, X) for tile in tiles)
 
 
@@ -60,7 +60,7 @@ def test_one_span_and_one_tile_are_alive(tile_rows):
             del span
 
     held = None
-    for tile in cut_tiles(0, 60, tile_rows, [Feed(decode(), 60)]):
+    for tile in cut_tiles(0, 60, tile_rows, [TileReader(decode(), 60)]):
         held = tile.X if tile_rows < 12 else None
         del tile
     assert held is None or held[-1, 0] == 59
@@ -68,7 +68,7 @@ def test_one_span_and_one_tile_are_alive(tile_rows):
 
 def test_too_few_rows_are_an_error():
     with pytest.raises(InputError, match="ended 3 rows early"):
-        list(cut_tiles(0, 10, 4, [Feed([{"X": np.zeros((7, 1))}], 10)]))
+        list(cut_tiles(0, 10, 4, [TileReader([{"X": np.zeros((7, 1))}], 10)]))
 
 
 @given(start=st.integers(0, 50), n=st.integers(1, 50), step=st.integers(1, 20))
@@ -86,7 +86,7 @@ def test_row_block_without_targets():
 def test_a_feed_of_sparse_rows_is_cut_as_one_of_dense_ones(rng):
     X = np.where(rng.random((40, 5)) < 0.3, rng.standard_normal((40, 5)), 0.0)
     spans = ({"X": sparse.csr_matrix(part)} for part in np.array_split(X, [3, 4, 20, 31]))
-    tiles = list(cut_tiles(0, 40, 7, [Feed(spans, 40)]))
+    tiles = list(cut_tiles(0, 40, 7, [TileReader(spans, 40)]))
     assert [tile.X.shape[0] for tile in tiles] == [7, 7, 7, 7, 7, 5]
     assert all(tile.X.format == "csr" for tile in tiles)
     np.testing.assert_array_equal(np.concatenate([tile.X.toarray() for tile in tiles]), X)

@@ -84,7 +84,7 @@ def test_conjugate_gradients_on_one_and_two_workers(rows, on_one_and_two_workers
     """With the Gram of a sample of the rows, or where none fits."""
     monkeypatch.setattr("distrff.engine.segments._LEAST_SAMPLE_ROWS", 2048)
     if not has_factor:
-        monkeypatch.setattr(plan, "_factor_peak_bytes", lambda _, one_in, *rest: one_in * 10**18)
+        monkeypatch.setattr(plan, "_factor_peak_bytes", lambda _, stride, *rest: stride * 10**18)
     X, Y = rows[0], np.column_stack([rows[1], np.cos(rows[1])])
 
     def fitted():

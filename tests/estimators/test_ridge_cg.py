@@ -40,7 +40,7 @@ def preconditioner(request, monkeypatch):
 
 
 def no_factor(monkeypatch):
-    monkeypatch.setattr(plan, "_factor_peak_bytes", lambda _, one_in, *rest: one_in * 10**18)
+    monkeypatch.setattr(plan, "_factor_peak_bytes", lambda _, stride, *rest: stride * 10**18)
 
 
 def equations(fitted, X, Y, s):

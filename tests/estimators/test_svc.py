@@ -278,11 +278,11 @@ def test_a_sample_preconditions_like_all_rows(rng, monkeypatch):
     features = drf.FourierFeatures(drf.Gaussian(1.0), 64)
     with dask.config.set(scheduler="synchronous"):
         sampled = drf.KernelSVC(features, 1.0, random_state=0).fit(X, y, s)
-        assert sampled.plan_.size.gram_one_in == 4
+        assert sampled.plan_.size.gram_stride == 4
         assert "one row in 4" in repr(sampled.report_)
-        monkeypatch.setattr("distrff.estimators.fitting.context.gram_one_in", lambda n, D: 1)
+        monkeypatch.setattr("distrff.estimators.fitting.context.gram_stride", lambda n, D: 1)
         full = drf.KernelSVC(features, 1.0, random_state=0).fit(X, y, s)
-    assert full.plan_.size.gram_one_in == 1
+    assert full.plan_.size.gram_stride == 1
     assert sampled.report_["primal"] == pytest.approx(full.report_["primal"], rel=2e-3)
     assert sampled.report_["n_sweeps"] <= 1.5 * full.report_["n_sweeps"]
 

@@ -23,7 +23,7 @@ from distrff.features.fourier import FourierFeatures
 from distrff.features.nystroem import NystroemFeatures
 from distrff.features.pilots import FourierPilot
 from distrff.features.relevance import CONSTANT_WIDTH, relevance_flops, relevant_length_scales
-from distrff.features.specification import Ask, asked_of
+from distrff.features.specification import RowSource, rows_in_memory
 from distrff.kernels.stationary import Cauchy, Exponential, Gaussian, Laplacian, Matern
 from distrff.reductions import statistics as column_statistics
 
@@ -34,9 +34,9 @@ def seed_of(rng):
     return int(rng.integers(2**62))
 
 
-def learned(kernel, X, y, sample_weight=None, *, seed=0, ask=None):
-    ask = asked_of(X, sample_weight) if ask is None else ask
-    return relevant_length_scales(kernel, X, y, sample_weight, seed=seed, ask=ask)
+def learned(kernel, X, y, sample_weight=None, *, seed=0, row_source=None):
+    row_source = rows_in_memory(X, sample_weight) if row_source is None else row_source
+    return relevant_length_scales(kernel, X, y, sample_weight, seed=seed, row_source=row_source)
 
 
 def of_three_columns(rng, n, d=20):
@@ -338,7 +338,7 @@ def test_a_column_that_is_constant_in_the_sample_alone_keeps_a_common_width(rng)
     sample = X[:100].copy()
     sample[:, 1] = 0.0
     rest = np.vstack([sample, np.eye(3)])
-    fitted, search = learned(Gaussian("ard"), sample, y[:100], ask=asked_of(rest, None))
+    fitted, search = learned(Gaussian("ard"), sample, y[:100], row_source=rows_in_memory(rest, None))
     assert search["unseen_columns"] == [1]
     assert search["column_scale"][1] == 0.1
     assert 0 < fitted.length_scale[1] < np.inf
@@ -402,7 +402,9 @@ def test_one_function_decides_all_widths(rng):
 
     def chosen(kernel):
         make_pilot = partial(FourierPilot, n_components=16)
-        return chosen_widths(kernel, X, y, None, make_pilot=make_pilot, seed=5, ask=asked_of(X, None))
+        return chosen_widths(
+            kernel, X, y, None, make_pilot=make_pilot, seed=5, row_source=rows_in_memory(X, None)
+        )
 
     assert chosen(Gaussian(2.0)) == (Gaussian(2.0), None)
     assert chosen(Gaussian("auto"))[1]["rule"].startswith("held-out error")
@@ -446,11 +448,13 @@ def test_grids_temper_the_widths_of_the_likelihood(rng):
 
 def test_more_rows_in_all_shrink_all_widths_by_one_power_of_their_number(rng):
     X, y, _ = of_three_columns(rng, 200, d=3)
-    answered = asked_of(X, None)
+    answered = rows_in_memory(X, None)
     kernels, shrinking = [], 0.0
     for n_rows in (200, 3200):
-        ask = AskedOfMore(answered, n_rows)
-        map_ = RandomBinningFeatures(Laplacian("ard"), 8).fit_sample(X, y, None, seed=5, ask=ask)
+        row_source = AskedOfMore(answered, n_rows)
+        map_ = RandomBinningFeatures(Laplacian("ard"), 8).fit_sample(
+            X, y, None, seed=5, row_source=row_source
+        )
         kernels.append(map_.kernel_)
         shrinking = map_.length_scale_search_["shrinking"]
     few, many = (np.array(kernel.length_scale) for kernel in kernels)
@@ -461,7 +465,7 @@ def test_more_rows_in_all_shrink_all_widths_by_one_power_of_their_number(rng):
 class AskedOfMore:
     """Rows that say to be more than they are."""
 
-    answered: Ask
+    answered: RowSource
     n_rows: int
 
     def __call__(self, question, *, least_features=0):

@@ -15,7 +15,7 @@ from distrff.errors import InputError, PlanRefused
 from distrff.features.binning import RandomBinningFeatures
 from distrff.features.bins import BinCounts, BinIds, Grids, occupied_bins
 from distrff.features.registry import specification_from_dict
-from distrff.features.specification import asked_of
+from distrff.features.specification import rows_in_memory
 from distrff.kernels.quantiles import draw_pitches
 from distrff.kernels.stationary import Cauchy, Gaussian, Laplacian, Matern
 from distrff.utils.random import stream
@@ -216,14 +216,14 @@ def test_whoever_has_the_rows_hears_of_the_bins_and_may_refuse_them(rng):
     X, heard = np.arange(200.0)[:, None] * 1e4, []
     grids = Grids.draw(Laplacian(), 100, 1, seed_of(rng))
 
-    def ask(question, *, least_features):
+    def row_source(question, *, least_features):
         heard.append(least_features)
         if least_features > 1000:
             raise PlanRefused("too many")
-        return asked_of(X, None)(question)
+        return rows_in_memory(X, None)(question)
 
     with pytest.raises(PlanRefused):
-        occupied_bins(grids, ask)
+        occupied_bins(grids, row_source)
     # Of all grids a bin at least; then the 200 of the first with one of each other; then those of 65.
     assert heard == [100, 200 + 99, 65 * 200 + 35]
 

@@ -106,11 +106,11 @@ def test_all_questions_are_asked(rng):
     assert map_.n_passes == 3
     asked = []
 
-    def ask(question):
+    def row_source(question):
         asked.append(question.label)
         return question.update(question.zero(), 0, X, None)
 
-    map_.fit_sample(X[:10], None, None, seed=1, ask=ask)
+    map_.fit_sample(X[:10], None, None, seed=1, row_source=row_source)
     assert asked == ["landmarks", "landmarks", "landmarks by leverage"]
     assert map_.cost_for(3) == map_.specification_.cost == product_cost(3, triangle_share=0.5)
 

@@ -9,7 +9,7 @@ import pytest
 
 from distrff.errors import InputError
 from distrff.features.nystroem import LowestKeys, LowestLeverageKeys, chosen_landmarks, squared_norms
-from distrff.features.specification import asked_of
+from distrff.features.specification import rows_in_memory
 from distrff.kernels.polynomial import Polynomial
 from distrff.kernels.stationary import Gaussian
 from distrff.utils.random import row_hash
@@ -130,7 +130,12 @@ def test_leverage_finds_rare_rows_more_often(rng):
         for _ in range(n_draws):
             seed = int(rng.integers(2**62))
             L = chosen_landmarks(
-                asked_of(X, None), Gaussian(), landmarks=landmarks, n_landmarks=20, n_columns=3, seed=seed
+                rows_in_memory(X, None),
+                Gaussian(),
+                landmarks=landmarks,
+                n_landmarks=20,
+                n_columns=3,
+                seed=seed,
             )
             found[landmarks] += int((L[:, 0] > 5).sum())
     # Uniformly each rare row is one of 20 in 500: 0.2 a draw, 8 in all with a standard error of 2.8.
@@ -145,7 +150,7 @@ def test_more_landmarks_than_rows_are_refused(rng, landmarks):
     for n_landmarks, n_rows, weights in ((10, 9, None), (7, 6, s)):
         with pytest.raises(InputError, match=f"n_components={n_landmarks} .* only {n_rows} rows"):
             chosen_landmarks(
-                asked_of(X, weights),
+                rows_in_memory(X, weights),
                 Gaussian(),
                 landmarks=landmarks,
                 n_landmarks=n_landmarks,

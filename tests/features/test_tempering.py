@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from distrff.features.bandwidth import PilotRows, search_rows
-from distrff.features.relevance import tempered_widths
+from distrff.features.relevance import shrunk_length_scales
 from distrff.kernels.stationary import Laplacian
 
 
@@ -30,7 +30,7 @@ def tempered(widths, power, n_rows, *, rng):
     """The widths from a likelihood that found 1 for all of as many columns, of 400 rows, and the report."""
     X, n = rng.standard_normal((400, len(widths))), len(widths)
     search = {"rule": "likelihood", "column_scale": [1.0] * n, "length_scale": [1.0] * n}
-    kernel, found = tempered_widths(
+    kernel, found = shrunk_length_scales(
         Laplacian("ard"),
         search,
         X,

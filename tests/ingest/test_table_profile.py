@@ -9,10 +9,10 @@ import pytest
 
 from distrff.errors import InputError
 from distrff.preprocessing.encoders import (
-    CategoryStep,
+    CyclicTimeEncoder,
     HashedStep,
     NumberStep,
-    PartsStep,
+    OneHotEncoder,
     RawColumn,
     SecondsStep,
     TargetStep,
@@ -122,7 +122,7 @@ def test_a_step_a_column(raw):
     assert made.columns == (
         NumberStep("a", "int16"),
         NumberStep("l", "float64", 2),
-        CategoryStep("c", WORDS),
+        OneHotEncoder("c", WORDS),
         SecondsStep("t", first, 1000),
     )
     assert (made.target, made.drops_missing) == (TargetStep(("y",), "numbers", "int64", is_1d=False), True)
@@ -142,7 +142,7 @@ def test_fills(raw):
     made, _ = steps(raw, "acty", one_hot=True, missing="indicator", datetime="parts")
     assert [step.indicates for step in made.columns] == [True, True, True, False]
     assert made.columns[1].fill == (0.0,) * 3
-    assert made.columns[2] == PartsStep("t", 0.0, True)
+    assert made.columns[2] == CyclicTimeEncoder("t", 0.0, True)
 
 
 def test_columns_with_many_categories(raw):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from distrff.solvers.ridge import ridge_moments
-from distrff.utils.products import OneHotTile, pulled_back, squared, values_of
+from distrff.utils.products import OneHotTile, squared, transposed_product, values_of
 
 R, D = 30, 12
 
@@ -40,9 +40,9 @@ def test_values(tile, rng, dtype, k):
 def test_weighted_sums_of_rows_in_any_layout(tile, rng, m):
     S = rng.standard_normal((m, R))
     expected = S @ dense(tile)
-    np.testing.assert_allclose(pulled_back(S, tile), expected, atol=1e-14)
+    np.testing.assert_allclose(transposed_product(S, tile), expected, atol=1e-14)
     for sums in (np.ones((m, D)), np.ones((D, m)).T, np.ones((m + 2, 2 * D))[1:-1, ::2]):
-        tile.add_pulled_back(sums, S)
+        tile.add_transposed_product(sums, S)
         np.testing.assert_allclose(sums, 1 + expected, atol=1e-14)
 
 

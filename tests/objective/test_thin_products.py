@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distrff.utils.products import compile_products, pulled_back, values_of
+from distrff.utils.products import compile_products, transposed_product, values_of
 
 DTYPES = st.sampled_from([np.float32, np.float64])
 
@@ -41,7 +41,7 @@ def test_weighted_sums_of_rows(r, D, m, dtype, seed):
     rng = np.random.default_rng(seed)
     Z, S = rng.standard_normal((r, D)).astype(dtype), rng.standard_normal((m, r)).astype(dtype)
     S *= rng.random((m, r)) < rng.random()
-    sums = pulled_back(S, Z)
+    sums = transposed_product(S, Z)
     assert sums.dtype == np.float64
     assert (np.abs(sums - S.astype(float) @ Z.astype(float)) <= bound(S, Z)).all()
 
@@ -49,18 +49,20 @@ def test_weighted_sums_of_rows(r, D, m, dtype, seed):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_more_columns_than_a_strip(dtype, rng):
     Z, S, coef = (rng.standard_normal(shape).astype(dtype) for shape in ((19, 2500), (3, 19), (2500, 3)))
-    assert (np.abs(pulled_back(S, Z) - S.astype(float) @ Z.astype(float)) <= bound(S, Z)).all()
+    assert (np.abs(transposed_product(S, Z) - S.astype(float) @ Z.astype(float)) <= bound(S, Z)).all()
     assert (np.abs(values_of(Z, coef) - Z.astype(float) @ coef.astype(float)) <= bound(Z, coef)).all()
 
 
 @pytest.mark.parametrize("Z", [np.ones((6, 4))[:, ::2], np.ones((3, 8, 2))[:, :, 0], np.ones((4, 6)).T])
 def test_any_layout(Z):
     np.testing.assert_array_equal(values_of(Z, np.ones((Z.shape[1], 1))), np.full((len(Z), 1), Z.shape[1]))
-    np.testing.assert_array_equal(pulled_back(np.ones((1, len(Z))), Z), np.full((1, Z.shape[1]), len(Z)))
+    np.testing.assert_array_equal(
+        transposed_product(np.ones((1, len(Z))), Z), np.full((1, Z.shape[1]), len(Z))
+    )
 
 
 def test_values_that_are_not_numbers_show(rng):
     Z = rng.standard_normal((5, 3))
     Z[2, 1] = np.nan
     assert np.isnan(values_of(Z, np.ones((3, 1)))[:, 0]).tolist() == [False, False, True, False, False]
-    assert np.isnan(pulled_back(np.ones((1, 5)), Z)).tolist() == [[False, True, False]]
+    assert np.isnan(transposed_product(np.ones((1, 5)), Z)).tolist() == [[False, True, False]]

@@ -9,7 +9,7 @@ import pytest
 from scipy.sparse import csr_matrix
 from sklearn.svm import SVC
 
-from distrff.solvers.active_set import KinkModel, ascend, minimise
+from distrff.solvers.active_set import ActiveSetModel, ascend, minimise
 
 N, D = 80, 30
 
@@ -24,7 +24,7 @@ def model_of(rng, C, *, fit_intercept, linear=True):
     slope = 0.3 * rng.standard_normal(D + fit_intercept) if linear else np.zeros(D + fit_intercept)
     if fit_intercept:
         slope[-1] = 0.5 * upper @ y if linear else 0.0
-    return KinkModel(A, upper, slope, 3.0 if linear else 0.0, fit_intercept)
+    return ActiveSetModel(A, upper, slope, 3.0 if linear else 0.0, fit_intercept)
 
 
 def sparse(model):

@@ -37,7 +37,7 @@ def solve(Z, y, *, fit_intercept=True, tol=1e-3, n_kept=50, most=100, start=None
         bounds.append(machine.bound)
         return {0: swept(Z, y, points[0], n_kept, dtype)}
 
-    in_lockstep({0: machine.conversation()}, answer)
+    in_lockstep({0: machine.steps()}, answer)
     return machine, n_sweeps
 
 
@@ -161,7 +161,7 @@ def test_rows_of_one_class(fit_intercept):
 
 def test_interrupted_before_anything_is_known():
     machine = HardMargin(np.zeros(4), fit_intercept=True, tol=1e-3)
-    talk = machine.conversation()
+    talk = machine.steps()
     next(talk)
     talk.close()
     assert not machine.converged
@@ -173,7 +173,7 @@ def test_interrupted_before_anything_is_known():
 def test_the_best_machine_so_far_is_kept():
     Z, y = linear(np.random.default_rng(7), 1000, 5)
     machine = HardMargin(np.zeros(6), fit_intercept=True, tol=1e-9)
-    talk = machine.conversation()
+    talk = machine.steps()
     x, margins = next(talk), []
     for _ in range(12):
         try:

@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import LinearConstraint, minimize
 from sklearn.svm import SVC
 
-from distrff.solvers.active_set import KinkModel, first_multipliers, minimise
+from distrff.solvers.active_set import ActiveSetModel, first_multipliers, minimise
 
 
 def model_of(rng, n=60, D=5, C=2.0, *, fit_intercept=True, linear=True):
@@ -20,7 +20,7 @@ def model_of(rng, n=60, D=5, C=2.0, *, fit_intercept=True, linear=True):
     slope = 0.3 * rng.standard_normal(size) if linear else np.zeros(size)
     if fit_intercept:  # within what the rows can balance
         slope[-1] = 0.5 * upper @ y if linear else 0.0
-    return KinkModel(A[:, :size], upper, slope, 3.0 if linear else 0.0, fit_intercept)
+    return ActiveSetModel(A[:, :size], upper, slope, 3.0 if linear else 0.0, fit_intercept)
 
 
 def exact(model):
@@ -73,7 +73,7 @@ def test_it_is_the_support_vector_machine(rng):
     Z = rng.standard_normal((300, 40))
     y = np.where(Z[:, 0] ** 2 + Z[:, 1] > 0.7, 1.0, -1.0)
     A = np.column_stack([Z, np.ones(300)]) * y[:, None]
-    model = KinkModel(A, np.full(300, 3.0), np.zeros(41), 0.0, True)
+    model = ActiveSetModel(A, np.full(300, 3.0), np.zeros(41), 0.0, True)
     found = minimise(model, np.zeros(41), np.zeros(300), width=0.3, tol=1e-7)
     reference = SVC(C=3.0, kernel="linear", tol=1e-7).fit(Z, y)
     x = np.append(reference.coef_[0], reference.intercept_)
@@ -93,7 +93,7 @@ def test_any_multipliers_bound_any_value(rng, fit_intercept):
 
 
 def test_rows_that_cannot_balance_the_slope_bound_nothing():
-    model = KinkModel(np.ones((1, 2)), np.array([1.0]), np.array([0.0, 5.0]), 0.0, True)
+    model = ActiveSetModel(np.ones((1, 2)), np.array([1.0]), np.array([0.0, 5.0]), 0.0, True)
     assert model.bound(np.zeros(1)) == -np.inf
 
 

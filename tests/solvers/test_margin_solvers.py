@@ -67,7 +67,7 @@ class Problem:
 
 def test_widths_shrink_until_the_gap_is_closed():
     problem = Problem()
-    problem.solve(solve_smoothed, 1e-3, tol=1e-3, least_bend=1e-4)
+    problem.solve(solve_smoothed, 1e-3, tol=1e-3, min_curvature=1e-4)
     assert problem.best.gap <= 1e-3
     assert len(problem.widths) <= 80
     steps = np.unique(problem.widths)[::-1]
@@ -78,8 +78,8 @@ def test_widths_shrink_until_the_gap_is_closed():
 
 def test_looking_ahead_saves_the_first_sweep_of_each_width():
     plain, ahead = Problem(), Problem()
-    plain.solve(solve_smoothed, 1e-3, tol=1e-3, least_bend=1e-4)
-    ahead.solve(solve_smoothed, 1e-3, tol=1e-3, least_bend=1e-4, looks_ahead=True)
+    plain.solve(solve_smoothed, 1e-3, tol=1e-3, min_curvature=1e-4)
+    ahead.solve(solve_smoothed, 1e-3, tol=1e-3, min_curvature=1e-4, looks_ahead=True)
     assert ahead.best.gap <= 1e-3
     # Widths depend on the answer before, and so do the numbers of points; one a width is saved.
     assert len(ahead.widths) < len(plain.widths)
@@ -89,7 +89,7 @@ def rested(rests):
     """The widths that were asked for up to each rest."""
     problem, at_rest = Problem(), []
     solver = partial(solve_smoothed, rests=rests)
-    talk = problem.talk(solver, 1e-9, tol=1e-9, least_bend=1e-4)
+    talk = problem.talk(solver, 1e-9, tol=1e-9, min_curvature=1e-4)
     while not in_lockstep({0: talk}, problem.answer):
         at_rest.append(list(problem.widths))
     return problem, at_rest
@@ -104,7 +104,7 @@ def test_it_rests_after_so_many_points_at_a_width_and_goes_on_there():
     assert new.count(new[-1]) >= 6
     assert new[0] == first[-1]
     alone = Problem()
-    alone.solve(solve_smoothed, 1e-9, tol=1e-9, least_bend=1e-4)
+    alone.solve(solve_smoothed, 1e-9, tol=1e-9, min_curvature=1e-4)
     assert problem.widths == alone.widths
 
 

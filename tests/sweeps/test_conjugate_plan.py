@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from distrff.engine.execution import PlannedWorkers
-from distrff.engine.segments import gram_one_in
+from distrff.engine.segments import gram_stride
 from distrff.errors import PlanRefused
 from distrff.estimators.fitting import plan
 from distrff.estimators.fitting.plan import PRESUMED_SWEEPS, Size, first_that_fits
@@ -48,15 +48,15 @@ def limit_for(found):
 
 
 def test_a_sample_has_sixteen_rows_a_feature():
-    assert gram_one_in(1_000_000, 2048) == 30
-    assert gram_one_in(1_000_000, 64) == 61  # and never fewer than 16,384 rows
-    assert gram_one_in(30_000, 64) == 1
-    assert gram_one_in(10, 64) == 1
+    assert gram_stride(1_000_000, 2048) == 30
+    assert gram_stride(1_000_000, 64) == 61  # and never fewer than 16,384 rows
+    assert gram_stride(30_000, 64) == 1
+    assert gram_stride(10, 64) == 1
 
 
 def test_what_is_counted():
     found = counted()
-    assert (found.one_in, found.n_factors) == (30, 1)
+    assert (found.stride, found.n_factors) == (30, 1)
     assert found.n_sweeps == 2 + PRESUMED_SWEEPS
     light = PRESUMED_SWEEPS * 10**6 * 2048 * (2 * 50 + 4 * 3)
     sample = 10**6 / 30 * (2 * 50 * 2048 + 2052**2) + 2048**3 / 3
@@ -74,10 +74,10 @@ def test_what_is_counted():
 def test_the_factor_is_given_up_where_memory_asks_for_it():
     with_factor = counted()
     by_diagonal = counted(limit=limit_for(with_factor) - 2**20)
-    assert (by_diagonal.one_in, by_diagonal.n_factors) == (0, 0)
+    assert (by_diagonal.stride, by_diagonal.n_factors) == (0, 0)
     assert by_diagonal.n_sweeps == 1 + PRESUMED_SWEEPS
     assert "preconditioner: diagonal" in str(by_diagonal)
-    assert counted(limit=limit_for(with_factor)).one_in == 30
+    assert counted(limit=limit_for(with_factor)).stride == 30
     assert counted(n_alphas=3).worker_peak_bytes > with_factor.worker_peak_bytes
 
 

@@ -17,7 +17,7 @@ from distrff.kernels.stationary import Exponential, Gaussian
 from distrff.preprocessing.scaling import Scaling
 from distrff.preprocessing.targets import ClassTargets
 from distrff.reductions.base import Folds
-from distrff.reductions.margins import KinkReduction, MarginReduction, SoftmaxReduction
+from distrff.reductions.margins import MarginReduction, NearestRowsReduction, SoftmaxReduction
 from distrff.solvers.losses import Hinge, Logistic
 from distrff.solvers.objective import RowWeights, margin_sums, sided_weights, softmax_slopes, softmax_sums
 
@@ -122,14 +122,16 @@ def test_softmax(make, rng, tile_rows, n_machines):
 @pytest.mark.parametrize("n_machines", [1, 3])
 def test_kinks(make, rng, tile_rows, n_machines):
     rows, point = make(n_machines), point_of(rng, n_machines)
-    found = rows.swept(KinkReduction, tile_rows, point, outputs=rows.outputs, n_kept=5, has_reference=False)
+    found = rows.swept(
+        NearestRowsReduction, tile_rows, point, outputs=rows.outputs, n_kept=5, has_reference=False
+    )
     short = 1 - rows.Y * (rows.Z @ point["coef"] + point["intercept"])
     s, losses = rows.weights.fitted, np.maximum(0, short)
     pulls = np.where(short > 0, s * rows.Y, 0)
     np.testing.assert_allclose(found.value, (s * losses).sum(axis=0), rtol=1e-12)
     np.testing.assert_allclose(found.held_out, rows.weights.judged(losses), rtol=1e-12, atol=1e-12)
     vector = np.column_stack([pulls.T @ rows.Z, pulls.sum(axis=0)])
-    np.testing.assert_allclose(found.short_vector, vector, rtol=1e-12, atol=1e-9)
+    np.testing.assert_allclose(found.violating_vector, vector, rtol=1e-12, atol=1e-9)
     for j in range(n_machines):
         for side, label in zip(found.sides[j], (1, -1), strict=True):
             mine = np.flatnonzero((rows.Y[:, j] == label) & (s[:, j] > 0))

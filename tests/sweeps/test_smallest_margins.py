@@ -247,7 +247,7 @@ def test_they_are_what_the_solver_asks_for(rng, dtype):
         return {j: at.critical_rows(found, position) for position, j in enumerate(points)}
 
     with dask.config.set(scheduler="threads", num_workers=2):
-        in_lockstep({j: machine.conversation() for j, machine in machines.items()}, answer)
+        in_lockstep({j: machine.steps() for j, machine in machines.items()}, answer)
     Z = reduction.specification.build().apply(reduction.scaling.apply(X, np.dtype(dtype))).astype(np.float64)
     for j, machine in machines.items():
         whole = nearest_points(Z, reduction.targets.encode(y)[:, j], fit_intercept=True, tol=1e-6)

@@ -17,10 +17,10 @@ import numpy as np
 from scipy.sparse import diags_array, hstack, issparse
 
 from distrff.engine.reduction import Arrays
-from distrff.estimators.fitting.margin_oracle import FeaturesOf, KinkPoint, MarginOracle
+from distrff.estimators.fitting.margin_oracle import FeaturesOf, HingePoint, MarginOracle
 from distrff.estimators.fitting.traces import MarginProblem
-from distrff.reductions.margins import KinkRows, KinkSums
-from distrff.solvers.active_set import KinkModel, KinkSolution, ascend, first_multipliers, minimise
+from distrff.reductions.margins import NearestRows, NearestSums
+from distrff.solvers.active_set import ActiveSetModel, ActiveSetSolution, ascend, first_multipliers, minimise
 
 _MODEL_SHARE = 0.4  # of tol
 _FIRST_WIDTH = 1.0
@@ -36,9 +36,9 @@ class _Model:
     """One problem's model: rows, and the sums at its reference point over all rows."""
 
     reference: np.ndarray
-    rows: KinkRows
-    short_weight: float
-    short_vector: np.ndarray
+    rows: NearestRows
+    violating_weight: float
+    violating_vector: np.ndarray
     x: np.ndarray
     alpha: np.ndarray | None = None
     distance: float = np.inf
@@ -57,10 +57,10 @@ class _Model:
         return np.sort(self.rows.number)
 
     @classmethod
-    def at(cls, C: float, x: np.ndarray, found: KinkSums, machine: int) -> _Model:
+    def at(cls, C: float, x: np.ndarray, found: NearestSums, machine: int) -> _Model:
         """Return the model whose reference point is x."""
         rows = found.rows(machine)
-        weight, vector = float(found.short_weight[machine]), found.short_vector[machine]
+        weight, vector = float(found.violating_weight[machine]), found.violating_vector[machine]
         return cls(x, rows, weight, vector, x)
 
     @property
@@ -70,11 +70,11 @@ class _Model:
         Its sign is the label of the rows that pull; 0 where the model has a minimum.
         """
         signed = self.rows.weight * self.rows.label
-        pull = float(self.short_vector[-1] - signed[self.rows.short].sum())
+        pull = float(self.violating_vector[-1] - signed[self.rows.violating].sum())
         least, most = -float(signed[signed > 0].sum()), -float(signed[signed < 0].sum())
         return max(0.0, pull - most) + min(0.0, pull - least)
 
-    def without_shortfall(self, label: float) -> np.ndarray:
+    def without_violations(self, label: float) -> np.ndarray:
         """Return the reference point with an intercept at which no row of the label is short.
 
         All rows of the label move alike: those that were short by most are then the nearest to the kink.
@@ -83,17 +83,17 @@ class _Model:
         x[-1] += _FAR * max(1.0, abs(x[-1])) * label
         return x
 
-    def add(self, rows: KinkRows, C: float) -> None:
+    def add(self, rows: NearestRows, C: float) -> None:
         """Take more rows, each with the multiplier that its side at the reference point had."""
         self.rows = self.rows.merge(rows, None)
         if self.alpha is not None:
-            self.alpha = np.append(self.alpha, np.where(rows.short, C * rows.weight, 0.0))
+            self.alpha = np.append(self.alpha, np.where(rows.violating, C * rows.weight, 0.0))
 
 
 def finish_exactly(
     oracle: MarginOracle,
     points: Mapping[MarginProblem, np.ndarray],
-    kinks: Callable[[Mapping[MarginProblem, KinkPoint], int], KinkSums | None],
+    nearest_rows: Callable[[Mapping[MarginProblem, HingePoint], int], NearestSums | None],
     improve: Callable[[MarginProblem, np.ndarray, float, float, np.ndarray], bool],
     *,
     tol: float,
@@ -110,17 +110,21 @@ def finish_exactly(
     """
     models: dict[MarginProblem, _Model] = {}
     found = (
-        kinks({problem: KinkPoint(x) for problem, x in points.items()}, oracle.kept_rows) if points else None
+        nearest_rows({problem: HingePoint(x) for problem, x in points.items()}, oracle.kept_rows)
+        if points
+        else None
     )
     if found is not None:
         for i, (problem, x) in enumerate(points.items()):
             models[problem] = _Model.at(problem.C, x, found, i)
         primal = {problem: _primal(problem, x, found, i) for i, (problem, x) in enumerate(points.items())}
-        _widen(oracle, models, kinks)
+        _widen(oracle, models, nearest_rows)
     while models:
         tols = {problem: _MODEL_SHARE * tol * primal[problem] for problem in models}
         bounds = _minimise_models(oracle, models, tols)
-        found = kinks({p: KinkPoint(m.x, m.reference, m.known) for p, m in models.items()}, oracle.kept_rows)
+        found = nearest_rows(
+            {p: HingePoint(m.x, m.reference, m.known) for p, m in models.items()}, oracle.kept_rows
+        )
         if found is None:
             return
         unfinished = {}
@@ -144,7 +148,7 @@ def finish_exactly(
 def _widen(
     oracle: MarginOracle,
     models: dict[MarginProblem, _Model],
-    kinks: Callable[[Mapping[MarginProblem, KinkPoint], int], KinkSums | None],
+    nearest_rows: Callable[[Mapping[MarginProblem, HingePoint], int], NearestSums | None],
 ) -> None:
     """Give each model of the rows nearest to the kink so many more that it has a minimum.
 
@@ -153,10 +157,10 @@ def _widen(
     while oracle.fit_intercept and (lacking := {p: model for p, model in models.items() if model.excess}):
         labels = {problem: np.sign(model.excess) for problem, model in lacking.items()}
         points = {
-            problem: KinkPoint(model.without_shortfall(labels[problem]), model.reference, model.known)
+            problem: HingePoint(model.without_violations(labels[problem]), model.reference, model.known)
             for problem, model in lacking.items()
         }
-        more = kinks(points, _WIDENING * oracle.kept_rows)
+        more = nearest_rows(points, _WIDENING * oracle.kept_rows)
         if more is None:
             models.clear()
             return
@@ -173,11 +177,11 @@ def _minimise_models(
 ) -> dict[MarginProblem, float]:
     """Move each model to its minimum, side by side on the cluster; return their lower bounds."""
     calls = [
-        (oracle.features_of, oracle.sent_map, model.rows, model.short_weight, model.short_vector,
+        (oracle.features_of, oracle.sent_map, model.rows, model.violating_weight, model.violating_vector,
          problem.C, model.x, model.alpha, oracle.fit_intercept, tols[problem])
         for problem, model in models.items()
     ]  # fmt: skip
-    solutions: list[KinkSolution] = oracle.run.gather(oracle.run.submit_all(solve_model, calls))
+    solutions: list[ActiveSetSolution] = oracle.run.gather(oracle.run.submit_all(solve_model, calls))
     for model, solution in zip(models.values(), solutions, strict=True):
         model.x, model.alpha = solution.x, solution.alpha
     return {problem: solution.bound for problem, solution in zip(models, solutions, strict=True)}
@@ -186,21 +190,21 @@ def _minimise_models(
 def solve_model(
     features_of: FeaturesOf,
     sent: list[Arrays],
-    rows: KinkRows,
-    short_weight: float,
-    short_vector: np.ndarray,
+    rows: NearestRows,
+    violating_weight: float,
+    violating_vector: np.ndarray,
     C: float,
     x: np.ndarray,
     alpha: np.ndarray | None,
     fit_intercept: bool,
     tol: float,
-) -> KinkSolution:
+) -> ActiveSetSolution:
     """Return the minimum of the model that is exact for some rows and linear for all others."""
     A = _signed(features_of(rows.X, sent), rows.label)
-    linear_weight = short_weight - rows.weight[rows.short].sum()
-    linear_vector = short_vector - (rows.weight * rows.short) @ A
+    linear_weight = violating_weight - rows.weight[rows.violating].sum()
+    linear_vector = violating_vector - (rows.weight * rows.violating) @ A
     upper, size = C * rows.weight, len(x)
-    model = KinkModel(A[:, :size], upper, -C * linear_vector[:size], C * linear_weight, fit_intercept)
+    model = ActiveSetModel(A[:, :size], upper, -C * linear_vector[:size], C * linear_weight, fit_intercept)
     alpha = first_multipliers(model, x) if alpha is None else alpha
     if issparse(A):
         return ascend(model, x, alpha, tol=tol)
@@ -217,6 +221,6 @@ def _signed(Z: Any, label: np.ndarray) -> Any:
     return A
 
 
-def _primal(problem: MarginProblem, x: np.ndarray, found: KinkSums, machine: int) -> float:
-    w = x[: found.short_vector.shape[1] - 1]
+def _primal(problem: MarginProblem, x: np.ndarray, found: NearestSums, machine: int) -> float:
+    w = x[: found.violating_vector.shape[1] - 1]
     return problem.C * float(found.value[machine]) + 0.5 * float(w @ w)

@@ -23,7 +23,13 @@ from distrff.reductions.ridge import (
     ProductReduction,
     RightSidesReduction,
 )
-from distrff.solvers.cg import Answer, ConjugateGradients, preconditioned, sampled_factor, solution_of_sample
+from distrff.solvers.cg import (
+    ConjugateGradients,
+    Response,
+    preconditioned,
+    sampled_factor,
+    solution_of_sample,
+)
 from distrff.solvers.ridge import (
     GramProblem,
     RidgeEquations,
@@ -56,7 +62,7 @@ def fit_by_conjugate_gradients(fit: PreparedFit, plan: Plan) -> FitResult:
         choice = ConjugateChoice(AlphaSearch(options.alpha), np.zeros((D, k)), np.zeros(k))
     alpha = np.broadcast_to(choice.search.alpha, (problem.n_targets,))
     start, preconditioner = (choice.coef, choice.intercept), None
-    if plan.one_in:
+    if plan.stride:
         fit.run.begin_phase("preconditioner")
         preconditioner = sample_preconditioner(fit, plan, alpha)
         start = preconditioner.solution()
@@ -159,7 +165,7 @@ def _solve(
         systems.begin(equations)
         M = DiagonalPreconditioner(equations.G_diagonal, alpha) if preconditioner is None else preconditioner
 
-        def respond(residuals: dict[int, np.ndarray]) -> dict[int, Answer]:
+        def respond(residuals: dict[int, np.ndarray]) -> dict[int, Response]:
             systems.record(passes.n_sweeps)
             if passes.n_sweeps >= max_sweeps:
                 return {}
@@ -461,7 +467,7 @@ class ConjugateSearch:
         """Advance all systems until they converge or may not go on."""
         left = self._options.max_sweeps
 
-        def respond(residuals: dict[_Member, np.ndarray]) -> dict[_Member, Answer]:
+        def respond(residuals: dict[_Member, np.ndarray]) -> dict[_Member, Response]:
             nonlocal left
             left -= 1
             if left < 0:
@@ -576,10 +582,10 @@ class FactorPreconditioner:
 
 def sample_preconditioner(fit: PreparedFit, plan: Plan, alpha: np.ndarray) -> FactorPreconditioner:
     """Return the preconditioner that one pass over a sample of the rows gives."""
-    size = sample_size(plan.size, plan.one_in)
+    size = sample_size(plan.size, plan.stride)
     grams = factor_gram(fit, replace(plan, size=size, tile_rows=size.segmentation().tile_rows))
     # That of a sum over fewer rows.
-    floor = np.sqrt(plan.one_in) * grams.noise_floor(size.n_features)
+    floor = np.sqrt(plan.stride) * grams.noise_floor(size.n_features)
     levels = factor_levels(alpha)
     calls = [(grams.total, max(floor, level), grams.problem) for level in levels]
     nearest = np.abs(np.log(alpha[:, None] / levels)).argmin(axis=1)

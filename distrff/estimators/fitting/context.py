@@ -12,14 +12,14 @@ from sklearn.base import clone
 from distrff.engine.execution import Workers
 from distrff.engine.reduction import Arrays, Reduction
 from distrff.engine.run import Run, begin_run, check_reading
-from distrff.engine.segments import Segmentation, gram_one_in, gram_tile_rows, light_segmentation
+from distrff.engine.segments import Segmentation, gram_stride, gram_tile_rows, light_segmentation
 from distrff.errors import ColumnError, DataWarning, InputError, column_called, warn
 from distrff.estimators.fitting.options import FitOptions
 from distrff.estimators.fitting.plan import Plan, Size, count, first_that_fits
 from distrff.estimators.fitting.result import FitResult
 from distrff.features.base import FeatureMap
 from distrff.features.fourier import FourierBlockMap
-from distrff.features.specification import MapSpecification, RowQuestion
+from distrff.features.specification import MapReduction, MapSpecification
 from distrff.io.dataset import Dataset
 from distrff.preprocessing.scaling import Moments, Scaling
 from distrff.preprocessing.targets import ClassTargets, NumericTargets, Targets, class_weights
@@ -27,7 +27,7 @@ from distrff.reductions.base import Folds, RowReduction
 from distrff.reductions.statistics import (
     ColumnStatistics,
     ColumnStatisticsReduction,
-    RowAnswerReduction,
+    MapSumsReduction,
     sample_rows,
 )
 from distrff.solvers.ridge import noise_floor
@@ -279,7 +279,7 @@ def size_of(
         held_bytes=dataset.held_bytes,
         whole_rows=dataset.whole_rows,
         **fit.of_map(),
-        gram_one_in=gram_one_in(dataset.n_rows, n_features) if options.samples_gram else 1,
+        gram_stride=gram_stride(dataset.n_rows, n_features) if options.samples_gram else 1,
         model_rows=options.model_rows(n_features),
         n_light_sweeps=options.n_light_sweeps,
         n_light_columns=options.n_light_columns(n_outputs),
@@ -493,12 +493,14 @@ def _fitted_map(
         Y, s = targets.encode(sample.y), targets.row_weights(sample.y, s)
     own = features.random_state
     seed = child_seed(fit.options.seed, "features") if own is None else resolve_seed(own)
-    return clone(features).fit_sample(X, Y, s, seed=seed, ask=_RowsOfFit(fit, scaling, targets.n_outputs))
+    return clone(features).fit_sample(
+        X, Y, s, seed=seed, row_source=_RowsOfFit(fit, scaling, targets.n_outputs)
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class _RowsOfFit:
-    """Answers what a map asks of all rows, each question by a pass."""
+    """All rows of a fit, as a map sees them: each reduction is one pass."""
 
     fit: FitContext
     scaling: Scaling
@@ -508,11 +510,11 @@ class _RowsOfFit:
     def n_rows(self) -> int:
         return self.fit.dataset.n_rows
 
-    def __call__(self, question: RowQuestion, *, least_features: int = 0) -> Any:
+    def __call__(self, map_reduction: MapReduction, *, least_features: int = 0) -> Any:
         fit = self.fit
         assert fit.run is not None
         if least_features:
             choose_solver(fit, self.n_outputs, least_features)  # or is refused, before another pass
         cuts = light_segmentation(self.n_rows, fit.dataset.n_columns)
-        reduction = RowAnswerReduction(question, self.scaling, fit.features_dtype, cuts.tile_rows)
-        return fit.run.gather([fit.run.sweep(question.label, fit.dataset, reduction, cuts)])[0]
+        reduction = MapSumsReduction(map_reduction, self.scaling, fit.features_dtype, cuts.tile_rows)
+        return fit.run.gather([fit.run.sweep(map_reduction.label, fit.dataset, reduction, cuts)])[0]

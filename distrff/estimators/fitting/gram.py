@@ -16,7 +16,7 @@ from distrff.estimators.fitting.plan import Plan
 from distrff.estimators.fitting.result import FitResult, end_of_grid
 from distrff.estimators.fitting.ridge import AlphaSearch, gram_problem, problem_of, ridge_result
 from distrff.preprocessing.targets import ClassTargets, Targets
-from distrff.reductions.base import HELD_OUT_ONE_IN, Folds
+from distrff.reductions.base import HELD_OUT_STRIDE, Folds
 from distrff.reductions.gram import GramReduction, GramStatistics
 from distrff.solvers.ridge import (
     AlphaChoice,
@@ -49,7 +49,7 @@ def fit_by_gram(fit: PreparedFit, plan: Plan) -> FitResult:
     grams = sum_grams(
         fit, plan, None if plan.size.n_folds == 1 else fit.folds("folds", plan.size.n_folds, by)
     )
-    n_folds = HELD_OUT_ONE_IN if plan.size.n_paths else plan.size.n_folds
+    n_folds = HELD_OUT_STRIDE if plan.size.n_paths else plan.size.n_folds
     return _solved(grams, options, fit.targets, n_folds=n_folds, plan=plan, notes=notes)
 
 
@@ -232,24 +232,24 @@ def sum_grams(
 
 
 def factor_gram(fit: PreparedFit, plan: Plan) -> Grams:
-    """Return the Gram of one hashed row in `plan.size.gram_one_in`, scaled to the weight of all rows.
+    """Return the Gram of one hashed row in `plan.size.gram_stride`, scaled to the weight of all rows.
 
     A sample whose weight is not between half and twice its share does not stand for the rows,
     as when few of them have any weight; then all rows are summed.
     """
-    one_in, run = plan.size.gram_one_in, fit.run
-    folds = sample_of(fit, one_in)
+    stride, run = plan.size.gram_stride, fit.run
+    folds = sample_of(fit, stride)
     if folds is not None:
         grams = sum_grams(fit, plan, folds, members=[(0,)])
         weight = run.gather([run.submit(weight_of, grams.total, grams.problem.n_targets)])[0]
-        if fit.weight / 2 < one_in * weight < 2 * fit.weight:
+        if fit.weight / 2 < stride * weight < 2 * fit.weight:
             return replace(grams, total=run.submit(scaled, grams.total, fit.weight / weight))
     return sum_grams(fit, plan, None)
 
 
-def sample_of(fit: PreparedFit, one_in: int) -> Folds | None:
+def sample_of(fit: PreparedFit, stride: int) -> Folds | None:
     """Return the folds whose first is one hashed row in so many; None for all rows."""
-    return None if one_in == 1 else fit.folds("gram sample", one_in, "hash")
+    return None if stride == 1 else fit.folds("gram sample", stride, "hash")
 
 
 def weight_of(A: np.ndarray, n_targets: int) -> float:

@@ -49,7 +49,7 @@ def solve_hard_margins(
         return oracle.smallest_margins(points, n_kept)
 
     try:
-        in_lockstep({problem: machine.conversation() for problem, machine in machines.items()}, respond)
+        in_lockstep({problem: machine.steps() for problem, machine in machines.items()}, respond)
     except KeyboardInterrupt as raised:
         interruption = raised
     record(machines)

@@ -12,7 +12,7 @@ import numpy as np
 from distrff.engine.reduction import Arrays, joined
 from distrff.engine.run import Run
 from distrff.engine.segments import (
-    gram_one_in,
+    gram_stride,
     light_segmentation_of_features,
     margin_tile_rows,
     sparse_segmentation,
@@ -28,10 +28,10 @@ from distrff.preprocessing.targets import ClassTargets
 from distrff.reductions.base import Folds
 from distrff.reductions.gram import CurvatureGramReduction
 from distrff.reductions.margins import (
-    KinkReduction,
-    KinkSums,
     LightReduction,
     MarginReduction,
+    NearestRowsReduction,
+    NearestSums,
     SmallestMarginsReduction,
     SoftmaxReduction,
     can_model,
@@ -49,7 +49,7 @@ _LEAST_CURVATURE = 1e-100
 _LIGHT_SWEEPS = 4.0  # that the products of a Hessian may take
 
 
-class KinkPoint(NamedTuple):
+class HingePoint(NamedTuple):
     """A point of a hinge's problem, with its model's reference point and sorted row numbers."""
 
     x: np.ndarray
@@ -132,13 +132,13 @@ class MarginOracle:
             responses[problem] = replace(responses[problem], next=(width, at)) if problem in responses else at
         return responses
 
-    def kinks(self, points: Mapping[MarginProblem, KinkPoint], n_kept: int) -> KinkSums:
+    def nearest_rows(self, points: Mapping[MarginProblem, HingePoint], n_kept: int) -> NearestSums:
         """Return what one pass finds at each point, with `n_kept` rows a label for its model."""
         problems, columns = tuple(points), [point.x for point in points.values()]
         references = [point.reference for point in points.values() if point.reference is not None]
         X = np.stack([*columns, *references], axis=1)
         reduction = self._fit.reduction(
-            KinkReduction,
+            NearestRowsReduction,
             **self._shared,
             **self._held_out(problems),
             outputs=tuple(problem.output for problem in problems),
@@ -244,26 +244,26 @@ class MarginOracle:
 
         None where none bends.
         """
-        if self._grams is None or not at.n_bending:
+        if self._grams is None or not at.n_curved:
             return None
         size, grams = self._plan.size, self._grams
         few = int(_LIGHT_SWEEPS * size.light_flops / size.gram_size**2)
-        one_in = gram_one_in(at.n_bending, self.n_features, few)
-        cuts = replace(size, gram_one_in=one_in).segmentation()
+        stride = gram_stride(at.n_curved, self.n_features, few)
+        cuts = replace(size, gram_stride=stride).segmentation()
         reduction = self._fit.reduction(
             CurvatureGramReduction,
             dtype=size.dtype,
             tile_rows=min(cuts.tile_rows, self._plan.tile_rows),
             light_rows=self._cuts.tile_rows,
-            folds=sample_of(self._fit, one_in),
+            folds=sample_of(self._fit, stride),
             loss=self._loss,
             output=problem.output,
         )
         handle = self.run.sweep("Hessian", self._fit.dataset, reduction, cuts, self._point(at.x[:, None]))
-        curvature = one_in * min(problem.C, 1 / grams.noise_floor(grams.problem.sizes[-1]))
+        curvature = stride * min(problem.C, 1 / grams.noise_floor(grams.problem.sizes[-1]))
         total = self.run.submit(total_gram, [handle], grams.problem)
         factor = _Factor(self.run, self.run.submit(preconditioner_of, total, curvature, grams.problem))
-        return Hessian(factor.solve, is_light=at.n_bending <= few)
+        return Hessian(factor.solve, is_light=at.n_curved <= few)
 
 
 class SoftmaxOracle(MarginOracle):

@@ -14,7 +14,7 @@ from distrff.estimators.fitting.active_set import finish_exactly
 from distrff.estimators.fitting.context import PreparedFit
 from distrff.estimators.fitting.gram import Grams, factor_gram
 from distrff.estimators.fitting.hard_margin import solve_hard_margins
-from distrff.estimators.fitting.margin_oracle import KinkPoint, MarginOracle, SoftmaxOracle
+from distrff.estimators.fitting.margin_oracle import HingePoint, MarginOracle, SoftmaxOracle
 from distrff.estimators.fitting.options import MarginOptions
 from distrff.estimators.fitting.plan import Plan
 from distrff.estimators.fitting.result import FitResult, end_of_grid, rkhs_norm
@@ -27,8 +27,8 @@ from distrff.estimators.fitting.traces import (
     best_constants,
 )
 from distrff.preprocessing.targets import ClassTargets
-from distrff.reductions.margins import KinkSums
-from distrff.solvers.lbfgs import Conversation, RestingConversation, Rests, solve_smooth, solve_smoothed
+from distrff.reductions.margins import NearestSums
+from distrff.solvers.lbfgs import RestingGenerator, Rests, SolverGenerator, solve_smooth, solve_smoothed
 from distrff.solvers.objective import Evaluation, Point
 from distrff.solvers.ridge import RidgeSolution, solution_of
 from distrff.solvers.status import Status, in_lockstep
@@ -104,7 +104,7 @@ def _starts(fit: PreparedFit, options: MarginOptions, grams: Grams | None, C: fl
 
 # The problems of a fit solved together: each pass answers all that are not done.
 
-_BENDING_A_FEATURE = 0.1
+_CURVED_ROWS_A_FEATURE = 0.1
 # A model whose reference point is far off wastes sweeps, and so do many small steps at one width.
 _POINTS_BEFORE_MODELS = 10
 
@@ -126,7 +126,7 @@ def solve_margins(
     try:
         while not solving.is_spent and solving.advance():
             if solving.has_models:
-                finish_exactly(oracle, solving.unfinished(), solving.kinks, solving.improve, tol=tol)
+                finish_exactly(oracle, solving.unfinished(), solving.nearest_rows, solving.improve, tol=tol)
     except KeyboardInterrupt as raised:
         interruption = raised
     return MarginSolution(solving.traces, solving.status(interruption), solving.n_sweeps, interruption)
@@ -141,7 +141,7 @@ class _Solving:
     traces: dict[MarginProblem, Trace]
     tol: float
     n_sweeps: int = 0
-    solvers: dict[MarginProblem, Conversation | RestingConversation] = field(init=False)
+    solvers: dict[MarginProblem, SolverGenerator | RestingGenerator] = field(init=False)
     """The solvers that have not ended."""
 
     def __post_init__(self) -> None:
@@ -168,12 +168,12 @@ class _Solving:
             self.traces[problem].record(self.n_sweeps)
         return responses
 
-    def kinks(self, points: Mapping[MarginProblem, KinkPoint], n_kept: int) -> KinkSums | None:
+    def nearest_rows(self, points: Mapping[MarginProblem, HingePoint], n_kept: int) -> NearestSums | None:
         """Respond to models of few rows."""
         if self.is_spent:
             return None
         self.n_sweeps += 1
-        return self.oracle.kinks(points, n_kept)
+        return self.oracle.nearest_rows(points, n_kept)
 
     def improve(
         self, problem: MarginProblem, x: np.ndarray, primal: float, dual: float, held_out: np.ndarray
@@ -197,7 +197,7 @@ class _Solving:
         self.solvers = {p: solver for p, solver in solvers.items() if p not in results}
         return bool(solvers)
 
-    def _solver(self, problem: MarginProblem) -> Conversation | RestingConversation:
+    def _solver(self, problem: MarginProblem) -> SolverGenerator | RestingGenerator:
         """Return the generator that solves a problem from its start."""
         x, oracle = self.traces[problem].found, self.oracle
         finished = partial(self._finished, problem)
@@ -213,7 +213,7 @@ class _Solving:
             oracle.preconditioner,
             finished,
             tol=self.tol,
-            least_bend=problem.C * min(1.0, _BENDING_A_FEATURE * oracle.n_features / oracle.n_rows),
+            min_curvature=problem.C * min(1.0, _CURVED_ROWS_A_FEATURE * oracle.n_features / oracle.n_rows),
             rests=Rests(_POINTS_BEFORE_MODELS, early) if self.has_models else None,
             looks_ahead=self.options.looks_ahead(len(self.traces)),
         )
@@ -409,8 +409,8 @@ def _notes(
             "sgd": "the Gram of a sample does not fit in the workers' memory",
         }[solver]
         notes.append(f"solver='auto' is {solver!r}: {why}")
-    if solver != "sgd" and plan.size.gram_one_in > 1:
-        notes.append(f"the preconditioner is the Gram of one row in {plan.size.gram_one_in}")
+    if solver != "sgd" and plan.size.gram_stride > 1:
+        notes.append(f"the preconditioner is the Gram of one row in {plan.size.gram_stride}")
     if search.grid is not None and len(search.grid):
         notes.append(f"C is the best of {len(search.grid)} by held-out loss, {search.mean_scores.min():.4g}")
         if search.interruption is None:

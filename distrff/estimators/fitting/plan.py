@@ -12,8 +12,8 @@ from distrff.engine.execution import PlannedWorkers, Workers
 from distrff.engine.reduction import n_levels
 from distrff.engine.segments import (
     Segmentation,
-    gram_one_in,
     gram_segmentation,
+    gram_stride,
     light_segmentation,
     margin_tile_rows,
     sampled_tile_rows,
@@ -60,7 +60,7 @@ class Size:
         Whether classes are still to be counted.
     model_rows : int
         Rows whose features are held at once, in float64 and as they are made.
-    gram_one_in : int
+    gram_stride : int
         The Gram is of one row in that many.
     n_light_sweeps, n_light_columns : int
         Passes presumed after the Gram, and coefficient vectors that each of them answers.
@@ -92,7 +92,7 @@ class Size:
     map_cost: MapCost
     outputs_are_presumed: bool = False
     model_rows: int = 0
-    gram_one_in: int = 1
+    gram_stride: int = 1
     n_light_sweeps: int = 0
     n_light_columns: int = 0
     sparse_entries: int = 0
@@ -126,7 +126,7 @@ class Size:
     def segmentation(self) -> Segmentation:
         """Return the cuts of the Gram sweep."""
         cuts = gram_segmentation(self.n_rows, self.n_features, self.n_outputs, np.dtype(self.dtype))
-        return replace(cuts, tile_rows=sampled_tile_rows(cuts.tile_rows, self.gram_one_in))
+        return replace(cuts, tile_rows=sampled_tile_rows(cuts.tile_rows, self.gram_stride))
 
     def reading_bytes(self, segment_rows: int) -> int:
         """Return what a task holds of stored rows at most: two spans of them, and what decoding takes.
@@ -144,7 +144,7 @@ class Size:
     @property
     def gram_flops(self) -> float:
         """Flops of the Gram sweep: its map and its products."""
-        rows = self.n_rows / self.gram_one_in
+        rows = self.n_rows / self.gram_stride
         return rows * (self.map_flops + self.gram_size**2)
 
     @property
@@ -208,7 +208,7 @@ class Plan:
         Of the cluster that was planned for; limit 0 is none.
     seconds : float or None
         Predicted from rates measured on the live workers; None where nothing was measured.
-    one_in : int
+    stride : int
         Of conjugate gradients, whose preconditioner is the factor of the Gram of one row in so many; 0 for a
         diagonal one.
     n_factors : int
@@ -234,7 +234,7 @@ class Plan:
     threads_per_worker: int
     memory_limit: int
     seconds: float | None = None
-    one_in: int = 0
+    stride: int = 0
     n_factors: int = 0
     n_search_sweeps: int = 0
 
@@ -243,21 +243,21 @@ class Plan:
         own = asdict(self)
         values = own.pop("size") | own
         solver = values.pop("solver")
-        for name in () if solver == "cg" else ("one_in", "n_factors", "n_search_sweeps"):
+        for name in () if solver == "cg" else ("stride", "n_factors", "n_search_sweeps"):
             del values[name]
-        return values
+        return {"one_in" if name == "stride" else name: value for name, value in values.items()}
 
     @property
     def has_gram(self) -> bool:
         """Whether a matrix of D × D is made, of all rows or of a sample."""
-        return self.solver == "gram" or self.one_in > 0
+        return self.solver == "gram" or self.stride > 0
 
     @property
     def preconditioner(self) -> str:
         """What that of conjugate gradients is made of, as people read it."""
-        if not self.one_in:
+        if not self.stride:
             return "diagonal"
-        return "factor of the Gram of " + ("all rows" if self.one_in == 1 else f"one row in {self.one_in}")
+        return "factor of the Gram of " + ("all rows" if self.stride == 1 else f"one row in {self.stride}")
 
     def with_seconds(self, seconds: float | None) -> Plan:
         """Return the plan with its predicted time."""
@@ -403,7 +403,7 @@ def _by_gram(size: Size, folds_per_task: int, workers: Workers) -> Plan:
         segment_rows=cuts.segment_rows,
         tile_rows=cuts.tile_rows,
         flops=s.gram_flops + s.n_light_sweeps * s.light_flops + factorisation_flops(s) + s.map_factor_flops,
-        cosines=float(s.n_rows) * s.n_features * (1 / s.gram_one_in + s.n_light_sweeps),
+        cosines=float(s.n_rows) * s.n_features * (1 / s.gram_stride + s.n_light_sweeps),
         bytes_read=float(s.n_rows) * s.row_bytes * (1 + s.n_map_passes + passes + s.n_light_sweeps),
         worker_peak_bytes=worker_peak_bytes(s, folds_per_task, workers.threads_per_worker),
         client_peak_bytes=client_peak_bytes(s),
@@ -425,7 +425,7 @@ def worker_peak_bytes(size: Size, folds_per_task: int, threads: int) -> int:
     accumulator = 8 * folds_per_task * s.gram_size**2
     partial = accumulator / 2
     n_partials = threads + 2 + n_levels(cuts.n_segments)
-    n_parts = max(s.n_folds, s.gram_one_in)
+    n_parts = max(s.n_folds, s.gram_stride)
     group = cuts.tile_rows + (6 * int(cuts.tile_rows**0.5) if n_parts > 1 else 0)
     tile = group * s.gram_size * s.itemsize + s.itemsize * s.gram_size**2
     block_rows = min(cuts.segment_rows, n_parts * cuts.tile_rows)
@@ -489,20 +489,20 @@ def light_cuts(size: Size) -> Segmentation:
     return replace(size.segmentation(), tile_rows=tile_rows)
 
 
-def sample_size(size: Size, one_in: int) -> Size:
+def sample_size(size: Size, stride: int) -> Size:
     """Return the size of a sample's Gram.
 
     Its products are float64: its rows are few, and its rounding would cost light sweeps where alpha is small.
     """
-    return replace(size, dtype="float64", n_folds=1, gram_one_in=one_in)
+    return replace(size, dtype="float64", n_folds=1, gram_stride=stride)
 
 
 def _by_conjugate_gradients(
     size: Size, n_factors: int, workers: Workers, most_folds: int = MOST_DIRECTIONS
 ) -> Plan:
     s, cuts = size, light_cuts(size)
-    one_in = gram_one_in(s.n_rows, s.n_features) if n_factors else 0
-    sample_rows = s.n_rows / one_in if one_in else 0.0
+    stride = gram_stride(s.n_rows, s.n_features) if n_factors else 0
+    sample_rows = s.n_rows / stride if stride else 0.0
     folds_at_once = min(most_folds, _folds_at_once(s))
     in_search = min(MOST_DIRECTIONS, s.n_outputs * folds_at_once)
     after_it = s.n_outputs if s.n_folds > 1 else max(s.n_outputs, s.n_light_columns)
@@ -513,11 +513,11 @@ def _by_conjugate_gradients(
         + 4.0 * s.row_entries * (PRESUMED_SWEEPS * after_it + n_search * in_search)
     )
     factor = sample_rows * (s.map_flops + s.gram_size**2) + n_factors * float(s.n_features) ** 3 / 3
-    n_sweeps = 1 + s.n_map_passes + bool(one_in) + PRESUMED_SWEEPS + n_search
+    n_sweeps = 1 + s.n_map_passes + bool(stride) + PRESUMED_SWEEPS + n_search
     threads = workers.threads_per_worker
     peak_bytes = max(
         _light_peak_bytes(s, most_columns, threads),
-        _factor_peak_bytes(s, one_in, n_factors, threads),
+        _factor_peak_bytes(s, stride, n_factors, threads),
         _model_peak_bytes(s, threads),
     )
     return Plan(
@@ -533,7 +533,7 @@ def _by_conjugate_gradients(
         bytes_read=float(s.n_rows) * s.row_bytes * n_sweeps,
         worker_peak_bytes=peak_bytes,
         client_peak_bytes=client_peak_bytes(replace(s, n_outputs=most_columns)),
-        one_in=one_in,
+        stride=stride,
         n_factors=n_factors,
         n_search_sweeps=n_search,
         **_cluster(workers),
@@ -598,14 +598,14 @@ def _model_peak_bytes(size: Size, threads: int) -> int:
     return int(tasks * (features + 2 * rows + points) + s.map_bytes + SLACK_BYTES) if n_rows else 0
 
 
-def _factor_peak_bytes(size: Size, one_in: int, n_factors: int, threads: int) -> int:
+def _factor_peak_bytes(size: Size, stride: int, n_factors: int, threads: int) -> int:
     """Return the largest resident set above idle in making the factors.
 
     It is that of the sample's Gram sweep, and the factors.
     """
-    if not one_in:
+    if not stride:
         return 0
-    return worker_peak_bytes(sample_size(size, one_in), 1, threads) + 8 * n_factors * size.gram_size**2
+    return worker_peak_bytes(sample_size(size, stride), 1, threads) + 8 * n_factors * size.gram_size**2
 
 
 # By epochs of SGD and their evaluations: no array of D × D, unless it is small.

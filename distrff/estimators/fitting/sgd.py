@@ -26,7 +26,7 @@ from distrff.reductions.epoch import EpochReduction, sent_start
 from distrff.solvers.losses import SmoothedHinge
 from distrff.solvers.objective import Evaluation, Point
 from distrff.solvers.ridge import RidgeSolution
-from distrff.solvers.sgd import Epoch, Question, SGDProblem, batch_rows, ridge_start, sgd, smooth_loss
+from distrff.solvers.sgd import Epoch, Request, SGDProblem, batch_rows, ridge_start, sgd, smooth_loss
 from distrff.solvers.spectral_metric import SpectralMetric, most_directions
 from distrff.solvers.status import Status, in_lockstep
 
@@ -98,7 +98,7 @@ def solve_by_sgd(
     traces = begun(oracle.starts, constants)
     n_sweeps, interruption, status = 0, None, Status.NOT_CONVERGED
 
-    def respond(requests: Mapping[MarginProblem, Question]) -> dict[MarginProblem, Any]:
+    def respond(requests: Mapping[MarginProblem, Request]) -> dict[MarginProblem, Any]:
         nonlocal n_sweeps
         epochs = {problem: q for problem, q in requests.items() if isinstance(q, Epoch)}
         points = {problem: q for problem, q in requests.items() if not isinstance(q, Epoch)}

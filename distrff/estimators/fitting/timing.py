@@ -64,7 +64,7 @@ def predicted_seconds(run: Run, dataset: Dataset, options: FitOptions, plan: Pla
     threads, shape = plan.n_workers * plan.threads_per_worker, plan.size
     seconds_a_row = _gram_seconds_a_row(run, dataset, options, shape, threads)
     rows_a_thread = _rows_a_thread(dataset, plan)
-    sweeps = 1 / shape.gram_one_in + shape.n_light_sweeps * _light_work(shape) / _gram_work(shape)
+    sweeps = 1 / shape.gram_stride + shape.n_light_sweeps * _light_work(shape) / _gram_work(shape)
     tasks = min(threads, max(1, shape.n_paths or shape.n_folds))
     afterwards = factorisation_flops(shape) / tasks + _search_flops(dataset, options) + shape.map_factor_flops
     return rows_a_thread * seconds_a_row * sweeps + afterwards * _seconds_a_float64_flop(shape, seconds_a_row)
@@ -77,7 +77,7 @@ def _conjugate_seconds(run: Run, dataset: Dataset, options: FitOptions, plan: Pl
     if plan.n_search_sweeps:
         directions = min(MOST_DIRECTIONS, k * plan.folds_per_task)
         seconds += plan.n_search_sweeps * _light_seconds(run, dataset, options, plan, directions)
-    if not plan.one_in:
+    if not plan.stride:
         return seconds
     threads, shape = plan.n_workers * plan.threads_per_worker, plan.size
     sampled = sample_size(shape, 1)
@@ -85,7 +85,7 @@ def _conjugate_seconds(run: Run, dataset: Dataset, options: FitOptions, plan: Pl
     factors = plan.n_factors * shape.n_features**3 / 3 / min(threads, plan.n_factors)
     flops = factors + _search_flops(dataset, options) + shape.map_factor_flops
     afterwards = flops * _seconds_a_float64_flop(sampled, by_gram)
-    return seconds + _rows_a_thread(dataset, plan) * by_gram / plan.one_in + afterwards
+    return seconds + _rows_a_thread(dataset, plan) * by_gram / plan.stride + afterwards
 
 
 def _light_seconds(run: Run, dataset: Dataset, options: FitOptions, plan: Plan, k: int) -> float:

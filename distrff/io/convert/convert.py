@@ -24,7 +24,7 @@ from distrff.io.convert.sources import Source, TableSource, open_source
 from distrff.io.convert.writer import KIND, DenseWriter, Sink, SparseWriter, mark_complete, new_group
 from distrff.io.rows import in_order
 from distrff.io.storage import Location, check_writable, full_disk_told, own_folder
-from distrff.io.tables import Choice, choose_columns
+from distrff.io.tables import ColumnSelection, choose_columns
 from distrff.preprocessing.encoders import NumberStep, RawColumn, TargetStep
 from distrff.preprocessing.profile import TableOptions, TableProfile, steps_of
 from distrff.preprocessing.table import TableSteps
@@ -439,7 +439,7 @@ Told = Callable[[int], None]
 
 
 def table_steps(
-    source: TableSource, choice: Choice, options: TableOptions, tell: Told
+    source: TableSource, choice: ColumnSelection, options: TableOptions, tell: Told
 ) -> tuple[TableSteps, dict[str, Any]]:
     """Return the steps for a table, and the report of what they do; see `steps_of`.
 
@@ -474,7 +474,7 @@ def table_steps(
     return steps, report
 
 
-def _types_suffice(head: TableProfile, choice: Choice, options: TableOptions) -> bool:
+def _types_suffice(head: TableProfile, choice: ColumnSelection, options: TableOptions) -> bool:
     """Whether no row after the first ones can change the steps."""
     if options.missing in ("mean", "indicator"):
         return False

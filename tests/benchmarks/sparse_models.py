@@ -29,7 +29,7 @@ _KINDS: dict[str, Callable[..., Any]] = {
 }
 
 
-def sparse_machines(scale: float) -> Iterator[dict[str, Any]]:
+def sparse_models(scale: float) -> Iterator[dict[str, Any]]:
     """Light sweeps until the gap is certified to be 1e-3; then what ten epochs of SGD leave above that."""
     for source in (_made, _covtype):
         with source(scale) as data, workers():
@@ -96,4 +96,4 @@ def _binned(data: Labelled) -> tuple[str, Dataset, RandomBinningFeatures]:
     return data.name, as_dataset(X[order], y[order]), features
 
 
-BENCHMARKS = {"sparse_machines": sparse_machines}
+BENCHMARKS = {"sparse_models": sparse_models}
