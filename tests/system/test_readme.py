@@ -19,7 +19,7 @@ from distrff.cli import main
 from distrff.engine.execution import PlannedWorkers
 from distrff.estimators.fitting.plan import least_memory_limit
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 SCHEDULER = "tcp://scheduler:8786"  # of nobody; the session's cluster takes its place
 

@@ -15,7 +15,7 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 import distrff as drf
 from distrff.io.arrays import as_dataset
-from tests.display.browser import Frame, find_browser, measured
+from tests.support.browser import Frame, find_browser, measured
 
 BROWSER = find_browser()
 WIDTHS = (360, 1200)
