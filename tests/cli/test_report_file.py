@@ -41,7 +41,7 @@ def test_an_earlier_page_is_replaced_only_when_asked(distrff, rows, tmp_path):
     words = ("fit", rows.zarr, *SMALL, "--alpha", 1, "--out", tmp_path / "m.zarr", "--report", page)
     done = distrff(*words)
     assert (done.code, done.stdout) == (2, "")
-    assert "page.html exists; pass overwrite=True or --overwrite to replace it" in done.stderr
+    assert "page.html exists; pass --overwrite to replace it" in done.stderr
     assert [file.name for file in tmp_path.iterdir()] == ["page.html"]
     done = distrff(*words, "--overwrite")
     assert done.code == 0, done
