@@ -1,14 +1,14 @@
 """Kernel machines on chunked data that does not fit in one machine.
 
 Rows stay where they are; a Dask cluster passes over them; random features z(x) with ⟨z(x), z(x')⟩ ≈ k(x, x')
-turn the kernel into a primal machine f(x) = ⟨w, z(x)⟩ + b.
+turn the kernel into a primal model f(x) = ⟨w, z(x)⟩ + b.
 
 * Rows: `open_dataset`, `convert`, or NumPy, pandas, dask and scipy sparse arrays as they are.
 * Kernels: `Gaussian`, `Laplacian`, `Cauchy`, `Exponential`, `Matern`, `Polynomial`, their sums and products.
 * Maps: `FourierFeatures`, `NystroemFeatures`, `RandomBinningFeatures`, `ConcatenatedFeatures`,
   `TransformerFeatures`, `LinearFeatures`; how far one is from its kernel: `kernel_error`, `features_needed`,
   and the module `bounds`.
-* Machines: `KernelRidge`, `KernelRidgeClassifier`, `KernelSVC`, `KernelLikelihoodClassifier`, `KernelPCA`,
+* Models: `KernelRidge`, `KernelRidgeClassifier`, `KernelSVC`, `KernelLikelihoodClassifier`, `KernelPCA`,
   scikit-learn's estimators all; stored ones: `load_model`, `write_predictions`.
 * The small matrix itself, to be joined and kept: `gram`, `GramStatistics`.
 

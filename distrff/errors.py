@@ -87,7 +87,7 @@ class NonFiniteColumnError(ColumnError, NonFiniteError):
 
 
 class ModelFileError(InputError):
-    """A stored machine or Gram that is incomplete, altered, or of a newer format."""
+    """A stored model or Gram that is incomplete, altered, or of a newer format."""
 
 
 class ClusterError(InputError):

@@ -6,8 +6,8 @@ year (+1) or not (−1)? This script reads its two libsvm files, `a9a.gz` (32,56
 
     python examples/a9a.py FOLDER-OF-THE-FILES build
 
-It then prints the two commands to run next. They fit a machine with the hinge and a Gaussian kernel on
-2,000 random features, and score it on the other file. The exact machine errs on 0.1501 of those rows.
+It then prints the two commands to run next. They fit a model with the hinge and a Gaussian kernel on
+2,000 random features, and score it on the other file. The exact model errs on 0.1501 of those rows.
 
 The rows to fit are stored in a shuffled order that is the same every time. An earlier result is replaced
 only with `--overwrite`; both groups are there whole or not at all.
@@ -150,7 +150,7 @@ def write(folder: Path, part: Part, rows: LabelledRows) -> None:
 
 
 def commands(folder: Path) -> list[str]:
-    """Return the command lines that fit a machine to the groups in `folder`, and score it."""
+    """Return the command lines that fit a model to the groups in `folder`, and score it."""
     train, test = (shlex.quote(str(folder / part.group)) for part in (TRAIN, TEST))
     return [
         f"distrff fit {train} --model svc --C 1 --kernel gaussian --length-scale 4.08 --scale none "

@@ -1,14 +1,14 @@
 """Handwritten digits: how many random features stand in for a kernel, in accuracy and in time.
 
 The first half of the digits 0 to 8 that come with scikit-learn (1,617 pictures of 8 × 8 pixels) is fitted,
-the second half tested. Machines on Fourier, Nyström and random binning features of growing number stand
+the second half tested. Models on Fourier, Nyström and random binning features of growing number stand
 beside the exact support vector machine of the same Gaussian kernel and beside a linear one::
 
     python examples/digits.py                 # writes three pictures to the folder it is run in
     python examples/digits.py --out pictures --sizes 64 128 --seeds 1
 
 It prints a table and draws accuracy and time against the number of features, decision surfaces of three
-machines in the plane of the first two principal components, and how random binning works: the bins of a grid
+models in the plane of the first two principal components, and how random binning works: the bins of a grid
 in the plane, and the matrix of which rows share a bin, for one grid and for the mean of many.
 """
 
@@ -114,7 +114,7 @@ def exact_machines() -> dict[str, Any]:
 
 
 def machine_on(features: Map) -> Any:
-    """Return a machine of one class against the rest, its C that of scikit-learn's linear one."""
+    """Return a model of one class against the rest, its C that of scikit-learn's linear one."""
     return drf.KernelSVC(features, 1.0, loss="squared_hinge", random_state=0)
 
 

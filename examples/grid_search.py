@@ -1,7 +1,7 @@
 """Kernels compared by dask-ml's grid search, on a table with text in it.
 
 dask-ml splits the table and encodes its text, and its `GridSearchCV` runs the fits of all kernels and folds
-side by side. A machine with the best kernel is then fitted on four fifths of the rows and scored on the
+side by side. A model with the best kernel is then fitted on four fifths of the rows and scored on the
 others, block by block::
 
     python examples/grid_search.py                              # a table that is made up
@@ -36,7 +36,7 @@ SEED = 0
 
 
 class Found(NamedTuple):
-    """The mean r² of each kernel, the machine with the best one, and its r² on rows that it has not seen."""
+    """The mean r² of each kernel, the model with the best one, and its r² on rows that it has not seen."""
 
     scores: list[float]
     machine: drf.KernelRidge

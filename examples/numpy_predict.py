@@ -1,10 +1,10 @@
-"""Predict with a stored machine by NumPy alone: the reference for other languages.
+"""Predict with a stored model by NumPy alone: the reference for other languages.
 
     python examples/numpy_predict.py model.zarr rows.npy predictions.npy
 
-All machines; principal components are what `decision` gives. Maps: Fourier (sampling iid, orthogonal or qmc),
-Nyström, linear, and concatenations of these. Rows are the columns that the machine was fitted to, as numbers.
-All of it is float64, so that a machine of float32 agrees to about 1e-5.
+All models; principal components are what `decision` gives. Maps: Fourier (sampling iid, orthogonal or qmc),
+Nyström, linear, and concatenations of these. Rows are the columns that the model was fitted to, as numbers.
+All of it is float64, so that a model of float32 agrees to about 1e-5.
 """
 
 import json
@@ -16,7 +16,7 @@ import numpy as np
 
 
 def load(folder):
-    """Return the metadata and the arrays of a stored machine: each is one chunk of plain bytes."""
+    """Return the metadata and the arrays of a stored model: each is one chunk of plain bytes."""
     header = json.loads((Path(folder) / "zarr.json").read_text())["attributes"]["distrff"]
     if (header["kind"], header["format"], header.get("complete")) != ("model", 1, True):
         raise ValueError(f"{folder} is no complete model of format 1")

@@ -1,7 +1,7 @@
 """What one heavy sweep over the rows gives: the picture in README.
 
 Rows of eight columns, of which three matter, are fitted once, and the report draws the learning curve in the
-number of features and the alpha path with its folds, both from the same small matrix. A second machine
+number of features and the alpha path with its folds, both from the same small matrix. A second model
 learns a width for each column, which shows the three::
 
     python examples/one_sweep.py                    # writes examples/figures/one-sweep.svg
@@ -76,7 +76,7 @@ def draw(X: np.ndarray, y: np.ndarray, n_components: int):
 
 
 def machine(width: str, n_components: int) -> drf.KernelRidge:
-    """Return a machine that is to be fitted, of a width for all columns or one for each."""
+    """Return a model that is to be fitted, of a width for all columns or one for each."""
     features = drf.FourierFeatures(drf.Gaussian(width), n_components, sampling="orthogonal")
     if width == "ard":
         features = drf.FourierFeatures(drf.Gaussian(width), n_components)

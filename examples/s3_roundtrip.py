@@ -1,4 +1,4 @@
-"""From rows in S3 to a machine and its predictions in S3, read and written by separate processes.
+"""From rows in S3 to a model and its predictions in S3, read and written by separate processes.
 
     python examples/s3_roundtrip.py
 
@@ -63,7 +63,7 @@ def write_rows(url: str, n_rows: int, storage_options: dict[str, Any]) -> None:
 
 
 def roundtrip(n_rows: int, n_components: int, storage_options: dict[str, Any]) -> dict[str, Any]:
-    """Write rows, fit them, save the machine, and write its predictions; return what came out."""
+    """Write rows, fit them, save the model, and write its predictions; return what came out."""
     fsspec.filesystem("s3", **storage_options).mkdir(BUCKET)
     write_rows(f"{BUCKET}/rows.zarr", n_rows, storage_options)
     print(f"wrote {n_rows:,} rows to {BUCKET}/rows.zarr")

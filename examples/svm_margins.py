@@ -5,11 +5,11 @@ Run it in any folder that can be written to::
     python examples/svm_margins.py                      # writes svm_margins.svg
     python examples/svm_margins.py --out margins.pdf --n-rows 40
 
-On the left are linear machines, on the right machines on random Fourier features of a Gaussian kernel. Each
+On the left are linear models, on the right models on random Fourier features of a Gaussian kernel. Each
 panel shows the rows, the decision line f = 0, the margins f = ±1 with the band between them, and rings
 around the support rows: those on or within the margins, or on the wrong side. ‖w‖ is the norm of f.
 
-With C = ∞ no row may be within the margins. The machine is then the one of the largest margin, 1/‖w‖, and
+With C = ∞ no row may be within the margins. The model is then the one of the largest margin, 1/‖w‖, and
 where the features do not separate the classes there is none: the fit raises an `InputError` that says how it
 knows, which the picture and the terminal show. With a finite C each row pays for how far it is within the
 margins; the smaller C is, the wider they are. The Gaussian kernel separates even rows that overlap, while
@@ -49,7 +49,7 @@ class Rows(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """A machine on some rows."""
+    """A model on some rows."""
 
     title: str
     rows: Rows
@@ -65,7 +65,7 @@ class Meeting(NamedTuple):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Fit all machines, write the picture, and return the exit code."""
+    """Fit all models, write the picture, and return the exit code."""
     options = _parser().parse_args(arguments)
     shown = panels(options.n_rows)
     figure = Figure(figsize=(10, 4.4 * len(shown) / 2), layout="constrained")
@@ -103,7 +103,7 @@ def _n_rows(text: str) -> int:
 
 
 def panels(n_rows: int) -> list[Panel]:
-    """Return what is drawn, linear machines and others in turn."""
+    """Return what is drawn, linear models and others in turn."""
     line, ring, overlapping = (
         make(n_rows) for make in (rows_beside_a_line, rows_in_a_ring, rows_that_overlap)
     )
@@ -156,7 +156,7 @@ def _side(distance: np.ndarray, gap: float) -> np.ndarray:
 
 
 def show(ax: Any, panel: Panel) -> str:
-    """Fit the machine of a panel and draw it, or what shows that there is none; return what is to be said."""
+    """Fit the model of a panel and draw it, or what shows that there is none; return what is to be said."""
     X, y = panel.rows
     for label in (1, -1):
         drawn = {"marker": MARKERS[label], "color": COLORS[label], "label": f"{label:+d}"}
@@ -189,7 +189,7 @@ def draw_machine(ax: Any, machine: drf.KernelSVC) -> None:
 
 
 def refused(ax: Any, panel: Panel, error: InputError) -> str:
-    """Draw, for a linear machine, a point that shows why there is none; return the error's words."""
+    """Draw, for a linear model, a point that shows why there is none; return the error's words."""
     meeting = meeting_of(panel.rows) if isinstance(panel.features, drf.LinearFeatures) else None
     if meeting is None:
         return f"refused: {error}"

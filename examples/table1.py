@@ -1,6 +1,6 @@
 """Table 1 of Rahimi and Recht (2007) on data at hand: Fourier features and random binning with least squares.
 
-Their table compares ridge machines on Fourier features, on random binning features, and kernel machines on
+Their table compares ridge models on Fourier features, on random binning features, and kernel machines on
 Adult, CPU, Census, KDD Cup 99 and Forest Cover. This script fits the first two on four of these::
 
     python examples/table1.py FOLDER
@@ -43,7 +43,7 @@ class Task(NamedTuple):
     classes: bool
     scale: str
     theirs: tuple[str, str, str]
-    """Error of Fourier features, of binning, and of the exact machine, as remembered."""
+    """Error of Fourier features, of binning, and of the exact model, as remembered."""
 
 
 class Result(NamedTuple):
@@ -92,7 +92,7 @@ def binning(task: Task, seed: int) -> drf.RandomBinningFeatures:
 def fitted(
     task: Task, build: Callable[[Task, int], drf.FourierFeatures | drf.RandomBinningFeatures], n_seeds: int
 ) -> Result:
-    """Return how a ridge machine does on the rows to be tested on."""
+    """Return how a ridge model does on the rows to be tested on."""
     kind: Any = drf.KernelRidgeClassifier if task.classes else drf.KernelRidge
     errors, seconds = [], []
     for seed in range(n_seeds):

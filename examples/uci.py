@@ -41,7 +41,7 @@ class Split(NamedTuple):
 
 
 class Result(NamedTuple):
-    """One machine on one split."""
+    """One model on one split."""
 
     split: int
     features: str
@@ -79,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def results(source: Path, splits: Sequence[int], maps: Sequence[str], n_components: int) -> Iterator[Result]:
-    """Yield one machine after the other.
+    """Yield one model after the other.
 
     Raises
     ------
@@ -116,7 +116,7 @@ def split_of(table: np.ndarray, test: np.ndarray) -> Split:
 
 
 def fitted(split: Split, k: int, name: str, n_components: int) -> Result:
-    """Return a ridge machine on features of a Gaussian kernel whose widths are learned."""
+    """Return a ridge model on features of a Gaussian kernel whose widths are learned."""
     started = time.perf_counter()
     features = MAPS[name](drf.Gaussian("ard"), n_components, random_state=SEED)
     # Nearly noiseless: the best penalties are so small that products in float32 would drown them.

@@ -166,7 +166,7 @@ def dask_processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskPro
 
 @pytest.fixture(scope="session")
 def tls_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, str]]:
-    """`tls_of(name)`: Dask's configuration for a self-signed certificate of this machine, one a name."""
+    """`tls_of(name)`: Dask's configuration for a self-signed certificate of this model, one a name."""
     if shutil.which("openssl") is None:
         pytest.skip("making certificates needs the openssl program")
     folder = tmp_path_factory.mktemp("tls")

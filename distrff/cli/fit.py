@@ -1,4 +1,4 @@
-"""`distrff fit`: from stored rows to a stored machine."""
+"""`distrff fit`: from stored rows to a stored model."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def fit(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Fit a machine to DATA and write it to --out.
+    """Fit a model to DATA and write it to --out.
 
     DATA is a Parquet file, folder or glob, or a Zarr group; a path or a URL. Everything that
     can be checked is checked before the first row is read.
@@ -87,7 +87,7 @@ def fit(
         try:
             write_file(report.to_html(), Location.of(page), overwrite=overwrite, kinds=(PAGE,))
         except (InputError, OSError) as error:
-            error.add_note(f"the machine is written to {places['out']}")
+            error.add_note(f"the model is written to {places['out']}")
             raise
         places["report"] = page
         lines.append(f"  report page {page}")

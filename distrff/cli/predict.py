@@ -1,4 +1,4 @@
-"""`distrff predict`: a stored machine's predictions for stored rows, as Zarr or Parquet."""
+"""`distrff predict`: a stored model's predictions for stored rows, as Zarr or Parquet."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def transform(model: str, data: str, as_json: bool, **options: Any) -> None:
     show(written_rows("transform", model, data, options), as_json=as_json)
 
 
-# `distrff score`: how good a stored machine is on stored rows.
+# `distrff score`: how good a stored model is on stored rows.
 
 
 @click.command()
@@ -106,7 +106,7 @@ def score(model: str, data: str, as_json: bool, **options: Any) -> None:
     show({"n_samples": sums.n_rows, **scores, **table}, as_json=as_json)
 
 
-# What a stored machine makes of stored rows, written whole or not at all.
+# What a stored model makes of stored rows, written whole or not at all.
 
 
 def written_rows(method: str, model: str, data: str, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -240,7 +240,7 @@ def _fitted(settings: Settings, train: Dataset, say: Say) -> KernelRidge:
 
 
 def _scores(machine: KernelRidge, linear: KernelRidge, test: Dataset, least: float) -> dict[str, Any]:
-    """Return RMSE and R² of the true function, whose RMSE is `least`, and of both machines."""
+    """Return RMSE and R² of the true function, whose RMSE is `least`, and of both models."""
     from distrff.estimators.base import score_sums
 
     sums = score_sums(machine.model_, test)

@@ -1,4 +1,4 @@
-"""Rows made to order, whose true function and noise are known: what no machine can beat is known too."""
+"""Rows made to order, whose true function and noise are known: what no model can beat is known too."""
 
 from __future__ import annotations
 

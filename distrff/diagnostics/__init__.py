@@ -1,1 +1,1 @@
-"""Reports and figures of fitted machines, and how good their kernels are."""
+"""Reports and figures of fitted models, and how good their kernels are."""

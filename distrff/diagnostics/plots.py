@@ -81,7 +81,7 @@ def plot_alpha_path(fit: Any, *, ax: Any = None) -> Any:
 
     Parameters
     ----------
-    fit : fitted ridge machine, or its `report_`
+    fit : fitted ridge model, or its `report_`
         With alpha chosen by "cv" or "gcv".
     ax : matplotlib Axes, optional
 
@@ -91,7 +91,7 @@ def plot_alpha_path(fit: Any, *, ax: Any = None) -> Any:
     """
     report = _report(fit)
     if not report.get("alphas"):
-        raise InputError("this fit did not search for alpha; fit a ridge machine with alpha='cv' or 'gcv'")
+        raise InputError("this fit did not search for alpha; fit a ridge model with alpha='cv' or 'gcv'")
     return draw_penalty_path(new_axes(ax), report)
 
 
@@ -119,11 +119,11 @@ def draw_penalty_path(ax: Any, report: Mapping[str, Any]) -> Any:
 
 
 def plot_learning_curve(fit: Any, *, ax: Any = None) -> Any:
-    """Draw the criterion against the number of features, from the nested machines of one fit.
+    """Draw the criterion against the number of features, from the nested models of one fit.
 
     Parameters
     ----------
-    fit : fitted ridge machine, or its `report_`
+    fit : fitted ridge model, or its `report_`
     ax : matplotlib Axes, optional
 
     Returns
@@ -133,7 +133,7 @@ def plot_learning_curve(fit: Any, *, ax: Any = None) -> Any:
     report = _report(fit)
     if not report.get("learning_curve"):
         raise InputError(
-            "this fit has no learning curve; fit a ridge machine on Fourier or Nyström features by its Gram"
+            "this fit has no learning curve; fit a ridge model on Fourier or Nyström features by its Gram"
         )
     return draw_learning_curve(new_axes(ax), report)
 
@@ -181,7 +181,7 @@ def plot_relevance(fit: Any, *, names: Sequence[str] | None = None, ax: Any = No
 
     Parameters
     ----------
-    fit : fitted feature map, or a machine fitted with one
+    fit : fitted feature map, or a model fitted with one
         Whose kernel has a width for each column.
     names : sequence of str, optional
         Of the columns; default those of a data frame that was fitted, else their numbers.
@@ -215,7 +215,7 @@ def plot_relevance(fit: Any, *, names: Sequence[str] | None = None, ax: Any = No
 def _report(fit: Any) -> Mapping[str, Any]:
     report = getattr(fit, "report_", fit)
     if not isinstance(report, Mapping):
-        raise InputError(f"expected a fitted machine or its report_, got {fit!r}")
+        raise InputError(f"expected a fitted model or its report_, got {fit!r}")
     return report
 
 
@@ -261,7 +261,7 @@ def _tick_text(value: float, position: int | None = None) -> str:
     return number_text(value, trim=True).removeprefix("1×")
 
 
-# What a machine says on the plane of the first two principal components of some rows.
+# What a model says on the plane of the first two principal components of some rows.
 
 _FILLS = ("#cfe3f4", "#f9dcb8", "#d2ead9", "#e3d7ef")
 _HATCHES = ("", "//", "..", "xx", "\\\\", "++", "oo", "--")
@@ -273,15 +273,15 @@ _MARGIN = 0.08
 def plot_decision_surface(
     machine: Any, X: Any, y: Any = None, *, resolution: int = 120, ax: Any = None
 ) -> Any:
-    """Draw a machine's classes or values on the plane of the first two principal components of rows.
+    """Draw a model's classes or values on the plane of the first two principal components of rows.
 
-    The plane goes through the mean of the rows, in the columns as the machine scales them. Rows are drawn
+    The plane goes through the mean of the rows, in the columns as the model scales them. Rows are drawn
     where they project to, so that a row far from the plane may lie in another class's region than it is
     predicted to be in.
 
     Parameters
     ----------
-    machine : fitted classifier or regressor of one output
+    model : fitted classifier or regressor of one output
     X : array-like of shape (n_samples, n_columns)
         In memory; a few thousand rows at most are readable.
     y : array-like of shape (n_samples,), optional
@@ -300,7 +300,7 @@ def plot_decision_surface(
     """
     model = getattr(machine, "model_", None)
     if model is None or not hasattr(machine, "predict"):
-        raise InputError(f"expected a fitted machine that predicts, got {machine!r}")
+        raise InputError(f"expected a fitted model that predicts, got {machine!r}")
     rows = np.asarray(X, dtype=np.float64)
     if rows.ndim != 2 or rows.shape[1] != model.n_columns:
         raise InputError(f"X must have shape (n_samples, {model.n_columns}), got {rows.shape}")
@@ -309,7 +309,7 @@ def plot_decision_surface(
     if y is not None and np.shape(y) != (len(rows),):
         raise InputError(f"y must have shape ({len(rows)},), got {np.shape(y)}")
     if not model.is_classifier and model.n_outputs != 1:
-        raise InputError(f"a surface is of one output, and the machine has {model.n_outputs}")
+        raise InputError(f"a surface is of one output, and the model has {model.n_outputs}")
     plane = _Plane(rows, model.scaling)
     T = plane.coordinates(rows)
     axes = [_grid(t, resolution) for t in T.T]

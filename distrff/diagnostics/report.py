@@ -33,9 +33,9 @@ class FitReport(Mapping[str, Any]):
     training_r2 : of ridge, the share of the targets' variance that the rows' own fit explains; a target each
     solver : which
     tol, relative_residual, preconditioner : of conjugate gradients; the target of largest residual
-    C, loss, tol, primal, dual, duality_gap, relative_gradient : of margin machines; the worst class
+    C, loss, tol, primal, dual, duality_gap, relative_gradient : of margin models; the worst class
     Cs, mean_score, fold_scores : the choice of C by held-out loss
-    history : of iterative machines, what was known after each light sweep: `measure`, the name of what
+    history : of iterative models, what was known after each light sweep: `measure`, the name of what
         `tol` bounds, and lists `sweep`, `error` and, where there are bounds, `primal` and `dual`; of the
         class that is worst in the end, of targets always the worst; at most 200 sweeps
     explained_variance, explained_variance_ratio : of principal components
@@ -88,7 +88,7 @@ class FitReport(Mapping[str, Any]):
         facts : iterable of (name, text)
             What the report cannot know, shown first.
         scores : {"columns": [...], "rows": [[...], ...]}, optional
-            The machine beside its rivals, as a table; the first column names the rows.
+            The model beside its rivals, as a table; the first column names the rows.
         """
         from distrff.diagnostics.plots import page_charts
 
@@ -167,7 +167,7 @@ _MOST_NUMBERS = 8  # one a target or class
 def _facts(report: Mapping[str, Any]) -> list[list[str]]:
     search = report.get("length_scale_search") or {}
     shown = {
-        "machine": report["model"],
+        "model": report["model"],
         "ended": report["status"].lower().replace("_", " "),
         "rows from": report.get("source"),
         "rows": number_text(report["n_samples"]),
@@ -234,7 +234,7 @@ def _optimum(report: Mapping[str, Any], chart: Chart | None) -> Section | None:
         return None
     primal, dual = known["primal"][-1], known["dual"][-1]
     told = (
-        f"The optimum lies between {_exact(dual)} and the objective of this machine, {_exact(primal)}; "
+        f"The optimum lies between {_exact(dual)} and the objective of this model, {_exact(primal)}; "
         f"of one class against the rest where there are several."
     )
     return Section("The optimum", [told] if chart is None else [chart, told])

@@ -178,7 +178,7 @@ _LARGE_PARTIAL = 2**20
 _SMALL_BYTES, _SMALL_SHIPMENT = 2**23, 2**18
 _MOST_ATTEMPTS = 5
 
-# Of all fits, as what a fitted machine keeps can be in the way of another fit.
+# Of all fits, as what a fitted model keeps can be in the way of another fit.
 _CALLS: WeakKeyDictionary[Client, WeakSet[Call]] = WeakKeyDictionary()
 
 T = TypeVar("T")
@@ -648,7 +648,7 @@ def calls_in(args: Any) -> Any:
 
 def _not_again() -> NoReturn:
     raise ClusterError(
-        "the cluster lost the Gram of this machine (its workers were restarted or replaced since the fit); "
+        "the cluster lost the Gram of this model (its workers were restarted or replaced since the fit); "
         "fit again"
     )
 

@@ -204,7 +204,7 @@ class KernelEstimator(BaseEstimator):
             self.feature_names_in_ = np.asarray(names, dtype=object)
 
     def _output(self, X: Any, method: str) -> Any:
-        """Return `method` of the frozen machine, lazily for rows that are not in memory."""
+        """Return `method` of the frozen model, lazily for rows that are not in memory."""
         check_is_fitted(self, "model_")
         if self._is_raw(X):
             X = self._encoded(X)
@@ -220,9 +220,9 @@ class KernelEstimator(BaseEstimator):
         return getattr(self.model_, method)(X)
 
     def to_sklearn(self) -> Any:
-        """Return a fitted scikit-learn pipeline of stock parts that predicts as this machine does.
+        """Return a fitted scikit-learn pipeline of stock parts that predicts as this model does.
 
-        A StandardScaler where the machine scales, then the map as an RBFSampler, a Nystroem or what it is
+        A StandardScaler where the model scales, then the map as an RBFSampler, a Nystroem or what it is
         made of, then Ridge, RidgeClassifier, LinearSVC, LogisticRegression or PCA, all with their fitted
         arrays set. It works in float64 where the rows do.
 
@@ -242,7 +242,7 @@ class KernelEstimator(BaseEstimator):
     def _score_sums(self, X: Any, y: Any, sample_weight: Any) -> ScoreSums:
         check_is_fitted(self, "model_")
         if self._is_raw(X):
-            # A frame may bring its own target, in the column in which it was when the machine was fitted.
+            # A frame may bring its own target, in the column in which it was when the model was fitted.
             brings_y = y is None and sample_weight is None
             X = open_dataset(X, steps=self.model_.steps) if brings_y else self._encoded(X)
         dataset = self._dataset(X, y, sample_weight)
@@ -250,7 +250,7 @@ class KernelEstimator(BaseEstimator):
         return score_sums(self.model_, dataset)
 
     def _is_raw(self, X: Any) -> bool:
-        """Tell whether X is a DataFrame of the raw columns that the machine's steps take."""
+        """Tell whether X is a DataFrame of the raw columns that the model's steps take."""
         steps = self.model_.steps
         if steps is None or not is_dataframe_like(X):
             return False
@@ -281,7 +281,7 @@ class KernelEstimator(BaseEstimator):
 
 
 def score_sums(model: Model, dataset: Dataset, run: Run | None = None) -> ScoreSums:
-    """Return the score sums of a frozen machine, in one light pass over the rows."""
+    """Return the score sums of a frozen model, in one light pass over the rows."""
     run = begin_run() if run is None else run
     cuts = light_segmentation(dataset.n_rows, max(dataset.n_columns, 64))
     light, sent = light_model(model)

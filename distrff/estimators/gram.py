@@ -45,7 +45,7 @@ def gram(
     dtype: str = "auto",
     random_state: int | None = None,
 ) -> GramStatistics:
-    """Return the Gram of all rows, from which ridge machines follow without the rows.
+    """Return the Gram of all rows, from which ridge models follow without the rows.
 
     Parameters
     ----------

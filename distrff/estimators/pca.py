@@ -107,7 +107,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
     report_ : FitReport
     plan_ : Plan
     model_ : Model
-        The frozen machine, which transforms NumPy blocks without a cluster.
+        The frozen model, which transforms NumPy blocks without a cluster.
     n_features_in_, feature_names_in_, seed_
 
     Notes

@@ -24,7 +24,7 @@ from distrff.model.persistence import save_model
 from distrff.reductions.gram import GramStatistics
 from distrff.solvers.ridge import posterior_of
 
-# What ridge machines for numbers and for classes share.
+# What ridge models for numbers and for classes share.
 
 
 class RidgeEstimator(KernelEstimator):
@@ -65,14 +65,14 @@ class RidgeEstimator(KernelEstimator):
         self.random_state = random_state
 
     def fit_gram(self, statistics: GramStatistics) -> Self:
-        """Fit the machine to a Gram, without any row.
+        """Fit the model to a Gram, without any row.
 
         Parameters
         ----------
         statistics : GramStatistics
             Made by `distrff.gram`; ``alpha="cv"`` needs one with folds, and ``alpha="gcv"`` holds the
             first of them out where features are more than a twentieth of the rows. Without folds it warns
-            there if the machine may be overfitted.
+            there if the model may be overfitted.
         """
         options = self._options()
         if options.solver == "cg":
@@ -109,7 +109,7 @@ class RidgeEstimator(KernelEstimator):
         overwrite: bool = False,
         storage_options: dict[str, Any] | None = None,
     ) -> None:
-        """Write the fitted machine; `distrff.load_model` reads it back.
+        """Write the fitted model; `distrff.load_model` reads it back.
 
         Parameters
         ----------
@@ -158,7 +158,7 @@ class RidgeEstimator(KernelEstimator):
         if grams is None:
             raise InputError(
                 "the Gram that standard deviations need stayed with the fit and is not part of a pickled "
-                "machine; ask for return_std once before pickling, or fit again"
+                "model; ask for return_std once before pickling, or fit again"
             )
         alphas = np.unique(self.alpha_)
         if len(alphas) > 1:
@@ -212,7 +212,7 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
         the rows, or where D² does not fit by a diagonal, in O(D) memory. "sgd", for one given alpha and
         rows in no order, comes close in few passes. "auto" is the Gram, unless it does not fit in the
         workers' memory and alpha is given: then conjugate gradients; the report says so. Sparse features
-        (random binning) are solved for by "sgd", or "cg" with a diagonal, for alpha="cv" with the machines
+        (random binning) are solved for by "sgd", or "cg" with a diagonal, for alpha="cv" with the models
         of all folds side by side, from the largest alpha down until the error has risen twice.
     tol : float
         For conjugate gradients, the relative residual ‖B − (G + alpha·I)w‖/‖B‖ of each target's
@@ -240,14 +240,14 @@ class KernelRidge(RegressorMixin, RidgeEstimator):
     report_ : FitReport
     plan_ : Plan
     model_ : Model
-        The frozen machine, which predicts NumPy blocks without a cluster.
+        The frozen model, which predicts NumPy blocks without a cluster.
     n_features_in_, feature_names_in_, seed_
 
     Notes
     -----
     n·(2dD + (D+2)²) flops and n·D cosines for the rows, 4/3·D³ a fold for the alphas. By conjugate
     gradients n·(2dD + 4Dk) flops and n·D cosines a light sweep, of which a factor needs about ten; if
-    `max_sweeps` or rounding end them first, a `ConvergenceWarning` says so and the best machine is
+    `max_sweeps` or rounding end them first, a `ConvergenceWarning` says so and the best model is
     kept, as it is when they are interrupted.
     Fits inside Dask workers where a client is active, else by dask's configured
     scheduler. The same rows and seed give the same bits for any number of workers and any

@@ -69,15 +69,15 @@ class KernelSVC(MarginClassifier):
         Default: `FourierFeatures()`. A clone is fitted.
     C : float or "cv"
         Weight of the losses against the penalty, from 1e-50 to 1e50, or the value of least held-out loss.
-        Infinite for the machine of maximum margin 1/‖w‖, on which no row may have y·f < 1.
+        Infinite for the model of maximum margin 1/‖w‖, on which no row may have y·f < 1.
     loss : {"hinge", "squared_hinge"}
     Cs : sequence of float, optional
         Grid for "cv"; default: λ = 1/(C·Σs·mean‖z‖²) from 1e-1 to 1e-6, a value a decade.
     cv : int
-        Folds of the grid; its machines are solved to a gap of `tol`, at least 1e-2.
+        Folds of the grid; its models are solved to a gap of `tol`, at least 1e-2.
     fold_by : {"hash", "contiguous"}
     class_weight : None, "balanced" or dict of label to weight
-        Multiplies the weights of the rows of each class, the same in all machines.
+        Multiplies the weights of the rows of each class, the same in all models.
     fit_intercept : bool
         The intercept is not penalised.
     scale : {"none", "standard"}
@@ -120,8 +120,8 @@ class KernelSVC(MarginClassifier):
 
     Notes
     -----
-    If `max_sweeps` or rounding end it first, a `ConvergenceWarning` says so and the best machine is
-    kept; so is it when the light sweeps are interrupted. No machine's objective is above that of the best
+    If `max_sweeps` or rounding end it first, a `ConvergenceWarning` says so and the best model is
+    kept; so is it when the light sweeps are interrupted. No model's objective is above that of the best
     constant, w = 0. n·(2dD + D²) flops for the Gram,
     n·(2dD + 6Dk) and n·D cosines a light sweep, D³/3 for each factor. Where ten light sweeps were
     not enough for a smooth loss and two classes, or the first step shows that the sample misses rows,
@@ -184,20 +184,20 @@ class KernelLikelihoodClassifier(MarginClassifier):
         Default: `FourierFeatures()`. A clone is fitted.
     C : float or "cv"
         Weight of the likelihood against the penalty, from 1e-50 to 1e50, or the value of least held-out
-        loss. C and `sigma` are redundant: up to the scale of f, (C, σ) is the machine of (C/σ², 1).
+        loss. C and `sigma` are redundant: up to the scale of f, (C, σ) is the model of (C/σ², 1).
     noise : {"logistic", "probit", "laplace"}
     sigma : float
         Scale of the noise.
     multi_class : {"ovr", "softmax"}
-        One machine a class against the rest, or for logistic noise the loss log Σ_j exp(f_j/σ) − f_c/σ
-        of a row of class c, shared by all; of two classes there is one machine in any case.
+        One model a class against the rest, or for logistic noise the loss log Σ_j exp(f_j/σ) − f_c/σ
+        of a row of class c, shared by all; of two classes there is one model in any case.
     Cs : sequence of float, optional
         Grid for "cv"; default: λ = 1/(C·Σs·mean‖z‖²) from 1e-1 to 1e-6, a value a decade.
     cv : int
-        Folds of the grid; its machines are solved to a gap of `tol`, at least 1e-2.
+        Folds of the grid; its models are solved to a gap of `tol`, at least 1e-2.
     fold_by : {"hash", "contiguous"}
     class_weight : None, "balanced" or dict of label to weight
-        Multiplies the weights of the rows of each class, the same in all machines.
+        Multiplies the weights of the rows of each class, the same in all models.
     fit_intercept : bool
         The intercept is not penalised.
     scale : {"none", "standard"}
@@ -238,8 +238,8 @@ class KernelLikelihoodClassifier(MarginClassifier):
 
     Notes
     -----
-    If `max_sweeps` or rounding end it first, a `ConvergenceWarning` says so and the best machine is
-    kept; so is it when the light sweeps are interrupted. No machine's objective is above that of the best
+    If `max_sweeps` or rounding end it first, a `ConvergenceWarning` says so and the best model is
+    kept; so is it when the light sweeps are interrupted. No model's objective is above that of the best
     constant, w = 0. n·(2dD + D²) flops for the Gram,
     n·(2dD + 6Dk) and n·D cosines a light sweep, D³/3 for each factor. Where ten light sweeps were
     not enough for a smooth loss and two classes, or the first step shows that the sample misses rows,

@@ -35,7 +35,7 @@ def automatic_length_scale(
 ) -> tuple[Kernel, dict[str, Any]]:
     """Return the kernel with its automatic widths set, and how they were found.
 
-    With targets: the width whose pilot, a small machine of the map that asks, has the least
+    With targets: the width whose pilot, a small model of the map that asks, has the least
     squared error on held-out rows, over a grid of factors 2 around the median distance,
     refined by factors √2. Without: the median distance.
 
@@ -159,7 +159,7 @@ def _search(error: Any, median: float) -> dict[float, float]:
     return tried
 
 
-# What a search for widths asks of a map: a small machine of that map on a sample of rows.
+# What a search for widths asks of a map: a small model of that map on a sample of rows.
 
 THINNING = 4
 
@@ -205,7 +205,7 @@ class PilotRows:
 
 
 class Pilot(Protocol):
-    """A small machine, asked again and again with another kernel."""
+    """A small model, asked again and again with another kernel."""
 
     @property
     def description(self) -> str:

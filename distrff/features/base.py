@@ -224,7 +224,7 @@ class FeatureMap(TransformerMixin, BaseEstimator):
         return np.dtype(np.float32 if dtype == np.float32 else np.float64)
 
     def nested_sizes(self) -> tuple[int, ...]:
-        """Return the sizes D' ≤ D whose machines are leading blocks of this one, ascending.
+        """Return the sizes D' ≤ D whose models are leading blocks of this one, ascending.
 
         Halvings of D down to 16; only (D,) for a map without that property.
         """
@@ -267,7 +267,7 @@ def transform_block(X: Any, specification: MapSpecification) -> np.ndarray:
 
 
 def nested_sizes(specification: MapSpecification) -> tuple[int, ...]:
-    """Return the sizes of the nested machines of a map: D halved down to 16, even numbers only."""
+    """Return the sizes of the nested models of a map: D halved down to 16, even numbers only."""
     sizes = [specification.n_features]
     while specification.nested and sizes[-1] % 4 == 0 and sizes[-1] >= 32:
         sizes.append(sizes[-1] // 2)
@@ -313,7 +313,7 @@ class KernelFeatureMap(FeatureMap):
         return self._default_kernel if self.kernel is None else self.kernel
 
     def _pilot(self, rows: PilotRows) -> Pilot:
-        """Return the small machine of this map by which widths are judged."""
+        """Return the small model of this map by which widths are judged."""
         raise NotImplementedError
 
     def _pilot_flops(self, n_rows: int, n_columns: int) -> float:

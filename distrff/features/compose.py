@@ -276,7 +276,7 @@ class ConcatenatedFeatures(FeatureMap):
         return self
 
 
-# The identity as a map: linear machines, as baselines and for data that is already featurized.
+# The identity as a map: linear models, as baselines and for data that is already featurized.
 
 
 @dataclass(frozen=True)
@@ -326,7 +326,7 @@ class LinearBlockMap(BlockMap):
 
 
 class LinearFeatures(FeatureMap):
-    """z(x) = x: the machine on it is the ordinary linear one.
+    """z(x) = x: the model on it is the ordinary linear one.
 
     Attributes
     ----------

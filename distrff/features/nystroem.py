@@ -172,7 +172,7 @@ class NystroemFeatures(FourierPiloted, KernelFeatureMap):
 
     With landmarks L from the rows and K_LL = L_c L_cᵀ by pivoted Cholesky, z(x) = L_c⁻¹ k(L, x), so that
     ⟨z(x), z(x')⟩ = k(x, L) K_LL⁻¹ k(L, x') (Williams and Seeger 2001, "Using the Nyström method to speed
-    up kernel machines"; Rudi, Camoriano and Rosasco 2015, "Less is more", for the machine in these
+    up kernel machines"; Rudi, Camoriano and Rosasco 2015, "Less is more", for the model in these
     coordinates). Where the landmarks are all rows, this is the exact kernel machine.
 
     The leading columns are the map of the leading landmarks in pivot order. Columns beyond the numerical
@@ -208,7 +208,7 @@ class NystroemFeatures(FourierPiloted, KernelFeatureMap):
     -----
     Weights only say which rows may be landmarks: whether a row becomes one follows from its number and the
     seed. So a row of weight 2 is not quite the same as two rows, which draw twice and move the numbers of
-    those after them. Once the landmarks are drawn, machines take both alike.
+    those after them. Once the landmarks are drawn, models take both alike.
 
     `fit` costs 2M³/3 flops and 8M² bytes, once more in each process that applies the map. `transform`
     costs n·(2dM + M²) flops and n·M exponentials, in float64 also for rows of float32. Light sweeps and

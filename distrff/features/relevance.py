@@ -324,7 +324,7 @@ def shrunk_length_scales(
     make_pilot : callable
     seed : int
     n_rows : int
-        Of positive weight, that the machine will be fitted to.
+        Of positive weight, that the model will be fitted to.
 
     Returns
     -------

@@ -71,7 +71,7 @@ class TransformerSpecification(CarryingSpecification):
         if self.fingerprint:
             raise InputError(
                 f"a {self.name} cannot be stored without pickle; those that can are "
-                f"{', '.join(STORABLE)}: use one of these, or keep the fitted machine in memory"
+                f"{', '.join(STORABLE)}: use one of these, or keep the fitted model in memory"
             )
 
     def block_map(self, arrays: Mapping[str, np.ndarray]) -> TransformerBlockMap:
@@ -160,7 +160,7 @@ class TransformerFeatures(FeatureMap):
 
     Notes
     -----
-    Machines and Grams can be stored where the transformer's arrays tell it: PCA, PolynomialCountSketch,
+    Models and Grams can be stored where the transformer's arrays tell it: PCA, PolynomialCountSketch,
     PolynomialFeatures, SplineTransformer and StandardScaler; nothing is ever pickled to a file.
     """
 

@@ -258,7 +258,7 @@ def _remarks(dataset: Dataset) -> list[str]:
     return remarks
 
 
-# Rows that bring columns along which no machine reads: who they are, for what is written about them.
+# Rows that bring columns along which no model reads: who they are, for what is written about them.
 
 
 @dataclass(frozen=True)
@@ -304,7 +304,7 @@ def with_ids(dataset: Dataset, columns: Mapping[str, Dataset]) -> Dataset:
     return replace(dataset, id_readers=readers, id_dtypes=dtypes)
 
 
-# Numbers that no machine can use, found block by block and named by where they stand.
+# Numbers that no model can use, found block by block and named by where they stand.
 
 
 def check_known(dataset: Dataset, target_kind: str) -> None:
@@ -319,13 +319,13 @@ def check_known(dataset: Dataset, target_kind: str) -> None:
 
 
 def check_rows(rows: Rows, target_kind: str) -> None:
-    """Raise for a number among some rows that no machine can use; see `check_block`."""
+    """Raise for a number among some rows that no model can use; see `check_block`."""
     for block in rows.tiles(rows.stop - rows.start):
         check_block(block, target_kind)
 
 
 def check_block(block: RowBlock, target_kind: str) -> None:
-    """Raise for a number that no machine can use, naming where it stands.
+    """Raise for a number that no model can use, naming where it stands.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""A machine or a Gram as a Zarr v3 group; no pickle, and NumPy alone can read its arrays.
+"""A model or a Gram as a Zarr v3 group; no pickle, and NumPy alone can read its arrays.
 
 Every array is one uncompressed little-endian chunk, so a matrix `W` is
 ``np.fromfile("model.zarr/W/c/0/0", dtype).reshape(shape)`` and ``sha256sum`` of that file is its

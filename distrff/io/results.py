@@ -99,7 +99,7 @@ class ResultColumn:
 
 
 def result_column(name: str, example: np.ndarray, labels: list[str]) -> ResultColumn:
-    """Describe a result by what the machine makes of one row."""
+    """Describe a result by what the model makes of one row."""
     wide = tuple(labels) if example.ndim == 2 else ()
     return ResultColumn(name, example.dtype, wide, _arrow_type(name, example.reshape(-1)))
 

@@ -1,1 +1,1 @@
-"""The frozen machine: used, stored and scored without its estimator."""
+"""The frozen model: used, stored and scored without its estimator."""

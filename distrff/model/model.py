@@ -1,4 +1,4 @@
-"""The frozen machine: everything that prediction needs, on NumPy blocks, with no cluster."""
+"""The frozen model: everything that prediction needs, on NumPy blocks, with no cluster."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _STRIP_BYTES = 2**25  # of Z at a time in a prediction
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A fitted machine f(x) = ⟨w, z(x)⟩ + b as plain arrays.
+    """A fitted model f(x) = ⟨w, z(x)⟩ + b as plain arrays.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class Model:
     posterior : PosteriorFactor or None
         Only where the standard deviation was asked to be kept.
     likelihood : mapping with `noise`, `sigma` and `multi_class`, or None
-        Of a machine that tells probabilities.
+        Of a model that tells probabilities.
     arrays : mapping of str to ndarray
         The map's arrays where they come from a file, or where workers derive others than the
         client; else they follow from the seed.
@@ -89,7 +89,7 @@ class Model:
 
     @property
     def digest(self) -> str:
-        """A hash of all that predictions depend on; equal for a machine and its stored copy."""
+        """A hash of all that predictions depend on; equal for a model and its stored copy."""
         arrays, metadata = coding_parts(self.scaling, self.targets)
         arrays |= {"coef": self.coef, "intercept": self.intercept}
         likelihood = None if self.likelihood is None else dict(self.likelihood)
@@ -171,7 +171,7 @@ class Model:
         return P / P.sum(axis=1, keepdims=True)
 
     def transform(self, X: np.ndarray) -> Any:
-        """Return Z, the features of the scaled rows, of shape (n_rows, n_features) in the machine's dtype.
+        """Return Z, the features of the scaled rows, of shape (n_rows, n_features) in the model's dtype.
 
         A scipy CSR matrix where the map is sparse. Of principal components, the rows' coordinates along these
         instead, (n_rows, n_outputs) in float64.

@@ -1,4 +1,4 @@
-"""A frozen machine as a stored group: every array that prediction needs, and where it came from."""
+"""A frozen model as a stored group: every array that prediction needs, and where it came from."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from distrff.utils.text import public_name
 def save_model(
     model: Model, url: str, *, overwrite: bool = False, storage_options: dict[str, Any] | None = None
 ) -> None:
-    """Write the machine as a Zarr group, the map's arrays included, so that NumPy alone can read it.
+    """Write the model as a Zarr group, the map's arrays included, so that NumPy alone can read it.
 
     Raises
     ------
@@ -50,7 +50,7 @@ def save_model(
 
 
 def load_model(url: str, *, storage_options: dict[str, Any] | None = None) -> Model:
-    """Return the machine stored at `url`; it predicts on NumPy arrays without a cluster.
+    """Return the model stored at `url`; it predicts on NumPy arrays without a cluster.
 
     Raises
     ------
@@ -61,7 +61,7 @@ def load_model(url: str, *, storage_options: dict[str, Any] | None = None) -> Mo
 
 
 def model_of(url: str, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> Model:
-    """Return the machine of a group that was read from `url`, after a look whether it can predict.
+    """Return the model of a group that was read from `url`, after a look whether it can predict.
 
     Raises
     ------

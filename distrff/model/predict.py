@@ -1,4 +1,4 @@
-"""Predictions for lazy dask arrays, block by block, by the frozen machine."""
+"""Predictions for lazy dask arrays, block by block, by the frozen model."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from distrff.model.model import Model
 from distrff.model.persistence import posterior_arrays, posterior_of
 from distrff.preprocessing.targets import ClassTargets
 
-_EMBEDDED_BYTES = 2**20  # a larger machine is one task of its own, that all blocks depend on
+_EMBEDDED_BYTES = 2**20  # a larger model is one task of its own, that all blocks depend on
 
 
 def predict_with(model: Model, X: Any, method: str) -> Any:
-    """Return a lazy dask array of a method of the frozen machine, of the rows of X.
+    """Return a lazy dask array of a method of the frozen model, of the rows of X.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ def predict_with(model: Model, X: Any, method: str) -> Any:
     Raises
     ------
     InputError
-        If X has another number of columns than the machine.
+        If X has another number of columns than the model.
     """
     if X.ndim != 2 or X.shape[1] != model.n_columns:
         raise InputError(
@@ -66,13 +66,13 @@ def _meta(model: Model, method: str) -> np.ndarray:
     return np.empty(0) if flat else np.empty((0, model.n_outputs))
 
 
-# A frozen machine on its way to the tasks of a sweep.
+# A frozen model on its way to the tasks of a sweep.
 
 
 def light_model(model: Model, *, with_std: bool = False) -> tuple[Model, Arrays]:
-    """Return the machine without what tasks do not need, and the arrays to be sent to them apart.
+    """Return the model without what tasks do not need, and the arrays to be sent to them apart.
 
-    The map's arrays of a machine from a file go to each worker once. Those of a machine
+    The map's arrays of a model from a file go to each worker once. Those of a model
     that was just fitted are derived there, as they were in the fit. `with_std` sends along what
     standard deviations need, D² numbers.
     """
@@ -82,11 +82,11 @@ def light_model(model: Model, *, with_std: bool = False) -> tuple[Model, Arrays]
 
 
 def restored(model: Model, arrays: Arrays) -> Model:
-    """Return the machine in a task, with the arrays that were sent."""
+    """Return the model in a task, with the arrays that were sent."""
     return replace(model, arrays=sent_arrays(arrays) or None, posterior=posterior_of(arrays))
 
 
-# What a frozen machine says of each row, as named columns.
+# What a frozen model says of each row, as named columns.
 
 # Of each method, what its result is called where it is stored.
 RESULTS = {
@@ -99,7 +99,7 @@ RESULTS = {
 
 @dataclass(frozen=True)
 class RowResults:
-    """The result of a machine's method for blocks of rows.
+    """The result of a model's method for blocks of rows.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ class RowResults:
     return_std: bool = False
 
     def check(self) -> None:
-        """Raise InputError if the machine has no such result."""
+        """Raise InputError if the model has no such result."""
         if self.method not in RESULTS:
             raise InputError(f"method must be one of {', '.join(RESULTS)}, got {self.method!r}")
         if self.return_std and self.method != "predict":

@@ -32,7 +32,7 @@ class ScoreSums:
     targets : Moments
         Of numeric targets; for classes only its weight means something.
     n_unseen : int
-        Rows whose label is none of the machine's classes; they count as wrong.
+        Rows whose label is none of the model's classes; they count as wrong.
     """
 
     n_rows: int
@@ -60,7 +60,7 @@ class ScoreSums:
 
 @dataclass(frozen=True)
 class ScoreReduction(Reduction):
-    """Reduction to `ScoreSums` of one machine."""
+    """Reduction to `ScoreSums` of one model."""
 
     model: Model
     tile_rows: int
@@ -117,4 +117,4 @@ def _numbers(y: np.ndarray) -> np.ndarray:
     try:
         return np.ascontiguousarray(y, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise InputError(f"y must hold numbers, for the machine predicts numbers ({error})") from error
+        raise InputError(f"y must hold numbers, for the model predicts numbers ({error})") from error

@@ -1,4 +1,4 @@
-"""A frozen machine as a pipeline of scikit-learn's stock parts, their fitted arrays set."""
+"""A frozen model as a pipeline of scikit-learn's stock parts, their fitted arrays set."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from distrff.preprocessing.targets import ClassTargets
 
 
 def sklearn_pipeline(model: Model) -> Pipeline:
-    """Return a fitted pipeline that predicts as the machine does.
+    """Return a fitted pipeline that predicts as the model does.
 
-    A `StandardScaler` where the machine scales, the map (`sklearn_maps`), and a linear machine:
+    A `StandardScaler` where the model scales, the map (`sklearn_maps`), and a linear model:
     Ridge, RidgeClassifier, LinearSVC, LogisticRegression (one against the rest of them, for several
     classes) or PCA.
 

@@ -1,4 +1,4 @@
-"""The writing sweep: what a frozen machine makes of each row goes to that row's place, in any order."""
+"""The writing sweep: what a frozen model makes of each row goes to that row's place, in any order."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def write_predictions(
     resume: bool = False,
     storage_options: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Write a machine's predictions for all rows to Zarr or Parquet, in row order, and return a report.
+    """Write a model's predictions for all rows to Zarr or Parquet, in row order, and return a report.
 
     Parameters
     ----------
@@ -217,12 +217,12 @@ def write_predictions(
         Columns of a DataFrame, or columns by name, one value a row, that are written beside.
     method : {"predict", "decision_function", "predict_proba"}
     return_std : bool
-        Standard deviations of predictions as well, of a machine that has them.
+        Standard deviations of predictions as well, of a model that has them.
     overwrite : bool
         Replace predictions that are there.
     resume : bool
-        Go on with what an interrupted call for the same machine and rows left, if there is any.
-        The machine is compared whole, the rows by their number and some of them.
+        Go on with what an interrupted call for the same model and rows left, if there is any.
+        The model is compared whole, the rows by their number and some of them.
     storage_options : dict, optional
         For fsspec, where `out` is a URL.
 
@@ -235,8 +235,8 @@ def write_predictions(
     Raises
     ------
     InputError
-        For rows that no machine can use, results that this one does not have, a place that may not be
-        replaced, or an unfinished result of another machine or other rows.
+        For rows that no model can use, results that this one does not have, a place that may not be
+        replaced, or an unfinished result of another model or other rows.
 
     Notes
     -----
@@ -252,7 +252,7 @@ def write_predictions(
             f"{machine.n_columns}; choose them when the dataset is opened"
         )
     if method == "transform":
-        raise InputError("method 'transform' makes features, no predictions; use the machine's transform")
+        raise InputError("method 'transform' makes features, no predictions; use the model's transform")
     place = ResultPlace(Location.of(out, storage_options), overwrite=overwrite, resume=resume)
     report = write_rows(begin_run(), RowResults(machine, method, return_std), dataset, place)
     return {"out": str(place.out), **report}

@@ -1,1 +1,1 @@
-"""How raw columns and targets become what a machine sees: what a model carries with it."""
+"""How raw columns and targets become what a model sees: what a model carries with it."""

@@ -178,7 +178,7 @@ class HashedStep:
 
 
 def hashed_place(word: str, n_places: int) -> int:
-    """Return the same place for a word on every machine: 64 bits of BLAKE2b of its UTF-8, modulo n_places."""
+    """Return the same place for a word anywhere: 64 bits of BLAKE2b of its UTF-8, modulo n_places."""
     digest = hashlib.blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little") % n_places
 
@@ -338,7 +338,7 @@ def _fill(column: RawColumn, step: SecondsStep | CyclicTimeEncoder, out: np.ndar
         out[:, -1] = False if nulls is None else nulls
 
 
-# What a machine learns from one or several raw columns: numbers, labels, or one label against the others.
+# What a model learns from one or several raw columns: numbers, labels, or one label against the others.
 
 _TRUTH = {"true": 1.0, "false": 0.0}
 
@@ -518,5 +518,5 @@ def refuse_missing(name: str, nulls: np.ndarray, first_row: int) -> None:
     if len(rows):
         raise NonFiniteError(
             f"column {name!r} has no value in row {first_row + rows[0]}; drop or fill such rows, or fit a "
-            f"machine with missing='mean' or 'indicator'"
+            f"model with missing='mean' or 'indicator'"
         )

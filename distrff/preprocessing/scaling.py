@@ -1,4 +1,4 @@
-"""The shift and scale of columns that a machine carries with it."""
+"""The shift and scale of columns that a model carries with it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Scaling:
 
         Entries of CSR are in the order of columns, in which products add them up.
         Shift and scale act in float64, before the cast, so that a large common offset
-        costs no digits of a float32 machine.
+        costs no digits of a float32 model.
         """
         # What is too large becomes inf, which every sweep refuses with the column's name or the dtype to use.
         with np.errstate(over="ignore"):
@@ -54,7 +54,7 @@ class Scaling:
         return mine.keys() == its.keys() and all(np.array_equal(mine[name], its[name]) for name in mine)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays that a stored machine keeps."""
+        """Return the arrays that a stored model keeps."""
         if self.shift is None or self.scale is None:
             return {}
         return {"column_shift": self.shift, "column_scale": self.scale}

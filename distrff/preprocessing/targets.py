@@ -1,4 +1,4 @@
-"""Targets as the machine sees them: shifted and scaled numbers, or classes as columns of ±1."""
+"""Targets as the model sees them: shifted and scaled numbers, or classes as columns of ±1."""
 
 from __future__ import annotations
 

@@ -207,7 +207,7 @@ class _Gathered:
         self._n_rows = 0
 
 
-# A Gram as a value: add sites or days, take rows away again, keep it in a file, fit machines to it.
+# A Gram as a value: add sites or days, take rows away again, keep it in a file, fit models to it.
 
 
 @dataclass(frozen=True, eq=False)

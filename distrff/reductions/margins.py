@@ -1,4 +1,4 @@
-"""Light sweeps: what one pass over the rows tells of machines at one point each."""
+"""Light sweeps: what one pass over the rows tells of problems at one point each."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class LightReduction(RowReduction):
 
 @dataclass(frozen=True, kw_only=True)
 class MarginReduction(LightReduction):
-    """Reduction to the `MarginSums` of k machines; `width` of shape (k,) is sent as well.
+    """Reduction to the `MarginSums` of k problems; `width` of shape (k,) is sent as well.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ class MarginReduction(LightReduction):
 
     Notes
     -----
-    A row costs 2dD + 4Dk flops and D cosines; for many machines 6Dk.
+    A row costs 2dD + 4Dk flops and D cosines; for many problems 6Dk.
     """
 
     loss: Loss
@@ -155,7 +155,7 @@ class MarginReduction(LightReduction):
 
 @dataclass(frozen=True, kw_only=True)
 class SoftmaxReduction(LightReduction):
-    """Reduction to the `SoftmaxSums` of m machines of one column a class each, side by side in `coef`.
+    """Reduction to the `SoftmaxSums` of m problems of one column a class each, side by side in `coef`.
 
     Parameters
     ----------
@@ -197,7 +197,7 @@ class SoftmaxReduction(LightReduction):
         return F.reshape(len(F), len(self.held_out), -1)
 
 
-# The sweep of hinge machines that looks for the rows on which a model of few rows and the hinge differ.
+# The sweep of hinge problems that looks for the rows on which a problem of few rows and the hinge differ.
 
 _MOST_FEATURES = 4096  # beyond, a Newton step of a model costs more than many sweeps
 _LEAST_KEPT, _MOST_KEPT, _KEPT_ENTRIES = 2**10, 2**14, 2**21
@@ -231,12 +231,12 @@ def most_model_rows(n_features: int, sparse_entries: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class NearestRows:
-    """Rows of one machine by ascending score; equal scores by row number.
+    """Rows of one problem by ascending score; equal scores by row number.
 
     Attributes
     ----------
     score : ndarray of shape (r,)
-        |1 − m| of a first look, then −s·|1 − m|, the error of the model, negative.
+        |1 − m| of a first look, then −s·|1 − m|, the error of the problem, negative.
     number : ndarray of shape (r,), int64
     X : ndarray of shape (r, d)
         As they were read.
@@ -268,7 +268,7 @@ class NearestRows:
 
 @dataclass(frozen=True, eq=False)
 class NearestSums:
-    """What a sweep found at one point of each of k machines.
+    """What a sweep found at one point of each of k problems.
 
     Attributes
     ----------
@@ -291,7 +291,7 @@ class NearestSums:
     sides: tuple[tuple[NearestRows, NearestRows], ...]
 
     def rows(self, machine: int) -> NearestRows:
-        """Return the rows of one machine, those of label 1 first."""
+        """Return the rows of one problem, those of label 1 first."""
         above, below = self.sides[machine]
         return above.merge(below, None)
 
@@ -314,11 +314,11 @@ class NearestSums:
 
 @dataclass(frozen=True, kw_only=True)
 class NearestRowsReduction(LightReduction):
-    """Reduction to the `NearestSums` of k machines.
+    """Reduction to the `NearestSums` of k problems.
 
     Without a reference the rows nearest to the kink are kept. With one, `coef` and `intercept` have the
     columns of the k reference points after those of the k points themselves, `known_j` holds the sorted row
-    numbers of machine j's model, and of the others those are kept that are on another side of the kink than
+    numbers of problem j's rows, and of the others those are kept that are on another side of the kink than
     at the reference point.
 
     Parameters
@@ -393,7 +393,7 @@ class NearestRowsReduction(LightReduction):
         weight: np.ndarray,
         known: np.ndarray | None,
     ) -> tuple[NearestRows, NearestRows]:
-        """Return the rows of one machine that a tile offers, of label 1 and of label −1."""
+        """Return the rows of one problem that a tile offers, of label 1 and of label −1."""
         number = block.start + np.arange(len(y), dtype=np.int64)
         eligible, score = weight > 0, np.abs(violating)
         if known is not None:
@@ -409,12 +409,12 @@ class NearestRowsReduction(LightReduction):
         return side(np.flatnonzero(eligible & (y > 0))), side(np.flatnonzero(eligible & (y < 0)))
 
 
-# The sweep of hard-margin machines: the rows of smallest margin, with what they say of all others.
+# The sweep of hard-margin problems: the rows of smallest margin, with what they say of all others.
 
 
 @dataclass(frozen=True, eq=False)
 class SideRows:
-    """Rows of one machine and one label, by ascending margin; equal margins by row number.
+    """Rows of one problem and one label, by ascending margin; equal margins by row number.
 
     Attributes
     ----------
@@ -440,7 +440,7 @@ class SideRows:
 
 @dataclass(frozen=True, eq=False)
 class SmallestMargins:
-    """What a sweep found at one point of each of k machines; rows of weight 0 do not count.
+    """What a sweep found at one point of each of k problems; rows of weight 0 do not count.
 
     Attributes
     ----------
@@ -457,7 +457,7 @@ class SmallestMargins:
     largest_norm: float
 
     def rows(self, output: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return number (r,), X (r, d), label (r,) and margin (r,) of one machine's rows, label 1 first."""
+        """Return number (r,), X (r, d), label (r,) and margin (r,) of one problem's rows, label 1 first."""
         above, below = self.sides[output]
         label = np.repeat([1.0, -1.0], [len(above.number), len(below.number)])
         return (
@@ -534,7 +534,7 @@ class SmallestMarginsReduction(RowReduction):
     ) -> SmallestMargins:
         """Return what one tile adds to what was found before it."""
         if not np.isfinite(F).all():
-            raise InputError(f"the machine's values are too large for {self.dtype}; use dtype='float64'")
+            raise InputError(f"the problem's values are too large for {self.dtype}; use dtype='float64'")
         Y = self.targets.encode(block.y)[:, list(self.outputs)]
         s = self.targets.row_weights(block.y, block.sample_weight)
         counts = np.ones(len(Z), dtype=bool) if s is None else s > 0

@@ -123,7 +123,7 @@ class SampledFactor:
     L : ndarray of shape (D, D)
         L·Lᵀ = M.
     coef : ndarray of shape (D, k)
-        The ridge machines of the sample.
+        The ridge models of the sample.
     intercept : ndarray of shape (k,)
     """
 

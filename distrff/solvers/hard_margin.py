@@ -1,8 +1,8 @@
-"""The hard-margin machine by a working set, as a conversation: it yields points and is sent critical rows.
+"""The hard-margin model by a working set, as a conversation: it yields points and is sent critical rows.
 
 min ½‖w‖² s.t. y_i(⟨w, z_i⟩ + b) ≥ 1 for all rows. A sweep at a point finds the rows of smallest margin; those
 and the ones found before make a problem that is solved in memory (`nearest_hulls`). Its weights, 0 on all
-other rows, bound every machine's margin from above, and its machine is the next point. A machine whose
+other rows, bound every model's margin from above, and its model is the next point. A model whose
 smallest margin m over all rows is positive has the margin m/‖w‖. Each sweep but the last finds a row that the
 problem in memory lacked, so the bound falls until it meets the margin.
 """
@@ -27,7 +27,7 @@ _MOST_KEPT = 8  # times what one sweep collects
 
 @dataclass(frozen=True, eq=False)
 class CriticalRows:
-    """What a sweep at x says of one machine.
+    """What a sweep at x says of one model.
 
     Attributes
     ----------
@@ -94,12 +94,12 @@ class WorkingRows:
 
 @dataclass(frozen=True)
 class Inseparability:
-    """What shows that no machine separates the classes, or how far that is from being shown.
+    """What shows that no model separates the classes, or how far that is from being shown.
 
     Attributes
     ----------
     bound : float
-        No machine on these features has a larger margin.
+        No model on these features has a larger margin.
     largest_norm : float
         Of z over the rows.
     least_margin : float
@@ -118,12 +118,12 @@ class Inseparability:
 
 
 class HardMargin:
-    """One hard-margin machine on its way.
+    """One hard-margin model on its way.
 
     Parameters
     ----------
     start : ndarray of shape (D + 1,) or (D,)
-        [w | b] or [w] to begin with; zeros, or any machine.
+        [w | b] or [w] to begin with; zeros, or any model.
     fit_intercept : bool
     tol : float
         The relative gap (P − D)/P of ½‖w‖² at which it is done.
@@ -131,10 +131,10 @@ class HardMargin:
     Attributes
     ----------
     x : ndarray
-        The machine of the largest margin so far, scaled so that its smallest margin is 1; the last
+        The model of the largest margin so far, scaled so that its smallest margin is 1; the last
         point while none separates.
     margin, bound : float
-        1/‖w‖ of x, 0 while none separates; no machine has a larger one than the bound.
+        1/‖w‖ of x, 0 while none separates; no model has a larger one than the bound.
     checked_margin : float or None
         Smallest margin that the last sweep, which was at x, found; 1 up to the rounding of the sweep.
     working : WorkingRows
@@ -181,7 +181,7 @@ class HardMargin:
     def steps(self) -> Generator[np.ndarray, CriticalRows, None]:
         """Yield points to be swept.
 
-        It ends when the machine is found and was checked by a sweep at it (`converged`), when none can be
+        It ends when the model is found and was checked by a sweep at it (`converged`), when none can be
         (`inseparable`), or when the least margins are of rows that are in memory already, so that
         rounding allows no smaller gap.
         """
@@ -202,7 +202,7 @@ class HardMargin:
     def _see(self, x: np.ndarray, found: CriticalRows) -> None:
         leasts = found.least_margins()
         if self._fit_intercept and len(leasts) < 2:
-            raise InputError("only one class has rows of positive weight; a machine needs two")
+            raise InputError("only one class has rows of positive weight; a model needs two")
         self._last = found
         w = x[:-1] if self._fit_intercept else x
         norm = float(np.linalg.norm(w))
@@ -223,7 +223,7 @@ class HardMargin:
         return not known[first].all()
 
     def _solve(self, x: np.ndarray, found: CriticalRows) -> np.ndarray:
-        """Return the machine of the working rows with those found, and note the bound that it gives."""
+        """Return the model of the working rows with those found, and note the bound that it gives."""
         rows = self.working.without_idle(x, _MOST_KEPT * len(found.number)).with_rows(found)
         nearest = nearest_points(
             rows.Z,
@@ -277,7 +277,7 @@ class NearestPoints:
     a : ndarray of shape (r,)
         Weights ≥ 0 of sum 1; with an intercept Σ a_i y_i = 0.
     w : ndarray of shape (D,)
-        Σ a_i y_i z_i. Its norm bounds the margin of every machine on these rows.
+        Σ a_i y_i z_i. Its norm bounds the margin of every model on these rows.
     b : float
         The intercept that is best with w; 0 without one.
     least : float

@@ -150,7 +150,7 @@ def _next_step(step: float, low: float, high: float, slope: float, slope_there: 
     return min(max(secant, low + 0.1 * (high - low)), low + 0.5 * (high - low))
 
 
-# Solvers of one margin machine, as conversations: they yield points, and are sent what a sweep says.
+# Solvers of one margin model, as conversations: they yield points, and are sent what a sweep says.
 
 Finished = Callable[[Evaluation], bool]
 SolverGenerator = Generator[Point, Evaluation, Evaluation]

@@ -161,7 +161,7 @@ class SmoothedHinge(MarginLoss):
     Parameters
     ----------
     width : float or ndarray of shape (k,)
-        ε > 0, one a machine.
+        ε > 0, one a model.
     """
 
     width: Any

@@ -1,4 +1,4 @@
-"""One margin machine at one point, as its solver sees it."""
+"""One margin problem at one point, as its solver sees it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from distrff.solvers.losses import Loss
 
 
 class Point(NamedTuple):
-    """Where a machine is to be evaluated: x = [w | b], or [w], and the width of its loss's rounded kink.
+    """Where a problem is to be evaluated: x = [w | b], or [w], and the width of its loss's rounded kink.
 
     A second width may be asked for in the same sweep.
     """
@@ -76,7 +76,7 @@ class Evaluation:
     def of_softmax(
         cls, C: float, sums: SoftmaxSums, machine: int, x: np.ndarray, *, fit_intercept: bool
     ) -> Evaluation:
-        """Return one machine's part of a sweep, x being its (D + 1, k) or (D, k) numbers in a row.
+        """Return one problem's part of a sweep, x being its (D + 1, k) or (D, k) numbers in a row.
 
         There is no lower bound.
         """
@@ -100,7 +100,7 @@ class Evaluation:
     def of(
         cls, C: float, sums: MarginSums, machine: int, x: np.ndarray, *, fit_intercept: bool
     ) -> Evaluation:
-        """Return one machine's part of a sweep."""
+        """Return one problem's part of a sweep."""
         w = x[:-1] if fit_intercept else x
         by_w, by_b = sums.gradient(machine)
         gradient = C * by_w + w
@@ -119,11 +119,11 @@ class Evaluation:
         )
 
 
-# What one pass over the rows tells of margin machines: value, gradient, curvature and a dual candidate.
+# What one pass over the rows tells of margin problems: value, gradient, curvature and a dual candidate.
 #
 # Conventions
 # -----------
-# k machines f_j(x) = w_jᵀz(x) + b_j are evaluated at once: Σ s_ij ℓ(f_ij, y_ij) for the loss ℓ that counts,
+# k problems f_j(x) = w_jᵀz(x) + b_j are evaluated at once: Σ s_ij ℓ(f_ij, y_ij) for the loss ℓ that counts,
 # and for its smooth *proxy* (ℓ itself where it is smooth) the row weights a_ij = −ℓ′_proxy(f_ij, y_ij), which
 # are the proxy's gradient and a candidate for the dual of ℓ. Sums over a > 0 and over a < 0 are kept apart,
 # because the dual's constraint Σ s_i a_i = 0 is met by shrinking one of them.
@@ -143,12 +143,12 @@ class Sided:
 
 @dataclass(frozen=True, eq=False)
 class MarginSums:
-    """Sums over rows at one point (w_j, b_j) of each of k machines.
+    """Sums over rows at one point (w_j, b_j) of each of k problems.
 
     Attributes
     ----------
     weight, value : ndarrays of shape (k,)
-        Σ s and Σ s·ℓ(f, y) over the rows that a machine is fitted to.
+        Σ s and Σ s·ℓ(f, y) over the rows that a problem is fitted to.
     held_out : ndarray of shape (2, k)
         The same two over the rows that are held out of it.
     proxy_value, proxy_dual : ndarrays of shape (k,)
@@ -183,7 +183,7 @@ class MarginSums:
         return replace(self, sided=replace(self.sided, vector=of_z))
 
     def gradient(self, machine: int) -> tuple[np.ndarray, float]:
-        """Return Σ s·ℓ′_proxy·z and Σ s·ℓ′_proxy of one machine."""
+        """Return Σ s·ℓ′_proxy·z and Σ s·ℓ′_proxy of one problem."""
         return -self.sided.vector[machine].sum(axis=0), -float(self.sided.weight[machine].sum())
 
 
@@ -235,19 +235,19 @@ def margin_sums(
     )
 
 
-# What one pass over the rows tells of softmax machines, whose outputs share one loss.
+# What one pass over the rows tells of softmax problems, whose outputs share one loss.
 #
-# A machine f(x) = Wᵀz(x) + b has k outputs; a row of class c costs ℓ(f, c) = log Σ_j exp(f_j/σ) − f_c/σ.
+# A problem f(x) = Wᵀz(x) + b has k outputs; a row of class c costs ℓ(f, c) = log Σ_j exp(f_j/σ) − f_c/σ.
 
 
 @dataclass(frozen=True, eq=False)
 class SoftmaxSums:
-    """Sums over rows at one point of each of m machines.
+    """Sums over rows at one point of each of m problems.
 
     Attributes
     ----------
     weight, value : ndarrays of shape (m,)
-        Σ s and Σ s·ℓ over the rows that a machine is fitted to.
+        Σ s and Σ s·ℓ over the rows that a problem is fitted to.
     held_out : ndarray of shape (2, m)
         The same two over the rows that are held out of it.
     curvature : ndarray of shape (m,)
@@ -284,7 +284,7 @@ def softmax_sums(
     Parameters
     ----------
     F : ndarray of shape (r, m, k)
-        Values of m machines.
+        Values of m problems.
     classes : ndarray of int of shape (r,)
         From 0 to k − 1.
     weights : RowWeights
@@ -322,12 +322,12 @@ def _slopes(P: np.ndarray, classes: np.ndarray, weights: RowWeights, sigma: floa
 
 
 class RowWeights(NamedTuple):
-    """Weights of r rows for k machines.
+    """Weights of r rows for k problems.
 
     fitted : ndarray of shape (r, k)
-        s where a machine is fitted to the row, else 0.
+        s where a problem is fitted to the row, else 0.
     held_out : ndarray of shape (r, k) or None
-        s where a machine is judged on the row, else 0; None is all zeros.
+        s where a problem is judged on the row, else 0; None is all zeros.
     """
 
     fitted: np.ndarray
@@ -357,7 +357,7 @@ def weighted_sum(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
     return np.einsum("ij,ij->j", weights, values)
 
 
-# How far a machine is from the best one: a lower bound of the objective from weights on the rows.
+# How far a problem is from the best one: a lower bound of the objective from weights on the rows.
 #
 # For P(w, b) = C·Σ s_i ℓ(f_i, y_i) + ½‖w‖² every a with Σ s_i a_i = 0 (any a, without an intercept) gives
 #
@@ -371,12 +371,12 @@ def weighted_sum(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Certificate:
-    """The best primal and the best dual value of one machine.
+    """The best primal and the best dual value of one problem.
 
     Attributes
     ----------
     primal, dual : float
-        Objective of the best machine so far, and the highest lower bound so far.
+        Objective of the best problem so far, and the highest lower bound so far.
     """
 
     primal: float = np.inf
@@ -439,7 +439,7 @@ def _balance(weight: np.ndarray) -> np.ndarray:
     return np.array([least / above if above > 0 else 0.0, least / below if below > 0 else 0.0])
 
 
-# The best lower bound that the last candidates of one machine give together.
+# The best lower bound that the last candidates of one problem give together.
 #
 # The conjugate ℓ* is convex, so a convex combination of candidates has −C·Σ s·ℓ* no lower than that of their
 # own values, and its vector is that of theirs:
@@ -453,7 +453,7 @@ _MOST_CANDIDATES, _MOST_BYTES = 12, 2**23
 
 
 class DualBundle:
-    """The last candidates of a machine: twelve, or as many as 8 MiB hold, but two at least."""
+    """The last candidates of a problem: twelve, or as many as 8 MiB hold, but two at least."""
 
     def __init__(self) -> None:
         self._kept: deque[DualCandidate] = deque()

@@ -7,7 +7,7 @@ A *Gram* is A = Σ s_i t_i t_iᵀ over rows t = [z | 1 | y], symmetric float64 o
 * D features z, then the constant 1, then k targets y; s_i ≥ 0 are the sample weights;
 * W = A[D, D] = Σ s_i, the weight sum; z̄ = A[:D, D] / W and ȳ = A[D+1:, D] / W, the weighted means.
 
-A nested machine uses the leading D' features times a `feature_scale` c (√(D/D') for Fourier features,
+A nested model uses the leading D' features times a `feature_scale` c (√(D/D') for Fourier features,
 1 for Nyström), so its feature row is c·z[:D']; its coefficients refer to those scaled features.
 """
 
@@ -76,7 +76,7 @@ def ridge_system(
     n_features: int | None = None,
     feature_scale: float = 1.0,
 ) -> RidgeSystem:
-    """Return the ridge system of a Gram, or of the nested machine of its leading features.
+    """Return the ridge system of a Gram, or of the nested model of its leading features.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ def ridge_system(
 def held_out_error(
     A: np.ndarray, coef: np.ndarray, intercept: np.ndarray, *, feature_scale: float = 1.0
 ) -> np.ndarray:
-    """Return Σ s_i (y_ij − w_jᵀz_i − b_j)² over the rows of a Gram, for m machines of k targets at once.
+    """Return Σ s_i (y_ij − w_jᵀz_i − b_j)² over the rows of a Gram, for m models of k targets at once.
 
     The residual of target j is −tᵀv with v = [c·w_j; b_j; −e_j], so its sum of squares is vᵀAv.
 
@@ -171,7 +171,7 @@ def held_out_error(
 
 @dataclass(frozen=True, eq=False)
 class RidgeMoments:
-    """Sums over rows of features z, targets y and what a first machine leaves of them, e = y − wᵀz − b.
+    """Sums over rows of features z, targets y and what a first model leaves of them, e = y − wᵀz − b.
 
     Attributes
     ----------
@@ -237,7 +237,7 @@ class RidgeEquations:
     B : ndarray of shape (D, k)
     G_diagonal : ndarray of shape (D,)
     descent : ndarray of shape (D, k)
-        B − G·w at the first machine's w.
+        B − G·w at the first model's w.
     z_mean, y_mean : ndarrays of shape (D,) and (k,)
         What is subtracted: z̄ and ȳ, or zeros.
     yy : ndarray of shape (k,)
@@ -321,9 +321,9 @@ class GramProblem:
     sizes : tuple of int
         Numbers of leading features to look at, ascending; the last is D.
     rescaled : bool
-        Whether a nested machine's features are to be multiplied by √(D/D').
+        Whether a nested model's features are to be multiplied by √(D/D').
     offset : ndarray of shape (k,) or None
-        Added to the coded targets; a machine without intercept needs back what was
+        Added to the coded targets; a model without intercept needs back what was
         subtracted from them.
     """
 
@@ -456,7 +456,7 @@ def gcv_errors(
 
 
 def solution_of(total: np.ndarray, alpha: np.ndarray, problem: GramProblem) -> RidgeSolution:
-    """Return the machine of all features at one alpha a target."""
+    """Return the model of all features at one alpha a target."""
     system = ridge_system(total, problem.n_targets, fit_intercept=problem.fit_intercept)
     coef, intercept = solve_ridge(system, alpha)
     return RidgeSolution(coef, intercept, system.residual(coef), system.yy)
@@ -495,7 +495,7 @@ class AlphaChoice:
     score : float
         Its weighted mean squared error, averaged over targets.
     scores : ndarray of shape (m,)
-        The same for the whole grid; NaN where there is no usable machine.
+        The same for the whole grid; NaN where there is no usable model.
     """
 
     index: int
@@ -520,7 +520,7 @@ def noise_floor(
     tile_rows : int
         T, rows whose products are summed in `dtype` before they are added in float64.
     n_features : int
-        D, or D' of a nested machine.
+        D, or D' of a nested model.
     at_zero : float
         k(0), the mean of ‖z‖².
     """
@@ -564,7 +564,7 @@ def cv_errors(
     n_features: int | None = None,
     feature_scale: float = 1.0,
 ) -> tuple[np.ndarray, float]:
-    """Return one fold's errors under the machines fitted to all other rows, for the whole grid.
+    """Return one fold's errors under the models fitted to all other rows, for the whole grid.
 
     Parameters
     ----------
@@ -576,7 +576,7 @@ def cv_errors(
     -------
     errors : ndarray of shape (m, k)
         Weighted sums of squared errors over the fold, in the squared units of the Gram's targets; NaN where
-        rounding leaves no usable machine.
+        rounding leaves no usable model.
     weight : float
         The fold's weight sum.
 
@@ -628,7 +628,7 @@ def gcv(
     Returns
     -------
     errors : ndarray of shape (m, k)
-        NaN where the machine interpolates (1 − df/n < 1e-6), or where rounding leaves none.
+        NaN where the model interpolates (1 − df/n < 1e-6), or where rounding leaves none.
     dimensions : ndarray of shape (m,)
         df, the effective dimension.
 
@@ -653,7 +653,7 @@ def gcv(
 
 
 def gcv_may_overfit(dimension: float, n_rows: int) -> bool:
-    """Return whether a machine of this effective dimension, or of at most as many features, may be one whose
+    """Return whether a model of this effective dimension, or of at most as many features, may be one whose
     generalised cross-validation error is far too small."""
     return dimension > _MOST_GCV_SHARE * n_rows
 
@@ -680,7 +680,7 @@ def choose_alpha(errors: np.ndarray, weights: np.ndarray, *, alphas: np.ndarray)
     usable = np.flatnonzero(np.isfinite(scores))
     if not len(usable):
         raise InputError(
-            f"none of the {len(alphas)} alphas up to {np.max(alphas):g} gives a usable machine; "
+            f"none of the {len(alphas)} alphas up to {np.max(alphas):g} gives a usable model; "
             "give larger alphas, or use dtype='float64'"
         )
     # lexsort orders by its last key first: the score, then falling alpha.
@@ -688,7 +688,7 @@ def choose_alpha(errors: np.ndarray, weights: np.ndarray, *, alphas: np.ndarray)
     return AlphaChoice(index, float(alphas[index]), float(scores[index]), scores)
 
 
-# The final ridge machine by Cholesky, and the posterior spread of its predictions.
+# The final ridge model by Cholesky, and the posterior spread of its predictions.
 
 
 @dataclass(frozen=True, eq=False)
@@ -742,7 +742,7 @@ def cholesky_factor(G: np.ndarray, alpha: float) -> np.ndarray:
 
 
 def solve_ridge(system: RidgeSystem, alpha: float | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ridge machine at one alpha, or at one per target.
+    """Return the ridge model at one alpha, or at one per target.
 
     Parameters
     ----------
@@ -777,7 +777,7 @@ def solve_ridge(system: RidgeSystem, alpha: float | np.ndarray) -> tuple[np.ndar
 
 
 def posterior_factor(system: RidgeSystem, alpha: float) -> PosteriorFactor:
-    """Return what the standard deviation of predictions needs, for the machine at one alpha.
+    """Return what the standard deviation of predictions needs, for the model at one alpha.
 
     Raises
     ------
@@ -797,7 +797,7 @@ def posterior_factor(system: RidgeSystem, alpha: float) -> PosteriorFactor:
     if not freedom > 0:
         raise InputError(
             f"the noise cannot be estimated: the sample weights sum to {system.weight:g}, not above "
-            f"the machine's effective dimension {dimension:.6g}; give more rows, weights that count rows, "
+            f"the model's effective dimension {dimension:.6g}; give more rows, weights that count rows, "
             "or a larger alpha"
         )
     noise = system.residual(coef) / freedom

@@ -65,7 +65,7 @@ SolverGenerator = Generator[Request, Any, Evaluation]
 
 @dataclass(frozen=True, eq=False)
 class SGDProblem:
-    """What is the same for all machines of a fit.
+    """What is the same for all models of a fit.
 
     Attributes
     ----------
@@ -152,7 +152,7 @@ def batch_rows(metric: SpectralMetric, start: LocalStart, segment_rows: int) -> 
 def ridge_start(
     metric: SpectralMetric, moment: np.ndarray, y_mean: np.ndarray, penalty: float, curvature: float
 ) -> np.ndarray:
-    """Return the ridge machines of a sample in the metric, where k machines may start.
+    """Return the ridge models of a sample in the metric, where k models may start.
 
     Parameters
     ----------
@@ -272,7 +272,7 @@ def _finish(
 
 @dataclass(frozen=True, eq=False)
 class LocalStart:
-    """Where k machines start on every segment; all per unit of row weight.
+    """Where k models start on every segment; all per unit of row weight.
 
     Attributes
     ----------
@@ -295,7 +295,7 @@ class LocalStart:
 
 
 class LocalSteps:
-    """k machines on their way over one segment's rows.
+    """k models on their way over one segment's rows.
 
     Parameters
     ----------

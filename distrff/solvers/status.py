@@ -21,7 +21,7 @@ class Status(enum.Enum):
     CONVERGED_UNCERTIFIED = (
         "converged: the objective no longer falls; how far it is from the optimum is not bounded"
     )
-    INTERRUPTED = "interrupted: the best machine so far is kept; fit again to complete it"
+    INTERRUPTED = "interrupted: the best model so far is kept; fit again to complete it"
 
     @property
     def is_converged(self) -> bool:
@@ -29,14 +29,14 @@ class Status(enum.Enum):
         return self in (Status.CONVERGED, Status.CONVERGED_UNCERTIFIED)
 
 
-# How the error of an iterative machine fell from sweep to sweep.
+# How the error of an iterative model fell from sweep to sweep.
 
 _MOST_ENTRIES = 200
 
 
 @dataclass
 class History:
-    """What was known of a machine after each light sweep, with the best of all sweeps so far.
+    """What was known of a model after each light sweep, with the best of all sweeps so far.
 
     Parameters
     ----------

@@ -17,7 +17,7 @@ def compiled(fastmath: Iterable[str] = ()) -> Callable[[Callable[..., None]], An
     ----------
     fastmath : iterable of str
         LLVM's names of the liberties that the compiler may take; none as a rule, so that results are the
-        same bits on every machine.
+        same bits on every computer.
     """
 
     def decorator(function: Callable[..., None]) -> Any:

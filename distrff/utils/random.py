@@ -60,7 +60,7 @@ def streams_under(seed: int, *path: str | int) -> PathStreams:
 
 
 def child_seed(seed: int, *names: str | int) -> int:
-    """Return a seed of 63 bits for a part of the machine that keeps its own streams."""
+    """Return a seed of 63 bits for a part of the model that keeps its own streams."""
     return int(stream(seed, "child seed", *names).integers(0, 2**63 - 1))
 
 

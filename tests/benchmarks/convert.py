@@ -129,7 +129,7 @@ def _p_value(path: Path, n_rows: int) -> float:
 
 
 def three_commands(scale: float) -> Iterator[dict[str, Any]]:
-    """KDD 10 % from the raw file to a scored machine, beside scikit-learn on the same encoded rows."""
+    """KDD 10 % from the raw file to a scored model, beside scikit-learn on the same encoded rows."""
     if KDD not in os.environ:
         yield {"skipped": f"{KDD} does not name the folder of kddcup99_10pct.gz"}
         return

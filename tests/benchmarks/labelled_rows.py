@@ -1,4 +1,4 @@
-"""Labelled rows for the machines of classes: made ones of a smooth truth, and covtype where it is at hand."""
+"""Labelled rows for the models of classes: made ones of a smooth truth, and covtype where it is at hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The numbers of the machines of classes: sweeps to a certified gap, SGD, a light sweep, rivals."""
+"""The numbers of the models of classes: sweeps to a certified gap, SGD, a light sweep, rivals."""
 
 from __future__ import annotations
 

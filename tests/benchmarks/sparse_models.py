@@ -1,4 +1,4 @@
-"""The machines of classes on random binning: sweeps to a certified gap, and how near SGD comes to it."""
+"""The models of classes on random binning: sweeps to a certified gap, and how near SGD comes to it."""
 
 from __future__ import annotations
 

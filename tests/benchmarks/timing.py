@@ -1,4 +1,4 @@
-"""Two ways of doing the same thing, timed in alternation so that a drifting machine hits both."""
+"""Two ways of doing the same thing, timed in alternation so that a drifting model hits both."""
 
 from __future__ import annotations
 

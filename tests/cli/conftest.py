@@ -127,7 +127,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Rows:
 
 @pytest.fixture(scope="session")
 def models(rows: Rows, cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A machine for numbers, from Zarr, and one for labels, from Parquet."""
+    """A model for numbers, from Zarr, and one for labels, from Parquet."""
     distrff, folder = Distrff(cluster.scheduler_address), tmp_path_factory.mktemp("models")
     common = ["--n-components", 32, "--random-state", 0, "--length-scale", 2]
     numbers = distrff("fit", rows.zarr, "--out", folder / "numbers.zarr", *common)

@@ -138,7 +138,7 @@ def test_a_constant_target_is_fitted_with_a_warning(distrff, rows, stored, tmp_p
     words = ("--alpha", 1, "--length-scale", 1, "--scale", "none", "--n-components", 16)
     done = distrff("fit", path, "--out", tmp_path / "m.zarr", *words)
     assert done.code == 0
-    assert done.told == ["warning: y is constant (2.5); the machine will predict that constant"]
+    assert done.told == ["warning: y is constant (2.5); the model will predict that constant"]
 
 
 def test_a_scheduler_that_is_not_there(fit_refused, rows):

@@ -99,7 +99,7 @@ def test_one_thread_leaves_the_cores_to_blas(planned):
 
 
 def test_values_for_the_client(planned):
-    """Its memory grows with the machine that it receives."""
+    """Its memory grows with the model that it receives."""
     words = ("--memory-limit", "1000TiB", "--n-components")
     of = [yaml.safe_load(planned(*words, D).stdout)["jupyter"]["resources"] for D in (64, 2_000_000)]
     sizes = [parse_bytes(resources["limits"]["memory"]) for resources in of]

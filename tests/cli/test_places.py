@@ -108,7 +108,7 @@ def test_a_full_disk_is_told_with_the_path(distrff, rows, models, tmp_path, monk
     assert (done.code, done.stdout) == (2, ""), done
     assert f"distrff: {out} could not be written ({os.strerror(number)}): make room there" in done.stderr
     if command == "report":
-        assert f"the machine is written to {tmp_path / 'm.zarr'}" in done.stderr
+        assert f"the model is written to {tmp_path / 'm.zarr'}" in done.stderr
         read_group(tmp_path / "m.zarr", kind="model")
     assert [path.name for path in tmp_path.iterdir()] == (["m.zarr"] if command == "report" else [])
 

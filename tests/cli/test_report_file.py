@@ -85,7 +85,7 @@ def test_rows_are_not_a_place_for_the_page(distrff_without_workers, rows, tmp_pa
 
 
 def test_what_came_there_during_the_fit_stays(distrff, rows, tmp_path, monkeypatch):
-    """The machine is kept, and the line says where."""
+    """The model is kept, and the line says where."""
     out, page = tmp_path / "m.zarr", tmp_path / "page.html"
     fit = KernelRidge.fit
 
@@ -96,7 +96,7 @@ def test_what_came_there_during_the_fit_stays(distrff, rows, tmp_path, monkeypat
     monkeypatch.setattr(KernelRidge, "fit", fit_while_another_writes)
     done = distrff("fit", rows.zarr, *SMALL, "--alpha", 1, "--out", out, "--report", page)
     assert (done.code, done.stdout) == (2, "")
-    assert f"the machine is written to {out}" in done.stderr
+    assert f"the model is written to {out}" in done.stderr
     assert page.read_text() == PAGE
     assert load_model(str(out)).kind == "KernelRidge"
 

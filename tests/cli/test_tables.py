@@ -1,4 +1,4 @@
-"""Commands on Parquet of mixed columns, and what a stored machine makes of such files."""
+"""Commands on Parquet of mixed columns, and what a stored model makes of such files."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_rows_without_a_target_are_dropped_and_counted(distrff, path, frame, tmp
     done = distrff("predict", out, path, "--out", tmp_path / "p.zarr")
     assert (done.code, done.told) == (
         2,
-        ["distrff: column 'a' has no value in row 0; drop or fill such rows, or fit a machine with "
+        ["distrff: column 'a' has no value in row 0; drop or fill such rows, or fit a model with "
          "--missing mean or 'indicator'"],
     )  # fmt: skip
     assert not (tmp_path / "p.zarr").exists()

@@ -226,7 +226,7 @@ def _logs(around: Surroundings) -> str:
 
 
 def free_ports(number: int) -> list[str]:
-    """Ports of this machine that nobody listens on."""
+    """Ports of this model that nobody listens on."""
     listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
     ports = [str(listener.getsockname()[1]) for listener in listeners]
     for listener in listeners:

@@ -1,4 +1,4 @@
-"""The table of `deploy/README.md`: its lines start clusters, on which a machine is fitted."""
+"""The table of `deploy/README.md`: its lines start clusters, on which a model is fitted."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def wait_until(condition: Callable[[], Any], seconds: float = 60.0) -> None:
 def test_this_machine(folder):
     """Its lines are Python, for a script or a notebook."""
     names: dict[str, Any] = {}
-    lines = lines_of("this machine")
+    lines = lines_of("this model")
     assert "threads_per_worker=1" in lines[1]
     quiet = "threads_per_worker=1, n_workers=1, dashboard_address=None"
     quiet += ", scheduler_kwargs={'dashboard_address': '127.0.0.1:0'}"

@@ -63,7 +63,7 @@ def test_the_whole_page(machine):
     assert [label for label, _ in report["phases"]] == phases
     assert sum(dict(report["phases"]).values()) == pytest.approx(report["seconds"], rel=1e-3, abs=1e-3)
     assert page.find(".//dt").text == "data"
-    for word in ("A fit", "made up", f"chosen: {number_text(machine.alpha_)}", "this machine", "of 4 folds"):
+    for word in ("A fit", "made up", f"chosen: {number_text(machine.alpha_)}", "this model", "of 4 folds"):
         assert word in words(page)
     assert f"highest {number_text(max(report['mean_score']))} at" in words(page)
 

@@ -1,4 +1,4 @@
-"""Every machine's report has a page and a card, with what its kind of fit has to tell."""
+"""Every model's report has a page and a card, with what its kind of fit has to tell."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium or Chrome i
 
 
 def fits() -> tuple[drf.KernelRidge, drf.KernelSVC, list[Any]]:
-    """Return two machines of columns and labels with long names, and what notebooks show of them."""
+    """Return two models of columns and labels with long names, and what notebooks show of them."""
     rng = np.random.default_rng(0)
     X = pd.DataFrame(rng.standard_normal((400, 3)), columns=[LONG, "<b>b</b>", "c"])
     y = np.sin(X["c"]) + 0.1 * rng.standard_normal(400)

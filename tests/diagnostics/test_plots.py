@@ -108,7 +108,7 @@ def test_curves_that_are_not_there(ax, rows):
         plot_alpha_path(machine, ax=ax)
     with pytest.raises(InputError, match="has no learning curve"):
         plot_learning_curve(machine, ax=ax)
-    with pytest.raises(InputError, match="expected a fitted machine"):
+    with pytest.raises(InputError, match="expected a fitted model"):
         plot_learning_curve(KernelRidge(), ax=ax)
 
 
@@ -151,7 +151,7 @@ def test_surface_of_classes(ax, rows, n_classes):
 
 
 def test_surface_of_values_is_what_the_machine_predicts(ax, rng):
-    """For a linear machine on a plane of data, the surface is the plane's own linear function."""
+    """For a linear model on a plane of data, the surface is the plane's own linear function."""
     X = rng.standard_normal((100, 2)) * [3.0, 1.0] + 2.0
     y = X @ [1.0, -2.0]
     machine = KernelRidge(LinearFeatures(), alpha=1e-9, scale="standard").fit(X, y)
@@ -170,7 +170,7 @@ def test_surfaces_that_cannot_be_drawn(ax, rows):
     several = KernelRidge(small_map()).fit(X, np.stack([y, y], axis=1))
     flat = KernelRidge(small_map()).fit(X[:, :1], y)
     for given, words in (
-        ((KernelRidge(), X), "expected a fitted machine"),
+        ((KernelRidge(), X), "expected a fitted model"),
         ((machine, X[:, :2]), "X must have shape"),
         ((machine, X, y[:-1]), "y must have shape"),
         ((several, X), "of one output"),
@@ -193,10 +193,10 @@ def test_matplotlib_is_imported_only_to_draw():
         "[getattr(distrff, name) for name in distrff.__all__]\n"
         "map_ = distrff.FourierFeatures(distrff.Gaussian((1.0, 2.0)), 4)\n"
         "X, y = [[0, 1], [1, 2], [2, 0], [3, 1]], [0, 1, 2, 3]\n"
-        "machine = distrff.KernelRidge(map_, alpha='cv', cv=2).fit(X, y)\n"
-        "assert all(shown._repr_html_() for shown in (map_.kernel, machine.report_, machine.model_))\n"
+        "model = distrff.KernelRidge(map_, alpha='cv', cv=2).fit(X, y)\n"
+        "assert all(shown._repr_html_() for shown in (map_.kernel, model.report_, model.model_))\n"
         "assert 'matplotlib' not in sys.modules\n"
-        "assert '<svg' in machine.report_.to_html()\n"
+        "assert '<svg' in model.report_.to_html()\n"
         "print('matplotlib' in sys.modules, 'matplotlib.pyplot' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

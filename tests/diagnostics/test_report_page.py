@@ -134,9 +134,9 @@ def test_the_whole_report():
     assert root.find("head/title").text == "Ridge on rows.zarr"
     shown = words(root)
     for text in (
-        "data made up machine KernelRidge",
+        "data made up model KernelRidge",
         "rows 1,000,000",
-        "this machine 0.104",
+        "this model 0.104",
         "linear ridge –",
         "b 0.667 a 500 c 900",
         "lowest to highest of 2 folds",
@@ -149,7 +149,7 @@ def test_the_whole_report():
         "4 passes over the rows, together 40.2 s",
         "light sweeps 750 ms",
         "tol: 0.00100",
-        "The optimum lies between 3.999 and the objective of this machine, 4.002",
+        "The optimum lies between 3.999 and the objective of this model, 4.002",
         "best lower bound",
         "component 1 25.0%",
     ):
@@ -188,7 +188,7 @@ def test_absent_sections_are_left_out(key, absent, monkeypatch):
 
 def test_facts_alone():
     root = parse(FitReport(BARE).to_html(title="T", scores={"columns": ["", "RMSE"], "rows": []}))
-    assert words(root).startswith("T machine KernelRidge ended converged")
+    assert words(root).startswith("T model KernelRidge ended converged")
     assert not list(root.iter("section")) and not list(root.iter("aside"))
 
 

@@ -1,4 +1,4 @@
-"""Machines on maps side by side and on scikit-learn's transformers."""
+"""Models on maps side by side and on scikit-learn's transformers."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def test_ridge_fits_on_a_cluster_as_in_memory(problem, tmp_path, machine, reques
     np.testing.assert_array_equal(fitted.model_.coef, in_memory.model_.coef)
     np.testing.assert_allclose(fitted.predict(X).compute(), in_memory.predict(problem.X), atol=1e-8)
     assert fitted.plan(X, y).seconds is not None
-    fitted.save(str(tmp_path / "machine.zarr"))
-    loaded = load_model(str(tmp_path / "machine.zarr"))
+    fitted.save(str(tmp_path / "model.zarr"))
+    loaded = load_model(str(tmp_path / "model.zarr"))
     np.testing.assert_array_equal(loaded.predict(problem.X), fitted.predict(problem.X))
 
 
@@ -83,9 +83,9 @@ def test_classifiers_fit(problem, tmp_path, machine):
     labels = np.where(problem.X[:, 1] * problem.X[:, 2] > 0, "same", "other")
     fitted = clone(machine).fit(problem.X, labels)
     assert fitted.score(problem.X, labels) > 0.75
-    fitted.save(str(tmp_path / "machine.zarr"))
+    fitted.save(str(tmp_path / "model.zarr"))
     np.testing.assert_array_equal(
-        load_model(str(tmp_path / "machine.zarr")).predict(problem.X), fitted.predict(problem.X)
+        load_model(str(tmp_path / "model.zarr")).predict(problem.X), fitted.predict(problem.X)
     )
 
 
@@ -120,7 +120,7 @@ def test_what_cannot_be_stored_is_refused_by_name(problem, tmp_path):
         machine = KernelRidge(features).fit(problem.X, problem.y)
         assert machine.score(problem.X, problem.y) > 0.1
         with pytest.raises(InputError, match="QuantileTransformer cannot be stored"):
-            machine.save(str(tmp_path / "machine.zarr"))
+            machine.save(str(tmp_path / "model.zarr"))
         with pytest.raises(InputError, match="QuantileTransformer cannot be stored"):
             gram(problem.X, fit_features(features, problem.X), problem.y).save(str(tmp_path / "gram.zarr"))
     assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""The order of numbers in memory shows in no bit of a machine, nor of what it makes of rows.
+"""The order of numbers in memory shows in no bit of a model, nor of what it makes of rows.
 
 BLAS takes other paths for other layouts, of one row and of many, and has more of them for small matrices on
 processors with AVX-512.
@@ -167,7 +167,7 @@ def fitted(machine, features, X, y=None, s=None):
 
 
 def answers(machine, X):
-    """Everything that a fitted machine, or a frozen one, makes of rows."""
+    """Everything that a fitted model, or a frozen one, makes of rows."""
     made = {}
     for method in ("predict", "decision_function", "decision", "predict_proba", "transform"):
         has_it = method != "predict" or getattr(machine, "kind", "") != "KernelPCA"

@@ -1,4 +1,4 @@
-"""Likelihood machines against scikit-learn and generic solvers on the same features."""
+"""Likelihood models against scikit-learn and generic solvers on the same features."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def labels_of(problem, n_classes=2):
 
 
 def objective(fitted, noise, problem, y, s, output=0):
-    """The objective of one output's machine, recomputed from its own features."""
+    """The objective of one output's model, recomputed from its own features."""
     Z = fitted.features_.transform(problem.X)
     w, b = fitted.coef_[output], fitted.intercept_[output]
     loss = NOISES[noise](fitted.sigma)

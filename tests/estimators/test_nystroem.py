@@ -1,4 +1,4 @@
-"""Machines on Nyström features: the exact kernel machine in the limit, on rows of any storage."""
+"""Models on Nyström features: the exact kernel machine in the limit, on rows of any storage."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ def test_ridge_fits_and_is_stored(problem, tmp_path, machine, dtype):
     X = problem.X.astype(dtype)
     fitted = clone(machine).fit(X, problem.y)
     assert fitted.score(X, problem.y) > 0.75
-    fitted.save(str(tmp_path / "machine.zarr"))
-    loaded = load_model(str(tmp_path / "machine.zarr"))
+    fitted.save(str(tmp_path / "model.zarr"))
+    loaded = load_model(str(tmp_path / "model.zarr"))
     np.testing.assert_array_equal(loaded.predict(X), fitted.predict(X))
     lazily = fitted.predict(da.from_array(X, chunks=(100, -1))).compute(scheduler="sync")
     np.testing.assert_allclose(lazily, fitted.predict(X), rtol=1e-6, atol=1e-5)
@@ -112,9 +112,9 @@ def test_classifiers_fit(problem, tmp_path, machine):
     labels = np.where(problem.X[:, 1] * problem.X[:, 2] > 0, "same", "other")
     fitted = clone(machine).fit(problem.X, labels)
     assert fitted.score(problem.X, labels) > 0.75
-    fitted.save(str(tmp_path / "machine.zarr"))
+    fitted.save(str(tmp_path / "model.zarr"))
     np.testing.assert_array_equal(
-        load_model(str(tmp_path / "machine.zarr")).predict(problem.X), fitted.predict(problem.X)
+        load_model(str(tmp_path / "model.zarr")).predict(problem.X), fitted.predict(problem.X)
     )
 
 
@@ -128,8 +128,8 @@ def test_a_gram_carries_its_landmarks_to_its_file_and_back(problem, tmp_path):
     loaded = GramStatistics.load(str(tmp_path / "gram.zarr"))
     one, other = (KernelRidge(alpha=0.1).fit_gram(stats) for stats in (whole, loaded))
     np.testing.assert_array_equal(other.predict(problem.X), one.predict(problem.X))
-    other.save(str(tmp_path / "machine.zarr"))
-    stored = load_model(str(tmp_path / "machine.zarr"))
+    other.save(str(tmp_path / "model.zarr"))
+    stored = load_model(str(tmp_path / "model.zarr"))
     np.testing.assert_array_equal(stored.predict(problem.X), one.predict(problem.X))
     assert (loaded + whole).n_rows == 1800
 

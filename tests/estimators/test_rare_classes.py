@@ -1,4 +1,4 @@
-"""Machines of rare classes: certified in few sweeps, and never worse than the best constant."""
+"""Models of rare classes: certified in few sweeps, and never worse than the best constant."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ def test_the_report_says_that_a_machine_is_a_constant(rng):
     X, y = rare_rows(rng, n=1500)
     machine = drf.KernelSVC(features(), 1e-12, random_state=0).fit(X, y)
     assert not machine.coef_.any()
-    assert "the machine is a constant: none better was found" in machine.report_["notes"]
+    assert "the model is a constant: none better was found" in machine.report_["notes"]
     kinds = np.array(["common", "odd", "rare"])[y + (np.arange(len(y)) % 3 == 0)]
     machine = drf.KernelSVC(features(), 1e-12, random_state=0).fit(X, kinds)
-    told = "the machine of classes common, odd, rare is a constant: none better was found"
+    told = "the model of classes common, odd, rare is a constant: none better was found"
     assert told in machine.report_["notes"]
 
 

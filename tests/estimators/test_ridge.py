@@ -1,4 +1,4 @@
-"""The machine itself: what ridge, kernel ridge and the textbook's formulas say it must be."""
+"""The model itself: what ridge, kernel ridge and the textbook's formulas say it must be."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_weights_are_the_dual_solutions_sum(problem, fit_intercept):
 
 
 def test_predictions_approach_exact_kernel_ridge(rng):
-    """The distance to the exact machine falls as 1/√D.
+    """The distance to the exact model falls as 1/√D.
 
     With alpha as large as the kernel's eigenvalues the predictions are nearly linear in the kernel matrix, so
     their mean square distance is c/D·(1 + O(1/D)), here within a tenth. The distance of one draw, relative to

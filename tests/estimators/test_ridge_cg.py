@@ -1,4 +1,4 @@
-"""Ridge by conjugate gradients is the machine that the Gram gives, to the accuracy that was asked for."""
+"""Ridge by conjugate gradients is the model that the Gram gives, to the accuracy that was asked for."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def equations(fitted, X, Y, s):
 
 
 def assert_solves(fitted, X, Y, s, *, tol):
-    """The residual of each target is as small as asked for, and so is the distance to the Gram's machine."""
+    """The residual of each target is as small as asked for, and so is the distance to the Gram's model."""
     G, B = equations(fitted, X, Y, s)
     w = np.atleast_2d(fitted.coef_).T
     alpha = np.broadcast_to(fitted.alpha_, (w.shape[1],))
@@ -198,7 +198,7 @@ def test_an_interrupted_fit_keeps_the_best_machine(problem, monkeypatch, n_done)
 
 
 def test_interrupted_before_the_first_light_sweep_is_done(problem, monkeypatch):
-    """The sample's own machine is kept; how good it is nobody knows yet."""
+    """The sample's own model is kept; how good it is nobody knows yet."""
 
     def interrupted(*_):
         raise KeyboardInterrupt

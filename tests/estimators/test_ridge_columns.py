@@ -19,7 +19,7 @@ def fourier(n_components=64, width=2.0, **options):
 
 
 def test_standard_scale(problem):
-    """The same machine as on columns standardised beforehand, and rows are predicted as they are."""
+    """The same model as on columns standardised beforehand, and rows are predicted as they are."""
     X = problem.X * [1.0, 1e-3, 1e3, 7.0] + [5.0, 0.0, -1e4, 1.0]
     scaler = StandardScaler().fit(X, sample_weight=problem.s)
     ours = KernelRidge(fourier(), scale="standard").fit(X, problem.y, problem.s)
@@ -72,9 +72,7 @@ def test_columns_of_like_spread_are_not(problem, recwarn):
 @pytest.mark.parametrize("constant", [0.0, 0.1, 1e6 / 3])
 @pytest.mark.parametrize("alpha", [1.0, "cv", "gcv"])
 def test_a_constant_target_is_fitted_with_a_warning(problem, alpha, constant):
-    with pytest.warns(
-        DataWarning, match="y is constant .*; the machine will predict that constant"
-    ) as caught:
+    with pytest.warns(DataWarning, match="y is constant .*; the model will predict that constant") as caught:
         machine = KernelRidge(fourier(), alpha).fit(problem.X, np.full(len(problem.X), constant), problem.s)
     assert [warning.filename for warning in caught] == [__file__]
     np.testing.assert_array_equal(machine.coef_, 0)

@@ -86,7 +86,7 @@ def test_sorted_rows_are_a_warning(rows):
 
 @pytest.fixture
 def few_sampled(monkeypatch):
-    """The ridge machine of all rows, where SGD starts on so few, would be the optimum already."""
+    """The ridge model of all rows, where SGD starts on so few, would be the optimum already."""
     monkeypatch.setattr("distrff.estimators.fitting.sgd.metric_rows", lambda *_: 500)
 
 

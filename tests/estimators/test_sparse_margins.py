@@ -1,4 +1,4 @@
-"""Margin machines on random binning: light sweeps, a diagonal preconditioner, certified as ever."""
+"""Margin models on random binning: light sweeps, a diagonal preconditioner, certified as ever."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ def test_alpha_by_folds_is_that_of_dense_solves(rng, fit_intercept):
             W, b = by_dense_solve(Z[t], Y[t], alpha, s[t], fit_intercept=fit_intercept)
             error += (s[v] @ np.square(Y[v] - Z[v] @ W - b)).sum()
         scores.append(error / s.sum() / 2)
-    # Machines are solved to a relative residual of 1e-2, which leaves held-out errors a few percent.
+    # Models are solved to a relative residual of 1e-2, which leaves held-out errors a few percent.
     np.testing.assert_allclose(found.cv_results_["mean_score"], scores, rtol=0.1)
     assert found.alpha_ == tried[np.argmin(found.cv_results_["mean_score"])]
     assert found.cv_results_["fold_scores"].shape == (len(tried), 3)
@@ -239,14 +239,14 @@ def interrupted_in(monkeypatch, label, at):
 def test_an_interrupt_before_a_machine_was_judged_says_that_there_is_none(rng, monkeypatch, label, at):
     interrupted_in(monkeypatch, label, at)
     model = machine(rng, alpha="cv")
-    with pytest.raises(KeyboardInterrupt, match="no machine is kept"):
+    with pytest.raises(KeyboardInterrupt, match="no model is kept"):
         model.fit(*rows(rng))
     assert not hasattr(model, "model_")
 
 
 @pytest.mark.parametrize("in_turn", [False, True])
 def test_an_interrupt_in_the_search_keeps_the_best_machine_so_far(rng, monkeypatch, in_turn):
-    """It is the mean of the folds' machines at the alpha that these say, as a dense solve gives it."""
+    """It is the mean of the folds' models at the alpha that these say, as a dense solve gives it."""
     (X, Y), s = rows(rng, 150), rng.uniform(0.1, 2, 150)
     if in_turn:
         monkeypatch.setattr(conjugate_plan, "_MOST_DIRECTION_NUMBERS", 1)
@@ -258,7 +258,7 @@ def test_an_interrupt_in_the_search_keeps_the_best_machine_so_far(rng, monkeypat
         model.fit(X, Y, s)
     report = model.report_
     assert report["status"] == "INTERRUPTED" and report["relative_residual"] is None
-    assert any("mean of some folds' machines" in note for note in report["notes"])
+    assert any("mean of some folds' models" in note for note in report["notes"])
     assert not any("of its grid" in note for note in report["notes"])
     assert model.alpha_ == model.cv_results_["alphas"][np.argmin(model.cv_results_["mean_score"])]
     assert model.cv_results_["fold_scores"].shape == ((3, 1) if in_turn else (2, 3))

@@ -1,4 +1,4 @@
-"""Rows in scipy's CSR, in memory and as dask chunks: the machines of the same rows written out."""
+"""Rows in scipy's CSR, in memory and as dask chunks: the models of the same rows written out."""
 
 from __future__ import annotations
 

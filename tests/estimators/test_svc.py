@@ -157,7 +157,7 @@ def interrupt_after(monkeypatch, n_calls):
 
         return counted
 
-    for name in ("evaluate", "kinks"):
+    for name in ("evaluate", "nearest_rows"):
         monkeypatch.setattr(MarginOracle, name, interrupted(getattr(MarginOracle, name)))
 
 
@@ -365,7 +365,7 @@ def test_rows_that_are_not_separable(rng):
 
 
 def test_a_hard_margin_that_is_not_decided_in_time():
-    X, y = strip(np.random.default_rng(0), 500, 0.1)  # the start, a ridge machine, does not separate them
+    X, y = strip(np.random.default_rng(0), 500, 0.1)  # the start, a ridge model, does not separate them
     with pytest.warns(ConvergenceWarning, match="after light sweep 1 the rows are neither separated"):
         fitted = machine(np.inf, max_sweeps=1).fit(X, y)
     assert fitted.report_["status"] == "NOT_DECIDED"

@@ -1,4 +1,4 @@
-"""Machines on tables of mixed columns: fitted, scored, asked and stored with the steps to their columns."""
+"""Models on tables of mixed columns: fitted, scored, asked and stored with the steps to their columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Machines as pipelines of scikit-learn's own parts: the same predictions."""
+"""Models as pipelines of scikit-learn's own parts: the same predictions."""
 
 from __future__ import annotations
 

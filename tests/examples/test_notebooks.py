@@ -1,6 +1,6 @@
 """The notebooks, executed in kernels of their own with few rows.
 
-They are stored without outputs: those would be one machine's numbers, would grow old unseen, and would bury
+They are stored without outputs: those would be one model's numbers, would grow old unseen, and would bury
 each change of a sentence under pages of markup. What they show is checked here.
 """
 
@@ -118,7 +118,7 @@ def test_margins_and_probabilities(execute):
     notebook, found = execute(
         "04-svm-and-probability",
         "[svm.score(*test), svm.report_['duality_gap'], hard.margin_, "
-        "[machine.score(*test) for machine in likely.values()]]",
+        "[machine.score(*test) for model in likely.values()]]",
     )
     accuracy, gap, margin, likely = found
     assert min(accuracy, *likely) > 0.7

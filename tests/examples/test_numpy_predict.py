@@ -1,4 +1,4 @@
-"""`examples/numpy_predict.py` against `predict`, for every machine and map that it claims."""
+"""`examples/numpy_predict.py` against `predict`, for every model and map that it claims."""
 
 from __future__ import annotations
 

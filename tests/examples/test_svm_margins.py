@@ -1,4 +1,4 @@
-"""`examples/svm_margins.py` at a small scale: its machines, its picture, and the lines it draws."""
+"""`examples/svm_margins.py` at a small scale: its models, its picture, and the lines it draws."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_refused_machine_is_drawn_with_what_shows_why(margins, ax):
 
 
 def test_lines_run_where_the_function_has_the_level(margins, ax):
-    """A linear machine's margins are ±1/‖w‖ from its line."""
+    """A linear model's margins are ±1/‖w‖ from its line."""
     machine = drf.KernelSVC(drf.LinearFeatures(), 1.0, random_state=0).fit(
         *margins.rows_beside_a_line(N_ROWS)
     )

@@ -492,7 +492,7 @@ def test_one_factor_for_every_kernel(rng, kernel, classes):
     search = map_.length_scale_search_
     assert not map_.kernel_.is_auto
     assert map_.kernel_ == kernel.with_widths(search["length_scale"])
-    # A machine that knows nothing has an error of 1; no width of the grid may do worse than that by
+    # A model that knows nothing has an error of 1; no width of the grid may do worse than that by
     # more than the deviation of the error's mean over the 50 rows held out, √2/√50 = .2, five times.
     assert min(error for _, error in search["tried"]) < 2.0
 

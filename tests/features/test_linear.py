@@ -51,7 +51,7 @@ def test_dask_arrays_stay_lazy(rng, chunks):
 
 def test_what_it_says_of_itself():
     map_ = LinearFeatures().fit(np.zeros((2, 40)))
-    assert map_.nested_sizes() == (40,)  # no leading columns are a machine of their own
+    assert map_.nested_sizes() == (40,)  # no leading columns are a model of their own
     assert map_.n_features_for(17) == 17
     assert math.isnan(map_.specification_.at_zero)
     assert not map_.specification_.rescaled_when_nested

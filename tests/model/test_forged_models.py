@@ -1,6 +1,6 @@
 """Models with absurd metadata whose checksums hold: they work or are refused in one line, in little memory.
 
-Each value of the metadata of a small machine of each kind is replaced by absurd ones, and each array by ones
+Each value of the metadata of a small model of each kind is replaced by absurd ones, and each array by ones
 of other shapes and types; the group is then sealed again. Some of these are drawn.
 """
 
@@ -67,7 +67,7 @@ MACHINES = {
 
 
 def fitted(name: str) -> tuple[Any, dict[str, Any]]:
-    """A machine of a kind, and how it is saved."""
+    """A model of a kind, and how it is saved."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((60, 20))
     y = X[:, 0] + X[:, 1]
@@ -187,7 +187,7 @@ def write(path: Path, header: dict[str, Any], arrays: dict[str, np.ndarray], for
 
 
 def use(path: Path) -> None:
-    """All that a stored machine is for."""
+    """All that a stored model is for."""
     model = drf.load_model(str(path))
     X = np.zeros((3, model.n_columns))
     model.transform(X)

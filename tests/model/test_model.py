@@ -1,4 +1,4 @@
-"""The frozen machine on NumPy blocks."""
+"""The frozen model on NumPy blocks."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def test_maps_that_carry_arrays(features, frame, tmp_path):
 
 
 def test_a_stored_machine_goes_on_where_its_estimator_was(fitted, frame, tmp_path):
-    """The digest of a machine is that of its stored copy, and of no other."""
+    """The digest of a model is that of its stored copy, and of no other."""
     fitted.save(str(tmp_path / "m.zarr"))
     assert drf.load_model(str(tmp_path / "m.zarr")).digest == fitted.model_.digest
     other = drf.KernelRidge(fitted.features_, alpha=2.0).fit(frame[["a", "b"]], frame["a"])

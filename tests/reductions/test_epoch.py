@@ -29,7 +29,7 @@ CLASSES = ClassTargets(np.array(["a", "b", "c"]), np.array([1.0, 2.0, 0.5]))
 
 
 class Rows:
-    """Three classes of points in the plane, and machines somewhere on their way."""
+    """Three classes of points in the plane, and models somewhere on their way."""
 
     def __init__(self, rng, fit_intercept=True, outputs=(0, 1, 2)):
         self.X = rng.standard_normal((N_ROWS, 2))

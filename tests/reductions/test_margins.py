@@ -1,4 +1,4 @@
-"""The light sweeps of margin machines against sums over all rows at once, however rows are cut."""
+"""The light sweeps of margin models against sums over all rows at once, however rows are cut."""
 
 from __future__ import annotations
 

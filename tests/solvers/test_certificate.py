@@ -1,4 +1,4 @@
-"""The lower bound is one: for any machine, any candidate, with and without weights and an intercept."""
+"""The lower bound is one: for any model, any candidate, with and without weights and an intercept."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ EPS = np.finfo(float).eps
 
 
 class RowsInMemory:
-    """One machine on rows z with labels ±1 (or numbers) and weights, evaluated like a sweep does."""
+    """One model on rows z with labels ±1 (or numbers) and weights, evaluated like a sweep does."""
 
     def __init__(
         self, seed: int, n: int = 60, D: int = 4, *, weighted: bool = False, offset: float = 0.4

@@ -1,4 +1,4 @@
-"""The final machine against scikit-learn's Ridge, and its spread against dense formulas."""
+"""The final model against scikit-learn's Ridge, and its spread against dense formulas."""
 
 from __future__ import annotations
 

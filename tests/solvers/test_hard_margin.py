@@ -1,4 +1,4 @@
-"""The working set of the hard-margin machine, with sweeps over rows in memory in place of a cluster's."""
+"""The working set of the hard-margin model, with sweeps over rows in memory in place of a cluster's."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def swept(Z, y, x, n_kept, dtype=np.float64):
 
 
 def solve(Z, y, *, fit_intercept=True, tol=1e-3, n_kept=50, most=100, start=None, dtype=np.float64):
-    """Return the machine and the number of sweeps."""
+    """Return the model and the number of sweeps."""
     start = np.zeros(Z.shape[1] + fit_intercept) if start is None else start
     machine, n_sweeps = HardMargin(start, fit_intercept=fit_intercept, tol=tol), 0
     bounds = [np.inf]

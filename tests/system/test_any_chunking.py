@@ -35,7 +35,7 @@ def rows(dtype):
 
 
 def bits_of(data, y=None, s=None, *, kind="ridge"):
-    """Everything that rows decide: the Gram of folds, or a machine that was chosen by them."""
+    """Everything that rows decide: the Gram of folds, or a model that was chosen by them."""
     width = "auto" if kind == "auto" else 2.0
     features = drf.FourierFeatures(drf.Matern(width), D)
     if kind == "gram":

@@ -1,4 +1,4 @@
-"""Machines and maps among the parts of scikit-learn and dask-ml."""
+"""Models and maps among the parts of scikit-learn and dask-ml."""
 
 from __future__ import annotations
 

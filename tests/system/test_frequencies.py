@@ -76,7 +76,7 @@ def test_frequencies_that_differ_are_shipped(rows, client, other_frequencies, ca
     (line,) = said(caplog)
     assert "derives other frequencies" in line and "are sent to the workers instead" in line
     np.testing.assert_array_equal(fitted.coef_, expected.coef_)
-    # The machine knows from now on.
+    # The model knows from now on.
     lazy = da.from_array(X, chunks=(8000, 3))
     np.testing.assert_allclose(fitted.predict(lazy).compute(), expected.predict(X), rtol=0, atol=1e-10)
     assert fitted.score(lazy, y) == pytest.approx(score, rel=1e-10)

@@ -250,7 +250,7 @@ def test_a_gram_that_was_kept_and_lost(rows, start_cluster, large):
     _, client = start_cluster(1)
     fitted = ridge().fit(*rows)
     client.restart()
-    with pytest.raises(ClusterError, match=r"the cluster lost the Gram of this machine .*; fit again"):
+    with pytest.raises(ClusterError, match=r"the cluster lost the Gram of this model .*; fit again"):
         fitted.predict(rows[0], return_std=True)
     assert fitted.predict(rows[0]).shape == rows[1].shape
 
@@ -366,7 +366,7 @@ def lazy_table(X, y):
 
 @pytest.mark.parametrize("lazy", [lazy_array, lazy_table])
 def test_a_fit_of_the_same_rows_afterwards(rows, start_cluster, large, wait_until, lazy):
-    """A machine that keeps a Gram keeps the tasks that made it, bound to workers that are gone."""
+    """A model that keeps a Gram keeps the tasks that made it, bound to workers that are gone."""
     cluster, client = start_cluster(2)
     data = lazy(*rows)
     fitted = ridge().fit(*data)

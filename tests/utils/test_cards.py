@@ -1,4 +1,4 @@
-"""What notebooks show of plans, datasets, kernels and machines: whole, true, and safe from hostile names."""
+"""What notebooks show of plans, datasets, kernels and models: whole, true, and safe from hostile names."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""From rows to a fitted machine: plan, context, and the solvers' passes over the rows."""
+"""From rows to a fitted model: plan, context, and the solvers' passes over the rows."""

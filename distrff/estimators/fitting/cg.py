@@ -73,7 +73,7 @@ def fit_by_conjugate_gradients(fit: PreparedFit, plan: Plan) -> FitResult:
         status, interruption = _solve(passes, systems, preconditioner, alpha, options.max_sweeps)
     else:
         status, interruption = Status.INTERRUPTED, choice.interruption
-        notes.append("interrupted in the search for alpha: the machine is the mean of some folds' machines")
+        notes.append("interrupted in the search for alpha: the model is the mean of some folds' models")
     return ridge_result(
         fit.run,
         plan,
@@ -378,7 +378,7 @@ class ConjugateSearch:
         except KeyboardInterrupt as caught:
             if self._best is None:
                 raise KeyboardInterrupt(
-                    "no machine is kept: none was judged yet in the search for alpha; fit again"
+                    "no model is kept: none was judged yet in the search for alpha; fit again"
                 ) from caught
             interruption, folds = caught, self._groups[0]
         assert self._best is not None

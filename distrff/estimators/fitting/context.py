@@ -385,7 +385,7 @@ def _check_mean_weight(whose: str, mean: float) -> None:
         raise InputError(
             f"{whose} is {mean:.3g} on average, but products of features hold weights from "
             f"{1 / _LARGEST_WEIGHT:g} to {_LARGEST_WEIGHT:g}; multiply all weights by one number, and alpha "
-            f"by the same or C by its inverse, which changes no machine"
+            f"by the same or C by its inverse, which changes no model"
         )
 
 
@@ -428,7 +428,7 @@ def _targets(statistics: ColumnStatistics, class_weight: Any) -> Targets:
             warn(
                 f"y is constant ({mean[constant[0]]:g}"
                 + (f", column {constant[0]})" if len(mean) > 1 else ")")
-                + "; the machine will predict that constant",
+                + "; the model will predict that constant",
                 DataWarning,
             )
         return NumericTargets.centred(

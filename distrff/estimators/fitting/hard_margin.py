@@ -1,4 +1,4 @@
-"""Hard-margin machines solved together: each sweep finds the rows of smallest margin."""
+"""Hard-margin models solved together: each sweep finds the rows of smallest margin."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LEAST_KEPT, _MOST_KEPT = 64, 1024
 def solve_hard_margins(
     oracle: MarginOracle, options: MarginOptions, starts: Mapping[MarginProblem, np.ndarray]
 ) -> MarginSolution:
-    """Return the machines of maximum margin, from a start each.
+    """Return the models of maximum margin, from a start each.
 
     Raises
     ------
@@ -70,7 +70,7 @@ def solve_hard_margins(
 
 
 def _status(machines: Iterable[HardMargin]) -> Status:
-    """Return how it ended where no machine was shown to be impossible."""
+    """Return how it ended where no model was shown to be impossible."""
     if all(machine.converged for machine in machines):
         return Status.CONVERGED
     separated = all(np.isfinite(machine.certificate.gap) for machine in machines)
@@ -78,12 +78,12 @@ def _status(machines: Iterable[HardMargin]) -> Status:
 
 
 def _refusal(oracle: MarginOracle, problem: MarginProblem, machine: HardMargin) -> str:
-    """Return what shows that no machine separates the rows, and what to do."""
+    """Return what shows that no model separates the rows, and what to do."""
     evidence = machine.inseparability
     return (
         f"{_named(oracle.targets, problem.output)} not separable with these features: by a weighted mean of "
         f"{evidence.n_weighted} rows no margin is above {evidence.bound:.2g}, under {NEGLIGIBLE:g} of the "
-        f"largest ‖z‖, {evidence.largest_norm:.2g}; of the machine tried last {evidence.n_violating} rows "
+        f"largest ‖z‖, {evidence.largest_norm:.2g}; of the model tried last {evidence.n_violating} rows "
         f"violate y·f ≥ 1, the worst with y·f = {evidence.least_margin:.3g}"
         f"; use a finite C, more features, or a narrower kernel"
     )

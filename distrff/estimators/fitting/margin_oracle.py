@@ -202,7 +202,7 @@ class MarginOracle:
         """Return g ↦ (h · Gram + I)⁻¹g for a power of four h near the curvature.
 
         Beyond the curvature at which I would be lost to the Gram's rounding it is the inverse at that one,
-        times the share of it. Machines of like curvature share a factor, which is freed when the last of
+        times the share of it. Models of like curvature share a factor, which is freed when the last of
         them asks for another. There are few at a time: beyond these the nearest serves.
         """
         if self._grams is None:

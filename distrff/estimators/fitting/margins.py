@@ -420,7 +420,7 @@ def _notes(
         assert isinstance(fit.targets, ClassTargets)
         classes = ", ".join(str(label) for label in fit.targets.classes[constant])
         whose = "" if coef.shape[1] == 1 else f" of {'class' if len(constant) == 1 else 'classes'} {classes}"
-        notes.append(f"the machine{whose} is a constant: none better was found")
+        notes.append(f"the model{whose} is a constant: none better was found")
     if status is Status.CONVERGED_UNCERTIFIED:
         notes.append("the objective no longer falls, and the duality gap is all that bounds its error")
     return notes

@@ -1,4 +1,4 @@
-"""The parameters of machines, validated at fit."""
+"""The parameters of models, validated at fit."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class FitOptions:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RidgeOptions(FitOptions):
-    """Parameters of a ridge machine.
+    """Parameters of a ridge model.
 
     Parameters
     ----------
@@ -295,7 +295,7 @@ def positive_number(name: str, value: Any) -> None:
 
 
 def checked_map(features: Any) -> FeatureMap:
-    """Return the map if a machine can be fitted on its features, or raise InputError."""
+    """Return the map if a model can be fitted on its features, or raise InputError."""
     if not isinstance(features, FeatureMap):
         raise InputError(
             f"features must be a distrff feature map such as FourierFeatures(Gaussian(1.0), 1024), "
@@ -305,7 +305,7 @@ def checked_map(features: Any) -> FeatureMap:
     if getattr(features, "form", None) == "complex":
         raise InputError(
             "form='complex' is for transform only; use form='cos_sin', "
-            "which is the same machine with real weights"
+            "which is the same model with real weights"
         )
     return features
 
@@ -326,7 +326,7 @@ def check_sparse_rows(is_sparse: bool, features: Any, scale: str) -> None:
 
 
 def takes_sparse_rows(features: Any) -> bool:
-    """Return whether machines of this map, None for the default one, take sparse rows."""
+    """Return whether models of this map, None for the default one, take sparse rows."""
     return features is None or bool(getattr(features, "takes_sparse_rows", False))
 
 
@@ -379,7 +379,7 @@ _MOST_C = 1e50
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MarginOptions(FitOptions):
-    """Parameters of a margin machine.
+    """Parameters of a margin model.
 
     Parameters
     ----------
@@ -471,9 +471,9 @@ class MarginOptions(FitOptions):
         return self.cv if self.C is None else 1
 
     def looks_ahead(self, n_machines: int) -> bool:
-        """Whether each sweep answers every machine at two widths of its rounded hinge.
+        """Whether each sweep answers every model at two widths of its rounded hinge.
 
-        For few machines, whose thin products are a small part of a sweep.
+        For few models, whose thin products are a small part of a sweep.
         """
         return self.direct_solver == "smoothed" and n_machines <= _MOST_LOOKING_AHEAD
 
@@ -490,7 +490,7 @@ class MarginOptions(FitOptions):
 def margin_options(
     estimator: Any, loss: Loss, description: str, *, hard_margin: bool = False
 ) -> MarginOptions:
-    """Return the validated parameters of a margin machine whose loss the user named as in `description`.
+    """Return the validated parameters of a margin model whose loss the user named as in `description`.
 
     `hard_margin` says whether C may be infinite.
 

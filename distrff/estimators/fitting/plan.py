@@ -454,7 +454,7 @@ def client_peak_bytes(size: Size) -> int:
 
 
 def factorisation_flops(size: Size) -> float:
-    """Return the flops of the alpha path with its learning curve, the final machine and eigensystems."""
+    """Return the flops of the alpha path with its learning curve, the final model and eigensystems."""
     D = float(size.n_features)
     reduction = 4 / 3 * D**3 * _REDUCTION_SLOWNESS
     paths = (size.n_paths or size.n_folds) * (reduction + 4 * size.n_alphas * size.n_outputs * D**2)
@@ -541,7 +541,7 @@ def _by_conjugate_gradients(
 
 
 def _folds_at_once(size: Size) -> int:
-    """Return how many folds' machines a search has side by side: a function of n, D, k and folds alone."""
+    """Return how many folds' models a search has side by side: a function of n, D, k and folds alone."""
     numbers = max(1, size.n_features * size.n_outputs)
     most = min(MOST_DIRECTIONS // max(1, size.n_outputs), _MOST_DIRECTION_NUMBERS // numbers)
     return max(1, min(size.n_folds, most))

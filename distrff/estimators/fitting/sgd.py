@@ -1,4 +1,4 @@
-"""Machines solved by distributed SGD: a metric from a sample, then epochs and evaluations in turn."""
+"""Models solved by distributed SGD: a metric from a sample, then epochs and evaluations in turn."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def metric_of_sample(
     penalty: float,
     fit_intercept: bool,
 ) -> tuple[SpectralMetric, np.ndarray]:
-    """Return the metric of sampled rows, and their ridge machines of shape (D + 1, k) or (D, k)."""
+    """Return the metric of sampled rows, and their ridge models of shape (D + 1, k) or (D, k)."""
     Z = features_of(X, sent)
     n_directions = Z.shape[1] if issparse(Z) else most_directions(Z.shape[1], Z.dtype)
     metric = SpectralMetric.of_rows(Z, sample_weight, n_directions, fit_intercept=fit_intercept)

@@ -42,11 +42,11 @@ class Trace:
     """The best point that the solver has found, which a constant may be better than."""
     certificate: Certificate = field(default_factory=Certificate)
     held_out: np.ndarray = field(default_factory=lambda: np.zeros(2))
-    """Σ s and Σ s·ℓ over the rows that the machine is judged on."""
+    """Σ s and Σ s·ℓ over the rows that the model is judged on."""
     relative_gradient: float = np.inf
     """‖∇‖ at the best point found, of that at the first one."""
     smallest_margin: float | None = None
-    """Of all rows, of a hard-margin machine; None where it was not checked at its last point."""
+    """Of all rows, of a hard-margin model; None where it was not checked at its last point."""
     history: History = field(default_factory=History)
     _first_norm: float = 0.0
     _least_found: float = np.inf
@@ -104,7 +104,7 @@ class Trace:
 
 @dataclass(frozen=True, eq=False)
 class MarginSolution:
-    """Where the solvers of some machines ended.
+    """Where the solvers of some models ended.
 
     Attributes
     ----------
@@ -123,18 +123,18 @@ class MarginSolution:
 def begun(
     starts: Mapping[MarginProblem, np.ndarray], constants: Sequence[Constant] = ()
 ) -> dict[MarginProblem, Trace]:
-    """Return what is known before the first sweep of machines that shall be no worse than constants."""
+    """Return what is known before the first sweep of models that shall be no worse than constants."""
     traces = {problem: Trace(x) for problem, x in starts.items()}
     for trace, constant in zip(traces.values(), constants, strict=bool(constants)):
         trace.allow(constant)
     return traces
 
 
-# The best machines without features: what every other machine of a fit has to beat.
+# The best models without features: what every other model of a fit has to beat.
 
 
 class Constant(NamedTuple):
-    """A machine with w = 0, as a point x, and its objective C·Σ s·ℓ."""
+    """A model with w = 0, as a point x, and its objective C·Σ s·ℓ."""
 
     x: np.ndarray
     primal: float

@@ -52,7 +52,7 @@ def refuse_other_libsvm(head: bytes, name: str) -> None:
     if several is not None and all(map(_ANY_LABELS.match, lines)):
         raise InputError(
             f"{name} is a libsvm file with several labels a line ({several.split()[0].decode()!r}), but a "
-            f"machine learns one; write one label a line, or a table with a column of 0 and 1 for each"
+            f"model learns one; write one label a line, or a table with a column of 0 and 1 for each"
         )
     if lines and all(map(_QUERY.match, lines)):
         raise InputError(
