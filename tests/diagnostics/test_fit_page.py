@@ -55,7 +55,7 @@ def bars(page):
 
 def test_the_whole_page(machine):
     report = machine.report_
-    scores = {"columns": ["", "RMSE"], "rows": [["this machine", "0.1"]]}
+    scores = {"columns": ["", "RMSE"], "rows": [["this model", "0.1"]]}
     page = page_of(report, title="A fit", facts=[["data", "made up"]], scores=scores)
     assert ["passes over the rows", "2", "2", "1.00 ×"] in rows(page)
     phases = ["plan", "column statistics", "map", "Gram", "alpha and learning curve", "machine"]

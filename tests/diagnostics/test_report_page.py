@@ -80,7 +80,7 @@ HEADINGS = {
     "plan": ["Plan against measured"],
     "time": ["Time"],
 }
-SCORES = {"columns": ["", "RMSE"], "rows": [["this machine", 0.1043], ["linear ridge", None]]}
+SCORES = {"columns": ["", "RMSE"], "rows": [["this model", 0.1043], ["linear ridge", None]]}
 
 
 def report(**parts):
