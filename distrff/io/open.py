@@ -17,7 +17,7 @@ from distrff.io.storage import GLOB_CHARACTERS, Location, Options
 from distrff.io.table_sources import described_frame, frame_table, is_xarray, xarray_table
 from distrff.io.tables import Table, choose_columns, complete_rows_of, encoded_dataset, profile_of
 from distrff.io.zarr_rows import open_zarr
-from distrff.preprocessing.profile import TableOptions, refuse_missing_values, steps_of
+from distrff.preprocessing.profile import TableOptions, refuse_missing_values
 from distrff.preprocessing.table import TableSteps
 
 _TABLES_ONLY = ("drop", "one_hot", "max_categories", "hash_columns", "missing", "datetime", "positive")
@@ -209,13 +209,10 @@ def _of_table(
     table = _with_rows(table, choice.used, holding)
     run = Run()
     profile = profile_of(run, table, choice.used, options.max_categories)
-    steps, report = steps_of(
-        profile, options, columns=choice.columns, target=choice.target, weight=choice.weight
-    )
+    steps, report = choice.steps(profile, options)
     refuse_missing_values(steps, profile, options.missing)
     lacking = tuple(report["missing"])
     kept = complete_rows_of(run, table, lacking) if steps.drops_missing and lacking else None
-    report["columns_dropped"] = choice.dropped | report["columns_dropped"]
     return encoded_dataset(table, steps, kept, report)
 
 

@@ -21,7 +21,13 @@ from distrff.io.dataset import BLOCK_BYTES, Dataset, delayed_blocks, lazy_blocks
 from distrff.io.rows import FIELDS, Rows, Span
 from distrff.io.storage import SPAN_BYTES
 from distrff.preprocessing.encoders import RawColumn
-from distrff.preprocessing.profile import LEFT_OUT_TIMES, TableOptions, TableProfile, find_columns
+from distrff.preprocessing.profile import (
+    LEFT_OUT_TIMES,
+    TableOptions,
+    TableProfile,
+    find_columns,
+    steps_of,
+)
 from distrff.preprocessing.table import TableSteps, complete_rows
 from distrff.utils.text import listed
 
@@ -225,8 +231,13 @@ class StepsEncoding(Encoding):
     def span(self, batch: pa.RecordBatch, first_row: int) -> Span:
         """Return what the steps make of a batch."""
         raw = raw_columns(batch, self.names)
-        made = self.steps.apply(raw, first_row=first_row, fields=tuple(self.columns))
-        return {name: values for name in FIELDS if (values := getattr(made, name)) is not None}
+        return encoded(self.steps, raw, first_row=first_row, fields=tuple(self.columns))
+
+
+def encoded(steps: TableSteps, raw: Mapping[str, RawColumn], **options: Any) -> Span:
+    """Return what the steps make of some rows, with the options of `steps.apply`."""
+    made = steps.apply(raw, **options)
+    return {name: values for name in FIELDS if (values := getattr(made, name)) is not None}
 
 
 @dataclass(frozen=True)
@@ -402,6 +413,14 @@ class ColumnSelection(NamedTuple):
         weight = () if self.weight is None else (self.weight,)
         return tuple(dict.fromkeys([*self.columns, *self.target, *weight]))
 
+    def steps(self, profile: TableProfile, options: TableOptions) -> tuple[TableSteps, dict[str, Any]]:
+        """Return the steps that these columns need, and the report of what they do; see `steps_of`."""
+        steps, report = steps_of(
+            profile, options, columns=self.columns, target=self.target, weight=self.weight
+        )
+        report["columns_dropped"] = self.dropped | report["columns_dropped"]
+        return steps, report
+
 
 def choose_columns(table: Any, options: TableOptions) -> ColumnSelection:
     """Return what the options mean in a `Table`, or whatever has its `kinds`, `row_labels` and `name`.
@@ -486,32 +505,40 @@ def raw_segments(parts: Sequence[TablePart]) -> list[RawSegment]:
     run: list[TablePart] = []
     for part in parts:
         run.append(part)
-        if part.stop - run[0].start >= _SEGMENT_ROWS:
+        if part.stop - run[0].start >= _SEGMENT_ROWS or part is parts[-1]:
             segments.append(RawSegment(run[0].start, part.stop, run))
             run = []
-    if run:
-        segments.append(RawSegment(run[0].start, run[-1].stop, run))
     return segments
 
 
 @dataclass(frozen=True)
-class ProfileReduction(Reduction):
-    """Reduction to the `TableProfile` of some columns."""
+class _RawReduction(Reduction):
+    """Reduction over batches of some columns."""
 
     names: tuple[str, ...]
-    most_words: int
     batch_rows: int
 
+    def raw(self, part: TablePart) -> Iterator[dict[str, RawColumn]]:
+        for batch in part.batches(self.names, self.batch_rows):
+            yield raw_columns(batch, self.names)
+
+
+@dataclass(frozen=True)
+class ProfileReduction(_RawReduction):
+    """Reduction to the `TableProfile` of some columns."""
+
+    max_words: int
+
     def size_bytes(self, n_rows: int) -> int:
-        return _WORD_BYTES * len(self.names) * min(self.most_words, n_rows)
+        return _WORD_BYTES * len(self.names) * min(self.max_words, n_rows)
 
     def zero(self) -> TableProfile:
-        return TableProfile.empty(self.most_words)
+        return TableProfile.empty(self.max_words)
 
     def update(self, found: TableProfile, rows: Any, arrays: Arrays) -> TableProfile:
         for part in rows.parts:
-            for batch in part.batches(self.names, self.batch_rows):
-                found = found.merge(TableProfile.of(raw_columns(batch, self.names), self.most_words))
+            for raw in self.raw(part):
+                found = found.merge(TableProfile.of(raw, self.max_words))
         return found
 
     def merge(self, first: TableProfile, second: TableProfile) -> TableProfile:
@@ -519,11 +546,8 @@ class ProfileReduction(Reduction):
 
 
 @dataclass(frozen=True)
-class CompleteRowsReduction(Reduction):
+class CompleteRowsReduction(_RawReduction):
     """Reduction to the number of rows without a missing value in some columns, part by part."""
-
-    names: tuple[str, ...]
-    batch_rows: int
 
     def size_bytes(self, n_rows: int) -> int:
         return 8
@@ -532,22 +556,17 @@ class CompleteRowsReduction(Reduction):
         return ()
 
     def update(self, counts: tuple[int, ...], rows: Any, arrays: Arrays) -> tuple[int, ...]:
-        return counts + tuple(self._count(part) for part in rows.parts)
-
-    def merge(self, first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:
-        return first + second
-
-    def _count(self, part: TablePart) -> int:
-        n = 0
-        for batch in part.batches(self.names, self.batch_rows):
-            kept = complete_rows(raw_columns(batch, self.names).values())
-            n += batch.num_rows if kept is None else int(np.count_nonzero(kept))
-        return n
+        return counts + tuple(sum(map(_n_complete, self.raw(part))) for part in rows.parts)
 
 
-def profile_of(run: Run, table: Table, names: tuple[str, ...], most_words: int) -> TableProfile:
+def _n_complete(raw: Mapping[str, RawColumn]) -> int:
+    kept = complete_rows(raw.values())
+    return len(next(iter(raw.values()))) if kept is None else int(np.count_nonzero(kept))
+
+
+def profile_of(run: Run, table: Table, names: tuple[str, ...], max_words: int) -> TableProfile:
     """Return the profile of some columns, after one pass over the table."""
-    reduction = ProfileReduction(names, most_words, _batch_rows(table))
+    reduction = ProfileReduction(names, _batch_rows(table), max_words)
     return run.gather([run.sweep_segments("table profile", raw_segments(table.parts), reduction)])[0]
 
 

@@ -18,7 +18,7 @@ from sklearn.datasets import dump_svmlight_file
 from distrff.errors import InputError, NonFiniteError
 from distrff.io.convert import delimited as text_blocks
 from distrff.io.convert import npz as array_blocks
-from distrff.io.convert import shuffle
+from distrff.io.convert import writer
 from distrff.io.convert.convert import convert, convert_like
 from distrff.io.open import open_dataset
 from distrff.preprocessing.table import TableSteps
@@ -213,8 +213,8 @@ def test_whole_labels_stay_whole(tmp_path, dst):
 
 @pytest.mark.parametrize("limit", [2**26, 2000])
 def test_shuffled_and_split(tmp_path, dst, small_blocks, monkeypatch, limit, rng):
-    monkeypatch.setattr(shuffle, "_BUCKET_BYTES", limit)
-    monkeypatch.setattr(shuffle, "_BUCKET_BITS", 2)
+    monkeypatch.setattr(writer, "_BUCKET_BYTES", limit)
+    monkeypatch.setattr(writer, "_BUCKET_BITS", 2)
     frame = numbers(rng, 300).assign(y=np.arange(300))
     frame.to_csv(tmp_path / "rows.csv", index=False)
     seed = int(rng.integers(2**31))

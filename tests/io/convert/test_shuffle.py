@@ -7,44 +7,39 @@ import pytest
 from scipy.sparse import csr_matrix, issparse, vstack
 from scipy.stats import chi2
 
-from distrff.io.convert import shuffle
-from distrff.io.convert.shuffle import SetApart, Shuffled, is_test_row, shuffle_keys
+from distrff.io.convert import writer
+from distrff.io.convert.writer import SetApart, Shuffled, is_test_row, shuffle_keys
 
 
 class Kept:
     """A sink that keeps all rows in memory."""
 
     def __init__(self) -> None:
-        self.blocks: list[tuple] = []
+        self.blocks: list[dict] = []
 
-    def append(self, X, y, sample_weight) -> None:
-        self.blocks.append((X, y, sample_weight))
+    def append(self, rows) -> None:
+        self.blocks.append(rows)
 
     def finish(self) -> int:
-        return sum(X.shape[0] for X, _, _ in self.blocks)
+        return sum(rows["X"].shape[0] for rows in self.blocks)
 
-    @property
-    def X(self):
-        parts = [X for X, _, _ in self.blocks]
+    def field(self, name):
+        parts = [rows[name] for rows in self.blocks]
         return vstack(parts).toarray() if issparse(parts[0]) else np.concatenate(parts)
-
-    @property
-    def y(self):
-        return np.concatenate([y for _, y, _ in self.blocks])
 
 
 def send(sink, X, y, cuts) -> None:
     for part in np.split(np.arange(X.shape[0]), cuts):
         if len(part):
-            sink.append(X[part], None if y is None else y[part], None)
+            sink.append({"X": X[part], "y": y[part]})
 
 
 @pytest.fixture(params=[2**20, 2000], ids=["one level", "several levels"])
 def bucket_bytes(request, monkeypatch):
     """Buckets that fit at once, and those that are cut again, four by four."""
-    monkeypatch.setattr(shuffle, "_BUCKET_BYTES", request.param)
-    monkeypatch.setattr(shuffle, "_PART_BYTES", request.param // 4)
-    monkeypatch.setattr(shuffle, "_BUCKET_BITS", 2)
+    monkeypatch.setattr(writer, "_BUCKET_BYTES", request.param)
+    monkeypatch.setattr(writer, "_PART_BYTES", request.param // 4)
+    monkeypatch.setattr(writer, "_BUCKET_BITS", 2)
 
 
 @pytest.mark.parametrize("kind", [np.asarray, csr_matrix])
@@ -57,8 +52,8 @@ def test_rows_stand_in_the_order_of_their_keys(tmp_path, bucket_bytes, kind, rng
     send(shuffled, X, y, np.sort(rng.integers(0, n, 5)))
     assert shuffled.finish() == n
     order = np.argsort(shuffle_keys(np.arange(n), seed))
-    np.testing.assert_array_equal(kept.X, X[order].toarray() if issparse(X) else X[order])
-    assert kept.y.tolist() == y[order].tolist()
+    np.testing.assert_array_equal(kept.field("X"), X[order].toarray() if issparse(X) else X[order])
+    assert kept.field("y").tolist() == y[order].tolist()
     assert not list(tmp_path.iterdir())
 
 
@@ -66,9 +61,9 @@ def test_numbers_keep_their_types(tmp_path, rng):
     kept = Kept()
     shuffled = Shuffled(kept, 0, tmp_path)
     X, y, s = rng.random((50, 2), np.float32), np.arange(50, dtype=np.uint8), rng.random(50)
-    shuffled.append(X, y, s)
+    shuffled.append({"X": X, "y": y, "sample_weight": s})
     shuffled.finish()
-    X_found, y_found, s_found = (np.concatenate([b[i] for b in kept.blocks]) for i in range(3))
+    X_found, y_found, s_found = map(kept.field, ("X", "y", "sample_weight"))
     assert (X_found.dtype, y_found.dtype, s_found.dtype) == (np.float32, np.uint8, np.float64)
     np.testing.assert_array_equal(X_found, X[y_found])
     np.testing.assert_array_equal(s_found, s[y_found])
@@ -103,8 +98,8 @@ def test_rows_are_set_apart_by_their_numbers_alone(rng):
     X = np.arange(n)[:, None]
     send(split, X, X[:, 0], np.sort(rng.integers(0, n, 7)))
     split.finish()
-    assert split.n_written == (len(training.y), len(test.y))
+    assert split.n_written == (len(training.field("y")), len(test.field("y")))
     expected = is_test_row(np.arange(n), seed, fraction)
-    np.testing.assert_array_equal(test.X[:, 0], np.flatnonzero(expected))
-    np.testing.assert_array_equal(training.X[:, 0], np.flatnonzero(~expected))
+    np.testing.assert_array_equal(test.field("X")[:, 0], np.flatnonzero(expected))
+    np.testing.assert_array_equal(training.field("X")[:, 0], np.flatnonzero(~expected))
     assert abs(expected.mean() - fraction) < 6 * np.sqrt(fraction * (1 - fraction) / n)

@@ -18,7 +18,7 @@ def write(path, writer, X, y, cuts, **options):
     with new_group(Location.of(path)) as group:
         rows = writer(group, **options)
         for part in np.split(np.arange(X.shape[0]), cuts):
-            rows.append(X[part], y[part], np.ones(len(part)))
+            rows.append({"X": X[part], "y": y[part], "sample_weight": np.ones(len(part))})
         assert rows.finish() == X.shape[0]
         mark_complete(group)
 
@@ -68,7 +68,7 @@ def test_a_failure_leaves_nothing(tmp_path):
         pytest.raises(KeyboardInterrupt),
         new_group(Location.of(tmp_path / "a.zarr")) as group,
     ):
-        DenseWriter(group).append(np.zeros((3, 1)), None, None)
+        DenseWriter(group).append({"X": np.zeros((3, 1))})
         raise KeyboardInterrupt
     assert not list(tmp_path.iterdir())
 
@@ -76,7 +76,7 @@ def test_a_failure_leaves_nothing(tmp_path):
 def test_an_unfinished_group_is_refused(tmp_path):
     with new_group(Location.of(tmp_path / "a.zarr")) as group:
         writer = DenseWriter(group)
-        writer.append(np.zeros((3, 1)), None, None)
+        writer.append({"X": np.zeros((3, 1))})
         writer.finish()
     with pytest.raises(InputError, match="incomplete, its writing was interrupted"):
         open_dataset(tmp_path / "a.zarr")
@@ -87,7 +87,7 @@ def test_an_object_store_gets_the_marker_last(rng):
     X = rng.standard_normal((10, 2))
     with new_group(Location.of(url)) as group:
         writer = DenseWriter(group)
-        writer.append(X, None, None)
+        writer.append({"X": X})
         writer.finish()
         with pytest.raises(InputError, match="incomplete"):
             open_dataset(url)
