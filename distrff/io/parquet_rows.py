@@ -285,21 +285,20 @@ def _footer(fs: Any, file: str) -> Footer:
         leaves = _leaves_of(metadata, names)
         shape = (len(groups), len(names))
         null_counts = np.reshape([[_null_count(g, numbers) for numbers in leaves] for g in groups], shape)
+        sizes = np.reshape([_group_bytes(group, leaves) for group in groups], shape)
         n_rows = np.array([group.num_rows for group in groups], np.int64)
-        is_empty = (null_counts == n_rows[:, None]).all(axis=0)
+        is_empty = np.all(null_counts == n_rows[:, None], axis=0).tolist() if groups else [False] * len(names)
         single = {metadata.schema.column(j).path for j in range(metadata.num_columns)}
         return Footer(
             path=file,
             schema=schema,
             group_rows=tuple(n_rows.tolist()),
-            nullable=frozenset(n for n, null in zip(names, null_counts.any(axis=0), strict=True) if null),
+            nullable=frozenset(name for j, name in enumerate(names) if null_counts[:, j].any()),
             row_labels=_row_labels(schema),
-            empty=frozenset(n for n, e in zip(names, is_empty, strict=True) if groups and e and n in single),
+            empty=frozenset(name for j, name in enumerate(names) if name in single and is_empty[j]),
             name=shown,
             n_missing=np.maximum(null_counts, 0).sum(axis=0),
-            column_bytes=np.reshape([_group_bytes(group, leaves) for group in groups], shape).astype(
-                np.int64
-            ),
+            column_bytes=sizes.astype(np.int64),
         )
 
 

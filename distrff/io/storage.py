@@ -308,7 +308,7 @@ def replacing(
         with _emptied(location, kinds):
             yield location
         return
-    with full_disk_told(location), own_folder(target.parent, f".{target.name}.", ".partial") as fresh:
+    with full_disk_errors(location), own_folder(target.parent, f".{target.name}.", ".partial") as fresh:
         try:
             yield Location(str(fresh))
             put_in_place(fresh, location, overwrite=overwrite, kinds=kinds)
@@ -346,7 +346,7 @@ def write_file(
     check_writable(location, overwrite=overwrite, kinds=kinds)
     target = location.path
     assert target is not None
-    with full_disk_told(location), own_folder(target.parent, f".{target.name}.", ".partial") as folder:
+    with full_disk_errors(location), own_folder(target.parent, f".{target.name}.", ".partial") as folder:
         (folder / "file").write_text(text, encoding="utf-8")
         (folder / "file").replace(target)
 
@@ -465,7 +465,7 @@ def storage_errors(
 
 
 @contextmanager
-def full_disk_told(location: Location | Path) -> Iterator[None]:
+def full_disk_errors(location: Location | Path) -> Iterator[None]:
     """Turn what a file system raises that has no room for what is written there into one clear line.
 
     Raises

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import pickle
+import uuid
 import warnings
 import weakref
 
+import fsspec
 import numpy as np
 import pytest
 import zarr
@@ -322,3 +324,29 @@ def test_a_store_that_a_process_does_not_see_is_not_read_as_zeros(tmp_path):
     (tmp_path / "rows.zarr").rename(tmp_path / "elsewhere.zarr")
     with pytest.raises(InputError, match="not there as this process sees it"):
         next(iter(pickle.loads(rows).tiles(6)))
+
+
+@pytest.mark.parametrize("shards", [None, (140, 3)])
+def test_an_object_store_gives_the_same_rows_as_a_folder(shards, rng, tmp_path, monkeypatch):
+    X, y = rng.standard_normal((500, 3)), rng.standard_normal(500)
+    name = f"memory://{uuid.uuid4().hex}"
+    monkeypatch.setattr(zarr_rows, "REMOTE_SPAN_BYTES", 24 * 70)
+    monkeypatch.setattr(zarr_rows, "SPAN_BYTES", 24 * 300)
+    stores = {str(tmp_path / "x.zarr"): str(tmp_path / "x.zarr")}
+    stores[f"{name}/x.zarr"] = zarr.storage.FsspecStore.from_url(f"{name}/x.zarr")
+    found = []
+    try:
+        for path, store in stores.items():
+            group = zarr.open_group(store, mode="w")
+            stored = group.create_array("X", shape=X.shape, dtype=X.dtype, chunks=(35, 3), shards=shards)
+            stored[:] = X  # `data=` loses chunks of shards in zarr 3.1.0
+            group.create_array("y", data=y, chunks=(50,))
+            data = open_dataset(path)
+            found.append([block for a, b in ((0, 500), (33, 401)) for block in data.rows(a, b).tiles(90)])
+            assert data.chunk_rows == {None: 350, (140, 3): 420}[shards] if name in path else 280
+    finally:
+        fsspec.filesystem("memory").rm(name, recursive=True)
+    for block, other in zip(*found, strict=True):
+        assert block.start == other.start
+        np.testing.assert_array_equal(block.X, other.X)
+        np.testing.assert_array_equal(block.y, other.y)

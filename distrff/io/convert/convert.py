@@ -31,7 +31,7 @@ from distrff.io.convert.writer import (
     new_group,
 )
 from distrff.io.rows import Span, in_order
-from distrff.io.storage import Location, check_writable, full_disk_told, own_folder
+from distrff.io.storage import Location, check_writable, full_disk_errors, own_folder
 from distrff.io.tables import ColumnSelection, choose_columns, encoded
 from distrff.preprocessing.encoders import NumberStep, RawColumn, TargetStep
 from distrff.preprocessing.profile import TableOptions, TableProfile
@@ -366,7 +366,7 @@ def _disk_room(group: zarr.Group) -> Iterator[Path]:
             yield folder
         return
     parent = Path(tempfile.gettempdir())
-    with full_disk_told(parent), own_folder(parent, "distrff-buckets-", mode=0o700) as folder:
+    with full_disk_errors(parent), own_folder(parent, "distrff-buckets-", mode=0o700) as folder:
         yield folder
 
 
