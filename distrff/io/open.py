@@ -90,7 +90,7 @@ def open_dataset(
     x_name, y_name, weight_name : str
         Names of the Zarr arrays.
     ids : list of str, optional
-        Columns (Parquet) or arrays (Zarr), of any type, that tell who the rows are: no model
+        Columns (Parquet) or arrays (Zarr), of any type, that identify the rows: no model
         reads them, and `write_predictions` writes them beside what it predicts. Not where rows are dropped.
     storage_options : dict, optional
         Passed to the fsspec filesystem.

@@ -87,10 +87,7 @@ class ParquetPart(TablePart):
 
 @dataclass(frozen=True, eq=False)
 class ParquetTable(Table):
-    """Parquet files as a table: a part is a row group.
-
-    fs, footers : of the files that were found, and what these say of themselves.
-    """
+    """Parquet files as a table: a part is a row group."""
 
     fs: Any = None
     footers: tuple[Footer, ...] = ()
@@ -118,7 +115,7 @@ class ParquetTable(Table):
 
     @property
     def numbers(self) -> list[str]:
-        """The columns that are taken when nothing is said about columns: those of numbers."""
+        """The columns that are taken by default: those of numbers."""
         return [field.name for field in self.footers[0].schema if is_feature(field.type)]
 
     def holds_only_numbers(self, names: Sequence[str]) -> bool:
@@ -227,13 +224,13 @@ def open_parquet(table: ParquetTable, options: TableOptions) -> Dataset:
     )
 
 
-# Which Parquet files there are, and what their footers say: rows, columns, nulls.
+# The Parquet files, and what their footers say: rows, columns, nulls.
 
 SUFFIXES = (".parquet", ".pq")
 
 
 class Footer(NamedTuple):
-    """What one file says about itself."""
+    """The footer of one file."""
 
     path: str
     schema: pa.Schema

@@ -85,31 +85,18 @@ class Held(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A table that lies somewhere in parts.
+    """A stored table in consecutive parts, none of which is empty.
 
-    Parameters
-    ----------
-    parts : tuple of TablePart
-        One after the other; none is empty.
-    kinds : mapping of str to (str or None)
-        Of the columns in their order: a kind of `RawColumn`; "unknown" where only the values tell; None for
-        a type that no step takes.
-    name : str
-        For messages; without credentials.
-    row_bytes : int
-        About, of a raw row.
-    row_labels : frozenset of str
-        Columns that label rows: neither counted by indices nor taken unless they are named.
-    is_delayed : bool
-        Whether parts hold Delayed objects.
+    `kinds` has for each column, in their order, the kind of `RawColumn`: "unknown" where only the values
+    tell, None for a type that no step takes.
     """
 
     parts: tuple[TablePart, ...]
     kinds: Mapping[str, str | None]
-    name: str
-    row_bytes: int
-    row_labels: frozenset[str] = frozenset()
-    is_delayed: bool = False
+    name: str  # for messages; without credentials
+    row_bytes: int  # about, of a raw row
+    row_labels: frozenset[str] = frozenset()  # columns that are neither counted nor taken unless named
+    is_delayed: bool = False  # whether parts hold Delayed objects
 
     unit = "rows"  # of `total` and of the positions of pieces
 
@@ -147,11 +134,11 @@ class Table:
         return raw_columns(piece.batch, names)
 
     def place(self, piece: Piece, row: int) -> str:
-        """Say which of all rows a row of a batch is, for messages."""
+        """Return the name and number of a row of a batch, for messages."""
         return f"{self.name}, row {piece.start + row}"
 
     def follow(self, steps: TableSteps) -> None:
-        """Read columns as the steps want them; here they are what they are."""
+        """Read columns as the steps take them; here their types are fixed."""
 
 
 # Rows of a table, encoded in the task that reads them.
@@ -284,15 +271,7 @@ class TableRows(Rows):
 
 
 class TableReader:
-    """Hands out rows of a table with the parts that hold them.
-
-    Parameters
-    ----------
-    table : Table
-    encoding : Encoding
-    kept : sequence of int, optional
-        How many rows of each part the encoding keeps; default all.
-    """
+    """Reads rows of a table by the parts that hold them, of which `kept` rows each are kept, default all."""
 
     def __init__(self, table: Table, encoding: Encoding, kept: Sequence[int] | None = None) -> None:
         kept = [part.stop - part.start for part in table.parts] if kept is None else kept
@@ -307,9 +286,9 @@ class TableReader:
     @property
     def chunk_rows(self) -> int:
         """Rows that are decoded at once."""
-        most = int(np.diff(self._bounds).max())
+        largest = int(np.diff(self._bounds).max())
         # A partition of dask's arrives whole in the task.
-        return most if self.table.is_delayed else min(self.encoding.batch_rows, most)
+        return largest if self.table.is_delayed else min(self.encoding.batch_rows, largest)
 
     def rows(self, start: int, stop: int, fields: tuple[str, ...] = FIELDS) -> TableRows:
         """Return the rows [start, stop)."""
@@ -335,7 +314,7 @@ class TableReader:
 
 
 def table_dataset(reader: TableReader, **more: Any) -> Dataset:
-    """Return the dataset of the rows that a reader hands out; `more` are further attributes of it."""
+    """Return the dataset of the rows of a reader; `more` are further attributes of it."""
     table, encoding = reader.table, reader.encoding
     X, y = encoding.columns["X"], encoding.columns.get("y")
     held = table.held(encoding.names, together=encoding.drops_rows)
@@ -365,16 +344,9 @@ def encoded_dataset(
     kept: Sequence[int] | None,
     report: Mapping[str, Any] | None = None,
 ) -> Dataset:
-    """Return the dataset of what the steps make of a table.
+    """Return the dataset of what the steps make of a table, of which they keep `kept` rows of each part.
 
-    Parameters
-    ----------
-    table : Table
-    steps : TableSteps
-    kept : sequence of int, or None
-        How many rows of each part the steps keep; None for all.
-    report : mapping, optional
-        What was done, for `Dataset.table_report`, to which the numbers of rows are added.
+    `Dataset.table_report` is the report with the numbers of rows added.
 
     Raises
     ------
