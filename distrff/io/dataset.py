@@ -41,7 +41,7 @@ class Reader(Protocol):
 class Dataset:
     """Rows X, with targets y and weights where there are any, wherever they are stored.
 
-    Made by `open_dataset` and `as_dataset`. Nothing is read until a task asks for its rows;
+    Made by `open_dataset` and `as_dataset`. Nothing is read before a task reads its rows;
     values (finite or not, negative weights) are therefore not checked here.
 
     Attributes

@@ -110,9 +110,9 @@ def open_dataset(
     Notes
     -----
     Costs one metadata read (Zarr) or one footer a file (Parquet). Numbers without nulls are taken as they
-    are; for categories, times, means or rows to leave out, one pass over the columns asked for, and to leave
-    out rows a second one over those of them that lack values. The passes run where the surroundings say, as
-    those of a fit.
+    are; for categories, times, means or rows to leave out, one pass over the columns needed, and to leave
+    out rows a second one over those of them that lack values. The passes run on the current Dask
+    scheduler, like those of a fit.
     """
     options = TableOptions(
         target,
@@ -178,7 +178,7 @@ def _without(columns: Any, name: str) -> Any:
 
 
 def _of_parquet(table: ParquetTable, options: TableOptions, steps: TableSteps | None) -> Dataset:
-    """Numbers as they are where nothing else is asked for, and else through steps."""
+    """Numbers are taken as they are unless an option changes them; all else goes through steps."""
     if steps is not None:
         return _of_table(table, options, steps)
     if options == TableOptions(options.target, options.columns, sample_weight=options.sample_weight):

@@ -308,7 +308,7 @@ def parquet_file(fs: Any, file: str) -> Iterator[pq.ParquetFile]:
     """
     name = file_name(fs, file)
     try:
-        # cache_type: pyarrow asks for what it needs, reading ahead would fetch other columns.
+        # cache_type: pyarrow requests the ranges that it needs; reading ahead would fetch other columns.
         with fs.open(file, "rb", cache_type="none") as handle:
             yield pq.ParquetFile(handle, pre_buffer=True, page_checksum_verification=True)
     except InputError:
@@ -479,11 +479,11 @@ def _objects(column: pa.Array) -> np.ndarray:
     return values if values.dtype == OBJECT else np.array([*column.to_pylist(), None], dtype=object)[:-1]
 
 
-# Rows of Parquet row groups in batches, with little more in memory than was asked for.
+# Rows of Parquet row groups in batches, with little else in memory.
 #
 # To decode a column takes the bytes it is stored in, and a page of it, which may be all it holds: of a row
 # group of a million rows hundreds of megabytes, however few rows a batch has. So the columns of a large row
-# group are decoded some at a time, each over all rows that are wanted.
+# group are decoded some at a time, each over all rows that the task needs.
 
 PACK_BYTES = 64 * 2**20
 """Of columns that are decoded together: their stored bytes and their pages."""
@@ -495,7 +495,7 @@ def _group_batches(
     """Yield columns of the rows [first, last) of a row group, at most `n_rows` at a time.
 
     Decoding begins with the first row of the row group, since pages must be decoded in their order, and
-    ends with the last one wanted. `last` is None for all rows, whose columns are decoded together.
+    ends with row `last`. That is None for all rows, whose columns are decoded together.
     """
     group, names = parquet.metadata.row_group(number), list(names)
     packs = _packs(_group_bytes(group, _leaves_of(parquet.metadata, names)))

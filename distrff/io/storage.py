@@ -427,7 +427,7 @@ def _locked_folder(parent: Path, prefix: str, suffix: str, mode: int) -> tuple[P
 
 
 def _lock(folder: str | Path) -> int:
-    """Return the handle of a folder that nobody else has locked; an OSError says why there is none."""
+    """Lock a folder and return its handle; an OSError says why it cannot be locked."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -491,6 +491,6 @@ def one_line(error: BaseException) -> str:
     kind = type(error).__name__
     if isinstance(error, OSError) and error.strerror:
         return f"{kind}: {error.strerror}"
-    # All that file systems say of a file that is not there is its path, in a spelling of their own.
+    # The error of a missing file holds nothing but its path, spelt as the file system does.
     text = "" if isinstance(error, FileNotFoundError) else public_text(" ".join(str(error).split()))
     return f"{kind}: {text[:160]}" if text else kind

@@ -49,7 +49,7 @@ class FramePart(TablePart):
 
 
 def described_frame(frame: Any) -> Table:
-    """Return what a pandas or dask DataFrame says of its columns, as a table without rows.
+    """Return the columns of a pandas or dask DataFrame and their kinds, as a table without rows.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def frame_table(frame: Any, names: Sequence[str]) -> Table:
     The partitions of a dask DataFrame are computed once to count their rows.
     """
     of = {str(column): column for column in frame.columns}
-    chosen = frame[[of[name] for name in names]]  # no others travel to the tasks
+    chosen = frame[[of[name] for name in names]]  # no others are sent to the tasks
     is_delayed = dask.is_dask_collection(frame)
     if is_delayed:
         # Rows are counted of the very partitions that are read: another query of the frame, such as its

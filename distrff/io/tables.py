@@ -76,7 +76,7 @@ class Held(NamedTuple):
 
     pack_bytes : stored bytes and pages of the columns that are decoded together.
     whole_rows : rows of the largest row group whose columns are decoded one pack after another, for which
-        all of its rows that are wanted are held; 0 where there is none.
+        all of its rows that a task needs are held; 0 where there is none.
     """
 
     pack_bytes: int

@@ -1,4 +1,4 @@
-"""Raw files as a Zarr group of rows: what may be asked for, and what goes together."""
+"""Conversion of raw files to a Zarr group of rows: options, steps, encoding, and the writing itself."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def convert(
     Parameters
     ----------
     src : str, path, or list of these
-        Files, folders or globs of one format, told by their first bytes: delimited text (comma, tab,
+        Files, folders or globs of one format, recognized by their first bytes: delimited text (comma, tab,
         semicolon or bar) and libsvm files, both perhaps compressed by gzip, bzip2, xz or Zstandard; a .npz or
         .npy file; Parquet. Rows of several files follow each other in sorted order.
     dst : str or path

@@ -309,7 +309,7 @@ class CsvSource:
     ----------
     names : tuple of str
     types : dict of str to pyarrow.DataType
-        Of all columns; `WiderTypes` brings those to go on with.
+        Of all columns, by which they are read; a `WiderTypes` holds wider ones.
 
     Raises
     ------

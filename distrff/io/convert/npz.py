@@ -86,9 +86,9 @@ class ArraySource:
         self.total = X.n_bytes
         self.by_columns(by_columns)
 
-    def by_columns(self, wanted: bool) -> None:
+    def by_columns(self, separate: bool) -> None:
         """Make each column of X a column of the table, or X one column of lists."""
-        self.columns = tuple(map(str, range(self._n_columns))) if wanted else ("X",)
+        self.columns = tuple(map(str, range(self._n_columns))) if separate else ("X",)
 
     @property
     def names(self) -> tuple[str, ...]:
