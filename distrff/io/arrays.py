@@ -477,7 +477,7 @@ def frame_arrays(frames: dict[str, Any]) -> Named:
 
     The rows of all partitions are counted in one pass. It goes over the partitions that the arrays
     are made of, because another query of the same frame (its length, one column) can be optimized
-    to other partitions.
+    to other partitions: of one frame X can have six and y two.
     """
     dtypes = {field: _dtype(frame, field) for field, frame in frames.items()}
     parts = {field: frame.to_delayed() for field, frame in frames.items()}

@@ -58,7 +58,7 @@ class ZarrRows(Rows):
 
 
 class ZarrReader:
-    """Reads rows of up to three Zarr arrays; pickles to a few kilobytes.
+    """Reads rows of up to three Zarr arrays; an array pickles to 1.5 kB, so that tasks can hold the reader.
 
     From an object store the next few spans are read ahead, in small spans, so that tasks wait for the
     first alone. On a local disk that would not help: to decode a span is work of the same core.
@@ -79,6 +79,7 @@ class ZarrReader:
     def lazy(self, field: str) -> da.Array:
         """Return one array in blocks of its shards, or of its chunks if it has no shards."""
         z = self.arrays[field]
+        # da.from_zarr cuts by inner chunks, not shards: 100 blocks instead of 5, and three times slower.
         step = (z.shards or z.chunks)[0]
         row_chunks = tuple(b - a for a, b in cuts(0, z.shape[0], step))
         columns = (len(self._columns),) if field == "X" and self._columns is not None else z.shape[1:]

@@ -1,4 +1,4 @@
-"""Groups that hold a sparse matrix: what they say of themselves, and which are refused."""
+"""Groups that hold a sparse matrix: their columns, and which are refused."""
 
 from __future__ import annotations
 
