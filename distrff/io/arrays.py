@@ -1,4 +1,4 @@
-"""Datasets of arrays: NumPy arrays, whose rows travel with the task, and dask arrays, whose blocks do."""
+"""Datasets of arrays: of NumPy arrays the rows are sent with the task, of dask arrays the blocks."""
 
 from __future__ import annotations
 
@@ -120,10 +120,26 @@ def as_dataset(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
             )
         return X
     given = {"X": X} | {k: v for k, v in (("y", y), ("sample_weight", sample_weight)) if v is not None}
-    arrays, names = (
-        _lazy_arrays(given) if any(map(dask.is_dask_collection, given.values())) else _arrays(given)
+    is_lazy = any(map(dask.is_dask_collection, given.values()))
+    arrays, names = _lazy_arrays(given) if is_lazy else _arrays(given)
+    check_lengths({field: values.shape[0] for field, values in arrays.items()})
+    A, t = arrays["X"], arrays.get("y")
+    return Dataset(
+        reader=ArrayReader(arrays),
+        n_rows=A.shape[0],
+        n_columns=A.shape[1],
+        dtype=A.dtype,
+        source=_kind(X),
+        row_bytes=sum(map(_row_bytes, arrays.values())),
+        chunk_rows=max(A.chunks[0]) if isinstance(A, da.Array) else block_rows(A),
+        column_names=names.get("X"),
+        target_names=names.get("y"),
+        y_dtype=None if t is None else t.dtype,
+        n_targets=0 if t is None else int(np.prod(t.shape[1:])),
+        y_is_1d=t is None or t.ndim == 1,
+        has_weights="sample_weight" in arrays,
+        column_share=_column_share(A),
     )
-    return _dataset(arrays, names, _kind(X))
 
 
 Named = tuple[dict[str, Any], dict[str, tuple[str, ...] | None]]
@@ -201,27 +217,6 @@ def _tile_dtype(field: str, dtype: np.dtype) -> np.dtype:
     return native(dtype) if dtype.kind in "biufmM" else np.dtype(object)
 
 
-def _dataset(arrays: dict[str, Any], names: dict[str, tuple[str, ...] | None], source: str) -> Dataset:
-    check_lengths({field: values.shape[0] for field, values in arrays.items()})
-    X, y = arrays["X"], arrays.get("y")
-    return Dataset(
-        reader=ArrayReader(arrays),
-        n_rows=X.shape[0],
-        n_columns=X.shape[1],
-        dtype=X.dtype,
-        source=source,
-        row_bytes=sum(_row_bytes(a) for a in arrays.values()),
-        chunk_rows=max(X.chunks[0]) if isinstance(X, da.Array) else block_rows(X),
-        column_names=names.get("X"),
-        target_names=names.get("y"),
-        y_dtype=None if y is None else y.dtype,
-        n_targets=0 if y is None else int(np.prod(y.shape[1:])),
-        y_is_1d=y is None or y.ndim == 1,
-        has_weights="sample_weight" in arrays,
-        column_share=_column_share(X),
-    )
-
-
 def _row_bytes(values: Any) -> int:
     dense = values.dtype.itemsize * int(np.prod(values.shape[1:]))
     if not _is_sparse(values):
@@ -259,7 +254,7 @@ def _kind(X: Any) -> str:
     return "pandas DataFrame" if is_dataframe_like(X) else "NumPy array"
 
 
-# What users hold in memory (NumPy, lists, pandas) as plain arrays, or one clear error.
+# What users have in memory (NumPy, lists, pandas) as plain arrays.
 
 
 def block_of(X: Any, name: str = "X") -> tuple[Any, tuple[str, ...] | None]:
@@ -407,7 +402,7 @@ def names_of(columns: Iterable[Any]) -> tuple[str, ...] | None:
     return tuple(map(str, names)) if all(isinstance(name, str) for name in names) else None
 
 
-# pandas -------------------------------------------------------------------------------------
+# Columns of pandas as NumPy arrays.
 
 
 def frame_dtype(dtypes: Iterable[tuple[Any, Any]], name: str = "X") -> np.dtype:
@@ -445,11 +440,11 @@ def series_values(series: pd.Series) -> np.ndarray:
     dtype = series.dtype
     if isinstance(dtype, np.dtype):
         return series.to_numpy()
-    if _is_number(dtype):
-        if series.hasnans:
-            return series.to_numpy(dtype=_numpy_dtype(dtype), na_value=np.nan)
-        return series.to_numpy(dtype=getattr(dtype, "numpy_dtype", None))
-    return series.to_numpy(dtype=object)
+    if not _is_number(dtype):
+        return series.to_numpy(dtype=object)
+    if series.hasnans:
+        return series.to_numpy(dtype=_numpy_dtype(dtype), na_value=np.nan)
+    return series.to_numpy(dtype=getattr(dtype, "numpy_dtype", None))
 
 
 def _pandas_targets(y: pd.DataFrame | pd.Series) -> tuple[np.ndarray, tuple[str, ...] | None]:
@@ -482,7 +477,7 @@ def frame_arrays(frames: dict[str, Any]) -> Named:
 
     The rows of all partitions are counted in one pass. It goes over the partitions that the arrays
     are made of, because another query of the same frame (its length, one column) can be optimized
-    to other partitions.
+    to other partitions: of one frame X can have six and y two.
     """
     dtypes = {field: _dtype(frame, field) for field, frame in frames.items()}
     parts = {field: frame.to_delayed() for field, frame in frames.items()}

@@ -41,7 +41,7 @@ class Reader(Protocol):
 class Dataset:
     """Rows X, with targets y and weights where there are any, wherever they are stored.
 
-    Made by `open_dataset` and `as_dataset`. Nothing is read until a task asks for its rows;
+    Made by `open_dataset` and `as_dataset`. Nothing is read before a task reads its rows;
     values (finite or not, negative weights) are therefore not checked here.
 
     Attributes
@@ -68,19 +68,20 @@ class Dataset:
     table_report : dict or None
         What was done to the table: rows read and dropped, columns made, columns dropped and why.
     id_dtypes : mapping of str to dtype
-        Of the columns that tell who the rows are, by name; see `ids` of `open_dataset`.
+        Of the id columns, by name; see `ids` of `open_dataset`.
     id_readers : mapping of str to reader
         Of the same columns, each as y.
     column_share : float
-        Of the columns, that a row has entries in: below 1 where rows are read as scipy CSR matrices.
+        Share of the columns in which a row has entries: below 1 where rows are read as scipy CSR matrices.
     held_bytes : int
-        What a task that reads holds beside decoded rows: stored bytes, pages, and chunks of which it needs a
-        part.
+        What a reading task holds beside decoded rows: stored bytes, pages, and the rest of chunks that it
+        needs in part.
     known_missing : mapping of str to mapping of str to int
-        By field, columns that lack values, and how many: what is known before a row is read, perhaps not all.
+        By field, the columns that are known to lack values before a row is read, and how many; there may be
+        more.
     whole_rows : int
-        Rows of the largest row group of which all that a task needs are decoded before the first is handed
-        out; 0 where there is none.
+        Rows of the largest row group that is decoded as far as a task needs it before its first row is
+        used; 0 where there is none.
     """
 
     reader: Reader
@@ -194,7 +195,7 @@ def _read_block(handle: np.ndarray, field: str) -> Any:
 
 
 def _read_field(rows: Rows, field: str) -> Any:
-    return getattr(next(iter(rows.tiles(rows.stop - rows.start))), field)
+    return getattr(next(rows.tiles(rows.stop - rows.start)), field)
 
 
 def delayed_blocks(
@@ -210,7 +211,7 @@ def delayed_blocks(
     return da.concatenate(blocks)
 
 
-# A dataset as a card of a notebook: what is known of its rows without reading any.
+# A dataset as a card of a notebook: what is known without reading a row.
 
 
 def dataset_card(dataset: Dataset) -> str:
@@ -218,7 +219,8 @@ def dataset_card(dataset: Dataset) -> str:
     shown = {
         "rows from": dataset.source,
         "rows": number_text(dataset.n_rows),
-        "columns": f"{number_text(dataset.n_columns)} of {dataset.dtype}{_filling(dataset)}",
+        "columns": f"{number_text(dataset.n_columns)} of {dataset.dtype}"
+        + (f", {dataset.column_share:.2%} filled" if dataset.is_sparse else ""),
         "target": _target(dataset),
         "weights": "yes" if dataset.has_weights else "none",
         "decoded": f"{human_bytes(dataset.n_rows * dataset.row_bytes)}, {dataset.row_bytes:,} bytes a row",
@@ -230,11 +232,16 @@ def dataset_card(dataset: Dataset) -> str:
         shown["id columns"] = listed(dataset.id_dtypes)
     if dataset.steps is not None:
         shown["made of the raw columns"] = listed(dataset.steps.raw_names)
-    return html_card("Dataset", shown.items(), _remarks(dataset))
-
-
-def _filling(dataset: Dataset) -> str:
-    return f", {dataset.column_share:.2%} filled" if dataset.is_sparse else ""
+    table, remarks = dataset.table_report or {}, []
+    if dataset.skipped_columns:
+        remarks.append(f"left out because they are not numbers: {listed(dataset.skipped_columns)}")
+    if table.get("rows_dropped"):
+        remarks.append(
+            f"{table['rows_dropped']:,} of {table['rows_read']:,} rows lack a value and are left out"
+        )
+    if table.get("columns_dropped"):
+        remarks.append(f"columns left out: {listed(table['columns_dropped'])}")
+    return html_card("Dataset", shown.items(), remarks)
 
 
 def _target(dataset: Dataset) -> str:
@@ -258,16 +265,12 @@ def _remarks(dataset: Dataset) -> list[str]:
     return remarks
 
 
-# Rows that bring columns along which no model reads: who they are, for what is written about them.
+# Rows with id columns, which no model reads and which are written beside its predictions.
 
 
 @dataclass(frozen=True)
 class IdentifiedRows(Rows):
-    """The rows of a dataset, and beside them the same rows of each id column.
-
-    ids : list of Rows
-        Each has its column as y.
-    """
+    """The rows of a dataset, and the same rows of each id column, as the y of `ids`."""
 
     rows: Rows
     ids: list[Rows]
@@ -304,7 +307,7 @@ def with_ids(dataset: Dataset, columns: Mapping[str, Dataset]) -> Dataset:
     return replace(dataset, id_readers=readers, id_dtypes=dtypes)
 
 
-# Numbers that no model can use, found block by block and named by where they stand.
+# Numbers that no model can use, found block by block and reported by array, row and column.
 
 
 def check_known(dataset: Dataset, target_kind: str) -> None:
@@ -325,7 +328,7 @@ def check_rows(rows: Rows, target_kind: str) -> None:
 
 
 def check_block(block: RowBlock, target_kind: str) -> None:
-    """Raise for a number that no model can use, naming where it stands.
+    """Raise for a number that no model can use, naming its array, row and column.
 
     Raises
     ------
@@ -344,7 +347,7 @@ def check_block(block: RowBlock, target_kind: str) -> None:
 
 
 def check_weights(sample_weight: np.ndarray, start: int) -> None:
-    """Raise for a weight that is missing, infinite or negative; `start` is the number of the first row."""
+    """Raise for a weight that is missing, infinite or negative; the first row has the number `start`."""
     check_finite("sample_weight", sample_weight, start)
     if (sample_weight < 0).any():
         row = int(np.flatnonzero(sample_weight < 0)[0])
@@ -355,7 +358,7 @@ def check_weights(sample_weight: np.ndarray, start: int) -> None:
 
 
 def _check_numbers(y: np.ndarray, start: int) -> None:
-    """Refuse targets that are no numbers; text that spells numbers is none either."""
+    """Refuse targets that are not numbers; text that spells a number is not one."""
     if y.dtype.kind in "biuf":
         return
     for row, values in enumerate(as_columns(y).tolist(), start):
@@ -368,7 +371,7 @@ def _check_numbers(y: np.ndarray, start: int) -> None:
 
 
 def check_finite(name: str, values: Any, start: int) -> None:
-    """Raise NonFiniteError for a missing or infinite value, naming the row; `start` is that of the first."""
+    """Raise NonFiniteError for a missing or infinite value, naming the row; the first is row `start`."""
     if issparse(values):
         if not np.isfinite(values.data).all():
             row = (

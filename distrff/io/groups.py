@@ -60,7 +60,7 @@ def write_group(
     metadata : dict
         Strict JSON: string keys, finite numbers.
     kind : {"model", "gram"}
-        `read_group` asks for the same.
+        `read_group` must be given the same.
     overwrite : bool
         Replace an existing group of distrff; anything else is never replaced.
     storage_options : dict, optional

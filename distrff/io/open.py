@@ -17,7 +17,7 @@ from distrff.io.storage import GLOB_CHARACTERS, Location, Options
 from distrff.io.table_sources import described_frame, frame_table, is_xarray, xarray_table
 from distrff.io.tables import Table, choose_columns, complete_rows_of, encoded_dataset, profile_of
 from distrff.io.zarr_rows import open_zarr
-from distrff.preprocessing.profile import TableOptions, refuse_missing_values, steps_of
+from distrff.preprocessing.profile import TableOptions, refuse_missing_values
 from distrff.preprocessing.table import TableSteps
 
 _TABLES_ONLY = ("drop", "one_hot", "max_categories", "hash_columns", "missing", "datetime", "positive")
@@ -90,7 +90,7 @@ def open_dataset(
     x_name, y_name, weight_name : str
         Names of the Zarr arrays.
     ids : list of str, optional
-        Columns (Parquet) or arrays (Zarr), of any type, that tell who the rows are: no model
+        Columns (Parquet) or arrays (Zarr), of any type, that identify the rows: no model
         reads them, and `write_predictions` writes them beside what it predicts. Not where rows are dropped.
     storage_options : dict, optional
         Passed to the fsspec filesystem.
@@ -110,9 +110,9 @@ def open_dataset(
     Notes
     -----
     Costs one metadata read (Zarr) or one footer a file (Parquet). Numbers without nulls are taken as they
-    are; for categories, times, means or rows to leave out, one pass over the columns asked for, and to leave
-    out rows a second one over those of them that lack values. The passes run where the surroundings say, as
-    those of a fit.
+    are; for categories, times, means or rows to leave out, one pass over the columns needed, and to leave
+    out rows a second one over those of them that lack values. The passes run on the current Dask
+    scheduler, like those of a fit.
     """
     options = TableOptions(
         target,
@@ -178,7 +178,7 @@ def _without(columns: Any, name: str) -> Any:
 
 
 def _of_parquet(table: ParquetTable, options: TableOptions, steps: TableSteps | None) -> Dataset:
-    """Numbers as they are where nothing else is asked for, and else through steps."""
+    """Numbers are taken as they are unless an option changes them; all else goes through steps."""
     if steps is not None:
         return _of_table(table, options, steps)
     if options == TableOptions(options.target, options.columns, sample_weight=options.sample_weight):
@@ -209,13 +209,10 @@ def _of_table(
     table = _with_rows(table, choice.used, holding)
     run = Run()
     profile = profile_of(run, table, choice.used, options.max_categories)
-    steps, report = steps_of(
-        profile, options, columns=choice.columns, target=choice.target, weight=choice.weight
-    )
+    steps, report = choice.steps(profile, options)
     refuse_missing_values(steps, profile, options.missing)
     lacking = tuple(report["missing"])
     kept = complete_rows_of(run, table, lacking) if steps.drops_missing and lacking else None
-    report["columns_dropped"] = choice.dropped | report["columns_dropped"]
     return encoded_dataset(table, steps, kept, report)
 
 

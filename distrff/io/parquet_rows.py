@@ -70,13 +70,12 @@ class ParquetPart(TablePart):
     ) -> Iterator[pa.RecordBatch]:
         """Yield columns of the row groups, `n_rows` rows at a time."""
         with parquet_file(self.fs, self.groups[0].path) as parquet:
-            columns = GroupColumns(parquet, names)
             for group in self.groups:
                 self._check_unchanged(parquet.metadata, group)
                 begin = max(self.start + first - group.start, 0)
                 end = None if last is None else min(self.start + last - group.start, group.n_rows)
                 if end is None or begin < end:
-                    yield from columns.batches(group.number, n_rows, begin, end)
+                    yield from _group_batches(parquet, names, group.number, n_rows, begin, end)
 
     def _check_unchanged(self, metadata: Any, group: RowGroup) -> None:
         """Raise InputError if a row group is not as its footer said when it was opened."""
@@ -88,10 +87,7 @@ class ParquetPart(TablePart):
 
 @dataclass(frozen=True, eq=False)
 class ParquetTable(Table):
-    """Parquet files as a table: a part is a row group.
-
-    fs, footers : of the files that were found, and what these say of themselves.
-    """
+    """Parquet files as a table: a part is a row group."""
 
     fs: Any = None
     footers: tuple[Footer, ...] = ()
@@ -103,9 +99,8 @@ class ParquetTable(Table):
     def held(self, names: Sequence[str], *, together: bool) -> Held:
         """Return what decoding some columns, together or not, holds beside a batch."""
         sizes = [f.column_bytes[:, [f.schema.get_field_index(name) for name in names]] for f in self.footers]
-        return held_by(
-            np.concatenate(sizes), [n for f in self.footers for n in f.group_rows], together=together
-        )
+        group_rows = [n for footer in self.footers for n in footer.group_rows]
+        return _held_by(np.concatenate(sizes), group_rows, together=together)
 
     def joined(self, parts: Sequence[Any]) -> list[Any]:
         """Return consecutive row groups of a file as one part, for which the file is opened once."""
@@ -120,7 +115,7 @@ class ParquetTable(Table):
 
     @property
     def numbers(self) -> list[str]:
-        """The columns that are taken when nothing is said about columns: those of numbers."""
+        """The columns that are taken by default: those of numbers."""
         return [field.name for field in self.footers[0].schema if is_feature(field.type)]
 
     def holds_only_numbers(self, names: Sequence[str]) -> bool:
@@ -229,18 +224,18 @@ def open_parquet(table: ParquetTable, options: TableOptions) -> Dataset:
     )
 
 
-# Which Parquet files there are, and what their footers say: rows, columns, nulls.
+# The Parquet files, and what their footers say: rows, columns, nulls.
 
 SUFFIXES = (".parquet", ".pq")
 
 
 class Footer(NamedTuple):
-    """What one file says about itself."""
+    """The footer of one file."""
 
     path: str
     schema: pa.Schema
     group_rows: tuple[int, ...]
-    nullable: frozenset[str]  # columns of integers or booleans that hold nulls, or may
+    nullable: frozenset[str]  # columns of which the statistics do not say that they hold no nulls
     row_labels: frozenset[str]  # columns in which pandas kept a frame's index
     empty: frozenset[str]  # columns that the statistics know to hold nothing but nulls
     name: str  # of the file, for messages
@@ -273,37 +268,34 @@ def find_files(paths: Sequence[Any], storage_options: Options) -> tuple[Any, lis
 def read_footers(fs: Any, files: Sequence[str]) -> list[Footer]:
     """Read all footers, up to 16 at a time; no rows are read."""
     with ThreadPoolExecutor(max_workers=min(16, len(files))) as pool:
-        return list(pool.map(partial(read_footer, fs), files))
+        return list(pool.map(partial(_footer, fs), files))
 
 
-def read_footer(fs: Any, file: str) -> Footer:
-    """Read the footer of one file.
-
-    Raises
-    ------
-    InputError
-        If it cannot be read as Parquet, or two columns have one name.
-    """
+def _footer(fs: Any, file: str) -> Footer:
     with parquet_file(fs, file) as parquet:
         metadata, schema = parquet.metadata, parquet.schema_arrow
-        names = schema.names
+        names, shown = schema.names, file_name(fs, file)
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
-            raise InputError(f"{file_name(fs, file)} has two columns named {twice!r}; rename one")
-        numbers = range(metadata.num_row_groups)
-        leaves = leaves_of(metadata, names)
-        sizes = [group_bytes(metadata, i, leaves) for i in numbers]
-        null_counts = _null_counts(metadata, leaves)
+            raise InputError(f"{shown} has two columns named {twice!r}; rename one")
+        groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+        leaves = _leaves_of(metadata, names)
+        shape = (len(groups), len(names))
+        null_counts = np.reshape([[_null_count(g, numbers) for numbers in leaves] for g in groups], shape)
+        sizes = np.reshape([_group_bytes(group, leaves) for group in groups], shape)
+        n_rows = np.array([group.num_rows for group in groups], np.int64)
+        is_empty = np.all(null_counts == n_rows[:, None], axis=0).tolist() if groups else [False] * len(names)
+        single = {metadata.schema.column(j).path for j in range(metadata.num_columns)}
         return Footer(
             path=file,
             schema=schema,
-            group_rows=tuple(metadata.row_group(i).num_rows for i in numbers),
-            nullable=_nullable(schema, null_counts),
+            group_rows=tuple(n_rows.tolist()),
+            nullable=frozenset(name for j, name in enumerate(names) if null_counts[:, j].any()),
             row_labels=_row_labels(schema),
-            empty=_empty(metadata, schema, null_counts),
-            name=file_name(fs, file),
+            empty=frozenset(name for j, name in enumerate(names) if name in single and is_empty[j]),
+            name=shown,
             n_missing=np.maximum(null_counts, 0).sum(axis=0),
-            column_bytes=np.reshape(sizes, (len(sizes), len(names))).astype(np.int64),
+            column_bytes=sizes.astype(np.int64),
         )
 
 
@@ -316,7 +308,7 @@ def parquet_file(fs: Any, file: str) -> Iterator[pq.ParquetFile]:
     """
     name = file_name(fs, file)
     try:
-        # cache_type: pyarrow asks for what it needs, reading ahead would fetch other columns.
+        # cache_type: pyarrow requests the ranges that it needs; reading ahead would fetch other columns.
         with fs.open(file, "rb", cache_type="none") as handle:
             yield pq.ParquetFile(handle, pre_buffer=True, page_checksum_verification=True)
     except InputError:
@@ -343,37 +335,11 @@ def _is_damage(error: Exception) -> bool:
     return isinstance(error, (pa.ArrowException, ValueError))
 
 
-def _null_counts(metadata: Any, leaves: list[list[int]]) -> np.ndarray:
-    """Return how many values each column of each row group lacks, -1 where its statistics do not tell."""
-    found = np.zeros((metadata.num_row_groups, len(leaves)), np.int64)
-    for i in range(metadata.num_row_groups):
-        group = metadata.row_group(i)
-        for j, numbers in enumerate(leaves):
-            counts = [_null_count(group.column(leaf)) for leaf in numbers]
-            found[i, j] = -1 if -1 in counts else sum(counts)
-    return found
-
-
-def _null_count(chunk: Any) -> int:
-    statistics = chunk.statistics
-    known = statistics is not None and statistics.has_null_count
-    return int(statistics.null_count) if known else -1
-
-
-def _nullable(schema: pa.Schema, null_counts: np.ndarray) -> frozenset[str]:
-    """Columns whose type has no NaN and whose statistics do not rule out nulls."""
-    may_have = null_counts.any(axis=0)
-    leaf_types = [f.type.value_type if pa.types.is_fixed_size_list(f.type) else f.type for f in schema]
-    has_no_nan = [pa.types.is_integer(t) or pa.types.is_boolean(t) for t in leaf_types]
-    return frozenset(schema.names[j] for j in np.flatnonzero(may_have & np.array(has_no_nan, bool)))
-
-
-def _empty(metadata: Any, schema: pa.Schema, null_counts: np.ndarray) -> frozenset[str]:
-    """Columns of single values that hold none, so far as the statistics tell."""
-    rows = np.array([metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)])
-    single = {metadata.schema.column(j).path for j in range(metadata.num_columns)}
-    lacking = (null_counts == rows[:, None]).all(axis=0) & bool(len(rows))
-    return frozenset(schema.names[j] for j in np.flatnonzero(lacking) if schema.names[j] in single)
+def _null_count(group: Any, leaves: Sequence[int]) -> int:
+    """How many values a column of a row group lacks, -1 where its statistics do not tell."""
+    found = [group.column(leaf).statistics for leaf in leaves]
+    known = all(statistics is not None and statistics.has_null_count for statistics in found)
+    return sum(statistics.null_count for statistics in found) if known else -1
 
 
 def _row_labels(schema: pa.Schema) -> frozenset[str]:
@@ -396,12 +362,10 @@ def columns_of(
 
     Its type is NumPy's common type; integers and booleans with nulls count as floats that hold them.
     """
-    types = [_value_type(schema.field(name).type) for name in names]
-    if all(map(is_number, types)):
-        dtypes = [_numpy_type(t, name in nullable) for t, name in zip(types, names, strict=True)]
-        dtype = np.result_type(*dtypes)
-    else:
-        dtype = OBJECT
+    types = {name: _value_type(schema.field(name).type) for name in names}
+    dtype = OBJECT
+    if all(map(is_number, types.values())):
+        dtype = np.result_type(*(_numpy_type(t, name in nullable) for name, t in types.items()))
     labels = [label for name in names for label in _labels(name, schema.field(name).type)]
     return Columns(tuple(names), tuple(labels), dtype, is_1d and len(labels) == 1)
 
@@ -413,9 +377,7 @@ def _written(column_type: pa.DataType) -> pa.DataType:
 
 def is_feature(column_type: pa.DataType) -> bool:
     """Tell whether a column is numeric or boolean, or a list of a fixed number of such values."""
-    if pa.types.is_fixed_size_list(column_type):
-        return is_number(column_type.value_type)
-    return is_number(column_type)
+    return is_number(column_type.value_type if pa.types.is_fixed_size_list(column_type) else column_type)
 
 
 def _value_type(column_type: pa.DataType) -> pa.DataType:
@@ -428,7 +390,7 @@ def _numpy_type(column_type: pa.DataType, nulls: bool) -> np.dtype:
     if pa.types.is_decimal(column_type):
         return np.dtype(np.float64)
     dtype = np.dtype(column_type.to_pandas_dtype())
-    return np.result_type(dtype, np.float32) if nulls else dtype
+    return np.result_type(dtype, np.float32) if nulls and dtype.kind in "iub" else dtype
 
 
 def _labels(name: str, column_type: pa.DataType) -> list[str]:
@@ -517,67 +479,53 @@ def _objects(column: pa.Array) -> np.ndarray:
     return values if values.dtype == OBJECT else np.array([*column.to_pylist(), None], dtype=object)[:-1]
 
 
-# Rows of Parquet row groups in batches, of which little more is in memory than is asked for.
+# Rows of Parquet row groups in batches, with little else in memory.
 #
 # To decode a column takes the bytes it is stored in, and a page of it, which may be all it holds: of a row
 # group of a million rows hundreds of megabytes, however few rows a batch has. So the columns of a large row
-# group are decoded some at a time, each over all rows that are wanted.
+# group are decoded some at a time, each over all rows that the task needs.
 
 PACK_BYTES = 64 * 2**20
-"""Of columns that are decoded together: what they are stored in, and their pages."""
+"""Of columns that are decoded together: their stored bytes and their pages."""
 
 
-class GroupColumns:
-    """Some columns of the row groups of an open Parquet file.
+def _group_batches(
+    parquet: Any, names: Sequence[str], number: int, n_rows: int, first: int, last: int | None
+) -> Iterator[pa.RecordBatch]:
+    """Yield columns of the rows [first, last) of a row group, at most `n_rows` at a time.
 
-    Parameters
-    ----------
-    parquet : ParquetFile
-    names : sequence of str
-        Columns of its schema, in the order of the batches.
+    Decoding begins with the first row of the row group, since pages must be decoded in their order, and
+    ends with row `last`. That is None for all rows, whose columns are decoded together.
     """
+    group, names = parquet.metadata.row_group(number), list(names)
+    packs = _packs(_group_bytes(group, _leaves_of(parquet.metadata, names)))
+    decoded = partial(_decoded, parquet, number=number, n_rows=n_rows, first=first)
+    if last is None or len(packs) == 1:
+        yield from decoded(names, last=group.num_rows if last is None else last)
+        return
+    columns: list[pa.ChunkedArray] = []
+    for pack in packs:
+        columns += pa.Table.from_batches(decoded([names[j] for j in pack], last=last)).columns
+    yield from pa.Table.from_arrays(columns, names).to_batches(n_rows)
 
-    def __init__(self, parquet: Any, names: Sequence[str]) -> None:
-        self._parquet = parquet
-        self._names = list(names)
-        self._leaves = leaves_of(parquet.metadata, self._names)
 
-    def batches(self, number: int, n_rows: int, first: int, last: int | None) -> Iterator[pa.RecordBatch]:
-        """Yield the rows [first, last) of a row group, at most `n_rows` at a time.
-
-        Decoding begins with the first row of the row group, since pages must be decoded in their order, and
-        ends with the last one wanted. `last` is None for all rows, whose columns are decoded together.
-        """
-        packs = _packs(group_bytes(self._parquet.metadata, number, self._leaves))
-        if last is None or len(packs) == 1:
-            n_wanted = self._parquet.metadata.row_group(number).num_rows if last is None else last
-            yield from self._decoded(self._names, number, n_rows, first, n_wanted)
+def _decoded(
+    parquet: Any, names: list[str], *, number: int, n_rows: int, first: int, last: int
+) -> Iterator[pa.RecordBatch]:
+    at = 0
+    # One thread: tasks are what runs in parallel.
+    for batch in parquet.iter_batches(n_rows, row_groups=[number], columns=names, use_threads=False):
+        begin, end = max(at, first), min(at + batch.num_rows, last)
+        offset, at = begin - at, at + batch.num_rows
+        if begin < end:
+            yield batch.select(names).slice(offset, end - begin)
+        del batch  # else it would live while the next one is decoded
+        if at >= last:
             return
-        columns: list[pa.ChunkedArray] = []
-        for pack in packs:
-            names = [self._names[j] for j in pack]
-            columns += pa.Table.from_batches(self._decoded(names, number, n_rows, first, last)).columns
-        yield from pa.Table.from_arrays(columns, self._names).to_batches(n_rows)
-
-    def _decoded(
-        self, names: list[str], number: int, n_rows: int, first: int, last: int
-    ) -> Iterator[pa.RecordBatch]:
-        at = 0
-        # One thread: tasks are what runs in parallel.
-        for batch in self._parquet.iter_batches(
-            n_rows, row_groups=[number], columns=names, use_threads=False
-        ):
-            begin, end = max(at, first), min(at + batch.num_rows, last)
-            offset, at = begin - at, at + batch.num_rows
-            if begin < end:
-                yield batch.select(names).slice(offset, end - begin)
-            del batch  # else it would live while the next one is decoded
-            if at >= last:
-                return
 
 
-def leaves_of(metadata: Any, names: Sequence[str]) -> list[list[int]]:
-    """Return for each column the numbers of its stored columns: of a list those of its elements."""
+def _leaves_of(metadata: Any, names: Sequence[str]) -> list[list[int]]:
+    """The numbers of the stored columns of each column: of a list those of its elements."""
     found: dict[str, list[int]] = {name: [] for name in names}
     for j in range(metadata.num_columns):
         path = metadata.schema.column(j).path
@@ -588,25 +536,15 @@ def leaves_of(metadata: Any, names: Sequence[str]) -> list[list[int]]:
     return [found[name] for name in names]
 
 
-def group_bytes(metadata: Any, number: int, leaves: Sequence[Sequence[int]]) -> np.ndarray:
-    """Return the bytes that decoding each column of a row group may hold: as it is stored, and as pages."""
-    group = metadata.row_group(number)
+def _group_bytes(group: Any, leaves: Sequence[Sequence[int]]) -> np.ndarray:
+    """The bytes that decoding each column of a row group may hold: as it is stored, and as pages."""
     chunks = [[group.column(j) for j in numbers] for numbers in leaves]
     sizes = [sum(c.total_compressed_size + c.total_uncompressed_size for c in column) for column in chunks]
     return np.array(sizes, np.int64)
 
 
-def held_by(sizes: np.ndarray, group_rows: Sequence[int], *, together: bool = False) -> Held:
-    """Return what reading row groups holds at most.
-
-    Parameters
-    ----------
-    sizes : ndarray of shape (row groups, columns)
-        `group_bytes` of each.
-    group_rows : sequence of int
-    together : bool
-        Whether columns are decoded together however large they are.
-    """
+def _held_by(sizes: np.ndarray, group_rows: Sequence[int], *, together: bool) -> Held:
+    """What reading row groups holds at most, by the `_group_bytes` of each; see `Table.held`."""
     sums, whole_rows = sizes.sum(axis=1), 0
     if together:
         return Held(int(sums.max(initial=0)), 0)

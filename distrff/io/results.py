@@ -1,4 +1,4 @@
-"""The columns that a writing sweep makes, and a block of them as Arrow or as Zarr takes them."""
+"""Results a row each: their columns, the place where they grow, and their files in Zarr or Parquet."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from distrff.io.storage import (
     SEEN_BY_ALL,
     Location,
     check_writable,
-    full_disk_told,
+    full_disk_errors,
     put_in_place,
     remove_folder,
 )
@@ -30,23 +30,12 @@ from distrff.io.storage import (
 
 @dataclass(frozen=True)
 class ResultColumn:
-    """One result or one id: numbers, text, or a row of numbers for each row.
-
-    Parameters
-    ----------
-    name : str
-    dtype : dtype
-        Object for text, and for ids of other kinds.
-    labels : tuple of str
-        What tells the columns of a 2-D result apart; empty for one that is 1-D.
-    arrow_type : pyarrow.DataType
-        Of each of its columns.
-    """
+    """One result or one id: numbers, text, or a row of numbers for each row."""
 
     name: str
-    dtype: np.dtype
-    labels: tuple[str, ...]
-    arrow_type: pa.DataType
+    dtype: np.dtype  # object for text, and for ids of other kinds
+    labels: tuple[str, ...]  # of the columns of a 2-D result; empty for one that is 1-D
+    arrow_type: pa.DataType  # of each of its columns
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -133,9 +122,9 @@ def refuse_equal_names(columns: Mapping[str, object], ids: Mapping[str, object])
             raise InputError(f"the id column {name!r} has a slash in its name; rename it")
 
 
-# Where a result grows: whole in its place at the end, and kept when interrupted, to go on from there.
+# Where a result grows: it is moved into place at the end, and kept when interrupted, to be resumed.
 
-# What a result must have in common with an unfinished one, and what it is called in messages.
+# What must agree with an unfinished result to resume it, and what it is called in messages.
 _MUST_AGREE = {
     "model_digest": "another model",
     "data_digest": "other data",
@@ -155,13 +144,8 @@ class ResultPlace:
     """The place of a result, `out`, and where it is written until it is whole.
 
     On a local file system that is a folder beside it, which is moved into place. An object store cannot
-    rename: there it is `out` itself, whose header says "incomplete" until the end. A file for each run of
-    rows that is written whole lies there beside the data until then.
-
-    Parameters
-    ----------
-    out : Location
-    overwrite, resume : bool
+    rename: there it is `out` itself, whose header says "incomplete" until the end. An empty file for each
+    run of rows that is written whole lies there beside the data until then.
     """
 
     def __init__(self, out: Location, *, overwrite: bool = False, resume: bool = False) -> None:
@@ -204,7 +188,7 @@ class ResultPlace:
             done = written_runs(self.growing)
         else:
             self._remove()
-        with full_disk_told(self.out):
+        with full_disk_errors(self.out):
             try:
                 yield done
             except BaseException as error:

@@ -67,23 +67,17 @@ class Rows(ABC):
         OSError
             If the store fails otherwise; a retry may succeed.
         """
-        feeds = [TileReader(spans, self.stop - self.start) for spans in self.spans()]
-        return cut_tiles(self.start, self.stop, n_rows, feeds)
+        readers = [TileReader(spans, self.stop - self.start) for spans in self.spans()]
+        for first in range(self.start, self.stop, n_rows):
+            # Built in a call of its own: a local name here would keep the tile alive while the next is made.
+            yield _tile(first, min(n_rows, self.stop - first), readers)
 
 
 class TileReader:
-    """Takes runs of rows off a sequence of decoded spans, one span at a time.
+    """Takes runs of rows off consecutive decoded spans, which hold `n_rows` rows together.
 
     A run inside one span is a view of it. A run that needs several is copied piece by piece, so
-    that a span is released before the next is decoded.
-
-    Parameters
-    ----------
-    spans : iterable of Span
-        Consecutive decoded spans; empty ones are passed over. The iterable must not hold on to
-        what it has yielded.
-    n_rows : int
-        Number of rows that all spans hold together.
+    that a span is released before the next is decoded. `spans` must not hold on to what it has yielded.
     """
 
     def __init__(self, spans: Iterable[Span], n_rows: int) -> None:
@@ -120,12 +114,13 @@ class TileReader:
         while filled < n:
             self._refill()
             r = min(n - filled, self._size - self._at)
+            # A call of its own: a local name here would keep the span alive while the next is decoded.
             _fill(out, filled, self._next(r))
             filled += r
         return out
 
     def _gather_sparse(self, n: int) -> Span:
-        """Return the same of rows whose number of entries shows piece by piece."""
+        """Return the same of sparse rows, whose number of entries shows piece by piece."""
         pieces: list[Span] = []
         while n:
             self._refill()
@@ -151,17 +146,10 @@ def _fill(out: Span, at: int, part: Span) -> None:
         out[name][at : at + len(values)] = values
 
 
-def cut_tiles(start: int, stop: int, n_rows: int, feeds: Sequence[TileReader]) -> Iterator[RowBlock]:
-    """Yield the tiles of the rows [start, stop) from feeds that each carry some of the fields."""
-    for first in range(start, stop, n_rows):
-        # Built in a call of its own: a local name here would keep the tile alive while the next is made.
-        yield _tile(first, min(n_rows, stop - first), feeds)
-
-
-def _tile(first: int, n: int, feeds: Sequence[TileReader]) -> RowBlock:
+def _tile(first: int, n: int, readers: Sequence[TileReader]) -> RowBlock:
     fields: dict[str, Any] = {"X": None}
-    for feed in feeds:
-        fields.update(feed.take(n))
+    for reader in readers:
+        fields.update(reader.take(n))
     # X is copied as it is scaled; y and weights enter sums as they are.
     return RowBlock(first, **{name: A if name == "X" else in_one_layout(A) for name, A in fields.items()})
 
@@ -174,7 +162,7 @@ def cuts(start: int, stop: int, step: int) -> Iterator[tuple[int, int]]:
         start = end
 
 
-# Work that is done ahead of whoever waits for it: reading, for stores that keep one waiting, and decoding.
+# Work done ahead of its consumer: reading from stores of high latency, and decoding.
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -183,8 +171,8 @@ R = TypeVar("R")
 def prefetched(calls: Iterable[Callable[[], R]], n_threads: int, n_ahead: int) -> Iterator[R]:
     """Return what the calls return, in their order, up to `n_ahead` of them made in threads beforehand.
 
-    Work begins with this call. At most n_ahead + 1 results are in memory, if the caller lets go of one before
-    it asks for the next. What a call raises is raised where its result would have come; after that, or when
+    Work begins with this call. At most n_ahead + 1 results are in memory, if the caller releases each before
+    it takes the next. What a call raises is raised where its result would have come; after that, or when
     the caller leaves, no further call is begun.
     """
     calls = iter(calls)
@@ -208,7 +196,7 @@ def _taken(
 def read_ahead(spans: Iterable[Span], n_ahead: int) -> Iterator[Span]:
     """Return the spans in their order, up to `n_ahead` of them read in a thread beforehand; see `prefetched`.
 
-    Only the thread goes on with `spans`, which must not hold on to what it has yielded.
+    Only that thread iterates over `spans`, which must not hold on to what it has yielded.
     """
     source = iter(spans)
     return takewhile(bool, prefetched(repeat(partial(next, source, {})), 1, n_ahead))
@@ -217,8 +205,7 @@ def read_ahead(spans: Iterable[Span], n_ahead: int) -> Iterator[Span]:
 def in_order(function: Callable[[P], R], pieces: Iterable[P]) -> Iterator[tuple[P, R]]:
     """Yield each piece with `function(piece)`, in the order of the pieces; see `prefetched`.
 
-    The function runs in as many threads as there are cores. The reader of the pieces is ahead of the threads
-    but not by much.
+    The function runs in as many threads as there are cores; one piece more is read ahead of them.
 
     Notes
     -----

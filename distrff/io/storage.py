@@ -1,4 +1,4 @@
-"""Where things are stored, what may be replaced there, and how something whole takes its place."""
+"""Locations of stored things: what may be replaced there, and how files are replaced only when complete."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from distrff.errors import DistrffError, InputError, InputTypeError, access_reme
 from distrff.utils.html import GENERATOR
 from distrff.utils.text import public_name, public_text, refuse_open_secret
 
-ROOT = "distrff"  # the attribute of a root zarr.json in which distrff says what it wrote there
-FOLDER_MARK = "_distrff.json"  # in a folder that is no Zarr: what zarr.json says elsewhere
+ROOT = "distrff"  # the attribute of a root zarr.json with the header of what distrff wrote there
+FOLDER_MARK = "_distrff.json"  # holds the header in a folder that is not Zarr
 PAGE = "page"
 """The kind of a file that is a page of distrff."""
 
@@ -180,7 +180,7 @@ class Location:
         return None
 
     def header(self) -> dict[str, Any] | None:
-        """Return what distrff noted in what it wrote there, None if it wrote nothing."""
+        """Return the header of what distrff wrote there, None if it wrote nothing."""
         path = self.path
         if path is not None and path.is_file():
             with storage_errors(f"{self} cannot be read"), path.open("rb") as handle:
@@ -189,7 +189,7 @@ class Location:
 
 
 def header_of(document: Any) -> dict[str, Any] | None:
-    """Return what distrff noted in a root document, None if nothing."""
+    """Return the header of distrff in a root document, None if there is none."""
     for key in ("attributes", ROOT):
         document = document.get(key) if isinstance(document, dict) else None
     return document if isinstance(document, dict) else None
@@ -206,13 +206,8 @@ def file_name(fs: Any, path: str) -> str:
 
 
 def file_bytes(fs: Any, path: str) -> bytes:
-    """Return what a file holds; a pipe would be waited for, and a device may have no end.
-
-    Raises
-    ------
-    ValueError
-        If it is no regular file.
-    """
+    """Return what a file holds, or raise ValueError if it is not a regular one."""
+    # Reading a pipe would wait for a writer, and a device may have no end.
     if is_local(fs) and (kind := fs.info(path)["type"]) not in ("file", "directory"):
         raise ValueError(f"{Path(path).name} is no regular file ({kind})")
     return bytes(fs.cat_file(path))
@@ -246,10 +241,10 @@ def refuse_overlap(option: str, out: Url, **others: Url) -> None:
 
 
 def check_writable(location: Location, *, overwrite: bool = False, kinds: tuple[str, ...] = ()) -> None:
-    """Raise now what writing there would raise later; called before a long fit. Writes nothing.
+    """Raise now what writing there would raise later, such as at the end of a long fit. Writes nothing.
 
     With `overwrite`, only what distrff wrote, of one of `kinds` if any are named, or an empty folder may
-    be replaced, so that a slip of the hand costs no data.
+    be replaced, so that a mistyped path costs no data.
 
     Raises
     ------
@@ -274,7 +269,7 @@ def check_writable(location: Location, *, overwrite: bool = False, kinds: tuple[
 
 
 def _check_folder(location: Location, target: Path) -> None:
-    """Refuse a local path at which nothing could be written, or not where people look for it."""
+    """Refuse a local path that cannot be written to, or is a link that leads nowhere."""
     link, folder = Path(str(location.local)), public_name(target.parent)
     if link.is_symlink() and not link.exists():
         raise InputError(
@@ -299,8 +294,8 @@ def replacing(
     cannot rename: there it is `location` itself, whose root says "incomplete" before anything else, until
     the group's own root is written, as the last thing; on an exception it is removed.
 
-    `overwrite` and `kinds` are those of `check_writable`, which is asked before and, since hours may pass,
-    where there is a choice again at the end.
+    `overwrite` and `kinds` are those of `check_writable`, which is called before the block and, since hours
+    may pass, on a local file system again after it.
     """
     check_writable(location, overwrite=overwrite, kinds=kinds)
     target = location.path
@@ -308,7 +303,7 @@ def replacing(
         with _emptied(location, kinds):
             yield location
         return
-    with full_disk_told(location), own_folder(target.parent, f".{target.name}.", ".partial") as fresh:
+    with full_disk_errors(location), own_folder(target.parent, f".{target.name}.", ".partial") as fresh:
         try:
             yield Location(str(fresh))
             put_in_place(fresh, location, overwrite=overwrite, kinds=kinds)
@@ -346,7 +341,7 @@ def write_file(
     check_writable(location, overwrite=overwrite, kinds=kinds)
     target = location.path
     assert target is not None
-    with full_disk_told(location), own_folder(target.parent, f".{target.name}.", ".partial") as folder:
+    with full_disk_errors(location), own_folder(target.parent, f".{target.name}.", ".partial") as folder:
         (folder / "file").write_text(text, encoding="utf-8")
         (folder / "file").replace(target)
 
@@ -370,16 +365,16 @@ def put_in_place(fresh: Path, location: Location, *, overwrite: bool, kinds: tup
         shutil.rmtree(aside, ignore_errors=True)
 
 
-# Folders that one process fills: removed when it is done, and by the next one if it was killed.
+# Temporary folders of one process, which the next process removes if this one was killed.
 
 
 @contextmanager
 def own_folder(parent: Path, prefix: str, suffix: str = "", *, mode: int = 0o777) -> Iterator[Path]:
     """Give an empty folder in `parent`, which is removed at the end if it is still there.
 
-    Those of the same names that killed processes left behind are removed first. Whose process lives is told
-    by a lock on the folder, which ends with its process. Where the file system has no locks for folders
-    (NFS), all are left alone.
+    Folders of the same names that killed processes left behind are removed first. A folder is in use as long
+    as it is locked, and the lock ends with its process. Where the file system has no locks for folders (NFS),
+    all are left alone.
     """
     remove_abandoned(parent, prefix, suffix)
     folder, lock = _locked_folder(parent, prefix, suffix, mode)
@@ -432,7 +427,7 @@ def _locked_folder(parent: Path, prefix: str, suffix: str, mode: int) -> tuple[P
 
 
 def _lock(folder: str | Path) -> int:
-    """Return the handle of a folder that nobody else has locked; an OSError says why there is none."""
+    """Lock a folder and return its handle; an OSError says why it cannot be locked."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -442,7 +437,7 @@ def _lock(folder: str | Path) -> int:
     return handle
 
 
-# What file systems raise, in words.
+# Errors of file systems as clear messages.
 
 
 @contextmanager
@@ -465,32 +460,26 @@ def storage_errors(
 
 
 @contextmanager
-def full_disk_told(location: Location | Path) -> Iterator[None]:
-    """Turn what a file system raises that has no room for what is written there into one clear line.
-
-    Raises
-    ------
-    InputError
-    """
+def full_disk_errors(location: Location | Path) -> Iterator[None]:
+    """Turn the errors of a full disk into an InputError that says what to do."""
     try:
         yield
     except OSError as error:
         if error.errno not in _NO_ROOM:
             raise
-        told = InputError(
+        full = InputError(
             f"{location} could not be written ({error.strerror}): make room there, or choose "
             f"another disk (of temporary files by the environment variable TMPDIR)"
         )
         for note in getattr(error, "__notes__", ()):
-            told.add_note(note)
-        raise told from error
+            full.add_note(note)
+        raise full from error
 
 
 def retryable(error: Exception) -> Exception:
-    """Return an error of a read as one that is retried if it may pass.
+    """Return the error of a read as an OSError, which is retried, if it may be a lost connection.
 
-    That is an OSError. The packages of object stores also raise exceptions of their own for a lost
-    connection; they become OSErrors. Python's own exceptions are returned as they are.
+    For those the packages of object stores raise exceptions of their own. Python's are returned as they are.
     """
     if isinstance(error, OSError) or type(error).__module__ == "builtins":
         return error
@@ -502,6 +491,6 @@ def one_line(error: BaseException) -> str:
     kind = type(error).__name__
     if isinstance(error, OSError) and error.strerror:
         return f"{kind}: {error.strerror}"
-    # All that file systems say of a file that is not there is its path, in a spelling of their own.
+    # The error of a missing file holds nothing but its path, spelt as the file system does.
     text = "" if isinstance(error, FileNotFoundError) else public_text(" ".join(str(error).split()))
     return f"{kind}: {text[:160]}" if text else kind

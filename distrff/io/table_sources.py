@@ -49,7 +49,7 @@ class FramePart(TablePart):
 
 
 def described_frame(frame: Any) -> Table:
-    """Return what a pandas or dask DataFrame says of its columns, as a table without rows.
+    """Return the columns of a pandas or dask DataFrame and their kinds, as a table without rows.
 
     Raises
     ------
@@ -76,24 +76,19 @@ def frame_table(frame: Any, names: Sequence[str]) -> Table:
     The partitions of a dask DataFrame are computed once to count their rows.
     """
     of = {str(column): column for column in frame.columns}
-    chosen = frame[[of[name] for name in names]]  # no others travel to the tasks
+    chosen = frame[[of[name] for name in names]]  # no others are sent to the tasks
     is_delayed = dask.is_dask_collection(frame)
-    parts = _partitions(chosen) if is_delayed else _runs(chosen)
+    if is_delayed:
+        # Rows are counted of the very partitions that are read: another query of the frame, such as its
+        # length, can be optimized to other partitions.
+        runs = chosen.to_delayed()
+        (lengths,) = dask.compute([dask.delayed(len)(run) for run in runs])
+        bounds = list(pairwise(accumulate(lengths, initial=0)))
+    else:
+        bounds = list(cuts(0, len(chosen), _PART_ROWS))
+        runs = [chosen.iloc[a:b] for a, b in bounds]
+    parts = tuple(FramePart(a, b, run) for (a, b), run in zip(bounds, runs, strict=True) if b > a)
     return replace(described_frame(chosen), parts=parts, is_delayed=is_delayed)
-
-
-def _runs(frame: pd.DataFrame) -> tuple[FramePart, ...]:
-    bounds = [*range(0, len(frame), _PART_ROWS), len(frame)]
-    return tuple(FramePart(a, b, frame.iloc[a:b]) for a, b in pairwise(bounds) if b > a)
-
-
-def _partitions(frame: Any) -> tuple[FramePart, ...]:
-    # Rows are counted of the very partitions that are read: another query of the frame, such as its
-    # length, can be optimized to other partitions.
-    delayed = frame.to_delayed()
-    (lengths,) = dask.compute([dask.delayed(len)(part) for part in delayed])
-    bounds = pairwise(accumulate(lengths, initial=0))
-    return tuple(FramePart(a, b, part) for (a, b), part in zip(bounds, delayed, strict=True) if b > a)
 
 
 def _series_kind(dtype: Any) -> str | None:
@@ -170,12 +165,20 @@ def xarray_table(data: Any, sample_dim: str | None) -> Table:
         raise InputError(
             f"no data variable has the dimension {sample_dim!r}; the dimensions are {dimensions}"
         )
+    # Runs of rows: the chunks of the first dask array, or else of equal length.
+    lazy = [A for A in arrays.values() if dask.is_dask_collection(A)]
+    n_rows = len(next(iter(arrays.values())))
+    bounds = pairwise(accumulate(lazy[0].chunks[0], initial=0)) if lazy else cuts(0, n_rows, _PART_ROWS)
     return Table(
-        parts=_parts(arrays),
+        parts=tuple(
+            ArraysPart(a, b, {name: _blocks(A[a:b]) for name, A in arrays.items()})
+            for a, b in bounds
+            if b > a
+        ),
         kinds={name: _variable_kind(A) for name, A in arrays.items()},
         name="xarray Dataset",
         row_bytes=sum(A.dtype.itemsize * int(np.prod(A.shape[1:])) for A in arrays.values()),
-        is_delayed=any(map(dask.is_dask_collection, arrays.values())),
+        is_delayed=bool(lazy),
     )
 
 
@@ -184,16 +187,6 @@ def _by_samples(variable: Any, sample_dim: str) -> Any:
     if not dask.is_dask_collection(A):
         return np.asarray(A)
     return A.rechunk({axis: -1 for axis in range(1, A.ndim)})
-
-
-def _parts(arrays: dict[str, Any]) -> tuple[ArraysPart, ...]:
-    """Runs of rows: the chunks of the first dask array, or else of equal length."""
-    lazy = [A for A in arrays.values() if dask.is_dask_collection(A)]
-    n_rows = len(next(iter(arrays.values())))
-    bounds = pairwise(accumulate(lazy[0].chunks[0], initial=0)) if lazy else cuts(0, n_rows, _PART_ROWS)
-    return tuple(
-        ArraysPart(a, b, {name: _blocks(A[a:b]) for name, A in arrays.items()}) for a, b in bounds if b > a
-    )
 
 
 def _blocks(A: Any) -> list[Any]:

@@ -21,7 +21,13 @@ from distrff.io.dataset import BLOCK_BYTES, Dataset, delayed_blocks, lazy_blocks
 from distrff.io.rows import FIELDS, Rows, Span
 from distrff.io.storage import SPAN_BYTES
 from distrff.preprocessing.encoders import RawColumn
-from distrff.preprocessing.profile import LEFT_OUT_TIMES, TableOptions, TableProfile, find_columns
+from distrff.preprocessing.profile import (
+    LEFT_OUT_TIMES,
+    TableOptions,
+    TableProfile,
+    find_columns,
+    steps_of,
+)
 from distrff.preprocessing.table import TableSteps, complete_rows
 from distrff.utils.text import listed
 
@@ -70,7 +76,7 @@ class Held(NamedTuple):
 
     pack_bytes : stored bytes and pages of the columns that are decoded together.
     whole_rows : rows of the largest row group whose columns are decoded one pack after another, for which
-        all of its rows that are wanted are held; 0 where there is none.
+        all of its rows that a task needs are held; 0 where there is none.
     """
 
     pack_bytes: int
@@ -79,31 +85,18 @@ class Held(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A table that lies somewhere in parts.
+    """A stored table in consecutive parts, none of which is empty.
 
-    Parameters
-    ----------
-    parts : tuple of TablePart
-        One after the other; none is empty.
-    kinds : mapping of str to (str or None)
-        Of the columns in their order: a kind of `RawColumn`; "unknown" where only the values tell; None for
-        a type that no step takes.
-    name : str
-        For messages; without credentials.
-    row_bytes : int
-        About, of a raw row.
-    row_labels : frozenset of str
-        Columns that label rows: neither counted by indices nor taken unless they are named.
-    is_delayed : bool
-        Whether parts hold Delayed objects.
+    `kinds` has for each column, in their order, the kind of `RawColumn`: "unknown" where only the values
+    tell, None for a type that no step takes.
     """
 
     parts: tuple[TablePart, ...]
     kinds: Mapping[str, str | None]
-    name: str
-    row_bytes: int
-    row_labels: frozenset[str] = frozenset()
-    is_delayed: bool = False
+    name: str  # for messages; without credentials
+    row_bytes: int  # about, of a raw row
+    row_labels: frozenset[str] = frozenset()  # columns that are neither counted nor taken unless named
+    is_delayed: bool = False  # whether parts hold Delayed objects
 
     unit = "rows"  # of `total` and of the positions of pieces
 
@@ -141,11 +134,11 @@ class Table:
         return raw_columns(piece.batch, names)
 
     def place(self, piece: Piece, row: int) -> str:
-        """Say which of all rows a row of a batch is, for messages."""
+        """Return the name and number of a row of a batch, for messages."""
         return f"{self.name}, row {piece.start + row}"
 
     def follow(self, steps: TableSteps) -> None:
-        """Read columns as the steps want them; here they are what they are."""
+        """Read columns as the steps take them; here their types are fixed."""
 
 
 # Rows of a table, encoded in the task that reads them.
@@ -225,8 +218,13 @@ class StepsEncoding(Encoding):
     def span(self, batch: pa.RecordBatch, first_row: int) -> Span:
         """Return what the steps make of a batch."""
         raw = raw_columns(batch, self.names)
-        made = self.steps.apply(raw, first_row=first_row, fields=tuple(self.columns))
-        return {name: values for name in FIELDS if (values := getattr(made, name)) is not None}
+        return encoded(self.steps, raw, first_row=first_row, fields=tuple(self.columns))
+
+
+def encoded(steps: TableSteps, raw: Mapping[str, RawColumn], **options: Any) -> Span:
+    """Return what the steps make of some rows, with the options of `steps.apply`."""
+    made = steps.apply(raw, **options)
+    return {name: values for name in FIELDS if (values := getattr(made, name)) is not None}
 
 
 @dataclass(frozen=True)
@@ -273,15 +271,7 @@ class TableRows(Rows):
 
 
 class TableReader:
-    """Hands out rows of a table with the parts that hold them.
-
-    Parameters
-    ----------
-    table : Table
-    encoding : Encoding
-    kept : sequence of int, optional
-        How many rows of each part the encoding keeps; default all.
-    """
+    """Reads rows of a table by the parts that hold them, of which `kept` rows each are kept, default all."""
 
     def __init__(self, table: Table, encoding: Encoding, kept: Sequence[int] | None = None) -> None:
         kept = [part.stop - part.start for part in table.parts] if kept is None else kept
@@ -296,9 +286,9 @@ class TableReader:
     @property
     def chunk_rows(self) -> int:
         """Rows that are decoded at once."""
-        most = int(np.diff(self._bounds).max())
+        largest = int(np.diff(self._bounds).max())
         # A partition of dask's arrives whole in the task.
-        return most if self.table.is_delayed else min(self.encoding.batch_rows, most)
+        return largest if self.table.is_delayed else min(self.encoding.batch_rows, largest)
 
     def rows(self, start: int, stop: int, fields: tuple[str, ...] = FIELDS) -> TableRows:
         """Return the rows [start, stop)."""
@@ -324,7 +314,7 @@ class TableReader:
 
 
 def table_dataset(reader: TableReader, **more: Any) -> Dataset:
-    """Return the dataset of the rows that a reader hands out; `more` are further attributes of it."""
+    """Return the dataset of the rows of a reader; `more` are further attributes of it."""
     table, encoding = reader.table, reader.encoding
     X, y = encoding.columns["X"], encoding.columns.get("y")
     held = table.held(encoding.names, together=encoding.drops_rows)
@@ -354,16 +344,9 @@ def encoded_dataset(
     kept: Sequence[int] | None,
     report: Mapping[str, Any] | None = None,
 ) -> Dataset:
-    """Return the dataset of what the steps make of a table.
+    """Return the dataset of what the steps make of a table, of which they keep `kept` rows of each part.
 
-    Parameters
-    ----------
-    table : Table
-    steps : TableSteps
-    kept : sequence of int, or None
-        How many rows of each part the steps keep; None for all.
-    report : mapping, optional
-        What was done, for `Dataset.table_report`, to which the numbers of rows are added.
+    `Dataset.table_report` is the report with the numbers of rows added.
 
     Raises
     ------
@@ -401,6 +384,14 @@ class ColumnSelection(NamedTuple):
         """All names, each once."""
         weight = () if self.weight is None else (self.weight,)
         return tuple(dict.fromkeys([*self.columns, *self.target, *weight]))
+
+    def steps(self, profile: TableProfile, options: TableOptions) -> tuple[TableSteps, dict[str, Any]]:
+        """Return the steps that these columns need, and the report of what they do; see `steps_of`."""
+        steps, report = steps_of(
+            profile, options, columns=self.columns, target=self.target, weight=self.weight
+        )
+        report["columns_dropped"] = self.dropped | report["columns_dropped"]
+        return steps, report
 
 
 def choose_columns(table: Any, options: TableOptions) -> ColumnSelection:
@@ -486,32 +477,40 @@ def raw_segments(parts: Sequence[TablePart]) -> list[RawSegment]:
     run: list[TablePart] = []
     for part in parts:
         run.append(part)
-        if part.stop - run[0].start >= _SEGMENT_ROWS:
+        if part.stop - run[0].start >= _SEGMENT_ROWS or part is parts[-1]:
             segments.append(RawSegment(run[0].start, part.stop, run))
             run = []
-    if run:
-        segments.append(RawSegment(run[0].start, run[-1].stop, run))
     return segments
 
 
 @dataclass(frozen=True)
-class ProfileReduction(Reduction):
-    """Reduction to the `TableProfile` of some columns."""
+class _RawReduction(Reduction):
+    """Reduction over batches of some columns."""
 
     names: tuple[str, ...]
-    most_words: int
     batch_rows: int
 
+    def raw(self, part: TablePart) -> Iterator[dict[str, RawColumn]]:
+        for batch in part.batches(self.names, self.batch_rows):
+            yield raw_columns(batch, self.names)
+
+
+@dataclass(frozen=True)
+class ProfileReduction(_RawReduction):
+    """Reduction to the `TableProfile` of some columns."""
+
+    max_words: int
+
     def size_bytes(self, n_rows: int) -> int:
-        return _WORD_BYTES * len(self.names) * min(self.most_words, n_rows)
+        return _WORD_BYTES * len(self.names) * min(self.max_words, n_rows)
 
     def zero(self) -> TableProfile:
-        return TableProfile.empty(self.most_words)
+        return TableProfile.empty(self.max_words)
 
     def update(self, found: TableProfile, rows: Any, arrays: Arrays) -> TableProfile:
         for part in rows.parts:
-            for batch in part.batches(self.names, self.batch_rows):
-                found = found.merge(TableProfile.of(raw_columns(batch, self.names), self.most_words))
+            for raw in self.raw(part):
+                found = found.merge(TableProfile.of(raw, self.max_words))
         return found
 
     def merge(self, first: TableProfile, second: TableProfile) -> TableProfile:
@@ -519,11 +518,8 @@ class ProfileReduction(Reduction):
 
 
 @dataclass(frozen=True)
-class CompleteRowsReduction(Reduction):
+class CompleteRowsReduction(_RawReduction):
     """Reduction to the number of rows without a missing value in some columns, part by part."""
-
-    names: tuple[str, ...]
-    batch_rows: int
 
     def size_bytes(self, n_rows: int) -> int:
         return 8
@@ -532,22 +528,17 @@ class CompleteRowsReduction(Reduction):
         return ()
 
     def update(self, counts: tuple[int, ...], rows: Any, arrays: Arrays) -> tuple[int, ...]:
-        return counts + tuple(self._count(part) for part in rows.parts)
-
-    def merge(self, first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:
-        return first + second
-
-    def _count(self, part: TablePart) -> int:
-        n = 0
-        for batch in part.batches(self.names, self.batch_rows):
-            kept = complete_rows(raw_columns(batch, self.names).values())
-            n += batch.num_rows if kept is None else int(np.count_nonzero(kept))
-        return n
+        return counts + tuple(sum(map(_n_complete, self.raw(part))) for part in rows.parts)
 
 
-def profile_of(run: Run, table: Table, names: tuple[str, ...], most_words: int) -> TableProfile:
+def _n_complete(raw: Mapping[str, RawColumn]) -> int:
+    kept = complete_rows(raw.values())
+    return len(next(iter(raw.values()))) if kept is None else int(np.count_nonzero(kept))
+
+
+def profile_of(run: Run, table: Table, names: tuple[str, ...], max_words: int) -> TableProfile:
     """Return the profile of some columns, after one pass over the table."""
-    reduction = ProfileReduction(names, most_words, _batch_rows(table))
+    reduction = ProfileReduction(names, _batch_rows(table), max_words)
     return run.gather([run.sweep_segments("table profile", raw_segments(table.parts), reduction)])[0]
 
 

@@ -36,8 +36,8 @@ from distrff.preprocessing.table import TableSteps
 # A shard is one object and one request; above this size only parts of it are decoded at a time.
 SHARD_BYTES = 256 * 2**20
 
-# Of an object store: as large as the latency of a request, and small against what a task works on,
-# since the first span of each task is waited for.
+# From an object store: reading it takes about as long as the latency of a request, and it is small against
+# what a task works on, since each task waits for its first span.
 REMOTE_SPAN_BYTES = 2 * 2**20
 
 # What zarr raises on chunks that are cut off or altered, by codec: RuntimeError (zstd, blosc), ValueError
@@ -58,7 +58,7 @@ class ZarrRows(Rows):
 
 
 class ZarrReader:
-    """Reads rows of up to three Zarr arrays; pickles to a few kilobytes.
+    """Reads rows of up to three Zarr arrays; an array pickles to 1.5 kB, so that tasks can hold the reader.
 
     From an object store the next few spans are read ahead, in small spans, so that tasks wait for the
     first alone. On a local disk that would not help: to decode a span is work of the same core.
@@ -79,6 +79,7 @@ class ZarrReader:
     def lazy(self, field: str) -> da.Array:
         """Return one array in blocks of its shards, or of its chunks if it has no shards."""
         z = self.arrays[field]
+        # da.from_zarr cuts by inner chunks, not shards: 100 blocks instead of 5, and three times slower.
         step = (z.shards or z.chunks)[0]
         row_chunks = tuple(b - a for a, b in cuts(0, z.shape[0], step))
         columns = (len(self._columns),) if field == "X" and self._columns is not None else z.shape[1:]
@@ -105,19 +106,22 @@ class ZarrReader:
 
     def spans(self, field: str, start: int, stop: int) -> Iterator[dict[str, np.ndarray]]:
         """Yield the decoded rows [start, stop) of one field, a few chunks at a time."""
-        if not self._is_remote:
-            return self._spans(field, start, stop, self._span_rows(field))
-        step = self._span_rows(field)
-        n_ahead = spans_ahead(self.arrays[field], step)
-        return read_ahead(self._spans(field, start, stop, step), n_ahead)
+        step, n_ahead = self._steps(field)
+        spans = self._spans(field, start, stop, step)
+        return read_ahead(spans, n_ahead) if n_ahead else spans
 
-    def _span_rows(self, field: str) -> int:
-        return span_rows(self.arrays[field], REMOTE_SPAN_BYTES if self._is_remote else SPAN_BYTES)
+    def _steps(self, field: str) -> tuple[int, int]:
+        """The rows of a span, and how many spans to read ahead: as many as are one in local storage."""
+        z = self.arrays[field]
+        if not self._is_remote:
+            return span_rows(z, SPAN_BYTES), 0
+        step = span_rows(z, REMOTE_SPAN_BYTES)
+        return step, max(1, SPAN_BYTES // (step * row_bytes(z)))
 
     def held_rows(self, field: str) -> int:
         """Return how many decoded rows of a field a task holds at most: a span, and those read ahead."""
-        step = self._span_rows(field)
-        return step * (1 + spans_ahead(self.arrays[field], step)) if self._is_remote else step
+        step, n_ahead = self._steps(field)
+        return step * (1 + n_ahead)
 
     def held_bytes(self, n_rows: int) -> int:
         """Return what decoding holds beside two spans of so many rows: chunks as they are, and as stored.
@@ -125,8 +129,7 @@ class ZarrReader:
         That is the rest of chunks of which a task needs a part, by their whole shape: Zarr fills up those
         at the edge of an array.
         """
-        rest = (unit_bytes(z) - n_rows * row_bytes(z) for z in self.arrays.values())
-        return 2 * sum(max(0, n) for n in rest)
+        return 2 * sum(max(0, _chunk_bytes(z) - n_rows * row_bytes(z)) for z in self.arrays.values())
 
     def _spans(self, field: str, start: int, stop: int, step: int) -> Iterator[dict[str, np.ndarray]]:
         self._check_in_sight(field)
@@ -134,22 +137,17 @@ class ZarrReader:
             yield {field: self._read(field, a, b)}
 
     def _read(self, field: str, a: int, b: int) -> np.ndarray:
-        try:
-            return self._decode(field, a, b)
-        except DAMAGE:
-            # Chunk by chunk, so that the message names the one that is damaged.
-            step = self.arrays[field].chunks[0]
-            return np.concatenate([self._decode_chunk(field, *part) for part in cuts(a, b, step)])
-
-    def _decode_chunk(self, field: str, a: int, b: int) -> np.ndarray:
+        z = self.arrays[field]
+        step = z.chunks[0]
         try:
             return self._decode(field, a, b)
         except DAMAGE as error:
-            step, n_rows = self.arrays[field].chunks[0], self.arrays[field].shape[0]
             first = a // step * step
-            last = min(first + step, n_rows) - 1
+            if b > first + step:  # chunk by chunk, so that the message names the one that is damaged
+                return np.concatenate([self._read(field, *part) for part in cuts(a, b, step)])
+            last = min(first + step, z.shape[0]) - 1
             raise InputError(
-                f"{self._source}: rows {first} to {last} of array {self.arrays[field].basename!r} cannot be "
+                f"{self._source}: rows {first} to {last} of array {z.basename!r} cannot be "
                 f"decoded ({one_line(error)}); the chunk is truncated or damaged: write it again"
             ) from error
 
@@ -167,11 +165,6 @@ class ZarrReader:
         return np.asarray(values).astype(self.dtype(field), copy=False)
 
 
-def spans_ahead(z: Any, n_rows: int) -> int:
-    """Return how many spans of `n_rows` to read ahead: as many as local storage would decode at once."""
-    return max(1, SPAN_BYTES // (n_rows * row_bytes(z)))
-
-
 def span_rows(z: Any, span_bytes: int) -> int:
     """Return how many rows to decode at once: whole shards or chunks, `span_bytes` if they are small."""
     n_bytes = row_bytes(z)
@@ -181,8 +174,8 @@ def span_rows(z: Any, span_bytes: int) -> int:
     return unit * max(1, span_bytes // (unit * n_bytes))
 
 
-def unit_bytes(z: Any) -> int:
-    """Return the bytes of the chunks of an array that hold a row, decoded."""
+def _chunk_bytes(z: Any) -> int:
+    """The decoded bytes of the chunks that hold a row."""
     across = (-(-size // step) * step for size, step in zip(z.shape[1:], z.chunks[1:], strict=True))
     return z.dtype.itemsize * z.chunks[0] * math.prod(across)
 
@@ -210,15 +203,15 @@ def open_zarr(
     names = {"X": x_name, "y": _array_name(target, y_name, "target")}
     names["sample_weight"] = _array_name(sample_weight, weight_name, "sample_weight")
     # A y or weights that the user named must be there; the defaults may be absent.
-    optional = {"y": target is None and y_name == "y"}
-    optional["sample_weight"] = sample_weight is None and weight_name == "sample_weight"
+    required = {"X": True, "y": target is not None or y_name != "y"}
+    required["sample_weight"] = sample_weight is not None or weight_name != "sample_weight"
     with storage_errors(f"{source} cannot be reached"):
         group = _open_group(location)
         _refuse_incomplete(group, source)
         X = group.get(x_name)
         is_sparse = isinstance(X, zarr.Group)
         found = {
-            field: _array(group, name, source, required=not optional.get(field, False))
+            field: _array(group, name, source, required=required[field])
             for field, name in names.items()
             if not (field == "X" and is_sparse)
         }
@@ -229,22 +222,18 @@ def open_zarr(
     n_rows, n_columns = shape
     chosen, column_names = _columns(group, n_columns, columns, source, is_sparse=is_sparse)
     stored = ZarrReader(parts | arrays, None if is_sparse else chosen, source, is_remote=is_remote)
-    more: dict[str, Any] = {"row_bytes": sum(map(row_bytes, arrays.values()))}
+    bytes_of_row, share = sum(map(row_bytes, arrays.values())), 1.0
     if is_sparse:
-        reader: Any = CsrReader(stored, ("X", *arrays), n_rows, n_columns, chosen)
         entries = parts["data"].shape[0] / n_rows
         entry_bytes = parts["data"].dtype.itemsize + parts["indices"].dtype.itemsize
-        more["row_bytes"] += int(entries * entry_bytes) + 8
-        more["chunk_rows"] = min(n_rows, max(1, int(SPAN_BYTES / (entries * entry_bytes + 1))))
-        more["column_share"] = sparse_share(entries, n_columns)
-        more["held_bytes"] = stored.held_bytes(0)
+        bytes_of_row += int(entries * entry_bytes) + 8
+        chunk_rows = min(n_rows, max(1, int(SPAN_BYTES / (entries * entry_bytes + 1))))
+        share = sparse_share(entries, n_columns)
     else:
-        reader = stored
-        more["chunk_rows"] = min(n_rows, stored.held_rows("X"))
-        more["held_bytes"] = stored.held_bytes(more["chunk_rows"])
+        chunk_rows = min(n_rows, stored.held_rows("X"))
     y = arrays.get("y")
     return Dataset(
-        reader=reader,
+        reader=CsrReader(stored, ("X", *arrays), n_rows, n_columns, chosen) if is_sparse else stored,
         n_rows=n_rows,
         n_columns=n_columns if chosen is None else len(chosen),
         dtype=stored.dtype("data" if is_sparse else "X"),
@@ -256,7 +245,10 @@ def open_zarr(
         y_is_1d=y is None or y.ndim == 1,
         has_weights="sample_weight" in arrays,
         steps=_steps(group, n_columns, chosen, source),
-        **more,
+        row_bytes=bytes_of_row,
+        chunk_rows=chunk_rows,
+        column_share=share,
+        held_bytes=stored.held_bytes(0 if is_sparse else chunk_rows),
     )
 
 
@@ -283,20 +275,21 @@ def _csr_parts(X: Any, name: str) -> dict[str, Any]:
 
 
 def _open_group(location: Location) -> Any:
-    source = str(location)
     try:
         return zarr.open_group(location.zarr_store(read_only=True), mode="r")
     except (zarr.errors.ContainsArrayError, AssertionError) as error:  # zarr 3.1.0 asserts
-        raise InputError(f"{source} is a Zarr array; pass the group that holds the arrays X and y") from error
+        raise InputError(
+            f"{location} is a Zarr array; pass the group that holds the arrays X and y"
+        ) from error
     except FileNotFoundError as error:
-        raise InputError(f"{source} does not exist or is not a Zarr group; check the path") from error
+        raise InputError(f"{location} does not exist or is not a Zarr group; check the path") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         why = _wrong_document(*location.file_system()) or one_line(error)
-        raise InputError(f"{source} is not a readable Zarr group ({why}); write it again") from error
+        raise InputError(f"{location} is not a readable Zarr group ({why}); write it again") from error
 
 
 def _wrong_document(fs: Any, inner: str) -> str | None:
-    """What is wrong with the root metadata before anybody looks for what it should say; None if nothing."""
+    """What is wrong with the form of the root metadata; None if nothing."""
     try:
         document = json.loads(fs.cat_file(f"{inner.rstrip('/')}/zarr.json"))
     except FileNotFoundError:
@@ -373,7 +366,7 @@ def _columns(
     return chosen, None if names is None else tuple(names[i] for i in chosen)
 
 
-# Rows of a sparse matrix that a Zarr group holds as data, indices and indptr; dense nowhere.
+# Rows of a sparse matrix that a Zarr group holds as data, indices and indptr; they never become dense.
 
 ENTRIES = ("data", "indices", "indptr")
 ENCODING = "csr_matrix"
@@ -385,15 +378,8 @@ _INDPTR_ROWS = 2**16
 class CsrReader:
     """Reads rows of a CSR matrix; pickles to a few kilobytes.
 
-    Parameters
-    ----------
-    arrays : ZarrReader
-        Of data, indices and indptr, and of y and sample_weight where there are any.
-    fields : tuple of str
-        Which of X, y and sample_weight there are.
-    n_rows, n_columns : int
-    columns : list of int, or None
-        Those of X that are wanted, in their order.
+    `arrays` reads data, indices and indptr, and y and sample_weight where there are any; `fields` are those
+    of X, y and sample_weight that exist. `columns` are the chosen ones of X in their order, None for all.
     """
 
     def __init__(
@@ -437,10 +423,10 @@ class CsrReader:
             if (np.diff(indptr) < 0).any():
                 raise InputError(f"rows {a} to {b - 1}: indptr decreases; write the sparse matrix again")
             itemsize = self.arrays.dtype("data").itemsize + self.arrays.dtype("indices").itemsize
-            most = max(1, SPAN_BYTES // itemsize)
+            max_entries = max(1, SPAN_BYTES // itemsize)
             first = 0
             while first < b - a:
-                last = int(np.searchsorted(indptr, indptr[first] + most, side="right")) - 1
+                last = int(np.searchsorted(indptr, indptr[first] + max_entries, side="right")) - 1
                 last = min(max(last, first + 1), b - a)
                 yield {"X": self._matrix(a + first, indptr[first : last + 1])}
                 first = last

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dask
 import numpy as np
 import pytest
+from scipy.sparse import issparse
 
 
 def _collect(rows, tile_rows):
@@ -12,11 +13,15 @@ def _collect(rows, tile_rows):
     tiles = list(rows.tiles(tile_rows))
     starts = list(range(rows.start, rows.stop, tile_rows))
     assert [tile.start for tile in tiles] == starts
-    assert [len(tile.X) for tile in tiles] == [min(tile_rows, rows.stop - start) for start in starts]
+    assert [tile.X.shape[0] for tile in tiles] == [min(tile_rows, rows.stop - start) for start in starts]
     return [
-        None if tiles[0][field] is None else np.concatenate([tile[field] for tile in tiles])
+        None if tiles[0][field] is None else np.concatenate([_dense(tile[field]) for tile in tiles])
         for field in (1, 2, 3)
     ]
+
+
+def _dense(values):
+    return values.toarray() if issparse(values) else values
 
 
 @pytest.fixture(scope="session")

@@ -1,16 +1,16 @@
+"""Datasets of arrays and frames in memory, and what these become."""
+
 from __future__ import annotations
 
 import pickle
 
-import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from scipy import sparse
 
 from distrff.errors import InputError, InputTypeError
-from distrff.io.arrays import as_dataset
+from distrff.io.arrays import as_dataset, block_of, targets_of, weights_of
 
 
 @pytest.fixture
@@ -30,15 +30,6 @@ def test_description(Xyw):
     assert as_dataset(data) is data
 
 
-@given(segment=st.integers(1, 120), tile=st.integers(1, 120))
-def test_any_segments_and_tiles_give_the_same_rows(read_dataset, segment, tile):
-    X, y, w = np.arange(202.0).reshape(101, 2), np.arange(202).reshape(101, 2), np.arange(101)
-    got = read_dataset(as_dataset(X, y, w), segment, tile)
-    for values, expected in zip(got, (X, y, w), strict=True):
-        np.testing.assert_array_equal(values, expected)
-    assert got[2].dtype == np.float64
-
-
 def test_rows_ship_only_themselves_and_share_memory_here():
     X = np.zeros((100_000, 10))
     rows = as_dataset(X).rows(5000, 5100)
@@ -50,13 +41,6 @@ def test_absent_targets_and_weights(Xyw):
     data = as_dataset(Xyw[0])
     assert (data.n_targets, data.y_dtype, data.y, data.sample_weight) == (0, None, None, None)
     assert next(data.rows(0, 5).tiles(5))[2:] == (None, None)
-
-
-def test_lazy_arrays(Xyw):
-    data = as_dataset(*Xyw)
-    for lazy, expected in zip((data.X, data.y, data.sample_weight), Xyw, strict=True):
-        assert isinstance(lazy, da.Array)
-        np.testing.assert_array_equal(lazy.compute(scheduler="sync"), expected)
 
 
 def test_frames(read_dataset):
@@ -91,3 +75,142 @@ def test_other_dask_collections_are_refused():
     bag = pytest.importorskip("dask.bag").from_sequence([[1.0]])
     with pytest.raises(InputTypeError, match="dask Bag"):
         as_dataset(bag)
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i1", "u4", "i8", "?"])
+def test_numbers_keep_their_type_and_are_not_copied(dtype):
+    X = np.ones((3, 2), dtype=dtype)
+    values, names = block_of(X)
+    assert values.dtype == X.dtype
+    assert np.shares_memory(values, X)
+    assert names is None
+
+
+def test_types_that_are_converted():
+    assert block_of(np.ones((3, 2), np.longdouble))[0].dtype == np.float64
+    assert block_of(np.ones((3, 2), ">f4"))[0].dtype == np.dtype("=f4")
+    assert block_of([[1, 2], [3, 4]])[0].dtype.kind == "i"
+    values, _ = block_of(np.array([[1, "2.5"], [None, 3]], dtype=object))
+    np.testing.assert_array_equal(values, [[1, 2.5], [np.nan, 3]])
+
+
+@pytest.mark.parametrize(
+    "X, phrase",
+    [
+        (np.zeros(3), r"Expected 2D array, got 1D array instead: .* Reshape your data"),
+        (pd.Series([1.0, 2.0]), "Expected 2D array, got 1D array instead"),
+        (np.zeros((2, 2, 2)), "Expected 2D array, got 3D array"),
+        (np.float64(1), "Expected 2D array"),
+        (np.zeros((0, 3)), r"Found array with 0 sample\(s\) \(shape=\(0, 3\)\)"),
+        (np.zeros((12, 0)), r"0 feature\(s\) \(shape=\(\d*, 0\)\) while a minimum of \d* is required."),
+        (pd.DataFrame({"a": []}), r"0 sample\(s\)"),
+        (pd.DataFrame(index=[1, 2]), r"0 feature\(s\)"),
+        (np.ones((2, 2), complex), "Complex data not supported"),
+        (pd.DataFrame({"a": [1j]}), "Complex data not supported"),
+        ([["a", "b"]], "must hold numbers"),
+        (np.array([["a"]], dtype=object), "could not convert string to float"),
+        (np.zeros((2, 2), "M8[s]"), "must hold numbers"),
+        ([[1, 2], [3]], "cannot be made an array"),
+        (
+            pd.DataFrame({"a": [1], "b": ["x"]}),
+            "column 'b' of X has dtype .*convert it to numbers or drop it",
+        ),
+        (pd.DataFrame({"c": pd.Categorical([1, 2])}), "column 'c' of X has dtype category"),
+        (pd.DataFrame({"t": pd.to_datetime(["2020-01-01"])}), "column 't' of X has dtype datetime64"),
+    ],
+)
+def test_unusable_matrices(X, phrase):
+    with pytest.raises(InputError, match=phrase) as caught:
+        block_of(X)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "X, phrase",
+    [
+        (None, "X is None"),
+        (np.array([[{"foo": "bar"}]]), "argument must be .* string.* number"),
+        (np.ma.masked_less(np.eye(2), 0.5), "masked"),
+    ],
+)
+def test_unusable_types(X, phrase):
+    with pytest.raises(InputTypeError, match=phrase):
+        block_of(X)
+
+
+def test_frames_as_matrices():
+    frame = pd.DataFrame({"a": np.ones(3, "f4"), "b": np.arange(3, dtype="i8"), "c": [True, False, True]})
+    values, names = block_of(frame)
+    assert values.dtype == np.float64
+    assert names == ("a", "b", "c")
+    np.testing.assert_array_equal(values, [[1, 0, 1], [1, 1, 0], [1, 2, 1]])
+    assert block_of(frame[["a", "c"]])[0].dtype == np.float32
+    assert block_of(frame.rename(columns={"a": 0}))[1] is None
+
+
+@pytest.mark.parametrize(
+    "dtype, expected",
+    [("Int8", "f4"), ("Int64", "f8"), ("Float32", "f4"), ("boolean", "f4"), ("int16[pyarrow]", "f4")],
+)
+def test_nullable_columns_become_floats(dtype, expected):
+    frame = pd.DataFrame({"a": pd.array([1, None, 0], dtype=dtype), "b": np.zeros(3, "f4")})
+    values, _ = block_of(frame)
+    assert values.dtype == np.dtype(expected)
+    np.testing.assert_array_equal(values[:, 0], [1, np.nan, 0])
+    assert block_of(frame.dropna())[0].dtype == np.dtype(expected)
+
+
+def test_sparse_columns_of_a_frame_are_numbers():
+    frame = pd.DataFrame({"a": pd.arrays.SparseArray([0.0, 1.0]), "b": [2.0, 3.0]})
+    np.testing.assert_array_equal(block_of(frame)[0], [[0, 2], [1, 3]])
+
+
+@pytest.mark.parametrize(
+    "y, dtype, names",
+    [
+        ([1, 2, 3], "i8", None),
+        (["a", "b", "cc"], "U2", None),
+        (pd.Series([1.5, 2.5], name="price"), "f8", ("price",)),
+        (pd.Series(["a", None], name="kind"), object, ("kind",)),
+        (pd.Series(pd.Categorical(["u", "v"])), object, None),
+        (pd.Series([1, 2], dtype="Int64"), "i8", None),
+        (pd.Series([1, None], dtype="Int64"), "f8", None),
+        (pd.Series([True, False], dtype="boolean"), "?", None),
+        (pd.DataFrame({"u": [1, 2], "v": [0.5, 1]}), "f8", ("u", "v")),
+        (pd.DataFrame({"u": [1, 2], "v": ["a", "b"]}), object, ("u", "v")),
+        (np.array([1, 2], ">i2"), "i2", None),
+        (np.array(["a", "b"], dtype=np.dtypes.StringDType()), object, None),
+    ],
+)
+def test_targets(y, dtype, names):
+    values, got = targets_of(y)
+    assert values.dtype == np.dtype(dtype)
+    assert got == names
+    assert values.shape == np.shape(y)
+
+
+@pytest.mark.parametrize("y", [np.zeros((2, 2, 2)), np.zeros((2, 0)), 3.0, np.array([1j]), sparse.eye(2)])
+def test_unusable_targets(y):
+    with pytest.raises(InputError):
+        targets_of(y)
+
+
+def test_weights():
+    assert weights_of([1, 2]).dtype == np.float64
+    np.testing.assert_array_equal(weights_of(pd.Series([1, None], dtype="Int64")), [1, np.nan])
+    for weights in (np.ones((3, 1)), ["a", "b"], np.array([1j]), 2.0):
+        with pytest.raises(InputError):
+            weights_of(weights)
+
+
+@pytest.mark.parametrize("form", ["csr_matrix", "csc_array", "coo_array"])
+def test_sparse_matrices_become_csr(form):
+    block, names = block_of(getattr(sparse, form)(np.eye(3, dtype="f4")))
+    assert names is None
+    assert block.format == "csr"
+    assert block.dtype == np.float32
+    np.testing.assert_array_equal(block.toarray(), np.eye(3))
+    with pytest.raises(InputError, match="Complex data not supported"):
+        block_of(sparse.csr_matrix(1j * np.eye(2)))
+    with pytest.raises(InputError, match="0 sample"):
+        block_of(sparse.csr_matrix((0, 2)))

@@ -1,16 +1,13 @@
-"""Groups that hold a sparse matrix: what they say of themselves, and which are refused."""
+"""Groups that hold a sparse matrix: their columns, and which are refused."""
 
 from __future__ import annotations
-
-import pickle
 
 import numpy as np
 import pytest
 import zarr
-from scipy.sparse import csr_matrix, issparse, random_array, vstack
+from scipy.sparse import csr_matrix, random_array
 
 from distrff.errors import InputError
-from distrff.io import zarr_rows as csr_rows
 from distrff.io.open import open_dataset
 
 N, D = 60, 40
@@ -34,30 +31,6 @@ def group(tmp_path, X):
 
 def opened(group, **options):
     return open_dataset(str(group.store.root), **options)
-
-
-@pytest.mark.parametrize("span", [1, 2**20])
-@pytest.mark.parametrize("indptr_rows", [7, 2**16])
-def test_tiles_are_the_rows(group, X, monkeypatch, span, indptr_rows, rng):
-    monkeypatch.setattr(csr_rows, "SPAN_BYTES", span)
-    monkeypatch.setattr(csr_rows, "_INDPTR_ROWS", indptr_rows)
-    start, stop = np.sort(rng.choice(N + 1, 2, replace=False)).tolist()
-    rows = pickle.loads(pickle.dumps(opened(group).rows(start, stop)))
-    for n_rows in (1, 9, N):
-        blocks = list(rows.tiles(n_rows))
-        assert [b.start for b in blocks] == list(range(start, stop, n_rows))
-        assert all(issparse(b.X) and b.X.format == "csr" for b in blocks)
-        assert (vstack([b.X for b in blocks]) != X[start:stop]).nnz == 0
-        assert np.concatenate([b.y for b in blocks]).tolist() == list(range(start, stop))
-
-
-def test_description(group, X):
-    data = opened(group)
-    assert (data.n_rows, data.n_columns, data.dtype, data.n_targets) == (N, D, np.float32, 1)
-    assert data.is_sparse
-    blocks = [block.compute() for block in data.X.blocks.ravel()]
-    assert (vstack(blocks) != X).nnz == 0
-    assert data.y.compute().tolist() == list(range(N))
 
 
 def test_columns(group, X):

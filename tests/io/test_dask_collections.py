@@ -7,8 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from distributed import Client, LocalCluster
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import sparse
 
 from distrff.errors import InputError, InputTypeError
@@ -62,19 +60,6 @@ def test_segments_computed_one_by_one_on_a_cluster(read_rows, client):
         rows = data.rows(start, min(N, start + 25))
         x, y, _ = client.compute(dask.delayed(read_rows, pure=False)(rows, 8)).result()
         assert_same((x, y), (X[start : start + 25], Y[start : start + 25]))
-
-
-@settings(max_examples=25)
-@given(
-    x_chunk=st.integers(1, N),
-    y_chunk=st.integers(1, N),
-    segment=st.integers(1, N + 5),
-    tile=st.integers(1, N + 5),
-)
-def test_any_chunking_gives_the_same_rows(read_dataset, x_chunk, y_chunk, segment, tile):
-    segment = max(segment, 8)  # a computation of many graphs of one row each is only slow
-    data = as_dataset(da.from_array(X, chunks=(x_chunk, 2)), da.from_array(Y, chunks=y_chunk))
-    assert_same(read_dataset(data, segment, tile)[:2], (X, Y))
 
 
 def test_what_x_and_y_share_is_computed_once():

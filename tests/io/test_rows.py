@@ -1,16 +1,36 @@
+"""Tiles cut from spans, and work done ahead: in order, little of it in memory, errors in their place."""
+
 from __future__ import annotations
 
+import threading
+import time
 import weakref
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 import pytest
+from dask.system import CPU_COUNT
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
 from distrff.errors import InputError
-from distrff.io.rows import RowBlock, TileReader, cut_tiles, cuts
+from distrff.io.rows import RowBlock, Rows, cuts, in_order, read_ahead
+
+
+@dataclass(frozen=True)
+class Given(Rows):
+    """Rows of given runs of spans."""
+
+    runs: tuple
+
+    def spans(self):
+        return self.runs
+
+
+def tiles_of(n, tile_rows, *runs, start=0):
+    return Given(start, start + n, runs).tiles(tile_rows)
 
 
 def spans_of(values, sizes, field):
@@ -28,11 +48,8 @@ def split(draw, n):
 @given(data=st.data(), n=st.integers(1, 60), tile=st.integers(1, 70), start=st.integers(0, 5))
 def test_any_spans_and_tiles_give_the_same_rows(data, n, tile, start):
     X, y = np.arange(2.0 * n).reshape(n, 2), np.array([f"label {i}" for i in range(n)], dtype=object)
-    feeds = [
-        TileReader(spans_of(X, data.draw(split(n)), "X"), n),
-        TileReader(spans_of(y, data.draw(split(n)), "y"), n),
-    ]
-    tiles = list(cut_tiles(start, start + n, tile, feeds))
+    runs = [spans_of(X, data.draw(split(n)), "X"), spans_of(y, data.draw(split(n)), "y")]
+    tiles = list(tiles_of(n, tile, *runs, start=start))
     assert [t.start for t in tiles] == list(range(start, start + n, tile))
     assert all(len(t.X) == tile for t in tiles[:-1])
     np.testing.assert_array_equal(np.concatenate([t.X for t in tiles]), X)
@@ -42,7 +59,7 @@ def test_any_spans_and_tiles_give_the_same_rows(data, n, tile, start):
 
 def test_a_tile_within_a_span_is_a_view():
     X = np.arange(20.0).reshape(10, 2)
-    tiles = list(cut_tiles(0, 10, 4, [TileReader([{"X": X}], 10)]))
+    tiles = list(tiles_of(10, 4, [{"X": X}]))
     assert all(np.shares_memory(tile.X, X) for tile in tiles)
 
 
@@ -60,7 +77,7 @@ def test_one_span_and_one_tile_are_alive(tile_rows):
             del span
 
     held = None
-    for tile in cut_tiles(0, 60, tile_rows, [TileReader(decode(), 60)]):
+    for tile in tiles_of(60, tile_rows, decode()):
         held = tile.X if tile_rows < 12 else None
         del tile
     assert held is None or held[-1, 0] == 59
@@ -68,7 +85,7 @@ def test_one_span_and_one_tile_are_alive(tile_rows):
 
 def test_too_few_rows_are_an_error():
     with pytest.raises(InputError, match="ended 3 rows early"):
-        list(cut_tiles(0, 10, 4, [TileReader([{"X": np.zeros((7, 1))}], 10)]))
+        list(tiles_of(10, 4, [{"X": np.zeros((7, 1))}]))
 
 
 @given(start=st.integers(0, 50), n=st.integers(1, 50), step=st.integers(1, 20))
@@ -86,7 +103,103 @@ def test_row_block_without_targets():
 def test_a_feed_of_sparse_rows_is_cut_as_one_of_dense_ones(rng):
     X = np.where(rng.random((40, 5)) < 0.3, rng.standard_normal((40, 5)), 0.0)
     spans = ({"X": sparse.csr_matrix(part)} for part in np.array_split(X, [3, 4, 20, 31]))
-    tiles = list(cut_tiles(0, 40, 7, [TileReader(spans, 40)]))
+    tiles = list(tiles_of(40, 7, spans))
     assert [tile.X.shape[0] for tile in tiles] == [7, 7, 7, 7, 7, 5]
     assert all(tile.X.format == "csr" for tile in tiles)
     np.testing.assert_array_equal(np.concatenate([tile.X.toarray() for tile in tiles]), X)
+
+
+# Spans that are read ahead, and pieces that are decoded side by side.
+
+
+def numbered(n_spans, read):
+    for i in range(n_spans):
+        read.append(i)
+        yield {"X": np.full(3, i)}
+
+
+@pytest.mark.parametrize("n_ahead", [1, 3, 20])
+def test_the_order_is_kept(n_ahead):
+    (tile,) = tiles_of(24, 24, read_ahead(numbered(8, []), n_ahead))
+    np.testing.assert_array_equal(tile.X, np.repeat(np.arange(8), 3))
+
+
+def test_no_more_is_read_than_asked_for():
+    read: list[int] = []
+    spans = read_ahead(numbered(100, read), 3)
+    for i in range(5):
+        assert next(spans)["X"][0] == i
+        assert max(read) <= i + 3
+    del spans
+
+
+def test_the_next_one_is_read_meanwhile():
+    """Reading waits for a gate that is opened only after the first span was handed out."""
+    gate = threading.Event()
+
+    def gated():
+        yield {"X": np.zeros(1)}
+        assert gate.wait(30)
+        yield {"X": np.ones(1)}
+
+    spans = read_ahead(gated(), 1)
+    assert next(spans)["X"] == 0
+    gate.set()
+    assert next(spans)["X"] == 1
+    assert next(spans, None) is None
+
+
+def test_a_span_is_let_go_before_the_next():
+    spans = read_ahead(numbered(3, []), 1)
+    first = weakref.ref(next(spans)["X"])
+    next(spans)
+    assert first() is None
+
+
+def test_errors_come_where_their_span_would():
+    def failing():
+        yield {"X": np.zeros(1)}
+        raise OSError("the store is gone")
+
+    spans = read_ahead(failing(), 4)
+    next(spans)
+    with pytest.raises(OSError, match="is gone"):
+        next(spans)
+
+
+def test_results_come_in_the_order_of_the_pieces(rng):
+    delays = rng.random(30) * 0.003
+
+    def work(i: int) -> int:
+        time.sleep(delays[i])
+        return i * i
+
+    assert list(in_order(work, range(30))) == [(i, i * i) for i in range(30)]
+
+
+def test_few_pieces_are_read_ahead():
+    read = 0
+
+    def pieces():
+        nonlocal read
+        for i in range(100):
+            read += 1
+            yield i
+
+    for i, _ in in_order(lambda i: i, pieces()):
+        assert read <= i + CPU_COUNT + 2
+
+
+def test_a_failure_ends_the_work():
+    begun, lock = [], threading.Lock()
+
+    def work(i: int) -> int:
+        with lock:
+            begun.append(i)
+        if i == 3:
+            raise ValueError("piece 3")
+        return i
+
+    with pytest.raises(ValueError, match="piece 3"):
+        list(in_order(work, range(1000)))
+    assert max(begun) <= 3 + CPU_COUNT + 2

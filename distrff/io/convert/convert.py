@@ -1,4 +1,4 @@
-"""Raw files as a Zarr group of rows: what may be asked for, and what goes together."""
+"""Conversion of raw files to a Zarr group of rows: options, steps, encoding, and the writing itself."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,14 +19,22 @@ from distrff.errors import InputError, NonFiniteError, check_count
 from distrff.io.convert.delimited import CsvSource, TextBlock, WiderTypes
 from distrff.io.convert.libsvm import LibsvmSource
 from distrff.io.convert.npz import ArraySource
-from distrff.io.convert.shuffle import SetApart, Shuffled
 from distrff.io.convert.sources import Source, TableSource, open_source
-from distrff.io.convert.writer import KIND, DenseWriter, Sink, SparseWriter, mark_complete, new_group
-from distrff.io.rows import in_order
-from distrff.io.storage import Location, check_writable, full_disk_told, own_folder
-from distrff.io.tables import ColumnSelection, choose_columns
+from distrff.io.convert.writer import (
+    KIND,
+    DenseWriter,
+    SetApart,
+    Shuffled,
+    Sink,
+    SparseWriter,
+    mark_complete,
+    new_group,
+)
+from distrff.io.rows import Span, in_order
+from distrff.io.storage import Location, check_writable, full_disk_errors, own_folder
+from distrff.io.tables import ColumnSelection, choose_columns, encoded
 from distrff.preprocessing.encoders import NumberStep, RawColumn, TargetStep
-from distrff.preprocessing.profile import TableOptions, TableProfile, steps_of
+from distrff.preprocessing.profile import TableOptions, TableProfile
 from distrff.preprocessing.table import TableSteps
 from distrff.utils.random import resolve_seed
 
@@ -62,7 +70,7 @@ def convert(
     Parameters
     ----------
     src : str, path, or list of these
-        Files, folders or globs of one format, told by their first bytes: delimited text (comma, tab,
+        Files, folders or globs of one format, recognized by their first bytes: delimited text (comma, tab,
         semicolon or bar) and libsvm files, both perhaps compressed by gzip, bzip2, xz or Zstandard; a .npz or
         .npy file; Parquet. Rows of several files follow each other in sorted order.
     dst : str or path
@@ -137,8 +145,8 @@ def convert(
         y_name=y_name,
         storage_options=storage_options,
     )
-    options = fitting_options(source, options, positive)
-    return write_table(source, location, options, layout, overwrite=overwrite)
+    options = _fitting_options(source, options, positive)
+    return _converted(source, location, options, layout, overwrite=overwrite)
 
 
 def convert_like(
@@ -156,7 +164,7 @@ def convert_like(
     ----------
     src, dst : as of `convert`
     steps : TableSteps
-        Which columns are read and what becomes of them; `steps.for_prediction()` wants no target.
+        Which columns are read and what becomes of them; `steps.for_prediction()` needs no target.
     x_name, y_name, storage_options : as of `convert`
 
     Raises
@@ -171,21 +179,15 @@ def convert_like(
         y_name=y_name,
         storage_options=storage_options,
     )
-    return write_table(source, Location.of(dst, storage_options), TableOptions(), Layout(), steps=steps)
+    return _converted(source, Location.of(dst, storage_options), TableOptions(), Layout(), steps)
 
 
 def _listed(src: Any) -> list[Any]:
     return list(src) if isinstance(src, (list, tuple)) else [src]
 
 
-def fitting_options(source: Source, options: TableOptions, positive: Any) -> TableOptions:
-    """Return the options with the target that the format itself says, and its positive label.
-
-    Raises
-    ------
-    InputError
-        For options of columns where there are none to choose from.
-    """
+def _fitting_options(source: Source, options: TableOptions, positive: Any) -> TableOptions:
+    """The options with the target that the format itself defines, and its positive label."""
     if isinstance(source, LibsvmSource):
         _refuse_for_libsvm(source, options)
         return replace(options, target=LABEL, positive=positive)
@@ -199,14 +201,28 @@ def fitting_options(source: Source, options: TableOptions, positive: Any) -> Tab
 
 
 def _refuse_for_libsvm(source: LibsvmSource, options: TableOptions) -> None:
-    named = {name: getattr(options, name) for name in ("target", "columns", "drop", "sample_weight")}
-    named |= {"one_hot": options.one_hot or None, "missing": None if options.missing == "error" else True}
-    for name, value in named.items():
-        if value is not None:
+    """Refuse options of columns where there are none to choose from."""
+    for name in ("target", "columns", "drop", "sample_weight", "one_hot", "missing"):
+        if getattr(options, name) != getattr(TableOptions, name):
             raise InputError(
                 f"{source.name} is a libsvm file, whose label is the target and whose entries are all "
                 f"columns; {name} does not apply to it: leave it out"
             )
+
+
+# Rows of a raw source on their way into a Zarr group: encoded, split, shuffled, written.
+
+TEST = "test"
+"""Name of the group of the test rows, inside that of the others."""
+
+
+class Layout(NamedTuple):
+    """How rows are stored; what is None is as `convert` does it by default."""
+
+    dtype: np.dtype | None = None
+    chunk_rows: int | None = None
+    shuffle: int | None = None
+    test_fraction: float | None = None
 
 
 def _checked_layout(
@@ -217,66 +233,20 @@ def _checked_layout(
     check_count("chunk_rows", chunk_rows, or_none=True)
     if test_fraction is not None and not 0 < test_fraction < 1:
         raise InputError(f"test_fraction must lie between 0 and 1, got {test_fraction!r}")
-    return Layout(
-        _DTYPES[dtype], chunk_rows, None if shuffle is None else resolve_seed(shuffle), test_fraction
-    )
+    seed = None if shuffle is None else resolve_seed(shuffle)
+    return Layout(_DTYPES[dtype], chunk_rows, seed, test_fraction)
 
 
-# Rows of a raw source on their way into a Zarr group: encoded, split, shuffled, written.
-
-TEST = "test"
-"""Name of the group of the rows set apart, inside that of the others."""
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How rows are stored.
-
-    Parameters
-    ----------
-    dtype : dtype, or None
-        Of X; None for that of the columns.
-    chunk_rows : int or None
-        Rows of a chunk of X; None for about 4 MB.
-    shuffle : int or None
-        Seed of the order of rows; None for that of the files.
-    test_fraction : float or None
-        Share of rows that are set apart.
-    """
-
-    dtype: np.dtype | None = None
-    chunk_rows: int | None = None
-    shuffle: int | None = None
-    test_fraction: float | None = None
-
-    @property
-    def seed(self) -> int:
-        """Of what is random: order, and which rows are set apart."""
-        return self.shuffle or 0
-
-
-def write_table(
+def _converted(
     source: Source,
     location: Location,
     options: TableOptions,
     layout: Layout,
-    *,
     steps: TableSteps | None = None,
+    *,
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Write the rows of a source to a Zarr group; see `convert`.
-
-    Parameters
-    ----------
-    source : Source
-    location : Location
-    options : TableOptions
-        What to make of the columns, unless `steps` says so.
-    layout : Layout
-    steps : TableSteps, optional
-        Those of a model, whose columns the rows get.
-    overwrite : bool
-    """
+    """Write the rows of a source to a Zarr group, by the steps if given; see `convert`."""
     started = time.perf_counter()
     while True:
         try:
@@ -290,26 +260,25 @@ def write_table(
 
 
 def _written(
-    source: Source,
-    group: zarr.Group,
-    options: TableOptions,
-    layout: Layout,
-    steps: TableSteps | None,
+    source: Source, group: zarr.Group, options: TableOptions, layout: Layout, steps: TableSteps | None
 ) -> dict[str, Any]:
     encoder, report = _encoder(source, options, layout, steps)
     pieces: Iterator[Any] = source.pieces(encoder.steps.raw_names)
     n_raw = n_kept = n_positive = 0
-    with _disk_room(group) as folder, _told("convert", source) as tell:
-        outlet = _Outlet(group, layout, folder)
-        for piece, rows in in_order(encoder.encode, pieces):
-            if n := rows.X.shape[0]:
-                outlet.take(rows.X, rows.y, rows.sample_weight)
-            n_raw, n_kept = n_raw + rows.n_raw, n_kept + n
+    sink: Sink | None = None
+    is_sparse = False
+    with _disk_room(group) as folder, _progress("convert", source) as tell:
+        for piece, (rows, n) in in_order(encoder.encode, pieces):
+            n_raw, n_kept = n_raw + n, n_kept + rows["X"].shape[0]
+            if rows["X"].shape[0]:
+                if sink is None:  # the first rows decide how all are stored
+                    is_sparse = _is_wide_and_empty(rows["X"])
+                    sink = _sink(group, layout, folder, SparseWriter if is_sparse else DenseWriter)
+                sink.append(rows)
             if options.positive is not None:
-                assert rows.y is not None
-                n_positive += int(rows.y.sum())
+                n_positive += int(rows["y"].sum())
             tell(piece.position)
-        if not n_kept:
+        if sink is None:
             raise InputError(
                 f"no row of {source.name} is left, each lacks a value; take another rule for missing values"
             )
@@ -318,11 +287,48 @@ def _written(
                 f"no row of {source.name} has the label positive={options.positive!r}; give one that the "
                 f"target holds"
             )
-        report |= {"rows_read": n_raw, "rows_dropped": n_raw - n_kept} | outlet.finish()
-    if layout.test_fraction is not None:
-        _describe(group[TEST], encoder, report)
-    _describe(group, encoder, report)
+        n_rows, n_test = sink.finish(), 0
+        if isinstance(sink, SetApart):
+            n_rows, n_test = sink.n_written
+            if not n_rows or not n_test:
+                raise InputError(
+                    f"test_fraction={layout.test_fraction} of {n_rows + n_test} rows leaves none "
+                    f"{'to train on' if not n_rows else 'for testing'}; choose another"
+                )
+    report |= {
+        "rows_read": n_raw,
+        "rows_dropped": n_raw - n_kept,
+        "rows_written": n_rows,
+        "rows_test": n_test,
+        "layout": "csr" if is_sparse else "dense",
+        "dtype": str((group["X/data"] if is_sparse else group["X"]).dtype),
+    }
+    for written in (group[TEST], group) if layout.test_fraction is not None else (group,):
+        written.update_attributes({"steps": encoder.steps.to_dict(), "report": report})
+        if isinstance(encoder, TableEncoder):
+            written.update_attributes({"column_names": list(encoder.steps.names_out)})
+        mark_complete(written)
     return report
+
+
+def _sink(
+    group: zarr.Group, layout: Layout, folder: Path, writer: type[DenseWriter] | type[SparseWriter]
+) -> Sink:
+    """Where encoded rows go: to the group, or part of them to the group inside; shuffled or not."""
+
+    def sink(group: zarr.Group, name: str) -> Sink:
+        rows = writer(group, layout.chunk_rows)
+        if layout.shuffle is None:
+            return rows
+        (folder / name).mkdir()
+        return Shuffled(rows, layout.shuffle, folder / name)
+
+    training = sink(group, "training")
+    if layout.test_fraction is None:
+        return training
+    return SetApart(
+        training, sink(group.create_group(TEST), "test"), layout.test_fraction, layout.shuffle or 0
+    )
 
 
 def _encoder(
@@ -330,8 +336,8 @@ def _encoder(
 ) -> tuple[Encoder, dict[str, Any]]:
     if isinstance(source, LibsvmSource):
         if steps is None:
-            with _told("look through", source) as tell:
-                steps = libsvm_steps(source, layout.dtype or np.dtype(np.float64), options.positive, tell)
+            with _progress("look through", source) as tell:
+                steps = _libsvm_steps(source, layout.dtype or np.dtype(np.float64), options.positive, tell)
         return SparseEncoder(source, steps), {"columns_made": len(steps.names_out)}
     if steps is not None:
         source.follow(steps)
@@ -340,69 +346,15 @@ def _encoder(
     if isinstance(source, CsvSource):
         source.refuse_mixtures([*choice.used, *choice.dropped])
         source.keep_whole(choice.target)
-    with _told("look through", source) as tell:
-        steps, report = table_steps(source, choice, options, tell)
-    steps = in_dtype(steps, layout.dtype)
+    with _progress("look through", source) as tell:
+        steps, report = _table_steps(source, choice, options, tell)
+    if layout.dtype is not None:  # numbers are written in it straight away
+        written = (
+            replace(step, dtype=str(layout.dtype)) if isinstance(step, NumberStep) else step
+            for step in steps.columns
+        )
+        steps = replace(steps, columns=tuple(written))
     return TableEncoder(source, steps, layout.dtype), report
-
-
-class _Outlet:
-    """Where encoded rows go: to the group, or part of them to the group inside; shuffled or not."""
-
-    def __init__(self, group: zarr.Group, layout: Layout, folder: Path) -> None:
-        self._group, self._layout, self._folder = group, layout, folder
-        self._sink: Sink | None = None
-        self._is_sparse = False
-
-    def take(self, X: Any, y: Any, sample_weight: Any) -> None:
-        """Take some rows; the first decide how all are stored."""
-        if self._sink is None:
-            self._is_sparse = is_wide_and_empty(X)
-            self._sink = self._open()
-        self._sink.append(X, y, sample_weight)
-
-    def _open(self) -> Sink:
-        training = self._writer(self._group, "training")
-        if self._layout.test_fraction is None:
-            return training
-        test = self._writer(self._group.create_group(TEST), "test")
-        self._split = SetApart(training, test, self._layout.test_fraction, self._layout.seed)
-        return self._split
-
-    def _writer(self, group: zarr.Group, name: str) -> Sink:
-        kind = SparseWriter if self._is_sparse else DenseWriter
-        writer = kind(group, self._layout.chunk_rows)
-        if self._layout.shuffle is None:
-            return writer
-        folder = self._folder / name
-        folder.mkdir()
-        return Shuffled(writer, self._layout.shuffle, folder)
-
-    def finish(self) -> dict[str, Any]:
-        """Write what is left, and return what was written."""
-        assert self._sink is not None
-        n_rows, n_test = self._sink.finish(), 0
-        if self._layout.test_fraction is not None:
-            n_rows, n_test = self._split.n_written
-            if not n_rows or not n_test:
-                raise InputError(
-                    f"test_fraction={self._layout.test_fraction} of {n_rows + n_test} rows leaves none "
-                    f"{'to train on' if not n_rows else 'for testing'}; choose another"
-                )
-        return {
-            "rows_written": n_rows,
-            "rows_test": n_test,
-            "layout": "csr" if self._is_sparse else "dense",
-            "dtype": str((self._group["X/data"] if self._is_sparse else self._group["X"]).dtype),
-        }
-
-
-def _describe(group: zarr.Group, encoder: Encoder, report: dict[str, Any]) -> None:
-    """Leave with the rows where they come from and what was done to them."""
-    group.update_attributes({"steps": encoder.steps.to_dict(), "report": report})
-    if isinstance(encoder, TableEncoder):
-        group.update_attributes({"column_names": list(encoder.steps.names_out)})
-    mark_complete(group)
 
 
 @contextmanager
@@ -414,42 +366,29 @@ def _disk_room(group: zarr.Group) -> Iterator[Path]:
             yield folder
         return
     parent = Path(tempfile.gettempdir())
-    with full_disk_told(parent), own_folder(parent, "distrff-buckets-", mode=0o700) as folder:
+    with full_disk_errors(parent), own_folder(parent, "distrff-buckets-", mode=0o700) as folder:
         yield folder
 
 
 @contextmanager
-def _told(label: str, source: Source) -> Iterator[Told]:
-    """Give what tells progress by the share of the source that was read."""
-    before = 0
+def _progress(label: str, source: Source) -> Iterator[Tell]:
+    """Give the function that takes how much of the source is read, for a progress bar."""
+    with Progress(label, max(1, source.total), source.unit) as bar:
+        yield lambda position: bar.update(position - bar.n)
 
-    def tell(position: int) -> None:
-        nonlocal before
-        progress.update(position - before)
-        before = position
 
-    with Progress(label, max(1, source.total), source.unit) as progress:
-        yield tell
-
+Tell = Callable[[int], object]
 
 # Which steps a raw table needs: from its first rows where types alone decide, else from all of them.
 
-Told = Callable[[int], None]
-"""Takes how much of a source was read so far."""
 
-
-def table_steps(
-    source: TableSource, choice: ColumnSelection, options: TableOptions, tell: Told
+def _table_steps(
+    source: TableSource, choice: ColumnSelection, options: TableOptions, tell: Tell
 ) -> tuple[TableSteps, dict[str, Any]]:
-    """Return the steps for a table, and the report of what they do; see `steps_of`.
+    """The steps for a table, and the report of what they do; see `steps_of`.
 
-    Costs the first piece where the types of the columns decide everything, and else one pass: for
+    Costs the first piece where the types of the columns decide everything. Otherwise it costs one pass: for
     categories, means, and the minima of times.
-
-    Raises
-    ------
-    InputError
-        If the table has no rows, or as `steps_of`.
     """
 
     def profiled(piece: Any) -> TableProfile:
@@ -458,20 +397,17 @@ def table_steps(
     first = next(iter(source.pieces(choice.used)), None)
     if first is None:
         raise InputError(f"{source.name} has no rows; give a file with rows")
-    profile, is_whole = profiled(first), False
-    if not _types_suffice(profile, choice, options):
-        profile, is_whole = TableProfile.empty(options.max_categories), True
-        pieces: Iterator[Any] = source.pieces(choice.used)
-        for piece, part in in_order(profiled, pieces):
-            profile = profile.merge(part)
-            tell(piece.position)
-    steps, report = steps_of(
-        profile, options, columns=choice.columns, target=choice.target, weight=choice.weight
-    )
-    report["columns_dropped"] = choice.dropped | report["columns_dropped"]
-    if not is_whole:
+    profile = profiled(first)
+    if _types_suffice(profile, choice, options):
+        steps, report = choice.steps(profile, options)
         del report["missing"]  # of the first rows alone
-    return steps, report
+        return steps, report
+    profile = TableProfile.empty(options.max_categories)
+    pieces: Iterator[Any] = source.pieces(choice.used)
+    for piece, part in in_order(profiled, pieces):
+        profile = profile.merge(part)
+        tell(piece.position)
+    return choice.steps(profile, options)
 
 
 def _types_suffice(head: TableProfile, choice: ColumnSelection, options: TableOptions) -> bool:
@@ -480,9 +416,7 @@ def _types_suffice(head: TableProfile, choice: ColumnSelection, options: TableOp
         return False
     for name in choice.used:
         column = head.columns[name]
-        if column.is_empty:
-            return False
-        if name in choice.columns and column.kind not in ("number", "clock"):
+        if column.is_empty or (name in choice.columns and column.kind not in ("number", "clock")):
             return False
     if options.positive is None or not choice.target:
         return True
@@ -492,28 +426,23 @@ def _types_suffice(head: TableProfile, choice: ColumnSelection, options: TableOp
 
 # Each column has a name and four sums: some 100 bytes. The widest of the usual sets have 16.6 (webspam) and
 # 29.9 million (KDD cup 2010).
-_MOST_COLUMNS = 2**25
+_MAX_COLUMNS = 2**25
 
 
-def libsvm_steps(source: LibsvmSource, dtype: np.dtype, positive: Any, tell: Told) -> TableSteps:
-    """Return the steps for libsvm files, in one pass: all columns as one list, and the label.
+def _libsvm_steps(source: LibsvmSource, dtype: np.dtype, positive: Any, tell: Tell) -> TableSteps:
+    """The steps for libsvm files, in one pass: all columns as one list, and the label.
 
     The first column is 1, or 0 in files that use it.
-
-    Raises
-    ------
-    InputError
-        If no entry is in them, or a line is not of their form.
     """
     first, last, labels_are_whole = 1, 0, True
     for piece, rows in in_order(source.rows, source.pieces(())):
         labels_are_whole = labels_are_whole and bool((rows.labels == np.floor(rows.labels)).all())
         if len(rows.indices):
             first, last = min(first, int(rows.indices.min())), max(last, int(rows.indices.max()))
-        if last + 1 - first > _MOST_COLUMNS:
+        if last + 1 - first > _MAX_COLUMNS:
             raise InputError(
                 f"{source.name}: index {last:,} makes {last + 1 - first:,} columns, of at most "
-                f"{_MOST_COLUMNS:,}; renumber the columns that occur, or hash them to fewer"
+                f"{_MAX_COLUMNS:,}; renumber the columns that occur, or hash them to fewer"
             )
         tell(piece.position)
     if last < first:
@@ -524,19 +453,9 @@ def libsvm_steps(source: LibsvmSource, dtype: np.dtype, positive: Any, tell: Tol
     return TableSteps((NumberStep(name, str(dtype), last + 1 - first),), target)
 
 
-def in_dtype(steps: TableSteps, dtype: np.dtype | None) -> TableSteps:
-    """Return the steps with numbers written in a floating-point type straight away."""
-    if dtype is None:
-        return steps
-    columns = tuple(
-        replace(step, dtype=str(dtype)) if isinstance(step, NumberStep) else step for step in steps.columns
-    )
-    return replace(steps, columns=columns)
-
-
 # Pieces of a raw source as rows of X, y and weights, by steps that are known.
 
-_WIDE, _FILLED = 2048, 0.1
+_MIN_SPARSE_COLUMNS, _MAX_FILLED = 2048, 0.1
 
 LABEL = "label"
 """Name of the labels of libsvm files, as a column."""
@@ -544,32 +463,15 @@ FIRST_INDEX = {"x": 1, "x0": 0}
 """Names of the list of all their other columns, and the index of the first of these."""
 
 
-class Encoded(NamedTuple):
-    """Rows of one piece: X dense or CSR, y and sample_weight or None, and how many raw rows there were."""
-
-    X: Any
-    y: np.ndarray | None
-    sample_weight: np.ndarray | None
-    n_raw: int
-
-
 class TableEncoder:
-    """Encodes pieces of a table.
-
-    Parameters
-    ----------
-    source : TableSource
-    steps : TableSteps
-    dtype : dtype, or None
-        Of X; None for that of the steps.
-    """
+    """Encodes pieces of a table, X in `dtype` if it is given, else in that of the steps."""
 
     def __init__(self, source: TableSource, steps: TableSteps, dtype: np.dtype | None) -> None:
         steps.check_names(source.kinds, source.name)
         self._source, self.steps, self._dtype = source, steps, dtype
 
-    def encode(self, piece: Any) -> Encoded:
-        """Return the rows of a piece; called in any thread.
+    def encode(self, piece: Any) -> tuple[Span, int]:
+        """Return the rows of a piece, and how many raw rows it has; called in any thread.
 
         Raises
         ------
@@ -582,12 +484,12 @@ class TableEncoder:
             self._refuse_missing(piece, raw)
         try:
             with np.errstate(over="raise"):
-                rows = self.steps.apply(raw)
-                assert rows.X is not None
-                X = rows.X if self._dtype is None else rows.X.astype(self._dtype, copy=False)
+                rows = encoded(self.steps, raw)
+                if self._dtype is not None:
+                    rows["X"] = rows["X"].astype(self._dtype, copy=False)
         except FloatingPointError as error:
             raise self._too_large(piece, raw) from error
-        return Encoded(X, rows.y, rows.sample_weight, len(next(iter(raw.values()))))
+        return rows, len(next(iter(raw.values())))
 
     def _too_large(self, piece: Any, raw: dict[str, RawColumn]) -> InputError:
         """The error that says which number float32 cannot hold."""
@@ -633,14 +535,7 @@ class TableEncoder:
 
 
 class SparseEncoder:
-    """Encodes blocks of libsvm files.
-
-    Parameters
-    ----------
-    source : LibsvmSource
-    steps : TableSteps
-        One `NumberStep` of a list of all columns, and perhaps the target.
-    """
+    """Encodes blocks of libsvm files by one `NumberStep` of a list of all columns, and perhaps the target."""
 
     def __init__(self, source: LibsvmSource, steps: TableSteps) -> None:
         step = steps.columns[0]
@@ -653,20 +548,20 @@ class SparseEncoder:
             raise InputError(f"{source.name} is a libsvm file, whose label is the target; name no other")
         self._source, self.steps, self._step = source, steps, step
 
-    def encode(self, piece: TextBlock) -> Encoded:
-        """Return the rows of a block, X in CSR; called in any thread."""
-        rows, first_index = self._source.rows(piece), FIRST_INDEX[self._step.name]
-        self._source.check_width(piece, rows, first_index, self._step.width)
-        X = rows.matrix(first_index, self._step.width).astype(self._step.dtype)
-        labels = {LABEL: RawColumn("number", rows.labels)}
-        y = None if self.steps.target is None else self.steps.target.apply(labels, 0)
-        return Encoded(X, y, None, len(rows.labels))
+    def encode(self, piece: TextBlock) -> tuple[Span, int]:
+        """Return the rows of a block, X in CSR, and their number; called in any thread."""
+        found, first_index = self._source.rows(piece), FIRST_INDEX[self._step.name]
+        self._source.check_width(piece, found, first_index, self._step.width)
+        rows: Span = {"X": found.matrix(first_index, self._step.width).astype(self._step.dtype)}
+        if self.steps.target is not None:
+            rows["y"] = self.steps.target.apply({LABEL: RawColumn("number", found.labels)}, 0)
+        return rows, len(found.labels)
 
 
 Encoder = TableEncoder | SparseEncoder
 
 
-def is_wide_and_empty(X: Any) -> bool:
+def _is_wide_and_empty(X: Any) -> bool:
     """Tell from the first rows, dense or CSR, whether X is to be stored as a sparse matrix."""
     n_filled = X.nnz if issparse(X) else np.count_nonzero(X)
-    return X.shape[1] > _WIDE and n_filled / (X.shape[0] * X.shape[1]) < _FILLED
+    return X.shape[1] > _MIN_SPARSE_COLUMNS and n_filled / (X.shape[0] * X.shape[1]) < _MAX_FILLED

@@ -44,7 +44,7 @@ _MARK = b"\xef\xbb\xbf"  # of UTF-8, which is allowed and says nothing
 
 
 class TextFile(NamedTuple):
-    """One file of text: the filesystem that holds it and its path there."""
+    """One file: the filesystem that holds it and its path there."""
 
     fs: Any
     path: str
@@ -282,7 +282,7 @@ _COLUMN = re.compile(r"CSV column #(\d+).*invalid value '(.*)'", re.DOTALL)
 
 
 class WiderTypes(Exception):
-    """A block holds values that the types of the blocks before cannot hold, but `types` can."""
+    """A block holds values for which the types so far are too narrow; `types` hold all."""
 
     def __init__(self, types: dict[str, pa.DataType]) -> None:
         super().__init__("read the columns again by wider types")
@@ -309,7 +309,7 @@ class CsvSource:
     ----------
     names : tuple of str
     types : dict of str to pyarrow.DataType
-        Of all columns; `WiderTypes` brings those to go on with.
+        Of all columns, by which they are read; a `WiderTypes` holds wider ones.
 
     Raises
     ------
@@ -368,7 +368,7 @@ class CsvSource:
                 raise self._mixtures[name]
 
     def widen(self, types: dict[str, pa.DataType]) -> None:
-        """Go on with the types that `WiderTypes` brought."""
+        """Read columns by the types of a `WiderTypes` from here on."""
         self._whole = {name for name in self._whole if types[name] == self.types[name]}
         self.types = types
 
@@ -389,19 +389,15 @@ class CsvSource:
             )
 
     def follow(self, steps: TableSteps) -> None:
-        """Read text where the steps want text, and numbers where they want numbers."""
-        for step in steps.columns:
-            self._expect(step.name, step.reads)
+        """Read text where the steps take text, and numbers where they take numbers."""
+        kinds = {step.name: step.reads for step in steps.columns}
         if steps.target is not None:
-            for name in steps.target.names:
-                self._expect(name, "text" if steps.target.kind == "labels" else "number")
-
-    def _expect(self, name: str, kind: str) -> None:
-        if kind == "text":
-            self.types[name] = TEXT
-        elif kind == "number":
+            kinds |= dict.fromkeys(steps.target.names, "text" if steps.target.kind == "labels" else "number")
+        for name, kind in kinds.items():
             known = self.types.get(name, TEXT)
-            if not pa.types.is_boolean(known) and raw_kind(known) != "clock":
+            if kind == "text":
+                self.types[name] = TEXT
+            elif kind == "number" and not pa.types.is_boolean(known) and raw_kind(known) != "clock":
                 self.types[name] = pa.float64()
 
     def raw(self, piece: TextBlock, names: Sequence[str]) -> dict[str, RawColumn]:
@@ -409,7 +405,7 @@ class CsvSource:
         return raw_columns(self.batch(piece, names), names)
 
     def place(self, piece: TextBlock, row: int) -> str:
-        """Say in which line a row of a block stands."""
+        """Return the file and line of a row of a block."""
         line = next(islice(_records(piece, self.delimiter), row, None), (piece.line, []))[0]
         return f"{piece.file}, line {line}"
 
@@ -503,7 +499,9 @@ class CsvSource:
         if wanted is not None:
             kind = self.types[self.names[wanted[0]]]
             raise self._error_at(block, *wanted, f"where the lines before hold {plural(kind)}")
-        raise InputError(f"{block.file}, from line {block.line} on: {_short(str(error))}; mend the file")
+        raise InputError(
+            f"{block.file}, from line {block.line} on: {' '.join(str(error).split())[:160]}; mend the file"
+        )
 
     def _error_at(self, block: TextBlock, column: int, value: str, where: str) -> InputError:
         records = _records(block, self.delimiter)
@@ -557,10 +555,6 @@ def _records(block: TextBlock, delimiter: str) -> Iterator[tuple[int, list[str]]
         before = reader.line_num
 
 
-def _short(text: str) -> str:
-    return " ".join(text.split())[:160]
-
-
 # Types by which columns of delimited text are read.
 
 TEXT = pa.dictionary(pa.int32(), pa.string())
@@ -584,7 +578,7 @@ def wider_type(known: pa.DataType, found: pa.DataType) -> pa.DataType | None:
         return None if _is_numeric(known) else found
     if _is_numeric(known) and _is_numeric(found):
         return pa.float64()
-    if _is_date(known) and _is_date(found):
+    if raw_kind(known) == raw_kind(found) == "time":
         return pa.timestamp("ns")
     return None
 
@@ -593,11 +587,8 @@ def _is_numeric(kind: pa.DataType) -> bool:
     return pa.types.is_integer(kind) or pa.types.is_floating(kind)
 
 
-def _is_date(kind: pa.DataType) -> bool:
-    return pa.types.is_timestamp(kind) or pa.types.is_date(kind)
-
-
 def plural(kind: Any) -> str:
+    """Return what values of a type are called in messages."""
     if _is_numeric(kind):
         return "numbers"
     return "truth values" if pa.types.is_boolean(kind) else f"values of type {kind}"

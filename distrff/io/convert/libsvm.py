@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from scipy.sparse import csr_matrix
@@ -41,12 +41,7 @@ def looks_like_libsvm(head: bytes) -> bool:
 
 
 def refuse_other_libsvm(head: bytes, name: str) -> None:
-    """Refuse libsvm files of several labels a line, or none, and those of queries, by their first lines.
-
-    Raises
-    ------
-    InputError
-    """
+    """Raise InputError for libsvm files of several labels a line, or none, and those of queries."""
     lines = _first_lines(head)
     several = next(filter(_SEVERAL_LABELS.match, lines), None)
     if several is not None and all(map(_ANY_LABELS.match, lines)):
@@ -86,12 +81,7 @@ class SparseRows(NamedTuple):
 
 
 class LibsvmSource:
-    """Libsvm files with the same columns.
-
-    Parameters
-    ----------
-    files : sequence of TextFile
-    """
+    """Libsvm files with the same columns."""
 
     unit = "bytes"
 
@@ -112,14 +102,7 @@ class LibsvmSource:
             Naming file and line of what is not libsvm's form, or of indices that do not increase.
         """
         _compile_parser()
-        data = np.frombuffer(block.data, np.uint8)
-        n_lines, n_entries = block.data.count(b"\n") + block.data.count(b"\r") + 1, block.data.count(b":")
-        labels, values = np.empty(n_lines), np.empty(n_entries)
-        indices, starts = np.empty(n_entries, np.int32), np.zeros(n_lines + 1, np.int64)
-        hard = np.empty((n_lines + n_entries, 3), np.int64)
-        found = np.zeros(4, np.int64)
-        _parse(data, _POWERS, labels, values, indices, starts, hard, found)
-        wrong, place, n_rows, n_hard = found.tolist()
+        labels, values, indices, starts, hard, (wrong, place, n_rows, n_hard) = _parsed(block.data)
         if wrong:
             self._fail(block, wrong, place)
         for where, begin, end in hard[:n_hard].tolist():
@@ -171,16 +154,18 @@ def _number(text: bytes) -> float | None:
         return None
 
 
+def _parsed(text: bytes) -> Any:
+    n_lines, n_entries = text.count(b"\n") + text.count(b"\r") + 1, text.count(b":")
+    labels, values = np.empty(n_lines), np.empty(n_entries)
+    indices, starts = np.empty(n_entries, np.int32), np.zeros(n_lines + 1, np.int64)
+    hard, found = np.empty((n_lines + n_entries, 3), np.int64), np.zeros(4, np.int64)
+    _parse(np.frombuffer(text, np.uint8), _POWERS, labels, values, indices, starts, hard, found)
+    return labels, values, indices, starts, hard, found.tolist()
+
+
 @cache
 def _compile_parser() -> None:
-    in_own_thread(_try_parser)
-
-
-def _try_parser() -> None:
-    data = np.frombuffer(b"1 1:1\n", np.uint8)
-    labels, values, indices = np.empty(2), np.empty(1), np.empty(1, np.int32)
-    starts, hard, found = np.zeros(3, np.int64), np.empty((3, 3), np.int64), np.zeros(4, np.int64)
-    _parse(data, _POWERS, labels, values, indices, starts, hard, found)
+    in_own_thread(lambda: _parsed(b"1 1:1\n"))
 
 
 @compiled()

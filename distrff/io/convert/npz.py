@@ -16,7 +16,8 @@ from numpy.lib import format as npy
 from distrff.errors import InputError
 from distrff.io.arrays import check_real, native
 from distrff.io.convert.delimited import TextFile
-from distrff.io.storage import file_name, full_disk_told, one_line, own_folder, retryable, storage_errors
+from distrff.io.rows import cuts
+from distrff.io.storage import file_name, full_disk_errors, one_line, own_folder, retryable, storage_errors
 from distrff.preprocessing.encoders import RawColumn
 from distrff.preprocessing.table import TableSteps
 
@@ -71,20 +72,23 @@ class ArraySource:
             if not X.shape or not X.shape[0] or 0 in X.shape[1:]:
                 raise InputError(f"{X.name} has shape {X.shape}, which holds no rows; name another by x_name")
             check_real(X.dtype, X.name)
-            if y is not None and (y.shape[:1] != X.shape[:1] or len(y.shape) > 2):
-                raise InputError(f"{y.name} has shape {y.shape}, but {X.name} has {X.shape[0]} rows")
-            if y is not None and y.dtype.kind not in "biufUS":
-                raise InputError(f"{y.name} has dtype {y.dtype}; targets are numbers or text")
+            self.targets: tuple[str, ...] = ()
+            self._label_kind = "number"
+            if y is not None:
+                if y.shape[:1] != X.shape[:1] or len(y.shape) > 2:
+                    raise InputError(f"{y.name} has shape {y.shape}, but {X.name} has {X.shape[0]} rows")
+                if y.dtype.kind not in "biufUS":
+                    raise InputError(f"{y.name} has dtype {y.dtype}; targets are numbers or text")
+                self.targets = tuple(f"y_{i}" for i in range(y.shape[1])) if y.shape[1:] else ("y",)
+                self._label_kind = "number" if y.dtype.kind in "biuf" else "text"
         self._n_rows, self._n_columns = X.shape[0], int(np.prod(X.shape[1:]))
         self._dtype = native(X.dtype)
         self.total = X.n_bytes
-        self.targets = () if y is None else _target_names(y.shape)
-        self._label_kind = "number" if y is None or y.dtype.kind in "biuf" else "text"
         self.by_columns(by_columns)
 
-    def by_columns(self, wanted: bool) -> None:
+    def by_columns(self, separate: bool) -> None:
         """Make each column of X a column of the table, or X one column of lists."""
-        self.columns = tuple(map(str, range(self._n_columns))) if wanted else ("X",)
+        self.columns = tuple(map(str, range(self._n_columns))) if separate else ("X",)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -99,14 +103,13 @@ class ArraySource:
     def pieces(self, names: Sequence[str]) -> Iterator[ArrayBlock]:
         """Yield the rows in runs of about 8 MB of X."""
         row_bytes = self._dtype.itemsize * self._n_columns
-        step = max(1, _BLOCK_BYTES // row_bytes)
         with ExitStack() as stack:
             X, y = self._arrays(stack)
-            for start in range(0, self._n_rows, step):
-                n = min(step, self._n_rows - start)
+            for start, stop in cuts(0, self._n_rows, max(1, _BLOCK_BYTES // row_bytes)):
+                n = stop - start
                 rows = X.take(n).reshape(n, self._n_columns).astype(self._dtype, copy=False)
                 labels = None if y is None else y.take(n).astype(native(y.dtype), copy=False)
-                yield ArrayBlock(self.name, start, rows, labels, (start + n) * row_bytes)
+                yield ArrayBlock(self.name, start, rows, labels, stop * row_bytes)
 
     def raw(self, piece: ArrayBlock, names: Sequence[str]) -> dict[str, RawColumn]:
         """Return some columns of a block."""
@@ -133,7 +136,13 @@ class ArraySource:
         if handle.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX:
             handle.seek(0)
             return _Stream(handle, self.file.name, stack), self._targets_beside(stack)
-        archive = self._archive(handle)
+        handle.seek(0)
+        try:
+            archive = zipfile.ZipFile(handle)
+        except zipfile.BadZipFile as error:
+            raise InputError(
+                f"{self.file.name} cannot be read as .npz ({one_line(error)}); write it again"
+            ) from error
         X = self._member(archive, self._x_name, "x_name", stack)
         name = self._y_name or "y"
         if self._y_name is None and f"{name}.npy" not in archive.namelist():
@@ -152,15 +161,6 @@ class ArraySource:
                 f"of the file that holds y"
             ) from error
         return _Stream(handle, name, stack)
-
-    def _archive(self, handle: Any) -> zipfile.ZipFile:
-        handle.seek(0)
-        try:
-            return zipfile.ZipFile(handle)
-        except zipfile.BadZipFile as error:
-            raise InputError(
-                f"{self.file.name} cannot be read as .npz ({one_line(error)}); write it again"
-            ) from error
 
     def _member(self, archive: zipfile.ZipFile, name: str, parameter: str, stack: ExitStack) -> _Stream:
         members = [n.removesuffix(".npy") for n in archive.namelist() if n.endswith(".npy")]
@@ -206,16 +206,12 @@ def _on_disk(handle: Any, stream: _Stream, stack: ExitStack) -> np.ndarray:
     """An array written column by column, as a map of a temporary file: its rows lie all over it."""
     parent = Path(tempfile.gettempdir())
     path = stack.enter_context(own_folder(parent, "distrff-array-", mode=0o700)) / "array"
-    with full_disk_told(path), path.open("wb") as copy, _reading(stream.name):
+    with full_disk_errors(path), path.open("wb") as copy, _reading(stream.name):
         while part := handle.read(_BLOCK_BYTES):
             copy.write(part)
     if path.stat().st_size < stream.n_bytes:
         raise InputError(f"{stream.name} ends before its {stream.shape[0]} rows; the file is truncated")
     return np.memmap(path, stream.dtype, "r", shape=stream.shape, order="F")
-
-
-def _target_names(shape: tuple[int, ...]) -> tuple[str, ...]:
-    return tuple(f"y_{i}" for i in range(shape[1])) if shape[1:] else ("y",)
 
 
 def _labels(y: np.ndarray) -> RawColumn:

@@ -16,7 +16,7 @@ from distrff.io.storage import GLOB_CHARACTERS, Location, is_local, storage_erro
 from distrff.io.tables import Table
 
 TableSource = CsvSource | ArraySource | Table
-"""Each reads raw columns in pieces, and knows what `Table` says of kinds, names, places and progress."""
+"""Each reads raw columns in pieces, and has the kinds, names, places and progress that `Table` has."""
 Source = TableSource | LibsvmSource
 
 _PARQUET, _ZIP, _NPY = b"PAR1", b"PK\x03\x04", b"\x93NUMPY"
@@ -50,7 +50,7 @@ def open_source(
 ) -> Source:
     """Return the source of raw files of one format.
 
-    The format is told by the first bytes, whatever the names are: Parquet, a .npz or .npy file of NumPy,
+    The format is recognized by the first bytes, not the names: Parquet, a .npz or .npy file of NumPy,
     libsvm if the first lines have its form, else delimited text; text may be compressed by gzip, bzip2,
     xz or Zstandard.
 
@@ -102,5 +102,5 @@ def is_raw(path: Any, storage_options: dict[str, Any] | None) -> bool:
 
 
 def _is_group(fs: Any, inner: str) -> bool:
-    """Whether what looks like a file is a folder: web servers answer for folders with pages."""
+    """Whether what looks like a file is a folder: web servers return a page for a folder."""
     return not is_local(fs) and any(fs.exists(f"{inner.rstrip('/')}/{marker}") for marker in ZARR_MARKERS)

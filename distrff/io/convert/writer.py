@@ -1,9 +1,11 @@
-"""A Zarr group of rows that is written shard by shard, while the number of rows is not known yet."""
+"""A Zarr group of rows, written shard by shard: in the order given, split in two, or shuffled."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,7 +13,9 @@ import zarr
 from scipy.sparse import csr_matrix, issparse
 
 from distrff.errors import InputError
+from distrff.io.rows import Span
 from distrff.io.storage import ROOT, Location, replacing, storage_errors
+from distrff.utils.random import child_seed, row_hash
 
 KIND = "dataset"
 _CHUNK_BYTES = 4 * 2**20  # a light sweep's tiles cut several from it
@@ -22,11 +26,11 @@ _SPARSE_CHUNK = 2**19  # entries
 class Sink(Protocol):
     """Takes encoded rows, in order."""
 
-    def append(self, X: Any, y: np.ndarray | None, sample_weight: np.ndarray | None) -> None:
-        """Take some rows."""
+    def append(self, rows: Span) -> None:
+        """Take some rows: X, dense or CSR, and y and sample_weight where there are any."""
 
     def finish(self) -> int:
-        """Return how many rows there were, when all of them are stored."""
+        """Store what is left, and return the number of all rows."""
 
 
 @contextmanager
@@ -48,22 +52,14 @@ def new_group(location: Location, *, overwrite: bool = False) -> Iterator[zarr.G
 
 
 def mark_complete(group: zarr.Group) -> None:
-    """Say that the group is whole; the last thing that is written to it."""
+    """Mark the group as complete; nothing is written to it afterwards."""
     group.update_attributes({ROOT: {"kind": KIND, "format": 1, "complete": True}})
 
 
 class GrowingArray:
-    """One array that grows by `length` rows at a time; what does not fill them waits.
+    """One Zarr array that grows by `length` rows at a time; fewer wait in a buffer of the type of `like`.
 
-    Parameters
-    ----------
-    group : zarr.Group
-    name : str
-    like : ndarray
-        Whose type and shape after the first axis the array has.
-    length : int
-        Rows written at once: a shard of `chunk` rows each, or one chunk.
-    chunk : int, optional
+    A `chunk` that is shorter than `length` makes shards of `length` rows.
     """
 
     def __init__(
@@ -91,14 +87,14 @@ class GrowingArray:
         while at < n_rows:
             n = min(n_rows - at, len(self._buffer) - self._held)
             rows = values[at : at + n]
-            # Sparse rows become dense here, a shard of them at most.
+            # Sparse rows become dense here, at most a shard of them.
             self._buffer[self._held : self._held + n] = rows.toarray() if issparse(rows) else rows
             at, self._held = at + n, self._held + n
             if self._held == len(self._buffer):
                 self._flush()
 
     def _flush(self) -> None:
-        if self._array is None:  # of few rows, chunks are no longer than they are
+        if self._array is None:  # chunks are not longer than the rows, where these are few
             self.create(min(self._chunk, self._held))
         assert self._array is not None
         values, stop = self._buffer[: self._held], self._written + self._held
@@ -114,40 +110,33 @@ class GrowingArray:
 
 
 class DenseWriter:
-    """Writes the arrays X (n, d), y and sample_weight, as many as come.
+    """Writes the arrays X (n, d), y and sample_weight.
 
-    A chunk of X has about 4 MB and a shard eight chunks; the other arrays have a chunk for each shard.
-
-    Parameters
-    ----------
-    group : zarr.Group
-    chunk_rows : int, optional
-        Rows of a chunk of X instead.
+    A chunk of X has `chunk_rows` rows, by default about 4 MB, and a shard eight chunks. The other arrays have
+    one chunk for each shard.
     """
 
     def __init__(self, group: zarr.Group, chunk_rows: int | None = None) -> None:
         self._group, self._chunk_rows = group, chunk_rows
         self._arrays: dict[str, GrowingArray] = {}
 
-    def append(self, X: Any, y: np.ndarray | None, sample_weight: np.ndarray | None) -> None:
+    def append(self, rows: Span) -> None:
         """Take some rows; whole shards are written."""
-        parts = {"X": X, "y": y, "sample_weight": sample_weight}
-        parts = {name: part for name, part in parts.items() if part is not None}
         if not self._arrays:
-            self._begin(parts)
-        for name, part in parts.items():
-            self._arrays[name].append(part)
+            self._begin(rows)
+        for name, values in rows.items():
+            self._arrays[name].append(values)
 
-    def _begin(self, parts: dict[str, Any]) -> None:
-        row_bytes = parts["X"].dtype.itemsize * parts["X"].shape[1]
+    def _begin(self, rows: Span) -> None:
+        row_bytes = rows["X"].dtype.itemsize * rows["X"].shape[1]
         chunk = self._chunk_rows or max(1, _CHUNK_BYTES // row_bytes)
         shard = chunk * _SHARD_CHUNKS
         try:
             self._arrays = {
-                name: GrowingArray(self._group, name, part, shard, chunk=chunk if name == "X" else None)
-                for name, part in parts.items()
+                name: GrowingArray(self._group, name, values, shard, chunk=chunk if name == "X" else None)
+                for name, values in rows.items()
             }
-        except (MemoryError, ValueError) as error:  # as many bytes, or more than can be counted
+        except (MemoryError, ValueError) as error:  # NumPy raises ValueError for sizes beyond its integers
             raise InputError(
                 f"chunk_rows={chunk} makes shards of {shard * row_bytes:.3g} bytes, "
                 f"which memory does not hold; give fewer (--chunk-rows)"
@@ -161,14 +150,8 @@ class DenseWriter:
 class SparseWriter:
     """Writes X as a group with the arrays data, indices and indptr of a CSR matrix, and y, sample_weight.
 
-    The group's attributes are those by which other readers know such a matrix: `encoding-type`
-    "csr_matrix" and `shape`.
-
-    Parameters
-    ----------
-    group : zarr.Group
-    chunk_rows : int, optional
-        Rows of a chunk of indptr, y and sample_weight; default 65,536.
+    The group has the attributes by which other readers (anndata) know such a matrix: `encoding-type`
+    "csr_matrix" and `shape`. A chunk of indptr, y and sample_weight has `chunk_rows` rows, by default 65,536.
     """
 
     def __init__(self, group: zarr.Group, chunk_rows: int | None = None) -> None:
@@ -177,26 +160,23 @@ class SparseWriter:
         self._shape = (0, 0)
         self._n_entries = 0
 
-    def append(self, X: Any, y: np.ndarray | None, sample_weight: np.ndarray | None) -> None:
+    def append(self, rows: Span) -> None:
         """Take some rows, dense or sparse."""
-        X = X if issparse(X) else csr_matrix(X)
-        others = {"y": y, "sample_weight": sample_weight}
-        parts = {name: part for name, part in others.items() if part is not None}
-        if not self._arrays:
-            self._begin(X, parts)
-        parts["X/data"], parts["X/indices"] = X.data, X.indices.astype(np.int32, copy=False)
+        X = csr_matrix(rows["X"])
+        parts = {"X/data": X.data, "X/indices": X.indices.astype(np.int32, copy=False)}
         parts["X/indptr"] = X.indptr[1:].astype(np.int64) + self._n_entries
+        parts |= {name: values for name, values in rows.items() if name != "X"}
+        if not self._arrays:
+            self._begin(parts)
         for name, part in parts.items():
             self._arrays[name].append(part)
         self._shape = (self._shape[0] + X.shape[0], X.shape[1])
         self._n_entries += X.nnz
 
-    def _begin(self, X: Any, others: dict[str, np.ndarray]) -> None:
+    def _begin(self, parts: Span) -> None:
         self._group.create_group("X")
-        likes = {"X/data": X.data, "X/indices": np.empty(0, np.int32)}
-        lengths = dict.fromkeys(likes, _SPARSE_CHUNK)
-        for name, like in (likes | {"X/indptr": np.empty(0, np.int64)} | others).items():
-            length = lengths.get(name, self._chunk_rows)
+        for name, like in parts.items():
+            length = _SPARSE_CHUNK if name in ("X/data", "X/indices") else self._chunk_rows
             self._arrays[name] = GrowingArray(self._group, name, like, length)
             self._arrays[name].create(length)
         self._arrays["X/indptr"].append(np.zeros(1, np.int64))
@@ -209,3 +189,178 @@ class SparseWriter:
             encoding = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0"}
             self._group["X"].update_attributes(encoding | {"shape": list(self._shape)})
         return self._shape[0]
+
+
+# Test rows apart from training rows.
+
+
+def is_test_row(rows: np.ndarray, seed: int, fraction: float) -> np.ndarray:
+    """Return which rows are test rows: each with probability `fraction`, by its number and the seed alone."""
+    hashes = row_hash(np.asarray(rows, np.uint64), child_seed(seed, "test rows"))
+    return hashes < np.uint64(fraction * 2.0**64)
+
+
+class SetApart:
+    """Hands rows on to one of two sinks: about the share `fraction` to `test`, the others to `training`."""
+
+    def __init__(self, training: Sink, test: Sink, fraction: float, seed: int) -> None:
+        self._sinks, self._fraction, self._seed = (training, test), fraction, seed
+        self._n_rows = 0
+        self.n_written = (0, 0)
+
+    def append(self, rows: Span) -> None:
+        """Take some rows."""
+        first, self._n_rows = self._n_rows, self._n_rows + rows["X"].shape[0]
+        in_test = is_test_row(np.arange(first, self._n_rows), self._seed, self._fraction)
+        for sink, chosen in zip(self._sinks, (~in_test, in_test), strict=True):
+            if chosen.any():
+                sink.append(_taken(rows, chosen))
+
+    def finish(self) -> int:
+        """Return the number of rows of both."""
+        self.n_written = (self._sinks[0].finish(), self._sinks[1].finish())
+        return sum(self.n_written)
+
+
+def _taken(rows: Span, chosen: Any) -> Span:
+    return {name: values[chosen] for name, values in rows.items()}
+
+
+# Rows in a uniformly random order, by two passes through buckets on disk.
+
+_BUCKET_BITS = 6  # 64 buckets: so many files of each field are open at a time
+_BUCKET_BYTES = 64 * 2**20  # in memory when it is put in order
+_PART_BYTES = 8 * 2**20  # handed on at once
+
+
+def shuffle_keys(rows: np.ndarray, seed: int) -> np.ndarray:
+    """Return the key of each row number, uint64: shuffled rows stand in the order of their keys.
+
+    Keys are 64 hashed bits, different for different rows. Hence the order is uniform over all orders as far
+    as the hash is random, and does not depend on how the rows are cut into blocks.
+    """
+    return row_hash(np.asarray(rows, np.uint64), child_seed(seed, "shuffle"))
+
+
+class Shuffled:
+    """Hands all rows on to a sink in the order of their keys.
+
+    The first pass appends each row to one of 64 buckets on disk, by the leading bits of its key; the
+    second reads them one by one and puts each in order. A bucket of more than 64 MB is first cut into 64
+    by the next bits. Hence about two blocks and two buckets are in memory, whatever the number of rows.
+
+    `folder` is empty and lies on a disk that holds all rows once.
+
+    Notes
+    -----
+    Independent uniform buckets followed by a uniform order in each are a uniform order of all: Sandelius
+    1962, "A simple randomization procedure"; Rao 1961.
+    """
+
+    def __init__(self, sink: Sink, seed: int, folder: Path) -> None:
+        self._sink, self._seed = sink, seed
+        self._buckets = _Buckets(folder, level=0)
+        self._n_rows = 0
+        self._codes: dict[str, int] = {}
+
+    def append(self, rows: Span) -> None:
+        """Take some rows."""
+        first, self._n_rows = self._n_rows, self._n_rows + rows["X"].shape[0]
+        rows = rows | {"keys": shuffle_keys(np.arange(first, self._n_rows), self._seed)}
+        if "y" in rows and rows["y"].dtype.kind == "O":  # text lies in the buckets as codes
+            codes = [self._codes.setdefault(word, len(self._codes)) for word in rows["y"].ravel().tolist()]
+            rows["y"] = np.array(codes, np.int32).reshape(rows["y"].shape)
+        self._buckets.append(rows)
+
+    def finish(self) -> int:
+        """Hand the rows on in their new order; return their number."""
+        words = np.array([*self._codes, None], dtype=object)
+        for rows in self._buckets.in_order():
+            del rows["keys"]
+            if self._codes:
+                rows["y"] = words[rows["y"]]
+            self._sink.append(rows)
+        return self._sink.finish()
+
+
+class _Buckets:
+    """Rows in 64 files of each field, by bits of their keys; those of `level` were cut so often before."""
+
+    def __init__(self, folder: Path, level: int) -> None:
+        self._folder, self._level = folder, level
+        self._layout: dict[str, tuple[np.dtype, tuple[int, ...]]] = {}
+        self._n_columns = 0
+        self._sizes = [0] * 2**_BUCKET_BITS
+        self._handles: dict[tuple[int, str], Any] = {}
+
+    def append(self, rows: Span) -> None:
+        shift = np.uint64(64 - _BUCKET_BITS * (self._level + 1))
+        bucket = ((rows["keys"] >> shift) & np.uint64(2**_BUCKET_BITS - 1)).astype(np.uint8)
+        rows = _taken(rows, np.argsort(bucket, kind="stable"))
+        ends = np.cumsum(np.bincount(bucket, minlength=len(self._sizes)))
+        self._n_columns = rows["X"].shape[1]
+        for b, (start, stop) in enumerate(pairwise([0, *ends.tolist()])):
+            if start < stop:
+                self._write(b, _taken(rows, slice(start, stop)))
+
+    def _write(self, b: int, rows: Span) -> None:
+        X = rows["X"]
+        if issparse(X):
+            del rows["X"]
+            rows |= {"data": X.data, "indices": X.indices, "lengths": np.diff(X.indptr)}
+        self._layout = {name: (values.dtype, values.shape[1:]) for name, values in rows.items()}
+        for name, values in rows.items():
+            if (b, name) not in self._handles:
+                self._handles[b, name] = self._path(b, name).open("wb")
+            self._handles[b, name].write(np.ascontiguousarray(values).data)
+            self._sizes[b] += values.nbytes
+
+    def _path(self, b: int, name: str) -> Path:
+        return self._folder / f"{b:02d}-{name}"
+
+    def in_order(self) -> Iterator[Span]:
+        """Yield all rows in the order of their keys; each bucket is removed once it is read."""
+        for handle in self._handles.values():
+            handle.close()
+        for b, size in enumerate(self._sizes):
+            if size > _BUCKET_BYTES:
+                yield from self._cut_again(b)
+            elif size:
+                rows = self._read(b)
+                rows = _taken(rows, np.argsort(rows["keys"]))
+                self._remove(b)
+                yield rows
+
+    def _read(self, b: int, read: Callable[..., np.ndarray] = np.fromfile) -> Span:
+        rows: Span = {
+            name: read(self._path(b, name), dtype).reshape(-1, *rest)
+            for name, (dtype, rest) in self._layout.items()
+        }
+        if "X" not in rows:
+            starts = np.concatenate([[0], np.cumsum(rows.pop("lengths"), dtype=np.int64)])
+            shape = (len(rows["keys"]), self._n_columns)
+            rows["X"] = csr_matrix((rows.pop("data"), rows.pop("indices"), starts), shape=shape)
+        return rows
+
+    def _cut_again(self, b: int) -> Iterator[Span]:
+        folder = self._folder / f"{b:02d}"
+        folder.mkdir()
+        finer = _Buckets(folder, self._level + 1)
+        rows = self._read(b, _mapped)
+        n_rows = len(rows["keys"])
+        step = max(1, n_rows * _PART_BYTES // self._sizes[b])
+        for start in range(0, n_rows, step):
+            finer.append(_taken(rows, slice(start, start + step)))
+        del rows
+        self._remove(b)
+        yield from finer.in_order()
+        folder.rmdir()
+
+    def _remove(self, b: int) -> None:
+        for name in self._layout:
+            self._path(b, name).unlink()
+
+
+def _mapped(path: Path, dtype: np.dtype) -> np.ndarray:
+    """A file as an array that is not read yet; of an empty file there is no map."""
+    return np.memmap(path, dtype, "r") if path.stat().st_size else np.empty(0, dtype)
