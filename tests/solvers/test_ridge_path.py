@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 from sklearn.linear_model import Ridge
 
 from distrff.errors import InputError
-from distrff.solvers.ridge import above_noise, choose_alpha, cv_errors, default_alphas, gcv, noise_floor
+from distrff.solvers.ridge import (
+    GramProblem,
+    above_noise,
+    choose_alpha,
+    default_alphas,
+    fold_errors,
+    gcv_errors,
+    noise_floor,
+)
 
 
 def gram(Z, Y, s):
@@ -22,6 +30,12 @@ def rows(seed, n, D, k):
     Z = rng.standard_normal((n, D)) + rng.uniform(-0.5, 0.5, D)
     Y = Z @ rng.standard_normal((D, k)) + 0.5 * rng.standard_normal((n, k)) + 2
     return Z, Y, rng.uniform(0.1, 2, n)
+
+
+def cv_errors(A_total, A_fold, alphas, problem):
+    """Return the errors of the first size, and the fold's weight."""
+    errors, weight = fold_errors(A_total, [A_fold[None]], 0, [alphas] * len(problem.sizes), problem)
+    return errors[0], weight
 
 
 def explicit_cv(Z, Y, s, fold, alphas, fit_intercept):
@@ -54,7 +68,7 @@ def test_cv_equals_explicit_folds(seed, n, D, k, fit_intercept):
     size = np.array([s[fold == f] @ Y[fold == f] ** 2 for f in range(4)])[:, None, :]
     for f in range(4):
         A_fold = gram(Z[fold == f], Y[fold == f], s[fold == f])
-        errors, weight = cv_errors(A_total, A_fold, alphas=alphas, n_targets=k, fit_intercept=fit_intercept)
+        errors, weight = cv_errors(A_total, A_fold, alphas, GramProblem(n, k, fit_intercept, (D,), False))
         assert errors.shape == (3, k)
         assert weight == pytest.approx(s[fold == f].sum())
         # The quadratic form cancels against the targets' squares, which therefore scale the tolerance.
@@ -71,27 +85,27 @@ def test_nested_cv_equals_explicit_folds_on_scaled_leading_features(size):
     expected = explicit_cv(Z[:, :size] * c, Y, s, fold, alphas, True)
     for f in range(3):
         part = gram(Z[fold == f], Y[fold == f], s[fold == f])
-        options = dict(n_targets=k, fit_intercept=True, n_features=size, feature_scale=c)
-        errors, _ = cv_errors(gram(Z, Y, s), part, alphas=alphas, **options)
+        errors, _ = cv_errors(gram(Z, Y, s), part, alphas, GramProblem(n, k, True, (size, D), True))
         np.testing.assert_allclose(errors, expected[f], rtol=1e-8)
 
 
 def test_cv_of_an_empty_fold_weighs_nothing_and_of_all_rows_is_refused():
     A = gram(*rows(1, 20, 3, 1))
-    options = dict(alphas=np.array([1.0]), n_targets=1, fit_intercept=True)
-    errors, weight = cv_errors(A, np.zeros_like(A), **options)
+    problem = GramProblem(20, 1, True, (3,), False)
+    errors, weight = cv_errors(A, np.zeros_like(A), np.ones(1), problem)
     assert weight == 0
     assert errors == 0
     with pytest.raises(InputError, match="fewer folds"):
-        cv_errors(A, A, **options)
+        cv_errors(A, A, np.ones(1), problem)
 
 
 def test_grams_are_not_changed():
     Z, Y, s = rows(2, 20, 4, 1)
     A, A_fold = gram(Z, Y, s), gram(Z[:5], Y[:5], s[:5])
     copies = A.copy(), A_fold.copy()
-    cv_errors(A, A_fold, alphas=np.array([1.0]), n_targets=1, fit_intercept=True)
-    gcv(A, np.array([1.0]), n_targets=1, n_rows=20, fit_intercept=True)
+    problem = GramProblem(20, 1, True, (2, 4), True, np.ones(1))
+    fold_errors(A, [A_fold[None]], 0, [np.ones(1)] * 2, problem)
+    gcv_errors(A, 2, np.ones(1), problem)
     np.testing.assert_array_equal(A, copies[0])
     np.testing.assert_array_equal(A_fold, copies[1])
 
@@ -101,7 +115,8 @@ def test_grams_are_not_changed():
 def test_gcv_equals_the_hat_matrix(n, D, fit_intercept):
     Z, Y, s = rows(3, n, D, 2)
     alphas = np.array([0.5, 5.0, 500.0])
-    got, dimensions = gcv(gram(Z, Y, s), alphas, n_targets=2, n_rows=n, fit_intercept=fit_intercept)
+    problem = GramProblem(n, 2, fit_intercept, (D,), False)
+    got, dimensions = gcv_errors(gram(Z, Y, s), D, alphas, problem)
     for i, alpha in enumerate(alphas):
         # Row r of H: what each target value adds to prediction r. The last column of M is the intercept.
         M = np.column_stack([Z, np.ones(n)]) if fit_intercept else Z
@@ -114,7 +129,8 @@ def test_gcv_equals_the_hat_matrix(n, D, fit_intercept):
 
 def test_gcv_of_an_interpolating_machine_is_nan():
     Z, Y, s = rows(4, 8, 20, 1)
-    values, _ = gcv(gram(Z, Y, s), np.array([1e-9, 1.0]), n_targets=1, n_rows=8, fit_intercept=True)
+    problem = GramProblem(8, 1, True, (20,), False)
+    values, _ = gcv_errors(gram(Z, Y, s), 20, np.array([1e-9, 1.0]), problem)
     assert np.isnan(values[0, 0])
     assert np.isfinite(values[1, 0])
 
