@@ -26,7 +26,6 @@ from distrff.solvers.objective import (
     MarginSums,
     RowWeights,
     margin_sums,
-    primal_value,
     sided_weights,
 )
 
@@ -92,7 +91,7 @@ def test_no_candidate_of_one_machine_is_above_the_objective_of_another(
     together = [bundle.add(candidate) for candidate in candidates]
     duals = [candidate.bound for candidate in candidates]
     assert (np.array(together) >= np.maximum.accumulate(duals)).all()
-    primals = [primal_value(C, each, 0, x[:4]) for each, x in zip(sums, machines, strict=True)]
+    primals = [C * each.value[0] + 0.5 * x[:4] @ x[:4] for each, x in zip(sums, machines, strict=True)]
     # Of sums of 60 terms no larger than the greatest primal value.
     assert max(together) <= min(primals) + 1000 * EPS * max(primals)
     assert min(duals) >= 0 or isinstance(loss, Squared)
