@@ -1,4 +1,4 @@
-"""From the word after `--scheduler` to a client that is connected."""
+"""A connected client from the value of `--scheduler`, and a check of the versions of its workers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import re
 import signal
 import tempfile
 import threading
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -150,7 +150,7 @@ def _local_cluster(n_workers: int, threads_per_worker: int, memory_limit: int) -
 
 @contextmanager
 def _interrupts_held_back() -> Iterator[None]:
-    """Let a Ctrl-C take effect at the end of the block, and only a second one within it."""
+    """Delay a Ctrl-C to the end of the block; a second one takes effect at once."""
     if threading.current_thread() is not threading.main_thread():
         yield  # Ctrl-C reaches the main thread only.
         return
@@ -171,7 +171,7 @@ def _interrupts_held_back() -> Iterator[None]:
 
 
 def _start_cluster(**options: Any) -> LocalCluster:
-    """Return a local cluster that is complete, or give up on it in time."""
+    """Return a local cluster once all its workers run, or raise after a minute."""
     started: Future[LocalCluster] = Future()
 
     def start() -> None:
@@ -232,28 +232,24 @@ def _remote_client(address: str, timeout: float) -> Iterator[Client]:
     security = _tls_settings()
     try:
         # A client waits without end for the greeting of something that is no scheduler.
-        _run_in_thread(asyncio.wait_for(_greet(address, timeout, security), timeout))
+        greeting = asyncio.wait_for(_greet(address, timeout, security), timeout)
+        with ThreadPoolExecutor(1) as thread:  # as this thread may run a loop, in a notebook
+            thread.submit(asyncio.run, greeting).result()
         client = Client(address, timeout=timeout)
     except Exception as error:
         raise ClusterError(_no_answer(address, timeout, error)) from error
-    # What breaks later is told by exceptions too.
+    # Dask also logs what it raises.
     with silence_logging_cmgr(logging.CRITICAL), client:
         yield client
 
 
 async def _greet(address: str, timeout: float, security: dict[str, Any]) -> None:
-    """Ask the scheduler what it is."""
-    # Connecting gives up a little before the caller does, and then tells why.
+    """Check that a scheduler listens at the address."""
+    # Connecting gives up a little before the caller does, so that its own error is raised.
     async with rpc(address, timeout=0.9 * timeout, connection_args=security) as remote:
         identity = await remote.identity()
     if identity["type"] != "Scheduler":
         raise OSError(f"it is a {identity['type'].lower()}")
-
-
-def _run_in_thread(work: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine to its end, also where this thread has a loop that runs, as in a notebook."""
-    with ThreadPoolExecutor(1) as thread:
-        thread.submit(asyncio.run, work).result()
 
 
 # What to do where an address does not answer, by what is in the text of OpenSSL's or Dask's error.
@@ -287,7 +283,7 @@ def _no_answer(address: str, timeout: float, error: Exception) -> str:
         reason = f"silent for {timeout:g} s"
     elif isinstance(error, MemoryError):
         reason = "it does not speak Dask's protocol"
-    remedy = next(told for sign, told in _REMEDIES.items() if sign in str(error))
+    remedy = next(remedy for sign, remedy in _REMEDIES.items() if sign in str(error))
     rest = name.partition("://")[2]
     return (
         f"no Dask scheduler answers at {name} ({reason}); "
@@ -296,7 +292,7 @@ def _no_answer(address: str, timeout: float, error: Exception) -> str:
 
 
 def _tls_settings() -> dict[str, Any]:
-    """Return what Dask's configuration says of TLS; Dask's errors do not name the file that they are of."""
+    """Return the TLS settings of Dask's configuration; name a missing file, as Dask's errors do not."""
     try:
         return Security().get_connection_args("client")
     except (OSError, ValueError) as error:  # OpenSSL's own errors are OSErrors
@@ -313,13 +309,13 @@ def _tls_settings() -> dict[str, Any]:
         ) from error
 
 
-# Whether scheduler and workers have the software that this process's tasks are made of.
+# Versions of the scheduler and the workers.
 
 Versions = Mapping[str, str | None]
 
-# By the numbers of a version that must be the same: tasks are functions of distrff; Python's code objects and
-# what Dask sends change from minor to minor version, which of Dask's is the month. Of the last three
-# other releases read arrays alike, but last digits may differ.
+# How many numbers of each version must be the same. Tasks are functions of distrff; Python's code objects
+# and Dask's messages change with the minor version, which for Dask is the month. Other releases of the last
+# three read arrays alike, but last digits may differ.
 _NEEDED = {"distrff": None, "python": 2, "dask": 2, "distributed": 2, "numpy": 0, "scipy": 0, "numba": 0}
 _MUST = {None: "must be the same", 2: "must be the same but for the last number", 0: "must be there"}
 _NUMERIC = ("numpy", "scipy", "numba")
@@ -329,7 +325,7 @@ def check_workers(client: Client, timeout: float = 10.0, *, patience: float = 60
     """Make sure that there are workers, and that they and the scheduler can run this distrff.
 
     Everywhere there must be the client's distrff, Python to its minor version, and dask and distributed
-    to their month. Other releases of NumPy, SciPy and numba are warned of: a machine is then the
+    to their month. Other releases of NumPy, SciPy and numba give a warning: a model is then the
     same up to rounding, not to the last bit.
 
     Raises

@@ -41,7 +41,7 @@ _SYNCHRONOUS = {"sync", "synchronous", "single-threaded"}
 
 
 class Workers(Protocol):
-    """What a plan asks of workers."""
+    """The workers as a plan counts them."""
 
     @property
     def n_workers(self) -> int: ...
@@ -56,7 +56,7 @@ class Workers(Protocol):
 
 @dataclass(frozen=True)
 class PlannedWorkers:
-    """Workers that need not be there yet."""
+    """Workers that need not exist yet."""
 
     n_workers: int
     threads_per_worker: int
@@ -139,12 +139,12 @@ class LocalExecution:
 
 @cache
 def _libraries() -> ThreadpoolController:
-    """Return the BLAS libraries of this process; to look for them takes milliseconds."""
+    """Return the BLAS libraries of this process, cached as the search takes milliseconds."""
     return ThreadpoolController()
 
 
 def ambient_execution() -> Execution:
-    """Return the execution that the surroundings ask for.
+    """Return the execution on the ambient cluster or in this process.
 
     Inside a Dask task: this thread alone, so that a search over parameters cannot wait
     for itself. Else the default client, unless dask's configuration names a local
@@ -170,7 +170,7 @@ def _inside_task() -> bool:
     return True
 
 
-# Tasks on a distributed cluster: a segment a thread under way, ordered merges, all of it repeatable.
+# Tasks on a distributed cluster: one segment per thread, ordered merges, and recovery of what is lost.
 
 logger = logging.getLogger(__name__)
 
@@ -178,7 +178,7 @@ _LARGE_PARTIAL = 2**20
 _SMALL_BYTES, _SMALL_SHIPMENT = 2**23, 2**18
 _MOST_ATTEMPTS = 5
 
-# Of all fits, as what a fitted model keeps can be in the way of another fit.
+# Of all fits, as the lost values that a fitted model keeps can block another fit.
 _CALLS: WeakKeyDictionary[Client, WeakSet[Call]] = WeakKeyDictionary()
 
 T = TypeVar("T")
@@ -187,20 +187,20 @@ T = TypeVar("T")
 class ClusterExecution:
     """Runs tasks through a `distributed.Client`, which stays in this object and is never pickled.
 
-    A segment a thread is under way, and where partials are small a second one is ready, so
-    that no thread waits for the client. Each segment is sent to the worker that has a
-    thread free for it. Left to itself, the scheduler queues some behind a segment of
-    another worker, and all that take a sent array where that array is. On two workers real
+    Each thread has one segment under way, and where partials are small a second one ready, so
+    that no thread waits for the client. Each segment is sent to a worker with a free thread.
+    The scheduler alone would queue some behind a segment of another worker, and all that
+    take a sent array where that array is. On two workers real
     passes do not show it (Gram of D = 2048 over 200,000 rows: 10.3 s bound, 10.1 s free; light
     sweeps of D = 256 over a million: 4.46 and 4.48 s). Of tasks that sleep, with two and eight
     workers, free passes over segments of .3 s took 1.08 and 1.2 times as long, and passes of .2 s
     that ship a megabyte 1.25 and 2.1 times; light sweeps of 400,000 rows of a lazy dask array
     took 9.5 in place of 5.1 s with two workers, since its blocks are spread over all.
-    Partials are merged as soon as their neighbours are there, so those alive are one a thread
+    Partials are merged as soon as their neighbours are there, so those alive are one per thread
     and the few that wait in the tree of merges.
 
-    What the cluster lost for good is made again: a dead worker's part by the scheduler; where
-    no worker outlived it, or the cluster was restarted, by the calls that the values keep.
+    Lost values are computed again: those of a dead worker by the scheduler; where no worker
+    survived, or the cluster was restarted, by the calls that the values keep.
 
     Raises
     ------
@@ -247,7 +247,7 @@ class ClusterExecution:
         sent = calls_in(sent)
 
         def one_pass() -> Any:
-            progress.update(-progress.n)  # of a pass that is made again
+            progress.update(-progress.n)  # a repeated pass counts from zero
             return self._pass(reduction, segments, progress, sent)
 
         if self._merges_here(reduction, segments):
@@ -257,7 +257,7 @@ class ClusterExecution:
     def _pass(
         self, reduction: Reduction, segments: list[Rows], progress: Progress, sent: list[Call]
     ) -> Future | Partial:
-        threads = self.running_threads()  # first: what this finds lost is not this pass's
+        threads = self.running_threads()  # first, so that earlier losses are not counted for this pass
         arrays = futures_in(sent)
         flight = Flight(self.roll)
         here = self._merges_here(reduction, segments)
@@ -315,7 +315,7 @@ class ClusterExecution:
         return [worker for _, worker in sorted(places)]
 
     def _merges_here(self, reduction: Reduction, segments: list[Rows]) -> bool:
-        """Say whether the client takes all partials and merges them: tasks for it would take longer."""
+        """Return whether partials are so small that the client merges them faster than tasks would."""
         n_rows = segments[0].stop - segments[0].start
         return reduction.size_bytes(n_rows) * len(segments) <= _SMALL_BYTES
 
@@ -324,7 +324,7 @@ class ClusterExecution:
         return 1 if reduction.size_bytes(n_rows) > _LARGE_PARTIAL else 2
 
     def ship(self, arrays: dict[str, Any]) -> Any:
-        """Return what tasks may take: small arrays as they are, which travel in each task, else a value."""
+        """Return what tasks may take: small arrays themselves, which are sent in each task, else a value."""
         if sum(A.nbytes for A in arrays.values()) <= _SMALL_SHIPMENT:
             return arrays
         return self.submit(_same, arrays)
@@ -340,7 +340,7 @@ class ClusterExecution:
         return self._call(begin).value()
 
     def submit_to(self, worker: str, function: Callable[..., Any], *args: Any) -> Future:
-        """Return the future of a task that only this worker may take: to measure it, for no fit."""
+        """Return the future of a task that only this worker may take; for measurements."""
         self.roll.check_connection()
         return self.client.submit(function, *args, pure=False, workers=[worker])
 
@@ -366,7 +366,7 @@ class ClusterExecution:
         return self._until_done(look)
 
     def settle(self, handle: ClusterValue) -> ClusterValue:
-        """Return the handle of a value that outlives its fit, without the rows that would make it again."""
+        """Return a handle that outlives its fit; the rows that could make its value again are released."""
         handle.call.forget()
         return handle
 
@@ -378,16 +378,16 @@ class ClusterExecution:
     def _give_up_what_is_gone(self) -> None:
         """Have the scheduler forget the values that it will never compute again.
 
-        As long as they are wanted it keeps the tasks that read their rows, bound to workers that
+        While they have futures it keeps the tasks that read their rows, bound to workers that
         are gone, and does not run them. The blocks of a dask array have the same keys in every
-        pass and every fit, so the next would wait for these.
+        pass and every fit, so the next pass would wait for these.
         """
         gone = [future for call in self._calls if (future := call.gone_future()) is not None]
         if gone and self.client.status == "running":
             self.client.cancel(gone, force=True)
 
     def _until_done(self, attempt: Callable[[], T]) -> T:
-        """Return what an attempt returns, begun anew when the cluster has lost what it had made."""
+        """Return what an attempt returns, repeated when the cluster has lost its values."""
         lacked_input = False
         for _ in range(_MOST_ATTEMPTS):
             try:
@@ -413,7 +413,7 @@ def _same(arrays: Any) -> Any:
     return arrays
 
 
-# Futures under way on a cluster, watched until the last has landed.
+# Futures under way on a cluster, watched until the last has finished.
 
 ANY_WORKER = "any"
 _LOST_SECONDS = 0.1
@@ -425,7 +425,7 @@ class Flight:
     Parameters
     ----------
     roll : Roll
-        Of the cluster's workers. What has come to nothing raises Lost.
+        Of the cluster's workers. Futures that will never finish raise Lost.
     """
 
     def __init__(self, roll: Roll) -> None:
@@ -467,9 +467,9 @@ class Flight:
             yield future
 
     def gathered(self, futures: list[Any]) -> list[Any]:
-        """Return the results of futures that have landed, which may be lost on their way here.
+        """Return the results of finished futures, which may still be lost on their way here.
 
-        The client's own `gather` waits without end for what no worker will compute again.
+        The client's own `gather` waits without end for a value that no worker will compute again.
         """
         with ThreadPoolExecutor(1, "distrff-gather") as pool:
             fetched = pool.submit(self.client.gather, futures)
@@ -482,14 +482,14 @@ class Flight:
             except KilledWorker as error:
                 raise _deadly(error) from error
             except BaseException:
-                self._cancel()  # which ends the thread as well
+                self._cancel()  # which also ends the thread
                 raise
 
     @contextmanager
     def cancelled_on_failure(self) -> Iterator[None]:
-        """Cancel what is under way, and free what is done, when the body fails or is interrupted.
+        """Cancel all futures, running or done, when the body fails or is interrupted.
 
-        Futures that the failing frames hold would live as long as somebody keeps the traceback.
+        Futures that the failing frames hold would live as long as the traceback is kept.
         """
         try:
             yield
@@ -534,20 +534,20 @@ def large_graphs() -> Any:
     return dask.config.set({"distributed.admin.large-graph-warning-threshold": "64GB"})
 
 
-# Values on the workers, and how each is made again when the cluster has lost it.
+# Values on the workers, and how each is computed again when the cluster has lost it.
 
 
 class Lost(Exception):
-    """The cluster lost what was under way, and will not bring it back by itself.
+    """The cluster lost values, and will not compute them again by itself.
 
     Parameters
     ----------
     cause : str
         A sentence without its full stop.
     restarting : bool
-        Whether the workers that are there may be about to leave.
+        Whether the present workers may be about to leave.
     lacks_input : bool
-        Whether a task was refused because what it takes is gone.
+        Whether a task was refused because its input is lost.
     """
 
     def __init__(self, cause: str, *, restarting: bool = False, lacks_input: bool = False) -> None:
@@ -557,18 +557,17 @@ class Lost(Exception):
 
 
 class Call:
-    """What makes a value on the workers.
+    """A function call whose value is on the workers, and can be computed again.
 
-    A call names the values that it takes by their calls, never by their futures. So a
-    value is freed on the workers as soon as nobody holds it, and can be made again from
-    the rows on.
+    A call refers to its arguments by their calls, never by their futures. So a value is freed
+    on the workers as soon as nothing refers to it, and can be computed again from the rows.
 
     Parameters
     ----------
     begin : callable
         `begin()`: a new future of the value. It may take as long as a pass over the rows.
     n_losses : callable
-        `n_losses()`: how often the cluster has lost everything so far.
+        `n_losses()`: how often the cluster has lost all values so far.
     """
 
     def __init__(self, begin: Callable[[], Future], n_losses: Callable[[], int]) -> None:
@@ -577,13 +576,13 @@ class Call:
         self._value: Callable[[], ClusterValue | None] = lambda: None
 
     def value(self) -> ClusterValue:
-        """Begin, and return the value."""
+        """Start the call, and return its value."""
         value = ClusterValue(self, self._begin(), self._n_losses())
         self._value = weakref.ref(value)
         return value
 
     def future(self) -> Future:
-        """Return the future of the value while somebody holds it, else that of a new one."""
+        """Return the future of the value if it is still in use, else that of a new one."""
         value = self._value()
         if value is None:
             return self._begin()
@@ -592,7 +591,7 @@ class Call:
         return value.future
 
     def gone_future(self) -> Future | None:
-        """Return the future of the value if somebody holds it and it will never finish."""
+        """Return the future of the value if it is in use and will never finish."""
         value = self._value()
         if value is None:
             return None
@@ -600,7 +599,7 @@ class Call:
         return value.future if was_there or value.is_gone(self._n_losses()) else None
 
     def forget(self) -> None:
-        """Let go of the rows and arrays that the value was made of; then it cannot be made again."""
+        """Release the rows and arrays that the value was made of; it cannot be computed again then."""
         self._begin = _not_again
 
 
@@ -610,10 +609,10 @@ class ClusterValue:
     Parameters
     ----------
     call : Call
-        Makes it again.
+        Computes it again.
     future : distributed.Future
     n_losses : int
-        How often the cluster had lost everything when the future was made.
+        How often the cluster had lost all values when the future was made.
     """
 
     def __init__(self, call: Call, future: Future, n_losses: int) -> None:
@@ -624,9 +623,9 @@ class ClusterValue:
     def is_gone(self, n_losses: int) -> bool:
         """Return whether the future will never finish.
 
-        The scheduler computes again what a dead worker held. But where all workers are gone, a
-        task that is bound to one of them waits for ever (distributed 2026.8 looks at the
-        address alone when a worker joins), and so does all that depends on it.
+        The scheduler computes the values of a dead worker again. But where all workers are gone,
+        a task that is bound to one of them waits for ever (distributed 2026.8 looks at the
+        address alone when a worker joins), and so do all that depend on it.
         """
         status = self.future.status
         return status == "cancelled" or (status in ("pending", "lost") and self.n_losses != n_losses)
@@ -653,7 +652,7 @@ def _not_again() -> NoReturn:
     )
 
 
-# Who waits for the cluster looks at it from time to time: can what is awaited still come?
+# While the client waits, it looks at the cluster from time to time: can the awaited futures still finish?
 
 _LOOK_SECONDS = 1.0
 _NO_WORKERS_SECONDS = 60.0
@@ -668,7 +667,7 @@ class Roll:
     Attributes
     ----------
     n_losses : int
-        How often all that the workers held was lost.
+        How often all values on the workers were lost.
     """
 
     def __init__(self, client: Client) -> None:
@@ -679,8 +678,8 @@ class Roll:
     def workers(self) -> dict[str, dict[str, Any]]:
         """Return what the scheduler knows of each worker now, by address.
 
-        The client renews what it shows from time to time without any worker, which can come
-        between asking and looking: then it is asked again.
+        Between a request and its answer the client may overwrite this with a summary that lists
+        no workers; then it is requested again.
         """
         info = self.client.scheduler_info(n_workers=-1)
         for _ in range(_MOST_LOOKS):
@@ -721,7 +720,7 @@ class Roll:
 
 
 class Watch:
-    """Says, while somebody waits, when that has become useless.
+    """Raises an error when waiting for futures has become useless.
 
     Raises
     ------
@@ -758,7 +757,7 @@ class Watch:
                 raise _nobody_works(roll.workers())
             return
         self._deadline = now + _NO_WORKERS_SECONDS
-        # Any ready task is on the list of some worker; the scheduler keeps none back where a worker is free.
+        # Every ready task is assigned to a worker; the scheduler holds none back while a worker is free.
         idle = not any(roll.client.processing().values())
         self._idle_looks = self._idle_looks + 1 if idle else 0
         if self._idle_looks >= _IDLE_LOOKS and roll.client.run_on_scheduler(_has_tasks_to_give):
@@ -767,7 +766,7 @@ class Watch:
 
 
 def _has_tasks_to_give(dask_scheduler: Any) -> bool:
-    """Tell whether tasks wait on the scheduler; those with many rows may still be on their way to it."""
+    """Return whether tasks wait on the scheduler; large ones may still be on their way to it."""
     return any(task.state in ("waiting", "queued", "no-worker") for task in dask_scheduler.tasks.values())
 
 
@@ -784,11 +783,11 @@ def _nobody_works(workers: dict[str, dict[str, Any]]) -> ClusterError:
     )
 
 
-# Which segment a worker takes next, so that neighbours meet where they were summed.
+# Which segment a worker takes next, so that neighbours are merged where they were summed.
 
 
 class SegmentShares:
-    """A run of segments for each worker, and half of another's for the one that has none left.
+    """A run of segments for each worker; one with none left takes half of the longest run.
 
     Segments that a worker takes one after another are neighbours in the tree of merges, so
     most partials are merged where they lie, as soon as they are there.
@@ -797,7 +796,7 @@ class SegmentShares:
     ----------
     n_segments : int
     threads : dict of str to int
-        Threads of each worker; runs are as long as these ask for. Others may come later.
+        Threads of each worker, to which the runs are proportional. Other workers may join later.
     """
 
     def __init__(self, n_segments: int, threads: dict[str, int]) -> None:
@@ -813,7 +812,7 @@ class SegmentShares:
         return any(self._left.values())
 
     def take(self, worker: str) -> int:
-        """Return the next segment for a worker, also for one that came later."""
+        """Return the next segment for a worker, also for one that joined later."""
         if not self._left.get(worker):
             longest = max(self._left, key=lambda name: len(self._left[name]))
             run = self._left[longest]

@@ -1,4 +1,4 @@
-"""Progress of a pass: nothing for two seconds, then a bar, where somebody watches."""
+"""Progress of a pass: nothing for two seconds, then a bar, in a terminal or a notebook."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from tqdm import tqdm
 class Progress(tqdm):
     """A bar on standard error from two seconds on, gone when its work ends; none in logs.
 
-    A notebook shows the bar as text. Widgets, as of `tqdm.auto`, would be made for each of hundreds of short
-    passes before it is known that it is over in two seconds, and without ipywidgets it warns.
+    A notebook shows the bar as text. `tqdm.auto` would make widgets for each of hundreds of passes, most of
+    them over within two seconds, and warns where ipywidgets is missing.
 
     Parameters
     ----------
     label : str
     total : int
-        Rows of the pass, or what else there is to do.
+        The amount of work, most often the rows of the pass.
     unit : str
-        Of what is counted, in the plural.
+        The unit of `total`, in the plural.
     """
 
     monitor_interval = 0  # no thread of tqdm's, as each update may draw

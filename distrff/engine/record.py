@@ -1,4 +1,4 @@
-"""What each worker process tells of itself: memory, BLAS threads, how often it derived a map."""
+"""What each worker process reports of itself: memory, BLAS threads, how often it derived a map."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import os
 import resource
 import socket
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from threadpoolctl import threadpool_info
 
-from distrff.utils.process import COUNTS, prepare_process
+from distrff.utils.jit import COUNTS, prepare_process
 
 _STATUS = Path("/proc/self/status")
 _CLEAR_REFS = Path("/proc/self/clear_refs")
@@ -40,7 +41,7 @@ class ProcessRecord:
 
 @dataclass
 class WorkRecord:
-    """What a sweep's tasks report beside their result.
+    """How the result of some tasks came about.
 
     Parameters
     ----------
@@ -57,14 +58,10 @@ class WorkRecord:
 
     def merge(self, other: WorkRecord) -> WorkRecord:
         """Return the record of both; of one process the later state, which has the higher peak."""
-        processes = dict(self.processes)
-        for name, record in other.processes.items():
-            seen = processes.get(name)
-            if seen is None or (record.peak_bytes, record.n_derivations) >= (
-                seen.peak_bytes,
-                seen.n_derivations,
-            ):
-                processes[name] = record
+        processes = self.processes | other.processes
+        for name in self.processes.keys() & other.processes.keys():
+            both = self.processes[name], other.processes[name]
+            processes[name] = max(both[::-1], key=lambda record: (record.peak_bytes, record.n_derivations))
         return WorkRecord(self.n_rows + other.n_rows, self.seconds + other.seconds, processes)
 
     @property
@@ -73,44 +70,37 @@ class WorkRecord:
         return max((p.peak_bytes - p.idle_bytes for p in self.processes.values()), default=0)
 
 
+@dataclass
 class _ThisProcess:
     """State of the process that this module was imported into."""
 
-    def __init__(self) -> None:
-        self.idle_bytes: int | None = None
-        self.blas_threads = 0
-        self.fit: str | None = None
-
-    def begin(self, fit: str) -> None:
-        """Note the idle memory once, and forget the peaks of earlier fits."""
-        if self.idle_bytes is None:
-            prepare_process()  # idle is a process with all that it will use loaded
-            self.idle_bytes = resident_bytes()
-            self.blas_threads = blas_threads()
-        if fit != self.fit:
-            self.fit = fit
-            _reset_peak()
-
-    def record(self) -> ProcessRecord:
-        idle = self.idle_bytes or 0
-        return ProcessRecord(idle, max(idle, peak_resident_bytes()), self.blas_threads, COUNTS["derivations"])
+    idle_bytes: int = 0
+    blas_threads: int = 0
+    fit: str | None = None
 
 
 _THIS = _ThisProcess()
 
 
 def begin_task(fit: str) -> None:
-    """Note that this process works for `fit` from now on."""
-    _THIS.begin(fit)
+    """Measure the idle memory before the first task, and forget the peak of another fit."""
+    if not _THIS.idle_bytes:
+        prepare_process()  # idle is a process with all that it will use loaded
+        _THIS.idle_bytes, _THIS.blas_threads = resident_bytes(), blas_threads()
+    if fit != _THIS.fit:
+        _THIS.fit = fit
+        _reset_peak()
 
 
 def end_task(n_rows: int, seconds: float) -> WorkRecord:
     """Return the record of one task of this process."""
-    return WorkRecord(n_rows, seconds, {f"{socket.gethostname()}:{os.getpid()}": _THIS.record()})
+    peak = max(_THIS.idle_bytes, peak_resident_bytes())
+    record = ProcessRecord(_THIS.idle_bytes, peak, _THIS.blas_threads, COUNTS["derivations"])
+    return WorkRecord(n_rows, seconds, {f"{socket.gethostname()}:{os.getpid()}": record})
 
 
 def blas_threads() -> int:
-    """Return the threads that a product of this process takes."""
+    """Return the threads that a matrix product takes in this process."""
     return max((lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"), default=1)
 
 
@@ -135,13 +125,11 @@ def peak_resident_bytes() -> int:
 
 
 def resident_bytes() -> int:
-    """Return the resident set of this process; its peak where the system does not tell."""
+    """Return the resident set of this process; its peak where the system does not report that."""
     return _status_bytes("VmRSS:") or peak_resident_bytes()
 
 
 def _reset_peak() -> None:
-    """Set the peak to the present resident set, where the system lets a process do that."""
-    try:
+    """Set the peak to the present resident set, where the system allows it."""
+    with suppress(OSError):
         _CLEAR_REFS.write_text("5")
-    except OSError:
-        return

@@ -1,4 +1,4 @@
-"""What is summed over rows, as data: any reduction of this form runs on the one engine."""
+"""What is summed over rows, as data: the engine runs any reduction of this form."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Reduction(ABC):
     """A monoid over runs of rows, as a frozen dataclass; the same whatever worker runs it."""
 
     def zero(self) -> Any:
-        """Return the sum of no rows, which belongs to the task that asked for it."""
+        """Return the sum of no rows, a new one for each task."""
         return None
 
     @abstractmethod
@@ -66,7 +66,7 @@ class Reduction(ABC):
         """Return the bytes of a partial of that many rows."""
 
     def shared(self) -> SharedArrays | None:
-        """Return what its tasks share with those of other passes."""
+        """Return the arrays that its tasks share with those of other passes."""
         return None
 
     def light(self) -> Self:
@@ -83,7 +83,7 @@ class Partial:
 
 
 def reduce_rows(reduction: Reduction, rows: Rows, sent: list[Arrays], fit: str) -> Partial:
-    """Return the partial of one segment, to which the arrays of `sent` came."""
+    """Return the partial of one segment, from the rows and the arrays that were sent."""
     begin_task(fit)
     started = time.perf_counter()
     value = _reduce_with_retries(reduction, rows, joined(sent))
@@ -96,7 +96,7 @@ def joined(sent: list[Arrays]) -> Arrays:
 
 
 def _reduce_with_retries(reduction: Reduction, rows: Rows, arrays: Arrays) -> Any:
-    """Read and sum the rows; begin the segment anew when storage fails in passing."""
+    """Read and sum the rows; start the segment again after an error of the storage, which may pass."""
     for wait in _RETRY_SECONDS:
         try:
             return reduction.finish(reduction.update(reduction.zero(), rows, arrays))
@@ -109,14 +109,14 @@ def _reduce_with_retries(reduction: Reduction, rows: Rows, arrays: Arrays) -> An
 
 
 def merge_partials(reduction: Reduction, partial: Partial, neighbours: list[Neighbour]) -> Partial:
-    """Return the sum of a partial with one neighbour after the other, each before or after what is summed."""
+    """Return the sum of a partial with one neighbour after the other, each in its place before or after."""
     started = time.perf_counter()
     merged = merged_here(reduction, partial, neighbours)
     return Partial(merged.value, merged.record.merge(end_task(0, time.perf_counter() - started)))
 
 
 def merged_here(reduction: Reduction, partial: Partial, neighbours: list[Neighbour]) -> Partial:
-    """Return the same sum, with nothing on record of the process that adds it up."""
+    """Return the same sum without a record of the process that adds it up."""
     value, record = partial.value, partial.record
     for neighbour, is_before in neighbours:
         first, second = (neighbour.value, value) if is_before else (value, neighbour.value)
@@ -143,8 +143,8 @@ class OrderedMerge:
     n_segments : int
     merge : callable
         `merge(total, neighbours)`: the sum of a partial with one neighbour after the other,
-        each a pair of its partial and whether it lies before. What one arrival makes
-        possible is one call, so that a thread does it in one go.
+        each a pair of its partial and whether it lies before. All merges that one arrival
+        makes possible are one call, so that one task does them.
     """
 
     def __init__(self, n_segments: int, merge: Callable[[Any, list[Neighbour]], Any]) -> None:
@@ -155,7 +155,7 @@ class OrderedMerge:
         self._waiting: dict[tuple[int, int], Any] = {}
 
     def add(self, segment: int, partial: Any) -> None:
-        """Take the partial of one segment, and merge whatever that makes possible."""
+        """Take the partial of one segment, and do all merges that it makes possible."""
         level, index, neighbours = 0, segment, []
         while self._level_sizes[level] > 1:
             neighbour = index ^ 1
@@ -180,5 +180,5 @@ class OrderedMerge:
 
 
 def n_levels(n_segments: int) -> int:
-    """Return the levels of the tree above its leaves: how many partials wait at most, arriving in order."""
+    """Return the levels of the tree above its leaves: the most partials that wait if they arrive in order."""
     return (n_segments - 1).bit_length()

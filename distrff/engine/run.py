@@ -1,4 +1,4 @@
-"""One fit's passes over the rows: each timed, counted, and run where the surroundings say."""
+"""The passes over the rows of one fit: each timed, counted, and run on the ambient cluster or locally."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Run:
     Parameters
     ----------
     execution : Execution, optional
-        Default: what the surroundings ask for.
+        Default: that of `ambient_execution`.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ class Run:
         return time.perf_counter() - self._started
 
     def begin_phase(self, name: str) -> None:
-        """Say what is done from now on, whatever else that takes beside passes over the rows."""
+        """Begin a named phase; its time includes more than the passes over the rows."""
         self._phases.append((name, self.seconds))
 
     def phases(self) -> list[tuple[str, float]]:
@@ -96,13 +96,13 @@ class Run:
     ) -> Any:
         """Return the reduction of all rows, or a handle on it; `arrays` go to each task.
 
-        A worker that derives other frequencies from the seed than the client stops the
-        pass; it is begun again with the frequencies themselves sent along.
+        If a worker derives other frequencies from the seed than the client, the pass starts
+        again with the frequencies themselves sent along.
 
         Raises
         ------
         PlanRefused
-            If workers have not the memory to read rows that are stored like these.
+            If workers lack the memory to read rows that are stored like these.
         """
         check_reading(self.execution, dataset, reduction.size_bytes(min(cuts.segment_rows, dataset.n_rows)))
         segments = [dataset.rows(start, stop) for start, stop in cuts.bounds()]
@@ -115,7 +115,7 @@ class Run:
         reduction: Reduction,
         arrays: Arrays | None = None,
     ) -> Any:
-        """Return the same of segments that are cut already, or cannot be cut by row number."""
+        """Return the reduction of segments that are cut already, or cannot be cut by row number."""
         started = time.perf_counter()
         sent = [self.execution.ship(dict(arrays))] if arrays else []
         try:
@@ -131,12 +131,12 @@ class Run:
             value, record = handle.value, handle.record
         else:
             record = self.gather([self.submit(record_of, handle)])[0]
-            value = self.submit(value_of, handle)  # afterwards: what a restart lost is made again but once
+            value = self.submit(value_of, handle)  # last, so that a pass lost by a restart is repeated once
         self.record = self.record.merge(record)
         return value
 
     def share(self, shared: SharedArrays | None) -> list[Any]:
-        """Return a handle on what tasks share, the same one for all of the run; nothing if they need none."""
+        """Return a handle on arrays that tasks share, one for the whole run; none if there are no arrays."""
         if shared is None:
             return []
         if shared not in self._sent:
@@ -158,7 +158,7 @@ class Run:
         return self.execution.submit_all(function, calls)
 
     def gather(self, handles: list[Any]) -> list[Any]:
-        """Return what is behind the handles."""
+        """Return the values of the handles."""
         return self.execution.gather(handles)
 
     def settle(self, handle: Any) -> Any:
@@ -167,20 +167,17 @@ class Run:
 
 
 def value_of(partial: Partial) -> Any:
-    """Return what was summed."""
+    """Return the sum of a partial."""
     return partial.value
 
 
 def record_of(partial: Partial) -> WorkRecord:
-    """Return how it came about."""
+    """Return the record of a partial."""
     return partial.record
 
 
-# A fit's passes over the rows, on workers that are known to be able to run them.
-
-
 def begin_run() -> Run:
-    """Return a run where the surroundings say, after making sure that each worker has this distrff.
+    """Return a run of the ambient execution, after checking that each worker has this distrff.
 
     Raises
     ------
@@ -193,26 +190,14 @@ def begin_run() -> Run:
     return run
 
 
-# Whether workers have the memory to read rows as they are stored, known before any is read.
-
-_MOST_TASKS = 2**20  # the client makes an object for each of them before it sends the first
-_SPANS = 3  # two that are decoded, and a tile
+_MAX_TASKS = 2**20  # the client makes an object for each of them before it sends the first
+_SPANS = 3  # two decoded ones and a tile
 
 
 def check_reading(workers: Workers, dataset: SegmentSource, sum_bytes: int = 0) -> None:
-    """Refuse rows that the threads of a worker cannot all read at a time, by their shape and chunks alone.
+    """Raise PlanRefused for rows that the threads of a worker cannot all read at once.
 
-    Parameters
-    ----------
-    workers : Workers
-    dataset : Dataset
-    sum_bytes : int
-        Of what a task sums up.
-
-    Raises
-    ------
-    PlanRefused
-        Naming what is too large, and what to do.
+    Shape and chunks alone decide, before a row is read; `sum_bytes` is the size of a task's partial.
     """
     limit, threads = workers.memory_limit or math.inf, workers.threads_per_worker
     row = threads * (_SPANS * dataset.row_bytes + sum_bytes)
@@ -229,8 +214,8 @@ def check_reading(workers: Workers, dataset: SegmentSource, sum_bytes: int = 0) 
             f"{dataset.source}: to read a chunk or row group takes {human_bytes(unit)} in {have}; write the "
             f"rows anew in smaller ones (`distrff convert`), or give more memory"
         )
-    if n_tasks > _MOST_TASKS:
+    if n_tasks > _MAX_TASKS:
         raise PlanRefused(
             f"{dataset.source}: {dataset.n_rows:,} rows of {dataset.n_columns:,} columns are {n_tasks:,} "
-            f"tasks a pass, of at most {_MOST_TASKS:,}; fit a sample of the rows"
+            f"tasks a pass, of at most {_MAX_TASKS:,}; fit a sample of the rows"
         )

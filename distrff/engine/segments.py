@@ -20,8 +20,8 @@ _SEGMENT_PRODUCTS = 2.0**39  # rows times squared columns of t: some seconds of 
 _USUAL_SEGMENTS = 16
 _SAMPLE_ROWS_A_FEATURE = 16
 _LEAST_SAMPLE_ROWS = 2**14
-_MOST_PICKED_ROWS = 2**15
-_LIGHT_SEGMENTS, _LEAST_LIGHT_ROWS, _LIGHT_PRODUCTS = 8, 2**12, 2**26
+_MAX_PICKED_ROWS = 2**15
+_LIGHT_SEGMENTS, _MIN_LIGHT_ROWS, _LIGHT_PRODUCTS = 8, 2**12, 2**26
 _LIGHT_SEGMENT_BYTES = 2**26
 _LIGHT_SEGMENT_ROWS = 2**18
 _ENTRY_COLUMNS = 16
@@ -59,9 +59,9 @@ def gram_tile_rows(n_features: int, n_outputs: int, dtype: np.dtype) -> int:
 
 
 def gram_stride(n_rows: int, n_features: int, least_rows: int = 0) -> int:
-    """Return q such that one row in q preconditions as well as all: 16 rows a feature, and 2¹⁴ at least.
+    """Return q such that one row in q preconditions as well as all: 16 rows per feature, at least 2¹⁴.
 
-    Fewer than `least_rows` are not worth to be sampled.
+    The sample has at least `least_rows` rows.
     """
     return max(1, n_rows // max(_SAMPLE_ROWS_A_FEATURE * n_features, _LEAST_SAMPLE_ROWS, least_rows))
 
@@ -74,34 +74,34 @@ def gram_segmentation(n_rows: int, n_features: int, n_outputs: int, dtype: np.dt
     workers finish together.
     """
     tile_rows = gram_tile_rows(n_features, n_outputs, dtype)
-    most_rows = _SEGMENT_PRODUCTS / (n_features + 1 + n_outputs) ** 2
-    most_rows = min(_MOST_SEGMENT_ROWS, max(_LEAST_SEGMENT_ROWS, most_rows))
-    least, most = -(-n_rows // int(most_rows)), n_rows // _LEAST_SEGMENT_ROWS
-    if least > _USUAL_SEGMENTS:
-        n_segments = _ceil_to(least, _USUAL_SEGMENTS)
+    max_rows = _SEGMENT_PRODUCTS / (n_features + 1 + n_outputs) ** 2
+    max_rows = min(_MOST_SEGMENT_ROWS, max(_LEAST_SEGMENT_ROWS, max_rows))
+    fewest, most = -(-n_rows // int(max_rows)), n_rows // _LEAST_SEGMENT_ROWS
+    if fewest > _USUAL_SEGMENTS:
+        n_segments = _ceil_to(fewest, _USUAL_SEGMENTS)
     else:
-        n_segments = _power_of_two_at_most(max(2 * least - 1, most), 1, _USUAL_SEGMENTS)
+        n_segments = _power_of_two_at_most(max(2 * fewest - 1, most), 1, _USUAL_SEGMENTS)
     return Segmentation(n_rows, _ceil_to(-(-n_rows // n_segments), 512), tile_rows)
 
 
 def sampled_tile_rows(tile_rows: int, stride: int) -> int:
     """Return T for a Gram of one row in q, whose tiles are picked from q·T rows in memory."""
-    return min(tile_rows, _power_of_two_at_most(_MOST_PICKED_ROWS // stride, 64, _MAX_TILE_ROWS))
+    return min(tile_rows, _power_of_two_at_most(_MAX_PICKED_ROWS // stride, 64, _MAX_TILE_ROWS))
 
 
 def light_segmentation_of_features(n_rows: int, n_features: int, tile_rows: int) -> Segmentation:
     """Return the cuts of a light sweep over features, which 2, 4 or 8 workers end together.
 
-    To start a task and to merge what it found costs some milliseconds of the client, the scheduler and a
-    worker; segments are so long that this is a small share of their work, or half as long where one would
-    hold all rows.
+    To start a task and to merge its partial takes the client, the scheduler and a worker some milliseconds.
+    Segments are so long that this is a small share of their work, or half as long where one would hold all
+    rows.
     """
-    least_rows = max(_LEAST_LIGHT_ROWS, _LIGHT_PRODUCTS // n_features)
-    most_rows = min(_MOST_SEGMENT_ROWS, 2 * least_rows)
+    min_rows = max(_MIN_LIGHT_ROWS, _LIGHT_PRODUCTS // n_features)
+    max_rows = min(_MOST_SEGMENT_ROWS, 2 * min_rows)
     fewest = 2 if 2 * n_rows * n_features >= _LIGHT_PRODUCTS else 1
-    n_segments = _power_of_two_at_most(n_rows // least_rows, fewest, _LIGHT_SEGMENTS)
-    if n_rows > n_segments * most_rows:
-        n_segments = _ceil_to(-(-n_rows // most_rows), _LIGHT_SEGMENTS)
+    n_segments = _power_of_two_at_most(n_rows // min_rows, fewest, _LIGHT_SEGMENTS)
+    if n_rows > n_segments * max_rows:
+        n_segments = _ceil_to(-(-n_rows // max_rows), _LIGHT_SEGMENTS)
     return Segmentation(n_rows, _ceil_to(-(-n_rows // n_segments), tile_rows), tile_rows)
 
 
@@ -109,7 +109,7 @@ def sparse_segmentation(n_rows: int, n_entries: int) -> Segmentation:
     """Return the cuts of a light sweep over sparse features, whose rows have so many entries.
 
     An entry takes as long as some columns of dense features: its bin, a look-up, and sums out of order.
-    Tiles are large, so that what the rows of a bin share is met several times while it is in a cache.
+    Tiles are large, so that the sums of a bin are updated several times while they are in a cache.
     """
     cuts = light_segmentation_of_features(n_rows, _ENTRY_COLUMNS * n_entries, _SPARSE_TILE_ROWS)
     tile_rows = max(_SPARSE_TILE_ROWS, min(cuts.segment_rows, _SPARSE_TILE_ENTRIES // n_entries))

@@ -14,8 +14,7 @@ import numpy as np
 
 from distrff.errors import FrequencyMismatch, InputError
 from distrff.utils.arrays import in_one_layout
-from distrff.utils.jit import scratch
-from distrff.utils.process import COUNTS
+from distrff.utils.jit import COUNTS, scratch
 
 # Of block maps that a process keeps beside the one it uses.
 _MOST_BYTES = 2**29

@@ -33,7 +33,7 @@ from distrff.io.storage import (
     root_text,
     storage_errors,
 )
-from distrff.utils.storable import refuse_loose_json, storable
+from distrff.utils.validation import refuse_loose_json, storable
 
 FORMAT = 1
 _STORED = ("model", "gram")

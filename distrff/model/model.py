@@ -1,4 +1,4 @@
-"""The frozen model: everything that prediction needs, on NumPy blocks, with no cluster."""
+"""The frozen model: all that prediction needs, as NumPy arrays; it works without a cluster."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ class Model:
         In the targets' own units.
     intercept : ndarray of shape (n_outputs,), float64
     dtype : {"float32", "float64"}
-        In which features are computed.
+        Dtype of the features.
     y_is_1d : bool
         Whether predictions of one output are one-dimensional.
     column_names : tuple of str or None
     posterior : PosteriorFactor or None
-        Only where the standard deviation was asked to be kept.
+        For standard deviations, if they were kept.
     likelihood : mapping with `noise`, `sigma` and `multi_class`, or None
-        Of a model that tells probabilities.
+        Of a model that predicts probabilities.
     arrays : mapping of str to ndarray
         The map's arrays where they come from a file, or where workers derive others than the
         client; else they follow from the seed.
     report : dict
         How it was fitted; strict JSON.
     steps : TableSteps or None
-        What makes the columns of X, and y, of the raw columns of a table like the one it was fitted to.
+        Encodes the raw columns of a table, like the one it was fitted to, as the columns of X and y.
     """
 
     kind: str
@@ -89,7 +89,7 @@ class Model:
 
     @property
     def digest(self) -> str:
-        """A hash of all that predictions depend on; equal for a model and its stored copy."""
+        """A hash of everything that predictions depend on; equal for a model and its stored copy."""
         arrays, metadata = coding_parts(self.scaling, self.targets)
         arrays |= {"coef": self.coef, "intercept": self.intercept}
         likelihood = None if self.likelihood is None else dict(self.likelihood)
@@ -146,7 +146,7 @@ class Model:
     def predict(self, X: np.ndarray, return_std: bool = False) -> Any:
         """Return predicted targets, of shape (n_rows,) or (n_rows, n_outputs), or labels.
 
-        With `return_std`, a pair of these and of what `std` returns.
+        With `return_std`, a pair of these and of their standard deviations.
         """
         if self.kind == "KernelPCA":
             raise InputError("principal components predict nothing; transform gives the coordinates of rows")
@@ -173,8 +173,8 @@ class Model:
     def transform(self, X: np.ndarray) -> Any:
         """Return Z, the features of the scaled rows, of shape (n_rows, n_features) in the model's dtype.
 
-        A scipy CSR matrix where the map is sparse. Of principal components, the rows' coordinates along these
-        instead, (n_rows, n_outputs) in float64.
+        A scipy CSR matrix where the map is sparse. A model of principal components returns the rows'
+        coordinates along these instead, (n_rows, n_outputs) in float64.
         """
         if self.kind == "KernelPCA":
             return self.decision(X)
@@ -202,7 +202,7 @@ class Model:
             yield rows, block_map.apply(strip)
 
     def _strips(self, X: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
-        """Yield the rows, scaled, few enough that their features take little memory."""
+        """Yield slices of rows and the scaled rows, few enough for features of at most 32 MB."""
         n_rows = max(16, _STRIP_BYTES // (self.specification.row_entries * np.dtype(self.dtype).itemsize))
         for start in range(0, X.shape[0], n_rows):
             rows = slice(start, min(start + n_rows, X.shape[0]))
@@ -226,7 +226,7 @@ class Model:
 
 
 def _counted(names: Sequence[Any], n: int) -> str:
-    """Return how many there are, and the first names, if any is known."""
+    """Return how many there are, and the first names, if they are known."""
     return f"{number_text(n)}: {listed(names)}" if names else number_text(n)
 
 

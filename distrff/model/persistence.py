@@ -1,4 +1,4 @@
-"""A frozen model as a stored group: every array that prediction needs, and where it came from."""
+"""A frozen model as a stored group: every array that prediction needs, and how it was fitted."""
 
 from __future__ import annotations
 
@@ -61,20 +61,14 @@ def load_model(url: str, *, storage_options: dict[str, Any] | None = None) -> Mo
 
 
 def model_of(url: str, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> Model:
-    """Return the model of a group that was read from `url`, after a look whether it can predict.
-
-    Raises
-    ------
-    ModelFileError
-        If it cannot.
-    """
+    """Return the model of a group that was read from `url`; raise ModelFileError if it cannot predict."""
     try:
         model = _model_of(arrays, metadata)
     except ModelFileError as error:
         raise ModelFileError(f"{public_name(url)}: {short(error)}") from error
     except KeyError as error:
         raise ModelFileError(f"{public_name(url)} lacks {error}; save the model again") from error
-    # Whatever a value of another type breaks.
+    # A value of another type may raise anything.
     except Exception as error:
         detail = f"{type(error).__name__}: {short(error)}"
         raise ModelFileError(f"{public_name(url)} is no model ({detail}); save it again") from error
@@ -89,9 +83,10 @@ def _model_of(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> 
     names = metadata["column_names"]
     specification = specification_from_dict(metadata["specification"])
     of_map = sent_arrays(arrays)
+    steps = metadata.get("steps")  # models of earlier versions have none
     if of_map:
-        # A process keeps one map for each digest. That of the file may be of other arrays: of a forged file,
-        # or by the rule of an earlier version.
+        # A process keeps one map for each digest. The digest in the file may belong to other arrays: the file
+        # may be forged, or follow the rule of an earlier version.
         specification = specification.digested(of_map)
     return Model(
         kind=metadata["model"],
@@ -107,17 +102,12 @@ def _model_of(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, Any]) -> 
         posterior=posterior_of(arrays),
         arrays=of_map,
         report=metadata["report"],
-        steps=_stored_steps(metadata),
+        steps=None if steps is None else TableSteps.from_dict(steps),
     )
 
 
-def _stored_steps(metadata: Mapping[str, Any]) -> TableSteps | None:
-    steps = metadata.get("steps")  # models of earlier versions have none
-    return None if steps is None else TableSteps.from_dict(steps)
-
-
 def posterior_arrays(posterior: PosteriorFactor) -> dict[str, np.ndarray]:
-    """Return the arrays from which `posterior_of` makes it again."""
+    """Return the arrays from which `posterior_of` restores it."""
     return {
         "posterior_factor": posterior.L,
         "posterior_z_mean": posterior.z_mean,
@@ -139,12 +129,11 @@ def posterior_of(arrays: Mapping[str, np.ndarray]) -> PosteriorFactor | None:
     )
 
 
-# Whether what a stored model says of itself fits together, found before anything is made of it.
+# Whether the parts of a stored model fit together, checked before they are used.
 #
-# Checksums tell damage, not a file that was written to do harm or by a program with a mistake. What is
-# checked here bounds the arrays that a prediction makes by those that are stored; one row is then
-# predicted. Only frequencies are not bounded so: they are derived from a seed, and are columns x features
-# numbers.
+# Checksums find damage, but not a file that was written to do harm or by a program with a mistake. The checks
+# here bound the arrays that a prediction makes by those that are stored; one row is then predicted. Only
+# frequencies are not bounded so: they are derived from a seed, and are columns x features numbers.
 
 _FEW_COLUMNS = 2**20  # a row of them is small whatever is stored
 
@@ -152,19 +141,19 @@ _FEW_COLUMNS = 2**20  # a row of them is small whatever is stored
 def what_is_wrong(model: Model) -> str | None:
     """Return why the model cannot predict, in a few words; None if it can."""
     try:
-        wrong = next((told for told, holds in _CHECKS.items() if not holds(model)), None)
+        wrong = next((message for message, holds in _CHECKS.items() if not holds(model)), None)
         if wrong is None:
             _predict_a_row(model)
         return wrong
     except DistrffError as error:
         return short(error)
-    # Whatever a forged value breaks: types, shapes, sizes, names, recursion.
+    # A forged value may raise anything: types, shapes, sizes, names, recursion.
     except Exception as error:
         return f"{type(error).__name__}: {short(error)}"
 
 
 def short(error: Exception) -> str:
-    """Return what an error says, in one line that does not repeat all of a huge value."""
+    """Return an error's message in one line of at most 160 characters, as it may quote a huge value."""
     return " ".join(str(error)[:1000].split())[:160]
 
 
@@ -181,7 +170,7 @@ def _predict_a_row(model: Model) -> None:
             model.predict_proba(X)
         if model.posterior is not None:
             model.std(X)
-    assert model.digest and model._repr_html_()  # its own hash and card are made of more than predictions are
+    assert model.digest and model._repr_html_()  # which use more than predictions do
 
 
 def _has_few_columns(model: Model) -> bool:
@@ -216,11 +205,6 @@ def _has_its_noise(model: Model) -> bool:
     return isinstance(noise, str) and noise in NOISES and is_number(sigma) and 0 < sigma < np.inf
 
 
-def _names_every_column(model: Model) -> bool:
-    names = model.column_names
-    return names is None or (len(names) == model.n_columns and all(isinstance(name, str) for name in names))
-
-
 _CHECKS: dict[str, Callable[[Model], bool]] = {
     "its kind is no name": lambda m: isinstance(m.kind, str),
     "its dtype is neither float32 nor float64": lambda m: m.dtype in ("float32", "float64"),
@@ -239,7 +223,10 @@ _CHECKS: dict[str, Callable[[Model], bool]] = {
     "its scaling is not that of its columns": _scales_every_column,
     "its targets are not as many as its outputs": _has_its_targets,
     "its likelihood has no known noise or no positive sigma": _has_its_noise,
-    "its column names are not those of its columns": _names_every_column,
+    "its column names are not those of its columns": lambda m: (
+        m.column_names is None
+        or (len(m.column_names) == m.n_columns and all(isinstance(name, str) for name in m.column_names))
+    ),
     "its steps do not make its columns": lambda m: (
         m.steps is None
         or (m.steps.sizes_within(max(_FEW_COLUMNS, m.n_columns)) and len(m.steps.names_out) == m.n_columns)

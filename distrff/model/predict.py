@@ -1,4 +1,4 @@
-"""Predictions for lazy dask arrays, block by block, by the frozen model."""
+"""Predictions of the frozen model: for lazy dask arrays, and as named columns for blocks of rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from distrff.model.model import Model
 from distrff.model.persistence import posterior_arrays, posterior_of
 from distrff.preprocessing.targets import ClassTargets
 
-_EMBEDDED_BYTES = 2**20  # a larger model is one task of its own, that all blocks depend on
+_EMBEDDED_BYTES = 2**20  # a larger model is a task of its own, on which all blocks depend
 
 
 def predict_with(model: Model, X: Any, method: str) -> Any:
@@ -66,15 +66,11 @@ def _meta(model: Model, method: str) -> np.ndarray:
     return np.empty(0) if flat else np.empty((0, model.n_outputs))
 
 
-# A frozen model on its way to the tasks of a sweep.
-
-
 def light_model(model: Model, *, with_std: bool = False) -> tuple[Model, Arrays]:
-    """Return the model without what tasks do not need, and the arrays to be sent to them apart.
+    """Return the model without its large arrays, and those of them that are sent to the tasks.
 
-    The map's arrays of a model from a file go to each worker once. Those of a model
-    that was just fitted are derived there, as they were in the fit. `with_std` sends along what
-    standard deviations need, D² numbers.
+    The map's arrays of a model from a file go to each worker once. Those of a model that was just fitted are
+    derived there, as they were in the fit. `with_std` adds what standard deviations need, D² numbers.
     """
     light = replace(model, arrays=None, posterior=None, report={}, steps=None)
     posterior = posterior_arrays(model.posterior) if with_std and model.posterior is not None else {}
@@ -86,9 +82,7 @@ def restored(model: Model, arrays: Arrays) -> Model:
     return replace(model, arrays=sent_arrays(arrays) or None, posterior=posterior_of(arrays))
 
 
-# What a frozen model says of each row, as named columns.
-
-# Of each method, what its result is called where it is stored.
+# The name of each method's result where it is stored.
 RESULTS = {
     "predict": "prediction",
     "decision_function": "decision",
@@ -149,7 +143,7 @@ class RowResults:
         return self.of(np.zeros((1, self.model.n_columns)))
 
     def labels(self, width: int) -> list[str]:
-        """Return what tells the columns of a result of `width` columns apart: classes, or numbers."""
+        """Return names for the columns of a result of `width` columns: the classes, or numbers."""
         targets = self.model.targets
         if isinstance(targets, ClassTargets) and len(targets.classes) == width:
             return [str(label) for label in targets.classes.tolist()]

@@ -1,4 +1,4 @@
-"""The score sweep: how far predictions are from targets, summed over rows of any storage."""
+"""The score sweep: errors of predictions, summed over rows of any storage."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class ScoreSums:
     squared_norm : ndarray of shape (k,)
         Σ s y².
     targets : Moments
-        Of numeric targets; for classes only its weight means something.
+        Of numeric targets; for classes only its weight is used.
     n_unseen : int
-        Rows whose label is none of the model's classes; they count as wrong.
+        Rows whose label is not one of the model's classes; they count as wrong.
     """
 
     n_rows: int
@@ -117,4 +117,4 @@ def _numbers(y: np.ndarray) -> np.ndarray:
     try:
         return np.ascontiguousarray(y, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise InputError(f"y must hold numbers, for the model predicts numbers ({error})") from error
+        raise InputError(f"y must hold numbers, as the model predicts numbers ({error})") from error

@@ -23,17 +23,16 @@ from distrff.preprocessing.targets import ClassTargets
 def sklearn_pipeline(model: Model) -> Pipeline:
     """Return a fitted pipeline that predicts as the model does.
 
-    A `StandardScaler` where the model scales, the map (`sklearn_maps`), and a linear model:
-    Ridge, RidgeClassifier, LinearSVC, LogisticRegression (one against the rest of them, for several
-    classes) or PCA.
+    A `StandardScaler` where the model scales, the map (`sklearn_map`), and a linear model: Ridge,
+    RidgeClassifier, LinearSVC, LogisticRegression (one per class against the rest) or PCA.
 
     Raises
     ------
     InputError
-        For a map, or a noise, that scikit-learn has no part for.
+        For a map, or a noise, that scikit-learn does not have.
     """
     map_ = sklearn_map(model.specification, model.arrays)
-    make = _MACHINES[model.kind]
+    make = _ESTIMATORS[model.kind]
     steps = [*_scaler(model.scaling, model.n_columns)]
     steps += [("features", map_.transformer)] if map_.transformer is not None else []
     if not steps:  # names of columns are kept by the first step, and the last expects unnamed features
@@ -53,32 +52,32 @@ def _scaler(scaling: Scaling, n_columns: int) -> list[tuple[str, Any]]:
 
 
 def _first_leaf(transformer: Any) -> Any:
-    """Return the transformer itself, or the first of those side by side, which keeps the names for them."""
+    """Return the transformer itself, or the first one of a union, which keeps the names of the columns."""
     is_union = hasattr(transformer, "transformer_list")
     return _first_leaf(transformer.transformer_list[0][1]) if is_union else transformer
 
 
 def _ridge(model: Model, coef: np.ndarray) -> Ridge:
-    machine = Ridge()
+    estimator = Ridge()
     flat = model.n_outputs == 1 and model.y_is_1d
-    machine.coef_ = coef[:, 0] if flat else coef.T
-    machine.intercept_ = float(model.intercept[0]) if flat else model.intercept
-    machine.n_features_in_ = len(coef)
-    return machine
+    estimator.coef_ = coef[:, 0] if flat else coef.T
+    estimator.intercept_ = float(model.intercept[0]) if flat else model.intercept
+    estimator.n_features_in_ = len(coef)
+    return estimator
 
 
 def _ridge_classifier(model: Model, coef: np.ndarray) -> RidgeClassifier:
-    # Fitted to a row of each class, so that it knows the labels; its coefficients are replaced.
+    # Fitted to a row of each class for the labels; its coefficients are replaced.
     classes = _classes(model)
-    machine = RidgeClassifier().fit(np.zeros((len(classes), len(coef))), classes)
-    machine.coef_, machine.intercept_ = coef.T, model.intercept
-    return machine
+    estimator = RidgeClassifier().fit(np.zeros((len(classes), len(coef))), classes)
+    estimator.coef_, estimator.intercept_ = coef.T, model.intercept
+    return estimator
 
 
 def _svc(model: Model, coef: np.ndarray) -> LinearSVC:
-    machine = LinearSVC()
-    _set_linear(machine, _classes(model), coef, model.intercept)
-    return machine
+    estimator = LinearSVC()
+    _set_linear(estimator, _classes(model), coef, model.intercept)
+    return estimator
 
 
 def _likelihood_classifier(model: Model, coef: np.ndarray) -> Any:
@@ -92,33 +91,33 @@ def _likelihood_classifier(model: Model, coef: np.ndarray) -> Any:
     classes, coef, intercept = _classes(model), coef / sigma, model.intercept / sigma
     if model.n_outputs == 1 or model.likelihood["multi_class"] == "softmax":
         return _logistic(classes, coef, intercept)
-    # Fitted to a row of each class, so that it knows the labels; the coefficients are replaced.
-    machine = OneVsRestClassifier(LogisticRegression()).fit(np.zeros((len(classes), len(coef))), classes)
-    for k, one in enumerate(machine.estimators_):
+    # Fitted to a row of each class for the labels; the coefficients are replaced.
+    estimator = OneVsRestClassifier(LogisticRegression()).fit(np.zeros((len(classes), len(coef))), classes)
+    for k, one in enumerate(estimator.estimators_):
         _set_linear(one, one.classes_, coef[:, [k]], intercept[[k]])
-    return machine
+    return estimator
 
 
 def _logistic(classes: np.ndarray, coef: np.ndarray, intercept: np.ndarray) -> LogisticRegression:
-    machine = LogisticRegression()
-    _set_linear(machine, classes, coef, intercept)
-    return machine
+    estimator = LogisticRegression()
+    _set_linear(estimator, classes, coef, intercept)
+    return estimator
 
 
-def _set_linear(machine: Any, classes: np.ndarray, coef: np.ndarray, intercept: np.ndarray) -> None:
-    machine.classes_, machine.coef_, machine.intercept_ = classes, coef.T, intercept
-    machine.n_features_in_ = len(coef)
+def _set_linear(estimator: Any, classes: np.ndarray, coef: np.ndarray, intercept: np.ndarray) -> None:
+    estimator.classes_, estimator.coef_, estimator.intercept_ = classes, coef.T, intercept
+    estimator.n_features_in_ = len(coef)
 
 
 def _components(model: Model, coef: np.ndarray) -> PCA:
     """Return the projection Z·coef + intercept as PCA's (Z − mean)·coef."""
-    machine = PCA(n_components=model.n_outputs)
-    machine.components_ = coef.T
-    machine.mean_ = -np.linalg.lstsq(coef.T, model.intercept, rcond=None)[0]
-    machine.n_components_, machine.n_features_in_ = model.n_outputs, len(coef)
-    machine.explained_variance_ = np.asarray(model.report["explained_variance"])
-    machine.explained_variance_ratio_ = np.asarray(model.report["explained_variance_ratio"])
-    return machine
+    estimator = PCA(n_components=model.n_outputs)
+    estimator.components_ = coef.T
+    estimator.mean_ = -np.linalg.lstsq(coef.T, model.intercept, rcond=None)[0]
+    estimator.n_components_, estimator.n_features_in_ = model.n_outputs, len(coef)
+    estimator.explained_variance_ = np.asarray(model.report["explained_variance"])
+    estimator.explained_variance_ratio_ = np.asarray(model.report["explained_variance_ratio"])
+    return estimator
 
 
 def _classes(model: Model) -> np.ndarray:
@@ -126,7 +125,7 @@ def _classes(model: Model) -> np.ndarray:
     return model.targets.classes
 
 
-_MACHINES: dict[str, Callable[[Model, np.ndarray], Any]] = {
+_ESTIMATORS: dict[str, Callable[[Model, np.ndarray], Any]] = {
     "KernelRidge": _ridge,
     "KernelRidgeClassifier": _ridge_classifier,
     "KernelSVC": _svc,

@@ -1,4 +1,4 @@
-"""The writing sweep: what a frozen model makes of each row goes to that row's place, in any order."""
+"""The writing sweep: a frozen model's results for all rows, written in row order by tasks in any order."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from distrff.model.predict import RESULTS, RowResults, light_model, restored
 from distrff.utils.text import listed
 
 _CHUNK_BYTES = 2**25
-_LOOKED_AT = 8  # rows by which data are known again
+_SAMPLED_ROWS = 8  # by which a resumed call recognises the data
 
 
 @dataclass(frozen=True)
@@ -81,21 +81,11 @@ class WriteReduction(Reduction):
 
 
 def write_rows(run: Run, results: RowResults, dataset: Dataset, place: ResultPlace) -> dict[str, Any]:
-    """Write what the model makes of every row, and the rows' ids, in one pass; return a report.
+    """Write the results of every row, and the rows' ids, in one pass; return a report.
 
-    Parameters
-    ----------
-    run : Run
-    results : RowResults
-    dataset : Dataset
-    place : ResultPlace
-        For other processes to reach as well. A folder of Parquet files if it ends in .parquet or
-        .pq, else Zarr: an array, or with ids or standard deviations a group of arrays.
-
-    Returns
-    -------
-    dict
-        As that of `write_predictions`; `shape`, `dtype` and `chunks` are of the result.
+    The report is that of `write_predictions` without `out`. The workers must reach the place too: a folder of
+    Parquet files if it ends in .parquet or .pq, else Zarr: an array, or with ids or standard deviations a
+    group of arrays.
 
     Raises
     ------
@@ -162,7 +152,7 @@ def output_segmentation(n_rows: int, n_columns: int, row_bytes: int) -> Segmenta
 
 def _columns(run: Run, results: RowResults, dataset: Dataset) -> tuple[tuple[ResultColumn, ...], str]:
     """Return the columns to be written, ids first, and a digest of some rows with their ids."""
-    numbers = np.unique(np.linspace(0, dataset.n_rows - 1, _LOOKED_AT).astype(np.int64))
+    numbers = np.unique(np.linspace(0, dataset.n_rows - 1, _SAMPLED_ROWS).astype(np.int64))
     looks = run.submit_all(_look_at, [(dataset.rows(int(i), int(i) + 1),) for i in numbers])
     seen = run.gather(looks)
     digest = hashlib.sha256("".join(row_digest for row_digest, _ in seen).encode())
@@ -185,9 +175,6 @@ def _look_at(rows: Rows) -> tuple[str, dict[str, np.ndarray]]:
     digest = hashlib.sha256(np.ascontiguousarray(block.X).tobytes())
     digest.update(repr({name: values.tolist() for name, values in ids.items()}).encode())
     return digest.hexdigest(), ids
-
-
-# Predictions for rows of any storage, written beside the columns that tell who the rows are.
 
 
 def write_predictions(
@@ -214,15 +201,15 @@ def write_predictions(
         "prediction", "decision" or "probability" and "std" and the ids in a group, or where there
         is only one of these that array itself.
     ids : list of str, or mapping of str to array-like, optional
-        Columns of a DataFrame, or columns by name, one value a row, that are written beside.
+        Columns that are written beside the predictions: their names in a DataFrame, or their values by name.
     method : {"predict", "decision_function", "predict_proba"}
     return_std : bool
-        Standard deviations of predictions as well, of a model that has them.
+        Also write the standard deviations of predictions, if the model has them.
     overwrite : bool
-        Replace predictions that are there.
+        Replace predictions that exist at `out`.
     resume : bool
-        Go on with what an interrupted call for the same model and rows left, if there is any.
-        The model is compared whole, the rows by their number and some of them.
+        Continue an interrupted call for the same model and rows, if there was one. The whole model is
+        compared, and of the rows their number and a sample.
     storage_options : dict, optional
         For fsspec, where `out` is a URL.
 
@@ -235,26 +222,26 @@ def write_predictions(
     Raises
     ------
     InputError
-        For rows that no model can use, results that this one does not have, a place that may not be
+        For rows that cannot be used, results that this model does not have, a place that may not be
         replaced, or an unfinished result of another model or other rows.
 
     Notes
     -----
     One light pass, n·(2dD + 2Dk) flops (with standard deviations n·D² more); a task holds a block of
-    at most 32 MB of results. An interrupted call leaves what is written, at `out` marked incomplete in
-    an object store, beside it on a local file system.
+    at most 32 MB of results. An interrupted call leaves what it has written: in an object store at `out`,
+    marked incomplete, on a local file system beside `out`.
     """
-    machine = model if isinstance(model, Model) else _frozen(model, return_std)
-    dataset = _identified(machine, data, ids)
-    if dataset.n_columns != machine.n_columns:
+    frozen = model if isinstance(model, Model) else _frozen(model, return_std)
+    dataset = _identified(frozen, data, ids)
+    if dataset.n_columns != frozen.n_columns:
         raise InputError(
             f"{dataset.source} has {dataset.n_columns} columns, but the model was fitted to "
-            f"{machine.n_columns}; choose them when the dataset is opened"
+            f"{frozen.n_columns}; choose them when the dataset is opened"
         )
     if method == "transform":
         raise InputError("method 'transform' makes features, no predictions; use the model's transform")
     place = ResultPlace(Location.of(out, storage_options), overwrite=overwrite, resume=resume)
-    report = write_rows(begin_run(), RowResults(machine, method, return_std), dataset, place)
+    report = write_rows(begin_run(), RowResults(frozen, method, return_std), dataset, place)
     return {"out": str(place.out), **report}
 
 
@@ -264,11 +251,11 @@ def _frozen(estimator: Any, return_std: bool) -> Model:
     return with_posterior() if return_std and with_posterior is not None else estimator.model_
 
 
-def _identified(machine: Model, data: Any, ids: Any) -> Dataset:
+def _identified(model: Model, data: Any, ids: Any) -> Dataset:
     """Return the rows as a dataset with its ids."""
     if isinstance(ids, str):
         ids = [ids]
-    names, columns = machine.column_names, ids
+    names, columns = model.column_names, ids
     if is_dataframe_like(data):
         if ids is not None and not isinstance(ids, Mapping):
             _check_has(data, ids)

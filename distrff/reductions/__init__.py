@@ -1,7 +1,7 @@
 """What is summed over rows, one pass a reduction."""
 
 from distrff.features.trigonometry import compile_loops
-from distrff.utils.process import before_first_task
+from distrff.utils.jit import before_first_task
 from distrff.utils.products import compile_products
 
 before_first_task(compile_loops)

@@ -1,12 +1,12 @@
-"""The hinge's objective where few rows are near its kink: exact for these, linear for all others.
+"""The hinge's objective near a point, exact for the rows near the hinge y·f = 1 and linear for all others.
 
     q(x) = ½‖w‖² + constant + slopeᵀx + Σ_i u_i·max(0, 1 − y_i·z̃_iᵀx),  x = [w | b],  z̃ = [z | 1],
 
-the rows far on the wrong side being in the linear part. Their true hinges are nowhere below it, and those of
-the rows far on the right side are nowhere below 0, so that min q bounds the objective of all rows from below;
-where no row has changed sides it is the objective. Minimised by the method of multipliers: each inner problem
-is piecewise quadratic and solved by semismooth Newton steps (Li, Sun and Toh, SIAM J. Optim. 28, 2018,
-section 3, use the same pair for the lasso).
+where the linear part holds the rows far on the wrong side. Their true losses are nowhere below it, and those
+of the rows far on the right side are nowhere below 0, so min q bounds the objective of all rows from below;
+where no row has changed sides q is the objective. It is minimised by the method of multipliers: each inner
+problem is piecewise quadratic and solved by semismooth Newton steps (Li, Sun and Toh, SIAM J. Optim. 28,
+2018, section 3, use the same pair for the lasso).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from scipy.sparse import issparse
 from distrff.utils.jit import compiled, in_own_thread
 
 _GROWTH = 3.0
-_MOST_ROUNDS, _MOST_STEPS = 40, 150
+_MAX_ROUNDS, _MAX_STEPS = 40, 150
 _INNER_SHARE, _SLOW = 0.02, 0.5
-_WIDTHS = 10.0 ** np.arange(-0.5, -6.1, -0.25)
+_EPSILONS = 10.0 ** np.arange(-0.5, -6.1, -0.25)
 _SUFFICIENT_DECREASE = 1e-4
 _SHORTEST_STEP = 1e-10
 _BALANCED = 1e-13
@@ -73,7 +73,7 @@ class ActiveSetModel:
         return float(0.5 * (self.penalised * x) @ x + self.constant + self.slope @ x + self.upper @ violation)
 
     def bound(self, alpha: np.ndarray) -> float:
-        """Return the lower bound of q that multipliers give, moved to where they add up; −∞ if none do."""
+        """Return the lower bound of q by multipliers, balanced first; −∞ where they cannot be balanced."""
         if self.fit_intercept:
             moved = _balanced(alpha, self.label, self.upper, float(self.slope[-1]))
             if moved is None:
@@ -85,17 +85,16 @@ class ActiveSetModel:
 
 def _balanced(alpha: np.ndarray, y: np.ndarray, upper: np.ndarray, total: float) -> np.ndarray | None:
     """Return clip(α + τy, 0, u) for the τ with Σ y·(that) = total; None where the bounds allow none."""
-
     tau = _shift(alpha, y, y, upper, total)
     if tau is None:
         return None
     moved = np.clip(alpha + tau * y, 0, upper)
-    # What rounding of τ leaves goes to the row with the most room.
+    # The rounding error of τ goes to the row with the most room.
     left = total - float(y @ moved)
     room = np.where(y * left > 0, upper - moved, moved)
     row = int(np.argmax(room))
     moved[row] = np.clip(moved[row] + y[row] * left, 0, upper[row])
-    # What does not balance bounds nothing, as nothing penalises b.
+    # Multipliers out of balance give no bound, as nothing penalises b.
     return moved if abs(y @ moved - total) <= _BALANCED * (upper.sum() + abs(total)) else None
 
 
@@ -128,35 +127,35 @@ class ActiveSetSolution:
 
 
 def first_multipliers(model: ActiveSetModel, x: np.ndarray) -> np.ndarray:
-    """Return those of a point: the slopes of the kinks rounded over the width whose bound is highest."""
+    """Return multipliers for a point: the slopes of the hinges rounded over the ε of highest bound."""
     violation = 1 - model.A @ x
-    candidates = [model.upper * np.clip(violation / width, 0, 1) for width in _WIDTHS]
+    candidates = [model.upper * np.clip(violation / epsilon, 0, 1) for epsilon in _EPSILONS]
     return max(candidates, key=model.bound)
 
 
 def minimise(
     model: ActiveSetModel, x: np.ndarray, alpha: np.ndarray, *, width: float, tol: float
 ) -> ActiveSetSolution:
-    """Return the minimiser of q to a gap of `tol`, or as near as rounding comes.
+    """Return the minimiser of q to a gap of `tol`, or as near as rounding allows.
 
     Parameters
     ----------
     x, alpha : ndarrays of shape (D + 1,) or (D,), and (r,)
         Start, and its multipliers.
     width : float
-        Over which kinks are rounded at first: row i has the weight σ = u/width in the multipliers' term,
-        which grows by the same factor for all.
+        Over which hinges are rounded at first: row i has the weight σ = u/width in the multipliers' term,
+        and all σ grow by the same factor.
     tol : float
 
     Notes
     -----
-    A step costs D²·(rows in the kink) + D³/3 flops; some tens of steps.
+    A step costs D²·(rows within the width) + D³/3 flops; there are some tens of steps.
     """
     best = ActiveSetSolution(x, alpha, model.value(x), model.bound(alpha))
     inside = _InsideGram(model)
-    steps_left, share = _MOST_STEPS, _INNER_SHARE
+    steps_left, share = _MAX_STEPS, _INNER_SHARE
     sigma = np.maximum(model.upper, np.finfo(float).tiny) / width
-    for _ in range(_MOST_ROUNDS):
+    for _ in range(_MAX_ROUNDS):
         gap = best.value - best.bound
         aim = share * max(0.1 * tol, min(gap, abs(best.value)))
         x, alpha, n_steps = _round(model, inside, x, alpha, sigma, aim, steps_left)
@@ -172,10 +171,10 @@ def minimise(
         stuck = not n_steps and not better and share < _INNER_SHARE**3
         if best.value - best.bound <= tol or steps_left <= 0 or stuck:
             break
-        # Also after a round without a step: all that is wrong may be the multiplier of a row of little
+        # Also after a round without a step: the last error may be in the multiplier of a row of little
         # weight, which moves by σ·(1 − margin) a round.
         sigma = sigma * _GROWTH
-        # Multipliers that are off balance by little may bound little, as no strong convexity ties b.
+        # Multipliers slightly out of balance may give a poor bound, as no strong convexity ties b.
         if best.value - best.bound > _SLOW * gap:
             share *= _INNER_SHARE
     return best
@@ -188,13 +187,13 @@ def _round(
     alpha: np.ndarray,
     sigma: np.ndarray,
     aim: float,
-    most_steps: int,
+    max_steps: int,
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Minimise the augmented Lagrangian to about `aim`, and return x, the new multipliers and the steps."""
     penalised = model.penalised
     margin, n_steps = model.A @ x, 0
     x, margin = _with_best_intercept(model, x, margin, alpha, sigma)
-    while n_steps < most_steps:
+    while n_steps < max_steps:
         q = np.clip(alpha + sigma * (1 - margin), 0, model.upper)
         gradient = penalised * x + model.slope - model.A.T @ q
         # The Lagrangian is 1-strongly convex in w; b is already best for the first w.
@@ -214,7 +213,7 @@ def _with_best_intercept(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return x with the b that minimises the augmented Lagrangian for its w, and the margins there.
 
-    Nothing penalises b: Newton steps alone would creep where no row is in the kink.
+    Nothing penalises b: Newton steps alone would creep where no row is within the width.
     """
     if not model.fit_intercept:
         return x, margin
@@ -228,7 +227,7 @@ def _with_best_intercept(
 
 
 class _InsideGram:
-    """Σ u·aaᵀ over the rows in the kink, kept up to date by those that enter and leave it."""
+    """Σ u·aaᵀ over the rows within the width, updated by those that enter and leave it."""
 
     def __init__(self, model: ActiveSetModel) -> None:
         self._A, self._root = model.A, np.sqrt(model.upper)
@@ -236,7 +235,7 @@ class _InsideGram:
         self._G = np.zeros((model.A.shape[1],) * 2)
 
     def of(self, rows: np.ndarray) -> np.ndarray:
-        """Return the sum over the rows of a mask; the array is this object's own."""
+        """Return the sum over the rows of a mask, in an array that this object keeps."""
         entered, left = rows & ~self._rows, self._rows & ~rows
         if np.count_nonzero(entered | left) < np.count_nonzero(rows):
             self._G += self._sum(entered)
@@ -264,16 +263,18 @@ def _newton_step(
     rows = (t > 0) & (t < model.upper)
     try:
         return _solved(model, inside.of(rows) * steepness, gradient)
-    except np.linalg.LinAlgError:  # what heavy rows left behind when they went outweighs the others
+    except np.linalg.LinAlgError:  # the rounding error of subtracted heavy rows outweighs the others
         H = inside.afresh(rows) * steepness
-    # Beside a large C rounding takes the penalty; as much as that again keeps H positive definite.
+    # With a large C the penalty is below the rounding of H; that much more keeps it positive definite.
     rounding = len(H) * np.finfo(float).eps * float(np.diagonal(H).max())
-    return _solved(model, H, gradient, least=rounding)
+    return _solved(model, H, gradient, min_penalty=rounding)
 
 
-def _solved(model: ActiveSetModel, H: np.ndarray, gradient: np.ndarray, least: float = 0.0) -> np.ndarray:
-    """Return −(H + P)⁻¹g, of P no less than `least`; H is overwritten."""
-    H[np.diag_indices_from(H)] += np.maximum(model.penalised, least)
+def _solved(
+    model: ActiveSetModel, H: np.ndarray, gradient: np.ndarray, min_penalty: float = 0.0
+) -> np.ndarray:
+    """Return −(H + P)⁻¹g for the penalty P, which is at least `min_penalty`; H is overwritten."""
+    H[np.diag_indices_from(H)] += np.maximum(model.penalised, min_penalty)
     if model.fit_intercept:
         H[-1, -1] = 1.000001 * H[-1, -1] or 1.0  # where no row is inside, b has no curvature
     return -cho_solve(cho_factor(H, lower=True, check_finite=False, overwrite_a=True), gradient)
@@ -305,37 +306,27 @@ def _line_search(
     return 0.0
 
 
-# Models of sparse rows, solved one row's multiplier at a time.
+# Coordinate ascent, for models of sparse rows: one row's multiplier at a time.
 #
-# Multipliers α make w = Σ α_i·y_i·z_i − slope, and each of them in turn is set where the dual is highest
-# while the others stay (Hsieh, Chang, Lin, Keerthi and Sundararajan 2008, "A dual coordinate descent method
-# for large-scale linear SVM", algorithm 1). That Σ α_i·y_i must be what the linear part says, because
-# nothing penalises b, is left to the method of multipliers: b = b₀ + ρ·(Σ α_i·y_i − slope_b), and b₀ moves
-# to b after some passes.
+# Multipliers α make w = Σ α_i·y_i·z_i − slope, and each in turn is set to maximise the dual while the others
+# stay (Hsieh, Chang, Lin, Keerthi and Sundararajan 2008, "A dual coordinate descent method
+# for large-scale linear SVM", algorithm 1). Nothing penalises b, so Σ α_i·y_i must equal slope_b; the method
+# of multipliers sees to that: b = b₀ + ρ·(Σ α_i·y_i − slope_b), and b₀ moves to b after some passes.
 #
 # A step costs the entries of one row, whatever D is, and curvatures are those of single rows: nothing needs a
 # preconditioner as long as C·‖z‖² is of moderate size.
 
-_MOST_ASCENT_ROUNDS = 100
+_MAX_ASCENT_ROUNDS = 100
 _INNER_PASSES = 9  # over the rows between their bounds, after one over all of them
 _SEED = 0
 
 
 def ascend(model: ActiveSetModel, x: np.ndarray, alpha: np.ndarray, *, tol: float) -> ActiveSetSolution:
-    """Return the minimiser of q to a gap of `tol`, or where many passes end.
+    """Return the minimiser of q for a CSR matrix A to a gap of `tol`, or what a thousand passes reach.
 
-    Parameters
-    ----------
-    model : ActiveSetModel
-        Its A is a scipy CSR matrix.
-    x, alpha : ndarrays of shape (D + 1,) or (D,), and (r,)
-        Of x only the intercept counts; the multipliers say the rest.
-    tol : float
-
-    Notes
-    -----
-    A pass costs 4 flops an entry of its rows; a round is ten passes, nine of them over the rows whose
-    multipliers are between their bounds. The order of the rows is drawn anew for each pass, always alike.
+    Of x only the intercept counts; the multipliers determine w. A pass costs 4 flops per entry of its rows; a
+    round is ten passes, nine of them over the rows whose multipliers are between their bounds. Each pass has
+    a new random order of the rows, from a fixed seed.
     """
     compile_ascent()
     A, upper, fit_intercept = model.A, model.upper, model.fit_intercept
@@ -352,7 +343,7 @@ def ascend(model: ActiveSetModel, x: np.ndarray, alpha: np.ndarray, *, tol: floa
     curvature = np.maximum(squares @ reach, np.finfo(float).tiny)
     rng = np.random.default_rng(_SEED)
     best = ActiveSetSolution(x, alpha.copy(), model.value(x), model.bound(alpha))
-    for _ in range(_MOST_ASCENT_ROUNDS):
+    for _ in range(_MAX_ASCENT_ROUNDS):
         for inner in range(1 + _INNER_PASSES):
             rows = np.flatnonzero((alpha > 0) & (alpha < upper)) if inner else np.arange(len(alpha))
             order = rng.permutation(rows)

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.linalg import eig_banded, solve_triangular
 from scipy.linalg.lapack import dgeqrf, dpbsv
 
-# Panels wide enough for products to run at the rate of large ones; the band's own solutions cost the square.
+# Wide enough for products of panels to run at full speed; a solution in the band costs the square of it.
 _BAND_WIDTH = 64
 _STRIP_ROWS = 512
 
@@ -17,10 +17,11 @@ _STRIP_ROWS = 512
 class BandRidge:
     """Solutions of (G + alpha·I) w = B for many alphas.
 
-    w = Q (T + alpha·I)⁻¹ QᵀB, T of half bandwidth b = 64: the reduction costs 4/3·D³ flops once, then each
+    w = Q (T + alpha·I)⁻¹ QᵀB, T of half bandwidth b = 64. The reduction costs 4/3·D³ flops once, then each
     alpha a banded Cholesky solution of D·b² + 4·D·b·k and its share, 2·D²·k, of one product with Q. An
-    eigendecomposition gives the same at several times the price, as T's eigenvectors are never needed. Half
-    of the reduction to a tridiagonal T are products with a vector, which wait for memory where D is large.
+    eigendecomposition gives the same at several times the cost, as T's eigenvectors are never needed. A
+    tridiagonal T is slower too: half of that reduction are products with a vector, which wait for memory
+    where D is large.
 
     Parameters
     ----------
@@ -98,8 +99,8 @@ class BandRidge:
         Returns
         -------
         ndarray of shape (m, D, k)
-            NaN for an alpha at which T + alpha·I is not positive definite: rounding in G has
-            made an eigenvalue smaller than −alpha, and no solution there means anything.
+            NaN for an alpha at which T + alpha·I is not positive definite: rounding in G has made an
+            eigenvalue smaller than −alpha, and a solution there would be meaningless.
         """
         D, k = B.shape
         rotated = np.array(B)
@@ -148,8 +149,8 @@ def _triangle(V: np.ndarray, tau: np.ndarray) -> np.ndarray:
 def _strips(size: int, first: int) -> Iterator[tuple[slice, slice]]:
     """Return the rows and columns of each strip of a matrix's lower triangle, from row and column `first` on.
 
-    A strip is whole up to its last row. Strips end at the same rows of the matrix whatever `first` is, so
-    that what one strip has above the diagonal no other will ask for.
+    A strip spans the columns up to its last row. Strips end at the same rows of the matrix whatever `first`
+    is, so what one strip has above the diagonal is never read by another.
     """
     stops = [*range((first // _STRIP_ROWS + 1) * _STRIP_ROWS, size, _STRIP_ROWS), size]
     for start, stop in pairwise([first, *stops]):

@@ -1,6 +1,6 @@
-"""Preconditioned conjugate gradients, as a conversation: it yields residuals and is sent what a sweep says.
+"""Preconditioned conjugate gradients as a solver generator: it yields residuals and is sent products.
 
-Several systems talk at the same time, so that one sweep answers all of them.
+Several systems are solved in lockstep, so that one sweep over the rows serves all of them.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import cho_solve
 
-from distrff.solvers.ridge import GramProblem, cholesky_factor, ridge_system
+from distrff.solvers.ridge import GramProblem, cholesky_factor
 
-# (v, A·v) for v = M⁻¹r, in answer to the residual r.
+# (v, A·v) for v = M⁻¹r, the response to the residual r.
 Response = tuple[np.ndarray, np.ndarray]
 
 _ROUNDOFF = float(np.finfo(np.float64).eps)
@@ -22,12 +22,12 @@ _ROUNDOFF = float(np.finfo(np.float64).eps)
 class ConjugateGradients:
     """One system A·x = b, A symmetric positive definite, solved until ‖b − A·x‖ ≤ bound.
 
-    In each step the residual r is answered by v = M⁻¹r, for a preconditioner M, and A·v. The next direction
-    is p = v + βp with β = rᵀv/(rᵀv of the step before), and A·p follows by the same sum, so that a step
-    takes one product with A, and that of a vector which is known as soon as r is (Chronopoulos and Gear,
+    In each step the response to the residual r is v = M⁻¹r, for a preconditioner M, and A·v. The next
+    direction is p = v + βp with β = rᵀv/(rᵀv of the step before), and A·p follows by the same sum. So a step
+    takes one product with A, of a vector that is known as soon as r is (Chronopoulos and Gear,
     J. Comput. Appl. Math. 25, 1989; the steps themselves are algorithm 9.1 of Saad, Iterative Methods for
-    Sparse Linear Systems, 2nd edition). Each x minimises ½xᵀAx − bᵀx over all that was seen until then, so
-    the last one is always the best.
+    Sparse Linear Systems, 2nd edition). Each x minimises ½xᵀAx − bᵀx over all directions so far, so the
+    last one is the best.
 
     Parameters
     ----------
@@ -41,11 +41,11 @@ class ConjugateGradients:
     Attributes
     ----------
     x, residual : ndarrays of shape (D,)
-        Where it is now; changed in place by the next step.
+        The current iterate; changed in place by the next step.
 
     Notes
     -----
-    14·D flops a step beside the answer; four vectors of D live. From the residual's norm follows
+    14·D flops a step beside the products; four vectors of D live. From the residual's norm follows
     ‖x − A⁻¹b‖ ≤ ‖b − A·x‖/λ, λ the smallest eigenvalue of A.
     """
 
@@ -55,17 +55,17 @@ class ConjugateGradients:
         self._size = _norm(self.residual)
         self._bound = bound
         self._norm_of_A = 0.0
-        self._way = _norm(self.x)
+        self._path = _norm(self.x)
 
     @property
     def error(self) -> float:
-        """A bound of ‖b − A·x‖: the updated residual, and how far rounding may have led that astray."""
+        """A bound of ‖b − A·x‖: the updated residual, plus how far rounding may have moved that."""
         return self._size + self._rounding
 
     @property
     def _rounding(self) -> float:
         """About u·‖A‖·(‖start‖ + Σ‖step‖) (van der Vorst and Ye, SIAM J. Sci. Comput. 22, 2000)."""
-        return _ROUNDOFF * self._norm_of_A * self._way
+        return _ROUNDOFF * self._norm_of_A * self._path
 
     @property
     def is_converged(self) -> bool:
@@ -73,7 +73,7 @@ class ConjugateGradients:
 
     @property
     def _is_exhausted(self) -> bool:
-        """Whether a smaller residual would be one of rounded sums only."""
+        """Whether the updated residual is below its own rounding error."""
         return self._size <= self._rounding
 
     def solve(self) -> Generator[np.ndarray, Response, None]:
@@ -96,14 +96,14 @@ class ConjugateGradients:
     def _step(self, length: float, direction: np.ndarray, product: np.ndarray) -> None:
         size = _norm(direction)
         self._norm_of_A = max(self._norm_of_A, _norm(product) / size)
-        self._way += length * size
+        self._path += length * size
         self.x += length * direction
         self.residual -= length * product
         self._size = _norm(self.residual)
 
 
 def _dot(x: np.ndarray, y: np.ndarray) -> float:
-    """Return xᵀy; BLAS would take threads for it, which wait for each other where others use the cores."""
+    """Return xᵀy without BLAS, whose threads wait for each other where others use the cores."""
     return float(np.einsum("i,i->", x, y))
 
 
@@ -111,7 +111,7 @@ def _norm(x: np.ndarray) -> float:
     return float(np.sqrt(_dot(x, x)))
 
 
-# The Cholesky factor of a Gram of some rows, standing for all of them: a preconditioner and a start.
+# The Cholesky factor of a sample's Gram: a preconditioner, and ridge models to start from.
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +134,7 @@ class SampledFactor:
 
 def sampled_factor(total: np.ndarray, alpha: float, problem: GramProblem) -> SampledFactor:
     """Return the factor of the Gram of a sample, (D + 1 + k, D + 1 + k); D³/3 flops."""
-    system = ridge_system(total, problem.n_targets, fit_intercept=problem.fit_intercept)
+    system = problem.system(total)
     L = cholesky_factor(system.G, alpha)
     coef = cho_solve((L, True), system.B, check_finite=False)
     return SampledFactor(L, coef, system.intercept(coef))

@@ -1,10 +1,10 @@
-"""The hard-margin model by a working set, as a conversation: it yields points and is sent critical rows.
+"""The hard-margin model by a working set, as a solver generator: it yields points and is sent critical rows.
 
-min ½‖w‖² s.t. y_i(⟨w, z_i⟩ + b) ≥ 1 for all rows. A sweep at a point finds the rows of smallest margin; those
-and the ones found before make a problem that is solved in memory (`nearest_hulls`). Its weights, 0 on all
-other rows, bound every model's margin from above, and its model is the next point. A model whose
-smallest margin m over all rows is positive has the margin m/‖w‖. Each sweep but the last finds a row that the
-problem in memory lacked, so the bound falls until it meets the margin.
+min ½‖w‖² s.t. y_i(⟨w, z_i⟩ + b) ≥ 1 for all rows. A sweep at a point finds the rows of smallest margin; with
+those found before they make a problem that is solved in memory (`nearest_points`). Its weights, 0 on all
+other rows, bound every model's margin from above, and its model is the next point. A model whose smallest
+margin m over all rows is positive has the margin m/‖w‖. Each sweep but the last finds a row that the problem
+in memory lacked, so the bound falls until it meets the margin.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from distrff.errors import InputError
 from distrff.solvers.objective import Certificate
 
-NEGLIGIBLE = 1e-6  # of the largest ‖z‖: a bound below it says that the features do not separate the classes
+NEGLIGIBLE = 1e-6  # of the largest ‖z‖: with a bound below it the features do not separate the classes
 
 _INNER_SHARE = 0.1  # of tol, for the problem in memory
-_MOST_KEPT = 8  # times what one sweep collects
+_MAX_KEPT = 8  # times the rows that one sweep collects
 
 
 @dataclass(frozen=True, eq=False)
 class CriticalRows:
-    """What a sweep at x says of one model.
+    """The rows of smallest margin that a sweep at x found for one model.
 
     Attributes
     ----------
     number : ndarray of shape (r,)
-        Row numbers of the rows of smallest margin on each side.
+        Row numbers, of both sides.
     Z : ndarray of shape (r, D), float64
     label : ndarray of shape (r,)
         ±1.
@@ -51,7 +51,7 @@ class CriticalRows:
     n_violating: int
     largest_norm: float
 
-    def least_margins(self) -> np.ndarray:
+    def min_margins(self) -> np.ndarray:
         """Return the smallest margin of each side that has rows, that of label 1 first."""
         sides = [self.margin[self.label > 0], self.margin[self.label < 0]]
         return np.array([side.min() for side in sides if len(side)])
@@ -81,20 +81,20 @@ class WorkingRows:
             np.concatenate([self.a, np.zeros(np.count_nonzero(new))]),
         )
 
-    def without_idle(self, x: np.ndarray, most: int) -> WorkingRows:
-        """Return at most so many rows, leaving out those of weight 0 and the largest margins at x."""
-        if len(self.a) <= most:
+    def without_idle(self, x: np.ndarray, max_rows: int) -> WorkingRows:
+        """Return at most so many rows, leaving out those of weight 0 with the largest margins at x."""
+        if len(self.a) <= max_rows:
             return self
         D = self.Z.shape[1]
         margin = self.label * (self.Z @ x[:D] + x[D:].sum())
         rank = np.argsort(np.where(self.a > 0, -np.inf, margin), kind="stable")
-        kept = np.sort(rank[: max(most, np.count_nonzero(self.a))])
+        kept = np.sort(rank[: max(max_rows, np.count_nonzero(self.a))])
         return WorkingRows(self.number[kept], self.Z[kept], self.label[kept], self.a[kept])
 
 
 @dataclass(frozen=True)
 class Inseparability:
-    """What shows that no model separates the classes, or how far that is from being shown.
+    """The evidence that no model separates the classes, complete or not.
 
     Attributes
     ----------
@@ -103,7 +103,7 @@ class Inseparability:
     largest_norm : float
         Of z over the rows.
     least_margin : float
-        Of the last point swept, in units in which 1 is asked for: it violates most.
+        The smallest at the last point, where every row should have at least 1.
     n_violating : int
         Rows whose margin is below 1 there.
     n_weighted : int
@@ -118,7 +118,7 @@ class Inseparability:
 
 
 class HardMargin:
-    """One hard-margin model on its way.
+    """The solver of one hard-margin model.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ class HardMargin:
         [w | b] or [w] to begin with; zeros, or any model.
     fit_intercept : bool
     tol : float
-        The relative gap (P − D)/P of ½‖w‖² at which it is done.
+        The relative gap (P − D)/P of ½‖w‖² at which it ends.
 
     Attributes
     ----------
@@ -136,7 +136,7 @@ class HardMargin:
     margin, bound : float
         1/‖w‖ of x, 0 while none separates; no model has a larger one than the bound.
     checked_margin : float or None
-        Smallest margin that the last sweep, which was at x, found; 1 up to the rounding of the sweep.
+        The smallest margin of a last sweep at x; 1 up to the rounding of the sweep.
     working : WorkingRows
     """
 
@@ -152,7 +152,7 @@ class HardMargin:
 
     @property
     def certificate(self) -> Certificate:
-        """½/margin² and ½/bound², the values of ½‖w‖² above and below the least."""
+        """½/margin² and ½/bound², which bracket the minimum of ½‖w‖²."""
         if not (self.margin and self.bound):
             return Certificate()
         return Certificate(0.5 / self.margin**2, 0.5 / self.bound**2)
@@ -163,12 +163,12 @@ class HardMargin:
 
     @property
     def inseparable(self) -> bool:
-        """Whether the bound is negligible beside the features."""
+        """Whether the bound is negligible relative to the features."""
         return self._last is not None and self.bound <= NEGLIGIBLE * self._last.largest_norm
 
     @property
     def inseparability(self) -> Inseparability:
-        """The evidence so far, after a sweep at least."""
+        """The evidence so far; only after a first sweep."""
         assert self._last is not None
         return Inseparability(
             bound=self.bound,
@@ -181,41 +181,41 @@ class HardMargin:
     def steps(self) -> Generator[np.ndarray, CriticalRows, None]:
         """Yield points to be swept.
 
-        It ends when the model is found and was checked by a sweep at it (`converged`), when none can be
-        (`inseparable`), or when the least margins are of rows that are in memory already, so that
-        rounding allows no smaller gap.
+        It ends when the model is found and a sweep has checked it (`converged`), when no model separates the
+        classes (`inseparable`), or when the rows of smallest margin are in memory already, so that rounding
+        allows no smaller gap.
         """
         x = self.x
         while True:
             found = yield x
-            self._see(x, found)
+            self._update(x, found)
             if self.converged:
                 self._last = yield self.x
                 self.checked_margin = float(self._last.margin.min())
                 return
-            if not self._news(found):
+            if not self._has_new_rows(found):
                 return
             x = self._solve(x, found)
             if self.inseparable:
                 return
 
-    def _see(self, x: np.ndarray, found: CriticalRows) -> None:
-        leasts = found.least_margins()
-        if self._fit_intercept and len(leasts) < 2:
+    def _update(self, x: np.ndarray, found: CriticalRows) -> None:
+        margins = found.min_margins()
+        if self._fit_intercept and len(margins) < 2:
             raise InputError("only one class has rows of positive weight; a model needs two")
         self._last = found
         w = x[:-1] if self._fit_intercept else x
         norm = float(np.linalg.norm(w))
         # The intercept may move the smallest margins of both sides to their mean.
-        least = float(leasts.mean() if self._fit_intercept else leasts.min())
-        if least > 0 and norm > 0 and least / norm > self.margin:
-            self.margin = least / norm
-            moved = np.append(w, x[-1] + (leasts[1] - leasts[0]) / 2) if self._fit_intercept else w
-            self.x = moved / least
+        margin = float(margins.mean() if self._fit_intercept else margins.min())
+        if margin > 0 and norm > 0 and margin / norm > self.margin:
+            self.margin = margin / norm
+            moved = np.append(w, x[-1] + (margins[1] - margins[0]) / 2) if self._fit_intercept else w
+            self.x = moved / margin
         elif not self.margin:
             self.x = x
 
-    def _news(self, found: CriticalRows) -> bool:
+    def _has_new_rows(self, found: CriticalRows) -> bool:
         """Whether a row that is not in memory has the smallest margin of a side."""
         known = np.isin(found.number, self.working.number)
         sides = [found.label > 0, found.label < 0]
@@ -223,8 +223,8 @@ class HardMargin:
         return not known[first].all()
 
     def _solve(self, x: np.ndarray, found: CriticalRows) -> np.ndarray:
-        """Return the model of the working rows with those found, and note the bound that it gives."""
-        rows = self.working.without_idle(x, _MOST_KEPT * len(found.number)).with_rows(found)
+        """Return the model of the working rows with those found, and improve the bound by it."""
+        rows = self.working.without_idle(x, _MAX_KEPT * len(found.number)).with_rows(found)
         nearest = nearest_points(
             rows.Z,
             rows.label,
@@ -243,7 +243,7 @@ class HardMargin:
 #
 # By duality the largest margin is the least ‖Σ a_i y_i z_i‖ over weights a ≥ 0 of sum ½ on each class (of
 # sum 1 on all rows, without an intercept; Bennett and Bredensteiner, Duality and geometry in SVM
-# classifiers, 2000). In this form nothing runs off where no plane separates the classes: the hulls meet,
+# classifiers, 2000). In this form nothing diverges where no plane separates the classes: the hulls meet,
 # and the norm is 0.
 #
 # The method of multipliers is the proximal point method on a (Rockafellar, 1976). With U = (y_i z_i),
@@ -257,15 +257,15 @@ class HardMargin:
 # Finding the nearest point in a polytope, 1976).
 
 _UNIT = 2.0**-53
-_MOST_STEPS = 100
-_MOST_IN_VAIN = 8
-_LEAST_GAIN = 1e-9
-_FIRST_SIGMA, _MOST_SIGMA, _SIGMA_FACTOR = 10.0, 1e14, 10.0
-_MOST_NEWTON_STEPS, _EASY, _HARD = 40, 12, 30
-_INEXACT = 0.1  # of a proximal step, beside its length
-_MOST_TRIALS = 60
+_MAX_STEPS = 100
+_MAX_IN_VAIN = 8
+_MIN_GAIN = 1e-9
+_FIRST_SIGMA, _MAX_SIGMA, _SIGMA_FACTOR = 10.0, 1e14, 10.0
+_MAX_NEWTON_STEPS, _EASY, _HARD = 40, 12, 30
+_INEXACT = 0.1  # error of a proximal step, relative to its length
+_MAX_TRIALS = 60
 _FLATTER = 0.1
-_MOST_LEFT_OUT = 20
+_MAX_LEFT_OUT = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -320,7 +320,7 @@ def nearest_points(
     y : ndarray of shape (r,)
         Of ±1; both occur if there is an intercept.
     start : ndarray of shape (r,), optional
-        Weights near the answer; any numbers. Default: equal ones.
+        Weights near the solution; any numbers. Default: equal ones.
     fit_intercept : bool
     tol : float
         The gap at which to end.
@@ -330,14 +330,14 @@ def nearest_points(
     Returns
     -------
     NearestPoints
-        Where rounding allows no smaller gap, the best that was found: `gap` tells.
+        Where rounding allows no smaller gap than its `gap`, the best that was found.
 
     Notes
     -----
     With p rows of positive weight a Newton step costs about 4rD + min(p, D)·p·D + min(p, D)³/3 flops; there
     are some tens. Beside Z there are live U = (y_i z_i), its rows of positive weight, and square matrices.
     """
-    # An intercept makes the origin free; far from the rows it would cost digits.
+    # With an intercept the origin is free; one far from the rows would cost digits.
     origin = Z.mean(axis=0) if fit_intercept else np.zeros(Z.shape[1])
     U = (Z - origin) * y[:, None]
     scale = float(np.sqrt(np.einsum("ij,ij->i", U, U).max())) or 1.0
@@ -346,8 +346,8 @@ def nearest_points(
     hulls = _Hulls(U, sides)
     at = _points(hulls, hulls.project(np.zeros(len(y)) if start is None else start))
     sigma, n_in_vain, ever_gained = _FIRST_SIGMA, 0, False
-    for _ in range(_MOST_STEPS):
-        if at.gap <= tol or at.bound <= negligible / scale or n_in_vain > _MOST_IN_VAIN:
+    for _ in range(_MAX_STEPS):
+        if at.gap <= tol or at.bound <= negligible / scale or n_in_vain > _MAX_IN_VAIN:
             break
         a, n_newton = _proximal_step(hulls, at, sigma)
         found = _points(hulls, _on_face(hulls, a))
@@ -358,7 +358,7 @@ def nearest_points(
             # From a good start the first steps may be too short to gain; later ones that gain nothing are
             # too long for the rounding of their Newton steps.
             factor = 1 / _SIGMA_FACTOR if ever_gained else _SIGMA_FACTOR**2
-            sigma = min(sigma * factor, _MOST_SIGMA)
+            sigma = min(sigma * factor, _MAX_SIGMA)
             n_in_vain += 1
     w = scale * at.w
     return NearestPoints(at.a, w, scale**2 * at.b - float(w @ origin), scale**2 * at.least)
@@ -367,7 +367,7 @@ def nearest_points(
 def _next_sigma(sigma: float, n_newton: int) -> float:
     """Return more after an easy step, less after a hard one."""
     if n_newton <= _EASY:
-        return min(sigma * _SIGMA_FACTOR, _MOST_SIGMA)
+        return min(sigma * _SIGMA_FACTOR, _MAX_SIGMA)
     return sigma / _SIGMA_FACTOR if n_newton > _HARD else sigma
 
 
@@ -396,23 +396,23 @@ class _Hulls(NamedTuple):
 
 def _points(hulls: _Hulls, a: np.ndarray) -> NearestPoints:
     w = hulls.U.T @ a
-    leasts = [float((hulls.U[side] @ w).min()) for side in hulls.sides]
+    margins = [float((hulls.U[side] @ w).min()) for side in hulls.sides]
     # The best intercept moves the smallest margins of both sides to their mean.
-    b = (leasts[1] - leasts[0]) / 2 if len(leasts) == 2 else 0.0
-    return NearestPoints(a, w, b, sum(leasts) / len(leasts))
+    b = (margins[1] - margins[0]) / 2 if len(margins) == 2 else 0.0
+    return NearestPoints(a, w, b, sum(margins) / len(margins))
 
 
 def _better(found: NearestPoints, at: NearestPoints) -> bool:
     """Whether the norm fell; where rounding hides whether it did, whether the gap fell."""
     ratio = found.bound / at.bound
-    return ratio < 1 - _LEAST_GAIN or (ratio <= 1 + _LEAST_GAIN and found.gap < at.gap)
+    return ratio < 1 - _MIN_GAIN or (ratio <= 1 + _MIN_GAIN and found.gap < at.gap)
 
 
 def _proximal_step(hulls: _Hulls, at: NearestPoints, sigma: float) -> tuple[np.ndarray, int]:
     """Return the weights that minimise ½‖Uᵀa‖² + ‖a − a_old‖²/2σ, nearly, and the Newton steps it took."""
     w, margins = at.w, hulls.U @ at.w
     a = hulls.project(at.a - sigma * margins)
-    for n_newton in range(_MOST_NEWTON_STEPS):
+    for n_newton in range(_MAX_NEWTON_STEPS):
         gradient = w - hulls.U.T @ a
         moved, rounding = float(np.linalg.norm(a - at.a)), 4 * _UNIT * float(np.linalg.norm(a))
         if float(np.linalg.norm(gradient)) <= max(_INEXACT * moved / np.sqrt(sigma), rounding):
@@ -424,7 +424,7 @@ def _proximal_step(hulls: _Hulls, at: NearestPoints, sigma: float) -> tuple[np.n
             return a, n_newton
         w, margins = w + share * step, margins + share * along
         a = hulls.project(at.a - sigma * margins)
-    return a, _MOST_NEWTON_STEPS
+    return a, _MAX_NEWTON_STEPS
 
 
 def _line_search(
@@ -443,7 +443,7 @@ def _line_search(
     first = slope(0.0)
     low, high, at_low, at_high = 0.0, np.inf, first, np.inf
     share = 1.0
-    for _ in range(_MOST_TRIALS):
+    for _ in range(_MAX_TRIALS):
         there = slope(share)
         if abs(there) <= _FLATTER * abs(first):
             return share
@@ -472,7 +472,7 @@ def _on_face(hulls: _Hulls, a: np.ndarray) -> np.ndarray:
 
     More rows than columns have no least norm of their own; the weights are then returned as they are.
     """
-    for _ in range(_MOST_LEFT_OUT):
+    for _ in range(_MAX_LEFT_OUT):
         C = hulls.centred(a)
         if len(C) > C.shape[1]:
             return a

@@ -1,7 +1,7 @@
-"""L-BFGS from a preconditioner, as a conversation: it yields points and is sent what a sweep says of them.
+"""L-BFGS from a preconditioner, as a solver generator: it yields points and is sent their evaluations.
 
-The two loops are algorithm 7.4 of Nocedal and Wright, Numerical Optimization, 2nd edition. Several machines
-talk at the same time, so that one sweep answers all of them.
+The two loops are algorithm 7.4 of Nocedal and Wright, Numerical Optimization, 2nd edition. Several problems
+are solved in lockstep, so that one sweep over the rows serves all of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from distrff.solvers.ridge import RidgeSystem, cholesky_factor
 Precondition = Callable[[np.ndarray], np.ndarray]
 
 _N_PAIRS = 12
-_RENEWED_BEYOND = 3.0
+_RENEWED_BEYOND = 3.0  # times the curvature that the preconditioner was made for
 
 
 class _Pairs:
@@ -43,10 +43,9 @@ class _Pairs:
         self._kept.clear()
 
     def solve_again(self, precondition: Precondition) -> None:
-        """Take another preconditioner."""
+        """Replace M⁻¹y by that of another preconditioner."""
         renewed = [(s, y, precondition(y), curvature) for s, y, _, curvature in self._kept]
-        self._kept.clear()
-        self._kept.extend(renewed)
+        self._kept = deque(renewed, _N_PAIRS)
 
     def direction(self, gradient: np.ndarray, solved: np.ndarray) -> np.ndarray:
         """Return −Hg by the two loops; `solved` is M⁻¹g, and no other solve is needed."""
@@ -70,17 +69,16 @@ def lbfgs(
     preconditioner: Callable[[float], Precondition],
     finished: Callable[[Evaluation], bool],
 ) -> Generator[np.ndarray, Evaluation, Evaluation]:
-    """Yield points x to be evaluated, and return the last evaluation: of a point that is finished,
-    or from which rounding allows no further descent.
+    """Yield points x, and return the evaluation of one that is finished, or where rounding ends the descent.
 
     Parameters
     ----------
     start : Evaluation
     preconditioner : callable
-        From a curvature, a mean of C·ℓ″ over the rows, to g ↦ M⁻¹g. Asked again when that of the
-        rows has become another, as it does where margins grow a lot.
+        From a curvature, a mean of C·ℓ″ over the rows, to g ↦ M⁻¹g. Called again when the curvature of the
+        rows has changed threefold, as it does where margins grow a lot.
     finished : callable
-        Whether a point that was just answered is good enough.
+        Whether the point just evaluated is good enough.
     """
     at, pairs, curvature = start, _Pairs(), start.curvature
     if finished(at):
@@ -106,14 +104,11 @@ def lbfgs(
     return at
 
 
-# A step along a direction, as a conversation: it yields points and is sent what a sweep says of them.
-#
-# It brackets a step that meets the Wolfe conditions (Nocedal and Wright, Numerical Optimization, 2nd edition,
-# section 3.1), from 1 on.
+# The line search: it brackets a step that meets the Wolfe conditions (Nocedal and Wright, section 3.1).
 
 _SUFFICIENT_DECREASE = 1e-4
 _FLATTER = 0.9
-_MOST_TRIALS = 12
+_MAX_TRIALS = 12
 _ROUNDING = 1e-10  # of the objective, below which values of float32 tiles cannot be compared
 
 
@@ -126,7 +121,7 @@ def line_search(
         return None
     step, low, high = 1.0, 0.0, np.inf
     best: Evaluation | None = None
-    for _ in range(_MOST_TRIALS):
+    for _ in range(_MAX_TRIALS):
         trial = yield at.x + step * direction
         if finished(trial):
             return trial
@@ -150,30 +145,30 @@ def _next_step(step: float, low: float, high: float, slope: float, slope_there: 
     return min(max(secant, low + 0.1 * (high - low)), low + 0.5 * (high - low))
 
 
-# Solvers of one margin model, as conversations: they yield points, and are sent what a sweep says.
+# Solver generators of one binary or softmax problem.
 
 Finished = Callable[[Evaluation], bool]
 SolverGenerator = Generator[Point, Evaluation, Evaluation]
 RestingGenerator = Generator[Point | None, Evaluation, Evaluation]
 
 _FIRST_WIDTH = 0.3
-_SOLVED_TO = 2.0  # a stage ends when its gap is this many times what its width leaves at best
+_SOLVED_TO = 2.0  # a stage ends when its gap is this many times the gap at its own optimum
 _AIM = 0.4  # the share of tol that the next width may leave
-_LEAST_STEP, _MOST_STEP = 0.1, 0.3
-_LEAST_WIDTH = 1e-9
-_POINTS_A_HESSIAN, _MOST_HESSIANS = 9, 3
-# Rows may bend four times as much as their mean, and M is made for a power of four below that.
-_MOST_CURVATURE = 16.0
+_MIN_STEP, _MAX_STEP = 0.1, 0.3
+_MIN_WIDTH = 1e-9
+_POINTS_A_HESSIAN, _MAX_HESSIANS = 9, 3
+# Rows may be curved four times as much as their mean, and M is made for a power of four below that.
+_MAX_CURVATURE = 16.0
 
 
 @dataclass
 class Rests:
-    """When a solver rests, so that something else may end what it began.
+    """When a solver rests, so that the active set may finish what it began.
 
     Parameters
     ----------
     after : int
-        Points at one width before the first rest; each is followed by twice as many.
+        Points at one width before the first rest; doubled after each rest.
     early : bool
         Whether to rest as well where the first stage ends.
     """
@@ -182,7 +177,7 @@ class Rests:
     early: bool = False
 
     def within(self, solver: SolverGenerator) -> RestingGenerator:
-        """Return a conversation at one width with its rests."""
+        """Return the solver generator of one width, with rests between its points."""
         n_points, response = 0, None
         while True:
             try:
@@ -197,12 +192,12 @@ class Rests:
 
 
 class Hessian(NamedTuple):
-    """The objective's Hessian H at a point, or what stands for it.
+    """The objective's Hessian H at a point, of all rows or of a sample.
 
     solve : callable
         g ↦ H⁻¹g.
     is_light : bool
-        Whether it is that of all rows, and took no more than some light sweeps.
+        Whether it is the Hessian of all rows, at the cost of a few light sweeps.
     """
 
     solve: Precondition
@@ -217,10 +212,10 @@ def solve_smooth(
 ) -> SolverGenerator:
     """Minimise a smooth objective from x by L-BFGS.
 
-    Where its preconditioner, for which all rows bend alike, has not been enough for ten points, or its first
-    step promises what cannot be, the Hessian takes its place. A light one is made at each point
-    for a step of Newton's, which ends at the optimum of the squared hinge once it is known which rows are
-    short. Another one preconditions nine points, three times at most.
+    The preconditioner takes all rows for equally curved. Where that has not sufficed for nine points, or a
+    step promises more than the duality gap, the Hessian replaces it. A light one is made at each point for a
+    Newton step, which ends at the optimum of the squared hinge once the violating rows are known. Any other
+    preconditions nine points, at most three times.
 
     Parameters
     ----------
@@ -228,9 +223,9 @@ def solve_smooth(
     preconditioner : callable
         From a curvature to g ↦ M⁻¹g.
     finished : callable
-        Whether a point that was just answered is good enough.
+        Whether the point just evaluated is good enough.
     hessian : callable, optional
-        From an evaluation to the Hessian at its point, or None where no row bends.
+        From an evaluation to the Hessian at its point, or None where no row is curved.
 
     References
     ----------
@@ -254,17 +249,17 @@ def _by_hessians(
 ) -> SolverGenerator:
     """Return a point that is finished, or the best where Hessians lead no further."""
     n_heavy = 0
-    while not finished(at) and n_heavy < _MOST_HESSIANS:
+    while not finished(at) and n_heavy < _MAX_HESSIANS:
         made = hessian(at)
         if made is None:
             return at
         if made.is_light:
-            solver, most = _newton_step(at, made.solve, finished), None
+            solver, max_points = _newton_step(at, made.solve, finished), None
         else:
-            solver, most = lbfgs(at, partial(_always, made.solve), finished), _POINTS_A_HESSIAN
-            n_heavy += 1
-        del made  # the talk alone keeps it, and is gone before the next is made
-        found = yield from _of_width(at, 0.0, solver, most)
+            solver = lbfgs(at, partial(_always, made.solve), finished)
+            max_points, n_heavy = _POINTS_A_HESSIAN, n_heavy + 1
+        del made  # the generator alone keeps it, and is gone before the next is made
+        found = yield from _of_width(at, 0.0, solver, max_points)
         del solver
         if found is at:
             return at
@@ -280,13 +275,17 @@ def _newton_step(
     return at if found is None else found
 
 
-def _promises_too_much(start: Evaluation, response: Evaluation) -> bool:
-    """Return whether a step δ = −M⁻¹g was to win more than the duality gap, by what M says, −δᵀg/2.
+def _always(precondition: Precondition, curvature: float) -> Precondition:
+    return precondition
 
-    Then M misses rows that bend along δ: a sample's Gram does where some rows are like no others.
+
+def _promises_too_much(start: Evaluation, response: Evaluation) -> bool:
+    """Return whether the gain −δᵀg/2 that M promises of a step δ = −M⁻¹g is far above the duality gap.
+
+    Then M misses rows that are curved along δ: a sample's Gram does where some rows are unlike all others.
     """
     slope = float(start.gradient @ (response.x - start.x))
-    return -0.5 * slope > _MOST_CURVATURE * (start.primal - start.dual)
+    return -0.5 * slope > _MAX_CURVATURE * (start.primal - start.dual)
 
 
 def solve_smoothed(
@@ -305,38 +304,40 @@ def solve_smoothed(
 
         C·Σ s·(hinge − rounded) + (ε/2)·C·Σ s·g²,  g = clip((1 − m)/ε, 0, 1),
 
-    so the stage ends when the gap at the current point is at most twice that. The next width is the one that
-    should leave 0.4·tol, by what the last point says, or looking ahead the one before it; but between a tenth
-    and three tenths of this one.
+    so the stage ends when the gap at the current point is at most twice that. The next width should leave a
+    bias of 0.4·tol, judged at the last point, or when looking ahead at the one before it; it is between a
+    tenth and three tenths of this width.
 
     Parameters
     ----------
     tol : float
         Relative duality gap that is aimed at.
     min_curvature : float
-        C times the share of rows that bend at a time, at least. What few rows lie in the kink at
-        first says nothing of how many will: about one a feature.
+        C times the smallest share of rows to count as curved. How few rows lie within the rounded hinge at
+        first does not show how many will: about one per feature.
     rests : Rests, optional
-        When to yield None in place of a point, after which it goes on where it was.
+        When to yield None in place of a point; the solver is resumed where it was.
     looks_ahead : bool
-        Whether to ask for the next width with each point of a stage but its first, so that the next stage
-        need not begin with a sweep of its own.
+        Whether to request the next width with each point of a stage but its first, so that the next stage
+        needs no sweep of its own to begin.
     """
 
     def ended(at: Evaluation) -> bool:
         return finished(at) or at.primal - at.dual <= _SOLVED_TO * at.smoothing
 
     def following(at: Evaluation) -> float:
-        step = _AIM * tol * at.primal / at.smoothing if at.smoothing > 0 else _LEAST_STEP
-        return width * float(np.clip(step, _LEAST_STEP, _MOST_STEP))
+        step = _AIM * tol * at.primal / at.smoothing if at.smoothing > 0 else _MIN_STEP
+        return width * float(np.clip(step, _MIN_STEP, _MAX_STEP))
+
+    def floored(curvature: float) -> Precondition:
+        return preconditioner(max(curvature, min_curvature / width))
 
     width = _FIRST_WIDTH
     at = yield Point(x, width)
     while not finished(at):
-        floored = partial(_at_least, min_curvature / width, preconditioner)
         solver = _of_width(at, width, lbfgs(at, floored, ended), None, following if looks_ahead else None)
         at = yield from solver if rests is None else rests.within(solver)
-        if finished(at) or not ended(at) or width <= _LEAST_WIDTH:
+        if finished(at) or not ended(at) or width <= _MIN_WIDTH:
             break
         if rests is not None and rests.early and width == _FIRST_WIDTH:
             yield None
@@ -348,31 +349,21 @@ def solve_smoothed(
     return at
 
 
-def _at_least(
-    least: float, preconditioner: Callable[[float], Precondition], curvature: float
-) -> Precondition:
-    return preconditioner(max(curvature, least))
-
-
-def _always(precondition: Precondition, curvature: float) -> Precondition:
-    return precondition
-
-
 def _of_width(
     start: Evaluation,
     width: float,
     solver: Generator[np.ndarray, Evaluation, Evaluation],
-    most: int | None = None,
+    max_points: int | None = None,
     following: Callable[[Evaluation], float] | None = None,
 ) -> SolverGenerator:
-    """Let a solver ask for x alone; return its answer, or after so many questions the best point so far.
+    """Run a solver that yields x alone, at one width; after `max_points` return the best point so far.
 
-    With each x the width that is `following` the answer before is asked for as well.
+    With `following`, each request names the next width as well, judged by the evaluation before it.
     """
     best = response = start
     try:
         x = next(solver)
-        for _ in itertools.count() if most is None else range(most):
+        for _ in itertools.count() if max_points is None else range(max_points):
             response = yield Point(x, width, None if following is None else following(response))
             best = min(best, response, key=lambda at: at.value)
             x = solver.send(response)
@@ -381,12 +372,12 @@ def _of_width(
     return best
 
 
-# The inverse of (curvature · Gram + I) as a map of gradients: what one Gram gives to every other loss.
+# Preconditioners: the inverse of (curvature · Gram + I) as a map of gradients, from one Gram for every loss.
 
 
 @dataclass(frozen=True, eq=False)
 class _Centred:
-    """What a preconditioner with an intercept is made of: the inverse for w alone, in centred features."""
+    """M⁻¹ with an intercept, from the inverse for w alone in centred features."""
 
     curvature: float
     z_mean: np.ndarray
@@ -400,7 +391,7 @@ class _Centred:
     def apply(self, gradient: np.ndarray) -> np.ndarray:
         """Return M⁻¹g for g of shape (D + 1,), or (D,) without an intercept.
 
-        A second axis of g is that of several machines.
+        A second axis of g is that of several problems.
         """
         if not self.fit_intercept:
             return self._solve(gradient)
@@ -417,7 +408,7 @@ class DiagonalPreconditioner(_Centred):
     Attributes
     ----------
     G_diagonal : ndarray of shape (D,)
-        Σ s·(z − z̄)²; for the indicators of bins their weights, but for a factor.
+        Σ s·(z − z̄)²; for random binning the weights of the bins, up to a factor.
     curvature, z_mean, weight, fit_intercept
         As of `Preconditioner`.
     """

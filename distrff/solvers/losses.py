@@ -10,6 +10,7 @@ y = ±1 and are φ(y·f) for a falling φ; then a = y·α with α ≥ 0, and ℓ
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -22,7 +23,9 @@ from distrff.errors import InputError
 _ROOT_TWO = np.sqrt(2.0)
 _ROOT_TWO_OVER_PI = np.sqrt(2 / np.pi)
 _NEWTON_STEPS = 12
-_FAR = 1e3  # clear margins: a share beyond is no number above 0
+_FAR = 1e3  # clear margins; a share whose best constant is farther away underflows to 0
+
+Function = Callable[..., np.ndarray]
 
 
 class Loss(Protocol):
@@ -30,7 +33,7 @@ class Loss(Protocol):
 
     @property
     def clear_margin(self) -> float:
-        """The size of f at which a row is about clear: where the loss bends."""
+        """The size of f at which the loss is most curved: a row beyond is clearly on its side."""
 
     @property
     def curvature(self) -> float:
@@ -49,7 +52,7 @@ class Loss(Protocol):
         """Return ℓ*(−a, y), infinite outside its domain."""
 
     def rounded(self, width: Any) -> Loss:
-        """Return the loss itself, or if it has a kink, a smooth loss whose slopes change over `width`."""
+        """Return the loss itself, or for a hinge a smooth loss whose slope changes over the width ε."""
 
 
 @dataclass(frozen=True)
@@ -79,10 +82,12 @@ class MarginLoss:
     """φ(m) of the margin m = y·f."""
 
     clear_margin: float = 1.0
-
-    @property
-    def curvature(self) -> float:
-        raise NotImplementedError
+    curvature: ClassVar[Any]
+    _max_alpha: float  # the largest α with a finite φ*(−α)
+    _phi: ClassVar[Function]  # φ(m)
+    _slope: ClassVar[Function]  # −φ′(m) ≥ 0
+    _second_derivative: ClassVar[Function]  # φ″(m) ≥ 0
+    _dual: ClassVar[Function]  # φ*(−α) for 0 ≤ α ≤ _max_alpha
 
     def value(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
         return self._phi(y * f)
@@ -95,34 +100,17 @@ class MarginLoss:
 
     def conjugate(self, a: np.ndarray, y: np.ndarray) -> np.ndarray:
         alpha = y * a
-        inside = (alpha >= 0) & (alpha <= self._most)
-        return np.where(inside, self._dual(np.clip(alpha, 0, self._most)), np.inf)
+        inside = (alpha >= 0) & (alpha <= self._max_alpha)
+        return np.where(inside, self._dual(np.clip(alpha, 0, self._max_alpha)), np.inf)
 
     def rounded(self, width: Any) -> Loss:
         return self
 
     def constant(self, share: float) -> float:
-        """Return the f that is best for all rows alike, of whose weight `share` has y = 1."""
+        """Return the constant f of least loss where the share of y = 1 in the weight is `share`."""
         y, parts = np.array([1.0, -1.0]), np.array([share, 1 - share])
         size = self.clear_margin
         return size * brentq(lambda t: parts @ self.derivative(size * t * y**2, y), -_FAR, _FAR)
-
-    _most: float  # the largest α with a finite φ*(−α)
-
-    def _phi(self, m: np.ndarray) -> np.ndarray:
-        raise NotImplementedError
-
-    def _slope(self, m: np.ndarray) -> np.ndarray:
-        """Return −φ′(m) ≥ 0."""
-        raise NotImplementedError
-
-    def _second_derivative(self, m: np.ndarray) -> np.ndarray:
-        """Return φ″(m) ≥ 0."""
-        raise NotImplementedError
-
-    def _dual(self, alpha: np.ndarray) -> np.ndarray:
-        """Return φ*(−α) for 0 ≤ α ≤ `_most`."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -130,7 +118,7 @@ class Hinge(MarginLoss):
     """max(0, 1 − m), the soft margin; φ*(−α) = −α on [0, 1]."""
 
     curvature: ClassVar[float] = np.inf
-    _most = 1.0
+    _max_alpha = 1.0
 
     def rounded(self, width: Any) -> Loss:
         return SmoothedHinge(width)
@@ -165,7 +153,7 @@ class SmoothedHinge(MarginLoss):
     """
 
     width: Any
-    _most = 1.0
+    _max_alpha = 1.0
 
     @property
     def curvature(self) -> Any:
@@ -190,7 +178,7 @@ class SquaredHinge(MarginLoss):
     """max(0, 1 − m)²; φ*(−α) = −α + α²/4 for α ≥ 0."""
 
     curvature: ClassVar[float] = 2.0
-    _most = np.inf
+    _max_alpha = np.inf
 
     def _phi(self, m: np.ndarray) -> np.ndarray:
         return np.square(np.maximum(0, 1 - m))
@@ -214,6 +202,12 @@ class _Likelihood(MarginLoss):
     """
 
     sigma: float = 1.0
+    _unit_curvature: ClassVar[float]
+    _unit_max_alpha: ClassVar[float] = 1.0
+    _unit_phi: ClassVar[Function]
+    _unit_slope: ClassVar[Function]
+    _unit_second_derivative: ClassVar[Function]
+    _unit_dual: ClassVar[Function]
 
     def __post_init__(self) -> None:
         if not 0 < self.sigma < np.inf:
@@ -233,34 +227,19 @@ class _Likelihood(MarginLoss):
         return self._unit_second_derivative(m / self.sigma) / self.sigma**2
 
     def _dual(self, alpha: np.ndarray) -> np.ndarray:
-        return self._unit_dual(np.minimum(alpha * self.sigma, self._unit_most))
+        return self._unit_dual(np.minimum(alpha * self.sigma, self._unit_max_alpha))
 
     @property
     def curvature(self) -> float:
         return self._unit_curvature / self.sigma**2
 
     @property
-    def _most(self) -> float:  # type: ignore[override]
-        return self._unit_most / self.sigma
+    def _max_alpha(self) -> float:  # type: ignore[override]
+        return self._unit_max_alpha / self.sigma
 
     def probability(self, f: np.ndarray) -> np.ndarray:
         """Return Ψ(f/σ), the probability of the label +1."""
         return np.exp(-self._phi(f))
-
-    _unit_curvature: ClassVar[float]
-    _unit_most: ClassVar[float] = 1.0
-
-    def _unit_phi(self, t: np.ndarray) -> np.ndarray:
-        raise NotImplementedError
-
-    def _unit_slope(self, t: np.ndarray) -> np.ndarray:
-        raise NotImplementedError
-
-    def _unit_second_derivative(self, t: np.ndarray) -> np.ndarray:
-        raise NotImplementedError
-
-    def _unit_dual(self, p: np.ndarray) -> np.ndarray:
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -314,7 +293,7 @@ class Probit(_Likelihood):
     """
 
     _unit_curvature: ClassVar[float] = 1.0
-    _unit_most: ClassVar[float] = np.inf
+    _unit_max_alpha: ClassVar[float] = np.inf
 
     def _unit_phi(self, t: np.ndarray) -> np.ndarray:
         return -log_ndtr(t)

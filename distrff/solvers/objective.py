@@ -1,10 +1,10 @@
-"""One margin problem at one point, as its solver sees it."""
+"""The objective of one binary or softmax problem: its evaluation at a point, and bounds of its minimum."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -12,12 +12,13 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp
 
 from distrff.solvers.losses import Loss
+from distrff.utils.values import Sums
 
 
 class Point(NamedTuple):
-    """Where a problem is to be evaluated: x = [w | b], or [w], and the width of its loss's rounded kink.
+    """Where to evaluate a problem: x = [w | b], or [w], and the width ε over which the hinge is rounded.
 
-    A second width may be asked for in the same sweep.
+    A second width may be requested in the same sweep.
     """
 
     x: np.ndarray
@@ -26,7 +27,7 @@ class Point(NamedTuple):
 
     @property
     def widths(self) -> tuple[float, ...]:
-        """Both, or the one."""
+        """The one width, or both."""
         return (self.width,) if self.next_width is None else (self.width, self.next_width)
 
 
@@ -43,7 +44,7 @@ class Evaluation:
         What bounds its minimum from below; None where there is no bound.
     value : float
     gradient : ndarray
-        Of the objective with the proxy in place of the loss.
+        Both of the objective with the proxy in place of the loss.
     curvature : float
         C times the weighted mean of the proxy's ℓ″ over the rows.
     smoothing : float
@@ -51,6 +52,12 @@ class Evaluation:
         the proxy's own optimum; 0 where the proxy is the loss. The gap itself is the difference of the two
         terms: as a rule for when to end a stage it takes more sweeps (covtype, penalties 1e-3 to 1e-6 a
         row: 22, 22, 23, 46 in place of 16, 16, 39, 56).
+    held_out : ndarray of shape (2,)
+        Σ s and Σ s·ℓ over the rows that are held out.
+    n_curved : int
+        Rows of weight at which the proxy's ℓ″ is not 0; not counted for softmax.
+    next : (float, Evaluation) or None
+        The second width that was requested, and the same point at that width.
     """
 
     x: np.ndarray
@@ -61,11 +68,8 @@ class Evaluation:
     curvature: float
     smoothing: float
     held_out: np.ndarray
-    """Σ s and Σ s·ℓ over the rows that are held out."""
     n_curved: int = 0
-    """Rows of weight at which the proxy's ℓ″ is not 0; not counted where classes share a loss."""
     next: tuple[float, Evaluation] | None = None
-    """The second width that was asked for, and the same point at that."""
 
     @property
     def dual(self) -> float:
@@ -74,52 +78,53 @@ class Evaluation:
 
     @classmethod
     def of_softmax(
-        cls, C: float, sums: SoftmaxSums, machine: int, x: np.ndarray, *, fit_intercept: bool
+        cls, C: float, sums: SoftmaxSums, problem: int, x: np.ndarray, *, fit_intercept: bool
     ) -> Evaluation:
-        """Return one problem's part of a sweep, x being its (D + 1, k) or (D, k) numbers in a row.
+        """Return the evaluation of one softmax problem, which has no lower bound.
 
-        There is no lower bound.
+        x holds its (D + 1, k) or (D, k) numbers in one row.
         """
-        slope = sums.slope[machine]
+        slope = sums.slope[problem]
         W = x.reshape(-1, slope.shape[1])[: len(slope) - 1]
         gradient = C * (slope if fit_intercept else slope[:-1])
         gradient[: len(W)] += W
-        value = C * float(sums.value[machine]) + 0.5 * float(np.vdot(W, W))
+        value = C * float(sums.value[problem]) + 0.5 * float(np.vdot(W, W))
         return cls(
             x=x,
             primal=value,
             candidate=None,
             value=value,
             gradient=gradient.ravel(),
-            curvature=C * float(sums.curvature[machine] / sums.weight[machine]),
+            curvature=C * float(sums.curvature[problem] / sums.weight[problem]),
             smoothing=0.0,
-            held_out=sums.held_out[:, machine],
+            held_out=sums.held_out[:, problem],
         )
 
     @classmethod
     def of(
-        cls, C: float, sums: MarginSums, machine: int, x: np.ndarray, *, fit_intercept: bool
+        cls, C: float, sums: MarginSums, problem: int, x: np.ndarray, *, fit_intercept: bool
     ) -> Evaluation:
-        """Return one problem's part of a sweep."""
+        """Return the evaluation of one binary problem."""
         w = x[:-1] if fit_intercept else x
-        by_w, by_b = sums.gradient(machine)
+        by_w = -sums.sided_vector[problem].sum(axis=0)
+        by_b = -float(sums.sided_weight[problem].sum())
         gradient = C * by_w + w
-        weight, loss, proxy = (float(v[machine]) for v in (sums.weight, sums.value, sums.proxy_value))
-        conjugates = float(sums.proxy_dual[machine] - sums.sided.dual[machine].sum())
+        weight, loss, proxy = (float(v[problem]) for v in (sums.weight, sums.value, sums.proxy_value))
+        conjugates = float(sums.proxy_dual[problem] - sums.sided_dual[problem].sum())
         return cls(
             x=x,
-            primal=primal_value(C, sums, machine, w),
-            candidate=DualCandidate.of(C, sums, machine, fit_intercept=fit_intercept),
+            primal=C * loss + 0.5 * float(w @ w),
+            candidate=DualCandidate.of(C, sums, problem, fit_intercept=fit_intercept),
             value=C * proxy + 0.5 * float(w @ w),
             gradient=np.append(gradient, C * by_b) if fit_intercept else gradient,
-            curvature=C * float(sums.curvature[machine]) / weight,
+            curvature=C * float(sums.curvature[problem]) / weight,
             smoothing=C * (loss - proxy + conjugates),
-            held_out=sums.held_out[:, machine],
-            n_curved=int(sums.n_curved[machine]),
+            held_out=sums.held_out[:, problem],
+            n_curved=int(sums.n_curved[problem]),
         )
 
 
-# What one pass over the rows tells of margin problems: value, gradient, curvature and a dual candidate.
+# Sums of one pass over the rows of binary problems: value, gradient, curvature and a dual candidate.
 #
 # Conventions
 # -----------
@@ -130,19 +135,7 @@ class Evaluation:
 
 
 @dataclass(frozen=True, eq=False)
-class Sided:
-    """Sums over rows with a > 0 and with a < 0: arrays whose axis of length 2 is the side."""
-
-    weight: np.ndarray
-    """Σ s·a, (k, 2)"""
-    dual: np.ndarray
-    """Σ s·ℓ*(−a), (k, 2)"""
-    vector: np.ndarray
-    """Σ s·a·z, (k, 2, D)"""
-
-
-@dataclass(frozen=True, eq=False)
-class MarginSums:
+class MarginSums(Sums):
     """Sums over rows at one point (w_j, b_j) of each of k problems.
 
     Attributes
@@ -157,7 +150,10 @@ class MarginSums:
         Σ s·ℓ″_proxy.
     n_curved : ndarray of shape (k,)
         Rows with s·ℓ″_proxy > 0.
-    sided : Sided
+    sided_weight, sided_dual : ndarrays of shape (k, 2)
+        Σ s·a and Σ s·ℓ*(−a), over the rows with a > 0 and over those with a < 0.
+    sided_vector : ndarray of shape (k, 2, D)
+        Σ s·a·z, likewise.
     """
 
     weight: np.ndarray
@@ -167,24 +163,15 @@ class MarginSums:
     proxy_dual: np.ndarray
     curvature: np.ndarray
     n_curved: np.ndarray
-    sided: Sided
-
-    def __add__(self, other: MarginSums) -> MarginSums:
-        parts = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "sided"}
-        added = {name: part + getattr(other, name) for name, part in parts.items()}
-        mine, theirs = self.sided, other.sided
-        sided = Sided(mine.weight + theirs.weight, mine.dual + theirs.dual, mine.vector + theirs.vector)
-        return MarginSums(**added, sided=sided)
+    sided_weight: np.ndarray
+    sided_dual: np.ndarray
+    sided_vector: np.ndarray
 
     def of_features(self, feature_sums: Callable[[np.ndarray], np.ndarray]) -> MarginSums:
         """Return the sums over z for those over z's basis; `feature_sums` takes vectors in rows."""
-        vector = self.sided.vector
+        vector = self.sided_vector
         of_z = feature_sums(vector.reshape(-1, vector.shape[2])).reshape(*vector.shape[:2], -1)
-        return replace(self, sided=replace(self.sided, vector=of_z))
-
-    def gradient(self, machine: int) -> tuple[np.ndarray, float]:
-        """Return Σ s·ℓ′_proxy·z and Σ s·ℓ′_proxy of one problem."""
-        return -self.sided.vector[machine].sum(axis=0), -float(self.sided.weight[machine].sum())
+        return replace(self, sided_vector=of_z)
 
 
 def sided_weights(proxy: Loss, F: np.ndarray, Y: np.ndarray, weights: RowWeights) -> np.ndarray:
@@ -227,21 +214,19 @@ def margin_sums(
         proxy_dual=weighted_sum(fitted, own),
         curvature=curved.sum(axis=0),
         n_curved=np.count_nonzero(curved, axis=0),
-        sided=Sided(
-            weight=np.stack([above, np.minimum(weighted, 0).sum(axis=0)], axis=-1),
-            dual=np.stack([dual_above, conjugates.sum(axis=0) - dual_above], axis=-1),
-            vector=vector,
-        ),
+        sided_weight=np.stack([above, np.minimum(weighted, 0).sum(axis=0)], axis=-1),
+        sided_dual=np.stack([dual_above, conjugates.sum(axis=0) - dual_above], axis=-1),
+        sided_vector=vector,
     )
 
 
-# What one pass over the rows tells of softmax problems, whose outputs share one loss.
+# Sums of one pass over the rows of softmax problems, whose outputs share one loss.
 #
 # A problem f(x) = Wᵀz(x) + b has k outputs; a row of class c costs ℓ(f, c) = log Σ_j exp(f_j/σ) − f_c/σ.
 
 
 @dataclass(frozen=True, eq=False)
-class SoftmaxSums:
+class SoftmaxSums(Sums):
     """Sums over rows at one point of each of m problems.
 
     Attributes
@@ -261,9 +246,6 @@ class SoftmaxSums:
     held_out: np.ndarray
     curvature: np.ndarray
     slope: np.ndarray
-
-    def __add__(self, other: SoftmaxSums) -> SoftmaxSums:
-        return SoftmaxSums(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)})
 
     def of_features(self, feature_sums: Callable[[np.ndarray], np.ndarray]) -> SoftmaxSums:
         """Return the sums over z for those over z's basis; `feature_sums` takes vectors in rows."""
@@ -307,7 +289,7 @@ def softmax_sums(
 
 
 def _probabilities(F: np.ndarray, sigma: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return p of shape (r, m, k), and the logarithm of what they were divided by."""
+    """Return p of shape (r, m, k), and the logarithm of their normaliser."""
     F = F / sigma
     total = logsumexp(F, axis=2)
     return np.exp(F - total[:, :, None]), total
@@ -316,9 +298,6 @@ def _probabilities(F: np.ndarray, sigma: float) -> tuple[np.ndarray, np.ndarray]
 def _slopes(P: np.ndarray, classes: np.ndarray, weights: RowWeights, sigma: float) -> np.ndarray:
     own = classes[:, None, None] == np.arange(P.shape[2])
     return (P - own) * (weights.fitted[:, :, None] / sigma)
-
-
-# How much each row counts for each of several machines, in its fit or in how it is judged.
 
 
 class RowWeights(NamedTuple):
@@ -335,7 +314,7 @@ class RowWeights(NamedTuple):
 
     @classmethod
     def of(cls, s: np.ndarray | None, held_out: np.ndarray | None, shape: tuple[int, int]) -> RowWeights:
-        """Return weights of the shape (r, k) from those of rows, None for ones, and from who is held out."""
+        """Return weights of shape (r, k) from sample weights (None for ones) and a mask of held-out rows."""
         weights = np.ones(shape) if s is None else np.broadcast_to(s[:, None], shape)
         if held_out is None:
             return cls(weights)
@@ -346,18 +325,18 @@ class RowWeights(NamedTuple):
         return RowWeights(self.fitted[rows], None if self.held_out is None else self.held_out[rows])
 
     def judged(self, values: np.ndarray) -> np.ndarray:
-        """Return Σ s and Σ s·v over the rows that are held out of each machine, shape (2, k)."""
+        """Return Σ s and Σ s·v over the rows that are held out of each problem, shape (2, k)."""
         if self.held_out is None:
             return np.zeros((2, values.shape[1]))
         return np.stack([self.held_out.sum(axis=0), weighted_sum(self.held_out, values)])
 
 
 def weighted_sum(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return Σ over rows of the product, for each machine."""
+    """Return Σ over rows of the product, for each problem."""
     return np.einsum("ij,ij->j", weights, values)
 
 
-# How far a problem is from the best one: a lower bound of the objective from weights on the rows.
+# The duality gap: a lower bound of the objective from weights on the rows.
 #
 # For P(w, b) = C·Σ s_i ℓ(f_i, y_i) + ½‖w‖² every a with Σ s_i a_i = 0 (any a, without an intercept) gives
 #
@@ -376,7 +355,7 @@ class Certificate:
     Attributes
     ----------
     primal, dual : float
-        Objective of the best problem so far, and the highest lower bound so far.
+        The least objective so far, and the highest lower bound so far.
     """
 
     primal: float = np.inf
@@ -384,7 +363,7 @@ class Certificate:
 
     @property
     def gap(self) -> float:
-        """(P − D)/max(|P|, |D|), infinite before anything is known; 0 where rounding makes it negative."""
+        """(P − D)/max(|P|, |D|), infinite until both are known; 0 where rounding makes it negative."""
         if not (np.isfinite(self.primal) and np.isfinite(self.dual)):
             return np.inf
         scale = max(abs(self.primal), abs(self.dual))
@@ -395,14 +374,9 @@ class Certificate:
         return replace(self, primal=min(self.primal, primal), dual=max(self.dual, dual))
 
 
-def primal_value(C: float, sums: MarginSums, machine: int, w: np.ndarray) -> float:
-    """Return C·Σ s·ℓ + ½‖w‖²."""
-    return C * float(sums.value[machine]) + 0.5 * float(w @ w)
-
-
 @dataclass(frozen=True, eq=False)
 class DualCandidate:
-    """A candidate a that meets the constraint, by what the bound needs of it.
+    """A candidate a that meets the constraint, as the two numbers that its bound takes.
 
     Attributes
     ----------
@@ -416,11 +390,10 @@ class DualCandidate:
     vector: np.ndarray
 
     @classmethod
-    def of(cls, C: float, sums: MarginSums, machine: int, *, fit_intercept: bool) -> DualCandidate:
+    def of(cls, C: float, sums: MarginSums, problem: int, *, fit_intercept: bool) -> DualCandidate:
         """Return the candidate of a sweep, its sides brought into balance where there is an intercept."""
-        sided = sums.sided
-        r = _balance(sided.weight[machine]) if fit_intercept else np.ones(2)
-        return cls(-C * float(r @ sided.dual[machine]), C * (r @ sided.vector[machine]))
+        r = _balance(sums.sided_weight[problem]) if fit_intercept else np.ones(2)
+        return cls(-C * float(r @ sums.sided_dual[problem]), C * (r @ sums.sided_vector[problem]))
 
     @property
     def bound(self) -> float:
@@ -435,33 +408,33 @@ class DualCandidate:
 def _balance(weight: np.ndarray) -> np.ndarray:
     """Return the factors of the two sides after which their sums cancel."""
     above, below = float(weight[0]), -float(weight[1])
-    least = min(above, below)
-    return np.array([least / above if above > 0 else 0.0, least / below if below > 0 else 0.0])
+    smaller = min(above, below)
+    return np.array([smaller / above if above > 0 else 0.0, smaller / below if below > 0 else 0.0])
 
 
 # The best lower bound that the last candidates of one problem give together.
 #
-# The conjugate ℓ* is convex, so a convex combination of candidates has −C·Σ s·ℓ* no lower than that of their
-# own values, and its vector is that of theirs:
+# The conjugate ℓ* is convex, so the slope of a convex combination of candidates is at least the combination
+# of their slopes, and its vector is the combination of their vectors:
 #
 #     min P ≥ Σ_t θ_t·slope_t − ½‖Σ_t θ_t·vector_t‖²   for θ ≥ 0, Σ θ ≤ 1.
 #
-# Candidates near the optimum differ from the best one to all sides, and what their vectors are off cancels:
-# the bound closes some times faster than that of the last candidate alone.
+# Candidates near the optimum lie around the best one, so the errors of their vectors cancel: the bound closes
+# some times faster than that of the last candidate alone.
 
-_MOST_CANDIDATES, _MOST_BYTES = 12, 2**23
+_MAX_CANDIDATES, _MAX_BYTES = 12, 2**23
 
 
 class DualBundle:
-    """The last candidates of a problem: twelve, or as many as 8 MiB hold, but two at least."""
+    """The last candidates of a problem: at most twelve, and no more than 8 MiB hold, but at least two."""
 
     def __init__(self) -> None:
         self._kept: deque[DualCandidate] = deque()
 
     def add(self, candidate: DualCandidate) -> float:
-        """Take one more candidate, and return the best bound of all that are kept."""
+        """Add a candidate, and return the best bound of all that are kept."""
         self._kept.append(candidate)
-        while len(self._kept) > max(2, min(_MOST_CANDIDATES, _MOST_BYTES // candidate.vector.nbytes)):
+        while len(self._kept) > max(2, min(_MAX_CANDIDATES, _MAX_BYTES // candidate.vector.nbytes)):
             self._kept.popleft()
         bounds = [kept.bound for kept in self._kept]
         alone = max(bounds)
@@ -478,7 +451,7 @@ class DualBundle:
 def _moderate(candidate: DualCandidate, largest: float) -> DualCandidate:
     """Return the candidate, or its best multiple where its terms exceed `largest`.
 
-    With a large C most candidates have a tiny multiple that bounds anything, and terms that overflow
+    With a large C only a tiny multiple of most candidates is a useful bound, and their own terms overflow
     beside it.
     """
     square = float(candidate.vector @ candidate.vector)

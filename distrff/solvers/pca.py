@@ -8,7 +8,7 @@ import numpy as np
 from scipy.linalg import eigh
 
 from distrff.errors import InputError
-from distrff.solvers.ridge import unpack
+from distrff.solvers.ridge import NOT_FINITE, unpack
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,21 +46,16 @@ def principal_components(triangles: np.ndarray, n_components: int) -> PrincipalC
     n_components : int
         k ≤ D.
 
+        About 4/3·D³ flops whatever k is.
+
     Raises
     ------
     InputError
         If the Gram is not finite.
-
-    Notes
-    -----
-    About 4/3·D³ flops.
     """
     A = unpack(triangles[0])
     if not np.isfinite(A).all():
-        raise InputError(
-            "the Gram of the rows is not finite: some values are too large for the products' dtype; "
-            "use scale='standard' or dtype='float64'"
-        )
+        raise InputError(NOT_FINITE)
     D = len(A) - 1
     mean = A[D, :D] / A[D, D]
     C = A[:D, :D]

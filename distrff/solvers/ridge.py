@@ -25,6 +25,7 @@ from distrff.errors import InputError
 from distrff.solvers.band import BandRidge
 from distrff.utils.arrays import lay_out
 from distrff.utils.products import squared, transposed_product
+from distrff.utils.values import Sums
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,16 +77,7 @@ def ridge_system(
     n_features: int | None = None,
     feature_scale: float = 1.0,
 ) -> RidgeSystem:
-    """Return the ridge system of a Gram, or of the nested model of its leading features.
-
-    Parameters
-    ----------
-    A : ndarray of shape (D + 1 + n_targets, D + 1 + n_targets)
-        A symmetric Gram; not changed.
-    n_features : int, optional
-        D' ≤ D leading features; all by default.
-    feature_scale : float
-        c, multiplied onto the features.
+    """Return the ridge system of a Gram, which is not changed, or of the nested model of D' leading features.
 
     Raises
     ------
@@ -132,7 +124,7 @@ def held_out_error(
 
     Parameters
     ----------
-    A : ndarray of shape (D + 1 + k, D + 1 + k)
+    A : ndarray of shape (p, p), p = D + 1 + k
         The Gram of the held-out rows (or of any others).
     coef : ndarray of shape (m, D', k)
         Coefficients of the leading D' ≤ D features times `feature_scale`. NaN gives NaN.
@@ -141,11 +133,7 @@ def held_out_error(
     Returns
     -------
     ndarray of shape (m, k)
-        Never negative: rounding below zero is clipped.
-
-    Notes
-    -----
-    2·m·k·p² flops; two arrays of shape (m·k, p) live.
+        Never negative: rounding below zero is clipped. It costs 2·m·k·p² flops.
     """
     m, size, k = coef.shape
     p = A.shape[0]
@@ -159,10 +147,8 @@ def held_out_error(
     return np.maximum(np.einsum("ij,ij->i", rows @ A, rows), 0).reshape(m, k)
 
 
-# What passes over the rows tell of the ridge objective where its Gram is never formed.
+# The ridge objective from a few passes over the rows, where its Gram is never formed.
 #
-# Conventions
-# -----------
 # With z̄ = Σ s z/Σ s and ȳ likewise (or zeros without an intercept), the normal equations are
 # (G + alpha·I) w = B, G = Σ s (z − z̄)(z − z̄)ᵀ and B = Σ s (z − z̄)(y − ȳ)ᵀ, and b = ȳ − z̄ᵀw. The intercept
 # is eliminated rather than solved for, because G + alpha·I is a Schur complement of the matrix of [w | b],
@@ -170,7 +156,7 @@ def held_out_error(
 
 
 @dataclass(frozen=True, eq=False)
-class RidgeMoments:
+class RidgeMoments(Sums):
     """Sums over rows of features z, targets y and what a first model leaves of them, e = y − wᵀz − b.
 
     Attributes
@@ -194,24 +180,13 @@ class RidgeMoments:
     e: np.ndarray
     ze: np.ndarray
 
-    def __add__(self, other: RidgeMoments) -> RidgeMoments:
-        return RidgeMoments(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
-
     @property
     def is_finite(self) -> bool:
         return all(np.isfinite(getattr(self, f.name)).all() for f in fields(self))
 
 
 def ridge_moments(Z: Any, Y: np.ndarray, E: np.ndarray, s: np.ndarray | None) -> RidgeMoments:
-    """Return the sums of one tile, in 4·r·D·k flops.
-
-    Parameters
-    ----------
-    Z : ndarray of shape (r, D), float64, or OneHotTile
-    Y, E : ndarrays of shape (r, k)
-    s : ndarray of shape (r,) or None
-        Weights; None is all ones.
-    """
+    """Return the sums of one tile Z, float64 or one-hot, in 4·r·D·k flops; weights s of None are ones."""
     s = np.ones(Z.shape[0]) if s is None else s
     sY, sE = s[:, None] * Y, s[:, None] * E
     sums = transposed_product(np.vstack([s, sY.T, sE.T]), Z)
@@ -230,7 +205,7 @@ def ridge_moments(Z: Any, Y: np.ndarray, E: np.ndarray, s: np.ndarray | None) ->
 
 @dataclass(frozen=True, eq=False)
 class RidgeEquations:
-    """The normal equations (G + alpha·I) w = B as far as one pass tells them: all but the products with G.
+    """The normal equations (G + alpha·I) w = B from one pass: everything but the products with G.
 
     Attributes
     ----------
@@ -278,6 +253,11 @@ class RidgeEquations:
         return np.maximum(self.yy - np.einsum("ij,ij->j", coef, self.B + alpha * coef + residual), 0)
 
 
+NOT_FINITE = (
+    "the Gram of the rows is not finite: some values are too large for the products' dtype; "
+    "use scale='standard' or dtype='float64'"
+)
+
 # Symmetric matrices as lower triangles: half the memory while they wait, half the bytes when they move.
 
 
@@ -308,23 +288,25 @@ def unpack(packed: np.ndarray) -> np.ndarray:
 
 
 # Ridge from the Grams of folds: the steps that run where the Grams are, each a plain function of arrays.
+#
+# A learning curve in the number of features takes the same steps for each nested size: `fold_errors` of every
+# fold (or `gcv_errors`), then `choose_alpha`.
 
 
 @dataclass(frozen=True)
 class GramProblem:
-    """What is asked of a Gram, whatever the alpha.
+    """How a Gram is read, whatever the alpha.
 
     Parameters
     ----------
     n_rows, n_targets : int
     fit_intercept : bool
     sizes : tuple of int
-        Numbers of leading features to look at, ascending; the last is D.
+        Numbers of leading features to fit, ascending; the last is D.
     rescaled : bool
-        Whether a nested model's features are to be multiplied by √(D/D').
+        Whether a nested model's features are multiplied by √(D/D').
     offset : ndarray of shape (k,) or None
-        Added to the coded targets; a model without intercept needs back what was
-        subtracted from them.
+        Added to the coded targets: a model without intercept needs the mean that was subtracted from them.
     """
 
     n_rows: int
@@ -337,6 +319,17 @@ class GramProblem:
     def feature_scale(self, size: int) -> float:
         """Return what the leading `size` features are multiplied by."""
         return float(np.sqrt(self.sizes[-1] / size)) if self.rescaled else 1.0
+
+    def system(self, A: np.ndarray, size: int | None = None) -> RidgeSystem:
+        """Return the ridge system of a Gram, of all features or of the leading `size`."""
+        scale = 1.0 if size is None else self.feature_scale(size)
+        return ridge_system(
+            A, self.n_targets, fit_intercept=self.fit_intercept, n_features=size, feature_scale=scale
+        )
+
+    def with_offset(self, A: np.ndarray) -> np.ndarray:
+        """Return the Gram of the targets with their offset."""
+        return A if self.offset is None else recoded(A, np.ones(self.n_targets), self.offset)
 
 
 @dataclass(frozen=True)
@@ -360,13 +353,7 @@ class RidgeSolution:
 
 
 def recoded(A: np.ndarray, ratio: np.ndarray, offset: np.ndarray) -> np.ndarray:
-    """Return the Gram of [z | 1 | ratio·y + offset] from that of [z | 1 | y].
-
-    Parameters
-    ----------
-    A : ndarray of shape (..., p, p)
-    ratio, offset : ndarray of shape (k,)
-    """
+    """Return the Gram of [z | 1 | ratio·y + offset], (..., p, p), from that of [z | 1 | y]."""
     k = len(ratio)
     one, A = A.shape[-1] - k - 1, A.copy()
     A[..., one + 1 :] = A[..., one + 1 :] * ratio + A[..., one, None] * offset
@@ -396,91 +383,120 @@ def total_gram(parts: list[np.ndarray], problem: GramProblem) -> np.ndarray:
     for fold in range(1, n_folds):
         total += fold_of(parts, fold)
     if not np.isfinite(total).all():
-        raise InputError(
-            "the Gram of the rows is not finite: some values are too large for the products' dtype; "
-            "use scale='standard' or dtype='float64'"
-        )
-    return _with_offset(total, problem)
-
-
-def _with_offset(A: np.ndarray, problem: GramProblem) -> np.ndarray:
-    return A if problem.offset is None else recoded(A, np.ones(problem.n_targets), problem.offset)
+        raise InputError(NOT_FINITE)
+    return problem.with_offset(total)
 
 
 def fold_errors(
     total: np.ndarray, parts: list[np.ndarray], fold: int, grids: list[np.ndarray], problem: GramProblem
 ) -> tuple[list[np.ndarray], float]:
-    """Return the held-out errors of one fold over each size's grid of alphas, and the fold's weight.
+    """Return one fold's errors under the models fitted to all other rows, and the fold's weight.
+
+    Parameters
+    ----------
+    total : ndarray of shape (p, p)
+        The Gram of all rows; not changed.
+    parts : list of ndarray
+        As in `fold_of`.
+    grids : list of ndarray of shape (m,)
+        The alphas for each size of the problem.
 
     Returns
     -------
-    errors : list of ndarray of shape (n_alphas, k)
-        One a size of the problem: summed squares in coded units.
+    errors : list of ndarray of shape (m, k)
+        For each size the weighted sums of squared errors over the fold, in coded units; NaN where rounding
+        leaves no usable model.
     weight : float
+
+    Raises
+    ------
+    InputError
+        If the other rows have no weight.
+
+    Notes
+    -----
+    About 4/3·D³ flops a size and at most two D × D arrays beside the inputs: the complement and its G, of
+    which the second is reduced in place after the first is gone; then three of shape (m·k, p).
     """
-    held_out = _with_offset(fold_of(parts, fold), problem)
-    errors, weight = [], 0.0
-    for size, alphas in zip(problem.sizes, grids, strict=True):
-        at_size, weight = cv_errors(
-            total,
-            held_out,
-            alphas=alphas,
-            n_targets=problem.n_targets,
-            fit_intercept=problem.fit_intercept,
-            n_features=size,
-            feature_scale=problem.feature_scale(size),
-        )
-        errors.append(at_size)
-    return errors, weight
+    held_out = problem.with_offset(fold_of(parts, fold))
+    errors = [
+        _errors_of_size(total, held_out, size, alphas, problem)
+        for size, alphas in zip(problem.sizes, grids, strict=True)
+    ]
+    return errors, _weight(held_out, problem)
+
+
+def _errors_of_size(
+    total: np.ndarray, held_out: np.ndarray, size: int, alphas: np.ndarray, problem: GramProblem
+) -> np.ndarray:
+    system = problem.system(total - held_out, size)
+    coef = BandRidge(system.G, overwrite_G=True).solve(system.B, alphas)
+    scale = problem.feature_scale(size)
+    return held_out_error(held_out, coef, system.intercept(coef), feature_scale=scale)
 
 
 def fold_weight(parts: list[np.ndarray], fold: int, problem: GramProblem) -> float:
     """Return Σs of a fold."""
+    return _weight(fold_of(parts, fold), problem)
+
+
+def _weight(A: np.ndarray, problem: GramProblem) -> float:
     one = -1 - problem.n_targets
-    return float(fold_of(parts, fold)[one, one])
+    return float(A[one, one])
 
 
 def gcv_errors(
     total: np.ndarray, size: int, alphas: np.ndarray, problem: GramProblem
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return what `gcv` does for one size: errors of shape (n_alphas, k), and effective dimensions."""
-    return gcv(
-        total,
-        alphas,
-        n_targets=problem.n_targets,
-        n_rows=problem.n_rows,
-        fit_intercept=problem.fit_intercept,
-        n_features=size,
-        feature_scale=problem.feature_scale(size),
-    )
+    """Return the generalised cross-validation error (RSS/W) / (1 − df/n)² and df, for the whole grid.
+
+    df = tr G (G + alpha·I)⁻¹, plus 1 for an intercept; n is the number of rows, whatever their weights. It
+    costs as much as one size of `fold_errors`.
+
+    Returns
+    -------
+    errors : ndarray of shape (m, k)
+        NaN where the model interpolates (1 − df/n < 1e-6), or where rounding leaves none.
+    dimensions : ndarray of shape (m,)
+        df, the effective dimension.
+
+    References
+    ----------
+    Golub, Heath and Wahba (1979), Technometrics 21(2), p. 216.
+    """
+    system = problem.system(total, size)
+    path = BandRidge(system.G, overwrite_G=True)
+    coef = path.solve(system.B, alphas)
+    scale, n_rows, intercept = problem.feature_scale(size), problem.n_rows, problem.fit_intercept
+    residual = held_out_error(total, coef, system.intercept(coef), feature_scale=scale)
+    dimensions = path.effective_dimension(alphas, max(0, n_rows - intercept)) + intercept
+    freedom = 1 - dimensions / n_rows
+    freedom[freedom < _MIN_FREEDOM] = np.nan
+    return residual / system.weight / freedom[:, None] ** 2, dimensions
 
 
 def solution_of(total: np.ndarray, alpha: np.ndarray, problem: GramProblem) -> RidgeSolution:
-    """Return the model of all features at one alpha a target."""
-    system = ridge_system(total, problem.n_targets, fit_intercept=problem.fit_intercept)
+    """Return the model of all features at one alpha per target."""
+    system = problem.system(total)
     coef, intercept = solve_ridge(system, alpha)
     return RidgeSolution(coef, intercept, system.residual(coef), system.yy)
 
 
 def posterior_of(total: np.ndarray, alpha: float, problem: GramProblem) -> PosteriorFactor:
     """Return what standard deviations of f(x) need; its noise is in squared coded units."""
-    system = ridge_system(total, problem.n_targets, fit_intercept=problem.fit_intercept)
-    return posterior_factor(system, alpha)
+    return posterior_factor(problem.system(total), alpha)
 
 
 # Which alpha: the grid, its errors by cross-validation or GCV from Grams alone, and the choice.
 #
-# A learning curve in the number of features is the same three steps for each nested size:
-# `cv_errors(..., n_features=D', feature_scale=c)` for every fold (or `gcv`), then `choose_alpha`.
-
 N_DEFAULT_ALPHAS = 25
 # RSS/W carries about 1e-15 of the targets' mean square by cancellation; divided by (1 − df/n)² ≥ 1e-12
 # that stays near 1e-3 of it. Closer to interpolation than this, GCV is a ratio of two roundings.
-_LEAST_FREEDOM = 1e-6
+_MIN_FREEDOM = 1e-6
 # GCV takes df/n for the leverage of every row. Rows far from all others have one near 1 while df is still a
 # small part of n: small alphas make their residuals vanish, and the others pay. Of 13,500 rows in clusters or
 # with heavy tails the test error was 1 to 2 % above that of folds at df/n = 0.04, 4 to 30 % at 0.12 to 0.15.
-_MOST_GCV_SHARE = 1 / 20
+_MAX_GCV_SHARE = 1 / 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -554,108 +570,10 @@ def default_alphas(weight_sum: float, at_zero: float, *, floor: float) -> tuple[
     return above_noise(np.geomspace(1e-9, 1, N_DEFAULT_ALPHAS) * weight_sum * at_zero, floor)
 
 
-def cv_errors(
-    A_total: np.ndarray,
-    A_fold: np.ndarray,
-    *,
-    alphas: np.ndarray,
-    n_targets: int,
-    fit_intercept: bool,
-    n_features: int | None = None,
-    feature_scale: float = 1.0,
-) -> tuple[np.ndarray, float]:
-    """Return one fold's errors under the models fitted to all other rows, for the whole grid.
-
-    Parameters
-    ----------
-    A_total, A_fold : ndarrays of shape (p, p)
-        The Grams of all rows and of the fold's; not changed.
-    alphas : ndarray of shape (m,)
-
-    Returns
-    -------
-    errors : ndarray of shape (m, k)
-        Weighted sums of squared errors over the fold, in the squared units of the Gram's targets; NaN where
-        rounding leaves no usable model.
-    weight : float
-        The fold's weight sum.
-
-    Raises
-    ------
-    InputError
-        If the other rows have no weight.
-
-    Notes
-    -----
-    About 4/3·D³ flops and at most two D × D arrays beside the inputs: the complement and its G, of
-    which the second is reduced in place after the first is gone; then three of shape (m·k, p).
-    """
-    system = ridge_system(
-        A_total - A_fold,
-        n_targets,
-        fit_intercept=fit_intercept,
-        n_features=n_features,
-        feature_scale=feature_scale,
-    )
-    coef = BandRidge(system.G, overwrite_G=True).solve(system.B, alphas)
-    errors = held_out_error(A_fold, coef, system.intercept(coef), feature_scale=feature_scale)
-    position = len(A_fold) - 1 - n_targets
-    return errors, float(A_fold[position, position])
-
-
-def gcv(
-    A: np.ndarray,
-    alphas: np.ndarray,
-    *,
-    n_targets: int,
-    n_rows: int,
-    fit_intercept: bool,
-    n_features: int | None = None,
-    feature_scale: float = 1.0,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the generalised cross-validation error (RSS/W) / (1 − df/n)² and df, for the whole grid.
-
-    df = tr G (G + alpha·I)⁻¹, plus 1 for an intercept.
-
-    Parameters
-    ----------
-    A : ndarray of shape (p, p)
-        The Gram of all rows; not changed.
-    alphas : ndarray of shape (m,)
-    n_rows : int
-        n, the number of rows in A, whatever their weights.
-
-    Returns
-    -------
-    errors : ndarray of shape (m, k)
-        NaN where the model interpolates (1 − df/n < 1e-6), or where rounding leaves none.
-    dimensions : ndarray of shape (m,)
-        df, the effective dimension.
-
-    Notes
-    -----
-    Like `cv_errors`, with one D × D array beside the input.
-
-    References
-    ----------
-    Golub, Heath and Wahba (1979), Technometrics 21(2), p. 216.
-    """
-    system = ridge_system(
-        A, n_targets, fit_intercept=fit_intercept, n_features=n_features, feature_scale=feature_scale
-    )
-    path = BandRidge(system.G, overwrite_G=True)
-    coef = path.solve(system.B, alphas)
-    residual = held_out_error(A, coef, system.intercept(coef), feature_scale=feature_scale)
-    dimensions = path.effective_dimension(alphas, max(0, n_rows - fit_intercept)) + fit_intercept
-    freedom = 1 - dimensions / n_rows
-    freedom[freedom < _LEAST_FREEDOM] = np.nan
-    return residual / system.weight / freedom[:, None] ** 2, dimensions
-
-
 def gcv_may_overfit(dimension: float, n_rows: int) -> bool:
     """Return whether a model of this effective dimension, or of at most as many features, may be one whose
     generalised cross-validation error is far too small."""
-    return dimension > _MOST_GCV_SHARE * n_rows
+    return dimension > _MAX_GCV_SHARE * n_rows
 
 
 def choose_alpha(errors: np.ndarray, weights: np.ndarray, *, alphas: np.ndarray) -> AlphaChoice:
@@ -742,37 +660,16 @@ def cholesky_factor(G: np.ndarray, alpha: float) -> np.ndarray:
 
 
 def solve_ridge(system: RidgeSystem, alpha: float | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ridge model at one alpha, or at one per target.
+    """Return coefficients (D, k) and intercepts (k,) at one alpha, or at one per target.
 
-    Parameters
-    ----------
-    system : RidgeSystem
-        Not changed.
-    alpha : float or ndarray of shape (k,)
-        Targets of equal alpha share a factorisation.
-
-    Returns
-    -------
-    coef : ndarray of shape (D, k)
-    intercept : ndarray of shape (k,)
-
-    Raises
-    ------
-    InputError
-        If G + alpha·I is not positive definite to working precision.
-
-    Notes
-    -----
-    D³/3 flops for each distinct alpha; one D × D array live beside the system.
+    Targets of equal alpha share a factorisation of D³/3 flops; one D × D array lives beside the system.
     """
-    n_targets = system.B.shape[1]
-    alphas = np.broadcast_to(np.asarray(alpha, dtype=np.float64), (n_targets,))
+    alphas = np.broadcast_to(np.asarray(alpha, dtype=np.float64), system.yy.shape)
     coef = np.empty_like(system.B)
     for value in np.unique(alphas):
-        group = alphas == value
-        coef[:, group] = cho_solve(
-            (cholesky_factor(system.G, value), True), system.B[:, group], check_finite=False
-        )
+        group, L = alphas == value, cholesky_factor(system.G, value)
+        coef[:, group] = cho_solve((L, True), system.B[:, group], check_finite=False)
+        del L  # before the next one is made
     return coef, system.intercept(coef)
 
 

@@ -1,9 +1,9 @@
-"""Averaged distributed SGD as a conversation: it asks for a full gradient, then for one pass of local steps.
+"""Averaged distributed SGD as a solver generator: it requests a full gradient, then a pass of local steps.
 
 From a point whose objective and gradient over all rows are known, every segment takes mini-batch steps over
-its own rows (`local_steps`), and the mean of where they end is the next point to be known. Steps, batches and
-metric follow from the spectrum of a sample, so there is no learning rate. What makes the objective larger, as
-local steps may where rows are not shuffled, is shortened by a line search; hence it never grows.
+its own rows (`LocalSteps`), and the next point to evaluate is the mean of their last points. Steps, batches
+and metric follow from the spectrum of a sample, so there is no learning rate. A line search shortens what
+makes the objective larger, as local steps may where rows are not shuffled; hence it never grows.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from distrff.utils.products import transposed_product, values_of
 
 # Of the hinge: its optimum is then about a thousandth above the hinge's own (measured: 0.06 to 0.11 %
 # for λ from 1e-3 to 1e-6), and a tenth of the curvature's bound is still met by enough rows of a batch.
-# With more features than rows most margins end within the kink: the same width left up to 1.2 % there.
+# With more features than rows most margins end within that width, which then left up to 1.2 %.
 _HINGE_WIDTH, _SPARSE_HINGE_WIDTH = 0.1, 0.03
-_LEAST_CURVATURE = 1e-6  # of the loss's bound
-_LEAST_BATCH = 256
+_MIN_CURVATURE = 1e-6  # of the loss's bound
+_MIN_BATCH = 256
 _BATCH_BYTES = 80 * 2**20
-# A solve in the metric costs as much as the products of a batch of q/2 rows; of sparse features what a step
-# does to all of them, as much as the products of so many entries.
+# A solve in the metric costs as much as the products of a batch of q/2 rows; with sparse features a step
+# changes all of them, which costs as much as the products of half as many entries.
 _DIRECTIONS_PER_ROW, _FEATURES_PER_ENTRY = 4, 2
 _SPARSE_BYTES = 12
-_LEAST_STEPS = 4
+_MIN_STEPS = 4
 _FINISHING_SWEEPS = 3
 _LESS = 4.0
-_MOST_TRIALS = 3
+_MAX_TRIALS = 3
 _SUFFICIENT_DECREASE = 1e-4
 _SHORTEST = 1e-3
-_MOST_CAUTION = 4  # steps that led too far say nothing of how near the optimum is
+_MAX_CAUTION = 4  # steps that led too far do not show how near the optimum is
 
 
 @dataclass(frozen=True, eq=False)
 class Epoch:
-    """The question for one pass of local steps; the answer is the mean of the segments' last points.
+    """The request for one pass of local steps; the response is the mean of the segments' last points.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class Epoch:
     curvature : float
         h, a mean of ℓ″ over the rows.
     caution : int
-        How many epochs led to no better point: each makes steps shorter, and more so in directions that the
+        How many epochs led to no better point: each makes steps shorter, most of all in directions that the
         sample hardly has.
     """
 
@@ -65,7 +65,7 @@ SolverGenerator = Generator[Request, Any, Evaluation]
 
 @dataclass(frozen=True, eq=False)
 class SGDProblem:
-    """What is the same for all models of a fit.
+    """The objective and metric that all binary problems of a fit share.
 
     Attributes
     ----------
@@ -93,13 +93,14 @@ class SGDProblem:
         return self.penalty + (curvature * self.metric.unseen * _LESS ** (caution - 1) if caution else 0.0)
 
     def curvature(self, at: Evaluation, caution: int) -> float:
-        """Return h for a metric at a point: the mean of ℓ″ over the rows, but enough of it.
+        """Return h for a metric at a point: the mean of ℓ″ over the rows, or more where that is too little.
 
-        A Newton step in the metric promises a fall of ½·gᵀM⁻¹g, and the objective cannot fall below zero.
-        Where few rows bend yet (the hinge's at zero, for one), a larger h says so.
+        A Newton step in the metric promises a decrease of ½·gᵀM⁻¹g, and the objective cannot fall below
+        zero. Where few rows are curved yet (of the hinge none at zero), h is doubled until the promise is
+        possible.
         """
         g, bound = at.gradient, self.curvature_bound
-        h = max(at.curvature / self.C, _LEAST_CURVATURE * bound)
+        h = max(at.curvature / self.C, _MIN_CURVATURE * bound)
         while h < bound and 0.5 * float(g @ self.solve(g, h, caution)) > at.value:
             h = min(2 * h, bound)
         return h
@@ -111,7 +112,7 @@ class SGDProblem:
         return self.metric.solve(per_weight, np.array([curvature]), damping)[:, 0]
 
     def local_start(self, epochs: Sequence[Epoch]) -> LocalStart:
-        """Return what segments need to answer the questions of several machines."""
+        """Return what the segments need for the epochs of several problems."""
         curvature = np.array([epoch.curvature for epoch in epochs])
         damping = np.array([self.damping(epoch.curvature, epoch.caution) for epoch in epochs])
         unevenness = np.array([_LESS**epoch.caution for epoch in epochs])
@@ -133,11 +134,11 @@ def smooth_loss(loss: Loss, *, is_sparse: bool = False) -> Loss:
 
 
 def batch_rows(metric: SpectralMetric, start: LocalStart, segment_rows: int) -> int:
-    """Return the rows of a batch.
+    """Return the rows of a batch: as many as the effective dimension, within limits.
 
-    The effective dimension: fewer would take more steps of r/(r + d) each and get as far; many more would
-    waste rows on directions that are known. Not so few that solving in the metric costs more than the
-    products, nor so many that a segment has no four steps, or that features take more than 80 MiB.
+    Fewer would take more steps of r/(r + d) each and get as far; many more would waste rows on directions
+    that are known. Not so few that solving in the metric costs more than the products, nor so many that a
+    segment has less than four steps, or that features take more than 80 MiB.
     """
     V = metric.directions
     if isinstance(V, np.ndarray):
@@ -145,14 +146,14 @@ def batch_rows(metric: SpectralMetric, start: LocalStart, segment_rows: int) -> 
     else:
         row_bytes = _SPARSE_BYTES * V.row_entries
         as_costly = len(metric.z_mean) / (_FEATURES_PER_ENTRY * V.row_entries)
-    wanted = max(float(start.dimension.max()), as_costly, _LEAST_BATCH)
-    return int(max(1, min(wanted, segment_rows / _LEAST_STEPS, _BATCH_BYTES / row_bytes)))
+    wanted = max(float(start.dimension.max()), as_costly, _MIN_BATCH)
+    return int(max(1, min(wanted, segment_rows / _MIN_STEPS, _BATCH_BYTES / row_bytes)))
 
 
 def ridge_start(
     metric: SpectralMetric, moment: np.ndarray, y_mean: np.ndarray, penalty: float, curvature: float
 ) -> np.ndarray:
-    """Return the ridge models of a sample in the metric, where k models may start.
+    """Return the ridge models of a sample in the metric, as starting points of k problems.
 
     Parameters
     ----------
@@ -188,10 +189,10 @@ def sgd(start: Evaluation, problem: SGDProblem, tol: float, finished: Callable[[
         Of the smooth loss (its `value`, `gradient` and `curvature` are used).
     problem : SGDProblem
     tol : float
-        It ends when an epoch made the objective fall by less than this, relative to it, and three sweeps of
-        L-BFGS in the same metric, which go on from there, did not make more of it.
+        It ends when an epoch lowers the objective by less than this, relatively, and so do three sweeps of
+        L-BFGS in the same metric from there.
     finished : callable
-        Whether the last point that was evaluated is good enough by another measure, a certificate's gap.
+        Whether the point just evaluated is good enough by another measure, a certificate's gap.
 
     Notes
     -----
@@ -212,7 +213,7 @@ def sgd(start: Evaluation, problem: SGDProblem, tol: float, finished: Callable[[
             return at if found is None else found
         settled = at.value - found.value <= tol * abs(at.value)
         at = found
-        if settled and not (too_far and caution <= _MOST_CAUTION):
+        if settled and not (too_far and caution <= _MAX_CAUTION):
             found = yield from _finish(at, problem, caution, finished)
             if finished() or at.value - found.value <= tol * abs(at.value):
                 return found
@@ -225,11 +226,11 @@ def _is_shorter(way: np.ndarray, whole: np.ndarray) -> bool:
 
 
 def _along(at: Evaluation, way: np.ndarray) -> Generator[np.ndarray, Evaluation, Evaluation | None]:
-    """Return the first of some points on the way that is better than its start; None if none is."""
+    """Return the first of three trial points along the way with a sufficient decrease; None if none has."""
     slope, step = float(at.gradient @ way), 1.0
     if not slope < 0:
         return None
-    for _ in range(_MOST_TRIALS):
+    for _ in range(_MAX_TRIALS):
         found = yield at.x + step * way
         if found.value < at.value + _SUFFICIENT_DECREASE * step * slope:
             return found
@@ -243,10 +244,10 @@ def _along(at: Evaluation, way: np.ndarray) -> Generator[np.ndarray, Evaluation,
 def _finish(
     at: Evaluation, problem: SGDProblem, caution: int, finished: Callable[[], bool]
 ) -> SolverGenerator:
-    """Go on by a few sweeps of L-BFGS, and return the best evaluation."""
+    """Take a few sweeps of L-BFGS, and return the best evaluation."""
 
     def precondition(curvature: float) -> Callable[[np.ndarray], np.ndarray]:
-        h = max(curvature / problem.C, _LEAST_CURVATURE * problem.curvature_bound)
+        h = max(curvature / problem.C, _MIN_CURVATURE * problem.curvature_bound)
         return lambda gradient: problem.solve(gradient, h, caution)
 
     solver = lbfgs(at, precondition, lambda _: finished())
@@ -265,7 +266,7 @@ def _finish(
 #
 # At x the rows of a batch give g = ∇_batch(x) − ∇_batch(x₀) + ∇(x₀), where x₀ is where all segments start
 # and ∇ the gradient over all rows (Johnson and Zhang 2013, SVRG). Its error vanishes at x₀ and grows with
-# the way from there. With ∇_batch(x) alone each segment drifts to an optimum of its own, and their mean is
+# the distance from it. With ∇_batch(x) alone each segment drifts to an optimum of its own, and their mean is
 # not that of all rows: on 200,000 rows of 2,048 features (logistic, λ = 1e-6) ten epochs ended 10 % above
 # it.
 
@@ -295,7 +296,7 @@ class LocalStart:
 
 
 class LocalSteps:
-    """k models on their way over one segment's rows.
+    """The steps of k models over one segment's rows.
 
     Parameters
     ----------
@@ -307,7 +308,7 @@ class LocalSteps:
     Attributes
     ----------
     X : ndarray of the shape of `start.X`, float64
-        Where they are.
+        The current points.
     weight : float
         Of the rows so far.
     """
@@ -325,7 +326,7 @@ class LocalSteps:
         The step −t·M⁻¹g has t = r/(r + d) for r rows (of unequal weights (Σs)²/Σs², as many as count)
         and effective dimension d: M⁻¹ times the batch's Hessian has the mean 1 and adds to it, in the
         direction of any one row, about d/r (Ma, Bassily and Belkin 2018, "The power of interpolation").
-        Where the batch bends more than that along the step, as it does where a few rows carry all
+        Where the batch is more curved than that along the step, as it is where a few rows carry all
         curvature, t is the batch's own Newton length.
 
         Parameters
@@ -346,7 +347,7 @@ class LocalSteps:
         share = (s / total)[:, None]
         start, k = self._start, Y.shape[1]
         moved = self.X - start.X
-        # As a difference, so that float32 products do not drown a small way in a large f.
+        # As a difference, so that a small step is not lost in the float32 rounding of a large f.
         F = self._values(Z, np.hstack([start.X, moved]))
         F_start, F = F[:, :k], F[:, :k] + F[:, k:]
         slopes = share * (self._loss.derivative(F, Y) - self._loss.derivative(F_start, Y))

@@ -24,10 +24,10 @@ from distrff.errors import InputError
 from distrff.solvers.ridge import RidgeSystem
 
 _ARRAYS = ("eigenvalues", "rest", "z_mean")
-_MOST_BYTES = 2**26
-# The lower part of a sample's spectrum follows the sample, not the rows.
+_MAX_BYTES = 2**26
+# The lower part of a sample's spectrum is that of the sample, not that of all rows.
 _ROWS_PER_DIRECTION = 4
-_LEAST_SHARE = 1e-12  # of the largest eigenvalue: below it, rounding
+_MIN_SHARE = 1e-12  # of the largest eigenvalue: below it, rounding
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,14 +40,14 @@ class SpectralMetric:
         V, the leading eigenvectors of the covariance of the features, or of their second moments without an
         intercept.
     eigenvalues : ndarray of shape (q,)
-        e, falling.
+        e, descending.
     rest : float
-        ε, the largest eigenvalue that is left; the smallest kept one where none is.
+        ε, the largest eigenvalue that is left out; the smallest kept one where none is.
     spread : float
-        The sum of all eigenvalues that are left.
+        The sum of all eigenvalues that are left out.
     unseen : float
-        The share of one row in the sample: eigenvalues below it may be of directions that few rows have, and
-        that the sample has missed.
+        The share of one row in the sample: directions with eigenvalues below it may occur in few rows, which
+        the sample has missed.
     z_mean : ndarray of shape (D,)
         Zeros without an intercept.
     fit_intercept : bool
@@ -111,7 +111,7 @@ class SpectralMetric:
         T = (Z - z_mean.astype(Z.dtype)) * np.sqrt(s / weight).astype(Z.dtype)[:, None]
         norms = np.square(T).sum(axis=1, dtype=np.float64)
         trace = float(norms.sum())
-        # Of a row as large as rows are that matter.
+        # The norms are weighted by themselves: the large rows matter.
         unseen = float(norms @ norms) / trace if trace > 0 else 0.0
         centre = z_mean, fit_intercept
         if len(Z) >= Z.shape[1]:
@@ -156,7 +156,7 @@ class SpectralMetric:
         spread = max(0.0, trace - float(eigenvalues[:q].sum())) if q < len(z_mean) else 0.0
         if isinstance(V, np.ndarray):
             V = np.ascontiguousarray(V[:, :q], dtype=dtype)
-        eigenvalues = np.maximum(eigenvalues, _LEAST_SHARE * max(0.0, float(eigenvalues[0])))
+        eigenvalues = np.maximum(eigenvalues, _MIN_SHARE * max(0.0, float(eigenvalues[0])))
         return cls(
             directions=V,
             eigenvalues=eigenvalues[:q].copy(),
@@ -215,16 +215,16 @@ class SpectralMetric:
         return V @ shares.astype(V.dtype) if isinstance(V, np.ndarray) else V.combined(shares)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return what `from_arrays` needs to solve elsewhere."""
+        """Return the arrays from which `from_arrays` makes the metric in another process."""
         V = self.directions
         directions = {"directions": V} if isinstance(V, np.ndarray) else V.arrays()
         return directions | {name: np.asarray(getattr(self, name)) for name in _ARRAYS}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray], *, fit_intercept: bool) -> SpectralMetric:
-        """Return a metric that solves; `spread` and `unseen`, which do not travel, are zero."""
-        # Bytes off a network may begin anywhere, and NumPy multiplies unaligned arrays without BLAS: slowly,
-        # and to other bits.
+        """Return a metric for `solve`; `spread` and `unseen`, which are not sent, are zero."""
+        # Arrays off a network may be unaligned, and NumPy multiplies those without BLAS: slowly, and with
+        # other bits.
         e, rest, z_mean = (np.require(arrays[name], requirements="A") for name in _ARRAYS)
         V: np.ndarray | RowDirections
         if "directions" in arrays:
@@ -235,18 +235,18 @@ class SpectralMetric:
 
 
 def _leading(K: np.ndarray, n_directions: int) -> tuple[int, np.ndarray, np.ndarray]:
-    """Return q, the leading q + 1 eigenvalues of the m × m products of rows, falling, and U·e^(−½)."""
+    """Return q, the leading q + 1 eigenvalues of the m × m products of rows, descending, and U·e^(−½)."""
     q = max(1, min(n_directions, len(K) // _ROWS_PER_DIRECTION))
     leading = [max(0, len(K) - q - 1), len(K) - 1]
     eigenvalues, U = eigh(K, subset_by_index=leading, check_finite=False)
     eigenvalues, U = eigenvalues[::-1], U[:, ::-1]
-    floor = max(_LEAST_SHARE * float(eigenvalues[0]), float(np.finfo(np.float64).tiny))
+    floor = max(_MIN_SHARE * float(eigenvalues[0]), float(np.finfo(np.float64).tiny))
     return q, eigenvalues, U / np.sqrt(np.maximum(eigenvalues, floor))
 
 
 def most_directions(n_features: int, dtype: np.dtype) -> int:
     """Return q: all D, fewer where V would be larger than 64 MiB."""
-    return max(1, min(n_features, _MOST_BYTES // (n_features * np.dtype(dtype).itemsize)))
+    return max(1, min(n_features, _MAX_BYTES // (n_features * np.dtype(dtype).itemsize)))
 
 
 # Orthonormal directions among many features, as combinations of few sparse rows.
@@ -271,7 +271,7 @@ class RowDirections:
 
     @property
     def row_entries(self) -> int:
-        """Entries of a row, in the mean."""
+        """The mean number of entries of a row."""
         return -(-self.Z.nnz // self.Z.shape[0])
 
     def along(self, X: np.ndarray) -> np.ndarray:
@@ -283,12 +283,12 @@ class RowDirections:
         return self.Z.T @ (self.B @ shares)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return what `from_arrays` needs."""
+        """Return the arrays from which `from_arrays` makes the directions again."""
         return {"indptr": self.Z.indptr, "indices": self.Z.indices, "data": self.Z.data, "B": self.B}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray], n_features: int) -> RowDirections:
-        """Return the directions that `arrays` were taken of."""
+        """Return the directions of `arrays`."""
         indptr, indices, data, B = (
             np.require(arrays[name], requirements="A") for name in ("indptr", "indices", "data", "B")
         )

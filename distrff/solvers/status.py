@@ -1,4 +1,4 @@
-"""How a solution ended."""
+"""How solvers run and end: status, history, and several of them in lockstep."""
 
 from __future__ import annotations
 
@@ -29,14 +29,12 @@ class Status(enum.Enum):
         return self in (Status.CONVERGED, Status.CONVERGED_UNCERTIFIED)
 
 
-# How the error of an iterative model fell from sweep to sweep.
-
-_MOST_ENTRIES = 200
+_MAX_ENTRIES = 200
 
 
 @dataclass
 class History:
-    """What was known of a model after each light sweep, with the best of all sweeps so far.
+    """The error of an iterative model after each light sweep, with the best objective so far.
 
     Parameters
     ----------
@@ -47,7 +45,7 @@ class History:
     entries: list[tuple[int, float, float, float]] = field(default_factory=list)
 
     def record(self, sweep: int, error: float, primal: float = math.nan, dual: float = math.nan) -> None:
-        """Take down where things stand; a sweep that is told of twice counts once, as it was told last."""
+        """Record one sweep; a second record of the same sweep replaces the first."""
         if self.entries and self.entries[-1][0] == sweep:
             self.entries.pop()
         self.entries.append((sweep, error, primal, dual))
@@ -55,7 +53,7 @@ class History:
     def values(self, measure: str) -> dict[str, Any]:
         """Return lists for the report, of at most 200 sweeps: the first, the last and evenly between.
 
-        `measure` is the name of the error. There are no `primal` and `dual` without a bound.
+        `measure` is the name of the error. `primal` and `dual` are left out where no bound is known.
         """
         names = ("sweep", "error", "primal", "dual")
         lists = dict(zip(names, map(list, zip(*_thinned(self.entries), strict=True)), strict=False))
@@ -67,12 +65,12 @@ class History:
 
 def _thinned(entries: Sequence[tuple[int, float, float, float]]) -> list[tuple[int, float, float, float]]:
     n = len(entries)
-    if n <= _MOST_ENTRIES:
+    if n <= _MAX_ENTRIES:
         return list(entries)
-    return [entries[round(i * (n - 1) / (_MOST_ENTRIES - 1))] for i in range(_MOST_ENTRIES)]
+    return [entries[round(i * (n - 1) / (_MAX_ENTRIES - 1))] for i in range(_MAX_ENTRIES)]
 
 
-# Several solvers at once: each asks for a point, one sweep answers all of them.
+# Several solver generators at once: each yields a request, and one sweep responds to all of them.
 
 Key = TypeVar("Key")
 Request = TypeVar("Request")
@@ -82,36 +80,32 @@ Result = TypeVar("Result")
 
 def in_lockstep(
     solvers: Mapping[Key, Generator[Any, Response, Result]],
-    answer: Callable[[dict[Key, Request]], Mapping[Key, Response]],
+    respond: Callable[[dict[Key, Request]], Mapping[Key, Response]],
 ) -> dict[Key, Result]:
-    """Return what each solver returns in the end, of those that do not rest.
+    """Run solver generators together, and return what each of them that ends returns.
 
     Parameters
     ----------
     solvers : mapping of key to generator
-        Each yields questions and is sent their answers. One that yields None rests, and is gone on with by
-        the next call.
-    answer : callable
-        Takes the questions of all solvers that are not done, by their key.
+        Each yields requests and is sent the responses. One that yields None rests; the next call resumes it.
+    respond : callable
+        From the requests of all solvers that still run to their responses, both by key. A solver without a
+        response is left where it is.
     """
     results: dict[Key, Result] = {}
-    questions: dict[Key, Request] = {}
-    for key, solver in solvers.items():
-        _advance(key, partial(next, solver), questions, results)
-    while questions:
-        answers = answer(questions)
-        questions = {}
-        for key, value in answers.items():
-            _advance(key, partial(solvers[key].send, value), questions, results)
+    steps: dict[Key, Callable[[], Request | None]] = {
+        key: partial(next, solver) for key, solver in solvers.items()
+    }
+    while steps:
+        requests: dict[Key, Request] = {}
+        for key, step in steps.items():
+            try:
+                request = step()
+            except StopIteration as end:
+                results[key] = end.value
+                continue
+            if request is not None:
+                requests[key] = request
+        responses = respond(requests) if requests else {}
+        steps = {key: partial(solvers[key].send, value) for key, value in responses.items()}
     return results
-
-
-def _advance(
-    key: Key, step: Callable[[], Request | None], questions: dict[Key, Request], results: dict[Key, Result]
-) -> None:
-    try:
-        question = step()
-        if question is not None:
-            questions[key] = question
-    except StopIteration as end:
-        results[key] = end.value

@@ -1,8 +1,9 @@
-"""Loops compiled at the first call of each type of arguments, and kept on disk where there is a place."""
+"""What a process keeps: compiled loops, arrays for the next tile, and counts."""
 
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -13,10 +14,12 @@ from numba import njit
 def compiled(fastmath: Iterable[str] = ()) -> Callable[[Callable[..., None]], Any]:
     """Return a decorator that compiles a function, which then runs without the global interpreter lock.
 
+    Each type of arguments is compiled at its first call, and cached on disk where a folder can be written.
+
     Parameters
     ----------
     fastmath : iterable of str
-        LLVM's names of the liberties that the compiler may take; none as a rule, so that results are the
+        LLVM's names of the reorderings that the compiler may do; none as a rule, so that results are the
         same bits on every computer.
     """
 
@@ -31,39 +34,50 @@ def compiled(fastmath: Iterable[str] = ()) -> Callable[[Callable[..., None]], An
 
 
 def in_own_thread(compile_all: Callable[[], None]) -> None:
-    """Call what compiles in a thread of its own, and wait for it.
+    """Compile in a thread of its own, and wait for it.
 
-    An interrupt that hits the main thread inside the compiler's callbacks would be swallowed there.
+    An interrupt of the main thread inside the compiler's callbacks would be swallowed there.
     """
     thread = threading.Thread(target=compile_all, name="distrff-compile")
     thread.start()
     thread.join()
 
 
+_BEFORE_FIRST_TASK: list[Callable[[], None]] = []
+
+
+def before_first_task(prepare: Callable[[], None]) -> None:
+    """Have a worker call `prepare` before its idle memory is measured, to load what tasks will use."""
+    if prepare not in _BEFORE_FIRST_TASK:
+        _BEFORE_FIRST_TASK.append(prepare)
+
+
+def prepare_process() -> None:
+    """Call all that was given to `before_first_task`."""
+    for prepare in _BEFORE_FIRST_TASK:
+        prepare()
+
+
+# How often a map's arrays were derived, for the record of a task.
+COUNTS: Counter[str] = Counter()
+
 # Arrays that a thread keeps for the next tile.
 #
-# Dask's workers have malloc return what is freed to the system at once. To be given fresh memory, page by
-# page, then costs as much for each tile as the sines that are written to it.
+# Dask's workers have malloc return freed memory to the system at once. Fresh memory, page by page, then costs
+# as much for each tile as the sines that are written to it.
 
-_MOST_BYTES = 2**24
+_MAX_BYTES = 2**24
 
 _kept = threading.local()
 
 
 def scratch(purpose: str, n_rows: int, n_columns: int, dtype: np.dtype) -> np.ndarray:
-    """Return an array of shape (n_rows, n_columns) with any content, this thread's own until it asks again.
+    """Return an uninitialised array of shape (n_rows, n_columns), this thread's own until its next call.
 
-    Parameters
-    ----------
-    purpose : str
-        Arrays of different purposes are different ones.
-
-    Notes
-    -----
-    A thread keeps at most 16 MiB a purpose; larger arrays are fresh.
+    Each purpose has its own array. A thread keeps at most 16 MiB per purpose; larger arrays are new.
     """
     n_bytes = n_rows * n_columns * np.dtype(dtype).itemsize
-    if n_bytes > _MOST_BYTES:
+    if n_bytes > _MAX_BYTES:
         return np.empty((n_rows, n_columns), dtype)
     buffers: dict[str, np.ndarray] = _kept.__dict__
     if purpose not in buffers or buffers[purpose].nbytes < n_bytes:

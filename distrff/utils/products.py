@@ -1,7 +1,7 @@
-"""Products of a tile of features with few vectors, for which BLAS takes several times as long as for one.
+"""Products of a tile of features with few vectors.
 
-A tile of 512 × 2048 in float32 takes OpenBLAS 46 µs times one vector and 200 µs times two; these loops, 50
-and 57. Sums run in the dtype of the tile.
+BLAS takes several times as long for a few vectors as for one: for a float32 tile of 512 × 2048 OpenBLAS needs
+46 µs with one vector and 200 µs with two; the loops here need 50 and 57. Sums are in the dtype of the tile.
 
 A tile may be a `OneHotTile`, whose products are float64 sums over its entries.
 """
@@ -16,9 +16,9 @@ import numpy as np
 
 from distrff.utils.jit import compiled, in_own_thread, scratch
 
-_MOST_THIN = 12  # vectors, beyond which BLAS is as fast
-_MOST_PULLED = 6  # nonzero weights a row, likewise
-_MOST_STREAMED_BYTES = 2**23  # of a tile that is read once for every few of them
+_MAX_THIN = 12  # vectors, beyond which BLAS is as fast
+_MAX_WEIGHTS = 6  # nonzero weights per row, likewise
+_MAX_STREAMED_BYTES = 2**23  # of a tile that is read once for every few of them
 _STRIP = 1024  # columns whose sums stay in the first-level cache
 
 
@@ -26,7 +26,7 @@ def values_of(Z: Any, coef: np.ndarray) -> np.ndarray:
     """Return Z·coef in float64, multiplied in the dtype of Z: (r, D) × (D, k) → (r, k)."""
     if isinstance(Z, OneHotTile):
         return Z.values(coef)
-    if coef.shape[1] > _MOST_THIN or not _is_plain(Z):
+    if coef.shape[1] > _MAX_THIN or not _is_plain(Z):
         return (Z @ coef.astype(Z.dtype, copy=False)).astype(np.float64, copy=False)
     compile_products()
     F = np.empty((len(Z), coef.shape[1]))
@@ -37,7 +37,7 @@ def values_of(Z: Any, coef: np.ndarray) -> np.ndarray:
 def transposed_product(S: np.ndarray, Z: Any) -> np.ndarray:
     """Return SZ in float64, multiplied in the dtype of Z: (m, r) × (r, D) → (m, D).
 
-    Zeros of S are free, and rows that meet nothing else may hold what is not a number.
+    Zeros of S are skipped, so a row of Z that meets only zeros may hold NaN.
     """
     sums = zero_sums(len(S), Z)
     add_transposed_product(sums, S, Z)
@@ -45,7 +45,7 @@ def transposed_product(S: np.ndarray, Z: Any) -> np.ndarray:
 
 
 def zero_sums(m: int, Z: Any) -> np.ndarray:
-    """Return zeros of shape (m, D), laid out as `add_transposed_product` likes them best."""
+    """Return zeros of shape (m, D), in the layout that is fastest for `add_transposed_product`."""
     D = Z.shape[1]
     return np.zeros((D, m)).T if isinstance(Z, OneHotTile) else np.zeros((m, D))
 
@@ -55,19 +55,19 @@ def add_transposed_product(sums: np.ndarray, S: np.ndarray, Z: Any) -> None:
     if isinstance(Z, OneHotTile):
         Z.add_transposed_product(sums, S)
         return
-    is_thin = np.count_nonzero(S) <= _MOST_PULLED * S.shape[1] and Z.nbytes <= _MOST_STREAMED_BYTES
+    is_thin = np.count_nonzero(S) <= _MAX_WEIGHTS * S.shape[1] and Z.nbytes <= _MAX_STREAMED_BYTES
     if not is_thin or not _is_plain(Z):
         sums += S.astype(Z.dtype, copy=False) @ Z
         return
     compile_products()
     product = scratch("product", len(sums), Z.shape[1], Z.dtype)
     product[...] = 0
-    _pull(np.ascontiguousarray(S, Z.dtype), Z, product)
+    _add_weighted_rows(np.ascontiguousarray(S, Z.dtype), Z, product)
     sums += product
 
 
 def in_float64(Z: Any) -> Any:
-    """Return Z, or a copy in float64 that is this thread's own until its next one."""
+    """Return Z if it is float64, else a copy that is valid until this thread's next call."""
     if isinstance(Z, OneHotTile) or Z.dtype == np.float64:
         return Z
     exact = scratch("exact tile", len(Z), Z.shape[1], np.dtype(np.float64))
@@ -82,15 +82,15 @@ def squared(Z: Any) -> Any:
 
 @cache
 def compile_products() -> None:
-    """Compile both products in both formats, or load them from Numba's cache, before they are needed."""
-    in_own_thread(_compile_products)
+    """Compile the dense products for both dtypes, or load them from Numba's cache, before they are needed."""
 
+    def compile_all() -> None:
+        for dtype in (np.float32, np.float64):
+            Z = np.zeros((1, 1), dtype)
+            _values(Z, Z, np.zeros((1, 1)))
+            _add_weighted_rows(Z, Z, np.zeros((1, 1), dtype))
 
-def _compile_products() -> None:
-    for dtype in (np.float32, np.float64):
-        Z = np.zeros((1, 1), dtype)
-        _values(Z, Z, np.zeros((1, 1)))
-        _pull(Z, Z, np.zeros((1, 1), dtype))
+    in_own_thread(compile_all)
 
 
 def _is_plain(Z: np.ndarray) -> bool:
@@ -134,8 +134,8 @@ def _values(Z, C, F):
 
 
 @compiled()
-def _pull(S, Z, sums):
-    """sums += S·Z: eight rows at a time of those that count."""
+def _add_weighted_rows(S, Z, sums):
+    """sums += S·Z, from the rows of nonzero weight, eight at a time."""
     n_rows, n_columns = Z.shape
     rows = np.empty(n_rows, np.int64)
     for q in range(len(S)):
@@ -166,19 +166,16 @@ def _pull(S, Z, sums):
                 at += 1
 
 
-# Rows of features with at most one entry in each block of columns, and that a constant.
-
-
 @dataclass(frozen=True, eq=False)
 class OneHotTile:
-    """Z of r rows as the numbers of its columns that are not zero.
+    """Features Z of r rows with at most one entry in each block of columns, all of the same value.
 
     Parameters
     ----------
     columns : ndarray of shape (n_blocks, r), int32
-        Which column of each block a row is in; −1 for none.
+        The column of each block in which a row has its entry; −1 for none.
     value : float
-        What is there.
+        Of every entry.
     n_features : int
         D.
     """
@@ -220,16 +217,16 @@ class OneHotTile:
 
 @cache
 def compile_one_hot() -> None:
-    """Compile both products, or load them from Numba's cache, before they are needed."""
-    in_own_thread(_compile_all)
+    """Compile the one-hot products, or load them from Numba's cache, before they are needed."""
 
+    def compile_all() -> None:
+        columns = np.zeros((1, 1), np.int32)
+        for dtype in (np.float32, np.float64):
+            _gather(columns, np.zeros((1, 1), dtype), np.zeros((1, 1)))
+        for sums in (np.zeros((2, 2)), np.zeros((2, 2)).T):
+            _scatter(columns, np.zeros((1, 2)), sums)
 
-def _compile_all() -> None:
-    columns = np.zeros((1, 1), np.int32)
-    for dtype in (np.float32, np.float64):
-        _gather(columns, np.zeros((1, 1), dtype), np.zeros((1, 1)))
-    for sums in (np.zeros((2, 2)), np.zeros((2, 2)).T):
-        _scatter(columns, np.zeros((1, 2)), sums)
+    in_own_thread(compile_all)
 
 
 @compiled()

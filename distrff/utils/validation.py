@@ -1,4 +1,4 @@
-"""Checks of what a kernel is given: numbers, widths and rows."""
+"""Checks of numbers, length scales and rows, and of what a stored group can hold."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Widths = float | tuple[float, ...] | str
 
 
 def positive_number(value: Any, what: str, least: float = float(np.finfo(float).tiny)) -> float:
-    """Return `value` as a float that is finite and at least `least`.
+    """Return `value` as a finite float of at least `least`.
 
-    The default bound refuses zero and the subnormal numbers, whose reciprocal overflows.
+    The default bound refuses zero and the subnormal numbers, whose reciprocals overflow.
 
     Raises
     ------
@@ -100,3 +100,27 @@ def finite_rows(X: Any, name: str) -> np.ndarray:
         row, column = bad[0]
         raise NonFiniteError(f"{name} holds {X[row, column]} in row {row}, column {column}; remove it")
     return X
+
+
+def storable(name: str, array: np.ndarray) -> np.ndarray:
+    """Return the array as it is stored, little-endian in C order; raise for a dtype that cannot be stored."""
+    A = np.asarray(array)
+    if A.dtype.kind not in "biuf" or A.dtype.itemsize > 8:
+        raise InputTypeError(f"array {name!r} has dtype {A.dtype}; give bool, int or float, at most 64 bits")
+    return np.asarray(A, dtype=A.dtype.newbyteorder("<"), order="C")
+
+
+def refuse_loose_json(value: Any, where: str) -> None:
+    """Raise for a value that strict JSON cannot hold, naming the keys that lead to it."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise InputTypeError(f"{where} has the key {key!r}; JSON keys are strings")
+            refuse_loose_json(item, f"{where}.{key}")
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            refuse_loose_json(item, f"{where}[{index}]")
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise InputError(f"{where} is {value}; strict JSON has no such number, store null")
+    elif value is not None and not isinstance(value, (str, int, float)):
+        raise InputTypeError(f"{where} is of type {type(value).__name__}, which JSON cannot store")

@@ -1,4 +1,4 @@
-"""Immutable values with named parameters, in scikit-learn's convention."""
+"""Immutable values: parameters in scikit-learn's convention, sums that are added field by field."""
 
 from __future__ import annotations
 
@@ -57,3 +57,11 @@ class Value:
             else:
                 data[name] = list(value) if isinstance(value, tuple) else value
         return data
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """Sums over rows, one a field; those of two runs of rows are added field by field."""
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))

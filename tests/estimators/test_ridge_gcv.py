@@ -11,7 +11,7 @@ from sklearn.linear_model import Ridge
 import distrff as drf
 from distrff.errors import DataWarning, PlanRefused
 from distrff.reductions.base import Folds
-from distrff.solvers.ridge import gcv
+from distrff.solvers.ridge import GramProblem, gcv_errors
 from distrff.utils.random import child_seed
 
 
@@ -208,7 +208,8 @@ def test_few_features_are_judged_by_all_rows_though_there_are_folds(problem):
     alphas = np.array([1e-3, 1.0])
     machine = drf.KernelRidge(alpha="gcv", alphas=alphas).fit_gram(statistics)
     A = statistics.A.sum(axis=0)
-    expected, _ = gcv(A, alphas, n_targets=1, n_rows=900, fit_intercept=True)
+    D = len(A) - 2
+    expected, _ = gcv_errors(A, D, alphas, GramProblem(900, 1, True, (D,), False))
     unit = statistics.targets.scale**2
     np.testing.assert_allclose(machine.cv_results_["mean_score"], (expected * unit)[:, 0], rtol=1e-8)
 

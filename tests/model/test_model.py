@@ -11,9 +11,8 @@ import distrff as drf
 from distrff.errors import InputError
 from distrff.features.fourier import FourierFeatures
 from distrff.kernels.stationary import Gaussian
-from distrff.model.model import Model
 from distrff.preprocessing.scaling import Scaling
-from distrff.preprocessing.targets import NumericTargets
+from tests.support.models import frozen_model
 
 
 @pytest.fixture
@@ -21,18 +20,11 @@ def X(rng):
     return rng.standard_normal((300, 3))
 
 
-def model_of(rng, dtype="float64", n_outputs=2, **options):
-    features = FourierFeatures(Gaussian(2.0), 64, random_state=0).fit(np.zeros((1, 3)))
-    return Model(
-        kind="KernelRidge",
-        specification=features.specification_,
-        scaling=Scaling(np.full(3, 0.5), np.full(3, 2.0)),
-        targets=NumericTargets(np.zeros(n_outputs), np.ones(n_outputs)),
-        coef=rng.standard_normal((64, n_outputs)),
-        intercept=rng.standard_normal(n_outputs),
-        dtype=dtype,
-        **options,
-    ), features
+def model_of(rng, dtype="float64", n_outputs=2, y_is_1d=True):
+    features = FourierFeatures(Gaussian(2.0), 64, random_state=0)
+    scaling = Scaling(np.full(3, 0.5), np.full(3, 2.0))
+    fields = dict(scaling=scaling, dtype=dtype, y_is_1d=y_is_1d)
+    return frozen_model(features, rng, n_columns=3, n_outputs=n_outputs, **fields), features
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -28,47 +28,43 @@ def labels_of(X, names):
     return np.asarray(names)[np.digitize(X[:, 0] * X[:, 1], [-0.3, 0.3][: len(names) - 1])]
 
 
-MACHINES = {
-    "one target": lambda X: drf.KernelRidge(drf.FourierFeatures(KERNEL, 32)).fit(X, X[:, 0]),
-    "two targets": lambda X: drf.KernelRidge(drf.FourierFeatures(KERNEL, 32), "cv").fit(X, 1e6 + X[:, :2]),
-    "a column": lambda X: drf.KernelRidge(drf.FourierFeatures(None, 32)).fit(X, X[:, :1]),
-    "float32": lambda X: drf.KernelRidge(drf.FourierFeatures(KERNEL, 32), dtype="float32").fit(X, X[:, 0]),
-    "scaled": lambda X: drf.KernelRidge(drf.FourierFeatures(KERNEL, 32), scale="standard").fit(
-        X + 9, X[:, 0]
+def ridge(X, y, *, sampling="iid", features=None, **options):
+    features = drf.FourierFeatures(KERNEL, 32, sampling=sampling) if features is None else features
+    return drf.KernelRidge(features, **options).fit(X, y)
+
+
+def classifier(X, names, dtype, **options):
+    labels = labels_of(X, names)
+    return drf.KernelRidgeClassifier(drf.FourierFeatures(None, 32), **options).fit(X, labels.astype(dtype))
+
+
+MODELS = {
+    "one target": lambda X: ridge(X, X[:, 0]),
+    "two targets": lambda X: ridge(X, 1e6 + X[:, :2], alpha="cv"),
+    "a column": lambda X: ridge(X, X[:, :1], features=drf.FourierFeatures(None, 32)),
+    "float32": lambda X: ridge(X, X[:, 0], dtype="float32"),
+    "scaled": lambda X: ridge(X + 9, X[:, 0], scale="standard"),
+    "phases": lambda X: ridge(X, X[:, 0], features=drf.FourierFeatures(None, 31, form="phase")),
+    "orthogonal": lambda X: ridge(
+        X, X[:, 0], features=drf.FourierFeatures(None, 32, sampling="orthogonal"), fit_intercept=False
     ),
-    "phases": lambda X: drf.KernelRidge(drf.FourierFeatures(None, 31, form="phase")).fit(X, X[:, 0]),
-    "orthogonal": lambda X: drf.KernelRidge(
-        drf.FourierFeatures(None, 32, sampling="orthogonal"), fit_intercept=False
-    ).fit(X, X[:, 0]),
-    "qmc": lambda X: drf.KernelRidge(drf.FourierFeatures(KERNEL, 32, sampling="qmc")).fit(X, X[:, 0]),
-    "fastfood": lambda X: drf.KernelRidge(drf.FourierFeatures(KERNEL, 32, sampling="fastfood")).fit(
-        X, X[:, 0]
-    ),
-    "countsketch": lambda X: drf.KernelRidge(drf.FourierFeatures(KERNEL, 32, sampling="countsketch")).fit(
-        X, X[:, 0]
-    ),
-    "linear": lambda X: drf.KernelRidge(drf.LinearFeatures()).fit(X, X[:, 0]),
+    "qmc": lambda X: ridge(X, X[:, 0], sampling="qmc"),
+    "fastfood": lambda X: ridge(X, X[:, 0], sampling="fastfood"),
+    "countsketch": lambda X: ridge(X, X[:, 0], sampling="countsketch"),
+    "linear": lambda X: ridge(X, X[:, 0], features=drf.LinearFeatures()),
     "from a Gram": lambda X: drf.KernelRidge().fit_gram(
         drf.gram(X, drf.FourierFeatures(KERNEL, 32), X[:, 0], scale="standard")
     ),
-    "text labels": lambda X: drf.KernelRidgeClassifier(drf.FourierFeatures(None, 32)).fit(
-        X, labels_of(X, ["a", "ü", "a long name"])
-    ),
-    "object labels": lambda X: drf.KernelRidgeClassifier(drf.FourierFeatures(None, 32)).fit(
-        X, labels_of(X, ["a", "b", "c"]).astype(object)
-    ),
-    "numbered labels": lambda X: drf.KernelRidgeClassifier(
-        drf.FourierFeatures(None, 32), class_weight="balanced"
-    ).fit(X, labels_of(X, [-5, 2**60, 7])),
-    "yes or no": lambda X: drf.KernelRidgeClassifier(drf.FourierFeatures(None, 32)).fit(
-        X, labels_of(X, [True, False])
-    ),
+    "text labels": lambda X: classifier(X, ["a", "ü", "a long name"], str),
+    "object labels": lambda X: classifier(X, ["a", "b", "c"], object),
+    "numbered labels": lambda X: classifier(X, [-5, 2**60, 7], int, class_weight="balanced"),
+    "yes or no": lambda X: classifier(X, [True, False], bool),
 }
 
 
-@pytest.mark.parametrize("kind", MACHINES)
+@pytest.mark.parametrize("kind", MODELS)
 def test_predicts_the_same_bits(X, tmp_path, kind):
-    machine = MACHINES[kind](X)
+    machine = MODELS[kind](X)
     path = str(tmp_path / "model.zarr")
     machine.save(path)
     model = drf.load_model(path)
@@ -115,7 +111,7 @@ def test_names_of_columns(X, tmp_path):
 
 def test_a_process_without_a_cluster(X, tmp_path):
     """The file is enough: no scheduler, no Dask, and no draw of frequencies."""
-    machine = MACHINES["scaled"](X)
+    machine = MODELS["scaled"](X)
     machine.save(str(tmp_path / "model.zarr"))
     np.save(tmp_path / "X.npy", X)
     script = """
@@ -134,7 +130,7 @@ assert derivations_in_this_process() == 0
 
 
 def test_numpy_alone_can_predict(X, tmp_path):
-    machine = MACHINES["scaled"](X)
+    machine = MODELS["scaled"](X)
     machine.save(str(tmp_path / "model.zarr"))
 
     def read(name):
@@ -153,7 +149,7 @@ def test_numpy_alone_can_predict(X, tmp_path):
 
 @pytest.fixture
 def stored(X, tmp_path):
-    MACHINES["one target"](X).save(str(tmp_path / "model.zarr"))
+    MODELS["one target"](X).save(str(tmp_path / "model.zarr"))
     return tmp_path / "model.zarr"
 
 
@@ -175,53 +171,43 @@ def truncate(stored):
     chunk.write_bytes(chunk.read_bytes()[:-8])
 
 
-def remove_an_array(stored):
-    (stored / "intercept" / "c" / "0").unlink()
+def edited(change):
+    """Return what changes the header in place, without a new checksum."""
+    return lambda stored: edit(stored, change)
 
 
-def remove_the_marker(stored):
-    edit(stored, lambda header: header.pop("complete"))
+def rewritten(change):
+    """Return what stores, whole and well, what another version of distrff might have written."""
 
+    def rewrite(stored):
+        arrays, metadata = read_group(str(stored), kind="model")
+        change(metadata)
+        write_group(str(stored), arrays, metadata, kind="model", overwrite=True)
 
-def come_from_the_future(stored):
-    edit(stored, lambda header: header.update(format=header["format"] + 1))
-
-
-def rewrite(stored, change):
-    """Store whole and well what another version of distrff might have written."""
-    arrays, metadata = read_group(str(stored), kind="model")
-    change(metadata)
-    write_group(str(stored), arrays, metadata, kind="model", overwrite=True)
-
-
-def alter_the_metadata(stored):
-    edit(stored, lambda header: header["metadata"].update(dtype="float32"))
-
-
-def be_of_an_unknown_map(stored):
-    rewrite(stored, lambda metadata: metadata["specification"].update(kind="quantum"))
-
-
-def lack_a_field(stored):
-    rewrite(stored, lambda metadata: metadata.pop("dtype"))
-
-
-def have_other_targets(stored):
-    rewrite(stored, lambda metadata: metadata.update(targets="ranks"))
+    return rewrite
 
 
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
         (flip_a_bit, "coef.* checksum"),
-        (alter_the_metadata, "the metadata do not match their checksum"),
+        (
+            edited(lambda header: header["metadata"].update(dtype="float32")),
+            "the metadata do not match their checksum",
+        ),
         (truncate, "map_frequencies"),
-        (remove_an_array, "intercept"),
-        (remove_the_marker, "complete"),
-        (come_from_the_future, "update distrff"),
-        (be_of_an_unknown_map, "feature map of kind 'quantum' is not known .*update distrff"),
-        (lack_a_field, "lacks 'dtype'; save the model again"),
-        (have_other_targets, "targets of kind 'ranks' are not known; update distrff"),
+        (lambda stored: (stored / "intercept" / "c" / "0").unlink(), "intercept"),
+        (edited(lambda header: header.pop("complete")), "complete"),
+        (edited(lambda header: header.update(format=header["format"] + 1)), "update distrff"),
+        (
+            rewritten(lambda metadata: metadata["specification"].update(kind="quantum")),
+            "feature map of kind 'quantum' is not known .*update distrff",
+        ),
+        (rewritten(lambda metadata: metadata.pop("dtype")), "lacks 'dtype'; save the model again"),
+        (
+            rewritten(lambda metadata: metadata.update(targets="ranks")),
+            "targets of kind 'ranks' are not known; update distrff",
+        ),
     ],
 )
 def test_damaged_files_are_refused(stored, damage, words):
@@ -232,7 +218,7 @@ def test_damaged_files_are_refused(stored, damage, words):
 
 
 def test_refusals(X, stored, tmp_path):
-    machine = MACHINES["one target"](X)
+    machine = MODELS["one target"](X)
     with pytest.raises(InputError, match="overwrite"):
         machine.save(str(stored))
     machine.save(str(stored), overwrite=True)

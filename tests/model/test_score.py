@@ -16,29 +16,20 @@ from distrff.features.fourier import FourierFeatures
 from distrff.features.specification import named_to_send
 from distrff.io.arrays import as_dataset
 from distrff.kernels.stationary import Gaussian
-from distrff.model.model import Model
 from distrff.model.score import ScoreReduction, ScoreSums
-from distrff.preprocessing.scaling import Moments, Scaling
-from distrff.preprocessing.targets import ClassTargets, NumericTargets
+from distrff.preprocessing.scaling import Moments
+from distrff.preprocessing.targets import ClassTargets
+from tests.support.models import frozen_model
 
 UNIT = 2.0**-53
 D = 8
-SPEC = FourierFeatures(Gaussian(2.0), D, random_state=3).fit(np.zeros((1, 2))).specification_
+FEATURES = FourierFeatures(Gaussian(2.0), D, random_state=3)
+SPEC = FEATURES.fit(np.zeros((1, 2))).specification_
 
 
 def model_of(rng, k=1, classes=None):
-    targets = NumericTargets(np.zeros(k), np.ones(k)) if classes is None else ClassTargets(classes)
-    k = targets.n_outputs
-    return Model(
-        kind="any",
-        specification=SPEC,
-        scaling=Scaling(),
-        targets=targets,
-        coef=rng.standard_normal((D, k)),
-        intercept=rng.standard_normal(k),
-        dtype="float64",
-        y_is_1d=k == 1,
-    )
+    k = k if classes is None else ClassTargets(classes).n_outputs
+    return frozen_model(FEATURES, rng, n_outputs=k, classes=classes)
 
 
 def swept(model, X, y, s=None, cuts=(), tile_rows=16):

@@ -23,25 +23,14 @@ from distrff.model import write
 from distrff.model.model import Model
 from distrff.model.predict import RowResults
 from distrff.model.write import output_segmentation, write_rows
-from distrff.preprocessing.scaling import Scaling
-from distrff.preprocessing.targets import ClassTargets, NumericTargets
 from distrff.solvers.ridge import PosteriorFactor
+from tests.support.models import frozen_model
 
 
-def machine(classes: np.ndarray | None = None, n_outputs: int = 1, seed: int = 0) -> Model:
-    rng = np.random.default_rng(seed)
-    features = FourierFeatures(n_components=8, random_state=0).fit(np.zeros((1, 2)))
-    targets = NumericTargets(np.zeros(n_outputs), np.ones(n_outputs))
-    return Model(
-        kind="KernelRidge",
-        specification=features.specification_,
-        scaling=Scaling(),
-        targets=targets if classes is None else ClassTargets(classes),
-        coef=rng.standard_normal((8, n_outputs)),
-        intercept=np.zeros(n_outputs),
-        dtype="float64",
-        y_is_1d=n_outputs == 1,
-    )
+def model_of(classes: np.ndarray | None = None, n_outputs: int = 1, seed: int = 0) -> Model:
+    features, rng = FourierFeatures(n_components=8, random_state=0), np.random.default_rng(seed)
+    options = dict(classes=classes, intercept=np.zeros(n_outputs))
+    return frozen_model(features, rng, n_outputs=n_outputs, **options)
 
 
 def with_spread(model: Model) -> Model:
@@ -104,7 +93,7 @@ def fails_late(monkeypatch):
 @pytest.mark.parametrize("method", ["predict", "transform"])
 @pytest.mark.parametrize("n_outputs", [1, 3])
 def test_rows_are_written_in_order(method, n_outputs, small_cuts, rng, tmp_path):
-    X, model = rng.standard_normal((40, 2)), machine(n_outputs=n_outputs)
+    X, model = rng.standard_normal((40, 2)), model_of(n_outputs=n_outputs)
     written(model, X, tmp_path / "out.zarr", method)
     array = zarr.open_array(tmp_path / "out.zarr", mode="r")
     assert array.nchunks > 4
@@ -119,7 +108,7 @@ def test_rows_are_written_in_order(method, n_outputs, small_cuts, rng, tmp_path)
     ids=["integers", "booleans", "text", "objects"],
 )
 def test_labels_are_written_as_they_are(classes, small_cuts, rng, tmp_path):
-    X, model = rng.standard_normal((20, 2)), machine(classes)
+    X, model = rng.standard_normal((20, 2)), model_of(classes)
     for name in ("out.zarr", "out.parquet"):
         written(model, X, tmp_path / name)
     array = zarr.open_array(tmp_path / "out.zarr", mode="r")
@@ -131,7 +120,7 @@ def test_labels_are_written_as_they_are(classes, small_cuts, rng, tmp_path):
 
 @pytest.mark.parametrize("end", ["zarr", "parquet"])
 def test_ids_and_spreads_beside_predictions(end, small_cuts, bucket, rng, tmp_path):
-    X, model = rng.standard_normal((40, 2)), with_spread(machine())
+    X, model = rng.standard_normal((40, 2)), with_spread(model_of())
     ids = {
         "number": np.arange(40) * 2**40,
         "name": np.array([None if i == 3 else f"row {i}" for i in range(40)], object),
@@ -160,7 +149,7 @@ def test_ids_and_spreads_beside_predictions(end, small_cuts, bucket, rng, tmp_pa
 def test_columns_of_parquet_are_called_by_their_classes(small_cuts, rng, tmp_path):
     classes = np.array(["high", "low", "middle"])
     model = dataclasses.replace(
-        machine(classes, 3), likelihood={"noise": "logistic", "sigma": 1.0, "multi_class": "ovr"}
+        model_of(classes, 3), likelihood={"noise": "logistic", "sigma": 1.0, "multi_class": "ovr"}
     )
     X = rng.standard_normal((20, 2))
     for method, name in (("predict_proba", "probability"), ("decision_function", "decision")):
@@ -173,7 +162,7 @@ def test_columns_of_parquet_are_called_by_their_classes(small_cuts, rng, tmp_pat
 
 def test_ids_of_rows_that_are_dask_arrays(small_cuts, rng, tmp_path):
     X, numbers = rng.standard_normal((40, 2)), np.arange(40)
-    written(machine(), da.from_array(X, chunks=(11, 2)), tmp_path / "o.parquet", ids={"i": numbers})
+    written(model_of(), da.from_array(X, chunks=(11, 2)), tmp_path / "o.parquet", ids={"i": numbers})
     assert pd.read_parquet(tmp_path / "o.parquet")["i"].tolist() == numbers.tolist()
 
 
@@ -188,14 +177,14 @@ def test_results_that_the_model_does_not_have(rng, tmp_path):
         ({"ids": {"i": np.arange(19)}}, "has 19 rows"),
     ):
         with pytest.raises(InputError, match=message):
-            written(machine(), X, out, **how)
+            written(model_of(), X, out, **how)
     assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("end", ["zarr", "parquet"])
 @pytest.mark.parametrize("remote", [False, True])
 def test_an_interrupted_sweep_goes_on(end, remote, small_cuts, bucket, fails_late, rng, tmp_path):
-    X, model, ids = rng.standard_normal((60, 2)), machine(), {"i": np.arange(60)}
+    X, model, ids = rng.standard_normal((60, 2)), model_of(), {"i": np.arange(60)}
     out = f"{bucket if remote else tmp_path}/out.{end}"
     fails_late(KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt) as interrupt:
@@ -205,7 +194,7 @@ def test_an_interrupted_sweep_goes_on(end, remote, small_cuts, bucket, fails_lat
     with pytest.raises(InputError, match=r"left unfinished.*--resume.*--overwrite"):
         written(model, X, out, ids=ids)
     for other, message in (
-        (lambda: written(machine(seed=1), X, out, ids=ids, resume=True), "of another model"),
+        (lambda: written(model_of(seed=1), X, out, ids=ids, resume=True), "of another model"),
         (lambda: written(model, X + 1, out, ids=ids, resume=True), "of other data"),
         (lambda: written(model, X, out, resume=True), "of other"),
     ):
@@ -233,14 +222,14 @@ def test_what_is_unfinished_can_be_begun_anew(small_cuts, fails_late, rng, tmp_p
     X, out = rng.standard_normal((60, 2)), tmp_path / "out.zarr"
     fails_late(OSError(5, "the disk is full"))
     with pytest.raises(OSError, match="disk is full"):
-        written(machine(), X, out)
+        written(model_of(), X, out)
     fails_late(None)
-    assert written(machine(), X, out, overwrite=True)["n_kept"] == 0
+    assert written(model_of(), X, out, overwrite=True)["n_kept"] == 0
     assert [path.name for path in tmp_path.iterdir()] == ["out.zarr"]
 
 
-def test_the_maps_arrays_of_a_stored_machine_are_taken(rng, tmp_path):
-    X, model = rng.standard_normal((20, 2)), machine()
+def test_the_maps_arrays_of_a_stored_model_are_taken(rng, tmp_path):
+    X, model = rng.standard_normal((20, 2)), model_of()
     stored = dataclasses.replace(model, arrays={"frequencies": np.zeros((2, 4))})
     written(stored, X, tmp_path / "out.zarr", "transform")
     array = zarr.open_array(tmp_path / "out.zarr", mode="r")
@@ -252,7 +241,7 @@ def test_rows_that_hold_no_numbers_leave_nothing(end, small_cuts, rng, tmp_path)
     X = rng.standard_normal((40, 2))
     X[37, 1] = np.nan
     with pytest.raises(NonFiniteError, match="X contains NaN in row 37, column 1"):
-        written(machine(), X, tmp_path / f"out.{end}")
+        written(model_of(), X, tmp_path / f"out.{end}")
     assert not any(tmp_path.iterdir())
 
 
@@ -263,7 +252,7 @@ def test_a_worker_that_does_not_see_the_folder(tmp_path):
 
 def test_no_options_of_a_store_are_shown(tmp_path):
     place = Location("https://key:SECRET@host/x?signature=SECRET", {"secret": "SECRET"})
-    model = machine()
+    model = model_of()
     reduction = write.WriteReduction(
         RowResults(model, "predict"), write.ZarrResults(place, ()), frozenset(), 1
     )

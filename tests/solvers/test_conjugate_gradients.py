@@ -19,18 +19,18 @@ def random_matrix(rng, condition, size=SIZE):
     return (Q * np.geomspace(1 / condition, 1, size)) @ Q.T
 
 
-def solve(A, b, M_inverse, tol, x=None, most=1000):
+def solve(A, b, M_inverse, tol, x=None, max_products=1000):
     """Return the solver as it ended and the number of products it took."""
     x = np.zeros(len(b)) if x is None else x
     system, n_products = ConjugateGradients(x, b - A @ x, bound=tol * np.linalg.norm(b)), 0
-    talk, answer = system.solve(), None
-    while n_products < most:
+    solver, response = system.solve(), None
+    while n_products < max_products:
         try:
-            residual = talk.send(answer)
+            residual = solver.send(response)
         except StopIteration:
             return system, n_products
         v = M_inverse(residual)
-        answer, n_products = (v, A @ v), n_products + 1
+        response, n_products = (v, A @ v), n_products + 1
     return system, n_products
 
 
@@ -84,7 +84,7 @@ def test_it_never_claims_what_rounding_hides(condition):
     rng = np.random.default_rng(0)
     A, b = random_matrix(rng, condition), rng.standard_normal(SIZE)
     b = A @ b  # so that the solution is of moderate size
-    system, n_products = solve(A, b, lambda r: r / np.diag(A), 1e-16, most=2000)
+    system, n_products = solve(A, b, lambda r: r / np.diag(A), 1e-16, max_products=2000)
     assert n_products < 2000
     assert not system.is_converged
     assert np.linalg.norm(b - A @ system.x) <= 3 * system.error
@@ -95,7 +95,7 @@ def test_a_step_less_is_worse_and_the_last_is_the_best():
     """x minimises ½xᵀAx − bᵀx over ever larger spaces."""
     rng = np.random.default_rng(1)
     A, b = random_matrix(rng, 1e4), rng.standard_normal(SIZE)
-    x = [solve(A, b, lambda r: r, 1e-9, most=most)[0].x for most in range(1, 30)]
+    x = [solve(A, b, lambda r: r, 1e-9, max_products=max_products)[0].x for max_products in range(1, 30)]
     values = [0.5 * at @ A @ at - b @ at for at in x]
     assert (np.diff(values) < 0).all()
 
@@ -109,15 +109,15 @@ def test_nothing_to_do():
     assert solve(A, np.ones(SIZE), lambda r: r, 1e-10, x=exact)[1] == 0
 
 
-@pytest.mark.parametrize("answer", [np.nan, np.inf, -1.0, 0.0])
-def test_a_product_that_is_none_ends_it(answer):
+@pytest.mark.parametrize("response", [np.nan, np.inf, -1.0, 0.0])
+def test_a_product_that_is_none_ends_it(response):
     """Not positive definite, or not finite: no step is taken."""
     b = np.ones(3)
     system = ConjugateGradients(np.zeros(3), b, bound=1e-3)
-    talk = system.solve()
-    next(talk)
+    solver = system.solve()
+    next(solver)
     with pytest.raises(StopIteration):
-        talk.send((b, np.full(3, answer)))
+        solver.send((b, np.full(3, response)))
     assert not system.is_converged
     np.testing.assert_array_equal(system.x, np.zeros(3))
 
@@ -126,20 +126,20 @@ def test_several_right_hand_sides_are_as_each_alone():
     rng = np.random.default_rng(2)
     A, B = random_matrix(rng, 1e4), rng.standard_normal((SIZE, 3))
     B[:, 1] = 0
-    alphas, asked = [1e-4, 1.0, 1e2], []
+    alphas, requested = [1e-4, 1.0, 1e2], []
     systems = {j: ConjugateGradients(np.zeros(SIZE), B[:, j], bound=1e-8) for j in range(3)}
 
-    def answer(residuals):
-        asked.append(list(residuals))
+    def respond(residuals):
+        requested.append(list(residuals))
         return {j: (r, A @ r + alphas[j] * r) for j, r in residuals.items()}
 
-    in_lockstep({j: system.solve() for j, system in systems.items()}, answer)
+    in_lockstep({j: system.solve() for j, system in systems.items()}, respond)
     for j, alpha in enumerate(alphas):
         own = A + alpha * np.eye(SIZE)
         alone, _ = solve(own, B[:, j], lambda r: r, 1e-8 / max(1, np.linalg.norm(B[:, j])))
         np.testing.assert_allclose(systems[j].x, np.linalg.solve(own, B[:, j]), atol=1e-3)
         np.testing.assert_allclose(systems[j].x, alone.x, atol=1e-6)
-    assert asked[0] == [0, 2] and asked[-1] == [0]
+    assert requested[0] == [0, 2] and requested[-1] == [0]
 
 
 # The factor of a sample

@@ -1,9 +1,11 @@
-"""The working set of the hard-margin model, with sweeps over rows in memory in place of a cluster's."""
+"""The hard-margin model by a working set, and the nearest points of hulls that it takes."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
+from sklearn.svm import SVC
 
 from distrff.errors import InputError
 from distrff.solvers.hard_margin import CriticalRows, HardMargin, WorkingRows, nearest_points
@@ -23,31 +25,31 @@ def swept(Z, y, x, n_kept, dtype=np.float64):
     return CriticalRows(rows, Z[rows], y[rows], margin[rows], np.count_nonzero(margin < 1), norm)
 
 
-def solve(Z, y, *, fit_intercept=True, tol=1e-3, n_kept=50, most=100, start=None, dtype=np.float64):
+def solve(Z, y, *, fit_intercept=True, tol=1e-3, n_kept=50, max_sweeps=100, start=None, dtype=np.float64):
     """Return the model and the number of sweeps."""
     start = np.zeros(Z.shape[1] + fit_intercept) if start is None else start
-    machine, n_sweeps = HardMargin(start, fit_intercept=fit_intercept, tol=tol), 0
+    model, n_sweeps = HardMargin(start, fit_intercept=fit_intercept, tol=tol), 0
     bounds = [np.inf]
 
-    def answer(points):
+    def respond(points):
         nonlocal n_sweeps
         n_sweeps += 1
-        assert n_sweeps <= most
-        assert machine.bound <= bounds[-1]
-        bounds.append(machine.bound)
+        assert n_sweeps <= max_sweeps
+        assert model.bound <= bounds[-1]
+        bounds.append(model.bound)
         return {0: swept(Z, y, points[0], n_kept, dtype)}
 
-    in_lockstep({0: machine.steps()}, answer)
-    return machine, n_sweeps
+    in_lockstep({0: model.steps()}, respond)
+    return model, n_sweeps
 
 
-def linear(rng, n, D, *, share=0.3, least=2e-3):
-    """Gaussian rows moved towards a plane through 0, as near as `least`."""
+def linear(rng, n, D, *, share=0.3, min_margin=2e-3):
+    """Gaussian rows moved towards a plane through 0, as near as `min_margin`."""
     Z, normal = rng.standard_normal((n, D)), rng.standard_normal(D)
     normal /= np.linalg.norm(normal)
     f = Z @ normal
     y = np.where(f > 0, 1.0, -1.0)
-    return Z + np.outer(y * np.maximum(least, share * abs(f)) - f, normal), y
+    return Z + np.outer(y * np.maximum(min_margin, share * abs(f)) - f, normal), y
 
 
 def curved(rng, n, D):
@@ -63,19 +65,19 @@ def curved(rng, n, D):
 @pytest.mark.parametrize("make", [linear, curved])
 def test_many_rows_to_a_gap_of_a_millionth(make, fit_intercept):
     Z, y = make(np.random.default_rng(0), 20_000, 200)
-    machine, _ = solve(Z, y, fit_intercept=fit_intercept, tol=1e-6, n_kept=200, most=15)
-    assert machine.converged
-    assert not machine.inseparable
-    assert machine.certificate.gap <= 1e-6
+    model, _ = solve(Z, y, fit_intercept=fit_intercept, tol=1e-6, n_kept=200, max_sweeps=15)
+    assert model.converged
+    assert not model.inseparable
+    assert model.certificate.gap <= 1e-6
     D = Z.shape[1]
-    margins = y * (Z @ machine.x[:D] + machine.x[D:].sum())
+    margins = y * (Z @ model.x[:D] + model.x[D:].sum())
     # A margin is a sum of D products, of sizes that add to at most ‖z‖·‖w‖.
-    rounding = (D + 2) * UNIT * np.linalg.norm(Z, axis=1).max() * np.linalg.norm(machine.x)
+    rounding = (D + 2) * UNIT * np.linalg.norm(Z, axis=1).max() * np.linalg.norm(model.x)
     assert abs(margins.min() - 1) <= rounding
-    assert abs(machine.checked_margin - 1) <= rounding
-    assert machine.margin == pytest.approx(1 / np.linalg.norm(machine.x[:D]), rel=1e-12)
-    assert machine.margin <= machine.bound * (1 + 1e-12)
-    assert len(machine.working.number) < len(y) / 4
+    assert abs(model.checked_margin - 1) <= rounding
+    assert model.margin == pytest.approx(1 / np.linalg.norm(model.x[:D]), rel=1e-12)
+    assert model.margin <= model.bound * (1 + 1e-12)
+    assert len(model.working.number) < len(y) / 4
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
@@ -83,27 +85,27 @@ def test_many_rows_to_a_gap_of_a_millionth(make, fit_intercept):
 @pytest.mark.parametrize("seed", range(3))
 def test_however_few_rows_a_sweep_collects(seed, n_kept, fit_intercept):
     Z, y = linear(np.random.default_rng(seed), 400, 6)
-    machine, n_sweeps = solve(Z, y, fit_intercept=fit_intercept, n_kept=n_kept, tol=1e-8)
+    model, n_sweeps = solve(Z, y, fit_intercept=fit_intercept, n_kept=n_kept, tol=1e-8)
     whole = nearest_points(Z, y, fit_intercept=fit_intercept, tol=1e-9)
-    assert machine.converged
-    assert machine.margin == pytest.approx(whole.bound, rel=1e-8)
-    assert machine.bound == pytest.approx(whole.bound, rel=1e-8)
+    assert model.converged
+    assert model.margin == pytest.approx(whole.bound, rel=1e-8)
+    assert model.bound == pytest.approx(whole.bound, rel=1e-8)
     if n_kept == 1000:
         assert n_sweeps == 3  # where to begin, all rows solved, the check
 
 
 def test_more_features_than_rows(rng):
     Z, y = rng.standard_normal((30, 100)), np.resize([1.0, -1.0], 30)
-    machine, _ = solve(Z, y, tol=1e-9, n_kept=5)
-    assert machine.converged
-    assert machine.margin == pytest.approx(nearest_points(Z, y, fit_intercept=True, tol=1e-9).bound, rel=1e-8)
+    model, _ = solve(Z, y, tol=1e-9, n_kept=5)
+    assert model.converged
+    assert model.margin == pytest.approx(nearest_points(Z, y, fit_intercept=True, tol=1e-9).bound, rel=1e-8)
 
 
 def test_a_start_that_is_the_answer_costs_three_sweeps():
     """One finds its rows, one that they are all that matter, one checks."""
     Z, y = linear(np.random.default_rng(1), 3000, 10)
-    machine, _ = solve(Z, y, tol=1e-8)
-    _, n_sweeps = solve(Z, y, tol=1e-6, start=3 * machine.x)
+    model, _ = solve(Z, y, tol=1e-8)
+    _, n_sweeps = solve(Z, y, tol=1e-6, start=3 * model.x)
     assert n_sweeps == 3
 
 
@@ -113,17 +115,17 @@ def test_not_separable_without_twins(fit_intercept, tol):
     Z, y = linear(np.random.default_rng(2), 2000, 5)
     wrong = np.random.default_rng(3).choice(2000, 40, replace=False)
     y[wrong] *= -1
-    machine, _ = solve(Z, y, fit_intercept=fit_intercept, tol=tol, most=40)
-    assert machine.inseparable
-    assert not machine.converged
-    assert machine.margin == 0
-    evidence = machine.inseparability
+    model, _ = solve(Z, y, fit_intercept=fit_intercept, tol=tol, max_sweeps=40)
+    assert model.inseparable
+    assert not model.converged
+    assert model.margin == 0
+    evidence = model.inseparability
     assert evidence.bound <= 1e-6 * evidence.largest_norm
     assert evidence.least_margin < 1
     assert evidence.n_violating >= 1
     assert evidence.n_weighted >= 2
     # The evidence holds without trusting the solver: a mean of rows of both labels that is nearly 0.
-    working = machine.working
+    working = model.working
     assert (working.a >= 0).all()
     np.testing.assert_array_equal(Z[working.number], working.Z)
     mean = working.Z.T @ (working.a * working.label)
@@ -135,17 +137,17 @@ def test_not_separable_without_twins(fit_intercept, tol):
 def test_not_separable_with_twins():
     Z, y = curved(np.random.default_rng(4), 5000, 60)
     Z[17], y[17] = Z[4000], -y[4000]
-    machine, _ = solve(Z, y, most=30)
-    assert machine.inseparable
-    assert {17, 4000} <= set(machine.working.number.tolist())
+    model, _ = solve(Z, y, max_sweeps=30)
+    assert model.inseparable
+    assert {17, 4000} <= set(model.working.number.tolist())
 
 
 def test_rounding_of_the_sweep_is_not_a_loop_without_end():
     """Features in float32 know margins to 1e-7 of ‖z‖·‖w‖; asked for more, the conversation ends."""
     Z, y = linear(np.random.default_rng(5), 300, 8)
-    machine, _ = solve(Z, y, tol=1e-14, n_kept=10, dtype=np.float32)
-    assert machine.margin > 0
-    assert machine.certificate.gap <= 1e-3
+    model, _ = solve(Z, y, tol=1e-14, n_kept=10, dtype=np.float32)
+    assert model.margin > 0
+    assert model.certificate.gap <= 1e-3
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
@@ -155,34 +157,34 @@ def test_rows_of_one_class(fit_intercept):
         with pytest.raises(InputError, match="only one class"):
             solve(Z, np.ones(50))
     else:
-        machine, _ = solve(Z, np.ones(50), fit_intercept=False)
-        assert machine.converged
+        model, _ = solve(Z, np.ones(50), fit_intercept=False)
+        assert model.converged
 
 
 def test_interrupted_before_anything_is_known():
-    machine = HardMargin(np.zeros(4), fit_intercept=True, tol=1e-3)
-    talk = machine.steps()
-    next(talk)
-    talk.close()
-    assert not machine.converged
-    assert not machine.inseparable
-    assert machine.margin == 0
-    np.testing.assert_array_equal(machine.x, np.zeros(4))
+    model = HardMargin(np.zeros(4), fit_intercept=True, tol=1e-3)
+    solver = model.steps()
+    next(solver)
+    solver.close()
+    assert not model.converged
+    assert not model.inseparable
+    assert model.margin == 0
+    np.testing.assert_array_equal(model.x, np.zeros(4))
 
 
 def test_the_best_machine_so_far_is_kept():
     Z, y = linear(np.random.default_rng(7), 1000, 5)
-    machine = HardMargin(np.zeros(6), fit_intercept=True, tol=1e-9)
-    talk = machine.steps()
-    x, margins = next(talk), []
+    model = HardMargin(np.zeros(6), fit_intercept=True, tol=1e-9)
+    solver = model.steps()
+    x, margins = next(solver), []
     for _ in range(12):
         try:
-            x = talk.send(swept(Z, y, x, 2))
+            x = solver.send(swept(Z, y, x, 2))
         except StopIteration:
             break
-        margins.append(machine.margin)
-        if machine.margin:
-            assert (y * (Z @ machine.x[:-1] + machine.x[-1])).min() == pytest.approx(1, rel=1e-9)
+        margins.append(model.margin)
+        if model.margin:
+            assert (y * (Z @ model.x[:-1] + model.x[-1])).min() == pytest.approx(1, rel=1e-9)
     assert margins == sorted(margins)
 
 
@@ -196,3 +198,188 @@ def test_rows_without_weight_make_room():
     assert kept.number.tolist() == sorted([1, 4, *smallest])
     assert rows.without_idle(x, 1).number.tolist() == [1, 4]
     assert rows.without_idle(x, 6) is rows
+
+
+# Nearest points: certificates, other solvers, and rows that are hardly separable, or not
+
+
+UNIT = 2.0**-53
+
+
+def separable(rng, r, D, min_margin=0.1):
+    """Rows on both sides of a plane through −0.3 times its normal; no margin is below `min_margin`."""
+    Z, normal = rng.standard_normal((r, D)), rng.standard_normal(D)
+    normal /= np.linalg.norm(normal)
+    f = Z @ normal - 0.3
+    y = np.where(f > 0, 1.0, -1.0)
+    y[:2] = [1.0, -1.0]
+    return Z + np.outer(y * np.maximum(min_margin, y * f) - f, normal), y
+
+
+def with_constant(Z, fit_intercept):
+    """Rows whose plane goes through 0 if there is no intercept."""
+    return Z if fit_intercept else np.column_stack([Z, np.full(len(Z), -0.3)])
+
+
+def assert_proves_itself(found, Z, y, fit_intercept, gap):
+    """Feasible weights bound every margin, and the plane has a margin that is as large, but for the gap."""
+    r, largest = len(y), np.linalg.norm(Z, axis=1).max()
+    assert (found.a >= 0).all()
+    assert abs(found.a.sum() - 1) <= r * UNIT
+    if fit_intercept:
+        assert abs(found.a @ y) <= r * UNIT
+    else:
+        assert found.b == 0
+    # Both ways to add up r weighted rows are off by at most r units of the largest.
+    np.testing.assert_allclose(found.w, Z.T @ (found.a * y), rtol=0, atol=2 * r * UNIT * largest)
+    margins = y * (Z @ found.w + found.b)
+    rounding = 4 * (Z.shape[1] + 2) * UNIT * largest * (found.bound + abs(found.b) / largest)
+    assert abs(margins.min() - found.least) <= rounding
+    assert found.least >= (1 - gap) * found.bound**2 - rounding
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize(("r", "D"), [(5, 2), (40, 3), (100, 10), (30, 100), (300, 60), (200, 200)])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_answer_proves_itself(seed, r, D, fit_intercept):
+    Z, y = separable(np.random.default_rng([seed, r, D]), r, D)
+    Z = with_constant(Z, fit_intercept)
+    found = nearest_points(Z, y, fit_intercept=fit_intercept, tol=1e-9)
+    assert_proves_itself(found, Z, y, fit_intercept, 1e-9)
+    scaled = nearest_points(2.0**40 * Z, y, fit_intercept=fit_intercept, tol=1e-9)
+    np.testing.assert_array_equal(scaled.a, found.a)
+    assert scaled.b == 4.0**40 * found.b
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("seed", range(3))
+def test_as_good_as_a_general_solver(seed, fit_intercept):
+    Z, y = separable(np.random.default_rng(seed), 25, 4)
+    Z = with_constant(Z, fit_intercept)
+    found = nearest_points(Z, y, fit_intercept=fit_intercept, tol=1e-10)
+    G = y[:, None] * np.column_stack([Z, np.ones(25) if fit_intercept else np.zeros(25)])
+    D = Z.shape[1]
+    reference = minimize(
+        lambda x: (0.5 * x[:D] @ x[:D], np.append(x[:D], 0.0)),
+        np.append(found.w, found.b) / found.least + 0.1,
+        jac=True,
+        constraints={"type": "ineq", "fun": lambda x: G @ x - 1, "jac": lambda x: G},
+        method="SLSQP",
+        options={"ftol": 1e-14, "maxiter": 1000},
+    )
+    assert 0.5 / found.bound**2 == pytest.approx(reference.fun, rel=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("r", "D"), [(60, 5), (200, 20), (40, 80)])
+def test_the_machine_of_scikit_learn(seed, r, D):
+    """Its dual is solved to a violation of tol in margins of 1, which moves w·w by 2·tol relatively.
+
+    It keeps kernels in float32, which holds those of features in eighths exactly.
+    """
+    Z, y = separable(np.random.default_rng([seed, r]), r, D, min_margin=0.5)
+    Z = np.rint(8 * Z) / 8
+    found = nearest_points(Z, y, fit_intercept=True, tol=1e-10)
+    svc = SVC(C=1e10, kernel="linear", tol=1e-8).fit(Z, y)
+    assert 1 / found.bound == pytest.approx(np.linalg.norm(svc.coef_), rel=1e-6)
+    np.testing.assert_allclose(found.w / found.least, svc.coef_[0], atol=1e-5 / found.bound)
+    assert found.b / found.least == pytest.approx(svc.intercept_[0], abs=1e-4 / found.bound)
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("h", [1e-3, 1e-4, 1e-5])
+@pytest.mark.parametrize(("r", "D"), [(40, 3), (300, 20), (400, 100)])
+def test_separable_by_a_hair(r, D, h, fit_intercept):
+    """Rows on two parallel planes at a distance of 2h; all of them, or nearly, have positive weight."""
+    rng = np.random.default_rng(r)
+    Z, normal = rng.standard_normal((r, D)), rng.standard_normal(D)
+    normal /= np.linalg.norm(normal)
+    y = np.resize([1.0, -1.0], r)
+    Z += np.outer(h * y - Z @ normal, normal)
+    found = nearest_points(Z, y, fit_intercept=fit_intercept, tol=1e-10)
+    assert found.bound >= h * (1 - 1e-9)
+    # w is a sum of rows of norm about √D that cancel down to h, and w·w is what the gap is relative to.
+    assert found.gap <= 1e-10 + 64 * UNIT * D / h**2
+    if r > 10 * D and fit_intercept:
+        assert found.bound == pytest.approx(h, rel=1e-6)
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize(("r", "D"), [(40, 3), (100, 10), (400, 100), (2000, 50)])
+@pytest.mark.parametrize("kind", ["random labels", "one wrong", "twins"])
+def test_hulls_that_meet(kind, r, D, fit_intercept):
+    rng = np.random.default_rng([r, D])
+    Z, y = separable(rng, r, D)
+    if kind == "random labels":
+        y = rng.permutation(np.resize([1.0, -1.0], r))
+        Z = rng.standard_normal((r, D))
+    elif kind == "one wrong":
+        centre = 0.5 * (Z[y > 0][:D].mean(axis=0) + Z[y > 0][D : 2 * D].mean(axis=0))
+        Z, y = np.vstack([Z, centre]), np.append(y, -1.0)
+    else:
+        Z[1], y[1] = Z[0], -y[0]
+    Z = with_constant(Z, fit_intercept)
+    largest = np.linalg.norm(Z, axis=1).max()
+    found = nearest_points(Z, y, fit_intercept=fit_intercept, tol=1e-6, negligible=1e-6 * largest)
+    assert found.bound <= 1e-6 * largest
+    assert (found.a >= 0).all()
+
+
+def test_no_more_than_two_rows():
+    Z = np.array([[3.0, 0.0], [0.0, 4.0]])
+    found = nearest_points(Z, np.array([1.0, -1.0]), fit_intercept=True, tol=1e-12)
+    assert found.bound == pytest.approx(2.5)
+    np.testing.assert_allclose(found.a, 0.5)
+    lone = nearest_points(Z[:1], np.array([-1.0]), fit_intercept=False, tol=1e-12)
+    np.testing.assert_allclose(lone.w, -Z[0])
+    assert lone.bound == pytest.approx(3)
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_rows_that_repeat(fit_intercept):
+    Z = np.repeat([[1.0, 2.0], [-1.0, -1.0]], 30, axis=0)
+    y = np.repeat([1.0, -1.0], 30)
+    found = nearest_points(Z, y, fit_intercept=fit_intercept, tol=1e-12)
+    assert_proves_itself(found, Z, y, fit_intercept, 1e-12)
+    few = nearest_points(Z[29:31], y[29:31], fit_intercept=fit_intercept, tol=1e-12)
+    assert found.bound == pytest.approx(few.bound, rel=1e-12)
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_features_of_zeros(fit_intercept):
+    found = nearest_points(np.zeros((4, 3)), np.array([1.0, -1, 1, -1]), fit_intercept=fit_intercept, tol=0.1)
+    assert found.bound == 0
+    assert found.gap == 1
+
+
+def test_any_start_ends_at_the_same_plane(rng):
+    Z, y = separable(rng, 200, 10)
+    cold = nearest_points(Z, y, fit_intercept=True, tol=1e-10)
+    for start in (cold.a, np.eye(200)[3], 1e3 * rng.standard_normal(200)):
+        warm = nearest_points(Z, y, start, fit_intercept=True, tol=1e-10)
+        # ½w·w is 1-strongly convex, so its relative gap bounds the squared relative distance to the least w.
+        assert np.linalg.norm(warm.w - cold.w) <= 2 * np.sqrt(2 * 1e-10) * cold.bound
+
+
+def test_a_common_offset_costs_no_digits(rng):
+    """Entries near 1024 are rounded by 2⁻⁴³, which moves each margin by at most √D times that."""
+    Z, y = separable(rng, 200, 10)
+    near, far = (nearest_points(rows, y, fit_intercept=True, tol=1e-10) for rows in (Z, Z + 1024))
+    assert far.gap <= 1e-10
+    assert far.bound == pytest.approx(near.bound, rel=1e-10, abs=np.sqrt(10) * 2.0**-42)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_start_that_is_nearly_right(seed):
+    """The answer for some of the rows, a hair from separable, is no place to be stuck at."""
+    rng = np.random.default_rng(seed)
+    Z = rng.standard_normal((200, 3)) + 10
+    f = Z @ rng.standard_normal(3)
+    y = np.where(f > np.median(f), 1.0, -1.0)
+    largest = np.linalg.norm(Z, axis=1).max()
+    options = dict(fit_intercept=True, tol=1e-6, negligible=1e-6 * largest)
+    some = f.argsort()[70:130]
+    start = np.zeros(200)
+    start[some[::2]] = nearest_points(Z[some[::2]], y[some[::2]], **options).a
+    found = nearest_points(Z, y, start, **options)
+    assert found.gap <= 1e-6 or found.bound <= 1e-6 * largest

@@ -10,9 +10,10 @@ from sklearn.svm import LinearSVC
 
 from distrff.solvers.lbfgs import Preconditioner, lbfgs
 from distrff.solvers.losses import Laplace, Logistic, Probit, SquaredHinge
-from distrff.solvers.objective import Certificate, Evaluation, RowWeights, margin_sums, sided_weights
+from distrff.solvers.objective import Certificate
 from distrff.solvers.ridge import ridge_system
 from distrff.solvers.status import in_lockstep
+from tests.support.solvers import evaluation, gram
 
 LOSSES = [Logistic(), Probit(), Laplace(), SquaredHinge()]
 
@@ -26,15 +27,10 @@ class Problem:
         f = (self.Z - 0.3) @ (rng.standard_normal(D) / np.logspace(0, -2, D)) / 3 + 0.4
         self.y = np.where(f + 0.5 * rng.standard_normal(n) > 0, 1.0, -1.0)
         self.s = rng.uniform(0.5, 2, n)
-        T = np.column_stack([self.Z, np.ones(n), self.y]) * np.sqrt(self.s)[:, None]
-        self.A = T.T @ T
+        self.A = gram(self.Z, self.y, self.s)
 
     def evaluate(self, loss, C, x, fit_intercept):
-        f = self.Z @ x[:-1] + x[-1] if fit_intercept else self.Z @ x
-        F, Y, weights = f[:, None], self.y[:, None], RowWeights.of(self.s, None, (len(f), 1))
-        vector = sided_weights(loss, F, Y, weights) @ self.Z
-        sums = margin_sums(loss, loss, F, Y, weights, vector)
-        return Evaluation.of(C, sums, 0, x, fit_intercept=fit_intercept)
+        return evaluation(C, self.Z, self.y, self.s, x, loss, fit_intercept=fit_intercept)
 
     def solve(self, loss, C, fit_intercept, tol):
         """Return the last evaluation, its certificate and the number of evaluations."""
@@ -50,8 +46,8 @@ class Problem:
             return at
 
         start = evaluate(np.zeros(self.Z.shape[1] + fit_intercept))
-        talk = lbfgs(start, lambda h: Preconditioner.of(system, h).apply, lambda at: best.gap <= tol)
-        at = in_lockstep({0: talk}, lambda points: {0: evaluate(points[0])})[0]
+        solver = lbfgs(start, lambda h: Preconditioner.of(system, h).apply, lambda at: best.gap <= tol)
+        at = in_lockstep({0: solver}, lambda points: {0: evaluate(points[0])})[0]
         return at, best, n_evaluations
 
 
@@ -89,8 +85,10 @@ def test_as_good_as_scikit_learn(C, fit_intercept):
         )
 
 
-def parts(machine):
-    return np.append(machine.coef_[0], machine.intercept_) if machine.fit_intercept else machine.coef_[0]
+def parts(estimator):
+    return (
+        np.append(estimator.coef_[0], estimator.intercept_) if estimator.fit_intercept else estimator.coef_[0]
+    )
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=str)

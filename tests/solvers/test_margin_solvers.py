@@ -10,23 +10,23 @@ import pytest
 
 from distrff.solvers.lbfgs import Hessian, Preconditioner, Rests, solve_smooth, solve_smoothed
 from distrff.solvers.losses import Hinge, Logistic, SquaredHinge
-from distrff.solvers.objective import Certificate, Evaluation, RowWeights, margin_sums, sided_weights
+from distrff.solvers.objective import Certificate
 from distrff.solvers.ridge import ridge_system
 from distrff.solvers.status import in_lockstep
+from tests.support.solvers import evaluation, gram
 
 
 class Problem:
-    def __init__(self, n=4000, D=20, C=0.1, noise=0.5, bend=0.5, loss=None):
+    def __init__(self, n=4000, D=20, C=0.1, noise=0.5, curvature=0.5, loss=None):
         rng = np.random.default_rng(0)
         self.loss = Logistic() if loss is None else loss
         self.Z, self.C = rng.standard_normal((n, D)), C
-        f = self.Z[:, 0] + bend * np.square(self.Z[:, 1]) - 0.4
+        f = self.Z[:, 0] + curvature * np.square(self.Z[:, 1]) - 0.4
         self.y = np.where(f + noise * rng.standard_normal(n) > 0, 1.0, -1.0)
-        T = np.column_stack([self.Z, np.ones(n), self.y])
-        self.system = ridge_system(T.T @ T, 1, fit_intercept=True)
+        self.system = ridge_system(gram(self.Z, self.y), 1, fit_intercept=True)
         self.best, self.widths, self.points_before_hessians = Certificate(), [], []
 
-    def answer(self, points):
+    def respond(self, points):
         at = self.evaluate(points[0].x, points[0].width)
         if points[0].next_width is not None:
             at = replace(at, next=(points[0].next_width, self.evaluate(points[0].x, points[0].next_width)))
@@ -35,26 +35,21 @@ class Problem:
 
     def evaluate(self, x, width):
         loss = Hinge() if width else self.loss
-        F = (self.Z @ x[:-1] + x[-1])[:, None]
-        Y, weights, proxy = self.y[:, None], RowWeights.of(None, None, F.shape), loss.rounded(width)
-        vector = sided_weights(proxy, F, Y, weights) @ self.Z
-        sums = margin_sums(loss, proxy, F, Y, weights, vector)
-        at = Evaluation.of(self.C, sums, 0, x, fit_intercept=True)
+        at = evaluation(self.C, self.Z, self.y, None, x, loss, loss.rounded(width))
         self.best = self.best.improved(at.primal, at.dual)
         return at
 
     def solve(self, solver, aim, **options):
-        return in_lockstep({0: self.talk(solver, aim, **options)}, self.answer)[0]
+        return in_lockstep({0: self.solver_of(solver, aim, **options)}, self.respond)[0]
 
-    def talk(self, solver, aim, **options):
+    def solver_of(self, solver, aim, **options):
         def preconditioner(h):
             return Preconditioner.of(self.system, max(h, 1e-9)).apply
 
         def hessian(at):
             self.points_before_hessians.append(len(self.widths))
             h = self.loss.second_derivative(self.Z @ at.x[:-1] + at.x[-1], self.y)
-            T = np.column_stack([self.Z, np.ones(len(self.Z)), self.y]) * np.sqrt(h)[:, None]
-            system = ridge_system(T.T @ T, 1, fit_intercept=True)
+            system = ridge_system(gram(self.Z, self.y, h), 1, fit_intercept=True)
             return Hessian(Preconditioner.of(system, self.C).apply, is_light)
 
         is_light = options.pop("is_light", None)
@@ -81,7 +76,7 @@ def test_looking_ahead_saves_the_first_sweep_of_each_width():
     plain.solve(solve_smoothed, 1e-3, tol=1e-3, min_curvature=1e-4)
     ahead.solve(solve_smoothed, 1e-3, tol=1e-3, min_curvature=1e-4, looks_ahead=True)
     assert ahead.best.gap <= 1e-3
-    # Widths depend on the answer before, and so do the numbers of points; one a width is saved.
+    # Widths depend on the respond before, and so do the numbers of points; one a width is saved.
     assert len(ahead.widths) < len(plain.widths)
 
 
@@ -89,8 +84,8 @@ def rested(rests):
     """The widths that were asked for up to each rest."""
     problem, at_rest = Problem(), []
     solver = partial(solve_smoothed, rests=rests)
-    talk = problem.talk(solver, 1e-9, tol=1e-9, min_curvature=1e-4)
-    while not in_lockstep({0: talk}, problem.answer):
+    resting = problem.solver_of(solver, 1e-9, tol=1e-9, min_curvature=1e-4)
+    while not in_lockstep({0: resting}, problem.respond):
         at_rest.append(list(problem.widths))
     return problem, at_rest
 
@@ -123,8 +118,8 @@ def test_smooth_losses_have_one_stage(tol):
 
 
 def test_the_hessian_ends_what_the_gram_makes_slow():
-    """Where a line tells the labels apart but for a few, only the losses of rows next to it bend."""
-    gram_alone, with_hessian = (Problem(C=100.0, noise=0.02, bend=0.0) for _ in range(2))
+    """Where a line tells the labels apart but for a few, only the losses of rows next to it are curved."""
+    gram_alone, with_hessian = (Problem(C=100.0, noise=0.02, curvature=0.0) for _ in range(2))
     gram_alone.solve(solve_smooth, 1e-9)
     with_hessian.solve(solve_smooth, 1e-9, is_light=False)
     assert with_hessian.best.gap <= 1e-9
@@ -134,7 +129,7 @@ def test_the_hessian_ends_what_the_gram_makes_slow():
 
 def test_a_light_hessian_is_made_at_each_point():
     """The squared hinge is quadratic where no row changes its side: the last of Newton's steps is exact."""
-    problem = Problem(C=100.0, noise=0.02, bend=0.0, loss=SquaredHinge())
+    problem = Problem(C=100.0, noise=0.02, curvature=0.0, loss=SquaredHinge())
     problem.solve(solve_smooth, 1e-9, is_light=True)
     assert problem.best.gap <= 1e-9
     made = problem.points_before_hessians
@@ -143,12 +138,11 @@ def test_a_light_hessian_is_made_at_each_point():
 
 
 def test_hessians_come_at_once_where_the_preconditioner_promises_what_cannot_be():
-    """A Gram of the rows without those that are like no others knows nothing of how these bend."""
-    problem = Problem(C=100.0, noise=0.02, bend=0.0, loss=SquaredHinge())
+    """A Gram of the rows without those that are like no others does not know their curvature."""
+    problem = Problem(C=100.0, noise=0.02, curvature=0.0, loss=SquaredHinge())
     problem.Z[:, 2] = 0
     problem.Z[:40, 2] = 100 * problem.y[:40]
-    T = np.column_stack([problem.Z, np.ones(len(problem.Z)), problem.y])[40:]
-    problem.system = ridge_system(T.T @ T, 1, fit_intercept=True)
+    problem.system = ridge_system(gram(problem.Z[40:], problem.y[40:]), 1, fit_intercept=True)
     problem.solve(solve_smooth, 1e-9, is_light=True)
     assert problem.best.gap <= 1e-9
     assert problem.points_before_hessians[0] == 2

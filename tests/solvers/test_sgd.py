@@ -7,11 +7,12 @@ import pytest
 from scipy.optimize import minimize
 
 from distrff.solvers.losses import Hinge, Laplace, Logistic, Probit, SmoothedHinge, Squared, SquaredHinge
-from distrff.solvers.objective import Certificate, Evaluation, RowWeights, margin_sums, sided_weights
+from distrff.solvers.objective import Certificate
 from distrff.solvers.ridge import ridge_system
 from distrff.solvers.sgd import Epoch, LocalSteps, SGDProblem, batch_rows, ridge_start, sgd, smooth_loss
 from distrff.solvers.spectral_metric import SpectralMetric
 from distrff.solvers.status import in_lockstep
+from tests.support.solvers import evaluation, gram
 
 LOSSES = [Logistic(), Probit(), Laplace(), SquaredHinge(), Squared(), Hinge()]
 N_ROWS, D, N_SEGMENTS = 4000, 25, 4
@@ -42,29 +43,23 @@ class Problem:
 
     def start(self):
         Z, Y, s = self.sampled
-        root = np.ones((len(Z), 1)) if s is None else np.sqrt(s)[:, None]
-        T = np.hstack([Z, np.ones((len(Z), 1)), Y]) * root
-        system = ridge_system(T.T @ T, Y.shape[1], fit_intercept=self.fit_intercept)
+        system = ridge_system(gram(Z, Y, s), Y.shape[1], fit_intercept=self.fit_intercept)
         curvature = min(self.smooth.curvature, 2.0)
         moment = system.B / system.weight
         return ridge_start(self.problem.metric, moment, system.y_mean, 1 / (self.C * self.weight), curvature)
 
     def evaluate(self, x, output=0):
         self.n_evaluations += 1
-        f = self.Z @ x[:-1] + x[-1] if self.fit_intercept else self.Z @ x
-        Y = self.Y[:, output : output + 1]
-        weights = RowWeights.of(self.s, None, Y.shape)
-        vector = sided_weights(self.smooth, f[:, None], Y, weights) @ self.Z
-        sums = margin_sums(self.loss, self.smooth, f[:, None], Y, weights, vector)
-        at = Evaluation.of(self.C, sums, 0, x, fit_intercept=self.fit_intercept)
+        rows = self.Z, self.Y[:, output], self.s
+        at = evaluation(self.C, *rows, x, self.loss, self.smooth, fit_intercept=self.fit_intercept)
         self.certificates[output] = self.certificates[output].improved(at.primal, at.dual)
         self.best[output] = min(self.best[output], at.primal)
         return at
 
-    def epoch(self, questions, outputs):
-        """Answer as the sweep does."""
+    def epoch(self, requests, outputs):
+        """Respond as the sweep does."""
         self.n_epochs += 1
-        start = self.problem.local_start(questions)
+        start = self.problem.local_start(requests)
         size = batch_rows(self.problem.metric, start, N_ROWS // N_SEGMENTS)
         total, weight = 0.0, 0.0
         for first in range(0, N_ROWS, N_ROWS // N_SEGMENTS):
@@ -76,21 +71,21 @@ class Problem:
             total, weight = total + steps.weight * steps.X, weight + steps.weight
         return total / weight
 
-    def answer(self, questions):
-        epochs = {j: q for j, q in questions.items() if isinstance(q, Epoch)}
-        answers = {j: self.evaluate(q, j) for j, q in questions.items() if j not in epochs}
+    def respond(self, requests):
+        epochs = {j: q for j, q in requests.items() if isinstance(q, Epoch)}
+        responses = {j: self.evaluate(q, j) for j, q in requests.items() if j not in epochs}
         if epochs:
             means = self.epoch(list(epochs.values()), list(epochs))
-            answers |= {j: means[:, position] for position, j in enumerate(epochs)}
-        return answers
+            responses |= {j: means[:, position] for position, j in enumerate(epochs)}
+        return responses
 
     def solve(self, start=None, tol=1e-3):
         start = self.start() if start is None else start
-        talks = {
+        solvers = {
             j: sgd(self.evaluate(start[:, j], j), self.problem, tol, lambda: False)
             for j in range(start.shape[1])
         }
-        return in_lockstep(talks, self.answer)
+        return in_lockstep(solvers, self.respond)
 
     def optimum(self, x, output=0):
         """Return the least objective, or a bound from below by the smoothing of a hinge."""
@@ -167,8 +162,8 @@ def test_rows_that_are_sorted_do_no_harm(rng):
 def test_a_gap_that_is_small_enough_ends_it():
     problem = Problem(5, Logistic(), 1e-2)
     start = problem.evaluate(problem.start()[:, 0])
-    talk = sgd(start, problem.problem, 0.0, lambda: problem.certificates[0].gap <= 1e-2)
-    in_lockstep({0: talk}, problem.answer)
+    solver = sgd(start, problem.problem, 0.0, lambda: problem.certificates[0].gap <= 1e-2)
+    in_lockstep({0: solver}, problem.respond)
     assert problem.certificates[0].gap <= 1e-2
     assert problem.n_evaluations <= 4
 

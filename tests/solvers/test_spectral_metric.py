@@ -11,6 +11,7 @@ from distrff.solvers.lbfgs import Preconditioner
 from distrff.solvers.ridge import ridge_system, solve_ridge
 from distrff.solvers.sgd import ridge_start
 from distrff.solvers.spectral_metric import SpectralMetric, most_directions
+from tests.support.solvers import gram
 
 D, M = 12, 200
 CURVATURE, PENALTY = np.array([0.3, 2.0]), np.array([1e-2, 1e-4])
@@ -19,11 +20,6 @@ CURVATURE, PENALTY = np.array([0.3, 2.0]), np.array([1e-2, 1e-4])
 @pytest.fixture
 def Z(rng):
     return rng.standard_normal((M, D)) @ np.diag(np.logspace(0, -2, D)) + 0.5
-
-
-def gram(Z, y, s):
-    T = np.column_stack([Z, np.ones(len(Z)), y]) * np.sqrt(s)[:, None]
-    return T.T @ T
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
@@ -138,5 +134,5 @@ def test_sparse_rows_have_the_metric_of_dense_ones(rng, n_rows, fit_intercept):
     size = np.abs(expected).max()
     np.testing.assert_allclose(sparse.solve(g, CURVATURE, PENALTY), expected, rtol=1e-7, atol=1e-9 * size)
     there = {name: _one_byte_further(A) for name, A in sparse.arrays().items()}
-    travelled = SpectralMetric.from_arrays(there, fit_intercept=fit_intercept)
-    np.testing.assert_array_equal(travelled.solve(g, CURVATURE, PENALTY), sparse.solve(g, CURVATURE, PENALTY))
+    received = SpectralMetric.from_arrays(there, fit_intercept=fit_intercept)
+    np.testing.assert_array_equal(received.solve(g, CURVATURE, PENALTY), sparse.solve(g, CURVATURE, PENALTY))

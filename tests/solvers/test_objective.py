@@ -1,4 +1,4 @@
-"""The lower bound is one: for any model, any candidate, with and without weights and an intercept."""
+"""Evaluations of binary and softmax problems: gradients, lower bounds and gaps."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from distrff.solvers.objective import (
     Evaluation,
     MarginSums,
     RowWeights,
-    margin_sums,
-    primal_value,
-    sided_weights,
+    softmax_slopes,
+    softmax_sums,
 )
+from tests.support.solvers import sums_at
 
 SMOOTH = [Logistic(), Probit(), Laplace(0.7), SquaredHinge(), Squared()]
 EPS = np.finfo(float).eps
@@ -49,17 +49,11 @@ class RowsInMemory:
         self.s[:2] = 1.0
 
     def sums(self, loss: Loss, proxy: Loss, x: np.ndarray, fit_intercept: bool) -> MarginSums:
-        f = self.Z @ x[:-1] + x[-1] if fit_intercept else self.Z @ x
         # In two tiles, so that their addition is used.
-        halves = [slice(0, len(f) // 3), slice(len(f) // 3, None)]
-
-        def sums(h: slice) -> MarginSums:
-            F, Y = f[h, None], self.y[h, None]
-            weights = RowWeights.of(self.s[h], None, F.shape)
-            vector = sided_weights(proxy, F, Y, weights) @ self.Z[h]
-            return margin_sums(loss, proxy, F, Y, weights, vector)
-
-        first, second = map(sums, halves)
+        first, second = (
+            sums_at(self.Z[h], self.y[h], self.s[h], x, loss, proxy, fit_intercept=fit_intercept)
+            for h in (slice(0, len(self.y) // 3), slice(len(self.y) // 3, None))
+        )
         return first + second
 
     def evaluate(
@@ -79,20 +73,20 @@ class RowsInMemory:
     fit_intercept=st.booleans(),
     width=st.floats(1e-4, 3),
 )
-def test_no_candidate_of_one_machine_is_above_the_objective_of_another(
+def test_no_candidate_of_one_model_is_above_the_objective_of_another(
     seed, loss, size, log_C, weighted, fit_intercept, width
 ):
     rows, rng = RowsInMemory(seed, weighted=weighted), np.random.default_rng(seed + 1)
     C = 10.0**log_C
     proxy = loss.rounded(width)
-    machines = [np.zeros(4 + fit_intercept), *(size * rng.standard_normal((3, 4 + fit_intercept)))]
-    sums = [rows.sums(loss, proxy, x, fit_intercept) for x in machines]
+    models = [np.zeros(4 + fit_intercept), *(size * rng.standard_normal((3, 4 + fit_intercept)))]
+    sums = [rows.sums(loss, proxy, x, fit_intercept) for x in models]
     candidates = [DualCandidate.of(C, each, 0, fit_intercept=fit_intercept) for each in sums]
     bundle = DualBundle()
     together = [bundle.add(candidate) for candidate in candidates]
     duals = [candidate.bound for candidate in candidates]
     assert (np.array(together) >= np.maximum.accumulate(duals)).all()
-    primals = [primal_value(C, each, 0, x[:4]) for each, x in zip(sums, machines, strict=True)]
+    primals = [C * each.value[0] + 0.5 * x[:4] @ x[:4] for each, x in zip(sums, models, strict=True)]
     # Of sums of 60 terms no larger than the greatest primal value.
     assert max(together) <= min(primals) + 1000 * EPS * max(primals)
     assert min(duals) >= 0 or isinstance(loss, Squared)
@@ -148,7 +142,7 @@ def test_the_gradient_is_that_of_the_value(loss, fit_intercept):
     np.testing.assert_allclose(at.gradient, slope, atol=1e-6 * C * rows.s.sum() * 2 * 20)
 
 
-def test_the_smoothed_hinge_tells_what_its_smoothing_costs():
+def test_the_smoothing_of_the_hinge_is_bounded():
     rows, C = RowsInMemory(1), 2.0
     x = np.array([0.3, -0.2, 0.5, 0.1, 0.05])
     at = rows.evaluate(C, Hinge(), x, proxy=SmoothedHinge(0.5))
@@ -167,3 +161,67 @@ def test_gaps():
     assert Certificate(0.0, 0.0).gap == 0.0
     better = Certificate(2.0, 1.0).improved(3.0, 1.5)
     assert (better.primal, better.dual) == (2.0, 1.5)
+
+
+# Softmax
+
+
+N, D, K, SIGMA = 50, 4, 3, 0.7
+
+
+@pytest.fixture
+def rows(rng):
+    return rng.standard_normal((N, D)), rng.integers(0, K, N), rng.uniform(0, 2, N)
+
+
+def softmax_at(rows, x, fit_intercept, C=0.8, held_out=None):
+    Z, classes, s = rows
+    X = x.reshape(-1, K)
+    F = (Z @ X[:D] + (X[D] if fit_intercept else 0)).reshape(N, 1, K)
+    parts = [slice(0, 20), slice(20, N)]
+
+    def sums(p):
+        weights = RowWeights.of(s[p], None if held_out is None else held_out[p, None], (len(F[p]), 1))
+        slopes = softmax_slopes(F[p], classes[p], weights, sigma=SIGMA)
+        vector = np.einsum("rmk,rd->mkd", slopes, Z[p])
+        return softmax_sums(F[p], classes[p], weights, vector, sigma=SIGMA)
+
+    first, second = map(sums, parts)
+    return Evaluation.of_softmax(C, first + second, 0, x, fit_intercept=fit_intercept)
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_the_softmax_gradient_is_that_of_the_value(rows, rng, fit_intercept):
+    x = rng.standard_normal((D + fit_intercept) * K)
+    slope = approx_fprime(x, lambda v: softmax_at(rows, v, fit_intercept).value, 1e-6)
+    # One-sided differences of step h err by h times half the curvature, below C·Σs·max‖z‖²/σ².
+    bound = 1e-6 * 0.8 * rows[2].sum() * (np.square(rows[0]).sum(axis=1).max() + 1) / SIGMA**2
+    np.testing.assert_allclose(softmax_at(rows, x, fit_intercept).gradient, slope, atol=bound)
+
+
+def test_the_value_and_the_curvature(rows, rng):
+    Z, classes, s = rows
+    x = rng.standard_normal((D + 1) * K)
+    at, X = softmax_at(rows, x, True), x.reshape(-1, K)
+    E = np.exp((Z @ X[:D] + X[D]) / SIGMA)
+    P = E / E.sum(axis=1, keepdims=True)
+    loss = -(s * np.log(P[np.arange(N), classes])).sum()
+    assert at.primal == at.value == pytest.approx(0.8 * loss + 0.5 * np.square(X[:D]).sum())
+    assert at.dual == -np.inf
+    assert at.curvature == pytest.approx(0.8 * np.average((P * (1 - P)).mean(axis=1), weights=s) / SIGMA**2)
+
+
+def test_rows_held_out_are_judged_and_not_fitted(rows, rng):
+    Z, classes, s = rows
+    x, out = rng.standard_normal((D + 1) * K), rng.random(N) < 0.4
+    at = softmax_at(rows, x, True, held_out=out)
+    fitted = softmax_at((Z, classes, np.where(out, 0, s)), x, True)
+    judged = softmax_at((Z, classes, np.where(out, s, 0)), x, True)
+    assert at.value == pytest.approx(fitted.value)
+    np.testing.assert_allclose(at.gradient, fitted.gradient)
+    assert at.held_out[0] == pytest.approx(s[out].sum())
+    assert 0.8 * at.held_out[1] == pytest.approx(judged.value - 0.5 * np.square(x[: D * K]).sum())
+
+
+def test_large_values_do_not_overflow(rows):
+    assert np.isfinite(softmax_at(rows, np.full((D + 1) * K, 1e4) * np.arange((D + 1) * K), True).value)

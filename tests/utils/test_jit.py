@@ -1,4 +1,4 @@
-"""Arrays that a thread keeps: its own, of any shape that is asked for."""
+"""Compiled loops, and arrays that a thread keeps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ from threading import Barrier
 
 import numpy as np
 
-from distrff.utils.jit import scratch
+from distrff.utils.jit import compiled, scratch
+
+
+def test_functions_without_a_place_to_cache_compile_all_the_same():
+    # code that comes from no file has no folder beside it: as for a read-only install without a home
+    namespace = {}
+    exec("def double(x):\n    return 2 * x", namespace)
+    assert compiled()(namespace["double"])(4) == 8
 
 
 def test_it_is_kept_and_grows():

@@ -1,4 +1,4 @@
-"""Products with few vectors: those of BLAS, whatever the shape, the dtype and the number of zeros."""
+"""Products of tiles with few vectors: those of BLAS, for dense and one-hot tiles."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distrff.utils.products import compile_products, transposed_product, values_of
+from distrff.solvers.ridge import ridge_moments
+from distrff.utils.products import OneHotTile, compile_products, squared, transposed_product, values_of
 
 DTYPES = st.sampled_from([np.float32, np.float64])
 
@@ -66,3 +67,62 @@ def test_values_that_are_not_numbers_show(rng):
     Z[2, 1] = np.nan
     assert np.isnan(values_of(Z, np.ones((3, 1)))[:, 0]).tolist() == [False, False, True, False, False]
     assert np.isnan(transposed_product(np.ones((1, 5)), Z)).tolist() == [[False, True, False]]
+
+
+# One-hot tiles
+
+
+N_ROWS, N_FEATURES = 30, 12
+
+
+@pytest.fixture
+def tile(rng):
+    """Three blocks of four columns, in each of which some rows have no entry."""
+    within = rng.integers(-1, 4, (3, N_ROWS))
+    columns = np.where(within < 0, -1, within + 4 * np.arange(3)[:, None]).astype(np.int32)
+    return OneHotTile(columns, 0.3, N_FEATURES)
+
+
+def dense(tile):
+    Z = np.zeros(tile.shape)
+    for columns in tile.columns:
+        rows = np.flatnonzero(columns >= 0)
+        Z[rows, columns[rows]] = tile.value
+    return Z
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("k", [0, 1, 3])
+def test_one_hot_values(tile, rng, dtype, k):
+    coef = rng.standard_normal((N_FEATURES, k)).astype(dtype)
+    found = values_of(tile, coef)
+    assert found.dtype == np.float64
+    np.testing.assert_allclose(found, dense(tile) @ coef, atol=1e-14)
+
+
+@pytest.mark.parametrize("m", [0, 1, 3])
+def test_weighted_sums_of_rows_in_any_layout(tile, rng, m):
+    S = rng.standard_normal((m, N_ROWS))
+    expected = S @ dense(tile)
+    np.testing.assert_allclose(transposed_product(S, tile), expected, atol=1e-14)
+    for sums in (
+        np.ones((m, N_FEATURES)),
+        np.ones((N_FEATURES, m)).T,
+        np.ones((m + 2, 2 * N_FEATURES))[1:-1, ::2],
+    ):
+        tile.add_transposed_product(sums, S)
+        np.testing.assert_allclose(sums, 1 + expected, atol=1e-14)
+
+
+def test_squares_and_some_of_the_rows(tile, rng):
+    np.testing.assert_allclose(dense(squared(tile)), dense(tile) ** 2)
+    some = np.flatnonzero(rng.random(N_ROWS) < 0.5)
+    np.testing.assert_array_equal(dense(tile[some]), dense(tile)[some])
+    assert len(tile[some]) == len(some)
+
+
+def test_moments_are_those_of_the_dense_rows(tile, rng):
+    Y, E, s = rng.standard_normal((N_ROWS, 2)), rng.standard_normal((N_ROWS, 2)), rng.uniform(0.5, 2, N_ROWS)
+    found, expected = ridge_moments(tile, Y, E, s), ridge_moments(dense(tile), Y, E, s)
+    for name in ("weight", "z", "zz", "y", "yy", "zy", "e", "ze"):
+        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), atol=1e-12)

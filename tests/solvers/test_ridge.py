@@ -1,0 +1,522 @@
+"""Ridge from Grams and from moments, against the same quantities computed from the rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.linear_model import Ridge
+
+from distrff.errors import InputError
+from distrff.solvers.ridge import (
+    GramProblem,
+    RidgeEquations,
+    RidgeSystem,
+    above_noise,
+    choose_alpha,
+    default_alphas,
+    fold_errors,
+    gcv_errors,
+    held_out_error,
+    noise_floor,
+    pack,
+    packed_length,
+    posterior_factor,
+    ridge_moments,
+    ridge_system,
+    solve_ridge,
+    unpack,
+)
+from tests.support.solvers import gram
+
+# Packed triangles
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 10, 67])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_matrices_come_back(rng, size, dtype):
+    B = rng.standard_normal((3, size, size)).astype(dtype)
+    A = B + B.transpose(0, 2, 1)
+    packed = pack(A)
+    assert packed.shape == (3, packed_length(size))
+    assert packed.dtype == dtype
+    for triangle, matrix in zip(packed, A, strict=True):
+        np.testing.assert_array_equal(unpack(triangle), matrix)
+
+
+def test_the_order_is_row_by_row():
+    A = np.array([[[1.0, 2.0, 4.0], [2.0, 3.0, 5.0], [4.0, 5.0, 6.0]]])
+    np.testing.assert_array_equal(pack(A), [[1, 2, 3, 4, 5, 6]])
+
+
+def test_sums_of_packed_matrices_are_packed_sums(rng):
+    B = rng.standard_normal((2, 1, 9, 9))
+    first, second = B + B.transpose(0, 1, 3, 2)
+    np.testing.assert_array_equal(pack(first) + pack(second), pack(first + second))
+
+
+# The ridge system and held-out errors
+
+
+EPS = np.finfo(np.float64).eps
+
+
+def rows(seed, n, D, k):
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((n, D)), rng.standard_normal((n, k)) + 3, rng.uniform(0.1, 2, n)
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize(("n", "D", "k"), [(30, 5, 2), (30, 1, 1), (3, 2, 3), (4, 9, 1)])
+def test_system_has_the_moments_of_the_rows(n, D, k, fit_intercept):
+    Z, Y, s = rows(0, n, D, k)
+    system = ridge_system(gram(Z, Y, s), k, fit_intercept=fit_intercept)
+    if fit_intercept:
+        z_mean, y_mean = np.average(Z, axis=0, weights=s), np.average(Y, axis=0, weights=s)
+    else:
+        z_mean, y_mean = np.zeros(D), np.zeros(k)
+    Zc, Yc = Z - z_mean, Y - y_mean
+    # Sums of n products of numbers below about 10, then one subtraction of terms of the same size.
+    tolerance = dict(rtol=0, atol=n * EPS * 100 * n)
+    np.testing.assert_allclose(system.G, (Zc * s[:, None]).T @ Zc, **tolerance)
+    np.testing.assert_allclose(system.B, (Zc * s[:, None]).T @ Yc, **tolerance)
+    np.testing.assert_allclose(system.yy, s @ Yc**2, **tolerance)
+    np.testing.assert_allclose(system.z_mean, z_mean, **tolerance)
+    np.testing.assert_allclose(system.y_mean, y_mean, **tolerance)
+    np.testing.assert_array_equal(system.G, system.G.T)
+    assert system.G.flags.f_contiguous
+    assert system.weight == pytest.approx(s.sum(), rel=n * EPS)
+
+
+def test_leading_block_is_the_system_of_the_scaled_leading_features():
+    Z, Y, s = rows(1, 40, 6, 2)
+    c = np.sqrt(6 / 4)
+    nested = ridge_system(gram(Z, Y, s), 2, fit_intercept=True, n_features=4, feature_scale=c)
+    alone = ridge_system(gram(c * Z[:, :4], Y, s), 2, fit_intercept=True)
+    for name in ("G", "B", "z_mean", "y_mean", "yy"):
+        np.testing.assert_allclose(getattr(nested, name), getattr(alone, name), rtol=0, atol=1e4 * 40 * EPS)
+
+
+def test_gram_is_not_changed():
+    Z, Y, s = rows(2, 10, 3, 1)
+    A = gram(Z, Y, s)
+    before = A.copy()
+    ridge_system(A, 1, fit_intercept=True, feature_scale=2.0)
+    held_out_error(A, np.ones((1, 3, 1)), np.ones((1, 1)), feature_scale=2.0)
+    np.testing.assert_array_equal(A, before)
+
+
+@pytest.mark.parametrize("n_features", [0, 4])
+def test_impossible_sizes_are_refused(n_features):
+    A = gram(*rows(0, 9, 3, 1))
+    with pytest.raises(InputError, match="3 features"):
+        ridge_system(A, 1, fit_intercept=True, n_features=n_features)
+
+
+def test_rows_without_weight_are_refused():
+    with pytest.raises(InputError, match="fewer folds"):
+        ridge_system(np.zeros((4, 4)), 1, fit_intercept=True)
+
+
+@settings(max_examples=30)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    n=st.integers(1, 20),
+    D=st.integers(1, 8),
+    k=st.integers(1, 3),
+    m=st.integers(1, 4),
+    scale=st.sampled_from([1.0, 1.5]),
+)
+def test_held_out_error_is_the_sum_over_rows(seed, n, D, k, m, scale):
+    Z, Y, s = rows(seed, n, D, k)
+    rng = np.random.default_rng(seed)
+    size = 1 + seed % D
+    coef, intercept = rng.standard_normal((m, size, k)), rng.standard_normal((m, k))
+    A = gram(Z, Y, s)
+    got = held_out_error(A, coef, intercept, feature_scale=scale)
+    predicted = np.einsum("nd,mdk->mnk", scale * Z[:, :size], coef) + intercept[:, None]
+    expected = np.einsum("n,mnk->mk", s, (Y - predicted) ** 2)
+    # |v|ᵀ|A||v| bounds the terms that are added; n + 2p roundings of them.
+    V = np.zeros((m, k, len(A)))
+    V[:, :, :size] = scale * coef.transpose(0, 2, 1)
+    V[:, :, D] = intercept
+    V[:, np.arange(k), D + 1 + np.arange(k)] = 1
+    T = np.abs(np.column_stack([Z, np.ones(n), Y]))
+    bound = np.einsum("n,mkn->mk", s, (np.abs(V) @ T.T) ** 2)
+    assert np.all(np.abs(got - expected) <= (n + 2 * len(A)) * 2 * EPS * bound)
+
+
+def test_held_out_error_is_never_negative_and_keeps_nan():
+    rng = np.random.default_rng(3)
+    Z = rng.standard_normal((50, 4))
+    w = rng.standard_normal((4, 1)) * 1e6
+    A = gram(Z, Z @ w, np.ones(50))
+    coef = np.repeat(w[None], 20, axis=0) * (1 + EPS * np.arange(20))[:, None, None]
+    coef[7] = np.nan
+    error = held_out_error(A, coef, np.zeros((20, 1)))
+    assert np.isnan(error[7, 0])
+    assert np.all(np.delete(error[:, 0], 7) >= 0)
+
+
+def test_residual_is_the_held_out_error_of_the_same_rows():
+    Z, Y, s = rows(4, 30, 5, 2)
+    A = gram(Z, Y, s)
+    system = ridge_system(A, 2, fit_intercept=True)
+    coef = np.linalg.solve(system.G + np.eye(5), system.B)
+    expected = held_out_error(A, coef[None], system.intercept(coef)[None])[0]
+    np.testing.assert_allclose(system.residual(coef), expected, rtol=1e-12)
+
+
+# The equations from light sweeps
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_the_equations_are_those_of_the_gram(rng, fit_intercept, weighted):
+    Z, Y = rng.standard_normal((200, 5)) + 2, rng.standard_normal((200, 3)) - 1
+    s = rng.uniform(0.5, 2, 200) if weighted else None
+    w, b = rng.standard_normal((5, 3)), rng.standard_normal(3) * fit_intercept
+    E = Y - Z @ w - b
+    parts = [
+        ridge_moments(Z[i], Y[i], E[i], None if s is None else s[i]) for i in np.array_split(range(200), 3)
+    ]
+    moments = parts[0] + parts[1] + parts[2]
+    assert moments.is_finite
+    found = RidgeEquations.of(moments, fit_intercept=fit_intercept)
+    system = ridge_system(gram(Z, Y, s), 3, fit_intercept=fit_intercept)
+    for name in ("B", "z_mean", "y_mean", "yy"):
+        np.testing.assert_allclose(getattr(found, name), getattr(system, name), rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(found.G_diagonal, np.diag(system.G), rtol=1e-10)
+    np.testing.assert_allclose(found.descent, system.B - system.G @ w, atol=1e-9)
+    np.testing.assert_allclose(found.intercept(w), system.intercept(w), rtol=1e-10)
+    alpha = np.array([0.1, 1.0, 10.0])
+    residual = system.B - system.G @ w - alpha * w
+    np.testing.assert_allclose(found.squared_error(w, residual, alpha), system.residual(w), rtol=1e-9)
+
+
+def test_what_is_not_finite_shows():
+    moments = ridge_moments(np.array([[1.0, np.inf]]), np.ones((1, 1)), np.ones((1, 1)), None)
+    assert not moments.is_finite
+
+
+# The model at one alpha, against scikit-learn's Ridge, and its posterior
+
+
+def graded_rows(seed, n, D, k):
+    """Rows whose Gram has singular values spread over three decades: condition about 1e6 before alpha."""
+    rng = np.random.default_rng(seed)
+    Z = rng.standard_normal((n, D)) * np.geomspace(1, 1e-3, D) + rng.uniform(-0.5, 0.5, D)
+    Y = Z @ rng.standard_normal((D, k)) + 0.1 * rng.standard_normal((n, k)) + 5
+    return Z, Y, rng.uniform(0.1, 2, n)
+
+
+def alpha_at_condition(G, condition):
+    return float(np.linalg.norm(G, 2)) / condition
+
+
+# Normal equations at condition 1e6: errors of a few √D·eps·1e6 ≈ 1e-9 relative.
+PARITY = 1e-8
+
+
+def close(got, expected):
+    return np.linalg.norm(got - expected) <= PARITY * np.linalg.norm(expected)
+
+
+@settings(max_examples=25)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    n=st.integers(2, 80),
+    D=st.integers(1, 15),
+    k=st.integers(1, 3),
+    fit_intercept=st.booleans(),
+)
+def test_equals_sklearn(seed, n, D, k, fit_intercept):
+    Z, Y, s = graded_rows(seed, n, D, k)
+    system = ridge_system(gram(Z, Y, s), k, fit_intercept=fit_intercept)
+    alphas = alpha_at_condition(system.G, 1e6) * np.array([1.0, 30.0, 1.0])[:k]
+    coef, intercept = solve_ridge(system, alphas)
+    reference = Ridge(alpha=alphas, fit_intercept=fit_intercept, solver="svd").fit(Z, Y, sample_weight=s)
+    predicted = reference.predict(Z).reshape(n, k)
+    assert coef.shape == (D, k)
+    assert intercept.shape == (k,)
+    assert close(Z @ coef + intercept, predicted)
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_coefficients_equal_sklearn(fit_intercept):
+    Z, Y, s = graded_rows(0, 200, 12, 3)
+    system = ridge_system(gram(Z, Y, s), 3, fit_intercept=fit_intercept)
+    alpha = alpha_at_condition(system.G, 1e6)
+    coef, intercept = solve_ridge(system, alpha)
+    reference = Ridge(alpha=alpha, fit_intercept=fit_intercept).fit(Z, Y, sample_weight=s)
+    assert close(coef, reference.coef_.T)
+    assert close(intercept, np.broadcast_to(reference.intercept_, 3))
+
+
+def test_leading_block_equals_a_fit_on_the_scaled_leading_features():
+    Z, Y, s = graded_rows(1, 100, 10, 2)
+    c = np.sqrt(10 / 4)
+    system = ridge_system(gram(Z, Y, s), 2, fit_intercept=True, n_features=4, feature_scale=c)
+    coef, intercept = solve_ridge(system, 0.1)
+    reference = Ridge(alpha=0.1).fit(Z[:, :4] * c, Y, sample_weight=s)
+    assert close(coef, reference.coef_.T)
+    assert close(intercept, reference.intercept_)
+
+
+@settings(max_examples=20)
+@given(seed=st.integers(0, 2**32 - 1), counts=st.lists(st.integers(0, 3), min_size=2, max_size=30))
+def test_weights_equal_replication_of_rows(seed, counts):
+    if not any(counts):
+        counts = [1, *counts[1:]]
+    Z, Y, _ = graded_rows(seed, len(counts), 5, 2)
+    s = np.array(counts, dtype=float)
+    weighted = ridge_system(gram(Z, Y, s), 2, fit_intercept=True)
+    Z_rep, Y_rep = np.repeat(Z, counts, axis=0), np.repeat(Y, counts, axis=0)
+    replicated = ridge_system(gram(Z_rep, Y_rep, np.ones(len(Z_rep))), 2, fit_intercept=True)
+    # alpha is 1e-2 of the uncentred norm, so centring's rounding is amplified a hundredfold at most.
+    alpha = 1e-2 * float(np.linalg.norm(Z_rep, 2)) ** 2
+    for a, b in zip(solve_ridge(weighted, alpha), solve_ridge(replicated, alpha), strict=True):
+        assert np.linalg.norm(a - b) <= PARITY * (1 + np.linalg.norm(b))
+
+
+def test_constant_targets_give_the_constant():
+    Z, Y, s = graded_rows(2, 50, 6, 2)
+    Y[:] = [7.0, -3.0]
+    coef, intercept = solve_ridge(ridge_system(gram(Z, Y, s), 2, fit_intercept=True), 1.0)
+    # B is rounding of sums of 50 products below 30.
+    np.testing.assert_allclose(coef, 0, atol=1e-10)
+    np.testing.assert_allclose(intercept, [7, -3], rtol=1e-10)
+
+
+def indefinite_system():
+    G = np.diag([1.0, -1e-6])
+    return RidgeSystem(G, np.ones((2, 1)), np.zeros(2), np.zeros(1), 5.0, np.ones(1), True)
+
+
+@pytest.mark.parametrize("solve", [solve_ridge, posterior_factor])
+def test_alpha_below_rounding_is_explained(solve):
+    with pytest.raises(InputError, match=r"alpha=1e-09 is below the rounding noise.*float64"):
+        solve(indefinite_system(), 1e-9)
+
+
+def test_system_is_not_changed():
+    system = ridge_system(gram(*graded_rows(3, 30, 4, 1)), 1, fit_intercept=True)
+    before = system.G.copy()
+    solve_ridge(system, 1.0)
+    posterior_factor(system, 1.0)
+    np.testing.assert_array_equal(system.G, before)
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize(("n", "D"), [(60, 8), (60, 1), (60, 2), (12, 20)])
+def test_posterior_equals_the_dense_formula(n, D, fit_intercept):
+    Z, Y, s = graded_rows(4, n, D, 2)
+    system = ridge_system(gram(Z, Y, s), 2, fit_intercept=fit_intercept)
+    alpha = 0.3
+    factor = posterior_factor(system, alpha)
+    Zc = Z - np.average(Z, axis=0, weights=s) * fit_intercept
+    inverse = np.linalg.inv((Zc * s[:, None]).T @ Zc + alpha * np.eye(D))
+    hat_trace = np.trace((Zc * s[:, None]).T @ Zc @ inverse) + fit_intercept
+    fit = Ridge(alpha=alpha, fit_intercept=fit_intercept).fit(Z, Y, sample_weight=s)
+    noise = s @ (Y - fit.predict(Z).reshape(n, 2)) ** 2 / (s.sum() - hat_trace)
+    new = np.random.default_rng(5).standard_normal((7, D))
+    new_c = new - np.average(Z, axis=0, weights=s) * fit_intercept
+    spread = np.einsum("ij,jk,ik->i", new_c, inverse, new_c) + fit_intercept / s.sum()
+    assert factor.effective_dimension == pytest.approx(hat_trace, rel=1e-10)
+    np.testing.assert_allclose(factor.noise, noise, rtol=1e-8)
+    np.testing.assert_allclose(factor.std(new), np.sqrt(np.outer(spread, noise)), rtol=1e-8)
+
+
+def test_posterior_without_freedom_is_refused():
+    Z, Y, s = graded_rows(6, 30, 5, 1)
+    system = ridge_system(gram(Z, Y, s / s.sum()), 1, fit_intercept=True)
+    with pytest.raises(InputError, match="weights sum to 1"):
+        posterior_factor(system, 1e-3)
+
+
+# Cross-validation, GCV and the choice of alpha
+
+
+def regression_rows(seed, n, D, k):
+    rng = np.random.default_rng(seed)
+    Z = rng.standard_normal((n, D)) + rng.uniform(-0.5, 0.5, D)
+    Y = Z @ rng.standard_normal((D, k)) + 0.5 * rng.standard_normal((n, k)) + 2
+    return Z, Y, rng.uniform(0.1, 2, n)
+
+
+def cv_errors(A_total, A_fold, alphas, problem):
+    """Return the errors of the first size, and the fold's weight."""
+    errors, weight = fold_errors(A_total, [A_fold[None]], 0, [alphas] * len(problem.sizes), problem)
+    return errors[0], weight
+
+
+def explicit_cv(Z, Y, s, fold, alphas, fit_intercept):
+    k = Y.shape[1]
+    errors = np.zeros((fold.max() + 1, len(alphas), k))
+    for f in range(fold.max() + 1):
+        out = fold == f
+        for i, alpha in enumerate(alphas):
+            model = Ridge(alpha=alpha, fit_intercept=fit_intercept, solver="svd")
+            model.fit(Z[~out], Y[~out], sample_weight=s[~out])
+            errors[f, i] = s[out] @ (Y[out] - model.predict(Z[out]).reshape(-1, k)) ** 2
+    return errors
+
+
+@settings(max_examples=8)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    n=st.integers(12, 60),
+    D=st.integers(1, 12),
+    k=st.integers(1, 2),
+    fit_intercept=st.booleans(),
+)
+def test_cv_equals_explicit_folds(seed, n, D, k, fit_intercept):
+    Z, Y, s = regression_rows(seed, n, D, k)
+    fold = np.arange(n) % 4
+    A_total = gram(Z, Y, s)
+    # Condition of every complement at most 1e3 + 1: the norm of A bounds that of its parts.
+    alphas = np.array([1.0, 1e-1, 1e-3]) * np.linalg.norm(Z * np.sqrt(s)[:, None], 2) ** 2
+    expected = explicit_cv(Z, Y, s, fold, alphas, fit_intercept)
+    size = np.array([s[fold == f] @ Y[fold == f] ** 2 for f in range(4)])[:, None, :]
+    for f in range(4):
+        A_fold = gram(Z[fold == f], Y[fold == f], s[fold == f])
+        errors, weight = cv_errors(A_total, A_fold, alphas, GramProblem(n, k, fit_intercept, (D,), False))
+        assert errors.shape == (3, k)
+        assert weight == pytest.approx(s[fold == f].sum())
+        # The quadratic form cancels against the targets' squares, which therefore scale the tolerance.
+        assert np.all(np.abs(errors - expected[f]) <= 1e-8 * (expected[f] + size[f]))
+
+
+@pytest.mark.parametrize("size", [1, 3, 8])
+def test_nested_cv_equals_explicit_folds_on_scaled_leading_features(size):
+    n, D, k = 50, 8, 2
+    Z, Y, s = regression_rows(0, n, D, k)
+    c = np.sqrt(D / size)
+    fold = np.arange(n) % 3
+    alphas = np.array([0.1, 10.0])
+    expected = explicit_cv(Z[:, :size] * c, Y, s, fold, alphas, True)
+    for f in range(3):
+        part = gram(Z[fold == f], Y[fold == f], s[fold == f])
+        errors, _ = cv_errors(gram(Z, Y, s), part, alphas, GramProblem(n, k, True, (size, D), True))
+        np.testing.assert_allclose(errors, expected[f], rtol=1e-8)
+
+
+def test_cv_of_an_empty_fold_weighs_nothing_and_of_all_rows_is_refused():
+    A = gram(*regression_rows(1, 20, 3, 1))
+    problem = GramProblem(20, 1, True, (3,), False)
+    errors, weight = cv_errors(A, np.zeros_like(A), np.ones(1), problem)
+    assert weight == 0
+    assert errors == 0
+    with pytest.raises(InputError, match="fewer folds"):
+        cv_errors(A, A, np.ones(1), problem)
+
+
+def test_grams_are_not_changed():
+    Z, Y, s = regression_rows(2, 20, 4, 1)
+    A, A_fold = gram(Z, Y, s), gram(Z[:5], Y[:5], s[:5])
+    copies = A.copy(), A_fold.copy()
+    problem = GramProblem(20, 1, True, (2, 4), True, np.ones(1))
+    fold_errors(A, [A_fold[None]], 0, [np.ones(1)] * 2, problem)
+    gcv_errors(A, 2, np.ones(1), problem)
+    np.testing.assert_array_equal(A, copies[0])
+    np.testing.assert_array_equal(A_fold, copies[1])
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize(("n", "D"), [(40, 6), (40, 1), (15, 25)])
+def test_gcv_equals_the_hat_matrix(n, D, fit_intercept):
+    Z, Y, s = regression_rows(3, n, D, 2)
+    alphas = np.array([0.5, 5.0, 500.0])
+    problem = GramProblem(n, 2, fit_intercept, (D,), False)
+    got, dimensions = gcv_errors(gram(Z, Y, s), D, alphas, problem)
+    for i, alpha in enumerate(alphas):
+        # Row r of H: what each target value adds to prediction r. The last column of M is the intercept.
+        M = np.column_stack([Z, np.ones(n)]) if fit_intercept else Z
+        penalty = np.diag([alpha] * D + [0.0] * fit_intercept)
+        H = M @ np.linalg.solve((M * s[:, None]).T @ M + penalty, (M * s[:, None]).T)
+        expected = (s @ (Y - H @ Y) ** 2 / s.sum()) / (1 - np.trace(H) / n) ** 2
+        np.testing.assert_allclose(got[i], expected, rtol=1e-8)
+        assert dimensions[i] == pytest.approx(np.trace(H), rel=1e-8)
+
+
+def test_gcv_of_an_interpolating_machine_is_nan():
+    Z, Y, s = regression_rows(4, 8, 20, 1)
+    problem = GramProblem(8, 1, True, (20,), False)
+    values, _ = gcv_errors(gram(Z, Y, s), 20, np.array([1e-9, 1.0]), problem)
+    assert np.isnan(values[0, 0])
+    assert np.isfinite(values[1, 0])
+
+
+def test_choice_pools_folds_by_weight_and_averages_targets():
+    errors = np.array([[[3.0, 1.0], [2.0, 2.0]], [[10.0, 10.0], [0.0, 4.0]]])
+    choice = choose_alpha(errors, np.array([1.0, 3.0]), alphas=np.array([0.1, 1.0]))
+    np.testing.assert_allclose(choice.scores, [24 / 2 / 4, 8 / 2 / 4])
+    assert (choice.index, choice.alpha, choice.score) == (1, 1.0, 1.0)
+
+
+@pytest.mark.parametrize("alphas", [[0.1, 1.0, 10.0, 5.0], [10.0, 5.0, 1.0, 0.1]])
+def test_equal_scores_go_to_the_largest_alpha(alphas):
+    alphas = np.array(alphas)
+    errors = np.where(alphas > 8, 2.0, 1.0)[None, :, None]
+    assert choose_alpha(errors, np.ones(1), alphas=alphas).alpha == 5.0
+
+
+def test_nan_in_one_fold_excludes_an_alpha():
+    errors = np.array([[[np.nan], [2.0], [3.0]], [[0.0], [2.0], [3.0]]])
+    choice = choose_alpha(errors, np.ones(2), alphas=np.array([0.1, 1.0, 10.0]))
+    assert choice.alpha == 1.0
+    assert np.isnan(choice.scores[0])
+    with pytest.raises(InputError, match="larger alphas"):
+        choose_alpha(errors[:, :1], np.ones(2), alphas=np.array([0.1]))
+
+
+@settings(max_examples=20)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_choice_depends_on_the_grid_not_on_its_order(seed):
+    rng = np.random.default_rng(seed)
+    alphas, errors = np.geomspace(1e-3, 1, 6), rng.integers(0, 3, (2, 6, 2)).astype(float)
+    order = rng.permutation(6)
+    first = choose_alpha(errors, np.ones(2), alphas=alphas)
+    assert choose_alpha(errors[:, order], np.ones(2), alphas=alphas[order]).alpha == first.alpha
+
+
+def test_default_grid():
+    alphas, dropped = default_alphas(1e6, 2.0, floor=0.0)
+    assert len(alphas) == 25
+    assert dropped == 0
+    np.testing.assert_allclose(alphas[[0, -1]], [2e-3, 2e6])
+    np.testing.assert_allclose(np.diff(np.log(alphas)), np.log(1e9) / 24)
+    cut, dropped = default_alphas(1e6, 2.0, floor=1.0)
+    np.testing.assert_array_equal(cut, alphas[dropped:])
+    assert cut[0] >= 1.0 > alphas[dropped - 1]
+
+
+def test_noise_floor():
+    size = dict(tile_rows=8192, n_features=2048, at_zero=1.0)
+    single = noise_floor(1e6, 10**6, dtype=np.dtype("float32"), **size)
+    # Design: 10·2⁻²⁴·√(n·T/D)·k(0).
+    assert single == pytest.approx(10 * 2.0**-24 * np.sqrt(1e6 * 4))
+    double = noise_floor(2e6, 10**6, dtype=np.dtype("float64"), **size)
+    assert double == pytest.approx(2 * single * 2.0**-29)
+
+
+def test_noise_floor_covers_the_error_of_float32_tiles():
+    rng = np.random.default_rng(5)
+    n, D, T = 4096, 128, 1024
+    X = rng.standard_normal((n, 4))
+    phase = X @ rng.standard_normal((4, D // 2)) / 2
+    Z = np.concatenate([np.cos(phase), np.sin(phase)], axis=1) / np.sqrt(D // 2)
+    Z32 = Z.astype(np.float32)
+    A32 = sum((Z32[i : i + T].T @ Z32[i : i + T]).astype(np.float64) for i in range(0, n, T))
+    error = np.linalg.norm(A32 - Z32.astype(np.float64).T @ Z32.astype(np.float64), 2)
+    floor = noise_floor(n, n, tile_rows=T, n_features=D, at_zero=1.0, dtype=np.dtype("float32"))
+    assert error <= floor
+
+
+def test_grid_below_the_floor_is_refused():
+    kept, dropped = above_noise(np.array([1.0, 1e-9, 0.5]), 0.5)
+    np.testing.assert_array_equal(kept, [1.0, 0.5])
+    assert dropped == 1
+    with pytest.raises(InputError, match="float64"):
+        above_noise(np.array([1e-9]), 0.5)
