@@ -161,11 +161,3 @@ def test_parameters_that_cannot_be_used(rows, build, message):
     assert message in str(refused.value)
 
 
-def test_rows_of_any_chunking_give_the_same_machine(rows):
-    X, y, _ = rows
-    with dask.config.set(scheduler="synchronous"):
-        one = drf.KernelSVC(FEATURES, 0.1, solver="sgd", random_state=0).fit(X, y > 0)
-        other = drf.KernelSVC(FEATURES, 0.1, solver="sgd", random_state=0).fit(
-            dask.array.from_array(X, chunks=(777, 3)), dask.array.from_array(y > 0, chunks=500)
-        )
-    np.testing.assert_array_equal(one.coef_, other.coef_)

@@ -73,17 +73,6 @@ def test_many_classes_and_C_by_folds(rng):
     assert softmax.predict_proba(X).shape == (300, 3)
 
 
-def test_a_dataset_gives_the_machine_of_the_array_and_is_stored(rng, tmp_path):
-    X, y = rows(rng)
-    machine = drf.KernelSVC(features(rng), loss="squared_hinge", random_state=0)
-    found = machine.fit(X, y)
-    lazy = drf.KernelSVC(**machine.get_params(deep=False)).fit(
-        da.from_array(X, chunks=(90, 2)), da.from_array(y, chunks=70)
-    )
-    np.testing.assert_array_equal(lazy.coef_, found.coef_)
-    found.save(str(tmp_path / "model.zarr"))
-    stored = drf.load_model(str(tmp_path / "model.zarr"))
-    np.testing.assert_array_equal(stored.decision(X).ravel(), found.decision_function(X))
 
 
 def test_models_of_few_rows_end_the_hinge(rng, monkeypatch):

@@ -52,16 +52,6 @@ def test_conjugate_gradients_agree_with_a_dense_solve(rng, n_bins, fit_intercept
     np.testing.assert_allclose(found.predict(X), Z @ W + b, atol=20 * bound)
 
 
-def test_a_dataset_gives_the_machine_of_the_array(rng):
-    X, Y = rows(rng)
-    found = machine(rng).fit(X, Y)
-    lazy = (
-        machine(rng)
-        .set_params(features=found.features)
-        .fit(da.from_array(X, chunks=(90, 2)), da.from_array(Y, chunks=(70, 1)))
-    )
-    np.testing.assert_array_equal(lazy.coef_, found.coef_)
-    np.testing.assert_array_equal(lazy.features_.counts_, found.features_.counts_)
 
 
 def test_float32_rows_are_served(rng):
