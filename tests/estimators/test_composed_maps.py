@@ -8,7 +8,6 @@ import pytest
 from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.linear_model import Ridge
-from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import (
     FunctionTransformer,
@@ -21,14 +20,13 @@ from sklearn.preprocessing import (
 from distrff.errors import InputError
 from distrff.estimators.gram import fit_features, gram
 from distrff.estimators.ridge import KernelRidge
-from distrff.estimators.svm import KernelLikelihoodClassifier, KernelSVC
+from distrff.estimators.svm import KernelSVC
 from distrff.features.compose import ConcatenatedFeatures, LinearFeatures
 from distrff.features.fourier import FourierFeatures
 from distrff.features.nystroem import NystroemFeatures
 from distrff.features.transformer import TransformerFeatures
 from distrff.kernels.stationary import Gaussian
-from distrff.model.persistence import load_model
-from distrff.reductions.gram import GramStatistics
+from tests.support.models import stored
 
 
 def mixed(width=2.0):
@@ -71,22 +69,7 @@ def test_ridge_fits_on_a_cluster_as_in_memory(problem, tmp_path, machine, reques
     np.testing.assert_array_equal(fitted.model_.coef, in_memory.model_.coef)
     np.testing.assert_allclose(fitted.predict(X).compute(), in_memory.predict(problem.X), atol=1e-8)
     assert fitted.plan(X, y).seconds is not None
-    fitted.save(str(tmp_path / "model.zarr"))
-    loaded = load_model(str(tmp_path / "model.zarr"))
-    np.testing.assert_array_equal(loaded.predict(problem.X), fitted.predict(problem.X))
-
-
-@pytest.mark.parametrize(
-    "machine", [KernelSVC(mixed(), random_state=0), KernelLikelihoodClassifier(mixed(), random_state=0)]
-)
-def test_classifiers_fit(problem, tmp_path, machine):
-    labels = np.where(problem.X[:, 1] * problem.X[:, 2] > 0, "same", "other")
-    fitted = clone(machine).fit(problem.X, labels)
-    assert fitted.score(problem.X, labels) > 0.75
-    fitted.save(str(tmp_path / "model.zarr"))
-    np.testing.assert_array_equal(
-        load_model(str(tmp_path / "model.zarr")).predict(problem.X), fitted.predict(problem.X)
-    )
+    np.testing.assert_array_equal(stored(fitted, tmp_path).predict(problem.X), fitted.predict(problem.X))
 
 
 @pytest.mark.parametrize(
@@ -124,22 +107,3 @@ def test_what_cannot_be_stored_is_refused_by_name(problem, tmp_path):
         with pytest.raises(InputError, match="QuantileTransformer cannot be stored"):
             gram(problem.X, fit_features(features, problem.X), problem.y).save(str(tmp_path / "gram.zarr"))
     assert not list(tmp_path.iterdir())
-
-
-def test_a_gram_of_a_concatenation_comes_back(problem, tmp_path):
-    whole = gram(problem.X, mixed(), problem.y, random_state=3)
-    whole.save(str(tmp_path / "gram.zarr"))
-    loaded = GramStatistics.load(str(tmp_path / "gram.zarr"))
-    one, other = (KernelRidge(alpha=0.1).fit_gram(stats) for stats in (whole, loaded))
-    np.testing.assert_array_equal(other.predict(problem.X), one.predict(problem.X))
-
-
-def test_parameters_of_the_maps_can_be_searched(problem):
-    search = GridSearchCV(
-        KernelRidge(DERIVED, alpha=0.1, random_state=0),
-        {"features__maps__0__kernel__length_scale": [0.01, 2.0]},
-        cv=2,
-    ).fit(problem.X, problem.y)
-    assert search.best_params_ == {"features__maps__0__kernel__length_scale": 2.0}
-    assert DERIVED.maps[0].kernel == Gaussian(2.0)
-    assert search.best_estimator_.features.maps[0].kernel == Gaussian(2.0)

@@ -40,7 +40,7 @@ def test_equals_logistic_regression_on_its_features(problem, C, fit_intercept):
     np.testing.assert_allclose(fitted.predict_proba(problem.X), reference.predict_proba(Z), atol=1e-3)
 
 
-def test_the_probit_machine_approaches_that_of_the_exact_kernel(problem):
+def test_the_probit_model_approaches_that_of_the_exact_kernel(problem):
     """The representer theorem's f = Kα, penalty ½αᵀKα, is the limit of many features."""
     X, y = problem.X[:150], 2.0 * classes_of(problem.y)[:150] - 1
     K = drf.Gaussian(2.0)(X, X)

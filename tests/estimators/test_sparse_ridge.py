@@ -52,8 +52,6 @@ def test_conjugate_gradients_agree_with_a_dense_solve(rng, n_bins, fit_intercept
     np.testing.assert_allclose(found.predict(X), Z @ W + b, atol=20 * bound)
 
 
-
-
 def test_float32_rows_are_served(rng):
     X, Y = rows(rng)
     found = machine(rng).fit(X.astype(np.float32), Y)
@@ -109,29 +107,52 @@ def test_classes_are_told_apart(rng):
     np.testing.assert_array_equal(found.predict(X)[clear], np.where(values > 0, "same", "other")[clear])
 
 
-@pytest.mark.parametrize("options", [dict(solver="gram"), dict(alpha="gcv"), dict(alpha="gcv", solver="cg")])
-def test_what_needs_a_gram_is_refused(rng, options):
-    with pytest.raises(InputError, match=r"FourierFeatures or NystroemFeatures"):
-        machine(rng, **options).fit(*rows(rng, 20))
-
-
-def test_standard_deviations_and_grams_are_refused(rng):
+@pytest.mark.parametrize(
+    ("act", "message"),
+    [
+        (lambda f, X, y: drf.KernelRidge(f, alpha="gcv").fit(X, y), "FourierFeatures or NystroemFeatures"),
+        (
+            lambda f, X, y: drf.KernelRidge(f, alpha="gcv", solver="cg").fit(X, y),
+            "FourierFeatures or NystroemFeatures",
+        ),
+        (
+            lambda f, X, y: drf.KernelRidge(f, 0.5).fit(X, y).predict(X, return_std=True),
+            "FourierFeatures or NystroemFeatures",
+        ),
+        (lambda f, X, y: drf.gram(X, f, y), "FourierFeatures or NystroemFeatures"),
+        (
+            lambda f, X, y: drf.KernelRidge(f, solver="gram").fit(X, y),
+            "needs a Gram.*'auto' or 'cg'.*or 'sgd' with a number.*FourierFeatures or NystroemFeatures",
+        ),
+        (
+            lambda f, X, y: drf.KernelRidge(f, alpha="cv", solver="sgd").fit(X, y),
+            "choose alpha by solver='cg'",
+        ),
+        (
+            lambda f, X, y: drf.KernelSVC(f, C=np.inf).fit(X, y > 0),
+            "needs dense features.*'smoothed' for the",
+        ),
+    ],
+)
+def test_what_needs_dense_features_is_refused(rng, act, message):
     X, Y = rows(rng, 50)
-    found = machine(rng).fit(X, Y)
-    with pytest.raises(InputError, match="FourierFeatures or NystroemFeatures"):
-        found.predict(X, return_std=True)
-    with pytest.raises(InputError, match="FourierFeatures or NystroemFeatures"):
-        drf.gram(X, found.features_, Y)
+    with pytest.raises(InputError, match=message):
+        act(machine(rng).features, X, Y[:, 0])
 
 
 def test_a_plan_that_does_not_fit_names_n_bins(rng):
-    X, Y = rows(rng, 50)
+    (X, Y), features = rows(rng, 50), machine(rng, 50_000_000).features
     with (
         LocalCluster(n_workers=1, processes=False, dashboard_address=None, memory_limit="1GB") as cluster,
         Client(cluster),
-        pytest.raises(PlanRefused, match="n_bins="),
     ):
-        machine(rng, 50_000_000).fit(X, Y)
+        for estimator in (
+            drf.KernelRidge(features),
+            drf.KernelSVC(features),
+            drf.KernelSVC(features, solver="sgd"),
+        ):
+            with pytest.raises(PlanRefused, match="n_bins="):
+                estimator.fit(X, Y[:, 0] > 0)
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])

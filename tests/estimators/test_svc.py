@@ -1,4 +1,4 @@
-"""Support vector machines against scikit-learn on the same features, and the choice of C."""
+"""Support vector models against scikit-learn on the same features, and the choice of C."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,22 @@ def fourier(n_components: int = 64, length_scale: Any = 2.0, **options: Any) -> 
     """Fourier features of a Gaussian kernel, with a seed of their own unless the options say otherwise."""
     kernel = drf.Gaussian(length_scale)
     return drf.FourierFeatures(kernel, n_components, **({"random_state": 0} | options))
+
+
+def ridge(alpha: Any = 1.0, **options: Any) -> drf.KernelRidge:
+    """Kernel ridge regression on 64 Fourier features."""
+    return drf.KernelRidge(fourier(), alpha, **options)
+
+
+def ridge_classifier(alpha: Any = 1.0, **options: Any) -> drf.KernelRidgeClassifier:
+    """A ridge classifier on 64 Fourier features."""
+    return drf.KernelRidgeClassifier(fourier(), alpha, **options)
+
+
+def small_ridge(alpha: Any = 1.0, **options: Any) -> drf.KernelRidge:
+    """Kernel ridge regression on 32 Fourier features, whose seed is the estimator's."""
+    features = fourier(32, random_state=None)
+    return drf.KernelRidge(features, alpha, **({"random_state": 0} | options))
 
 
 def margin_classifier(name: str, features: Any, C: Any = 1.0, **options: Any) -> Any:
@@ -100,6 +117,15 @@ def mismatch_once(monkeypatch: Any, reduction: type) -> None:
         return update(self, total, rows, arrays)
 
     monkeypatch.setattr(reduction, "update", update_after_mismatch)
+
+
+def within_patience(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what a call returns; one that waits for ever fails its test instead of stopping all of them."""
+    pool = ThreadPoolExecutor(1)
+    try:
+        return pool.submit(function, *arguments).result(600.0)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def objective_of(fitted: Any, name: str, X: np.ndarray, y: Any, s: Any, output: int = 0) -> float:
