@@ -46,13 +46,13 @@ DERIVED = ConcatenatedFeatures([FourierFeatures(Gaussian(2.0), 32), LinearFeatur
 
 def test_a_quadratic_basis_is_the_quadratic_model(problem):
     X, y = problem.X, problem.y
-    machine = KernelRidge(TransformerFeatures(PolynomialFeatures(2, include_bias=False)), alpha=0.5).fit(X, y)
+    model = KernelRidge(TransformerFeatures(PolynomialFeatures(2, include_bias=False)), alpha=0.5).fit(X, y)
     expected = make_pipeline(PolynomialFeatures(2, include_bias=False), Ridge(alpha=0.5)).fit(X, y)
-    np.testing.assert_allclose(machine.predict(X), expected.predict(X), atol=1e-8)
+    np.testing.assert_allclose(model.predict(X), expected.predict(X), atol=1e-8)
 
 
 @pytest.mark.parametrize(
-    "machine",
+    "model",
     [
         KernelRidge(mixed(), alpha="cv", random_state=0),
         KernelRidge(mixed("auto"), alpha="gcv", random_state=0),
@@ -61,11 +61,11 @@ def test_a_quadratic_basis_is_the_quadratic_model(problem):
     ],
     ids=["mixed", "automatic", "derived", "splines"],
 )
-def test_ridge_fits_on_a_cluster_as_in_memory(problem, tmp_path, machine, request):
-    in_memory = clone(machine).fit(problem.X, problem.y)
+def test_ridge_fits_on_a_cluster_as_in_memory(problem, tmp_path, model, request):
+    in_memory = clone(model).fit(problem.X, problem.y)
     request.getfixturevalue("client")
     X, y = da.from_array(problem.X, chunks=(130, -1)), da.from_array(problem.y, chunks=170)
-    fitted = clone(machine).fit(X, y)
+    fitted = clone(model).fit(X, y)
     np.testing.assert_array_equal(fitted.model_.coef, in_memory.model_.coef)
     np.testing.assert_allclose(fitted.predict(X).compute(), in_memory.predict(problem.X), atol=1e-8)
     assert fitted.plan(X, y).seconds is not None
@@ -84,10 +84,8 @@ def test_ridge_fits_on_a_cluster_as_in_memory(problem, tmp_path, machine, reques
 )
 def test_any_transformer_fits_on_a_cluster_as_in_memory(problem, client, transformer):
     positive = np.exp(problem.X @ np.diag([1.5, 1.0, 0.5, 0.5]))
-    machine = KernelRidge(TransformerFeatures(transformer), alpha="cv", random_state=0)
-    fitted = clone(machine).fit(
-        da.from_array(positive, chunks=(130, -1)), da.from_array(problem.y, chunks=90)
-    )
+    model = KernelRidge(TransformerFeatures(transformer), alpha="cv", random_state=0)
+    fitted = clone(model).fit(da.from_array(positive, chunks=(130, -1)), da.from_array(problem.y, chunks=90))
     basis = fitted.features_.transform(positive)
     by_itself = fitted.features_.transformer_.transform(positive)
     np.testing.assert_allclose(basis, by_itself, rtol=1e-9, atol=1e-9)
@@ -100,10 +98,10 @@ def test_any_transformer_fits_on_a_cluster_as_in_memory(problem, client, transfo
 def test_what_cannot_be_stored_is_refused_by_name(problem, tmp_path):
     map_ = TransformerFeatures(QuantileTransformer(n_quantiles=20))
     for features in (map_, ConcatenatedFeatures([LinearFeatures(), map_])):
-        machine = KernelRidge(features).fit(problem.X, problem.y)
-        assert machine.score(problem.X, problem.y) > 0.1
+        model = KernelRidge(features).fit(problem.X, problem.y)
+        assert model.score(problem.X, problem.y) > 0.1
         with pytest.raises(InputError, match="QuantileTransformer cannot be stored"):
-            machine.save(str(tmp_path / "model.zarr"))
+            model.save(str(tmp_path / "model.zarr"))
         with pytest.raises(InputError, match="QuantileTransformer cannot be stored"):
             gram(problem.X, fit_features(features, problem.X), problem.y).save(str(tmp_path / "gram.zarr"))
     assert not list(tmp_path.iterdir())

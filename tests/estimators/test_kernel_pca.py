@@ -41,24 +41,24 @@ def test_plain_columns_give_plain_components(rng):
 
 def test_coordinates_are_centred_uncorrelated_and_of_the_stated_variance(problem):
     X, s = problem.X, problem.s
-    machine = drf.KernelPCA(small_map(), 64, scale="standard").fit(X, sample_weight=s)
-    T = machine.transform(X)
+    estimator = drf.KernelPCA(small_map(), 64, scale="standard").fit(X, sample_weight=s)
+    T = estimator.transform(X)
     np.testing.assert_allclose(s @ T, 0, atol=1e-8)
-    np.testing.assert_allclose((T * s[:, None]).T @ T, np.diag(machine.eigenvalues_), atol=1e-8)
-    np.testing.assert_allclose(machine.explained_variance_, machine.eigenvalues_ / s.sum())
-    assert machine.explained_variance_ratio_.sum() == pytest.approx(1)
-    assert (np.diff(machine.eigenvalues_) <= 0).all()
-    C = machine.components_
+    np.testing.assert_allclose((T * s[:, None]).T @ T, np.diag(estimator.eigenvalues_), atol=1e-8)
+    np.testing.assert_allclose(estimator.explained_variance_, estimator.eigenvalues_ / s.sum())
+    assert estimator.explained_variance_ratio_.sum() == pytest.approx(1)
+    assert (np.diff(estimator.eigenvalues_) <= 0).all()
+    C = estimator.components_
     np.testing.assert_allclose(C @ C.T, np.eye(64), atol=1e-10)
     assert (C.max(axis=1) == np.abs(C).max(axis=1)).all()
 
 
 def test_landmarks_of_all_rows_give_the_exact_components(rng):
     X = rng.standard_normal((80, 3))
-    machine = drf.KernelPCA(drf.NystroemFeatures(drf.Gaussian(2.0), 80), 3).fit(X)
+    estimator = drf.KernelPCA(drf.NystroemFeatures(drf.Gaussian(2.0), 80), 3).fit(X)
     exact = ExactKernelPCA(3, kernel="rbf", gamma=1 / 8).fit(X)
-    np.testing.assert_allclose(machine.eigenvalues_, exact.eigenvalues_, rtol=1e-6)
-    assert sine_of_angle(machine.transform(X), exact.transform(X)) < 1e-5
+    np.testing.assert_allclose(estimator.eigenvalues_, exact.eigenvalues_, rtol=1e-6)
+    assert sine_of_angle(estimator.transform(X), exact.transform(X)) < 1e-5
 
 
 def test_the_angle_to_the_exact_components_is_within_its_bound(rng):
@@ -69,13 +69,13 @@ def test_the_angle_to_the_exact_components_is_within_its_bound(rng):
     centring = np.eye(60) - 1 / 60
     values = np.linalg.eigvalsh(centring @ K @ centring)[::-1]
     exact = ExactKernelPCA(3, kernel="precomputed").fit_transform(K)
-    machine = drf.KernelPCA(drf.FourierFeatures(kernel, D, random_state=int(rng.integers(2**62))), 3)
-    machine.fit(X)
-    T, Z = machine.transform(X), machine.features_.transform(X)
+    estimator = drf.KernelPCA(drf.FourierFeatures(kernel, D, random_state=int(rng.integers(2**62))), 3)
+    estimator.fit(X)
+    T, Z = estimator.transform(X), estimator.features_.transform(X)
     error = np.linalg.norm(centring @ (Z @ Z.T - K) @ centring, 2)
     assert error <= spectral_norm_error(1e-7, D, 60, np.linalg.norm(K, 2))
     assert sine_of_angle(T, exact) <= 2 * np.sqrt(3) * error / (values[2] - values[3])
-    np.testing.assert_allclose(machine.eigenvalues_, values[:3], atol=error)  # Weyl
+    np.testing.assert_allclose(estimator.eigenvalues_, values[:3], atol=error)  # Weyl
 
 
 def test_the_angle_falls_with_the_square_root_of_the_features(rng):
@@ -106,16 +106,18 @@ def test_a_weight_of_two_is_a_row_given_twice(problem):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_dask_arrays_give_lazy_dask_arrays_with_the_same_numbers(problem, dtype):
     X = problem.X.astype(dtype)
-    machine = drf.KernelPCA(small_map(), 3, random_state=0).fit(X)
+    estimator = drf.KernelPCA(small_map(), 3, random_state=0).fit(X)
     lazy = da.from_array(X, chunks=(333, 2))
     other = drf.KernelPCA(small_map(), 3, random_state=0).fit(lazy)
-    np.testing.assert_array_equal(other.components_, machine.components_)
+    np.testing.assert_array_equal(other.components_, estimator.components_)
     T = other.transform(lazy)
     assert isinstance(T, da.Array)
     assert (T.chunks, T.dtype) == (((333, 333, 234), (3,)), dtype)
-    assert machine.transform(X).dtype == dtype
+    assert estimator.transform(X).dtype == dtype
     # The products of strips of other heights round differently.
-    np.testing.assert_allclose(T.compute(), machine.transform(X), atol=1e-5 if dtype == np.float32 else 1e-12)
+    np.testing.assert_allclose(
+        T.compute(), estimator.transform(X), atol=1e-5 if dtype == np.float32 else 1e-12
+    )
 
 
 def test_workers_give_the_same_bits(problem, client):
@@ -134,19 +136,19 @@ def test_a_target_is_not_looked_at(problem):
     assert "components with" in repr(alone.report_)
 
 
-def test_a_stored_machine_transforms_to_the_same_bits(problem, tmp_path):
+def test_a_stored_model_transforms_to_the_same_bits(problem, tmp_path):
     frame = pd.DataFrame(problem.X, columns=list("abcd"))
-    machine = drf.KernelPCA(small_map(), 3, scale="standard").fit(frame)
-    machine.save(str(tmp_path / "m.zarr"))
+    estimator = drf.KernelPCA(small_map(), 3, scale="standard").fit(frame)
+    estimator.save(str(tmp_path / "m.zarr"))
     model = drf.load_model(str(tmp_path / "m.zarr"))
     assert model.kind == "KernelPCA"
-    np.testing.assert_array_equal(model.transform(problem.X), machine.transform(frame))
-    assert machine.get_feature_names_out().tolist() == ["kernelpca0", "kernelpca1", "kernelpca2"]
-    assert machine.feature_names_in_.tolist() == list("abcd")
+    np.testing.assert_array_equal(model.transform(problem.X), estimator.transform(frame))
+    assert estimator.get_feature_names_out().tolist() == ["kernelpca0", "kernelpca1", "kernelpca2"]
+    assert estimator.feature_names_in_.tolist() == list("abcd")
 
 
 @pytest.mark.parametrize(
-    ("machine", "words"),
+    ("estimator", "words"),
     [
         (drf.KernelPCA(n_components=0), "n_components must be a positive integer"),
         (drf.KernelPCA(n_components=2.0), "n_components must be a positive integer"),
@@ -158,9 +160,9 @@ def test_a_stored_machine_transforms_to_the_same_bits(problem, tmp_path):
         (drf.KernelPCA(dtype="float16"), "dtype must be one of"),
     ],
 )
-def test_bad_parameters(machine, words):
+def test_bad_parameters(estimator, words):
     with pytest.raises(InputError, match=words):
-        machine.fit(np.zeros((20, 2)))
+        estimator.fit(np.zeros((20, 2)))
 
 
 def test_bad_rows(problem):
@@ -181,18 +183,18 @@ def test_what_does_not_fit_is_refused_before_a_row_is_read(problem, monkeypatch)
 
 
 def test_constant_rows_have_no_variance():
-    machine = drf.KernelPCA(small_map(16), 2).fit(np.ones((30, 2)))
-    np.testing.assert_allclose(machine.explained_variance_, 0, atol=1e-12)
-    assert np.isfinite(machine.transform(np.ones((3, 2)))).all()
+    estimator = drf.KernelPCA(small_map(16), 2).fit(np.ones((30, 2)))
+    np.testing.assert_allclose(estimator.explained_variance_, 0, atol=1e-12)
+    assert np.isfinite(estimator.transform(np.ones((3, 2)))).all()
 
 
 def test_a_plan_counts_the_eigensystem_and_the_passes_of_the_map(rng):
     X = rng.standard_normal((300, 3))
     features = drf.NystroemFeatures(drf.Gaussian(2.0), 64, landmarks="leverage", random_state=0)
-    machine = drf.KernelPCA(features).fit(X)
-    plan = machine.plan(X)
+    estimator = drf.KernelPCA(features).fit(X)
+    plan = estimator.plan(X)
     assert plan.seconds > 0
-    assert plan.to_dict() | {"seconds": None} == machine.plan_.to_dict()
-    assert plan.n_sweeps == machine.report_["n_sweeps"] == 4
+    assert plan.to_dict() | {"seconds": None} == estimator.plan_.to_dict()
+    assert plan.n_sweeps == estimator.report_["n_sweeps"] == 4
     rows = 300 * (2 * 3 * 64 + 64**2 + 65**2)
     assert plan.flops - rows > 4 / 3 * 64**3

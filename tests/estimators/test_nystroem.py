@@ -1,4 +1,4 @@
-"""Models on Nyström features: the exact kernel machine in the limit, on rows of any storage."""
+"""Models on Nyström features: the exact kernel model in the limit, on rows of any storage."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def nystroem(kernel=None, n_components=48, **options):
 
 
 @pytest.mark.parametrize("kernel", [Gaussian(2.0), Polynomial(2)])
-def test_all_rows_as_landmarks_give_the_exact_machine(problem, kernel):
+def test_all_rows_as_landmarks_give_the_exact_model(problem, kernel):
     X, y = problem.X[:150], problem.y[:150]
-    machine = KernelRidge(nystroem(kernel, 150), alpha=0.1, fit_intercept=False).fit(X, y)
+    model = KernelRidge(nystroem(kernel, 150), alpha=0.1, fit_intercept=False).fit(X, y)
     exact = ExactKernelRidge(alpha=0.1, kernel=lambda a, b: kernel(a[None], b[None])[0, 0]).fit(X, y)
     # Directions below 2⁻⁴⁰ of the kernel are left out of a problem of condition 1e4.
-    np.testing.assert_allclose(machine.predict(problem.X), exact.predict(problem.X), atol=1e-6)
+    np.testing.assert_allclose(model.predict(problem.X), exact.predict(problem.X), atol=1e-6)
 
 
 @pytest.mark.parametrize("landmarks", ["uniform", "leverage"])
@@ -46,12 +46,12 @@ def test_a_cluster_gives_the_bits_of_one_process(problem, tmp_path, request, lan
             array
         )
     data = open_dataset(str(tmp_path / "rows.zarr"), target="y", sample_weight="sample_weight")
-    machine = KernelRidge(nystroem(landmarks=landmarks), alpha="gcv", scale="standard", random_state=1)
-    other = clone(machine).fit(problem.X, problem.y, problem.s)
+    model = KernelRidge(nystroem(landmarks=landmarks), alpha="gcv", scale="standard", random_state=1)
+    other = clone(model).fit(problem.X, problem.y, problem.s)
     request.getfixturevalue("client")
-    one = machine.fit(data)
+    one = model.fit(data)
     passes = 2 if landmarks == "leverage" else 1
-    assert machine.plan(data).n_sweeps == 2 + passes == one.report_.to_dict()["n_sweeps"]
+    assert model.plan(data).n_sweeps == 2 + passes == one.report_.to_dict()["n_sweeps"]
     np.testing.assert_array_equal(one.features_.landmarks_, other.features_.landmarks_)
     np.testing.assert_array_equal(one.model_.coef, other.model_.coef)
     np.testing.assert_allclose(one.predict(data.X).compute(), other.predict(problem.X), rtol=1e-9, atol=1e-9)
@@ -71,8 +71,8 @@ def test_landmarks_do_not_depend_on_chunks(problem):
 
 def test_rows_of_weight_zero_are_no_landmarks(problem):
     s = (problem.X[:, 0] > 0).astype(float)
-    machine = KernelRidge(nystroem()).fit(problem.X, problem.y, s)
-    assert (machine.features_.landmarks_[:, 0] > 0).all()
+    model = KernelRidge(nystroem()).fit(problem.X, problem.y, s)
+    assert (model.features_.landmarks_[:, 0] > 0).all()
 
 
 BESIDE_A_LINE = ConcatenatedFeatures([nystroem(), LinearFeatures()])

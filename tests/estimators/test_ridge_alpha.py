@@ -23,9 +23,9 @@ def explicit_errors(Z, Y, s, fold, alphas, fit_intercept):
     for k in range(errors.shape[1]):
         train, test = fold != k, fold == k
         for i, alpha in enumerate(alphas):
-            machine = Ridge(alpha=alpha, fit_intercept=fit_intercept, solver="svd")
-            machine.fit(Z[train], Y[train], s[train])
-            errors[i, k] = (s[test] @ (machine.predict(Z[test]) - Y[test]) ** 2).mean()
+            model = Ridge(alpha=alpha, fit_intercept=fit_intercept, solver="svd")
+            model.fit(Z[train], Y[train], s[train])
+            errors[i, k] = (s[test] @ (model.predict(Z[test]) - Y[test]) ** 2).mean()
     return errors, np.bincount(fold, s)
 
 
@@ -81,7 +81,7 @@ def test_generalised_cross_validation(problem, fit_intercept):
 
 @pytest.mark.parametrize("sampling", ["iid", "orthogonal", "qmc", "fastfood"])
 @pytest.mark.parametrize("alpha", ["cv", "gcv"])
-def test_learning_curve_is_that_of_smaller_machines(problem, alpha, sampling):
+def test_learning_curve_is_that_of_smaller_models(problem, alpha, sampling):
     # 128 features are less than a twentieth of the rows, so that alpha="gcv" has one criterion for all.
     X, y = np.tile(problem.X, (3, 1)), np.tile(problem.y, 3)
     alphas = len(X) / CONDITION
@@ -93,9 +93,9 @@ def test_learning_curve_is_that_of_smaller_machines(problem, alpha, sampling):
     curve = fit(128).report_["learning_curve"]
     assert [size for size, _, _ in curve] == [16, 32, 64, 128]
     for size, score, chosen in curve:
-        machine = fit(size)
-        assert score == pytest.approx(machine.cv_score_, rel=AGREEMENT)
-        assert chosen == machine.alpha_
+        model = fit(size)
+        assert score == pytest.approx(model.cv_score_, rel=AGREEMENT)
+        assert chosen == model.alpha_
 
 
 def test_learning_curve_at_a_given_alpha(problem):
@@ -107,9 +107,9 @@ def test_learning_curve_at_a_given_alpha(problem):
 
 
 def test_the_default_grid(problem):
-    machine = ridge("gcv").fit(problem.X, problem.y, problem.s)
+    model = ridge("gcv").fit(problem.X, problem.y, problem.s)
     expected = problem.s.sum() * np.geomspace(1e-9, 1, 25)
-    np.testing.assert_allclose(machine.cv_results_["alphas"], expected)
+    np.testing.assert_allclose(model.cv_results_["alphas"], expected)
 
 
 # float32 ------------------------------------------------------------------------------------
@@ -117,8 +117,8 @@ def test_the_default_grid(problem):
 
 def test_grid_is_cut_at_the_noise_floor(problem):
     X = problem.X.astype(np.float32)
-    machine = ridge("cv", random_state=0).fit(X, problem.y)
-    report, alphas = machine.report_, machine.cv_results_["alphas"]
+    model = ridge("cv", random_state=0).fit(X, problem.y)
+    report, alphas = model.report_, model.cv_results_["alphas"]
     assert report["dtype"] == "float32"
     assert alphas.min() >= report["noise_floor"] > alphas.min() / 10
     assert (
@@ -134,9 +134,9 @@ def test_nested_sizes_below_their_noise_floor_are_left_out_of_the_curve(problem)
     X = problem.X.astype(np.float32)
     whole = ridge("cv", random_state=0).fit(X, problem.y)
     just_above = 1.01 * whole.report_["noise_floor"]
-    machine = ridge("cv", alphas=[just_above], random_state=0).fit(X, problem.y)
-    assert machine.report_["dtype"] == "float32"
-    assert [size for size, *_ in machine.report_["learning_curve"]] == [machine.report_["n_components"]]
+    model = ridge("cv", alphas=[just_above], random_state=0).fit(X, problem.y)
+    assert model.report_["dtype"] == "float32"
+    assert [size for size, *_ in model.report_["learning_curve"]] == [model.report_["n_components"]]
 
 
 def test_an_alpha_in_the_noise_is_solved_in_float64(problem):
@@ -165,8 +165,8 @@ def test_an_alpha_in_the_noise_is_solved_in_float64(problem):
     ],
 )
 def test_automatic_dtype(problem, dtype, expected):
-    machine = ridge().fit((problem.X * 10).astype(dtype), problem.y)
-    assert machine.report_["dtype"] == expected
+    model = ridge().fit((problem.X * 10).astype(dtype), problem.y)
+    assert model.report_["dtype"] == expected
 
 
 def test_a_large_offset_of_the_target_costs_nothing_in_float32(problem):
@@ -206,9 +206,9 @@ def test_without_an_intercept_the_offset_is_fitted_as_it_is(problem):
 def test_phases_too_large_for_float32_are_counted(problem):
     """A phase beyond 2^14 is off by more than 2^-10 in float32; its frequency is counted."""
     X = (problem.X * 2.0**14).astype(np.float32)
-    machine = ridge(scale="none").fit(X, problem.y)
-    (note,) = machine.report_["notes"]
-    bounds = np.abs(X).max(axis=0) @ np.abs(machine.features_.frequencies_)
+    model = ridge(scale="none").fit(X, problem.y)
+    (note,) = model.report_["notes"]
+    bounds = np.abs(X).max(axis=0) @ np.abs(model.features_.frequencies_)
     n_far = np.sum(bounds > 2.0**14)
     assert n_far > 0 and note.startswith(f"{n_far} frequencies have phases too large for float32")
     assert "use dtype='float64'" in note

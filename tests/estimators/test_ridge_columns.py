@@ -39,10 +39,10 @@ def test_scaling_is_in_float64_whatever_the_features(problem):
 @pytest.mark.parametrize("constant", [0.0, 0.1, -1e6 / 3])
 def test_constant_columns_are_divided_by_one(problem, constant):
     X = np.column_stack([problem.X, np.full(len(problem.X), constant)])
-    machine = drf.KernelRidge(drf.LinearFeatures(), scale="standard").fit(X, problem.y)
-    scaling = machine.model_.scaling
+    model = drf.KernelRidge(drf.LinearFeatures(), scale="standard").fit(X, problem.y)
+    scaling = model.model_.scaling
     assert (scaling.shift[-1], scaling.scale[-1]) == (constant, 1.0)
-    assert machine.coef_[-1] == 0
+    assert model.coef_[-1] == 0
 
 
 def test_columns_of_different_spread_are_pointed_out(problem):
@@ -66,32 +66,32 @@ def test_columns_of_like_spread_are_not(problem, recwarn):
 @pytest.mark.parametrize("alpha", [1.0, "cv", "gcv"])
 def test_a_constant_target_is_fitted_with_a_warning(problem, alpha, constant):
     with pytest.warns(DataWarning, match="y is constant .*; the model will predict that constant") as caught:
-        machine = ridge(alpha).fit(problem.X, np.full(len(problem.X), constant), problem.s)
+        model = ridge(alpha).fit(problem.X, np.full(len(problem.X), constant), problem.s)
     assert [warning.filename for warning in caught] == [__file__]
-    np.testing.assert_array_equal(machine.coef_, 0)
-    np.testing.assert_array_equal(machine.predict(problem.X), constant)
-    assert machine.score(problem.X, np.full(len(problem.X), constant)) == 1
+    np.testing.assert_array_equal(model.coef_, 0)
+    np.testing.assert_array_equal(model.predict(problem.X), constant)
+    assert model.score(problem.X, np.full(len(problem.X), constant)) == 1
     if alpha != 1.0:
-        assert machine.cv_score_ == 0
+        assert model.cv_score_ == 0
 
 
 def test_a_constant_target_among_others_is_named(problem):
     Y = problem.Y.copy()
     Y[:, 1] = 7
     with pytest.warns(DataWarning, match=r"y is constant \(7, column 1\)"):
-        machine = ridge().fit(problem.X, Y)
+        model = ridge().fit(problem.X, Y)
     alone = ridge().fit(problem.X, Y[:, 0])
-    np.testing.assert_array_equal(machine.predict(problem.X)[:, 1], 7)
-    np.testing.assert_allclose(machine.coef_[0], alone.coef_, rtol=1e-9)
+    np.testing.assert_array_equal(model.predict(problem.X)[:, 1], 7)
+    np.testing.assert_allclose(model.coef_[0], alone.coef_, rtol=1e-9)
 
 
 @pytest.mark.parametrize("fit_intercept", [False, True])
 def test_spread_of_predictions_is_the_dense_formula(problem, fit_intercept):
     X, Y, s = problem.X, problem.Y, problem.s
     alpha = 1e-4 * s.sum()
-    machine = ridge(alpha, fit_intercept=fit_intercept).fit(X, Y, s)
-    prediction, std = machine.predict(X[:50], return_std=True)
-    Z, z_mean, y_mean = machine.features_.transform(X), 0.0, 0.0
+    model = ridge(alpha, fit_intercept=fit_intercept).fit(X, Y, s)
+    prediction, std = model.predict(X[:50], return_std=True)
+    Z, z_mean, y_mean = model.features_.transform(X), 0.0, 0.0
     if fit_intercept:
         z_mean, y_mean = np.average(Z, axis=0, weights=s), np.average(Y, axis=0, weights=s)
     G = ((Z - z_mean).T * s) @ (Z - z_mean)
@@ -101,13 +101,13 @@ def test_spread_of_predictions_is_the_dense_formula(problem, fit_intercept):
     spread = np.einsum("ij,jk,ik->i", Z[:50] - z_mean, inverse, Z[:50] - z_mean)
     expected = np.sqrt(np.outer(spread + fit_intercept / s.sum(), noise))
     assert prediction.shape == std.shape == expected.shape
-    np.testing.assert_array_equal(prediction, machine.predict(X[:50]))
+    np.testing.assert_array_equal(prediction, model.predict(X[:50]))
     np.testing.assert_allclose(std, expected, rtol=1e-9)  # κ = 1e4, a thousandfold of κ·u
 
 
 def test_spread_of_predictions_of_one_target(problem):
-    machine = ridge().fit(problem.X, problem.y)
-    _, std = machine.predict(problem.X[:5], return_std=True)
+    model = ridge().fit(problem.X, problem.y)
+    _, std = model.predict(problem.X[:5], return_std=True)
     column = ridge().fit(problem.X, problem.y[:, None])
     assert std.shape == (5,)
     np.testing.assert_array_equal(column.predict(problem.X[:5], return_std=True)[1][:, 0], std)
@@ -119,12 +119,12 @@ def test_spread_of_predictions_of_one_target(problem):
 def test_spread_covers_the_truth(rng):
     """Of a function from the model itself, about two thirds of the values lie within one std."""
     X = rng.standard_normal((4000, 2))
-    machine = drf.KernelRidge(fourier(32), alpha=1.0)
+    model = drf.KernelRidge(fourier(32), alpha=1.0)
     truth = fourier(32).fit_transform(X) @ rng.standard_normal(32)
     covered = []
     for _ in range(20):  # each fit is one draw of a few dozen nearly independent errors
-        machine.fit(X, truth + rng.standard_normal(len(X)))
-        prediction, std = machine.predict(X[:500], return_std=True)
+        model.fit(X, truth + rng.standard_normal(len(X)))
+        prediction, std = model.predict(X[:500], return_std=True)
         covered.append(np.mean(np.abs(prediction - truth[:500]) < std))
     # 0.683 for errors that are Gaussian around zero. The true weights are draws of the prior that alpha = σ²
     # stands for, so the penalty's bias is in the spread but for this one draw of the weights.
@@ -134,21 +134,21 @@ def test_spread_covers_the_truth(rng):
 @pytest.mark.parametrize("kernel", [drf.Gaussian("auto"), 2.0 * drf.Laplacian("auto") + drf.Gaussian(1.0)])
 def test_automatic_width_becomes_a_number(problem, kernel):
     features = drf.FourierFeatures(kernel, 64, random_state=0)
-    machine = drf.KernelRidge(features, random_state=0).fit(problem.X, problem.y)
-    assert not machine.features_.kernel_.is_auto and machine.features_.kernel.is_auto
-    assert machine.features is features and not hasattr(features, "kernel_")
-    search = machine.report_["length_scale_search"]
+    model = drf.KernelRidge(features, random_state=0).fit(problem.X, problem.y)
+    assert not model.features_.kernel_.is_auto and model.features_.kernel.is_auto
+    assert model.features is features and not hasattr(features, "kernel_")
+    search = model.report_["length_scale_search"]
     assert search["length_scale"] in [width for width, _ in search["tried"]]
-    assert machine.features_.kernel_ == kernel.with_widths(search["length_scale"])
-    explicit = drf.KernelRidge(drf.FourierFeatures(machine.features_.kernel_, 64, random_state=0))
-    np.testing.assert_array_equal(explicit.fit(problem.X, problem.y).coef_, machine.coef_)
+    assert model.features_.kernel_ == kernel.with_widths(search["length_scale"])
+    explicit = drf.KernelRidge(drf.FourierFeatures(model.features_.kernel_, 64, random_state=0))
+    np.testing.assert_array_equal(explicit.fit(problem.X, problem.y).coef_, model.coef_)
 
 
 def test_a_fitted_map_is_fitted_anew(problem):
     """Estimators fit a clone, so parameters set later count."""
     features = fourier().fit(problem.X)
-    machine = drf.KernelRidge(features).fit(problem.X, problem.y)
-    assert machine.features_ is not features
-    machine.set_params(features__kernel=drf.Gaussian(0.5)).fit(problem.X[:, :2], problem.y)
-    assert machine.features_.kernel_ == drf.Gaussian(0.5)
-    assert machine.features_.n_features_in_ == 2
+    model = drf.KernelRidge(features).fit(problem.X, problem.y)
+    assert model.features_ is not features
+    model.set_params(features__kernel=drf.Gaussian(0.5)).fit(problem.X[:, :2], problem.y)
+    assert model.features_.kernel_ == drf.Gaussian(0.5)
+    assert model.features_.n_features_in_ == 2

@@ -24,7 +24,7 @@ def rows(rng, n=300):
 @pytest.mark.parametrize("n_bins", [None, 400])
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize(("loss", "tol"), [("hinge", 1e-3), ("squared_hinge", 1e-4)])
-def test_the_gap_of_support_vector_machines_is_closed(rng, n_bins, fit_intercept, loss, tol):
+def test_the_gap_of_support_vector_models_is_closed(rng, n_bins, fit_intercept, loss, tol):
     (X, y), s = rows(rng), rng.uniform(0.2, 2, 300)
     found = drf.KernelSVC(
         features(rng, n_bins), loss=loss, tol=tol, fit_intercept=fit_intercept, random_state=0
