@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 import dask
@@ -18,7 +17,6 @@ from distributed import Client, LocalCluster
 import distrff as drf
 from distrff.estimators.fitting import plan
 from distrff.estimators.fitting.plan import worker_peak_bytes
-from tests.support.models import fourier, in_process, margin_classifier, small_ridge
 
 pytestmark = pytest.mark.usefixtures("small_segments")
 
@@ -43,76 +41,46 @@ def on_one_and_two_workers(cluster_of_one, cluster) -> Callable[[Callable[[], An
     return found
 
 
-def model(alpha="cv", length_scale=2.0):
-    features = fourier(32, length_scale, random_state=None)
+def machine(alpha="cv", width=2.0):
+    features = drf.FourierFeatures(drf.Gaussian(width), 32)
     return drf.KernelRidge(features, alpha, scale="standard", random_state=0)
 
 
 def bits(fitted):
     """Everything that a fit found, as bytes."""
     results = fitted.cv_results_
-    parts = [fitted.coef_, fitted.intercept_, fitted.alpha_, *map(results.get, sorted(results))]
-    return [np.asarray(part).tobytes() for part in parts] + [repr(fitted.features_.kernel_)]
+    parts = [
+        fitted.coef_,
+        np.asarray(fitted.intercept_),
+        np.asarray(fitted.alpha_),
+        *map(results.get, sorted(results)),
+    ]
+    return [part.tobytes() for part in parts] + [repr(fitted.features_.kernel_)]
 
 
-def bits_here(*data, **options):
-    return bits(in_process(model(**options), *data))
+def in_process(*data, **options):
+    with dask.config.set(scheduler="synchronous"):
+        return bits(machine(**options).fit(*data))
 
 
 def test_one_two_or_three_workers_or_none(rows, start_cluster):
-    cases = ({"alpha": 1.0}, {"alpha": "cv"}, {"alpha": "gcv", "length_scale": "auto"})
-    expected = [bits_here(*rows, **options) for options in cases]
+    cases = ({"alpha": 1.0}, {"alpha": "cv"}, {"alpha": "gcv", "width": "auto"})
+    expected = [in_process(*rows, **options) for options in cases]
     with dask.config.set(scheduler="threads", num_workers=3):
-        assert [bits(model(**options).fit(*rows)) for options in cases] == expected
+        assert [bits(machine(**options).fit(*rows)) for options in cases] == expected
     cluster, client = start_cluster(1)
     for n_workers in (1, 2, 3):
         cluster.scale(n_workers)
         client.wait_for_workers(n_workers, timeout=60)
-        fitted = [model(**options).fit(*rows) for options in cases]
-        assert [found.report_["workers"] for found in fitted] == 3 * [n_workers]
-        planned = [found.plan_.worker_peak_bytes for found in fitted]
-        assert [found.report_["planned_peak_bytes"] for found in fitted] == planned
+        fitted = [machine(**options).fit(*rows) for options in cases]
+        assert [machine.report_["workers"] for machine in fitted] == 3 * [n_workers]
+        planned = [machine.plan_.worker_peak_bytes for machine in fitted]
+        assert [machine.report_["planned_peak_bytes"] for machine in fitted] == planned
         assert list(map(bits, fitted)) == expected
 
 
-FITS = {
-    "probit": partial(margin_classifier, "probit", tol=1e-11),
-    "softmax": partial(margin_classifier, "logistic", multi_class="softmax", tol=1e-2),
-    "squared hinge": partial(margin_classifier, "squared_hinge", C=10.0),
-    "hinge": partial(margin_classifier, "hinge", C=10.0, tol=1e-4),
-    "hinge, C by folds": partial(margin_classifier, "hinge", C="cv", Cs=[0.1, 1.0], cv=2, tol=1e-2),
-    "hinge by sgd": partial(margin_classifier, "hinge", solver="sgd", tol=1e-2),
-    "ridge by sgd": partial(drf.KernelRidgeClassifier, alpha=1.0, solver="sgd", random_state=0),
-}
-SPARSE_FITS = {
-    "hinge": partial(margin_classifier, "hinge"),
-    "logistic": partial(margin_classifier, "logistic"),
-    "probit by sgd": partial(margin_classifier, "probit", solver="sgd"),
-}
-
-
-def found_by(estimator, *data):
-    """The bits of a fit by one of the iterative solvers, and what its report says of them."""
-    report = estimator.fit(*data).report_
-    names = ("primal", "dual", "relative_gradient", "relative_residual", "margin", "n_sweeps")
-    numbers = [report.get(name) for name in names]
-    return [estimator.coef_.tobytes(), estimator.intercept_.tobytes(), *numbers]
-
-
-@pytest.fixture
-def assert_same_on_workers(on_one_and_two_workers) -> Callable[[Callable[[], Any]], None]:
-    """One and two workers find what this process finds."""
-
-    def check(fitted: Callable[[], Any]) -> None:
-        with dask.config.set(scheduler="synchronous"):
-            expected = fitted()
-        assert on_one_and_two_workers(fitted) == [expected, expected]
-
-    return check
-
-
 @pytest.mark.parametrize("has_factor", [True, False])
-def test_conjugate_gradients_on_one_and_two_workers(rows, assert_same_on_workers, monkeypatch, has_factor):
+def test_conjugate_gradients_on_one_and_two_workers(rows, on_one_and_two_workers, monkeypatch, has_factor):
     """With the Gram of a sample of the rows, or where none fits."""
     monkeypatch.setattr("distrff.engine.segments._LEAST_SAMPLE_ROWS", 2048)
     if not has_factor:
@@ -120,90 +88,148 @@ def test_conjugate_gradients_on_one_and_two_workers(rows, assert_same_on_workers
     X, Y = rows[0], np.column_stack([rows[1], np.cos(rows[1])])
 
     def fitted():
-        estimator = small_ridge([0.1, 10.0], solver="cg", tol=1e-6)
-        found = found_by(estimator, X, Y, np.abs(X[:, 0]))
+        features = drf.FourierFeatures(drf.Gaussian(2.0), 32)
+        machine = drf.KernelRidge(features, [0.1, 10.0], solver="cg", tol=1e-6, random_state=0)
+        machine.fit(X, Y, np.abs(X[:, 0]))
         made_of = "factor of the Gram of one row in 9" if has_factor else "diagonal"
-        assert estimator.report_["preconditioner"] == made_of
-        return found
+        assert machine.report_["preconditioner"] == made_of
+        return [machine.coef_.tobytes(), machine.intercept_.tobytes(), machine.report_["relative_residual"]]
 
-    assert_same_on_workers(fitted)
+    with dask.config.set(scheduler="synchronous"):
+        expected = fitted()
+    assert on_one_and_two_workers(fitted) == [expected, expected]
+
+
+MACHINES_OF_CLASSES = {
+    "probit": lambda F: drf.KernelLikelihoodClassifier(F, noise="probit", tol=1e-11, random_state=0),
+    "softmax": lambda F: drf.KernelLikelihoodClassifier(F, multi_class="softmax", tol=1e-2, random_state=0),
+    "squared hinge": lambda F: drf.KernelSVC(F, 10.0, loss="squared_hinge", random_state=0),
+    "hinge": lambda F: drf.KernelSVC(F, 10.0, tol=1e-4, random_state=0),
+    "hinge, C by folds": lambda F: drf.KernelSVC(F, "cv", Cs=[0.1, 1.0], cv=2, tol=1e-2, random_state=0),
+    "hinge by sgd": lambda F: drf.KernelSVC(F, 1.0, solver="sgd", tol=1e-2, random_state=0),
+    "ridge by sgd": lambda F: drf.KernelRidgeClassifier(F, 1.0, solver="sgd", random_state=0),
+}
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_classifiers_on_one_and_two_workers(rows, assert_same_on_workers, monkeypatch):
+def test_machines_of_classes_on_one_and_two_workers(rows, on_one_and_two_workers, monkeypatch):
     """Every solver: preconditioners from a sample of the rows, models of a part of them."""
     monkeypatch.setattr("distrff.engine.segments._LEAST_SAMPLE_ROWS", 2048)
     X, labels = rows[0][:6007], np.digitize(rows[1][:6007], [-0.5, 0.5])
+    s = np.abs(X[:, 0])
 
-    def fitted():
-        found = {}
-        for name, build in FITS.items():
-            estimator = build(features=fourier(32, random_state=None))
-            y = labels > 0 if name == "probit" else labels
-            found[name] = found_by(estimator, X, y, np.abs(X[:, 0]))
-            assert ("Hessian" in estimator.report_["sweep_labels"]) == (name == "probit")
-        return found
+    def fitted(make):
+        y = labels > 0 if make is MACHINES_OF_CLASSES["probit"] else labels
+        machine = make(drf.FourierFeatures(drf.Gaussian(2.0), 32)).fit(X, y, s)
+        assert ("Hessian" in machine.report_["sweep_labels"]) == (y is not labels)
+        objective = [machine.report_.get(name) for name in ("primal", "dual", "relative_gradient")]
+        return [machine.coef_.tobytes(), machine.intercept_.tobytes(), *objective]
 
-    assert_same_on_workers(fitted)
+    with dask.config.set(scheduler="synchronous"):
+        expected = {name: fitted(make) for name, make in MACHINES_OF_CLASSES.items()}
+    found = on_one_and_two_workers(lambda: {name: fitted(make) for name, make in MACHINES_OF_CLASSES.items()})
+    assert found == [expected, expected]
 
 
-def test_sparse_features_on_one_and_two_workers(rows, assert_same_on_workers, monkeypatch):
+MACHINES_OF_BINS = {
+    "hinge": lambda F: drf.KernelSVC(F, random_state=0),
+    "logistic": lambda F: drf.KernelLikelihoodClassifier(F, random_state=0),
+    "probit by sgd": lambda F: drf.KernelLikelihoodClassifier(
+        F, noise="probit", solver="sgd", random_state=0
+    ),
+}
+
+
+def test_machines_of_sparse_features_on_one_and_two_workers(rows, on_one_and_two_workers, monkeypatch):
     """Models of rows and metrics of sampled rows, which few rows make small."""
     monkeypatch.setattr("distrff.estimators.fitting.plan._SPARSE_ROWS", 200)
     X, y = rows[0][:2003], rows[1][:2003] > 0
-    features = drf.RandomBinningFeatures(drf.Laplacian(4.0), 10, random_state=0)
-    assert_same_on_workers(
-        lambda: {name: found_by(build(features=features), X, y) for name, build in SPARSE_FITS.items()}
-    )
+
+    def fitted(make):
+        machine = make(drf.RandomBinningFeatures(drf.Laplacian(4.0), 10, random_state=0)).fit(X, y)
+        objective = [machine.report_[name] for name in ("primal", "dual", "n_sweeps")]
+        return [machine.coef_.tobytes(), machine.intercept_.tobytes(), *objective]
+
+    with dask.config.set(scheduler="synchronous"):
+        expected = {name: fitted(make) for name, make in MACHINES_OF_BINS.items()}
+    found = on_one_and_two_workers(lambda: {name: fitted(make) for name, make in MACHINES_OF_BINS.items()})
+    assert found == [expected, expected]
 
 
-def test_hard_margins_on_one_and_two_workers(rows, assert_same_on_workers):
-    height = np.sin(rows[0][:, 0]) + rows[0][:, 1]
+def test_hard_margins_on_one_and_two_workers(rows, on_one_and_two_workers):
+    X = rows[0]
+    height = np.sin(X[:, 0]) + X[:, 1]
     apart = np.abs(height) > 0.3
-    features = fourier(random_state=None)
-    assert_same_on_workers(
-        lambda: found_by(margin_classifier("hinge", features, np.inf), rows[0][apart], height[apart] > 0)
-    )
+
+    def fitted():
+        features = drf.FourierFeatures(drf.Gaussian(2.0), 64)
+        machine = drf.KernelSVC(features, np.inf, random_state=0).fit(X[apart], height[apart] > 0)
+        return [machine.coef_.tobytes(), machine.intercept_.tobytes(), machine.report_["margin"]]
+
+    with dask.config.set(scheduler="synchronous"):
+        expected = fitted()
+    assert on_one_and_two_workers(fitted) == [expected, expected]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_any_storage(rows, client, tmp_path, dtype):
+def test_any_chunking(rows, client, dtype):
     X, y = rows[0].astype(dtype), rows[1]
-    expected = bits_here(X, y)
-    for x_chunk, y_chunk in ((7777, 512), ((9, 20_000), (20_000, 9))):
+    expected = in_process(X, y)
+    for x_chunk, y_chunk in ((1000, 1000), (7777, 512), ((9, 20_000), (20_000, 9))):
         data = da.from_array(X, chunks=(x_chunk, 3)), da.from_array(y, chunks=y_chunk)
-        assert bits(model().fit(*data)) == expected
+        assert bits(machine().fit(*data)) == expected
+    assert in_process(da.from_array(X, chunks=(5000, 1)), y) == expected
+    assert in_process(np.asfortranarray(X), y) == expected
+
+
+@pytest.mark.parametrize(("chunk", "shard"), [(1000, None), (4096, None), (500, 2000)])
+def test_zarr_of_any_chunks(rows, client, tmp_path, chunk, shard):
+    X, y = rows
     group = zarr.create_group(tmp_path / "rows.zarr")
+    shards = None if shard is None else (shard, 3)
     # Filled afterwards: zarr before 3.1.3 spoils shards that it makes from data.
-    group.create_array("X", shape=X.shape, dtype=dtype, chunks=(500, 3), shards=(2000, 3))[:] = X
+    group.create_array("X", shape=X.shape, dtype=X.dtype, chunks=(chunk, 3), shards=shards)[:] = X
     group.create_array("y", data=y, chunks=(3333,))
     dataset = drf.open_dataset(tmp_path / "rows.zarr")
+    assert bits(machine().fit(dataset)) == in_process(X, y)
+    assert in_process(dataset.X, dataset.y) == in_process(X, y)
+
+
+def test_frames_and_parquet(rows, client, tmp_path):
+    X, y = rows
     frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(y=y)
+    expected = in_process(X, y)
+    assert bits(machine().fit(frame[["a", "b", "c"]], frame["y"])) == expected
+    lazy = dd.from_pandas(frame, npartitions=7)
+    assert bits(machine().fit(lazy[["a", "b", "c"]], lazy["y"])) == expected
     frame.to_parquet(tmp_path / "rows.parquet", row_group_size=3001)
-    for data in (dataset, drf.open_dataset(tmp_path / "rows.parquet", target="y")):
-        assert bits(model().fit(data)) == expected
-    for table in (frame, dd.from_pandas(frame, npartitions=7)):
-        assert bits(model().fit(table[["a", "b", "c"]], table["y"])) == expected
+    assert bits(machine().fit(drf.open_dataset(tmp_path / "rows.parquet", target="y"))) == expected
 
 
 def test_classes_and_weights(rows, client, rng):
     X, y = rows
     labels, s = np.array(["low", "mid", "high"])[np.digitize(y, [-1, 1])], rng.uniform(0.5, 2, len(y))
-    features = drf.FourierFeatures(drf.Laplacian(2.0), 32)
-    build = partial(drf.KernelRidgeClassifier, features, "gcv", class_weight="balanced", random_state=0)
-    expected = bits(in_process(build(), X, labels, s))
-    fitted = build().fit(X, labels, s)
-    assert bits(fitted) == expected
-    assert fitted.classes_.tolist() == ["high", "low", "mid"]
-    data = (X, labels.astype(object), s)
-    lazy = [da.from_array(values, chunks=(4321, *values.shape[1:])) for values in data]
-    assert bits(build().fit(*lazy)) == expected
+
+    def fit(*data):
+        features = drf.FourierFeatures(drf.Laplacian(2.0), 32)
+        fitted = drf.KernelRidgeClassifier(features, "gcv", class_weight="balanced", random_state=0).fit(
+            *data
+        )
+        return fitted.coef_.tobytes(), fitted.alpha_, list(fitted.classes_)
+
+    with dask.config.set(scheduler="synchronous"):
+        expected = fit(X, labels, s)
+    assert fit(X, labels, s) == expected
+    lazy = [
+        da.from_array(values, chunks=(4321, *values.shape[1:])) for values in (X, labels.astype(object), s)
+    ]
+    assert fit(*lazy)[:2] == expected[:2]
 
 
 def test_folds_that_do_not_fit_together_are_swept_apart(rows, client, monkeypatch):
     """The Grams are those of one sweep over all folds, where memory allows that."""
     X, y = rows
-    together = model().fit(X, y)
+    together = machine().fit(X, y)
     whole = together.plan_
     monkeypatch.setattr("distrff.estimators.fitting.plan._IDLE_BYTES", 0)
     few, many = (worker_peak_bytes(whole.size, folds, 1) for folds in (1, 5))
@@ -211,7 +237,7 @@ def test_folds_that_do_not_fit_together_are_swept_apart(rows, client, monkeypatc
     monkeypatch.setattr(
         "distrff.estimators.fitting.plan._USABLE_SHARE", (few + many) / 2 / whole.memory_limit
     )
-    apart = model().fit(X, y)
+    apart = machine().fit(X, y)
     assert (apart.plan_.folds_per_task, whole.folds_per_task) == (1, 5)
     assert apart.report_["n_sweeps"] == 6
     assert bits(apart) == bits(together)
@@ -221,4 +247,4 @@ def test_folds_that_do_not_fit_together_are_swept_apart(rows, client, monkeypatc
 def test_processes(rows):
     X, y = rows
     with dask.config.set(scheduler="processes", num_workers=2):
-        assert bits(model().fit(X, y)) == bits_here(X, y)
+        assert bits(machine().fit(X, y)) == in_process(X, y)
