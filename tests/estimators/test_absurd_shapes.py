@@ -9,16 +9,11 @@ import numpy as np
 import pytest
 import zarr
 
+import distrff as drf
 from distrff.diagnostics.survey import survey_rows
 from distrff.engine import execution
 from distrff.engine.run import Run
 from distrff.errors import InputError, PlanRefused
-from distrff.estimators.pca import KernelPCA
-from distrff.estimators.ridge import KernelRidge
-from distrff.estimators.svm import KernelSVC
-from distrff.features.binning import RandomBinningFeatures
-from distrff.features.fourier import FourierFeatures
-from distrff.io.open import open_dataset
 
 FEW_BYTES = 2**25
 
@@ -52,27 +47,27 @@ SHAPES = {
     "more chunk than array": ((10, 10), (10**12, 10**6)),
     "wide chunk": ((1000, 10), (1000, 10**9)),
 }
-MACHINES = [
-    KernelRidge(FourierFeatures(n_components=1024)),
-    KernelRidge(RandomBinningFeatures(n_grids=20), alpha=1.0),
-    KernelSVC(),
-    KernelPCA(),
+MODELS = [
+    drf.KernelRidge(drf.FourierFeatures(n_components=1024)),
+    drf.KernelRidge(drf.RandomBinningFeatures(n_grids=20), alpha=1.0),
+    drf.KernelSVC(),
+    drf.KernelPCA(),
 ]
 
 
-@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("shape", [*SHAPES.values(), ((10**9, 10**6), (100, 1000))])
-def test_no_machine_is_planned_or_fitted(tmp_path, few_bytes, shape, machine):
-    data = open_dataset(declared(tmp_path, *shape))
-    for begin in (machine.plan, machine.fit):
+def test_no_model_is_planned_or_fitted(tmp_path, few_bytes, shape, model):
+    data = drf.open_dataset(declared(tmp_path, *shape))
+    for begin in (model.plan, model.fit):
         with pytest.raises(PlanRefused) as caught:
             begin(data)
         assert "\n" not in str(caught.value)
 
 
 def test_more_rows_than_tasks_can_have(tmp_path, few_bytes):
-    data = open_dataset(declared(tmp_path, (10**15, 10), (10, 10)))
-    for begin in (KernelSVC().plan, KernelSVC().fit, lambda data: survey_rows(Run(), data)):
+    data = drf.open_dataset(declared(tmp_path, (10**15, 10), (10, 10)))
+    for begin in (drf.KernelSVC().plan, drf.KernelSVC().fit, lambda data: survey_rows(Run(), data)):
         with pytest.raises(
             PlanRefused, match=r"3,814,697,266 tasks a pass, of at most 1,048,576; fit a sample"
         ):
@@ -90,12 +85,12 @@ def test_more_rows_than_tasks_can_have(tmp_path, few_bytes):
 )
 def test_counts_that_no_array_has(count, told):
     with pytest.raises(InputError, match=told):
-        KernelRidge(FourierFeatures(n_components=count)).fit(np.ones((10, 2)), np.ones(10))
+        drf.KernelRidge(drf.FourierFeatures(n_components=count)).fit(np.ones((10, 2)), np.ones(10))
 
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_no_row_is_read(tmp_path, few_bytes, name):
-    data = open_dataset(declared(tmp_path, *SHAPES[name]))
+    data = drf.open_dataset(declared(tmp_path, *SHAPES[name]))
     what = "1,000,000,000 columns" if name == "wide" else "a chunk or row group"
     with pytest.raises(PlanRefused, match=f"rows.zarr: .*{what}.* memory limit is 4.29 GB"):
         survey_rows(Run(), data)
@@ -103,21 +98,21 @@ def test_no_row_is_read(tmp_path, few_bytes, name):
 
 def test_a_score_is_refused_as_well(tmp_path, few_bytes):
     X = np.arange(40.0).reshape(20, 2)
-    machine = KernelRidge(FourierFeatures(n_components=4), alpha=1.0).fit(X, X[:, 0])
-    data = open_dataset(declared(tmp_path, (10**12, 2), (10**12, 2)))
+    model = drf.KernelRidge(drf.FourierFeatures(n_components=4), alpha=1.0).fit(X, X[:, 0])
+    data = drf.open_dataset(declared(tmp_path, (10**12, 2), (10**12, 2)))
     with pytest.raises(PlanRefused, match="write the rows anew in smaller ones"):
-        machine.score(data)
+        model.score(data)
 
 
 def test_columns_without_names_are_found_among_very_many(tmp_path, few_bytes):
     path = declared(tmp_path, *SHAPES["wide"])
-    assert open_dataset(path, columns=["7", -1]).n_columns == 2
+    assert drf.open_dataset(path, columns=["7", -1]).n_columns == 2
     for unknown in ("x", "1000000000", 10**9):
         with pytest.raises(InputError, match="has no column"):
-            open_dataset(path, columns=[unknown])
+            drf.open_dataset(path, columns=[unknown])
 
 
 @pytest.mark.parametrize("shape", [(0, 10), (10, 0)])
 def test_no_rows_or_columns(tmp_path, shape):
     with pytest.raises(InputError, match="Found array with 0"):
-        open_dataset(declared(tmp_path, shape, (1, 1)))
+        drf.open_dataset(declared(tmp_path, shape, (1, 1)))

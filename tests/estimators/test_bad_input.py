@@ -10,24 +10,12 @@ import pytest
 import zarr
 
 import distrff as drf
-from distrff.errors import InputError, InputTypeError, ModelFileError, NonFiniteError, PlanRefused
+from distrff.errors import InputTypeError, ModelFileError, NonFiniteError, PlanRefused
+from tests.support.fits import fourier, refusal, small_ridge
 
 
-def machine(**options):
-    return drf.KernelRidge(drf.FourierFeatures(drf.Gaussian(2.0), 32), **options)
-
-
-def classifier(**options):
-    return drf.KernelRidgeClassifier(drf.FourierFeatures(drf.Gaussian(2.0), 32), **options)
-
-
-def refused(function, *arguments, error=InputError):
-    """The one line that a call is refused with."""
-    with pytest.raises(error) as caught:
-        function(*arguments)
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
+def small_classifier(**options):
+    return drf.KernelRidgeClassifier(fourier(32, random_state=None), **options)
 
 
 def spoilt(values, value, *where):
@@ -50,25 +38,30 @@ def test_numbers_that_are_not_finite(problem, value, name, dtype):
         ((X, spoilt(Y, value, 899, 1)), f"y contains {name} in row 899, column 1; {remedy}"),
         ((X, Y, spoilt(s, value, 0)), f"sample_weight contains {name} in row 0; {remedy}"),
     ):
-        assert refused(machine().fit, *data, error=NonFiniteError) == where
+        assert refusal(small_ridge().fit, *data, error=NonFiniteError) == where
+    both_signs = spoilt(spoilt(X, value, 123, 2), -value, 124, 2)
+    assert f"X contains {name} in row 123, column 2" in refusal(small_ridge().fit, both_signs, problem.y)
+    frame = pd.DataFrame(spoilt(X, value, 123, 2)).rename(columns=lambda j: f"c{j}")
+    message = refusal(small_ridge().fit, frame, problem.y, error=NonFiniteError)
+    assert message == f"X contains {name} in row 123, column 'c2'; {remedy}"
     with dask.config.set(scheduler="synchronous"):
         lazy = da.from_array(spoilt(X, value, 123, 2), chunks=(50, 2))
-        assert f"X contains {name} in row 123, column 2" in refused(machine().fit, lazy, problem.y)
+        assert f"X contains {name} in row 123, column 2" in refusal(small_ridge().fit, lazy, problem.y)
 
 
 def test_a_sum_that_overflows_is_no_infinity(problem):
     X = (problem.X * 1e37).astype(np.float32)  # a thousand of them are beyond float32
     X[:500] = np.finfo(np.float32).max / 2
-    machine(scale="standard").fit(X, problem.y)
+    small_ridge(scale="standard").fit(X, problem.y)
 
 
 def test_squares_that_overflow(problem):
     X, y = problem.X.copy(), problem.y
     X[::2, 2] = 1e160
     message = "so large that the sum of their squares is not finite; divide them by a power of ten"
-    assert refused(machine().fit, X, y) == f"column 2 of X has values {message}"
-    assert refused(machine().fit, problem.X, X[:, 2]) == f"y has values {message}"
-    assert refused(machine().fit, problem.X, X) == f"column 2 of y has values {message}"
+    assert refusal(small_ridge().fit, X, y) == f"column 2 of X has values {message}"
+    assert refusal(small_ridge().fit, problem.X, X[:, 2]) == f"y has values {message}"
+    assert refusal(small_ridge().fit, problem.X, X) == f"column 2 of y has values {message}"
 
 
 @pytest.mark.parametrize(
@@ -89,12 +82,12 @@ def test_squares_that_overflow(problem):
     ],
 )
 def test_targets_that_are_no_numbers(problem, y, message):
-    said = refused(machine().fit, problem.X, y)
+    said = refusal(small_ridge().fit, problem.X, y)
     assert message in said
     if "must hold numbers" in message:
         assert "use KernelRidgeClassifier for class labels" in said
         if y.dtype != object and not isinstance(y, pd.Series):
-            said = refused(machine().fit, problem.X, da.from_array(y, chunks=300))
+            said = refusal(small_ridge().fit, problem.X, da.from_array(y, chunks=300))
             assert "must hold numbers" in said
 
 
@@ -103,13 +96,17 @@ def test_targets_that_are_no_numbers(problem, y, message):
     [
         np.array(["a", None] * 450, dtype=object),
         np.array(["a", np.nan] * 450, dtype=object),
+        np.array(["a", np.inf] * 450, dtype=object),
         pd.Series(["a", None] * 450, dtype="string"),
         pd.Series(["a", None] * 450, dtype="category"),
         np.array([1.0, np.nan] * 450),
     ],
 )
 def test_labels_that_are_missing(problem, y):
-    assert "y contains NaN in row 1; drop or fill such rows" in refused(classifier().fit, problem.X, y)
+    name = "infinity" if y[1] is np.inf else "NaN"
+    assert f"y contains {name} in row 1; drop or fill such rows" in refusal(
+        small_classifier().fit, problem.X, y
+    )
 
 
 @pytest.mark.parametrize(
@@ -129,34 +126,34 @@ def test_labels_that_are_missing(problem, y):
     ],
 )
 def test_rows_that_are_no_numbers(problem, X, message):
-    fitted = machine().fit(problem.X, problem.y)
-    for function in (fitted.score, fitted.plan, fitted.fit, classifier().fit):
-        assert message in refused(function, X(problem.X), problem.y)
+    fitted = small_ridge().fit(problem.X, problem.y)
+    for function in (fitted.score, fitted.plan, fitted.fit, small_classifier().fit):
+        assert message in refusal(function, X(problem.X), problem.y)
 
 
 def test_lengths_that_differ(problem):
     message = "X has 900 rows but y has 899; they must be of the same length"
-    assert refused(machine().fit, problem.X, problem.y[:-1]) == message
+    assert refusal(small_ridge().fit, problem.X, problem.y[:-1]) == message
     lazy = da.from_array(problem.X, chunks=300), da.from_array(problem.y[:-1], chunks=300)
-    assert refused(machine().fit, *lazy) == message
-    assert "sample_weight has 10" in refused(machine().fit, problem.X, problem.y, np.ones(10))
+    assert refusal(small_ridge().fit, *lazy) == message
+    assert "sample_weight has 10" in refusal(small_ridge().fit, problem.X, problem.y, np.ones(10))
 
 
 def test_a_target_that_is_missing(problem):
-    for estimator in (machine(), classifier()):
-        message = refused(estimator.fit, problem.X)
+    for estimator in (small_ridge(), small_classifier()):
+        message = refusal(estimator.fit, problem.X)
         assert "requires y to be passed, but the target y is None; give y, or open the dataset" in message
-    fitted = machine().fit(problem.X, problem.y)
-    assert "requires y to be passed" in refused(fitted.score, problem.X)
+    fitted = small_ridge().fit(problem.X, problem.y)
+    assert "requires y to be passed" in refusal(fitted.score, problem.X)
 
 
 def test_chunks_that_are_unknown(problem):
     X = da.from_array(problem.X, chunks=300)
     some = X[X[:, 0] > 0]
     remedy = "is a dask array with unknown chunk sizes; call {0}.compute_chunk_sizes() first"
-    assert f"X {remedy.format('X')}" in refused(machine().fit, some, some[:, 0])
+    assert f"X {remedy.format('X')}" in refusal(small_ridge().fit, some, some[:, 0])
     known = da.from_array(problem.X[problem.X[:, 0] > 0], chunks=300)
-    assert f"y {remedy.format('y')}" in refused(machine().fit, known, some[:, 0])
+    assert f"y {remedy.format('y')}" in refusal(small_ridge().fit, known, some[:, 0])
 
 
 @pytest.mark.parametrize(
@@ -169,23 +166,19 @@ def test_chunks_that_are_unknown(problem):
     ],
 )
 def test_weights(problem, s, message):
-    for estimator, y in ((machine(), problem.y), (classifier(), problem.y > 0)):
-        assert message in refused(estimator.fit, problem.X, y, s(problem.s))
+    for estimator, y in ((small_ridge(), problem.y), (small_classifier(), problem.y > 0)):
+        assert message in refusal(estimator.fit, problem.X, y, s(problem.s))
 
 
-def test_a_score_needs_weight_too(problem):
-    fitted = machine().fit(problem.X, problem.y)
-    assert "weight" in refused(fitted.score, problem.X, problem.y, 0 * problem.s)
-    labelled = classifier().fit(problem.X, problem.y > 0)
-    assert "weight" in refused(labelled.score, problem.X, problem.y > 0, 0 * problem.s)
-
-
-def test_a_score_of_other_targets(problem):
-    fitted = machine().fit(problem.X, problem.Y)
-    message = refused(fitted.score, problem.X, problem.y)
-    assert message == "y has 1 column(s), but the model predicts 3"
+def test_scores(problem):
+    fitted = small_ridge().fit(problem.X, problem.y)
+    labelled = small_classifier().fit(problem.X, problem.y > 0)
+    for model, y in ((fitted, problem.y), (labelled, problem.y > 0)):
+        assert "weight" in refusal(model.score, problem.X, y, 0 * problem.s)
+    fitted.fit(problem.X, problem.Y)
+    assert refusal(fitted.score, problem.X, problem.y) == "y has 1 column(s), but the model predicts 3"
     text = np.array(["a", "b"])[(problem.y > 0).astype(int)]
-    assert "y must hold numbers" in refused(fitted.score, problem.X, text)
+    assert "y must hold numbers" in refusal(fitted.score, problem.X, text)
 
 
 # Parameters ---------------------------------------------------------------------------------
@@ -240,16 +233,31 @@ def test_a_score_of_other_targets(problem):
     ],
 )
 def test_parameters(problem, options, message):
-    for estimator, y in ((machine(), problem.y), (classifier(), problem.y > 0)):
-        assert message in refused(estimator.set_params(**options).fit, problem.X, y)
+    for estimator, y in ((small_ridge(), problem.y), (small_classifier(), problem.y > 0)):
+        assert message in refusal(estimator.set_params(**options).fit, problem.X, y)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_sweeps": 0}, "max_sweeps must be a positive integer or None, got 0"),
+        ({"tol": -1.0}, "tol must be a positive number, got -1.0"),
+        ({"tol": np.nan}, "tol must be a positive number, got nan"),
+        ({"tol": np.float32("inf")}, f"tol must be a positive number, got {np.float32('inf')!r}"),
+        ({"tol": 10**400}, f"tol must be a positive number, got {10**400}"),
+        ({"fit_intercept": "no"}, "fit_intercept must be True or False, got 'no'"),
+    ],
+)
+def test_parameters_to_the_letter(problem, options, message):
+    assert refusal(small_ridge(**options).fit, problem.X, problem.y) == message
 
 
 def test_a_plan_refuses_too_few_rows_as_the_fit_does(problem):
     X, y = problem.X[:3], np.arange(3) > 1
-    for estimator in (machine(alpha="cv"), drf.KernelSVC(drf.LinearFeatures(), "cv")):
-        message = refused(estimator.fit, X, y)
+    for estimator in (small_ridge(alpha="cv"), drf.KernelSVC(drf.LinearFeatures(), "cv")):
+        message = refusal(estimator.fit, X, y)
         assert "='cv' needs at least 5 rows here, but there is only n_samples = 3" in message
-        assert refused(estimator.plan, X, y) == message
+        assert refusal(estimator.plan, X, y) == message
 
 
 def test_parameters_are_refused_before_the_rows_are_read():
@@ -263,19 +271,19 @@ def test_parameters_are_refused_before_the_rows_are_read():
         {"features": drf.FourierFeatures(None, 3)},
         {"cv": 0, "alpha": "cv"},
     ):
-        refused(machine().set_params(**options).fit, X, da.zeros(100))
+        refusal(small_ridge().set_params(**options).fit, X, da.zeros(100))
 
 
 def test_an_automatic_width_needs_rows_that_differ(problem):
     automatic = drf.KernelRidge(drf.FourierFeatures(drf.Gaussian("auto"), 32))
-    message = refused(automatic.fit, np.ones((900, 4)), problem.y)
+    message = refusal(automatic.fit, np.ones((900, 4)), problem.y)
     assert "length_scale='auto' found no two different rows" in message and "give a number" in message
 
 
 def test_a_spread_that_cannot_be_estimated(rng):
     few = drf.KernelRidge(drf.FourierFeatures(None, 64), 1e-3)
     few.fit(rng.standard_normal((10, 2)), np.arange(10.0), np.full(10, 0.1))
-    message = refused(lambda: few.predict(np.zeros((1, 2)), return_std=True))
+    message = refusal(lambda: few.predict(np.zeros((1, 2)), return_std=True))
     assert "the noise cannot be estimated" in message and "give more rows" in message
 
 
@@ -293,7 +301,7 @@ def test_what_does_not_fit_is_refused_before_the_first_task(problem, monkeypatch
     huge = drf.KernelRidge(drf.FourierFeatures(None, 2**20), solver="gram")
     with dask.config.set(scheduler="synchronous"):
         for ask in (huge.fit, huge.plan):
-            message = refused(ask, X, problem.y, error=PlanRefused)
+            message = refusal(ask, X, problem.y, error=PlanRefused)
             assert "the plan needs" in message and "smallest changes that fit: a memory limit of" in message
             assert "n_components=" in message
     assert not read and not hasattr(huge, "model_")
@@ -313,23 +321,21 @@ def group(problem, tmp_path):
     return path
 
 
+def test_groups_that_lack_something(group):
+    store = zarr.open_group(group, mode="r+")
+    del store["y"]
+    assert "requires y to be passed" in refusal(small_ridge().fit, drf.open_dataset(group))
+    store.create_array("y", data=np.zeros(900))
+    del store["X"]
+    assert "has no array 'X'; its arrays are: y" in refusal(drf.open_dataset, group)
+
+
 def test_paths(group, tmp_path):
-    assert "nowhere" in refused(drf.open_dataset, tmp_path / "nowhere.zarr")
-    assert "does not exist" in refused(drf.open_dataset, tmp_path / "nowhere.zarr")
-    assert "does not exist" in refused(drf.load_model, str(tmp_path / "nowhere.zarr"))
-    assert "does not exist" in refused(drf.GramStatistics.load, str(tmp_path / "nowhere.zarr"))
-    refused(drf.load_model, str(group), error=ModelFileError)
-
-
-def test_a_group_without_rows(group):
-    del zarr.open_group(group, mode="r+")["X"]
-    message = refused(drf.open_dataset, group)
-    assert "has no array 'X'; its arrays are: y" in message
-
-
-def test_a_group_without_targets(group):
-    del zarr.open_group(group, mode="r+")["y"]
-    assert "requires y to be passed" in refused(machine().fit, drf.open_dataset(group))
+    assert "nowhere" in refusal(drf.open_dataset, tmp_path / "nowhere.zarr")
+    assert "does not exist" in refusal(drf.open_dataset, tmp_path / "nowhere.zarr")
+    assert "does not exist" in refusal(drf.load_model, str(tmp_path / "nowhere.zarr"))
+    assert "does not exist" in refusal(drf.GramStatistics.load, str(tmp_path / "nowhere.zarr"))
+    refusal(drf.load_model, str(group), error=ModelFileError)
 
 
 @pytest.mark.parametrize("where", ["process", "cluster"])
@@ -338,47 +344,25 @@ def test_a_truncated_chunk(group, request, where):
     chunk.write_bytes(chunk.read_bytes()[:-20])
     if where == "cluster":
         request.getfixturevalue("client")
-    message = refused(machine().fit, drf.open_dataset(group))
+    message = refusal(small_ridge().fit, drf.open_dataset(group))
     assert "rows 300 to 399 of array 'X' cannot be decoded" in message
     assert "the chunk is truncated or damaged: write it again" in message
 
 
-def test_columns_that_have_names_are_called_by_them(problem):
-    frame = pd.DataFrame(spoilt(problem.X, np.nan, 123, 2)).rename(columns=lambda j: f"c{j}")
-    message = refused(machine().fit, frame, problem.y, error=NonFiniteError)
-    assert message.startswith("X contains NaN in row 123, column 'c2'; drop")
-
-
 def test_errors_keep_their_kind_on_a_cluster(problem, client):
     X = spoilt(problem.X, np.nan, 123, 2)
-    message = refused(machine().fit, X, problem.y, error=NonFiniteError)
+    message = refusal(small_ridge().fit, X, problem.y, error=NonFiniteError)
     assert message.startswith("X contains NaN in row 123, column 2")
-    message = refused(classifier().fit, problem.X, np.array([1, "a"] * 450, dtype=object))
+    message = refusal(small_classifier().fit, problem.X, np.array([1, "a"] * 450, dtype=object))
     assert "cannot be sorted together" in message
-    refused(machine().fit, None, problem.y, error=InputTypeError)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"max_sweeps": 0}, "max_sweeps must be a positive integer or None, got 0"),
-        ({"tol": -1.0}, "tol must be a positive number, got -1.0"),
-        ({"tol": True}, "tol must be a positive number, got True"),
-        ({"tol": np.nan}, "tol must be a positive number, got nan"),
-        ({"tol": np.float32("inf")}, f"tol must be a positive number, got {np.float32('inf')!r}"),
-        ({"tol": 10**400}, f"tol must be a positive number, got {10**400}"),
-        ({"fit_intercept": "no"}, "fit_intercept must be True or False, got 'no'"),
-    ],
-)
-def test_parameters_that_cannot_be_right(problem, options, message):
-    assert refused(machine(**options).fit, problem.X, problem.y) == message
+    refusal(small_ridge().fit, None, problem.y, error=InputTypeError)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_numbers_of_any_precision_will_do(problem, dtype):
     labels = np.arange(len(problem.X)) % 2
     options = {"tol": dtype(0.01), "alpha": dtype(0.5), "class_weight": {0: dtype(1), 1: dtype(2)}}
-    model = classifier(**options).fit(problem.X, labels)
+    model = small_classifier(**options).fit(problem.X, labels)
     assert model.alpha_ == 0.5
     options["class_weight"][1] = dtype("inf")
-    assert "must be a finite number" in refused(classifier(**options).fit, problem.X, labels)
+    assert "must be a finite number" in refusal(small_classifier(**options).fit, problem.X, labels)

@@ -8,7 +8,6 @@ import pytest
 from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.linear_model import Ridge
-from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import (
     FunctionTransformer,
@@ -21,14 +20,13 @@ from sklearn.preprocessing import (
 from distrff.errors import InputError
 from distrff.estimators.gram import fit_features, gram
 from distrff.estimators.ridge import KernelRidge
-from distrff.estimators.svm import KernelLikelihoodClassifier, KernelSVC
+from distrff.estimators.svm import KernelSVC
 from distrff.features.compose import ConcatenatedFeatures, LinearFeatures
 from distrff.features.fourier import FourierFeatures
 from distrff.features.nystroem import NystroemFeatures
 from distrff.features.transformer import TransformerFeatures
 from distrff.kernels.stationary import Gaussian
-from distrff.model.persistence import load_model
-from distrff.reductions.gram import GramStatistics
+from tests.support.fits import stored
 
 
 def mixed(width=2.0):
@@ -48,13 +46,13 @@ DERIVED = ConcatenatedFeatures([FourierFeatures(Gaussian(2.0), 32), LinearFeatur
 
 def test_a_quadratic_basis_is_the_quadratic_model(problem):
     X, y = problem.X, problem.y
-    machine = KernelRidge(TransformerFeatures(PolynomialFeatures(2, include_bias=False)), alpha=0.5).fit(X, y)
+    model = KernelRidge(TransformerFeatures(PolynomialFeatures(2, include_bias=False)), alpha=0.5).fit(X, y)
     expected = make_pipeline(PolynomialFeatures(2, include_bias=False), Ridge(alpha=0.5)).fit(X, y)
-    np.testing.assert_allclose(machine.predict(X), expected.predict(X), atol=1e-8)
+    np.testing.assert_allclose(model.predict(X), expected.predict(X), atol=1e-8)
 
 
 @pytest.mark.parametrize(
-    "machine",
+    "model",
     [
         KernelRidge(mixed(), alpha="cv", random_state=0),
         KernelRidge(mixed("auto"), alpha="gcv", random_state=0),
@@ -63,30 +61,15 @@ def test_a_quadratic_basis_is_the_quadratic_model(problem):
     ],
     ids=["mixed", "automatic", "derived", "splines"],
 )
-def test_ridge_fits_on_a_cluster_as_in_memory(problem, tmp_path, machine, request):
-    in_memory = clone(machine).fit(problem.X, problem.y)
+def test_ridge_fits_on_a_cluster_as_in_memory(problem, tmp_path, model, request):
+    in_memory = clone(model).fit(problem.X, problem.y)
     request.getfixturevalue("client")
     X, y = da.from_array(problem.X, chunks=(130, -1)), da.from_array(problem.y, chunks=170)
-    fitted = clone(machine).fit(X, y)
+    fitted = clone(model).fit(X, y)
     np.testing.assert_array_equal(fitted.model_.coef, in_memory.model_.coef)
     np.testing.assert_allclose(fitted.predict(X).compute(), in_memory.predict(problem.X), atol=1e-8)
     assert fitted.plan(X, y).seconds is not None
-    fitted.save(str(tmp_path / "model.zarr"))
-    loaded = load_model(str(tmp_path / "model.zarr"))
-    np.testing.assert_array_equal(loaded.predict(problem.X), fitted.predict(problem.X))
-
-
-@pytest.mark.parametrize(
-    "machine", [KernelSVC(mixed(), random_state=0), KernelLikelihoodClassifier(mixed(), random_state=0)]
-)
-def test_classifiers_fit(problem, tmp_path, machine):
-    labels = np.where(problem.X[:, 1] * problem.X[:, 2] > 0, "same", "other")
-    fitted = clone(machine).fit(problem.X, labels)
-    assert fitted.score(problem.X, labels) > 0.75
-    fitted.save(str(tmp_path / "model.zarr"))
-    np.testing.assert_array_equal(
-        load_model(str(tmp_path / "model.zarr")).predict(problem.X), fitted.predict(problem.X)
-    )
+    np.testing.assert_array_equal(stored(fitted, tmp_path).predict(problem.X), fitted.predict(problem.X))
 
 
 @pytest.mark.parametrize(
@@ -101,10 +84,8 @@ def test_classifiers_fit(problem, tmp_path, machine):
 )
 def test_any_transformer_fits_on_a_cluster_as_in_memory(problem, client, transformer):
     positive = np.exp(problem.X @ np.diag([1.5, 1.0, 0.5, 0.5]))
-    machine = KernelRidge(TransformerFeatures(transformer), alpha="cv", random_state=0)
-    fitted = clone(machine).fit(
-        da.from_array(positive, chunks=(130, -1)), da.from_array(problem.y, chunks=90)
-    )
+    model = KernelRidge(TransformerFeatures(transformer), alpha="cv", random_state=0)
+    fitted = clone(model).fit(da.from_array(positive, chunks=(130, -1)), da.from_array(problem.y, chunks=90))
     basis = fitted.features_.transform(positive)
     by_itself = fitted.features_.transformer_.transform(positive)
     np.testing.assert_allclose(basis, by_itself, rtol=1e-9, atol=1e-9)
@@ -117,29 +98,10 @@ def test_any_transformer_fits_on_a_cluster_as_in_memory(problem, client, transfo
 def test_what_cannot_be_stored_is_refused_by_name(problem, tmp_path):
     map_ = TransformerFeatures(QuantileTransformer(n_quantiles=20))
     for features in (map_, ConcatenatedFeatures([LinearFeatures(), map_])):
-        machine = KernelRidge(features).fit(problem.X, problem.y)
-        assert machine.score(problem.X, problem.y) > 0.1
+        model = KernelRidge(features).fit(problem.X, problem.y)
+        assert model.score(problem.X, problem.y) > 0.1
         with pytest.raises(InputError, match="QuantileTransformer cannot be stored"):
-            machine.save(str(tmp_path / "model.zarr"))
+            model.save(str(tmp_path / "model.zarr"))
         with pytest.raises(InputError, match="QuantileTransformer cannot be stored"):
             gram(problem.X, fit_features(features, problem.X), problem.y).save(str(tmp_path / "gram.zarr"))
     assert not list(tmp_path.iterdir())
-
-
-def test_a_gram_of_a_concatenation_comes_back(problem, tmp_path):
-    whole = gram(problem.X, mixed(), problem.y, random_state=3)
-    whole.save(str(tmp_path / "gram.zarr"))
-    loaded = GramStatistics.load(str(tmp_path / "gram.zarr"))
-    one, other = (KernelRidge(alpha=0.1).fit_gram(stats) for stats in (whole, loaded))
-    np.testing.assert_array_equal(other.predict(problem.X), one.predict(problem.X))
-
-
-def test_parameters_of_the_maps_can_be_searched(problem):
-    search = GridSearchCV(
-        KernelRidge(DERIVED, alpha=0.1, random_state=0),
-        {"features__maps__0__kernel__length_scale": [0.01, 2.0]},
-        cv=2,
-    ).fit(problem.X, problem.y)
-    assert search.best_params_ == {"features__maps__0__kernel__length_scale": 2.0}
-    assert DERIVED.maps[0].kernel == Gaussian(2.0)
-    assert search.best_estimator_.features.maps[0].kernel == Gaussian(2.0)

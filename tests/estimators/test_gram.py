@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pytest
 
 import distrff as drf
 from distrff.errors import InputError
+from tests.support.fits import fourier, ridge, ridge_classifier
 
 # Of the Gram of n rows each entry is off by a few u·n; at κ = Σs/alpha the weights are off by a few u·κ.
 ALPHA = 1e-2
 
 
-def tolerance(machine, n_rows):
-    return 64 * np.finfo(float).eps * n_rows / ALPHA * np.linalg.norm(machine.coef_)
-
-
-def fourier(n_components=64, width=2.0, **options):
-    return drf.FourierFeatures(drf.Gaussian(width), n_components, **({"random_state": 0} | options))
+def tolerance(model, n_rows):
+    return 64 * np.finfo(float).eps * n_rows / ALPHA * np.linalg.norm(model.coef_)
 
 
 def classes_of(problem):
@@ -33,21 +28,21 @@ def test_fit_to_the_gram_is_the_fit_to_the_rows(problem, alpha, scale, fit_inter
     grid = {"alphas": [1e-2, 1.0, 1e2], "fit_intercept": fit_intercept}
     # Of more features than a twentieth of the rows "gcv" keeps the Gram of a fold, which this one lacks.
     features = fourier(32) if alpha == "gcv" else fourier()
-    machine = drf.KernelRidge(features, alpha, scale=scale, random_state=4, **grid)
-    machine.fit(problem.X, problem.Y, problem.s)
+    model = drf.KernelRidge(features, alpha, scale=scale, random_state=4, **grid)
+    model.fit(problem.X, problem.Y, problem.s)
     cv = 5 if alpha == "cv" else None
     statistics = drf.gram(
-        problem.X, machine.features_, problem.Y, problem.s, cv=cv, scale=scale, random_state=4
+        problem.X, model.features_, problem.Y, problem.s, cv=cv, scale=scale, random_state=4
     )
     assert (statistics.n_rows, statistics.n_folds) == (len(problem.X), cv or 1)
     assert statistics.weight == pytest.approx(problem.s.sum(), rel=1e-12)
     late = drf.KernelRidge(alpha=alpha, **grid).fit_gram(statistics)
-    np.testing.assert_array_equal(late.coef_, machine.coef_)
-    np.testing.assert_array_equal(late.intercept_, machine.intercept_)
-    np.testing.assert_array_equal(late.predict(problem.X), machine.predict(problem.X))
-    assert (late.alpha_, late.cv_score_) == (machine.alpha_, machine.cv_score_)
+    np.testing.assert_array_equal(late.coef_, model.coef_)
+    np.testing.assert_array_equal(late.intercept_, model.intercept_)
+    np.testing.assert_array_equal(late.predict(problem.X), model.predict(problem.X))
+    assert (late.alpha_, late.cv_score_) == (model.alpha_, model.cv_score_)
     for found, expected in zip(
-        late.predict(problem.X, return_std=True), machine.predict(problem.X, return_std=True), strict=True
+        late.predict(problem.X, return_std=True), model.predict(problem.X, return_std=True), strict=True
     ):
         np.testing.assert_array_equal(found, expected)
     assert late.report_["n_sweeps"] == 0
@@ -55,22 +50,24 @@ def test_fit_to_the_gram_is_the_fit_to_the_rows(problem, alpha, scale, fit_inter
 
 def test_classes(problem):
     y = classes_of(problem)
-    machine = drf.KernelRidgeClassifier(fourier(), ALPHA).fit(problem.X, y, problem.s)
-    statistics = drf.gram(problem.X, machine.features_, y, problem.s)
+    model = ridge_classifier(ALPHA).fit(problem.X, y, problem.s)
+    statistics = drf.gram(problem.X, model.features_, y, problem.s)
     late = drf.KernelRidgeClassifier(alpha=ALPHA).fit_gram(statistics)
-    np.testing.assert_array_equal(late.coef_, machine.coef_)
-    np.testing.assert_array_equal(late.predict(problem.X), machine.predict(problem.X))
+    np.testing.assert_array_equal(late.coef_, model.coef_)
+    np.testing.assert_array_equal(late.predict(problem.X), model.predict(problem.X))
     numbers = np.digitize(problem.y, [-0.5, 0.5])
-    asked = drf.gram(problem.X, machine.features_, numbers, targets="classes")
+    asked = drf.gram(problem.X, model.features_, numbers, targets="classes")
     np.testing.assert_array_equal(drf.KernelRidgeClassifier().fit_gram(asked).classes_, [0, 1, 2])
 
 
 def test_an_unfitted_map_is_fitted_as_an_estimator_does(problem):
-    statistics = drf.gram(problem.X, fourier(width="auto", random_state=None), problem.y, random_state=9)
-    machine = drf.KernelRidge(fourier(width="auto", random_state=None), random_state=9)
-    machine.fit(problem.X, problem.y)
-    assert statistics.specification == machine.features_.specification_
-    np.testing.assert_array_equal(drf.KernelRidge().fit_gram(statistics).coef_, machine.coef_)
+    statistics = drf.gram(
+        problem.X, fourier(length_scale="auto", random_state=None), problem.y, random_state=9
+    )
+    model = drf.KernelRidge(fourier(length_scale="auto", random_state=None), random_state=9)
+    model.fit(problem.X, problem.y)
+    assert statistics.specification == model.features_.specification_
+    np.testing.assert_array_equal(drf.KernelRidge().fit_gram(statistics).coef_, model.coef_)
 
 
 @pytest.mark.parametrize("scale", ["none", "standard"])
@@ -81,14 +78,14 @@ def test_two_sites_are_all_rows(problem, scale):
     second = drf.gram(X[500:], y=Y[500:], sample_weight=s[500:], like=first)
     both = first + second
     assert both.n_rows == len(X) and both.weight == pytest.approx(s.sum(), rel=1e-12)
-    machine = drf.KernelRidge(alpha=ALPHA).fit_gram(both)
+    model = drf.KernelRidge(alpha=ALPHA).fit_gram(both)
     scaling = first.scaling
-    whole = drf.KernelRidge(fourier(), ALPHA).fit(scaling.apply(X, np.dtype(float)), Y, s)
+    whole = ridge(ALPHA).fit(scaling.apply(X, np.dtype(float)), Y, s)
     # Moving the targets by hundreds of their deviations costs as many digits.
     atol = 1e3 * tolerance(whole, len(X))
-    np.testing.assert_allclose(machine.coef_, whole.coef_, rtol=0, atol=atol)
-    np.testing.assert_allclose(machine.intercept_, whole.intercept_, rtol=0, atol=atol)
-    assert machine.predict(X).shape == Y.shape
+    np.testing.assert_allclose(model.coef_, whole.coef_, rtol=0, atol=atol)
+    np.testing.assert_allclose(model.intercept_, whole.intercept_, rtol=0, atol=atol)
+    assert model.predict(X).shape == Y.shape
 
 
 def test_the_order_of_sites_does_not_matter(problem):
@@ -98,20 +95,20 @@ def test_the_order_of_sites_does_not_matter(problem):
         drf.KernelRidge(alpha=ALPHA).fit_gram(statistics) for statistics in (first + second, second + first)
     )
     np.testing.assert_allclose(one.coef_, other.coef_, rtol=0, atol=10 * tolerance(one, len(problem.X)))
+    np.testing.assert_array_equal(sum([first, second]).A, (first + second).A)
+    assert repr(first) == "<GramStatistics of 300 rows: 64 features, 1 output(s), 1 fold(s), float64>"
 
 
 @pytest.mark.parametrize("labels", [False, True])
 def test_rows_are_forgotten(problem, labels):
     X, y = problem.X, classes_of(problem) if labels else problem.y
-    machine = drf.KernelRidgeClassifier(alpha=ALPHA) if labels else drf.KernelRidge(alpha=ALPHA)
+    model = drf.KernelRidgeClassifier(alpha=ALPHA) if labels else drf.KernelRidge(alpha=ALPHA)
     everything = drf.gram(X, fourier(), y)
     rest = everything - drf.gram(X[:400], y=y[:400], like=everything)
     assert rest.n_rows == 500
     kept = drf.gram(X[400:], y=y[400:], like=everything)
-    expected = machine.fit_gram(kept).coef_
-    np.testing.assert_allclose(
-        machine.fit_gram(rest).coef_, expected, rtol=0, atol=tolerance(machine, len(X))
-    )
+    expected = model.fit_gram(kept).coef_
+    np.testing.assert_allclose(model.fit_gram(rest).coef_, expected, rtol=0, atol=tolerance(model, len(X)))
 
 
 def test_cross_validation_of_a_sum(problem):
@@ -119,73 +116,20 @@ def test_cross_validation_of_a_sum(problem):
     first = drf.gram(problem.X[:500], fourier(), problem.y[:500], cv=4)
     both = first + drf.gram(problem.X[500:], y=problem.y[500:], like=first)
     assert both.n_folds == 4
-    machine = drf.KernelRidge(alpha="cv").fit_gram(both)
-    assert machine.cv_results_["fold_scores"].shape[1] == 4
-    given = drf.KernelRidge(fourier(), machine.alpha_).fit(problem.X, problem.y)
-    assert machine.score(problem.X, problem.y) == pytest.approx(given.score(problem.X, problem.y), rel=1e-6)
+    model = drf.KernelRidge(alpha="cv").fit_gram(both)
+    assert model.cv_results_["fold_scores"].shape[1] == 4
+    given = ridge(model.alpha_).fit(problem.X, problem.y)
+    assert model.score(problem.X, problem.y) == pytest.approx(given.score(problem.X, problem.y), rel=1e-6)
 
 
 def test_nothing_is_left_of_an_earlier_fit(problem):
-    machine = drf.KernelRidge(fourier()).fit(problem.X, problem.y)
-    machine.fit_gram(drf.gram(problem.X[:, :2], fourier(32), problem.y))
-    assert not hasattr(machine, "features_") and machine.n_features_in_ == 2
-    assert machine.predict(problem.X[:, :2]).shape == problem.y.shape
+    model = ridge().fit(problem.X, problem.y)
+    model.fit_gram(drf.gram(problem.X[:, :2], fourier(32), problem.y))
+    assert not hasattr(model, "features_") and model.n_features_in_ == 2
+    assert model.predict(problem.X[:, :2]).shape == problem.y.shape
 
 
-@pytest.mark.parametrize("labels", [False, True])
-def test_files(problem, tmp_path, labels):
-    y = classes_of(problem) if labels else problem.Y
-    statistics = drf.gram(problem.X, fourier(), y, problem.s, cv=3, scale="standard")
-    path = str(tmp_path / "gram.zarr")
-    statistics.save(path)
-    loaded = drf.GramStatistics.load(path)
-    np.testing.assert_array_equal(loaded.A, statistics.A)
-    machine = drf.KernelRidgeClassifier(alpha="cv") if labels else drf.KernelRidge(alpha="cv")
-    expected = machine.fit_gram(statistics).predict(problem.X)
-    np.testing.assert_array_equal(machine.fit_gram(loaded).predict(problem.X), expected)
-    np.testing.assert_array_equal((loaded + loaded - loaded).A, statistics.A.sum(axis=0, keepdims=True))
-    with pytest.raises(InputError, match="overwrite"):
-        statistics.save(path)
-    with pytest.raises(InputError, match="gram"):
-        drf.load_model(path)
-
-
-def test_sites_that_do_not_belong_together(problem):
-    X, y = problem.X, problem.y
-    first = drf.gram(X, fourier(), y, cv=3)
-    remedy = re.escape("make the second one with gram(..., like=the first)")
-    other_map = drf.gram(X, fourier(random_state=1), y, cv=3)
-    other_scale = drf.gram(X, fourier(), y, cv=3, scale="standard")
-    other_folds = drf.gram(X, fourier(), y, cv=4)
-    for other, words in (
-        (other_map, f"of different maps .*{remedy}"),
-        (other_scale, f"scale their columns differently; {remedy}"),
-        (other_folds, "the same number of folds"),
-    ):
-        with pytest.raises(InputError, match=words):
-            first + other
-        with pytest.raises(InputError, match=words):
-            first - other
-    labelled = drf.gram(X, fourier(), classes_of(problem))
-    renamed = drf.gram(X, fourier(), np.char.upper(classes_of(problem)))
-    with pytest.raises(InputError, match=f"code their targets differently .*{remedy}"):
-        labelled + renamed
-    with pytest.raises(TypeError):
-        first + 1
-    with pytest.raises(TypeError):
-        first - 1
-
-
-def test_too_many_rows_cannot_be_forgotten(problem):
-    some = drf.gram(problem.X[:100], fourier(), problem.y[:100])
-    more = drf.gram(problem.X, y=problem.y, like=some)
-    with pytest.raises(InputError, match=r"cannot take 900 rows .* away from 100 rows"):
-        some - more
-    with pytest.raises(InputError, match="this Gram has 0 rows"):
-        drf.KernelRidge().fit_gram(some - some)
-
-
-def test_machines_that_do_not_fit_the_gram(problem):
+def test_models_that_do_not_fit_the_gram(problem):
     numbers = drf.gram(problem.X, fourier(), problem.y)
     labelled = drf.gram(problem.X, fourier(), classes_of(problem))
     with pytest.raises(InputError, match="has numbers as targets; use KernelRidge"):
@@ -198,6 +142,11 @@ def test_machines_that_do_not_fit_the_gram(problem):
     assert single.dtype == "float32"
     with pytest.raises(InputError, match=r"below the rounding noise of this float32 Gram .* dtype='float64'"):
         drf.KernelRidge(alpha=1e-6).fit_gram(single)
+    with pytest.raises(InputError, match="this Gram has 0 rows"):
+        drf.KernelRidge().fit_gram(numbers - numbers)
+    folds = drf.gram(problem.X, fourier(), problem.y, cv=5)
+    with pytest.raises(InputError, match="a difference of Grams has no folds"):
+        drf.KernelRidge(alpha="cv").fit_gram(folds + folds - folds)
     with pytest.raises(InputError, match="alpha has 2 values, but there are 1 targets"):
         drf.KernelRidge(alpha=[1.0, 2.0]).fit_gram(numbers)
 
@@ -209,6 +158,7 @@ def test_machines_that_do_not_fit_the_gram(problem):
         ({"features": "fourier"}, "features must be a distrff feature map"),
         ({"features": drf.FourierFeatures(form="complex")}, "form='complex' is for transform only"),
         ({"features": drf.FourierFeatures(n_components=63)}, "n_components must be even .* use 62 or 64"),
+        ({"features": np.zeros(900)}, "features must be a distrff feature map"),
         ({"y": None}, "the Gram needs y"),
         ({"cv": 1}, "cv must be an integer of at least 2"),
         ({"targets": "labels"}, "targets must be one of 'auto', 'numeric', 'classes', got 'labels'"),
@@ -226,29 +176,11 @@ def test_arguments_that_cannot_be_used(problem, arguments, message):
         drf.gram(problem.X, **given)
 
 
-def test_a_list_of_grams_is_joined_by_sum(problem):
-    first = drf.gram(problem.X[:300], fourier(), problem.y[:300])
-    second = drf.gram(problem.X[300:], y=problem.y[300:], like=first)
-    np.testing.assert_array_equal(sum([first, second]).A, (first + second).A)
-    assert repr(first) == "<GramStatistics of 300 rows: 64 features, 1 output(s), 1 fold(s), float64>"
-
-
-def test_folds_of_a_gram_like_another(problem):
+def test_a_gram_like_another_needs_like_rows_and_folds(problem):
     first = drf.gram(problem.X, fourier(), problem.y, cv=5)
     assert drf.gram(problem.X, y=problem.y, like=first, cv=5).n_folds == 5
     with pytest.raises(InputError, match=r"cv=3, but the Gram to be like has 5 fold\(s\); leave cv out"):
         drf.gram(problem.X, y=problem.y, like=first, cv=3)
-    with pytest.raises(InputError, match="a difference of Grams has no folds"):
-        drf.KernelRidge(alpha="cv").fit_gram(first + first - first)
-
-
-def test_targets_in_the_place_of_the_map(problem):
-    with pytest.raises(InputError, match="features must be a distrff feature map"):
-        drf.gram(problem.X, problem.y)
-
-
-def test_a_gram_like_another_needs_like_rows(problem):
-    first = drf.gram(problem.X, fourier(), problem.y)
     with pytest.raises(InputError, match="the data has 3 columns, but the Gram to be like has 4"):
         drf.gram(problem.X[:, :3], y=problem.y, like=first)
     with pytest.raises(InputError, match="the data has 3 targets, but the Gram to be like has 1"):
@@ -261,10 +193,10 @@ def test_a_gram_like_another_needs_like_rows(problem):
 
 
 def test_fit_features(problem):
-    fitted = drf.fit_features(fourier(width="auto"), problem.X, problem.y)
-    machine = drf.KernelRidge(fourier(width="auto")).fit(problem.X, problem.y)
-    assert fitted.kernel_ == machine.features_.kernel_ or fitted.kernel_.length_scale > 0
-    without = drf.fit_features(fourier(width="auto"), problem.X)
+    fitted = drf.fit_features(fourier(length_scale="auto"), problem.X, problem.y)
+    model = drf.KernelRidge(fourier(length_scale="auto")).fit(problem.X, problem.y)
+    assert fitted.kernel_ == model.features_.kernel_ or fitted.kernel_.length_scale > 0
+    without = drf.fit_features(fourier(length_scale="auto"), problem.X)
     assert without.length_scale_search_["rule"].startswith("median distance")
     again = drf.fit_features(fitted, problem.X * 100)
     assert again is not fitted and again.kernel_.length_scale == pytest.approx(

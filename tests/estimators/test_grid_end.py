@@ -7,18 +7,15 @@ import pytest
 
 import distrff as drf
 from distrff.estimators.fitting.result import end_of_grid
+from tests.support.fits import fourier
 
 
-def fourier(n_components=32):
-    return drf.FourierFeatures(drf.Gaussian(2.0), n_components, random_state=0)
-
-
-def end_notes(machine):
+def end_notes(model):
     """The note on the end of a grid, which every form of the report shows."""
-    notes = [note for note in machine.report_["notes"] if "may be better" in note]
+    notes = [note for note in model.report_["notes"] if "may be better" in note]
     for note in notes:
-        assert note in repr(machine.report_) and note in machine.report_.to_dict()["notes"]
-        assert note.replace("'", "&#39;") in machine.report_.to_html()
+        assert note in repr(model.report_) and note in model.report_.to_dict()["notes"]
+        assert note.replace("'", "&#39;") in model.report_.to_html()
     return notes
 
 
@@ -50,8 +47,8 @@ def test_alpha_at_either_end(problem, alpha, n_components):
     n = len(problem.X)
 
     def told(alphas):
-        machine = drf.KernelRidge(fourier(n_components), alpha, alphas=alphas, random_state=0)
-        return end_notes(machine.fit(problem.X, problem.y))
+        model = drf.KernelRidge(fourier(n_components), alpha, alphas=alphas, random_state=0)
+        return end_notes(model.fit(problem.X, problem.y))
 
     (note,) = told([1e2 * n, 1e3 * n])  # far too much of a penalty
     assert note.startswith("alpha=90000 is the smallest of its grid") and "(--alphas)" in note
@@ -62,8 +59,8 @@ def test_alpha_at_either_end(problem, alpha, n_components):
 def test_an_alpha_that_should_be_larger(rng, alpha):
     """Of targets that are noise alone the largest alpha is the best."""
     X, y = rng.standard_normal((900, 4)), rng.standard_normal(900)
-    machine = drf.KernelRidge(fourier(), alpha, alphas=[1e-2, 1e-1, 1e1], random_state=0).fit(X, y)
-    (note,) = end_notes(machine)
+    model = drf.KernelRidge(fourier(32), alpha, alphas=[1e-2, 1e-1, 1e1], random_state=0).fit(X, y)
+    (note,) = end_notes(model)
     assert note.startswith("alpha=10 is the largest of its grid") and "end higher (--alphas)" in note
 
 
@@ -73,11 +70,11 @@ def test_an_alpha_at_the_noise_floor(rng, alpha):
     X = rng.standard_normal((900, 4)).astype(np.float32)
     features = fourier(64).fit(X)  # of which "gcv" holds a fold out
     y = features.transform(X).astype(float) @ rng.standard_normal(64)
-    machine = drf.KernelRidge(features, alpha, random_state=0).fit(X, y)
-    (note,) = end_notes(machine)
+    model = drf.KernelRidge(features, alpha, random_state=0).fit(X, y)
+    (note,) = end_notes(model)
     assert "is the smallest above the rounding noise of float32 products" in note
     assert note.endswith("dtype='float64' (--dtype float64)")
-    (left_out,) = (note for note in machine.report_["notes"] if "left out" in note)
+    (left_out,) = (note for note in model.report_["notes"] if "left out" in note)
     assert left_out.startswith("alphas below the rounding noise of float32 products were left out: ")
     in_float64 = drf.KernelRidge(features, alpha, dtype="float64", random_state=0).fit(X, y)
     (note,) = end_notes(in_float64)
@@ -88,10 +85,10 @@ def test_an_alpha_at_the_noise_floor(rng, alpha):
 
 
 def test_an_alpha_from_a_gram(problem):
-    statistics = drf.gram(problem.X, fourier(), problem.y, cv=5)
+    statistics = drf.gram(problem.X, fourier(32), problem.y, cv=5)
     for alpha in ("cv", "gcv"):
-        machine = drf.KernelRidge(alpha=alpha, alphas=[1e5, 1e6]).fit_gram(statistics)
-        (note,) = end_notes(machine)
+        model = drf.KernelRidge(alpha=alpha, alphas=[1e5, 1e6]).fit_gram(statistics)
+        (note,) = end_notes(model)
         assert note.startswith("alpha=100000 is the smallest")
 
 
@@ -99,8 +96,8 @@ def test_an_alpha_from_a_gram(problem):
 def test_an_alpha_of_random_binning(problem, rng, alphas, which):
     features = drf.RandomBinningFeatures(drf.Laplacian(2.0), 16, random_state=0)
     y = problem.y if which == "smallest" else rng.standard_normal(len(problem.X))
-    machine = drf.KernelRidge(features, "cv", alphas=alphas, cv=2, random_state=0).fit(problem.X, y)
-    (note,) = end_notes(machine)
+    model = drf.KernelRidge(features, "cv", alphas=alphas, cv=2, random_state=0).fit(problem.X, y)
+    (note,) = end_notes(model)
     assert f"is the {which} of its grid" in note
 
 
@@ -108,6 +105,6 @@ def test_an_alpha_of_random_binning(problem, rng, alphas, which):
 def test_a_C_at_either_end(rng, Cs, which):
     X = rng.standard_normal((300, 3))
     y = X[:, 0] > 0 if which == "largest" else rng.random(300) > 0.5
-    machine = drf.KernelSVC(fourier(), "cv", Cs=Cs, loss="squared_hinge", cv=2, random_state=0).fit(X, y)
-    (note,) = end_notes(machine)
-    assert note.startswith(f"C={machine.C_:g} is the {which} of its grid") and "(--Cs)" in note
+    model = drf.KernelSVC(fourier(32), "cv", Cs=Cs, loss="squared_hinge", cv=2, random_state=0).fit(X, y)
+    (note,) = end_notes(model)
+    assert note.startswith(f"C={model.C_:g} is the {which} of its grid") and "(--Cs)" in note

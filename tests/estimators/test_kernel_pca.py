@@ -10,20 +10,16 @@ import pytest
 from sklearn.decomposition import PCA
 from sklearn.decomposition import KernelPCA as ExactKernelPCA
 
+import distrff as drf
 from distrff.diagnostics.bounds import spectral_norm_error
+from distrff.engine import execution
 from distrff.errors import InputError, NonFiniteError, PlanRefused
-from distrff.estimators.pca import KernelPCA
-from distrff.features.binning import RandomBinningFeatures
-from distrff.features.compose import LinearFeatures
-from distrff.features.fourier import FourierFeatures
-from distrff.features.nystroem import NystroemFeatures
 from distrff.io.arrays import as_dataset
-from distrff.kernels.stationary import Gaussian
-from distrff.model.persistence import load_model
+from tests.support.fits import never
 
 
-def small_map(D: int = 64, seed: int = 0, width: float | str = 2.0) -> FourierFeatures:
-    return FourierFeatures(Gaussian(width), D, random_state=seed)
+def small_map(D: int = 64, seed: int = 0, width: float | str = 2.0) -> drf.FourierFeatures:
+    return drf.FourierFeatures(drf.Gaussian(width), D, random_state=seed)
 
 
 def sine_of_angle(T: np.ndarray, exact: np.ndarray) -> float:
@@ -35,7 +31,7 @@ def sine_of_angle(T: np.ndarray, exact: np.ndarray) -> float:
 def test_plain_columns_give_plain_components(rng):
     Q = np.linalg.qr(rng.standard_normal((5, 5)))[0]  # variances far apart, so that directions are certain
     X = rng.standard_normal((300, 5)) * [5, 4, 3, 2, 1] @ Q + 7.0
-    mine, exact = KernelPCA(LinearFeatures(), 5).fit(X), PCA(5).fit(X)
+    mine, exact = drf.KernelPCA(drf.LinearFeatures(), 5).fit(X), PCA(5).fit(X)
     signs = np.sign((mine.components_ * exact.components_).sum(axis=1))
     np.testing.assert_allclose(mine.components_, signs[:, None] * exact.components_, atol=1e-8)
     np.testing.assert_allclose(mine.explained_variance_, exact.explained_variance_ * 299 / 300, rtol=1e-9)
@@ -45,41 +41,41 @@ def test_plain_columns_give_plain_components(rng):
 
 def test_coordinates_are_centred_uncorrelated_and_of_the_stated_variance(problem):
     X, s = problem.X, problem.s
-    machine = KernelPCA(small_map(), 64, scale="standard").fit(X, sample_weight=s)
-    T = machine.transform(X)
+    estimator = drf.KernelPCA(small_map(), 64, scale="standard").fit(X, sample_weight=s)
+    T = estimator.transform(X)
     np.testing.assert_allclose(s @ T, 0, atol=1e-8)
-    np.testing.assert_allclose((T * s[:, None]).T @ T, np.diag(machine.eigenvalues_), atol=1e-8)
-    np.testing.assert_allclose(machine.explained_variance_, machine.eigenvalues_ / s.sum())
-    assert machine.explained_variance_ratio_.sum() == pytest.approx(1)
-    assert (np.diff(machine.eigenvalues_) <= 0).all()
-    C = machine.components_
+    np.testing.assert_allclose((T * s[:, None]).T @ T, np.diag(estimator.eigenvalues_), atol=1e-8)
+    np.testing.assert_allclose(estimator.explained_variance_, estimator.eigenvalues_ / s.sum())
+    assert estimator.explained_variance_ratio_.sum() == pytest.approx(1)
+    assert (np.diff(estimator.eigenvalues_) <= 0).all()
+    C = estimator.components_
     np.testing.assert_allclose(C @ C.T, np.eye(64), atol=1e-10)
     assert (C.max(axis=1) == np.abs(C).max(axis=1)).all()
 
 
 def test_landmarks_of_all_rows_give_the_exact_components(rng):
     X = rng.standard_normal((80, 3))
-    machine = KernelPCA(NystroemFeatures(Gaussian(2.0), 80), 3).fit(X)
+    estimator = drf.KernelPCA(drf.NystroemFeatures(drf.Gaussian(2.0), 80), 3).fit(X)
     exact = ExactKernelPCA(3, kernel="rbf", gamma=1 / 8).fit(X)
-    np.testing.assert_allclose(machine.eigenvalues_, exact.eigenvalues_, rtol=1e-6)
-    assert sine_of_angle(machine.transform(X), exact.transform(X)) < 1e-5
+    np.testing.assert_allclose(estimator.eigenvalues_, exact.eigenvalues_, rtol=1e-6)
+    assert sine_of_angle(estimator.transform(X), exact.transform(X)) < 1e-5
 
 
 def test_the_angle_to_the_exact_components_is_within_its_bound(rng):
     """sin θ ≤ 2‖E‖/gap (Yu, Wang and Samworth 2015, theorem 2), ‖E‖ by matrix Bernstein at 1e-7."""
     X = rng.standard_normal((60, 3))
-    kernel, D = Gaussian(3.0), 2**11
+    kernel, D = drf.Gaussian(3.0), 2**11
     K = kernel(X)
     centring = np.eye(60) - 1 / 60
     values = np.linalg.eigvalsh(centring @ K @ centring)[::-1]
     exact = ExactKernelPCA(3, kernel="precomputed").fit_transform(K)
-    machine = KernelPCA(FourierFeatures(kernel, D, random_state=int(rng.integers(2**62))), 3)
-    machine.fit(X)
-    T, Z = machine.transform(X), machine.features_.transform(X)
+    estimator = drf.KernelPCA(drf.FourierFeatures(kernel, D, random_state=int(rng.integers(2**62))), 3)
+    estimator.fit(X)
+    T, Z = estimator.transform(X), estimator.features_.transform(X)
     error = np.linalg.norm(centring @ (Z @ Z.T - K) @ centring, 2)
     assert error <= spectral_norm_error(1e-7, D, 60, np.linalg.norm(K, 2))
     assert sine_of_angle(T, exact) <= 2 * np.sqrt(3) * error / (values[2] - values[3])
-    np.testing.assert_allclose(machine.eigenvalues_, values[:3], atol=error)  # Weyl
+    np.testing.assert_allclose(estimator.eigenvalues_, values[:3], atol=error)  # Weyl
 
 
 def test_the_angle_falls_with_the_square_root_of_the_features(rng):
@@ -88,21 +84,21 @@ def test_the_angle_falls_with_the_square_root_of_the_features(rng):
     Of a wide kernel, whose first two components are far from the third.
     """
     X = rng.standard_normal((40, 2)) * [1.5, 1.0]
-    exact = ExactKernelPCA(2, kernel="precomputed").fit_transform(Gaussian(8.0)(X))
+    exact = ExactKernelPCA(2, kernel="precomputed").fit_transform(drf.Gaussian(8.0)(X))
     seeds = rng.integers(2**62, size=40)
     rms = {}
     with dask.config.set(scheduler="synchronous"):
         for D in (32, 512):
             maps = [small_map(D, int(seed), 8.0) for seed in seeds]
-            sines = [sine_of_angle(KernelPCA(map_, 2).fit_transform(X), exact) for map_ in maps]
+            sines = [sine_of_angle(drf.KernelPCA(map_, 2).fit_transform(X), exact) for map_ in maps]
             rms[D] = np.sqrt(np.mean(np.square(sines)))
     assert rms[512] < rms[32] / 2
 
 
 def test_a_weight_of_two_is_a_row_given_twice(problem):
     X = problem.X[:200]
-    weighted = KernelPCA(small_map(), 3).fit(X, sample_weight=np.r_[np.full(50, 2.0), np.ones(150)])
-    repeated = KernelPCA(small_map(), 3).fit(np.concatenate([X[:50], X]))
+    weighted = drf.KernelPCA(small_map(), 3).fit(X, sample_weight=np.r_[np.full(50, 2.0), np.ones(150)])
+    repeated = drf.KernelPCA(small_map(), 3).fit(np.concatenate([X[:50], X]))
     np.testing.assert_allclose(weighted.components_, repeated.components_, atol=1e-9)
     np.testing.assert_allclose(weighted.explained_variance_, repeated.explained_variance_)
 
@@ -110,93 +106,95 @@ def test_a_weight_of_two_is_a_row_given_twice(problem):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_dask_arrays_give_lazy_dask_arrays_with_the_same_numbers(problem, dtype):
     X = problem.X.astype(dtype)
-    machine = KernelPCA(small_map(), 3, random_state=0).fit(X)
+    estimator = drf.KernelPCA(small_map(), 3, random_state=0).fit(X)
     lazy = da.from_array(X, chunks=(333, 2))
-    other = KernelPCA(small_map(), 3, random_state=0).fit(lazy)
-    np.testing.assert_array_equal(other.components_, machine.components_)
+    other = drf.KernelPCA(small_map(), 3, random_state=0).fit(lazy)
+    np.testing.assert_array_equal(other.components_, estimator.components_)
     T = other.transform(lazy)
     assert isinstance(T, da.Array)
     assert (T.chunks, T.dtype) == (((333, 333, 234), (3,)), dtype)
-    assert machine.transform(X).dtype == dtype
+    assert estimator.transform(X).dtype == dtype
     # The products of strips of other heights round differently.
-    np.testing.assert_allclose(T.compute(), machine.transform(X), atol=1e-5 if dtype == np.float32 else 1e-12)
+    np.testing.assert_allclose(
+        T.compute(), estimator.transform(X), atol=1e-5 if dtype == np.float32 else 1e-12
+    )
 
 
 def test_workers_give_the_same_bits(problem, client):
     with dask.config.set(scheduler="synchronous"):
-        here = KernelPCA(small_map(), 3).fit(problem.X)
-    there = KernelPCA(small_map(), 3).fit(da.from_array(problem.X, chunks=(100, 4)))
+        here = drf.KernelPCA(small_map(), 3).fit(problem.X)
+    there = drf.KernelPCA(small_map(), 3).fit(da.from_array(problem.X, chunks=(100, 4)))
     np.testing.assert_array_equal(there.components_, here.components_)
     np.testing.assert_array_equal(there.transform(problem.X), here.transform(problem.X))
     assert there.report_["n_sweeps"] == 2
 
 
 def test_a_target_is_not_looked_at(problem):
-    alone = KernelPCA(small_map(width="auto"), random_state=0).fit(problem.X)
-    beside = KernelPCA(small_map(width="auto"), random_state=0).fit(as_dataset(problem.X, problem.Y))
+    alone = drf.KernelPCA(small_map(width="auto"), random_state=0).fit(problem.X)
+    beside = drf.KernelPCA(small_map(width="auto"), random_state=0).fit(as_dataset(problem.X, problem.Y))
     np.testing.assert_array_equal(beside.components_, alone.components_)
     assert "components with" in repr(alone.report_)
 
 
-def test_a_stored_machine_transforms_to_the_same_bits(problem, tmp_path):
+def test_a_stored_model_transforms_to_the_same_bits(problem, tmp_path):
     frame = pd.DataFrame(problem.X, columns=list("abcd"))
-    machine = KernelPCA(small_map(), 3, scale="standard").fit(frame)
-    machine.save(str(tmp_path / "m.zarr"))
-    model = load_model(str(tmp_path / "m.zarr"))
+    estimator = drf.KernelPCA(small_map(), 3, scale="standard").fit(frame)
+    estimator.save(str(tmp_path / "m.zarr"))
+    model = drf.load_model(str(tmp_path / "m.zarr"))
     assert model.kind == "KernelPCA"
-    np.testing.assert_array_equal(model.transform(problem.X), machine.transform(frame))
-    assert machine.get_feature_names_out().tolist() == ["kernelpca0", "kernelpca1", "kernelpca2"]
-    assert machine.feature_names_in_.tolist() == list("abcd")
+    np.testing.assert_array_equal(model.transform(problem.X), estimator.transform(frame))
+    assert estimator.get_feature_names_out().tolist() == ["kernelpca0", "kernelpca1", "kernelpca2"]
+    assert estimator.feature_names_in_.tolist() == list("abcd")
 
 
 @pytest.mark.parametrize(
-    ("machine", "words"),
+    ("estimator", "words"),
     [
-        (KernelPCA(n_components=0), "n_components must be a positive integer"),
-        (KernelPCA(n_components=2.0), "n_components must be a positive integer"),
-        (KernelPCA(small_map(16), 17), "the map has 16 features"),
-        (KernelPCA(FourierFeatures(form="complex")), "form='complex' is for transform only"),
-        (KernelPCA(RandomBinningFeatures()), "use FourierFeatures or NystroemFeatures"),
-        (KernelPCA("fourier"), "features must be a distrff feature map"),
-        (KernelPCA(scale="minmax"), "scale must be one of"),
-        (KernelPCA(dtype="float16"), "dtype must be one of"),
+        (drf.KernelPCA(n_components=0), "n_components must be a positive integer"),
+        (drf.KernelPCA(n_components=2.0), "n_components must be a positive integer"),
+        (drf.KernelPCA(small_map(16), 17), "the map has 16 features"),
+        (drf.KernelPCA(drf.FourierFeatures(form="complex")), "form='complex' is for transform only"),
+        (drf.KernelPCA(drf.RandomBinningFeatures()), "use FourierFeatures or NystroemFeatures"),
+        (drf.KernelPCA("fourier"), "features must be a distrff feature map"),
+        (drf.KernelPCA(scale="minmax"), "scale must be one of"),
+        (drf.KernelPCA(dtype="float16"), "dtype must be one of"),
     ],
 )
-def test_bad_parameters(machine, words):
+def test_bad_parameters(estimator, words):
     with pytest.raises(InputError, match=words):
-        machine.fit(np.zeros((20, 2)))
+        estimator.fit(np.zeros((20, 2)))
 
 
 def test_bad_rows(problem):
     X = problem.X.copy()
     X[417, 2] = np.nan
     with pytest.raises(NonFiniteError, match="row 417, column 2"):
-        KernelPCA(small_map()).fit(X)
+        drf.KernelPCA(small_map()).fit(X)
     with pytest.raises(InputError, match="weights are zero"):
-        KernelPCA(small_map()).fit(problem.X, sample_weight=np.zeros(900))
+        drf.KernelPCA(small_map()).fit(problem.X, sample_weight=np.zeros(900))
     with pytest.raises(ValueError, match="3 features, but KernelPCA is expecting 4"):
-        KernelPCA(small_map()).fit(problem.X).transform(problem.X[:, :3])
+        drf.KernelPCA(small_map()).fit(problem.X).transform(problem.X[:, :3])
 
 
 def test_what_does_not_fit_is_refused_before_a_row_is_read(problem, monkeypatch):
-    monkeypatch.setattr("distrff.estimators.fitting.context.first_pass", None)
+    monkeypatch.setattr(execution, "reduce_rows", never)
     with pytest.raises(PlanRefused):
-        KernelPCA(small_map(2**20)).fit(problem.X)
+        drf.KernelPCA(small_map(2**20)).fit(problem.X)
 
 
 def test_constant_rows_have_no_variance():
-    machine = KernelPCA(small_map(16), 2).fit(np.ones((30, 2)))
-    np.testing.assert_allclose(machine.explained_variance_, 0, atol=1e-12)
-    assert np.isfinite(machine.transform(np.ones((3, 2)))).all()
+    estimator = drf.KernelPCA(small_map(16), 2).fit(np.ones((30, 2)))
+    np.testing.assert_allclose(estimator.explained_variance_, 0, atol=1e-12)
+    assert np.isfinite(estimator.transform(np.ones((3, 2)))).all()
 
 
 def test_a_plan_counts_the_eigensystem_and_the_passes_of_the_map(rng):
     X = rng.standard_normal((300, 3))
-    features = NystroemFeatures(Gaussian(2.0), 64, landmarks="leverage", random_state=0)
-    machine = KernelPCA(features).fit(X)
-    plan = machine.plan(X)
+    features = drf.NystroemFeatures(drf.Gaussian(2.0), 64, landmarks="leverage", random_state=0)
+    estimator = drf.KernelPCA(features).fit(X)
+    plan = estimator.plan(X)
     assert plan.seconds > 0
-    assert plan.to_dict() | {"seconds": None} == machine.plan_.to_dict()
-    assert plan.n_sweeps == machine.report_["n_sweeps"] == 4
+    assert plan.to_dict() | {"seconds": None} == estimator.plan_.to_dict()
+    assert plan.n_sweeps == estimator.report_["n_sweeps"] == 4
     rows = 300 * (2 * 3 * 64 + 64**2 + 65**2)
     assert plan.flops - rows > 4 / 3 * 64**3

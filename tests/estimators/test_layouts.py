@@ -88,7 +88,7 @@ def three_classes(Y):
     return Y[:, :3].argmax(axis=1)
 
 
-MACHINES = {
+MODELS = {
     "one target": (ridge, one),
     "ten targets, scaled": (lambda features: ridge(features, scale="standard"), many),
     "float32": (lambda features: ridge(features, dtype="float32"), many),
@@ -125,7 +125,19 @@ def unaligned(A):
     return view
 
 
-ARRAYS = {"by columns": np.asfortranarray, "gaps": with_gaps, "backwards": backwards, "unaligned": unaligned}
+def read_only(A):
+    A = A.copy()
+    A.flags.writeable = False
+    return A
+
+
+ARRAYS = {
+    "by columns": np.asfortranarray,
+    "gaps": with_gaps,
+    "backwards": backwards,
+    "unaligned": unaligned,
+    "read-only": read_only,
+}
 
 
 def frame_of(A):
@@ -135,7 +147,7 @@ def frame_of(A):
 
 
 def lazy(A):
-    return da.from_array(np.asfortranarray(A), chunks=(len(A), 9))
+    return da.from_array(np.asfortranarray(A), chunks=(41, 9)[: A.ndim])
 
 
 ROWS = ARRAYS | {"frame": frame_of, "dask": lazy}
@@ -151,8 +163,8 @@ def rows(rng):
 @pytest.fixture
 def place():
     """A place to store to that no disk slows down."""
-    yield "memory://a-machine-of-any-layout"
-    fsspec.filesystem("memory").rm("/a-machine-of-any-layout", recursive=True)
+    yield "memory://a-model-of-any-layout"
+    fsspec.filesystem("memory").rm("/a-model-of-any-layout", recursive=True)
 
 
 @pytest.fixture(autouse=True)
@@ -161,24 +173,24 @@ def in_this_thread():
         yield
 
 
-def fitted(machine, features, X, y=None, s=None):
-    make, _ = machine
+def fitted(estimator, features, X, y=None, s=None):
+    make, _ = estimator
     return make(features).fit(X, y, s)
 
 
-def answers(machine, X):
+def answers(estimator, X):
     """Everything that a fitted model, or a frozen one, makes of rows."""
     made = {}
     for method in ("predict", "decision_function", "decision", "predict_proba", "transform"):
-        has_it = method != "predict" or getattr(machine, "kind", "") != "KernelPCA"
-        has_it &= method != "predict_proba" or getattr(machine, "likelihood", True) is not None
-        if hasattr(machine, method) and has_it:
-            Z = getattr(machine, method)(X)
+        has_it = method != "predict" or getattr(estimator, "kind", "") != "KernelPCA"
+        has_it &= method != "predict_proba" or getattr(estimator, "likelihood", True) is not None
+        if hasattr(estimator, method) and has_it:
+            Z = getattr(estimator, method)(X)
             made[method] = Z.toarray() if issparse(Z) else np.asarray(Z)
-    if isinstance(machine, drf.KernelRidge) and not machine.model_.specification.is_sparse:
-        made["std"] = np.asarray(machine.predict(X, return_std=True)[1])
-    elif getattr(machine, "posterior", None) is not None:
-        made["std"] = machine.std(X)
+    if isinstance(estimator, drf.KernelRidge) and not estimator.model_.specification.is_sparse:
+        made["std"] = np.asarray(estimator.predict(X, return_std=True)[1])
+    elif getattr(estimator, "posterior", None) is not None:
+        made["std"] = estimator.std(X)
     return made
 
 
@@ -192,32 +204,32 @@ def assert_same_bits(found, expected):
 
 @pytest.mark.parametrize(
     ("name", "features"),
-    [pair for pair in product(MACHINES, MAPS) if pair != ("components", "binning")],
+    [pair for pair in product(MODELS, MAPS) if pair != ("components", "binning")],
 )
-def test_rows_in_any_layout_and_a_stored_machine(rows, place, name, features):
+def test_rows_in_any_layout_and_a_stored_model(rows, place, name, features):
     X, Y, _ = rows
-    machine = fitted(MACHINES[name], MAPS[features](), X, MACHINES[name][1](Y))
-    expected, of_one = answers(machine, X), answers(machine, X[:1])
+    estimator = fitted(MODELS[name], MAPS[features](), X, MODELS[name][1](Y))
+    expected, of_one = answers(estimator, X), answers(estimator, X[:1])
     for lie in ROWS.values():
         same = lie(X)
-        assert_same_bits(answers(machine, same), expected)
+        assert_same_bits(answers(estimator, same), expected)
         if not isinstance(same, da.Array):
-            assert_same_bits(answers(machine, same[:1]), of_one)
-    machine.save(place, **({"include_std": True} if "std" in expected else {}))
+            assert_same_bits(answers(estimator, same[:1]), of_one)
+    estimator.save(place, **({"include_std": True} if "std" in expected else {}))
     stored = drf.load_model(place)
     for some in (X, X[:1]):
-        assert_same_bits(answers(stored, some), answers(machine.model_, some))
-    assert stored.digest == machine.model_.digest
+        assert_same_bits(answers(stored, some), answers(estimator.model_, some))
+    assert stored.digest == estimator.model_.digest
 
 
-@pytest.mark.parametrize("name", [name for name in MACHINES if name != "components"])
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "components"])
 def test_scores_of_rows_in_any_layout(rows, name):
     X, Y, s = rows
-    y = MACHINES[name][1](Y)
-    machine = fitted(MACHINES[name], fourier(), X, y)
-    expected = machine.score(X, y, s)
+    y = MODELS[name][1](Y)
+    estimator = fitted(MODELS[name], fourier(), X, y)
+    expected = estimator.score(X, y, s)
     for lie in ARRAYS.values():
-        assert machine.score(lie(X), lie(y), lie(s)) == expected
+        assert estimator.score(lie(X), lie(y), lie(s)) == expected
 
 
 def laid(made, lie, *names):
@@ -226,15 +238,15 @@ def laid(made, lie, *names):
 
 @pytest.mark.parametrize("features", MAPS)
 @pytest.mark.parametrize("lie", ARRAYS.values(), ids=ARRAYS)
-def test_arrays_of_a_machine_in_any_layout(rows, features, lie, rng):
+def test_arrays_of_a_model_in_any_layout(rows, features, lie, rng):
     X, Y, _ = rows
     map_ = MAPS[features]()
     if "random_state" in map_.get_params():
         map_.set_params(random_state=int(rng.integers(2**31)))  # or another test has left its arrays built
-    machine = fitted(MACHINES["ten targets, scaled"], map_, X, Y)
+    estimator = fitted(MODELS["ten targets, scaled"], map_, X, Y)
     if features != "binning":
-        machine.predict(X, return_std=True)  # makes what standard deviations need
-    model = machine.model_
+        estimator.predict(X, return_std=True)  # makes what standard deviations need
+    model = estimator.model_
     arrays = model.specification.checked_arrays() if model.arrays is None else model.arrays
     changed = laid(model, lie, "coef", "intercept") | {"arrays": {name: lie(A) for name, A in arrays.items()}}
     if model.posterior is not None:
@@ -248,17 +260,17 @@ def test_arrays_of_a_machine_in_any_layout(rows, features, lie, rng):
 @pytest.mark.parametrize(
     ("name", "features"),
     [("ten targets, scaled", features) for features in MAPS | UNDECIDED_MAPS]
-    + [(name, "pairs") for name in MACHINES | OTHER_FITS if name != "ten targets, scaled"]
+    + [(name, "pairs") for name in MODELS | OTHER_FITS if name != "ten targets, scaled"]
     + [(name, "binning") for name in OTHER_FITS],
 )
 def test_fits_to_rows_in_any_layout(rows, name, features):
-    (X, Y, s), machine = rows, (MACHINES | OTHER_FITS)[name]
-    y, make_map = machine[1](Y), (MAPS | UNDECIDED_MAPS)[features]
-    expected = fitted(machine, make_map(), X, y, s).model_
+    (X, Y, s), estimator = rows, (MODELS | OTHER_FITS)[name]
+    y, make_map = estimator[1](Y), (MAPS | UNDECIDED_MAPS)[features]
+    expected = fitted(estimator, make_map(), X, y, s).model_
     for lie in ROWS.values():
         lie_beside = lie if lie in ARRAYS.values() else with_gaps
         y_there = None if y is None else lie_beside(y)
-        model = fitted(machine, make_map(), lie(X), y_there, lie_beside(s)).model_
+        model = fitted(estimator, make_map(), lie(X), y_there, lie_beside(s)).model_
         np.testing.assert_array_equal(model.coef, expected.coef)
         np.testing.assert_array_equal(model.intercept, expected.intercept)
 

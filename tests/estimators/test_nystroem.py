@@ -1,4 +1,4 @@
-"""Models on Nyström features: the exact kernel machine in the limit, on rows of any storage."""
+"""Models on Nyström features: the exact kernel model in the limit, on rows of any storage."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 import zarr
 from sklearn.base import clone
 from sklearn.kernel_ridge import KernelRidge as ExactKernelRidge
-from sklearn.model_selection import GridSearchCV
 
 from distrff.engine import execution
 from distrff.errors import InputError
@@ -22,8 +21,8 @@ from distrff.features.nystroem import NystroemFeatures, pivoted
 from distrff.io.open import open_dataset
 from distrff.kernels.polynomial import Polynomial
 from distrff.kernels.stationary import Gaussian
-from distrff.model.persistence import load_model
 from distrff.reductions.gram import GramStatistics
+from tests.support.fits import never, stored
 
 
 def nystroem(kernel=None, n_components=48, **options):
@@ -31,12 +30,12 @@ def nystroem(kernel=None, n_components=48, **options):
 
 
 @pytest.mark.parametrize("kernel", [Gaussian(2.0), Polynomial(2)])
-def test_all_rows_as_landmarks_give_the_exact_machine(problem, kernel):
+def test_all_rows_as_landmarks_give_the_exact_model(problem, kernel):
     X, y = problem.X[:150], problem.y[:150]
-    machine = KernelRidge(nystroem(kernel, 150), alpha=0.1, fit_intercept=False).fit(X, y)
+    model = KernelRidge(nystroem(kernel, 150), alpha=0.1, fit_intercept=False).fit(X, y)
     exact = ExactKernelRidge(alpha=0.1, kernel=lambda a, b: kernel(a[None], b[None])[0, 0]).fit(X, y)
     # Directions below 2⁻⁴⁰ of the kernel are left out of a problem of condition 1e4.
-    np.testing.assert_allclose(machine.predict(problem.X), exact.predict(problem.X), atol=1e-6)
+    np.testing.assert_allclose(model.predict(problem.X), exact.predict(problem.X), atol=1e-6)
 
 
 @pytest.mark.parametrize("landmarks", ["uniform", "leverage"])
@@ -47,12 +46,12 @@ def test_a_cluster_gives_the_bits_of_one_process(problem, tmp_path, request, lan
             array
         )
     data = open_dataset(str(tmp_path / "rows.zarr"), target="y", sample_weight="sample_weight")
-    machine = KernelRidge(nystroem(landmarks=landmarks), alpha="gcv", scale="standard", random_state=1)
-    other = clone(machine).fit(problem.X, problem.y, problem.s)
+    model = KernelRidge(nystroem(landmarks=landmarks), alpha="gcv", scale="standard", random_state=1)
+    other = clone(model).fit(problem.X, problem.y, problem.s)
     request.getfixturevalue("client")
-    one = machine.fit(data)
+    one = model.fit(data)
     passes = 2 if landmarks == "leverage" else 1
-    assert machine.plan(data).n_sweeps == 2 + passes == one.report_.to_dict()["n_sweeps"]
+    assert model.plan(data).n_sweeps == 2 + passes == one.report_.to_dict()["n_sweeps"]
     np.testing.assert_array_equal(one.features_.landmarks_, other.features_.landmarks_)
     np.testing.assert_array_equal(one.model_.coef, other.model_.coef)
     np.testing.assert_allclose(one.predict(data.X).compute(), other.predict(problem.X), rtol=1e-9, atol=1e-9)
@@ -72,54 +71,45 @@ def test_landmarks_do_not_depend_on_chunks(problem):
 
 def test_rows_of_weight_zero_are_no_landmarks(problem):
     s = (problem.X[:, 0] > 0).astype(float)
-    machine = KernelRidge(nystroem()).fit(problem.X, problem.y, s)
-    assert (machine.features_.landmarks_[:, 0] > 0).all()
+    model = KernelRidge(nystroem()).fit(problem.X, problem.y, s)
+    assert (model.features_.landmarks_[:, 0] > 0).all()
+
+
+BESIDE_A_LINE = ConcatenatedFeatures([nystroem(), LinearFeatures()])
 
 
 @pytest.mark.parametrize(
-    "machine",
+    "estimator",
     [
         KernelRidge(nystroem(), alpha="cv", random_state=0),
         KernelRidge(nystroem(), solver="cg", random_state=0),
         KernelRidge(nystroem(Polynomial(3)), alpha="gcv", random_state=0),
         KernelRidge(nystroem(Gaussian("auto")), alpha="gcv", random_state=0),
+        KernelSVC(nystroem(), random_state=0),
+        KernelSVC(nystroem(), loss="squared_hinge", random_state=0),
+        KernelSVC(nystroem(Polynomial(2)), C=0.1, random_state=0),
+        KernelSVC(BESIDE_A_LINE, random_state=0),
+        KernelLikelihoodClassifier(nystroem(landmarks="leverage"), random_state=0),
+        KernelLikelihoodClassifier(BESIDE_A_LINE, random_state=0),
     ],
     ids=repr,
 )
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_ridge_fits_and_is_stored(problem, tmp_path, machine, dtype):
-    X = problem.X.astype(dtype)
-    fitted = clone(machine).fit(X, problem.y)
-    assert fitted.score(X, problem.y) > 0.75
-    fitted.save(str(tmp_path / "model.zarr"))
-    loaded = load_model(str(tmp_path / "model.zarr"))
-    np.testing.assert_array_equal(loaded.predict(X), fitted.predict(X))
-    lazily = fitted.predict(da.from_array(X, chunks=(100, -1))).compute(scheduler="sync")
-    np.testing.assert_allclose(lazily, fitted.predict(X), rtol=1e-6, atol=1e-5)
+def test_estimators_fit_and_are_stored(problem, tmp_path, estimator, dtype):
+    X, y = problem.X.astype(dtype), problem.y
+    if not isinstance(estimator, KernelRidge):
+        y = np.where(X[:, 1] * X[:, 2] > 0, "same", "other")
+    fitted = clone(estimator).fit(X, y)
+    assert fitted.score(X, y) > 0.75
+    np.testing.assert_array_equal(stored(fitted, tmp_path).predict(X), fitted.predict(X))
+    if y is problem.y:
+        lazily = fitted.predict(da.from_array(X, chunks=(100, -1))).compute(scheduler="sync")
+        np.testing.assert_allclose(lazily, fitted.predict(X), rtol=1e-6, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "machine",
-    [
-        KernelSVC(nystroem(), random_state=0),
-        KernelSVC(nystroem(), loss="squared_hinge", random_state=0),
-        KernelLikelihoodClassifier(nystroem(landmarks="leverage"), random_state=0),
-        KernelSVC(nystroem(Polynomial(2)), C=0.1, random_state=0),
-    ],
-    ids=repr,
-)
-def test_classifiers_fit(problem, tmp_path, machine):
-    labels = np.where(problem.X[:, 1] * problem.X[:, 2] > 0, "same", "other")
-    fitted = clone(machine).fit(problem.X, labels)
-    assert fitted.score(problem.X, labels) > 0.75
-    fitted.save(str(tmp_path / "model.zarr"))
-    np.testing.assert_array_equal(
-        load_model(str(tmp_path / "model.zarr")).predict(problem.X), fitted.predict(problem.X)
-    )
-
-
-def test_a_gram_carries_its_landmarks_to_its_file_and_back(problem, tmp_path):
-    map_ = fit_features(nystroem(), problem.X)
+@pytest.mark.parametrize("features", [nystroem(), BESIDE_A_LINE])
+def test_a_gram_carries_its_landmarks_to_its_file_and_back(problem, tmp_path, features):
+    map_ = fit_features(features, problem.X)
     whole = gram(problem.X, map_, problem.y)
     parts = gram(problem.X[:400], map_, problem.y[:400])
     parts += gram(problem.X[400:], y=problem.y[400:], like=parts)
@@ -128,19 +118,8 @@ def test_a_gram_carries_its_landmarks_to_its_file_and_back(problem, tmp_path):
     loaded = GramStatistics.load(str(tmp_path / "gram.zarr"))
     one, other = (KernelRidge(alpha=0.1).fit_gram(stats) for stats in (whole, loaded))
     np.testing.assert_array_equal(other.predict(problem.X), one.predict(problem.X))
-    other.save(str(tmp_path / "model.zarr"))
-    stored = load_model(str(tmp_path / "model.zarr"))
-    np.testing.assert_array_equal(stored.predict(problem.X), one.predict(problem.X))
+    np.testing.assert_array_equal(stored(other, tmp_path).predict(problem.X), one.predict(problem.X))
     assert (loaded + whole).n_rows == 1800
-
-
-def test_widths_can_be_searched(problem):
-    search = GridSearchCV(
-        KernelRidge(nystroem(Gaussian(1.0)), alpha=0.1),
-        {"features__kernel__length_scale": [0.01, 2.0], "features__landmarks": ["uniform", "leverage"]},
-        cv=2,
-    ).fit(problem.X, problem.y)
-    assert search.best_params_["features__kernel__length_scale"] == 2.0
 
 
 def test_the_plan_counts_the_factor(problem):
@@ -180,9 +159,6 @@ def test_a_plan_factors_few_landmarks(problem, monkeypatch):
     ids=["fit", "plan", "concatenated", "svc", "pca", "gram", "fit_features"],
 )
 def test_more_landmarks_than_rows_are_refused_before_the_first_task(problem, monkeypatch, act):
-    def never(*args, **kwargs):
-        raise AssertionError("a task ran")
-
     monkeypatch.setattr(execution, "reduce_rows", never)
     with pytest.raises(InputError, match=r"n_components=901 .* only 900 rows"):
         act(nystroem(n_components=901), problem)

@@ -6,23 +6,22 @@ import json
 import re
 from dataclasses import replace
 
-import dask
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+import distrff as drf
 from distrff.engine import execution
 from distrff.engine.execution import PlannedWorkers
-from distrff.engine.segments import gram_segmentation
+from distrff.engine.segments import gram_segmentation, gram_stride
 from distrff.errors import PlanRefused
 from distrff.estimators.fitting import plan
-from distrff.estimators.fitting.plan import Size, first_that_fits, worker_peak_bytes
-from distrff.estimators.ridge import KernelRidge
-from distrff.features.fourier import FourierFeatures, FourierSpecification
+from distrff.estimators.fitting.plan import PRESUMED_SWEEPS, Size, first_that_fits, worker_peak_bytes
+from distrff.features.fourier import FourierSpecification
 from distrff.features.specification import product_cost
-from distrff.kernels.stationary import Gaussian
 from distrff.utils.text import human_bytes
+from tests.support.fits import fourier, in_process, never
 
 SHAPE = Size(
     n_rows=1_000_000,
@@ -39,8 +38,17 @@ SHAPE = Size(
 CLUSTER = dict(n_workers=2, threads_per_worker=1)
 
 
-def count(size, **cluster):
-    return first_that_fits([plan.count("gram", size, PlannedWorkers(**cluster))])
+MANY_OUTPUTS = replace(SHAPE, n_outputs=3, n_folds=1, n_alphas=1)
+TWO_THREADS = dict(n_workers=2, threads_per_worker=2)
+
+
+def count(size, solver="gram", **cluster):
+    return first_that_fits([plan.count(solver, size, PlannedWorkers(**cluster))])
+
+
+def limit_above(n_bytes):
+    """The memory limit of which so many bytes are what a plan may use."""
+    return int((n_bytes + plan._IDLE_BYTES) / plan._USABLE_SHARE)
 
 
 def test_what_is_counted():
@@ -76,7 +84,7 @@ def test_the_plan_grows_with_what_it_is_for():
 
 def test_the_plan_counts_the_frequencies():
     """Where rows are wide the map's arrays are as large as a Gram."""
-    kernel = json.dumps(Gaussian().to_dict())
+    kernel = json.dumps(drf.Gaussian().to_dict())
     cost = FourierSpecification(n_columns=20_000, n_components=2048, kernel_json=kernel).cost
     wide = replace(
         SHAPE, n_columns=20_000, row_bytes=80_008, chunk_rows=512, n_folds=1, map_cost=cost, n_features=2048
@@ -104,7 +112,7 @@ def test_a_plan_is_strict_json_and_readable():
 
 def test_folds_are_taken_one_at_a_time_where_they_do_not_fit_together():
     together = count(SHAPE, **CLUSTER, memory_limit=0)
-    limit = int((together.worker_peak_bytes + plan._IDLE_BYTES) / plan._USABLE_SHARE) - 2**20
+    limit = limit_above(together.worker_peak_bytes) - 2**20
     apart = count(SHAPE, **CLUSTER, memory_limit=limit)
     assert apart.folds_per_task == 1
     assert apart.n_sweeps == 6
@@ -180,9 +188,7 @@ def test_the_smallest_change_is_named():
         ((replace(shape, n_features=8190), 8), "n_components=8190"),
         ((shape, 7), "7 thread(s) a worker"),
     ):
-        limit = (
-            int((worker_peak_bytes(changed[0], 1, changed[1]) + plan._IDLE_BYTES) / plan._USABLE_SHARE) + 2
-        )
+        limit = limit_above(worker_peak_bytes(changed[0], 1, changed[1])) + 2
         with pytest.raises(PlanRefused, match=re.escape(name)):
             count(shape, n_workers=1, threads_per_worker=8, memory_limit=limit)
 
@@ -193,16 +199,83 @@ def test_nothing_is_promised_that_does_not_fit():
     assert str(caught.value).endswith("B")  # the memory limit is the only remedy
 
 
+# Conjugate gradients
+
+
+def counted(size=MANY_OUTPUTS, limit=0, n_alphas=1, **cluster):
+    return count(replace(size, n_factors=n_alphas), "cg", **TWO_THREADS | {"memory_limit": limit} | cluster)
+
+
+def limit_for(found):
+    return limit_above(found.worker_peak_bytes) + 2
+
+
+def test_a_sample_has_sixteen_rows_a_feature():
+    assert gram_stride(1_000_000, 2048) == 30
+    assert gram_stride(1_000_000, 64) == 61  # and never fewer than 16,384 rows
+    assert gram_stride(30_000, 64) == 1
+    assert gram_stride(10, 64) == 1
+
+
+def test_what_is_counted_of_conjugate_gradients():
+    found = counted()
+    assert (found.stride, found.n_factors) == (30, 1)
+    assert found.n_sweeps == 2 + PRESUMED_SWEEPS
+    light = PRESUMED_SWEEPS * 10**6 * 2048 * (2 * 50 + 4 * 3)
+    sample = 10**6 / 30 * (2 * 50 * 2048 + 2052**2) + 2048**3 / 3
+    assert found.flops == pytest.approx(light + sample)
+    assert found.cosines == pytest.approx((PRESUMED_SWEEPS + 1 / 30) * 10**6 * 2048)
+    assert found.bytes_read == found.n_sweeps * 10**6 * 208
+    assert found.flops < count(MANY_OUTPUTS, **TWO_THREADS, memory_limit=0).flops
+    data = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert data["one_in"] == 30
+    text = str(found)
+    assert "preconditioner: factor of the Gram of one row in 30; 10 light sweeps presumed" in text
+    assert "all rows" in str(counted(replace(MANY_OUTPUTS, n_rows=20_000)))
+
+
+def test_the_factor_is_given_up_where_memory_asks_for_it():
+    with_factor = counted()
+    by_diagonal = counted(limit=limit_for(with_factor) - 2**20)
+    assert (by_diagonal.stride, by_diagonal.n_factors) == (0, 0)
+    assert by_diagonal.n_sweeps == 1 + PRESUMED_SWEEPS
+    assert "preconditioner: diagonal" in str(by_diagonal)
+    assert counted(limit=limit_for(with_factor)).stride == 30
+    assert counted(n_alphas=3).worker_peak_bytes > with_factor.worker_peak_bytes
+
+
+def test_without_a_factor_memory_is_linear_in_the_features():
+    small = replace(MANY_OUTPUTS, n_rows=10**7, chunk_rows=1000)
+    few, many, more = (
+        counted(replace(small, n_features=D), limit=4 * 2**30).worker_peak_bytes
+        for D in (20_000, 100_000, 200_000)
+    )
+    assert few < many < more < 2.1 * many
+    with pytest.raises(PlanRefused):
+        count(replace(small, n_features=20_000), **TWO_THREADS, memory_limit=4 * 2**30)
+
+
+def test_every_remedy_that_a_refusal_of_conjugate_gradients_names_does_fit():
+    wide = replace(MANY_OUTPUTS, n_features=10**5, n_rows=10**5, chunk_rows=1000)
+    limit = limit_for(counted(wide, limit=2**36)) * 3 // 4
+    with pytest.raises(PlanRefused) as caught:
+        counted(wide, limit)
+    features, threads = (
+        int(re.search(pattern, str(caught.value))[1]) for pattern in (r"n_components=(\d+)", r"(\d+) thread")
+    )
+    counted(replace(wide, n_features=features), limit)
+    counted(wide, limit, threads_per_worker=threads)
+    with pytest.raises(PlanRefused):
+        counted(replace(wide, n_features=features + 2), limit)
+
+
 # Through a fit
 
 
 def fit(X, y, monkeypatch, limit):
     monkeypatch.setattr(execution, "MEMORY_LIMIT", limit)
-    machine = KernelRidge(
-        FourierFeatures(Gaussian(2.0), 256), alpha="cv", cv=5, scale="standard", random_state=1
-    )
-    with dask.config.set(scheduler="synchronous"):
-        return machine.fit(X, y)
+    features = fourier(256, random_state=None)
+    return in_process(drf.KernelRidge(features, "cv", cv=5, scale="standard", random_state=1), X, y)
 
 
 def test_folds_one_at_a_time_give_the_same_bits(rng, monkeypatch):
@@ -210,8 +283,7 @@ def test_folds_one_at_a_time_give_the_same_bits(rng, monkeypatch):
     y = np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(3000)
     monkeypatch.setattr("distrff.engine.segments._LEAST_SEGMENT_ROWS", 512)
     together = fit(X, y, monkeypatch, 2**40)
-    need = together.plan_.worker_peak_bytes + plan._IDLE_BYTES
-    apart = fit(X, y, monkeypatch, int(need / plan._USABLE_SHARE) - 2**16)
+    apart = fit(X, y, monkeypatch, limit_above(together.plan_.worker_peak_bytes) - 2**16)
     assert (together.plan_.folds_per_task, apart.plan_.folds_per_task) == (5, 1)
     assert (together.report_["n_sweeps"], apart.report_["n_sweeps"]) == (2, 6)
     np.testing.assert_array_equal(apart.coef_, together.coef_)
@@ -222,9 +294,6 @@ def test_folds_one_at_a_time_give_the_same_bits(rng, monkeypatch):
 
 
 def test_a_fit_that_cannot_fit_is_refused_before_its_first_task(rng, monkeypatch):
-    def never(*args, **kwargs):
-        raise AssertionError("a task ran")
-
     monkeypatch.setattr(execution, "reduce_rows", never)
     X = rng.standard_normal((100, 3))
     with pytest.raises(PlanRefused, match="smallest changes that fit"):

@@ -7,14 +7,8 @@ import pytest
 from sklearn.kernel_ridge import KernelRidge as ExactKernelRidge
 from sklearn.linear_model import Ridge
 
-from distrff.estimators.ridge import KernelRidge
-from distrff.features.compose import LinearFeatures
-from distrff.features.fourier import FourierFeatures
-from distrff.kernels.stationary import Gaussian
-
-
-def fourier(n_components=64, width=2.0, **options):
-    return FourierFeatures(Gaussian(width), n_components, random_state=0, **options)
+import distrff as drf
+from tests.support.fits import ridge
 
 
 def relative_error(found, expected):
@@ -37,7 +31,7 @@ def alpha_at_condition(condition, weight, at_zero=1.0):
 def test_equals_ridge_on_its_features(problem, several, fit_intercept, weighted):
     y, s = problem.Y if several else problem.y, problem.s if weighted else None
     alpha = alpha_at_condition(1e6, problem.s.sum() if weighted else len(y))
-    ours = KernelRidge(fourier(), alpha=alpha, fit_intercept=fit_intercept).fit(problem.X, y, s)
+    ours = ridge(alpha=alpha, fit_intercept=fit_intercept).fit(problem.X, y, s)
     Z = ours.features_.transform(problem.X)
     reference = Ridge(alpha=alpha, fit_intercept=fit_intercept, solver="svd").fit(Z, y, s)
     assert ours.coef_.shape == reference.coef_.shape
@@ -50,7 +44,7 @@ def test_equals_ridge_on_its_features(problem, several, fit_intercept, weighted)
 
 def test_an_alpha_for_each_target(problem):
     alpha = alpha_at_condition(1e6, len(problem.X)) * np.array([1.0, 1e3, 10.0])
-    ours = KernelRidge(fourier(), alpha=alpha).fit(problem.X, problem.Y)
+    ours = ridge(alpha=alpha).fit(problem.X, problem.Y)
     Z = ours.features_.transform(problem.X)
     reference = Ridge(alpha=alpha, solver="svd").fit(Z, problem.Y)
     for found, expected in zip(ours.coef_, reference.coef_, strict=True):
@@ -60,14 +54,14 @@ def test_an_alpha_for_each_target(problem):
 
 
 def test_linear_features_are_linear_ridge(problem):
-    ours = KernelRidge(LinearFeatures(), alpha=0.5).fit(problem.X, problem.y, problem.s)
+    ours = drf.KernelRidge(drf.LinearFeatures(), alpha=0.5).fit(problem.X, problem.y, problem.s)
     reference = Ridge(alpha=0.5, solver="svd").fit(problem.X, problem.y, problem.s)
     assert relative_error(ours.coef_, reference.coef_) < AGREEMENT
     assert ours.intercept_ == pytest.approx(reference.intercept_, abs=AGREEMENT)
 
 
 def test_one_column_of_targets_stays_a_column(problem):
-    flat, column = (KernelRidge(fourier()).fit(problem.X, y) for y in (problem.y, problem.y[:, None]))
+    flat, column = (ridge().fit(problem.X, y) for y in (problem.y, problem.y[:, None]))
     assert flat.coef_.shape == (64,) and isinstance(flat.intercept_, float)
     assert column.coef_.shape == (1, 64) and column.intercept_.shape == (1,)
     np.testing.assert_array_equal(column.predict(problem.X)[:, 0], flat.predict(problem.X))
@@ -77,7 +71,7 @@ def test_one_column_of_targets_stays_a_column(problem):
 def test_weights_are_the_dual_solutions_sum(problem, fit_intercept):
     """w = Σ αᵢ z(xᵢ), with α of the dual problem on the approximate kernel (weighted, centred)."""
     alpha = alpha_at_condition(1e6, problem.s.sum())
-    ours = KernelRidge(fourier(), alpha=alpha, fit_intercept=fit_intercept)
+    ours = ridge(alpha=alpha, fit_intercept=fit_intercept)
     ours.fit(problem.X, problem.y, problem.s)
     Z, y = ours.features_.transform(problem.X), problem.y
     if fit_intercept:
@@ -102,9 +96,9 @@ def test_predictions_approach_exact_kernel_ridge(rng):
 
     def distances(n_components, n_draws):
         for seed in rng.integers(0, 2**31, n_draws):
-            features = FourierFeatures(Gaussian(1.0), n_components, random_state=int(seed))
-            machine = KernelRidge(features, alpha=alpha, fit_intercept=False).fit(X, Y)
-            yield np.mean((machine.predict(x) - exact) ** 2)
+            features = drf.FourierFeatures(drf.Gaussian(1.0), n_components, random_state=int(seed))
+            model = drf.KernelRidge(features, alpha=alpha, fit_intercept=False).fit(X, Y)
+            yield np.mean((model.predict(x) - exact) ** 2)
 
     n_draws = {64: 64, 512: 16, 4096: 3}
     found = {D: np.fromiter(distances(D, n), float) for D, n in n_draws.items()}

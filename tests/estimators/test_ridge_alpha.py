@@ -6,20 +6,15 @@ import numpy as np
 import pytest
 from sklearn.linear_model import Ridge
 
+import distrff as drf
 from distrff.errors import PrecisionWarning
-from distrff.estimators.ridge import KernelRidge
-from distrff.features.fourier import FourierFeatures
-from distrff.kernels.stationary import Gaussian
 from distrff.reductions.base import Folds
 from distrff.utils.random import child_seed
+from tests.support.fits import fourier, ridge
 
 # At κ ≤ 1e6 the weights are known to about 1e-9 (see test_ridge), and held-out errors likewise.
 AGREEMENT = 1e-8
 CONDITION = np.logspace(6, 1, 4)
-
-
-def fourier(n_components=64, width=2.0, **options):
-    return FourierFeatures(Gaussian(width), n_components, random_state=0, **options)
 
 
 def explicit_errors(Z, Y, s, fold, alphas, fit_intercept):
@@ -28,9 +23,9 @@ def explicit_errors(Z, Y, s, fold, alphas, fit_intercept):
     for k in range(errors.shape[1]):
         train, test = fold != k, fold == k
         for i, alpha in enumerate(alphas):
-            machine = Ridge(alpha=alpha, fit_intercept=fit_intercept, solver="svd")
-            machine.fit(Z[train], Y[train], s[train])
-            errors[i, k] = (s[test] @ (machine.predict(Z[test]) - Y[test]) ** 2).mean()
+            model = Ridge(alpha=alpha, fit_intercept=fit_intercept, solver="svd")
+            model.fit(Z[train], Y[train], s[train])
+            errors[i, k] = (s[test] @ (model.predict(Z[test]) - Y[test]) ** 2).mean()
     return errors, np.bincount(fold, s)
 
 
@@ -39,7 +34,7 @@ def explicit_errors(Z, Y, s, fold, alphas, fit_intercept):
 def test_cross_validation_is_explicit_cross_validation(problem, fold_by, fit_intercept):
     X, Y, s = problem.X, problem.Y[:, :2], problem.s
     alphas = s.sum() / CONDITION
-    ours = KernelRidge(
+    ours = drf.KernelRidge(
         fourier(), "cv", alphas=alphas, cv=4, fold_by=fold_by, fit_intercept=fit_intercept, random_state=3
     ).fit(X, Y, s)
     fold = Folds(4, child_seed(3, "folds"), fold_by, len(X)).of_rows(0, len(X))
@@ -53,10 +48,11 @@ def test_cross_validation_is_explicit_cross_validation(problem, fold_by, fit_int
     assert ours.cv_score_ == results["mean_score"][best] == ours.report_["cv_score"]
 
 
-def test_the_machine_is_the_one_at_the_chosen_alpha(problem):
-    chosen = KernelRidge(fourier(), "cv", random_state=0).fit(problem.X, problem.y)
-    given = KernelRidge(fourier(), chosen.alpha_, random_state=0).fit(problem.X, problem.y)
-    # Gram summed by folds or not: rounding apart, at κ = Σs/alpha.
+@pytest.mark.parametrize("alpha", ["cv", "gcv"])
+def test_the_model_is_the_one_at_the_chosen_alpha(problem, alpha):
+    chosen = ridge(alpha, random_state=0).fit(problem.X, problem.y)
+    given = ridge(chosen.alpha_, random_state=0).fit(problem.X, problem.y)
+    # The Gram is summed by folds or not: rounding apart, at κ = Σs/alpha.
     tolerance = 10 * np.finfo(float).eps * len(problem.X) / chosen.alpha_ * np.linalg.norm(given.coef_)
     np.testing.assert_allclose(chosen.coef_, given.coef_, rtol=0, atol=tolerance)
 
@@ -66,7 +62,7 @@ def test_generalised_cross_validation(problem, fit_intercept):
     X, y, s = problem.X, problem.y + 2, problem.s
     alphas = s.sum() / CONDITION
     # So many features are at most a twentieth of the rows.
-    ours = KernelRidge(fourier(len(X) // 40 * 2), "gcv", alphas=alphas, fit_intercept=fit_intercept).fit(
+    ours = drf.KernelRidge(fourier(len(X) // 40 * 2), "gcv", alphas=alphas, fit_intercept=fit_intercept).fit(
         X, y, s
     )
     Z = ours.features_.transform(X)
@@ -85,35 +81,35 @@ def test_generalised_cross_validation(problem, fit_intercept):
 
 @pytest.mark.parametrize("sampling", ["iid", "orthogonal", "qmc", "fastfood"])
 @pytest.mark.parametrize("alpha", ["cv", "gcv"])
-def test_learning_curve_is_that_of_smaller_machines(problem, alpha, sampling):
+def test_learning_curve_is_that_of_smaller_models(problem, alpha, sampling):
     # 128 features are less than a twentieth of the rows, so that alpha="gcv" has one criterion for all.
     X, y = np.tile(problem.X, (3, 1)), np.tile(problem.y, 3)
     alphas = len(X) / CONDITION
 
     def fit(n_components):
         features = fourier(n_components, sampling=sampling)
-        return KernelRidge(features, alpha, alphas=alphas, random_state=1).fit(X, y)
+        return drf.KernelRidge(features, alpha, alphas=alphas, random_state=1).fit(X, y)
 
     curve = fit(128).report_["learning_curve"]
     assert [size for size, _, _ in curve] == [16, 32, 64, 128]
     for size, score, chosen in curve:
-        machine = fit(size)
-        assert score == pytest.approx(machine.cv_score_, rel=AGREEMENT)
-        assert chosen == machine.alpha_
+        model = fit(size)
+        assert score == pytest.approx(model.cv_score_, rel=AGREEMENT)
+        assert chosen == model.alpha_
 
 
 def test_learning_curve_at_a_given_alpha(problem):
-    curve = KernelRidge(fourier(256), 1.0).fit(problem.X, problem.y).report_["learning_curve"]
+    curve = drf.KernelRidge(fourier(256), 1.0).fit(problem.X, problem.y).report_["learning_curve"]
     assert curve and curve[0][0] == 16
     for size, score, alpha in curve:
-        smaller = KernelRidge(fourier(size), "gcv", alphas=[1.0]).fit(problem.X, problem.y)
+        smaller = drf.KernelRidge(fourier(size), "gcv", alphas=[1.0]).fit(problem.X, problem.y)
         assert (score, alpha) == (pytest.approx(smaller.cv_score_, rel=AGREEMENT), 1.0)
 
 
 def test_the_default_grid(problem):
-    machine = KernelRidge(fourier(), "gcv").fit(problem.X, problem.y, problem.s)
+    model = ridge("gcv").fit(problem.X, problem.y, problem.s)
     expected = problem.s.sum() * np.geomspace(1e-9, 1, 25)
-    np.testing.assert_allclose(machine.cv_results_["alphas"], expected)
+    np.testing.assert_allclose(model.cv_results_["alphas"], expected)
 
 
 # float32 ------------------------------------------------------------------------------------
@@ -121,39 +117,39 @@ def test_the_default_grid(problem):
 
 def test_grid_is_cut_at_the_noise_floor(problem):
     X = problem.X.astype(np.float32)
-    machine = KernelRidge(fourier(), "cv", random_state=0).fit(X, problem.y)
-    report, alphas = machine.report_, machine.cv_results_["alphas"]
+    model = ridge("cv", random_state=0).fit(X, problem.y)
+    report, alphas = model.report_, model.cv_results_["alphas"]
     assert report["dtype"] == "float32"
     assert alphas.min() >= report["noise_floor"] > alphas.min() / 10
     assert (
         f"alphas below the rounding noise of float32 products were left out: {25 - len(alphas)}"
         in report["notes"]
     )
-    below = KernelRidge(fourier(), "cv", alphas=[1e-7, 1e-6], random_state=0).fit(X, problem.y)
+    below = ridge("cv", alphas=[1e-7, 1e-6], random_state=0).fit(X, problem.y)
     assert below.report_["dtype"] == "float64"
     assert list(below.cv_results_["alphas"]) == [1e-7, 1e-6]
 
 
 def test_nested_sizes_below_their_noise_floor_are_left_out_of_the_curve(problem):
     X = problem.X.astype(np.float32)
-    whole = KernelRidge(fourier(), "cv", random_state=0).fit(X, problem.y)
+    whole = ridge("cv", random_state=0).fit(X, problem.y)
     just_above = 1.01 * whole.report_["noise_floor"]
-    machine = KernelRidge(fourier(), "cv", alphas=[just_above], random_state=0).fit(X, problem.y)
-    assert machine.report_["dtype"] == "float32"
-    assert [size for size, *_ in machine.report_["learning_curve"]] == [machine.report_["n_components"]]
+    model = ridge("cv", alphas=[just_above], random_state=0).fit(X, problem.y)
+    assert model.report_["dtype"] == "float32"
+    assert [size for size, *_ in model.report_["learning_curve"]] == [model.report_["n_components"]]
 
 
 def test_an_alpha_in_the_noise_is_solved_in_float64(problem):
     X = problem.X.astype(np.float32)
-    small = KernelRidge(fourier(), alpha=1e-5).fit(X, problem.y)
+    small = ridge(alpha=1e-5).fit(X, problem.y)
     assert small.report_["dtype"] == "float64"
     assert any("float64 was used" in note for note in small.report_["notes"])
-    asked = KernelRidge(fourier(), alpha=1e-5, dtype="float64").fit(X, problem.y)
+    asked = ridge(alpha=1e-5, dtype="float64").fit(X, problem.y)
     np.testing.assert_array_equal(small.coef_, asked.coef_)
-    large = KernelRidge(fourier(), alpha=1.0).fit(X, problem.y)
+    large = ridge(alpha=1.0).fit(X, problem.y)
     assert large.report_["dtype"] == "float32" and not large.report_["notes"]
     with pytest.warns(PrecisionWarning, match="float64 was used") as caught:
-        KernelRidge(fourier(), alpha=1e-5, dtype="float32").fit(X, problem.y)
+        ridge(alpha=1e-5, dtype="float32").fit(X, problem.y)
     assert caught[0].filename == __file__
 
 
@@ -169,8 +165,8 @@ def test_an_alpha_in_the_noise_is_solved_in_float64(problem):
     ],
 )
 def test_automatic_dtype(problem, dtype, expected):
-    machine = KernelRidge(fourier()).fit((problem.X * 10).astype(dtype), problem.y)
-    assert machine.report_["dtype"] == expected
+    model = ridge().fit((problem.X * 10).astype(dtype), problem.y)
+    assert model.report_["dtype"] == expected
 
 
 def test_a_large_offset_of_the_target_costs_nothing_in_float32(problem):
@@ -182,7 +178,7 @@ def test_a_large_offset_of_the_target_costs_nothing_in_float32(problem):
     """
     X, y = problem.X.astype(np.float32), problem.y
     alpha = 1e-2 * len(y)
-    plain, lifted = (KernelRidge(fourier(), alpha=alpha).fit(X, y + c) for c in (0.0, 1e6))
+    plain, lifted = (ridge(alpha=alpha).fit(X, y + c) for c in (0.0, 1e6))
     assert plain.report_["dtype"] == lifted.report_["dtype"] == "float32"
     u32 = np.finfo(np.float32).eps / 2
     bound = 8 * u32 * np.sqrt(len(y) * np.sum((y - y.mean()) ** 2)) / alpha
@@ -197,8 +193,7 @@ def test_without_an_intercept_the_offset_is_fitted_as_it_is(problem):
     X, y = problem.X.astype(np.float32), problem.y + 1e3
     alpha = 1e-2 * len(y)
     single, double = (
-        KernelRidge(fourier(), alpha=alpha, fit_intercept=False, dtype=dtype).fit(X, y)
-        for dtype in ("float32", "float64")
+        ridge(alpha=alpha, fit_intercept=False, dtype=dtype).fit(X, y) for dtype in ("float32", "float64")
     )
     assert single.intercept_ == 0
     # G and ZᵀY are off by a few u32·n relative to n·k(0): the weights by that over alpha.
@@ -211,11 +206,11 @@ def test_without_an_intercept_the_offset_is_fitted_as_it_is(problem):
 def test_phases_too_large_for_float32_are_counted(problem):
     """A phase beyond 2^14 is off by more than 2^-10 in float32; its frequency is counted."""
     X = (problem.X * 2.0**14).astype(np.float32)
-    machine = KernelRidge(fourier(), scale="none").fit(X, problem.y)
-    (note,) = machine.report_["notes"]
-    bounds = np.abs(X).max(axis=0) @ np.abs(machine.features_.frequencies_)
+    model = ridge(scale="none").fit(X, problem.y)
+    (note,) = model.report_["notes"]
+    bounds = np.abs(X).max(axis=0) @ np.abs(model.features_.frequencies_)
     n_far = np.sum(bounds > 2.0**14)
     assert n_far > 0 and note.startswith(f"{n_far} frequencies have phases too large for float32")
     assert "use dtype='float64'" in note
-    assert not KernelRidge(fourier(), dtype="float64").fit(X, problem.y).report_["notes"]
-    assert not KernelRidge(fourier(), scale="standard").fit(X, problem.y).report_["notes"]
+    assert not ridge(dtype="float64").fit(X, problem.y).report_["notes"]
+    assert not ridge(scale="standard").fit(X, problem.y).report_["notes"]

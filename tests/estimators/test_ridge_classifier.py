@@ -7,10 +7,9 @@ import pandas as pd
 import pytest
 from sklearn.linear_model import RidgeClassifier
 
+import distrff as drf
 from distrff.errors import InputError
-from distrff.estimators.ridge import KernelRidge, KernelRidgeClassifier
-from distrff.features.fourier import FourierFeatures
-from distrff.kernels.stationary import Gaussian
+from tests.support.fits import ridge, ridge_classifier
 
 # κ ≤ 1e6 as in test_ridge: the weights agree to a few u·κ.
 AGREEMENT = 1e-8
@@ -25,10 +24,6 @@ LABELS = {
 }
 
 
-def fourier(n_components=64):
-    return FourierFeatures(Gaussian(2.0), n_components, random_state=0)
-
-
 def classes_of(problem, n_classes):
     """Balanced class numbers that follow the target."""
     return np.digitize(problem.y, np.quantile(problem.y, np.arange(1, n_classes) / n_classes))
@@ -40,7 +35,7 @@ def classes_of(problem, n_classes):
 def test_equals_ridge_classifier_on_its_features(problem, n_classes, class_weight, weighted):
     y, s = classes_of(problem, n_classes), problem.s if weighted else None
     y[:200] = 0  # so that balancing means something
-    ours = KernelRidgeClassifier(fourier(), alpha=1e-2, class_weight=class_weight).fit(problem.X, y, s)
+    ours = ridge_classifier(alpha=1e-2, class_weight=class_weight).fit(problem.X, y, s)
     Z = ours.features_.transform(problem.X)
     # scikit-learn balances by counts and lets weights multiply, as class_weight dictionaries do in both.
     if class_weight == "balanced" and weighted:
@@ -68,13 +63,13 @@ def test_any_labels(problem, kind, n_classes):
         pytest.skip("there are only two booleans")
     numbers = classes_of(problem, n_classes)
     y = labels[numbers]
-    machine = KernelRidgeClassifier(fourier()).fit(problem.X, y)
-    np.testing.assert_array_equal(machine.classes_, np.unique(labels))
-    assert machine.classes_.dtype == labels.dtype
-    prediction = machine.predict(problem.X)
-    assert prediction.dtype == machine.classes_.dtype and set(prediction) <= set(labels)
-    assert machine.score(problem.X, y) == pytest.approx(np.mean(prediction == y), rel=1e-12)
-    reference = KernelRidgeClassifier(fourier()).fit(problem.X, numbers)
+    model = ridge_classifier().fit(problem.X, y)
+    np.testing.assert_array_equal(model.classes_, np.unique(labels))
+    assert model.classes_.dtype == labels.dtype
+    prediction = model.predict(problem.X)
+    assert prediction.dtype == model.classes_.dtype and set(prediction) <= set(labels)
+    assert model.score(problem.X, y) == pytest.approx(np.mean(prediction == y), rel=1e-12)
+    reference = ridge_classifier().fit(problem.X, numbers)
     same = labels[reference.predict(problem.X)] == prediction
     # With labels in another order a tie goes to another class; there are hardly any.
     assert same.mean() > 0.99
@@ -83,62 +78,60 @@ def test_any_labels(problem, kind, n_classes):
 @pytest.mark.parametrize("dtype", ["category", "string", "object"])
 def test_labels_of_pandas(problem, dtype):
     y = np.array(["no", "yes"])[classes_of(problem, 2)]
-    reference = KernelRidgeClassifier(fourier()).fit(problem.X, y)
-    machine = KernelRidgeClassifier(fourier()).fit(problem.X, pd.Series(y).astype(dtype))
-    np.testing.assert_array_equal(machine.coef_, reference.coef_)
-    np.testing.assert_array_equal(machine.predict(problem.X), reference.predict(problem.X))
+    reference = ridge_classifier().fit(problem.X, y)
+    model = ridge_classifier().fit(problem.X, pd.Series(y).astype(dtype))
+    np.testing.assert_array_equal(model.coef_, reference.coef_)
+    np.testing.assert_array_equal(model.predict(problem.X), reference.predict(problem.X))
 
 
 def test_balanced_means_equal_weight_of_all_classes(problem):
     y = classes_of(problem, 3)
     y[:400] = 1
-    machine = KernelRidgeClassifier(fourier(), class_weight="balanced").fit(problem.X, y, problem.s)
-    by_class = machine.model_.targets.class_weight * np.bincount(y, problem.s)
+    model = ridge_classifier(class_weight="balanced").fit(problem.X, y, problem.s)
+    by_class = model.model_.targets.class_weight * np.bincount(y, problem.s)
     np.testing.assert_allclose(by_class, problem.s.sum() / 3)
-    explicit = KernelRidgeClassifier(
-        fourier(), class_weight=dict(enumerate(machine.model_.targets.class_weight))
-    ).fit(problem.X, y, problem.s)
-    np.testing.assert_array_equal(explicit.coef_, machine.coef_)
+    explicit = ridge_classifier(class_weight=dict(enumerate(model.model_.targets.class_weight))).fit(
+        problem.X, y, problem.s
+    )
+    np.testing.assert_array_equal(explicit.coef_, model.coef_)
 
 
 def test_two_classes_and_a_tie(problem):
-    machine = KernelRidgeClassifier(fourier()).fit(problem.X, problem.y > 0)
-    F = machine.decision_function(problem.X)
-    assert (
-        F.shape == (len(problem.X),) and machine.coef_.shape == (1, 64) and machine.intercept_.shape == (1,)
-    )
-    np.testing.assert_array_equal(machine.predict(problem.X), F > 0)
-    np.testing.assert_array_equal(machine.model_.targets.decode(np.zeros((1, 1))), [False])
+    model = ridge_classifier().fit(problem.X, problem.y > 0)
+    F = model.decision_function(problem.X)
+    assert F.shape == (len(problem.X),) and model.coef_.shape == (1, 64) and model.intercept_.shape == (1,)
+    np.testing.assert_array_equal(model.predict(problem.X), F > 0)
+    np.testing.assert_array_equal(model.model_.targets.decode(np.zeros((1, 1))), [False])
 
 
 @pytest.mark.parametrize("alpha", ["cv", "gcv"])
 def test_alpha_is_chosen_on_plus_and_minus_one(problem, alpha):
     y = classes_of(problem, 3)
     alphas = [1e-2, 1.0, 1e2]
-    machine = KernelRidgeClassifier(fourier(), alpha, alphas=alphas, random_state=0).fit(problem.X, y)
+    model = ridge_classifier(alpha, alphas=alphas, random_state=0).fit(problem.X, y)
     coded = np.where(y[:, None] == np.arange(3), 1.0, -1.0)
-    regression = KernelRidge(fourier(), alpha, alphas=alphas, random_state=0).fit(problem.X, coded)
-    assert machine.alpha_ == regression.alpha_
-    assert machine.cv_score_ == pytest.approx(regression.cv_score_, rel=AGREEMENT)
+    regression = ridge(alpha, alphas=alphas, random_state=0).fit(problem.X, coded)
+    assert model.alpha_ == regression.alpha_
+    assert model.cv_score_ == pytest.approx(regression.cv_score_, rel=AGREEMENT)
 
 
 def test_a_column_of_labels_is_taken_with_a_warning(problem):
     y = classes_of(problem, 3)
-    reference = KernelRidgeClassifier(fourier()).fit(problem.X, y)
+    reference = ridge_classifier().fit(problem.X, y)
     with pytest.warns(
         UserWarning, match="A column-vector y was passed when a 1d array was expected"
     ) as caught:
-        machine = KernelRidgeClassifier(fourier()).fit(problem.X, y[:, None])
+        model = ridge_classifier().fit(problem.X, y[:, None])
     assert caught[0].filename == __file__
-    np.testing.assert_array_equal(machine.coef_, reference.coef_)
-    assert machine.predict(problem.X).shape == y.shape
+    np.testing.assert_array_equal(model.coef_, reference.coef_)
+    assert model.predict(problem.X).shape == y.shape
 
 
 def test_labels_that_scoring_has_not_seen_are_wrong(problem):
     y = np.array(["a", "b"])[classes_of(problem, 2)]
-    machine = KernelRidgeClassifier(fourier()).fit(problem.X, y)
-    other = np.where(np.arange(len(y)) < 90, "other", machine.predict(problem.X))
-    assert machine.score(problem.X, other) == pytest.approx(0.9, rel=1e-12)
+    model = ridge_classifier().fit(problem.X, y)
+    other = np.where(np.arange(len(y)) < 90, "other", model.predict(problem.X))
+    assert model.score(problem.X, other) == pytest.approx(0.9, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +153,7 @@ def test_labels_that_scoring_has_not_seen_are_wrong(problem):
 )
 def test_targets_that_are_no_classes(problem, y, message):
     with pytest.raises(InputError, match=message):
-        KernelRidgeClassifier(fourier()).fit(problem.X, y(len(problem.X)))
+        ridge_classifier().fit(problem.X, y(len(problem.X)))
 
 
 @pytest.mark.parametrize(
@@ -175,21 +168,21 @@ def test_targets_that_are_no_classes(problem, y, message):
 )
 def test_class_weights_that_cannot_be_used(problem, class_weight, message):
     with pytest.raises(InputError, match=message):
-        KernelRidgeClassifier(fourier(), class_weight=class_weight).fit(problem.X, classes_of(problem, 3))
+        ridge_classifier(class_weight=class_weight).fit(problem.X, classes_of(problem, 3))
 
 
 def test_a_class_without_weight_is_refused(problem):
     y = classes_of(problem, 3)
     with pytest.raises(InputError, match="all rows of class 2 have zero weight"):
-        KernelRidgeClassifier(fourier()).fit(problem.X, y, (y != 2).astype(float))
+        ridge_classifier().fit(problem.X, y, (y != 2).astype(float))
 
 
 def test_a_plan_says_that_classes_are_not_counted_yet(problem):
-    machine = KernelRidgeClassifier(FourierFeatures(Gaussian(2.0), 32))
+    model = drf.KernelRidgeClassifier(drf.FourierFeatures(drf.Gaussian(2.0), 32))
     labels = problem.X[:, 0] > 0
-    plan = machine.plan(problem.X, labels)
+    plan = model.plan(problem.X, labels)
     assert "presumed until the classes are counted" in str(plan)
     assert plan.to_dict()["outputs_are_presumed"]
-    fitted = machine.fit(problem.X, labels).plan_
+    fitted = model.fit(problem.X, labels).plan_
     assert fitted.size.n_outputs == 1
     assert "presumed" not in str(fitted)

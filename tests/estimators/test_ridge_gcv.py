@@ -13,10 +13,7 @@ from distrff.errors import DataWarning, PlanRefused
 from distrff.reductions.base import Folds
 from distrff.solvers.ridge import GramProblem, gcv_errors
 from distrff.utils.random import child_seed
-
-
-def fourier(n_components=64, width=2.0):
-    return drf.FourierFeatures(drf.Gaussian(width), n_components, random_state=0)
+from tests.support.fits import fourier, ridge, ridge_classifier
 
 
 def uneven_rows(rng, n):
@@ -28,16 +25,16 @@ def uneven_rows(rng, n):
     return X, y + 0.05 * rng.standard_normal(n)
 
 
-def rmse(machine, X, y):
-    return np.sqrt(np.mean((machine.predict(X) - y) ** 2))
+def rmse(model, X, y):
+    return np.sqrt(np.mean((model.predict(X) - y) ** 2))
 
 
 def held_out(seed, n_rows):
     return Folds(5, child_seed(seed, "folds"), "hash", n_rows).of_rows(0, n_rows) == 0
 
 
-def notes_of(machine, *words):
-    return [note for note in machine.report_["notes"] if all(word in note for word in words)]
+def notes_of(model, *words):
+    return [note for note in model.report_["notes"] if all(word in note for word in words)]
 
 
 def test_rows_of_uneven_leverage_do_not_lead_it_astray(rng):
@@ -58,39 +55,31 @@ def test_rows_of_uneven_leverage_do_not_lead_it_astray(rng):
 def test_the_errors_are_those_of_one_row_in_five_by_its_hash(problem, fit_intercept):
     X, Y, s = problem.X, problem.Y[:, :2], problem.s
     alphas = s.sum() * np.logspace(-6, -1, 4)
-    machine = drf.KernelRidge(
-        fourier(), "gcv", alphas=alphas, fit_intercept=fit_intercept, random_state=3
-    ).fit(X, Y, s)
-    Z, test = machine.features_.transform(X), held_out(3, len(X))
+    model = drf.KernelRidge(fourier(), "gcv", alphas=alphas, fit_intercept=fit_intercept, random_state=3).fit(
+        X, Y, s
+    )
+    Z, test = model.features_.transform(X), held_out(3, len(X))
     expected = []
     for alpha in alphas:
         ridge = Ridge(alpha=alpha, fit_intercept=fit_intercept, solver="svd")
         ridge.fit(Z[~test], Y[~test], s[~test])
         expected.append((s[test] @ (ridge.predict(Z[test]) - Y[test]) ** 2).mean() / s[test].sum())
     # At κ ≤ 1e6 held-out errors are known to about 1e-9 (see test_ridge).
-    np.testing.assert_allclose(machine.cv_results_["mean_score"], expected, rtol=1e-8)
-    assert machine.alpha_ == alphas[np.argmin(expected)]
-    assert machine.cv_score_ == pytest.approx(min(expected), rel=1e-8)
-    assert set(machine.cv_results_) == {"alphas", "mean_score"}
-
-
-def test_the_machine_is_that_of_all_rows(problem):
-    chosen = drf.KernelRidge(fourier(), "gcv", random_state=0).fit(problem.X, problem.y)
-    given = drf.KernelRidge(fourier(), chosen.alpha_, random_state=0).fit(problem.X, problem.y)
-    # The Gram is summed in two parts or in one: rounding apart, at κ = Σs/alpha.
-    tolerance = 10 * np.finfo(float).eps * len(problem.X) / chosen.alpha_ * np.linalg.norm(given.coef_)
-    np.testing.assert_allclose(chosen.coef_, given.coef_, rtol=0, atol=tolerance)
+    np.testing.assert_allclose(model.cv_results_["mean_score"], expected, rtol=1e-8)
+    assert model.alpha_ == alphas[np.argmin(expected)]
+    assert model.cv_score_ == pytest.approx(min(expected), rel=1e-8)
+    assert set(model.cv_results_) == {"alphas", "mean_score"}
 
 
 def test_the_report_says_which_criterion_chose(problem):
     X, y = problem.X, problem.y
-    machine = drf.KernelRidge(fourier(), "gcv", random_state=0).fit(X, y)
-    assert machine.report_["criterion"] == "mean squared error over one held-out fold of 5"
-    (note,) = notes_of(machine, "one held-out fold")
+    model = ridge("gcv", random_state=0).fit(X, y)
+    assert model.report_["criterion"] == "mean squared error over one held-out fold of 5"
+    (note,) = notes_of(model, "one held-out fold")
     assert "the 64 features are more than a twentieth of the 900 rows" in note
-    for shown in (repr(machine.report_), machine.report_.to_html()):
-        assert note in shown and machine.report_["criterion"] in shown
-    assert note in machine.report_.to_dict()["notes"]
+    for shown in (repr(model.report_), model.report_.to_html()):
+        assert note in shown and model.report_["criterion"] in shown
+    assert note in model.report_.to_dict()["notes"]
     few = drf.KernelRidge(fourier(44), "gcv", random_state=0).fit(X, y)
     assert few.report_["criterion"] == "generalised cross-validation"
     assert not notes_of(few, "overfit")
@@ -99,8 +88,8 @@ def test_the_report_says_which_criterion_chose(problem):
 def test_the_learning_curve_has_one_criterion(problem):
     """Sizes for which generalised cross-validation could be believed are judged by the fold, too."""
     alphas = len(problem.X) * np.logspace(-6, -1, 4)
-    machine = drf.KernelRidge(fourier(128), "gcv", alphas=alphas, random_state=3).fit(problem.X, problem.y)
-    curve = machine.report_["learning_curve"]
+    model = drf.KernelRidge(fourier(128), "gcv", alphas=alphas, random_state=3).fit(problem.X, problem.y)
+    curve = model.report_["learning_curve"]
     assert [size for size, *_ in curve] == [16, 32, 64, 128]
     test = held_out(3, len(problem.X))
     for size, score, alpha in curve:
@@ -149,19 +138,19 @@ def test_the_grams_go_one_at_a_time_where_both_do_not_fit(problem, monkeypatch):
 @pytest.mark.parametrize("seed", range(4))
 def test_few_rows_are_fitted_whatever_their_hashes(rng, n, seed):
     X = rng.standard_normal((n, 2))
-    machine = drf.KernelRidge(fourier(16), "gcv", random_state=seed).fit(X, X[:, 0])
+    model = drf.KernelRidge(fourier(16), "gcv", random_state=seed).fit(X, X[:, 0])
     n_held_out = held_out(seed, n).sum()
     stands = n / 2 < 5 * n_held_out < 2 * n
-    assert ("held-out" in machine.report_["criterion"]) == stands
-    assert np.isfinite(machine.predict(X)).all()
+    assert ("held-out" in model.report_["criterion"]) == stands
+    assert np.isfinite(model.predict(X)).all()
 
 
 @pytest.mark.parametrize("inside", [False, True])
 def test_weights_that_leave_nothing_on_one_side(problem, inside):
     n = len(problem.X)
     s = (held_out(0, n) == inside).astype(float)
-    machine = drf.KernelRidge(fourier(), "gcv", random_state=0).fit(problem.X, problem.y, s)
-    assert machine.report_["criterion"] == "generalised cross-validation"
+    model = ridge("gcv", random_state=0).fit(problem.X, problem.y, s)
+    assert model.report_["criterion"] == "generalised cross-validation"
 
 
 # Grams
@@ -169,13 +158,13 @@ def test_weights_that_leave_nothing_on_one_side(problem, inside):
 
 def test_a_gram_with_folds_holds_the_first_one_out(problem):
     """The first of five folds of the same seed has the same rows."""
-    machine = drf.KernelRidge(fourier(), "gcv", random_state=4).fit(problem.X, problem.y)
-    statistics = drf.gram(problem.X, machine.features_, problem.y, cv=5, random_state=4)
+    model = ridge("gcv", random_state=4).fit(problem.X, problem.y)
+    statistics = drf.gram(problem.X, model.features_, problem.y, cv=5, random_state=4)
     late = drf.KernelRidge(alpha="gcv").fit_gram(statistics)
-    assert late.report_["criterion"] == machine.report_["criterion"]
-    assert late.alpha_ == machine.alpha_
-    assert late.cv_score_ == pytest.approx(machine.cv_score_, rel=1e-6)
-    ten = drf.gram(problem.X, machine.features_, problem.y, cv=10, random_state=4)
+    assert late.report_["criterion"] == model.report_["criterion"]
+    assert late.alpha_ == model.alpha_
+    assert late.cv_score_ == pytest.approx(model.cv_score_, rel=1e-6)
+    ten = drf.gram(problem.X, model.features_, problem.y, cv=10, random_state=4)
     assert drf.KernelRidge(alpha="gcv").fit_gram(ten).report_["criterion"].endswith("fold of 10")
 
 
@@ -199,21 +188,21 @@ def test_a_gram_without_folds_is_warned_of_only_where_it_matters(problem):
 def test_merged_grams_with_folds_hold_one_out(problem):
     first = drf.gram(problem.X[:500], fourier(), problem.y[:500], cv=5)
     second = drf.gram(problem.X[500:], y=problem.y[500:], like=first)
-    machine = drf.KernelRidge(alpha="gcv").fit_gram(first + second)
-    assert machine.report_["criterion"] == "mean squared error over one held-out fold of 5"
+    model = drf.KernelRidge(alpha="gcv").fit_gram(first + second)
+    assert model.report_["criterion"] == "mean squared error over one held-out fold of 5"
 
 
 def test_few_features_are_judged_by_all_rows_though_there_are_folds(problem):
     statistics = drf.gram(problem.X, fourier(32), problem.y, cv=5)
     alphas = np.array([1e-3, 1.0])
-    machine = drf.KernelRidge(alpha="gcv", alphas=alphas).fit_gram(statistics)
+    model = drf.KernelRidge(alpha="gcv", alphas=alphas).fit_gram(statistics)
     A = statistics.A.sum(axis=0)
     D = len(A) - 2
     expected, _ = gcv_errors(A, D, alphas, GramProblem(900, 1, True, (D,), False))
     unit = statistics.targets.scale**2
-    np.testing.assert_allclose(machine.cv_results_["mean_score"], (expected * unit)[:, 0], rtol=1e-8)
+    np.testing.assert_allclose(model.cv_results_["mean_score"], (expected * unit)[:, 0], rtol=1e-8)
 
 
 def test_classifiers_too(problem):
-    machine = drf.KernelRidgeClassifier(fourier(), "gcv", random_state=0).fit(problem.X, problem.y > 0)
-    assert machine.report_["criterion"] == "mean squared error over one held-out fold of 5"
+    model = ridge_classifier("gcv", random_state=0).fit(problem.X, problem.y > 0)
+    assert model.report_["criterion"] == "mean squared error over one held-out fold of 5"

@@ -22,7 +22,7 @@ def rows(rng, n=400, d=3):
     return X, np.stack([np.sin(2 * X[:, 0]) + X[:, 1], X[:, 1] * X[:, 2]], axis=1)
 
 
-def machine(rng, n_bins=None, **options):
+def fitted(rng, n_bins=None, **options):
     features = drf.RandomBinningFeatures(
         drf.Laplacian(2.0), 20, n_bins=n_bins, random_state=int(rng.integers(2**32))
     )
@@ -42,7 +42,7 @@ def by_dense_solve(Z, Y, alpha, s, *, fit_intercept):
 def test_conjugate_gradients_agree_with_a_dense_solve(rng, n_bins, fit_intercept):
     """‖w − w*‖ ≤ ‖residual‖/alpha ≤ tol·‖B‖/alpha."""
     (X, Y), s = rows(rng), rng.uniform(0.1, 2, 400)
-    found = machine(rng, n_bins, tol=1e-9, fit_intercept=fit_intercept, max_sweeps=2000).fit(X, Y, s)
+    found = fitted(rng, n_bins, tol=1e-9, fit_intercept=fit_intercept, max_sweeps=2000).fit(X, Y, s)
     assert found.report_["solver"] == "cg" and not found.report_["notes"]
     Z = found.features_.transform(X).toarray()
     W, b = by_dense_solve(Z, Y, 0.5, s, fit_intercept=fit_intercept)
@@ -52,21 +52,9 @@ def test_conjugate_gradients_agree_with_a_dense_solve(rng, n_bins, fit_intercept
     np.testing.assert_allclose(found.predict(X), Z @ W + b, atol=20 * bound)
 
 
-def test_a_dataset_gives_the_machine_of_the_array(rng):
-    X, Y = rows(rng)
-    found = machine(rng).fit(X, Y)
-    lazy = (
-        machine(rng)
-        .set_params(features=found.features)
-        .fit(da.from_array(X, chunks=(90, 2)), da.from_array(Y, chunks=(70, 1)))
-    )
-    np.testing.assert_array_equal(lazy.coef_, found.coef_)
-    np.testing.assert_array_equal(lazy.features_.counts_, found.features_.counts_)
-
-
 def test_float32_rows_are_served(rng):
     X, Y = rows(rng)
-    found = machine(rng).fit(X.astype(np.float32), Y)
+    found = fitted(rng).fit(X.astype(np.float32), Y)
     assert found.predict(X.astype(np.float32)).shape == Y.shape
     assert found.model_.dtype == "float32"
 
@@ -74,7 +62,7 @@ def test_float32_rows_are_served(rng):
 def test_one_and_two_workers_give_the_same_bits(rng):
     X, Y = rows(rng, 70_000, 3)
     X = np.round(X, 2)
-    model, coefs = machine(rng, tol=0.3), []
+    model, coefs = fitted(rng, tol=0.3), []
     for n_workers in (1, 2):
         with (
             LocalCluster(n_workers=n_workers, threads_per_worker=1, dashboard_address=None) as cluster,
@@ -85,9 +73,9 @@ def test_one_and_two_workers_give_the_same_bits(rng):
 
 
 @pytest.mark.parametrize("n_bins", [None, 300])
-def test_a_stored_machine_predicts_the_same_bits_without_a_cluster(rng, tmp_path, n_bins):
+def test_a_stored_model_predicts_the_same_bits_without_a_cluster(rng, tmp_path, n_bins):
     X, Y = rows(rng)
-    found = machine(rng, n_bins).fit(X, Y)
+    found = fitted(rng, n_bins).fit(X, Y)
     found.save(str(tmp_path / "model.zarr"))
     stored = drf.load_model(str(tmp_path / "model.zarr"))
     far = np.concatenate([X, X + 0.5, X + 1e5])
@@ -97,7 +85,7 @@ def test_a_stored_machine_predicts_the_same_bits_without_a_cluster(rng, tmp_path
 
 def test_a_row_in_unseen_bins_only_is_told_the_intercept(rng):
     X, Y = rows(rng)
-    found = machine(rng).fit(X, Y)
+    found = fitted(rng).fit(X, Y)
     np.testing.assert_array_equal(found.predict(X[:2] + 1e6), np.tile(found.intercept_, (2, 1)))
 
 
@@ -109,7 +97,7 @@ def test_classes_are_told_apart(rng):
     """
     X, _ = rows(rng)
     y = np.where(X[:, 0] * X[:, 1] > 0, "same", "other")
-    found = drf.KernelRidgeClassifier(machine(rng).features, alpha=0.5, tol=1e-9, max_sweeps=2000).fit(X, y)
+    found = drf.KernelRidgeClassifier(fitted(rng).features, alpha=0.5, tol=1e-9, max_sweeps=2000).fit(X, y)
     Z, Y = found.features_.transform(X).toarray(), np.where(y == "same", 1.0, -1.0)[:, None]
     W, b = by_dense_solve(Z, Y, 0.5, np.ones(400), fit_intercept=True)
     values = (Z @ W + b)[:, 0]
@@ -119,29 +107,52 @@ def test_classes_are_told_apart(rng):
     np.testing.assert_array_equal(found.predict(X)[clear], np.where(values > 0, "same", "other")[clear])
 
 
-@pytest.mark.parametrize("options", [dict(solver="gram"), dict(alpha="gcv"), dict(alpha="gcv", solver="cg")])
-def test_what_needs_a_gram_is_refused(rng, options):
-    with pytest.raises(InputError, match=r"FourierFeatures or NystroemFeatures"):
-        machine(rng, **options).fit(*rows(rng, 20))
-
-
-def test_standard_deviations_and_grams_are_refused(rng):
+@pytest.mark.parametrize(
+    ("act", "message"),
+    [
+        (lambda f, X, y: drf.KernelRidge(f, alpha="gcv").fit(X, y), "FourierFeatures or NystroemFeatures"),
+        (
+            lambda f, X, y: drf.KernelRidge(f, alpha="gcv", solver="cg").fit(X, y),
+            "FourierFeatures or NystroemFeatures",
+        ),
+        (
+            lambda f, X, y: drf.KernelRidge(f, 0.5).fit(X, y).predict(X, return_std=True),
+            "FourierFeatures or NystroemFeatures",
+        ),
+        (lambda f, X, y: drf.gram(X, f, y), "FourierFeatures or NystroemFeatures"),
+        (
+            lambda f, X, y: drf.KernelRidge(f, solver="gram").fit(X, y),
+            "needs a Gram.*'auto' or 'cg'.*or 'sgd' with a number.*FourierFeatures or NystroemFeatures",
+        ),
+        (
+            lambda f, X, y: drf.KernelRidge(f, alpha="cv", solver="sgd").fit(X, y),
+            "choose alpha by solver='cg'",
+        ),
+        (
+            lambda f, X, y: drf.KernelSVC(f, C=np.inf).fit(X, y > 0),
+            "needs dense features.*'smoothed' for the",
+        ),
+    ],
+)
+def test_what_needs_dense_features_is_refused(rng, act, message):
     X, Y = rows(rng, 50)
-    found = machine(rng).fit(X, Y)
-    with pytest.raises(InputError, match="FourierFeatures or NystroemFeatures"):
-        found.predict(X, return_std=True)
-    with pytest.raises(InputError, match="FourierFeatures or NystroemFeatures"):
-        drf.gram(X, found.features_, Y)
+    with pytest.raises(InputError, match=message):
+        act(fitted(rng).features, X, Y[:, 0])
 
 
 def test_a_plan_that_does_not_fit_names_n_bins(rng):
-    X, Y = rows(rng, 50)
+    (X, Y), features = rows(rng, 50), fitted(rng, 50_000_000).features
     with (
         LocalCluster(n_workers=1, processes=False, dashboard_address=None, memory_limit="1GB") as cluster,
         Client(cluster),
-        pytest.raises(PlanRefused, match="n_bins="),
     ):
-        machine(rng, 50_000_000).fit(X, Y)
+        for estimator in (
+            drf.KernelRidge(features),
+            drf.KernelSVC(features),
+            drf.KernelSVC(features, solver="sgd"),
+        ):
+            with pytest.raises(PlanRefused, match="n_bins="):
+                estimator.fit(X, Y[:, 0] > 0)
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
@@ -149,7 +160,7 @@ def test_alpha_by_folds_is_that_of_dense_solves(rng, fit_intercept):
     """The scores of all alphas tried agree with dense solves of each fold; so does the choice."""
     (X, Y), s = rows(rng, 150), rng.uniform(0.1, 2, 150)
     alphas = np.array([0.03, 0.3, 3.0, 30.0, 300.0])
-    found = machine(
+    found = fitted(
         rng, alpha="cv", alphas=alphas, cv=3, fold_by="contiguous", fit_intercept=fit_intercept
     ).fit(X, Y, s)
     tried, fold = found.cv_results_["alphas"], np.arange(150) * 3 // 150
@@ -169,16 +180,16 @@ def test_alpha_by_folds_is_that_of_dense_solves(rng, fit_intercept):
     assert found.cv_score_ == pytest.approx(min(found.cv_results_["mean_score"]))
 
 
-def test_more_machines_than_directions_are_searched_in_turns(rng):
+def test_more_models_than_directions_are_searched_in_turns(rng):
     X, _ = rows(rng, 300)
     Y = rng.standard_normal((300, 23))
-    found = machine(rng, alpha="cv", alphas=[1.0, 10.0]).fit(X, Y)
+    found = fitted(rng, alpha="cv", alphas=[1.0, 10.0]).fit(X, Y)
     assert found.cv_results_["fold_scores"].shape == (2, 5)
 
 
 def test_a_plan_counts_entries_and_predicts_seconds(rng):
     X, Y = rows(rng)
-    plan = machine(rng, alpha="cv").plan(X, Y)
+    plan = fitted(rng, alpha="cv").plan(X, Y)
     assert plan.size.sparse_entries == plan.size.row_entries == 20
     assert plan.seconds > 0
     assert "preconditioner: diagonal" in str(plan)
@@ -186,7 +197,7 @@ def test_a_plan_counts_entries_and_predicts_seconds(rng):
 
 def test_folds_in_turn_tell_what_they_tell_side_by_side(rng, monkeypatch):
     X, Y = rows(rng)
-    model = machine(rng, alpha="cv", alphas=[0.1, 1.0, 10.0, 100.0], cv=3)
+    model = fitted(rng, alpha="cv", alphas=[0.1, 1.0, 10.0, 100.0], cv=3)
     together = model.fit(X, Y)
     scores = together.cv_results_["fold_scores"]
     monkeypatch.setattr(conjugate_plan, "_MOST_DIRECTION_NUMBERS", 1)
@@ -213,7 +224,7 @@ def test_a_walk_finds_the_least_of_a_valley_in_few_steps(n, valley):
 
 def test_a_plan_counts_the_search_for_alpha(rng):
     X, Y = rows(rng)
-    given, chosen = machine(rng).plan(X, Y), machine(rng, alpha="cv", alphas=np.geomspace(1, 9, 7)).plan(X, Y)
+    given, chosen = fitted(rng).plan(X, Y), fitted(rng, alpha="cv", alphas=np.geomspace(1, 9, 7)).plan(X, Y)
     assert given.n_search_sweeps == 0
     assert chosen.n_search_sweeps == 1 + 7 * PRESUMED_SWEEPS_AN_ALPHA
     assert chosen.n_sweeps == given.n_sweeps + chosen.n_search_sweeps
@@ -236,22 +247,22 @@ def interrupted_in(monkeypatch, label, at):
 
 
 @pytest.mark.parametrize(("label", "at"), [("right sides of folds", 1), ("held-out errors", 1)])
-def test_an_interrupt_before_a_machine_was_judged_says_that_there_is_none(rng, monkeypatch, label, at):
+def test_an_interrupt_before_a_model_was_judged_says_that_there_is_none(rng, monkeypatch, label, at):
     interrupted_in(monkeypatch, label, at)
-    model = machine(rng, alpha="cv")
+    model = fitted(rng, alpha="cv")
     with pytest.raises(KeyboardInterrupt, match="no model is kept"):
         model.fit(*rows(rng))
     assert not hasattr(model, "model_")
 
 
 @pytest.mark.parametrize("in_turn", [False, True])
-def test_an_interrupt_in_the_search_keeps_the_best_machine_so_far(rng, monkeypatch, in_turn):
+def test_an_interrupt_in_the_search_keeps_the_best_model_so_far(rng, monkeypatch, in_turn):
     """It is the mean of the folds' models at the alpha that these say, as a dense solve gives it."""
     (X, Y), s = rows(rng, 150), rng.uniform(0.1, 2, 150)
     if in_turn:
         monkeypatch.setattr(conjugate_plan, "_MOST_DIRECTION_NUMBERS", 1)
     options = dict(alphas=[0.3, 3.0, 30.0], cv=3, fold_by="contiguous")
-    model, fold = machine(rng, alpha="cv", **options), np.arange(150) * 3 // 150
+    model, fold = fitted(rng, alpha="cv", **options), np.arange(150) * 3 // 150
     # The third alpha of all folds, or the second fold's first one.
     interrupted_in(monkeypatch, "held-out errors", 4 if in_turn else 3)
     with pytest.raises(KeyboardInterrupt):
@@ -264,8 +275,8 @@ def test_an_interrupt_in_the_search_keeps_the_best_machine_so_far(rng, monkeypat
     assert model.cv_results_["fold_scores"].shape == ((3, 1) if in_turn else (2, 3))
     Z = model.features_.transform(X).toarray()
     some = [fold != f for f in (range(1) if in_turn else range(3))]
-    machines = [by_dense_solve(Z[t], Y[t], model.alpha_, s[t], fit_intercept=True) for t in some]
-    expected = np.mean([Z @ W + b for W, b in machines], axis=0)
+    fitteds = [by_dense_solve(Z[t], Y[t], model.alpha_, s[t], fit_intercept=True) for t in some]
+    expected = np.mean([Z @ W + b for W, b in fitteds], axis=0)
     # ‖residual‖ ≤ 1e-2·‖B‖ moves w by at most that over alpha, and values by √k(0) = 1 times it.
     bound = max(0.01 * np.linalg.norm(Z[t].T @ (s[t, None] * Y[t])) for t in some) / model.alpha_
     assert np.abs(model.predict(X) - expected).max() <= 2 * bound
@@ -279,7 +290,7 @@ def test_too_many_bins_are_refused_as_soon_as_they_are_certain(rng, monkeypatch)
         Run, "sweep", lambda self, label, *args: labels.append(label) or sweep(self, label, *args)
     )
     X = 1e4 * np.arange(50.0)[:, None]
-    for kind in (machine(rng), drf.KernelSVC(machine(rng).features, loss="squared_hinge")):
+    for kind in (fitted(rng), drf.KernelSVC(fitted(rng).features, loss="squared_hinge")):
         labels.clear()
         with pytest.raises(PlanRefused, match=r"too many bins, 16\d at least: the plan needs .*n_bins=150"):
             kind.fit(X, np.arange(50) % 2)
@@ -289,14 +300,14 @@ def test_too_many_bins_are_refused_as_soon_as_they_are_certain(rng, monkeypatch)
 
 def test_a_fit_reports_the_collisions_that_are_expected(rng):
     X, Y = rows(rng)
-    assert 0 < machine(rng).fit(X, Y).report_["expected_collisions"] < 1e-9
-    assert machine(rng, 600).fit(X, Y).report_["expected_collisions"] > 1
+    assert 0 < fitted(rng).fit(X, Y).report_["expected_collisions"] < 1e-9
+    assert fitted(rng, 600).fit(X, Y).report_["expected_collisions"] > 1
     assert drf.KernelRidge(random_state=0).fit(X, Y).report_["expected_collisions"] is None
 
 
 def test_a_map_is_fitted_to_a_dataset_as_to_its_array(rng):
     X, _ = rows(rng)
-    features = machine(rng).features
+    features = fitted(rng).features
     by_sweep = drf.fit_features(features, da.from_array(X, chunks=(90, 2)))
     assert by_sweep.specification_ == features.fit(X).specification_
 

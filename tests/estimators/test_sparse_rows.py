@@ -53,7 +53,7 @@ def lazily(rng, X):
     return da.concatenate(blocks)
 
 
-MACHINES = {
+MODELS = {
     "ridge": drf.KernelRidge(fourier(), 1e-2),
     "orthogonal": drf.KernelRidge(fourier("orthogonal"), 1e-2),
     "qmc phase": drf.KernelRidge(fourier("qmc", form="phase"), 1e-2),
@@ -69,13 +69,13 @@ MACHINES = {
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("name", MACHINES)
-def test_machines_of_sparse_rows_are_those_of_dense_ones(rng, X, y, name):
-    machine = MACHINES[name]
-    targets = y if isinstance(machine, drf.KernelRidge) else np.where(y > np.median(y), "p", "n")
+@pytest.mark.parametrize("name", MODELS)
+def test_models_of_sparse_rows_are_those_of_dense_ones(rng, X, y, name):
+    model = MODELS[name]
+    targets = y if isinstance(model, drf.KernelRidge) else np.where(y > np.median(y), "p", "n")
     weights = rng.uniform(0.5, 2.0, N)
-    fitted = clone(machine).fit(X, targets, weights)
-    dense = clone(machine).fit(X.toarray(), targets, weights)
+    fitted = clone(model).fit(X, targets, weights)
+    dense = clone(model).fit(X.toarray(), targets, weights)
     # Phases differ in their last bits; solvers stop within tol of the same optimum.
     np.testing.assert_allclose(fitted.model_.decision(X), dense.model_.decision(X.toarray()), atol=2e-2)
     if name not in ("hinge", "squared hinge", "logistic", "sgd"):
@@ -85,7 +85,7 @@ def test_machines_of_sparse_rows_are_those_of_dense_ones(rng, X, y, name):
             atol=1e-6,
         )
     lazy = lazily(rng, X)
-    again = clone(machine).fit(lazy, da.from_array(targets, chunks=70), da.from_array(weights, chunks=110))
+    again = clone(model).fit(lazy, da.from_array(targets, chunks=70), da.from_array(weights, chunks=110))
     np.testing.assert_array_equal(again.coef_, fitted.coef_)
     assert isinstance(again.predict(lazy), da.Array)
     if targets is y:  # products of blocks of other sizes differ in their last bits
@@ -98,9 +98,9 @@ def test_machines_of_sparse_rows_are_those_of_dense_ones(rng, X, y, name):
 def test_a_hard_margin(rng, X):
     sums = np.asarray(X[:, :5].sum(axis=1)).ravel()
     labels, clear = np.where(sums > 0, 1, -1), np.abs(sums) > 0.5
-    machine = drf.KernelSVC(drf.FourierFeatures(drf.Gaussian(3.0), 1024, random_state=0), C=np.inf)
-    found = clone(machine).fit(X[clear], labels[clear])
-    expected = clone(machine).fit(X[clear].toarray(), labels[clear])
+    model = drf.KernelSVC(drf.FourierFeatures(drf.Gaussian(3.0), 1024, random_state=0), C=np.inf)
+    found = clone(model).fit(X[clear], labels[clear])
+    expected = clone(model).fit(X[clear].toarray(), labels[clear])
     assert found.margin_ == pytest.approx(expected.margin_, rel=1e-2)
 
 
@@ -131,25 +131,25 @@ def test_maps(rng, X, sampling, dtype):
 @pytest.mark.parametrize("kind", ["csc_matrix", "coo_array", "csr_array"])
 def test_other_formats_and_whole_numbers(X, y, kind):
     counts = (np.abs(X) * 3).astype(np.int64)
-    machine = drf.KernelRidge(fourier()).fit(getattr(sparse, kind)(counts), y)
+    model = drf.KernelRidge(fourier()).fit(getattr(sparse, kind)(counts), y)
     expected = drf.KernelRidge(fourier()).fit(counts.toarray(), y)
-    np.testing.assert_allclose(machine.predict(counts), expected.predict(counts.toarray()), atol=1e-8)
+    np.testing.assert_allclose(model.predict(counts), expected.predict(counts.toarray()), atol=1e-8)
 
 
-def test_a_machine_of_dense_scaled_rows_predicts_sparse_ones(X, y):
-    machine = drf.KernelRidge(fourier(), scale="standard").fit(X.toarray(), y)
-    np.testing.assert_allclose(machine.predict(X), machine.predict(X.toarray()), atol=1e-9)
+def test_a_model_of_dense_scaled_rows_predicts_sparse_ones(X, y):
+    model = drf.KernelRidge(fourier(), scale="standard").fit(X.toarray(), y)
+    np.testing.assert_allclose(model.predict(X), model.predict(X.toarray()), atol=1e-9)
 
 
 def test_what_is_counted_of_rows(X, y, rng):
-    machine = drf.KernelRidge(fourier())
-    bytes_read = machine.plan(X, y).bytes_read
-    assert bytes_read < machine.plan(X.toarray(), y).bytes_read / 2
-    assert machine.plan(lazily(rng, X), da.from_array(y, chunks=100)).bytes_read > 0
+    model = drf.KernelRidge(fourier())
+    bytes_read = model.plan(X, y).bytes_read
+    assert bytes_read < model.plan(X.toarray(), y).bytes_read / 2
+    assert model.plan(lazily(rng, X), da.from_array(y, chunks=100)).bytes_read > 0
 
 
 @pytest.mark.parametrize("name", ["folds", "cg", "sgd", "squared hinge"])
-def test_machines_of_a_stored_group(tmp_path, X, y, name):
+def test_models_of_a_stored_group(tmp_path, X, y, name):
     labels = (y > np.median(y)).astype(np.int64) if name == "squared hinge" else y
     group = zarr.open_group(tmp_path / "rows.zarr", mode="w")
     parts = group.create_group("X", attributes={"encoding-type": "csr_matrix", "shape": list(X.shape)})
@@ -160,7 +160,7 @@ def test_machines_of_a_stored_group(tmp_path, X, y, name):
     assert stored.column_share == pytest.approx(X.nnz / (N * D))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        fitted, expected = clone(MACHINES[name]).fit(stored), clone(MACHINES[name]).fit(X, labels)
+        fitted, expected = clone(MODELS[name]).fit(stored), clone(MODELS[name]).fit(X, labels)
     np.testing.assert_array_equal(fitted.coef_, expected.coef_)
     np.testing.assert_array_equal(fitted.predict(stored), expected.predict(X))
     assert fitted.score(stored) == expected.score(X, labels)
@@ -169,8 +169,8 @@ def test_machines_of_a_stored_group(tmp_path, X, y, name):
 
 @pytest.mark.parametrize("sampling", ["iid", "countsketch"])
 def test_flops_of_a_map_go_with_the_entries(X, y, sampling):
-    machine = drf.KernelRidge(fourier(sampling), 1e-2)
-    saved = machine.plan(X.toarray(), y).flops - machine.plan(X, y).flops
+    model = drf.KernelRidge(fourier(sampling), 1e-2)
+    saved = model.plan(X.toarray(), y).flops - model.plan(X, y).flops
     of_dense_rows = 2.0 * N * D * (1 if sampling == "countsketch" else 16)  # a sketch, or 16 frequencies
     assert saved == pytest.approx(of_dense_rows * (1 - X.nnz / (N * D)))
 
@@ -213,20 +213,20 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_others_are_refused_by_name(rng, X, y, name):
-    machine, message = REFUSED[name]
+    model, message = REFUSED[name]
     for rows in (X, lazily(rng, X)):
         with pytest.raises(InputError, match=message):
-            clone(machine).fit(rows, y > 0)
+            clone(model).fit(rows, y > 0)
 
 
 def test_predictions_of_others_are_refused(rng, X, y):
-    machine = drf.KernelRidge(drf.LinearFeatures()).fit(X.toarray(), y)
+    model = drf.KernelRidge(drf.LinearFeatures()).fit(X.toarray(), y)
     with pytest.raises(TypeError, match=r"[Ss]parse"):
-        machine.predict(X)
+        model.predict(X)
     with pytest.raises(InputError, match="linear features take no sparse rows"):
-        machine.predict(lazily(rng, X))
+        model.predict(lazily(rng, X))
     with pytest.raises(InputError, match="linear features take no sparse rows"):
-        machine.score(X, y)
+        model.score(X, y)
 
 
 def test_missing_values_are_named(X, y):

@@ -37,48 +37,48 @@ def features():
 
 
 @pytest.fixture
-def machine(frame):
+def fitted(frame):
     return drf.KernelRidgeClassifier(features(), alpha=1e-2).fit(drf.open_dataset(frame, **OPTIONS))
 
 
-def test_raw_frames_go_through_the_steps(machine, frame):
+def test_raw_frames_go_through_the_steps(fitted, frame):
     data = drf.open_dataset(frame, **OPTIONS)
     names = ["a", "a is missing", "k", "c=u", "c=v", "c=w", "c is missing"]
-    assert machine.feature_names_in_.tolist() == names
-    expected = machine.model_.predict(data.X.compute())
+    assert fitted.feature_names_in_.tolist() == names
+    expected = fitted.model_.predict(data.X.compute())
     in_other_order = frame[["k", "label", "c", "a"]]
     for X in (frame, in_other_order, in_other_order.drop(columns="label")):
-        np.testing.assert_array_equal(machine.predict(X), expected)
-        np.testing.assert_array_equal(machine.predict(dd.from_pandas(X, npartitions=3)), expected)
-    np.testing.assert_array_equal(machine.predict(data), expected)
+        np.testing.assert_array_equal(fitted.predict(X), expected)
+        np.testing.assert_array_equal(fitted.predict(dd.from_pandas(X, npartitions=3)), expected)
+    np.testing.assert_array_equal(fitted.predict(data), expected)
     encoded = pd.DataFrame(data.X.compute(), columns=names)
-    np.testing.assert_array_equal(machine.predict(encoded), expected)
+    np.testing.assert_array_equal(fitted.predict(encoded), expected)
     right = (expected == frame["label"]).mean()
     frames = (frame, dd.from_pandas(frame, npartitions=2))
-    assert [machine.score(X) for X in frames] == [machine.score(data)] * 2 == [pytest.approx(right)] * 2
-    assert machine.score(frame.drop(columns="label"), frame["label"]) == pytest.approx(right)
+    assert [fitted.score(X) for X in frames] == [fitted.score(data)] * 2 == [pytest.approx(right)] * 2
+    assert fitted.score(frame.drop(columns="label"), frame["label"]) == pytest.approx(right)
 
 
-def test_a_column_that_is_missing_at_prediction_is_named(machine, frame):
+def test_a_column_that_is_missing_at_prediction_is_named(fitted, frame):
     for X in (frame.drop(columns="c"), dd.from_pandas(frame.drop(columns="c"), npartitions=2)):
         with pytest.raises(InputError, match="DataFrame has no column 'c', which the model's steps need"):
-            machine.predict(X)
+            fitted.predict(X)
 
 
 def test_rows_that_training_left_out_are_left_out_of_scores_and_refused_in_predictions(frame):
     data = drf.open_dataset(frame, **OPTIONS | {"missing": "drop"})
     complete = frame.dropna()
-    machine = drf.KernelRidgeClassifier(features(), alpha=1e-2).fit(data)
-    assert machine.report_["n_samples"] == len(complete)
-    assert machine.report_["table"]["rows_dropped"] == 300 - len(complete)
-    assert f"{300 - len(complete)} of 300 rows left out, which lack a value" in machine.report_["notes"]
-    right = machine.predict(complete) == complete["label"]
-    assert machine.score(frame) == pytest.approx(right.mean())
+    fitted = drf.KernelRidgeClassifier(features(), alpha=1e-2).fit(data)
+    assert fitted.report_["n_samples"] == len(complete)
+    assert fitted.report_["table"]["rows_dropped"] == 300 - len(complete)
+    assert f"{300 - len(complete)} of 300 rows left out, which lack a value" in fitted.report_["notes"]
+    right = fitted.predict(complete) == complete["label"]
+    assert fitted.score(frame) == pytest.approx(right.mean())
     with pytest.raises(NonFiniteError, match="column 'a' has no value in row 0; drop or fill such rows"):
-        machine.predict(frame)
+        fitted.predict(frame)
 
 
-def test_every_machine_keeps_the_steps(frame, tmp_path):
+def test_every_model_keeps_the_steps(frame, tmp_path):
     data = drf.open_dataset(frame, **OPTIONS)
     numbers = drf.open_dataset(frame, target="k", columns=["a", "c"], one_hot=True, missing="mean")
     for estimator, rows in [

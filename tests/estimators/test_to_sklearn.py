@@ -55,19 +55,19 @@ def rows(rng):
 @pytest.mark.parametrize("scale", ["none", "standard"])
 def test_every_map_that_has_one(rows, rng, name, scale):
     y = np.sin(rows).sum(axis=1)
-    machine = drf.KernelRidge(MAPS[name], alpha=1e-2, scale=scale).fit(rows[:80], y[:80])
-    pipeline = machine.to_sklearn()
+    model = drf.KernelRidge(MAPS[name], alpha=1e-2, scale=scale).fit(rows[:80], y[:80])
+    pipeline = model.to_sklearn()
     assert all(type(part).__module__.startswith("sklearn.") for _, part in pipeline.steps)
-    np.testing.assert_allclose(pipeline.predict(rows), machine.predict(rows), **CLOSE)
+    np.testing.assert_allclose(pipeline.predict(rows), model.predict(rows), **CLOSE)
 
 
 @pytest.mark.parametrize("targets", ["one", "a column", "several"])
 def test_shapes_of_numbers(rows, targets):
     y = {"one": rows[:, 0], "a column": rows[:, :1], "several": rows[:, :2]}[targets]
-    machine = drf.KernelRidge(drf.FourierFeatures(n_components=16, random_state=0)).fit(rows, y)
-    found = machine.to_sklearn().predict(rows)
-    assert found.shape == machine.predict(rows).shape
-    np.testing.assert_allclose(found, machine.predict(rows), **CLOSE)
+    model = drf.KernelRidge(drf.FourierFeatures(n_components=16, random_state=0)).fit(rows, y)
+    found = model.to_sklearn().predict(rows)
+    assert found.shape == model.predict(rows).shape
+    np.testing.assert_allclose(found, model.predict(rows), **CLOSE)
 
 
 MAP = drf.FourierFeatures(drf.Gaussian(2.0), 32, random_state=0)
@@ -84,20 +84,20 @@ CLASSIFIERS = {
 def test_classifiers(rows, name, labels):
     edges = np.quantile(rows[:, 0], np.linspace(0, 1, len(labels) + 1)[1:-1])
     y = np.asarray(labels)[np.searchsorted(edges, rows[:, 0])]
-    machine = CLASSIFIERS[name].fit(rows, y)
-    pipeline = machine.to_sklearn()
-    np.testing.assert_array_equal(pipeline.classes_, machine.classes_)
-    F, G = machine.decision_function(rows), pipeline.decision_function(rows)
-    np.testing.assert_allclose(G, F / getattr(machine, "sigma", 1.0), **CLOSE)
+    model = CLASSIFIERS[name].fit(rows, y)
+    pipeline = model.to_sklearn()
+    np.testing.assert_array_equal(pipeline.classes_, model.classes_)
+    F, G = model.decision_function(rows), pipeline.decision_function(rows)
+    np.testing.assert_allclose(G, F / getattr(model, "sigma", 1.0), **CLOSE)
     clear = np.abs(F) > 1e-4 if F.ndim == 1 else np.ptp(np.partition(F, -2)[:, -2:], axis=1) > 1e-4
-    np.testing.assert_array_equal(pipeline.predict(rows)[clear], machine.predict(rows)[clear])
-    if hasattr(machine, "predict_proba"):
-        np.testing.assert_allclose(pipeline.predict_proba(rows), machine.predict_proba(rows), **CLOSE)
+    np.testing.assert_array_equal(pipeline.predict(rows)[clear], model.predict(rows)[clear])
+    if hasattr(model, "predict_proba"):
+        np.testing.assert_allclose(pipeline.predict_proba(rows), model.predict_proba(rows), **CLOSE)
 
 
 def test_principal_components(rows):
-    machine = drf.KernelPCA(MAP, n_components=3, scale="standard").fit(rows)
-    np.testing.assert_allclose(machine.to_sklearn().transform(rows), machine.transform(rows), **CLOSE)
+    model = drf.KernelPCA(MAP, n_components=3, scale="standard").fit(rows)
+    np.testing.assert_allclose(model.to_sklearn().transform(rows), model.transform(rows), **CLOSE)
 
 
 @pytest.mark.parametrize("features", [MAP, drf.LinearFeatures(), MAPS["concatenated"]])
@@ -125,21 +125,21 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_maps_without_one_are_refused(rows, name):
-    machine = REFUSED[name].fit(rows, rows[:, 0])
+    model = REFUSED[name].fit(rows, rows[:, 0])
     with pytest.raises(InputError, match="FourierFeatures, NystroemFeatures"):
-        machine.to_sklearn()
+        model.to_sklearn()
 
 
 def test_noise_without_one_is_refused(rows):
-    machine = drf.KernelLikelihoodClassifier(MAP, noise="probit").fit(rows, rows[:, 0] > 0)
+    model = drf.KernelLikelihoodClassifier(MAP, noise="probit").fit(rows, rows[:, 0] > 0)
     with pytest.raises(InputError, match="noise='logistic' has one"):
-        machine.to_sklearn()
+        model.to_sklearn()
 
 
 def test_parts_can_be_taken_out(rows):
-    machine = drf.KernelLikelihoodClassifier(MAP).fit(rows, rows[:, 0] > 0)
-    pipeline = machine.to_sklearn()
+    model = drf.KernelLikelihoodClassifier(MAP).fit(rows, rows[:, 0] > 0)
+    pipeline = model.to_sklearn()
     assert isinstance(pipeline[-1], LogisticRegression)
     Z = pipeline[:-1].transform(rows)
-    np.testing.assert_allclose(Z, machine.features_.transform(rows), atol=1e-12)
+    np.testing.assert_allclose(Z, model.features_.transform(rows), atol=1e-12)
     assert not isinstance(pipeline[0], StandardScaler)

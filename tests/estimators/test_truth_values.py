@@ -17,7 +17,7 @@ OTHERS = {
     *("fold_by", "scale", "dtype", "solver", "loss", "noise", "multi_class", "form", "sampling", "landmarks"),
 }
 LISTS = {"alphas", "Cs", "weights"}
-MACHINES = [
+MODELS = [
     drf.KernelRidge, drf.KernelRidgeClassifier, drf.KernelSVC, drf.KernelLikelihoodClassifier, drf.KernelPCA,
 ]  # fmt: skip
 MAPS = {
@@ -42,7 +42,7 @@ def values(name: str) -> list:
     return [True, False, np.True_, *(lists if name in LISTS | {"alpha", "length_scale"} else [])]
 
 
-CASES = [(kind, name) for kind in (*MACHINES, *MAPS, *KERNELS) for name in numeric(kind)]
+CASES = [(kind, name) for kind in (*MODELS, *MAPS, *KERNELS) for name in numeric(kind)]
 
 
 @pytest.mark.parametrize(("kind", "name"), CASES, ids=lambda v: getattr(v, "__name__", v))
@@ -52,7 +52,7 @@ def test_no_number_is_true(kind, name, rng):
     y = (X[:, 0] > 0).astype(int)
     for value in values(name):
         with pytest.raises(InputError, match=name):
-            if kind in MACHINES:
+            if kind in MODELS:
                 # Folds count only where something is chosen by them.
                 search = {"alpha": "cv"} if name == "cv" and hasattr(kind(), "alpha") else {}
                 search = {"C": "cv"} if name in ("cv", "Cs") and hasattr(kind(), "C") else search

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2
 
-from distrff.errors import InputError, NonFiniteError
 from distrff.io.arrays import as_dataset
 from distrff.reductions.statistics import ColumnStatisticsReduction, sample_rows
 
@@ -155,59 +154,6 @@ def test_a_reduction_is_small_and_its_result_bounded(rng):
 
 
 # Bad numbers
-
-
-@pytest.mark.parametrize(("bad", "name"), [(np.nan, "NaN"), (np.inf, "infinity"), (-np.inf, "infinity")])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_numbers_that_are_not_finite_are_named(rng, bad, name, dtype):
-    X, y, s = rng.standard_normal((100, 3)).astype(dtype), rng.standard_normal((100, 2)), np.ones(100)
-
-    def refused(array, where):
-        with pytest.raises(NonFiniteError, match=f"{array} contains {name} in {where}; drop or fill"):
-            swept(reduction_for(n_targets=2), X, y, s, ends=(40,))
-
-    X[77, 1] = bad
-    refused("X", "row 77, column 1")
-    X[60, 2] = bad
-    refused("X", "row 60, column 2")
-    X[60, 2] = X[77, 1] = 0
-    y[39, 1] = bad
-    refused("y", "row 39, column 1")
-    y[39, 1] = 0
-    s[99] = bad
-    refused("sample_weight", "row 99")
-    s[99] = 0
-    swept(reduction_for(n_targets=2), X, y, s, ends=(40,))
-    with pytest.raises(NonFiniteError, match=f"y contains {name} in row 3;"):
-        swept(reduction_for(), X, np.where(np.arange(100) == 3, bad, 0.0))
-
-
-def test_infinities_of_both_signs_are_named_without_a_warning():
-    X = np.zeros((20, 3))
-    X[4, 1], X[9, 1] = np.inf, -np.inf
-    with pytest.raises(NonFiniteError, match="X contains infinity in row 4, column 1"):
-        swept(reduction_for(), X, np.zeros(20))
-
-
-def test_large_finite_numbers_are_numbers():
-    X = np.full((20, 3), 3e38, np.float32)  # whose sum overflows
-    assert swept(reduction_for(), X, np.zeros(20)).magnitude[0] == np.float32(3e38)
-
-
-@pytest.mark.parametrize("missing", [None, np.nan, float("inf")])
-def test_missing_labels_are_named(missing):
-    labels = np.array(["a", "b"] * 20, dtype=object)
-    labels[33] = missing
-    name = "infinity" if missing == float("inf") else "NaN"
-    with pytest.raises(NonFiniteError, match=f"y contains {name} in row 33"):
-        swept(reduction_for("classes"), np.zeros((40, 3)), labels, ends=(7,))
-
-
-def test_negative_weights_are_named():
-    s = np.ones(40)
-    s[31] = -0.5
-    with pytest.raises(InputError, match=r"sample_weight must not be negative, got -0\.5 in row 31"):
-        swept(reduction_for(), np.zeros((40, 3)), np.zeros(40), s, ends=(20,))
 
 
 def test_targets_that_are_not_used_are_not_looked_at():

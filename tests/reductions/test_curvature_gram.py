@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from distrff.features.fourier import FourierFeatures
-from distrff.features.nystroem import NystroemFeatures
+import distrff as drf
 from distrff.io.arrays import as_dataset
-from distrff.kernels.stationary import Exponential, Gaussian
 from distrff.preprocessing.scaling import Scaling
 from distrff.preprocessing.targets import ClassTargets
 from distrff.reductions.base import Folds
@@ -18,8 +16,8 @@ from distrff.solvers.losses import Laplace, Logistic, Probit, SquaredHinge
 from distrff.solvers.ridge import unpack
 
 N, D = 301, 12
-FOURIER = FourierFeatures(Gaussian(1.0), D, random_state=0)
-LANDMARKS = NystroemFeatures(Exponential(1.0), D, random_state=0)
+FOURIER = drf.FourierFeatures(drf.Gaussian(1.0), D, random_state=0)
+LANDMARKS = drf.NystroemFeatures(drf.Exponential(1.0), D, random_state=0)
 
 
 @pytest.mark.parametrize("loss", [Logistic(), Probit(0.5), Laplace(), SquaredHinge()])

@@ -29,19 +29,19 @@ class Rows:
     """Rows of three classes in memory, with what a sweep of them is asked."""
 
     def __init__(
-        self, rng: np.random.Generator, weighted: bool, folded: bool, features: FeatureMap, n_machines: int
+        self, rng: np.random.Generator, weighted: bool, folded: bool, features: FeatureMap, n_outputs: int
     ) -> None:
         self.X, self.y = rng.standard_normal((N, 3)), rng.integers(0, K, N)
         self.y[:K] = range(K)
         self.s = rng.uniform(0.2, 2, N) if weighted else None
         self.targets = ClassTargets(np.arange(K))
-        self.outputs = tuple(int(j) for j in rng.integers(0, K, n_machines))
-        self.held_out = tuple(j % 4 if folded else None for j in range(n_machines))
+        self.outputs = tuple(int(j) for j in rng.integers(0, K, n_outputs))
+        self.held_out = tuple(j % 4 if folded else None for j in range(n_outputs))
         self.map = clone(features).fit(self.X)
         self.Z = self.map.transform(self.X)
         self.Y = np.where(self.y[:, None] == np.array(self.outputs), 1.0, -1.0)
         out = FOLDS.of_rows(0, N)[:, None] == np.array(self.held_out) if folded else None
-        self.weights = RowWeights.of(self.s, out, (N, n_machines))
+        self.weights = RowWeights.of(self.s, out, (N, n_outputs))
         self.folds = FOLDS if folded else None
 
     def swept(self, kind, tile_rows, point, cut=150, **parameters):
@@ -78,7 +78,7 @@ DEFICIENT = NystroemFeatures(Polynomial(1), D, random_state=0)  # of rank 4, wit
     ids=["plain", "weighted", "folds", "landmarks", "deficient"],
 )
 def make(request, rng):
-    return lambda n_machines: Rows(rng, *request.param, n_machines)
+    return lambda n_outputs: Rows(rng, *request.param, n_outputs)
 
 
 def point_of(rng, n_columns, **more):
@@ -96,11 +96,11 @@ def assert_same(found, expected):
 
 
 @pytest.mark.parametrize("tile_rows", [1, 7, 16, 512])  # blocks of eight tiles, short ones at the ends
-@pytest.mark.parametrize("n_machines", [1, 2, 9])
+@pytest.mark.parametrize("n_outputs", [1, 2, 9])
 @pytest.mark.parametrize("loss", [Logistic(), Hinge()])
-def test_margins(make, rng, tile_rows, n_machines, loss):
-    rows, width = make(n_machines), np.linspace(0.1, 0.5, n_machines)
-    point = point_of(rng, n_machines, width=width)
+def test_margins(make, rng, tile_rows, n_outputs, loss):
+    rows, width = make(n_outputs), np.linspace(0.1, 0.5, n_outputs)
+    point = point_of(rng, n_outputs, width=width)
     found = rows.swept(MarginReduction, tile_rows, point, loss=loss, outputs=rows.outputs)
     F, proxy = rows.Z @ point["coef"] + point["intercept"], loss.rounded(width)
     vector = sided_weights(proxy, F, rows.Y, rows.weights) @ rows.Z
@@ -108,20 +108,20 @@ def test_margins(make, rng, tile_rows, n_machines, loss):
 
 
 @pytest.mark.parametrize("tile_rows", [7, 512])
-@pytest.mark.parametrize("n_machines", [1, 4])
-def test_softmax(make, rng, tile_rows, n_machines):
-    rows, point = make(n_machines), point_of(rng, n_machines * K)
+@pytest.mark.parametrize("n_outputs", [1, 4])
+def test_softmax(make, rng, tile_rows, n_outputs):
+    rows, point = make(n_outputs), point_of(rng, n_outputs * K)
     found = rows.swept(SoftmaxReduction, tile_rows, point, sigma=0.7)
-    F = (rows.Z @ point["coef"] + point["intercept"]).reshape(N, n_machines, K)
+    F = (rows.Z @ point["coef"] + point["intercept"]).reshape(N, n_outputs, K)
     slopes = softmax_slopes(F, rows.y, rows.weights, sigma=0.7)
     vector = np.einsum("rmk,rd->mkd", slopes, rows.Z)
     assert_same(found, softmax_sums(F, rows.y, rows.weights, vector, sigma=0.7))
 
 
 @pytest.mark.parametrize("tile_rows", [7, 512])
-@pytest.mark.parametrize("n_machines", [1, 3])
-def test_kinks(make, rng, tile_rows, n_machines):
-    rows, point = make(n_machines), point_of(rng, n_machines)
+@pytest.mark.parametrize("n_outputs", [1, 3])
+def test_nearest_rows(make, rng, tile_rows, n_outputs):
+    rows, point = make(n_outputs), point_of(rng, n_outputs)
     found = rows.swept(
         NearestRowsReduction, tile_rows, point, outputs=rows.outputs, n_kept=5, has_reference=False
     )
@@ -132,7 +132,7 @@ def test_kinks(make, rng, tile_rows, n_machines):
     np.testing.assert_allclose(found.held_out, rows.weights.judged(losses), rtol=1e-12, atol=1e-12)
     vector = np.column_stack([pulls.T @ rows.Z, pulls.sum(axis=0)])
     np.testing.assert_allclose(found.violating_vector, vector, rtol=1e-12, atol=1e-9)
-    for j in range(n_machines):
+    for j in range(n_outputs):
         for side, label in zip(found.sides[j], (1, -1), strict=True):
             mine = np.flatnonzero((rows.Y[:, j] == label) & (s[:, j] > 0))
             nearest = mine[np.argsort(np.abs(short[mine, j]), kind="stable")[:5]]

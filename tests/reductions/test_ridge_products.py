@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from distrff.features.fourier import FourierFeatures
-from distrff.features.nystroem import NystroemFeatures
+import distrff as drf
 from distrff.io.arrays import as_dataset
-from distrff.kernels.stationary import Exponential, Gaussian
 from distrff.preprocessing.scaling import Scaling
 from distrff.preprocessing.targets import ClassTargets, NumericTargets
 from distrff.reductions.ridge import ProductReduction, RightSidesReduction
@@ -21,7 +19,7 @@ from distrff.solvers.ridge import ridge_moments
 N, D, TILE = 403, 12, 16
 
 
-FOURIER = FourierFeatures(Gaussian(2.0), D, random_state=0)
+FOURIER = drf.FourierFeatures(drf.Gaussian(2.0), D, random_state=0)
 
 
 @pytest.fixture(params=["float32", "float64"])
@@ -64,7 +62,9 @@ def swept(reduction, dataset, point, cut):
 TOLERANCE = {"float32": 1e-5, "float64": 1e-11}
 
 
-@pytest.mark.parametrize("map_", [FOURIER, NystroemFeatures(Exponential(1.0), D, random_state=0)], ids=repr)
+@pytest.mark.parametrize(
+    "map_", [FOURIER, drf.NystroemFeatures(drf.Exponential(1.0), D, random_state=0)], ids=repr
+)
 def test_products(X, s, dtype, rng, map_):
     targets = NumericTargets(np.zeros(1), np.ones(1))
     reduction = ProductReduction(**shared(X, targets, dtype, map_=map_), held_out=(None, None))

@@ -115,31 +115,6 @@ def test_zarr_arrays_of_any_chunks(
 
 @SETTINGS
 @given(
-    layout=st.sampled_from(["F", "every second row", "reversed twice", "read-only", "list"]),
-    scheduler=SCHEDULERS,
-    num_workers=st.integers(1, 5),
-    dtype=DTYPES,
-    kind=KINDS,
-)
-def test_arrays_in_memory_of_any_layout(layout, scheduler, num_workers, dtype, kind):
-    X, y, s = rows(dtype)
-    if layout == "F":
-        X = np.asfortranarray(X)
-    elif layout == "every second row":
-        X, y, s = (np.repeat(values, 2, axis=0)[::2] for values in (X, y, s))
-    elif layout == "reversed twice":
-        X = np.ascontiguousarray(X[::-1, ::-1])[::-1, ::-1]
-    elif layout == "read-only":
-        X = X.copy()
-        X.flags.writeable = False
-    else:
-        y, s = y.tolist(), s.tolist()
-    with dask.config.set(scheduler=scheduler, num_workers=num_workers):
-        assert bits_of(X, y, s, kind=kind) == expected(dtype, kind)
-
-
-@SETTINGS
-@given(
     of_X=chunks_of(N),
     of_y=chunks_of(N),
     scheduler=SCHEDULERS,

@@ -68,7 +68,7 @@ def refusal(address: str, timeout: float = 1.0) -> str:
     return message
 
 
-# ---------------------------------------------------------------- a cluster of this machine
+# ---------------------------------------------------------------- a cluster of this computer
 
 
 def test_local_cluster_leaves_nothing_behind(tmp_path, monkeypatch):
@@ -187,13 +187,6 @@ def test_memory_limits_that_are_none(limit):
         memory_limit_bytes(limit, 1)
 
 
-@pytest.mark.parametrize("number", [0, -1, 1.5, True, "2"])
-@pytest.mark.parametrize("name", ["n_workers", "threads_per_worker"])
-def test_numbers_of_workers_and_threads(name, number):
-    with pytest.raises(InputError, match=f"{name} must be a positive integer"), connect(**{name: number}):
-        pass
-
-
 # ---------------------------------------------------------------- a scheduler that runs somewhere
 
 
@@ -210,53 +203,51 @@ def test_scheduler_by_file_and_by_address(dask_processes):
             assert client.scheduler.address == address
 
 
-def test_nothing_listens():
+@pytest.mark.parametrize(
+    ("reply", "told"),
+    [
+        (None, "(silent for 1 s); check that"),
+        (b"", "not the dashboard's"),
+        (b"hello", "not the dashboard's"),
+        (b"HTTP/1.1 400 Bad Request\r\nServer: other\r\n\r\n", "not the dashboard's"),
+    ],
+)
+def test_something_else_than_dask_listens(reply, told, capfd):
+    with listener(reply) as address:
+        assert told in refusal(address)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_nothing_listens(capfd):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
-        address = f"tcp://127.0.0.1:{unused.getsockname()[1]}"
-        assert "check that it runs" in refusal(address)
-
-
-def test_a_port_that_cannot_be():
+        assert "check that it runs" in refusal(f"tcp://127.0.0.1:{unused.getsockname()[1]}")
     assert "its address and port" in refusal("tcp://127.0.0.1:99999")
-
-
-def test_something_listens_and_is_silent():
-    with listener(None) as address:
-        assert "(silent for 1 s); check that" in refusal(address)
-
-
-@pytest.mark.parametrize("reply", [b"", b"hello", b"HTTP/1.1 400 Bad Request\r\nServer: other\r\n\r\n"])
-def test_something_else_than_dask_answers(reply):
-    with listener(reply) as address:
-        assert "not the dashboard's" in refusal(address)
-
-
-def test_the_address_of_a_worker(client):
-    worker = next(iter(client.scheduler_info()["workers"]))
-    assert "it is a worker" in refusal(worker)
-
-
-@pytest.mark.parametrize("address", ["http://127.0.0.1:8787", "tcp://127.0.0.1", "tcp://", "tcp://host:x"])
-def test_malformed_addresses(address):
-    with (
-        pytest.raises(InputError, match=f"'{address}' is not an address .* tcp://host:8786"),
-        connect(address),
-    ):
-        pass
-
-
-def test_a_failure_prints_nothing(capfd):
-    with listener(b"hello") as address:
-        refusal(address)
     refusal("tcp://127.0.0.1:1")
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize("name", ["cluster.json", "folder/cluster", "lcoal"])
-def test_a_scheduler_file_that_does_not_exist(name, tmp_path, monkeypatch):
+NO_FILE, NO_ADDRESS = "no scheduler file '{}'", "'{}' is not an address .* tcp://host:8786"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        *(
+            ({name: number}, f"{name} must be a positive integer")
+            for name in ("n_workers", "threads_per_worker")
+            for number in (0, -1, 1.5, True, "2")
+        ),
+        *(({"scheduler": name}, NO_FILE) for name in ("cluster.json", "folder/cluster", "lcoal")),
+        *(
+            ({"scheduler": address}, NO_ADDRESS)
+            for address in ("http://127.0.0.1:8787", "tcp://127.0.0.1", "tcp://", "tcp://host:x")
+        ),
+    ],
+)
+def test_what_cannot_be_connected_to(options, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match=f"no scheduler file '{name}'"), connect(name):
+    with pytest.raises(InputError, match=message.format(*options.values())), connect(**options):
         pass
 
 
@@ -264,11 +255,14 @@ def test_a_scheduler_file_that_does_not_exist(name, tmp_path, monkeypatch):
 def test_a_file_that_is_no_scheduler_file(content, tmp_path):
     file = tmp_path / "cluster.json"
     file.write_text(content)
-    with (
-        pytest.raises(InputError, match=r"cluster.json' is not a readable scheduler file"),
-        connect(str(file)),
-    ):
+    message = r"cluster.json' is not a readable scheduler file"
+    with pytest.raises(InputError, match=message), connect(str(file)):
         pass
+
+
+def test_the_address_of_a_worker(client):
+    worker = next(iter(client.scheduler_info()["workers"]))
+    assert "it is a worker" in refusal(worker)
 
 
 # ---------------------------------------------------------------- TLS

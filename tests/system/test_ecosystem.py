@@ -85,6 +85,25 @@ def test_pipelines_of_both_libraries(frame, y):
     assert names[[0, -1]].tolist() == ["map__fourierfeatures0", "words__word_v"]
 
 
+@pytest.mark.parametrize(
+    ("features", "parameter", "more"),
+    [
+        (
+            drf.NystroemFeatures(drf.Gaussian(1.0), 48),
+            "kernel__length_scale",
+            {"landmarks": ["uniform", "leverage"]},
+        ),
+        (drf.ConcatenatedFeatures([MAP, drf.LinearFeatures()]), "maps__0__kernel__length_scale", {}),
+    ],
+)
+def test_parameters_of_maps_are_searched(X, y, features, parameter, more):
+    grid = {f"features__{name}": values for name, values in ({parameter: [0.01, 2.0]} | more).items()}
+    search = GridSearchCV(drf.KernelRidge(features, 1e-2, random_state=0), grid, cv=2).fit(X, y)
+    assert search.best_params_[f"features__{parameter}"] == 2.0
+    assert search.best_estimator_.features.get_params()[parameter] == 2.0
+    assert features.get_params()[parameter] == 1.0
+
+
 def test_a_grid_over_the_width_of_a_kernel(X, y):
     widths = [0.01, 1.0, 1e4]
     search = GridSearchCV(RIDGE, {WIDTHS: widths, "alpha": [1e-3]}, cv=3).fit(X, y)
@@ -128,9 +147,9 @@ def test_dask_ml_splits(dask_ml, lazy):
 
     X, y = lazy
     first, second, y_first, y_second = train_test_split(X, y, test_size=0.25, random_state=0, shuffle=True)
-    machine = clone(RIDGE).fit(first, y_first)
-    assert machine.score(second, y_second) == pytest.approx(
-        drf.metrics.r2_score(y_second, machine.predict(second))
+    model = clone(RIDGE).fit(first, y_first)
+    assert model.score(second, y_second) == pytest.approx(
+        drf.metrics.r2_score(y_second, model.predict(second))
     )
     for train, test in KFold(3, shuffle=True, random_state=0).split(X, y):
         assert clone(RIDGE).fit(X[train], y[train]).score(X[test], y[test]) > 0.5
@@ -142,9 +161,9 @@ def test_dask_ml_splits_of_frames(dask_ml, frame, y):
     table = dd.from_pandas(frame[["a", "b", "c"]].assign(y=y), npartitions=3)
     X, y = table[["a", "b", "c"]], table["y"]
     first, second, y_first, y_second = train_test_split(X, y, test_size=0.25, random_state=0, shuffle=True)
-    machine = clone(RIDGE).fit(first, y_first)
-    assert machine.feature_names_in_.tolist() == ["a", "b", "c"]
-    assert machine.score(second, y_second) > 0.5
+    model = clone(RIDGE).fit(first, y_first)
+    assert model.feature_names_in_.tolist() == ["a", "b", "c"]
+    assert model.score(second, y_second) > 0.5
 
 
 def test_dask_ml_scaler(dask_ml, lazy):
@@ -175,15 +194,15 @@ def test_dask_ml_encoders(dask_ml, frame, y):
     assert drf.KernelSVC(MAP).fit(table[["a", "b", "c"]], labels).classes_.tolist() == [0, 1]
 
 
-@pytest.mark.parametrize("machine", [RIDGE, drf.KernelLikelihoodClassifier(MAP)], ids=["ridge", "classifier"])
-def test_dask_ml_parallel_post_fit(dask_ml, X, y, machine):
+@pytest.mark.parametrize("model", [RIDGE, drf.KernelLikelihoodClassifier(MAP)], ids=["ridge", "classifier"])
+def test_dask_ml_parallel_post_fit(dask_ml, X, y, model):
     from dask_ml.wrappers import ParallelPostFit
 
-    targets = y if machine is RIDGE else np.where(y > 0, "p", "n")
-    fitted = ParallelPostFit(clone(machine)).fit(X, targets)
+    targets = y if model is RIDGE else np.where(y > 0, "p", "n")
+    fitted = ParallelPostFit(clone(model)).fit(X, targets)
     rows = da.from_array(X, chunks=(60, 3))
     found, expected = fitted.predict(rows).compute(), fitted.estimator.predict(X)
-    if machine is RIDGE:
+    if model is RIDGE:
         np.testing.assert_allclose(found, expected, atol=1e-9)
     else:
         P = fitted.estimator.predict_proba(X)

@@ -9,8 +9,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import dask
-import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
@@ -21,24 +19,9 @@ import distrff as drf
 from distrff.engine.cluster import connect
 from distrff.engine.execution import ClusterExecution
 from distrff.errors import ClusterError, InputError
+from tests.support.fits import blocks_of, in_process, small_ridge
 
 pytestmark = pytest.mark.usefixtures("small_segments")
-
-
-def machine(alpha=1.0, **options):
-    features = drf.FourierFeatures(drf.Gaussian(2.0), 32)
-    return drf.KernelRidge(features, alpha, **({"random_state": 0} | options))
-
-
-def in_process(*data, **options):
-    with dask.config.set(scheduler="synchronous"):
-        return machine(**options).fit(*data)
-
-
-def blocks_of(X, function, *arguments, rows=2000):
-    """X as a dask array whose blocks pass through `function(block, *arguments)` where they are read."""
-    lazy = da.from_array(X, chunks=(rows, X.shape[1]))
-    return lazy.map_blocks(function, *arguments, dtype=X.dtype, meta=np.empty((0, 0), X.dtype))
 
 
 @pytest.fixture(scope="module")
@@ -74,11 +57,11 @@ def kill_once(block, folder, when, pids):
 @pytest.mark.parametrize(("alpha", "victim"), [("cv", "the reader"), (1.0, "the other")])
 def test_a_worker_killed_during_the_sweep_changes_no_bit(rows, mortal, tmp_path, alpha, victim):
     X, y = rows
-    expected = in_process(X, y, alpha=alpha)
+    expected = in_process(small_ridge(alpha=alpha), X, y)
     pids = list(mortal.run(os.getpid).values()) if victim == "the other" else []
     # 10 segments and 11 blocks are 20 pieces to read in the first pass; 20 segments are 30 in the second.
     lazy = blocks_of(X, kill_once, str(tmp_path), 34, pids)
-    fitted = machine(alpha).fit(lazy, y)
+    fitted = small_ridge(alpha).fit(lazy, y)
     assert (tmp_path / "killed").exists()
     np.testing.assert_array_equal(fitted.coef_, expected.coef_)
     np.testing.assert_array_equal(fitted.intercept_, expected.intercept_)
@@ -97,16 +80,18 @@ def test_workers_that_die_again_and_again_are_an_error(rows, mortal, monkeypatch
     with pytest.raises(
         ClusterError, match=r"workers died repeatedly on the same task .* memory limit is too small"
     ):
-        machine().fit(lazy, rows[1])
+        small_ridge().fit(lazy, rows[1])
     (tmp_path / "deadly").unlink()
     mortal.wait_for_workers(1, timeout=60)
-    np.testing.assert_array_equal(machine().fit(lazy, rows[1]).coef_, in_process(*rows).coef_)
+    np.testing.assert_array_equal(
+        small_ridge().fit(lazy, rows[1]).coef_, in_process(small_ridge(), *rows).coef_
+    )
 
 
 def test_a_cluster_without_workers(rows, start_cluster):
     start_cluster(0)
     with pytest.raises(ClusterError, match="the cluster has no workers; add some"):
-        machine().fit(*rows)
+        small_ridge().fit(*rows)
 
 
 def pause(block):
@@ -120,7 +105,7 @@ def test_a_cluster_whose_workers_are_paused(rows, start_cluster, monkeypatch):
     monkeypatch.setattr("distrff.engine.execution._LOOK_SECONDS", 0.1)
     monkeypatch.setattr("distrff.engine.execution._NO_WORKERS_SECONDS", 1.0)
     with pytest.raises(ClusterError, match=r"all 1 worker\(s\) of the cluster have been paused for 1 s"):
-        machine().fit(blocks_of(rows[0], pause), rows[1])
+        small_ridge().fit(blocks_of(rows[0], pause), rows[1])
 
 
 def wait_for_another(block, folder):
@@ -146,10 +131,10 @@ def test_a_worker_that_comes_later_takes_its_part(rows, start_cluster, tmp_path,
     adding = threading.Thread(target=add_worker)
     adding.start()
     lazy = blocks_of(rows[0], wait_for_another, str(tmp_path), rows=1000)
-    fitted = machine().fit(lazy, rows[1])
+    fitted = small_ridge().fit(lazy, rows[1])
     adding.join()
     assert len(list(tmp_path.glob("reader-*"))) == 2
-    np.testing.assert_array_equal(fitted.coef_, in_process(*rows).coef_)
+    np.testing.assert_array_equal(fitted.coef_, in_process(small_ridge(), *rows).coef_)
 
 
 def test_a_look_without_workers_is_taken_again(client, monkeypatch):
@@ -167,7 +152,7 @@ def test_a_look_without_workers_is_taken_again(client, monkeypatch):
 
 def test_a_cluster_that_is_gone(rows):
     with connect(n_workers=1):
-        fitted = machine().fit(*rows)
+        fitted = small_ridge().fit(*rows)
     assert fitted.predict(rows[0]).shape == rows[1].shape
     with pytest.raises(ClusterError, match=r"the connection to the scheduler is closed; .* fit again"):
         fitted.predict(rows[0], return_std=True)
@@ -195,7 +180,7 @@ def test_rows_that_workers_do_not_see(rows, client, tmp_path, kind):
     with pytest.raises(
         InputError, match=r"not there as this process sees it.* folder that all of them share"
     ):
-        machine().fit(dataset)
+        small_ridge().fit(dataset)
 
 
 def test_ctrl_c_cancels_the_tasks(rows, cluster, client, tmp_path, wait_until):
@@ -210,7 +195,7 @@ def test_ctrl_c_cancels_the_tasks(rows, cluster, client, tmp_path, wait_until):
     interrupting.start()
     try:
         with pytest.raises(KeyboardInterrupt):
-            machine().fit(lazy, rows[1])
+            small_ridge().fit(lazy, rows[1])
     finally:
         interrupting.join()
     wait_until(lambda: not any(client.processing().values()), 5)
@@ -222,5 +207,5 @@ def test_an_error_cancels_the_tasks(rows, cluster, client, tmp_path, wait_until)
     X[1234, 2] = np.nan
     lazy = blocks_of(X, linger, str(tmp_path / "started"), rows=1000)
     with pytest.raises(InputError, match="X contains NaN in row 1234, column 2"):
-        machine().fit(lazy, rows[1])
+        small_ridge().fit(lazy, rows[1])
     wait_until(lambda: not cluster.scheduler.tasks, 5)

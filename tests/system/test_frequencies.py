@@ -9,28 +9,18 @@ import dask.array as da
 import numpy as np
 import pytest
 
-import distrff as drf
 from distrff.errors import FrequencyMismatch
 from distrff.features import fourier as sampling
 from distrff.features.specification import derivations_in_this_process
+from tests.support.fits import in_process, small_ridge
 
 pytestmark = pytest.mark.usefixtures("small_segments")
-
-
-def machine(alpha=1.0, **options):
-    features = drf.FourierFeatures(drf.Gaussian(2.0), 32)
-    return drf.KernelRidge(features, alpha, **({"random_state": 0} | options))
-
-
-def in_process(*data, **options):
-    with dask.config.set(scheduler="synchronous"):
-        return machine(**options).fit(*data)
 
 
 def test_each_worker_draws_the_frequencies_once(rows, client, rng):
     X, y = rows
     before = client.run(derivations_in_this_process)
-    fitted = machine(random_state=int(rng.integers(2**40))).fit(X, y)
+    fitted = small_ridge(random_state=int(rng.integers(2**40))).fit(X, y)
     assert fitted.plan_.n_segments > 10
     after = client.run(derivations_in_this_process)
     assert [after[worker] - before[worker] for worker in before] == [1, 1]
@@ -68,11 +58,11 @@ def said(caplog):
 def test_frequencies_that_differ_are_shipped(rows, client, other_frequencies, caplog, rng, alpha):
     X, y = rows
     seed = int(rng.integers(2**40))
-    expected = in_process(X, y, alpha=alpha, random_state=seed)
+    expected = in_process(small_ridge(alpha=alpha, random_state=seed), X, y)
     with dask.config.set(scheduler="synchronous"):
         score = expected.score(X, y)
     caplog.set_level(logging.WARNING, "distrff")
-    fitted = machine(alpha, random_state=seed).fit(X, y)
+    fitted = small_ridge(alpha, random_state=seed).fit(X, y)
     (line,) = said(caplog)
     assert "derives other frequencies" in line and "are sent to the workers instead" in line
     np.testing.assert_array_equal(fitted.coef_, expected.coef_)
@@ -83,10 +73,10 @@ def test_frequencies_that_differ_are_shipped(rows, client, other_frequencies, ca
     assert said(caplog) == [line]
 
 
-def test_a_machine_from_elsewhere(rows, client, other_frequencies, caplog, rng):
+def test_a_model_from_elsewhere(rows, client, other_frequencies, caplog, rng):
     """Scores find the difference and ship; lazy predictions cannot, but never return other values."""
     X, y = rows
-    fitted = in_process(X, y, random_state=int(rng.integers(2**40)))
+    fitted = in_process(small_ridge(random_state=int(rng.integers(2**40))), X, y)
     with dask.config.set(scheduler="synchronous"):
         score = fitted.score(X, y)
     caplog.set_level(logging.WARNING, "distrff")

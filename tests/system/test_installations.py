@@ -41,24 +41,17 @@ def test_no_workers(dask_processes):
     assert f"no workers after 0.2 s; start some (`dask worker {address}`)" in found
 
 
-def test_a_worker_without_distrff(dask_processes):
-    file = dask_processes.scheduler()
-    dask_processes.worker(file, prelude=with_versions(distrff=None))
+@pytest.mark.parametrize("lacking", ["worker", "scheduler"])
+def test_a_process_without_distrff(dask_processes, lacking):
+    """A scheduler unpacks tasks, so that a fit would end in an error of Dask's, of many lines."""
+    prelude = with_versions(distrff=None)
+    file = dask_processes.scheduler(prelude=prelude if lacking == "scheduler" else "")
+    dask_processes.worker(file, prelude=prelude if lacking == "worker" else "")
     with connect(str(file)) as client:
         found = refusal(client)
-    assert found.startswith("worker tcp://")
+    assert found.startswith("worker tcp://" if lacking == "worker" else "the scheduler at tcp://")
     assert "has no installed distrff, this client distrff " in found
     assert "which must be the same; install distrff==" in found
-
-
-def test_a_scheduler_without_distrff(dask_processes):
-    """It unpacks tasks, so that a fit would end in an error of Dask's, of many lines."""
-    file = dask_processes.scheduler(prelude=with_versions(distrff=None))
-    dask_processes.worker(file)
-    with connect(str(file)) as client:
-        found = refusal(client)
-    assert found.startswith("the scheduler at tcp://")
-    assert "has no installed distrff, this client distrff " in found
 
 
 @pytest.mark.slow

@@ -11,23 +11,18 @@ import pytest
 import zarr
 from distributed import Client, LocalCluster
 
+import distrff as drf
 from distrff.engine.execution import PlannedWorkers
 from distrff.errors import PlanRefused
-from distrff.estimators.pca import KernelPCA
-from distrff.estimators.ridge import KernelRidge
-from distrff.estimators.svm import KernelSVC
-from distrff.features.fourier import FourierFeatures
-from distrff.io.open import open_dataset
-from distrff.kernels.stationary import Gaussian
 
-FEATURES = FourierFeatures(Gaussian(5.0), 64, random_state=0)
-MACHINES = {
-    "gram": KernelRidge(FEATURES, alpha=1.0, random_state=0),
-    "cg": KernelRidge(FEATURES, alpha=1.0, solver="cg", max_sweeps=2, random_state=0),
-    "sgd": KernelRidge(FEATURES, alpha=1.0, solver="sgd", max_sweeps=2, random_state=0),
-    "lbfgs": KernelSVC(FEATURES, loss="squared_hinge", max_sweeps=2, random_state=0),
-    "smoothed": KernelSVC(FEATURES, max_sweeps=2, random_state=0),
-    "pca": KernelPCA(FEATURES, random_state=0),
+FEATURES = drf.FourierFeatures(drf.Gaussian(5.0), 64, random_state=0)
+MODELS = {
+    "gram": drf.KernelRidge(FEATURES, alpha=1.0, random_state=0),
+    "cg": drf.KernelRidge(FEATURES, alpha=1.0, solver="cg", max_sweeps=2, random_state=0),
+    "sgd": drf.KernelRidge(FEATURES, alpha=1.0, solver="sgd", max_sweeps=2, random_state=0),
+    "lbfgs": drf.KernelSVC(FEATURES, loss="squared_hinge", max_sweeps=2, random_state=0),
+    "smoothed": drf.KernelSVC(FEATURES, max_sweeps=2, random_state=0),
+    "pca": drf.KernelPCA(FEATURES, random_state=0),
 }
 
 
@@ -51,7 +46,7 @@ def numbers(n, d, dtype):
 def test_a_fit_takes_no_more_than_planned(tmp_path, n, d, dtype, group_rows, solver):
     path = tmp_path / "rows.parquet"
     pq.write_table(numbers(n, d, dtype), path, row_group_size=group_rows)
-    _fit_within_plan(open_dataset(path, target="y"), solver)
+    _fit_within_plan(drf.open_dataset(path, target="y"), solver)
 
 
 @pytest.mark.slow
@@ -61,19 +56,19 @@ def test_nor_where_one_chunk_holds_all_rows(tmp_path, options):
     group = zarr.open_group(tmp_path / "rows.zarr", mode="w")
     group.create_array("X", data=rng.standard_normal((2_000_000, 20), dtype="f4"), **options)
     group.create_array("y", data=rng.standard_normal(2_000_000), chunks=(2_000_000,))
-    _fit_within_plan(open_dataset(tmp_path / "rows.zarr"), "gram")
+    _fit_within_plan(drf.open_dataset(tmp_path / "rows.zarr"), "gram")
 
 
 def _fit_within_plan(data, solver):
-    machine = MACHINES[solver]
+    model = MODELS[solver]
     with (
         LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster,
         Client(cluster),
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore")  # of few sweeps
-        machine.fit(data)
-    report = machine.report_
+        model.fit(data)
+    report = model.report_
     assert report["measured_peak_bytes"] <= report["planned_peak_bytes"]
 
 
@@ -89,10 +84,10 @@ def stored(tmp_path_factory):
     return paths
 
 
-@pytest.mark.parametrize("solver", list(MACHINES))
+@pytest.mark.parametrize("solver", list(MODELS))
 def test_a_row_group_that_does_not_fit_is_named(stored, solver):
     workers = PlannedWorkers(n_workers=1, threads_per_worker=8, memory_limit=1_650_000_000)
-    large, small = (open_dataset(stored[group_rows], target="y") for group_rows in (1_000_000, 2**14))
+    large, small = (drf.open_dataset(stored[group_rows], target="y") for group_rows in (1_000_000, 2**14))
     with pytest.raises(PlanRefused, match=r"smaller chunks or row groups .*`distrff convert`"):
-        MACHINES[solver].plan_for(workers, large)
-    MACHINES[solver].plan_for(workers, small)
+        MODELS[solver].plan_for(workers, large)
+    MODELS[solver].plan_for(workers, small)

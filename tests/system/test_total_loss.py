@@ -9,9 +9,9 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,10 +34,16 @@ from distrff.engine.run import Run
 from distrff.engine.segments import Segmentation
 from distrff.errors import ClusterError
 from distrff.io.arrays import as_dataset
+from tests.support.fits import (
+    blocks_of,
+    fourier,
+    in_process,
+    margin_classifier,
+    small_ridge,
+    within_patience,
+)
 
 pytestmark = pytest.mark.usefixtures("small_segments")
-
-PATIENCE = 600.0  # a fit that waits for ever fails the test instead of stopping all of them
 
 
 @pytest.fixture
@@ -110,36 +116,10 @@ def lost_once(folder: Path, wait_until, lose: Callable[[], None]):
     assert (folder / "lost").exists()
 
 
-def within_patience(function: Callable[..., Any], *args: Any) -> Any:
-    pool = ThreadPoolExecutor(1)
-    try:
-        return pool.submit(function, *args).result(PATIENCE)
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-
-
-def features() -> drf.FourierFeatures:
-    return drf.FourierFeatures(drf.Gaussian(2.0), 32)
-
-
-def ridge() -> drf.KernelRidge:
-    return drf.KernelRidge(features(), "cv", random_state=0)
-
-
-def held(X: np.ndarray, folder: Path, when: int) -> da.Array:
-    lazy = da.from_array(X, chunks=(2000, X.shape[1]))
-    return lazy.map_blocks(hold, str(folder), when, dtype=X.dtype, meta=np.empty((0, 0), X.dtype))
-
-
 def disturbed(estimator, rows, folder, when, loss, cluster, client, wait_until) -> Any:
     """Return the estimator, fitted while the workers are lost as the `when`-th block is read."""
     with lost_once(folder, wait_until, lambda: LOSSES[loss](cluster, client)):
-        return within_patience(estimator.fit, held(rows[0], folder, when), rows[1])
-
-
-def undisturbed(estimator, X, y) -> Any:
-    with dask.config.set(scheduler="synchronous"):
-        return estimator.fit(X, y)
+        return within_patience(estimator.fit, blocks_of(rows[0], hold, str(folder), when), rows[1])
 
 
 PLAIN = [
@@ -157,20 +137,21 @@ CASES = [
 
 @pytest.mark.parametrize(("loss", "n_workers", "partials"), CASES, indirect=["partials"])
 def test_a_gram_sweep_goes_on(rows, start_cluster, tmp_path, wait_until, partials, loss, n_workers):
-    expected = undisturbed(ridge(), *rows)
+    expected = in_process(small_ridge("cv"), *rows)
     cluster, client = start_cluster(n_workers)
     # 20 to 30 pieces are read a pass: the loss is in the second one, the Gram sweep.
-    fitted = disturbed(ridge(), rows, tmp_path, 40, loss, cluster, client, wait_until)
+    fitted = disturbed(small_ridge("cv"), rows, tmp_path, 40, loss, cluster, client, wait_until)
     np.testing.assert_array_equal(fitted.coef_, expected.coef_)
     np.testing.assert_array_equal(fitted.alpha_, expected.alpha_)
 
 
+FEATURES = fourier(32, random_state=None)
 ITERATIVE = {
-    "hinge": lambda: drf.KernelSVC(features(), random_state=0),
-    "hinge, C by folds": lambda: drf.KernelSVC(features(), "cv", random_state=0),
-    "logistic": lambda: drf.KernelLikelihoodClassifier(features(), random_state=0),
-    "conjugate gradients": lambda: drf.KernelRidge(features(), 1.0, solver="cg", random_state=0),
-    "sgd": lambda: drf.KernelSVC(features(), solver="sgd", random_state=0),
+    "hinge": partial(margin_classifier, "hinge", FEATURES),
+    "hinge, C by folds": partial(margin_classifier, "hinge", FEATURES, "cv"),
+    "logistic": partial(margin_classifier, "logistic", FEATURES),
+    "conjugate gradients": partial(small_ridge, solver="cg"),
+    "sgd": partial(margin_classifier, "hinge", FEATURES, solver="sgd"),
 }
 
 
@@ -189,7 +170,7 @@ MOMENTS = [
 def test_an_iterative_fit_goes_on(rows, start_cluster, tmp_path, wait_until, large, name, loss, when):
     X, y = rows
     y = y if name == "conjugate gradients" else y > 0
-    expected = undisturbed(ITERATIVE[name](), X, y)
+    expected = in_process(ITERATIVE[name](), X, y)
     cluster, client = start_cluster(2)
     fitted = disturbed(ITERATIVE[name](), (X, y), tmp_path, when, loss, cluster, client, wait_until)
     np.testing.assert_array_equal(fitted.coef_, expected.coef_)
@@ -203,8 +184,8 @@ def test_a_loss_at_any_time(start_cluster, tmp_path, wait_until, partials, loss,
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((20_009, 3))
     y = np.sin(X[:, 0]) > rng.standard_normal(len(X))
-    make = ITERATIVE["hinge"] if seed % 2 else ridge
-    expected = undisturbed(make(), X, y)
+    make = ITERATIVE["hinge"] if seed % 2 else partial(small_ridge, "cv")
+    expected = in_process(make(), X, y)
     cluster, client = start_cluster(1 + seed % 3)
     fitted = disturbed(make(), (X, y), tmp_path, int(rng.integers(40)), loss, cluster, client, wait_until)
     np.testing.assert_array_equal(fitted.coef_, expected.coef_)
@@ -248,7 +229,7 @@ def test_values_are_made_again_from_the_rows_on(rows, start_cluster, large, tmp_
 
 def test_a_gram_that_was_kept_and_lost(rows, start_cluster, large):
     _, client = start_cluster(1)
-    fitted = ridge().fit(*rows)
+    fitted = small_ridge("cv").fit(*rows)
     client.restart()
     with pytest.raises(ClusterError, match=r"the cluster lost the Gram of this model .*; fit again"):
         fitted.predict(rows[0], return_std=True)
@@ -263,20 +244,7 @@ def test_blocks_that_the_cluster_held(rows, start_cluster, monkeypatch):
     wait(X)
     client.restart()
     with pytest.raises(ClusterError, match=r"lost blocks of a dask array .* persist the array again"):
-        within_patience(ridge().fit, X, rows[1])
-
-
-def die(block):
-    os.kill(os.getpid(), signal.SIGKILL)
-    return block
-
-
-@pytest.mark.slow
-def test_a_worker_that_always_dies(rows, start_cluster):
-    start_cluster(1)
-    lazy = da.from_array(rows[0], chunks=(2000, 3)).map_blocks(die, dtype=float, meta=np.empty((0, 0)))
-    with pytest.raises(ClusterError, match="memory limit is too small"):
-        within_patience(ridge().fit, lazy, rows[1])
+        within_patience(small_ridge("cv").fit, X, rows[1])
 
 
 def test_a_task_that_no_worker_is_given(rows, start_cluster, monkeypatch, caplog):
@@ -294,9 +262,9 @@ def test_a_task_that_no_worker_is_given(rows, start_cluster, monkeypatch, caplog
     monkeypatch.setattr(Flight, "compute", send_astray)
     for name in ("_LOOK_SECONDS", "_LEAVING_SECONDS"):
         monkeypatch.setattr(f"distrff.engine.execution.{name}", 0.2)
-    fitted = within_patience(ridge().fit, *rows)
+    fitted = within_patience(small_ridge("cv").fit, *rows)
     assert "no worker was given the tasks that are ready" in caplog.text
-    np.testing.assert_array_equal(fitted.coef_, undisturbed(ridge(), *rows).coef_)
+    np.testing.assert_array_equal(fitted.coef_, in_process(small_ridge("cv"), *rows).coef_)
 
 
 class Scheduler:
@@ -338,7 +306,7 @@ def test_looks_at_a_worker_that_does_nothing(states, is_lost):
 
 def test_a_client_of_this_event_loop(rows):
     """A fit would block the loop that its client runs in; in a thread it need not."""
-    machine = drf.KernelRidge(features(), 1.0, random_state=0)
+    model = small_ridge("cv")
 
     async def main():
         options = {"scheduler_kwargs": {"dashboard_address": "127.0.0.1:0"}, "dashboard_address": None}
@@ -347,11 +315,11 @@ def test_a_client_of_this_event_loop(rows):
             Client(cluster, asynchronous=True),
         ):
             with pytest.raises(ClusterError, match=r"await asyncio\.to_thread\(model\.fit, X, y\)"):
-                machine.fit(*rows)
-            return await asyncio.to_thread(machine.fit, *rows)
+                model.fit(*rows)
+            return await asyncio.to_thread(model.fit, *rows)
 
     fitted = asyncio.run(main())
-    expected = undisturbed(drf.KernelRidge(features(), 1.0, random_state=0), *rows)
+    expected = in_process(small_ridge("cv"), *rows)
     np.testing.assert_array_equal(fitted.coef_, expected.coef_)
 
 
@@ -369,9 +337,9 @@ def test_a_fit_of_the_same_rows_afterwards(rows, start_cluster, large, wait_unti
     """A model that keeps a Gram keeps the tasks that made it, bound to workers that are gone."""
     cluster, client = start_cluster(2)
     data = lazy(*rows)
-    fitted = ridge().fit(*data)
+    fitted = small_ridge("cv").fit(*data)
     before = set(client.scheduler_info(n_workers=-1)["workers"])
     kill_all(cluster, client)
     wait_until(lambda: len(set(client.scheduler_info(n_workers=-1)["workers"]) - before) == 2, 60)
-    again = within_patience(ridge().fit, *data)
+    again = within_patience(small_ridge("cv").fit, *data)
     np.testing.assert_array_equal(again.coef_, fitted.coef_)

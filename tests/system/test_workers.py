@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import threading
 
 import dask
 import joblib
@@ -18,33 +17,24 @@ import distrff as drf
 from distrff.engine import execution
 from distrff.engine import execution as cluster_execution
 from distrff.engine.reduction import OrderedMerge, n_levels
+from tests.support.fits import in_process, small_ridge, within_patience
 
 pytestmark = pytest.mark.usefixtures("small_segments")
 
 
-def machine(alpha=1.0, **options):
-    features = drf.FourierFeatures(drf.Gaussian(2.0), 32)
-    return drf.KernelRidge(features, alpha, **({"random_state": 0} | options))
-
-
-def in_process(*data, **options):
-    with dask.config.set(scheduler="synchronous"):
-        return machine(**options).fit(*data)
-
-
 def test_the_client_stays_here(rows, client):
-    fitted = machine("cv").fit(*rows)
+    fitted = small_ridge("cv").fit(*rows)
     late = pickle.loads(pickle.dumps(fitted))
     np.testing.assert_array_equal(late.predict(rows[0]), fitted.predict(rows[0]))
     assert not [name for name, value in vars(late).items() if isinstance(value, Client)]
     _, std = fitted.predict(rows[0][:10], return_std=True)
     np.testing.assert_array_equal(
-        std, in_process(*rows, alpha="cv").predict(rows[0][:10], return_std=True)[1]
+        std, in_process(small_ridge(alpha="cv"), *rows).predict(rows[0][:10], return_std=True)[1]
     )
 
 
 def test_nothing_is_left_on_the_cluster_but_the_gram(rows, cluster, client, wait_until):
-    fitted = machine("cv").fit(*rows)
+    fitted = small_ridge("cv").fit(*rows)
     gram = 8 * (32 + 1 + 1) ** 2
 
     def stored():
@@ -78,11 +68,11 @@ def test_live_partials_are_bounded(rows, request, monkeypatch, where):
     if where == "cluster":
         request.getfixturevalue("client")
         monkeypatch.setattr(cluster_execution, "OrderedMerge", Counting)
-        fitted = machine().fit(*rows)
+        fitted = small_ridge().fit(*rows)
     else:
         monkeypatch.setattr(execution, "OrderedMerge", Counting)
         with dask.config.set(scheduler="threads", num_workers=2):
-            fitted = machine().fit(*rows)
+            fitted = small_ridge().fit(*rows)
     n_segments = fitted.plan_.n_segments
     assert n_segments > 30 and len(waiting) > n_segments
     # Two threads have at most two segments each under way, and each of these can hold up one partial a level.
@@ -92,7 +82,7 @@ def test_live_partials_are_bounded(rows, request, monkeypatch, where):
 
 
 def search(X, y):
-    return GridSearchCV(machine(), {"alpha": [1e-2, 1.0]}, cv=2).fit(X, y).best_estimator_
+    return GridSearchCV(small_ridge(), {"alpha": [1e-2, 1.0]}, cv=2).fit(X, y).best_estimator_
 
 
 def test_a_search_inside_a_task(rows, client, monkeypatch):
@@ -102,41 +92,25 @@ def test_a_search_inside_a_task(rows, client, monkeypatch):
     for future in found:
         best = future.result(timeout=60)
         assert best.report_["workers"] == best.report_["threads"] == 1
-        np.testing.assert_array_equal(best.coef_, in_process(X, y, alpha=best.alpha).coef_)
+        np.testing.assert_array_equal(best.coef_, in_process(small_ridge(alpha=best.alpha), X, y).coef_)
 
 
 def test_a_search_by_joblib(rows, client):
     X, y = rows[0][:4000], rows[1][:4000]
-    grid = GridSearchCV(machine(), {"alpha": [1e-2, 1.0], "scale": ["none", "standard"]}, cv=2, n_jobs=4)
+    grid = GridSearchCV(small_ridge(), {"alpha": [1e-2, 1.0], "scale": ["none", "standard"]}, cv=2, n_jobs=4)
 
     def fit():
         with joblib.parallel_config(backend="dask", client=client):
             grid.fit(X, y)
 
-    assert finishes(fit)
-    np.testing.assert_array_equal(grid.best_estimator_.coef_, machine(**grid.best_params_).fit(X, y).coef_)
+    within_patience(fit)
+    np.testing.assert_array_equal(
+        grid.best_estimator_.coef_, small_ridge(**grid.best_params_).fit(X, y).coef_
+    )
 
 
 def test_a_search_by_dask_ml(rows, client):
     X, y = rows[0][:4000], rows[1][:4000]
-    grid = DaskGridSearchCV(machine(), {"alpha": [1e-2, 1e4]}, cv=2)
-    assert finishes(lambda: grid.fit(X, y))
+    grid = DaskGridSearchCV(small_ridge(), {"alpha": [1e-2, 1e4]}, cv=2)
+    within_patience(grid.fit, X, y)
     assert grid.best_params_ == {"alpha": 1e-2}
-
-
-def finishes(function, seconds=60):
-    """Whether a call returns in time; its exception is raised here."""
-    done = []
-
-    def call():
-        try:
-            done.append(function())
-        except BaseException as error:
-            done.append(error)
-
-    thread = threading.Thread(target=call, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if done and isinstance(done[0], BaseException):
-        raise done[0]
-    return bool(done)

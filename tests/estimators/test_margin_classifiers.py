@@ -1,0 +1,196 @@
+"""What every classifier of a margin loss does, whether a hinge or a likelihood."""
+
+from __future__ import annotations
+
+import dask.array as da
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+import distrff as drf
+from distrff.errors import InputError
+from distrff.estimators.fitting.margin_oracle import MarginOracle
+from distrff.reductions.margins import MarginReduction
+from tests.support.fits import (
+    LOSSES,
+    classes_of,
+    fourier,
+    in_process,
+    interrupt_after,
+    margin_classifier,
+    mismatch_once,
+    objective_of,
+    refusal,
+    smallest_objective,
+    stored,
+)
+
+
+def classifier(name, C=1.0, **options):
+    return margin_classifier(name, fourier(32, random_state=None), C, **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("squared_hinge", {}), ("probit", {"sigma": 0.7}), ("laplace", {"sigma": 0.7})],
+)
+def test_smooth_losses_equal_a_general_solver(problem, name, options):
+    y, s = classes_of(problem.y), problem.s
+    fitted = classifier(name, 3.0, tol=1e-8, **options).fit(problem.X, y, s)
+    signs, loss = 2.0 * y - 1, LOSSES[name](*options.values())
+    best = smallest_objective(loss, 3.0, fitted.features_.transform(problem.X), signs, s, gtol=1e-9).fun
+    assert objective_of(fitted, name, problem.X, signs, s) == pytest.approx(best, rel=1e-6)
+    assert fitted.report_["dual"] <= best * (1 + 1e-9)
+    assert fitted.report_["solver"] == "lbfgs"
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_many_classes_are_one_against_the_rest(problem, name):
+    X, y, s = problem.X, classes_of(problem.y, 3), np.ones(900)
+    tol, rel = (1e-5, 3e-5) if "hinge" in name else (1e-6, 1e-5)
+    fitted = classifier(name, tol=tol).fit(X, np.array(["a", "b", "c"])[y])
+    assert fitted.classes_.tolist() == ["a", "b", "c"]
+    assert fitted.coef_.shape == (3, 32)
+    for output in range(3):
+        alone = classifier(name, tol=tol).fit(X, y == output)
+        signs = np.where(y == output, 1.0, -1.0)
+        ours = objective_of(fitted, name, X, signs, s, output)
+        assert ours == pytest.approx(objective_of(alone, name, X, signs, s), rel=rel)
+    F = fitted.decision_function(X)
+    if "hinge" not in name:
+        F = fitted.predict_proba(X)
+        np.testing.assert_allclose(F.sum(axis=1), 1, rtol=1e-12)
+    assert (fitted.classes_[F.argmax(axis=1)] == fitted.predict(X)).all()
+
+
+@pytest.mark.parametrize(("name", "tol"), [("hinge", 1e-3), ("logistic", 1e-6)])
+def test_class_weights_are_row_weights(problem, name, tol):
+    y = classes_of(problem.y, 3)
+    by_class = np.array([0.5, 1.0, 3.0])
+    weighted = classifier(name, class_weight=dict(enumerate(by_class)), tol=tol).fit(problem.X, y)
+    rows = classifier(name, tol=tol).fit(problem.X, y, by_class[y])
+    np.testing.assert_allclose(weighted.coef_, rows.coef_, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("hinge", {"max_sweeps": 2}, r"after light sweep 2, above tol=0.001; allow more"),
+        (
+            "logistic",
+            {"max_sweeps": 1, "tol": 1e-9},
+            r"the duality gap is .* after light sweep 1, above tol=1e-09; allow more",
+        ),
+    ],
+)
+def test_too_few_sweeps_are_a_warning(problem, name, options, message):
+    with pytest.warns(ConvergenceWarning, match=message):
+        fitted = classifier(name, 100.0, **options).fit(problem.X, classes_of(problem.y))
+    assert fitted.report_["status"] == "NOT_CONVERGED"
+    assert fitted.predict(problem.X).shape == (900,)
+
+
+@pytest.mark.parametrize(
+    ("name", "C", "n_calls"), [("hinge", 100.0, 1), ("logistic", 100.0, 2), ("hinge", "cv", 8)]
+)
+def test_an_interrupted_fit_keeps_the_best_model(problem, monkeypatch, name, C, n_calls):
+    interrupt_after(monkeypatch, MarginOracle, ("evaluate", "nearest_rows"), n_calls)
+    options = {"Cs": [0.1, 1.0, 10.0, 100.0]} if C == "cv" else {"tol": 1e-9}
+    estimator = classifier(name, C, **options)
+    with pytest.raises(KeyboardInterrupt):
+        estimator.fit(problem.X, classes_of(problem.y))
+    assert estimator.report_["status"] == "INTERRUPTED"
+    # A search ended where it was interrupted, not at the end of the grid.
+    assert not any("of its grid" in note for note in estimator.report_["notes"])
+    assert estimator.score(problem.X, classes_of(problem.y)) > 0.7
+
+
+def test_frequencies_are_sent_to_a_worker_that_derives_others(problem, monkeypatch):
+    data = problem.X, classes_of(problem.y)
+    expected = classifier("logistic").fit(*data)
+    mismatch_once(monkeypatch, MarginReduction)
+    fitted = in_process(classifier("logistic"), *data)
+    np.testing.assert_allclose(fitted.coef_, expected.coef_, rtol=1e-6)
+
+
+def test_storage_of_rows_and_of_the_model(problem, tmp_path):
+    y = classes_of(problem.y)
+    X = da.from_array(problem.X, chunks=(123, 4))
+    expected = in_process(classifier("logistic"), problem.X, y)
+    lazy = in_process(classifier("logistic"), X, da.from_array(y, chunks=200))
+    np.testing.assert_array_equal(lazy.coef_, expected.coef_)
+    P = expected.predict_proba(X)
+    assert P.chunks == ((123,) * 7 + (39,), (2,))
+    np.testing.assert_allclose(P.compute(scheduler="sync"), expected.predict_proba(problem.X), rtol=1e-12)
+    np.testing.assert_array_equal(
+        stored(expected, tmp_path).predict_proba(problem.X), expected.predict_proba(problem.X)
+    )
+
+
+def test_models_without_probabilities(problem):
+    assert not hasattr(classifier("hinge"), "predict_proba")
+    for estimator, y in ((classifier("hinge"), problem.y > 0), (drf.KernelRidge(fourier(4)), problem.y)):
+        model = estimator.fit(problem.X, y).model_
+        with pytest.raises(InputError, match=f"a {type(estimator).__name__} tells no probabilities"):
+            model.predict_proba(problem.X)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "message"),
+    [
+        ("hinge", {"loss": "log"}, "loss must be one of 'hinge', 'squared_hinge', got 'log'"),
+        (
+            "hinge",
+            {"solver": "lbfgs"},
+            "solver='lbfgs' needs a loss with a continuous slope, which loss='hinge' is not; "
+            "use solver='smoothed' or 'auto'",
+        ),
+        (
+            "squared_hinge",
+            {"solver": "smoothed"},
+            "solver='smoothed' needs a loss with a kink to round, which loss='squared_hinge' is not; "
+            "use solver='lbfgs' or 'auto'",
+        ),
+        ("hinge", {"C": -1.0}, "C must be a positive number, got -1.0"),
+        ("hinge", {"tol": "x"}, "tol must be a positive number, got 'x'"),
+        ("hinge", {"max_sweeps": "a"}, "max_sweeps must be a positive integer or None, got 'a'"),
+        ("logistic", {"C": 0}, "C must be a positive number, got 0"),
+        ("logistic", {"C": "1"}, "C must be a positive number or 'cv', got '1'"),
+        ("logistic", {"C": np.inf}, "C must be a positive number, got inf"),
+        ("logistic", {"sigma": -1}, "sigma must be a positive number, got -1"),
+        ("cauchy", {}, "noise must be one of 'logistic', 'probit', 'laplace', got 'cauchy'"),
+        ("logistic", {"multi_class": "all"}, "multi_class must be one of 'ovr', 'softmax', got 'all'"),
+        (
+            "probit",
+            {"multi_class": "softmax"},
+            "multi_class='softmax' is for noise='logistic', got noise='probit'; use 'ovr'",
+        ),
+        (
+            "logistic",
+            {"solver": "gram"},
+            "solver='gram' needs a squared loss, whose optimum follows from the Gram alone, which "
+            "noise='logistic' is not; use solver='lbfgs' or 'auto'",
+        ),
+        ("logistic", {"Cs": [1.0, -1.0]}, "Cs must be positive and finite, got [1.0, -1.0]"),
+        (
+            "logistic",
+            {"C": "cv", "cv": 1},
+            "cv must be an integer of at least 2, the number of folds, got 1",
+        ),
+        ("logistic", {"tol": 0}, "tol must be a positive number, got 0"),
+    ],
+)
+def test_parameters_that_cannot_be_used(problem, name, parameters, message):
+    assert refusal(classifier(name, **parameters).fit, problem.X, classes_of(problem.y)) == message
+
+
+def test_targets_that_cannot_be_used(problem):
+    y = classes_of(problem.y, 3)
+    for refused, message in (
+        ((np.zeros(900),), "class"),
+        ((y, np.zeros(900)), "all sample weights are zero"),
+        ((np.where(problem.y > 0, np.nan, 1.0),), "NaN"),
+    ):
+        assert message in refusal(classifier("logistic").fit, problem.X, *refused)
+    message = refusal(classifier("logistic", class_weight={1: 0.0}).fit, problem.X, y)
+    assert "class_weight is 0 for the class 1; leave its rows out" in message
