@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.sparse import csr_matrix
 
 from distrff.errors import InputError, check_count
-from distrff.features.bandwidth import Pilot, PilotRows
-from distrff.features.base import KernelFeatureMap, KernelMapSpecification, canonical_json
-from distrff.features.bins import BinIds, Grids, fewest_passes, occupied_bins
-from distrff.features.pilots import BinningPilot, binning_pilot_flops
-from distrff.features.specification import BlockMap, CarryingSpecification, RowSource, rows_in_memory
+from distrff.features.bandwidth import BinningPilot, Pilot, PilotRows, binning_pilot_flops
+from distrff.features.base import KernelFeatureMap, KernelMapSpecification
+from distrff.features.bins import BinIds, Grids, fewest_passes, laplacian_factors, occupied_bins
+from distrff.features.specification import (
+    BlockMap,
+    CarryingSpecification,
+    RowsInMemory,
+    RowSource,
+    canonical_json,
+)
 from distrff.kernels.base import Kernel
-from distrff.kernels.quantiles import laplacian_factors
 from distrff.kernels.stationary import Laplacian
 from distrff.utils.jit import scratch
 from distrff.utils.products import OneHotTile
@@ -132,7 +135,7 @@ class RandomBinningFeatures(KernelFeatureMap):
         }
         grids = Grids.draw(kernel, int(self.n_grids), X.shape[1], seed)
         if self.n_bins is not None:
-            bins = occupied_bins(grids, rows_in_memory(X, sample_weight))
+            bins = occupied_bins(grids, RowsInMemory(X, sample_weight))
             self.expected_collisions_ = _pairs(bins["ends"]) * self.n_grids / self.n_bins
             return HashedBinningSpecification(**common, n_bins=int(self.n_bins))
         bins = occupied_bins(grids, row_source)
@@ -176,23 +179,6 @@ class _Binning(KernelMapSpecification):
     @property
     def _value(self) -> float:
         return float(np.sqrt(self.at_zero / self.n_grids))
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "n_columns": self.n_columns,
-            "digest": self.digest,
-            "kernel": json.loads(self.kernel_json),
-            "n_grids": self.n_grids,
-            "n_bins": self.n_bins,
-            "seed": self.seed,
-        }
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return the specification that `to_dict` wrote."""
-        fields = {name: data[name] for name in ("n_columns", "digest", "n_grids", "n_bins", "seed")}
-        return cls(kernel_json=canonical_json(data["kernel"]), **fields)
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ import numpy as np
 
 from distrff.errors import InputError
 from distrff.features.specification import RowSource
-from distrff.kernels.base import Kernel
-from distrff.kernels.quantiles import draw_pitches
+from distrff.kernels.base import Kernel, Product, Scaled, Streams
+from distrff.kernels.stationary import Laplacian
 from distrff.utils.jit import compiled, in_own_thread
 from distrff.utils.random import stream
 
@@ -86,6 +86,30 @@ class Grids:
         first, second = self.multipliers
         _keys(X, steps, offsets, first, second, X.dtype.type(_FARTHEST), keys)
         return keys
+
+
+def draw_pitches(kernel: Kernel, n_grids: int, n_columns: int, rng_of: Streams) -> np.ndarray:
+    """Draw the pitches of random grids, (n_grids, n_columns); the first grids are those of fewer.
+
+    In one column k(δ)/k(0) = E max(0, 1 − |δ|/p) for a pitch p of the density p·k″(p)/k(0) (Rahimi and Recht
+    2007, section 4). For exp(−|δ|/ℓ) that is Gamma(2, ℓ), and a product of Laplacians adds their 1/ℓ.
+    """
+    rates = sum(1.0 / factor.column_widths(n_columns) for factor in laplacian_factors(kernel))
+    return rng_of("pitch").standard_gamma(2.0, (n_grids, n_columns)) / rates
+
+
+def laplacian_factors(kernel: Kernel) -> list[Laplacian]:
+    """Return the Laplacians whose product the kernel is but for k(0), or raise InputError."""
+    if isinstance(kernel, Laplacian):
+        return [kernel]
+    if isinstance(kernel, Product):
+        return laplacian_factors(kernel.k1) + laplacian_factors(kernel.k2)
+    if isinstance(kernel, Scaled):
+        return laplacian_factors(kernel.k)
+    raise InputError(
+        f"random binning draws its grids for a Laplacian, or products and multiples of Laplacians, and "
+        f"{kernel!r} is none; use FourierFeatures or NystroemFeatures for it"
+    )
 
 
 def _odd_numbers(seed: int, shape: tuple[int, int]) -> np.ndarray:

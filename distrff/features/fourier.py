@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -10,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from distrff.errors import InputError, check_count
-from distrff.features.base import KernelFeatureMap, KernelMapSpecification, canonical_json
+from distrff.features.base import KernelFeatureMap, KernelMapSpecification
 from distrff.features.count_sketch import CountSketch, sketch_arrays, sketch_cost
 from distrff.features.frequencies import (
     SAMPLINGS,
@@ -18,6 +17,7 @@ from distrff.features.frequencies import (
     DenseProduct,
     Interleaved,
     Projection,
+    component_order,
     draw_frequencies,
     require_spherical,
 )
@@ -30,11 +30,16 @@ from distrff.features.hadamard import (
     sorf,
     sorf_arrays,
 )
-from distrff.features.pilots import FourierPiloted
-from distrff.features.specification import BlockMap, MapCost, RowSource, cost_of_parts, product_cost
+from distrff.features.specification import (
+    BlockMap,
+    MapCost,
+    RowSource,
+    canonical_json,
+    cost_of_parts,
+    product_cost,
+)
 from distrff.features.trigonometry import compile_loops, cosine, paired_cos_sin
 from distrff.kernels.base import Kernel
-from distrff.kernels.quantiles import component_order
 from distrff.utils.jit import scratch
 from distrff.utils.random import stream, streams_under
 
@@ -91,26 +96,6 @@ class FourierSpecification(KernelMapSpecification):
             arrays, self.kernel, self.n_frequencies, self.n_columns, sampling=self.sampling
         )
         return FourierBlockMap(projection, arrays.get("phases"), self.form, self.at_zero)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "n_columns": self.n_columns,
-            "digest": self.digest,
-            "kernel": json.loads(self.kernel_json),
-            "n_components": self.n_components,
-            "form": self.form,
-            "sampling": self.sampling,
-            "seed": self.seed,
-        }
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> FourierSpecification:
-        """Return the specification that `to_dict` wrote."""
-        fields = {
-            name: data[name] for name in ("n_columns", "digest", "n_components", "form", "sampling", "seed")
-        }
-        return cls(kernel_json=canonical_json(data["kernel"]), **fields)
 
 
 def _frequencies(n_components: int, form: str) -> int:
@@ -171,7 +156,7 @@ class FourierBlockMap(BlockMap):
         )
 
 
-class FourierFeatures(FourierPiloted, KernelFeatureMap):
+class FourierFeatures(KernelFeatureMap):
     r"""Random Fourier features of a shift-invariant kernel.
 
     With frequencies ω₁ … ω_m drawn from the kernel's spectral measure (Bochner),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,9 +13,15 @@ from scipy.linalg import blas, cho_factor, cho_solve, eigvalsh, lapack
 from threadpoolctl import threadpool_limits
 
 from distrff.errors import InputError, check_count
-from distrff.features.base import KernelFeatureMap, KernelMapSpecification, canonical_json
-from distrff.features.pilots import FourierPiloted
-from distrff.features.specification import BlockMap, CarryingSpecification, MapCost, RowSource, product_cost
+from distrff.features.base import KernelFeatureMap, KernelMapSpecification
+from distrff.features.specification import (
+    BlockMap,
+    CarryingSpecification,
+    MapCost,
+    RowSource,
+    canonical_json,
+    product_cost,
+)
 from distrff.kernels.base import Kernel
 from distrff.utils.random import child_seed, row_hash
 
@@ -49,22 +54,6 @@ class NystroemSpecification(KernelMapSpecification, CarryingSpecification):
 
     def block_map(self, arrays: Mapping[str, np.ndarray]) -> NystroemBlockMap:
         return NystroemBlockMap(self.kernel, arrays["landmarks"][: self.rank], self.n_components)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "n_columns": self.n_columns,
-            "digest": self.digest,
-            "kernel": json.loads(self.kernel_json),
-            "n_components": self.n_components,
-            "rank": self.rank,
-        }
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> NystroemSpecification:
-        """Return the specification that `to_dict` wrote, without the landmarks."""
-        fields = {name: data[name] for name in ("n_columns", "digest", "n_components", "rank")}
-        return cls(kernel_json=canonical_json(data["kernel"]), **fields)
 
 
 def _cost(n_columns: int) -> MapCost:
@@ -167,7 +156,7 @@ def pivoted(kernel: Kernel, landmarks: np.ndarray) -> tuple[np.ndarray, int]:
     return landmarks[pivots - 1], int(rank)
 
 
-class NystroemFeatures(FourierPiloted, KernelFeatureMap):
+class NystroemFeatures(KernelFeatureMap):
     """Nyström features of any kernel: exact on the span of landmark rows.
 
     With landmarks L from the rows and K_LL = L_c L_cᵀ by pivoted Cholesky, z(x) = L_c⁻¹ k(L, x), so that

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
@@ -17,9 +18,9 @@ from distrff.utils.arrays import in_one_layout
 from distrff.utils.jit import scratch
 from distrff.utils.process import COUNTS
 
-# Of block maps that a process keeps beside the one it uses.
-_MOST_BYTES = 2**29
-# Before the names of a map's arrays, where others lie beside them.
+# Of the block maps that a process keeps beside the one it uses.
+_MAX_BYTES = 2**29
+# Put before the names of a map's arrays when they are sent beside others.
 _SENT = "map_"
 
 
@@ -141,66 +142,75 @@ class MapSpecification(ABC):
     def block_map(self, arrays: Mapping[str, np.ndarray]) -> BlockMap:
         """Return the map that works with these arrays."""
 
-    @abstractmethod
+    @classmethod
+    def _stored_fields(cls) -> list[str]:
+        return [field.name for field in fields(cls) if field.compare]  # all but arrays and objects
+
     def to_dict(self) -> dict[str, Any]:
-        """Return the specification as strict JSON data, its `kind` included."""
+        """Return the specification as strict JSON data, its `kind` included, without arrays."""
+        data: dict[str, Any] = {"kind": self.kind}
+        for name in self._stored_fields():
+            value = getattr(self, name)
+            data[name.removesuffix("_json")] = json.loads(value) if name.endswith("_json") else value
+        return data
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Return the specification that `to_dict` wrote, without arrays."""
+        values = {name: data[name.removesuffix("_json")] for name in cls._stored_fields()}
+        texts = {name: canonical_json(value) for name, value in values.items() if name.endswith("_json")}
+        return cls(**(values | texts))
 
     def with_digest(self) -> Self:
-        """Return the specification with the digest of the arrays derived here, which `build` then has."""
+        """Return the specification with the digest of the arrays derived here, and keep them for `build`."""
         arrays = self.derive_arrays()
         digested = self.digested(arrays)
         _CACHE.keep(digested, arrays)
         return digested
 
     def digested(self, arrays: Mapping[str, np.ndarray]) -> Self:
-        """Return the specification with the digest of these arrays, its own."""
+        """Return the specification with the digest of these arrays."""
         return replace(self, digest=self.digest_of(arrays))
 
     def digest_of(self, arrays: Mapping[str, np.ndarray]) -> str:
-        """Return the digest by which maps of these arrays are told apart."""
+        """Return the digest by which two maps of different arrays differ."""
         return arrays_digest(arrays)
 
     @property
     def arrays_at_hand(self) -> bool:
-        """Whether it carries arrays that are to be sent apart from it."""
+        """Whether it holds arrays that must be sent apart from it."""
         return False
 
     def arrays_to_send(self, *, derived: bool) -> dict[str, np.ndarray]:
-        """Return the arrays for a process that cannot make them, or not alike, named for `build_sent`.
+        """Return the arrays to send to other processes, named as `build_sent` expects them.
 
-        `derived` says whether those that any process could derive from the specification are among them.
+        With `derived`, also arrays that follow from the seed: the other processes may derive different ones.
         """
         if not (derived or self.arrays_at_hand):
             return {}
         return named_to_send(self.checked_arrays())
 
     def arrays_to_keep(self, *, derived: bool) -> dict[str, np.ndarray] | None:
-        """Return the arrays that belong into a stored model; None where any process derives them alike."""
+        """Return the arrays to store with a model; None if every process derives the same ones."""
         return self.checked_arrays() if derived or self.carries_arrays else None
 
     def build_sent(self, arrays: Mapping[str, np.ndarray]) -> BlockMap:
-        """Return the block map of the arrays that were sent for it, or that this process derives."""
+        """Return the block map of its arrays among those sent, or else of arrays derived here."""
         return self.build(sent_arrays(arrays) or None)
 
     def without_arrays(self) -> Self:
-        """Return what travels with every task."""
+        """Return the specification to send with every task."""
         return self
 
     def with_arrays(self, arrays: Mapping[str, np.ndarray]) -> Self:
-        """Return the specification that carries these arrays, if it is one that carries any."""
+        """Return the specification with these arrays, if it holds any."""
         return self
 
     def check_storable(self) -> None:  # noqa: B027
-        """Raise InputError if the map cannot be told to a file."""
+        """Raise InputError if the map cannot be stored."""
 
     def checked_arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays, to be stored or sent to processes that derive others.
-
-        Raises
-        ------
-        InputError
-            If this process itself derives others than those the map was made with.
-        """
+        """Return the arrays; raise InputError if this process derives others than the map was made with."""
         arrays = self.derive_arrays()
         if self.digest and self.digest_of(arrays) != self.digest:
             raise InputError(
@@ -227,12 +237,12 @@ class MapSpecification(ABC):
 
 @dataclass(frozen=True)
 class CarryingSpecification(MapSpecification):
-    """A fitted map whose arrays come from rows: it carries them, and is sent to tasks without.
+    """A fitted map whose arrays come from rows: it holds them, and is sent to tasks without.
 
     Parameters
     ----------
     arrays : mapping of str to ndarray, or None
-        None where they came separately. Two maps are told apart by the digest.
+        None where they were sent apart. Comparisons use the digest instead.
     """
 
     carries_arrays: ClassVar[bool] = True
@@ -259,12 +269,12 @@ class CarryingSpecification(MapSpecification):
 
 
 def named_to_send(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return a map's arrays under names that no others have which are sent beside them."""
+    """Return a map's arrays under names that no other arrays sent with them have."""
     return {_SENT + name: A for name, A in arrays.items()}
 
 
 def sent_arrays(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return those that `named_to_send` named, under the names that the map gives them."""
+    """Return the arrays that `named_to_send` named, under the map's own names."""
     return {name.removeprefix(_SENT): A for name, A in arrays.items() if name.startswith(_SENT)}
 
 
@@ -284,13 +294,18 @@ def arrays_digest(arrays: Mapping[str, np.ndarray]) -> str:
 
 
 def exact_digest(arrays: Mapping[str, np.ndarray]) -> str:
-    """Return a digest of all bits of arrays that travel and are never derived again."""
+    """Return a digest of all bits of arrays that are sent and never derived again."""
     digest = hashlib.sha256()
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
         digest.update(f"{name}{array.shape}{array.dtype.str}".encode())
         digest.update(array.tobytes())
     return digest.hexdigest()[:32]
+
+
+def canonical_json(data: Any) -> str:
+    """Return JSON text that is equal for equal data."""
+    return json.dumps(data, sort_keys=True, allow_nan=False)
 
 
 class _BlockMapCache:
@@ -310,14 +325,14 @@ class _BlockMapCache:
             return self._maps[key]
 
     def keep(self, spec: MapSpecification, arrays: Mapping[str, np.ndarray]) -> None:
-        """Take arrays that were just derived from the specification in this process."""
+        """Keep the map of arrays that this process just derived from the specification."""
         with self._lock:
             COUNTS["derivations"] += 1
             self._add((spec, True), arrays)
 
     def _add(self, key: tuple[MapSpecification, bool], arrays: Mapping[str, np.ndarray]) -> None:
         self._maps[key] = key[0].block_map({name: in_one_layout(A) for name, A in arrays.items()})
-        while len(self._maps) > self._capacity or (len(self._maps) > 1 and self._bytes() > _MOST_BYTES):
+        while len(self._maps) > self._capacity or (len(self._maps) > 1 and self._bytes() > _MAX_BYTES):
             self._maps.popitem(last=False)
 
     def _bytes(self) -> int:
@@ -415,49 +430,49 @@ def cost_of_parts(parts: Iterable[tuple[MapCost, int]]) -> MapCost:
     )
 
 
-# What a map sums over all rows before it is fitted, in one pass by whoever has the rows.
+# What a map sums over all rows before it is fitted, in one pass over them.
 
 
 class MapReduction(Protocol):
-    """A monoid over blocks of rows; a small picklable value, module-level like every reduction.
+    """A sum over blocks of rows: zero, update, merge; a small value that can be pickled.
 
     Rows come scaled, in the dtype in which the map will be applied to them.
     """
 
     @property
     def label(self) -> str:
-        """What the pass is called in reports."""
+        """The name of the pass in reports."""
 
     def zero(self) -> Any:
-        """Return a fresh answer, of no rows."""
+        """Return a fresh total, of no rows."""
 
-    def update(self, answer: Any, start: int, X: np.ndarray, sample_weight: np.ndarray | None) -> Any:
-        """Return the answer with the rows from number `start` on added; it may be changed in place."""
+    def update(self, total: Any, start: int, X: np.ndarray, sample_weight: np.ndarray | None) -> Any:
+        """Return the total with the rows from number `start` on added; it may be changed in place."""
 
     def merge(self, first: Any, second: Any) -> Any:
-        """Return the answer of both, neither of which is changed; those of earlier rows come first."""
+        """Return the total of both, earlier rows first; neither is changed."""
 
     def size_bytes(self, n_rows: int) -> int:
-        """Return the bytes of the answer of that many rows, at most."""
+        """Return the bytes of the total of that many rows, at most."""
 
 
 class RowSource(Protocol):
-    """Whoever has the rows."""
+    """All rows of a fit, which a map may reduce before it is fitted."""
 
     @property
     def n_rows(self) -> int:
-        """How many they are."""
+        """Number of rows."""
 
     def __call__(self, reduction: MapReduction, *, least_features: int = 0) -> Any:
-        """Return the answer, or refuse it for a map that will have too many columns.
+        """Return the total over all rows.
 
-        `least_features` of them are certain before the pass.
+        `least_features` columns of Z are certain before the pass, which a plan may refuse as too many.
         """
 
 
 @dataclass(frozen=True, eq=False)
-class _RowsInMemory:
-    """Rows in memory."""
+class RowsInMemory:
+    """The `RowSource` of rows in memory."""
 
     X: np.ndarray
     sample_weight: np.ndarray | None
@@ -468,8 +483,3 @@ class _RowsInMemory:
 
     def __call__(self, reduction: MapReduction, *, least_features: int = 0) -> Any:
         return reduction.update(reduction.zero(), 0, self.X, self.sample_weight)
-
-
-def rows_in_memory(X: np.ndarray, sample_weight: np.ndarray | None) -> RowSource:
-    """Return who answers for rows in memory."""
-    return _RowsInMemory(X, sample_weight)

@@ -19,8 +19,13 @@ from sklearn.preprocessing import PolynomialFeatures, SplineTransformer, Standar
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from distrff.errors import InputError, ModelFileError
-from distrff.features.base import FeatureMap, canonical_json
-from distrff.features.specification import BlockMap, CarryingSpecification, RowSource
+from distrff.features.base import FeatureMap
+from distrff.features.specification import (
+    BlockMap,
+    CarryingSpecification,
+    RowSource,
+    canonical_json,
+)
 
 _TRIAL_ROWS = 512
 
@@ -80,25 +85,6 @@ class TransformerSpecification(CarryingSpecification):
             parameters = json.loads(self.parameters_json)
             transformer = restored(self.name, parameters, arrays, self.n_columns, self.n_outputs)
         return TransformerBlockMap(transformer, self.n_outputs)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "n_columns": self.n_columns,
-            "digest": self.digest,
-            "name": self.name,
-            "parameters": json.loads(self.parameters_json),
-            "n_outputs": self.n_outputs,
-            "fingerprint": self.fingerprint,
-            "has_arrays": self.has_arrays,
-        }
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> TransformerSpecification:
-        """Return the specification that `to_dict` wrote, without the arrays."""
-        names = ("n_columns", "digest", "name", "n_outputs", "fingerprint", "has_arrays")
-        fields = {name: data[name] for name in names}
-        return cls(parameters_json=canonical_json(data["parameters"]), **fields)
 
 
 class TransformerBlockMap(BlockMap):

@@ -13,10 +13,9 @@ from sklearn.base import clone
 
 from distrff.errors import InputError, PlanRefused
 from distrff.features.binning import RandomBinningFeatures
-from distrff.features.bins import BinCounts, BinIds, Grids, occupied_bins
+from distrff.features.bins import BinCounts, BinIds, Grids, draw_pitches, occupied_bins
 from distrff.features.registry import specification_from_dict
-from distrff.features.specification import rows_in_memory
-from distrff.kernels.quantiles import draw_pitches
+from distrff.features.specification import RowsInMemory
 from distrff.kernels.stationary import Cauchy, Gaussian, Laplacian, Matern
 from distrff.utils.random import stream
 
@@ -220,7 +219,7 @@ def test_whoever_has_the_rows_hears_of_the_bins_and_may_refuse_them(rng):
         heard.append(least_features)
         if least_features > 1000:
             raise PlanRefused("too many")
-        return rows_in_memory(X, None)(question)
+        return RowsInMemory(X, None)(question)
 
     with pytest.raises(PlanRefused):
         occupied_bins(grids, row_source)

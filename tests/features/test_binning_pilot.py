@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from distrff.features.bandwidth import PilotRows
+from distrff.features.bandwidth import PILOT_GRIDS, BinningPilot, PilotRows
 from distrff.features.binning import RandomBinningFeatures
-from distrff.features.pilots import PILOT_GRIDS, BinningPilot
 from distrff.kernels.stationary import Laplacian
 
 

@@ -7,8 +7,7 @@ import pytest
 from scipy.stats import chi, ks_1samp, ks_2samp, norm
 
 from distrff.errors import InputError
-from distrff.features.frequencies import SAMPLINGS, draw_frequencies
-from distrff.kernels.quantiles import component_order
+from distrff.features.frequencies import SAMPLINGS, component_order, draw_frequencies
 from distrff.kernels.stationary import Cauchy, Exponential, Gaussian, Laplacian, Matern
 
 WIDTHS = (0.5, 1.0, 2.0, 4.0)

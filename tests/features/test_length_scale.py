@@ -11,11 +11,10 @@ from scipy.spatial.distance import pdist
 from threadpoolctl import threadpool_limits
 
 from distrff.errors import InputError, NonFiniteError
+from distrff.features import bandwidth as fourier_pilot
 from distrff.features import bandwidth as length_scale
-from distrff.features import pilots as fourier_pilot
-from distrff.features.bandwidth import automatic_length_scale, coded_targets
+from distrff.features.bandwidth import FourierPilot, automatic_length_scale, coded_targets
 from distrff.features.fourier import FourierFeatures
-from distrff.features.pilots import FourierPilot
 from distrff.kernels.stationary import Cauchy, Exponential, Gaussian, Laplacian, Matern
 
 
