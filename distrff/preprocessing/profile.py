@@ -13,6 +13,7 @@ import numpy as np
 
 from distrff.errors import InputError, check_count
 from distrff.preprocessing.encoders import (
+    PLURALS,
     CyclicTimeEncoder,
     HashedStep,
     NumberStep,
@@ -235,8 +236,6 @@ def refuse_missing_values(table: TableSteps, profile: TableProfile, rule: str) -
 
 # What one column of a table holds, summed over its rows.
 
-_WORDS = {"number": "numbers", "text": "text", "time": "times", "clock": "times of day or durations"}
-
 
 @dataclass(frozen=True)
 class ColumnProfile:
@@ -326,7 +325,7 @@ class ColumnProfile:
 
     def described(self) -> str:
         """Return what the column holds, for messages."""
-        return f"lists of {self.width} numbers" if self.width else _WORDS[self.kind]
+        return f"lists of {self.width} numbers" if self.width else PLURALS[self.kind]
 
     @property
     def is_empty(self) -> bool:

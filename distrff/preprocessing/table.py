@@ -161,9 +161,7 @@ class TableSteps:
     def _weights(self, raw: Mapping[str, RawColumn], first_row: int) -> np.ndarray:
         assert self.weight is not None
         column = raw[self.weight].of_kind("number", self.weight)
-        missing = column.missing()
-        if missing is not None:
-            refuse_missing(self.weight, missing, first_row)
+        refuse_missing(self.weight, column.missing(), first_row)
         if column.values.ndim > 1:
             raise InputError(
                 f"column {self.weight!r} holds lists, which are no weights; name a column of numbers"
