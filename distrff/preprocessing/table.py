@@ -67,9 +67,9 @@ class TableSteps:
     chosen: tuple[int, ...] | None = None
 
     def sizes_within(self, most: int) -> bool:
-        """Tell whether each step that says how many columns it makes says a number up to `most`.
+        """Return whether no step of a list or of hashed words makes more than `most` columns.
 
-        To be asked of what was read from a file before `names_out`, which lists them all.
+        A file that was damaged may hold any number, and `names_out` would list them all.
         """
         sizes = [
             getattr(step, size)
@@ -174,10 +174,7 @@ class TableSteps:
         return replace(self, chosen=tuple(before[i] for i in positions))
 
     def for_prediction(self) -> TableSteps:
-        """Return the steps to X alone; a row that would be left out for a missing value is refused instead.
-
-        For every row has its prediction, in the rows' order.
-        """
+        """Return the steps to X alone; a row with a missing value is refused, as each row gets a prediction."""
         return replace(self, target=None, weight=None, drops_missing=False)
 
     def to_dict(self) -> dict[str, Any]:
