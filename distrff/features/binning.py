@@ -13,7 +13,7 @@ from scipy.sparse import csr_matrix
 from distrff.errors import InputError, check_count
 from distrff.features.bandwidth import BinningPilot, Pilot, PilotRows, binning_pilot_flops
 from distrff.features.base import KernelFeatureMap, KernelMapSpecification
-from distrff.features.bins import BinIds, Grids, fewest_passes, laplacian_factors, occupied_bins
+from distrff.features.bins import BinIds, Grids, laplacian_factors, min_passes, occupied_bins
 from distrff.features.specification import (
     BlockMap,
     CarryingSpecification,
@@ -44,8 +44,8 @@ class RandomBinningFeatures(KernelFeatureMap):
     ----------
     kernel : Kernel, optional
         A `Laplacian`, or products and multiples of Laplacians. None is `Laplacian(1.0)`. A width "auto" is
-        chosen in `fit` as that of `FourierFeatures`, but judged by a few grids; so is how far the
-        widths that "ard" learns are taken at their word, and how short many rows allow them to be.
+        chosen in `fit` as for `FourierFeatures`, but judged by a few grids, which also shrink the widths
+        that "ard" learns.
     n_grids : int, default=100
         P, the entries of a row of Z.
     n_bins : int, optional
@@ -62,18 +62,18 @@ class RandomBinningFeatures(KernelFeatureMap):
     length_scale_search_ : dict or None
         How an automatic width was found.
     counts_ : ndarray of shape (n_features,) or None
-        Rows in each bin; None for hashed ones.
+        Number of rows in each bin; None for hashed bins.
     expected_collisions_ : float
         Pairs of occupied bins expected to share a column: Σ B(B − 1)/2⁶⁵ over the grids' B bins, whose keys
-        may be the same; for w hashed columns a grid, Σ B(B − 1)/2w over the bins of the rows that `fit` was
-        handed, a sample of a large dataset.
+        may be the same; for w hashed columns a grid, Σ B(B − 1)/2w over the bins of the rows given to `fit`,
+        a sample of a large dataset.
     specification_ : BinningSpecification or HashedBinningSpecification
     seed_, n_features_in_ : int
 
     Notes
     -----
-    Rows are cut into bins in their own dtype, float32 or float64: give `transform` the one that `fit` had.
-    Places beyond ±2³⁰ pitches are one bin. `fit` takes some passes over the rows, the first for one grid and
+    Bins are computed in the dtype of the rows, float32 or float64: give `transform` the dtype of `fit`.
+    Numbers beyond ±2³⁰ pitches share a bin. `fit` takes some passes over the rows, the first for one grid and
     then for as many grids as fit; 32 to 64 bytes a bin. `transform` costs n·d·P floors and a look-up in
     a table for each entry, and returns a scipy CSR matrix of n·P entries; a dask array gives a lazy dask
     array of such blocks.
@@ -110,7 +110,7 @@ class RandomBinningFeatures(KernelFeatureMap):
 
     @property
     def n_passes(self) -> int:
-        return 0 if self.n_bins is not None else fewest_passes(int(self.n_grids))
+        return 0 if self.n_bins is not None else min_passes(int(self.n_grids))
 
     def _pilot(self, rows: PilotRows) -> Pilot:
         return BinningPilot(rows, n_grids=int(self.n_grids))
@@ -153,9 +153,9 @@ def _pairs(ends: np.ndarray) -> float:
     return float(np.sum(bins * (bins - 1)) / 2)
 
 
-# Random binning as a fitted map: grids, and the columns of Z that their bins have.
+# The fitted map: grids, and the column of Z of each bin.
 
-KEY_ROWS = 2**13  # whose keys are found together, and take some megabytes
+KEY_ROWS = 2**13  # at a time: their keys take some megabytes
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ class HashedBinningSpecification(_Binning):
 
 @dataclass(frozen=True)
 class BinningSpecification(_Binning, CarryingSpecification):
-    """The bins that rows were in, a column each; the grids are carried as well, so that no bin moves."""
+    """The occupied bins, a column each; it also holds the grids, so that no bin moves by rounding."""
 
     kind: ClassVar[str] = "binning"
 
@@ -250,7 +250,7 @@ class BinningBlockMap(BlockMap):
 
 
 class HashedBinning(BinningBlockMap):
-    """Each grid has a run of columns, and a bin the one of them that its key is hashed to."""
+    """Each grid has a run of columns, and the key of a bin is hashed to one of them."""
 
     def _columns(self, keys: np.ndarray) -> np.ndarray:
         edges = _edges(len(keys), self.n_features)
@@ -287,5 +287,5 @@ class ExactBinning(BinningBlockMap):
 
     @cached_property
     def _ids(self) -> BinIds:
-        """The table, made when rows first come: the process that only passes the map on needs none."""
+        """The table, made when first needed: a process that only sends the map on never needs it."""
         return BinIds(self._keys, self._ends)

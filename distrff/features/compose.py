@@ -111,7 +111,7 @@ class ConcatenatedBlockMap(BlockMap):
             first += map_.n_features
         return Z
 
-    # The basis is those of the parts side by side, in float64; the roots of the weights go to the vectors.
+    # The basis is that of each part, side by side in float64; the vectors take the roots of the weights.
 
     @property
     def has_basis(self) -> bool:  # type: ignore[override]
@@ -167,7 +167,7 @@ class ConcatenatedFeatures(FeatureMap):
 
     Notes
     -----
-    Costs the sum of what the maps cost, and n·D products where weights are not 1.
+    The cost is the sum of those of the maps, and n·D products where weights are not 1.
     """
 
     def __init__(self, maps: Sequence[FeatureMap], *, weights: Sequence[float] | None = None) -> None:
@@ -185,8 +185,8 @@ class ConcatenatedFeatures(FeatureMap):
                 raise InputError(f"maps[{i}] is of form='complex'; use form='cos_sin' in a concatenation")
             if map_.sparse_entries:
                 raise InputError(
-                    f"maps[{i}] has sparse features, which stand for themselves; concatenate dense maps such "
-                    f"as FourierFeatures and NystroemFeatures"
+                    f"maps[{i}] has sparse features, which cannot be concatenated; use dense maps such as "
+                    f"FourierFeatures and NystroemFeatures"
                 )
             map_.check_parameters()
         self._weights()

@@ -140,17 +140,17 @@ def _haar_orthogonal(size: int, rng: np.random.Generator) -> np.ndarray:
     return Q * np.sign(np.diag(R))
 
 
-# How the phases X W of random frequencies are computed: by a product, or by what stands for one.
+# How the phases X W of random frequencies are computed: by a matrix product, or by a structured one.
 
 
 class Projection(ABC):
-    """Rows in, phases out; W of shape (n_columns, n_frequencies) may exist in disguise only."""
+    """Rows in, phases out; W of shape (n_columns, n_frequencies) need not exist as a matrix."""
 
     n_frequencies: int
 
     @abstractmethod
     def frequencies(self, dtype: Any = np.float64) -> np.ndarray:
-        """Return W of shape (n_columns, n_frequencies) in the dtype asked for."""
+        """Return W of shape (n_columns, n_frequencies) in this dtype."""
 
     @abstractmethod
     def project(self, X: Any, theta: np.ndarray) -> None:
@@ -216,7 +216,7 @@ class Interleaved(Projection):
 
 
 class ByDtype:
-    """A float64 array that is cast once to each dtype asked for."""
+    """A float64 array that is cast once to each dtype in use."""
 
     def __init__(self, A: np.ndarray) -> None:
         self._cast = {np.dtype(np.float64): A}

@@ -389,8 +389,8 @@ def chosen_landmarks(
 
     Uniform landmarks take one pass over the rows. Leverage takes two: rows are drawn in proportion to
     approximate ridge leverage scores, from at most 1024 uniform pilot rows P. With their kernel matrix of m
-    rows the score of a row is k(x, x) − k(x, P)(K_PP + γI)⁻¹k(P, x) (Rudi, Calandriello, Carratino and Rosasco
-    2018, "On fast leverage score sampling and optimal learning"), with γ the mean of the m/2 smallest
+    rows the score of a row is k(x, x) − k(x, P)(K_PP + γI)⁻¹k(P, x) (Rudi, Calandriello, Carratino and
+    Rosasco 2018, "On fast leverage score sampling and optimal learning"), with γ the mean of the m/2 smallest
     eigenvalues, γ = (2/m)·Σ_{i>m/2} σ_i(K_PP) (Musco and Musco 2017, "Recursive sampling for the Nyström
     method", whose penalty is such a tail).
 

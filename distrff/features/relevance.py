@@ -376,7 +376,7 @@ def shrunk_length_scales(
         )
     widths = as_widths(size * factors * shrunk)
     return kernel.with_widths(widths), search | {
-        "rule": f"{search['rule']}, tempered by the held-out error of {pilot.description}",
+        "rule": f"{search['rule']}, shrunk by the held-out error of {pilot.description}",
         "length_scale": list(widths),
         "likelihood_length_scale": search["length_scale"],
         "exponent": p,

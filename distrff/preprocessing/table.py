@@ -174,7 +174,7 @@ class TableSteps:
         return replace(self, chosen=tuple(before[i] for i in positions))
 
     def for_prediction(self) -> TableSteps:
-        """Return the steps to X alone; a row with a missing value is refused, as each row gets a prediction."""
+        """Return the steps to X alone; rows with missing values are refused, as every row is predicted."""
         return replace(self, target=None, weight=None, drops_missing=False)
 
     def to_dict(self) -> dict[str, Any]:

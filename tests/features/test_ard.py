@@ -438,7 +438,7 @@ def test_grids_temper_the_widths_of_the_likelihood(rng):
     in_pilot = np.array(search["length_scale"]) / search["size_factor"]
     assert pilot.held_out_error(Laplacian(tuple(in_pilot))) <= 1.05 * min(errors.values())
     assert {p for p, _ in errors} == {0.5, 0.75, 1.0} and len(set(errors.values())) > 1
-    assert search["rule"].endswith("tempered by the held-out error of a ridge on the bins of 4 grids")
+    assert search["rule"].endswith("shrunk by the held-out error of a ridge on the bins of 4 grids")
 
 
 def test_more_rows_in_all_shrink_all_widths_by_one_power_of_their_number(rng):

@@ -15,7 +15,7 @@ from scipy.stats import ks_1samp, norm
 from distrff.errors import InputError
 from distrff.features.fourier import (
     FORMS,
-    LEAST_STRUCTURED_COLUMNS,
+    MIN_STRUCTURED_COLUMNS,
     SAMPLING_CHOICES,
     STRUCTURED_SAMPLINGS,
     FourierFeatures,
@@ -355,7 +355,7 @@ def test_no_phase_is_larger_than_its_bound(rng, sampling, kernel):
 
 
 def test_auto_is_orthogonal_for_narrow_rows_and_structured_for_wide_ones():
-    wide = LEAST_STRUCTURED_COLUMNS
+    wide = MIN_STRUCTURED_COLUMNS
     for kernel, m, d, expected in [
         (Gaussian(), 4096, wide, "sorf"),
         (Gaussian() + Matern(), 4096, wide, "sorf"),
