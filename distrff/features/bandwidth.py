@@ -229,14 +229,7 @@ _FOURIER_ALPHAS_PER_ROW = np.logspace(-7.5, 0, 16)
 
 
 class FourierPilot:
-    """Ridge on at most 1024 iid Fourier features.
-
-    Parameters
-    ----------
-    rows : PilotRows
-    n_components : int
-        Of the model; the pilot has no more.
-    """
+    """Ridge on at most 1024 iid Fourier features, and on no more than the model's `n_components`."""
 
     def __init__(self, rows: PilotRows, *, n_components: int) -> None:
         self._rows = rows
@@ -304,18 +297,12 @@ _BINNING_ALPHAS_PER_ROW = np.logspace(-7, 0, 15)
 
 
 class BinningPilot:
-    """Ridge on the bins of at most 64 grids, in its dual form.
+    """Ridge on the bins of at most 64 grids, and on no more than the model's `n_grids`, in its dual form.
 
     With S the weights of the rows that are not held out and K their shares of common bins, the model is
     f(x) = Σ_i k(x, x_i)·s_i^½·u_i, (S^½KS^½ + alpha·I)u = S^½y. All alphas have one Krylov space, which the
     Lanczos process spans by one product with K for each dimension, and in which K is a tridiagonal T: u is
     V(T + alpha·I)⁻¹Vᵀb (Golub and Van Loan, Matrix Computations, 4th edition, section 10.1).
-
-    Parameters
-    ----------
-    rows : PilotRows
-    n_grids : int
-        Of the model; the pilot has no more.
 
     Notes
     -----

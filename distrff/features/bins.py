@@ -249,17 +249,8 @@ def _tables_of(found: list[tuple[np.ndarray, np.ndarray]]) -> BinCounts:
 
 
 class BinIds:
-    """The column of Z of each occupied bin.
+    """The column of Z of each occupied bin, from its `keys`, grid by grid, and the `ends` of the grids.
 
-    Parameters
-    ----------
-    keys : ndarray of shape (n_bins,), uint64
-        Grid by grid.
-    ends : ndarray of shape (n_grids,), int64
-        Where each grid's keys end.
-
-    Notes
-    -----
     24 to 48 bytes a bin; a look-up takes one or two fetches from memory.
     """
 
@@ -353,13 +344,7 @@ _SLOT_BYTES = 16
 
 @dataclass(frozen=True, eq=False)
 class BinReduction:
-    """How many rows of positive weight are in each bin of some grids.
-
-    Parameters
-    ----------
-    grids : Grids
-    label : str
-    """
+    """How many rows of positive weight are in each bin of some grids."""
 
     grids: Grids
     label: str

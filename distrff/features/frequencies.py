@@ -77,16 +77,6 @@ def component_order(shares: Sequence[float], n: int) -> np.ndarray:
     more than 1 − 1/c: the numbers they are behind by add to 1 before each choice, so the largest is
     at least 1/c. Together the others are then ahead by at most (c − 1)(1 − 1/c), which bounds how far
     one can be behind.
-
-    Parameters
-    ----------
-    shares : sequence of c floats
-        Positive numbers that add to 1.
-    n : int
-
-    Returns
-    -------
-    ndarray of shape (n,), integer
     """
     behind = np.zeros(len(shares))
     order = np.empty(n, dtype=np.intp)
@@ -182,14 +172,7 @@ class DenseProduct(Projection):
 
 
 class Interleaved(Projection):
-    """The frequencies of several projections, in the order in which a sum of kernels takes turns.
-
-    Parameters
-    ----------
-    parts : sequence of Projection
-    order : ndarray of shape (n_frequencies,), integer
-        Which part each frequency belongs to.
-    """
+    """The frequencies of several projections; `order` says which of them each frequency belongs to."""
 
     def __init__(self, parts: Sequence[Projection], order: np.ndarray) -> None:
         self.n_frequencies = len(order)

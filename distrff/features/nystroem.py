@@ -337,12 +337,7 @@ class LowestLeverageKeys(LowestKeys):
     that of a row drawn in proportion to the scores of those left (Efraimidis and Spirakis 2006, "Weighted
     random sampling with a reservoir", whose keys u^(1/score) these are the logarithms of).
 
-    Parameters
-    ----------
-    kernel : Kernel
-    pilot : ndarray of shape (m, n_columns), float64
-        Rows drawn uniformly.
-    penalty : float
+    `pilot` holds rows drawn uniformly, and `penalty` is that of their ridge leverage scores.
     """
 
     kernel: Kernel

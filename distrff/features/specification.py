@@ -1,4 +1,4 @@
-"""What travels to the workers instead of the map's arrays, and the cache that derives them there."""
+"""Fitted maps as small values that are sent to workers, and the cache that derives their arrays there."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _SENT = "map_"
 
 
 class BlockMap(ABC):
-    """A fitted map with its arrays at hand: blocks of rows in, blocks of Z out."""
+    """A fitted map with its arrays: blocks of rows in, blocks of Z out."""
 
     n_features: int
     n_bytes: int = 0
-    """Of what it keeps, where that is much."""
+    """Memory of its arrays, where it is large."""
     has_basis: bool = False
-    """Whether its basis is another one than z itself."""
+    """Whether its basis b differs from z."""
 
     @property
     def n_basis(self) -> int:
@@ -58,8 +58,8 @@ class BlockMap(ABC):
         """Return z(X) in memory that this thread uses again for its next tile."""
         return self.apply(X, out=scratch("tile", X.shape[0], self.n_features, X.dtype))
 
-    # Sweeps that only multiply features with a few vectors may do so with functions b that the features are
-    # a linear map of, z(x) = A·b(x), where those cost less: z itself, unless a map says otherwise.
+    # The basis b: functions with z(x) = A·b(x) that cost less than z. Sweeps that only multiply features with
+    # a few vectors use b, and apply A to the vectors. It is z itself unless a map overrides it.
 
     def basis(self, X: np.ndarray) -> np.ndarray:
         """Return b(X), of shape (n_rows, m)."""
@@ -87,12 +87,12 @@ class MapSpecification(ABC):
     n_columns : int
         Columns d of the rows that the map takes.
     digest : str
-        Digest of the derived arrays, as the client saw them; empty before they were derived.
+        Digest of the arrays that the client derived; empty before it did.
     """
 
     kind: ClassVar[str]
     carries_arrays: ClassVar[bool] = False
-    """Whether the arrays come from rows, so that they must travel."""
+    """Whether the arrays come from rows, so that they must be sent."""
     is_sparse: ClassVar[bool] = False
     """Whether blocks of Z are scipy CSR matrices."""
 
@@ -365,19 +365,18 @@ def derivations_in_this_process() -> int:
 
 @dataclass(frozen=True)
 class MapCost:
-    """Flops of a row and numbers kept, of a map of D features; cosines are counted apart.
+    """Flops of a row and numbers kept by a map of D features; cosines are counted separately.
 
     Parameters
     ----------
     row_flops, product_flops, feature_flops : float
-        A row takes row_flops + (product_flops + feature_flops)·D + triangle_share·D² flops. Of a sparse map D
-        is the number of entries of a row. Those of rows and products are in proportion to the entries of a
-        row of X, and given for a dense one.
+        A row takes row_flops + (product_flops + feature_flops)·D + triangle_share·D² flops, D being the
+        number of entries of a row for a sparse map. The first two are those of a dense row of X, and
+        proportional to its entries.
     fixed_numbers, feature_numbers : float
-        Of its arrays, without triangular factors: fixed_numbers + feature_numbers·D, at most.
+        The arrays hold at most fixed_numbers + feature_numbers·D numbers besides triangular factors.
     triangle_share : float
-        Share of D² that the numbers in its triangular factors are, half of which are zero: each row is solved
-        against them.
+        Numbers in triangular factors, zeros included, divided by D²: each row is solved against them.
     """
 
     row_flops: float = 0.0
@@ -391,7 +390,7 @@ class MapCost:
     def least_tile_rows(self) -> int:
         """Rows of a tile below which reading the map's arrays takes as long as computing with them.
 
-        Kernel values of 128 rows with 8192 landmarks in 784 columns take half as long again a row as of 512.
+        With 8192 landmarks in 784 columns, a row of a tile of 128 takes half as long again as one of 512.
         """
         return 512 if self.triangle_share else 128
 
@@ -410,14 +409,14 @@ class MapCost:
 
 
 def product_cost(n_columns: int, *, triangle_share: float = 0.0) -> MapCost:
-    """Return the cost of a product with a column of the rows' length for each feature."""
+    """Return the cost of an inner product of n_columns numbers for each feature."""
     return MapCost(
         product_flops=2.0 * n_columns, feature_numbers=float(n_columns), triangle_share=triangle_share
     )
 
 
 def cost_of_parts(parts: Iterable[tuple[MapCost, int]]) -> MapCost:
-    """Return the cost of maps of D_i features side by side; their shares of D are taken as they are."""
+    """Return the cost of maps of D_i features side by side, whose shares of D are fixed."""
     costs = list(parts)
     n_features = sum(n for _, n in costs)
     return MapCost(

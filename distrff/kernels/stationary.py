@@ -436,21 +436,8 @@ def squared_distances(X: np.ndarray, Y: np.ndarray) -> np.ndarray:
     """Return ‖x − y‖² for the rows x of X and y of Y.
 
     The origin is moved to the mean of Y. A row x far from all of Y loses nothing that matters: its
-    error is relative to its own large distances.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n, d), float64
-    Y : ndarray of shape (m, d), float64
-
-    Returns
-    -------
-    ndarray of shape (n, m), float64, not negative
-
-    Notes
-    -----
-    2·n·m·d flops of a matrix product; by differences of coordinates, as exact as these, where a row of
-    Y is more than 45 from the mean.
+    error is relative to its own large distances. 2·n·m·d flops of a matrix product; if a row of Y is more
+    than 45 from the mean, differences of coordinates are used instead.
     """
     origin = Y.mean(axis=0)
     V = Y - origin

@@ -218,14 +218,7 @@ _MAX_LABELS = 10_000
 
 @dataclass(frozen=True)
 class LabelCounts:
-    """Sorted labels with their rows and weights.
-
-    Parameters
-    ----------
-    labels : ndarray of shape (n_classes,)
-    counts : ndarray of shape (n_classes,), int64
-    weights : ndarray of shape (n_classes,), float64
-    """
+    """Sorted labels with the number and the weight of the rows of each."""
 
     labels: np.ndarray
     counts: np.ndarray

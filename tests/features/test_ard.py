@@ -23,12 +23,9 @@ from distrff.features.relevance import CONSTANT_WIDTH, relevance_flops, relevant
 from distrff.features.specification import RowsInMemory, RowSource
 from distrff.kernels.stationary import Cauchy, Exponential, Gaussian, Laplacian, Matern
 from distrff.reductions import statistics as column_statistics
+from tests.support.draws import seed_of
 
 KERNELS = [Gaussian("ard"), Matern("ard", nu=2.5), Exponential("ard"), Laplacian("ard"), Cauchy("ard")]
-
-
-def seed_of(rng):
-    return int(rng.integers(2**62))
 
 
 def learned(kernel, X, y, sample_weight=None, *, seed=0, row_source=None):

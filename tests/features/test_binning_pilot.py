@@ -8,10 +8,7 @@ import pytest
 from distrff.features.bandwidth import PILOT_GRIDS, BinningPilot, PilotRows
 from distrff.features.binning import RandomBinningFeatures
 from distrff.kernels.stationary import Laplacian
-
-
-def seed_of(rng):
-    return int(rng.integers(2**62))
+from tests.support.draws import seed_of
 
 
 def by_dense_solves(pilot, rows, kernel, alphas):

@@ -16,6 +16,7 @@ from distrff.features import bandwidth as length_scale
 from distrff.features.bandwidth import FourierPilot, automatic_length_scale, coded_targets
 from distrff.features.fourier import FourierFeatures
 from distrff.kernels.stationary import Cauchy, Exponential, Gaussian, Laplacian, Matern
+from tests.support.draws import seed_of
 
 
 @pytest.fixture(autouse=True)
@@ -23,10 +24,6 @@ def one_blas_thread():
     """Matrices of a hundred columns gain nothing by more, and lose much where the cores are busy."""
     with threadpool_limits(1, user_api="blas"):
         yield
-
-
-def seed_of(rng):
-    return int(rng.integers(2**62))
 
 
 def chosen(kernel, X, y, sample_weight=None, *, n_components=64, seed=0):
