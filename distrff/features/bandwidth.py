@@ -1,4 +1,4 @@
-"""Automatic length scales: the held-out error of a small ridge over a wide grid of widths."""
+"""Automatic length scales: the width with which a small model has the least held-out error."""
 
 from __future__ import annotations
 
@@ -7,15 +7,21 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
 
 import numpy as np
+from scipy.linalg import eigh, eigh_tridiagonal
 from threadpoolctl import threadpool_limits
 
 from distrff.errors import InputError, NonFiniteError
+from distrff.features.bins import BinIds, Grids, occupied_bins
+from distrff.features.frequencies import draw_frequencies
+from distrff.features.specification import RowsInMemory
+from distrff.features.trigonometry import paired_cos_sin
 from distrff.kernels.base import Kernel
-from distrff.utils.random import stream
+from distrff.utils.products import OneHotTile
+from distrff.utils.random import child_seed, stream
 
-SAMPLE_ROWS = 16_384  # of rows that the search looks at
-_MOST_OUTPUTS = 32
-_LEAST_ROWS = 8
+SAMPLE_ROWS = 16_384  # that a search uses
+_MAX_OUTPUTS = 32
+_MIN_ROWS = 8
 
 # The best width lies between a thirtieth of the median distance (terrain) and about the
 # median itself; the grid leaves room on both sides and moves on when its end wins.
@@ -35,16 +41,16 @@ def automatic_length_scale(
 ) -> tuple[Kernel, dict[str, Any]]:
     """Return the kernel with its automatic widths set, and how they were found.
 
-    With targets: the width whose pilot, a small model of the map that asks, has the least
-    squared error on held-out rows, over a grid of factors 2 around the median distance,
-    refined by factors √2. Without: the median distance.
+    With targets: the width whose pilot, a small model with the same kind of map, has the least squared error
+    on held-out rows, over a grid of factors 2 around the median distance, refined by factors √2. Without
+    targets: the median distance.
 
     Parameters
     ----------
     kernel : Kernel
         With at least one width "auto"; all of them get the same number.
     X : ndarray of shape (n_samples, n_columns)
-        At most `SAMPLE_ROWS` rows of it are looked at.
+        At most `SAMPLE_ROWS` of its rows are used.
     y : array-like of shape (n_samples,) or (n_samples, n_targets), or None
         Numbers; anything else is taken as class labels.
     sample_weight : array-like of shape (n_samples,) or None
@@ -62,14 +68,14 @@ def automatic_length_scale(
     Raises
     ------
     InputError
-        If the rows of positive weight have no two different points, or a target is not finite.
+        If no two rows of positive weight differ, or a target is not finite.
     """
     rows, _ = _searched(sample_weight, len(X), seed)
     if not len(rows):
         raise InputError("length_scale='auto' found no row of positive weight in its sample; give a number")
     median = median_distance(kernel, np.asarray(X[rows], dtype=np.float64), seed)
-    if y is None or len(rows) < _LEAST_ROWS:
-        why = "no targets" if y is None else f"fewer than {_LEAST_ROWS} rows"
+    if y is None or len(rows) < _MIN_ROWS:
+        why = "no targets" if y is None else f"fewer than {_MIN_ROWS} rows"
         rule = f"median distance ({why})"
         return kernel.with_widths(median), {"rule": rule, "median_distance": median, "length_scale": median}
     pilot = make_pilot(search_rows(X, y, sample_weight, seed))
@@ -85,7 +91,7 @@ def automatic_length_scale(
 
 
 def search_flops(n_rows: int, pilot_flops: Callable[[int], float]) -> float:
-    """Return about how many flops the search with targets takes, from those of a pilot on so many rows."""
+    """Return about how many flops the search with targets takes; `pilot_flops(n)` are those of one width."""
     n_widths = len(_COARSE_EXPONENTS) + len(_FINE_STEPS) + 1
     return n_widths * pilot_flops(min(n_rows, SAMPLE_ROWS))
 
@@ -110,9 +116,9 @@ def coded_targets(y: Any) -> np.ndarray:
 
 
 def _most_varied(Y: np.ndarray) -> np.ndarray:
-    if Y.shape[1] <= _MOST_OUTPUTS:
+    if Y.shape[1] <= _MAX_OUTPUTS:
         return Y
-    return Y[:, np.sort(np.argsort(-Y.var(axis=0), kind="stable")[:_MOST_OUTPUTS])]
+    return Y[:, np.sort(np.argsort(-Y.var(axis=0), kind="stable")[:_MAX_OUTPUTS])]
 
 
 def median_distance(kernel: Kernel, X: np.ndarray, seed: int) -> float:
@@ -159,7 +165,7 @@ def _search(error: Any, median: float) -> dict[float, float]:
     return tried
 
 
-# What a search for widths asks of a map: a small model of that map on a sample of rows.
+# The small models that judge widths, and the rows on which they do.
 
 THINNING = 4
 
@@ -199,54 +205,193 @@ class PilotRows:
         return len(self.X) - self.n_held_out
 
     def thinned(self) -> Self:
-        """Return the same rows held out, and one in `THINNING` of the others."""
+        """Return the same held-out rows, and one in `THINNING` of the others."""
         some = slice(self.n_held_out + max(2, self.n_training // THINNING))
         return replace(self, X=self.X[some], Y=self.Y[some], s=self.s[some])
 
 
 class Pilot(Protocol):
-    """A small model, asked again and again with another kernel."""
+    """A small model that is fitted with one kernel after the other."""
 
     @property
     def description(self) -> str:
-        """What it is, as people read it."""
+        """What it is, for reports."""
 
     def held_out_error(self, kernel: Kernel) -> float:
-        """Return its least weighted mean squared error on the held-out rows over all penalties."""
+        """Return the weighted mean squared error on the held-out rows, the least over all penalties."""
 
 
 MakePilot = Callable[[PilotRows], Pilot]
 
+PILOT_COMPONENTS = 1024
+# From the rounding noise of a float32 Gram of so many rows upwards.
+_FOURIER_ALPHAS_PER_ROW = np.logspace(-7.5, 0, 16)
 
-# How far the columns of all rows reach: what a sample in which a column is constant cannot tell.
+
+class FourierPilot:
+    """Ridge on at most 1024 iid Fourier features, and on no more than the model's `n_components`."""
+
+    def __init__(self, rows: PilotRows, *, n_components: int) -> None:
+        self._rows = rows
+        self._seed = child_seed(rows.seed, "length scale pilot")
+        self._n_frequencies = max(1, min(n_components, PILOT_COMPONENTS) // 2)
+
+    @property
+    def description(self) -> str:
+        return f"a ridge on {2 * self._n_frequencies} features"
+
+    def held_out_error(self, kernel: Kernel) -> float:
+        T = self._augmented_features(kernel)
+        held_out, train = T[: self._rows.n_held_out], T[self._rows.n_held_out :]
+        A_train = (train.T @ train).astype(np.float64)
+        A_held_out = (held_out.T @ held_out).astype(np.float64)
+        return _least_error(A_train, A_held_out, self._rows.Y.shape[1])
+
+    def _augmented_features(self, kernel: Kernel) -> np.ndarray:
+        """Return the rows [z | 1 | y] · √s in float32."""
+        X, Y, m = self._rows.X, self._rows.Y, self._n_frequencies
+        W = draw_frequencies(kernel, m, X.shape[1], sampling="iid", seed=self._seed)
+        D = 2 * m
+        T = np.empty((len(X), D + 1 + Y.shape[1]), np.float32)
+        paired_cos_sin((X @ W).astype(np.float32), T[:, :D], float(np.sqrt(1.0 / m)))
+        T[:, D] = 1.0
+        T[:, D + 1 :] = Y
+        T *= np.sqrt(self._rows.s)[:, None].astype(np.float32)
+        return T
+
+
+def fourier_pilot_flops(n_rows: int, n_components: int) -> float:
+    """Return about how many flops one held-out error takes."""
+    D = float(min(n_components, PILOT_COMPONENTS))
+    return n_rows * D**2 + 9 * D**3
+
+
+def _least_error(A: np.ndarray, A_held_out: np.ndarray, n_targets: int) -> float:
+    """Return the least held-out error of ridge over the grid of alphas, from two Grams of [z | 1 | y]."""
+    D = len(A) - 1 - n_targets
+    weight = A[D, D]
+    mean, y_mean = A[:D, D] / weight, A[D, D + 1 :] / weight
+    G = A[:D, :D] - weight * np.outer(mean, mean)
+    B = A[:D, D + 1 :] - weight * np.outer(mean, y_mean)
+    eigenvalues, Q = eigh(G, overwrite_a=True, driver="evd")
+    rotated = Q.T @ B
+    alphas = weight * _FOURIER_ALPHAS_PER_ROW
+    shrunk = rotated[:, None, :] / (np.maximum(eigenvalues, 0.0)[:, None] + alphas)[:, :, None]
+    coef = (Q @ shrunk.reshape(D, -1)).reshape(shrunk.shape)
+    V = np.zeros((len(A), len(alphas), n_targets))
+    V[:D] = coef
+    V[D] = y_mean - np.einsum("d,dat->at", mean, coef)
+    V[D + 1 + np.arange(n_targets), :, np.arange(n_targets)] = -1.0
+    flat = V.reshape(len(A), -1)
+    errors = np.einsum("pv,pv->v", flat, A_held_out @ flat).reshape(len(alphas), n_targets)
+    return float(np.maximum(errors, 0.0).sum(axis=1).min() / (n_targets * max(A_held_out[D, D], 1e-300)))
+
+
+# The pilot of random binning: kernel ridge on a few grids, for all penalties at once.
+
+PILOT_GRIDS = 64
+# Stopping after so many steps acts as a penalty itself: smaller alphas then all give the same model.
+_MAX_STEPS = 16
+_PRESUMED_OUTPUTS = 8
+_BINNING_ALPHAS_PER_ROW = np.logspace(-7, 0, 15)
+
+
+class BinningPilot:
+    """Ridge on the bins of at most 64 grids, and on no more than the model's `n_grids`, in its dual form.
+
+    With S the weights of the rows that are not held out and K their shares of common bins, the model is
+    f(x) = Σ_i k(x, x_i)·s_i^½·u_i, (S^½KS^½ + alpha·I)u = S^½y. All alphas have one Krylov space, which the
+    Lanczos process spans by one product with K for each dimension, and in which K is a tridiagonal T: u is
+    V(T + alpha·I)⁻¹Vᵀb (Golub and Van Loan, Matrix Computations, 4th edition, section 10.1).
+
+    Notes
+    -----
+    n·P look-ups, then at most 16 products of 4·n·P·k flops.
+    """
+
+    def __init__(self, rows: PilotRows, *, n_grids: int) -> None:
+        self._rows = rows
+        self._seed = child_seed(rows.seed, "length scale pilot")
+        self._n_grids = min(n_grids, PILOT_GRIDS)
+
+    @property
+    def description(self) -> str:
+        return f"a ridge on the bins of {self._n_grids} grids"
+
+    def held_out_error(self, kernel: Kernel) -> float:
+        rows, n_held_out = self._rows, self._rows.n_held_out
+        root = np.sqrt(rows.s)[:, None]
+        Z = self._bins(kernel)
+        B = root[n_held_out:] * rows.Y[n_held_out:]
+        F = self._held_out_values(Z, B, root[n_held_out:], rows.s[n_held_out:].sum())
+        squares = rows.s[:n_held_out] @ np.square(rows.Y[:n_held_out, :, None] - F).transpose(2, 0, 1)
+        return float(squares.mean(axis=1).min() / rows.s[:n_held_out].sum())
+
+    def _bins(self, kernel: Kernel) -> OneHotTile:
+        grids = Grids.draw(kernel, self._n_grids, self._rows.X.shape[1], self._seed)
+        bins = occupied_bins(grids, RowsInMemory(self._rows.X, None))
+        ids = BinIds(bins["keys"], bins["ends"]).find(grids.keys(self._rows.X))
+        return OneHotTile(ids, float(np.sqrt(1.0 / self._n_grids)), len(bins["keys"]))
+
+    def _held_out_values(self, Z: OneHotTile, B: np.ndarray, root: np.ndarray, weight: float) -> np.ndarray:
+        """Return the values on the held-out rows, (n_held_out, k, n_alphas).
+
+        `root` is S^½ and `weight` the sum of S.
+        """
+        n_held_out, (n_train, k) = self._rows.n_held_out, B.shape
+        train = Z[np.arange(n_held_out, len(Z))]
+        size = np.linalg.norm(B, axis=0)
+        v, before, beta = B / np.where(size > 0, size, 1.0), np.zeros_like(B), np.zeros(k)
+        diagonal, off_diagonal, values = [], [], []
+        for _ in range(min(_MAX_STEPS, n_train)):
+            coef = np.zeros((Z.n_features, k))
+            train.add_transposed_product(coef.T, (root * v).T)
+            F = Z.values(coef)
+            values.append(F[:n_held_out])
+            w = root * F[n_held_out:] - beta * before
+            diagonal.append(np.einsum("ij,ij->j", w, v))
+            w -= diagonal[-1] * v
+            beta = np.linalg.norm(w, axis=0)
+            off_diagonal.append(beta)
+            v, before = w / np.where(beta > 0, beta, 1.0), v
+        found = np.empty((n_held_out, k, len(_BINNING_ALPHAS_PER_ROW)))
+        alphas = weight * _BINNING_ALPHAS_PER_ROW
+        for j in range(k):
+            eigenvalues, Q = eigh_tridiagonal([a[j] for a in diagonal], [b[j] for b in off_diagonal[:-1]])
+            shrunk = (size[j] * Q[0])[:, None] / (np.maximum(eigenvalues, 0)[:, None] + alphas)
+            found[:, j] = np.stack([F[:, j] for F in values], axis=1) @ (Q @ shrunk)
+        return found
+
+
+def binning_pilot_flops(n_rows: int, n_columns: int, n_grids: int) -> float:
+    """Return about how many flops one held-out error takes for a handful of outputs."""
+    return float(n_rows) * min(n_grids, PILOT_GRIDS) * (3 * n_columns + 4 * _PRESUMED_OUTPUTS * _MAX_STEPS)
+
+
+# The ranges of the columns over all rows: a column that is constant in a sample may not be so in all rows.
 
 
 @dataclass(frozen=True)
 class Extent:
-    """Least and largest value of each column over rows of positive weight; of no rows +∞ and −∞."""
+    """Smallest and largest value of each column over rows of positive weight; of no rows +∞ and −∞."""
 
-    least: np.ndarray
+    smallest: np.ndarray
     largest: np.ndarray
 
     @property
     def width(self) -> np.ndarray:
-        """largest − least, at most 0 for a column of one value."""
-        return self.largest - self.least
+        """largest − smallest, at most 0 for a column of one value."""
+        return self.largest - self.smallest
 
     @property
     def magnitude(self) -> np.ndarray:
         """The largest absolute value."""
-        return np.maximum(np.abs(self.least), np.abs(self.largest))
+        return np.maximum(np.abs(self.smallest), np.abs(self.largest))
 
 
 @dataclass(frozen=True)
 class ColumnRange:
-    """The question of the columns' extents.
-
-    Parameters
-    ----------
-    n_columns : int
-    """
+    """The reduction of rows to the columns' extents."""
 
     n_columns: int
     label = "column ranges"
@@ -254,16 +399,15 @@ class ColumnRange:
     def zero(self) -> Extent:
         return Extent(np.full(self.n_columns, np.inf), np.full(self.n_columns, -np.inf))
 
-    def update(self, answer: Extent, start: int, X: np.ndarray, sample_weight: np.ndarray | None) -> Extent:
+    def update(self, total: Extent, start: int, X: np.ndarray, sample_weight: np.ndarray | None) -> Extent:
         rows = X if sample_weight is None else X[np.asarray(sample_weight) > 0]
         if not len(rows):
-            return answer
-        return self.merge(
-            answer, Extent(rows.min(axis=0).astype(np.float64), rows.max(axis=0).astype(np.float64))
-        )
+            return total
+        smallest, largest = rows.min(axis=0).astype(np.float64), rows.max(axis=0).astype(np.float64)
+        return self.merge(total, Extent(smallest, largest))
 
     def merge(self, first: Extent, second: Extent) -> Extent:
-        return Extent(np.minimum(first.least, second.least), np.maximum(first.largest, second.largest))
+        return Extent(np.minimum(first.smallest, second.smallest), np.maximum(first.largest, second.largest))
 
     def size_bytes(self, n_rows: int) -> int:
         return 16 * self.n_columns

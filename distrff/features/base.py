@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, ClassVar, Self
@@ -14,7 +14,14 @@ from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from distrff.errors import ColumnError, InputError
-from distrff.features.bandwidth import MakePilot, Pilot, PilotRows, automatic_length_scale, search_flops
+from distrff.features.bandwidth import (
+    FourierPilot,
+    Pilot,
+    PilotRows,
+    automatic_length_scale,
+    fourier_pilot_flops,
+    search_flops,
+)
 from distrff.features.relevance import (
     relevance_flops,
     relevant_length_scales,
@@ -25,9 +32,9 @@ from distrff.features.specification import (
     BlockMap,
     MapCost,
     MapSpecification,
+    RowsInMemory,
     RowSource,
     product_cost,
-    rows_in_memory,
 )
 from distrff.kernels.base import Kernel
 from distrff.kernels.registry import kernel_from_dict
@@ -55,9 +62,9 @@ class FeatureMap(TransformerMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_columns)
-            In memory; only the automatic length scale looks at the values.
+            In memory; most maps use the values only to find automatic length scales.
         y : array-like of shape (n_samples,) or (n_samples, n_targets), optional
-            Targets; used by an automatic length scale, which is better with them.
+            Targets; an automatic length scale is more accurate with them.
         sample_weight : array-like of shape (n_samples,), optional
 
         Raises
@@ -91,37 +98,34 @@ class FeatureMap(TransformerMixin, BaseEstimator):
         )
 
     def fit_sample(
-        self, X: np.ndarray, y: Any, sample_weight: Any, *, seed: int, row_source: RowSource | None = None
+        self,
+        X: np.ndarray,
+        y: Any,
+        sample_weight: Any,
+        *,
+        seed: int,
+        row_source: RowSource | None = None,
+        is_part: bool = False,
     ) -> Self:
-        """Fit on a sample of clean rows that somebody else drew, with the seed that rules them.
+        """Fit to a sample of rows that were checked before, and with this seed.
 
-        `row_source` answers what the map asks of all rows; None where the sample is all rows.
+        `row_source` reduces all rows; None if the sample is all rows. A part of a concatenated map is not
+        built: only the whole map is applied.
         """
-        specification = self._specified(X, y, sample_weight, seed, row_source)
-        self.specification_ = specification.with_digest()
-        return self
-
-    def fit_part(
-        self, X: np.ndarray, y: Any, sample_weight: Any, *, seed: int, row_source: RowSource
-    ) -> Self:
-        """Fit on a sample as a part of a map that is applied in this one's place, which is not built then."""
-        specification = self._specified(X, y, sample_weight, seed, row_source)
-        self.specification_ = specification.digested(specification.derive_arrays())
-        return self
-
-    def _specified(
-        self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, row_source: RowSource | None
-    ) -> MapSpecification:
         self.seed_ = seed
         self.n_features_in_ = X.shape[1]
-        row_source = rows_in_memory(X, sample_weight) if row_source is None else row_source
-        return self._specify(X, y, sample_weight, seed, row_source)
+        row_source = RowsInMemory(X, sample_weight) if row_source is None else row_source
+        specification = self._specify(X, y, sample_weight, seed, row_source)
+        self.specification_ = (
+            specification.digested(specification.derive_arrays()) if is_part else specification.with_digest()
+        )
+        return self
 
     def check_parameters(self) -> None:
         """Raise InputError for parameters that no data could make right."""
 
     def check_shape(self, n_rows: int, n_columns: int) -> None:
-        """Raise InputError for a map that cannot be fitted to rows of this shape, before a pass is lost."""
+        """Raise InputError before the first pass if the map cannot be fitted to rows of this shape."""
         self.check_rows(n_rows)
         self.trial(n_columns, n_components=2)
 
@@ -129,7 +133,7 @@ class FeatureMap(TransformerMixin, BaseEstimator):
         """Raise InputError if the fit needs more rows."""
 
     def n_features_for(self, n_columns: int) -> int:
-        """Return the columns of Z for rows of that many columns, before fitting."""
+        """Return the number of columns of Z, before fitting."""
         raise NotImplementedError
 
     @property
@@ -139,11 +143,11 @@ class FeatureMap(TransformerMixin, BaseEstimator):
 
     @property
     def n_passes(self) -> int:
-        """Passes over all rows that the fit asks for, beside the sample's."""
+        """Passes over all rows that the fit takes, beside the one that draws the sample."""
         return 0
 
     def cost_for(self, n_columns: int) -> MapCost:
-        """Return what applying the map to rows of that many columns costs, before fitting."""
+        """Return the cost of applying the map to rows of that many columns, before fitting."""
         return product_cost(n_columns)
 
     def search_flops_for(self, n_rows: int, n_columns: int) -> float:
@@ -297,6 +301,7 @@ class KernelFeatureMap(FeatureMap):
     """Base of the maps with a parameter `kernel`, whose widths `fit` may have to find."""
 
     kernel: Kernel | None
+    n_components: int
     kernel_: Kernel
     length_scale_search_: dict[str, Any] | None
     _default_kernel: ClassVar[Kernel] = Gaussian()
@@ -309,41 +314,54 @@ class KernelFeatureMap(FeatureMap):
 
     @property
     def _chosen_kernel(self) -> Kernel:
-        """The kernel asked for, widths undecided as they may be."""
+        """The kernel as given, its widths perhaps undecided."""
         return self._default_kernel if self.kernel is None else self.kernel
 
     def _pilot(self, rows: PilotRows) -> Pilot:
-        """Return the small model of this map by which widths are judged."""
-        raise NotImplementedError
+        """Return the small model by which widths are judged: here that of Fourier features."""
+        return FourierPilot(rows, n_components=int(self.n_components))
 
     def _pilot_flops(self, n_rows: int, n_columns: int) -> float:
-        """Return about how many flops one of its answers takes."""
-        raise NotImplementedError
+        """Return about how many flops one held-out error of the pilot takes."""
+        return fourier_pilot_flops(n_rows, int(self.n_components))
 
     def _decide_widths(
         self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, row_source: RowSource
     ) -> Kernel:
-        """Set and return the kernel with every width a number."""
-        self.kernel_, self.length_scale_search_ = chosen_widths(
-            self._chosen_kernel,
-            X,
-            y,
-            sample_weight,
-            make_pilot=self._pilot,
-            seed=seed,
-            row_source=row_source,
-            shrinks_ard=self._shrinks_ard,
-        )
-        return self.kernel_
+        """Set and return the kernel with every width a number; explicit widths stay as they are."""
+        kernel, search = self._chosen_kernel, None
+        if kernel.is_ard:
+            kernel, search = relevant_length_scales(
+                kernel, X, y, sample_weight, seed=seed, row_source=row_source
+            )
+            if self._shrinks_ard:
+                # Rows of weight 0 do not count; all rows have as large a share of them as the sample.
+                share = 1.0 if sample_weight is None else np.count_nonzero(sample_weight) / len(X)
+                kernel, search = shrunk_length_scales(
+                    self._chosen_kernel,
+                    search,
+                    X,
+                    y,
+                    sample_weight,
+                    make_pilot=self._pilot,
+                    seed=seed,
+                    n_rows=round(share * row_source.n_rows),
+                )
+        elif kernel.is_auto:
+            kernel, search = automatic_length_scale(
+                kernel, X, y, sample_weight, make_pilot=self._pilot, seed=seed
+            )
+        self.kernel_, self.length_scale_search_ = kernel, search
+        return kernel
 
     def search_flops_for(self, n_rows: int, n_columns: int) -> float:
-        return width_flops(
-            self.kernel,
-            n_rows,
-            n_columns,
-            partial(self._pilot_flops, n_columns=n_columns),
-            shrinks_ard=self._shrinks_ard,
-        )
+        pilot_flops = partial(self._pilot_flops, n_columns=n_columns)
+        if not self._chosen_kernel.is_auto:
+            return 0.0
+        if not self._chosen_kernel.is_ard:
+            return search_flops(n_rows, pilot_flops)
+        shrinking = shrinking_flops(n_rows, n_columns, pilot_flops) if self._shrinks_ard else 0.0
+        return relevance_flops(n_rows, n_columns) + shrinking
 
     def _prepare_trial(self, smaller: Mapping[str, int]) -> None:
         if self._chosen_kernel.is_auto:
@@ -361,92 +379,3 @@ class KernelFeatureMap(FeatureMap):
                 raise InputError("kernel__… parameters need an explicit kernel; the map's kernel is None")
             super().set_params(kernel=self.kernel.set_params(**inner))
         return self
-
-
-def canonical_json(data: Any) -> str:
-    """Return JSON text that is equal for equal data."""
-    return json.dumps(data, sort_keys=True, allow_nan=False)
-
-
-# Widths that a kernel leaves to the fit: what every map calls.
-
-
-def chosen_widths(
-    kernel: Kernel,
-    X: np.ndarray,
-    y: Any,
-    sample_weight: Any,
-    *,
-    make_pilot: MakePilot,
-    seed: int,
-    row_source: RowSource,
-    shrinks_ard: bool = False,
-) -> tuple[Kernel, dict[str, Any] | None]:
-    """Return the kernel with every width a number, and how they were found.
-
-    Parameters
-    ----------
-    kernel : Kernel
-        Returned as it is where no width is undecided.
-    X : ndarray of shape (n_samples, n_columns)
-        The sample of rows that the map is handed.
-    y : array-like of shape (n_samples,) or (n_samples, n_targets), or None
-    sample_weight : array-like of shape (n_samples,) or None
-    make_pilot : callable
-        Makes the map's pilot, by which an automatic width is judged.
-    seed : int
-        The map's own.
-    row_source : RowSource
-        What the map may ask of all rows.
-    shrinks_ard : bool
-        Whether the pilot judges learned widths as well (`shrunk_length_scales`).
-
-    Returns
-    -------
-    kernel : Kernel
-    search : dict or None
-        Strict JSON, see `automatic_length_scale` and `relevant_length_scales`; None for explicit widths.
-
-    Raises
-    ------
-    InputError
-        If the widths cannot be found from these rows and targets.
-    """
-    if kernel.is_ard:
-        learned, search = relevant_length_scales(
-            kernel, X, y, sample_weight, seed=seed, row_source=row_source
-        )
-        if not shrinks_ard:
-            return learned, search
-        # Rows without weight are no rows; there are as many among all as in the sample.
-        share = 1.0 if sample_weight is None else np.count_nonzero(sample_weight) / len(X)
-        return shrunk_length_scales(
-            kernel,
-            search,
-            X,
-            y,
-            sample_weight,
-            make_pilot=make_pilot,
-            seed=seed,
-            n_rows=round(share * row_source.n_rows),
-        )
-    if kernel.is_auto:
-        return automatic_length_scale(kernel, X, y, sample_weight, make_pilot=make_pilot, seed=seed)
-    return kernel, None
-
-
-def width_flops(
-    kernel: Kernel | None,
-    n_rows: int,
-    n_columns: int,
-    pilot_flops: Callable[[int], float],
-    *,
-    shrinks_ard: bool = False,
-) -> float:
-    """Return about how many flops `chosen_widths` takes; `pilot_flops` are those of one width and n rows."""
-    if kernel is None or not kernel.is_auto:
-        return 0.0
-    if not kernel.is_ard:
-        return search_flops(n_rows, pilot_flops)
-    shrinking = shrinking_flops(n_rows, n_columns, pilot_flops) if shrinks_ard else 0.0
-    return relevance_flops(n_rows, n_columns) + shrinking

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.sparse import csr_matrix
 
 from distrff.errors import InputError, check_count
-from distrff.features.bandwidth import Pilot, PilotRows
-from distrff.features.base import KernelFeatureMap, KernelMapSpecification, canonical_json
-from distrff.features.bins import BinIds, Grids, fewest_passes, occupied_bins
-from distrff.features.pilots import BinningPilot, binning_pilot_flops
-from distrff.features.specification import BlockMap, CarryingSpecification, RowSource, rows_in_memory
+from distrff.features.bandwidth import BinningPilot, Pilot, PilotRows, binning_pilot_flops
+from distrff.features.base import KernelFeatureMap, KernelMapSpecification
+from distrff.features.bins import BinIds, Grids, laplacian_factors, min_passes, occupied_bins
+from distrff.features.specification import (
+    BlockMap,
+    CarryingSpecification,
+    RowsInMemory,
+    RowSource,
+    canonical_json,
+)
 from distrff.kernels.base import Kernel
-from distrff.kernels.quantiles import laplacian_factors
 from distrff.kernels.stationary import Laplacian
 from distrff.utils.jit import scratch
 from distrff.utils.products import OneHotTile
@@ -41,8 +44,8 @@ class RandomBinningFeatures(KernelFeatureMap):
     ----------
     kernel : Kernel, optional
         A `Laplacian`, or products and multiples of Laplacians. None is `Laplacian(1.0)`. A width "auto" is
-        chosen in `fit` as that of `FourierFeatures`, but judged by a few grids; so is how far the
-        widths that "ard" learns are taken at their word, and how short many rows allow them to be.
+        chosen in `fit` as for `FourierFeatures`, but judged by a few grids, which also shrink the widths
+        that "ard" learns.
     n_grids : int, default=100
         P, the entries of a row of Z.
     n_bins : int, optional
@@ -59,18 +62,18 @@ class RandomBinningFeatures(KernelFeatureMap):
     length_scale_search_ : dict or None
         How an automatic width was found.
     counts_ : ndarray of shape (n_features,) or None
-        Rows in each bin; None for hashed ones.
+        Number of rows in each bin; None for hashed bins.
     expected_collisions_ : float
         Pairs of occupied bins expected to share a column: Σ B(B − 1)/2⁶⁵ over the grids' B bins, whose keys
-        may be the same; for w hashed columns a grid, Σ B(B − 1)/2w over the bins of the rows that `fit` was
-        handed, a sample of a large dataset.
+        may be the same; for w hashed columns a grid, Σ B(B − 1)/2w over the bins of the rows given to `fit`,
+        a sample of a large dataset.
     specification_ : BinningSpecification or HashedBinningSpecification
     seed_, n_features_in_ : int
 
     Notes
     -----
-    Rows are cut into bins in their own dtype, float32 or float64: give `transform` the one that `fit` had.
-    Places beyond ±2³⁰ pitches are one bin. `fit` takes some passes over the rows, the first for one grid and
+    Bins are computed in the dtype of the rows, float32 or float64: give `transform` the dtype of `fit`.
+    Numbers beyond ±2³⁰ pitches share a bin. `fit` takes some passes over the rows, the first for one grid and
     then for as many grids as fit; 32 to 64 bytes a bin. `transform` costs n·d·P floors and a look-up in
     a table for each entry, and returns a scipy CSR matrix of n·P entries; a dask array gives a lazy dask
     array of such blocks.
@@ -107,7 +110,7 @@ class RandomBinningFeatures(KernelFeatureMap):
 
     @property
     def n_passes(self) -> int:
-        return 0 if self.n_bins is not None else fewest_passes(int(self.n_grids))
+        return 0 if self.n_bins is not None else min_passes(int(self.n_grids))
 
     def _pilot(self, rows: PilotRows) -> Pilot:
         return BinningPilot(rows, n_grids=int(self.n_grids))
@@ -132,7 +135,7 @@ class RandomBinningFeatures(KernelFeatureMap):
         }
         grids = Grids.draw(kernel, int(self.n_grids), X.shape[1], seed)
         if self.n_bins is not None:
-            bins = occupied_bins(grids, rows_in_memory(X, sample_weight))
+            bins = occupied_bins(grids, RowsInMemory(X, sample_weight))
             self.expected_collisions_ = _pairs(bins["ends"]) * self.n_grids / self.n_bins
             return HashedBinningSpecification(**common, n_bins=int(self.n_bins))
         bins = occupied_bins(grids, row_source)
@@ -150,9 +153,9 @@ def _pairs(ends: np.ndarray) -> float:
     return float(np.sum(bins * (bins - 1)) / 2)
 
 
-# Random binning as a fitted map: grids, and the columns of Z that their bins have.
+# The fitted map: grids, and the column of Z of each bin.
 
-KEY_ROWS = 2**13  # whose keys are found together, and take some megabytes
+KEY_ROWS = 2**13  # at a time: their keys take some megabytes
 
 
 @dataclass(frozen=True)
@@ -177,23 +180,6 @@ class _Binning(KernelMapSpecification):
     def _value(self) -> float:
         return float(np.sqrt(self.at_zero / self.n_grids))
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "n_columns": self.n_columns,
-            "digest": self.digest,
-            "kernel": json.loads(self.kernel_json),
-            "n_grids": self.n_grids,
-            "n_bins": self.n_bins,
-            "seed": self.seed,
-        }
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return the specification that `to_dict` wrote."""
-        fields = {name: data[name] for name in ("n_columns", "digest", "n_grids", "n_bins", "seed")}
-        return cls(kernel_json=canonical_json(data["kernel"]), **fields)
-
 
 @dataclass(frozen=True)
 class HashedBinningSpecification(_Binning):
@@ -215,7 +201,7 @@ class HashedBinningSpecification(_Binning):
 
 @dataclass(frozen=True)
 class BinningSpecification(_Binning, CarryingSpecification):
-    """The bins that rows were in, a column each; the grids are carried as well, so that no bin moves."""
+    """The occupied bins, a column each; it also holds the grids, so that no bin moves by rounding."""
 
     kind: ClassVar[str] = "binning"
 
@@ -264,7 +250,7 @@ class BinningBlockMap(BlockMap):
 
 
 class HashedBinning(BinningBlockMap):
-    """Each grid has a run of columns, and a bin the one of them that its key is hashed to."""
+    """Each grid has a run of columns, and the key of a bin is hashed to one of them."""
 
     def _columns(self, keys: np.ndarray) -> np.ndarray:
         edges = _edges(len(keys), self.n_features)
@@ -301,5 +287,5 @@ class ExactBinning(BinningBlockMap):
 
     @cached_property
     def _ids(self) -> BinIds:
-        """The table, made when rows first come: the process that only passes the map on needs none."""
+        """The table, made when first needed: a process that only sends the map on never needs it."""
         return BinIds(self._keys, self._ends)

@@ -1,4 +1,4 @@
-"""Which bin of each of many random grids a row falls into, as one number of 64 bits a grid."""
+"""The bins of random grids: a key of 64 bits for each row and grid, and tables of the occupied bins."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 
 from distrff.errors import InputError
 from distrff.features.specification import RowSource
-from distrff.kernels.base import Kernel
-from distrff.kernels.quantiles import draw_pitches
+from distrff.kernels.base import Kernel, Product, Scaled, Streams
+from distrff.kernels.stationary import Laplacian
 from distrff.utils.jit import compiled, in_own_thread
 from distrff.utils.random import stream
 
@@ -41,18 +41,18 @@ class Grids:
         """Draw pitches from p·k″(p) and shifts uniform on [0, pitch]; the first grids are those of fewer."""
         shape = (n_grids, n_columns)
         pitches = draw_pitches(kernel, n_grids, n_columns, lambda name: stream(seed, "pitches", name))
-        # A pitch that underflowed would be a bin for each number, as the smallest one is.
+        # A pitch of 0 would have no reciprocal; in the smallest one, too, every number has its own bin.
         steps = 1.0 / np.maximum(pitches, np.finfo(np.float32).tiny)
         offsets = -stream(seed, "shifts").random(shape)
         return cls(steps, offsets, _odd_numbers(seed, shape))
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Grids:
-        """Return the grids whose `arrays` these are."""
+        """Return the grids of `arrays`."""
         return cls(arrays["steps"], arrays["offsets"], arrays["multipliers"])
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return what is stored and sent."""
+        """Return the arrays that are stored and sent."""
         return {"steps": self.steps, "offsets": self.offsets, "multipliers": self.multipliers}
 
     def __len__(self) -> int:
@@ -67,7 +67,7 @@ class Grids:
         Parameters
         ----------
         X : ndarray of shape (r, n_columns), float32 or float64
-            Bins are found in its dtype; those beyond ±2³⁰ pitches are one.
+            Bins are computed in its dtype; those beyond ±2³⁰ pitches are one bin.
 
         Returns
         -------
@@ -86,6 +86,30 @@ class Grids:
         first, second = self.multipliers
         _keys(X, steps, offsets, first, second, X.dtype.type(_FARTHEST), keys)
         return keys
+
+
+def draw_pitches(kernel: Kernel, n_grids: int, n_columns: int, rng_of: Streams) -> np.ndarray:
+    """Draw the pitches of random grids, (n_grids, n_columns); the first grids are those of fewer.
+
+    In one column k(δ)/k(0) = E max(0, 1 − |δ|/p) for a pitch p of the density p·k″(p)/k(0) (Rahimi and Recht
+    2007, section 4). For exp(−|δ|/ℓ) that is Gamma(2, ℓ), and a product of Laplacians adds their 1/ℓ.
+    """
+    rates = sum(1.0 / factor.column_widths(n_columns) for factor in laplacian_factors(kernel))
+    return rng_of("pitch").standard_gamma(2.0, (n_grids, n_columns)) / rates
+
+
+def laplacian_factors(kernel: Kernel) -> list[Laplacian]:
+    """Return the Laplacians whose product the kernel is but for k(0), or raise InputError."""
+    if isinstance(kernel, Laplacian):
+        return [kernel]
+    if isinstance(kernel, Product):
+        return laplacian_factors(kernel.k1) + laplacian_factors(kernel.k2)
+    if isinstance(kernel, Scaled):
+        return laplacian_factors(kernel.k)
+    raise InputError(
+        f"random binning draws its grids for a Laplacian, or products and multiples of Laplacians, and "
+        f"{kernel!r} is none; use FourierFeatures or NystroemFeatures for it"
+    )
 
 
 def _odd_numbers(seed: int, shape: tuple[int, int]) -> np.ndarray:
@@ -108,13 +132,13 @@ def _compile_keys() -> None:
 
 @compiled()
 def _keys(X, steps, offsets, first, second, farthest, keys):
-    """A tile of rows at a time, transposed, so that a grid's arithmetic on a column is that of vectors.
+    """Write the keys, tile by tile of rows, transposed so that a grid's arithmetic on a column vectorises.
 
-    Where a grid does not cut between the least and the greatest of a tile's numbers, one bin is that of all.
+    Where a grid does not cut between the smallest and the largest number of a tile, all rows share a bin.
     """
     n_rows, n_columns = X.shape
     columns = np.empty((n_columns, _TILE), X.dtype)
-    least, greatest = np.empty(n_columns, X.dtype), np.empty(n_columns, X.dtype)
+    lows, highs = np.empty(n_columns, X.dtype), np.empty(n_columns, X.dtype)
     high, low = np.empty(_TILE, np.int32), np.empty(_TILE, np.int32)
     for start in range(0, n_rows, _TILE):
         n = min(_TILE, n_rows - start)
@@ -122,14 +146,14 @@ def _keys(X, steps, offsets, first, second, farthest, keys):
             for j in range(n_columns):
                 columns[j, i] = X[start + i, j]
         for j in range(n_columns):
-            least[j], greatest[j] = columns[j, :n].min(), columns[j, :n].max()
+            lows[j], highs[j] = columns[j, :n].min(), columns[j, :n].max()
         for g in range(len(steps)):
             high[:] = 0
             low[:] = 0
             for j in range(n_columns):
                 step, offset, a, b, column = steps[g, j], offsets[g, j], first[g, j], second[g, j], columns[j]
-                lowest = max(min(np.floor(least[j] * step + offset), farthest), -farthest)
-                if lowest == max(min(np.floor(greatest[j] * step + offset), farthest), -farthest):
+                lowest = max(min(np.floor(lows[j] * step + offset), farthest), -farthest)
+                if lowest == max(min(np.floor(highs[j] * step + offset), farthest), -farthest):
                     shared = np.int32(lowest)
                     for i in range(_TILE):
                         high[i] += a * shared
@@ -149,7 +173,7 @@ def _keys(X, steps, offsets, first, second, farthest, keys):
 
 # Tables of occupied bins, by open addressing: how many rows are in each, and which column of Z is which.
 
-_LEAST_SLOTS = 2**10
+_MIN_SLOTS = 2**10
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ over the golden ratio, made odd
 
 
@@ -173,11 +197,11 @@ class BinCounts:
     @classmethod
     def empty(cls, n_grids: int) -> BinCounts:
         """Return the counts of no rows."""
-        slots = [np.zeros(_LEAST_SLOTS, np.int64) for _ in range(n_grids)]
+        slots = [np.zeros(_MIN_SLOTS, np.int64) for _ in range(n_grids)]
         return cls([empty.astype(np.uint64) for empty in slots], slots, np.zeros(n_grids, np.int64))
 
     def __reduce__(self) -> Any:
-        """Travel as what is occupied: most slots are empty."""
+        """Pickle the occupied slots alone: most are empty."""
         found = [(keys[n > 0], n[n > 0]) for keys, n in zip(self.keys, self.counts, strict=True)]
         return _tables_of, (found,)
 
@@ -205,11 +229,11 @@ class BinCounts:
         return found
 
     def _take(self, g: int, keys: np.ndarray, counts: np.ndarray, n: int) -> None:
-        """Add bins of one grid, 0 rows of one being none, after making room for n new ones."""
+        """Add bins of one grid after making room for n new ones; a bin of 0 rows is skipped."""
         compile_tables()
-        most = int(self.used[g]) + n
-        if 2 * most > len(self.keys[g]):
-            n_slots = _slots_of(2 * most)
+        n_bins = int(self.used[g]) + n
+        if 2 * n_bins > len(self.keys[g]):
+            n_slots = _slots_of(2 * n_bins)
             larger = np.zeros(n_slots, np.uint64), np.zeros(n_slots, np.int64)
             _add(self.keys[g], self.counts[g], *larger)
             self.keys[g], self.counts[g] = larger
@@ -225,17 +249,8 @@ def _tables_of(found: list[tuple[np.ndarray, np.ndarray]]) -> BinCounts:
 
 
 class BinIds:
-    """The column of Z of each occupied bin.
+    """The column of Z of each occupied bin, from its `keys`, grid by grid, and the `ends` of the grids.
 
-    Parameters
-    ----------
-    keys : ndarray of shape (n_bins,), uint64
-        Grid by grid.
-    ends : ndarray of shape (n_grids,), int64
-        Where each grid's keys end.
-
-    Notes
-    -----
     24 to 48 bytes a bin; a look-up takes one or two fetches from memory.
     """
 
@@ -258,7 +273,7 @@ class BinIds:
 
 
 def _slots_of(n: int) -> int:
-    return max(_LEAST_SLOTS, 1 << int(n - 1).bit_length())
+    return max(_MIN_SLOTS, 1 << int(n - 1).bit_length())
 
 
 @cache
@@ -318,24 +333,18 @@ def _find(keys, firsts, tables, numbers, ids):
             ids[g, i] = known[slot]
 
 
-# The question of random binning to all rows: which bins are occupied, and by how many rows.
+# The reduction of all rows to the occupied bins, with the number of rows in each.
 
 _STRIP = 2**13  # rows
-_MOST_BINS_A_PASS = 2**21
+_MAX_BINS_PER_PASS = 2**21
 _MOST_GRIDS_A_PASS = 64
-_MOST_BINS = 2**31 - 1  # the columns of Z are numbered by 32 bits
+_MAX_BINS = 2**31 - 1  # the columns of Z are numbered by 32 bits
 _SLOT_BYTES = 16
 
 
 @dataclass(frozen=True, eq=False)
 class BinReduction:
-    """How many rows of positive weight are in each bin of some grids.
-
-    Parameters
-    ----------
-    grids : Grids
-    label : str
-    """
+    """How many rows of positive weight are in each bin of some grids."""
 
     grids: Grids
     label: str
@@ -344,13 +353,13 @@ class BinReduction:
         return BinCounts.empty(len(self.grids))
 
     def update(
-        self, answer: BinCounts, start: int, X: np.ndarray, sample_weight: np.ndarray | None
+        self, total: BinCounts, start: int, X: np.ndarray, sample_weight: np.ndarray | None
     ) -> BinCounts:
         if sample_weight is not None:
             X = X[sample_weight > 0]
         for first in range(0, len(X), _STRIP):
-            answer = answer.with_rows(self.grids.keys(X[first : first + _STRIP]))
-        return answer
+            total = total.with_rows(self.grids.keys(X[first : first + _STRIP]))
+        return total
 
     def merge(self, first: BinCounts, second: BinCounts) -> BinCounts:
         return first.merge(second)
@@ -359,7 +368,7 @@ class BinReduction:
         return _SLOT_BYTES * len(self.grids) * 4 * (n_rows + _STRIP)
 
 
-def fewest_passes(n_grids: int) -> int:
+def min_passes(n_grids: int) -> int:
     """Return the passes over the rows that `occupied_bins` needs at least."""
     return 1 + -(-(n_grids - 1) // _MOST_GRIDS_A_PASS)
 
@@ -367,8 +376,8 @@ def fewest_passes(n_grids: int) -> int:
 def occupied_bins(grids: Grids, row_source: RowSource) -> dict[str, np.ndarray]:
     """Return `keys` and `counts` of the occupied bins, grid by grid with ascending keys, and their `ends`.
 
-    The first pass over the rows is for one grid; what it finds tells how many grids one later pass can hold.
-    Whoever is asked hears before each pass how many bins there are already, and may refuse them.
+    The first pass over the rows is for one grid; its number of bins says how many grids a later pass can
+    hold. Before each pass the row source learns how many bins there are already, and may refuse them.
 
     Raises
     ------
@@ -378,16 +387,16 @@ def occupied_bins(grids: Grids, row_source: RowSource) -> dict[str, np.ndarray]:
     found: list[tuple[np.ndarray, np.ndarray]] = []
     while len(found) < len(grids):
         first, n_bins = len(found), sum(len(keys) for keys, _ in found)
-        n = 1 if not found else max(1, min(_MOST_GRIDS_A_PASS, _MOST_BINS_A_PASS * first // max(1, n_bins)))
+        n = 1 if not found else max(1, min(_MOST_GRIDS_A_PASS, _MAX_BINS_PER_PASS * first // max(1, n_bins)))
         last = min(len(grids), first + n)
         label = f"bins of grid {first + 1}" + (f" to {last}" if last > first + 1 else "")
         reduction = BinReduction(grids[first:last], label)
         found += row_source(reduction, least_features=n_bins + len(grids) - first).sorted()
         n_bins = sum(len(keys) for keys, _ in found)
-        if n_bins * len(grids) > _MOST_BINS * len(found):
+        if n_bins * len(grids) > _MAX_BINS * len(found):
             raise InputError(
                 f"{len(found)} of {len(grids)} grids have {n_bins:,} occupied bins already, and no more than "
-                f"{_MOST_BINS:,} can be numbered; use n_bins=, fewer grids, or larger length scales"
+                f"{_MAX_BINS:,} can be numbered; use n_bins=, fewer grids, or larger length scales"
             )
     keys, counts = (np.concatenate(parts) for parts in zip(*found, strict=True))
     return {"keys": keys, "counts": counts, "ends": np.cumsum([len(keys) for keys, _ in found])}

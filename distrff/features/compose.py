@@ -81,10 +81,7 @@ class ConcatenatedSpecification(MapSpecification):
         return [{n.removeprefix(p): A for n, A in arrays.items() if n.startswith(p)} for p in prefixes]
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "n_columns": self.n_columns,
-            "digest": self.digest,
+        return super().to_dict() | {
             "parts": [part.to_dict() for part in self.parts],
             "weights": list(self.weights),
         }
@@ -114,7 +111,7 @@ class ConcatenatedBlockMap(BlockMap):
             first += map_.n_features
         return Z
 
-    # The basis is those of the parts side by side, in float64; the roots of the weights go to the vectors.
+    # The basis is that of each part, side by side in float64; the vectors take the roots of the weights.
 
     @property
     def has_basis(self) -> bool:  # type: ignore[override]
@@ -170,7 +167,7 @@ class ConcatenatedFeatures(FeatureMap):
 
     Notes
     -----
-    Costs the sum of what the maps cost, and n·D products where weights are not 1.
+    The cost is the sum of those of the maps, and n·D products where weights are not 1.
     """
 
     def __init__(self, maps: Sequence[FeatureMap], *, weights: Sequence[float] | None = None) -> None:
@@ -188,8 +185,8 @@ class ConcatenatedFeatures(FeatureMap):
                 raise InputError(f"maps[{i}] is of form='complex'; use form='cos_sin' in a concatenation")
             if map_.sparse_entries:
                 raise InputError(
-                    f"maps[{i}] has sparse features, which stand for themselves; concatenate dense maps such "
-                    f"as FourierFeatures and NystroemFeatures"
+                    f"maps[{i}] has sparse features, which cannot be concatenated; use dense maps such as "
+                    f"FourierFeatures and NystroemFeatures"
                 )
             map_.check_parameters()
         self._weights()
@@ -239,7 +236,11 @@ class ConcatenatedFeatures(FeatureMap):
         for i, map_ in enumerate(self.maps):
             own = map_.random_state
             own_seed = child_seed(seed, "map", i) if own is None else resolve_seed(own)
-            self.maps_.append(clone(map_).fit_part(X, y, sample_weight, seed=own_seed, row_source=row_source))
+            self.maps_.append(
+                clone(map_).fit_sample(
+                    X, y, sample_weight, seed=own_seed, row_source=row_source, is_part=True
+                )
+            )
         return ConcatenatedSpecification(
             n_columns=X.shape[1],
             parts=tuple(map_.specification_ for map_ in self.maps_),
@@ -302,14 +303,6 @@ class LinearSpecification(MapSpecification):
 
     def block_map(self, arrays: Mapping[str, np.ndarray]) -> LinearBlockMap:
         return LinearBlockMap(self.n_columns)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"kind": self.kind, "n_columns": self.n_columns, "digest": self.digest}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> LinearSpecification:
-        """Return the specification that `to_dict` wrote."""
-        return cls(n_columns=data["n_columns"], digest=data["digest"])
 
 
 class LinearBlockMap(BlockMap):

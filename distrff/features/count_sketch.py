@@ -67,14 +67,7 @@ def gaussian_sketch_error(squared_distance: Any) -> Any:
 
 
 class CountSketch(Projection):
-    """X ↦ (X diag(widths)⁻¹ Sᵀ) G: O(nonzeros + B·m) a row, for sparse rows in CSR and for dense ones.
-
-    Parameters
-    ----------
-    arrays : mapping of str to ndarray
-        As `sketch_arrays` gives them.
-    widths : ndarray of shape (n_columns,)
-    """
+    """X ↦ (X diag(widths)⁻¹ Sᵀ) G from `sketch_arrays`: O(nonzeros + B·m) a row, CSR or dense."""
 
     def __init__(self, arrays: Mapping[str, np.ndarray], widths: np.ndarray) -> None:
         _compile_loops()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -10,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from distrff.errors import InputError, check_count
-from distrff.features.base import KernelFeatureMap, KernelMapSpecification, canonical_json
+from distrff.features.base import KernelFeatureMap, KernelMapSpecification
 from distrff.features.count_sketch import CountSketch, sketch_arrays, sketch_cost
 from distrff.features.frequencies import (
     SAMPLINGS,
@@ -18,6 +17,7 @@ from distrff.features.frequencies import (
     DenseProduct,
     Interleaved,
     Projection,
+    component_order,
     draw_frequencies,
     require_spherical,
 )
@@ -30,11 +30,16 @@ from distrff.features.hadamard import (
     sorf,
     sorf_arrays,
 )
-from distrff.features.pilots import FourierPiloted
-from distrff.features.specification import BlockMap, MapCost, RowSource, cost_of_parts, product_cost
+from distrff.features.specification import (
+    BlockMap,
+    MapCost,
+    RowSource,
+    canonical_json,
+    cost_of_parts,
+    product_cost,
+)
 from distrff.features.trigonometry import compile_loops, cosine, paired_cos_sin
 from distrff.kernels.base import Kernel
-from distrff.kernels.quantiles import component_order
 from distrff.utils.jit import scratch
 from distrff.utils.random import stream, streams_under
 
@@ -92,33 +97,13 @@ class FourierSpecification(KernelMapSpecification):
         )
         return FourierBlockMap(projection, arrays.get("phases"), self.form, self.at_zero)
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "n_columns": self.n_columns,
-            "digest": self.digest,
-            "kernel": json.loads(self.kernel_json),
-            "n_components": self.n_components,
-            "form": self.form,
-            "sampling": self.sampling,
-            "seed": self.seed,
-        }
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> FourierSpecification:
-        """Return the specification that `to_dict` wrote."""
-        fields = {
-            name: data[name] for name in ("n_columns", "digest", "n_components", "form", "sampling", "seed")
-        }
-        return cls(kernel_json=canonical_json(data["kernel"]), **fields)
-
 
 def _frequencies(n_components: int, form: str) -> int:
     return n_components // 2 if form == "cos_sin" else n_components
 
 
 def _cost(kernel: Kernel, n_components: int, n_columns: int, *, form: str, sampling: str) -> MapCost:
-    """Return the cost of the projection; phases that are added are too few numbers to count."""
+    """Return the cost of the projection; the phases b of the form "phase" are too few to count."""
     m = _frequencies(n_components, form)
     cost, share = projection_cost(kernel, m, n_columns, sampling=sampling), m / n_components
     return replace(
@@ -171,7 +156,7 @@ class FourierBlockMap(BlockMap):
         )
 
 
-class FourierFeatures(FourierPiloted, KernelFeatureMap):
+class FourierFeatures(KernelFeatureMap):
     r"""Random Fourier features of a shift-invariant kernel.
 
     With frequencies ω₁ … ω_m drawn from the kernel's spectral measure (Bochner),
@@ -203,9 +188,8 @@ class FourierFeatures(FourierPiloted, KernelFeatureMap):
           from 16 columns on. A small bias, which falls with the number of columns.
         * ``"fastfood"``: Hadamard products around a permutation; O(D log d) a row for any number of
           columns, and more error than ``"iid"``.
-        * ``"countsketch"``: for very wide sparse rows: the
-          columns are first thrown into 2048 buckets, O(nonzeros + 2048·D) a row. Its bias is bounded in
-          `distrff.features.count_sketch.gaussian_sketch_error`.
+        * ``"countsketch"``: for very wide sparse rows: the columns are first hashed into 2048 buckets,
+          O(nonzeros + 2048·D) a row. `distrff.features.count_sketch.gaussian_sketch_error` bounds its bias.
         * ``"auto"``: ``"sorf"`` where it is faster than ``"orthogonal"``, by a rule in the numbers of
           columns and frequencies (`distrff.features.fourier`); ``"iid"`` for other measures.
     random_state : int or None
@@ -216,20 +200,20 @@ class FourierFeatures(FourierPiloted, KernelFeatureMap):
     kernel_ : Kernel
         Every width a number.
     length_scale_search_ : dict or None
-        How undecided widths were found: the rule, and what it looked at.
+        How undecided widths were found: the rule, and its numbers.
     sampling_ : str
         How they were drawn, which differs from `sampling` for ``"auto"``.
     frequencies_ : ndarray of shape (n_columns, n_frequencies)
-        W itself; of a structured draw it is made here, for each look at it.
+        W itself; of a structured draw it is computed at each access.
     specification_ : FourierSpecification
     seed_, n_features_in_ : int
 
     Notes
     -----
-    Rows may be scipy sparse matrices for ``"iid"``, ``"orthogonal"``, ``"qmc"`` and ``"countsketch"``, with a
-    width that is a number; they are never written out, and n·d above is the number of their entries.
-    `fit` costs the draw, O(dD) (orthogonal: O(d²D); sorf and fastfood: O(D)); `transform` n·d·D
-    multiply-adds, or what is said above, and n·D cosines, 2m of them in pairs.
+    Rows may be scipy sparse matrices for ``"iid"``, ``"orthogonal"``, ``"qmc"`` and ``"countsketch"`` if all
+    widths are numbers; they stay sparse, and n·d is then the number of their entries.
+    `fit` costs the draw, O(dD) (orthogonal: O(d²D); sorf and fastfood: O(D)). `transform` costs n·d·D
+    multiply-adds, or the cost of the structured draw above, and n·D cosines, 2m of them in pairs.
     """
 
     def __init__(
@@ -309,24 +293,24 @@ class FourierFeatures(FourierPiloted, KernelFeatureMap):
         return np.result_type(real, np.complex64) if self.form == "complex" else real
 
 
-# The sampling choices of Fourier features: which arrays each draws, and the projection they make.
+# The samplings of Fourier features: the arrays of each, and the projection that they make.
 
 _DRAWS = {"sorf": sorf_arrays, "fastfood": fastfood_arrays, "countsketch": sketch_arrays}
 _PROJECTIONS = {"sorf": sorf, "fastfood": fastfood, "countsketch": CountSketch}
 
 STRUCTURED_SAMPLINGS = tuple(_DRAWS)
 SPARSE_SAMPLINGS = (*SAMPLINGS, "countsketch")
-"""Those whose phases are computed from rows in CSR without writing these out."""
+"""The samplings whose phases are computed from CSR rows as they are."""
 SAMPLING_CHOICES = (*SAMPLINGS, *STRUCTURED_SAMPLINGS, "auto")
 
 # Of one thread, float32 and 64 to 4096 frequencies, the dense product took 0.5 to 0.7 times as long as
 # SORF's phases at 16 columns, 1.4 to 1.7 times at 33, 0.9 to 2.4 at 65, 1.3 to 10 at 128 and 129, and more
 # beyond. Below 128 the product is no large part of featurizing, and SORF has a bias.
-LEAST_STRUCTURED_COLUMNS = 128
+MIN_STRUCTURED_COLUMNS = 128
 
 
 def resolved_sampling(sampling: str, kernel: Kernel, n_frequencies: int, n_columns: int) -> str:
-    """Return the choice that "auto" stands for; any other stands for itself.
+    """Return what "auto" chooses; every other sampling is returned as it is.
 
     "sorf" from 128 columns on if there are at least half as many frequencies as columns after padding,
     else "orthogonal", and "iid" where the measure is not rotation invariant.
@@ -335,7 +319,7 @@ def resolved_sampling(sampling: str, kernel: Kernel, n_frequencies: int, n_colum
         return sampling
     if not kernel.is_spherical:
         return "iid"
-    wide = n_columns >= LEAST_STRUCTURED_COLUMNS and 2 * n_frequencies >= padded_size(n_columns)
+    wide = n_columns >= MIN_STRUCTURED_COLUMNS and 2 * n_frequencies >= padded_size(n_columns)
     return "sorf" if wide else "orthogonal"
 
 
@@ -344,7 +328,7 @@ def draw_arrays(
 ) -> dict[str, np.ndarray]:
     """Return the arrays of a draw: the frequencies, or signs, radii and the like of a structured one.
 
-    Those of the components of a sum are told apart by a number before their names.
+    The names of the arrays of a sum begin with the number of the component.
 
     Raises
     ------
@@ -368,7 +352,7 @@ def draw_arrays(
 def projection_of(
     arrays: Mapping[str, np.ndarray], kernel: Kernel, n_frequencies: int, n_columns: int, *, sampling: str
 ) -> Projection:
-    """Return the projection that works with the arrays of `draw_arrays`."""
+    """Return the projection of the arrays of `draw_arrays`."""
     if sampling in SAMPLINGS:
         return DenseProduct(arrays["frequencies"])
     kernel_of, counts, order = _components(kernel, n_frequencies)

@@ -12,7 +12,6 @@ from scipy.stats import qmc
 
 from distrff.errors import InputError
 from distrff.kernels.base import Kernel
-from distrff.kernels.quantiles import component_order, n_uniforms, quantile_frequencies
 from distrff.utils.jit import scratch
 from distrff.utils.random import PathStreams, streams_under
 
@@ -70,6 +69,24 @@ def draw_frequencies(
     return W
 
 
+def component_order(shares: Sequence[float], n: int) -> np.ndarray:
+    """Return which component each of n frequencies belongs to, in proportion to the shares on every prefix.
+
+    The t-th frequency goes to the component that is furthest behind, the largest share·t − count, so
+    that the first frequencies do not depend on n. Of c components none is ever ahead of its share by
+    more than 1 − 1/c: the numbers they are behind by add to 1 before each choice, so the largest is
+    at least 1/c. Together the others are then ahead by at most (c − 1)(1 − 1/c), which bounds how far
+    one can be behind.
+    """
+    behind = np.zeros(len(shares))
+    order = np.empty(n, dtype=np.intp)
+    for t in range(n):
+        behind += shares
+        order[t] = behind.argmax()
+        behind[order[t]] -= 1.0
+    return order
+
+
 def require_spherical(kernel: Kernel, sampling: str) -> None:
     """Raise InputError unless the kernel's measure is rotation invariant."""
     if not kernel.is_spherical:
@@ -95,7 +112,7 @@ def _orthogonal_frequencies(
 def _quasi_random_frequencies(
     kernel: Kernel, n_frequencies: int, n_columns: int, rng_of: PathStreams
 ) -> np.ndarray:
-    n_coordinates = n_uniforms(kernel, n_columns)
+    n_coordinates = kernel.n_uniforms(n_columns)
     if n_coordinates > qmc.Sobol.MAXDIM:
         raise InputError(
             f"sampling='qmc' takes {n_coordinates} coordinates for {n_columns} columns, and Sobol sequences "
@@ -104,7 +121,7 @@ def _quasi_random_frequencies(
     sobol = qmc.Sobol(n_coordinates, scramble=True, bits=_SOBOL_BITS, seed=rng_of("scramble"))
     # Balanced at powers of two only; the first ones are the same whatever their number.
     U = sobol.random_base2((max(n_frequencies, 1) - 1).bit_length())[:n_frequencies]
-    return quantile_frequencies(kernel, U + 0.5 ** (_SOBOL_BITS + 1), n_columns)
+    return kernel.quantile_frequencies(U + 0.5 ** (_SOBOL_BITS + 1), n_columns)
 
 
 def _haar_orthogonal(size: int, rng: np.random.Generator) -> np.ndarray:
@@ -113,17 +130,17 @@ def _haar_orthogonal(size: int, rng: np.random.Generator) -> np.ndarray:
     return Q * np.sign(np.diag(R))
 
 
-# How the phases X W of random frequencies are computed: by a product, or by what stands for one.
+# How the phases X W of random frequencies are computed: by a matrix product, or by a structured one.
 
 
 class Projection(ABC):
-    """Rows in, phases out; W of shape (n_columns, n_frequencies) may exist in disguise only."""
+    """Rows in, phases out; W of shape (n_columns, n_frequencies) need not exist as a matrix."""
 
     n_frequencies: int
 
     @abstractmethod
     def frequencies(self, dtype: Any = np.float64) -> np.ndarray:
-        """Return W of shape (n_columns, n_frequencies) in the dtype asked for."""
+        """Return W of shape (n_columns, n_frequencies) in this dtype."""
 
     @abstractmethod
     def project(self, X: Any, theta: np.ndarray) -> None:
@@ -155,14 +172,7 @@ class DenseProduct(Projection):
 
 
 class Interleaved(Projection):
-    """The frequencies of several projections, in the order in which a sum of kernels takes turns.
-
-    Parameters
-    ----------
-    parts : sequence of Projection
-    order : ndarray of shape (n_frequencies,), integer
-        Which part each frequency belongs to.
-    """
+    """The frequencies of several projections; `order` says which of them each frequency belongs to."""
 
     def __init__(self, parts: Sequence[Projection], order: np.ndarray) -> None:
         self.n_frequencies = len(order)
@@ -189,7 +199,7 @@ class Interleaved(Projection):
 
 
 class ByDtype:
-    """A float64 array that is cast once to each dtype asked for."""
+    """A float64 array that is cast once to each dtype in use."""
 
     def __init__(self, A: np.ndarray) -> None:
         self._cast = {np.dtype(np.float64): A}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,9 +13,15 @@ from scipy.linalg import blas, cho_factor, cho_solve, eigvalsh, lapack
 from threadpoolctl import threadpool_limits
 
 from distrff.errors import InputError, check_count
-from distrff.features.base import KernelFeatureMap, KernelMapSpecification, canonical_json
-from distrff.features.pilots import FourierPiloted
-from distrff.features.specification import BlockMap, CarryingSpecification, MapCost, RowSource, product_cost
+from distrff.features.base import KernelFeatureMap, KernelMapSpecification
+from distrff.features.specification import (
+    BlockMap,
+    CarryingSpecification,
+    MapCost,
+    RowSource,
+    canonical_json,
+    product_cost,
+)
 from distrff.kernels.base import Kernel
 from distrff.utils.random import child_seed, row_hash
 
@@ -41,7 +46,7 @@ class NystroemSpecification(KernelMapSpecification, CarryingSpecification):
 
     @property
     def cost(self) -> MapCost:
-        return _cost(self.n_columns)
+        return product_cost(self.n_columns, triangle_share=1.0)  # kernel values, and the solve
 
     @property
     def nested(self) -> bool:
@@ -49,27 +54,6 @@ class NystroemSpecification(KernelMapSpecification, CarryingSpecification):
 
     def block_map(self, arrays: Mapping[str, np.ndarray]) -> NystroemBlockMap:
         return NystroemBlockMap(self.kernel, arrays["landmarks"][: self.rank], self.n_components)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "n_columns": self.n_columns,
-            "digest": self.digest,
-            "kernel": json.loads(self.kernel_json),
-            "n_components": self.n_components,
-            "rank": self.rank,
-        }
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> NystroemSpecification:
-        """Return the specification that `to_dict` wrote, without the landmarks."""
-        fields = {name: data[name] for name in ("n_columns", "digest", "n_components", "rank")}
-        return cls(kernel_json=canonical_json(data["kernel"]), **fields)
-
-
-def _cost(n_columns: int) -> MapCost:
-    """Return the cost of kernel values with all landmarks and of the solve."""
-    return product_cost(n_columns, triangle_share=1.0)
 
 
 class NystroemBlockMap(BlockMap):
@@ -92,7 +76,7 @@ class NystroemBlockMap(BlockMap):
 
     @property
     def factor(self) -> np.ndarray:
-        """L_c, made by the first rows: a client that only hands the map on needs none."""
+        """L_c, computed when first needed: a client that only sends the map on never needs it."""
         with self._lock:
             if self._made is None:
                 self._made = _cholesky_factor(self._kernel, self.landmarks)
@@ -114,8 +98,8 @@ class NystroemBlockMap(BlockMap):
     def n_basis(self) -> int:
         return len(self.landmarks)
 
-    # z = L_c⁻¹·b for the kernel values b with the landmarks. Rows that meet few vectors need no solve: the
-    # vectors have it instead.
+    # z = L_c⁻¹·b for the kernel values b with the landmarks. For products with few vectors the solve is done
+    # on the vectors instead of the rows.
 
     def basis(self, X: np.ndarray) -> np.ndarray:
         return self._kernel.block(X.astype(np.float64, copy=False), self.landmarks)
@@ -167,7 +151,7 @@ def pivoted(kernel: Kernel, landmarks: np.ndarray) -> tuple[np.ndarray, int]:
     return landmarks[pivots - 1], int(rank)
 
 
-class NystroemFeatures(FourierPiloted, KernelFeatureMap):
+class NystroemFeatures(KernelFeatureMap):
     """Nyström features of any kernel: exact on the span of landmark rows.
 
     With landmarks L from the rows and K_LL = L_c L_cᵀ by pivoted Cholesky, z(x) = L_c⁻¹ k(L, x), so that
@@ -243,7 +227,8 @@ class NystroemFeatures(FourierPiloted, KernelFeatureMap):
         check_count("n_components", self.n_components)
 
     def check_rows(self, n_rows: int) -> None:
-        check_enough_rows(int(self.n_components), n_rows)
+        if n_rows < self.n_components:
+            raise _too_few_rows(self.n_components, n_rows, "are there")
 
     def n_features_for(self, n_columns: int) -> int:
         return int(self.n_components)
@@ -253,7 +238,7 @@ class NystroemFeatures(FourierPiloted, KernelFeatureMap):
         return 2 if self.landmarks == "leverage" else 1
 
     def cost_for(self, n_columns: int) -> MapCost:
-        return _cost(n_columns)
+        return product_cost(n_columns, triangle_share=1.0)
 
     def _trial_rows(self, n_columns: int) -> int:
         return int(self.n_components)
@@ -277,13 +262,13 @@ class NystroemFeatures(FourierPiloted, KernelFeatureMap):
         )
 
 
-# Which rows are landmarks: those of the smallest random keys, of all rows alike or by leverage.
+# The choice of the landmarks: the rows of the smallest random keys, uniform or by leverage.
 
 LANDMARKS = ("uniform", "leverage")
 
 PILOT_ROWS = 1024
-_PILOT_NUMBERS = 2**19  # of 8 bytes, which travel with every task
-_LEAST_SCORE = 2.0**-40
+_PILOT_NUMBERS = 2**19  # of 8 bytes, which are sent with every task
+_MIN_SCORE = 2.0**-40
 
 
 class Lowest(NamedTuple):
@@ -296,10 +281,10 @@ class Lowest(NamedTuple):
 
 @dataclass(frozen=True)
 class LowestKeys:
-    """Question for the rows of positive weight whose keys are the `n_landmarks` smallest.
+    """The reduction to the rows of positive weight with the `n_landmarks` smallest keys.
 
-    A row's key is a function of its number and the seed, and no two rows share one, so that the answer
-    depends neither on the order nor on the grouping in which rows are seen.
+    A row's key is a function of its number and the seed, and no two rows share one, so that the result
+    depends neither on the order nor on the chunks in which rows are read.
     """
 
     n_landmarks: int
@@ -314,15 +299,15 @@ class LowestKeys:
         return None
 
     def update(
-        self, answer: Lowest | None, start: int, X: np.ndarray, sample_weight: np.ndarray | None
+        self, total: Lowest | None, start: int, X: np.ndarray, sample_weight: np.ndarray | None
     ) -> Lowest | None:
         chosen = np.arange(len(X)) if sample_weight is None else np.flatnonzero(sample_weight > 0)
         if not len(chosen):
-            return answer
+            return total
         numbers = chosen.astype(np.uint64) + np.uint64(start)
         keys = self.keys(numbers, X[chosen])
         found = _lowest(self.n_landmarks, keys, numbers, X, chosen)
-        return found if answer is None else self.merge(answer, found)
+        return found if total is None else self.merge(total, found)
 
     def keys(self, numbers: np.ndarray, X: np.ndarray) -> np.ndarray:
         """Return the keys of rows with these numbers."""
@@ -346,18 +331,13 @@ def _lowest(n: int, keys: np.ndarray, numbers: np.ndarray, X: np.ndarray, at: np
 
 @dataclass(frozen=True, eq=False)
 class LowestLeverageKeys(LowestKeys):
-    """Question for rows drawn without replacement in proportion to their leverage.
+    """The reduction to rows drawn without replacement in proportion to their leverage.
 
     The key of a row is an exponential variate divided by its score, so that each next smallest key is
     that of a row drawn in proportion to the scores of those left (Efraimidis and Spirakis 2006, "Weighted
     random sampling with a reservoir", whose keys u^(1/score) these are the logarithms of).
 
-    Parameters
-    ----------
-    kernel : Kernel
-    pilot : ndarray of shape (m, n_columns), float64
-        Rows drawn uniformly.
-    penalty : float
+    `pilot` holds rows drawn uniformly, and `penalty` is that of their ridge leverage scores.
     """
 
     kernel: Kernel
@@ -377,7 +357,7 @@ class LowestLeverageKeys(LowestKeys):
         K = self.kernel.block(X, self.pilot)
         norms = squared_norms(self.kernel, X)
         explained = np.einsum("ij,ji->i", K, cho_solve(self._factor, K.T, check_finite=False))
-        return np.maximum(norms - explained, _LEAST_SCORE * np.maximum(norms, _LEAST_SCORE))
+        return np.maximum(norms - explained, _MIN_SCORE * np.maximum(norms, _MIN_SCORE))
 
     @cached_property
     def _factor(self) -> tuple[np.ndarray, bool]:
@@ -400,27 +380,14 @@ def squared_norms(kernel: Kernel, X: np.ndarray) -> np.ndarray:
 def chosen_landmarks(
     row_source: RowSource, kernel: Kernel, *, landmarks: str, n_landmarks: int, n_columns: int, seed: int
 ) -> np.ndarray:
-    """Return the rows that are landmarks, in no order that matters.
+    """Return the rows that are landmarks, float64 of shape (n_landmarks, n_columns), in any order.
 
-    Parameters
-    ----------
-    row_source : RowSource
-        Answers what is asked of all rows; one pass for uniform landmarks, two for leverage.
-    kernel : Kernel
-        Every width a number.
-    landmarks : {"uniform", "leverage"}
-        Leverage: in proportion to approximate ridge leverage scores, from at most 1024 uniform pilot rows.
-        With the pilot's kernel matrix of m rows the score of a row is
-        k(x, x) − k(x, P)(K_PP + γI)⁻¹k(P, x) (Rudi, Calandriello, Carratino and Rosasco 2018, "On fast
-        leverage score sampling and optimal learning"), with γ the mean of the m/2 smallest eigenvalues,
-        γ = (2/m)·Σ_{i>m/2} σ_i(K_PP) (Musco and Musco 2017, "Recursive sampling for the
-        Nyström method", whose penalty is such a tail).
-    n_landmarks, n_columns : int
-    seed : int
-
-    Returns
-    -------
-    ndarray of shape (n_landmarks, n_columns), float64
+    Uniform landmarks take one pass over the rows. Leverage takes two: rows are drawn in proportion to
+    approximate ridge leverage scores, from at most 1024 uniform pilot rows P. With their kernel matrix of m
+    rows the score of a row is k(x, x) − k(x, P)(K_PP + γI)⁻¹k(P, x) (Rudi, Calandriello, Carratino and
+    Rosasco 2018, "On fast leverage score sampling and optimal learning"), with γ the mean of the m/2 smallest
+    eigenvalues, γ = (2/m)·Σ_{i>m/2} σ_i(K_PP) (Musco and Musco 2017, "Recursive sampling for the Nyström
+    method", whose penalty is such a tail).
 
     Raises
     ------
@@ -450,20 +417,14 @@ def _penalty(kernel: Kernel, pilot: np.ndarray) -> float:
 def _lowest_rows(
     row_source: RowSource, reduction: LowestKeys, n: int, wanted: int | None = None
 ) -> np.ndarray:
-    answer: Lowest | None = row_source(reduction)
-    found = 0 if answer is None else len(answer.keys)
-    if answer is None or found < n:
-        raise _too_many(wanted or n, found, "have a positive weight")
-    return np.asarray(answer.X, dtype=np.float64)
+    lowest: Lowest | None = row_source(reduction)
+    found = 0 if lowest is None else len(lowest.keys)
+    if lowest is None or found < n:
+        raise _too_few_rows(wanted or n, found, "have a positive weight")
+    return np.asarray(lowest.X, dtype=np.float64)
 
 
-def check_enough_rows(n_landmarks: int, n_rows: int) -> None:
-    """Raise InputError if there are fewer rows than landmarks, whatever their weights."""
-    if n_rows < n_landmarks:
-        raise _too_many(n_landmarks, n_rows, "are there")
-
-
-def _too_many(n_landmarks: int, n_rows: int, what: str) -> InputError:
+def _too_few_rows(n_landmarks: int, n_rows: int, what: str) -> InputError:
     return InputError(
         f"n_components={n_landmarks} landmarks were asked for, but only {n_rows} rows {what} "
         f"(n_samples={n_rows}); use n_components={max(n_rows, 1)} or fewer, or more rows"

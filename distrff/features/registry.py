@@ -13,16 +13,7 @@ from distrff.features.nystroem import NystroemSpecification
 from distrff.features.specification import MapSpecification
 from distrff.features.transformer import TransformerSpecification
 
-_Stored = (
-    type[FourierSpecification]
-    | type[LinearSpecification]
-    | type[NystroemSpecification]
-    | type[TransformerSpecification]
-    | type[BinningSpecification]
-    | type[HashedBinningSpecification]
-)
-
-_KINDS: dict[str, _Stored] = {
+_KINDS: dict[str, type[MapSpecification]] = {
     cls.kind: cls
     for cls in (
         FourierSpecification,
@@ -31,6 +22,7 @@ _KINDS: dict[str, _Stored] = {
         TransformerSpecification,
         BinningSpecification,
         HashedBinningSpecification,
+        ConcatenatedSpecification,
     )
 }
 
@@ -44,20 +36,14 @@ def specification_from_dict(data: Mapping[str, Any]) -> MapSpecification:
         If its kind is not known here, or a field is missing.
     """
     kind = data.get("kind")
-    known = [*_KINDS, ConcatenatedSpecification.kind]
-    if kind not in known:
+    if kind not in _KINDS:
         raise ModelFileError(
-            f"feature map of kind {kind!r} is not known (known: {', '.join(known)}); update distrff"
+            f"feature map of kind {kind!r} is not known (known: {', '.join(_KINDS)}); update distrff"
         )
     try:
         if kind == ConcatenatedSpecification.kind:
             parts = tuple(map(specification_from_dict, data["parts"]))
-            return ConcatenatedSpecification(
-                n_columns=data["n_columns"],
-                digest=data["digest"],
-                parts=parts,
-                weights=tuple(data["weights"]),
-            )
+            data = {**data, "parts": parts, "weights": tuple(data["weights"])}
         return _KINDS[kind].from_dict(data)
     except KeyError as error:
         raise ModelFileError(f"the stored {kind} map lacks {error}") from error

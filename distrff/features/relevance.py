@@ -1,4 +1,4 @@
-"""The marginal likelihood of rows under a kernel, and its gradient by the widths of the columns."""
+"""One width for each column: by marginal likelihood, then shrunk by the held-out error of a small model."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from distrff.kernels.stationary import Stationary
 from distrff.preprocessing.scaling import EQUAL_TO_ROUNDING, Moments
 from distrff.utils.random import stream
 
-# The eigenvalues of a few thousand rows' K, up to their number, are rounded by about 1e-12: with this C
-# is positive definite in float64 however small the noise.
+# The eigenvalues of K, at most its few thousand rows, are rounded by about 1e-12. With this jitter C is
+# positive definite in float64 however small the noise.
 _JITTER = 1e-9
 
 
@@ -99,22 +99,22 @@ class MarginalLikelihood:
         return 0.5 * math.log(np.vdot(self._Y, A) / (n * k)) + float(np.log(np.diagonal(L)).sum()) / n
 
 
-# One width a column: the search for the greatest marginal likelihood on a small sample.
+# The search for the greatest marginal likelihood on a small sample.
 
-# First on few rows from afar, and not to the end: with many columns they would be fitted too closely.
-# Then from there on more; an evaluation costs the cube of the rows.
+# First few steps on few rows, which many columns would overfit; from there on more rows. An evaluation costs
+# the cube of the rows.
 _STAGES = ((500, 12), (2000, 25))
-_LEAST_ROWS = 8
+_MIN_ROWS = 8
 _START_FACTORS = 2.0 ** np.arange(-4, 4)
 _START_NOISES = (1e-3, 3e-2, 1.0)
 # In deviations of each column; at 1000 a column no longer counts.
 _WIDTH_BOUNDS = (1e-2, 1e3)
 _NOISE_BOUNDS = (1e-7, 1e2)
-# Of a column that is constant: whatever later rows have there, up to times in nanoseconds, moves no distance
-# or phase by more than 1e-12. Larger widths, or infinity, have no place in float32, where grids and
-# frequencies take them or their reciprocals.
+# The width of a constant column: whatever later rows hold there, up to times in nanoseconds, changes no
+# distance or phase by more than 1e-12. Larger widths overflow in float32, where grids and frequencies take
+# them or their reciprocals.
 CONSTANT_WIDTH = 1e30
-# In logarithms of likelihood for a row: of 2000 rows, a likelihood better by 2 % is worth no step.
+# In log likelihood for one row: with 2000 rows, a likelihood that is 2 % better is worth no step.
 _TOLERANCE = 1e-5
 
 
@@ -127,7 +127,7 @@ def relevant_length_scales(
     (`MarginalLikelihood`; class labels as targets ±1) by L-BFGS with exact gradients (Byrd, Lu, Nocedal
     and Zhu 1995), a little on 500 rows and from there on 2000. A column that does not matter gets
     a width of up to 1000 of its deviations (automatic relevance determination; Neal 1996, chapter 1).
-    A constant column has no deviation: it is left out, with a width at which no value of it counts.
+    A constant column has no deviation: it gets a width at which it does not count.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ def relevant_length_scales(
         Rows of weight s have noise of variance 1/s; their mean does not matter.
     seed : int
     row_source : RowSource
-        Asked only where a column is constant in the sample: whether it is so in all rows.
+        Used if a column is constant in the sample, to find out whether it is constant in all rows.
 
     Returns
     -------
@@ -148,9 +148,8 @@ def relevant_length_scales(
     search : dict
         `rule`, `length_scale` and `column_scale` (deviations), a number for each column, `noise` (λ, in
         units of the kernel's amplitude), `stages` (of each its rows, the objective at its start and end
-        in nats a row and output, and counts), `unseen_columns`, those that are constant in the sample
-        alone: they keep the width of the common start, and `constant_columns`, those that are constant in
-        all rows: their scale is 0 and their width 1e30.
+        in nats a row and output, and counts), `unseen_columns`, constant in the sample alone, which keep the
+        width of the common start, and `constant_columns`, constant in all rows, of scale 0 and width 1e30.
 
     Raises
     ------
@@ -170,9 +169,9 @@ def relevant_length_scales(
         )
     weights = np.ones(len(X)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
     rows = stream(seed, "relevance rows").permutation(np.flatnonzero(weights > 0))
-    if len(rows) < _LEAST_ROWS:
+    if len(rows) < _MIN_ROWS:
         raise InputError(
-            f"length_scale='ard' needs at least {_LEAST_ROWS} rows of positive weight, got {len(rows)}; "
+            f"length_scale='ard' needs at least {_MIN_ROWS} rows of positive weight, got {len(rows)}; "
             f"give widths"
         )
     scale, unseen = _column_scales(X, weights, row_source)
@@ -214,7 +213,7 @@ def _column_scales(
         extent = row_source(ColumnRange(X.shape[1]))
         scale[unseen] = 0.0
         unseen = unseen[extent.width[unseen] > EQUAL_TO_ROUNDING * extent.magnitude[unseen]]
-        # As if a single row of so many were elsewhere.
+        # The deviation of a column in which a single row of the sample differs.
         scale[unseen] = extent.width[unseen] / np.sqrt(len(X))
     if not scale.any():
         raise InputError(
@@ -275,18 +274,18 @@ def _start(likelihood: MarginalLikelihood, is_spherical: bool, d: int) -> np.nda
     return min(points, key=likelihood.value)
 
 
-# Widths between those that a likelihood finds and one for all columns: which of them serve best.
+# Widths between those of the likelihood and one width for all columns, judged by the map's pilot.
 
 _EXPONENTS = (0.5, 0.75, 1.0)
-_MOST_COLUMNS = 24
+_MAX_COLUMNS = 24
 _FARTHEST = 20  # half octaves
-_MOST_OCTAVES = 5  # of a single column
-# Smaller changes of an error on a few thousand rows say nothing.
+_MAX_OCTAVES = 5  # of a single column
+# A smaller change of an error on a few thousand rows is noise.
 _WORTHWHILE = 1e-3
 # Widths shrink at most as the distance of rows that fill a plane, n^(−½).
-_MOST_RATE = 0.5
+_MAX_RATE = 0.5
 _PAIRS = 4096
-_USUAL_ANSWERS = 25  # of exponents and sizes
+_USUAL_ERRORS = 25  # held-out errors for the exponents and sizes
 
 
 def shrunk_length_scales(
@@ -300,44 +299,43 @@ def shrunk_length_scales(
     seed: int,
     n_rows: int,
 ) -> tuple[Kernel, dict[str, Any]]:
-    """Return the kernel of the tempered widths that the map's pilot judges best, and how they were found.
+    """Return the kernel of the shrunk widths that the map's pilot judges best, and how they were found.
 
-    A likelihood on few rows is sure which columns matter most, but not of the rest, and not of the widths
-    that many rows allow. Tried are widths c·σ_j·(ℓ_j/σ_j)^p for its ℓ_j and the columns' deviations σ_j, with
-    p = ½, ¾ and 1 (as they are). c follows from the rate Σ_j σ_j/width_j, by which the widths of different p
-    are of like size: octaves of it are walked from the likelihood's own while the error falls, then half
-    octaves. Then each of the columns that tell rows apart most, by E|δ_j|/width_j, is walked in octaves.
+    A likelihood of few rows finds which columns matter most, but neither the order of the others nor the
+    widths that many rows allow. So widths c·σ_j·(ℓ_j/σ_j)^p are tried for its ℓ_j and the columns' deviations
+    σ_j, with p = ½, ¾ and 1 (as they are). c follows from the rate Σ_j σ_j/width_j, which makes widths of
+    different p comparable: the rate goes from the likelihood's own in octaves while the error falls, then in
+    half octaves. Then the width of each column that separates rows most, by E|δ_j|/width_j, goes in octaves.
 
     More rows allow shorter widths, by a power of their number (as the bandwidth n^(−1/(2s+d)) for functions
     of smoothness s; Stone 1982, "Optimal global rates of convergence for nonparametric regression"). That
-    power, between 0 and ½, is read off the factors of all widths that are best for the rows of the pilot and
-    for a quarter of them; by it the widths are set for all rows.
+    power, between 0 and ½, comes from the best factors of all widths for the rows of the pilot and for a
+    quarter of them; it sets the widths for all rows.
 
     Parameters
     ----------
     kernel : Kernel
         Of width "ard".
     search : dict
-        What `relevant_length_scales` returns for it.
+        What `relevant_length_scales` returned for it.
     X, y, sample_weight
         The same rows.
     make_pilot : callable
     seed : int
     n_rows : int
-        Of positive weight, that the model will be fitted to.
+        Rows of positive weight to which the model will be fitted.
 
     Returns
     -------
     kernel : Kernel
     search : dict
         That of the likelihood with `length_scale` replaced, its own as `likelihood_length_scale`, the
-        `exponent` p, `tried`, a list of [p, rate, held-out error], `column_factors` by which widths
-        were changed after that, and then all of them by `size_factor`, which has
-        n_rows^−`shrinking` in it.
+        `exponent` p, `tried`, a list of [p, rate, held-out error], the `column_factors` by which widths
+        were then changed, and the `size_factor` of all of them, which includes n_rows^−`shrinking`.
 
     Notes
     -----
-    Some 70 to 90 answers of the pilot for many columns.
+    Some 70 to 90 held-out errors for many columns.
     """
     moving = np.array(search["column_scale"]) > 0  # the other columns are constant and keep their width
     scale = np.where(moving, search["column_scale"], 1.0)
@@ -378,7 +376,7 @@ def shrunk_length_scales(
         )
     widths = as_widths(size * factors * shrunk)
     return kernel.with_widths(widths), search | {
-        "rule": f"{search['rule']}, tempered by the held-out error of {pilot.description}",
+        "rule": f"{search['rule']}, shrunk by the held-out error of {pilot.description}",
         "length_scale": list(widths),
         "likelihood_length_scale": search["length_scale"],
         "exponent": p,
@@ -390,25 +388,25 @@ def shrunk_length_scales(
 
 
 def shrinking_flops(n_rows: int, n_columns: int, pilot_flops: Callable[[int], float]) -> float:
-    """Return about how many flops it takes, from those of a pilot on so many rows."""
-    return (_USUAL_ANSWERS + 2 * min(n_columns, _MOST_COLUMNS)) * pilot_flops(min(n_rows, SAMPLE_ROWS))
+    """Return about how many flops that takes; `pilot_flops(n)` are those of one held-out error."""
+    return (_USUAL_ERRORS + 2 * min(n_columns, _MAX_COLUMNS)) * pilot_flops(min(n_rows, SAMPLE_ROWS))
 
 
 def _telling_columns(X: np.ndarray, widths: np.ndarray, seed: int) -> np.ndarray:
-    """Return the columns in which random pairs of rows are most widths apart."""
+    """Return the columns in which random pairs of rows are the most widths apart."""
     first, second = stream(seed, "tempering pairs").integers(0, len(X), (2, _PAIRS))
     apart = np.abs(X[first] - X[second]).mean(axis=0) / widths
-    return np.argsort(-apart, kind="stable")[: min(_MOST_COLUMNS, np.count_nonzero(apart))]
+    return np.argsort(-apart, kind="stable")[: min(_MAX_COLUMNS, np.count_nonzero(apart))]
 
 
 def _column_factors(
     error: Callable[[np.ndarray], float], columns: np.ndarray, n_columns: int, least: float
 ) -> np.ndarray:
-    """Return factors of the columns' widths after one round over `columns`, in octaves while errors fall."""
+    """Return factors of the widths after one round over `columns`, each in octaves while the error falls."""
     factors = np.ones(n_columns)
     for j in columns:
         for step in (0.5, 2.0):
-            for _ in range(_MOST_OCTAVES):
+            for _ in range(_MAX_OCTAVES):
                 changed = factors.copy()
                 changed[j] *= step
                 if (found := error(changed)) >= (1 - _WORTHWHILE) * least:
@@ -422,16 +420,16 @@ def _column_factors(
 def _size_factor(
     kernel: Kernel, widths: np.ndarray, pilots: list[Pilot], more_rows: float
 ) -> tuple[float, float]:
-    """Return the factor of all widths for so many times the rows of the first pilot, and the power in it.
+    """Return the factor of all widths for `more_rows` times the rows of the first pilot, and the power in it.
 
-    The second pilot is that of a quarter of the rows.
+    The second pilot has a quarter of the rows.
     """
 
     def error_at(pilot: Pilot, half_octaves: int) -> float:
         return pilot.held_out_error(kernel.with_widths(tuple((2 ** (half_octaves / 2) * widths).tolist())))
 
     here, before = (_least_at(partial(error_at, pilot)) for pilot in pilots)
-    shrinking = float(np.clip((before - here) / 2 / np.log2(THINNING), 0.0, _MOST_RATE))
+    shrinking = float(np.clip((before - here) / 2 / np.log2(THINNING), 0.0, _MAX_RATE))
     return float(2 ** (here / 2) * more_rows**-shrinking), shrinking
 
 
@@ -450,7 +448,7 @@ def _least_at(error: Callable[[int], float]) -> float:
 
 
 def _walk(error: Callable[[int], float], start: int) -> None:
-    """Ask for errors in octaves from `start` while they fall, and then in half octaves."""
+    """Evaluate errors in octaves from `start` while they fall, and then in half octaves."""
     best = start
     for step in (2, -2, 1, -1):
         while abs(best + step) <= _FARTHEST and error(best + step) < error(best):

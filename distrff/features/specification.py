@@ -1,13 +1,14 @@
-"""What travels to the workers instead of the map's arrays, and the cache that derives them there."""
+"""Fitted maps as small values that are sent to workers, and the cache that derives their arrays there."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
@@ -16,20 +17,20 @@ from distrff.errors import FrequencyMismatch, InputError
 from distrff.utils.arrays import in_one_layout
 from distrff.utils.jit import COUNTS, scratch
 
-# Of block maps that a process keeps beside the one it uses.
-_MOST_BYTES = 2**29
-# Before the names of a map's arrays, where others lie beside them.
+# Of the block maps that a process keeps beside the one it uses.
+_MAX_BYTES = 2**29
+# Put before the names of a map's arrays when they are sent beside others.
 _SENT = "map_"
 
 
 class BlockMap(ABC):
-    """A fitted map with its arrays at hand: blocks of rows in, blocks of Z out."""
+    """A fitted map with its arrays: blocks of rows in, blocks of Z out."""
 
     n_features: int
     n_bytes: int = 0
-    """Of what it keeps, where that is much."""
+    """Memory of its arrays, where it is large."""
     has_basis: bool = False
-    """Whether its basis is another one than z itself."""
+    """Whether its basis b differs from z."""
 
     @property
     def n_basis(self) -> int:
@@ -56,8 +57,8 @@ class BlockMap(ABC):
         """Return z(X) in memory that this thread uses again for its next tile."""
         return self.apply(X, out=scratch("tile", X.shape[0], self.n_features, X.dtype))
 
-    # Sweeps that only multiply features with a few vectors may do so with functions b that the features are
-    # a linear map of, z(x) = A·b(x), where those cost less: z itself, unless a map says otherwise.
+    # The basis b: functions with z(x) = A·b(x) that cost less than z. Sweeps that only multiply features with
+    # a few vectors use b, and apply A to the vectors. It is z itself unless a map overrides it.
 
     def basis(self, X: np.ndarray) -> np.ndarray:
         """Return b(X), of shape (n_rows, m)."""
@@ -85,12 +86,12 @@ class MapSpecification(ABC):
     n_columns : int
         Columns d of the rows that the map takes.
     digest : str
-        Digest of the derived arrays, as the client saw them; empty before they were derived.
+        Digest of the arrays that the client derived; empty before it did.
     """
 
     kind: ClassVar[str]
     carries_arrays: ClassVar[bool] = False
-    """Whether the arrays come from rows, so that they must travel."""
+    """Whether the arrays come from rows, so that they must be sent."""
     is_sparse: ClassVar[bool] = False
     """Whether blocks of Z are scipy CSR matrices."""
 
@@ -140,66 +141,75 @@ class MapSpecification(ABC):
     def block_map(self, arrays: Mapping[str, np.ndarray]) -> BlockMap:
         """Return the map that works with these arrays."""
 
-    @abstractmethod
+    @classmethod
+    def _stored_fields(cls) -> list[str]:
+        return [field.name for field in fields(cls) if field.compare]  # all but arrays and objects
+
     def to_dict(self) -> dict[str, Any]:
-        """Return the specification as strict JSON data, its `kind` included."""
+        """Return the specification as strict JSON data, its `kind` included, without arrays."""
+        data: dict[str, Any] = {"kind": self.kind}
+        for name in self._stored_fields():
+            value = getattr(self, name)
+            data[name.removesuffix("_json")] = json.loads(value) if name.endswith("_json") else value
+        return data
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Return the specification that `to_dict` wrote, without arrays."""
+        values = {name: data[name.removesuffix("_json")] for name in cls._stored_fields()}
+        texts = {name: canonical_json(value) for name, value in values.items() if name.endswith("_json")}
+        return cls(**(values | texts))
 
     def with_digest(self) -> Self:
-        """Return the specification with the digest of the arrays derived here, which `build` then has."""
+        """Return the specification with the digest of the arrays derived here, and keep them for `build`."""
         arrays = self.derive_arrays()
         digested = self.digested(arrays)
         _CACHE.keep(digested, arrays)
         return digested
 
     def digested(self, arrays: Mapping[str, np.ndarray]) -> Self:
-        """Return the specification with the digest of these arrays, its own."""
+        """Return the specification with the digest of these arrays."""
         return replace(self, digest=self.digest_of(arrays))
 
     def digest_of(self, arrays: Mapping[str, np.ndarray]) -> str:
-        """Return the digest by which maps of these arrays are told apart."""
+        """Return the digest by which two maps of different arrays differ."""
         return arrays_digest(arrays)
 
     @property
     def arrays_at_hand(self) -> bool:
-        """Whether it carries arrays that are to be sent apart from it."""
+        """Whether it holds arrays that must be sent apart from it."""
         return False
 
     def arrays_to_send(self, *, derived: bool) -> dict[str, np.ndarray]:
-        """Return the arrays for a process that cannot make them, or not alike, named for `build_sent`.
+        """Return the arrays to send to other processes, named as `build_sent` expects them.
 
-        `derived` says whether those that any process could derive from the specification are among them.
+        With `derived`, also arrays that follow from the seed: the other processes may derive different ones.
         """
         if not (derived or self.arrays_at_hand):
             return {}
         return named_to_send(self.checked_arrays())
 
     def arrays_to_keep(self, *, derived: bool) -> dict[str, np.ndarray] | None:
-        """Return the arrays that belong into a stored model; None where any process derives them alike."""
+        """Return the arrays to store with a model; None if every process derives the same ones."""
         return self.checked_arrays() if derived or self.carries_arrays else None
 
     def build_sent(self, arrays: Mapping[str, np.ndarray]) -> BlockMap:
-        """Return the block map of the arrays that were sent for it, or that this process derives."""
+        """Return the block map of its arrays among those sent, or else of arrays derived here."""
         return self.build(sent_arrays(arrays) or None)
 
     def without_arrays(self) -> Self:
-        """Return what travels with every task."""
+        """Return the specification to send with every task."""
         return self
 
     def with_arrays(self, arrays: Mapping[str, np.ndarray]) -> Self:
-        """Return the specification that carries these arrays, if it is one that carries any."""
+        """Return the specification with these arrays, if it holds any."""
         return self
 
     def check_storable(self) -> None:  # noqa: B027
-        """Raise InputError if the map cannot be told to a file."""
+        """Raise InputError if the map cannot be stored."""
 
     def checked_arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays, to be stored or sent to processes that derive others.
-
-        Raises
-        ------
-        InputError
-            If this process itself derives others than those the map was made with.
-        """
+        """Return the arrays; raise InputError if this process derives others than the map was made with."""
         arrays = self.derive_arrays()
         if self.digest and self.digest_of(arrays) != self.digest:
             raise InputError(
@@ -226,12 +236,12 @@ class MapSpecification(ABC):
 
 @dataclass(frozen=True)
 class CarryingSpecification(MapSpecification):
-    """A fitted map whose arrays come from rows: it carries them, and is sent to tasks without.
+    """A fitted map whose arrays come from rows: it holds them, and is sent to tasks without.
 
     Parameters
     ----------
     arrays : mapping of str to ndarray, or None
-        None where they came separately. Two maps are told apart by the digest.
+        None where they were sent apart. Comparisons use the digest instead.
     """
 
     carries_arrays: ClassVar[bool] = True
@@ -258,12 +268,12 @@ class CarryingSpecification(MapSpecification):
 
 
 def named_to_send(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return a map's arrays under names that no others have which are sent beside them."""
+    """Return a map's arrays under names that no other arrays sent with them have."""
     return {_SENT + name: A for name, A in arrays.items()}
 
 
 def sent_arrays(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return those that `named_to_send` named, under the names that the map gives them."""
+    """Return the arrays that `named_to_send` named, under the map's own names."""
     return {name.removeprefix(_SENT): A for name, A in arrays.items() if name.startswith(_SENT)}
 
 
@@ -283,13 +293,18 @@ def arrays_digest(arrays: Mapping[str, np.ndarray]) -> str:
 
 
 def exact_digest(arrays: Mapping[str, np.ndarray]) -> str:
-    """Return a digest of all bits of arrays that travel and are never derived again."""
+    """Return a digest of all bits of arrays that are sent and never derived again."""
     digest = hashlib.sha256()
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
         digest.update(f"{name}{array.shape}{array.dtype.str}".encode())
         digest.update(array.tobytes())
     return digest.hexdigest()[:32]
+
+
+def canonical_json(data: Any) -> str:
+    """Return JSON text that is equal for equal data."""
+    return json.dumps(data, sort_keys=True, allow_nan=False)
 
 
 class _BlockMapCache:
@@ -309,14 +324,14 @@ class _BlockMapCache:
             return self._maps[key]
 
     def keep(self, spec: MapSpecification, arrays: Mapping[str, np.ndarray]) -> None:
-        """Take arrays that were just derived from the specification in this process."""
+        """Keep the map of arrays that this process just derived from the specification."""
         with self._lock:
             COUNTS["derivations"] += 1
             self._add((spec, True), arrays)
 
     def _add(self, key: tuple[MapSpecification, bool], arrays: Mapping[str, np.ndarray]) -> None:
         self._maps[key] = key[0].block_map({name: in_one_layout(A) for name, A in arrays.items()})
-        while len(self._maps) > self._capacity or (len(self._maps) > 1 and self._bytes() > _MOST_BYTES):
+        while len(self._maps) > self._capacity or (len(self._maps) > 1 and self._bytes() > _MAX_BYTES):
             self._maps.popitem(last=False)
 
     def _bytes(self) -> int:
@@ -349,19 +364,18 @@ def derivations_in_this_process() -> int:
 
 @dataclass(frozen=True)
 class MapCost:
-    """Flops of a row and numbers kept, of a map of D features; cosines are counted apart.
+    """Flops of a row and numbers kept by a map of D features; cosines are counted separately.
 
     Parameters
     ----------
     row_flops, product_flops, feature_flops : float
-        A row takes row_flops + (product_flops + feature_flops)·D + triangle_share·D² flops. Of a sparse map D
-        is the number of entries of a row. Those of rows and products are in proportion to the entries of a
-        row of X, and given for a dense one.
+        A row takes row_flops + (product_flops + feature_flops)·D + triangle_share·D² flops, D being the
+        number of entries of a row for a sparse map. The first two are those of a dense row of X, and
+        proportional to its entries.
     fixed_numbers, feature_numbers : float
-        Of its arrays, without triangular factors: fixed_numbers + feature_numbers·D, at most.
+        The arrays hold at most fixed_numbers + feature_numbers·D numbers besides triangular factors.
     triangle_share : float
-        Share of D² that the numbers in its triangular factors are, half of which are zero: each row is solved
-        against them.
+        Numbers in triangular factors, zeros included, divided by D²: each row is solved against them.
     """
 
     row_flops: float = 0.0
@@ -375,7 +389,7 @@ class MapCost:
     def least_tile_rows(self) -> int:
         """Rows of a tile below which reading the map's arrays takes as long as computing with them.
 
-        Kernel values of 128 rows with 8192 landmarks in 784 columns take half as long again a row as of 512.
+        With 8192 landmarks in 784 columns, a row of a tile of 128 takes half as long again as one of 512.
         """
         return 512 if self.triangle_share else 128
 
@@ -394,14 +408,14 @@ class MapCost:
 
 
 def product_cost(n_columns: int, *, triangle_share: float = 0.0) -> MapCost:
-    """Return the cost of a product with a column of the rows' length for each feature."""
+    """Return the cost of an inner product of n_columns numbers for each feature."""
     return MapCost(
         product_flops=2.0 * n_columns, feature_numbers=float(n_columns), triangle_share=triangle_share
     )
 
 
 def cost_of_parts(parts: Iterable[tuple[MapCost, int]]) -> MapCost:
-    """Return the cost of maps of D_i features side by side; their shares of D are taken as they are."""
+    """Return the cost of maps of D_i features side by side, whose shares of D are fixed."""
     costs = list(parts)
     n_features = sum(n for _, n in costs)
     return MapCost(
@@ -414,49 +428,49 @@ def cost_of_parts(parts: Iterable[tuple[MapCost, int]]) -> MapCost:
     )
 
 
-# What a map sums over all rows before it is fitted, in one pass by whoever has the rows.
+# What a map sums over all rows before it is fitted, in one pass over them.
 
 
 class MapReduction(Protocol):
-    """A monoid over blocks of rows; a small picklable value, module-level like every reduction.
+    """A sum over blocks of rows: zero, update, merge; a small value that can be pickled.
 
     Rows come scaled, in the dtype in which the map will be applied to them.
     """
 
     @property
     def label(self) -> str:
-        """What the pass is called in reports."""
+        """The name of the pass in reports."""
 
     def zero(self) -> Any:
-        """Return a fresh answer, of no rows."""
+        """Return a fresh total, of no rows."""
 
-    def update(self, answer: Any, start: int, X: np.ndarray, sample_weight: np.ndarray | None) -> Any:
-        """Return the answer with the rows from number `start` on added; it may be changed in place."""
+    def update(self, total: Any, start: int, X: np.ndarray, sample_weight: np.ndarray | None) -> Any:
+        """Return the total with the rows from number `start` on added; it may be changed in place."""
 
     def merge(self, first: Any, second: Any) -> Any:
-        """Return the answer of both, neither of which is changed; those of earlier rows come first."""
+        """Return the total of both, earlier rows first; neither is changed."""
 
     def size_bytes(self, n_rows: int) -> int:
-        """Return the bytes of the answer of that many rows, at most."""
+        """Return the bytes of the total of that many rows, at most."""
 
 
 class RowSource(Protocol):
-    """Whoever has the rows."""
+    """All rows of a fit, which a map may reduce before it is fitted."""
 
     @property
     def n_rows(self) -> int:
-        """How many they are."""
+        """Number of rows."""
 
     def __call__(self, reduction: MapReduction, *, least_features: int = 0) -> Any:
-        """Return the answer, or refuse it for a map that will have too many columns.
+        """Return the total over all rows.
 
-        `least_features` of them are certain before the pass.
+        `least_features` columns of Z are certain before the pass, which a plan may refuse as too many.
         """
 
 
 @dataclass(frozen=True, eq=False)
-class _RowsInMemory:
-    """Rows in memory."""
+class RowsInMemory:
+    """The `RowSource` of rows in memory."""
 
     X: np.ndarray
     sample_weight: np.ndarray | None
@@ -467,8 +481,3 @@ class _RowsInMemory:
 
     def __call__(self, reduction: MapReduction, *, least_features: int = 0) -> Any:
         return reduction.update(reduction.zero(), 0, self.X, self.sample_weight)
-
-
-def rows_in_memory(X: np.ndarray, sample_weight: np.ndarray | None) -> RowSource:
-    """Return who answers for rows in memory."""
-    return _RowsInMemory(X, sample_weight)

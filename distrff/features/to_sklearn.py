@@ -103,7 +103,7 @@ def _kernel_options(kernel: Kernel) -> dict[str, Any]:
 
 
 def _laplacian_factor(kernel: Kernel) -> float:
-    """Return the factor of a scaled Laplacian kernel, which a name cannot tell; else 1."""
+    """Return the factor of a scaled Laplacian kernel, which its name in scikit-learn leaves out; else 1."""
     return kernel.a if isinstance(kernel, Scaled) and isinstance(kernel.k, Laplacian) else 1.0
 
 

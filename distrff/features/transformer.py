@@ -19,15 +19,20 @@ from sklearn.preprocessing import PolynomialFeatures, SplineTransformer, Standar
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from distrff.errors import InputError, ModelFileError
-from distrff.features.base import FeatureMap, canonical_json
-from distrff.features.specification import BlockMap, CarryingSpecification, RowSource
+from distrff.features.base import FeatureMap
+from distrff.features.specification import (
+    BlockMap,
+    CarryingSpecification,
+    RowSource,
+    canonical_json,
+)
 
 _TRIAL_ROWS = 512
 
 
 @dataclass(frozen=True)
 class TransformerSpecification(CarryingSpecification):
-    """A fitted transformer, as its arrays where these tell it, else as the object itself.
+    """A fitted transformer: its arrays if its class is storable, else the object itself.
 
     Parameters
     ----------
@@ -36,11 +41,11 @@ class TransformerSpecification(CarryingSpecification):
     parameters_json : str
     n_outputs : int
     has_arrays : bool
-        Whether there are any to travel.
+        Whether it has arrays that must be sent.
     fingerprint : str
-        A fresh name of the object where no arrays tell it: what it holds cannot be compared.
+        A random name of an object of any other class, whose contents cannot be compared.
     transformer : scikit-learn transformer or None
-        Only where no arrays tell it; it travels with every task.
+        An object of any other class; it is sent with every task.
     """
 
     kind: ClassVar[str] = "transformer"
@@ -81,31 +86,12 @@ class TransformerSpecification(CarryingSpecification):
             transformer = restored(self.name, parameters, arrays, self.n_columns, self.n_outputs)
         return TransformerBlockMap(transformer, self.n_outputs)
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "n_columns": self.n_columns,
-            "digest": self.digest,
-            "name": self.name,
-            "parameters": json.loads(self.parameters_json),
-            "n_outputs": self.n_outputs,
-            "fingerprint": self.fingerprint,
-            "has_arrays": self.has_arrays,
-        }
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> TransformerSpecification:
-        """Return the specification that `to_dict` wrote, without the arrays."""
-        names = ("n_columns", "digest", "name", "n_outputs", "fingerprint", "has_arrays")
-        fields = {name: data[name] for name in names}
-        return cls(parameters_json=canonical_json(data["parameters"]), **fields)
-
 
 class TransformerBlockMap(BlockMap):
     """z(x) = transformer.transform(x), as dense floats.
 
-    Rows are given in float64, in which the transformer was fitted: in float32 a row may fall off the end of
-    what it knows.
+    Rows are cast to float64, in which the transformer was fitted: rounded to float32, a row may lie just
+    outside the range of the fitted knots.
     """
 
     def __init__(self, transformer: Any, n_features: int) -> None:
@@ -120,13 +106,7 @@ class TransformerBlockMap(BlockMap):
 
 
 def dense_output(transformer: Any, X: np.ndarray) -> np.ndarray:
-    """Return what the transformer makes of the rows, as a dense matrix of numbers.
-
-    Raises
-    ------
-    InputError
-        If it makes something else of them.
-    """
+    """Return the transformed rows as a dense matrix of numbers, or raise InputError for anything else."""
     Z = transformer.transform(X)
     if hasattr(Z, "toarray"):
         Z = Z.toarray()
@@ -145,9 +125,9 @@ class TransformerFeatures(FeatureMap):
     Parameters
     ----------
     transformer : scikit-learn transformer
-        Not fitted: a clone is fitted on the rows of positive weight handed to `fit`, of a large dataset
-        on a sample of them, with their weights where it takes any.
-        Fitted, or in a `FrozenEstimator`: used as it is. Clones of this map keep a fitted one.
+        If it is not fitted, a clone is fitted to the rows of positive weight given to `fit` (a sample of a
+        large dataset), with their weights if it takes any. If it is fitted, or in a `FrozenEstimator`, it
+        is used as it is, and clones of this map keep it.
     random_state : int or None
         Seed of a transformer whose own `random_state` is None.
 
@@ -160,8 +140,8 @@ class TransformerFeatures(FeatureMap):
 
     Notes
     -----
-    Models and Grams can be stored where the transformer's arrays tell it: PCA, PolynomialCountSketch,
-    PolynomialFeatures, SplineTransformer and StandardScaler; nothing is ever pickled to a file.
+    Models and Grams can be stored with these transformers, as arrays: PCA, PolynomialCountSketch,
+    PolynomialFeatures, SplineTransformer and StandardScaler. Nothing is ever pickled to a file.
     """
 
     def __init__(self, transformer: Any, *, random_state: int | None = None) -> None:
@@ -241,7 +221,7 @@ def _is_fitted(transformer: Any) -> bool:
     return True
 
 
-# Transformers of scikit-learn that a few arrays tell: from the fitted object to these, and back.
+# The storable transformers of scikit-learn: from the fitted object to a few arrays, and back.
 
 STORABLE: dict[str, type] = {
     cls.__name__: cls
@@ -270,7 +250,7 @@ def fitted_arrays(transformer: Any) -> dict[str, np.ndarray]:
 
 
 def json_parameters(transformer: Any) -> dict[str, Any]:
-    """Return the constructor's parameters as strict JSON data; what only a fit looks at is left out."""
+    """Return the constructor's parameters as strict JSON data, without those that only a fit uses."""
     params = transformer.get_params(deep=False)
     for name in ("random_state", "knots", "n_knots"):
         params.pop(name, None)

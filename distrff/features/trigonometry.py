@@ -95,26 +95,9 @@ def _compile_loops() -> None:
 def cosine(theta: np.ndarray, out: np.ndarray, scale: float) -> None:
     """Write the cosine of every angle: ``out[:, j] = scale·cos(theta[:, j])``.
 
-    Parameters
-    ----------
-    theta : ndarray of shape (n_rows, m)
-        float32 or float64; each row contiguous. NaN and infinity give NaN, without a warning.
-    out : ndarray of shape (n_rows, at least m)
-        Of the same dtype, each row contiguous: `theta` itself (the matrix of which `theta`
-        is the leading columns will do), or apart from it in memory. Columns from m on are left alone.
-    scale : float
-        Rounded to the dtype, then multiplied in with one rounding.
-
-    Raises
-    ------
-    InputError
-        If the shapes or layouts do not fit.
-    InputTypeError
-        If the dtypes do not fit.
-
-    Notes
-    -----
-    Errors and cost as for `paired_cos_sin`; up to 2**20 the values are its even columns, bit for bit.
+    Parameters, errors and cost as for `paired_cos_sin`; up to 2**20 the values are its even columns, bit for
+    bit. `out` has at least m columns, and may also be `theta` itself, or the matrix of which `theta` is the
+    leading columns.
     """
     _check(theta, out, 1)
     if not _same_places(theta, out) and np.shares_memory(theta, out):

@@ -17,8 +17,6 @@ from distrff.utils.text import kernel_text, number_text
 from distrff.utils.validation import Widths, finite_rows, positive_number
 from distrff.utils.values import Value
 
-# What a kernel knows of the measure that its random frequencies are drawn from.
-#
 # By Bochner's theorem a continuous shift-invariant k(x, x') = k(δ), δ = x − x', is k(0) times the
 # characteristic function of a probability measure, so that k(δ) = k(0)·E cos(ωᵀδ) for ω drawn from it
 # (Rahimi and Recht 2007, section 3). A `Kernel` holds both sides of this equation.
@@ -28,11 +26,7 @@ Streams = Callable[[str], np.random.Generator]
 
 def nested_streams(rng_of: Streams, part: str) -> Streams:
     """Return the named streams of one part of an expression; no two parts share a stream."""
-
-    def part_of(name: str) -> np.random.Generator:
-        return rng_of(f"{part}/{name}")
-
-    return part_of
+    return lambda name: rng_of(f"{part}/{name}")
 
 
 class SpectralMeasure(ABC):
@@ -47,6 +41,36 @@ class SpectralMeasure(ABC):
     @abstractmethod
     def frequencies(self, n_frequencies: int, n_columns: int, rng_of: Streams) -> np.ndarray:
         """Draw independent frequencies, ndarray of shape (n_columns, n_frequencies), float64."""
+
+    def n_uniforms(self, n_columns: int) -> int:
+        """Return how many coordinates of a point `quantile_frequencies` takes for one frequency.
+
+        Raises
+        ------
+        InputError
+            For a sum: take its `components`.
+        """
+        raise self._no_sphere("quantiles")
+
+    def quantile_frequencies(self, U: np.ndarray, n_columns: int) -> np.ndarray:
+        """Return the frequencies at points of the open unit cube.
+
+        Parameters
+        ----------
+        U : ndarray of shape (n_frequencies, n_uniforms(n_columns))
+            Uniformly distributed rows give the kernel's measure.
+        n_columns : int
+
+        Returns
+        -------
+        ndarray of shape (n_columns, n_frequencies), float64
+
+        Raises
+        ------
+        InputError
+            For a sum, or widths that do not fit the columns.
+        """
+        raise self._no_sphere("quantiles")
 
     @abstractmethod
     def second_moment(self, n_columns: int) -> float:
@@ -123,7 +147,7 @@ class Kernel(Value, SpectralMeasure):
 
     @abstractmethod
     def with_widths(self, factor: Widths) -> Kernel:
-        """Return this kernel with every undecided width replaced by `factor`, explicit widths untouched."""
+        """Return this kernel with every undecided width replaced by `factor`; explicit widths stay."""
 
     @abstractmethod
     def _evaluate(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
@@ -131,7 +155,7 @@ class Kernel(Value, SpectralMeasure):
 
     @abstractmethod
     def _column_counts(self) -> set[int]:
-        """Return the numbers of columns that per-column widths ask for."""
+        """Return the numbers of columns that the per-column widths fit."""
 
     def __call__(self, X: Any, Y: Any = None) -> np.ndarray:
         """Return the exact kernel matrix of the rows of X and Y, in float64.
@@ -163,13 +187,13 @@ class Kernel(Value, SpectralMeasure):
         return self._evaluate(X, Y)
 
     def block(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
-        """Return k(X, Y) of rows that were checked before, faster than a call where that costs no digits.
+        """Return k(X, Y) of rows that were checked before, faster than a call if that loses no digits.
 
         Parameters
         ----------
         X : ndarray of shape (n, d), float64 and finite
         Y : ndarray of shape (m, d), float64 and finite
-            What does not change from block to block: it decides how distances are found.
+            The rows that all blocks share: they decide how distances are computed.
 
         Returns
         -------
@@ -205,6 +229,16 @@ class Kernel(Value, SpectralMeasure):
 
 class _Composite(Kernel):
     """A kernel made of others, its operands."""
+
+    @abstractmethod
+    def _combine(self, *K: np.ndarray) -> np.ndarray:
+        """Return the kernel matrix from those of the operands, in the memory of the first."""
+
+    def _evaluate(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
+        return self._combine(*(k._evaluate(X, Y) for k in self._operands().values()))
+
+    def block(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
+        return self._combine(*(k.block(X, Y) for k in self._operands().values()))
 
     def __post_init__(self) -> None:
         for name, operand in self.get_params(deep=False).items():
@@ -257,15 +291,8 @@ class Sum(_Composite):
     def is_spherical(self) -> bool:
         return self.k1.is_spherical and self.k2.is_spherical
 
-    def _evaluate(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
-        K = self.k1._evaluate(X, Y)
-        K += self.k2._evaluate(X, Y)
-        return K
-
-    def block(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
-        K = self.k1.block(X, Y)
-        K += self.k2.block(X, Y)
-        return K
+    def _combine(self, *K: np.ndarray) -> np.ndarray:
+        return np.add(K[0], K[1], out=K[0])
 
     def _terms(self) -> list[tuple[float, Kernel]]:
         parts = [(k.at_zero / self.at_zero, k) for k in (self.k1, self.k2)]
@@ -312,15 +339,8 @@ class Product(_Composite):
         # Proportional up to the rounding of widths that were computed.
         return bool(np.allclose(ratio, ratio[0], rtol=1e-12, atol=0.0))
 
-    def _evaluate(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
-        K = self.k1._evaluate(X, Y)
-        K *= self.k2._evaluate(X, Y)
-        return K
-
-    def block(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
-        K = self.k1.block(X, Y)
-        K *= self.k2.block(X, Y)
-        return K
+    def _combine(self, *K: np.ndarray) -> np.ndarray:
+        return np.multiply(K[0], K[1], out=K[0])
 
     def _terms(self) -> list[tuple[float, Kernel]]:
         pairs = [(p, q) for p in self.k1.components() for q in self.k2.components()]
@@ -329,6 +349,14 @@ class Product(_Composite):
     def frequencies(self, n_frequencies: int, n_columns: int, rng_of: Streams) -> np.ndarray:
         W = self.k1.frequencies(n_frequencies, n_columns, nested_streams(rng_of, "k1"))
         return W + self.k2.frequencies(n_frequencies, n_columns, nested_streams(rng_of, "k2"))
+
+    def n_uniforms(self, n_columns: int) -> int:
+        return self.k1.n_uniforms(n_columns) + self.k2.n_uniforms(n_columns)
+
+    def quantile_frequencies(self, U: np.ndarray, n_columns: int) -> np.ndarray:
+        n_first = self.k1.n_uniforms(n_columns)
+        W = self.k1.quantile_frequencies(U[:, :n_first], n_columns)
+        return W + self.k2.quantile_frequencies(U[:, n_first:], n_columns)
 
     def second_moment(self, n_columns: int) -> float:
         # The factors' frequencies are independent and symmetric: no cross term.
@@ -379,21 +407,20 @@ class Scaled(_Composite):
     def is_spherical(self) -> bool:
         return self.k.is_spherical
 
-    def _evaluate(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
-        K = self.k._evaluate(X, Y)
-        K *= self.a
-        return K
-
-    def block(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
-        K = self.k.block(X, Y)
-        K *= self.a
-        return K
+    def _combine(self, *K: np.ndarray) -> np.ndarray:
+        return np.multiply(K[0], self.a, out=K[0])
 
     def _terms(self) -> list[tuple[float, Kernel]]:
         return self.k.components()
 
     def frequencies(self, n_frequencies: int, n_columns: int, rng_of: Streams) -> np.ndarray:
         return self.k.frequencies(n_frequencies, n_columns, rng_of)
+
+    def n_uniforms(self, n_columns: int) -> int:
+        return self.k.n_uniforms(n_columns)
+
+    def quantile_frequencies(self, U: np.ndarray, n_columns: int) -> np.ndarray:
+        return self.k.quantile_frequencies(U, n_columns)
 
     def second_moment(self, n_columns: int) -> float:
         return self.k.second_moment(n_columns)
@@ -413,7 +440,7 @@ class Scaled(_Composite):
 
 # A kernel as a card of a notebook: its parameters, and how fast it falls along each column.
 
-_MOST_COLUMNS = 12  # as bars
+_MAX_COLUMNS = 12  # as bars
 
 
 def kernel_card(kernel: Kernel, n_widths: int) -> str:
@@ -438,13 +465,13 @@ def _frequencies(kernel: Kernel) -> str:
 
 
 def _by_column(kernel: Kernel, n_columns: int) -> Section:
-    """Return how far the kernel reaches along each column: where it has fallen to a half."""
+    """Return the distance along each column at which the kernel is half of k(0)."""
     kernel = kernel.with_widths(1.0)
-    reach = np.array([_half_distance(kernel, j, n_columns) for j in range(min(n_columns, _MOST_COLUMNS))])
+    reach = np.array([_half_distance(kernel, j, n_columns) for j in range(min(n_columns, _MAX_COLUMNS))])
     bars = [(f"column {j}", 1 / r, number_text(float(r))) for j, r in enumerate(reach)]
     more = f" Of {n_columns} columns the first {len(reach)}." if n_columns > len(reach) else ""
-    told = "The longer a bar, the faster the kernel falls along the column; beside it, where it is a half."
-    return Section("By column", [Bars(bars), told + more])
+    caption = "The longer a bar, the faster the kernel falls; the number is the distance at which it is half."
+    return Section("By column", [Bars(bars), caption + more])
 
 
 def _half_distance(kernel: Kernel, j: int, n_columns: int) -> float:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.polynomial import Polynomial
 from scipy.spatial.distance import cdist
-from scipy.special import kve
+from scipy.special import gammaincinv, kve, ndtri
 
 from distrff.errors import InputError
 from distrff.kernels.base import Kernel, Streams
@@ -35,6 +35,10 @@ class Stationary(Kernel):
     @abstractmethod
     def _unit_frequencies(self, shape: tuple[int, int], rng_of: Streams) -> np.ndarray:
         """Draw frequencies of width 1, `shape` = (n_frequencies, n_columns), row after row."""
+
+    @abstractmethod
+    def _unit_quantiles(self, U: np.ndarray) -> np.ndarray:
+        """Return frequencies of width 1 at points of the unit cube, row after row."""
 
     @abstractmethod
     def _unit_moment(self) -> float:
@@ -110,6 +114,12 @@ class Stationary(Kernel):
         widths = self.column_widths(n_columns)
         return (self._unit_frequencies((n_frequencies, n_columns), rng_of) / widths).T
 
+    def n_uniforms(self, n_columns: int) -> int:
+        return n_columns
+
+    def quantile_frequencies(self, U: np.ndarray, n_columns: int) -> np.ndarray:
+        return (self._unit_quantiles(U) / self.column_widths(n_columns)).T
+
     def second_moment(self, n_columns: int) -> float:
         return self._unit_moment() * float(np.sum(self.column_widths(n_columns) ** -2.0))
 
@@ -177,6 +187,9 @@ class Gaussian(_Spherical):
     def _width_gradient(self, U: np.ndarray, K: np.ndarray, M: np.ndarray) -> np.ndarray:
         return square_sums(U, M * K)
 
+    def _unit_quantiles(self, U: np.ndarray) -> np.ndarray:
+        return ndtri(U)
+
     def _unit_moment(self) -> float:
         return 1.0
 
@@ -206,12 +219,11 @@ class Laplacian(Stationary):
         W *= math.pi
         return np.tan(W, out=W)
 
+    def _unit_quantiles(self, U: np.ndarray) -> np.ndarray:
+        return np.tan(np.pi * (U - 0.5))
+
     def _unit_moment(self) -> float:
         return math.inf
-
-    def rates(self, n_columns: int) -> np.ndarray:
-        """Return 1/ℓ_j, ndarray of shape (n_columns,)."""
-        return 1.0 / self.column_widths(n_columns)
 
 
 @dataclass(frozen=True)
@@ -240,6 +252,9 @@ class Cauchy(Stationary):
     def _unit_frequencies(self, shape: tuple[int, int], rng_of: Streams) -> np.ndarray:
         return rng_of("laplace").laplace(size=shape)
 
+    def _unit_quantiles(self, U: np.ndarray) -> np.ndarray:
+        return np.where(U < 0.5, np.log(2.0 * U), -np.log(2.0 * (1.0 - U)))
+
     def _unit_moment(self) -> float:
         return 2.0
 
@@ -261,6 +276,14 @@ class _StudentT(_Spherical):
         # u/2 ~ Gamma(ν), which for ν < 1 may round to 0.
         half_u = np.maximum(rng_of("mixing").standard_gamma(self._smoothness(), n), np.finfo(float).tiny)
         return np.sqrt(self._smoothness() / half_u)
+
+    def n_uniforms(self, n_columns: int) -> int:
+        return n_columns + 1
+
+    def _unit_quantiles(self, U: np.ndarray) -> np.ndarray:
+        # The radius' factor, which matters most, takes the first coordinate: the most even one.
+        half_u = np.maximum(gammaincinv(self._smoothness(), U[:, :1]), np.finfo(float).tiny)
+        return ndtri(U[:, 1:]) * np.sqrt(self._smoothness() / half_u)
 
     def _unit_moment(self) -> float:
         # E g²/(u/2ν) = 2ν·E 1/u, and E 1/u = 1/(2ν − 2) for 2ν > 2 degrees of freedom, else infinite.
@@ -413,21 +436,8 @@ def squared_distances(X: np.ndarray, Y: np.ndarray) -> np.ndarray:
     """Return ‖x − y‖² for the rows x of X and y of Y.
 
     The origin is moved to the mean of Y. A row x far from all of Y loses nothing that matters: its
-    error is relative to its own large distances.
-
-    Parameters
-    ----------
-    X : ndarray of shape (n, d), float64
-    Y : ndarray of shape (m, d), float64
-
-    Returns
-    -------
-    ndarray of shape (n, m), float64, not negative
-
-    Notes
-    -----
-    2·n·m·d flops of a matrix product; by differences of coordinates, as exact as these, where a row of
-    Y is more than 45 from the mean.
+    error is relative to its own large distances. 2·n·m·d flops of a matrix product; if a row of Y is more
+    than 45 from the mean, differences of coordinates are used instead.
     """
     origin = Y.mean(axis=0)
     V = Y - origin

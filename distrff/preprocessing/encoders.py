@@ -1,34 +1,87 @@
-"""Numbers, and lists of a fixed number of them, as columns of X."""
+"""How the raw columns of a table become columns of X, targets and weights."""
 
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from distrff.errors import InputError, NonFiniteError
 
 
+class ColumnEncoder(ABC):
+    """How one raw column becomes columns of X.
+
+    Attributes
+    ----------
+    kind : str
+        Its name in stored steps.
+    reads : {"number", "text", "time"}
+        The kind of the raw column.
+    name : str
+        The raw column.
+    fill
+        The number, or one number a column made, that replaces missing values; None refuses them.
+    indicates : bool
+        Whether a last column is 1 where a value was missing, else 0.
+    """
+
+    kind: ClassVar[str]
+    reads: ClassVar[str]
+
+    name: str
+    fill: Any
+    indicates: bool
+
+    @abstractmethod
+    def _names(self) -> tuple[str, ...]:
+        """Return the names of the columns made but for the indicator."""
+
+    @abstractmethod
+    def _write(self, column: RawColumn, out: np.ndarray) -> None:
+        """Write the columns made but for the indicator; entries of missing values do not matter."""
+
+    @property
+    def names_out(self) -> tuple[str, ...]:
+        """Names of the columns made."""
+        return (*self._names(), f"{self.name} is missing") if self.indicates else self._names()
+
+    def encode(self, column: RawColumn, out: np.ndarray, first_row: int) -> None:
+        """Write the columns made to `out` of shape (r, len(names_out)).
+
+        Raises
+        ------
+        NonFiniteError
+            Naming the first missing value, if there is no fill.
+        """
+        made = out[:, : out.shape[1] - self.indicates]
+        self._write(column, made)
+        if column.nulls is not None:
+            if self.fill is None:
+                refuse_missing(self.name, column.nulls, first_row)
+            else:
+                made[column.nulls] = self.fill
+        if self.indicates:
+            out[:, -1] = False if column.nulls is None else column.nulls
+
+
 @dataclass(frozen=True)
-class NumberStep:
-    """x ↦ x, and where it is missing ↦ its fill; then perhaps a column that says where it was missing.
+class NumberStep(ColumnEncoder):
+    """x ↦ x, or k columns of a list of k numbers.
 
     Parameters
     ----------
-    name : str
-        Of the raw column.
     dtype : str
         Of the columns made.
     width : int
         Numbers in each list; 0 for plain numbers.
-    fill : tuple of float, or None
-        What stands for missing numbers, one an entry of the list; None where they are refused.
-    indicates : bool
-        Whether a last column is 1 where a number was missing, else 0.
+    name, fill, indicates
+        See `ColumnEncoder`; NaN counts as missing where there is a fill.
     """
 
     name: str
@@ -40,42 +93,33 @@ class NumberStep:
     kind: ClassVar[str] = "number"
     reads: ClassVar[str] = "number"
 
-    @property
-    def names_out(self) -> tuple[str, ...]:
-        """Names of the columns made."""
-        names = [f"{self.name}_{i}" for i in range(self.width)] if self.width else [self.name]
-        return (*names, f"{self.name} is missing") if self.indicates else tuple(names)
+    def _names(self) -> tuple[str, ...]:
+        return tuple(f"{self.name}_{i}" for i in range(self.width)) if self.width else (self.name,)
 
     def encode(self, column: RawColumn, out: np.ndarray, first_row: int) -> None:
-        """Write the columns made to `out` of shape (r, len(names_out)).
-
-        Raises
-        ------
-        NonFiniteError
-            Naming the first missing number, where there is no fill.
-        """
         values = self._shaped(column.values)
         nulls = column.nulls if self.fill is None else column.missing()
         if nulls is not None:
             if self.fill is None:
                 refuse_missing(self.name, nulls, first_row)
-            nulls = self._shaped(nulls)
-            values = np.where(nulls, self.fill or 0.0, values)
-        self._check_whole(values, out.dtype)
-        out[:, : values.shape[1]] = values
+            else:
+                nulls = self._shaped(nulls)
+                values = np.where(nulls, self.fill, values)
+        self._write(RawColumn("number", values), out[:, : values.shape[1]])
         if self.indicates:
-            out[:, -1] = False if nulls is None else nulls.any(axis=1)
+            out[:, -1] = False if nulls is None else self._shaped(nulls).any(axis=1)
 
-    def _check_whole(self, values: np.ndarray, dtype: np.dtype) -> None:
-        """Refuse numbers that columns of integers cannot hold."""
+    def _write(self, column: RawColumn, out: np.ndarray) -> None:
+        values, dtype = column.values, out.dtype
         if dtype.kind in "iub" and not np.can_cast(values.dtype, dtype):
-            least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-            held = (values == np.floor(values)) & (values >= least) & (values <= most)
-            if not held.all():
+            low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+            fits = (values == np.floor(values)) & (values >= low) & (values <= high)
+            if not fits.all():
                 raise InputError(
-                    f"column {self.name!r} holds {values[~held][0]}, but it held {dtype} when its step was "
+                    f"column {self.name!r} holds {values[~fits][0]}, but it held {dtype} when its step was "
                     f"made; give a table of the same kind"
                 )
+        out[...] = values
 
     def _shaped(self, values: np.ndarray) -> np.ndarray:
         k = self.width or 1
@@ -91,20 +135,33 @@ class NumberStep:
 # Text as columns of 0 and 1: one a category, or one a bucket of hashed words.
 
 
+class _WordEncoder(ColumnEncoder):
+    """x ↦ 1 in the column of its word, and 0 in the others."""
+
+    reads: ClassVar[str] = "text"
+
+    @abstractmethod
+    def _place(self, word: str) -> int:
+        """Return the position of a word's column, −1 for none."""
+
+    def _write(self, column: RawColumn, out: np.ndarray) -> None:
+        # The last place serves missing values, whose code is −1.
+        place = np.asarray([*map(self._place, column.words), -1])[column.values]
+        out[...] = 0
+        rows = np.flatnonzero(place >= 0)
+        out[rows, place[rows]] = 1
+
+
 @dataclass(frozen=True)
-class OneHotEncoder:
+class OneHotEncoder(_WordEncoder):
     """x ↦ 1 in the column of its category and 0 in the others; all 0 for a category that is not listed.
 
     Parameters
     ----------
-    name : str
-        Of the raw column.
     categories : tuple of str
         Sorted.
-    fill : tuple of float, or None
-        What stands in the categories' columns where the value is missing; None where it is refused.
-    indicates : bool
-        Whether a last column is 1 where the value was missing, else 0.
+    name, fill, indicates
+        See `ColumnEncoder`.
     """
 
     name: str
@@ -113,12 +170,9 @@ class OneHotEncoder:
     indicates: bool = False
 
     kind: ClassVar[str] = "category"
-    reads: ClassVar[str] = "text"
 
-    @property
-    def names_out(self) -> tuple[str, ...]:
-        """Names of the columns made."""
-        return _named(self.name, self.categories, self.indicates)
+    def _names(self) -> tuple[str, ...]:
+        return tuple(f"{self.name}={word}" for word in self.categories)
 
     @property
     def dtype(self) -> str:
@@ -129,32 +183,20 @@ class OneHotEncoder:
     def _positions(self) -> dict[str, int]:
         return {word: i for i, word in enumerate(self.categories)}
 
-    def encode(self, column: RawColumn, out: np.ndarray, first_row: int) -> None:
-        """Write the columns made to `out` of shape (r, len(names_out)).
-
-        Raises
-        ------
-        NonFiniteError
-            Naming the first missing value, where there is no fill.
-        """
-        positions = [self._positions.get(word, -1) for word in column.words]
-        _mark(column, positions, self.fill, self.indicates, out, self.name, first_row)
+    def _place(self, word: str) -> int:
+        return self._positions.get(word, -1)
 
 
 @dataclass(frozen=True)
-class HashedStep:
+class HashedStep(_WordEncoder):
     """x ↦ 1 in the column that a hash of the word names, and 0 in the others.
 
     Parameters
     ----------
-    name : str
-        Of the raw column.
     n_places : int
         Columns; words that share one are one category.
-    fill : tuple of float, or None
-        What stands in these columns where the value is missing; None where it is refused.
-    indicates : bool
-        Whether a last column is 1 where the value was missing, else 0.
+    name, fill, indicates
+        See `ColumnEncoder`.
     """
 
     name: str
@@ -163,18 +205,13 @@ class HashedStep:
     indicates: bool = False
 
     kind: ClassVar[str] = "hashed"
-    reads: ClassVar[str] = "text"
     dtype: ClassVar[str] = "uint8"
 
-    @property
-    def names_out(self) -> tuple[str, ...]:
-        """Names of the columns made."""
-        return _named(self.name, tuple(f"#{i}" for i in range(self.n_places)), self.indicates)
+    def _names(self) -> tuple[str, ...]:
+        return tuple(f"{self.name}=#{i}" for i in range(self.n_places))
 
-    def encode(self, column: RawColumn, out: np.ndarray, first_row: int) -> None:
-        """Write the columns made to `out` of shape (r, len(names_out)); see `OneHotEncoder`."""
-        positions = [hashed_place(word, self.n_places) for word in column.words]
-        _mark(column, positions, self.fill, self.indicates, out, self.name, first_row)
+    def _place(self, word: str) -> int:
+        return hashed_place(word, self.n_places)
 
 
 def hashed_place(word: str, n_places: int) -> int:
@@ -183,35 +220,7 @@ def hashed_place(word: str, n_places: int) -> int:
     return int.from_bytes(digest, "little") % n_places
 
 
-def _named(name: str, places: tuple[str, ...], indicates: bool) -> tuple[str, ...]:
-    names = tuple(f"{name}={place}" for place in places)
-    return (*names, f"{name} is missing") if indicates else names
-
-
-def _mark(
-    column: RawColumn,
-    positions: list[int],
-    fill: tuple[float, ...] | None,
-    indicates: bool,
-    out: np.ndarray,
-    name: str,
-    first_row: int,
-) -> None:
-    """Write 1 where each word's column is; `positions` holds these by the word's number, −1 for none."""
-    nulls = column.nulls
-    if nulls is not None and fill is None:
-        refuse_missing(name, nulls, first_row)
-    place = np.asarray([*positions, -1])[column.values]  # the last serves codes of −1
-    out[...] = 0
-    rows = np.flatnonzero(place >= 0)
-    out[rows, place[rows]] = 1
-    if nulls is not None and fill is not None:
-        out[nulls, : len(fill)] = fill
-        if indicates:
-            out[nulls, -1] = 1
-
-
-# Dates and times as numbers: seconds since the first, or where they stand in year, week and day.
+# Dates and times as numbers: seconds since the first, or angles in the year, the week and the day.
 
 PARTS = ("year", "weekday", "hour")
 _DAY = 86_400
@@ -219,21 +228,17 @@ _MONDAY = 3  # 1970-01-01 was a Thursday
 
 
 @dataclass(frozen=True)
-class SecondsStep:
+class SecondsStep(ColumnEncoder):
     """t ↦ float64 seconds since an origin.
 
     Parameters
     ----------
-    name : str
-        Of the raw column.
     origin : int
         Ticks since 1970 at which the number is 0: the column's minimum.
     ticks : int
-        A second's.
-    fill : float or None
-        The number that stands for a missing time; None where it is refused.
-    indicates : bool
-        Whether a last column is 1 where the time was missing, else 0.
+        Ticks in a second.
+    name, fill, indicates
+        See `ColumnEncoder`.
     """
 
     name: str
@@ -246,36 +251,24 @@ class SecondsStep:
     reads: ClassVar[str] = "time"
     dtype: ClassVar[str] = "float64"
 
-    @property
-    def names_out(self) -> tuple[str, ...]:
-        """Names of the columns made."""
-        return (self.name, f"{self.name} is missing") if self.indicates else (self.name,)
+    def _names(self) -> tuple[str, ...]:
+        return (self.name,)
 
-    def encode(self, column: RawColumn, out: np.ndarray, first_row: int) -> None:
-        """Write the columns made to `out` of shape (r, len(names_out)).
-
-        Raises
-        ------
-        NonFiniteError
-            Naming the first missing time, where there is no fill.
-        """
-        out[:, 0] = seconds_since(column.values, column.ticks, self.origin, self.ticks)
-        _fill(column, self, out, first_row)
+    def _write(self, column: RawColumn, out: np.ndarray) -> None:
+        # Whole seconds are subtracted as integers, so that nanoseconds keep their digits near the origin.
+        whole, part = np.divmod(column.values, column.ticks)
+        whole_origin, part_origin = divmod(self.origin, self.ticks)
+        out[:, 0] = (whole - whole_origin) + (part / column.ticks - part_origin / self.ticks)
 
 
 @dataclass(frozen=True)
-class CyclicTimeEncoder:
-    """t ↦ sine and cosine of the angles at which it stands in its year, its week and its day, in UTC.
+class CyclicTimeEncoder(ColumnEncoder):
+    """t ↦ sine and cosine of its angles in the year, the week and the day, in UTC.
 
     Parameters
     ----------
-    name : str
-        Of the raw column.
-    fill : float or None
-        The number that stands in all six columns for a missing time: 0 is the centre of the three circles.
-        None where a missing time is refused.
-    indicates : bool
-        Whether a last column is 1 where the time was missing, else 0.
+    name, fill, indicates
+        See `ColumnEncoder`; a fill of 0 is the centre of the three circles.
 
     Notes
     -----
@@ -291,28 +284,13 @@ class CyclicTimeEncoder:
     reads: ClassVar[str] = "time"
     dtype: ClassVar[str] = "float64"
 
-    @property
-    def names_out(self) -> tuple[str, ...]:
-        """Names of the columns made."""
-        names = [f"{self.name}_{part}_{wave}" for part in PARTS for wave in ("sin", "cos")]
-        return (*names, f"{self.name} is missing") if self.indicates else tuple(names)
+    def _names(self) -> tuple[str, ...]:
+        return tuple(f"{self.name}_{part}_{wave}" for part in PARTS for wave in ("sin", "cos"))
 
-    def encode(self, column: RawColumn, out: np.ndarray, first_row: int) -> None:
-        """Write the columns made to `out` of shape (r, len(names_out)); see `SecondsStep`."""
+    def _write(self, column: RawColumn, out: np.ndarray) -> None:
         for i, share in enumerate(_shares(column.values, column.ticks)):
             angle = 2 * np.pi * share
             out[:, 2 * i], out[:, 2 * i + 1] = np.sin(angle), np.cos(angle)
-        _fill(column, self, out, first_row)
-
-
-def seconds_since(t: np.ndarray, ticks: int, origin: int, origin_ticks: int) -> np.ndarray:
-    """Return float64 seconds between times and an origin, each in ticks of its own.
-
-    Whole seconds are subtracted as integers, so that nanoseconds keep their digits near the origin.
-    """
-    whole, part = np.divmod(t, ticks)
-    whole_origin, part_origin = divmod(origin, origin_ticks)
-    return (whole - whole_origin) + (part / ticks - part_origin / origin_ticks)
 
 
 def _shares(t: np.ndarray, ticks: int) -> tuple[np.ndarray, ...]:
@@ -327,18 +305,7 @@ def _shares(t: np.ndarray, ticks: int) -> tuple[np.ndarray, ...]:
     return year, (day + _MONDAY) % 7 / 7, second // 3600 / 24
 
 
-def _fill(column: RawColumn, step: SecondsStep | CyclicTimeEncoder, out: np.ndarray, first_row: int) -> None:
-    n_numbers = len(step.names_out) - step.indicates
-    nulls = column.nulls
-    if nulls is not None:
-        if step.fill is None:
-            refuse_missing(step.name, nulls, first_row)
-        out[nulls, :n_numbers] = step.fill
-    if step.indicates:
-        out[:, -1] = False if nulls is None else nulls
-
-
-# What a model learns from one or several raw columns: numbers, labels, or one label against the others.
+# Targets from one or several raw columns: numbers, labels, or one label against the others.
 
 _TRUTH = {"true": 1.0, "false": 0.0}
 
@@ -382,9 +349,7 @@ class TargetStep:
 
     def _values(self, column: RawColumn, name: str, first_row: int) -> np.ndarray:
         column = column.of_kind("text" if self.kind == "labels" else "number", name)
-        missing = column.missing()
-        if missing is not None:
-            refuse_missing(name, missing, first_row)
+        refuse_missing(name, column.missing(), first_row)
         if column.values.ndim > 1:
             raise InputError(
                 f"column {name!r} holds lists, which are no targets; name columns of single values"
@@ -413,7 +378,7 @@ def is_label(column: RawColumn, label: str, name: str) -> np.ndarray:
     return column.values == number
 
 
-# A column as it was found in a table, before any step: its values, and which of them are missing.
+# A raw column of a table: its values, and which of them are missing.
 
 KINDS = ("number", "text", "time", "clock", "null")
 
@@ -425,18 +390,18 @@ class RawColumn:
     Parameters
     ----------
     kind : {"number", "text", "time", "clock", "null"}
-        "time" of dates and points in time, "clock" of times of day and durations; "null"
-        where every value is missing and nothing tells what they would have been.
+        "time" for dates and points in time, "clock" for times of day and durations; "null"
+        for a column without a value, and without a type.
     values : ndarray
         Numbers and booleans in their own type, of shape (r,), or (r, k) for lists of k numbers. For text
         int32 positions in `words`, −1 where missing. For times int64 ticks since 1970, for clocks
-        float64 seconds. Whatever stands where a value is missing means nothing.
+        float64 seconds. Where a value is missing, the entry means nothing.
     nulls : bool ndarray of the shape of `values`, or None
-        Where the table has no value; None if it has all of them. NaN may stand for a missing number as well.
+        True where a value is missing; None if none is. A number may also be missing as NaN.
     words : tuple of str
-        Of text.
+        The different words of text.
     ticks : int
-        A second's, of times.
+        Ticks in a second, of times.
     """
 
     kind: str
@@ -488,7 +453,7 @@ class RawColumn:
                 "text", codes if self.nulls is None else np.where(self.nulls, -1, codes), self.nulls, words
             )
         raise InputError(
-            f"column {name!r} holds {_PLURALS[self.kind]}, but it held {_PLURALS[kind]} when its step was "
+            f"column {name!r} holds {PLURALS[self.kind]}, but it held {PLURALS[kind]} when its step was "
             f"made; give a table of the same kind"
         )
 
@@ -500,21 +465,12 @@ class RawColumn:
         return RawColumn(kind, values, np.ones(n, dtype=bool))
 
 
-_PLURALS = {"number": "numbers", "text": "text", "time": "times", "clock": "times of day or durations"}
+PLURALS = {"number": "numbers", "text": "text", "time": "times", "clock": "times of day or durations"}
 
 
-# The refusal of a missing value that no rule covers.
-
-
-def refuse_missing(name: str, nulls: np.ndarray, first_row: int) -> None:
-    """Raise for the first missing value of a column, if there is one.
-
-    Raises
-    ------
-    NonFiniteError
-        Naming row and column.
-    """
-    rows = np.argwhere(nulls)[:, 0]
+def refuse_missing(name: str, nulls: np.ndarray | None, first_row: int) -> None:
+    """Raise NonFiniteError naming the column and the row of the first missing value, if there is one."""
+    rows = np.empty(0) if nulls is None else np.argwhere(nulls)[:, 0]
     if len(rows):
         raise NonFiniteError(
             f"column {name!r} has no value in row {first_row + rows[0]}; drop or fill such rows, or fit a "

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import reduce
 from operator import index
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 
 from distrff.errors import InputError, check_count
 from distrff.preprocessing.encoders import (
+    PLURALS,
     CyclicTimeEncoder,
     HashedStep,
     NumberStep,
@@ -34,24 +34,24 @@ class TableProfile:
     n_rows : int
     columns : mapping of str to ColumnProfile
         Empty for no rows.
-    most_words : int
-        Different words counted in a column; of one that has more, only that is known.
+    max_words : int
+        Different words that are counted in a column; of a column with more, none are.
     """
 
     n_rows: int
     columns: Mapping[str, ColumnProfile]
-    most_words: int
+    max_words: int
 
     @classmethod
-    def empty(cls, most_words: int) -> TableProfile:
+    def empty(cls, max_words: int) -> TableProfile:
         """Return the profile of no rows."""
-        return cls(0, {}, most_words)
+        return cls(0, {}, max_words)
 
     @classmethod
-    def of(cls, raw: Mapping[str, RawColumn], most_words: int) -> TableProfile:
+    def of(cls, raw: Mapping[str, RawColumn], max_words: int) -> TableProfile:
         """Return the profile of some rows; their number is that of any column."""
-        columns = {name: ColumnProfile.of(column, most_words) for name, column in raw.items()}
-        return cls(len(next(iter(raw.values()))), columns, most_words)
+        columns = {name: ColumnProfile.of(column, max_words) for name, column in raw.items()}
+        return cls(len(next(iter(raw.values()))), columns, max_words)
 
     def merge(self, other: TableProfile) -> TableProfile:
         """Return the profile of both.
@@ -64,15 +64,10 @@ class TableProfile:
         if not self.columns or not other.columns:
             return self if self.columns else other
         merged = {
-            name: column.merge(other.columns[name], name, self.most_words)
+            name: column.merge(other.columns[name], name, self.max_words)
             for name, column in self.columns.items()
         }
-        return TableProfile(self.n_rows + other.n_rows, merged, self.most_words)
-
-
-def merged_profiles(profiles: Sequence[TableProfile]) -> TableProfile:
-    """Return the profile of all rows, those of `profiles` one after the other."""
-    return reduce(TableProfile.merge, profiles)
+        return TableProfile(self.n_rows + other.n_rows, merged, self.max_words)
 
 
 def steps_of(
@@ -83,7 +78,7 @@ def steps_of(
     target: Sequence[str] = (),
     weight: str | None = None,
 ) -> tuple[TableSteps, dict[str, Any]]:
-    """Return the steps that the options ask for, and a report of what they do.
+    """Return the steps that the options call for, and a report of what they do.
 
     Parameters
     ----------
@@ -91,7 +86,7 @@ def steps_of(
         Of all rows.
     options : TableOptions
     columns, target : sequence of str
-        Names of the raw columns of X and of y, as the options meant them.
+        Names of the raw columns of X and of y.
     weight : str or None
 
     Returns
@@ -99,8 +94,7 @@ def steps_of(
     steps : TableSteps
     report : dict
         Strict JSON: `columns_made` (their number), `categories` (their number, by raw column),
-        `missing` (rows with a missing value, by raw column, where there are any), `columns_dropped` (why, by
-        raw column).
+        `missing` (rows with a missing value, by raw column with any), `columns_dropped` (why, by raw column).
 
     Raises
     ------
@@ -120,10 +114,15 @@ def steps_of(
         reasons = "; ".join(f"{name}: {why}" for name, why in list(dropped.items())[:5])
         raise InputError(f"no column is left for X ({reasons})")
     label = _target_step(target, profile, options)
-    table = TableSteps(tuple(steps), label, _checked_weight(weight, profile), options.missing == "drop")
-    _refuse_twins(table)
+    if weight is not None and (profile.columns[weight].kind != "number" or profile.columns[weight].width):
+        raise InputError(f"the weights {weight!r} hold {profile.columns[weight].described()}, not numbers")
+    table = TableSteps(tuple(steps), label, weight, options.missing == "drop")
+    names = table.names_out
+    if len(set(names)) < len(names):
+        twice = next(name for i, name in enumerate(names) if name in names[:i])
+        raise InputError(f"two columns of X would be named {twice!r}; rename a raw column, or drop one")
     report = {
-        "columns_made": len(table.names_out),
+        "columns_made": len(names),
         "categories": {step.name: len(step.categories) for step in steps if isinstance(step, OneHotEncoder)},
         "missing": {
             name: profile.columns[name].n_missing
@@ -136,7 +135,7 @@ def steps_of(
 
 
 def _column_step(name: str, column: ColumnProfile, options: TableOptions) -> ColumnStep | str:
-    """The step of one column, or why it is dropped."""
+    """Return the step of one column, or why it is dropped."""
     fills = options.missing in ("mean", "indicator")
     indicates = options.missing == "indicator" and column.n_missing > 0
     if column.is_empty:
@@ -146,14 +145,8 @@ def _column_step(name: str, column: ColumnProfile, options: TableOptions) -> Col
     if column.kind in ("number", "clock"):
         dtype = str(np.result_type(column.dtype, np.float32)) if fills else column.dtype
         return NumberStep(name, dtype, column.width, column.means() if fills else None, indicates)
-    if column.kind == "time":
-        return _time_step(name, column, options, fills, indicates)
-    return _text_step(name, column, options, fills, indicates)
-
-
-def _time_step(
-    name: str, column: ColumnProfile, options: TableOptions, fills: bool, indicates: bool
-) -> ColumnStep:
+    if column.kind == "text":
+        return _text_step(name, column, options, fills, indicates)
     if options.datetime == "parts":
         return CyclicTimeEncoder(name, 0.0 if fills else None, indicates)
     assert column.first is not None
@@ -205,19 +198,6 @@ def _target_step(names: Sequence[str], profile: TableProfile, options: TableOpti
     return TargetStep(tuple(names), kind, dtype, is_1d)
 
 
-def _checked_weight(name: str | None, profile: TableProfile) -> str | None:
-    if name is not None and (profile.columns[name].kind != "number" or profile.columns[name].width):
-        raise InputError(f"the weights {name!r} hold {profile.columns[name].described()}, not numbers")
-    return name
-
-
-def _refuse_twins(table: TableSteps) -> None:
-    names = table.names_out
-    if len(set(names)) < len(names):
-        twice = next(name for i, name in enumerate(names) if name in names[:i])
-        raise InputError(f"two columns of X would be named {twice!r}; rename a raw column, or drop one")
-
-
 def refuse_missing_values(table: TableSteps, profile: TableProfile, rule: str) -> None:
     """Raise InputError for a column that lacks values where the rule refuses that."""
     if rule == "drop":
@@ -235,8 +215,6 @@ def refuse_missing_values(table: TableSteps, profile: TableProfile, rule: str) -
 
 # What one column of a table holds, summed over its rows.
 
-_WORDS = {"number": "numbers", "text": "text", "time": "times", "clock": "times of day or durations"}
-
 
 @dataclass(frozen=True)
 class ColumnProfile:
@@ -246,7 +224,7 @@ class ColumnProfile:
     ----------
     kind : {"number", "text", "time", "clock", "null"}
     n_rows, n_missing : int
-        Rows, and those with a missing value.
+        Number of rows, and of those with a missing value.
     dtype : str
         The common type of numbers; "" of others.
     width : int
@@ -257,7 +235,7 @@ class ColumnProfile:
     first : int or None
         The earliest time, in ticks.
     ticks : int
-        A second's, of times: the finest unit seen.
+        Ticks in a second, of times: the finest unit seen.
     words : mapping of str to int, or None
         How many rows hold each word of text; None once there are more words than are counted.
     """
@@ -274,7 +252,7 @@ class ColumnProfile:
     words: Mapping[str, int] | None = field(default_factory=dict)
 
     @classmethod
-    def of(cls, column: RawColumn, most_words: int) -> ColumnProfile:
+    def of(cls, column: RawColumn, max_words: int) -> ColumnProfile:
         """Return the profile of some rows."""
         missing = column.missing_rows()
         n_missing = 0 if missing is None else int(np.count_nonzero(missing))
@@ -284,9 +262,9 @@ class ColumnProfile:
             return _of_numbers(column, n_missing)
         if column.kind == "time":
             return _of_times(column, n_missing)
-        return cls("text", len(column), n_missing, words=_counted(column, most_words))
+        return cls("text", len(column), n_missing, words=_counted(column, max_words))
 
-    def merge(self, other: ColumnProfile, name: str, most_words: int) -> ColumnProfile:
+    def merge(self, other: ColumnProfile, name: str, max_words: int) -> ColumnProfile:
         """Return the profile of both.
 
         Raises
@@ -312,11 +290,11 @@ class ColumnProfile:
             sums=tuple(a + b for a, b in zip(mine.sums, its.sums, strict=True)),
             first=min(firsts, default=None),
             ticks=ticks,
-            words=_merged(mine.words, its.words, most_words),
+            words=_merged(mine.words, its.words, max_words),
         )
 
     def _like(self, other: ColumnProfile) -> ColumnProfile:
-        """A column of which nothing was seen yet, as one of the other's kind."""
+        """Return a column of missing values as one of the other's kind."""
         if self.kind != "null":
             return self
         k = len(other.counts)
@@ -326,7 +304,7 @@ class ColumnProfile:
 
     def described(self) -> str:
         """Return what the column holds, for messages."""
-        return f"lists of {self.width} numbers" if self.width else _WORDS[self.kind]
+        return f"lists of {self.width} numbers" if self.width else PLURALS[self.kind]
 
     @property
     def is_empty(self) -> bool:
@@ -362,28 +340,26 @@ def _of_times(column: RawColumn, n_missing: int) -> ColumnProfile:
     )
 
 
-def _counted(column: RawColumn, most_words: int) -> dict[str, int] | None:
+def _counted(column: RawColumn, max_words: int) -> dict[str, int] | None:
     codes = column.values if column.nulls is None else column.values[~column.nulls]
     counts = np.bincount(codes, minlength=len(column.words)).tolist()
     words: dict[str, int] = {}
     for word, n in zip(column.words, counts, strict=True):
         if n:
             words[word] = words.get(word, 0) + n
-    return words if len(words) <= most_words else None
+    return words if len(words) <= max_words else None
 
 
 def _merged(
-    mine: Mapping[str, int] | None, its: Mapping[str, int] | None, most_words: int
+    mine: Mapping[str, int] | None, its: Mapping[str, int] | None, max_words: int
 ) -> dict[str, int] | None:
     if mine is None or its is None:
         return None
     words = dict(mine)
     for word, n in its.items():
         words[word] = words.get(word, 0) + n
-    return words if len(words) <= most_words else None
+    return words if len(words) <= max_words else None
 
-
-# What the user says about the columns of a table: which of them, and what becomes of each kind.
 
 MISSING = ("error", "drop", "mean", "indicator")
 TIMES = ("seconds", "parts")
@@ -393,7 +369,7 @@ LEFT_OUT_TIMES = "it holds times; datetime='seconds' or 'parts' takes them"
 
 @dataclass(frozen=True)
 class TableOptions:
-    """Columns and rules; the rest of a table is left out.
+    """What the user says about a table: its columns, and what becomes of each kind.
 
     Parameters
     ----------
@@ -409,8 +385,8 @@ class TableOptions:
     hash_columns : bool
         Whether such a column is hashed into `max_categories` columns instead.
     missing : {"error", "drop", "mean", "indicator"}
-        Refuse missing values, leave out their rows, put the mean in their place, or do that and say in a
-        further column where it was done. A missing target or weight is refused by all but "drop".
+        Refuse missing values, leave out their rows, replace them by the mean, or do that and indicate them in
+        a further column. Only "drop" accepts a missing target or weight.
     datetime : {"seconds", "parts"} or None
         What becomes of dates and times: seconds since the column's minimum, or sine and cosine of year,
         weekday and hour; None leaves them out. Times of day and durations become seconds by either.
@@ -450,7 +426,7 @@ class TableOptions:
 
     @property
     def transforms(self) -> bool:
-        """Whether a column of numbers may come out otherwise than it is."""
+        """Whether a column of numbers may be changed."""
         return self.missing != "error" or self.positive is not None
 
 
@@ -481,34 +457,18 @@ class Numbered(Sequence[str]):
         return int(name)
 
 
-def find_column(key: Any, names: Sequence[str], source: str) -> int:
-    """Return the position of the column that `key` names.
-
-    An integer, also one spelt as text, is an index (-1 the last) unless a column has that name.
-
-    Raises
-    ------
-    InputError
-        Listing the columns, if there is no such column.
-    """
-    if str(key) in names:
-        return names.index(str(key))
-    position = _as_index(key)
-    if position is None or not -len(names) <= position < len(names):
-        raise InputError(f"{source} has no column {key!r}; its {len(names)} columns are: {listed(names)}")
-    return position % len(names)
-
-
 def find_columns(keys: Sequence[Any] | str | int, names: Sequence[str], source: str) -> list[int]:
-    """Return the positions of several columns, in the order given.
+    """Return the positions of the columns that `keys` name, in the order given.
+
+    An integer, also one written as text, is an index (-1 the last) unless a column has that name.
 
     Raises
     ------
     InputError
-        If one is missing or named twice, or none is named.
+        If a column is missing or named twice, or none is named.
     """
     keys = [keys] if isinstance(keys, (str, int)) else list(keys)
-    found = [find_column(key, names, source) for key in keys]
+    found = [_find_column(key, names, source) for key in keys]
     if not found:
         raise InputError(f"no column is named; {source} has the columns: {listed(names)}")
     for i, key in zip(found, keys, strict=True):
@@ -517,20 +477,23 @@ def find_columns(keys: Sequence[Any] | str | int, names: Sequence[str], source: 
     return found
 
 
-def _as_index(key: Any) -> int | None:
-    if isinstance(key, bool):
-        return None
+def _find_column(key: Any, names: Sequence[str], source: str) -> int:
+    if str(key) in names:
+        return names.index(str(key))
     try:
-        return int(key) if isinstance(key, str) else index(key)
+        position = int(key) if isinstance(key, str) else index(key)
     except (TypeError, ValueError):
-        return None
+        position = len(names)
+    if isinstance(key, bool) or not -len(names) <= position < len(names):
+        raise InputError(f"{source} has no column {key!r}; its {len(names)} columns are: {listed(names)}")
+    return position % len(names)
 
 
-# Sums of numbers without any rounding: the same in whatever order and parts they are made.
+# Sums without rounding: chunks may then be added in any order, and fills have the same bits.
 
 _UNIT = 1074  # every double is a multiple of 2⁻¹⁰⁷⁴
 _DIGITS, _LOW_DIGITS = 53, 27  # of a double, and those that are summed apart
-_MOST = 2**25  # numbers at once, whose halves add up in a double without rounding
+_MAX_NUMBERS = 2**25  # at once: their halves add up in a double without rounding
 
 
 def exact_sum(values: np.ndarray) -> int:
@@ -545,8 +508,8 @@ def exact_sum(values: np.ndarray) -> int:
     """
     if values.dtype.kind in "iub" and values.dtype.itemsize <= 4:
         return int(values.sum(dtype=np.int64)) << _UNIT
-    parts = range(0, len(values), _MOST)
-    return sum(_sum_of_doubles(values[at : at + _MOST].astype(np.float64)) for at in parts)
+    parts = range(0, len(values), _MAX_NUMBERS)
+    return sum(_sum_of_doubles(values[at : at + _MAX_NUMBERS].astype(np.float64)) for at in parts)
 
 
 def exact_mean(total: int, n: int) -> float:
@@ -558,14 +521,14 @@ def _sum_of_doubles(x: np.ndarray) -> int:
     fraction, exponent = np.frexp(x[np.isfinite(x)])
     if not len(fraction):
         return 0
-    least = int(exponent.min())
+    lowest = int(exponent.min())
     digits = np.ldexp(fraction, _DIGITS).astype(np.int64)
-    place = exponent - least
+    place = exponent - lowest
     high = np.bincount(place, digits >> _LOW_DIGITS)
     low = np.bincount(place, digits & (2**_LOW_DIGITS - 1))
     total = 0
     for i in np.flatnonzero((high != 0) | (low != 0)).tolist():
         number = (int(high[i]) << _LOW_DIGITS) + int(low[i])
-        shift = _UNIT + least + i - _DIGITS
+        shift = _UNIT + lowest + i - _DIGITS
         total += number << shift if shift >= 0 else number >> -shift  # below, the digits are zeros
     return total

@@ -37,7 +37,7 @@ class Scaling:
         Shift and scale act in float64, before the cast, so that a large common offset
         costs no digits of a float32 model.
         """
-        # What is too large becomes inf, which every sweep refuses with the column's name or the dtype to use.
+        # Too large numbers become inf, which every sweep refuses with the column's name or the dtype to use.
         with np.errstate(over="ignore"):
             if self.shift is None or self.scale is None:
                 if issparse(X):
@@ -133,7 +133,7 @@ class Moments:
 
     @classmethod
     def _of_sparse(cls, X: Any, sample_weight: np.ndarray | None) -> Moments:
-        """Return the same of rows in CSR: entries that are not stored are zeros, and are not written out."""
+        """Return the moments of rows in CSR without writing out the zeros that are not stored."""
         X = X.astype(np.float64)
         X.sum_duplicates()
         n, d = X.shape
@@ -178,7 +178,7 @@ class Moments:
             )
 
     def _squares(self, small: np.ndarray) -> np.ndarray:
-        """The squares in the units of columns of which only these are small; none is that was not before."""
+        """Return the squares in the units of columns of which only `small` are small."""
         return np.ldexp(self.squares, np.where(self.small & ~small, -2 * _LIFT, 0))
 
     @property
@@ -195,7 +195,7 @@ class Moments:
     def is_constant(self) -> np.ndarray:
         """Return True for the columns whose deviation is below the rounding of their mean.
 
-        Scaled to deviation 1, they would be nothing but the rounding of whoever computed them.
+        Scaled to deviation 1, such a column would be rounding noise.
         """
         return self.standard_deviation() <= EQUAL_TO_ROUNDING * np.abs(self.mean)
 
@@ -234,7 +234,7 @@ def drift_shares(X: np.ndarray, sample_weight: np.ndarray | None = None) -> np.n
 
     Notes
     -----
-    A change within a sixteenth is not seen: one that repeats itself as often harms no average either.
+    A change within a sixteenth is not seen, but one that repeats that often does not bias an average.
     """
     m, n_columns = X.shape
     if m < 4 * N_RUNS:
@@ -256,7 +256,7 @@ def drifting(shares: np.ndarray, n_rows: int) -> np.ndarray:
 
 
 def drift_message(column_shares: np.ndarray, target_shares: np.ndarray, n_rows: int) -> str | None:
-    """Return what to warn of before a fit by SGD, or None.
+    """Return the warning before a fit by SGD, or None.
 
     Parameters
     ----------

@@ -67,9 +67,9 @@ class TableSteps:
     chosen: tuple[int, ...] | None = None
 
     def sizes_within(self, most: int) -> bool:
-        """Tell whether each step that says how many columns it makes says a number up to `most`.
+        """Return whether no step of a list or of hashed words makes more than `most` columns.
 
-        To be asked of what was read from a file before `names_out`, which lists them all.
+        A file that was damaged may hold any number, and `names_out` would list them all.
         """
         sizes = [
             getattr(step, size)
@@ -161,9 +161,7 @@ class TableSteps:
     def _weights(self, raw: Mapping[str, RawColumn], first_row: int) -> np.ndarray:
         assert self.weight is not None
         column = raw[self.weight].of_kind("number", self.weight)
-        missing = column.missing()
-        if missing is not None:
-            refuse_missing(self.weight, missing, first_row)
+        refuse_missing(self.weight, column.missing(), first_row)
         if column.values.ndim > 1:
             raise InputError(
                 f"column {self.weight!r} holds lists, which are no weights; name a column of numbers"
@@ -176,10 +174,7 @@ class TableSteps:
         return replace(self, chosen=tuple(before[i] for i in positions))
 
     def for_prediction(self) -> TableSteps:
-        """Return the steps to X alone; a row that would be left out for a missing value is refused instead.
-
-        For every row has its prediction, in the rows' order.
-        """
+        """Return the steps to X alone; rows with missing values are refused, as every row is predicted."""
         return replace(self, target=None, weight=None, drops_missing=False)
 
     def to_dict(self) -> dict[str, Any]:

@@ -139,11 +139,6 @@ class ClassTargets:
             f"class labels of dtype {self.classes.dtype} cannot be stored; use numbers or strings"
         )
 
-    @classmethod
-    def from_json(cls, data: dict[str, Any], class_weight: np.ndarray | None) -> ClassTargets:
-        """Return the targets whose `labels_to_json` gave `data`."""
-        return cls(np.asarray(data["labels"], dtype=np.dtype(data["dtype"])), class_weight)
-
     def _known_indices(self, y: np.ndarray) -> np.ndarray:
         index = self.indices(y)
         if (index < 0).any():
@@ -155,13 +150,10 @@ class ClassTargets:
 Targets = NumericTargets | ClassTargets
 
 
-def balanced_class_weight(weight_by_class: np.ndarray) -> np.ndarray:
-    """Return Σs / (n_classes · s_c) for the summed row weights s_c of each class."""
-    return weight_by_class.sum() / (len(weight_by_class) * weight_by_class)
-
-
 def class_weights(class_weight: Any, classes: np.ndarray, weight_by_class: np.ndarray) -> np.ndarray | None:
     """Return one weight a class from None, "balanced", or a mapping of labels to weights.
+
+    Balanced: Σs / (n_classes · s_c) for the summed row weights s_c of each class.
 
     Raises
     ------
@@ -172,7 +164,7 @@ def class_weights(class_weight: Any, classes: np.ndarray, weight_by_class: np.nd
     if class_weight is None:
         return None
     if isinstance(class_weight, str) and class_weight == "balanced":
-        return balanced_class_weight(weight_by_class)
+        return weight_by_class.sum() / (len(weight_by_class) * weight_by_class)
     if not isinstance(class_weight, dict):
         raise InputError(
             f"class_weight must be None, 'balanced' or a dict of label: weight, got {class_weight!r}"
@@ -196,13 +188,7 @@ def class_weights(class_weight: Any, classes: np.ndarray, weight_by_class: np.nd
 
 
 def coding_parts(scaling: Scaling, targets: Targets) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Return arrays and metadata from which `coding_from_parts` makes both again.
-
-    Raises
-    ------
-    InputError
-        If class labels are neither numbers, booleans nor strings.
-    """
+    """Return arrays and metadata from which `coding_from_parts` makes both again."""
     arrays = scaling.arrays()
     if isinstance(targets, NumericTargets):
         return arrays | {"target_shift": targets.shift, "target_scale": targets.scale}, {"targets": "numeric"}
@@ -219,25 +205,20 @@ def coding_from_parts(
     if metadata["targets"] == "numeric":
         return scaling, NumericTargets(arrays["target_shift"], arrays["target_scale"])
     if metadata["targets"] == "classes":
-        return scaling, ClassTargets.from_json(metadata["classes"], arrays.get("class_weight"))
+        labels = metadata["classes"]
+        classes = np.asarray(labels["labels"], dtype=np.dtype(labels["dtype"]))
+        return scaling, ClassTargets(classes, arrays.get("class_weight"))
     raise ModelFileError(f"targets of kind {metadata['targets']!r} are not known; update distrff")
 
 
-# Which class labels there are, how many rows and how much weight each has.
+# The class labels of rows, with the number and weight of the rows of each.
 
 _MAX_LABELS = 10_000
 
 
 @dataclass(frozen=True)
 class LabelCounts:
-    """Sorted labels with their rows and weights.
-
-    Parameters
-    ----------
-    labels : ndarray of shape (n_classes,)
-    counts : ndarray of shape (n_classes,), int64
-    weights : ndarray of shape (n_classes,), float64
-    """
+    """Sorted labels with the number and the weight of the rows of each."""
 
     labels: np.ndarray
     counts: np.ndarray
@@ -258,7 +239,9 @@ class LabelCounts:
             If labels are fractions, of types that cannot be sorted together, too many to be
             classes, or more than one a row.
         """
-        y = _one_column(y)
+        if y.size != len(y):
+            raise InputError(f"y must be one column of class labels, got shape {y.shape}")
+        y = y.ravel()
         if y.dtype.kind == "f" and (y != np.floor(y)).any():
             value = y[y != np.floor(y)][0]
             raise InputError(
@@ -300,12 +283,6 @@ class LabelCounts:
                 f"use KernelRidge if they are numbers"
             )
         return self
-
-
-def _one_column(y: np.ndarray) -> np.ndarray:
-    if y.size != len(y):
-        raise InputError(f"y must be one column of class labels, got shape {y.shape}")
-    return y.ravel()
 
 
 def _sorted_labels(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

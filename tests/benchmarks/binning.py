@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from distrff.features.bins import BinIds, Grids, occupied_bins
-from distrff.features.specification import rows_in_memory
+from distrff.features.specification import RowsInMemory
 from distrff.kernels.stationary import Laplacian
 from tests.benchmarks.timing import seconds_of
 
@@ -50,7 +50,7 @@ def _keys(X: np.ndarray, grids: Grids) -> None:
 
 
 def _ids(X: np.ndarray, grids: Grids) -> None:
-    bins = occupied_bins(grids, rows_in_memory(X, None))
+    bins = occupied_bins(grids, RowsInMemory(X, None))
     ids = BinIds(bins["keys"], bins["ends"])
     for first in range(0, len(X), _STRIP):
         ids.find(grids.keys(X[first : first + _STRIP]))

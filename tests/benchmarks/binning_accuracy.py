@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from distrff.estimators.ridge import KernelRidgeClassifier
+from distrff.features.bandwidth import PILOT_GRIDS
 from distrff.features.binning import RandomBinningFeatures
-from distrff.features.pilots import PILOT_GRIDS
 from distrff.kernels.stationary import Laplacian
 from tests.benchmarks.clusters import workers
 from tests.benchmarks.labelled_rows import COVTYPE

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pickle
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -16,26 +15,21 @@ from distrff.errors import InputError, NonFiniteError
 from distrff.estimators.ridge import KernelRidge, KernelRidgeClassifier
 from distrff.estimators.svm import KernelSVC
 from distrff.features.bandwidth import search_rows
-from distrff.features.base import chosen_widths
 from distrff.features.binning import RandomBinningFeatures
 from distrff.features.compose import ConcatenatedFeatures, LinearFeatures
 from distrff.features.fourier import FourierFeatures
 from distrff.features.nystroem import NystroemFeatures
-from distrff.features.pilots import FourierPilot
 from distrff.features.relevance import CONSTANT_WIDTH, relevance_flops, relevant_length_scales
-from distrff.features.specification import RowSource, rows_in_memory
+from distrff.features.specification import RowsInMemory, RowSource
 from distrff.kernels.stationary import Cauchy, Exponential, Gaussian, Laplacian, Matern
 from distrff.reductions import statistics as column_statistics
+from tests.support.draws import seed_of
 
 KERNELS = [Gaussian("ard"), Matern("ard", nu=2.5), Exponential("ard"), Laplacian("ard"), Cauchy("ard")]
 
 
-def seed_of(rng):
-    return int(rng.integers(2**62))
-
-
 def learned(kernel, X, y, sample_weight=None, *, seed=0, row_source=None):
-    row_source = rows_in_memory(X, sample_weight) if row_source is None else row_source
+    row_source = RowsInMemory(X, sample_weight) if row_source is None else row_source
     return relevant_length_scales(kernel, X, y, sample_weight, seed=seed, row_source=row_source)
 
 
@@ -338,7 +332,7 @@ def test_a_column_that_is_constant_in_the_sample_alone_keeps_a_common_width(rng)
     sample = X[:100].copy()
     sample[:, 1] = 0.0
     rest = np.vstack([sample, np.eye(3)])
-    fitted, search = learned(Gaussian("ard"), sample, y[:100], row_source=rows_in_memory(rest, None))
+    fitted, search = learned(Gaussian("ard"), sample, y[:100], row_source=RowsInMemory(rest, None))
     assert search["unseen_columns"] == [1]
     assert search["column_scale"][1] == 0.1
     assert 0 < fitted.length_scale[1] < np.inf
@@ -394,21 +388,19 @@ def test_sums_and_products_are_refused():
             compose(Gaussian("ard"))
 
 
-# One function for every map
+# The same widths for every map
 
 
-def test_one_function_decides_all_widths(rng):
+def test_explicit_automatic_and_learned_widths_are_told_apart(rng):
     X, y, _ = of_three_columns(rng, 100, d=3)
 
-    def chosen(kernel):
-        make_pilot = partial(FourierPilot, n_components=16)
-        return chosen_widths(
-            kernel, X, y, None, make_pilot=make_pilot, seed=5, row_source=rows_in_memory(X, None)
-        )
+    def fitted(kernel):
+        map_ = FourierFeatures(kernel, 16, random_state=5).fit(X, y)
+        return map_.kernel_, map_.length_scale_search_
 
-    assert chosen(Gaussian(2.0)) == (Gaussian(2.0), None)
-    assert chosen(Gaussian("auto"))[1]["rule"].startswith("held-out error")
-    assert chosen(Gaussian("ard")) == learned(Gaussian("ard"), X, y, seed=5)
+    assert fitted(Gaussian(2.0)) == (Gaussian(2.0), None)
+    assert fitted(Gaussian("auto"))[1]["rule"].startswith("held-out error")
+    assert fitted(Gaussian("ard")) == learned(Gaussian("ard"), X, y, seed=5)
 
 
 def test_every_map_learns_the_same_widths(rng):
@@ -443,12 +435,12 @@ def test_grids_temper_the_widths_of_the_likelihood(rng):
     in_pilot = np.array(search["length_scale"]) / search["size_factor"]
     assert pilot.held_out_error(Laplacian(tuple(in_pilot))) <= 1.05 * min(errors.values())
     assert {p for p, _ in errors} == {0.5, 0.75, 1.0} and len(set(errors.values())) > 1
-    assert search["rule"].endswith("tempered by the held-out error of a ridge on the bins of 4 grids")
+    assert search["rule"].endswith("shrunk by the held-out error of a ridge on the bins of 4 grids")
 
 
 def test_more_rows_in_all_shrink_all_widths_by_one_power_of_their_number(rng):
     X, y, _ = of_three_columns(rng, 200, d=3)
-    answered = rows_in_memory(X, None)
+    answered = RowsInMemory(X, None)
     kernels, shrinking = [], 0.0
     for n_rows in (200, 3200):
         row_source = AskedOfMore(answered, n_rows)

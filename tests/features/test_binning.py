@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 
-import dask.array as da
 import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
@@ -13,16 +11,11 @@ from sklearn.base import clone
 
 from distrff.errors import InputError, PlanRefused
 from distrff.features.binning import RandomBinningFeatures
-from distrff.features.bins import BinCounts, BinIds, Grids, occupied_bins
-from distrff.features.registry import specification_from_dict
-from distrff.features.specification import rows_in_memory
-from distrff.kernels.quantiles import draw_pitches
+from distrff.features.bins import BinCounts, BinIds, Grids, draw_pitches, occupied_bins
+from distrff.features.specification import RowsInMemory
 from distrff.kernels.stationary import Cauchy, Gaussian, Laplacian, Matern
 from distrff.utils.random import stream
-
-
-def seed_of(rng):
-    return int(rng.integers(2**62))
+from tests.support.draws import seed_of
 
 
 def naive_bins(grids, X):
@@ -172,27 +165,6 @@ def test_rows_of_weight_zero_have_no_bins(rng):
     assert weighted.specification_ == RandomBinningFeatures(**options).fit(X[s > 0]).specification_
 
 
-@pytest.mark.parametrize("n_bins", [None, 64])
-def test_dask_equals_numpy(rng, n_bins):
-    X = rng.standard_normal((70, 3)).astype(np.float32)
-    map_ = RandomBinningFeatures(n_grids=8, n_bins=n_bins, random_state=seed_of(rng)).fit(X)
-    Z = map_.transform(da.from_array(X, chunks=(30, 2)))
-    assert Z.chunks == ((30, 30, 10), (map_.specification_.n_features,))
-    assert isinstance(Z._meta, csr_matrix) and Z.dtype == np.float32
-    assert (Z.compute(scheduler="sync") != map_.transform(X)).nnz == 0
-
-
-@pytest.mark.parametrize("n_bins", [None, 64])
-def test_a_stored_map_gives_the_same_bits(rng, n_bins):
-    X = rng.standard_normal((40, 3))
-    map_ = RandomBinningFeatures(n_grids=8, n_bins=n_bins, random_state=seed_of(rng)).fit(X)
-    stored = json.loads(json.dumps(map_.specification_.to_dict()))
-    again = specification_from_dict(stored)
-    assert again == map_.specification_
-    arrays = map_.specification_.checked_arrays()
-    assert (again.build(arrays).apply(X) != map_.transform(X)).nnz == 0
-
-
 def test_the_seed_is_all_that_a_hashed_map_needs(rng):
     map_ = RandomBinningFeatures(n_grids=8, n_bins=64, random_state=seed_of(rng))
     one, two = (clone(map_).fit(rng.standard_normal((5, 3))).specification_ for _ in range(2))
@@ -220,7 +192,7 @@ def test_whoever_has_the_rows_hears_of_the_bins_and_may_refuse_them(rng):
         heard.append(least_features)
         if least_features > 1000:
             raise PlanRefused("too many")
-        return rows_in_memory(X, None)(question)
+        return RowsInMemory(X, None)(question)
 
     with pytest.raises(PlanRefused):
         occupied_bins(grids, row_source)

@@ -5,14 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from distrff.features.bandwidth import PilotRows
+from distrff.features.bandwidth import PILOT_GRIDS, BinningPilot, PilotRows
 from distrff.features.binning import RandomBinningFeatures
-from distrff.features.pilots import PILOT_GRIDS, BinningPilot
 from distrff.kernels.stationary import Laplacian
-
-
-def seed_of(rng):
-    return int(rng.integers(2**62))
+from tests.support.draws import seed_of
 
 
 def by_dense_solves(pilot, rows, kernel, alphas):

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
-import pickle
 
-import dask.array as da
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -18,7 +15,6 @@ from distrff.features.binning import RandomBinningFeatures
 from distrff.features.compose import ConcatenatedFeatures, LinearFeatures
 from distrff.features.fourier import FourierFeatures
 from distrff.features.nystroem import NystroemFeatures
-from distrff.features.registry import specification_from_dict
 from distrff.features.relevance import relevance_flops
 from distrff.features.specification import product_cost
 from distrff.features.transformer import TransformerFeatures
@@ -122,6 +118,15 @@ def test_widths_are_looked_for_by_each_map():
     assert one.search_flops_for(10**5, 3) > 0 == mixed().search_flops_for(10**5, 3)
 
 
+def test_a_concatenation_carries_arrays_if_a_part_does(rng):
+    X = rng.standard_normal((40, 3))
+    assert mixed().fit(X).specification_.carries_arrays
+    assert math.isnan(mixed().fit(X).specification_.at_zero)
+    derived = ConcatenatedFeatures([FourierFeatures(n_components=4), LinearFeatures()]).fit(X).specification_
+    assert not derived.carries_arrays
+    assert derived.n_features == 7
+
+
 def test_only_the_whole_is_built(rng, monkeypatch):
     X, built = rng.standard_normal((40, 3)), []
     factor = nystroem._cholesky_factor
@@ -133,32 +138,6 @@ def test_only_the_whole_is_built(rng, monkeypatch):
     assert len(built) == 1
     np.testing.assert_array_equal(map_.maps_[0].transform(X), Z)
     assert len(built) == 2
-
-
-def test_specifications_travel_and_come_back(rng):
-    X = rng.standard_normal((40, 3))
-    spec = mixed().fit(X).specification_
-    Z, arrays, light = spec.build().apply(X), spec.checked_arrays(), spec.without_arrays()
-    assert spec.carries_arrays
-    assert spec.arrays_at_hand
-    assert not light.arrays_at_hand
-    assert light == pickle.loads(pickle.dumps(light)) == spec
-    np.testing.assert_array_equal(light.build(arrays).apply(X), Z)
-    stored = specification_from_dict(json.loads(json.dumps(spec.to_dict(), allow_nan=False)))
-    assert stored == spec
-    np.testing.assert_array_equal(stored.with_arrays(arrays).build().apply(X), Z)
-    derived = ConcatenatedFeatures([FourierFeatures(n_components=4), LinearFeatures()]).fit(X).specification_
-    assert not derived.carries_arrays
-    assert derived.n_features == 7
-
-
-def test_what_it_says_of_itself(rng):
-    X = rng.standard_normal((40, 3))
-    map_ = mixed().fit(X)
-    assert map_.nested_sizes() == (33,)
-    assert math.isnan(map_.specification_.at_zero)
-    lazy = map_.transform(da.from_array(X, chunks=(13, 3)))
-    np.testing.assert_allclose(lazy.compute(scheduler="sync"), map_.transform(X), rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 
 import dask
@@ -11,11 +10,11 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from distrff.errors import InputError, InputTypeError
-from distrff.features.fourier import FORMS, FourierFeatures, FourierSpecification
+from distrff.errors import InputError
+from distrff.features.fourier import FORMS, FourierFeatures
 from distrff.features.frequencies import SAMPLINGS
-from distrff.features.registry import specification_from_dict
 from distrff.kernels.stationary import Cauchy, Exponential, Gaussian, Laplacian, Matern
+from tests.support.draws import pairs, seed_of
 
 UNIT = {np.dtype(np.float64): 2.0**-53, np.dtype(np.float32): 2.0**-24}
 # Of the cosines, before scaling; see distrff.features.trigonometry.
@@ -27,10 +26,6 @@ KERNELS = [
     2.0 * Matern(1.5) + 3.0 * Cauchy(2.0),
     Exponential(2.0) * Gaussian(1.0),
 ]
-
-
-def seed_of(rng):
-    return int(rng.integers(2**62))
 
 
 def n_frequencies(n_components, form):
@@ -72,11 +67,6 @@ def pair_statistics(kernel, X, form):
     if form == "phase":
         return rho, variance + 0.5, 2.0
     return rho, variance, 1.0
-
-
-def pairs(Z):
-    i, j = np.triu_indices(len(Z), 1)
-    return np.einsum("ij,ij->i", Z[i], Z[j].conj())
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -194,43 +184,11 @@ def test_values_are_the_formula_in_the_dtype_of_the_rows(rng, form, dtype):
     assert np.abs(Z - expected).max() <= tolerance
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("sampling", SAMPLINGS)
-def test_leading_columns_are_the_smaller_map(rng, form, sampling):
-    X = rng.standard_normal((40, 4))
-    options = dict(form=form, sampling=sampling, random_state=seed_of(rng))
-    large = FourierFeatures(Matern(1.5) + Gaussian(2.0), 128, **options).fit(X)
-    Z = large.transform(X)
-    assert large.nested_sizes() == (16, 32, 64, 128)
-    for size in large.nested_sizes():
-        small = FourierFeatures(Matern(1.5) + Gaussian(2.0), size, **options).fit(X)
-        np.testing.assert_array_equal(large.frequencies_[:, : n_frequencies(size, form)], small.frequencies_)
-        tolerance = 2 * np.sqrt(2) * rounding(small, X, np.float64)
-        assert np.abs(Z[:, :size] * np.sqrt(128 / size) - small.transform(X)).max() <= tolerance
-
-
 @pytest.mark.parametrize(
     ("n_components", "sizes"), [(2, (2,)), (16, (16,)), (30, (30,)), (100, (50, 100)), (96, (24, 48, 96))]
 )
 def test_nested_sizes_are_even_halves(n_components, sizes):
     assert FourierFeatures(None, n_components).fit(np.zeros((1, 2))).nested_sizes() == sizes
-
-
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_apply_writes_into_strided_rows(rng, form, dtype):
-    X = rng.standard_normal((700, 3)).astype(dtype)
-    map_ = FourierFeatures(Gaussian(), 1000, form=form, random_state=seed_of(rng)).fit(X)
-    Z = map_.transform(X)
-    wide = np.full((700, 1007), 7, dtype=Z.dtype)
-    assert np.shares_memory(map_.apply(X, out=wide[:, 3:1003]), wide)
-    np.testing.assert_array_equal(wide[:, 3:1003], Z)
-    np.testing.assert_array_equal(wide[:, :3], 7)
-    np.testing.assert_array_equal(wide[:, 1003:], 7)
-    np.testing.assert_array_equal(map_.apply(X), Z)
-    assert map_.apply(X[:0]).shape == (0, 1000)
-    with pytest.raises((InputError, InputTypeError, ValueError)):
-        map_.apply(X, out=np.empty((700, 1000), np.float16))
 
 
 def test_the_complex_form_is_that_of_pairs(rng):
@@ -245,26 +203,6 @@ def test_the_complex_form_is_that_of_pairs(rng):
 
 def lazily_checked(block):
     raise AssertionError("computed while the graph was built")
-
-
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32])
-def test_dask_arrays_give_lazy_ones_of_the_same_values(rng, form, dtype):
-    X = (10 * rng.standard_normal((23, 4))).astype(dtype)
-    map_ = FourierFeatures(Gaussian(5.0), 12, form=form, random_state=seed_of(rng)).fit(X)
-    expected = map_.transform(X)
-    tolerance = 2 * np.sqrt(2) * rounding(map_, X, np.float32 if dtype == np.float32 else np.float64)
-    for chunks in ((5, 4), ((1, 20, 2), (3, 1)), (23, 2)):
-        lazy = da.from_array(X, chunks=chunks)
-        Z = map_.transform(lazy)
-        assert Z.chunks == (lazy.chunks[0], (12,))
-        assert Z.dtype == Z._meta.dtype == expected.dtype
-        assert isinstance(Z._meta, np.ndarray)
-        assert Z._meta.ndim == 2
-        computed = Z.compute(scheduler="sync")
-        assert computed.dtype == expected.dtype
-        assert computed.flags.c_contiguous
-        assert np.abs(computed - expected).max() <= tolerance
 
 
 def test_building_the_graph_computes_nothing(rng):
@@ -302,16 +240,6 @@ def test_a_graph_carries_the_seed_and_not_the_frequencies():
     Z = map_.transform(da.zeros((1000, 100), chunks=10))
     assert len(pickle.dumps(Z.dask)) < 100_000  # the frequencies are 1.6 MB
     assert dask.is_dask_collection(Z)
-
-
-def test_rows_of_other_widths_are_refused(rng):
-    map_ = FourierFeatures(Gaussian(), 4).fit(rng.standard_normal((5, 3)))
-    with pytest.raises(InputError, match=r"shape \(n_samples, 3\), got a dask array of shape \(4, 2\)"):
-        map_.transform(da.zeros((4, 2)))
-    with pytest.raises(InputError, match=r"shape \(n_samples, 3\)"):
-        map_.transform(da.zeros(3))
-    with pytest.raises(ValueError, match="3 features"):
-        map_.transform(np.zeros((4, 2)))
 
 
 # Parameters
@@ -399,36 +327,6 @@ def test_the_seed_is_kept_and_repeats_the_map(rng):
     assert not np.array_equal(other.transform(X), one.transform(X))
     assert again.specification_ == one.specification_
     np.testing.assert_array_equal(np.random.get_state()[1], state)
-
-
-def test_a_pickled_map_is_small_and_the_same(rng):
-    X = rng.standard_normal((9, 50))
-    map_ = FourierFeatures(Matern(2.0) + Gaussian(), 2048, form="phase").fit(X)
-    Z = map_.transform(X)
-    pickled = pickle.dumps(map_)
-    assert len(pickled) < 3000
-    np.testing.assert_array_equal(pickle.loads(pickled).transform(X), Z)
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_a_map_comes_back_from_its_json(rng, form):
-    X = rng.standard_normal((9, 3))
-    kernel = 0.1 * Matern((1 / 3, 2.0, 3.0), nu=0.7) + Gaussian(2.0) * Gaussian(0.3)
-    map_ = FourierFeatures(kernel, 20, form=form, sampling="iid", random_state=2**62 + 1).fit(X)
-    data = json.loads(json.dumps(map_.specification_.to_dict(), allow_nan=False))
-    back = specification_from_dict(data)
-    assert isinstance(back, FourierSpecification)
-    assert back == map_.specification_
-    assert hash(back) == hash(map_.specification_)
-    assert back.kernel == kernel
-    np.testing.assert_array_equal(back.build().apply(X), map_.transform(X))
-
-
-def test_names_of_the_columns():
-    map_ = FourierFeatures(Gaussian(), 4).fit(np.zeros((1, 3)))
-    assert map_.get_feature_names_out().tolist() == [f"fourierfeatures{j}" for j in range(4)]
-    frame = map_.set_output(transform="pandas").transform(np.zeros((2, 3)))
-    assert frame.columns.tolist() == map_.get_feature_names_out().tolist()
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)

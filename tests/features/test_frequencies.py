@@ -7,9 +7,9 @@ import pytest
 from scipy.stats import chi, ks_1samp, ks_2samp, norm
 
 from distrff.errors import InputError
-from distrff.features.frequencies import SAMPLINGS, draw_frequencies
-from distrff.kernels.quantiles import component_order
+from distrff.features.frequencies import SAMPLINGS, component_order, draw_frequencies
 from distrff.kernels.stationary import Cauchy, Exponential, Gaussian, Laplacian, Matern
+from tests.support.draws import seed_of
 
 WIDTHS = (0.5, 1.0, 2.0, 4.0)
 SPHERICAL = [
@@ -24,10 +24,6 @@ SPHERICAL_SUMS = [
     0.25 * (Gaussian() + 2.0 * Exponential(3.0)) + Gaussian(5.0),
 ]
 NOT_SPHERICAL = [Laplacian(), Cauchy(2.0), Gaussian() * Laplacian(), Gaussian() + Cauchy()]
-
-
-def seed_of(rng):
-    return int(rng.integers(2**63))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from distrff.errors import InputError
 from distrff.features.nystroem import LowestKeys, LowestLeverageKeys, chosen_landmarks, squared_norms
-from distrff.features.specification import rows_in_memory
+from distrff.features.specification import RowsInMemory
 from distrff.kernels.polynomial import Polynomial
 from distrff.kernels.stationary import Gaussian
 from distrff.utils.random import row_hash
@@ -130,7 +130,7 @@ def test_leverage_finds_rare_rows_more_often(rng):
         for _ in range(n_draws):
             seed = int(rng.integers(2**62))
             L = chosen_landmarks(
-                rows_in_memory(X, None),
+                RowsInMemory(X, None),
                 Gaussian(),
                 landmarks=landmarks,
                 n_landmarks=20,
@@ -150,7 +150,7 @@ def test_more_landmarks_than_rows_are_refused(rng, landmarks):
     for n_landmarks, n_rows, weights in ((10, 9, None), (7, 6, s)):
         with pytest.raises(InputError, match=f"n_components={n_landmarks} .* only {n_rows} rows"):
             chosen_landmarks(
-                rows_in_memory(X, weights),
+                RowsInMemory(X, weights),
                 Gaussian(),
                 landmarks=landmarks,
                 n_landmarks=n_landmarks,

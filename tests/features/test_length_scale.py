@@ -11,12 +11,12 @@ from scipy.spatial.distance import pdist
 from threadpoolctl import threadpool_limits
 
 from distrff.errors import InputError, NonFiniteError
+from distrff.features import bandwidth as fourier_pilot
 from distrff.features import bandwidth as length_scale
-from distrff.features import pilots as fourier_pilot
-from distrff.features.bandwidth import automatic_length_scale, coded_targets
+from distrff.features.bandwidth import FourierPilot, automatic_length_scale, coded_targets
 from distrff.features.fourier import FourierFeatures
-from distrff.features.pilots import FourierPilot
 from distrff.kernels.stationary import Cauchy, Exponential, Gaussian, Laplacian, Matern
+from tests.support.draws import seed_of
 
 
 @pytest.fixture(autouse=True)
@@ -24,10 +24,6 @@ def one_blas_thread():
     """Matrices of a hundred columns gain nothing by more, and lose much where the cores are busy."""
     with threadpool_limits(1, user_api="blas"):
         yield
-
-
-def seed_of(rng):
-    return int(rng.integers(2**62))
 
 
 def chosen(kernel, X, y, sample_weight=None, *, n_components=64, seed=0):

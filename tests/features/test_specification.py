@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from distrff.errors import FrequencyMismatch, InputError, ModelFileError
-from distrff.features.base import canonical_json
 from distrff.features.compose import LinearSpecification
 from distrff.features.fourier import FourierFeatures, FourierSpecification
 from distrff.features.registry import specification_from_dict
@@ -19,6 +18,7 @@ from distrff.features.specification import (
     _CACHE,
     MapSpecification,
     arrays_digest,
+    canonical_json,
     derivations_in_this_process,
 )
 from distrff.kernels.stationary import Gaussian, Matern

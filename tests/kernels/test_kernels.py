@@ -20,8 +20,8 @@ from sklearn.gaussian_process.kernels import Matern as SklearnMatern
 from sklearn.metrics.pairwise import laplacian_kernel, rbf_kernel
 
 from distrff.errors import InputError, InputTypeError, NonFiniteError
+from distrff.features.frequencies import component_order
 from distrff.kernels.base import Kernel, Product, Scaled, Sum
-from distrff.kernels.quantiles import component_order
 from distrff.kernels.registry import KERNELS, kernel_from_dict
 from distrff.kernels.stationary import Cauchy, Exponential, Gaussian, Laplacian, Matern
 from distrff.utils.random import stream

@@ -7,7 +7,6 @@ import pytest
 from scipy.stats import ks_2samp
 
 from distrff.errors import InputError
-from distrff.kernels.quantiles import n_uniforms, quantile_frequencies
 from distrff.kernels.stationary import Cauchy, Exponential, Gaussian, Laplacian, Matern
 
 KERNELS = [
@@ -22,7 +21,7 @@ KERNELS = [
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=repr)
 def test_uniform_points_give_the_measure_of_the_kernel(rng, kernel):
-    W = quantile_frequencies(kernel, rng.random((4000, n_uniforms(kernel, 2))), 2)
+    W = kernel.quantile_frequencies(rng.random((4000, kernel.n_uniforms(2))), 2)
     drawn = kernel.frequencies(4000, 2, lambda name: rng)
     assert W.shape == (2, 4000)
     # Three projections of six kernels, each by Kolmogorov-Smirnov: one false alarm in 10⁹ runs.
@@ -32,15 +31,15 @@ def test_uniform_points_give_the_measure_of_the_kernel(rng, kernel):
 
 def test_the_centre_of_the_cube_is_frequency_zero():
     for kernel in KERNELS:
-        U = np.full((1, n_uniforms(kernel, 2)), 0.5)
-        np.testing.assert_allclose(quantile_frequencies(kernel, U, 2), 0.0, atol=1e-15)
+        U = np.full((1, kernel.n_uniforms(2)), 0.5)
+        np.testing.assert_allclose(kernel.quantile_frequencies(U, 2), 0.0, atol=1e-15)
 
 
 def test_sums_are_refused_and_widths_checked():
     with pytest.raises(InputError, match="take its components"):
-        n_uniforms(Gaussian() + Cauchy(), 2)
+        (Gaussian() + Cauchy()).n_uniforms(2)
     with pytest.raises(InputError, match="take its components"):
-        quantile_frequencies(Gaussian() + Cauchy(), np.full((1, 2), 0.5), 2)
+        (Gaussian() + Cauchy()).quantile_frequencies(np.full((1, 2), 0.5), 2)
     for kernel in KERNELS[:3]:
         with pytest.raises(InputError, match="2 widths, the data 3 columns"):
-            quantile_frequencies(kernel, np.full((1, 3), 0.5), 3)
+            kernel.quantile_frequencies(np.full((1, 3), 0.5), 3)

@@ -1,0 +1,184 @@
+"""What every map must do: dtypes, layouts, dask arrays, storage, seeds, and rows that it refuses."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+
+import dask.array as da
+import numpy as np
+import pytest
+from scipy.sparse import csr_matrix, issparse
+from sklearn.base import clone
+from sklearn.preprocessing import PolynomialFeatures
+
+from distrff.errors import InputError, InputTypeError
+from distrff.features.binning import RandomBinningFeatures
+from distrff.features.compose import ConcatenatedFeatures, LinearFeatures
+from distrff.features.fourier import FORMS, SAMPLING_CHOICES, FourierFeatures
+from distrff.features.nystroem import NystroemFeatures
+from distrff.features.registry import specification_from_dict
+from distrff.features.specification import MapCost
+from distrff.features.transformer import TransformerFeatures
+from distrff.kernels.polynomial import Polynomial
+from distrff.kernels.stationary import Gaussian, Laplacian, Matern
+from tests.support.draws import seed_of
+
+D_COLUMNS = 20
+SUM = 2.0 * Gaussian(4.0) + Matern((3.0,) * D_COLUMNS, nu=2.5)
+MIXED = [
+    FourierFeatures(Gaussian(4.0), 8),
+    NystroemFeatures(Polynomial(2), 12),
+    LinearFeatures(),
+    TransformerFeatures(PolynomialFeatures(2)),
+]
+MAPS = {
+    **{f"fourier-{form}": FourierFeatures(Gaussian(4.0), 90, form=form) for form in FORMS},
+    **{f"fourier-{s}": FourierFeatures(SUM, 90, sampling=s) for s in SAMPLING_CHOICES if s != "auto"},
+    "nystroem": NystroemFeatures(Laplacian(8.0), 30),
+    "linear": LinearFeatures(),
+    "transformer": TransformerFeatures(PolynomialFeatures(2)),
+    "concatenated": ConcatenatedFeatures(MIXED, weights=[0.5, 2.0, 1.0, 3.0]),
+    "binning": RandomBinningFeatures(Laplacian(8.0), 8),
+    "hashed": RandomBinningFeatures(Laplacian(8.0), 8, n_bins=64),
+}
+# Of dense products and solves of other numbers of rows; the others are the same bits.
+TOLERANCE = {"nystroem": 1e-9, "concatenated": 1e-9, "linear": 0.0, "transformer": 0.0}
+DRAWN = [name for name in MAPS if name not in ("linear", "transformer")]
+DENSE = [name for name in MAPS if name not in ("binning", "hashed")]
+
+
+def fitted(name, X, rng):
+    map_ = clone(MAPS[name])
+    for part in getattr(map_, "maps", [map_]):
+        if hasattr(part, "random_state"):
+            part.random_state = seed_of(rng)
+    return map_.fit(X)
+
+
+def dense(Z):
+    return Z.toarray() if issparse(Z) else Z
+
+
+def assert_close(name, Z, expected, dtype=np.float64):
+    assert Z.dtype == expected.dtype
+    tolerance = {np.float32: 1e-5, np.int32: max(1e-12, TOLERANCE.get(name, 0))}
+    atol = tolerance.get(dtype, TOLERANCE.get(name, 1e-13))
+    np.testing.assert_allclose(dense(Z), dense(expected), rtol=atol, atol=atol)
+
+
+@pytest.mark.parametrize("name", MAPS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32])
+def test_dask_arrays_give_lazy_ones_of_the_same_values(rng, name, dtype):
+    X = (3 * rng.standard_normal((50, D_COLUMNS))).astype(dtype)
+    map_ = fitted(name, X, rng)
+    expected = map_.transform(X)
+    real = np.float32 if dtype == np.float32 else np.float64
+    assert expected.dtype == (np.result_type(real, np.complex64) if name == "fourier-complex" else real)
+    assert expected.shape == (50, map_.specification_.n_features)
+    if name != "binning":
+        assert expected.shape[1] == map_.n_features_for(D_COLUMNS)
+    for chunks in ((17, 7), ((1, 47, 2), (13, 7)), (50, 20)):
+        lazy = da.from_array(X, chunks=chunks)
+        Z = map_.transform(lazy)
+        assert Z.chunks == (lazy.chunks[0], (expected.shape[1],))
+        assert Z.dtype == Z._meta.dtype == expected.dtype
+        assert isinstance(Z._meta, csr_matrix if issparse(expected) else np.ndarray) and Z._meta.ndim == 2
+        assert_close(name, Z.compute(scheduler="sync"), expected, dtype)
+
+
+@pytest.mark.parametrize("name", DENSE)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rows_of_any_layout_are_written_into_strided_rows(rng, name, dtype):
+    X = rng.standard_normal((700, D_COLUMNS)).astype(dtype)  # several strips and tiles, the last not full
+    map_ = fitted(name, X, rng)
+    Z = map_.transform(X)
+    n_features = Z.shape[1]
+    wide = np.full((700, n_features + 7), 7, Z.dtype)
+    assert np.shares_memory(map_.apply(X, out=wide[:, 3:-4]), wide)
+    np.testing.assert_array_equal(wide[:, 3:-4], Z)
+    np.testing.assert_array_equal(wide[:, [0, 1, 2, -4, -3, -2, -1]], 7)
+    locked = X.copy()
+    locked.flags.writeable = False
+    np.testing.assert_array_equal(map_.apply(locked), Z)
+    assert not np.shares_memory(map_.apply(X), X)
+    assert_close(name, map_.apply(np.asfortranarray(X)), Z, dtype)
+    for n in (0, 1, 17):
+        assert_close(name, map_.apply(X[:n]), Z[:n], dtype)
+    assert_close(name, map_.apply(X[400:]), Z[400:], dtype)  # cut into other strips
+    if name.startswith("fourier"):
+        with pytest.raises((InputError, InputTypeError, ValueError)):
+            map_.apply(X, out=np.empty((700, n_features), np.float16))
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_a_map_comes_back_from_json_arrays_and_pickle_with_the_same_bits(rng, name):
+    X = rng.standard_normal((40, D_COLUMNS))
+    map_ = fitted(name, X, rng)
+    spec, Z = map_.specification_, dense(map_.transform(X))
+    stored = specification_from_dict(json.loads(json.dumps(spec.to_dict(), allow_nan=False)))
+    assert isinstance(stored, type(spec))
+    assert stored == spec and hash(stored) == hash(spec)
+    arrays = {key: A.copy() for key, A in spec.checked_arrays().items()}
+    np.testing.assert_array_equal(dense(stored.with_arrays(arrays).build().apply(X)), Z)
+    light = spec.without_arrays()
+    assert light == pickle.loads(pickle.dumps(light)) == spec and hash(light) == hash(spec)
+    assert len(pickle.dumps(light)) < 4000
+    np.testing.assert_array_equal(dense(light.build(arrays).apply(X)), Z)
+    np.testing.assert_array_equal(dense(pickle.loads(pickle.dumps(map_)).transform(X)), Z)
+    assert spec.carries_arrays == spec.arrays_at_hand or name == "transformer"
+    assert not light.arrays_at_hand
+    if not spec.carries_arrays:
+        np.testing.assert_array_equal(dense(stored.build().apply(X)), Z)
+        assert len(pickle.dumps(map_)) < 4000
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_the_same_seed_gives_the_same_bits_and_another_seed_another_map(rng, name):
+    X = rng.standard_normal((50, D_COLUMNS))
+    one = fitted(name, X, rng)
+    again, other = clone(one).fit(X), fitted(name, X, rng)
+    assert again.specification_ == one.specification_
+    np.testing.assert_array_equal(dense(again.transform(X)), dense(one.transform(X)))
+    assert (other.specification_ != one.specification_) == (name in DRAWN)
+    assert again.get_params().keys() == one.get_params().keys()
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_rows_of_other_widths_are_refused(rng, name):
+    map_ = fitted(name, rng.standard_normal((40, D_COLUMNS)), rng)
+    with pytest.raises(InputError, match=r"shape \(n_samples, 20\), got a dask array of shape \(4, 2\)"):
+        map_.transform(da.zeros((4, 2)))
+    with pytest.raises(InputError, match=r"shape \(n_samples, 20\)"):
+        map_.transform(da.zeros(20))
+    with pytest.raises(ValueError, match="20 features"):
+        map_.transform(np.zeros((4, 2)))
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_columns_are_numbered_after_the_class(rng, name):
+    X = rng.standard_normal((40, D_COLUMNS))
+    map_ = fitted(name, X, rng)
+    names = map_.get_feature_names_out().tolist()
+    assert names == [f"{type(map_).__name__.lower()}{j}" for j in range(map_.specification_.n_features)]
+    if name in DENSE:
+        assert map_.set_output(transform="pandas").transform(X).columns.tolist() == names
+
+
+@pytest.mark.parametrize("name", ["linear", "transformer", "concatenated", "binning", "hashed"])
+def test_maps_without_smaller_ones_have_no_learning_curve(rng, name):
+    map_ = fitted(name, rng.standard_normal((40, D_COLUMNS)), rng)
+    assert map_.nested_sizes() == (map_.specification_.n_features,)
+    assert not map_.specification_.rescaled_when_nested
+
+
+def test_the_identity_leaves_rows_as_they_are(rng):
+    X = rng.standard_normal((6, 3))
+    map_ = LinearFeatures().fit(X)
+    np.testing.assert_array_equal(map_.transform(X), X)
+    assert math.isnan(map_.specification_.at_zero)
+    assert map_.specification_.cost == map_.cost_for(3) == MapCost()
+    assert map_.get_params() == {}
+    one, other = (LinearFeatures().fit(np.zeros((1, d))).specification_ for d in (3, 4))
+    assert one == map_.specification_ != other

@@ -1,0 +1,16 @@
+"""Seeds that a test draws, and inner products of a map's rows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def seed_of(rng):
+    """Return a seed from the test's own random numbers."""
+    return int(rng.integers(2**62))
+
+
+def pairs(Z):
+    """Return ⟨z_i, z_j⟩ of all pairs of different rows."""
+    i, j = np.triu_indices(len(Z), 1)
+    return np.einsum("ij,ij->i", Z[i], Z[j].conj())
