@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +16,7 @@ from click.testing import CliRunner
 from distributed import LocalCluster
 
 from distrff.cli import main
+from tests.support import commands
 
 
 class Done(NamedTuple):
@@ -54,6 +53,12 @@ class Distrff:
         result = self._runner.invoke(main, words, prog_name="distrff")
         return Done(result.exit_code, result.stdout, result.stderr)
 
+    def refused(self, *args: Any, code: int = 2) -> str:
+        """Run a command that must be refused, and return its message."""
+        done = self(*args)
+        assert (done.code, done.stdout) == (code, ""), done
+        return done.stderr
+
 
 @pytest.fixture
 def runner() -> CliRunner:
@@ -65,21 +70,17 @@ def distrff(cluster: LocalCluster) -> Distrff:
     return Distrff(cluster.scheduler_address)
 
 
-COMMAND = (sys.executable, "-c", "from distrff.cli import main; main(prog_name='distrff')")
-
-
-def _run_process(*args: Any) -> Done:
-    command = [*COMMAND, *map(str, args)]
-    # What libraries deprecate among themselves is told to their developers, not to ours.
-    environment = os.environ | {"PYTHONWARNINGS": "ignore::DeprecationWarning"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
-    return Done(done.returncode, done.stdout, done.stderr)
-
-
 @pytest.fixture
 def distrff_process() -> Callable[..., Done]:
     """Runs commands as users do, in a process of their own."""
-    return _run_process
+
+    def run(*args: Any) -> Done:
+        # What libraries deprecate among themselves is told to their developers, not to ours.
+        environment = os.environ | {"PYTHONWARNINGS": "ignore::DeprecationWarning"}
+        done = commands.run(*commands.DISTRFF, *args, env=environment)
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    return run
 
 
 @pytest.fixture
@@ -106,12 +107,8 @@ def _write_group(path: Path, **arrays: np.ndarray) -> Path:
 
 @pytest.fixture
 def stored(tmp_path: Path) -> Callable[..., Path]:
-    """Writes arrays as a Zarr group of the name given."""
-
-    def write(name: str, **arrays: np.ndarray) -> Path:
-        return _write_group(tmp_path / name, **arrays)
-
-    return write
+    """`stored(name, **arrays)`: a Zarr group of arrays."""
+    return lambda name, **arrays: _write_group(tmp_path / name, **arrays)
 
 
 @pytest.fixture(scope="session")
