@@ -48,7 +48,7 @@ class Distrff:
     def __call__(self, *args: Any) -> Done:
         words = [str(arg) for arg in args]
         with_workers = ("plan", "fit", "score", "predict", "transform", "kernel-error", "inspect", "bench")
-        if words[0] in with_workers and "--scheduler" not in words:
+        if words[0] in with_workers and not {"--scheduler", "--as-helm-values"} & set(words):
             words += ["--scheduler", self._scheduler]
         result = self._runner.invoke(main, words, prog_name="distrff")
         return Done(result.exit_code, result.stdout, result.stderr)
@@ -86,6 +86,16 @@ def distrff_process() -> Callable[..., Done]:
 @pytest.fixture
 def distrff_without_workers() -> Distrff:
     return Distrff("tcp://127.0.0.1:1")
+
+
+@pytest.fixture
+def no_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Surroundings in which S3 finds no credentials and asks nobody for them."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
 
 
 class Rows(NamedTuple):

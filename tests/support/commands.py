@@ -9,7 +9,7 @@ from typing import Any
 DISTRFF = (sys.executable, "-c", "from distrff.cli import main; main(prog_name='distrff')")
 
 
-def run(*words: Any, timeout: float = 200.0, **options: Any) -> subprocess.CompletedProcess[str]:
+def run(*words: Any, timeout: float = 300.0, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run a program to its end, whatever its exit code."""
     command = [str(word) for word in words]
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False, **options)
