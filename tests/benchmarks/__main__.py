@@ -11,22 +11,13 @@ import json
 import sys
 import warnings
 
-from tests.benchmarks import (
-    accuracy,
-    binning_accuracy,
-    convert,
-    features,
-    losses,
-    object_store,
-    sparse_models,
-    spine,
-)
+from tests.benchmarks import accuracy, convert, features, losses, object_store, sparse_models, spine
 
 GROUPS = {
     "spine": spine.BENCHMARKS,
     "losses": losses.BENCHMARKS,
     "features": features.BENCHMARKS | sparse_models.BENCHMARKS,
-    "accuracy": accuracy.BENCHMARKS | binning_accuracy.BENCHMARKS,
+    "accuracy": accuracy.BENCHMARKS,
     "ingest": convert.BENCHMARKS | object_store.BENCHMARKS,
 }
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -20,6 +18,7 @@ from pyarrow import csv as arrow_csv
 from scipy.stats import chi2, kstest
 
 from distrff.engine.record import peak_resident_bytes, resident_bytes
+from tests.support.commands import DISTRFF, run
 
 KDD = "DISTRFF_BENCHMARK_KDD"
 """Environment variable: the folder of kddcup99_10pct.gz and kddcup99_test.gz."""
@@ -31,7 +30,6 @@ _SHUFFLE_ROWS = 10_000_000
 _N_SEEDS = 20
 _PARTS = 100
 _BYTE = 2.0**-20
-_PROGRAM = "from distrff.cli import main; main(prog_name='distrff')"
 
 
 def csv_speed(scale: float) -> Iterator[dict[str, Any]]:
@@ -146,9 +144,8 @@ def three_commands(scale: float) -> Iterator[dict[str, Any]]:
         seconds, outputs = [], []
         for command in commands:
             started = time.perf_counter()
-            done = subprocess.run(
-                [sys.executable, "-c", _PROGRAM, *command, "--json"], capture_output=True, check=True
-            )
+            done = run(*DISTRFF, *command, "--json", timeout=3600)
+            done.check_returncode()
             seconds.append(time.perf_counter() - started)
             outputs.append(json.loads(done.stdout))
         yield {
@@ -173,13 +170,13 @@ def _peer_error(rows: str, test: str, folder: str) -> float:
     data = open_dataset(rows)
     X, y = data.X.compute(), data.y.compute()
     X_test, y_test = _encoded_like(rows, test, folder)
-    machine = make_pipeline(
+    model = make_pipeline(
         StandardScaler(),
         RBFSampler(gamma=0.5 / X.shape[1], n_components=1024, random_state=0),
         LinearSVC(loss="squared_hinge", class_weight="balanced", dual=False, random_state=0),
     )
     few = np.random.default_rng(0).permutation(len(X))[:50_000]
-    return float(np.mean(machine.fit(X[few], y[few]).predict(X_test) != y_test))
+    return float(np.mean(model.fit(X[few], y[few]).predict(X_test) != y_test))
 
 
 def _encoded_like(rows: str, path: str, folder: str) -> tuple[np.ndarray, np.ndarray]:
@@ -203,7 +200,7 @@ def _in_fresh_process(work: Any, *arguments: Any) -> dict[str, float]:
 
 
 def _measured(work: Any, arguments: tuple[Any, ...]) -> dict[str, float]:
-    import distrff.ingest.convert  # noqa: F401
+    import distrff.io.convert.convert  # noqa: F401
 
     idle, started = resident_bytes(), time.perf_counter()
     work(*arguments)

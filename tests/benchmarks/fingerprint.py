@@ -34,7 +34,7 @@ from scipy import sparse
 from sklearn.preprocessing import StandardScaler
 
 import distrff as drf
-from tests.benchmarks.timing import seconds_of
+from tests.benchmarks.measuring import seconds_of
 
 N, D_COLUMNS = 3000, 6
 SEED = {"random_state": 0}

@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import zarr
 
+from distrff.estimators.svm import KernelLikelihoodClassifier, KernelSVC
 from distrff.features.fourier import FourierFeatures
 from distrff.io.dataset import Dataset
 from distrff.io.open import open_dataset
 from distrff.kernels.stationary import Gaussian
+from tests.benchmarks.measuring import CHUNK_ROWS
 
 N_ROWS, N_COLUMNS, N_TERMS, FREQUENCY = 200_000, 20, 500, 0.35
 N_COMPONENTS = 2048
 PENALTIES = (1e-3, 1e-4, 1e-5, 1e-6)
-CHUNK_ROWS = 32_768
 COVTYPE = "DISTRFF_COVTYPE"  # names the Parquet of covtype, whose class 2 is told from the rest
 _COVTYPE_WIDTH = 1.0
+KINDS: dict[str, Callable[..., Any]] = {
+    "logistic": KernelLikelihoodClassifier,
+    "probit": partial(KernelLikelihoodClassifier, noise="probit"),
+    "laplace": partial(KernelLikelihoodClassifier, noise="laplace"),
+    "hinge": KernelSVC,
+    "squared_hinge": partial(KernelSVC, loss="squared_hinge"),
+}
+"""The models of classes by their losses."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +55,8 @@ def made(scale: float) -> Iterator[Labelled]:
     """Yield rows X ~ N(0, I) with labels sign(f + 0.2·noise) of a smooth random f, from Zarr."""
     with TemporaryDirectory() as folder:
         dataset = open_dataset(_write(Path(folder) / "rows.zarr", int(N_ROWS * scale)))
-        yield Labelled(
-            "made", dataset, FourierFeatures(Gaussian(1 / FREQUENCY), N_COMPONENTS, random_state=0)
-        )
+        features = FourierFeatures(Gaussian(1 / FREQUENCY), N_COMPONENTS, random_state=0)
+        yield Labelled("made", dataset, features)
 
 
 @contextmanager
@@ -54,8 +65,6 @@ def covtype(scale: float) -> Iterator[Labelled | None]:
     if COVTYPE not in os.environ:
         yield None
         return
-    import pandas as pd
-
     frame = pd.read_parquet(os.environ[COVTYPE]).sample(frac=scale, random_state=0)
     X = frame.drop(columns="Cover_Type").to_numpy(np.float32)
     with TemporaryDirectory() as folder:

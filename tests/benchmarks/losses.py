@@ -5,10 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import product
 from typing import Any
 
 import dask
+import dask.array as da
 import numpy as np
+from dask_ml.linear_model import LogisticRegression as DaskLogisticRegression
+from distributed import Client
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 from threadpoolctl import threadpool_limits
@@ -21,64 +25,42 @@ from distrff.preprocessing.scaling import Scaling
 from distrff.preprocessing.targets import ClassTargets
 from distrff.reductions.margins import MarginReduction
 from distrff.solvers.losses import Hinge, Logistic
-from tests.benchmarks.clusters import N_WORKERS, workers
-from tests.benchmarks.labelled_rows import N_COLUMNS, N_COMPONENTS, PENALTIES, Labelled, covtype, made
-from tests.benchmarks.timing import alternate, seconds_of
+from tests.benchmarks.labelled_rows import KINDS, N_COLUMNS, N_COMPONENTS, PENALTIES, Labelled, covtype, made
+from tests.benchmarks.measuring import N_WORKERS, alternate, seconds_of, workers
 
-MOST_SWEEPS = {"logistic": 12, "probit": 15, "laplace": 25}
+_MOST_SWEEPS = {"logistic": 12, "probit": 15, "laplace": 25, "hinge": 60}
 _RIVALS_PENALTIES = (1e-3, 1e-5, 1e-6)
 
 
-def likelihood_sweeps(scale: float) -> Iterator[dict[str, Any]]:
+def sweeps(scale: float) -> Iterator[dict[str, Any]]:
     """Light sweeps after the Gram until the duality gap is certified to be below 1e-3."""
     for data in _datasets(scale):
-        for noise, most in MOST_SWEEPS.items():
-            for penalty in PENALTIES:
-                machine = KernelLikelihoodClassifier(
-                    data.features, data.C(penalty), noise=noise, random_state=0
-                )
-                yield {"data": data.name, "noise": noise, "penalty": penalty} | _sweeps(machine, data, most)
-
-
-def hinge_sweeps(scale: float) -> Iterator[dict[str, Any]]:
-    """The same for the hinge."""
-    for data in _datasets(scale):
-        for penalty in PENALTIES:
-            machine = KernelSVC(data.features, data.C(penalty), random_state=0)
-            most = 110 if penalty < 1e-5 else 60
-            yield {"data": data.name, "loss": "hinge", "penalty": penalty} | _sweeps(machine, data, most)
+        for (loss, usual), penalty in product(_MOST_SWEEPS.items(), PENALTIES):
+            model = KINDS[loss](data.features, data.C(penalty), random_state=0)
+            most = 110 if loss == "hinge" and penalty < 1e-5 else usual
+            yield {"data": data.name, "loss": loss, "penalty": penalty} | _sweeps(model, data, most)
 
 
 def sgd_epochs(scale: float) -> Iterator[dict[str, Any]]:
     """Epochs of SGD until it stops, of ten at most, and how far above the certified optimum."""
-    kinds: dict[str, Callable[..., Any]] = {
-        "logistic": KernelLikelihoodClassifier,
-        "probit": lambda *a, **o: KernelLikelihoodClassifier(*a, noise="probit", **o),
-        "laplace": lambda *a, **o: KernelLikelihoodClassifier(*a, noise="laplace", **o),
-        "hinge": KernelSVC,
-        "squared_hinge": lambda *a, **o: KernelSVC(*a, loss="squared_hinge", **o),
-    }
     for data in _datasets(scale):
-        for loss, kind in kinds.items():
-            for penalty in PENALTIES:
-                C = data.C(penalty)
-                by_sgd = kind(data.features, C, random_state=0, solver="sgd")
-                report = by_sgd.fit(data.dataset).report_
-                if report["sweep_labels"].count("epoch") > 10:  # an epoch and its evaluation are two sweeps
-                    report = by_sgd.set_params(max_sweeps=20).fit(data.dataset).report_
-                exact = kind(data.features, C, random_state=0).fit(data.dataset).report_
-                yield {
-                    "data": data.name,
-                    "loss": loss,
-                    "penalty": penalty,
-                    "asked": "above <= 0.01 and epochs <= 10",
-                    "above": report["primal"] / exact["dual"] - 1,
-                    "epochs": report["sweep_labels"].count("epoch"),
-                    "sweeps": report["n_sweeps"],
-                    "status": report["status"],
-                    "gap": report["duality_gap"],
-                    "seconds": report["seconds"],
-                }
+        for (loss, kind), penalty in product(KINDS.items(), PENALTIES):
+            C = data.C(penalty)
+            by_sgd = kind(data.features, C, random_state=0, solver="sgd")
+            report = by_sgd.fit(data.dataset).report_
+            if report["sweep_labels"].count("epoch") > 10:  # an epoch and its evaluation are two sweeps
+                report = by_sgd.set_params(max_sweeps=20).fit(data.dataset).report_
+            exact = kind(data.features, C, random_state=0).fit(data.dataset).report_
+            yield {
+                **{"data": data.name, "loss": loss, "penalty": penalty},
+                "asked": "above <= 0.01 and epochs <= 10",
+                "above": report["primal"] / exact["dual"] - 1,
+                "epochs": report["sweep_labels"].count("epoch"),
+                "sweeps": report["n_sweeps"],
+                "status": report["status"],
+                "gap": report["duality_gap"],
+                "seconds": report["seconds"],
+            }
 
 
 def light_sweep(scale: float) -> Iterator[dict[str, Any]]:
@@ -86,96 +68,57 @@ def light_sweep(scale: float) -> Iterator[dict[str, Any]]:
 
     First on one core without a cluster, then on the workers.
     """
-    with made(scale) as data, dask.config.set(scheduler="synchronous"), threadpool_limits(1):
-        limit = _limit([measured_rates()], data.dataset.n_rows)
-        _light(data, 1)
-        seconds = float(np.median([seconds_of(lambda: _light(data, 1)) for _ in range(7)]))
-        yield {
-            "asked": "share of the limit >= 0.6, one core",
-            "share": limit["seconds"] / seconds,
-            "seconds": seconds,
-            "limit": limit,
-        }
-    with made(scale) as data, workers() as client:
-        limit = _limit(list(client.run(measured_rates).values()), data.dataset.n_rows)
-        _light(data, 1)
-        seconds = float(np.median([seconds_of(lambda: _light(data, 1)) for _ in range(7)]))
-        yield {
-            "asked": "share of the limit >= 0.6, two workers",
-            "share": limit["seconds"] / seconds,
-            "seconds": seconds,
-            "limit": limit,
-        }
-        _light(data, 10)
-        ten = alternate(lambda: _light(data, 10), lambda: _light(data, 1), repeats=7)
+    with made(scale) as data:
+        with dask.config.set(scheduler="synchronous"), threadpool_limits(1):
+            yield _share_of_the_limit(data, "one core", [measured_rates()])
+        with workers() as client:
+            yield _share_of_the_limit(data, "two workers", list(client.run(measured_rates).values()))
+            _light(data, 10)
+            ten = alternate(lambda: _light(data, 10), lambda: _light(data, 1), repeats=7)
         yield {"asked": "ten outputs <= 3 times one", **ten}
+
+
+def _share_of_the_limit(data: Labelled, where: str, rates: list[tuple[float, float]]) -> dict[str, Any]:
+    limit = _limit(rates, data.dataset.n_rows)
+    _light(data, 1)
+    seconds = float(np.median([seconds_of(lambda: _light(data, 1)) for _ in range(7)]))
+    return {
+        "asked": f"share of the limit >= 0.6, {where}",
+        "share": limit["seconds"] / seconds,
+        "seconds": seconds,
+        "limit": limit,
+    }
 
 
 def against_logistic_regression(scale: float) -> Iterator[dict[str, Any]]:
     """A whole fit from Zarr against scikit-learn's on features ready in memory, at equal objective."""
+
+    def rival(C: float, iterations: int) -> LogisticRegression:
+        return LogisticRegression(C=C, tol=0.0, max_iter=iterations)
+
     with made(scale) as data, workers():
-        Z, y = _ready(data)
-        for penalty in _RIVALS_PENALTIES:
-            C = data.C(penalty)
-            ours = KernelLikelihoodClassifier(data.features, C, random_state=0)
-
-            def objective(w: np.ndarray, b: float, C: float = C) -> float:
-                return C * float(Logistic().value(Z @ w + b, y).sum()) + 0.5 * float(w @ w)
-
-            def fit(iterations: int, C: float = C) -> tuple[np.ndarray, float]:
-                theirs = LogisticRegression(C=C, tol=0.0, max_iter=iterations).fit(Z, y)
-                return theirs.coef_[0], float(theirs.intercept_[0])
-
-            yield {"penalty": penalty} | _against(partial(_report, ours, data), fit, objective, asked=2)
+        yield from _races(data, KernelLikelihoodClassifier, Logistic(), rival)
 
 
 def against_linear_svc(scale: float) -> Iterator[dict[str, Any]]:
     """The same for the hinge without an intercept, against liblinear's coordinate descent."""
+    plain = {"fit_intercept": False, "random_state": 0}
+
+    def rival(C: float, iterations: int) -> LinearSVC:
+        return LinearSVC(C=C, loss="hinge", tol=1e-12, max_iter=iterations, **plain)
+
     with made(scale) as data, workers():
-        Z, y = _ready(data)
-        for penalty in _RIVALS_PENALTIES:
-            C = data.C(penalty)
-            ours = KernelSVC(data.features, C, fit_intercept=False, random_state=0)
-
-            def objective(w: np.ndarray, b: float, C: float = C) -> float:
-                return C * float(Hinge().value(Z @ w, y).sum()) + 0.5 * float(w @ w)
-
-            def fit(iterations: int, C: float = C) -> tuple[np.ndarray, float]:
-                theirs = LinearSVC(
-                    C=C, loss="hinge", fit_intercept=False, tol=1e-12, max_iter=iterations, random_state=0
-                ).fit(Z, y)
-                return theirs.coef_[0], 0.0
-
-            yield {"penalty": penalty} | _against(partial(_report, ours, data), fit, objective, asked=2)
+        yield from _races(data, partial(KernelSVC, fit_intercept=False), Hinge(), rival)
 
 
 def against_dask_ml(scale: float) -> Iterator[dict[str, Any]]:
     """The same against dask-ml's logistic regression by L-BFGS, on ready features in the workers."""
-    try:
-        from dask_ml.linear_model import LogisticRegression as DaskLogisticRegression
-    except ImportError:
-        yield {"skipped": "dask-ml is not installed"}
-        return
-    import dask.array as da
+
+    def rival(C: float, iterations: int) -> DaskLogisticRegression:
+        return DaskLogisticRegression(C=C, solver="lbfgs", tol=0.0, max_iter=iterations)
 
     with made(scale) as data, workers() as client:
-        Z, y = _ready(data)
-        chunks = -(-len(Z) // (2 * N_WORKERS))
-        lazy_Z = client.persist(da.from_array(Z, chunks=(chunks, -1)))
-        lazy_y = client.persist(da.from_array((y > 0).astype(np.float64), chunks=chunks))
-        for penalty in _RIVALS_PENALTIES[1:]:
-            C = data.C(penalty)
-            ours = KernelLikelihoodClassifier(data.features, C, random_state=0)
-
-            def objective(w: np.ndarray, b: float, C: float = C) -> float:
-                return C * float(Logistic().value(Z @ w + b, y).sum()) + 0.5 * float(w @ w)
-
-            def fit(iterations: int, C: float = C) -> tuple[np.ndarray, float]:
-                theirs = DaskLogisticRegression(C=C, solver="lbfgs", tol=0.0, max_iter=iterations)
-                theirs.fit(lazy_Z, lazy_y)
-                return np.ravel(theirs.coef_), float(np.ravel(theirs.intercept_)[0])
-
-            yield {"penalty": penalty} | _against(partial(_report, ours, data), fit, objective, asked=5)
+        yield from _races(data, KernelLikelihoodClassifier, Logistic(), rival, client)
 
 
 def _datasets(scale: float) -> Iterator[Labelled]:
@@ -190,8 +133,8 @@ def _ready(data: Labelled) -> tuple[np.ndarray, np.ndarray]:
     return data.features.fit(X).transform(X), np.asarray(data.dataset.y).astype(np.float64)
 
 
-def _sweeps(machine: Any, data: Labelled, most: int) -> dict[str, Any]:
-    report = machine.fit(data.dataset).report_
+def _sweeps(model: Any, data: Labelled, most: int) -> dict[str, Any]:
+    report = model.fit(data.dataset).report_
     labels = report["sweep_labels"]
     light = [s for s, label in zip(report["sweep_seconds"], labels, strict=True) if label == "margins"]
     after = labels[labels.index("Gram") + 1 :]
@@ -205,16 +148,42 @@ def _sweeps(machine: Any, data: Labelled, most: int) -> dict[str, Any]:
     }
 
 
-def _report(machine: Any, data: Labelled) -> dict[str, Any]:
-    return machine.fit(data.dataset).report_
+def _races(
+    data: Labelled,
+    kind: Callable[..., Any],
+    loss: Any,
+    rival: Callable[[float, int], Any],
+    client: Client | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Race our fits against a rival's on ready features, in the workers where a client is given."""
+    Z, y = _ready(data)
+    rows: Any = Z, y
+    if client is not None:
+        chunks = -(-len(Z) // (2 * N_WORKERS))
+        lazy = da.from_array(Z, chunks=(chunks, -1)), da.from_array((y > 0).astype(np.float64), chunks=chunks)
+        rows = client.persist(lazy)
+    for penalty in _RIVALS_PENALTIES if client is None else _RIVALS_PENALTIES[1:]:
+        C = data.C(penalty)
+
+        def ours(C: float = C) -> dict[str, Any]:
+            return kind(data.features, C, random_state=0).fit(data.dataset).report_
+
+        def fit(iterations: int, C: float = C) -> Any:
+            theirs = rival(C, iterations)
+            theirs.fit(*rows)
+            return theirs
+
+        def objective(theirs: Any, C: float = C) -> float:
+            w, b = np.ravel(theirs.coef_), float(np.ravel(theirs.intercept_)[0])
+            return C * float(loss.value(Z @ w + b, y).sum()) + 0.5 * float(w @ w)
+
+        found = _race(ours, fit, objective)
+        asked = f"speedup >= {2 if client is None else 5} for penalties below 1e-4"
+        yield {"penalty": penalty, "asked": asked, **found}
 
 
-def _against(
-    ours: Callable[[], dict[str, Any]],
-    fit: Callable[[int], tuple[np.ndarray, float]],
-    objective: Callable[[np.ndarray, float], float],
-    *,
-    asked: int,
+def _race(
+    ours: Callable[[], dict[str, Any]], fit: Callable[[int], Any], objective: Callable[[Any], float]
 ) -> dict[str, Any]:
     """Time our fit and the rival in turn, at its fewest iterations, of 8, 16, 32 …, of an objective as good.
 
@@ -224,9 +193,9 @@ def _against(
     while True:
         iterations *= 2
         started = time.perf_counter()
-        machine = fit(iterations)
+        theirs = fit(iterations)
         seconds = time.perf_counter() - started
-        reached = objective(*machine)
+        reached = objective(theirs)
         is_as_good = reached <= report["primal"] * (1 + 1e-6)
         if is_as_good or iterations >= 4096 or seconds > 10 * report["seconds"]:
             break
@@ -234,7 +203,6 @@ def _against(
     if is_as_good:
         times = alternate(lambda: fit(iterations), ours)
     return {
-        "asked": f"speedup >= {asked} for penalties below 1e-4",
         "speedup": times["ratio"],
         "seconds": times["reference_seconds"],
         "gap": report["duality_gap"],
@@ -289,8 +257,7 @@ def measured_rates() -> tuple[float, float]:
 
 
 BENCHMARKS = {
-    "likelihood_sweeps": likelihood_sweeps,
-    "hinge_sweeps": hinge_sweeps,
+    "sweeps": sweeps,
     "sgd_epochs": sgd_epochs,
     "light_sweep": light_sweep,
     "against_logistic_regression": against_logistic_regression,

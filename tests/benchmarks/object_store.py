@@ -12,9 +12,7 @@ import numpy as np
 
 import distrff as drf
 from examples.s3_roundtrip import s3_server
-from tests.benchmarks.clusters import workers
-from tests.benchmarks.rows import write_rows
-from tests.benchmarks.timing import alternate
+from tests.benchmarks.measuring import alternate, workers, write_rows
 
 _ASKED = "<= 1.5 times local files"
 _BUCKET = "benchmark"
@@ -36,29 +34,25 @@ def sweeps(scale: float) -> Iterator[dict[str, Any]]:
             "local": drf.open_dataset(str(path)),
         }
         client.run(_import_store)
-        for name, fit in _machines().items():
+        for name, fit in _models().items():
             found = {place: fit(data) for place, data in places.items()}  # compiles and warms up
             times = alternate(lambda: fit(places["s3"]), lambda: fit(places["local"]))  # noqa: B023
             same = np.array_equal(found["s3"], found["local"])
             yield {"sweep": name, "n_rows": n_rows, "asked": _ASKED, "same_bits": same, **times}
 
 
-def _machines() -> dict[str, Callable[[Any], np.ndarray]]:
-    def features() -> drf.FourierFeatures:
-        return drf.FourierFeatures(drf.Gaussian(4.0), 1024, random_state=0)
-
-    ridge = drf.KernelRidge(features(), alpha=1.0, random_state=0)
-    scored = drf.KernelRidge(features(), alpha=1.0, random_state=0)
+def _models() -> dict[str, Callable[[Any], np.ndarray]]:
+    ridge, scored = (
+        drf.KernelRidge(drf.FourierFeatures(drf.Gaussian(4.0), 1024, random_state=0), 1.0, random_state=0)
+        for _ in range(2)
+    )
 
     def score(data: Any) -> np.ndarray:
         if not hasattr(scored, "coef_"):
             scored.fit(data)
         return np.asarray(scored.score(data))
 
-    return {
-        "fit by the Gram": lambda data: ridge.fit(data).coef_,
-        "light: score": score,
-    }
+    return {"fit by the Gram": lambda data: ridge.fit(data).coef_, "light: score": score}
 
 
 def _import_store() -> None:

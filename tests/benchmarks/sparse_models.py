@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from distrff.estimators.svm import KernelLikelihoodClassifier, KernelSVC
 from distrff.features.binning import RandomBinningFeatures
 from distrff.io.arrays import as_dataset
 from distrff.io.dataset import Dataset
 from distrff.kernels.stationary import Laplacian
-from tests.benchmarks.clusters import workers
-from tests.benchmarks.labelled_rows import Labelled, covtype
+from tests.benchmarks.labelled_rows import KINDS, covtype
+from tests.benchmarks.measuring import workers
 
 PENALTIES = (1e-3, 1e-4, 1e-5)
 _N_ROWS, _N_COLUMNS, _N_TERMS, _N_GRIDS = 100_000, 6, 200, 100
 _COVTYPE_WIDTHS = (*(1.5 * w for w in (1, 3, 2.5, 1.5, 1.8, 1, 3, 3, 3, 1)), *(1.4,) * 44)
-_KINDS: dict[str, Callable[..., Any]] = {
-    "hinge": KernelSVC,
-    "squared_hinge": partial(KernelSVC, loss="squared_hinge"),
-    "logistic": KernelLikelihoodClassifier,
-    "probit": partial(KernelLikelihoodClassifier, noise="probit"),
-    "laplace": partial(KernelLikelihoodClassifier, noise="laplace"),
-}
 
 
 def sparse_models(scale: float) -> Iterator[dict[str, Any]]:
@@ -36,7 +27,7 @@ def sparse_models(scale: float) -> Iterator[dict[str, Any]]:
             if data is None:
                 continue
             name, dataset, features = data
-            for loss, kind in _KINDS.items():
+            for loss, kind in KINDS.items():
                 for penalty in PENALTIES:
                     C = 1 / (dataset.n_rows * penalty)
                     shared = {"data": name, "loss": loss, "penalty": penalty}
@@ -84,16 +75,14 @@ def _made(scale: float) -> Iterator[tuple[str, Dataset, RandomBinningFeatures]]:
 def _covtype(scale: float) -> Iterator[tuple[str, Dataset, RandomBinningFeatures] | None]:
     """Yield covtype's rows in any order, its ten quantities standardised; None where it is not at hand."""
     with covtype(scale) as data:
-        yield None if data is None else _binned(data)
-
-
-def _binned(data: Labelled) -> tuple[str, Dataset, RandomBinningFeatures]:
-    X, y = np.array(data.dataset.X), np.asarray(data.dataset.y)
-    order = np.random.default_rng(0).permutation(len(X))
-    quantities = X[:, :10]
-    X[:, :10] = (quantities - quantities.mean(axis=0)) / quantities.std(axis=0)
-    features = RandomBinningFeatures(Laplacian(_COVTYPE_WIDTHS), _N_GRIDS, random_state=0)
-    return data.name, as_dataset(X[order], y[order]), features
+        if data is None:
+            yield None
+            return
+        X, y = np.array(data.dataset.X), np.asarray(data.dataset.y)
+        order = np.random.default_rng(0).permutation(len(X))
+        X[:, :10] = (X[:, :10] - X[:, :10].mean(axis=0)) / X[:, :10].std(axis=0)
+        features = RandomBinningFeatures(Laplacian(_COVTYPE_WIDTHS), _N_GRIDS, random_state=0)
+        yield data.name, as_dataset(X[order], y[order]), features
 
 
 BENCHMARKS = {"sparse_models": sparse_models}

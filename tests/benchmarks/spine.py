@@ -25,9 +25,14 @@ from distrff.kernels.stationary import Gaussian
 from distrff.preprocessing.scaling import Scaling
 from distrff.preprocessing.targets import NumericTargets
 from distrff.reductions.gram import GramReduction
-from tests.benchmarks.clusters import import_everything, peaks_above, workers
-from tests.benchmarks.rows import write_rows
-from tests.benchmarks.timing import alternate, seconds_of
+from tests.benchmarks.measuring import (
+    alternate,
+    import_everything,
+    peaks_above,
+    seconds_of,
+    workers,
+    write_rows,
+)
 
 N_COLUMNS = 50
 N_COMPONENTS = 2048
@@ -38,7 +43,7 @@ def _features() -> FourierFeatures:
     return FourierFeatures(Gaussian(LENGTH_SCALE), N_COMPONENTS, random_state=0)
 
 
-def _machine(alpha: Any) -> KernelRidge:
+def _model(alpha: Any) -> KernelRidge:
     return KernelRidge(_features(), alpha=alpha, random_state=0)
 
 
@@ -116,7 +121,7 @@ def against_dask_array(scale: float) -> Iterator[dict[str, Any]]:
 
 
 def _fit(path: Path) -> KernelRidge:
-    return _machine(1.0).fit(open_dataset(path))
+    return _model(1.0).fit(open_dataset(path))
 
 
 def _dask_array_fit(path: Path) -> np.ndarray:
@@ -158,8 +163,8 @@ import numpy as np
 from sklearn.kernel_approximation import RBFSampler
 from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
-from distrff.sweeps.process_record import peak_resident_bytes, resident_bytes
-from tests.benchmarks.rows import draw_rows
+from distrff.engine.record import peak_resident_bytes, resident_bytes
+from tests.benchmarks.measuring import draw_rows
 n, d, D, length_scale = {arguments}
 idle = resident_bytes()
 X, y = draw_rows(0, n, d, "float32")
@@ -204,8 +209,8 @@ def alpha_by_cv(scale: float) -> Iterator[dict[str, Any]]:
     n = int(1_000_000 * scale)
     with tempfile.TemporaryDirectory() as folder, workers():
         dataset = open_dataset(write_rows(Path(folder) / "rows.zarr", n, N_COLUMNS))
-        _machine(1.0).fit(dataset)
-        timed = alternate(lambda: _machine("cv").fit(dataset), lambda: _machine(1.0).fit(dataset))
+        _model(1.0).fit(dataset)
+        timed = alternate(lambda: _model("cv").fit(dataset), lambda: _model(1.0).fit(dataset))
     yield {"n_rows": n, "asked": "ratio <= 1.3", **timed}
 
 
@@ -238,7 +243,7 @@ def memory(scale: float) -> Iterator[dict[str, Any]]:
 def _planned_and_measured(path: Path, alpha: Any) -> tuple[int, int]:
     with workers() as client:
         idle = client.run(import_everything)
-        model = _machine(alpha).fit(open_dataset(path))
+        model = _model(alpha).fit(open_dataset(path))
         return model.plan_.worker_peak_bytes, peaks_above(client, idle)
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +16,7 @@ from click.testing import CliRunner
 from distributed import LocalCluster
 
 from distrff.cli import main
+from tests.support import commands
 
 
 class Done(NamedTuple):
@@ -49,10 +48,16 @@ class Distrff:
     def __call__(self, *args: Any) -> Done:
         words = [str(arg) for arg in args]
         with_workers = ("plan", "fit", "score", "predict", "transform", "kernel-error", "inspect", "bench")
-        if words[0] in with_workers and "--scheduler" not in words:
+        if words[0] in with_workers and not {"--scheduler", "--as-helm-values"} & set(words):
             words += ["--scheduler", self._scheduler]
         result = self._runner.invoke(main, words, prog_name="distrff")
         return Done(result.exit_code, result.stdout, result.stderr)
+
+    def refused(self, *args: Any, code: int = 2) -> str:
+        """Run a command that must be refused, and return its message."""
+        done = self(*args)
+        assert (done.code, done.stdout) == (code, ""), done
+        return done.stderr
 
 
 @pytest.fixture
@@ -65,26 +70,32 @@ def distrff(cluster: LocalCluster) -> Distrff:
     return Distrff(cluster.scheduler_address)
 
 
-COMMAND = (sys.executable, "-c", "from distrff.cli import main; main(prog_name='distrff')")
-
-
-def _run_process(*args: Any) -> Done:
-    command = [*COMMAND, *map(str, args)]
-    # What libraries deprecate among themselves is told to their developers, not to ours.
-    environment = os.environ | {"PYTHONWARNINGS": "ignore::DeprecationWarning"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
-    return Done(done.returncode, done.stdout, done.stderr)
-
-
 @pytest.fixture
 def distrff_process() -> Callable[..., Done]:
     """Runs commands as users do, in a process of their own."""
-    return _run_process
+
+    def run(*args: Any) -> Done:
+        # What libraries deprecate among themselves is told to their developers, not to ours.
+        environment = os.environ | {"PYTHONWARNINGS": "ignore::DeprecationWarning"}
+        done = commands.run(*commands.DISTRFF, *args, env=environment)
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    return run
 
 
 @pytest.fixture
 def distrff_without_workers() -> Distrff:
     return Distrff("tcp://127.0.0.1:1")
+
+
+@pytest.fixture
+def no_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Surroundings in which S3 finds no credentials and asks nobody for them."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
 
 
 class Rows(NamedTuple):
@@ -106,12 +117,8 @@ def _write_group(path: Path, **arrays: np.ndarray) -> Path:
 
 @pytest.fixture
 def stored(tmp_path: Path) -> Callable[..., Path]:
-    """Writes arrays as a Zarr group of the name given."""
-
-    def write(name: str, **arrays: np.ndarray) -> Path:
-        return _write_group(tmp_path / name, **arrays)
-
-    return write
+    """`stored(name, **arrays)`: a Zarr group of arrays."""
+    return lambda name, **arrays: _write_group(tmp_path / name, **arrays)
 
 
 @pytest.fixture(scope="session")

@@ -14,16 +14,14 @@ import pytest
 
 @pytest.fixture
 def refused(distrff, tmp_path):
-    """Run a command that must be refused, and return what it said."""
+    """Run a command that must be refused, and return the line that says why."""
 
     def run(*words) -> str:
         before = sorted(tmp_path.rglob("*"))
-        done = distrff(*words)
-        assert (done.code, done.stdout) == (2, ""), done
+        *others, line = distrff.refused(*words).splitlines()
         assert sorted(tmp_path.rglob("*")) == before
-        *told, line = done.told
-        assert line.startswith("distrff: "), done.stderr
-        assert all(line.startswith("defaults used: ") for line in told)
+        assert line.startswith("distrff: ")
+        assert all(other.startswith("defaults used: ") for other in others)
         return line
 
     return run
@@ -37,56 +35,60 @@ def fit_refused(refused, tmp_path):
     return run
 
 
-def test_a_path_that_does_not_exist(fit_refused):
-    assert "does not exist" in fit_refused("nothing.zarr")
-    assert "does not exist" in fit_refused("nothing.parquet", "--target", "y")
+@pytest.mark.parametrize(
+    ("data", "words", "message"),
+    [
+        ("nothing.zarr", "", "does not exist"),
+        ("nothing.parquet", "--target y", "does not exist"),
+        ("parquet", "", "name it with --target; its columns are a, b, c, y, flag"),
+        ("parquet", "--target z", "has no column 'z'"),
+        ("parquet", "--target label", "use --model ridge-classifier"),
+        ("zarr", "--model ridge-classifier", "continuous"),
+        ("zarr", "--length-scale 1,2", "has 2 widths, the data 3 columns"),
+        ("zarr", "--kernel laplacian --sampling orthogonal", "use --sampling iid"),
+        ("zarr", "--scheduler tcp://somewhere", "is not an address"),
+        ("zarr", "--scheduler file.json", "there is no scheduler file"),
+    ],
+)
+def test_fits_of_what_is_not_there_or_does_not_go_together(fit_refused, rows, data, words, message):
+    assert message in fit_refused(getattr(rows, data, data), *words.split())
 
 
-def test_a_group_without_rows(fit_refused, rows, stored):
-    path = stored("q.zarr", Q=rows.X)
-    assert "has no array 'X'; its arrays are: Q" in fit_refused(path)
+@pytest.mark.parametrize(
+    ("arrays_of", "words", "message"),
+    [
+        (lambda X, y: {"Q": X}, "", "has no array 'X'; its arrays are: Q"),
+        (lambda X, y: {"X": X, "y": y[:-1]}, "", "X has 600 rows but y has 599"),
+        (lambda X, y: {"X": X, "y": np.ones(600, dtype=int)}, "--model ridge-classifier", "one class only"),
+    ],
+    ids=["no X", "lengths", "one class"],
+)
+def test_groups_that_are_not_rows(fit_refused, rows, stored, arrays_of, words, message):
+    assert message in fit_refused(stored("q.zarr", **arrays_of(rows.X, rows.y)), *words.split())
 
 
-def test_lengths_that_differ(fit_refused, rows, stored):
-    path = stored("q.zarr", X=rows.X, y=rows.y[:-1])
-    assert "X has 600 rows but y has 599" in fit_refused(path)
-
-
-def test_no_rows(fit_refused, rows, tmp_path):
+def test_files_without_rows_or_cut_short(fit_refused, rows, tmp_path):
     pd.read_parquet(rows.parquet).iloc[:0].to_parquet(tmp_path / "none.parquet")
     assert "0 sample(s)" in fit_refused(tmp_path / "none.parquet", "--target", "y")
+    (tmp_path / "cut.parquet").write_bytes(rows.parquet.read_bytes()[:-40])
+    assert "cannot be read as Parquet" in fit_refused(tmp_path / "cut.parquet", "--target", "y")
 
 
-def test_no_target(fit_refused, refused, rows, models):
-    assert "name it with --target; its columns are a, b, c, y, flag" in fit_refused(rows.parquet)
-    assert "has no column 'z'" in fit_refused(rows.parquet, "--target", "z")
+def test_scores_without_a_target_or_of_text(refused, rows, models):
     assert "name it with --target" in refused("score", models["labels"], rows.parquet)
-
-
-def test_text_for_a_regressor(fit_refused, refused, rows, models):
-    assert "use --model ridge-classifier" in fit_refused(rows.parquet, "--target", "label")
     words = ("score", models["numbers"], rows.parquet, "--columns", "a,b,c", "--target", "label")
     assert "y must hold numbers" in refused(*words)
 
 
-def test_fractions_and_one_class_for_a_classifier(fit_refused, rows, stored):
-    words = ("--model", "ridge-classifier")
-    assert "continuous" in fit_refused(rows.zarr, *words)
-    one = stored("one.zarr", X=rows.X, y=np.ones(600, dtype=int))
-    assert "one class only" in fit_refused(one, *words)
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_numbers_that_are_none(value, fit_refused, refused, rows, stored, models, tmp_path):
+@pytest.mark.parametrize(("value", "name"), [(np.nan, "NaN"), (np.inf, "infinity")])
+def test_numbers_that_are_none(value, name, fit_refused, refused, rows, stored, models, tmp_path):
     X, y = rows.X.copy(), rows.y.copy()
     X[417, 1], y[3] = value, value
-    name = "NaN" if np.isnan(value) else "infinity"
     path = stored("x.zarr", X=X, y=rows.y)
-    assert f"X contains {name} in row 417, column 1" in fit_refused(path)
-    assert f"y contains {name} in row 3" in fit_refused(stored("y.zarr", X=rows.X, y=y))
     predict = ("predict", models["numbers"], path, "--out", tmp_path / "p.zarr")
-    assert f"X contains {name} in row 417, column 1" in refused(*predict)
-    assert f"X contains {name} in row 417, column 1" in refused("score", models["numbers"], path)
+    for message in (fit_refused(path), refused(*predict), refused("score", models["numbers"], path)):
+        assert f"X contains {name} in row 417, column 1" in message
+    assert f"y contains {name} in row 3" in fit_refused(stored("y.zarr", X=rows.X, y=y))
 
 
 def test_a_truncated_chunk(fit_refused, refused, rows, stored, models, tmp_path):
@@ -95,11 +97,6 @@ def test_a_truncated_chunk(fit_refused, refused, rows, stored, models, tmp_path)
     chunk.write_bytes(chunk.read_bytes()[:-40])
     assert "rows 300 to 449 of array 'X' cannot be decoded" in fit_refused(path)
     assert "rows 300 to 449" in refused("transform", models["numbers"], path, "--out", tmp_path / "z.zarr")
-
-
-def test_a_truncated_file(fit_refused, rows, tmp_path):
-    (tmp_path / "cut.parquet").write_bytes(rows.parquet.read_bytes()[:-40])
-    assert "cannot be read as Parquet" in fit_refused(tmp_path / "cut.parquet", "--target", "y")
 
 
 def test_models_that_cannot_be_used(refused, rows, models, tmp_path):
@@ -111,26 +108,23 @@ def test_models_that_cannot_be_used(refused, rows, models, tmp_path):
     (future / "zarr.json").write_text(json.dumps(document))
     coef = altered / "coef" / "c" / "0" / "0"
     coef.write_bytes(b"\0" * coef.stat().st_size)
-    assert "update distrff" in refused("score", future, rows.zarr)
-    assert "does not match its checksum" in refused("score", altered, rows.zarr)
     assert "does not match its checksum" in refused("inspect", altered)
-    assert "does not exist" in refused("score", tmp_path / "none.zarr", rows.zarr)
-    assert "is not a group of distrff" in refused("score", rows.zarr, rows.zarr)
+    for model, message in (
+        (future, "update distrff"),
+        (altered, "does not match its checksum"),
+        (tmp_path / "none.zarr", "does not exist"),
+        (rows.zarr, "is not a group of distrff"),
+    ):
+        assert message in refused("score", model, rows.zarr)
 
 
-def test_places_that_cannot_be_written(refused, rows, models, tmp_path):
+def test_places_that_cannot_be_written(refused, rows, tmp_path):
     words = ("fit", rows.zarr, "--n-components", 16, "--out")
     assert "does not exist; create it first" in refused(*words, tmp_path / "no" / "m.zarr")
     assert "overlap; choose another path" in refused(*words, rows.zarr, "--overwrite")
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "kept.txt").write_text("kept")
     assert "is not a model of distrff" in refused(*words, tmp_path / "notes", "--overwrite")
-
-
-def test_widths_that_do_not_fit_the_columns(fit_refused, rows):
-    assert "has 2 widths, the data 3 columns" in fit_refused(rows.zarr, "--length-scale", "1,2")
-    words = ("--kernel", "laplacian", "--sampling", "orthogonal")
-    assert "use --sampling iid" in fit_refused(rows.zarr, *words)
 
 
 def test_a_constant_target_is_fitted_with_a_warning(distrff, rows, stored, tmp_path):
@@ -141,21 +135,11 @@ def test_a_constant_target_is_fitted_with_a_warning(distrff, rows, stored, tmp_p
     assert done.told == ["warning: y is constant (2.5); the model will predict that constant"]
 
 
-def test_a_scheduler_that_is_not_there(fit_refused, rows):
-    assert "is not an address" in fit_refused(rows.zarr, "--scheduler", "tcp://somewhere")
-    assert "there is no scheduler file" in fit_refused(rows.zarr, "--scheduler", "file.json")
-
-
-def test_sizes_go_with_a_cluster_of_our_own(distrff, rows, models):
-    done = distrff("score", models["numbers"], rows.zarr, "--workers", 2)
-    assert done.code == 2
-    assert "go with --scheduler local" in done.stderr
-
-
-def test_a_scheduler_that_nobody_runs(distrff, rows):
-    done = distrff("plan", rows.zarr, "--scheduler", "tcp://127.0.0.1:1")
-    assert (done.code, done.stdout) == (2, "")
-    assert re.match(r"distrff: no Dask scheduler answers at tcp://127.0.0.1:1 \(.*\); check", done.told[-1])
+def test_schedulers_that_are_not_ours(distrff, rows, models):
+    words = ("score", models["numbers"], rows.zarr, "--workers", 2)
+    assert "go with --scheduler local" in distrff.refused(*words)
+    *_, line = distrff.refused("plan", rows.zarr, "--scheduler", "tcp://127.0.0.1:1").splitlines()
+    assert re.match(r"distrff: no Dask scheduler answers at tcp://127.0.0.1:1 \(.*\); check", line)
 
 
 def test_workers_that_differ_are_warned_of_once(distrff, rows, monkeypatch):
@@ -165,7 +149,6 @@ def test_workers_that_differ_are_warned_of_once(distrff, rows, monkeypatch):
     monkeypatch.setattr("distributed.versions.get_package_info", lambda names: known(names) | here)
     done = distrff("plan", rows.zarr, "--n-components", 16, "--length-scale", 2)
     assert done.code == 0
-    warnings = [line for line in done.told if line.startswith("warning: ")]
-    assert len(warnings) == 1
-    told = r"warning: worker tcp://\S+ has numpy \S+, this client numpy 2.0.99 \(and 1 other\(s\) differ\); "
-    assert re.match(told, warnings[0])
+    (warning,) = [line for line in done.told if line.startswith("warning: ")]
+    worker = r"warning: worker tcp://\S+ has numpy \S+, this client numpy 2.0.99"
+    assert re.match(worker + r" \(and 1 other\(s\) differ\); ", warning)

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import zarr
 
+import distrff as drf
 from distrff.estimators.fitting import plan
 from distrff.model.persistence import load_model
 
@@ -17,6 +18,18 @@ FIT_KEYS = {
     "seconds", "sweep_seconds",
     "planned_peak_bytes", "measured_peak_bytes", "rkhs_norm", "workers",
 }  # fmt: skip
+
+
+@pytest.fixture
+def written(tmp_path):
+    """The array that a command wrote, `p.zarr` where no other is named."""
+    return lambda name="p.zarr": zarr.open_array(tmp_path / name, mode="r")[:]
+
+
+@pytest.fixture
+def expected(rows, models):
+    """`expected(name)`: what the model of this name predicts of the session's rows."""
+    return lambda name: load_model(str(models[name])).predict(rows.X)
 
 
 def test_fit_prints_one_json_object_and_tells_defaults_aside(distrff, rows, tmp_path):
@@ -40,12 +53,10 @@ def test_fit_for_people(distrff, rows, tmp_path):
         assert text in done.stdout
 
 
-def test_an_existing_model_is_replaced_only_when_asked(distrff, rows, models, tmp_path):
-    words = ("fit", rows.zarr, "--out", models["numbers"], "--n-components", 16)
+def test_an_existing_model_is_replaced_only_when_asked(distrff, rows, models):
     before = load_model(str(models["numbers"])).report["seed"]
-    done = distrff(*words)
-    assert (done.code, done.stdout) == (2, "")
-    assert "--overwrite" in done.stderr
+    words = ("fit", rows.zarr, "--out", models["numbers"], "--n-components", 16)
+    assert "--overwrite" in distrff.refused(*words)
     assert load_model(str(models["numbers"])).report["seed"] == before
 
 
@@ -62,16 +73,13 @@ def test_a_flag_as_target_and_weights_for_its_classes(distrff, rows, tmp_path):
 
 
 def test_targets_by_index_and_several_of_them(distrff, rows, tmp_path):
-    words = ("--n-components", 16, "--alpha", 1, "--out", tmp_path / "m.zarr", "--columns", "a,b")
-    done = distrff("fit", rows.parquet, "--target", "y", "--target=2", *words, "--json")
+    model, words = tmp_path / "m.zarr", ("--n-components", 16, "--alpha", 1, "--columns", "a,b", "--json")
+    done = distrff("fit", rows.parquet, "--target", "y", "--target=2", *words, "--out", model)
     assert done.json["n_outputs"] == 2
-    out = tmp_path / "p.zarr"
-    assert distrff("predict", tmp_path / "m.zarr", rows.parquet, "--out", out, "--json").json["shape"] == [
-        600,
-        2,
-    ]
-    scored = distrff("score", tmp_path / "m.zarr", rows.parquet, "--target", "y", "--target", "c", "--json")
-    assert scored.json["n_samples"] == 600
+    done = distrff("predict", model, rows.parquet, "--out", tmp_path / "p.zarr", "--json")
+    assert done.json["shape"] == [600, 2]
+    done = distrff("score", model, rows.parquet, "--target", "y", "--target", "c", "--json")
+    assert done.json["n_samples"] == 600
 
 
 def test_plan(distrff, rows):
@@ -85,155 +93,142 @@ def test_plan(distrff, rows):
 
 def test_a_fit_that_cannot_fit_is_refused_before_its_first_task(distrff, rows, tmp_path):
     for words in (("plan", rows.zarr), ("fit", rows.zarr, "--out", tmp_path / "m.zarr")):
-        done = distrff(*words, "--n-components", 2_000_000, "--json")
-        assert (done.code, done.stdout) == (4, "")
-        assert "smallest changes that fit" in done.stderr
+        message = distrff.refused(*words, "--n-components", 2_000_000, "--json", code=4)
+        assert "smallest changes that fit" in message
     assert not (tmp_path / "m.zarr").exists()
 
 
-def test_scores_are_those_of_the_model(distrff, rows, models):
+def test_scores_are_those_of_the_model(distrff, rows, models, expected):
     scored = distrff("score", models["numbers"], rows.zarr, "--json").json
-    error = load_model(str(models["numbers"])).predict(rows.X) - rows.y
+    error = expected("numbers") - rows.y
     assert scored.keys() == {"n_samples", "rmse", "relative_error", "r2"}
     assert scored["n_samples"] == 600
     # Sums of 600 products in float64, added in another order.
     assert scored["rmse"] == pytest.approx(np.sqrt(np.mean(error**2)), rel=1e-10)
-    assert scored["relative_error"] == pytest.approx(
-        np.linalg.norm(error) / np.linalg.norm(rows.y), rel=1e-10
-    )
+    relative = np.linalg.norm(error) / np.linalg.norm(rows.y)
+    assert scored["relative_error"] == pytest.approx(relative, rel=1e-10)
 
 
-def test_scores_of_classes(distrff, rows, models):
-    scored = distrff("score", models["labels"], rows.parquet, "--target", "label", "--json").json
-    right = load_model(str(models["labels"])).predict(rows.X) == rows.label
-    assert scored == {
+def test_scores_of_classes(distrff, rows, models, expected, tmp_path):
+    """Labels that the model never saw count as wrong."""
+    words = ("score", models["labels"])
+    right = (expected("labels") == rows.label).mean()
+    assert distrff(*words, rows.parquet, "--target", "label", "--json").json == {
         "n_samples": 600,
-        "accuracy": pytest.approx(right.mean()),
-        "error": pytest.approx(1 - right.mean()),
+        "accuracy": pytest.approx(right),
+        "error": pytest.approx(1 - right),
     }
-
-
-def test_labels_that_the_model_never_saw_count_as_wrong(distrff, rows, models, tmp_path):
     frame = pd.DataFrame(rows.X, columns=["a", "b", "c"]).assign(label="new")
     frame.to_parquet(tmp_path / "new.parquet")
-    done = distrff("score", models["labels"], tmp_path / "new.parquet", "--target", "label")
+    done = distrff(*words, tmp_path / "new.parquet", "--target", "label")
     assert done.stdout.split() == ["n_samples", "600", "accuracy", "0", "error", "1"]
 
 
-def test_predictions_of_numbers(distrff, rows, models, tmp_path):
-    out = tmp_path / "p.zarr"
-    written = distrff("predict", models["numbers"], rows.zarr, "--out", out, "--json").json
-    assert (written["shape"], written["dtype"]) == ([600], "float64")
-    expected = load_model(str(models["numbers"])).predict(rows.X)
-    np.testing.assert_array_equal(zarr.open_array(out, mode="r")[:], expected)
+@pytest.mark.parametrize(("name", "dtype"), [("numbers", "float64"), ("labels", "string")])
+def test_predictions(distrff, rows, models, tmp_path, written, expected, name, dtype):
+    """Of a Zarr group, which has no names of columns and is taken as it is."""
+    report = distrff("predict", models[name], rows.zarr, "--out", tmp_path / "p.zarr", "--json").json
+    assert (report["shape"], report["dtype"]) == ([600], dtype)
+    kind = object if name == "labels" else float
+    np.testing.assert_array_equal(written().astype(kind), expected(name).astype(kind))
 
 
-def test_predictions_of_labels_are_the_labels(distrff, rows, models, tmp_path):
-    out = tmp_path / "p.zarr"
-    written = distrff("predict", models["labels"], rows.parquet, "--out", out, "--json").json
-    assert written["dtype"] == "string"
-    expected = load_model(str(models["labels"])).predict(rows.X)
-    np.testing.assert_array_equal(zarr.open_array(out, mode="r")[:].astype(object), expected.astype(object))
-
-
-def test_columns_are_found_by_their_names(distrff, rows, models, tmp_path):
+def test_columns_are_found_by_their_names(distrff, rows, models, tmp_path, written, expected):
     frame = pd.read_parquet(rows.parquet)[["c", "label", "b", "a"]]
     frame.to_parquet(tmp_path / "shuffled.parquet")
     frame.drop(columns=["label", "b"]).to_parquet(tmp_path / "lacks.parquet")
-    out = tmp_path / "p.zarr"
-    assert distrff("predict", models["labels"], tmp_path / "shuffled.parquet", "--out", out).code == 0
-    expected = load_model(str(models["labels"])).predict(rows.X)
-    assert (zarr.open_array(out, mode="r")[:] == expected).all()
-    done = distrff("predict", models["labels"], tmp_path / "lacks.parquet", "--out", out, "--overwrite")
-    assert done.code == 2
-    assert "has no column 'b'" in done.stderr
-
-
-def test_a_zarr_group_without_names_is_taken_as_it_is(distrff, rows, models, tmp_path):
-    done = distrff("predict", models["labels"], rows.zarr, "--out", tmp_path / "p.zarr")
-    assert done.code == 0, done
+    words = ("predict", models["labels"], "--out", tmp_path / "p.zarr")
+    assert distrff(*words, tmp_path / "shuffled.parquet").code == 0
+    assert (written() == expected("labels")).all()
+    message = distrff.refused(*words, tmp_path / "lacks.parquet", "--overwrite")
+    assert "has no column 'b'" in message
 
 
 def test_a_model_without_names_is_told_the_columns(distrff, rows, models, tmp_path):
     words = ("predict", models["numbers"], rows.parquet, "--out", tmp_path / "p.zarr")
-    done = distrff(*words)
-    assert done.code == 2
-    assert "has 5 columns, but the model was fitted to 3; choose them with --columns" in done.stderr
+    wrong = "has 5 columns, but the model was fitted to 3; choose them with --columns"
+    assert wrong in distrff.refused(*words)
     assert distrff(*words, "--columns", "a,b,c").code == 0
 
 
-def test_columns_that_are_lists(distrff, rows, tmp_path):
+def test_columns_that_are_lists(distrff, rows, tmp_path, written):
     """A model keeps the labels v_0, v_1, v_2, and finds the list column v by them."""
+    path, out = tmp_path / "lists.parquet", tmp_path / "m.zarr"
     column = pa.FixedSizeListArray.from_arrays(pa.array(rows.X.ravel()), 3)
-    pq.write_table(pa.table({"y": rows.y, "v": column, "w": rows.y}), tmp_path / "lists.parquet")
-    words = ("--columns", "w,v", "--n-components", 16, "--alpha", 1, "--out", tmp_path / "m.zarr")
-    assert distrff("fit", tmp_path / "lists.parquet", "--target", "y", *words).code == 0
-    model = load_model(str(tmp_path / "m.zarr"))
+    pq.write_table(pa.table({"y": rows.y, "v": column, "w": rows.y}), path)
+    words = ("--columns", "w,v", "--n-components", 16, "--alpha", 1, "--out", out)
+    assert distrff("fit", path, "--target", "y", *words).code == 0
+    model = load_model(str(out))
     assert model.column_names == ("w", "v_0", "v_1", "v_2")
-    done = distrff("predict", tmp_path / "m.zarr", tmp_path / "lists.parquet", "--out", tmp_path / "p.zarr")
-    assert done.code == 0, done
-    expected = model.predict(np.column_stack([rows.y, rows.X]))
-    np.testing.assert_array_equal(zarr.open_array(tmp_path / "p.zarr", mode="r")[:], expected)
+    assert distrff("predict", out, path, "--out", tmp_path / "p.zarr").code == 0
+    np.testing.assert_array_equal(written(), model.predict(np.column_stack([rows.y, rows.X])))
 
 
-def test_features_are_those_of_the_model(distrff, rows, models, tmp_path):
-    out = tmp_path / "z.zarr"
-    written = distrff("transform", models["numbers"], rows.zarr, "--out", out, "--json").json
-    assert (written["shape"], written["dtype"]) == ([600, 32], "float64")
-    Z = zarr.open_array(out, mode="r")[:]
-    model = load_model(str(models["numbers"]))
+def test_features_are_those_of_the_model(distrff, rows, models, tmp_path, written, expected):
+    words = ("transform", models["numbers"], rows.zarr, "--out", tmp_path / "z.zarr")
+    report = distrff(*words, "--json").json
+    assert (report["shape"], report["dtype"]) == ([600, 32], "float64")
+    Z, model = written("z.zarr"), load_model(str(models["numbers"]))
     np.testing.assert_array_equal(Z, model.transform(rows.X))
     # 32 products of numbers of about 1, in another order.
-    np.testing.assert_allclose(
-        Z @ model.coef[:, 0] + model.intercept, model.predict(rows.X), rtol=0, atol=1e-12
-    )
+    F = Z @ model.coef[:, 0] + model.intercept
+    np.testing.assert_allclose(F, expected("numbers"), rtol=0, atol=1e-12)
 
 
-def test_binning_from_fit_to_predictions(distrff, rows, tmp_path):
-    model, out = tmp_path / "m.zarr", tmp_path / "p.zarr"
+def test_binning_from_fit_to_predictions(distrff, rows, tmp_path, written):
+    model = tmp_path / "m.zarr"
     words = ("--features", "binning", "--n-grids", 20, "--length-scale", 2, "--alphas", "0.1,1,10")
     report = distrff("fit", rows.zarr, "--out", model, *words, "--json").json
     assert (report["solver"], report["status"]) == ("cg", "CONVERGED")
     assert distrff("inspect", model, "--json").json["n_components"] == report["n_components"]
-    assert distrff("predict", model, rows.zarr, "--out", out).code == 0
-    np.testing.assert_array_equal(zarr.open_array(out, mode="r")[:], load_model(str(model)).predict(rows.X))
-    refused = distrff("transform", model, rows.zarr, "--out", tmp_path / "z.zarr")
-    assert refused.code == 2
-    assert "sparse" in refused.stderr
+    assert distrff("predict", model, rows.zarr, "--out", tmp_path / "p.zarr").code == 0
+    np.testing.assert_array_equal(written(), load_model(str(model)).predict(rows.X))
+    assert "sparse" in distrff.refused("transform", model, rows.zarr, "--out", tmp_path / "z.zarr")
 
 
 def test_what_was_written_is_replaced_only_when_asked_and_inputs_never(distrff, rows, models, tmp_path):
     words = ("predict", models["numbers"], rows.zarr, "--out")
     assert distrff(*words, tmp_path / "p.zarr").code == 0
-    assert distrff(*words, tmp_path / "p.zarr").code == 2
+    distrff.refused(*words, tmp_path / "p.zarr")
     assert distrff(*words, tmp_path / "p.zarr", "--overwrite").code == 0
     for own in (rows.zarr, models["numbers"], rows.zarr / "X", rows.zarr.parent):
-        done = distrff(*words, own, "--overwrite")
-        assert done.code == 2, own
-        assert "overlap" in done.stderr
+        assert "overlap" in distrff.refused(*words, own, "--overwrite")
     (tmp_path / "other").mkdir()
     zarr.open_group(tmp_path / "other" / "data.zarr", mode="w")
-    assert distrff(*words, tmp_path / "other" / "data.zarr", "--overwrite").code == 2
+    distrff.refused(*words, tmp_path / "other" / "data.zarr", "--overwrite")
 
 
 def test_inspect(distrff, rows, models, tmp_path):
-    model = distrff("inspect", models["labels"], "--json").json
+    def inspected(path, *words):
+        return distrff("inspect", path, *words, "--json").json
+
+    model = inspected(models["labels"])
     assert (model["kind"], model["model"], model["n_components"]) == ("model", "KernelRidgeClassifier", 32)
     assert model["classes"] == ["high", "low", "middle"]
     assert model["report"]["n_samples"] == 600
     assert {"name": "coef", "shape": [32, 3], "dtype": "float64", "bytes": 768} in model["arrays"]
 
-    group = distrff("inspect", rows.zarr, "--json").json
+    group = inspected(rows.zarr)
     assert (group["kind"], group["n_rows"], group["format"]) == ("dataset", 600, "zarr")
     assert group["arrays"][0] | {"chunks": [150, 3], "dtype": "float64"} == group["arrays"][0]
 
-    table = distrff("inspect", rows.parquet, "--target", "label", "--json").json
+    table = inspected(rows.parquet, "--target", "label")
     assert (table["n_columns"], table["target_names"], table["n_files"]) == (5, ["label"], 1)
     assert table["types"]["a"] == "double"
 
     distrff("predict", models["labels"], rows.parquet, "--out", tmp_path / "p.zarr")
-    array = distrff("inspect", tmp_path / "p.zarr", "--json").json
+    array = inspected(tmp_path / "p.zarr")
     assert (array["kind"], array["shape"], array["complete"]) == ("predictions", [600], True)
+
+    drf.gram(rows.X, drf.FourierFeatures(n_components=8), rows.y, cv=3).save(str(tmp_path / "g.zarr"))
+    gram = inspected(tmp_path / "g.zarr")
+    assert (gram["kind"], gram["n_samples"], gram["n_folds"]) == ("gram", 600, 3)
+
+    for path in (models["numbers"], rows.zarr, rows.parquet):
+        done = distrff("inspect", path)
+        assert done.code == 0
+        assert done.stdout.startswith(f"{path}: ")
+        assert "600" in done.stdout
 
 
 def test_inspect_reads_the_rows_of_a_dataset(distrff, tmp_path):
@@ -254,90 +249,54 @@ def test_inspect_reads_the_rows_of_a_dataset(distrff, tmp_path):
     ]
     assert found["storage"][0]["n_requests"] == 313
     assert found["advice"][-1].startswith("shuffle the rows")
-    told = distrff("inspect", tmp_path / "d.zarr").stdout
-    assert "a: 7 missing (0.02%)" in told
-    assert "b: drifts with the row number" in told
-    assert "target 1: 10,000 rows (25.00%)" in told
+    shown = distrff("inspect", tmp_path / "d.zarr").stdout
+    assert "a: 7 missing (0.02%)" in shown
+    assert "b: drifts with the row number" in shown
+    assert "target 1: 10,000 rows (25.00%)" in shown
     bare = distrff("inspect", tmp_path / "d.zarr", "--no-rows", "--json").json
     assert "columns" not in bare
     assert bare["n_rows"] == n
 
 
-def test_inspect_a_gram(distrff, rows, tmp_path):
-    from distrff.estimators.gram import gram
-    from distrff.features.fourier import FourierFeatures
-
-    gram(rows.X, FourierFeatures(n_components=8), rows.y, cv=3).save(str(tmp_path / "g.zarr"))
-    described = distrff("inspect", tmp_path / "g.zarr", "--json").json
-    assert (described["kind"], described["n_samples"], described["n_folds"]) == ("gram", 600, 3)
+SMALL = ("--n-components", 32, "--length-scale", 2, "--random-state", 0)
+LIKELIHOOD = ("--target", "flag", "--columns", "a,b", "--model", "likelihood", *SMALL)
+CG = ("--solver", "cg", "--alpha", 1, *SMALL)
 
 
-@pytest.mark.parametrize("what", ["model", "zarr", "parquet"])
-def test_inspect_for_people(what, distrff, rows, models):
-    path = {"model": models["numbers"], "zarr": rows.zarr, "parquet": rows.parquet}[what]
-    done = distrff("inspect", path)
-    assert done.code == 0
-    assert done.stdout.startswith(f"{path}: ")
-    assert "600" in done.stdout
-
-
-LIKELIHOOD = [
-    "--target",
-    "flag",
-    "--columns",
-    "a,b",
-    "--model",
-    "likelihood",
-    "--n-components",
-    "32",
-    "--length-scale",
-    "2",
-]
-
-
-def test_a_likelihood_machine(rows, distrff, tmp_path):
-    words = (rows.parquet, *LIKELIHOOD, "--C", "10", "--noise", "probit", "--random-state", "0", "--json")
-    done = distrff("fit", *words, "--out", tmp_path / "m.zarr")
-    assert done.json["status"] == "CONVERGED"
-    assert done.json["duality_gap"] <= done.json["tol"] == 1e-3
-    assert done.json["primal"] >= done.json["dual"] > 0
-    assert "alpha" not in done.json
-    inspected = distrff("inspect", tmp_path / "m.zarr", "--json").json
-    assert inspected["duality_gap"] == done.json["duality_gap"]
-    scored = distrff("score", tmp_path / "m.zarr", rows.parquet, "--target", "flag", "--json").json
-    assert scored["accuracy"] > 0.5
+def test_a_likelihood_model(rows, distrff, tmp_path):
+    out, words = tmp_path / "m.zarr", (rows.parquet, *LIKELIHOOD, "--C", 10, "--noise", "probit", "--json")
+    report = distrff("fit", *words, "--out", out).json
+    assert report["status"] == "CONVERGED"
+    assert report["duality_gap"] <= report["tol"] == 1e-3
+    assert report["primal"] >= report["dual"] > 0
+    assert "alpha" not in report
+    assert distrff("inspect", out, "--json").json["duality_gap"] == report["duality_gap"]
+    assert distrff("score", out, rows.parquet, "--target", "flag", "--json").json["accuracy"] > 0.5
     assert distrff("plan", *words).json["n_sweeps"] == 12
 
 
-def test_a_fit_that_does_not_converge(rows, distrff, tmp_path):
-    words = (rows.parquet, *LIKELIHOOD, "--C", "1e4", "--max-sweeps", "1", "--tol", "1e-9")
-    done = distrff("fit", *words, "--out", tmp_path / "m.zarr")
-    assert done.code == 3
-    assert "the duality gap is" in done.stderr
-    assert "NOT_CONVERGED" in done.stdout
-    assert (tmp_path / "m.zarr").exists()
-
-
-CG = ["--solver", "cg", "--alpha", "1", "--n-components", "32", "--length-scale", "2", "--random-state", "0"]
-
-
 def test_ridge_by_conjugate_gradients(rows, distrff, tmp_path):
-    words = (rows.zarr, *CG, "--tol", "1e-9", "--json")
-    done = distrff("fit", *words, "--out", tmp_path / "m.zarr")
-    assert (done.json["status"], done.json["solver"]) == ("CONVERGED", "cg")
-    assert done.json["relative_residual"] <= done.json["tol"] == 1e-9
-    inspected = distrff("inspect", tmp_path / "m.zarr", "--json").json
-    assert inspected["relative_residual"] == done.json["relative_residual"]
+    out, words = tmp_path / "m.zarr", (rows.zarr, *CG, "--tol", "1e-9", "--json")
+    report = distrff("fit", *words, "--out", out).json
+    assert (report["status"], report["solver"]) == ("CONVERGED", "cg")
+    assert report["relative_residual"] <= report["tol"] == 1e-9
+    assert distrff("inspect", out, "--json").json["relative_residual"] == report["relative_residual"]
     by_gram = distrff("fit", rows.zarr, *CG[2:], "--out", tmp_path / "g.zarr", "--json").json
     assert by_gram["solver"] == "gram"
-    assert done.json["rkhs_norm"] == pytest.approx(by_gram["rkhs_norm"], rel=1e-6)
+    assert report["rkhs_norm"] == pytest.approx(by_gram["rkhs_norm"], rel=1e-6)
     assert distrff("plan", *words).json["one_in"] == 1
 
 
-def test_conjugate_gradients_that_do_not_converge(rows, distrff, tmp_path, monkeypatch):
-    monkeypatch.setattr(plan, "_factor_peak_bytes", lambda _, stride, *rest: stride * 10**18)
-    done = distrff("fit", rows.zarr, *CG, "--max-sweeps", "1", "--out", tmp_path / "m.zarr")
+@pytest.mark.parametrize("solver", ["margins", "cg"])
+def test_a_fit_that_does_not_converge(rows, distrff, tmp_path, monkeypatch, solver):
+    if solver == "margins":
+        words, message = (rows.parquet, *LIKELIHOOD, "--C", 1e4, "--tol", 1e-9), "the duality gap is"
+    else:
+        monkeypatch.setattr(plan, "_factor_peak_bytes", lambda _, stride, *rest: stride * 10**18)
+        message = "the relative residual is 1 after light sweep 1, above --tol 0.001"
+        words = (rows.zarr, *CG)
+    done = distrff("fit", *words, "--max-sweeps", 1, "--out", tmp_path / "m.zarr")
     assert done.code == 3
-    assert "the relative residual is 1 after light sweep 1, above --tol 0.001" in done.stderr
+    assert message in done.stderr
     assert "NOT_CONVERGED" in done.stdout
     assert (tmp_path / "m.zarr").exists()

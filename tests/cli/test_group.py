@@ -18,17 +18,9 @@ from distrff.cli.options import verbosity_options
 from distrff.errors import ClusterError, DataWarning, NonFiniteError, PlanRefused, PrecisionWarning
 
 COMMANDS = [
-    "quickstart",
-    "convert",
-    "plan",
-    "fit",
-    "score",
-    "predict",
-    "transform",
-    "inspect",
-    "kernel-error",
+    "quickstart", "convert", "plan", "fit", "score", "predict", "transform", "inspect", "kernel-error",
     "bench",
-]
+]  # fmt: skip
 
 
 def test_the_version(monkeypatch):
@@ -131,8 +123,7 @@ def test_verbose_shows_where():
 
 def test_a_reader_that_leaves_is_no_failure():
     """`distrff inspect x | head -1` closes the pipe; click exits with 1 and says nothing."""
-    code, output = ended(raising(BrokenPipeError(errno.EPIPE, "Broken pipe")))
-    assert (code, output) == (1, "")
+    assert ended(raising(BrokenPipeError(errno.EPIPE, "Broken pipe"))) == (1, "")
 
 
 def noise() -> None:
@@ -142,13 +133,10 @@ def noise() -> None:
     logging.getLogger("distributed.scheduler").error("lost a worker")
 
 
-def test_our_warnings_are_a_line_each_and_others_are_hidden():
+def test_our_warnings_are_a_line_each_and_others_are_shown_by_verbose():
     before = logging.root.manager.disable
     assert ended(noise) == (0, "warning: a column is constant\nwarning: float64 was used\n")
     assert logging.root.manager.disable == before
-
-
-def test_verbose_shows_all_warnings():
     code, output = ended(noise, "--verbose")
     assert code == 0
     assert "warning: port 8787 is in use\n" in output

@@ -17,6 +17,7 @@ from distrff.cli.options import (
 )
 from distrff.errors import InputError
 from distrff.estimators.ridge import KernelRidge, KernelRidgeClassifier
+from distrff.features.binning import RandomBinningFeatures
 from distrff.features.compose import LinearFeatures
 from distrff.features.fourier import SAMPLING_CHOICES, FourierFeatures
 from distrff.features.nystroem import NystroemFeatures
@@ -72,13 +73,14 @@ def test_a_kernel_from_a_file(tmp_path):
     assert description == {"kernel": "gaussian", "length_scale": 2.0}
 
 
-def machine(*words: str):
-    with fit.make_context("fit", ["rows.zarr", "--out", "m.zarr", *words]) as ctx:
+def estimator_of(words: str = ""):
+    """The estimator of a fit with these options, which hold no blanks."""
+    with fit.make_context("fit", ["rows.zarr", "--out", "m.zarr", *words.split()]) as ctx:
         return checked_estimator(ctx)
 
 
 def test_the_defaults():
-    estimator = machine()
+    estimator = estimator_of()
     assert type(estimator) is KernelRidge
     assert (estimator.alpha, estimator.scale, estimator.cv) == ("cv", "standard", 5)
     assert estimator.fit_intercept
@@ -88,12 +90,11 @@ def test_the_defaults():
 
 
 def test_every_option_reaches_the_estimator():
-    words = (
+    estimator = estimator_of(
         "--model ridge-classifier --kernel matern --nu 2.5 --length-scale 1,2 --n-components 64 --form phase "
         "--sampling orthogonal --alpha cv --alphas 1,2 --cv 3 --fold-by contiguous --no-intercept "
         "--scale none --dtype float32 --random-state 7"
     )
-    estimator = machine(*words.split())
     assert type(estimator) is KernelRidgeClassifier
     assert estimator.features.kernel == Matern((1.0, 2.0), nu=2.5)
     assert (estimator.features.form, estimator.features.sampling) == ("phase", "orthogonal")
@@ -106,31 +107,45 @@ def test_the_samplings_are_those_of_the_map():
     choices = next(option for option in fit.params if option.name == "sampling").type.choices
     assert tuple(choices) == SAMPLING_CHOICES
     for choice in choices:
-        assert machine("--sampling", choice).features.sampling == choice
+        assert estimator_of(f"--sampling {choice}").features.sampling == choice
 
 
-def test_other_choices():
-    assert isinstance(machine("--features", "linear").features, LinearFeatures)
-    assert machine("--kernel", "exponential").features.kernel == Exponential("auto")
-    json = '{"kernel": "sum", "k1": {"kernel": "gaussian"}, "k2": {"kernel": "exponential"}}'
-    assert machine("--kernel", json).features.kernel == Gaussian() + Exponential()
-    assert machine("--length-scale", "ard").features.kernel == Gaussian("ard")
-    nystroem = machine("--features", "nystroem", "--landmarks", "leverage", "--n-components", "33").features
-    assert isinstance(nystroem, NystroemFeatures)
-    assert (nystroem.landmarks, nystroem.n_components) == ("leverage", 33)
-    assert nystroem.kernel == Gaussian("auto")
-    json = '{"kernel": "polynomial", "degree": 2}'
-    assert machine("--features", "nystroem", "--kernel", json).features.kernel == Polynomial(2)
-    assert machine("--alpha", "0.5").alpha == 0.5
-    assert machine("--alpha", "gcv", "--alphas", "2").alphas == [2.0]
+SUM = '{"kernel":"sum","k1":{"kernel":"gaussian"},"k2":{"kernel":"exponential"}}'
+NYSTROEM = "--features nystroem --landmarks leverage --n-components 33"
+POLYNOMIAL = '--features nystroem --kernel {"kernel":"polynomial","degree":2}'
+BINNING = "--features binning --n-grids 20 --n-bins 4000 --length-scale 1,2 --tol 1e-4"
 
 
-def test_binning_has_its_own_sizes_and_kernel():
-    plain = machine("--features", "binning").features
-    assert (plain.kernel, plain.n_grids, plain.n_bins) == (Laplacian("auto"), 100, None)
-    words = ("--features", "binning", "--n-grids", "20", "--n-bins", "4000", "--length-scale", "1,2")
-    given = machine(*words, "--tol", "1e-4").features
-    assert (given.kernel, given.n_grids, given.n_bins) == (Laplacian((1.0, 2.0)), 20, 4000)
+@pytest.mark.parametrize(
+    ("words", "kind", "parameters"),
+    [
+        ("--features linear", LinearFeatures, {}),
+        ("--kernel exponential", FourierFeatures, {"kernel": Exponential("auto")}),
+        (f"--kernel {SUM}", FourierFeatures, {"kernel": Gaussian() + Exponential()}),
+        ("--length-scale ard", FourierFeatures, {"kernel": Gaussian("ard")}),
+        (
+            NYSTROEM,
+            NystroemFeatures,
+            {"kernel": Gaussian("auto"), "landmarks": "leverage", "n_components": 33},
+        ),
+        (POLYNOMIAL, NystroemFeatures, {"kernel": Polynomial(2)}),
+        (
+            "--features binning",
+            RandomBinningFeatures,
+            {"kernel": Laplacian("auto"), "n_grids": 100, "n_bins": None},
+        ),
+        (BINNING, RandomBinningFeatures, {"kernel": Laplacian((1.0, 2.0)), "n_grids": 20, "n_bins": 4000}),
+    ],
+)
+def test_choices_of_features(words, kind, parameters):
+    features = estimator_of(words).features
+    assert isinstance(features, kind)
+    assert {name: getattr(features, name) for name in parameters} == parameters
+
+
+def test_choices_of_alpha():
+    assert estimator_of("--alpha 0.5").alpha == 0.5
+    assert estimator_of("--alpha gcv --alphas 2").alphas == [2.0]
 
 
 @pytest.mark.parametrize(
@@ -159,7 +174,7 @@ def test_binning_has_its_own_sizes_and_kernel():
 )
 def test_options_that_contradict_each_other(words, message):
     with pytest.raises(click.UsageError, match=message):
-        machine(*words.split())
+        estimator_of(words)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +192,7 @@ def test_options_that_contradict_each_other(words, message):
 )
 def test_values_that_no_data_could_make_right(words, message):
     with pytest.raises(InputError, match=message):
-        machine(*words.split())
+        estimator_of(words)
 
 
 def test_class_weights_have_the_labels_of_the_target():

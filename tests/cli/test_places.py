@@ -6,17 +6,16 @@ import errno
 import os
 import resource
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import distrff as drf
 from distrff.io.groups import read_group
+from tests.support import commands
 
-COMMAND = (sys.executable, "-c", "from distrff.cli import main; main(prog_name='distrff')")
 SMALL = ("--n-components", 16, "--length-scale", 2, "--random-state", 0, "--alpha", 1)
 
 
@@ -32,11 +31,10 @@ def words_of(command, rows, models, out) -> tuple:
     }[command]
 
 
-COMMANDS = ["convert", "fit", "report", "predict", "predict to Parquet", "transform", "quickstart"]
-
-
 @pytest.mark.parametrize("to", ["nowhere", "folder/nowhere", "itself"])
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    "command", ["convert", "fit", "report", "predict", "predict to Parquet", "transform", "quickstart"]
+)
 def test_a_link_that_leads_nowhere_is_refused(distrff, rows, models, tmp_path, command, to):
     out = tmp_path / ("out.parquet" if "Parquet" in command else "out")
     out.symlink_to(out if to == "itself" else tmp_path / to)
@@ -50,8 +48,6 @@ def test_a_link_that_leads_nowhere_is_refused(distrff, rows, models, tmp_path, c
 
 
 def test_grams_follow_no_such_link_either(tmp_path, rng):
-    import distrff as drf
-
     (tmp_path / "gram.zarr").symlink_to(tmp_path / "nowhere")
     X = rng.standard_normal((40, 2))
     gram = drf.gram(X, drf.FourierFeatures(n_components=4, random_state=0), X[:, 0])
@@ -64,8 +60,8 @@ def test_a_killed_convert_leaves_nothing_for_long(distrff, tmp_path):
     """Really killed, while it shuffles; the next one to that place removes what is left, no other does."""
     rows = tmp_path / "rows.csv"
     rows.write_text("a,b,c\n" + "1.5,2.5,3.5\n" * 1_000_000)
-    words = [str(word) for word in ("convert", rows, tmp_path / "out.zarr", "--shuffle", 0)]
-    process = subprocess.Popen([*COMMAND, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    words = ("convert", rows, tmp_path / "out.zarr", "--shuffle", 0)
+    process = commands.start(*commands.DISTRFF, *words)
     deadline = time.monotonic() + 60
     while not list(tmp_path.glob(".out.zarr.*.partial/.buckets-*/*/*")):
         assert process.poll() is None and time.monotonic() < deadline
@@ -77,7 +73,7 @@ def test_a_killed_convert_leaves_nothing_for_long(distrff, tmp_path):
     assert distrff("convert", rows, tmp_path / "out.zarr").code == 0
     assert live.exists()
     process.kill()
-    process.wait()
+    process.communicate()
     assert distrff("convert", rows, tmp_path / "other.zarr").code == 0
     assert live.exists()
     assert distrff("convert", rows, tmp_path / "out.zarr", "--overwrite").code == 0
@@ -129,17 +125,9 @@ def test_files_that_really_cannot_grow(rows, models, stored, tmp_path, command, 
         words = words[:3]
     if command == "fit":  # whose factor is a file of half a megabyte
         words += ("--n-components", 256, "--include-std")
-    words = [str(word) for word in words]
     if command != "convert":
-        words += ["--workers", "1"]
-    done = subprocess.run(
-        [*COMMAND, *words],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        preexec_fn=_no_large_files,
-    )
+        words += ("--workers", 1)
+    done = commands.run(*commands.DISTRFF, *words, preexec_fn=_no_large_files)
     assert done.returncode == 2, done
     line = done.stderr.splitlines()[-1]
     name = tmp_path / ("out.parquet" if "Parquet" in command else "out")

@@ -39,14 +39,12 @@ def test_deviations_are_in_the_plan_of_the_client(distrff, rows):
 
 
 def test_deviations_are_of_ridge_and_must_be_stored(distrff, rows, models, tmp_path):
-    words = ("--model", "svc", "--include-std", "--out", tmp_path / "m.zarr")
-    assert "--include-std goes with --model ridge" in distrff("fit", rows.zarr, *words).stderr
+    fit = ("fit", rows.zarr, "--include-std", "--out", tmp_path / "m.zarr")
+    assert "--include-std goes with --model ridge" in distrff.refused(*fit, "--model", "svc")
     for words in (("--solver", "cg"), ("--features", "binning")):
-        done = distrff("fit", rows.zarr, *words, "--include-std", "--out", tmp_path / "m.zarr")
-        assert "--include-std goes with a Gram" in done.stderr
-    done = distrff("predict", models["numbers"], rows.zarr, "--return-std", "--out", tmp_path / "p.zarr")
-    assert done.code == 2
-    assert "--include-std" in done.stderr
+        assert "--include-std goes with a Gram" in distrff.refused(*fit, *words)
+    words = ("--return-std", "--out", tmp_path / "p.zarr")
+    assert "--include-std" in distrff.refused("predict", models["numbers"], rows.zarr, *words)
     assert not any(tmp_path.iterdir())
 
 
@@ -58,9 +56,7 @@ def test_probabilities_and_decisions(distrff, rows, models, tmp_path):
         assert distrff("predict", model, rows.parquet, "--method", method, "--out", out).code == 0
         assert list(pd.read_parquet(out)) == [f"{name}_{label}" for label in ("high", "low", "middle")]
     words = ("--method", "predict_proba", "--out", tmp_path / "none.zarr")
-    done = distrff("predict", models["labels"], rows.parquet, *words)
-    assert done.code == 2
-    assert "no probabilities" in done.stderr
+    assert "no probabilities" in distrff.refused("predict", models["labels"], rows.parquet, *words)
 
 
 def test_an_interrupted_command_goes_on(distrff, rows, models, tmp_path, monkeypatch):
@@ -92,6 +88,4 @@ def test_an_interrupted_command_goes_on(distrff, rows, models, tmp_path, monkeyp
 
 def test_an_id_that_is_not_there(distrff, rows, models, tmp_path):
     words = ("predict", models["numbers"], rows.zarr, "--out", tmp_path / "p.zarr")
-    done = distrff(*words, "--id", "who")
-    assert done.code == 2
-    assert "has no array 'who'" in done.stderr
+    assert "has no array 'who'" in distrff.refused(*words, "--id", "who")

@@ -10,6 +10,7 @@ import hashlib
 import os
 import re
 import sys
+import tomllib
 from collections.abc import Iterator, Mapping
 from itertools import combinations
 from pathlib import Path
@@ -92,6 +93,12 @@ def rendered(folder: Path, overlays: Overlays) -> list[Manifest]:
     for manifest in found:
         manifest["metadata"]["labels"].pop("chart", None)
     return found
+
+
+def project() -> dict[str, Any]:
+    """What `pyproject.toml` says of the project."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        return tomllib.load(file)["project"]
 
 
 def digest_of_values() -> str:

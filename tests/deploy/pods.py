@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -24,12 +25,12 @@ from typing import Any
 import psutil
 
 from tests.deploy.chart import ROOT, Overlays, manifests_of
+from tests.support import commands
 
 Process = subprocess.Popen[bytes]
 Begin = Callable[..., Process]
 
 SHIMS = ROOT / "deploy" / "docker" / "bin"
-DISTRFF = '#!/bin/sh\nexec {} -c \'from distrff.cli import main; main(prog_name="distrff")\' "$@"\n'
 ENTRY_POINT = ["tini", "-g", "--"]
 START_SECONDS = 60.0
 
@@ -167,21 +168,14 @@ def end(process: Process) -> None:
 
 def run(container: Mapping[str, Any], around: Surroundings, *more: str) -> subprocess.CompletedProcess[str]:
     """Run the container's command to its end."""
-    return subprocess.run(
-        [*arguments_of(container, around), *more],
-        env=_whole_environment(container, around),
-        cwd=around.folder,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    environment = _whole_environment(container, around)
+    return commands.run(*arguments_of(container, around), *more, env=environment, cwd=around.folder)
 
 
 def _whole_environment(container: Mapping[str, Any], around: Surroundings) -> dict[str, str]:
     """The container's variables and no credentials, addresses or TLS of whoever runs the tests."""
     ours = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "DASK_"))}
-    folders = around.commands or (_commands(around), SHIMS, Path(sys.executable).parent)
+    folders = around.commands or (write_distrff(around.folder / "bin"), SHIMS, Path(sys.executable).parent)
     lonely = {"AWS_EC2_METADATA_DISABLED": "true", "AWS_CONFIG_FILE": str(around.folder / "none")}
     quiet = {"PYTHONWARNINGS": "ignore::DeprecationWarning"}
     return (
@@ -193,13 +187,16 @@ def _whole_environment(container: Mapping[str, Any], around: Surroundings) -> di
     )
 
 
-def _commands(around: Surroundings) -> Path:
-    """A folder with the command `distrff`, which is not installed where the tests run from a checkout."""
-    folder = around.folder / "bin"
-    if not folder.exists():
-        folder.mkdir()
-        (folder / "distrff").write_text(DISTRFF.format(sys.executable))
-        (folder / "distrff").chmod(0o755)
+def write_program(path: Path, text: str) -> None:
+    """Write a script that can be called as a program."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+def write_distrff(folder: Path) -> Path:
+    """Write the command `distrff`, which is not installed where the tests run from a checkout."""
+    write_program(folder / "distrff", f'#!/bin/sh\nexec {shlex.join(commands.DISTRFF)} "$@"\n')
     return folder
 
 
@@ -226,7 +223,7 @@ def _logs(around: Surroundings) -> str:
 
 
 def free_ports(number: int) -> list[str]:
-    """Ports of this model that nobody listens on."""
+    """Ports of this computer that nobody listens on."""
     listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
     ports = [str(listener.getsockname()[1]) for listener in listeners]
     for listener in listeners:

@@ -11,13 +11,12 @@ import secrets
 import shutil
 import subprocess
 import sys
-import tomllib
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from packaging.requirements import Requirement
@@ -25,6 +24,7 @@ from packaging.utils import canonicalize_name
 
 from tests.deploy import chart, pods
 from tests.deploy.pods import Surroundings, containers_of
+from tests.support import commands
 
 DOCKER = chart.ROOT / "deploy" / "docker"
 
@@ -37,6 +37,11 @@ class Instruction(NamedTuple):
     @property
     def text(self) -> str:
         return " ".join(self.words)
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether it copies from the repository, not from an earlier stage."""
+        return self.name == "COPY" and not any("--from" in flag for flag in self.flags)
 
 
 def instructions() -> list[Instruction]:
@@ -52,7 +57,7 @@ def instructions() -> list[Instruction]:
 
 def copied() -> list[str]:
     """What the Dockerfile copies from the repository."""
-    found = [i for i in instructions() if i.name == "COPY" and not any("--from" in flag for flag in i.flags)]
+    found = [i for i in instructions() if i.is_copy]
     return [source for instruction in found for source in instruction.words[:-1]]
 
 
@@ -81,11 +86,6 @@ def pins() -> dict[str, str]:
     return {canonicalize_name(pin.name): str(pin.specifier).removeprefix("==") for pin in found}
 
 
-def project() -> dict[str, Any]:
-    with (chart.ROOT / "pyproject.toml").open("rb") as file:
-        return tomllib.load(file)["project"]
-
-
 def test_what_is_copied_is_there_and_is_sent():
     assert len(copied()) > 5
     for path in copied():
@@ -101,7 +101,7 @@ def test_what_is_not_needed_is_not_sent(path):
 
 
 def test_the_versions_are_those_that_the_project_allows():
-    wanted = [*project()["dependencies"], *project()["optional-dependencies"]["s3"]]
+    wanted = [*chart.project()["dependencies"], *chart.project()["optional-dependencies"]["s3"]]
     lines = (DOCKER / "requirements.txt").read_text().splitlines()
     wanted += [line for line in lines if not line.startswith("#")]
     pinned = pins()
@@ -112,20 +112,15 @@ def test_the_versions_are_those_that_the_project_allows():
     assert "distrff" not in pinned
 
 
-def test_the_image_has_the_python_that_the_versions_are_for():
+def test_the_instructions():
+    """The Python that the versions are for; nobody is root, signals arrive, the version is deployed."""
     for base in (i.words[0] for i in instructions() if i.name == "FROM"):
         assert base.startswith("python:3.12-slim")
     assert "Python 3.12" in (DOCKER / "constraints.txt").read_text().splitlines()[0]
-
-
-def test_nobody_is_root_and_signals_arrive():
     after = {i.name: i for i in instructions()}  # the last of each
     assert after["USER"].text == "1000:1000"
     assert json.loads(after["ENTRYPOINT"].text) == pods.ENTRY_POINT
-
-
-def test_the_build_command_names_the_version_that_is_deployed():
-    command = f"docker build -f deploy/docker/Dockerfile -t distrff:{project()['version']} ."
+    command = f"docker build -f deploy/docker/Dockerfile -t distrff:{chart.project()['version']} ."
     for path in (DOCKER / "Dockerfile", DOCKER / "README.md", chart.HELM / "README.md"):
         assert command in path.read_text(), path
 
@@ -133,12 +128,10 @@ def test_the_build_command_names_the_version_that_is_deployed():
 @pytest.mark.parametrize("name", ["dask-scheduler", "dask-worker"])
 def test_the_removed_commands_stand_for_those_of_today(name, tmp_path):
     """Arguments arrive as they are, and the process is the command itself, which gets the signals."""
-    (tmp_path / "dask").write_text('#!/bin/sh\necho $$\nfor word in "$@"; do echo "$word"; done\n')
-    (tmp_path / "dask").chmod(0o755)
+    text = '#!/bin/sh\necho $$\nfor word in "$@"; do echo "$word"; done\n'
+    pods.write_program(tmp_path / "dask", text)
     path = os.pathsep.join([str(tmp_path), os.environ["PATH"]])
-    with subprocess.Popen(
-        [str(pods.SHIMS / name), "--a", "b c"], env={"PATH": path}, stdout=subprocess.PIPE, text=True
-    ) as shim:
+    with commands.start(pods.SHIMS / name, "--a", "b c", env={"PATH": path}) as shim:
         lines = shim.communicate(timeout=30)[0].splitlines()
     assert lines == [str(shim.pid), name.removeprefix("dask-"), "--a", "b c"]
     assert name in {container["args"][0] for container in containers_of(()).values()}
@@ -165,9 +158,8 @@ class Image(NamedTuple):
     environment: dict[str, str]
 
     def here(self, text: str) -> str:
-        return re.sub(
-            r"(?<![\w./])/(opt|src|usr/local/bin|var/cache|home)(?=/|\s|$|:)", rf"{self.root}/\1", text
-        )
+        of_the_image = r"(?<![\w./])/(opt|src|usr/local/bin|var/cache|home)(?=/|\s|$|:)"
+        return re.sub(of_the_image, rf"{self.root}/\1", text)
 
 
 def python_of_the_image() -> str:
@@ -186,9 +178,8 @@ def image(tmp_path_factory) -> Iterator[Image]:
     (root / "bin").mkdir()
     (root / "bin" / "python").symlink_to(python_of_the_image())
     path = os.pathsep.join([str(root / "bin"), os.environ["PATH"]])
-    lonely = {
-        k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV", "NUMBA_CACHE_DIR")
-    }
+    ours = ("PYTHONPATH", "VIRTUAL_ENV", "NUMBA_CACHE_DIR")
+    lonely = {name: value for name, value in os.environ.items() if name not in ours}
     built = Image(root, lonely | {"PATH": path})
     for instruction in instructions():
         follow(instruction, built)
@@ -200,7 +191,7 @@ def follow(instruction: Instruction, image: Image) -> None:
         for pair in instruction.words:
             name, value = pair.split("=", 1)
             image.environment[name] = image.here(value.replace("$PATH", image.environment["PATH"]))
-    elif instruction.name == "COPY" and not any("--from" in flag for flag in instruction.flags):
+    elif instruction.is_copy:
         *sources, there = instruction.words
         for source in sources:
             copy(chart.ROOT / source, Path(image.here(there)), into=there.endswith("/"))
@@ -212,23 +203,14 @@ def copy(source: Path, there: Path, *, into: bool) -> None:
     there = there / source.name if into else there
     there.parent.mkdir(parents=True, exist_ok=True)
     if source.is_dir():
-        shutil.copytree(
-            source, there, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__", "*.zarr")
-        )
+        others = shutil.ignore_patterns("__pycache__", "*.zarr")
+        shutil.copytree(source, there, dirs_exist_ok=True, ignore=others)
     else:
         shutil.copy(source, there)
 
 
 def run(image: Image, *command: str) -> str:
-    done = subprocess.run(
-        command,
-        cwd=image.root,
-        env=image.environment,
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
+    done = commands.run(*command, cwd=image.root, env=image.environment, timeout=900)
     assert done.returncode == 0, f"{command}: {done.stdout}\n{done.stderr}"
     return done.stdout
 
@@ -237,14 +219,10 @@ def run(image: Image, *command: str) -> str:
 def test_its_steps_make_an_environment_that_works(image):
     versions = json.loads(run(image, "python", "-m", "pip", "list", "--format=json"))
     installed = {canonicalize_name(found["name"]): found["version"] for found in versions}
-    assert installed.pop("distrff") == project()["version"]
+    assert installed.pop("distrff") == chart.project()["version"]
     assert {name: installed.get(name) for name in pins()} == pins()
-    for command in (
-        ["dask", "distrff", "--help"],
-        ["dask-scheduler", "--help"],
-        ["jupyter", "lab", "--version"],
-    ):
-        run(image, *command)
+    for command in ("dask distrff --help", "dask-scheduler --help", "jupyter lab --version"):
+        run(image, *command.split())
     assert (Path(image.here("/home/distrff/examples")) / "digits.py").is_file()
 
 
@@ -276,14 +254,11 @@ def test_the_notebook_asks_for_its_token(image, tmp_path):
     container, token = containers_of(chart.OVERLAYS)["dask-jupyter"], secrets.token_hex(16)
     (port,) = pods.free_ports(1)
     (config,) = chart.manifests_of(chart.OVERLAYS, "ConfigMap").values()
+    home = image.here("/home/distrff")
     around = Surroundings(
         tmp_path,
         {"distrff-jupyter": {"token": token}},
-        {
-            "/usr/local/etc/jupyter": str(tmp_path),
-            "/home/distrff": image.here("/home/distrff"),
-            "0.0.0.0": "127.0.0.1",
-        },
+        {"/usr/local/etc/jupyter": str(tmp_path), "/home/distrff": home, "0.0.0.0": "127.0.0.1"},
         {"8888": port},
         commands=(Path(image.here("/opt/distrff/bin")),),
     )

@@ -27,13 +27,11 @@ from distributed import Client
 
 import distrff as drf
 from distrff.cli import main
-from tests.deploy.pods import end, free_ports
+from tests.deploy.pods import end, free_ports, write_distrff, write_program
+from tests.support import commands
 
 README = Path(__file__).parents[2] / "deploy" / "README.md"
-PROGRAMS = {
-    "dask": "from dask.__main__ import main\nif __name__ == '__main__':\n    main()",
-    "distrff": "from distrff.cli import main\nif __name__ == '__main__':\n    main(prog_name='distrff')",
-}
+DASK = f"#!{sys.executable}\nfrom dask.__main__ import main\nif __name__ == '__main__':\n    main()\n"
 
 
 def lines_of(cluster: str) -> list[str]:
@@ -47,10 +45,10 @@ def lines_of(cluster: str) -> list[str]:
 
 def expected(folder: Path) -> np.ndarray:
     group = zarr.open_group(folder / "rows.zarr", mode="r")
-    return machine().fit(group["X"][:], group["y"][:]).coef_
+    return ridge().fit(group["X"][:], group["y"][:]).coef_
 
 
-def machine() -> drf.KernelRidge:
+def ridge() -> drf.KernelRidge:
     return drf.KernelRidge(drf.FourierFeatures(drf.Gaussian(1.0), 16), 1.0, scale="standard", random_state=0)
 
 
@@ -63,11 +61,8 @@ def folder(tmp_path, rng) -> Path:
     group, X = zarr.open_group(tmp_path / "rows.zarr", mode="w"), rng.standard_normal((500, 3))
     group.create_array("X", data=X)
     group.create_array("y", data=np.sin(X[:, 0]))
-    (tmp_path / "bin").mkdir()
-    for name, program in PROGRAMS.items():
-        script = tmp_path / "bin" / name
-        script.write_text(f"#!{sys.executable}\n{program}\n")
-        script.chmod(0o755)
+    write_distrff(tmp_path / "bin")
+    write_program(tmp_path / "bin" / "dask", DASK)
     return tmp_path
 
 
@@ -76,9 +71,8 @@ def environment(folder) -> dict[str, str]:
     here = str(Path(drf.__file__).parents[1])  # scripts do not have the folder that they are started in
     path = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
     quiet = {"PYTHONWARNINGS": "ignore::DeprecationWarning", "DASK_DISTRIBUTED__DASHBOARD__LINK": ""}
-    return (
-        os.environ | quiet | {"PYTHONPATH": path, "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"}
-    )
+    paths = {"PYTHONPATH": path, "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    return os.environ | quiet | paths
 
 
 @pytest.fixture
@@ -99,18 +93,8 @@ def background(folder, environment) -> Iterator[Callable[[str], subprocess.Popen
 
 @pytest.fixture
 def foreground(folder, environment) -> Callable[[str], subprocess.CompletedProcess]:
-    def run(line: str) -> subprocess.CompletedProcess:
-        return subprocess.run(
-            shlex.split(line),
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-
-    return run
+    """`foreground(line)`: run a line to its end."""
+    return lambda line: commands.run(*shlex.split(line), cwd=folder, env=environment)
 
 
 def listens(port: int) -> bool:
@@ -126,7 +110,7 @@ def wait_until(condition: Callable[[], Any], seconds: float = 60.0) -> None:
 
 
 @pytest.mark.slow
-def test_this_machine(folder):
+def test_this_computer(folder):
     """Its lines are Python, for a script or a notebook."""
     names: dict[str, Any] = {}
     lines = lines_of("this model")
@@ -135,7 +119,7 @@ def test_this_machine(folder):
     quiet += ", scheduler_kwargs={'dashboard_address': '127.0.0.1:0'}"
     exec("\n".join([lines[0], lines[1].replace("threads_per_worker=1", quiet), lines[2]]), names)
     with names["cluster"], names["client"]:
-        fitted = machine().fit(drf.open_dataset(str(folder / "rows.zarr")))
+        fitted = ridge().fit(drf.open_dataset(str(folder / "rows.zarr")))
     assert fitted.report_["workers"] == 1
     np.testing.assert_array_equal(fitted.coef_, expected(folder))
 
@@ -155,10 +139,8 @@ def test_by_hand_and_within_its_memory(folder, background, foreground, monkeypat
     _, *words = shlex.split(f"{fit} {FIT} --n-components 16384 --alpha cv")
     refused = CliRunner().invoke(main, words, prog_name="distrff")
     assert (refused.exit_code, refused.stdout) == (4, ""), refused.stderr
-    told = refused.stderr.splitlines()[-1]
-    assert re.search(
-        r"the plan needs .* a worker .*limit of 1 GB .* smallest changes that fit: a memory limit", told
-    )
+    refusal = r"the plan needs .* a worker .*limit of 1 GB .* smallest changes that fit: a memory limit"
+    assert re.search(refusal, refused.stderr.splitlines()[-1])
     fitted = foreground(f"{fit} {FIT}")
     assert fitted.returncode == 0, fitted.stderr
     assert json.loads(fitted.stdout)["workers"] == 1
@@ -203,9 +185,8 @@ def ssh_port(folder, environment) -> Iterator[int]:
         try:
             wait_until(lambda: listens(port) or server.poll() is not None)
             if server.poll() is not None:
-                pytest.skip(
-                    f"the server of SSH does not run here: {(folder / 'sshd.log').read_text().strip()}"
-                )
+                said = (folder / "sshd.log").read_text().strip()
+                pytest.skip(f"the server of SSH does not run here: {said}")
             yield port
         finally:
             server.terminate()
@@ -261,9 +242,8 @@ kill "$@" 2> /dev/null || true
 @pytest.fixture
 def batch_system(folder, environment, monkeypatch) -> Path:
     """A stand-in for Slurm's programs, which runs a job's script where it is submitted."""
-    for name, text in {"sbatch": SBATCH, "scancel": SCANCEL}.items():
-        (folder / "bin" / name).write_text(text)
-        (folder / "bin" / name).chmod(0o755)
+    write_program(folder / "bin" / "sbatch", SBATCH)
+    write_program(folder / "bin" / "scancel", SCANCEL)
     for name in ("PATH", "PYTHONPATH"):
         monkeypatch.setenv(name, environment[name])
     monkeypatch.chdir(folder)
@@ -303,6 +283,6 @@ def test_a_job_of_slurm_runs_a_fit(folder, batch_system, slurm_cluster):
     with Client(slurm_cluster) as client:
         client.wait_for_workers(4, timeout=60)
         assert "#SBATCH --cpus-per-task=4" in batch_system.read_text()
-        fitted = machine().fit(drf.open_dataset(str(folder / "rows.zarr")))
+        fitted = ridge().fit(drf.open_dataset(str(folder / "rows.zarr")))
     assert fitted.report_["workers"] == 4
     np.testing.assert_array_equal(fitted.coef_, expected(folder))

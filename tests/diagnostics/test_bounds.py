@@ -95,7 +95,8 @@ def test_published_simpler_constants_are_above(d):
         assert bounds.uniform_bound(0.5, D, form=form, **same) <= simple * 1.001 < 1
 
 
-def test_bounds_of_binning():
+def test_bounds_by_hand():
+    """Of binning, and of Fourier features as first published."""
     assert bounds.binning_pair_bound(0.2, 100) == pytest.approx(2 * math.exp(-8))
     assert bounds.binning_all_pairs_bound(0.2, 200, 10) == pytest.approx(100 * math.exp(-16))
     given = {"n_columns": 2, "diameter": 2.0, "mean_inverse_pitch": 0.5, "lipschitz": 0.5}
@@ -103,9 +104,6 @@ def test_bounds_of_binning():
     by_hand = 36 * 2 * P * 0.5 * 2.0 * math.exp(-(P * 0.04 / 8 + math.log(0.2 / 0.5)) / 3)
     assert bounds.binning_uniform_bound(0.2, P, **given) == pytest.approx(by_hand)
     assert bounds.binning_uniform_bound(0.2, 10, **given) == 1.0
-
-
-def test_the_bound_as_first_published():
     by_hand = 256 * (2 * 3 / 0.5) ** 2 * math.exp(-2000 * 0.25 / 28)
     given = {"n_columns": 5, "diameter": 3.0, "sigma": 2.0}
     assert bounds.uniform_bound_as_published(0.5, 2000, **given) == pytest.approx(by_hand)
@@ -193,13 +191,11 @@ def test_sketched_rows_are_never_optimistic(rng):
         norms.append(np.linalg.norm(E, 2))
     kappa = K[np.triu_indices(15, 1)]
     assert_promised(pairs, bounds.sketched_pairs_error(delta, D, kappa, n_buckets), delta)
-    eps = bounds.sketched_spectral_error(delta, D, K, np.linalg.norm(K, 2), n_buckets)
-    assert_promised(norms, eps, delta)
     norm = np.linalg.norm(K, 2)
+    eps = bounds.sketched_spectral_error(delta, D, K, norm, n_buckets)
+    assert_promised(norms, eps, delta)
     without = bounds.sketched_spectral_error(delta, D, K, norm, 10**15)
-    assert without == pytest.approx(
-        bounds.spectral_norm_error(delta / 2, D, 15, np.linalg.norm(K, 2)), rel=1e-4
-    )
+    assert without == pytest.approx(bounds.spectral_norm_error(delta / 2, D, 15, norm), rel=1e-4)
 
 
 @pytest.mark.parametrize("delta", [0.05, 0.4])

@@ -1,39 +1,37 @@
-"""Every model's report has a page and a card, with what its kind of fit has to tell."""
+"""Every fit's report has a page and a card, with what its kind of fit has to tell."""
 
 from __future__ import annotations
 
 import json
 import re
+import warnings
 from itertools import pairwise
-from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
 
 import distrff as drf
 from distrff.diagnostics.report import FitReport
+from distrff.solvers.status import History
+from distrff.utils.text import human_seconds, number_text
+from tests.support.pages import parse, words
 
 FOURIER = drf.FourierFeatures(drf.Gaussian(1.0), 32)
 BINNING = drf.RandomBinningFeatures(drf.Laplacian(2.0), 8)
 ITERATIVE = {
-    "cg": (drf.KernelRidge(FOURIER, alpha=0.1, solver="cg", random_state=0), "relative residual"),
-    "cg, no Gram": (drf.KernelRidge(BINNING, alpha="cv", cv=2, random_state=0), "relative residual"),
-    "ridge by sgd": (
-        drf.KernelRidge(FOURIER, alpha=1.0, solver="sgd", tol=0.1, random_state=0),
-        "duality gap",
-    ),
-    "hinge": (drf.KernelSVC(FOURIER, C=1.0, random_state=0), "duality gap"),
-    "hard margin": (drf.KernelSVC(FOURIER, C=np.inf, random_state=0), "duality gap"),
+    "cg": (drf.KernelRidge(FOURIER, alpha=0.1, solver="cg"), "relative residual"),
+    "cg, no Gram": (drf.KernelRidge(BINNING, alpha="cv", cv=2), "relative residual"),
+    "ridge by sgd": (drf.KernelRidge(FOURIER, alpha=1.0, solver="sgd", tol=0.1), "duality gap"),
+    "hinge": (drf.KernelSVC(FOURIER, C=1.0), "duality gap"),
+    "hard margin": (drf.KernelSVC(FOURIER, C=np.inf), "duality gap"),
     "C by folds": (
-        drf.KernelSVC(FOURIER, C="cv", cv=2, Cs=[0.1, 1.0], loss="squared_hinge", random_state=0),
+        drf.KernelSVC(FOURIER, C="cv", cv=2, Cs=[0.1, 1.0], loss="squared_hinge"),
         "duality gap",
     ),
-    "three classes": (drf.KernelLikelihoodClassifier(FOURIER, random_state=0), "duality gap"),
-    "softmax": (
-        drf.KernelLikelihoodClassifier(FOURIER, multi_class="softmax", random_state=0),
-        "relative gradient",
-    ),
+    "three classes": (drf.KernelLikelihoodClassifier(FOURIER), "duality gap"),
+    "softmax": (drf.KernelLikelihoodClassifier(FOURIER, multi_class="softmax"), "relative gradient"),
 }
 
 
@@ -50,22 +48,43 @@ def rows(name):
     return X, signal if is_ridge else signal > 0
 
 
+def ridge(features, *, n_targets=1, **parameters):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 2))
+    Y = np.sin(X @ rng.standard_normal((2, n_targets))) + 0.1 * rng.standard_normal((300, n_targets))
+    return drf.KernelRidge(features, random_state=0, **parameters).fit(X, Y[:, 0] if n_targets == 1 else Y)
+
+
+@pytest.fixture(scope="module")
+def searched():
+    return ridge(drf.FourierFeatures(drf.Gaussian("auto"), 64), alpha="cv", cv=4)
+
+
 def documented():
     """The keys that the docstring of a report explains."""
     lines = re.findall(r"^ {4}(\w[\w, ]*) : ", FitReport.__doc__, re.MULTILINE)
     return {key for line in lines for key in line.split(", ")}
 
 
-def words(html):
-    root = ElementTree.fromstring(html.removeprefix("<!DOCTYPE html>\n"))
-    return " ".join(" ".join(root.itertext()).split())
+def facts(page):
+    """Return the names and values that the page lists."""
+    return {fact.findtext("dt"): fact.findtext("dd") for fact in parse(page).find(".//dl")}
+
+
+def table_rows(page):
+    return [[cell.text for cell in row] for row in parse(page).iter("tr")]
+
+
+def bars(page):
+    """Return the labels of the page's bars."""
+    return [row.find("span").text for row in parse(page).findall(".//ul[@class='bars']/li")]
 
 
 @pytest.mark.parametrize("name", ITERATIVE)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_the_error_is_recorded_after_each_sweep(name):
-    machine, measure = ITERATIVE[name]
-    report = machine.fit(*rows(name)).report_
+    model, measure = ITERATIVE[name]
+    report = model.set_params(random_state=0).fit(*rows(name)).report_
     assert set(report) <= documented()
     history = report["history"]
     assert history["measure"] == measure
@@ -78,48 +97,123 @@ def test_the_error_is_recorded_after_each_sweep(name):
         known = [value for value in history["dual"] if value is not None]
         assert known == sorted(known), "the best lower bound never falls"
         assert history["primal"] == sorted(history["primal"], key=lambda v: -np.inf if v is None else -v)
-    page = report.to_html()
-    assert f"How the {measure} closed" in words(page)
+    shown = words(report.to_html())
+    assert f"How the {measure} closed" in shown
     assert sum(seconds for _, seconds in report["phases"]) == pytest.approx(report["seconds"], abs=1e-2)
     if name == "C by folds":
-        assert "Error against C" in words(page)
-        assert "choice of C" in words(page)
+        assert "Error against C" in shown
+        assert "choice of C" in shown
 
 
 def test_principal_components_have_a_page(rng):
-    machine = drf.KernelPCA(FOURIER, 3).fit(rng.standard_normal((100, 2)))
-    assert set(machine.report_) <= documented()
-    shown = words(machine.report_.to_html())
+    model = drf.KernelPCA(FOURIER, 3).fit(rng.standard_normal((100, 2)))
+    assert set(model.report_) <= documented()
+    shown = words(model.report_.to_html())
     assert "Variance along the components" in shown
-    assert f"{machine.explained_variance_ratio_[0]:.1%}" in shown
+    assert f"{model.explained_variance_ratio_[0]:.1%}" in shown
     assert "closed" not in shown
 
 
-def test_the_page_takes_what_the_report_cannot_know(rng):
-    X = rng.standard_normal((100, 2))
-    report = drf.KernelRidge(FOURIER, alpha="cv").fit(X, X[:, 0]).report_
-    page = report.to_html(
-        title="A title", facts=[("asked by", "me")], scores={"columns": ["", "R²"], "rows": [["this", 0.5]]}
-    )
-    shown = words(page)
-    assert all(text in shown for text in ("A title", "asked by me", "Score on held-out rows", "this 0.500"))
+def test_the_whole_page(searched):
+    report = searched.report_
+    scores = {"columns": ["", "RMSE"], "rows": [["this model", 0.5]]}
+    page = report.to_html(title="A fit", facts=[["data", "made up"]], scores=scores)
+    assert ["passes over the rows", "2", "2", "1.00 ×"] in table_rows(page)
+    phases = ["plan", "column statistics", "map", "Gram", "alpha and learning curve", "machine"]
+    assert bars(page) == [*phases, "column statistics", "Gram"]
+    assert [label for label, _ in report["phases"]] == phases
+    assert sum(dict(report["phases"]).values()) == pytest.approx(report["seconds"], rel=1e-3, abs=1e-3)
+    assert parse(page).findtext(".//dt") == "data"
+    for text in (
+        *("A fit", "data made up", "Score on held-out rows", "this model 0.500", "of 4 folds"),
+        f"chosen: {number_text(searched.alpha_)}",
+        f"highest {number_text(max(report['mean_score']))} at",
+    ):
+        assert text in words(page)
     assert "Fit of KernelRidge" in words(report.to_html())
+    # The kernel's numbers are short.
+    length_scale = searched.features_.kernel_.length_scale
+    assert facts(page)["kernel"].replace("\u200b", "") == f"Gaussian(length_scale={length_scale:.4g})"
     read_back = FitReport(json.loads(json.dumps(report.to_dict())))
     assert read_back.to_html() == report.to_html()
 
 
-def test_columns_are_called_by_their_names(rng):
-    frame = pd.DataFrame(rng.standard_normal((200, 2)), columns=["<b>height</b>", "width"])
-    machine = drf.KernelRidge(drf.FourierFeatures(drf.Gaussian("ard"), 32), random_state=0)
-    page = machine.fit(frame, np.sin(frame["width"])).report_.to_html()
+def test_learned_length_scales_are_shown_by_column(rng):
+    X = rng.standard_normal((200, 30))
+    ard = drf.KernelRidge(drf.FourierFeatures(drf.Gaussian("ard"), 32), random_state=0)
+    page = ard.fit(X, np.sin(X[:, 7])).report_.to_html()
+    columns = [label for label in bars(page) if re.fullmatch(r"column \d+", label)]
+    assert len(columns) == 20
+    assert columns[0] == "column 7"
+    assert "10 columns of longer widths are not drawn" in words(page)
+    assert "30 widths" in facts(page)["kernel"]
+    assert "marginal likelihood of 200 rows" in words(page)
+    frame = pd.DataFrame(X[:, :2], columns=["<b>height</b>", "width"])
+    page = ard.fit(frame, np.sin(frame["width"])).report_.to_html()
     assert "<b>" not in page
     assert re.search(r"width.*<b>height</b>", words(page))
 
 
-def test_a_card_is_the_page_without_its_frame_and_its_curves(rng):
-    X = rng.standard_normal((100, 2))
-    report = drf.KernelRidge(FOURIER, alpha="cv").fit(X, X[:, 0]).report_
-    card, page = report._repr_html_(), report.to_html()
+@pytest.mark.parametrize(
+    "model",
+    [
+        drf.KernelRidge(alpha="cv", cv=2),
+        drf.KernelRidge(solver="cg"),
+        drf.KernelRidgeClassifier(),
+        drf.KernelSVC(loss="squared_hinge"),
+        drf.KernelPCA(),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_the_time_that_was_planned_for_this_fit_is_shown(rng, model):
+    def times():
+        page = model.report_.to_html()
+        return [row[1:3] for row in table_rows(page) if row[0] == "time of the fit"]
+
+    X = rng.standard_normal((150, 2))
+    y = np.digitize(X[:, 0], [-0.5, 0.5])  # three classes, which a plan cannot know
+    model = clone(model).set_params(features=FOURIER, random_state=0).fit(X, y)
+    assert times() == [], "nothing was predicted"
+    predicted = model.plan(X, y).seconds
+    measured = model.fit(X, y).report_["seconds"]
+    assert times() == [[human_seconds(predicted), human_seconds(measured)]]
+    assert model.plan_.seconds == predicted
+    model.set_params(features=drf.FourierFeatures(drf.Gaussian(1.0), 16)).fit(X, y)
+    assert times() == [], "another fit was planned"
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"alpha": 1.0},
+        {"alpha": "gcv"},
+        {"alpha": [0.5, 2.0], "n_targets": 2},
+        {"alpha": "cv", "n_targets": 2},
+        {"alpha": "cv", "alphas": [0.1, 1.0], "dtype": "float64"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("features", [FOURIER, drf.LinearFeatures()], ids=["rff", "id"])
+def test_every_kind_of_ridge_has_a_page(features, parameters):
+    report = ridge(features, **parameters).report_
+    assert parse(report.to_html(title="t")).findtext(".//h1") == "t"
+    if parameters.get("alphas") and features is FOURIER:  # the noise floor is far below the grid
+        assert report["noise_floor"] < 0.01
+        assert "noise floor" not in words(report.to_html())
+
+
+def test_a_fit_to_a_gram_has_a_page():
+    X = np.random.default_rng(0).standard_normal((200, 2))
+    statistics = drf.gram(X, FOURIER, np.sin(X[:, 0]), random_state=0, cv=3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        shown = words(drf.KernelRidge(alpha="cv").fit_gram(statistics).report_.to_html())
+    assert "Plan against measured" not in shown
+    assert "over the rows, together" not in shown
+
+
+def test_a_card_is_the_page_without_its_frame_and_its_curves(searched):
+    card, page = searched.report_._repr_html_(), searched.report_.to_html()
     assert card.startswith('<div class="distrff distrff-card">')
     assert not re.search("<html|<body|<h1|<script|<svg|https?:", card)
     of_page = re.search(r"</h1>\n(.*)</main>", page, re.DOTALL)
@@ -130,8 +224,6 @@ def test_a_card_is_the_page_without_its_frame_and_its_curves(rng):
 
 
 def test_a_long_history_is_thinned():
-    from distrff.solvers.status import History
-
     history = History()
     for sweep in range(1, 1001):
         history.record(sweep, 1.0)

@@ -6,7 +6,6 @@ import gzip
 import json
 import os
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,22 +13,15 @@ import numpy as np
 import pytest
 import zarr
 
+from tests.support.commands import DISTRFF, run
+
 SCRIPT = Path(__file__).parents[2] / "examples" / "a9a.py"
 SIZES = {"a9a.gz": 300, "a9a.t.gz": 200}
-DISTRFF = (sys.executable, "-c", "from distrff.cli import main; main()")
-
-
-def libsvm_text(X, y):
-    lines = (
-        f"{label:+d} " + " ".join(f"{column + 1}:1" for column in np.flatnonzero(row))
-        for row, label in zip(X, y, strict=True)
-    )
-    return "\n".join(lines) + "\n"
 
 
 @pytest.fixture
 def a9a(example, monkeypatch):
-    """The script, told that its files are small."""
+    """The script, for files of few rows."""
     script = example("a9a")
     for name in ("TRAIN", "TEST"):
         part = getattr(script, name)
@@ -38,7 +30,7 @@ def a9a(example, monkeypatch):
 
 
 @pytest.fixture
-def files(tmp_path, rng):
+def files(tmp_path, rng, write_libsvm):
     """The folder of both files, and the rows they hold: fourteen ones each, farther right for +1."""
     folder, held = tmp_path / "data", {}
     folder.mkdir()
@@ -46,19 +38,16 @@ def files(tmp_path, rng):
         X, y = np.zeros((n_rows, 123), dtype=np.int8), np.where(np.arange(n_rows) % 3, -1, 1)
         for row, label in zip(X, y, strict=True):
             row[rng.choice(80, 14, replace=False) + (43 if label > 0 else 0)] = 1
-        (folder / name).write_bytes(gzip.compress(libsvm_text(X, y).encode()))
+        write_libsvm(folder / name, X, y)
         held[name] = X, y
     return folder, held
-
-
-def groups(folder):
-    return [zarr.open_group(folder / name, mode="r") for name in ("a9a.zarr", "a9a-test.zarr")]
 
 
 def test_groups_hold_the_rows_of_the_files(a9a, files, tmp_path):
     folder, held = files
     assert a9a.main([str(folder), str(tmp_path / "deep" / "build")]) == 0
-    train, test = groups(tmp_path / "deep" / "build")
+    build = tmp_path / "deep" / "build"
+    train, test = (zarr.open_group(build / name, mode="r") for name in ("a9a.zarr", "a9a-test.zarr"))
     for group in (train, test):
         assert group["X"].dtype == np.float32
         assert group["y"].dtype == np.int8
@@ -69,7 +58,7 @@ def test_groups_hold_the_rows_of_the_files(a9a, files, tmp_path):
         X, y = held[name]
         np.testing.assert_array_equal(group["X"][:], X[rows])
         np.testing.assert_array_equal(group["y"][:], y[rows])
-    assert sorted(os.listdir(tmp_path / "deep" / "build")) == ["a9a-test.zarr", "a9a.zarr"]
+    assert sorted(os.listdir(build)) == ["a9a-test.zarr", "a9a.zarr"]
 
 
 def test_its_commands_run_as_they_stand(a9a, files, tmp_path, monkeypatch, capsys):
@@ -78,13 +67,7 @@ def test_its_commands_run_as_they_stand(a9a, files, tmp_path, monkeypatch, capsy
     commands = [line for line in capsys.readouterr().out.splitlines() if line.startswith("distrff ")]
     results = []
     for command, smaller in zip(commands, (["--n-components", "64"], []), strict=True):
-        done = subprocess.run(
-            [*DISTRFF, *shlex.split(command)[1:], "--workers", "1", *smaller],
-            capture_output=True,
-            text=True,
-            timeout=200,
-            check=False,
-        )
+        done = run(*DISTRFF, *shlex.split(command)[1:], "--workers", 1, *smaller)
         assert done.returncode == 0, done.stderr
         results.append(json.loads(done.stdout))
     fitted, scored = results
@@ -93,24 +76,25 @@ def test_its_commands_run_as_they_stand(a9a, files, tmp_path, monkeypatch, capsy
     assert scored["error"] < 0.2
 
 
-def test_an_earlier_result_is_replaced_only_when_asked(a9a, files, tmp_path, capsys):
+def test_an_earlier_result_is_replaced_only_when_asked(a9a, files, tmp_path, refused):
     arguments = [str(files[0]), str(tmp_path / "build")]
     assert a9a.main(arguments) == 0
     marker = tmp_path / "build" / "a9a.zarr" / "marker"
     marker.touch()
-    assert a9a.main(arguments) == 2
-    assert "--overwrite" in capsys.readouterr().err
+    assert "--overwrite" in refused(a9a, *arguments)
     assert marker.exists()
     assert a9a.main([*arguments, "--overwrite"]) == 0
     assert not marker.exists()
 
 
-def test_a_group_of_others_stays(a9a, files, tmp_path, capsys):
+def test_what_is_no_result_of_this_stays(a9a, files, tmp_path, refused):
     zarr.create_group(tmp_path / "build" / "a9a-test.zarr", attributes={"precious": True})
-    assert a9a.main([str(files[0]), str(tmp_path / "build"), "--overwrite"]) == 2
-    assert "a9a-test.zarr" in capsys.readouterr().err
+    assert "a9a-test.zarr" in refused(a9a, files[0], tmp_path / "build", "--overwrite")
     assert os.listdir(tmp_path / "build") == ["a9a-test.zarr"]
     assert zarr.open_group(tmp_path / "build" / "a9a-test.zarr").attrs["precious"]
+    (tmp_path / "file").write_text("precious")
+    assert "is not a folder" in refused(a9a, files[0], tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "precious"
 
 
 def cut(file):
@@ -138,17 +122,15 @@ WRONG = {
 
 
 @pytest.mark.parametrize("damage", WRONG)
-def test_wrong_files_are_refused_in_one_line_and_leave_nothing(a9a, files, tmp_path, capsys, damage):
+def test_wrong_files_are_refused_in_one_line_and_leave_nothing(a9a, files, tmp_path, refused, damage):
     harm, words = WRONG[damage]
     harm(files[0] / "a9a.t.gz")
-    assert a9a.main([str(files[0]), str(tmp_path / "build")]) == 2
-    message = capsys.readouterr().err
-    assert words in message and "a9a.t.gz" in message
-    assert message.count("\n") == 1
+    (line,) = refused(a9a, files[0], tmp_path / "build").splitlines()
+    assert words in line and "a9a.t.gz" in line
     assert not (tmp_path / "build").exists()
 
 
-def test_a_failure_while_writing_leaves_nothing(a9a, files, tmp_path, monkeypatch, capsys):
+def test_a_failure_while_writing_leaves_nothing(a9a, files, tmp_path, monkeypatch, refused):
     write = a9a.write
 
     def fail_at_the_second(folder, part, rows):
@@ -157,26 +139,12 @@ def test_a_failure_while_writing_leaves_nothing(a9a, files, tmp_path, monkeypatc
             raise OSError("the disk is full")
 
     monkeypatch.setattr(a9a, "write", fail_at_the_second)
-    assert a9a.main([str(files[0]), str(tmp_path / "build")]) == 2
-    assert capsys.readouterr().err == "a9a.py: the disk is full\n"
+    assert refused(a9a, files[0], tmp_path / "build") == "a9a.py: the disk is full\n"
     assert os.listdir(tmp_path / "build") == []
 
 
-def test_a_target_that_is_a_file_is_refused(a9a, files, tmp_path, capsys):
-    (tmp_path / "build").write_text("precious")
-    assert a9a.main([str(files[0]), str(tmp_path / "build")]) == 2
-    assert "is not a folder" in capsys.readouterr().err
-    assert (tmp_path / "build").read_text() == "precious"
-
-
 def test_as_a_script_it_ends_with_the_exit_code(tmp_path):
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), str(tmp_path), str(tmp_path / "build")],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr.startswith("a9a.py: ") and done.stderr.count("\n") == 1
+    done = run(sys.executable, SCRIPT, tmp_path, tmp_path / "build")
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("a9a.py: ")

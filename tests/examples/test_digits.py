@@ -21,12 +21,11 @@ def test_the_table_and_the_pictures(example, tmp_path, capsys):
         assert (tmp_path / name).stat().st_size > 10_000
 
 
-def test_what_cannot_be_used(example, tmp_path, capsys):
+def test_what_cannot_be_used(example, tmp_path, refused):
     digits = example("digits")
-    assert digits.main(["--out", str(tmp_path / "nowhere")]) == 2
-    assert "is not a folder" in capsys.readouterr().err
-    assert digits.main(["--out", str(tmp_path), "--sizes", "7", "--seeds", "1"]) == 2
-    assert "n_components must be even" in capsys.readouterr().err
+    assert "is not a folder" in refused(digits, "--out", tmp_path / "nowhere")
+    words = ("--out", tmp_path, "--sizes", 7, "--seeds", 1)
+    assert "n_components must be even" in refused(digits, *words)
 
 
 def test_rows_share_a_bin_where_no_line_is_between_them(example, rng):

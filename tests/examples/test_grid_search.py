@@ -37,16 +37,14 @@ def test_a_table_that_lacks_values(grid_search, tmp_path, texts):
     assert found.score > (0.9 if texts else 0.2)
 
 
-def test_what_cannot_be_used(grid_search, tmp_path, capsys):
-    assert grid_search.main([str(tmp_path / "nowhere.parquet")]) == 2
-    assert capsys.readouterr().err.startswith("grid_search.py: ")
-    assert grid_search.main(["--rows", "100", "--target", "price"]) == 2
-    assert "no column 'price'; name one of ['a', 'b', 'word', 'y']" in capsys.readouterr().err
-    assert grid_search.main(["--rows", "100", "--target", "word"]) == 2
-    assert "y must hold numbers for a regressor" in capsys.readouterr().err
-    assert grid_search.main(["--rows", "2"]) == 2
-    assert len(capsys.readouterr().err.splitlines()) == 1
+def test_what_cannot_be_used(grid_search, tmp_path, refused):
+    assert refused(grid_search, tmp_path / "nowhere.parquet").startswith("grid_search.py: ")
+    message = refused(grid_search, "--rows", 100, "--target", "price")
+    assert "no column 'price'; name one of ['a', 'b', 'word', 'y']" in message
+    message = refused(grid_search, "--rows", 100, "--target", "word")
+    assert "y must hold numbers for a regressor" in message
+    assert len(refused(grid_search, "--rows", 2).splitlines()) == 1
     dates = pd.DataFrame({"a": pd.date_range("2020", periods=99), "y": 1.0})
     dates.to_parquet(tmp_path / "dates.parquet")
-    assert grid_search.main([str(tmp_path / "dates.parquet")]) == 2
-    assert "column 'a' of X has dtype datetime" in capsys.readouterr().err
+    message = refused(grid_search, tmp_path / "dates.parquet")
+    assert "column 'a' of X has dtype datetime" in message

@@ -10,10 +10,11 @@ import json
 import os
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
+
+from tests.support.commands import run
 
 nbformat = pytest.importorskip("nbformat", reason="nbclient is not installed")
 nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed")
@@ -133,13 +134,9 @@ def test_margins_and_probabilities(execute):
 def test_jupyter_executes_the_first_one(tmp_path):
     """As it is called in the shell, with few rows."""
     out = tmp_path / "out.ipynb"
-    done = subprocess.run(
-        ["jupyter", "execute", f"--output={out}", str(FOLDER / "01-million-rows.ipynb")],
+    done = run(
+        *("jupyter", "execute", f"--output={out}", FOLDER / "01-million-rows.ipynb"),
         env={**os.environ, "DISTRFF_EXAMPLE_ROWS": "800", "TMPDIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert out.exists()

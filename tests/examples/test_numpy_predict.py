@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 
 import distrff as drf
+from tests.support.commands import run
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "numpy_predict.py"
 N = 60
@@ -32,7 +32,7 @@ MAPS = [
     drf.LinearFeatures(),
     drf.ConcatenatedFeatures([drf.LinearFeatures(), MAP, drf.NystroemFeatures(n_components=4)]),
 ]
-MACHINES = {
+MODELS = {
     "numbers": drf.KernelRidge(MAP, scale="standard"),
     "ridge classifier": drf.KernelRidgeClassifier(MAP),
     "svc": drf.KernelSVC(MAP, scale="standard", dtype="float64"),
@@ -52,30 +52,36 @@ def reference(example):
 
 @pytest.fixture
 def stored(tmp_path):
-    def store(machine):
-        machine.save(str(tmp_path / "m.zarr"), overwrite=True)
+    def store(model):
+        model.save(str(tmp_path / "m.zarr"), overwrite=True)
         return tmp_path / "m.zarr"
 
     return store
 
 
+@pytest.fixture
+def predicted(reference, stored):
+    """What the script predicts of rows by a stored model."""
+    return lambda model, rows: reference.predict(*reference.load(stored(model)), rows)
+
+
 @pytest.mark.parametrize("features", MAPS, ids=repr)
-def test_every_map(rows, reference, stored, features):
-    machine = drf.KernelRidge(features, alpha=1e-2).fit(rows, np.sin(rows[:, 0]))
-    found = reference.predict(*reference.load(stored(machine)), rows)
+def test_every_map(rows, predicted, features):
+    model = drf.KernelRidge(features, alpha=1e-2).fit(rows, np.sin(rows[:, 0]))
+    found = predicted(model, rows)
     # A factor of landmarks has a condition of at most 2²⁰, and weights are of size 1e2.
-    np.testing.assert_allclose(found, machine.predict(rows), atol=1e-6, rtol=1e-6)
+    np.testing.assert_allclose(found, model.predict(rows), atol=1e-6, rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", MACHINES)
+@pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("k", [2, 3])
-def test_every_machine(rows, reference, stored, name, k):
+def test_every_model(rows, reference, stored, name, k):
     y = np.asarray(["a", "bc", "d"])[np.arange(N) % k] if name != "numbers" else rows[:, : k - 1]
-    machine = MACHINES[name].fit(rows, y)
-    metadata, arrays = reference.load(stored(machine))
+    model = MODELS[name].fit(rows, y)
+    metadata, arrays = reference.load(stored(model))
     F = reference.decision(metadata, arrays, rows)
-    np.testing.assert_allclose(F, drf.load_model(str(stored(machine))).decision(rows), atol=1e-9)
-    found, expected = reference.predict(metadata, arrays, rows), machine.predict(rows)
+    np.testing.assert_allclose(F, drf.load_model(str(stored(model))).decision(rows), atol=1e-9)
+    found, expected = reference.predict(metadata, arrays, rows), model.predict(rows)
     assert found.shape == expected.shape
     if name == "numbers":
         np.testing.assert_allclose(found, expected, atol=1e-9)
@@ -86,34 +92,34 @@ def test_every_machine(rows, reference, stored, name, k):
 
 
 def test_principal_components(rows, reference, stored):
-    machine = drf.KernelPCA(MAP).fit(rows)
-    found = reference.decision(*reference.load(stored(machine)), rows)
-    np.testing.assert_allclose(found, machine.transform(rows), atol=1e-9)
+    model = drf.KernelPCA(MAP).fit(rows)
+    found = reference.decision(*reference.load(stored(model)), rows)
+    np.testing.assert_allclose(found, model.transform(rows), atol=1e-9)
 
 
-def test_machines_of_float32(rows, reference, stored):
+def test_models_of_float32(rows, predicted):
     X = rows.astype(np.float32)
-    machine = drf.KernelRidge(MAP, alpha=0.1).fit(X, rows[:, 0])
-    assert machine.model_.dtype == "float32"
-    found = reference.predict(*reference.load(stored(machine)), X)
-    np.testing.assert_allclose(found, machine.predict(X), atol=1e-4)
+    model = drf.KernelRidge(MAP, alpha=0.1).fit(X, rows[:, 0])
+    assert model.model_.dtype == "float32"
+    found = predicted(model, X)
+    np.testing.assert_allclose(found, model.predict(X), atol=1e-4)
 
 
-def test_what_it_does_not_claim_is_refused(rows, reference, stored):
-    machine = drf.KernelRidge(drf.RandomBinningFeatures(n_grids=4, n_bins=64)).fit(rows, rows[:, 0])
+def test_what_it_does_not_claim_is_refused(rows, predicted):
+    model = drf.KernelRidge(drf.RandomBinningFeatures(n_grids=4, n_bins=64)).fit(rows, rows[:, 0])
     with pytest.raises(ValueError, match="no hashed binning map"):
-        reference.predict(*reference.load(stored(machine)), rows)
-    machine = drf.KernelRidge(drf.NystroemFeatures(drf.Matern(1.0, 0.75), 8)).fit(rows, rows[:, 0])
+        predicted(model, rows)
+    model = drf.KernelRidge(drf.NystroemFeatures(drf.Matern(1.0, 0.75), 8)).fit(rows, rows[:, 0])
     with pytest.raises(ValueError, match=r"nu=0\.75 needs Bessel functions"):
-        reference.predict(*reference.load(stored(machine)), rows)
+        predicted(model, rows)
 
 
 def test_as_a_script(rows, stored, tmp_path):
-    machine = drf.KernelRidge(MAP).fit(rows, rows[:, 0])
+    model = drf.KernelRidge(MAP).fit(rows, rows[:, 0])
     np.save(tmp_path / "rows.npy", rows)
-    command = [sys.executable, str(SCRIPT), str(stored(machine)), "rows.npy", "out.npy"]
-    subprocess.run(command, check=True, cwd=tmp_path, timeout=60)
-    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), machine.predict(rows), atol=1e-9)
+    done = run(sys.executable, SCRIPT, stored(model), "rows.npy", "out.npy", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), model.predict(rows), atol=1e-9)
 
 
 def test_it_is_short_and_imports_numpy_alone():

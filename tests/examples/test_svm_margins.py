@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 from xml.etree import ElementTree
@@ -16,6 +15,7 @@ from sklearn.svm import SVC
 
 import distrff as drf
 from distrff.errors import InputError
+from tests.support.commands import run
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "svm_margins.py"
 N_ROWS = 24
@@ -35,14 +35,7 @@ def ax():
 def finished(tmp_path_factory):
     """A run as a script: the picture, and what it printed."""
     folder = tmp_path_factory.mktemp("margins")
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), "--n-rows", str(N_ROWS)],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-        cwd=folder,
-    )
+    done = run(sys.executable, SCRIPT, "--n-rows", N_ROWS, cwd=folder)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "written to svm_margins.svg"
     return folder / "svm_margins.svg", done.stdout.splitlines()[:-1]
@@ -88,7 +81,7 @@ def test_there_is_no_meeting_beside_a_line(margins):
     assert margins.meeting_of(margins.rows_beside_a_line(N_ROWS)) is None
 
 
-def test_a_refused_machine_is_drawn_with_what_shows_why(margins, ax):
+def test_a_refused_model_is_drawn_with_what_shows_why(margins, ax):
     panel = margins.panels(N_ROWS)[-2]
     text = margins.refused(ax, panel, InputError("these rows overlap"))
     assert text.startswith("refused: these rows overlap. The cross ")
@@ -116,12 +109,11 @@ def test_rows_are_as_many_as_asked_for_in_both_classes(margins, n_rows):
         assert set(y) == {-1, 1}
 
 
-def test_wrong_options_end_with_one_line(margins, tmp_path, monkeypatch, capsys):
+def test_wrong_options_end_with_one_line(margins, tmp_path, monkeypatch, capsys, refused):
     with pytest.raises(SystemExit) as stop:
         margins.main(["--n-rows", "3"])
     assert stop.value.code == 2
     assert "at least 20, got 3" in capsys.readouterr().err
     monkeypatch.setattr(margins, "panels", lambda n_rows, panels=margins.panels: panels(n_rows)[:2])
     for place in (tmp_path / "none" / "picture.svg", tmp_path / "picture.html"):
-        assert margins.main(["--out", str(place)]) == 2
-        assert "cannot be written" in capsys.readouterr().err
+        assert "cannot be written" in refused(margins, "--out", place)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -15,16 +13,12 @@ def table1(example):
 
 
 @pytest.fixture
-def folder(tmp_path, rng):
+def folder(tmp_path, rng, write_libsvm):
     """Small files of the four kinds."""
     for name, n in (("a9a.gz", 200), ("a9a.t.gz", 80)):
         X = rng.random((n, 123)) < 0.1
         X[:, 0] = np.arange(n) % 2
-        lines = (
-            f"{'+1' if row[0] else '-1'} " + " ".join(f"{j + 1}:1" for j in np.flatnonzero(row)) for row in X
-        )
-        with gzip.open(tmp_path / name, "wt") as file:
-            file.write("\n".join(lines) + "\n")
+        write_libsvm(tmp_path / name, X, np.where(X[:, 0], 1, -1))
     X = rng.standard_normal((200, 4))
     frame = pd.DataFrame(np.column_stack([X, 50 + X[:, 0]]), columns=[*"abcd", "target"])
     frame.to_csv(tmp_path / "cpu_act.tsv.gz", sep="\t", index=False)
@@ -53,6 +47,6 @@ def test_each_of_the_data(table1, folder, name, capsys, monkeypatch):
     assert capsys.readouterr().out.splitlines()[1].startswith(name)
 
 
-def test_a_file_that_is_missing(table1, tmp_path, capsys):
-    assert table1.main([str(tmp_path), "--data", "cpu"]) == 2
-    assert "cpu_act.tsv.gz does not exist; give the folder" in capsys.readouterr().err
+def test_a_file_that_is_missing(table1, tmp_path, refused):
+    message = refused(table1, tmp_path, "--data", "cpu")
+    assert "cpu_act.tsv.gz does not exist; give the folder" in message

@@ -26,7 +26,7 @@ def folder(tmp_path, uci, rng):
     return tmp_path
 
 
-def test_machines_on_both_maps(uci, folder):
+def test_models_on_both_maps(uci, folder):
     found = list(uci.results(folder, [0, 1], ["nystroem", "fourier"], 100))
     assert [(r.split, r.features) for r in found] == [
         (0, "nystroem"), (0, "fourier"), (1, "nystroem"), (1, "fourier"),
@@ -45,14 +45,10 @@ def test_the_rows_that_are_tested_on_do_not_count(uci, rng):
     np.testing.assert_array_equal(split.X_test, table[:10, :-1])
 
 
-def test_what_cannot_be_used(uci, folder, tmp_path, capsys):
-    assert uci.main([str(tmp_path / "nowhere")]) == 2
-    assert "does not exist; give the folder" in capsys.readouterr().err
-    assert uci.main([str(folder), "--splits", "2"]) == 2
-    assert capsys.readouterr().err == "uci.py: there are splits 0 to 1, got 2\n"
+def test_what_cannot_be_used(uci, folder, tmp_path, refused):
+    assert "does not exist; give the folder" in refused(uci, tmp_path / "nowhere")
+    assert refused(uci, folder, "--splits", 2) == "uci.py: there are splits 0 to 1, got 2\n"
     (folder / uci.MASKS).write_bytes(gzip.compress(b"0,1\n"))
-    assert uci.main([str(folder)]) == 2
-    assert "got shapes (300, 4) and (1, 2)" in capsys.readouterr().err
+    assert "got shapes (300, 4) and (1, 2)" in refused(uci, folder)
     (folder / uci.ROWS).write_bytes(b"no gzip")
-    assert uci.main([str(folder)]) == 2
-    assert capsys.readouterr().err.startswith("uci.py: ")
+    assert refused(uci, folder).startswith("uci.py: ")

@@ -1,12 +1,14 @@
-"""Rows of a known truth: the same however many are asked for, and noise as stated."""
+"""Rows of a known truth: the same however many are drawn, noise as stated, on disk as they were drawn."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+import zarr
 
-from distrff.cli.synthetic import KnownTruth
+from distrff.cli.synthetic import KnownTruth, write_known_rows
 from distrff.features.fourier import FourierFeatures
+from distrff.io.open import open_dataset
 from distrff.kernels.stationary import Gaussian
 from distrff.utils.random import child_seed
 
@@ -17,42 +19,36 @@ def rows_of(truth, name, n_rows):
     return [np.concatenate([getattr(block, key) for block in blocks]) for key in ("X", "f", "y")]
 
 
-def small_blocks(seed):
-    """A truth of so many columns that a block has 1024 rows."""
-    truth = KnownTruth(2048, seed=seed)
-    assert truth.block_rows == 1024
-    return truth
-
-
-def seed_of(rng):
+@pytest.fixture
+def seed(rng):
     return int(rng.integers(2**32))
 
 
-def test_a_row_is_the_same_whatever_the_number_of_rows(rng):
-    truth = small_blocks(seed_of(rng))
+def test_a_row_is_the_same_whatever_the_number_of_rows(seed):
+    truth = KnownTruth(2048, seed=seed)
+    assert truth.block_rows == 1024
     long = rows_of(truth, "rows", 2100)
     for n_rows in (1, 1024, 1025, 2099):
-        for whole, part in zip(long, rows_of(KnownTruth(2048, seed=truth.seed), "rows", n_rows), strict=True):
+        for whole, part in zip(long, rows_of(KnownTruth(2048, seed=seed), "rows", n_rows), strict=True):
             assert np.array_equal(whole[:n_rows], part)
 
 
-def test_names_and_seeds_give_other_rows_of_the_same_kind(rng):
-    truth = KnownTruth(3, seed=seed_of(rng))
-    X = rows_of(truth, "train", 100)[0]
-    assert not np.isin(X, rows_of(truth, "test", 100)[0]).any()
-    assert not np.isin(X, rows_of(KnownTruth(3, seed=truth.seed + 1), "train", 100)[0]).any()
+def test_names_and_seeds_give_other_rows_of_the_same_kind(seed):
+    X = rows_of(KnownTruth(3, seed=seed), "train", 100)[0]
+    for name, other in (("test", seed), ("train", seed + 1)):
+        assert not np.isin(X, rows_of(KnownTruth(3, seed=other), name, 100)[0]).any()
 
 
-def test_the_function_is_that_of_the_stored_rows(rng):
-    truth = KnownTruth(5, seed=seed_of(rng))
+def test_the_function_is_that_of_the_stored_rows(seed):
+    truth = KnownTruth(5, seed=seed)
     X, f, _ = rows_of(truth, "rows", 1000)
     assert X.dtype == np.float32
     # 128 cosines of errors 1e-15 in their phases; the deviation they are divided by is about 8.
     assert np.abs(truth.function(X) - f).max() < 1e-12
 
 
-def test_noise_and_function_are_as_large_as_stated(rng):
-    truth = KnownTruth(6, noise=0.3, seed=seed_of(rng))
+def test_noise_and_function_are_as_large_as_stated(seed):
+    truth = KnownTruth(6, noise=0.3, seed=seed)
     _, f, y = rows_of(truth, "rows", truth.block_rows)
     n = len(y)
     # Six standard errors: of a root mean square of n normal numbers σ/√(2n), of a mean σ/√n. The
@@ -64,8 +60,8 @@ def test_noise_and_function_are_as_large_as_stated(rng):
 
 
 @pytest.mark.parametrize("n_columns", [1, 2, 4, 30])
-def test_columns_have_unit_variance_and_at_most_four_factors(rng, n_columns):
-    truth = KnownTruth(n_columns, seed=seed_of(rng))
+def test_columns_have_unit_variance_and_at_most_four_factors(seed, n_columns):
+    truth = KnownTruth(n_columns, seed=seed)
     X = next(truth.blocks("rows", truth.block_rows)).X.astype(np.float64)
     # Of the variance of n normal numbers, six standard errors √(2/n), for 30 columns.
     assert np.abs(X.var(axis=0) - 1.0).max() < 6 * np.sqrt(2 / len(X))
@@ -74,8 +70,7 @@ def test_columns_have_unit_variance_and_at_most_four_factors(rng, n_columns):
     assert (values[4:] < 1e-6).all()
 
 
-def test_the_machine_does_not_get_the_true_frequencies(rng):
-    seed = seed_of(rng)
+def test_the_model_does_not_get_the_true_frequencies(seed):
     truth = KnownTruth(4, seed=seed)
     for own in (seed, child_seed(seed, "features")):
         features = FourierFeatures(Gaussian(truth.length_scale), 256, random_state=own).fit(np.zeros((2, 4)))
@@ -84,8 +79,8 @@ def test_the_machine_does_not_get_the_true_frequencies(rng):
 
 def test_a_straight_line_is_far_from_the_function(rng):
     unexplained = []
-    for _ in range(8):
-        X, f, _ = rows_of(KnownTruth(8, seed=seed_of(rng)), "rows", 4000)
+    for seed in rng.integers(0, 2**32, 8):
+        X, f, _ = rows_of(KnownTruth(8, seed=int(seed)), "rows", 4000)
         T = np.column_stack([X, np.ones(len(X))])
         unexplained.append(np.mean((f - T @ np.linalg.lstsq(T, f, rcond=None)[0]) ** 2))
     # Over 160 seeds the share left over had mean 0.78 and deviation 0.115.
@@ -98,3 +93,24 @@ def test_blocks_are_bounded_in_bytes():
         assert rows & (rows - 1) == 0
         assert rows == 1 or 8 * rows * n_columns <= 2**24
         assert rows <= 2**15
+
+
+def test_what_is_written_is_what_was_drawn(tmp_path):
+    truth = KnownTruth(1500, seed=3)
+    n_rows = 2 * truth.block_rows + 17
+    error = write_known_rows(tmp_path / "rows.zarr", truth, "train", n_rows)
+    group = zarr.open_group(tmp_path / "rows.zarr", mode="r")
+    for key, drawn in zip(("X", "f", "y"), rows_of(truth, "train", n_rows), strict=True):
+        assert np.array_equal(group[key][:], drawn)
+    assert np.isclose(error, np.sqrt(np.mean((group["y"][:] - group["f"][:]) ** 2)), rtol=1e-12)
+    assert group.attrs["known_truth"]["noise"] == truth.noise
+    assert {array.chunks[0] for _, array in group.arrays()} == {truth.block_rows}
+    data = open_dataset(tmp_path / "rows.zarr")
+    assert (data.n_rows, data.n_columns, data.n_targets) == (n_rows, 1500, 1)
+    assert (data.dtype, data.y_dtype) == (np.float32, np.float64)
+
+
+def test_few_rows_are_one_small_chunk(tmp_path):
+    write_known_rows(tmp_path / "rows.zarr", KnownTruth(2), "test", 10)
+    assert open_dataset(tmp_path / "rows.zarr").X.compute().shape == (10, 2)
+    assert zarr.open_group(tmp_path / "rows.zarr", mode="r")["X"].chunks == (10, 2)

@@ -1,0 +1,89 @@
+"""What benchmarks share: rows, warm worker processes and their memory, and timing in alternation."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import zarr
+from distributed import Client, LocalCluster
+
+from distrff.engine.record import peak_resident_bytes, resident_bytes
+
+CHUNK_ROWS = 32_768
+N_WORKERS = 2
+
+
+@contextmanager
+def workers(n_workers: int = N_WORKERS) -> Iterator[Client]:
+    """Yield a client of fresh single-threaded processes that have imported all they will use."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        LocalCluster(
+            n_workers=n_workers, threads_per_worker=1, dashboard_address=None, local_directory=folder
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        client.run(import_everything)
+        yield client
+
+
+def import_everything() -> int:
+    """Import and compile what a fit uses; return the resident set then."""
+    import distrff.estimators.ridge  # noqa: F401
+    from distrff.features.trigonometry import paired_cos_sin
+
+    for dtype in (np.float32, np.float64):
+        paired_cos_sin(np.zeros((2, 2), dtype), np.zeros((2, 4), dtype), 1.0)
+    return resident_bytes()
+
+
+def peaks_above(client: Client, idle: dict[str, int]) -> int:
+    """Return the largest peak above idle of any worker process so far, in bytes."""
+    peaks = client.run(peak_resident_bytes)
+    return max(peaks[address] - idle[address] for address in idle)
+
+
+def seconds_of(work: Callable[[], Any]) -> float:
+    """Return the wall time of one call."""
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def alternate(first: Callable[[], Any], second: Callable[[], Any], repeats: int = 3) -> dict[str, float]:
+    """Return medians of both, and the median of the ratios first/second of neighbouring runs.
+
+    They are timed in alternation, so that a drifting computer hits both.
+    """
+    pairs = [(seconds_of(first), seconds_of(second)) for _ in range(repeats)]
+    return {
+        "ratio": median(a / b for a, b in pairs),
+        "seconds": median(a for a, _ in pairs),
+        "reference_seconds": median(b for _, b in pairs),
+    }
+
+
+def write_rows(path: Path, n_rows: int, n_columns: int, dtype: str = "float32") -> Path:
+    """Write X and y chunk by chunk, and return the path."""
+    group = zarr.create_group(path)
+    X = group.create_array("X", shape=(n_rows, n_columns), chunks=(CHUNK_ROWS, n_columns), dtype=dtype)
+    y = group.create_array("y", shape=(n_rows,), chunks=(CHUNK_ROWS,), dtype=dtype)
+    for start in range(0, n_rows, CHUNK_ROWS):
+        stop = min(n_rows, start + CHUNK_ROWS)
+        X[start:stop], y[start:stop] = draw_rows(start, stop - start, n_columns, dtype)
+    return path
+
+
+def draw_rows(seed: int, n_rows: int, n_columns: int, dtype: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows and targets of one block."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n_rows, n_columns)).astype(dtype)
+    y = np.sin(X[:, 0]) + X[:, 1] * X[:, 2] + 0.1 * rng.standard_normal(n_rows)
+    return X, y.astype(dtype)
