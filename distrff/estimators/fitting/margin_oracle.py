@@ -77,7 +77,6 @@ class MarginOracle:
     ----------
     fit : PreparedFit
     plan : Plan
-    options : MarginOptions
     grams : Grams or None
         None where no preconditioner is asked for, or a diagonal one of sparse features.
     folds : Folds or None
@@ -88,11 +87,12 @@ class MarginOracle:
         self,
         fit: PreparedFit,
         plan: Plan,
-        options: MarginOptions,
         grams: Grams | None = None,
         folds: Folds | None = None,
     ) -> None:
-        self.run = fit.run
+        options = fit.options
+        assert isinstance(options, MarginOptions)
+        self.run, self.options = fit.run, options
         self._fit, self._plan = fit, plan
         self.n_rows = fit.dataset.n_rows
         self.n_features = fit.specification.n_features

@@ -88,7 +88,7 @@ class FitOptions:
 
     def n_light_columns(self, n_outputs: int) -> int:
         """Return how many coefficient vectors each light pass answers."""
-        return n_outputs * self.n_cv_folds
+        return n_outputs
 
     @property
     def n_alphas(self) -> int:
@@ -103,11 +103,6 @@ class FitOptions:
     def model_rows(self, n_features: int) -> int:
         """Rows whose features are held at once."""
         return 0
-
-    @property
-    def n_cv_folds(self) -> int:
-        """How many models an output a light pass answers."""
-        return 1
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -388,7 +383,7 @@ class MarginOptions(FitOptions):
     Cs : ndarray or None
         Grid for that, ascending; None for the default one.
     cv : int
-        Number of folds.
+        Number of folds; 1 for a given C.
     fold_by : {"hash", "contiguous"}
     loss : Loss
     loss_name : str
@@ -429,7 +424,7 @@ class MarginOptions(FitOptions):
 
     def check_dataset(self, dataset: Dataset) -> None:
         if self.C is None:
-            check_rows_of_search("C", "cv", self.n_cv_folds, dataset)
+            check_rows_of_search("C", "cv", self.cv, dataset)
 
     def check_targets(self, targets: Targets) -> None:
         """A problem against a class of no weight has no optimum: its intercept runs off."""
@@ -466,20 +461,20 @@ class MarginOptions(FitOptions):
         models = self.direct_solver == "smoothed" and can_model(n_features, entries)
         return most_model_rows(n_features, entries) if models and not self.is_hard else 0
 
-    @property
-    def n_cv_folds(self) -> int:
-        return self.cv if self.C is None else 1
+    def shares_loss(self, targets: Targets) -> bool:
+        """Return whether all classes share one loss, as two do anyway."""
+        return self.softmax and targets.n_outputs > 1
 
-    def looks_ahead(self, n_machines: int) -> bool:
-        """Whether each sweep answers every model at two widths of its rounded hinge.
+    def looks_ahead(self, n_problems: int) -> bool:
+        """Return whether each sweep evaluates every problem at two widths of its rounded hinge.
 
-        For few models, whose thin products are a small part of a sweep.
+        It does for few problems, whose thin products are a small part of a sweep.
         """
-        return self.direct_solver == "smoothed" and n_machines <= _MOST_LOOKING_AHEAD
+        return self.direct_solver == "smoothed" and n_problems <= _MOST_LOOKING_AHEAD
 
     def n_light_columns(self, n_outputs: int) -> int:
-        n_machines = n_outputs * self.n_cv_folds
-        return n_machines * (2 if self.looks_ahead(n_machines) else 1)
+        n_problems = n_outputs * self.cv
+        return n_problems * (2 if self.looks_ahead(n_problems) else 1)
 
     @property
     def n_light_sweeps(self) -> int:  # type: ignore[override]

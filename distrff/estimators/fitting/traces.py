@@ -123,7 +123,7 @@ class MarginSolution:
 def begun(
     starts: Mapping[MarginProblem, np.ndarray], constants: Sequence[Constant] = ()
 ) -> dict[MarginProblem, Trace]:
-    """Return what is known before the first sweep of models that shall be no worse than constants."""
+    """Return what is known before the first sweep; a given constant bounds the objective from above."""
     traces = {problem: Trace(x) for problem, x in starts.items()}
     for trace, constant in zip(traces.values(), constants, strict=bool(constants)):
         trace.allow(constant)
@@ -140,20 +140,21 @@ class Constant(NamedTuple):
     primal: float
 
 
-def best_constants(fit: PreparedFit, options: MarginOptions, C: float) -> list[Constant]:
+def best_constants(fit: PreparedFit, C: float) -> list[Constant]:
     """Return the constant of least objective of each output, or the one of all classes that share a loss.
 
     The summed weights of the classes, which the first sweep brought, are all that it takes.
     """
-    targets, labels = fit.targets, fit.statistics.labels
-    assert isinstance(targets, ClassTargets) and labels is not None
+    options, targets, labels = fit.options, fit.targets, fit.statistics.labels
+    assert isinstance(options, MarginOptions) and isinstance(targets, ClassTargets) and labels is not None
     weights = labels.weights if targets.class_weight is None else targets.class_weight * labels.weights
     D = fit.specification.n_features
-    if options.softmax and targets.n_outputs > 1:
-        b, loss = _of_all_classes(weights, options)
+    if options.shares_loss(targets):
+        sigma = options.loss.clear_margin
+        b = sigma * np.log(weights / weights.sum()) if options.fit_intercept else np.zeros(len(weights))
         X = np.zeros((D + options.fit_intercept, len(b)))
         X[D:] = b
-        return [Constant(X.ravel(), C * loss)]
+        return [Constant(X.ravel(), C * float(weights @ (logsumexp(b / sigma) - b / sigma)))]
     above = weights[-1:] if targets.n_outputs == 1 else weights
     return [_of_one_class(s, weights.sum() - s, D, options, C) for s in above]
 
@@ -166,10 +167,3 @@ def _of_one_class(above: float, below: float, D: int, options: MarginOptions, C:
     x = np.zeros(D + options.fit_intercept)
     x[D:] = b
     return Constant(x, C * float(np.array([above, below]) @ loss.value(f, y)))
-
-
-def _of_all_classes(weights: np.ndarray, options: MarginOptions) -> tuple[np.ndarray, float]:
-    """Return the intercepts of the classes and Σ s·ℓ."""
-    sigma = options.loss.clear_margin
-    b = sigma * np.log(weights / weights.sum()) if options.fit_intercept else np.zeros(len(weights))
-    return b, float(weights @ (logsumexp(b / sigma) - b / sigma))
