@@ -143,7 +143,7 @@ class KernelEstimator(BaseEstimator):
             run.gather(run.submit_all(check_rows, [(first, self._target_kind)]))
         except ColumnError as error:
             raise error.named(dataset.column_names) from None
-        self._planned = plan.with_seconds(predicted_seconds(run, dataset, fit.options, plan))
+        self._planned = plan.with_seconds(predicted_seconds(fit, plan))
         return self._planned
 
     def plan_for(self, workers: Workers, X: Any, y: Any = None, sample_weight: Any = None) -> Plan:
