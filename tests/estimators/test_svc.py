@@ -172,7 +172,7 @@ def interrupt_after(monkeypatch, n_calls):
         ),
         (
             {"loss": "squared_hinge", "solver": "smoothed"},
-            "solver='smoothed' needs a loss with a kink to round, which loss='squared_hinge' is not; "
+            "solver='smoothed' needs a loss whose slope jumps, which loss='squared_hinge' is not; "
             "use solver='lbfgs' or 'auto'",
         ),
         ({"C": -1.0}, "C must be a positive number, got -1.0"),

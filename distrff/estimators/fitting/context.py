@@ -259,18 +259,12 @@ def size_of(
     dataset, options = fit.dataset, fit.options
     if n_features is None:
         n_features = options.features.n_features_for(dataset.n_columns)
-    holds_one_out = options.holds_one_out(dataset.n_rows, n_features)
     return Size(
         n_rows=dataset.n_rows,
         n_columns=dataset.n_columns,
         n_features=n_features,
         n_outputs=n_outputs,
         outputs_are_presumed=outputs_are_presumed,
-        n_folds=2 if holds_one_out else options.n_folds,
-        n_alphas=options.n_alphas,
-        n_paths=int(holds_one_out),
-        n_factors=options.n_factors,
-        n_eigensystems=options.n_eigensystems,
         # Light passes multiply in float64 whatever the features are in.
         dtype=fit.gram_dtype if solver == "gram" else fit.features_dtype,
         row_bytes=dataset.row_bytes,
@@ -279,10 +273,8 @@ def size_of(
         held_bytes=dataset.held_bytes,
         whole_rows=dataset.whole_rows,
         **fit.of_map(),
+        **options.work(dataset.n_rows, n_features, n_outputs),
         gram_stride=gram_stride(dataset.n_rows, n_features) if options.samples_gram else 1,
-        model_rows=options.model_rows(n_features),
-        n_light_sweeps=options.n_light_sweeps,
-        n_light_columns=options.n_light_columns(n_outputs),
     )
 
 
