@@ -196,7 +196,7 @@ def solve(
     expected = expected_plan(fit)
     prepared = prepare(fit)
     plan = choose_solver(prepared, prepared.targets.n_outputs, prepared.specification.n_features)
-    # What was planned before is told beside what was seen, if it was for this fit.
+    # The report shows the seconds that `Estimator.plan` predicted, if that was for this fit.
     if planned is not None and planned.with_seconds(None) == expected:
         plan = plan.with_seconds(planned.seconds)
     return prepared, solvers[plan.solver](prepared, plan)
