@@ -45,7 +45,7 @@ class KernelEstimator(BaseEstimator):
     _solvers: Mapping[str, Solver]
     """By the names that plans give them."""
     _forgotten: tuple[str, ...] = ()
-    """Attributes that are not every fit's, and go when the next begins."""
+    """Attributes that only some fits set; each fit deletes those of the one before."""
     _planned: Plan | None = None
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -92,7 +92,7 @@ class KernelEstimator(BaseEstimator):
         return self
 
     def _store(self, result: FitResult, model: Model, seed: int, fit: PreparedFit | None) -> None:
-        """Keep what was found; raise what interrupted it, or warn of what it lacks."""
+        """Set the fitted attributes; then raise what interrupted the fit, or warn that it fell short."""
         self.seed_ = seed
         self._keep_columns(model.n_columns, model.column_names)
         self.plan_ = result.plan
@@ -109,11 +109,11 @@ class KernelEstimator(BaseEstimator):
         raise NotImplementedError
 
     def _of_model(self, dataset: Dataset) -> dict[str, Any]:
-        """Return what models of this kind have beside the usual parts."""
+        """Return the parts that only models of this kind have."""
         return {}
 
     def check_parameters(self) -> None:
-        """Raise InputError for the first parameter that no data could make right."""
+        """Raise InputError for the first parameter that is wrong for any data."""
         self._options()
 
     def _options(self) -> FitOptions:
@@ -122,10 +122,10 @@ class KernelEstimator(BaseEstimator):
     def plan(self, X: Any, y: Any = None, sample_weight: Any = None) -> Plan:
         """Return what `fit` on these rows will cost, with seconds from a short measurement.
 
-        The report of a fit that counts the same shows them beside the seconds that it took. How many light
-        sweeps a fit with a margin loss takes shows only in the fit; ten are planned for, and for each C of a
-        grid. Of the rows' values only those are looked at that are known to be missing, and those of the
-        first few thousand rows; a fit's first pass looks at all.
+        The report of a fit with the same plan shows them beside the seconds that it took. The number of light
+        sweeps of a margin loss is known only after the fit: ten are planned, and ten for each C of a grid.
+        Only the first few thousand rows are checked, and the columns that are known to lack values; the
+        first pass of a fit checks all rows.
 
         Raises
         ------
@@ -147,9 +147,9 @@ class KernelEstimator(BaseEstimator):
         return self._planned
 
     def plan_for(self, workers: Workers, X: Any, y: Any = None, sample_weight: Any = None) -> Plan:
-        """Return what `fit` on these rows would cost on workers that need not be there yet.
+        """Return what `fit` on these rows would cost on workers that need not exist yet.
 
-        It is counted alone: no task runs, and nothing is measured.
+        The plan is counted alone: no task runs, and nothing is measured.
 
         Parameters
         ----------
@@ -242,7 +242,7 @@ class KernelEstimator(BaseEstimator):
     def _score_sums(self, X: Any, y: Any, sample_weight: Any) -> ScoreSums:
         check_is_fitted(self, "model_")
         if self._is_raw(X):
-            # A frame may bring its own target, in the column in which it was when the model was fitted.
+            # A frame may bring its own target, in the column that held it when the model was fitted.
             brings_y = y is None and sample_weight is None
             X = open_dataset(X, steps=self.model_.steps) if brings_y else self._encoded(X)
         dataset = self._dataset(X, y, sample_weight)

@@ -141,7 +141,7 @@ class RidgeEstimator(KernelEstimator):
             self._grams = result.grams.kept()
 
     def _with_posterior(self) -> Model:
-        """Return the model with its posterior, which is computed where the Gram is when first asked for."""
+        """Return the model with its posterior, which is computed at first use, where the Gram is."""
         if self.model_.posterior is not None:
             return self.model_
         grams: Grams | None = getattr(self, "_grams", None)

@@ -126,7 +126,12 @@ def _solved(
     """Return the fit that follows from merged Grams; no row is touched."""
     run, problem = grams.run, grams.problem
     run.begin_phase("alpha and learning curve" if options.alpha is None else "learning curve")
-    search = search_alpha(grams, options, n_folds)
+    if options.search == "cv":
+        search = _by_folds(grams, options, range(n_folds), f"{n_folds} held-out folds")
+    elif options.search == "gcv":
+        search = _by_gcv_or_fold(grams, options, n_folds)
+    else:
+        search = _given(grams, options)
     run.begin_phase("machine")
     solution = run.gather([run.submit(solution_of, grams.total, search.alpha, problem)])[0]
     return ridge_result(
@@ -143,7 +148,7 @@ def _solved(
     )
 
 
-# The Grams of a fit, and all that is known of them.
+# The Grams of a fit.
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,14 +193,14 @@ class Grams:
         )
 
     def kept(self) -> Grams:
-        """Return what outlives the fit: the Grams of folds have done their work."""
+        """Return what outlives the fit: the sum, without the Grams of the folds."""
         return replace(self, parts=[], total=self.run.settle(self.total))
 
 
 def gram_passes(
     fit: PreparedFit, plan: Plan, folds: Folds | None, members: list[tuple[int, ...]] | None = None
 ) -> list[Any]:
-    """Return handles on the merged Grams: one on all folds, or one a fold where memory asks for it.
+    """Return handles on the merged Grams: one on all folds, or one a fold where memory is short.
 
     `members` names the folds of each pass instead.
     """
@@ -270,24 +275,13 @@ def scaled(A: np.ndarray, ratio: float) -> np.ndarray:
 
 # Which alpha, and how error falls with the number of features: read off the Grams, on the cluster.
 
-# The reduction of a matrix of D' columns costs about as much as the products of 16·D'³/D² rows; a curve
-# that nobody asked for may take a sixteenth of the sweep.
+# The reduction of a matrix of D' columns costs about as much as the products of 16·D'³/D² rows; a learning
+# curve beside a given alpha may take a sixteenth of the sweep.
 _ROWS_PER_FEATURE = 16 * 16
 
 
-def search_alpha(grams: Grams, options: RidgeOptions, n_folds: int) -> AlphaSearch:
-    """Return the alpha that was given, or the best of the grid by the criterion asked for.
-
-    Of `n_folds` folds one is held out alone where generalised cross-validation is asked for and may overfit.
-    """
-    if options.search == "cv":
-        return _by_folds(grams, options, range(n_folds), f"{n_folds} held-out folds")
-    if options.search == "gcv":
-        return _by_gcv_or_fold(grams, options, n_folds)
-    return _given(grams, options)
-
-
 def _by_gcv_or_fold(grams: Grams, options: RidgeOptions, n_folds: int) -> AlphaSearch:
+    """Return the choice by generalised cross-validation, or by the first fold where that may overfit."""
     n_rows, D = grams.problem.n_rows, grams.problem.sizes[-1]
     if not gcv_may_overfit(D, n_rows):
         return _by_gcv(grams, options)[0]
@@ -451,7 +445,7 @@ class AlphaSearch:
 def gram_problem(
     specification: MapSpecification, targets: Targets, *, n_rows: int, fit_intercept: bool
 ) -> GramProblem:
-    """Return what is asked of Grams of this specification."""
+    """Return the ridge problem that Grams of this specification pose."""
     return GramProblem(
         n_rows=n_rows,
         n_targets=targets.n_outputs,
@@ -463,7 +457,7 @@ def gram_problem(
 
 
 def problem_of(fit: PreparedFit) -> GramProblem:
-    """Return what is asked of the Grams of a fit to rows."""
+    """Return the ridge problem of a fit to rows."""
     return gram_problem(
         fit.specification, fit.targets, n_rows=fit.dataset.n_rows, fit_intercept=fit.options.fit_intercept
     )
@@ -535,7 +529,7 @@ def iterative_ending(
     measure : {"relative residual", "duality gap"}
         ‖B − (G + alpha·I)·w‖/‖B‖, or (primal − dual)/max(|primal|, |dual|).
     error : float
-        That of the target where it is largest; NaN where no pass told it.
+        That of the target where it is largest; NaN before the first pass.
     history : History
         Of that error.
     n_sweeps, max_sweeps : int

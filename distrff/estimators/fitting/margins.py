@@ -87,10 +87,10 @@ def _starts(fit: PreparedFit, grams: Grams | None, C: float) -> list[np.ndarray]
     return list((options.loss.clear_margin * points).T)
 
 
-# The problems of a fit solved together: each pass answers all that are not done.
+# The problems of a fit solved together: each pass evaluates all that are not done.
 
 _CURVED_ROWS_A_FEATURE = 0.1
-# A model whose reference point is far off wastes sweeps, and so do many small steps at one width.
+# A model whose reference point is far off wastes sweeps, and so do many small steps at one epsilon.
 _POINTS_BEFORE_MODELS = 10
 
 
@@ -118,7 +118,7 @@ def solve_margins(
 
 @dataclass
 class _Solving:
-    """The state of all solvers: what is known of each problem, and how many passes it took."""
+    """The state of all solvers: a trace of each problem, and the number of passes so far."""
 
     oracle: MarginOracle
     traces: dict[MarginProblem, Trace]
@@ -145,7 +145,7 @@ class _Solving:
         return self.n_sweeps >= self.options.max_sweeps
 
     def evaluate(self, points: Mapping[MarginProblem, Point]) -> dict[MarginProblem, Evaluation]:
-        """Respond to the solvers; with nothing, which ends them, when all passes are spent."""
+        """Respond to the solvers; with nothing when all passes are spent, which ends them."""
         if self.is_spent:
             return {}
         self.n_sweeps += 1
@@ -165,7 +165,7 @@ class _Solving:
     def improve(
         self, problem: MarginProblem, x: np.ndarray, primal: float, dual: float, held_out: np.ndarray
     ) -> bool:
-        """Take notice of a model's minimum; return whether the problem is solved."""
+        """Improve a trace by its model's minimum; return whether the problem is solved."""
         self.traces[problem].improve(x, primal, dual, held_out)
         self.traces[problem].record(self.n_sweeps)
         return self._finished(problem)
@@ -175,10 +175,7 @@ class _Solving:
         return {p: trace.found for p, trace in self.traces.items() if not self._finished(p)}
 
     def advance(self) -> bool:
-        """Let the solvers of all problems that are not solved go on until they end or rest.
-
-        Return whether there were any.
-        """
+        """Run the solvers of all unsolved problems until they end or rest; return whether there were any."""
         solvers = {p: self.solvers[p] for p in self.unfinished() if p in self.solvers}
         results = in_lockstep(solvers, self.evaluate)
         self.solvers = {p: solver for p, solver in solvers.items() if p not in results}
@@ -193,7 +190,7 @@ class _Solving:
             hessian = partial(oracle.hessian, problem) if alone else None
             return solve_smooth(x, oracle.preconditioner, finished, hessian)
         # A model of all rows needs no good start, nor does one of sparse rows, which closes the gap in fewer
-        # sweeps than smaller widths do (measured: 13 in place of 22).
+        # sweeps than a smaller epsilon does (measured: 13 in place of 22).
         early = oracle.is_sparse or oracle.n_rows <= 2 * oracle.kept_rows
         return solve_smoothed(
             x,
@@ -231,13 +228,13 @@ class PenaltySearch:
     C : float
         Of least mean held-out loss; the smaller of equals.
     grid : ndarray of shape (m,), ascending, or None
-        As far as the search came; None for a given C.
+        As far as the search got; None for a given C.
     fold_scores : ndarray of shape (m, n_folds)
         Weighted mean loss of each fold's rows under the models that did not see them, mean over outputs.
     mean_scores : ndarray of shape (m,)
         Of all rows together.
     starts : list of ndarray
-        A point an output to start the problem of all rows from: the mean of its folds' points.
+        A starting point of each output for the fit to all rows: the mean of its folds' points.
     interruption : KeyboardInterrupt or None
     """
 
@@ -250,7 +247,7 @@ class PenaltySearch:
 
     @property
     def entries(self) -> dict[str, Any]:
-        """What the report says of it."""
+        """Its entries of the report."""
         if self.grid is None:
             return {}
         return {
@@ -312,7 +309,7 @@ def _held_out_sums(solution: MarginSolution, n_folds: int) -> np.ndarray:
     return sums
 
 
-# What was found, with what the report says of it.
+# The result, with its entries of the report.
 
 _ROUNDING = {"float32": 1e-6, "float64": 1e-12}  # errors that more sweeps do not reach below
 _LARGEST_TOL = 0.1
@@ -419,12 +416,12 @@ def _shortfall(options: MarginOptions, result: FitResult, worst: Trace, *, n_swe
 
 
 def remedy(error: float, C: float, *, size: float, dtype: str, ended: bool) -> str:
-    """Return what would have helped: other numbers, or more sweeps.
+    """Return the remedy in words: other parameters, or more sweeps.
 
     Parameters
     ----------
     size : float
-        Σs·mean‖z‖², which C times is that of the losses' part beside the penalty.
+        Σs·mean‖z‖². C times it is the size of the losses' part beside the penalty.
     ended : bool
         Whether all sweeps were spent.
     """

@@ -50,7 +50,7 @@ def fit_ridge_by_sgd(fit: PreparedFit, plan: Plan) -> FitResult:
     options, targets = fit.options, fit.targets
     assert isinstance(options, RidgeOptions) and options.alpha is not None
     if isinstance(targets, NumericTargets) and not options.fit_intercept:
-        # Without an intercept nothing can stand in for what was subtracted.
+        # Without an intercept nothing adds back what was subtracted.
         targets = replace(targets, shift=np.zeros_like(targets.shift))
     fit = replace(fit, targets=targets)
     solution = solve_by_sgd(replace(fit, options=margin_options_of_ridge(options)), plan)
@@ -149,11 +149,11 @@ class _SGDOracle:
         }
 
     def evaluate(self, points: Mapping[MarginProblem, np.ndarray]) -> dict[MarginProblem, Evaluation]:
-        """Return what a margin sweep says."""
+        """Return each problem's objective and gradient at its point, by a margin sweep."""
         return self._margins.evaluate({problem: Point(x, self._width) for problem, x in points.items()})
 
     def epoch(self, epochs: Mapping[MarginProblem, Epoch]) -> dict[MarginProblem, np.ndarray]:
-        """Return where local steps over all segments led, in the mean."""
+        """Return the mean of the points at which local steps over the segments end."""
         metric = self.problem.metric
         start = self.problem.local_start(list(epochs.values()))
         rows = batch_rows(metric, start, self._cuts.segment_rows)
