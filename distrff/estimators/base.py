@@ -94,7 +94,10 @@ class KernelEstimator(BaseEstimator):
     def _store(self, result: FitResult, model: Model, seed: int, fit: PreparedFit | None) -> None:
         """Set the fitted attributes; then raise what interrupted the fit, or warn that it fell short."""
         self.seed_ = seed
-        self._keep_columns(model.n_columns, model.column_names)
+        self.n_features_in_ = model.n_columns
+        self.__dict__.pop("feature_names_in_", None)
+        if model.column_names is not None:
+            self.feature_names_in_ = np.asarray(model.column_names, dtype=object)
         self.plan_ = result.plan
         self._keep(result, model)
         self.report_ = fit_report(self, result, fit)
@@ -197,12 +200,6 @@ class KernelEstimator(BaseEstimator):
         check_known(dataset, self._target_kind)
         return dataset
 
-    def _keep_columns(self, n_columns: int, names: tuple[str, ...] | None) -> None:
-        self.n_features_in_ = n_columns
-        self.__dict__.pop("feature_names_in_", None)
-        if names is not None:
-            self.feature_names_in_ = np.asarray(names, dtype=object)
-
     def _output(self, X: Any, method: str) -> Any:
         """Return `method` of the frozen model, lazily for rows that are not in memory."""
         check_is_fitted(self, "model_")
@@ -233,7 +230,7 @@ class KernelEstimator(BaseEstimator):
 
         Notes
         -----
-        Structured draws of frequencies become the dense matrix that they stand for. The decision values of
+        Structured draws of frequencies become dense matrices. The decision values of
         a `KernelLikelihoodClassifier` are divided by its `sigma`, as probabilities take them.
         """
         check_is_fitted(self, "model_")
@@ -250,7 +247,7 @@ class KernelEstimator(BaseEstimator):
         return score_sums(self.model_, dataset)
 
     def _is_raw(self, X: Any) -> bool:
-        """Tell whether X is a DataFrame of the raw columns that the model's steps take."""
+        """Return whether X is a DataFrame of the raw columns that the model's steps encode."""
         steps = self.model_.steps
         if steps is None or not is_dataframe_like(X):
             return False

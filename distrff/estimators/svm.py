@@ -58,7 +58,7 @@ class KernelSVC(MarginClassifier):
 
     Minimises C·Σ s_i·max(0, 1 − y_i·f(x_i)) + ½‖w‖², or with the square of the maximum, over
     f(x) = ⟨w, z(x)⟩ + b, with labels coded as ±1. One Gram sweep gives the preconditioner; then light
-    sweeps of L-BFGS close the duality gap, which is the certificate of the answer: directly for the
+    sweeps of L-BFGS close the duality gap, which certifies the model: directly for the
     squared hinge; for the hinge through hinges that are rounded over smaller and smaller intervals,
     and then a model that is exact for the rows near y·f = 1. More than two classes are one against
     the rest each, all in the same sweeps.
@@ -175,8 +175,8 @@ class KernelLikelihoodClassifier(MarginClassifier):
 
     Minimises C·Σ s_i·(−log Ψ(y_i·f(x_i)/σ)) + ½‖w‖² over f(x) = ⟨w, z(x)⟩ + b, with labels coded as
     ±1 and Ψ the distribution function of the noise. One Gram sweep gives the preconditioner,
-    then a few light sweeps of L-BFGS close the duality gap, which is the certificate of the
-    answer. More than two classes are one against the rest each, all in the same sweeps.
+    then a few light sweeps of L-BFGS close the duality gap, which certifies the
+    model. More than two classes are one against the rest each, all in the same sweeps.
 
     Parameters
     ----------

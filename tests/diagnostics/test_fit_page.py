@@ -58,7 +58,7 @@ def test_the_whole_page(machine):
     scores = {"columns": ["", "RMSE"], "rows": [["this model", "0.1"]]}
     page = page_of(report, title="A fit", facts=[["data", "made up"]], scores=scores)
     assert ["passes over the rows", "2", "2", "1.00 ×"] in rows(page)
-    phases = ["plan", "column statistics", "map", "Gram", "alpha and learning curve", "machine"]
+    phases = ["plan", "column statistics", "map", "Gram", "alpha and learning curve", "model"]
     assert [label for label, _ in bars(page)] == [*phases, "column statistics", "Gram"]
     assert [label for label, _ in report["phases"]] == phases
     assert sum(dict(report["phases"]).values()) == pytest.approx(report["seconds"], rel=1e-3, abs=1e-3)

@@ -63,7 +63,7 @@ class FitContext:
     @property
     def features_dtype(self) -> str:
         """The dtype of the features."""
-        return features_dtype(self.dataset, self.options.dtype_asked)
+        return features_dtype(self.dataset, self.options.requested_dtype)
 
     @property
     def gram_dtype(self) -> str:

@@ -132,7 +132,7 @@ def _solved(
         search = _by_gcv_or_fold(grams, options, n_folds)
     else:
         search = _given(grams, options)
-    run.begin_phase("machine")
+    run.begin_phase("model")
     solution = run.gather([run.submit(solution_of, grams.total, search.alpha, problem)])[0]
     return ridge_result(
         run,
@@ -245,8 +245,8 @@ def sum_grams(
 def factor_gram(fit: PreparedFit, plan: Plan) -> Grams:
     """Return the Gram of one hashed row in `plan.size.gram_stride`, scaled to the weight of all rows.
 
-    A sample whose weight is not between half and twice its share does not stand for the rows,
-    as when few of them have any weight; then all rows are summed.
+    Where the sample's weight is not between half and twice its share of the whole, as when few rows have any
+    weight, all rows are summed instead.
     """
     stride, run = plan.size.gram_stride, fit.run
     folds = sample_of(fit, stride)

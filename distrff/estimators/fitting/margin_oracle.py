@@ -203,14 +203,14 @@ class MarginOracle:
 
         At a curvature so large that I would be lost to the Gram's rounding, it is the inverse at the largest
         curvature where it is not, times the ratio of the two. Problems of similar curvature share a factor,
-        which is freed when the last of them needs another. At most three are kept; then the nearest serves.
+        which is freed when the last of them needs another. There are at most three; then the nearest is used.
         """
         if self._grams is None:
             return self._diagonal(curvature).apply
-        most = 1 / self._grams.noise_floor(self._grams.problem.sizes[-1])
-        if curvature > most:
-            at_max = self.preconditioner(most)
-            return lambda gradient: at_max(gradient) * (most / curvature)
+        max_curvature = 1 / self._grams.noise_floor(self._grams.problem.sizes[-1])
+        if curvature > max_curvature:
+            at_max = self.preconditioner(max_curvature)
+            return lambda gradient: at_max(gradient) * (max_curvature / curvature)
         h = max(_LEAST_CURVATURE, curvature)
         level = float(np.floor(np.log2(h) / 2))
         if level not in self._factors and len(self._factors) >= _MOST_FACTORS:

@@ -1,4 +1,4 @@
-"""The parameters of models, validated at fit."""
+"""The parameters of estimators, validated at fit."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MOST_FACTORS = 3
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FitOptions:
-    """Parameters of any fit that are known to be right, as far as that shows without data.
+    """Parameters of any fit, validated as far as that is possible without data.
 
     Parameters
     ----------
@@ -61,13 +61,13 @@ class FitOptions:
         return ("gram",)
 
     @property
-    def dtype_asked(self) -> str:
-        """The dtype of the features; "auto" looks at the columns."""
+    def requested_dtype(self) -> str:
+        """The dtype of the features; "auto" follows the columns."""
         return self.dtype
 
     @property
     def least_alpha(self) -> float | None:
-        """The ridge penalty that the rounding of the Gram's products must not drown; None for none."""
+        """The least ridge penalty, which must stay above the rounding of the Gram; None for none."""
         return None
 
     def check_dataset(self, dataset: Dataset) -> None:
@@ -109,8 +109,8 @@ class RidgeOptions(FitOptions):
 
     @property
     def candidates(self) -> tuple[str, ...]:
-        """The solver asked for. "auto" is the Gram, and where that does not fit and alpha is given, conjugate
-        gradients, as for sparse features in any case."""
+        """The given solver. "auto" is the Gram, or conjugate gradients where that does not fit and alpha is
+        given, and always for sparse features."""
         if self.solver == "sgd":
             return ("sgd",)
         if self.must_be_cg:
@@ -149,7 +149,7 @@ class RidgeOptions(FitOptions):
 
     @property
     def must_be_cg(self) -> bool:
-        """Whether conjugate gradients are asked for, or the only way, as for sparse features."""
+        """Whether conjugate gradients are given, or the only solver, as for sparse features."""
         return self.solver == "cg" or (self.solver == "auto" and self.features.sparse_entries > 0)
 
 
@@ -376,7 +376,7 @@ class MarginOptions(FitOptions):
 
     @property
     def candidates(self) -> tuple[str, ...]:
-        """The solver asked for. "auto" has the Gram of a sample, and where that does not fit in memory, SGD.
+        """The given solver. "auto" has the Gram of a sample, or SGD where that does not fit in memory.
         Sparse features have light passes only, which are counted as those of conjugate gradients."""
         if self.solver == "sgd":
             return ("sgd",)
@@ -390,7 +390,7 @@ class MarginOptions(FitOptions):
             check_rows_of_search("C", "cv", self.cv, dataset)
 
     def check_targets(self, targets: Targets) -> None:
-        """A problem against a class of no weight has no optimum: its intercept runs off."""
+        """Refuse a class of no weight: without a penalty its intercept has no optimum."""
         assert isinstance(targets, ClassTargets)
         if targets.class_weight is not None and not targets.class_weight.all():
             label = targets.classes[targets.class_weight == 0].tolist()[0]
@@ -402,11 +402,11 @@ class MarginOptions(FitOptions):
         return "lbfgs" if np.isfinite(self.loss.curvature) else "smoothed"
 
     @property
-    def dtype_asked(self) -> str:
-        """The dtype, where "auto" need not look at the columns.
+    def requested_dtype(self) -> str:
+        """The dtype of the features; "auto" follows the columns unless one of two rules decides.
 
         float64 for hard margins, which rounding must not violate. float32 for columns that are standardised
-        before they are cast, if the gap may be far above its rounding: sweeps then take half as long.
+        before they are cast, if `tol` is far above its rounding: sweeps then take half as long.
         """
         if self.dtype != "auto":
             return self.dtype

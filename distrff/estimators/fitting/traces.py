@@ -123,7 +123,7 @@ class MarginSolution:
 def begun(
     starts: Mapping[MarginProblem, np.ndarray], constants: Sequence[Constant] = ()
 ) -> dict[MarginProblem, Trace]:
-    """Return what is known before the first sweep; a given constant bounds the objective from above."""
+    """Return the traces before the first sweep; a constant is an upper bound of its objective."""
     traces = {problem: Trace(x) for problem, x in starts.items()}
     for trace, constant in zip(traces.values(), constants, strict=bool(constants)):
         trace.allow(constant)
