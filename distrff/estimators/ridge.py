@@ -165,7 +165,7 @@ class RidgeEstimator(KernelEstimator):
             raise InputError("return_std needs one alpha for all targets; fit with a single alpha")
         run, call = grams.run, (grams.total, float(alphas[0]), grams.problem)
         posterior = run.gather([run.submit(posterior_of, *call)])[0]
-        noise = posterior.noise * np.square(grams.target_scale)
+        noise = posterior.noise * np.square(grams.targets.scale)
         self.model_ = replace(self.model_, posterior=replace(posterior, noise=noise))
         return self.model_
 

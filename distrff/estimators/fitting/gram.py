@@ -56,7 +56,7 @@ def fit_by_gram(fit: PreparedFit, plan: Plan) -> FitResult:
         fit, plan, None if plan.size.n_folds == 1 else fit.folds("folds", plan.size.n_folds, by)
     )
     n_folds = HELD_OUT_STRIDE if plan.size.n_paths else plan.size.n_folds
-    return _solved(grams, options, fit.targets, n_folds=n_folds, plan=plan, notes=notes)
+    return _solved(grams, options, n_folds=n_folds, plan=plan, notes=notes)
 
 
 def fit_statistics(statistics: GramStatistics, options: RidgeOptions) -> FitResult:
@@ -86,12 +86,8 @@ def fit_statistics(statistics: GramStatistics, options: RidgeOptions) -> FitResu
             "a difference of Grams has no folds, since those of the forgotten rows are not known"
         )
     specification, parts = statistics.specification, [statistics.A]
-    problem = gram_problem(
-        specification,
-        statistics.targets,
-        n_rows=statistics.n_rows,
-        fit_intercept=options.fit_intercept,
-    )
+    intercept, n_rows = options.fit_intercept, statistics.n_rows
+    problem = gram_problem(specification, statistics.targets, n_rows=n_rows, fit_intercept=intercept)
     total, D = total_gram(parts, problem), specification.n_features
     of_rows = float(np.trace(total[:D, :D]) / statistics.weight)
     grams = Grams(
@@ -103,7 +99,7 @@ def fit_statistics(statistics: GramStatistics, options: RidgeOptions) -> FitResu
         mean_square_norm=specification.at_zero if np.isfinite(specification.at_zero) else of_rows,
         tile_rows=statistics.tile_rows,
         dtype=statistics.dtype,
-        target_scale=statistics.targets.scale,
+        targets=statistics.targets,
     )
     floor = grams.noise_floor(D)
     if options.alpha is not None and statistics.dtype != "float64" and options.alpha.min() < floor:
@@ -111,17 +107,11 @@ def fit_statistics(statistics: GramStatistics, options: RidgeOptions) -> FitResu
             f"alpha={options.alpha.min():g} is below the rounding noise of this float32 Gram ({floor:.3g}); "
             f"use a larger alpha, or make the Gram with dtype='float64'"
         )
-    return _solved(grams, options, statistics.targets, n_folds=statistics.n_folds, plan=None, notes=[])
+    return _solved(grams, options, n_folds=statistics.n_folds, plan=None, notes=[])
 
 
 def _solved(
-    grams: Grams,
-    options: RidgeOptions,
-    targets: Targets,
-    *,
-    n_folds: int,
-    plan: Plan | None,
-    notes: list[str],
+    grams: Grams, options: RidgeOptions, *, n_folds: int, plan: Plan | None, notes: list[str]
 ) -> FitResult:
     """Return the fit that follows from merged Grams; no row is touched."""
     run, problem = grams.run, grams.problem
@@ -138,7 +128,7 @@ def _solved(
         run,
         plan,
         problem,
-        targets,
+        grams.targets,
         search,
         solution,
         dtype=grams.dtype,
@@ -167,8 +157,7 @@ class Grams:
     mean_square_norm : float
     tile_rows : int
     dtype : str
-    target_scale : ndarray of shape (k,)
-        From coded units back to the targets' own.
+    targets : Targets
     """
 
     run: Run
@@ -179,7 +168,7 @@ class Grams:
     mean_square_norm: float
     tile_rows: int
     dtype: str
-    target_scale: np.ndarray
+    targets: Targets
 
     def noise_floor(self, size: int) -> float:
         """Return the alpha below which the solution of `size` features is noise."""
@@ -235,7 +224,7 @@ def sum_grams(
         mean_square_norm=fit.mean_square_norm,
         tile_rows=plan.tile_rows,
         dtype=plan.size.dtype,
-        target_scale=fit.targets.scale,
+        targets=fit.targets,
     )
 
 
@@ -337,7 +326,7 @@ def _by_folds(grams: Grams, options: RidgeOptions, folds: range, held_out: str) 
     calls = [(grams.total, grams.parts, fold, grids, grams.problem) for fold in folds]
     by_fold = grams.run.gather(grams.run.submit_all(fold_errors, calls))
     weights = np.array([weight for _, weight in by_fold])
-    unit = np.square(grams.target_scale)
+    unit = np.square(grams.targets.scale)
     choices = []
     for position, grid in enumerate(grids):
         errors = np.stack([errors[position] for errors, _ in by_fold]) * unit
@@ -359,7 +348,7 @@ def _by_gcv(grams: Grams, options: RidgeOptions) -> tuple[AlphaSearch, float]:
         for size, grid in zip(grams.problem.sizes, grids, strict=True)
     ]
     values = grams.run.gather(grams.run.submit_all(gcv_errors, calls))
-    unit = np.square(grams.target_scale)
+    unit = np.square(grams.targets.scale)
     choices = [
         choose_alpha((errors * unit)[None], np.ones(1), alphas=grid)
         for (errors, _), grid in zip(values, grids, strict=True)
@@ -405,7 +394,7 @@ def _given(grams: Grams, options: RidgeOptions) -> AlphaSearch:
         return search
     calls = [(grams.total, size, alpha, grams.problem) for size in sizes]
     values = grams.run.gather(grams.run.submit_all(gcv_errors, calls))
-    scores = [float((errors * np.square(grams.target_scale)).mean()) for errors, _ in values]
+    scores = [float((errors * np.square(grams.targets.scale)).mean()) for errors, _ in values]
     curve = [
         [size, score, float(alpha[0])]
         for size, score in zip(sizes, scores, strict=True)
