@@ -45,7 +45,7 @@ class KernelEstimator(BaseEstimator):
     _solvers: Mapping[str, Solver]
     """By the names that plans give them."""
     _forgotten: tuple[str, ...] = ()
-    """Attributes that are not every fit's, and go when the next begins."""
+    """Attributes that only some fits set; each fit deletes those of the one before."""
     _planned: Plan | None = None
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -92,9 +92,12 @@ class KernelEstimator(BaseEstimator):
         return self
 
     def _store(self, result: FitResult, model: Model, seed: int, fit: PreparedFit | None) -> None:
-        """Keep what was found; raise what interrupted it, or warn of what it lacks."""
+        """Set the fitted attributes; then raise what interrupted the fit, or warn that it fell short."""
         self.seed_ = seed
-        self._keep_columns(model.n_columns, model.column_names)
+        self.n_features_in_ = model.n_columns
+        self.__dict__.pop("feature_names_in_", None)
+        if model.column_names is not None:
+            self.feature_names_in_ = np.asarray(model.column_names, dtype=object)
         self.plan_ = result.plan
         self._keep(result, model)
         self.report_ = fit_report(self, result, fit)
@@ -109,11 +112,11 @@ class KernelEstimator(BaseEstimator):
         raise NotImplementedError
 
     def _of_model(self, dataset: Dataset) -> dict[str, Any]:
-        """Return what models of this kind have beside the usual parts."""
+        """Return the parts that only models of this kind have."""
         return {}
 
     def check_parameters(self) -> None:
-        """Raise InputError for the first parameter that no data could make right."""
+        """Raise InputError for the first parameter that is wrong for any data."""
         self._options()
 
     def _options(self) -> FitOptions:
@@ -122,10 +125,10 @@ class KernelEstimator(BaseEstimator):
     def plan(self, X: Any, y: Any = None, sample_weight: Any = None) -> Plan:
         """Return what `fit` on these rows will cost, with seconds from a short measurement.
 
-        The report of a fit that counts the same shows them beside the seconds that it took. How many light
-        sweeps a fit with a margin loss takes shows only in the fit; ten are planned for, and for each C of a
-        grid. Of the rows' values only those are looked at that are known to be missing, and those of the
-        first few thousand rows; a fit's first pass looks at all.
+        The report of a fit with the same plan shows them beside the seconds that it took. The number of light
+        sweeps of a margin loss is known only after the fit: ten are planned, and ten for each C of a grid.
+        Only the first few thousand rows are checked, and the columns that are known to lack values; the
+        first pass of a fit checks all rows.
 
         Raises
         ------
@@ -143,13 +146,13 @@ class KernelEstimator(BaseEstimator):
             run.gather(run.submit_all(check_rows, [(first, self._target_kind)]))
         except ColumnError as error:
             raise error.named(dataset.column_names) from None
-        self._planned = plan.with_seconds(predicted_seconds(run, dataset, fit.options, plan))
+        self._planned = plan.with_seconds(predicted_seconds(fit, plan))
         return self._planned
 
     def plan_for(self, workers: Workers, X: Any, y: Any = None, sample_weight: Any = None) -> Plan:
-        """Return what `fit` on these rows would cost on workers that need not be there yet.
+        """Return what `fit` on these rows would cost on workers that need not exist yet.
 
-        It is counted alone: no task runs, and nothing is measured.
+        The plan is counted alone: no task runs, and nothing is measured.
 
         Parameters
         ----------
@@ -197,12 +200,6 @@ class KernelEstimator(BaseEstimator):
         check_known(dataset, self._target_kind)
         return dataset
 
-    def _keep_columns(self, n_columns: int, names: tuple[str, ...] | None) -> None:
-        self.n_features_in_ = n_columns
-        self.__dict__.pop("feature_names_in_", None)
-        if names is not None:
-            self.feature_names_in_ = np.asarray(names, dtype=object)
-
     def _output(self, X: Any, method: str) -> Any:
         """Return `method` of the frozen model, lazily for rows that are not in memory."""
         check_is_fitted(self, "model_")
@@ -233,7 +230,7 @@ class KernelEstimator(BaseEstimator):
 
         Notes
         -----
-        Structured draws of frequencies become the dense matrix that they stand for. The decision values of
+        Structured draws of frequencies become dense matrices. The decision values of
         a `KernelLikelihoodClassifier` are divided by its `sigma`, as probabilities take them.
         """
         check_is_fitted(self, "model_")
@@ -242,7 +239,7 @@ class KernelEstimator(BaseEstimator):
     def _score_sums(self, X: Any, y: Any, sample_weight: Any) -> ScoreSums:
         check_is_fitted(self, "model_")
         if self._is_raw(X):
-            # A frame may bring its own target, in the column in which it was when the model was fitted.
+            # A frame may bring its own target, in the column that held it when the model was fitted.
             brings_y = y is None and sample_weight is None
             X = open_dataset(X, steps=self.model_.steps) if brings_y else self._encoded(X)
         dataset = self._dataset(X, y, sample_weight)
@@ -250,7 +247,7 @@ class KernelEstimator(BaseEstimator):
         return score_sums(self.model_, dataset)
 
     def _is_raw(self, X: Any) -> bool:
-        """Tell whether X is a DataFrame of the raw columns that the model's steps take."""
+        """Return whether X is a DataFrame of the raw columns that the model's steps encode."""
         steps = self.model_.steps
         if steps is None or not is_dataframe_like(X):
             return False

@@ -28,8 +28,6 @@ from distrff.reductions.gram import GramStatistics
 from distrff.solvers.ridge import unpack
 from distrff.utils.random import resolve_seed
 
-TARGET_KINDS = ("auto", "numeric", "classes")
-
 
 def gram(
     data: Any,
@@ -89,13 +87,10 @@ def gram(
         return _gram_like(dataset, like, seed=seed, fold_by=fold_by, cv=cv)
     if features is None:
         raise InputError("features is None; give a feature map, or `like` an earlier Gram")
-    for name, value, allowed in (
-        ("targets", targets, TARGET_KINDS),
-        ("fold_by", fold_by, FOLD_RULES),
-        ("scale", scale, SCALES),
-        ("dtype", dtype, DTYPES),
-    ):
-        one_of(name, value, allowed)
+    one_of("targets", targets, ("auto", "numeric", "classes"))
+    one_of("fold_by", fold_by, FOLD_RULES)
+    one_of("scale", scale, SCALES)
+    one_of("dtype", dtype, DTYPES)
     check_sparse_rows(dataset.is_sparse, features, scale)
     if not hasattr(features, "specification_"):
         features.check_rows(dataset.n_rows)

@@ -32,7 +32,8 @@ class ComponentOptions(FitOptions):
 
     n_components: int
 
-    n_eigensystems = 1
+    def work(self, n_rows: int, n_features: int, n_outputs: int) -> dict[str, Any]:
+        return super().work(n_rows, n_features, n_outputs) | {"n_eigensystems": 1}
 
     def check_dataset(self, dataset: Dataset) -> None:
         n_features = self.features.n_features_for(dataset.n_columns)

@@ -141,7 +141,7 @@ class RidgeEstimator(KernelEstimator):
             self._grams = result.grams.kept()
 
     def _with_posterior(self) -> Model:
-        """Return the model with its posterior, which is computed where the Gram is when first asked for."""
+        """Return the model with its posterior, which is computed at first use, where the Gram is."""
         if self.model_.posterior is not None:
             return self.model_
         grams: Grams | None = getattr(self, "_grams", None)
@@ -165,7 +165,7 @@ class RidgeEstimator(KernelEstimator):
             raise InputError("return_std needs one alpha for all targets; fit with a single alpha")
         run, call = grams.run, (grams.total, float(alphas[0]), grams.problem)
         posterior = run.gather([run.submit(posterior_of, *call)])[0]
-        noise = posterior.noise * np.square(grams.target_scale)
+        noise = posterior.noise * np.square(grams.targets.scale)
         self.model_ = replace(self.model_, posterior=replace(posterior, noise=noise))
         return self.model_
 

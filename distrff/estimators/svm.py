@@ -58,9 +58,9 @@ class KernelSVC(MarginClassifier):
 
     Minimises C·Σ s_i·max(0, 1 − y_i·f(x_i)) + ½‖w‖², or with the square of the maximum, over
     f(x) = ⟨w, z(x)⟩ + b, with labels coded as ±1. One Gram sweep gives the preconditioner; then light
-    sweeps of L-BFGS close the duality gap, which is the certificate of the answer: directly for the
-    squared hinge, through hinges that are rounded over smaller and smaller widths for the hinge,
-    and then a model that is exact for the rows near its kink. More than two classes are one against
+    sweeps of L-BFGS close the duality gap, which certifies the model: directly for the
+    squared hinge; for the hinge through hinges that are rounded over smaller and smaller intervals,
+    and then a model that is exact for the rows near y·f = 1. More than two classes are one against
     the rest each, all in the same sweeps.
 
     Parameters
@@ -68,8 +68,8 @@ class KernelSVC(MarginClassifier):
     features : FeatureMap, optional
         Default: `FourierFeatures()`. A clone is fitted.
     C : float or "cv"
-        Weight of the losses against the penalty, from 1e-50 to 1e50, or the value of least held-out loss.
-        Infinite for the model of maximum margin 1/‖w‖, on which no row may have y·f < 1.
+        Weight of the losses against the penalty, from 1e-50 to 1e50; "cv" takes the value of least held-out
+        loss. Infinite for the model of maximum margin 1/‖w‖, of which no row may have y·f < 1.
     loss : {"hinge", "squared_hinge"}
     Cs : sequence of float, optional
         Grid for "cv"; default: λ = 1/(C·Σs·mean‖z‖²) from 1e-1 to 1e-6, a value a decade.
@@ -121,12 +121,12 @@ class KernelSVC(MarginClassifier):
     Notes
     -----
     If `max_sweeps` or rounding end it first, a `ConvergenceWarning` says so and the best model is
-    kept; so is it when the light sweeps are interrupted. No model's objective is above that of the best
+    kept, as it is when the light sweeps are interrupted. No model's objective is above that of the best
     constant, w = 0. n·(2dD + D²) flops for the Gram,
     n·(2dD + 6Dk) and n·D cosines a light sweep, D³/3 for each factor. Where ten light sweeps were
     not enough for a smooth loss and two classes, or the first step shows that the sample misses rows,
     another pass makes the Hessian. It is that of all rows, and made again for each step, where the products
-    of those that bend take no longer than four light sweeps; else of a sample, three times at most.
+    of rows with a curved loss take no longer than four light sweeps; else of a sample, at most three times.
     """
 
     def __init__(
@@ -175,8 +175,8 @@ class KernelLikelihoodClassifier(MarginClassifier):
 
     Minimises C·Σ s_i·(−log Ψ(y_i·f(x_i)/σ)) + ½‖w‖² over f(x) = ⟨w, z(x)⟩ + b, with labels coded as
     ±1 and Ψ the distribution function of the noise. One Gram sweep gives the preconditioner,
-    then a few light sweeps of L-BFGS close the duality gap, which is the certificate of the
-    answer. More than two classes are one against the rest each, all in the same sweeps.
+    then a few light sweeps of L-BFGS close the duality gap, which certifies the
+    model. More than two classes are one against the rest each, all in the same sweeps.
 
     Parameters
     ----------
@@ -239,12 +239,12 @@ class KernelLikelihoodClassifier(MarginClassifier):
     Notes
     -----
     If `max_sweeps` or rounding end it first, a `ConvergenceWarning` says so and the best model is
-    kept; so is it when the light sweeps are interrupted. No model's objective is above that of the best
+    kept, as it is when the light sweeps are interrupted. No model's objective is above that of the best
     constant, w = 0. n·(2dD + D²) flops for the Gram,
     n·(2dD + 6Dk) and n·D cosines a light sweep, D³/3 for each factor. Where ten light sweeps were
     not enough for a smooth loss and two classes, or the first step shows that the sample misses rows,
     another pass makes the Hessian. It is that of all rows, and made again for each step, where the products
-    of those that bend take no longer than four light sweeps; else of a sample, three times at most.
+    of rows with a curved loss take no longer than four light sweeps; else of a sample, at most three times.
     """
 
     def __init__(

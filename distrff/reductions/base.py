@@ -14,7 +14,7 @@ from distrff.preprocessing.targets import Targets
 from distrff.utils.random import row_hash
 
 FOLD_RULES = ("hash", "contiguous")
-# The share of the rows that one fold alone holds out is that of one in five.
+# A fold that is held out alone is one row in five.
 HELD_OUT_STRIDE = 5
 
 
@@ -28,7 +28,7 @@ class Folds:
     seed : int
     by : {"hash", "contiguous", "one held out"}
         The hash spreads raster or periodic orders evenly over the folds; contiguous
-        folds are the ones to use when neighbouring rows must not be told apart.
+        folds are for rows whose neighbours are alike, as in a raster or a time series.
         "one held out" has two folds: the first of five by the hash, and all other rows.
     n_rows : int
         Of the whole dataset; contiguous folds need it.

@@ -57,7 +57,7 @@ class EpochReduction(RowReduction):
 
     Notes
     -----
-    Rows are taken in the order in which they are stored, which must say nothing about them. A row costs
+    Rows are taken in stored order, which must be independent of their values. A row costs
     2dD + 8Dk flops and D cosines, a batch 4Dqk more for q directions of the metric. One batch of features
     and the metric are live.
     """

@@ -108,12 +108,6 @@ class _Tile:
         self, A: np.ndarray, X: np.ndarray, y: np.ndarray, sample_weight: np.ndarray | None
     ) -> None:
         """Add Σ s·ttᵀ of at most `capacity` rows to A."""
-        t = self._fill(X, y, sample_weight)
-        # NumPy sees XᵀX and calls syrk: half the flops. The product is not kept in a buffer: that would
-        # be a fiftieth faster, but it would lie beside the next chunk while this is decoded.
-        A += t.T @ t
-
-    def _fill(self, X: np.ndarray, y: np.ndarray, sample_weight: np.ndarray | None) -> np.ndarray:
         reduction, D = self._reduction, self._block_map.n_features
         t = self._rows[: X.shape[0]]
         self._block_map.apply(reduction.scaled(X), out=t[:, :D])
@@ -122,7 +116,9 @@ class _Tile:
         s = reduction.targets.row_weights(y, sample_weight)
         if s is not None:
             t *= np.sqrt(s).astype(self._dtype)[:, None]
-        return t
+        # NumPy sees XᵀX and calls syrk: half the flops. The product is not kept in a buffer: that would
+        # be a fiftieth faster, but it would lie beside the next chunk while this is decoded.
+        A += t.T @ t
 
 
 # The Gram of rows that are weighted by the curvature of their losses at a point: the objective's Hessian.

@@ -1,10 +1,11 @@
-"""Light sweeps: what one pass over the rows tells of problems at one point each."""
+"""Light sweeps: what one pass over the rows sums for binary problems at one point each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -32,9 +33,25 @@ from distrff.utils.products import add_transposed_product, values_of, zero_sums
 _MOST_BLOCK_TILES, _MOST_BLOCK_VALUES = 8, 15 * 2**10  # 120 KiB: from 128 arrays are fresh memory each time
 
 
+class _Block(NamedTuple):
+    """Rows of a few tiles, with what losses are made of."""
+
+    rows: RowBlock
+    labels: np.ndarray
+    """What the losses take for targets, an entry a row."""
+    weights: RowWeights
+    F: np.ndarray
+    """Values at the points, a column each; filled tile by tile."""
+    arrays: Arrays
+
+
 @dataclass(frozen=True, kw_only=True)
 class LightReduction(RowReduction):
     """What light passes share: the values F of binary problems at points, a small tile at a time.
+
+    Subclasses say what the losses take for targets (`_labels`), with which weights of shape (m, r) the
+    features of the r rows of a tile are summed (`_row_weights`), and what is made of these sums, `vectors`
+    of shape (m, D), and of the block (`_sums`).
 
     Tasks are sent `coef` of shape (D, k) and `intercept` of shape (k,).
 
@@ -43,7 +60,8 @@ class LightReduction(RowReduction):
     dtype : {"float32", "float64"}
         Of the features and of their products; sums of products are float64.
     tile_rows : int
-        Small enough that a tile of Z stays in a cache.
+        Small enough that a tile of Z stays in a cache: a pass over 200,000 rows of 20 columns takes 0.44 s
+        on one core so, and 0.87 s with tiles of 8192 rows.
     folds : Folds or None
     held_out : tuple of (int or None)
         The fold that each problem is judged on.
@@ -58,20 +76,21 @@ class LightReduction(RowReduction):
         coef, intercept = block_map.basis_coef(arrays["coef"], np.dtype(self.dtype)), arrays["intercept"]
         own: Any = None  # sums of these rows alone, over the basis of z
         for block in rows.tiles(self._block_rows(len(intercept))):
-            labels, F = self._labels(block), np.empty((block.X.shape[0], len(intercept)))
+            F = np.empty((block.X.shape[0], len(intercept)))
             s = self.targets.row_weights(block.y, block.sample_weight)
             held_out = self._held_out(block.start, len(F))
             weights = RowWeights.of(s, held_out, (len(F), len(self.held_out)))
+            at = _Block(block, self._labels(block), weights, F, arrays)
             vectors: np.ndarray | None = None
             for first in range(0, len(F), self.tile_rows):
                 tile = slice(first, first + self.tile_rows)
                 B = block_map.basis_tile(self.scaled(block.X[tile]))
                 F[tile] = values_of(B, coef) + intercept
-                row_weights = self._row_weights(F[tile], labels[tile], weights.at(tile), arrays)
+                row_weights = self._row_weights(at, tile)
                 vectors = zero_sums(len(row_weights), B) if vectors is None else vectors
                 add_transposed_product(vectors, row_weights, B)
             assert vectors is not None
-            own = self.merge(own, self._sums(F, labels, weights, vectors, block, arrays))
+            own = self.merge(own, self._sums(at, vectors))
         if own is not None and block_map.has_basis:
             own = own.of_features(block_map.feature_sums)
         return self.merge(total, own)
@@ -81,27 +100,14 @@ class LightReduction(RowReduction):
         n_tiles = _MOST_BLOCK_VALUES // (self.tile_rows * n_values)
         return self.tile_rows * max(1, min(_MOST_BLOCK_TILES, n_tiles))
 
-    def _labels(self, block: RowBlock) -> np.ndarray:
-        """Return what the losses take for targets, an entry a row."""
-        raise NotImplementedError
+    @abstractmethod
+    def _labels(self, block: RowBlock) -> np.ndarray: ...
 
-    def _row_weights(
-        self, F: np.ndarray, labels: np.ndarray, weights: RowWeights, arrays: Arrays
-    ) -> np.ndarray:
-        """Return the weights, of shape (m, r), with which the features of r rows are to be summed."""
-        raise NotImplementedError
+    @abstractmethod
+    def _row_weights(self, at: _Block, tile: slice) -> np.ndarray: ...
 
-    def _sums(
-        self,
-        F: np.ndarray,
-        labels: np.ndarray,
-        weights: RowWeights,
-        vectors: np.ndarray,
-        block: RowBlock,
-        arrays: Arrays,
-    ) -> Any:
-        """Return the sums over the rows of a block; `vectors` are those of features, of shape (m, D)."""
-        raise NotImplementedError
+    @abstractmethod
+    def _sums(self, at: _Block, vectors: np.ndarray) -> Any: ...
 
     def _held_out(self, start: int, n_rows: int) -> np.ndarray | None:
         if self.folds is None:
@@ -119,7 +125,7 @@ class MarginReduction(LightReduction):
     ----------
     loss : Loss
     outputs : tuple of int
-        Which target each machine is for.
+        Which target each problem is for.
 
     Notes
     -----
@@ -135,22 +141,13 @@ class MarginReduction(LightReduction):
     def _labels(self, block: RowBlock) -> np.ndarray:
         return self.targets.encode(block.y)[:, list(self.outputs)]
 
-    def _row_weights(
-        self, F: np.ndarray, labels: np.ndarray, weights: RowWeights, arrays: Arrays
-    ) -> np.ndarray:
-        return sided_weights(self.loss.rounded(arrays["width"]), F, labels, weights).reshape(-1, len(F))
+    def _row_weights(self, at: _Block, tile: slice) -> np.ndarray:
+        F, proxy = at.F[tile], self.loss.rounded(at.arrays["width"])
+        return sided_weights(proxy, F, at.labels[tile], at.weights.at(tile)).reshape(-1, len(F))
 
-    def _sums(
-        self,
-        F: np.ndarray,
-        labels: np.ndarray,
-        weights: RowWeights,
-        vectors: np.ndarray,
-        block: RowBlock,
-        arrays: Arrays,
-    ) -> MarginSums:
-        proxy = self.loss.rounded(arrays["width"])
-        return margin_sums(self.loss, proxy, F, labels, weights, vectors.reshape(F.shape[1], 2, -1))
+    def _sums(self, at: _Block, vectors: np.ndarray) -> MarginSums:
+        proxy, vectors = self.loss.rounded(at.arrays["width"]), vectors.reshape(at.F.shape[1], 2, -1)
+        return margin_sums(self.loss, proxy, at.F, at.labels, at.weights, vectors)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,26 +171,17 @@ class SoftmaxReduction(LightReduction):
     def _labels(self, block: RowBlock) -> np.ndarray:
         return self.targets.indices(block.y)
 
-    def _row_weights(
-        self, F: np.ndarray, labels: np.ndarray, weights: RowWeights, arrays: Arrays
-    ) -> np.ndarray:
-        slopes = softmax_slopes(self._by_machine(F), labels, weights, sigma=self.sigma)
+    def _row_weights(self, at: _Block, tile: slice) -> np.ndarray:
+        F = self._by_problem(at.F[tile])
+        slopes = softmax_slopes(F, at.labels[tile], at.weights.at(tile), sigma=self.sigma)
         return slopes.reshape(len(F), -1).T
 
-    def _sums(
-        self,
-        F: np.ndarray,
-        labels: np.ndarray,
-        weights: RowWeights,
-        vectors: np.ndarray,
-        block: RowBlock,
-        arrays: Arrays,
-    ) -> SoftmaxSums:
-        by_machine = self._by_machine(F)
-        vectors = vectors.reshape(*by_machine.shape[1:], -1)
-        return softmax_sums(by_machine, labels, weights, vectors, sigma=self.sigma)
+    def _sums(self, at: _Block, vectors: np.ndarray) -> SoftmaxSums:
+        F = self._by_problem(at.F)
+        vectors = vectors.reshape(*F.shape[1:], -1)
+        return softmax_sums(F, at.labels, at.weights, vectors, sigma=self.sigma)
 
-    def _by_machine(self, F: np.ndarray) -> np.ndarray:
+    def _by_problem(self, F: np.ndarray) -> np.ndarray:
         return F.reshape(len(F), len(self.held_out), -1)
 
 
@@ -224,46 +212,74 @@ def most_model_rows(n_features: int, sparse_entries: int) -> int:
     """Return how many rows a model may grow to.
 
     Eight times what a sweep keeps of a label, and 16,384 at least: of a rare class against the rest, the rows
-    that may be on either side of the kink are many whatever the number of features is.
+    that may be on either side of the hinge are many whatever the number of features is.
     """
     return max(_LEAST_GROWN, _GROWTH * kept_rows(n_features, sparse_entries))
 
 
 @dataclass(frozen=True, eq=False)
-class NearestRows:
+class KeptRows:
     """Rows of one problem by ascending score; equal scores by row number.
 
     Attributes
     ----------
-    score : ndarray of shape (r,)
-        |1 − m| of a first look, then −s·|1 − m|, the error of the problem, negative.
+    score : ndarray of shape (r,), float64
     number : ndarray of shape (r,), int64
     X : ndarray of shape (r, d)
         As they were read.
-    label, weight : ndarrays of shape (r,)
-        ±1, and s.
-    short : boolean ndarray of shape (r,)
-        Whether m < 1 at the reference point.
     """
 
     score: np.ndarray
     number: np.ndarray
     X: np.ndarray
+
+    def first(self, n: int) -> Self:
+        """Return the first n rows."""
+        return type(self)(**{f.name: getattr(self, f.name)[:n] for f in fields(self)})
+
+    def merge(self, other: Self, n_kept: int | None) -> Self:
+        """Return the first rows of both; all of them in the order given if `n_kept` is None."""
+        joined = {f.name: joined_rows([getattr(self, f.name), getattr(other, f.name)]) for f in fields(self)}
+        if n_kept is not None:
+            kept = np.lexsort((joined["number"], joined["score"]))[:n_kept]
+            joined = {name: values[kept] for name, values in joined.items()}
+        return type(self)(**joined)
+
+
+def lowest(score: np.ndarray, eligible: np.ndarray, n_kept: int) -> np.ndarray:
+    """Return the numbers of the eligible rows of lowest score, ascending; equal scores by number."""
+    rows = np.flatnonzero(eligible)
+    return rows[np.lexsort((rows, score[rows]))[:n_kept]]
+
+
+def merged_sides(first: Sequence[Any], second: Sequence[Any], n_kept: int) -> tuple[Any, ...]:
+    """Return the kept rows of both, of label 1 and of label −1 of each problem."""
+    return tuple(
+        (above.merge(more_above, n_kept), below.merge(more_below, n_kept))
+        for (above, below), (more_above, more_below) in zip(first, second, strict=True)
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class NearestRows(KeptRows):
+    """Rows near the hinge y·f = 1 of one problem.
+
+    The score is |1 − m| of a first look, then −s·|1 − m|, the error of the problem, negative.
+
+    Attributes
+    ----------
+    label, weight : ndarrays of shape (r,)
+        ±1, and s.
+    violating : boolean ndarray of shape (r,)
+        Whether m < 1 at the reference point.
+    """
+
     label: np.ndarray
     weight: np.ndarray
     violating: np.ndarray
 
-    def first(self, n: int) -> NearestRows:
-        """Return the first n rows."""
-        return NearestRows(**{f.name: getattr(self, f.name)[:n] for f in fields(self)})
 
-    def merge(self, other: NearestRows, n_kept: int | None) -> NearestRows:
-        """Return the first rows of both; all of them in the order given if `n_kept` is None."""
-        joined = {f.name: joined_rows([getattr(self, f.name), getattr(other, f.name)]) for f in fields(self)}
-        if n_kept is None:
-            return NearestRows(**joined)
-        kept = np.lexsort((joined["number"], joined["score"]))[:n_kept]
-        return NearestRows(**{name: values[kept] for name, values in joined.items()})
+Sides = tuple[NearestRows, NearestRows]
 
 
 @dataclass(frozen=True, eq=False)
@@ -288,11 +304,11 @@ class NearestSums:
     violating_weight: np.ndarray
     violating_vector: np.ndarray
     held_out: np.ndarray
-    sides: tuple[tuple[NearestRows, NearestRows], ...]
+    sides: tuple[Sides, ...]
 
-    def rows(self, machine: int) -> NearestRows:
+    def rows(self, problem: int) -> NearestRows:
         """Return the rows of one problem, those of label 1 first."""
-        above, below = self.sides[machine]
+        above, below = self.sides[problem]
         return above.merge(below, None)
 
     def of_features(self, feature_sums: Callable[[np.ndarray], np.ndarray]) -> NearestSums:
@@ -302,31 +318,30 @@ class NearestSums:
 
     def merge(self, other: NearestSums, n_kept: int) -> NearestSums:
         """Return what both found."""
-        sides = tuple(
-            (mine[0].merge(theirs[0], n_kept), mine[1].merge(theirs[1], n_kept))
-            for mine, theirs in zip(self.sides, other.sides, strict=True)
+        return NearestSums(
+            value=self.value + other.value,
+            violating_weight=self.violating_weight + other.violating_weight,
+            violating_vector=self.violating_vector + other.violating_vector,
+            held_out=self.held_out + other.held_out,
+            sides=merged_sides(self.sides, other.sides, n_kept),
         )
-        sums = {
-            f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self) if f.name != "sides"
-        }
-        return NearestSums(**sums, sides=sides)
 
 
 @dataclass(frozen=True, kw_only=True)
 class NearestRowsReduction(LightReduction):
     """Reduction to the `NearestSums` of k problems.
 
-    Without a reference the rows nearest to the kink are kept. With one, `coef` and `intercept` have the
+    Without a reference the rows nearest to the hinge are kept. With one, `coef` and `intercept` have the
     columns of the k reference points after those of the k points themselves, `known_j` holds the sorted row
-    numbers of problem j's rows, and of the others those are kept that are on another side of the kink than
+    numbers of problem j's rows, and of the others those are kept that are on another side of the hinge than
     at the reference point.
 
     Parameters
     ----------
     outputs : tuple of int
-        Which target each machine is for.
+        Which target each problem is for.
     n_kept : int
-        Rows to keep of each label of each machine.
+        Rows to keep of each label of each problem.
     has_reference : bool
 
     Notes
@@ -351,91 +366,43 @@ class NearestRowsReduction(LightReduction):
     def _labels(self, block: RowBlock) -> np.ndarray:
         return self.targets.encode(block.y)[:, list(self.outputs)]
 
-    def _row_weights(
-        self, F: np.ndarray, labels: np.ndarray, weights: RowWeights, arrays: Arrays
-    ) -> np.ndarray:
-        violating = labels * F[:, : len(self.outputs)] < 1
-        return np.where(violating, weights.fitted * labels, 0.0).T
+    def _row_weights(self, at: _Block, tile: slice) -> np.ndarray:
+        Y, F = at.labels[tile], at.F[tile, : len(self.outputs)]
+        return np.where(Y * F < 1, at.weights.at(tile).fitted * Y, 0.0).T
 
-    def _sums(
-        self,
-        F: np.ndarray,
-        labels: np.ndarray,
-        weights: RowWeights,
-        vectors: np.ndarray,
-        block: RowBlock,
-        arrays: Arrays,
-    ) -> NearestSums:
-        k, Y, s = len(self.outputs), labels, weights.fitted
-        violating = 1 - Y * F[:, :k]
-        before = 1 - Y * F[:, k:] if self.has_reference else violating
-        losses = np.maximum(0, violating)
-        by_intercept = np.where(violating > 0, s * Y, 0.0).sum(axis=0)
+    def _sums(self, at: _Block, vectors: np.ndarray) -> NearestSums:
+        k, Y, s = len(self.outputs), at.labels, at.weights.fitted
+        violation = 1 - Y * at.F[:, :k]
+        before = 1 - Y * at.F[:, k:] if self.has_reference else violation
+        losses = np.maximum(0, violation)
+        by_intercept = np.where(violation > 0, s * Y, 0.0).sum(axis=0)
         return NearestSums(
             value=weighted_sum(s, losses),
-            violating_weight=np.where(violating > 0, s, 0.0).sum(axis=0),
+            violating_weight=np.where(violation > 0, s, 0.0).sum(axis=0),
             violating_vector=np.concatenate([vectors, by_intercept[:, None]], axis=1),
-            held_out=weights.judged(losses),
-            sides=tuple(
-                self._kept(
-                    block, Y[:, j], violating[:, j], before[:, j] > 0, s[:, j], arrays.get(f"known_{j}")
-                )
-                for j in range(k)
-            ),
+            held_out=at.weights.judged(losses),
+            sides=tuple(self._kept(at, j, violation[:, j], before[:, j] > 0) for j in range(k)),
         )
 
-    def _kept(
-        self,
-        block: RowBlock,
-        y: np.ndarray,
-        violating: np.ndarray,
-        was_violating: np.ndarray,
-        weight: np.ndarray,
-        known: np.ndarray | None,
-    ) -> tuple[NearestRows, NearestRows]:
-        """Return the rows of one problem that a tile offers, of label 1 and of label −1."""
-        number = block.start + np.arange(len(y), dtype=np.int64)
-        eligible, score = weight > 0, np.abs(violating)
+    def _kept(self, at: _Block, j: int, violation: np.ndarray, was_violating: np.ndarray) -> Sides:
+        """Return the rows of problem j that a block offers, of label 1 and of label −1."""
+        y, weight, known = at.labels[:, j], at.weights.fitted[:, j], at.arrays.get(f"known_{j}")
+        number = at.rows.start + np.arange(len(y), dtype=np.int64)
+        eligible, score = weight > 0, np.abs(violation)
         if known is not None:
             place = np.minimum(np.searchsorted(known, number), len(known) - 1)
-            eligible = eligible & ((violating > 0) != was_violating) & (known[place] != number)
+            eligible = eligible & ((violation > 0) != was_violating) & (known[place] != number)
             score = -weight * score
 
-        def side(rows: np.ndarray) -> NearestRows:
-            rows = rows[np.lexsort((rows, score[rows]))[: self.n_kept]]
-            X = chosen_rows(block.X, rows)
+        def side(is_on_it: np.ndarray) -> NearestRows:
+            rows = lowest(score, eligible & is_on_it, self.n_kept)
+            X = chosen_rows(at.rows.X, rows)
             return NearestRows(score[rows], number[rows], X, y[rows], weight[rows], was_violating[rows])
 
-        return side(np.flatnonzero(eligible & (y > 0))), side(np.flatnonzero(eligible & (y < 0)))
+        return side(y > 0), side(y < 0)
 
 
 # The sweep of hard-margin problems: the rows of smallest margin, with what they say of all others.
-
-
-@dataclass(frozen=True, eq=False)
-class SideRows:
-    """Rows of one problem and one label, by ascending margin; equal margins by row number.
-
-    Attributes
-    ----------
-    number : ndarray of shape (r,), int64
-    X : ndarray of shape (r, d)
-        As they were read.
-    margin : ndarray of shape (r,), float64
-    """
-
-    number: np.ndarray
-    X: np.ndarray
-    margin: np.ndarray
-
-    def merge(self, other: SideRows, n_kept: int) -> SideRows:
-        """Return the rows of smallest margin of both."""
-        if not len(other.number):
-            return self
-        number = np.concatenate([self.number, other.number])
-        margin = np.concatenate([self.margin, other.margin])
-        kept = np.lexsort((number, margin))[:n_kept]
-        return SideRows(number[kept], joined_rows([self.X, other.X])[kept], margin[kept])
 
 
 @dataclass(frozen=True, eq=False)
@@ -444,37 +411,31 @@ class SmallestMargins:
 
     Attributes
     ----------
-    sides : tuple of k pairs of SideRows
-        Of the rows of label 1 and of label −1.
+    sides : tuple of k pairs of KeptRows
+        Of the rows of label 1 and of label −1; the score is the margin.
     n_violating : ndarray of shape (k,), int64
         Rows whose margin is below 1.
     largest_norm : float
         Of z.
     """
 
-    sides: tuple[tuple[SideRows, SideRows], ...]
+    sides: tuple[tuple[KeptRows, KeptRows], ...]
     n_violating: np.ndarray
     largest_norm: float
 
-    def rows(self, output: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    def rows(self, problem: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Return number (r,), X (r, d), label (r,) and margin (r,) of one problem's rows, label 1 first."""
-        above, below = self.sides[output]
-        label = np.repeat([1.0, -1.0], [len(above.number), len(below.number)])
-        return (
-            np.concatenate([above.number, below.number]),
-            joined_rows([above.X, below.X]),
-            label,
-            np.concatenate([above.margin, below.margin]),
-        )
+        above, below = self.sides[problem]
+        rows, label = above.merge(below, None), np.repeat([1.0, -1.0], [len(above.number), len(below.number)])
+        return rows.number, rows.X, label, rows.score
 
     def merge(self, other: SmallestMargins, n_kept: int) -> SmallestMargins:
         """Return what both found."""
-        sides = tuple(
-            (mine[0].merge(theirs[0], n_kept), mine[1].merge(theirs[1], n_kept))
-            for mine, theirs in zip(self.sides, other.sides, strict=True)
+        return SmallestMargins(
+            sides=merged_sides(self.sides, other.sides, n_kept),
+            n_violating=self.n_violating + other.n_violating,
+            largest_norm=max(self.largest_norm, other.largest_norm),
         )
-        norm = max(self.largest_norm, other.largest_norm)
-        return SmallestMargins(sides, self.n_violating + other.n_violating, norm)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -539,27 +500,23 @@ class SmallestMarginsReduction(RowReduction):
         s = self.targets.row_weights(block.y, block.sample_weight)
         counts = np.ones(len(Z), dtype=bool) if s is None else s > 0
         M = Y * F
+        before = [(None, None)] * M.shape[1] if found is None else found.sides
         sides = tuple(
             (
-                self._side(
-                    block, M[:, j], counts & (Y[:, j] > 0), None if found is None else found.sides[j][0]
-                ),
-                self._side(
-                    block, M[:, j], counts & (Y[:, j] < 0), None if found is None else found.sides[j][1]
-                ),
+                self._side(block, M[:, j], counts & (Y[:, j] > 0), above),
+                self._side(block, M[:, j], counts & (Y[:, j] < 0), below),
             )
-            for j in range(M.shape[1])
+            for j, (above, below) in enumerate(before)
         )
         squares = np.einsum("ij,ij->i", Z, Z)
         norm = float(np.sqrt(squares[counts].max(initial=0.0)))
         return SmallestMargins(sides, np.count_nonzero((M < 1) & counts[:, None], axis=0), norm)
 
     def _side(
-        self, block: RowBlock, margin: np.ndarray, counts: np.ndarray, before: SideRows | None
-    ) -> SideRows:
+        self, block: RowBlock, margin: np.ndarray, counts: np.ndarray, before: KeptRows | None
+    ) -> KeptRows:
         """Return the rows of a tile that may be among the smallest, given the ones of earlier rows."""
-        if before is not None and len(before.margin) == self.n_kept:
-            counts = counts & (margin < before.margin[-1])
-        rows = np.flatnonzero(counts)
-        rows = rows[np.lexsort((rows, margin[rows]))[: self.n_kept]]
-        return SideRows(block.start + rows.astype(np.int64), chosen_rows(block.X, rows), margin[rows])
+        if before is not None and len(before.score) == self.n_kept:
+            counts = counts & (margin < before.score[-1])
+        rows = lowest(margin, counts, self.n_kept)
+        return KeptRows(margin[rows], block.start + rows.astype(np.int64), chosen_rows(block.X, rows))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ from distrff.utils.products import add_transposed_product, in_float64, values_of
 
 
 class _Tile(NamedTuple):
-    """Rows with what a pass has made of them."""
+    """Rows, their features and their values."""
 
     B: Any
     """Z, or the values of the map's basis; overwritten by the next tile."""
@@ -47,19 +47,12 @@ class RidgePass(RowReduction):
     offset: np.ndarray | None
     folds: Folds | None = None
 
-    def _tiles(self, rows: Rows, arrays: Arrays) -> Iterator[_Tile]:
-        """Yield tiles with Z itself."""
-        return self._evaluated(rows, arrays, self.block_map(arrays).tile, arrays["coef"])
-
-    def _basis_tiles(self, rows: Rows, arrays: Arrays) -> Iterator[_Tile]:
-        """Yield the same with the values of the map's basis in the place of Z."""
-        block_map = self.block_map(arrays)
-        coef = block_map.basis_coef(arrays["coef"], np.dtype(np.float64))
-        return self._evaluated(rows, arrays, block_map.basis_tile, coef)
-
-    def _evaluated(
-        self, rows: Rows, arrays: Arrays, tile_of: Callable[[np.ndarray], Any], coef: np.ndarray
-    ) -> Iterator[_Tile]:
+    def _tiles(self, rows: Rows, arrays: Arrays, *, of_basis: bool = False) -> Iterator[_Tile]:
+        """Yield tiles with Z itself, or with the values of the map's basis in its place."""
+        block_map, coef = self.block_map(arrays), arrays["coef"]
+        if of_basis:
+            coef = block_map.basis_coef(coef, np.dtype(np.float64))
+        tile_of = block_map.basis_tile if of_basis else block_map.tile
         for block in rows.tiles(self.tile_rows):
             B, n = in_float64(tile_of(self.scaled(block.X))), block.X.shape[0]
             s = self.targets.row_weights(block.y, block.sample_weight)
@@ -165,29 +158,18 @@ class ProductReduction(RidgePass):
         return np.zeros((self.specification.n_features + 1, len(self.held_out)))
 
     def update(self, total: np.ndarray, rows: Rows, arrays: Arrays) -> np.ndarray:
-        tiles = ((tile.B, self._weighted(tile)) for tile in self._basis_tiles(rows, arrays))
-        return self._add_products(total, tiles, arrays)
-
-    def _weighted(self, tile: _Tile) -> np.ndarray:
-        """Return s·f, zero for the rows that a direction leaves out."""
-        weighted = tile.s[:, None] * tile.F
-        if tile.fold is None:
-            return weighted
-        return np.where(tile.fold[:, None] == np.array(self.held_out), 0.0, weighted)
-
-    def _add_products(
-        self, sums: np.ndarray, weighted: Iterable[tuple[Any, np.ndarray]], arrays: Arrays
-    ) -> np.ndarray:
-        """Add Σ [z | 1]·fᵀ for the basis B and the weighted values F of each tile."""
         block_map, of_basis = self.block_map(arrays), None
-        for B, F in weighted:
+        for tile in self._tiles(rows, arrays, of_basis=True):
+            F = tile.s[:, None] * tile.F
+            if tile.fold is not None:
+                F = np.where(tile.fold[:, None] == np.array(self.held_out), 0.0, F)
             if of_basis is None:
-                of_basis = np.zeros((B.shape[1], F.shape[1])) if block_map.has_basis else sums[:-1]
-            add_transposed_product(of_basis.T, F.T, B)
-            sums[-1] += F.sum(axis=0)
+                of_basis = np.zeros((tile.B.shape[1], F.shape[1])) if block_map.has_basis else total[:-1]
+            add_transposed_product(of_basis.T, F.T, tile.B)
+            total[-1] += F.sum(axis=0)
         if of_basis is not None and block_map.has_basis:
-            sums[:-1] += block_map.feature_sums(of_basis.T).T
-        return sums
+            total[:-1] += block_map.feature_sums(of_basis.T).T
+        return total
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,7 +194,7 @@ class HeldOutErrorReduction(RidgePass):
         return np.zeros((2, len(self.held_out)))
 
     def update(self, total: np.ndarray, rows: Rows, arrays: Arrays) -> np.ndarray:
-        for tile in self._basis_tiles(rows, arrays):
+        for tile in self._tiles(rows, arrays, of_basis=True):
             assert tile.fold is not None
             is_judged = tile.fold[:, None] == np.array(self.held_out)
             squares = np.square(self._coded(tile)[:, list(self.outputs)] - tile.F)

@@ -170,12 +170,12 @@ def _pick(block: RowBlock, chosen: np.ndarray) -> Sample:
     )
 
 
-# The pass for what a feature map sums over all rows before it is fitted.
+# The pass for the sums over all rows that a feature map needs before it is fitted.
 
 
 @dataclass(frozen=True)
 class MapSumsReduction(Reduction):
-    """Reduction to the answer of a map_reduction.
+    """What a `MapReduction` sums over all rows, as a reduction that the engine runs.
 
     Parameters
     ----------

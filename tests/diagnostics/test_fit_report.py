@@ -119,7 +119,7 @@ def test_the_whole_page(searched):
     scores = {"columns": ["", "RMSE"], "rows": [["this model", 0.5]]}
     page = report.to_html(title="A fit", facts=[["data", "made up"]], scores=scores)
     assert ["passes over the rows", "2", "2", "1.00 ×"] in table_rows(page)
-    phases = ["plan", "column statistics", "map", "Gram", "alpha and learning curve", "machine"]
+    phases = ["plan", "column statistics", "map", "Gram", "alpha and learning curve", "model"]
     assert bars(page) == [*phases, "column statistics", "Gram"]
     assert [label for label, _ in report["phases"]] == phases
     assert sum(dict(report["phases"]).values()) == pytest.approx(report["seconds"], rel=1e-3, abs=1e-3)

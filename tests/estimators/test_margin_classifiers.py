@@ -148,7 +148,7 @@ def test_models_without_probabilities(problem):
         (
             "squared_hinge",
             {"solver": "smoothed"},
-            "solver='smoothed' needs a loss with a kink to round, which loss='squared_hinge' is not; "
+            "solver='smoothed' needs a loss whose slope jumps, which loss='squared_hinge' is not; "
             "use solver='lbfgs' or 'auto'",
         ),
         ("hinge", {"C": -1.0}, "C must be a positive number, got -1.0"),

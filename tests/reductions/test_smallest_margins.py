@@ -195,7 +195,7 @@ def test_a_reduction_travels_and_says_what_it_takes(rng, targets, n):
     assert pickle.loads(pickle.dumps(reduction)) is not reduction
     X, y, _ = rows_of(rng, targets.classes, n=n)
     found = swept(reduction, X, y, None, point_of(rng, reduction))
-    arrays = [A for sides in found.sides for side in sides for A in (side.number, side.X, side.margin)]
+    arrays = [A for sides in found.sides for side in sides for A in (side.number, side.X, side.score)]
     n_bytes = sum(A.nbytes for A in arrays) + found.n_violating.nbytes + 8
     assert n_bytes <= reduction.size_bytes(n)
     assert reduction.size_bytes(10**9) == reduction.size_bytes(10**6)

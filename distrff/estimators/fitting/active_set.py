@@ -1,10 +1,12 @@
 """The hinge's last digits: models of few rows that grow where a pass over all rows shows them wrong.
 
-A model is exact for the rows that were near the kink at its reference point, or changed sides since (see
-`solvers.active_set`). Its minimum bounds the objective of all rows from below and rises with each row;
-where no row outside has changed sides, it is the objective's. With as many rows as there are, the first
-model is already the whole problem. Models of dense features are solved by Newton steps of D³/3 flops,
-those of sparse ones, which have more features than rows, by steps in the rows' multipliers.
+A model is exact for the rows that were near the hinge y·f = 1 at its reference point, or changed sides since
+(see `solvers.active_set`). Its minimum bounds the objective of all rows from below and rises with each row;
+where no row outside has changed sides, it is the objective's minimum. A model of all rows is the whole
+problem. The bound has to come from such a model: for the hinge w does not determine the dual point, and the
+best bound that follows from w alone leaves a gap of 1 to 11 % at the exact optimum. Models of dense features
+are solved by Newton steps of D³/3 flops, those of sparse ones, which have more features than rows, by steps
+in the rows' multipliers.
 """
 
 from __future__ import annotations
@@ -26,8 +28,8 @@ _MODEL_SHARE = 0.4  # of tol
 _FIRST_WIDTH = 1.0
 _FAR = 2.0**20  # for an intercept
 _WIDENING = 4
-# Rows of a model whose reference point is too far off raise its bound for long and to no end. Models that end
-# at all leave about a third of the distance at first, and those that came near have all ended.
+# Rows added to a model whose reference point is too far off raise its bound many times and never enough.
+# Models that do finish leave about a third of the distance at first, and those that came near all finished.
 _NEAR, _FIRST_SHARE = 0.1, 0.3
 
 
@@ -44,9 +46,9 @@ class _Model:
     distance: float = np.inf
 
     def is_on_course(self, distance: float, n_rounds: int) -> bool:
-        """Say whether the bound will be near the objective after so many rounds like the last.
+        """Return whether the bound will be near the objective after so many rounds like the last.
 
-        `distance` is that of the two, of the objective; the first round says nothing of the next.
+        `distance` is that of the two, relative to the objective; the first round cannot predict the next.
         """
         share = distance / self.distance if np.isfinite(self.distance) else _FIRST_SHARE
         self.distance = distance
@@ -57,27 +59,27 @@ class _Model:
         return np.sort(self.rows.number)
 
     @classmethod
-    def at(cls, C: float, x: np.ndarray, found: NearestSums, machine: int) -> _Model:
+    def at(cls, C: float, x: np.ndarray, found: NearestSums, i: int) -> _Model:
         """Return the model whose reference point is x."""
-        rows = found.rows(machine)
-        weight, vector = float(found.violating_weight[machine]), found.violating_vector[machine]
+        rows = found.rows(i)
+        weight, vector = float(found.violating_weight[i]), found.violating_vector[i]
         return cls(x, rows, weight, vector, x)
 
     @property
     def excess(self) -> float:
-        """What the linear part pulls at the intercept beyond what the rows' multipliers can outweigh.
+        """The intercept's slope in the linear part beyond what the rows' multipliers can balance.
 
-        Its sign is the label of the rows that pull; 0 where the model has a minimum.
+        Its sign is the label of the rows that cause it; 0 where the model has a minimum.
         """
         signed = self.rows.weight * self.rows.label
-        pull = float(self.violating_vector[-1] - signed[self.rows.violating].sum())
+        slope = float(self.violating_vector[-1] - signed[self.rows.violating].sum())
         least, most = -float(signed[signed > 0].sum()), -float(signed[signed < 0].sum())
-        return max(0.0, pull - most) + min(0.0, pull - least)
+        return max(0.0, slope - most) + min(0.0, slope - least)
 
     def without_violations(self, label: float) -> np.ndarray:
-        """Return the reference point with an intercept at which no row of the label is short.
+        """Return the reference point with an intercept at which no row of the label is violating.
 
-        All rows of the label move alike: those that were short by most are then the nearest to the kink.
+        All rows of the label move alike: those that violated most are then the nearest to the hinge.
         """
         x = self.reference.copy()
         x[-1] += _FAR * max(1.0, abs(x[-1])) * label
@@ -98,15 +100,15 @@ def finish_exactly(
     *,
     tol: float,
 ) -> None:
-    """Improve each problem from its point until that is good enough, or its model can tell no more.
+    """Improve each problem from its point until that is good enough, or its model cannot grow.
 
     Parameters
     ----------
-    kinks : callable
-        Passes over the rows, as `MarginOracle.kinks` makes them; None where no more are allowed.
+    nearest_rows : callable
+        `MarginOracle.nearest_rows`, or None once no more passes are allowed.
     improve : callable
-        Takes a problem, a point, its objective, a lower bound, and the sums over held-out rows; says whether
-        the point is good enough.
+        Takes a problem, a point, its objective, a lower bound, and the sums over held-out rows; returns
+        whether the point is good enough.
     """
     models: dict[MarginProblem, _Model] = {}
     found = (
@@ -150,10 +152,7 @@ def _widen(
     models: dict[MarginProblem, _Model],
     nearest_rows: Callable[[Mapping[MarginProblem, HingePoint], int], NearestSums | None],
 ) -> None:
-    """Give each model of the rows nearest to the kink so many more that it has a minimum.
-
-    Those for which there is no room are left out.
-    """
+    """Add rows to each model without a minimum until it has one; drop those that would grow too large."""
     while oracle.fit_intercept and (lacking := {p: model for p, model in models.items() if model.excess}):
         labels = {problem: np.sign(model.excess) for problem, model in lacking.items()}
         points = {
@@ -221,6 +220,6 @@ def _signed(Z: Any, label: np.ndarray) -> Any:
     return A
 
 
-def _primal(problem: MarginProblem, x: np.ndarray, found: NearestSums, machine: int) -> float:
+def _primal(problem: MarginProblem, x: np.ndarray, found: NearestSums, i: int) -> float:
     w = x[: found.violating_vector.shape[1] - 1]
-    return problem.C * float(found.value[machine]) + 0.5 * float(w @ w)
+    return problem.C * float(found.value[i]) + 0.5 * float(w @ w)

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from distrff.engine.run import Run
 from distrff.errors import InputError
 from distrff.estimators.fitting.context import PreparedFit
-from distrff.estimators.fitting.gram import factor_gram
+from distrff.estimators.fitting.gram import (
+    AlphaSearch,
+    factor_gram,
+    iterative_ending,
+    problem_of,
+    ridge_result,
+)
 from distrff.estimators.fitting.options import RidgeOptions, factor_levels
 from distrff.estimators.fitting.plan import MOST_DIRECTIONS, Plan, light_cuts, sample_size, walk_stride
 from distrff.estimators.fitting.result import FitResult, end_of_grid
-from distrff.estimators.fitting.ridge import AlphaSearch, iterative_ending, problem_of, ridge_result
 from distrff.reductions.base import Folds
 from distrff.reductions.ridge import (
     ComplementMomentsReduction,
@@ -70,7 +75,7 @@ def fit_by_conjugate_gradients(fit: PreparedFit, plan: Plan) -> FitResult:
     passes = RidgePasses(fit, plan, problem)
     systems = _Systems(*start, alpha, options.tol)
     if choice.interruption is None:
-        status, interruption = _solve(passes, systems, preconditioner, alpha, options.max_sweeps)
+        status, interruption = systems.solve(passes, preconditioner, options.max_sweeps)
     else:
         status, interruption = Status.INTERRUPTED, choice.interruption
         notes.append("interrupted in the search for alpha: the model is the mean of some folds' models")
@@ -102,29 +107,52 @@ class _Systems:
     """The systems of all outputs, in coded units, and how near to their solutions they are known to be."""
 
     def __init__(self, coef: np.ndarray, intercept: np.ndarray, alpha: np.ndarray, tol: float) -> None:
-        self._alpha = alpha
-        self._tol = tol
-        self.start = (coef, intercept)
+        self._start = (coef, intercept)
+        self._alpha, self._tol = alpha, tol
         self._equations: RidgeEquations | None = None
-        self.systems: dict[int, ConjugateGradients] = {}
+        self._systems: dict[int, ConjugateGradients] = {}
         self.history = History()
 
-    def begin(self, equations: RidgeEquations) -> None:
+    def solve(
+        self, passes: RidgePasses, preconditioner: FactorPreconditioner | None, max_sweeps: int
+    ) -> tuple[Status, KeyboardInterrupt | None]:
+        """Advance the systems until they converge or stop; without a factor, M = diag(G) + alpha·I."""
+        alpha = self._alpha
+
+        def respond(residuals: dict[int, np.ndarray]) -> dict[int, Response]:
+            self.history.record(passes.n_sweeps, self.relative_residual)
+            if passes.n_sweeps >= max_sweeps:
+                return {}
+            if preconditioner is None:
+                solved = {j: r / (equations.G_diagonal + alpha[j]) for j, r in residuals.items()}
+            else:
+                solved = preconditioner.solve(residuals)
+            V, z_mean = np.stack(list(solved.values())), equations.z_mean
+            GV = passes.products("products", V, -(V @ z_mean), [z_mean] * len(V), (None,) * len(V))
+            return {j: (v, Gv + alpha[j] * v) for (j, v), Gv in zip(solved.items(), GV, strict=True)}
+
+        try:
+            equations = passes.right_sides(*self._start)
+            self._begin(equations)
+            in_lockstep({j: system.solve() for j, system in self._systems.items()}, respond)
+            self.history.record(passes.n_sweeps, self.relative_residual)
+        except KeyboardInterrupt as interruption:
+            return Status.INTERRUPTED, interruption
+        is_converged = all(system.is_converged for system in self._systems.values())
+        return Status.CONVERGED if is_converged else Status.NOT_CONVERGED, None
+
+    def _begin(self, equations: RidgeEquations) -> None:
         """Take the equations; start at zero instead where that is nearer."""
         self._equations = equations
         sizes = np.linalg.norm(equations.B, axis=0)
-        coef = self.start[0]
+        coef = self._start[0]
         residual = equations.descent - self._alpha * coef
         near = np.linalg.norm(residual, axis=0) < sizes
         coef, residual = np.where(near, coef, 0.0), np.where(near, residual, equations.B)
-        self.systems = {
+        self._systems = {
             j: ConjugateGradients(coef[:, j], residual[:, j], bound=self._tol * size)
             for j, size in enumerate(sizes.tolist())
         }
-
-    @property
-    def is_converged(self) -> bool:
-        return all(system.is_converged for system in self.systems.values())
 
     @property
     def relative_residual(self) -> float:
@@ -132,55 +160,21 @@ class _Systems:
         if self._equations is None:
             return float("nan")
         sizes = np.linalg.norm(self._equations.B, axis=0)
-        errors = np.array([system.error for system in self.systems.values()])
+        errors = np.array([system.error for system in self._systems.values()])
         return float(np.max(errors / np.where(sizes > 0, sizes, 1.0)))
 
-    def record(self, n_sweeps: int) -> None:
-        """Take down the residual after that many passes."""
-        self.history.record(n_sweeps, self.relative_residual)
-
     def solution(self) -> RidgeSolution:
-        """Return where the systems of all outputs are."""
+        """Return the last iterates of all outputs."""
         if self._equations is None:
             unknown = np.full(len(self._alpha), np.nan)
-            return RidgeSolution(*self.start, unknown, unknown)
-        coef, residual = (
-            np.stack([getattr(system, name) for system in self.systems.values()], axis=1)
-            for name in ("x", "residual")
-        )
+            return RidgeSolution(*self._start, unknown, unknown)
+        coef = np.stack([system.x for system in self._systems.values()], axis=1)
+        residual = np.stack([system.residual for system in self._systems.values()], axis=1)
         squared_error = self._equations.squared_error(coef, residual, self._alpha)
         return RidgeSolution(coef, self._equations.intercept(coef), squared_error, self._equations.yy)
 
 
-def _solve(
-    passes: RidgePasses,
-    systems: _Systems,
-    preconditioner: RidgePreconditioner | None,
-    alpha: np.ndarray,
-    max_sweeps: int,
-) -> tuple[Status, KeyboardInterrupt | None]:
-    """Advance the systems until they converge or may not go on."""
-    try:
-        equations = passes.right_sides(*systems.start)
-        systems.begin(equations)
-        M = DiagonalPreconditioner(equations.G_diagonal, alpha) if preconditioner is None else preconditioner
-
-        def respond(residuals: dict[int, np.ndarray]) -> dict[int, Response]:
-            systems.record(passes.n_sweeps)
-            if passes.n_sweeps >= max_sweeps:
-                return {}
-            solved = M.solve(residuals)
-            GV = passes.products(solved, equations.z_mean)
-            return {j: (v, GV[j] + alpha[j] * v) for j, v in solved.items()}
-
-        in_lockstep({j: system.solve() for j, system in systems.systems.items()}, respond)
-        systems.record(passes.n_sweeps)
-    except KeyboardInterrupt as interruption:
-        return Status.INTERRUPTED, interruption
-    return Status.CONVERGED if systems.is_converged else Status.NOT_CONVERGED, None
-
-
-# What conjugate gradients ask for, each time one light pass over the rows.
+# What conjugate gradients need, each time one light pass over the rows.
 
 
 class RidgePasses:
@@ -209,11 +203,8 @@ class RidgePasses:
         self.n_sweeps = 0
 
     def _sum(self, label: str, kind: type, coef: np.ndarray, intercept: np.ndarray, **own: Any) -> Any:
-        reduction, point = (
-            self._fit.reduction(kind, **self._shared, **own),
-            {"coef": coef, "intercept": intercept},
-        )
-        sums = self._fit.sum(label, reduction, self._cuts, point)
+        reduction = self._fit.reduction(kind, **self._shared, **own)
+        sums = self._fit.sum(label, reduction, self._cuts, {"coef": coef, "intercept": intercept})
         self.n_sweeps += 1
         return sums
 
@@ -230,16 +221,23 @@ class RidgePasses:
             )
         return equations
 
-    def products(self, vectors: Mapping[int, np.ndarray], z_mean: np.ndarray) -> dict[int, np.ndarray]:
-        """Return G·v for one v of each of some outputs."""
-        V = np.stack(list(vectors.values()))
-        held_out = (None,) * len(V)
-        sums = self._sum(
-            "products", ProductReduction, np.ascontiguousarray(V.T), -(V @ z_mean), held_out=held_out
-        )
-        return dict(zip(vectors, _centred(sums, [z_mean] * len(V)), strict=True))
+    def products(
+        self,
+        label: str,
+        V: np.ndarray,
+        intercept: np.ndarray,
+        z_means: list[np.ndarray],
+        held_out: tuple[int | None, ...],
+    ) -> np.ndarray:
+        """Return G·v for each row v of V, with the G of the rows outside of the fold that is held out.
 
-    # The same on the rows outside of a fold.
+        `intercept` holds −z̄ᵀv, and `z_means` the z̄ of the same rows.
+        """
+        sums = self._sum(label, ProductReduction, np.ascontiguousarray(V.T), intercept, held_out=held_out)
+        GV = sums[:-1].T.copy(order="C")
+        for i, z_mean in enumerate(z_means):
+            GV[i] -= sums[-1, i] * z_mean
+        return GV
 
     def complements(self, folds: range) -> dict[int, RidgeEquations]:
         """Return the equations of the complement of each fold."""
@@ -258,17 +256,6 @@ class RidgePasses:
             equations[fold] = RidgeEquations.of(sums, fit_intercept=self._fit_intercept)
         return equations
 
-    def products_of_folds(
-        self, V: np.ndarray, folds: tuple[int, ...], equations: Mapping[int, RidgeEquations]
-    ) -> np.ndarray:
-        """Return G·v for each row v of V, with the G of the complement of its fold."""
-        z_means = [equations[fold].z_mean for fold in folds]
-        intercept = -np.array([z_mean @ v for z_mean, v in zip(z_means, V, strict=True)])
-        sums = self._sum(
-            "products of folds", ProductReduction, np.ascontiguousarray(V.T), intercept, held_out=folds
-        )
-        return _centred(sums, z_means)
-
     def held_out_errors(
         self, coef: np.ndarray, intercept: np.ndarray, folds: tuple[int, ...], outputs: tuple[int, ...]
     ) -> np.ndarray:
@@ -281,14 +268,6 @@ class RidgePasses:
             held_out=folds,
             outputs=outputs,
         )
-
-
-def _centred(sums: np.ndarray, z_means: list[np.ndarray]) -> np.ndarray:
-    """Return the products that a `ProductReduction` summed, the sums of a vector together in a row."""
-    GV = sums[:-1].T.copy(order="C")
-    for i, z_mean in enumerate(z_means):
-        GV[i] -= sums[-1, i] * z_mean
-    return GV
 
 
 # Alpha by cross-validation where no Gram is formed: conjugate gradients on some folds side by side.
@@ -423,12 +402,17 @@ class ConjugateSearch:
             for place in self._tried:
                 judge(place)
             return
-        promising, totals = promising_places(len(self._alphas)), list[float]()
-        while (promised := _next(promising, totals)) is not None:
-            totals.append(judge(promised))
-            self._tried.append(promised)
+        totals: list[float] = []
+
+        def respond(requests: dict[None, int]) -> dict[None, float]:
+            (promising,) = requests.values()
+            totals.append(judge(promising))
+            self._tried.append(promising)
             if totals[-1] == min(totals):
                 self._best = self._mean(equations, places)
+            return {None: totals[-1]}
+
+        in_lockstep({None: promising_places(len(self._alphas))}, respond)
 
     def _errors(
         self, alpha: float, equations: dict[int, RidgeEquations], places: dict[_Member, _Place]
@@ -473,7 +457,10 @@ class ConjugateSearch:
             if left < 0:
                 return {}
             V = np.stack([r / (equations[f].G_diagonal + alpha) for (f, _), r in residuals.items()])
-            GV = self._passes.products_of_folds(V, tuple(f for f, _ in residuals), equations)
+            folds = tuple(fold for fold, _ in residuals)
+            z_means = [equations[fold].z_mean for fold in folds]
+            intercept = -np.array([z_mean @ v for z_mean, v in zip(z_means, V, strict=True)])
+            GV = self._passes.products("products of folds", V, intercept, z_means, folds)
             GV += alpha * V
             return dict(zip(residuals, zip(V, GV, strict=True), strict=True))
 
@@ -507,43 +494,12 @@ def promising_places(n: int) -> Generator[int, float, None]:
                 errors[place] = yield place
 
 
-def _next(places: Generator[int, float, None], errors: list[float]) -> int | None:
-    try:
-        return places.send(errors[-1]) if errors else next(places)
-    except StopIteration:
-        return None
-
-
 def _intercept(equations: dict[int, RidgeEquations], member: _Member, x: np.ndarray) -> float:
     fold, output = member
     return float(equations[fold].y_mean[output] - equations[fold].z_mean @ x)
 
 
-# Preconditioners of ridge: factors of a sample's Gram, which stay on the cluster, or a diagonal.
-
-
-class RidgePreconditioner(Protocol):
-    """M⁻¹ for each of the outputs."""
-
-    def solve(self, residuals: Mapping[int, np.ndarray]) -> dict[int, np.ndarray]:
-        """Return M⁻¹r by output."""
-
-
-class DiagonalPreconditioner:
-    """M = diag(G) + alpha·I.
-
-    Parameters
-    ----------
-    G_diagonal : ndarray of shape (D,)
-    alpha : ndarray of shape (k,)
-    """
-
-    def __init__(self, G_diagonal: np.ndarray, alpha: np.ndarray) -> None:
-        self._G_diagonal = G_diagonal
-        self._alpha = alpha
-
-    def solve(self, residuals: Mapping[int, np.ndarray]) -> dict[int, np.ndarray]:
-        return {j: r / (self._G_diagonal + self._alpha[j]) for j, r in residuals.items()}
+# Preconditioners of ridge: factors of a sample's Gram, which stay on the cluster.
 
 
 class FactorPreconditioner:
@@ -563,13 +519,14 @@ class FactorPreconditioner:
         self._factor_of = factor_of
 
     def solve(self, residuals: Mapping[int, np.ndarray]) -> dict[int, np.ndarray]:
+        """Return M⁻¹r by output."""
         outputs = np.array(list(residuals))
         groups = [outputs[self._factor_of[outputs] == f] for f in range(len(self._factors))]
-        asked = [(f, group) for f, group in enumerate(groups) if len(group)]
-        calls = [(self._factors[f], np.stack([residuals[j] for j in group], axis=1)) for f, group in asked]
+        used = [(f, group) for f, group in enumerate(groups) if len(group)]
+        calls = [(self._factors[f], np.stack([residuals[j] for j in group], axis=1)) for f, group in used]
         solved = self._run.gather(self._run.submit_all(preconditioned, calls))
         return {
-            int(j): V[:, i] for (_, group), V in zip(asked, solved, strict=True) for i, j in enumerate(group)
+            int(j): V[:, i] for (_, group), V in zip(used, solved, strict=True) for i, j in enumerate(group)
         }
 
     def solution(self) -> tuple[np.ndarray, np.ndarray]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -52,7 +52,7 @@ class FitContext:
     options : FitOptions
     workers : Workers
     run : Run or None
-        None where the workers need not be there.
+        None where a fit is only planned, for workers that need not exist.
     """
 
     dataset: Dataset
@@ -63,7 +63,7 @@ class FitContext:
     @property
     def features_dtype(self) -> str:
         """The dtype of the features."""
-        return features_dtype(self.dataset, self.options.dtype_asked)
+        return features_dtype(self.dataset, self.options.requested_dtype)
 
     @property
     def gram_dtype(self) -> str:
@@ -82,7 +82,7 @@ class FitContext:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PreparedFit(FitContext):
-    """A fit after its first pass, with what is fixed before its solver begins.
+    """A fit after its first pass: all that is known before its solver begins.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ Solver = Callable[[PreparedFit, Plan], FitResult]
 
 
 def begin(dataset: Dataset, options: FitOptions) -> FitContext:
-    """Return the context of a fit on the workers that the surroundings name.
+    """Return the context of a fit on the active Dask client, or dask's configured scheduler.
 
     Raises
     ------
@@ -196,7 +196,7 @@ def solve(
     expected = expected_plan(fit)
     prepared = prepare(fit)
     plan = choose_solver(prepared, prepared.targets.n_outputs, prepared.specification.n_features)
-    # What was planned before is told beside what was seen, if it was for this fit.
+    # The report shows the seconds that `Estimator.plan` predicted, if that was for this fit.
     if planned is not None and planned.with_seconds(None) == expected:
         plan = plan.with_seconds(planned.seconds)
     return prepared, solvers[plan.solver](prepared, plan)
@@ -240,54 +240,34 @@ def choose_solver(
     PlanRefused
         If none fits; the message names the smallest changes with which the first would.
     """
-    sizes = {
-        solver: size_of(fit, solver, n_outputs, n_features, outputs_are_presumed=outputs_are_presumed)
-        for solver in fit.options.candidates
-    }
-    return first_that_fits(count(solver, size, fit.workers) for solver, size in sizes.items())
-
-
-def size_of(
-    fit: FitContext,
-    solver: str,
-    n_outputs: int,
-    n_features: int | None,
-    *,
-    outputs_are_presumed: bool = False,
-) -> Size:
-    """Return the numbers that the plan of a solver follows from."""
     dataset, options = fit.dataset, fit.options
     if n_features is None:
         n_features = options.features.n_features_for(dataset.n_columns)
-    holds_one_out = options.holds_one_out(dataset.n_rows, n_features)
-    return Size(
+    size = Size(
         n_rows=dataset.n_rows,
         n_columns=dataset.n_columns,
         n_features=n_features,
         n_outputs=n_outputs,
         outputs_are_presumed=outputs_are_presumed,
-        n_folds=2 if holds_one_out else options.n_folds,
-        n_alphas=options.n_alphas,
-        n_paths=int(holds_one_out),
-        n_factors=options.n_factors,
-        n_eigensystems=options.n_eigensystems,
         # Light passes multiply in float64 whatever the features are in.
-        dtype=fit.gram_dtype if solver == "gram" else fit.features_dtype,
+        dtype=fit.features_dtype,
         row_bytes=dataset.row_bytes,
         chunk_rows=dataset.chunk_rows,
         column_share=dataset.column_share,
         held_bytes=dataset.held_bytes,
         whole_rows=dataset.whole_rows,
         **fit.of_map(),
+        **options.work(dataset.n_rows, n_features, n_outputs),
         gram_stride=gram_stride(dataset.n_rows, n_features) if options.samples_gram else 1,
-        model_rows=options.model_rows(n_features),
-        n_light_sweeps=options.n_light_sweeps,
-        n_light_columns=options.n_light_columns(n_outputs),
+    )
+    of_gram = replace(size, dtype=fit.gram_dtype)
+    return first_that_fits(
+        count(solver, of_gram if solver == "gram" else size, fit.workers) for solver in options.candidates
     )
 
 
 def features_dtype(dataset: Dataset, dtype: str) -> str:
-    """Return the dtype asked for; for "auto" the one that loses nothing of the columns.
+    """Return the dtype given; for "auto" the one that loses nothing of the columns.
 
     That is float32 for float32 and integers of at most 16 bits.
     """
@@ -316,7 +296,10 @@ def prepare(fit: FitContext) -> PreparedFit:
     run.begin_phase("map")
     scaling = scaling_of(statistics, options.scale, dataset.column_names)
     targets = _targets(statistics, options.class_weight)
-    weight = _total_weight(statistics, targets)
+    weight = statistics.columns.weight
+    if isinstance(targets, ClassTargets) and targets.class_weight is not None:
+        assert statistics.labels is not None
+        weight = float(targets.class_weight @ statistics.labels.weights)
     _check_mean_weight("sample_weight times class_weight", weight / statistics.n_rows)
     features = options.features
     if not hasattr(features, "specification_"):
@@ -400,7 +383,7 @@ def _check_sizes(whose: str, moments: Moments, names: tuple[str, ...] | None) ->
 
 
 def scaling_of(statistics: ColumnStatistics, scale: str, names: tuple[str, ...] | None) -> Scaling:
-    """Return the scaling asked for; warn where none is and the columns differ much."""
+    """Return the scaling; without one, warn where the columns' deviations differ much."""
     if scale == "standard":
         return Scaling.standard(statistics.columns)
     deviation = statistics.columns.standard_deviation()
@@ -413,7 +396,7 @@ def scaling_of(statistics: ColumnStatistics, scale: str, names: tuple[str, ...] 
             )
             warn(
                 f"{smaller} and {larger} have standard deviations {deviation[least]:.3g} and "
-                f"{deviation[most]:.3g}; a kernel of one width will hardly see the smaller one: "
+                f"{deviation[most]:.3g}; a kernel of one length scale will hardly see the smaller one: "
                 f"use scale='standard' or one length scale per column",
                 DataWarning,
             )
@@ -450,16 +433,6 @@ def _targets(statistics: ColumnStatistics, class_weight: Any) -> Targets:
     return ClassTargets(labels.labels, class_weights(class_weight, labels.labels, labels.weights))
 
 
-def _total_weight(statistics: ColumnStatistics, targets: Targets) -> float:
-    if (
-        isinstance(targets, ClassTargets)
-        and targets.class_weight is not None
-        and statistics.labels is not None
-    ):
-        return float(targets.class_weight @ statistics.labels.weights)
-    return statistics.columns.weight
-
-
 def _mean_square_norm(
     specification: MapSpecification, statistics: ColumnStatistics, scaling: Scaling
 ) -> float:
@@ -468,18 +441,14 @@ def _mean_square_norm(
         return specification.at_zero
     sample = statistics.sample()
     s = np.ones(sample.X.shape[0]) if sample.sample_weight is None else sample.sample_weight
-    rows = _evenly_spaced(np.flatnonzero(s > 0), _NORM_ROWS)
+    rows = np.flatnonzero(s > 0)
+    rows = rows[:: max(1, -(-len(rows) // _NORM_ROWS))]
     Z = specification.build().apply(scaling.apply(sample.X[rows], np.dtype(np.float64)))
     norm = float(s[rows] @ np.square(Z).sum(axis=1) / s[rows].sum()) if len(rows) else 0.0
     return norm if norm > 0 else 1.0
 
 
-def _evenly_spaced(rows: np.ndarray, most: int) -> np.ndarray:
-    """Return at most so many of the rows, from first to last."""
-    return rows[:: max(1, -(-len(rows) // most))]
-
-
-# The map: fitted on the sample of the first pass, and to what it asks of all rows.
+# The map: fitted on the sample of the first pass, and on the sums over all rows that it needs.
 
 
 def _fitted_map(
@@ -514,7 +483,7 @@ class _RowsOfFit:
         fit = self.fit
         assert fit.run is not None
         if least_features:
-            choose_solver(fit, self.n_outputs, least_features)  # or is refused, before another pass
+            choose_solver(fit, self.n_outputs, least_features)  # refuses before another pass
         cuts = light_segmentation(self.n_rows, fit.dataset.n_columns)
         reduction = MapSumsReduction(map_reduction, self.scaling, fit.features_dtype, cuts.tile_rows)
         return fit.run.gather([fit.run.sweep(map_reduction.label, fit.dataset, reduction, cuts)])[0]

@@ -1,8 +1,11 @@
-"""Ridge from Grams: a pass over the rows, then alpha, learning curve and solution from what it summed."""
+"""Ridge from Grams: a pass over the rows, then alpha, learning curve and solution from what it summed.
+
+Below stands what all fits of ridge share: how alpha was chosen, and the result.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,14 +16,16 @@ from distrff.errors import DataWarning, InputError, PrecisionWarning, warn
 from distrff.estimators.fitting.context import PreparedFit
 from distrff.estimators.fitting.options import RidgeOptions
 from distrff.estimators.fitting.plan import Plan
-from distrff.estimators.fitting.result import FitResult, end_of_grid
-from distrff.estimators.fitting.ridge import AlphaSearch, gram_problem, problem_of, ridge_result
+from distrff.estimators.fitting.result import FitResult, end_of_grid, rkhs_norm
+from distrff.features.base import nested_sizes
+from distrff.features.specification import MapSpecification
 from distrff.preprocessing.targets import ClassTargets, Targets
 from distrff.reductions.base import HELD_OUT_STRIDE, Folds
 from distrff.reductions.gram import GramReduction, GramStatistics
 from distrff.solvers.ridge import (
     AlphaChoice,
     GramProblem,
+    RidgeSolution,
     above_noise,
     choose_alpha,
     default_alphas,
@@ -32,6 +37,7 @@ from distrff.solvers.ridge import (
     solution_of,
     total_gram,
 )
+from distrff.solvers.status import History, Status
 
 
 def fit_by_gram(fit: PreparedFit, plan: Plan) -> FitResult:
@@ -50,7 +56,7 @@ def fit_by_gram(fit: PreparedFit, plan: Plan) -> FitResult:
         fit, plan, None if plan.size.n_folds == 1 else fit.folds("folds", plan.size.n_folds, by)
     )
     n_folds = HELD_OUT_STRIDE if plan.size.n_paths else plan.size.n_folds
-    return _solved(grams, options, fit.targets, n_folds=n_folds, plan=plan, notes=notes)
+    return _solved(grams, options, n_folds=n_folds, plan=plan, notes=notes)
 
 
 def fit_statistics(statistics: GramStatistics, options: RidgeOptions) -> FitResult:
@@ -80,12 +86,8 @@ def fit_statistics(statistics: GramStatistics, options: RidgeOptions) -> FitResu
             "a difference of Grams has no folds, since those of the forgotten rows are not known"
         )
     specification, parts = statistics.specification, [statistics.A]
-    problem = gram_problem(
-        specification,
-        statistics.targets,
-        n_rows=statistics.n_rows,
-        fit_intercept=options.fit_intercept,
-    )
+    intercept, n_rows = options.fit_intercept, statistics.n_rows
+    problem = gram_problem(specification, statistics.targets, n_rows=n_rows, fit_intercept=intercept)
     total, D = total_gram(parts, problem), specification.n_features
     of_rows = float(np.trace(total[:D, :D]) / statistics.weight)
     grams = Grams(
@@ -97,7 +99,7 @@ def fit_statistics(statistics: GramStatistics, options: RidgeOptions) -> FitResu
         mean_square_norm=specification.at_zero if np.isfinite(specification.at_zero) else of_rows,
         tile_rows=statistics.tile_rows,
         dtype=statistics.dtype,
-        target_scale=statistics.targets.scale,
+        targets=statistics.targets,
     )
     floor = grams.noise_floor(D)
     if options.alpha is not None and statistics.dtype != "float64" and options.alpha.min() < floor:
@@ -105,29 +107,28 @@ def fit_statistics(statistics: GramStatistics, options: RidgeOptions) -> FitResu
             f"alpha={options.alpha.min():g} is below the rounding noise of this float32 Gram ({floor:.3g}); "
             f"use a larger alpha, or make the Gram with dtype='float64'"
         )
-    return _solved(grams, options, statistics.targets, n_folds=statistics.n_folds, plan=None, notes=[])
+    return _solved(grams, options, n_folds=statistics.n_folds, plan=None, notes=[])
 
 
 def _solved(
-    grams: Grams,
-    options: RidgeOptions,
-    targets: Targets,
-    *,
-    n_folds: int,
-    plan: Plan | None,
-    notes: list[str],
+    grams: Grams, options: RidgeOptions, *, n_folds: int, plan: Plan | None, notes: list[str]
 ) -> FitResult:
     """Return the fit that follows from merged Grams; no row is touched."""
     run, problem = grams.run, grams.problem
     run.begin_phase("alpha and learning curve" if options.alpha is None else "learning curve")
-    search = search_alpha(grams, options, n_folds)
-    run.begin_phase("machine")
+    if options.search == "cv":
+        search = _by_folds(grams, options, range(n_folds), f"{n_folds} held-out folds")
+    elif options.search == "gcv":
+        search = _by_gcv_or_fold(grams, options, n_folds)
+    else:
+        search = _given(grams, options)
+    run.begin_phase("model")
     solution = run.gather([run.submit(solution_of, grams.total, search.alpha, problem)])[0]
     return ridge_result(
         run,
         plan,
         problem,
-        targets,
+        grams.targets,
         search,
         solution,
         dtype=grams.dtype,
@@ -137,7 +138,7 @@ def _solved(
     )
 
 
-# The Grams of a fit, and all that is known of them.
+# The Grams of a fit.
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,8 +157,7 @@ class Grams:
     mean_square_norm : float
     tile_rows : int
     dtype : str
-    target_scale : ndarray of shape (k,)
-        From coded units back to the targets' own.
+    targets : Targets
     """
 
     run: Run
@@ -168,7 +168,7 @@ class Grams:
     mean_square_norm: float
     tile_rows: int
     dtype: str
-    target_scale: np.ndarray
+    targets: Targets
 
     def noise_floor(self, size: int) -> float:
         """Return the alpha below which the solution of `size` features is noise."""
@@ -182,14 +182,14 @@ class Grams:
         )
 
     def kept(self) -> Grams:
-        """Return what outlives the fit: the Grams of folds have done their work."""
+        """Return what outlives the fit: the sum, without the Grams of the folds."""
         return replace(self, parts=[], total=self.run.settle(self.total))
 
 
 def gram_passes(
     fit: PreparedFit, plan: Plan, folds: Folds | None, members: list[tuple[int, ...]] | None = None
 ) -> list[Any]:
-    """Return handles on the merged Grams: one on all folds, or one a fold where memory asks for it.
+    """Return handles on the merged Grams: one on all folds, or one a fold where memory is short.
 
     `members` names the folds of each pass instead.
     """
@@ -224,7 +224,7 @@ def sum_grams(
         mean_square_norm=fit.mean_square_norm,
         tile_rows=plan.tile_rows,
         dtype=plan.size.dtype,
-        target_scale=fit.targets.scale,
+        targets=fit.targets,
     )
 
 
@@ -234,8 +234,8 @@ def sum_grams(
 def factor_gram(fit: PreparedFit, plan: Plan) -> Grams:
     """Return the Gram of one hashed row in `plan.size.gram_stride`, scaled to the weight of all rows.
 
-    A sample whose weight is not between half and twice its share does not stand for the rows,
-    as when few of them have any weight; then all rows are summed.
+    Where the sample's weight is not between half and twice its share of the whole, as when few rows have any
+    weight, all rows are summed instead.
     """
     stride, run = plan.size.gram_stride, fit.run
     folds = sample_of(fit, stride)
@@ -264,24 +264,13 @@ def scaled(A: np.ndarray, ratio: float) -> np.ndarray:
 
 # Which alpha, and how error falls with the number of features: read off the Grams, on the cluster.
 
-# The reduction of a matrix of D' columns costs about as much as the products of 16·D'³/D² rows; a curve
-# that nobody asked for may take a sixteenth of the sweep.
+# The reduction of a matrix of D' columns costs about as much as the products of 16·D'³/D² rows; a learning
+# curve beside a given alpha may take a sixteenth of the sweep.
 _ROWS_PER_FEATURE = 16 * 16
 
 
-def search_alpha(grams: Grams, options: RidgeOptions, n_folds: int) -> AlphaSearch:
-    """Return the alpha that was given, or the best of the grid by the criterion asked for.
-
-    Of `n_folds` folds one is held out alone where generalised cross-validation is asked for and may overfit.
-    """
-    if options.search == "cv":
-        return _by_folds(grams, options, range(n_folds), f"{n_folds} held-out folds")
-    if options.search == "gcv":
-        return _by_gcv_or_fold(grams, options, n_folds)
-    return _given(grams, options)
-
-
 def _by_gcv_or_fold(grams: Grams, options: RidgeOptions, n_folds: int) -> AlphaSearch:
+    """Return the choice by generalised cross-validation, or by the first fold where that may overfit."""
     n_rows, D = grams.problem.n_rows, grams.problem.sizes[-1]
     if not gcv_may_overfit(D, n_rows):
         return _by_gcv(grams, options)[0]
@@ -337,7 +326,7 @@ def _by_folds(grams: Grams, options: RidgeOptions, folds: range, held_out: str) 
     calls = [(grams.total, grams.parts, fold, grids, grams.problem) for fold in folds]
     by_fold = grams.run.gather(grams.run.submit_all(fold_errors, calls))
     weights = np.array([weight for _, weight in by_fold])
-    unit = np.square(grams.target_scale)
+    unit = np.square(grams.targets.scale)
     choices = []
     for position, grid in enumerate(grids):
         errors = np.stack([errors[position] for errors, _ in by_fold]) * unit
@@ -359,7 +348,7 @@ def _by_gcv(grams: Grams, options: RidgeOptions) -> tuple[AlphaSearch, float]:
         for size, grid in zip(grams.problem.sizes, grids, strict=True)
     ]
     values = grams.run.gather(grams.run.submit_all(gcv_errors, calls))
-    unit = np.square(grams.target_scale)
+    unit = np.square(grams.targets.scale)
     choices = [
         choose_alpha((errors * unit)[None], np.ones(1), alphas=grid)
         for (errors, _), grid in zip(values, grids, strict=True)
@@ -405,10 +394,151 @@ def _given(grams: Grams, options: RidgeOptions) -> AlphaSearch:
         return search
     calls = [(grams.total, size, alpha, grams.problem) for size in sizes]
     values = grams.run.gather(grams.run.submit_all(gcv_errors, calls))
-    scores = [float((errors * np.square(grams.target_scale)).mean()) for errors, _ in values]
+    scores = [float((errors * np.square(grams.targets.scale)).mean()) for errors, _ in values]
     curve = [
         [size, score, float(alpha[0])]
         for size, score in zip(sizes, scores, strict=True)
         if np.isfinite(score)
     ]
     return replace(search, learning_curve=curve)
+
+
+# What all fits of ridge share.
+
+
+@dataclass(frozen=True, eq=False)
+class AlphaSearch:
+    """The chosen alpha and what it was chosen from.
+
+    Parameters
+    ----------
+    alpha : ndarray of shape (1,) or (k,)
+    score : float or None
+        Criterion at the chosen alpha, in squared units of the targets.
+    criterion : str
+    results : dict
+        `alphas`, `mean_score` and, by several folds, `fold_scores` (n_alphas, n_folds).
+    learning_curve : list of [size, score, alpha]
+    notes : list of str
+        What the report should say about the choice.
+    """
+
+    alpha: np.ndarray
+    score: float | None = None
+    criterion: str = "none, as alpha was given"
+    results: dict[str, np.ndarray] = field(default_factory=dict)
+    learning_curve: list[list[float]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def gram_problem(
+    specification: MapSpecification, targets: Targets, *, n_rows: int, fit_intercept: bool
+) -> GramProblem:
+    """Return the ridge problem that Grams of this specification pose."""
+    return GramProblem(
+        n_rows=n_rows,
+        n_targets=targets.n_outputs,
+        fit_intercept=fit_intercept,
+        sizes=nested_sizes(specification),
+        rescaled=specification.rescaled_when_nested,
+        offset=None if fit_intercept else targets.shift / targets.scale,
+    )
+
+
+def problem_of(fit: PreparedFit) -> GramProblem:
+    """Return the ridge problem of a fit to rows."""
+    return gram_problem(
+        fit.specification, fit.targets, n_rows=fit.dataset.n_rows, fit_intercept=fit.options.fit_intercept
+    )
+
+
+def ridge_result(
+    run: Run,
+    plan: Plan | None,
+    problem: GramProblem,
+    targets: Targets,
+    search: AlphaSearch,
+    solution: RidgeSolution,
+    *,
+    dtype: str,
+    notes: list[str],
+    entries: dict[str, Any],
+    **ending: Any,
+) -> FitResult:
+    """Return the result of a solver of ridge, in the targets' own units.
+
+    `entries` say how it was solved, `ending` how that ended.
+    """
+    explained = 1.0 - solution.residual / np.where(solution.total > 0, solution.total, 1.0)
+    coef = solution.coef * targets.scale
+    shifted = solution.intercept * targets.scale + targets.shift
+    return FitResult(
+        run=run,
+        plan=plan,
+        n_rows=problem.n_rows,
+        dtype=dtype,
+        targets=targets,
+        coef=coef,
+        intercept=shifted if problem.fit_intercept else np.zeros(problem.n_targets),
+        search=search,
+        entries={
+            "rkhs_norm": rkhs_norm(coef),
+            "training_r2": explained[0] if len(explained) == 1 else explained,
+            "alpha": search.alpha[0] if len(search.alpha) == 1 else search.alpha,
+            "criterion": search.criterion,
+            "cv_score": search.score,
+            **search.results,
+            "noise_floor": None,
+            "learning_curve": search.learning_curve,
+            **entries,
+        },
+        notes=notes + search.notes,
+        **ending,
+    )
+
+
+def iterative_ending(
+    solver: str,
+    measure: str,
+    error: float,
+    history: History,
+    *,
+    status: Status,
+    preconditioner: str,
+    tol: float,
+    n_sweeps: int,
+    max_sweeps: int,
+    interruption: KeyboardInterrupt | None,
+) -> dict[str, Any]:
+    """Return what `ridge_result` takes of conjugate gradients or SGD.
+
+    Parameters
+    ----------
+    solver : {"cg", "sgd"}
+    measure : {"relative residual", "duality gap"}
+        ‖B − (G + alpha·I)·w‖/‖B‖, or (primal − dual)/max(|primal|, |dual|).
+    error : float
+        That of the target where it is largest; NaN before the first pass.
+    history : History
+        Of that error.
+    n_sweeps, max_sweeps : int
+        Light passes.
+    """
+    # An epoch of SGD and its evaluation are two passes.
+    ended = n_sweeps >= max_sweeps - (solver == "sgd")
+    remedy = "allow more by max_sweeps, or" if ended else "rounding ends it; use"
+    shortfall = (
+        f"the {measure} is {error:.2g} after light sweep {n_sweeps}, above tol={tol:g}; {remedy} a larger tol"
+    )
+    return {
+        "entries": {
+            "solver": solver,
+            "preconditioner": preconditioner,
+            "tol": tol,
+            measure.replace(" ", "_"): error,
+            "history": history.values(measure),
+        },
+        "status": status,
+        "shortfall": None if status.is_converged else shortfall,
+        "interruption": interruption,
+    }

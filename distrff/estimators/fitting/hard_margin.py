@@ -8,7 +8,6 @@ import numpy as np
 
 from distrff.errors import InputError
 from distrff.estimators.fitting.margin_oracle import MarginOracle
-from distrff.estimators.fitting.options import MarginOptions
 from distrff.estimators.fitting.traces import MarginProblem, MarginSolution, Trace
 from distrff.preprocessing.targets import ClassTargets
 from distrff.solvers.hard_margin import NEGLIGIBLE, CriticalRows, HardMargin
@@ -17,9 +16,7 @@ from distrff.solvers.status import History, Status, in_lockstep
 _LEAST_KEPT, _MOST_KEPT = 64, 1024
 
 
-def solve_hard_margins(
-    oracle: MarginOracle, options: MarginOptions, starts: Mapping[MarginProblem, np.ndarray]
-) -> MarginSolution:
+def solve_hard_margins(oracle: MarginOracle, starts: Mapping[MarginProblem, np.ndarray]) -> MarginSolution:
     """Return the models of maximum margin, from a start each.
 
     Raises
@@ -27,17 +24,18 @@ def solve_hard_margins(
     InputError
         If the features do not separate a class from the rest, with what shows it.
     """
-    machines = {
+    options = oracle.options
+    models = {
         problem: HardMargin(x, fit_intercept=options.fit_intercept, tol=options.tol)
         for problem, x in starts.items()
     }
-    histories = {problem: History() for problem in machines}
+    histories = {problem: History() for problem in models}
     n_kept = min(_MOST_KEPT, max(_LEAST_KEPT, oracle.n_features))
     n_sweeps, interruption = 0, None
 
     def record(problems: Iterable[MarginProblem]) -> None:
         for problem in problems if n_sweeps else ():
-            at = machines[problem].certificate
+            at = models[problem].certificate
             histories[problem].record(n_sweeps, at.gap, at.primal, at.dual)
 
     def respond(points: Mapping[MarginProblem, np.ndarray]) -> dict[MarginProblem, CriticalRows]:
@@ -49,37 +47,37 @@ def solve_hard_margins(
         return oracle.smallest_margins(points, n_kept)
 
     try:
-        in_lockstep({problem: machine.steps() for problem, machine in machines.items()}, respond)
+        in_lockstep({problem: model.steps() for problem, model in models.items()}, respond)
     except KeyboardInterrupt as raised:
         interruption = raised
-    record(machines)
-    for problem, machine in machines.items():
-        if machine.inseparable and interruption is None:
-            raise InputError(_refusal(oracle, problem, machine))
+    record(models)
+    for problem, model in models.items():
+        if model.inseparable and interruption is None:
+            raise InputError(_refusal(oracle, problem, model))
     traces = {
         problem: Trace(
-            machine.x,
-            machine.certificate,
-            smallest_margin=machine.checked_margin,
+            model.x,
+            model.certificate,
+            smallest_margin=model.checked_margin,
             history=histories[problem],
         )
-        for problem, machine in machines.items()
+        for problem, model in models.items()
     }
-    status = Status.INTERRUPTED if interruption is not None else _status(machines.values())
+    status = Status.INTERRUPTED if interruption is not None else _status(models.values())
     return MarginSolution(traces, status, n_sweeps, interruption)
 
 
-def _status(machines: Iterable[HardMargin]) -> Status:
+def _status(models: Iterable[HardMargin]) -> Status:
     """Return how it ended where no model was shown to be impossible."""
-    if all(machine.converged for machine in machines):
+    if all(model.converged for model in models):
         return Status.CONVERGED
-    separated = all(np.isfinite(machine.certificate.gap) for machine in machines)
+    separated = all(np.isfinite(model.certificate.gap) for model in models)
     return Status.NOT_CONVERGED if separated else Status.NOT_DECIDED
 
 
-def _refusal(oracle: MarginOracle, problem: MarginProblem, machine: HardMargin) -> str:
+def _refusal(oracle: MarginOracle, problem: MarginProblem, model: HardMargin) -> str:
     """Return what shows that no model separates the rows, and what to do."""
-    evidence = machine.inseparability
+    evidence = model.inseparability
     return (
         f"{_named(oracle.targets, problem.output)} not separable with these features: by a weighted mean of "
         f"{evidence.n_weighted} rows no margin is above {evidence.bound:.2g}, under {NEGLIGIBLE:g} of the "

@@ -1,4 +1,4 @@
-"""What solvers of margin losses ask for, each response one pass over the rows or one small task."""
+"""Responses to the solvers of margin losses, each one pass over the rows or one small task."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _LIGHT_SWEEPS = 4.0  # that the products of a Hessian may take
 
 
 class HingePoint(NamedTuple):
-    """A point of a hinge's problem, with its model's reference point and sorted row numbers."""
+    """A point of a hinge problem, with its model's reference point and sorted row numbers."""
 
     x: np.ndarray
     reference: np.ndarray | None = None
@@ -77,22 +77,22 @@ class MarginOracle:
     ----------
     fit : PreparedFit
     plan : Plan
-    options : MarginOptions
     grams : Grams or None
-        None where no preconditioner is asked for, or a diagonal one of sparse features.
+        None where no preconditioner is needed, or for the diagonal one of sparse features.
     folds : Folds or None
-        Of the problems that are judged on some.
+        The folds of problems that have one held out.
     """
 
     def __init__(
         self,
         fit: PreparedFit,
         plan: Plan,
-        options: MarginOptions,
         grams: Grams | None = None,
         folds: Folds | None = None,
     ) -> None:
-        self.run = fit.run
+        options = fit.options
+        assert isinstance(options, MarginOptions)
+        self.run, self.options = fit.run, options
         self._fit, self._plan = fit, plan
         self.n_rows = fit.dataset.n_rows
         self.n_features = fit.specification.n_features
@@ -117,7 +117,7 @@ class MarginOracle:
         self._shared: dict[str, Any] = {"dtype": dtype.name, "tile_rows": self._cuts.tile_rows}
 
     def evaluate(self, points: Mapping[MarginProblem, Point]) -> dict[MarginProblem, Evaluation]:
-        """Return what one pass says of one point of each of some problems."""
+        """Return each problem's objective and gradient at its point, and more; one pass over the rows."""
         requests = [(p, point.x, width) for p, point in points.items() for width in point.widths]
         problems = tuple(problem for problem, _, _ in requests)
         reduction = self._fit.reduction(
@@ -133,7 +133,7 @@ class MarginOracle:
         return responses
 
     def nearest_rows(self, points: Mapping[MarginProblem, HingePoint], n_kept: int) -> NearestSums:
-        """Return what one pass finds at each point, with `n_kept` rows a label for its model."""
+        """Return each problem's sums at its point, with `n_kept` rows a label; one pass over the rows."""
         problems, columns = tuple(points), [point.x for point in points.values()]
         references = [point.reference for point in points.values() if point.reference is not None]
         X = np.stack([*columns, *references], axis=1)
@@ -176,7 +176,7 @@ class MarginOracle:
 
     @property
     def features_of(self) -> FeaturesOf:
-        """What makes features of the rows that a pass brought back."""
+        """The map from rows that a pass returned to their features."""
         return FeaturesOf(self._fit.specification.without_arrays(), self._fit.scaling, self._shared["dtype"])
 
     @property
@@ -201,16 +201,16 @@ class MarginOracle:
     def preconditioner(self, curvature: float) -> Callable[[np.ndarray], np.ndarray]:
         """Return g ↦ (h · Gram + I)⁻¹g for a power of four h near the curvature.
 
-        Beyond the curvature at which I would be lost to the Gram's rounding it is the inverse at that one,
-        times the share of it. Models of like curvature share a factor, which is freed when the last of
-        them asks for another. There are few at a time: beyond these the nearest serves.
+        At a curvature so large that I would be lost to the Gram's rounding, it is the inverse at the largest
+        curvature where it is not, times the ratio of the two. Problems of similar curvature share a factor,
+        which is freed when the last of them needs another. There are at most three; then the nearest is used.
         """
         if self._grams is None:
             return self._diagonal(curvature).apply
-        most = 1 / self._grams.noise_floor(self._grams.problem.sizes[-1])
-        if curvature > most:
-            at_most = self.preconditioner(most)
-            return lambda gradient: at_most(gradient) * (most / curvature)
+        max_curvature = 1 / self._grams.noise_floor(self._grams.problem.sizes[-1])
+        if curvature > max_curvature:
+            at_max = self.preconditioner(max_curvature)
+            return lambda gradient: at_max(gradient) * (max_curvature / curvature)
         h = max(_LEAST_CURVATURE, curvature)
         level = float(np.floor(np.log2(h) / 2))
         if level not in self._factors and len(self._factors) >= _MOST_FACTORS:
@@ -223,7 +223,7 @@ class MarginOracle:
         return factor.solve
 
     def _diagonal(self, curvature: float) -> DiagonalPreconditioner:
-        """Return the same of the Gram's diagonal, which the first one takes a sweep for."""
+        """Return the same of the Gram's diagonal, for which the first call takes a sweep."""
         if self._moments is None:
             reduction = self._fit.reduction(RightSidesReduction, **self._shared, offset=None)
             k = self._fit.targets.n_outputs
@@ -240,9 +240,9 @@ class MarginOracle:
         )
 
     def hessian(self, problem: MarginProblem, at: Evaluation) -> Hessian | None:
-        """Return the Hessian at a point, of one row in so many that enough of them bend there; one sweep.
+        """Return the Hessian at a point, from a stride of rows that leaves enough curved ones; one sweep.
 
-        None where none bends.
+        None where the loss of no row is curved.
         """
         if self._grams is None or not at.n_curved:
             return None
@@ -287,7 +287,7 @@ class SoftmaxOracle(MarginOracle):
 
 
 class _Factor:
-    """A handle on a preconditioner where the Gram is."""
+    """A handle on a preconditioner, which stays on the worker that has the Gram."""
 
     def __init__(self, run: Run, handle: Any) -> None:
         self.run = run

@@ -40,61 +40,46 @@ def fit_margins(fit: PreparedFit, plan: Plan) -> FitResult:
     """Fit one problem a class against the rest, or one for two classes, each pass for all of them."""
     options, run = fit.options, fit.run
     assert isinstance(options, MarginOptions)
-    grams, folds = None, None
+    grams = None
     if not fit.specification.is_sparse:
         run.begin_phase("Gram of the preconditioner")
         grams = factor_gram(fit, plan)
+    folds = fit.folds("folds", options.cv, options.fold_by) if options.C is None else None
+    kind = SoftmaxOracle if options.shares_loss(fit.targets) else MarginOracle
+    oracle = kind(fit, plan, grams, folds)
     if options.C is None:
-        folds = fit.folds("folds", options.n_cv_folds, options.fold_by)
-    kind = SoftmaxOracle if _is_softmax(fit, options) else MarginOracle
-    oracle = kind(fit, plan, options, grams, folds)
-    run.begin_phase("choice of C" if options.C is None else "light sweeps")
-    if options.C is None:
-        search, solution = _search_and_solve(fit, oracle, options, grams)
+        run.begin_phase("choice of C")
+        grid = 1 / (_DEFAULT_PENALTIES * fit.weight * fit.mean_square_norm)
+        grid = grid if options.Cs is None else options.Cs
+        search = search_penalty(oracle, grid, _starts(fit, grams, float(grid[0])))
     else:
         search = PenaltySearch(options.C)
-        starts = _starts(fit, options, grams, options.C)
-        problems = {MarginProblem(output, options.C): x for output, x in enumerate(starts)}
-        if options.is_hard:
-            solution = solve_hard_margins(oracle, options, problems)
-        else:
-            constants = best_constants(fit, options, options.C)
-            solution = solve_margins(oracle, options, problems, constants, tol=options.tol)
+    run.begin_phase("light sweeps")
+    starts = search.starts if folds else _starts(fit, grams, search.C)
+    problems = {MarginProblem(output, search.C): x for output, x in enumerate(starts)}
+    if search.interruption is not None:
+        # No pass has seen the mean of the folds' points, which is what is kept.
+        solution = MarginSolution(begun(problems), Status.INTERRUPTED, 0, search.interruption)
+    elif options.is_hard:
+        solution = solve_hard_margins(oracle, problems)
+    else:
+        solution = solve_margins(oracle, problems, best_constants(fit, search.C), tol=options.tol)
     solver = "working set" if options.is_hard else options.direct_solver
-    return margin_result(fit, plan, options, solver, search, solution)
+    return margin_result(fit, plan, solver, search, solution)
 
 
-def _search_and_solve(
-    fit: PreparedFit, oracle: MarginOracle, options: MarginOptions, grams: Grams | None
-) -> tuple[PenaltySearch, MarginSolution]:
-    grid = penalty_grid(options, weight=fit.weight, mean_square_norm=fit.mean_square_norm)
-    search = search_penalty(oracle, options, grid, _starts(fit, options, grams, float(grid[0])))
-    fit.run.begin_phase("light sweeps")
-    problems = {MarginProblem(output, search.C): x for output, x in enumerate(search.starts)}
-    if search.interruption is None:
-        constants = best_constants(fit, options, search.C)
-        return search, solve_margins(oracle, options, problems, constants, tol=options.tol)
-    # No pass has seen the mean of the folds' points, which is what is kept.
-    solution = solve_margins(oracle, replace(options, max_sweeps=0), problems, tol=options.tol)
-    return search, replace(solution, status=Status.INTERRUPTED, interruption=search.interruption)
-
-
-def _is_softmax(fit: PreparedFit, options: MarginOptions) -> bool:
-    """Two classes share a loss in any case."""
-    return options.softmax and fit.targets.n_outputs > 1
-
-
-def _starts(fit: PreparedFit, options: MarginOptions, grams: Grams | None, C: float) -> list[np.ndarray]:
+def _starts(fit: PreparedFit, grams: Grams | None, C: float) -> list[np.ndarray]:
     """Return a point for each problem: that of ridge; zeros for softmax, or without a Gram."""
-    n_numbers, k = fit.specification.n_features + options.fit_intercept, fit.targets.n_outputs
-    if _is_softmax(fit, options):
+    options, k = fit.options, fit.targets.n_outputs
+    assert isinstance(options, MarginOptions)
+    n_numbers = fit.specification.n_features + options.fit_intercept
+    if options.shares_loss(fit.targets):
         return [np.zeros(n_numbers * k)]
     if grams is None:
         return [np.zeros(n_numbers) for _ in range(k)]
-    floor = grams.noise_floor(grams.problem.sizes[-1])
     curvature = options.loss.curvature if np.isfinite(options.loss.curvature) else 2.0
     least = _LEAST_PENALTY * grams.weight * grams.mean_square_norm
-    alpha = max(floor, least if np.isinf(C) else 1 / (C * curvature))
+    alpha = max(grams.noise_floor(grams.problem.sizes[-1]), least if np.isinf(C) else 1 / (C * curvature))
     call = (grams.total, np.array([alpha]), grams.problem)
     ridge: RidgeSolution = fit.run.gather([fit.run.submit(solution_of, *call)])[0]
     points = np.vstack([ridge.coef, ridge.intercept[None]]) if options.fit_intercept else ridge.coef
@@ -102,16 +87,15 @@ def _starts(fit: PreparedFit, options: MarginOptions, grams: Grams | None, C: fl
     return list((options.loss.clear_margin * points).T)
 
 
-# The problems of a fit solved together: each pass answers all that are not done.
+# The problems of a fit solved together: each pass evaluates all that are not done.
 
 _CURVED_ROWS_A_FEATURE = 0.1
-# A model whose reference point is far off wastes sweeps, and so do many small steps at one width.
+# A model whose reference point is far off wastes sweeps, and so do many small steps at one epsilon.
 _POINTS_BEFORE_MODELS = 10
 
 
 def solve_margins(
     oracle: MarginOracle,
-    options: MarginOptions,
     starts: Mapping[MarginProblem, np.ndarray],
     constants: Sequence[Constant] = (),
     *,
@@ -119,9 +103,9 @@ def solve_margins(
 ) -> MarginSolution:
     """Solve each problem from its start to an error of `tol`, or as far as passes allow.
 
-    `constants` are the best constants of the problems, if their points shall be no worse.
+    A point that is worse than the best of `constants` is replaced by it.
     """
-    solving = _Solving(oracle, options, begun(starts, constants), tol)
+    solving = _Solving(oracle, begun(starts, constants), tol)
     interruption = None
     try:
         while not solving.is_spent and solving.advance():
@@ -134,10 +118,9 @@ def solve_margins(
 
 @dataclass
 class _Solving:
-    """The state of all solvers: what is known of each problem, and how many passes it took."""
+    """The state of all solvers: a trace of each problem, and the number of passes so far."""
 
     oracle: MarginOracle
-    options: MarginOptions
     traces: dict[MarginProblem, Trace]
     tol: float
     n_sweeps: int = 0
@@ -146,6 +129,10 @@ class _Solving:
 
     def __post_init__(self) -> None:
         self.solvers = {problem: self._solver(problem) for problem in self.traces}
+
+    @property
+    def options(self) -> MarginOptions:
+        return self.oracle.options
 
     @property
     def has_models(self) -> bool:
@@ -158,7 +145,7 @@ class _Solving:
         return self.n_sweeps >= self.options.max_sweeps
 
     def evaluate(self, points: Mapping[MarginProblem, Point]) -> dict[MarginProblem, Evaluation]:
-        """Respond to the solvers; with nothing, which ends them, when all passes are spent."""
+        """Respond to the solvers; with nothing when all passes are spent, which ends them."""
         if self.is_spent:
             return {}
         self.n_sweeps += 1
@@ -178,7 +165,7 @@ class _Solving:
     def improve(
         self, problem: MarginProblem, x: np.ndarray, primal: float, dual: float, held_out: np.ndarray
     ) -> bool:
-        """Take notice of a model's minimum; return whether the problem is solved."""
+        """Improve a trace by its model's minimum; return whether the problem is solved."""
         self.traces[problem].improve(x, primal, dual, held_out)
         self.traces[problem].record(self.n_sweeps)
         return self._finished(problem)
@@ -188,10 +175,7 @@ class _Solving:
         return {p: trace.found for p, trace in self.traces.items() if not self._finished(p)}
 
     def advance(self) -> bool:
-        """Let the solvers of all problems that are not solved go on until they end or rest.
-
-        Return whether there were any.
-        """
+        """Run the solvers of all unsolved problems until they end or rest; return whether there were any."""
         solvers = {p: self.solvers[p] for p in self.unfinished() if p in self.solvers}
         results = in_lockstep(solvers, self.evaluate)
         self.solvers = {p: solver for p, solver in solvers.items() if p not in results}
@@ -206,7 +190,7 @@ class _Solving:
             hessian = partial(oracle.hessian, problem) if alone else None
             return solve_smooth(x, oracle.preconditioner, finished, hessian)
         # A model of all rows needs no good start, nor does one of sparse rows, which closes the gap in fewer
-        # sweeps than smaller widths do (measured: 13 in place of 22).
+        # sweeps than a smaller epsilon does (measured: 13 in place of 22).
         early = oracle.is_sparse or oracle.n_rows <= 2 * oracle.kept_rows
         return solve_smoothed(
             x,
@@ -244,13 +228,13 @@ class PenaltySearch:
     C : float
         Of least mean held-out loss; the smaller of equals.
     grid : ndarray of shape (m,), ascending, or None
-        As far as the search came; None for a given C.
+        As far as the search got; None for a given C.
     fold_scores : ndarray of shape (m, n_folds)
         Weighted mean loss of each fold's rows under the models that did not see them, mean over outputs.
     mean_scores : ndarray of shape (m,)
         Of all rows together.
     starts : list of ndarray
-        A point an output to start the problem of all rows from: the mean of its folds' points.
+        A starting point of each output for the fit to all rows: the mean of its folds' points.
     interruption : KeyboardInterrupt or None
     """
 
@@ -263,7 +247,7 @@ class PenaltySearch:
 
     @property
     def entries(self) -> dict[str, Any]:
-        """What the report says of it."""
+        """Its entries of the report."""
         if self.grid is None:
             return {}
         return {
@@ -275,18 +259,10 @@ class PenaltySearch:
         }
 
 
-def penalty_grid(options: MarginOptions, *, weight: float, mean_square_norm: float) -> np.ndarray:
-    """Return the values of C to look at, ascending."""
-    if options.Cs is not None:
-        return options.Cs
-    return 1 / (_DEFAULT_PENALTIES * weight * mean_square_norm)
-
-
-def search_penalty(
-    oracle: MarginOracle, options: MarginOptions, grid: np.ndarray, starts: list[np.ndarray]
-) -> PenaltySearch:
+def search_penalty(oracle: MarginOracle, grid: np.ndarray, starts: list[np.ndarray]) -> PenaltySearch:
     """Return the best C of a grid, from a start an output for the smallest."""
-    folds, outputs = range(options.n_cv_folds), range(len(starts))
+    n_folds, tol = oracle.options.cv, max(oracle.options.tol, _FOLDS_TOL)
+    folds, outputs = range(n_folds), range(len(starts))
     points = {(output, fold): starts[output] for fold in folds for output in outputs}
     sums: list[np.ndarray] = []
     means: list[list[np.ndarray]] = []
@@ -294,16 +270,14 @@ def search_penalty(
     for C in grid:
         problems = {(output, fold): MarginProblem(output, float(C), fold) for output, fold in points}
         starts_of = {problem: points[key] for key, problem in problems.items()}
-        solution = solve_margins(oracle, options, starts_of, tol=max(options.tol, _FOLDS_TOL))
+        solution = solve_margins(oracle, starts_of, tol=tol)
         points = {key: solution.traces[problem].x for key, problem in problems.items()}
         if solution.interruption is not None:
             interruption = solution.interruption
             break
-        sums.append(_held_out_sums(solution, options.n_cv_folds))
-        means.append([np.mean([points[output, fold] for fold in folds], axis=0) for output in outputs])
-    if not means:
-        means.append([np.mean([points[output, fold] for fold in folds], axis=0) for output in outputs])
-    totals = np.array(sums).reshape(-1, options.n_cv_folds, 2)
+        sums.append(_held_out_sums(solution, n_folds))
+        means.append(_means(points, folds, outputs))
+    totals = np.array(sums).reshape(-1, n_folds, 2)
     mean_scores = totals[:, :, 1].sum(axis=1) / totals[:, :, 0].sum(axis=1)
     best = int(np.argmin(mean_scores)) if len(sums) else 0
     return PenaltySearch(
@@ -311,9 +285,14 @@ def search_penalty(
         grid=grid[: len(sums)],
         fold_scores=totals[:, :, 1] / totals[:, :, 0],
         mean_scores=mean_scores,
-        starts=means[best],
+        starts=means[best] if means else _means(points, folds, outputs),
         interruption=interruption,
     )
+
+
+def _means(points: Mapping[tuple[int, int], np.ndarray], folds: range, outputs: range) -> list[np.ndarray]:
+    """Return the mean over the folds of each output's points."""
+    return [np.mean([points[output, fold] for fold in folds], axis=0) for output in outputs]
 
 
 def _held_out_sums(solution: MarginSolution, n_folds: int) -> np.ndarray:
@@ -330,27 +309,23 @@ def _held_out_sums(solution: MarginSolution, n_folds: int) -> np.ndarray:
     return sums
 
 
-# What was found, with what the report says of it.
+# The result, with its entries of the report.
 
 _ROUNDING = {"float32": 1e-6, "float64": 1e-12}  # errors that more sweeps do not reach below
 _LARGEST_TOL = 0.1
 
 
 def margin_result(
-    fit: PreparedFit,
-    plan: Plan,
-    options: MarginOptions,
-    solver: str,
-    search: PenaltySearch,
-    solution: MarginSolution,
+    fit: PreparedFit, plan: Plan, solver: str, search: PenaltySearch, solution: MarginSolution
 ) -> FitResult:
     """Return the result of a solver of margin losses."""
-    n_columns = fit.targets.n_outputs if _is_softmax(fit, options) else 1
-    traces = list(solution.traces.values())
+    options, traces = fit.options, list(solution.traces.values())
+    assert isinstance(options, MarginOptions)
+    n_columns = fit.targets.n_outputs if options.shares_loss(fit.targets) else 1
     X = np.concatenate([trace.x.reshape(-1, n_columns) for trace in traces], axis=1)
     coef, intercept = (X[:-1], X[-1]) if options.fit_intercept else (X, np.zeros(X.shape[1]))
     worst = max(traces, key=lambda trace: trace.error)
-    return FitResult(
+    result = FitResult(
         run=fit.run,
         plan=plan,
         n_rows=fit.dataset.n_rows,
@@ -374,12 +349,14 @@ def margin_result(
             **(_margins(coef, traces) if options.is_hard else {}),
             **search.entries,
         },
-        notes=_notes(fit, plan, options, solver, search, solution.status, coef),
-        shortfall=None
-        if solution.status.is_converged
-        else _shortfall(fit, plan, options, solver, search.C, solution, worst),
         interruption=solution.interruption,
     )
+    shortfall = None
+    if not solution.status.is_converged:
+        size = fit.weight * fit.mean_square_norm
+        shortfall = _shortfall(options, result, worst, n_sweeps=solution.n_sweeps, size=size)
+    gram_stride = 1 if solver == "sgd" else plan.size.gram_stride
+    return replace(result, notes=_notes(options, result, gram_stride), shortfall=shortfall)
 
 
 def _margins(coef: np.ndarray, traces: list[Trace]) -> dict[str, Any]:
@@ -391,80 +368,60 @@ def _margins(coef: np.ndarray, traces: list[Trace]) -> dict[str, Any]:
     }
 
 
-def _notes(
-    fit: PreparedFit,
-    plan: Plan,
-    options: MarginOptions,
-    solver: str,
-    search: PenaltySearch,
-    status: Status,
-    coef: np.ndarray,
-) -> list[str]:
-    """Return what should be known of the choices that were made."""
-    notes = []
+def _notes(options: MarginOptions, result: FitResult, gram_stride: int) -> list[str]:
+    """Return what the report says of the choices that were made."""
+    solver, search, coef, notes = result.entries["solver"], result.search, result.coef, []
     if options.solver == "auto" and not options.is_hard:
         why = {
             "lbfgs": "the loss is smooth",
-            "smoothed": "the loss has a kink",
+            "smoothed": "the loss is not smooth",
             "sgd": "the Gram of a sample does not fit in the workers' memory",
         }[solver]
         notes.append(f"solver='auto' is {solver!r}: {why}")
-    if solver != "sgd" and plan.size.gram_stride > 1:
-        notes.append(f"the preconditioner is the Gram of one row in {plan.size.gram_stride}")
+    if gram_stride > 1:
+        notes.append(f"the preconditioner is the Gram of one row in {gram_stride}")
     if search.grid is not None and len(search.grid):
         notes.append(f"C is the best of {len(search.grid)} by held-out loss, {search.mean_scores.min():.4g}")
         if search.interruption is None:
             notes += end_of_grid("C", search.C, search.grid, search.mean_scores)
     constant = np.flatnonzero(~coef.any(axis=0)).tolist()
     if constant:
-        assert isinstance(fit.targets, ClassTargets)
-        classes = ", ".join(str(label) for label in fit.targets.classes[constant])
+        assert isinstance(result.targets, ClassTargets)
+        classes = ", ".join(str(label) for label in result.targets.classes[constant])
         whose = "" if coef.shape[1] == 1 else f" of {'class' if len(constant) == 1 else 'classes'} {classes}"
         notes.append(f"the model{whose} is a constant: none better was found")
-    if status is Status.CONVERGED_UNCERTIFIED:
+    if result.status is Status.CONVERGED_UNCERTIFIED:
         notes.append("the objective no longer falls, and the duality gap is all that bounds its error")
     return notes
 
 
-def _shortfall(
-    fit: PreparedFit,
-    plan: Plan,
-    options: MarginOptions,
-    solver: str,
-    C: float,
-    solution: MarginSolution,
-    worst: Trace,
-) -> str:
-    """Return the warning of a fit that stopped above its tolerance."""
-    n = solution.n_sweeps
-    if solution.status is Status.NOT_DECIDED:
+def _shortfall(options: MarginOptions, result: FitResult, worst: Trace, *, n_sweeps: int, size: float) -> str:
+    """Return the warning of a fit that stopped above its tolerance; `size` is Σs·mean‖z‖²."""
+    if result.status is Status.NOT_DECIDED:
         return (
-            f"after light sweep {n} the rows are neither separated, with a margin known to "
+            f"after light sweep {n_sweeps} the rows are neither separated, with a margin known to "
             f"{options.tol:g}, nor shown to be not separable; allow more by max_sweeps, or use a finite C"
         )
-    if solver == "sgd":
+    if result.entries["solver"] == "sgd":
         return (
             f"the objective still fell by more than tol={options.tol:g} in light sweep "
-            f"{n}; allow more by max_sweeps, or a larger tol"
+            f"{n_sweeps}; allow more by max_sweeps, or a larger tol"
         )
     name = "relative gradient" if options.softmax else "duality gap"
-    advice = remedy(
-        worst.error,
-        C,
-        size=fit.weight * fit.mean_square_norm,
-        dtype=plan.size.dtype,
-        ended=n >= options.max_sweeps,
+    ended = n_sweeps >= options.max_sweeps
+    advice = remedy(worst.error, result.search.C, size=size, dtype=result.dtype, ended=ended)
+    return (
+        f"the {name} is {worst.error:.2g} after light sweep {n_sweeps}, above tol={options.tol:g}; {advice}"
     )
-    return f"the {name} is {worst.error:.2g} after light sweep {n}, above tol={options.tol:g}; {advice}"
 
 
 def remedy(error: float, C: float, *, size: float, dtype: str, ended: bool) -> str:
-    """Return what would have helped: other numbers, or more sweeps.
+    """Return the remedy in words: other parameters, or more sweeps.
 
     Parameters
     ----------
     size : float
-        Σs·mean‖z‖², which C times is that of the losses' part beside the penalty.
+        Σs·mean‖z‖². C times it is the size of the losses' part beside the penalty.
     ended : bool
         Whether all sweeps were spent.
     """

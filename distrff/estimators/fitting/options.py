@@ -1,4 +1,4 @@
-"""The parameters of models, validated at fit."""
+"""The parameters of estimators, validated at fit."""
 
 from __future__ import annotations
 
@@ -23,17 +23,15 @@ from distrff.solvers.ridge import N_DEFAULT_ALPHAS, gcv_may_overfit
 from distrff.utils.random import resolve_seed
 from distrff.utils.validation import float_array
 
-RIDGE_SOLVERS = ("auto", "gram", "cg", "sgd")
 DTYPES = ("auto", "float32", "float64")
 SCALES = ("none", "standard")
-SEARCHES = ("cv", "gcv")
-MOST_SWEEPS = 200
+MAX_SWEEPS = 200
 _MOST_FACTORS = 3
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FitOptions:
-    """Parameters of any fit that are known to be right, as far as that shows without data.
+    """Parameters of any fit, validated as far as that is possible without data.
 
     Parameters
     ----------
@@ -56,10 +54,6 @@ class FitOptions:
 
     samples_gram: ClassVar[bool] = False
     """Whether the Gram of a sample will do."""
-    n_light_sweeps: ClassVar[int] = 0
-    """Passes that a plan presumes after the Gram."""
-    n_eigensystems: ClassVar[int] = 0
-    """Of the Gram, beside those of a path of alphas."""
 
     @property
     def candidates(self) -> tuple[str, ...]:
@@ -67,13 +61,13 @@ class FitOptions:
         return ("gram",)
 
     @property
-    def dtype_asked(self) -> str:
-        """The dtype of the features; "auto" looks at the columns."""
+    def requested_dtype(self) -> str:
+        """The dtype of the features; "auto" follows the columns."""
         return self.dtype
 
     @property
     def least_alpha(self) -> float | None:
-        """The ridge penalty that the rounding of the Gram's products must not drown; None for none."""
+        """The least ridge penalty, which must stay above the rounding of the Gram; None for none."""
         return None
 
     def check_dataset(self, dataset: Dataset) -> None:
@@ -82,32 +76,9 @@ class FitOptions:
     def check_targets(self, targets: Targets) -> None:
         """Raise InputError for targets that the parameters are not for, once they are known."""
 
-    def holds_one_out(self, n_rows: int, n_features: int) -> bool:
-        """Whether the Gram of a fold is kept beside that of all other rows."""
-        return False
-
-    def n_light_columns(self, n_outputs: int) -> int:
-        """Return how many coefficient vectors each light pass answers."""
-        return n_outputs * self.n_cv_folds
-
-    @property
-    def n_alphas(self) -> int:
-        """How many ridge penalties are looked at."""
-        return 1
-
-    @property
-    def n_factors(self) -> int:
-        """How many different penalties have a preconditioner of their own."""
-        return 0
-
-    def model_rows(self, n_features: int) -> int:
-        """Rows whose features are held at once."""
-        return 0
-
-    @property
-    def n_cv_folds(self) -> int:
-        """How many models an output a light pass answers."""
-        return 1
+    def work(self, n_rows: int, n_features: int, n_outputs: int) -> dict[str, Any]:
+        """Return the parameters of a `Size` that these options decide."""
+        return {"n_folds": self.n_folds, "n_alphas": 1, "n_light_columns": n_outputs}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -138,8 +109,8 @@ class RidgeOptions(FitOptions):
 
     @property
     def candidates(self) -> tuple[str, ...]:
-        """The solver asked for. "auto" is the Gram, and where that does not fit and alpha is given, conjugate
-        gradients, as for sparse features in any case."""
+        """The given solver. "auto" is the Gram, or conjugate gradients where that does not fit and alpha is
+        given, and always for sparse features."""
         if self.solver == "sgd":
             return ("sgd",)
         if self.must_be_cg:
@@ -153,10 +124,6 @@ class RidgeOptions(FitOptions):
             return None if self.alphas is None else float(self.alphas.max())
         return None if self.alpha is None else float(self.alpha.min())
 
-    @property
-    def n_factors(self) -> int:
-        return 0 if self.alpha is None else len(factor_levels(self.alpha))
-
     def check_dataset(self, dataset: Dataset) -> None:
         if self.search is not None:
             check_rows_of_search("alpha", self.search, max(2, self.n_folds), dataset)
@@ -168,25 +135,22 @@ class RidgeOptions(FitOptions):
                 f"give one, or one each"
             )
 
-    def holds_one_out(self, n_rows: int, n_features: int) -> bool:
-        """Whether generalised cross-validation is asked for where it may not be believed."""
-        return self.search == "gcv" and gcv_may_overfit(n_features, n_rows)
-
-    def n_light_columns(self, n_outputs: int) -> int:
-        """Return how many vectors a light sweep multiplies at most."""
-        return min(MOST_DIRECTIONS, n_outputs * self.n_folds) if self.search == "cv" else n_outputs
+    def work(self, n_rows: int, n_features: int, n_outputs: int) -> dict[str, Any]:
+        holds_one_out = self.search == "gcv" and gcv_may_overfit(n_features, n_rows)
+        n_directions = min(MOST_DIRECTIONS, n_outputs * self.n_folds)
+        n_grid = N_DEFAULT_ALPHAS if self.alphas is None else len(self.alphas)
+        return {
+            "n_folds": 2 if holds_one_out else self.n_folds,
+            "n_paths": int(holds_one_out),
+            "n_alphas": 1 if self.search is None else n_grid,
+            "n_factors": 0 if self.alpha is None else len(factor_levels(self.alpha)),
+            "n_light_columns": n_directions if self.search == "cv" else n_outputs,
+        }
 
     @property
     def must_be_cg(self) -> bool:
-        """Whether conjugate gradients are asked for, or the only way, as for sparse features."""
+        """Whether conjugate gradients are given, or the only solver, as for sparse features."""
         return self.solver == "cg" or (self.solver == "auto" and self.features.sparse_entries > 0)
-
-    @property
-    def n_alphas(self) -> int:
-        """How many alphas a search looks at; 1 without one."""
-        if self.search is None:
-            return 1
-        return N_DEFAULT_ALPHAS if self.alphas is None else len(self.alphas)
 
 
 def factor_levels(alpha: np.ndarray) -> np.ndarray:
@@ -218,24 +182,33 @@ def ridge_options(estimator: Any) -> RidgeOptions:
     InputError
         For the first parameter that no data could make right.
     """
-    search, alpha = _alpha(estimator.alpha)
-    one_of("solver", estimator.solver, RIDGE_SOLVERS)
+    search, alpha, solver = None, None, estimator.solver
+    if isinstance(estimator.alpha, str):
+        one_of("alpha", estimator.alpha, ("cv", "gcv"))
+        search = estimator.alpha
+    else:
+        alpha = _positive_numbers("alpha", estimator.alpha)
+    one_of("solver", solver, ("auto", "gram", "cg", "sgd"))
     one_of("fold_by", estimator.fold_by, FOLD_RULES)
-    is_sparse = isinstance(estimator.features, FeatureMap) and estimator.features.sparse_entries > 0
-    if is_sparse:
-        _check_ridge_for_sparse(estimator.solver, search)
-    if search is not None and (estimator.solver == "sgd" or (estimator.solver == "cg" and not is_sparse)):
+    is_sparse = _has_sparse_features(estimator)
+    if is_sparse and (solver == "gram" or search == "gcv"):
         raise InputError(
-            f"solver={estimator.solver!r} solves for a given alpha and needs a number, got alpha={search!r}; "
+            f"{'alpha=' + repr(search) if solver != 'gram' else 'solver=' + repr(solver)} needs a Gram, and "
+            f"features of random binning are too many for one; use solver='auto' or 'cg' with a number for "
+            f"alpha or alpha='cv', or 'sgd' with a number, or FourierFeatures or NystroemFeatures"
+        )
+    if search is not None and (solver == "sgd" or (solver == "cg" and not is_sparse)):
+        raise InputError(
+            f"solver={solver!r} solves for a given alpha and needs a number, got alpha={search!r}; "
             f"give one, or choose alpha by solver={'cg' if is_sparse else 'gram'!r}"
         )
-    if estimator.solver == "sgd" and alpha is not None and len(alpha) > 1:
+    if solver == "sgd" and alpha is not None and len(alpha) > 1:
         raise InputError(
             "solver='sgd' needs one alpha for all targets, got several; use solver='cg' or 'gram'"
         )
     return RidgeOptions(
         **shared_options(estimator),
-        solver=estimator.solver,
+        solver=solver,
         search=search,
         alpha=alpha,
         alphas=None if estimator.alphas is None else ascending_grid("alphas", estimator.alphas),
@@ -244,15 +217,8 @@ def ridge_options(estimator: Any) -> RidgeOptions:
     )
 
 
-def _check_ridge_for_sparse(solver: str, search: str | None) -> None:
-    """Raise InputError for what needs a Gram of the features, which sparse ones never have."""
-    for asked, wrong in ((f"solver={solver!r}", solver == "gram"), ("alpha='gcv'", search == "gcv")):
-        if wrong:
-            raise InputError(
-                f"{asked} needs a Gram, and features of random binning are too many for one; use "
-                f"solver='auto' or 'cg' with a number for alpha or alpha='cv', or 'sgd' with a number, or "
-                f"FourierFeatures or NystroemFeatures"
-            )
+def _has_sparse_features(estimator: Any) -> bool:
+    return isinstance(estimator.features, FeatureMap) and estimator.features.sparse_entries > 0
 
 
 def shared_options(estimator: Any) -> dict[str, Any]:
@@ -273,7 +239,7 @@ def shared_options(estimator: Any) -> dict[str, Any]:
         "scale": estimator.scale,
         "dtype": estimator.dtype,
         "tol": float(estimator.tol),
-        "max_sweeps": MOST_SWEEPS if sweeps is None else int(sweeps),
+        "max_sweeps": MAX_SWEEPS if sweeps is None else int(sweeps),
         "seed": resolve_seed(estimator.random_state),
     }
 
@@ -330,13 +296,6 @@ def takes_sparse_rows(features: Any) -> bool:
     return features is None or bool(getattr(features, "takes_sparse_rows", False))
 
 
-def _alpha(alpha: Any) -> tuple[str | None, np.ndarray | None]:
-    if isinstance(alpha, str):
-        one_of("alpha", alpha, SEARCHES)
-        return alpha, None
-    return None, _positive_numbers("alpha", alpha)
-
-
 def ascending_grid(name: str, values: Any) -> np.ndarray:
     return np.unique(_positive_numbers(name, values))
 
@@ -368,9 +327,8 @@ def checked_folds(cv: Any) -> int:
     return int(cv)
 
 
-# The parameters of machines with a margin loss, validated at fit.
+# The parameters of a model with a margin loss.
 
-SOLVERS = ("auto", "gram", "cg", "lbfgs", "smoothed", "sgd")
 _PRESUMED_SWEEPS, _PRESUMED_GRID = 10, 6
 _MOST_LOOKING_AHEAD = 4
 _LEAST_TOL_IN_FLOAT32 = 1e-4
@@ -388,7 +346,7 @@ class MarginOptions(FitOptions):
     Cs : ndarray or None
         Grid for that, ascending; None for the default one.
     cv : int
-        Number of folds.
+        Number of folds; 1 for a given C.
     fold_by : {"hash", "contiguous"}
     loss : Loss
     loss_name : str
@@ -418,7 +376,7 @@ class MarginOptions(FitOptions):
 
     @property
     def candidates(self) -> tuple[str, ...]:
-        """The solver asked for. "auto" has the Gram of a sample, and where that does not fit in memory, SGD.
+        """The given solver. "auto" has the Gram of a sample, or SGD where that does not fit in memory.
         Sparse features have light passes only, which are counted as those of conjugate gradients."""
         if self.solver == "sgd":
             return ("sgd",)
@@ -429,10 +387,10 @@ class MarginOptions(FitOptions):
 
     def check_dataset(self, dataset: Dataset) -> None:
         if self.C is None:
-            check_rows_of_search("C", "cv", self.n_cv_folds, dataset)
+            check_rows_of_search("C", "cv", self.cv, dataset)
 
     def check_targets(self, targets: Targets) -> None:
-        """A problem against a class of no weight has no optimum: its intercept runs off."""
+        """Refuse a class of no weight: without a penalty its intercept has no optimum."""
         assert isinstance(targets, ClassTargets)
         if targets.class_weight is not None and not targets.class_weight.all():
             label = targets.classes[targets.class_weight == 0].tolist()[0]
@@ -444,11 +402,11 @@ class MarginOptions(FitOptions):
         return "lbfgs" if np.isfinite(self.loss.curvature) else "smoothed"
 
     @property
-    def dtype_asked(self) -> str:
-        """The dtype, where "auto" need not look at the columns.
+    def requested_dtype(self) -> str:
+        """The dtype of the features; "auto" follows the columns unless one of two rules decides.
 
         float64 for hard margins, which rounding must not violate. float32 for columns that are standardised
-        before they are cast, if the gap may be far above its rounding: sweeps then take half as long.
+        before they are cast, if `tol` is far above its rounding: sweeps then take half as long.
         """
         if self.dtype != "auto":
             return self.dtype
@@ -461,30 +419,26 @@ class MarginOptions(FitOptions):
         """Whether no row may be on the wrong side of its margin."""
         return self.C is not None and bool(np.isinf(self.C))
 
-    def model_rows(self, n_features: int) -> int:
-        entries = self.features.sparse_entries
-        models = self.direct_solver == "smoothed" and can_model(n_features, entries)
-        return most_model_rows(n_features, entries) if models and not self.is_hard else 0
+    def shares_loss(self, targets: Targets) -> bool:
+        """Return whether all classes share one loss, as two do anyway."""
+        return self.softmax and targets.n_outputs > 1
 
-    @property
-    def n_cv_folds(self) -> int:
-        return self.cv if self.C is None else 1
+    def looks_ahead(self, n_problems: int) -> bool:
+        """Return whether each sweep evaluates every problem at two widths of its rounded hinge.
 
-    def looks_ahead(self, n_machines: int) -> bool:
-        """Whether each sweep answers every model at two widths of its rounded hinge.
-
-        For few models, whose thin products are a small part of a sweep.
+        It does for few problems, whose thin products are a small part of a sweep.
         """
-        return self.direct_solver == "smoothed" and n_machines <= _MOST_LOOKING_AHEAD
+        return self.direct_solver == "smoothed" and n_problems <= _MOST_LOOKING_AHEAD
 
-    def n_light_columns(self, n_outputs: int) -> int:
-        n_machines = n_outputs * self.n_cv_folds
-        return n_machines * (2 if self.looks_ahead(n_machines) else 1)
-
-    @property
-    def n_light_sweeps(self) -> int:  # type: ignore[override]
-        grid = _PRESUMED_GRID if self.Cs is None else len(self.Cs)
-        return _PRESUMED_SWEEPS * (1 if self.C is not None else 1 + grid)
+    def work(self, n_rows: int, n_features: int, n_outputs: int) -> dict[str, Any]:
+        n_problems, entries = n_outputs * self.cv, self.features.sparse_entries
+        n_grid = _PRESUMED_GRID if self.Cs is None else len(self.Cs)
+        models = self.direct_solver == "smoothed" and can_model(n_features, entries) and not self.is_hard
+        return super().work(n_rows, n_features, n_outputs) | {
+            "n_light_columns": n_problems * (2 if self.looks_ahead(n_problems) else 1),
+            "n_light_sweeps": _PRESUMED_SWEEPS * (1 if self.C is not None else 1 + n_grid),
+            "model_rows": most_model_rows(n_features, entries) if models else 0,
+        }
 
 
 def margin_options(
@@ -500,10 +454,14 @@ def margin_options(
         For the first parameter that no data could make right.
     """
     one_of("fold_by", estimator.fold_by, FOLD_RULES)
-    if isinstance(estimator.features, FeatureMap) and estimator.features.sparse_entries:
-        _check_margins_for_sparse(estimator)
-    searched = isinstance(estimator.C, str) and estimator.C == "cv"
-    if isinstance(estimator.C, str) and not searched:
+    if is_infinite(estimator.C) and _has_sparse_features(estimator):
+        raise InputError(
+            f"C={estimator.C!r} needs dense features, and those of random binning are sparse; use a finite C "
+            f"(solver='smoothed' for the hinge, 'lbfgs' for other losses, 'sgd' or 'auto' for any), or "
+            f"FourierFeatures or NystroemFeatures"
+        )
+    searched = isinstance(estimator.C, str)
+    if searched and estimator.C != "cv":
         raise InputError(f"C must be a positive number or 'cv', got {estimator.C!r}")
     if not searched and not (hard_margin and is_infinite(estimator.C)):
         positive_number("C", estimator.C)
@@ -519,7 +477,7 @@ def margin_options(
         loss=loss,
         loss_name=getattr(estimator, "noise", None) or estimator.loss,
         softmax=getattr(estimator, "multi_class", "ovr") == "softmax",
-        solver=margin_solver(estimator, loss, description),
+        solver=_margin_solver(estimator, loss, description),
         **shared_options(estimator),
     )
 
@@ -543,18 +501,16 @@ def margin_options_of_ridge(options: RidgeOptions) -> MarginOptions:
     )
 
 
-def margin_solver(estimator: Any, loss: Loss, description: str) -> str:
-    """Return the solver that was asked for, if it can minimise the loss that `description` names.
-
-    Raises
-    ------
-    InputError
-        For a solver that cannot minimise the loss.
-    """
+def _margin_solver(estimator: Any, loss: Loss, description: str) -> str:
+    """Return the solver, if it can minimise the loss that `description` names."""
     solver = estimator.solver
-    one_of("solver", solver, SOLVERS)
-    if solver == "sgd":
-        _check_sgd(estimator)
+    one_of("solver", solver, ("auto", "gram", "cg", "lbfgs", "smoothed", "sgd"))
+    if solver == "sgd" and getattr(estimator, "multi_class", "ovr") == "softmax":
+        raise InputError("solver='sgd' needs one loss a class, and multi_class='softmax' has one for all")
+    if solver == "sgd" and (estimator.C == "cv" or is_infinite(estimator.C)):
+        raise InputError(
+            f"solver='sgd' needs a finite number for C, got C={estimator.C!r}; use solver='auto'"
+        )
     fitting = "lbfgs" if np.isfinite(loss.curvature) else "smoothed"
     if solver in ("auto", "sgd", fitting):
         return solver
@@ -562,7 +518,7 @@ def margin_solver(estimator: Any, loss: Loss, description: str) -> str:
         "gram": "a squared loss, whose optimum follows from the Gram alone",
         "cg": "a squared loss, whose optimum solves linear equations",
         "lbfgs": "a loss with a continuous slope",
-        "smoothed": "a loss with a kink to round",
+        "smoothed": "a loss whose slope jumps",
     }[solver]
     raise InputError(
         f"solver={solver!r} needs {needs}, which {description} is not; use solver={fitting!r} or 'auto'"
@@ -574,22 +530,3 @@ def _check_size(name: str, C: float, hard_margin: bool) -> None:
     if not 1 / _MOST_C <= C <= _MOST_C:
         beyond = "; C=inf is the hard margin" if hard_margin and C > 1 else ""
         raise InputError(f"{name} must be from {1 / _MOST_C:g} to {_MOST_C:g}, got {C:g}{beyond}")
-
-
-def _check_margins_for_sparse(estimator: Any) -> None:
-    """Raise InputError for what keeps features of rows as an array, which those of random binning are not."""
-    if is_infinite(estimator.C):
-        raise InputError(
-            f"C={estimator.C!r} needs dense features, and those of random binning are sparse; use a finite C "
-            f"(solver='smoothed' for the hinge, 'lbfgs' for other losses, 'sgd' or 'auto' for any), or "
-            f"FourierFeatures or NystroemFeatures"
-        )
-
-
-def _check_sgd(estimator: Any) -> None:
-    if getattr(estimator, "multi_class", "ovr") == "softmax":
-        raise InputError("solver='sgd' needs one loss a class, and multi_class='softmax' has one for all")
-    if estimator.C == "cv" or is_infinite(estimator.C):
-        raise InputError(
-            f"solver='sgd' needs a finite number for C, got C={estimator.C!r}; use solver='auto'"
-        )

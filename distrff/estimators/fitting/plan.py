@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -27,7 +27,7 @@ from distrff.reductions.margins import kept_rows
 from distrff.utils.html import Bars, Section, html_card
 from distrff.utils.text import human_bytes, human_seconds, number_text
 
-# Dask pauses a worker at 0.8 of its memory limit; a fit planned beyond that would stand still.
+# Dask pauses a worker at 0.8 of its memory limit; a fit planned beyond that would stall.
 _USABLE_SHARE = 0.8
 # A worker that has imported distrff, scikit-learn included.
 _IDLE_BYTES = 330 * 2**20
@@ -63,7 +63,7 @@ class Size:
     gram_stride : int
         The Gram is of one row in that many.
     n_light_sweeps, n_light_columns : int
-        Passes presumed after the Gram, and coefficient vectors that each of them answers.
+        Passes presumed after the Gram, and coefficient vectors that each of them evaluates.
     sparse_entries : int
         Entries of a row of Z; 0 where it is dense.
     n_map_passes : int
@@ -254,7 +254,7 @@ class Plan:
 
     @property
     def preconditioner(self) -> str:
-        """What that of conjugate gradients is made of, as people read it."""
+        """What the preconditioner of conjugate gradients is made of, in words."""
         if not self.stride:
             return "diagonal"
         return "factor of the Gram of " + ("all rows" if self.stride == 1 else f"one row in {self.stride}")
@@ -271,7 +271,7 @@ class Plan:
         return replace(self, client_peak_bytes=self.client_peak_bytes + 3 * 8 * self.size.n_features**2)
 
     def remarks(self) -> list[str]:
-        """Return sentences on how the solver works, where there is more to say than the numbers."""
+        """Return sentences on the solver that the numbers do not say."""
         if self.solver == "sgd":
             return [f"SGD; {PRESUMED_EPOCHS} epochs and their evaluations presumed"]
         if self.solver == "gram":
@@ -281,27 +281,112 @@ class Plan:
         sweeps = f"{PRESUMED_SWEEPS} light sweeps presumed{search}"
         return [f"{method}, preconditioner: {self.preconditioner}; {sweeps}"]
 
+    @property
+    def _folds(self) -> str:
+        one_held_out = self.size.n_paths == 1 and self.size.n_folds == 2
+        of_what = "a fold held out of the others" if one_held_out else f"{self.size.n_folds} fold(s)"
+        return f"{of_what}, {self.folds_per_task} a task"
+
     def __repr__(self) -> str:
-        return plan_text(self)
+        s = self.size
+        presumed = " presumed until the classes are counted" if s.outputs_are_presumed else ""
+        lines = [
+            f"{s.n_rows:,} rows × {s.n_columns} columns → {s.n_features} features, "
+            f"{s.n_outputs} output(s){presumed}, {s.dtype}",
+            f"{self.n_sweeps} sweeps, {self.n_segments} segment(s) of {self.segment_rows:,} rows "
+            f"(tiles of {self.tile_rows:,}), {self._folds}",
+            f"{self.flops:.3g} flops, {self.cosines:.3g} cosines, {human_bytes(self.bytes_read)} read",
+            f"peak memory {human_bytes(self.worker_peak_bytes)} a worker above idle, "
+            f"{human_bytes(self.client_peak_bytes)} for the client",
+            f"{self.n_workers} worker(s) × {self.threads_per_worker} thread(s), memory limit "
+            + (human_bytes(self.memory_limit) if self.memory_limit else "none"),
+        ]
+        if self.seconds is not None:
+            lines.append(f"about {self.seconds:.0f} s, from rates measured on these workers")
+        return "\n".join([*lines, *self.remarks()])
 
     def _repr_html_(self) -> str:
-        return plan_card(self)
+        s = self.size
+        shown = {
+            "rows": number_text(s.n_rows),
+            "columns": number_text(s.n_columns),
+            "features": number_text(s.n_features),
+            "outputs": number_text(s.n_outputs) + (", presumed" if s.outputs_are_presumed else ""),
+            "products in": s.dtype,
+            "passes over the rows": number_text(self.n_sweeps),
+            "folds": self._folds,
+            "segments": f"{self.n_segments} of {self.segment_rows:,} rows",
+            "flops": number_text(self.flops),
+            "cosines": number_text(self.cosines),
+            "read": human_bytes(self.bytes_read),
+            "workers": f"{self.n_workers} of {self.threads_per_worker} thread(s)",
+        }
+        if self.seconds is not None:
+            shown["predicted, from rates measured on these workers"] = human_seconds(self.seconds)
+        memory = {
+            "a worker at its peak, above idle": self.worker_peak_bytes,
+            "a worker's memory limit": self.memory_limit,
+            "the client at its peak, above idle": self.client_peak_bytes,
+        }
+        bars = [(name, size, human_bytes(size)) for name, size in memory.items() if size]
+        limit = [] if self.memory_limit else ["The workers have no memory limit."]
+        sections = [Section("Memory", [Bars(bars), *limit])]
+        if self.remarks():
+            sections.append(Section("Solver", self.remarks()))
+        return html_card("Plan of a fit", shown.items(), sections=sections)
 
 
 def count(solver: str, size: Size, workers: Workers) -> Plan:
     """Return the plan of a solver, by counting alone: the first of its ways that fits in the workers' memory.
 
-    If none does it is the one of least memory, for `refusal` to say what would fit.
+    If none does, it is the way of least memory, from which `refusal` says what would fit.
 
     Parameters
     ----------
     solver : {"gram", "cg", "sgd"}
     """
-    ways = _WAYS[solver](size, workers)
-    for plan in ways:
+    for plan in _ways(solver, size, workers):
         if fits(plan):
             break
     return plan
+
+
+def _ways(solver: str, size: Size, workers: Workers) -> Iterator[Plan]:
+    """Yield the plans of a solver, those that read least before those that need least memory."""
+    if solver == "gram":  # all folds together, or one after the other
+        yield _by_gram(size, size.n_folds, workers)
+        if size.n_folds > 1:
+            yield _by_gram(size, 1, workers)
+    elif solver == "cg":  # preconditioned by factors or by a diagonal; folds side by side, or in turn
+        if size.n_factors and not size.sparse_entries:
+            yield _by_conjugate_gradients(size, size.n_factors, workers)
+        yield _by_conjugate_gradients(size, 0, workers)
+        yield _by_conjugate_gradients(size, 0, workers, most_folds=1)
+    else:
+        yield _by_sgd(size, workers)
+
+
+def _plan(
+    solver: str, size: Size, workers: Workers, cuts: Segmentation, *, n_passes: int, **counted: Any
+) -> Plan:
+    """Return a plan of so many passes after the first one and those of the map."""
+    n_sweeps = 1 + size.n_map_passes + n_passes
+    shared = {
+        "folds_per_task": 1,
+        "n_segments": cuts.n_segments,
+        "bytes_read": float(size.n_rows) * size.row_bytes * n_sweeps,
+    }
+    return Plan(
+        solver=solver,
+        size=size,
+        n_sweeps=n_sweeps,
+        segment_rows=cuts.segment_rows,
+        tile_rows=cuts.tile_rows,
+        n_workers=workers.n_workers,
+        threads_per_worker=workers.threads_per_worker,
+        memory_limit=workers.memory_limit,
+        **(shared | counted),
+    )
 
 
 def first_that_fits(plans: Iterable[Plan]) -> Plan:
@@ -312,18 +397,11 @@ def first_that_fits(plans: Iterable[Plan]) -> Plan:
     PlanRefused
         If none has; the message is about the first, and names the smallest changes that fit.
     """
-    refused = None
-    for plan in plans:
+    counted = list(plans)
+    for plan in counted:
         if fits(plan):
             return plan
-        refused = refused or plan
-    assert refused is not None
-    raise PlanRefused(refusal(refused))
-
-
-def _cluster(workers: Workers) -> dict[str, int]:
-    names = ("n_workers", "threads_per_worker", "memory_limit")
-    return {name: getattr(workers, name) for name in names}
+    raise PlanRefused(refusal(counted[0]))
 
 
 def fits(plan: Plan) -> bool:
@@ -384,30 +462,21 @@ def largest(candidates: range, fits: Callable[[int], bool]) -> int:
 # With a Gram: of all rows, per fold, or of a sample.
 
 
-def _gram_ways(size: Size, workers: Workers) -> Iterable[Plan]:
-    """The Grams of all folds together, or one fold after the other."""
-    yield _by_gram(size, size.n_folds, workers)
-    if size.n_folds > 1:
-        yield _by_gram(size, 1, workers)
-
-
 def _by_gram(size: Size, folds_per_task: int, workers: Workers) -> Plan:
     s, cuts = size, size.segmentation()
     passes = s.n_folds // folds_per_task
-    return Plan(
-        solver="gram",
-        size=s,
+    return _plan(
+        "gram",
+        s,
+        workers,
+        cuts,
+        n_passes=passes + s.n_light_sweeps,
         folds_per_task=folds_per_task,
-        n_sweeps=1 + s.n_map_passes + passes + s.n_light_sweeps,
         n_segments=cuts.n_segments * passes,
-        segment_rows=cuts.segment_rows,
-        tile_rows=cuts.tile_rows,
         flops=s.gram_flops + s.n_light_sweeps * s.light_flops + factorisation_flops(s) + s.map_factor_flops,
         cosines=float(s.n_rows) * s.n_features * (1 / s.gram_stride + s.n_light_sweeps),
-        bytes_read=float(s.n_rows) * s.row_bytes * (1 + s.n_map_passes + passes + s.n_light_sweeps),
         worker_peak_bytes=worker_peak_bytes(s, folds_per_task, workers.threads_per_worker),
         client_peak_bytes=client_peak_bytes(s),
-        **_cluster(workers),
     )
 
 
@@ -472,14 +541,6 @@ _ENTRY_BYTES = 12  # of a sparse number in float64
 _MOST_DIRECTION_NUMBERS = 2**26
 
 
-def _conjugate_ways(size: Size, workers: Workers) -> Iterable[Plan]:
-    """Preconditioned by factors if possible, else by a diagonal; folds side by side, or in turn."""
-    if size.n_factors and not size.sparse_entries:
-        yield _by_conjugate_gradients(size, size.n_factors, workers)
-    yield _by_conjugate_gradients(size, 0, workers)
-    yield _by_conjugate_gradients(size, 0, workers, most_folds=1)
-
-
 def light_cuts(size: Size) -> Segmentation:
     """Return the cuts of a light sweep, whose tiles of features stay in a cache in float64."""
     if size.sparse_entries:
@@ -513,30 +574,26 @@ def _by_conjugate_gradients(
         + 4.0 * s.row_entries * (PRESUMED_SWEEPS * after_it + n_search * in_search)
     )
     factor = sample_rows * (s.map_flops + s.gram_size**2) + n_factors * float(s.n_features) ** 3 / 3
-    n_sweeps = 1 + s.n_map_passes + bool(stride) + PRESUMED_SWEEPS + n_search
     threads = workers.threads_per_worker
     peak_bytes = max(
         _light_peak_bytes(s, most_columns, threads),
         _factor_peak_bytes(s, stride, n_factors, threads),
         _model_peak_bytes(s, threads),
     )
-    return Plan(
-        solver="cg",
-        size=s,
+    return _plan(
+        "cg",
+        s,
+        workers,
+        cuts,
+        n_passes=bool(stride) + PRESUMED_SWEEPS + n_search,
         folds_per_task=folds_at_once,
-        n_sweeps=n_sweeps,
-        n_segments=cuts.n_segments,
-        segment_rows=cuts.segment_rows,
-        tile_rows=cuts.tile_rows,
         flops=light + factor + s.map_factor_flops,
         cosines=((PRESUMED_SWEEPS + n_search) * s.n_rows + sample_rows) * s.row_entries,
-        bytes_read=float(s.n_rows) * s.row_bytes * n_sweeps,
         worker_peak_bytes=peak_bytes,
         client_peak_bytes=client_peak_bytes(replace(s, n_outputs=most_columns)),
         stride=stride,
         n_factors=n_factors,
         n_search_sweeps=n_search,
-        **_cluster(workers),
     )
 
 
@@ -640,26 +697,21 @@ def epoch_cuts(size: Size) -> Segmentation:
 
 def _by_sgd(size: Size, workers: Workers) -> Plan:
     s, cuts = size, epoch_cuts(size)
-    passes = PRESUMED_PASSES
     evaluation = s.n_rows * (s.basis_flops + 6.0 * s.row_entries * s.n_outputs)
     epoch = s.n_rows * (s.map_flops + 10.0 * s.row_entries * s.n_outputs)
     sample = metric_rows(min(s.n_rows, _MOST_ROWS), s)
     small = min(sample, s.n_features)
     metric = 2.0 * sample * s.row_entries * small + 9.0 * small**3
-    return Plan(
-        solver="sgd",
-        size=s,
-        folds_per_task=1,
-        n_sweeps=1 + s.n_map_passes + passes,
-        n_segments=cuts.n_segments,
-        segment_rows=cuts.segment_rows,
-        tile_rows=cuts.tile_rows,
+    return _plan(
+        "sgd",
+        s,
+        workers,
+        cuts,
+        n_passes=PRESUMED_PASSES,
         flops=(PRESUMED_EPOCHS + 1) * evaluation + PRESUMED_EPOCHS * epoch + metric + s.map_factor_flops,
-        cosines=float(s.n_rows) * s.row_entries * passes,
-        bytes_read=float(s.n_rows) * s.row_bytes * (1 + s.n_map_passes + passes),
+        cosines=float(s.n_rows) * s.row_entries * PRESUMED_PASSES,
         worker_peak_bytes=_sgd_peak_bytes(s, workers.threads_per_worker),
         client_peak_bytes=client_peak_bytes(s) + _METRIC_BYTES,
-        **_cluster(workers),
     )
 
 
@@ -677,71 +729,3 @@ def _sgd_peak_bytes(size: Size, threads: int) -> int:
     epoch = threads * (2 * batch + rows + points) + 2 * _METRIC_BYTES + arrays
     metric = 2 * sample * s.row_entries * entry_bytes + 4 * 8 * small**2 + 2 * _METRIC_BYTES + arrays
     return int(max(epoch, metric) + SLACK_BYTES)
-
-
-_WAYS: dict[str, Callable[[Size, Workers], Iterable[Plan]]] = {
-    "gram": _gram_ways,
-    "cg": _conjugate_ways,
-    "sgd": lambda size, workers: [_by_sgd(size, workers)],
-}
-
-
-# A plan for people: as lines of text, and as a card of a notebook.
-
-
-def plan_text(plan: Plan) -> str:
-    """Return what will be done and needed, a line for each kind of it."""
-    s = plan.size
-    presumed = " presumed until the classes are counted" if s.outputs_are_presumed else ""
-    lines = [
-        f"{s.n_rows:,} rows × {s.n_columns} columns → {s.n_features} features, "
-        f"{s.n_outputs} output(s){presumed}, {s.dtype}",
-        f"{plan.n_sweeps} sweeps, {plan.n_segments} segment(s) of {plan.segment_rows:,} rows "
-        f"(tiles of {plan.tile_rows:,}), {_folds(plan)}",
-        f"{plan.flops:.3g} flops, {plan.cosines:.3g} cosines, {human_bytes(plan.bytes_read)} read",
-        f"peak memory {human_bytes(plan.worker_peak_bytes)} a worker above idle, "
-        f"{human_bytes(plan.client_peak_bytes)} for the client",
-        f"{plan.n_workers} worker(s) × {plan.threads_per_worker} thread(s), memory limit "
-        + (human_bytes(plan.memory_limit) if plan.memory_limit else "none"),
-    ]
-    if plan.seconds is not None:
-        lines.append(f"about {plan.seconds:.0f} s, from rates measured on these workers")
-    return "\n".join([*lines, *plan.remarks()])
-
-
-def _folds(plan: Plan) -> str:
-    one_held_out = plan.size.n_paths == 1 and plan.size.n_folds == 2
-    of_what = "a fold held out of the others" if one_held_out else f"{plan.size.n_folds} fold(s)"
-    return f"{of_what}, {plan.folds_per_task} a task"
-
-
-def plan_card(plan: Plan) -> str:
-    """Return the same as HTML, with the memory as bars."""
-    s = plan.size
-    shown = {
-        "rows": number_text(s.n_rows),
-        "columns": number_text(s.n_columns),
-        "features": number_text(s.n_features),
-        "outputs": number_text(s.n_outputs) + (", presumed" if s.outputs_are_presumed else ""),
-        "products in": s.dtype,
-        "passes over the rows": number_text(plan.n_sweeps),
-        "folds": _folds(plan),
-        "segments": f"{plan.n_segments} of {plan.segment_rows:,} rows",
-        "flops": number_text(plan.flops),
-        "cosines": number_text(plan.cosines),
-        "read": human_bytes(plan.bytes_read),
-        "workers": f"{plan.n_workers} of {plan.threads_per_worker} thread(s)",
-    }
-    if plan.seconds is not None:
-        shown["predicted, from rates measured on these workers"] = human_seconds(plan.seconds)
-    memory = {
-        "a worker at its peak, above idle": plan.worker_peak_bytes,
-        "a worker's memory limit": plan.memory_limit,
-        "the client at its peak, above idle": plan.client_peak_bytes,
-    }
-    bars = [(name, size, human_bytes(size)) for name, size in memory.items() if size]
-    limit = [] if plan.memory_limit else ["The workers have no memory limit."]
-    sections = [Section("Memory", [Bars(bars), *limit])]
-    if plan.remarks():
-        sections.append(Section("Solver", plan.remarks()))
-    return html_card("Plan of a fit", shown.items(), sections=sections)

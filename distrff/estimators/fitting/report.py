@@ -1,4 +1,4 @@
-"""The report of a fit: what was found, what the passes cost, and what should be known of rows and map."""
+"""The report of a fit: the result, the cost of the passes, and notes on rows and map."""
 
 from __future__ import annotations
 
@@ -33,13 +33,15 @@ def fit_report(estimator: Any, result: FitResult, fit: PreparedFit | None = None
     }
     notes = list(result.notes)
     if fit is not None:
-        values |= _map(fit) | _data(fit.dataset)
+        table = fit.dataset.table_report
+        values |= _map(fit) | {"source": fit.dataset.source, "column_names": fit.dataset.column_names}
+        values |= {} if table is None else {"table": table}
         notes += [*_data_notes(fit.dataset), *_width_notes(fit), *_precision_notes(fit, result.dtype)]
     return FitReport(values | {"notes": notes + _thread_notes(result.run)})
 
 
 def _work(run: Run, plan: Plan | None) -> dict[str, Any]:
-    """Return what the passes cost, beside what was planned."""
+    """Return the cost of the passes, beside the plan."""
     of_client = plan.client_peak_bytes if plan is not None and run.execution.in_client else 0
     return {
         "n_sweeps": len(run.sweeps),
@@ -68,14 +70,8 @@ def _map(fit: PreparedFit) -> dict[str, Any]:
     }
 
 
-def _data(dataset: Dataset) -> dict[str, Any]:
-    """Return where the rows come from, and what was done to their table, if to any."""
-    table = {} if dataset.table_report is None else {"table": dataset.table_report}
-    return {"source": dataset.source, "column_names": dataset.column_names, **table}
-
-
 def _data_notes(dataset: Dataset) -> list[str]:
-    """Return what should be known of the rows that were taken."""
+    """Return notes on columns and rows that were left out."""
     notes = []
     if dataset.skipped_columns:
         notes.append(f"columns left out because they are not numbers: {', '.join(dataset.skipped_columns)}")
@@ -100,7 +96,7 @@ def _width_notes(fit: PreparedFit) -> list[str]:
 
 
 def _constant_columns(features: Any) -> set[int]:
-    """Return the numbers of those that the search of a map, or of its parts, found."""
+    """Return the numbers of the constant columns that the length scale search found."""
     search = getattr(features, "length_scale_search_", None) or {}
     return set(search.get("constant_columns", ())).union(
         *map(_constant_columns, getattr(features, "maps_", ()))
@@ -108,7 +104,7 @@ def _constant_columns(features: Any) -> set[int]:
 
 
 def _precision_notes(fit: PreparedFit, dtype: str) -> list[str]:
-    """Return what should be known of the dtype of the features."""
+    """Return a note where float32 cannot hold the phases of the features."""
     far = fit.frequencies_beyond_float32() if dtype == "float32" else 0
     if not far:
         return []
@@ -116,7 +112,7 @@ def _precision_notes(fit: PreparedFit, dtype: str) -> list[str]:
 
 
 def _thread_notes(run: Run) -> list[str]:
-    """Return what should be known of threads inside of tasks."""
+    """Return a note where BLAS had several threads in a task."""
     threads = max((process.blas_threads for process in run.record.processes.values()), default=1)
     if threads == 1:
         return []

@@ -13,12 +13,12 @@ from scipy.sparse import issparse
 from distrff.engine.reduction import Arrays
 from distrff.errors import DataWarning, warn
 from distrff.estimators.fitting.context import PreparedFit
+from distrff.estimators.fitting.gram import AlphaSearch, iterative_ending, problem_of, ridge_result
 from distrff.estimators.fitting.margin_oracle import FeaturesOf, MarginOracle
 from distrff.estimators.fitting.margins import PenaltySearch, margin_result
 from distrff.estimators.fitting.options import MarginOptions, RidgeOptions, margin_options_of_ridge
 from distrff.estimators.fitting.plan import Plan, epoch_cuts, metric_rows
 from distrff.estimators.fitting.result import FitResult
-from distrff.estimators.fitting.ridge import AlphaSearch, iterative_ending, problem_of, ridge_result
 from distrff.estimators.fitting.traces import Constant, MarginProblem, MarginSolution, begun, best_constants
 from distrff.preprocessing.scaling import drift_message, drift_shares
 from distrff.preprocessing.targets import ClassTargets, NumericTargets
@@ -35,8 +35,8 @@ def fit_margins_by_sgd(fit: PreparedFit, plan: Plan) -> FitResult:
     """Return the fit of a margin loss for a given C, to a small fall of the objective."""
     options = fit.options
     assert isinstance(options, MarginOptions) and options.C is not None
-    solution = solve_by_sgd(fit, plan, options, best_constants(fit, options, options.C))
-    return margin_result(fit, plan, options, "sgd", PenaltySearch(options.C), solution)
+    solution = solve_by_sgd(fit, plan, best_constants(fit, options.C))
+    return margin_result(fit, plan, "sgd", PenaltySearch(options.C), solution)
 
 
 def fit_ridge_by_sgd(fit: PreparedFit, plan: Plan) -> FitResult:
@@ -50,10 +50,10 @@ def fit_ridge_by_sgd(fit: PreparedFit, plan: Plan) -> FitResult:
     options, targets = fit.options, fit.targets
     assert isinstance(options, RidgeOptions) and options.alpha is not None
     if isinstance(targets, NumericTargets) and not options.fit_intercept:
-        # Without an intercept nothing can stand in for what was subtracted.
+        # Without an intercept nothing adds back what was subtracted.
         targets = replace(targets, shift=np.zeros_like(targets.shift))
     fit = replace(fit, targets=targets)
-    solution = solve_by_sgd(fit, plan, margin_options_of_ridge(options))
+    solution = solve_by_sgd(replace(fit, options=margin_options_of_ridge(options)), plan)
     points = np.stack([trace.x for trace in solution.traces.values()], axis=1)
     coef, intercept = (
         (points[:-1], points[-1]) if options.fit_intercept else (points, np.zeros(points.shape[1]))
@@ -84,16 +84,15 @@ def fit_ridge_by_sgd(fit: PreparedFit, plan: Plan) -> FitResult:
     )
 
 
-def solve_by_sgd(
-    fit: PreparedFit, plan: Plan, options: MarginOptions, constants: Sequence[Constant] = ()
-) -> MarginSolution:
+def solve_by_sgd(fit: PreparedFit, plan: Plan, constants: Sequence[Constant] = ()) -> MarginSolution:
     """Return points whose objective no longer falls by more than `tol`, relative, with an epoch.
 
-    `constants` are the best constants of the outputs, if the points shall be no worse.
+    A point that is worse than the best of `constants` is replaced by it.
     """
     _warn_of_drift(fit)
     fit.run.begin_phase("metric of a sample")
-    oracle = _SGDOracle(fit, plan, options)
+    oracle = _SGDOracle(fit, plan)
+    options = oracle.options
     fit.run.begin_phase("epochs and evaluations")
     traces = begun(oracle.starts, constants)
     n_sweeps, interruption, status = 0, None, Status.NOT_CONVERGED
@@ -132,13 +131,14 @@ def solve_by_sgd(
 class _SGDOracle:
     """Responds to points by margin passes and to epochs by epoch passes, in the metric of a sample."""
 
-    def __init__(self, fit: PreparedFit, plan: Plan, options: MarginOptions) -> None:
-        assert options.C is not None
+    def __init__(self, fit: PreparedFit, plan: Plan) -> None:
         self._fit = fit
-        self._margins = MarginOracle(fit, plan, options)
+        self._margins = MarginOracle(fit, plan)
+        self.options = options = self._margins.options
+        assert options.C is not None
         self._smooth = smooth_loss(options.loss, is_sparse=fit.specification.is_sparse)
         self._width = self._smooth.width if isinstance(self._smooth, SmoothedHinge) else 0.0
-        metric, X0 = self._metric(plan, options)
+        metric, X0 = self._metric(plan, options.C)
         self.problem = SGDProblem(metric, options.C, fit.weight, self._smooth.curvature)
         self.starts = {MarginProblem(output, options.C): x for output, x in enumerate(X0.T)}
         self._cuts = epoch_cuts(plan.size)
@@ -149,11 +149,11 @@ class _SGDOracle:
         }
 
     def evaluate(self, points: Mapping[MarginProblem, np.ndarray]) -> dict[MarginProblem, Evaluation]:
-        """Return what a margin sweep says."""
+        """Return each problem's objective and gradient at its point, by a margin sweep."""
         return self._margins.evaluate({problem: Point(x, self._width) for problem, x in points.items()})
 
     def epoch(self, epochs: Mapping[MarginProblem, Epoch]) -> dict[MarginProblem, np.ndarray]:
-        """Return where local steps over all segments led, in the mean."""
+        """Return the mean of the points at which local steps over the segments end."""
         metric = self.problem.metric
         start = self.problem.local_start(list(epochs.values()))
         rows = batch_rows(metric, start, self._cuts.segment_rows)
@@ -163,14 +163,13 @@ class _SGDOracle:
         X = self._fit.sum("epoch", reduction, cuts, sent_start(metric, start)).mean()
         return {problem: X[:, j] for j, problem in enumerate(epochs)}
 
-    def _metric(self, plan: Plan, options: MarginOptions) -> tuple[SpectralMetric, np.ndarray]:
+    def _metric(self, plan: Plan, C: float) -> tuple[SpectralMetric, np.ndarray]:
         """Return the metric of the first pass's sample, and ridge on it to start from."""
         sample, targets = self._fit.statistics.sample(), self._fit.targets
         n_rows = metric_rows(sample.X.shape[0], plan.size)
         rows = np.linspace(0, sample.X.shape[0] - 1, n_rows).astype(np.intp)
         assert sample.y is not None
         Y, s = targets.encode(sample.y), targets.row_weights(sample.y, sample.sample_weight)
-        penalty = 1 / (options.C * self._fit.weight)  # type: ignore[operator]
         call = (
             self._margins.features_of,
             self._margins.sent_map,
@@ -178,12 +177,12 @@ class _SGDOracle:
             Y[rows],
             None if s is None else s[rows],
             min(self._smooth.curvature, 2.0),
-            penalty,
-            options.fit_intercept,
+            1 / (C * self._fit.weight),
+            self.options.fit_intercept,
         )
         run = self._fit.run
         metric, X0 = run.gather([run.submit(metric_of_sample, *call)])[0]
-        return metric, options.loss.clear_margin * X0
+        return metric, self.options.loss.clear_margin * X0
 
 
 def metric_of_sample(

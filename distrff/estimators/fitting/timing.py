@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from distrff.engine.reduction import Arrays
-from distrff.engine.run import Run
-from distrff.estimators.fitting.options import FitOptions
+from distrff.estimators.fitting.context import FitContext
 from distrff.estimators.fitting.plan import (
     MOST_DIRECTIONS,
     PRESUMED_PASSES,
@@ -21,9 +21,9 @@ from distrff.estimators.fitting.plan import (
     sample_size,
 )
 from distrff.features.specification import MapSpecification
-from distrff.io.dataset import Dataset
 from distrff.io.rows import Rows
 from distrff.preprocessing.scaling import Scaling
+from distrff.reductions.base import RowReduction
 from distrff.reductions.gram import GramReduction
 from distrff.reductions.ridge import ProductReduction
 
@@ -46,148 +46,131 @@ class _NoTargets:
         return None
 
 
-def predicted_seconds(run: Run, dataset: Dataset, options: FitOptions, plan: Plan) -> float:
+def predicted_seconds(fit: FitContext, plan: Plan) -> float:
     """Return the predicted duration of the fit that `plan` counts.
 
     Every thread of the live workers does a piece of the Gram sweep on real rows at the
-    same time, so that reading, the map, the products and the rivalry for memory are all
-    in the rate; light sweeps follow from it by their counts. Kernels without a width yet are
-    timed with width 1; the search for it is counted. Maps with triangular factors are timed with 1024
-    landmarks, and the time grows with the flops of a row. What starting tasks takes is not, which
+    same time, so that reading, the map, the products and the contention for memory are all
+    in the rate; light sweeps follow from it by their counts. Kernels without a length scale yet are
+    timed with 1; the search for it is counted. Maps with triangular factors are timed with 1024
+    landmarks, and the time grows with the flops of a row. What starting tasks takes is not counted, which
     shows where a fit takes a second.
     """
+    size = plan.size
     if plan.solver == "cg":
-        return _conjugate_seconds(run, dataset, options, plan)
-    if plan.size.sparse_entries:
+        return _conjugate_seconds(fit, plan)
+    if size.sparse_entries:
         # An epoch's products are about as many as those of its evaluation.
-        return PRESUMED_PASSES * _light_seconds(run, dataset, options, plan, plan.size.n_outputs)
-    threads, shape = plan.n_workers * plan.threads_per_worker, plan.size
-    seconds_a_row = _gram_seconds_a_row(run, dataset, options, shape, threads)
-    rows_a_thread = _rows_a_thread(dataset, plan)
-    sweeps = 1 / shape.gram_stride + shape.n_light_sweeps * _light_work(shape) / _gram_work(shape)
-    tasks = min(threads, max(1, shape.n_paths or shape.n_folds))
-    afterwards = factorisation_flops(shape) / tasks + _search_flops(dataset, options) + shape.map_factor_flops
-    return rows_a_thread * seconds_a_row * sweeps + afterwards * _seconds_a_float64_flop(shape, seconds_a_row)
+        return PRESUMED_PASSES * _light_seconds(fit, plan, size.n_outputs)
+    seconds_a_row = _gram_seconds_a_row(fit, plan, size)
+    sweeps = 1 / size.gram_stride + size.n_light_sweeps * _light_work(size) / _gram_work(size)
+    tasks = min(_n_threads(plan), max(1, size.n_paths or size.n_folds))
+    afterwards = factorisation_flops(size) / tasks + _map_flops(fit, size)
+    return seconds_a_row * (_rows_a_thread(plan) * sweeps + afterwards / _float64_flops_a_row(size))
 
 
-def _conjugate_seconds(run: Run, dataset: Dataset, options: FitOptions, plan: Plan) -> float:
+def _conjugate_seconds(fit: FitContext, plan: Plan) -> float:
     """Return the predicted duration of the light sweeps that are presumed, after those of the factor."""
-    k = plan.size.n_outputs
-    seconds = PRESUMED_SWEEPS * _light_seconds(run, dataset, options, plan, k)
+    size, k = plan.size, plan.size.n_outputs
+    seconds = PRESUMED_SWEEPS * _light_seconds(fit, plan, k)
     if plan.n_search_sweeps:
         directions = min(MOST_DIRECTIONS, k * plan.folds_per_task)
-        seconds += plan.n_search_sweeps * _light_seconds(run, dataset, options, plan, directions)
+        seconds += plan.n_search_sweeps * _light_seconds(fit, plan, directions)
     if not plan.stride:
         return seconds
-    threads, shape = plan.n_workers * plan.threads_per_worker, plan.size
-    sampled = sample_size(shape, 1)
-    by_gram = _gram_seconds_a_row(run, dataset, options, sampled, threads)
-    factors = plan.n_factors * shape.n_features**3 / 3 / min(threads, plan.n_factors)
-    flops = factors + _search_flops(dataset, options) + shape.map_factor_flops
-    afterwards = flops * _seconds_a_float64_flop(sampled, by_gram)
-    return seconds + _rows_a_thread(dataset, plan) * by_gram / plan.stride + afterwards
+    sampled = sample_size(size, 1)
+    by_gram = _gram_seconds_a_row(fit, plan, sampled)
+    factors = plan.n_factors * size.n_features**3 / 3 / min(_n_threads(plan), plan.n_factors)
+    afterwards = (factors + _map_flops(fit, size)) / _float64_flops_a_row(sampled) * by_gram
+    return seconds + _rows_a_thread(plan) * by_gram / plan.stride + afterwards
 
 
-def _light_seconds(run: Run, dataset: Dataset, options: FitOptions, plan: Plan, k: int) -> float:
-    """Return the predicted duration of one light sweep for k vectors."""
-    return _rows_a_thread(dataset, plan) * _product_seconds_a_row(run, dataset, options, plan, k)
+def _n_threads(plan: Plan) -> int:
+    return plan.n_workers * plan.threads_per_worker
 
 
-def _gram_work(shape: Size) -> float:
+def _rows_a_thread(plan: Plan) -> int:
+    rounds = -(-plan.n_segments // _n_threads(plan))
+    return min(plan.size.n_rows, rounds * plan.segment_rows)
+
+
+def _map_flops(fit: FitContext, size: Size) -> float:
+    """Return the flops of the search for a length scale and of the map's factors."""
+    return fit.options.features.search_flops_for(size.n_rows, size.n_columns) + size.map_factor_flops
+
+
+def _gram_work(size: Size) -> float:
     """Return the work of a row of the Gram sweep, in flops of its product."""
     # The solve against the map's factors is in float64 always.
-    solve = shape.triangle_numbers * 8 / shape.itemsize
-    return shape.basis_flops + float(shape.gram_size) ** 2 + solve + _COSINE_FLOPS * shape.n_features
+    solve = size.triangle_numbers * 8 / size.itemsize
+    return size.basis_flops + float(size.gram_size) ** 2 + solve + _COSINE_FLOPS * size.n_features
 
 
-def _light_work(shape: Size) -> float:
+def _light_work(size: Size) -> float:
     """Return the work of a row of a light sweep, in the same unit."""
-    return THIN_SLOWNESS * shape.light_flops / shape.n_rows + _COSINE_FLOPS * shape.n_features
+    return THIN_SLOWNESS * size.light_flops / size.n_rows + _COSINE_FLOPS * size.n_features
 
 
-def _seconds_a_float64_flop(shape: Size, seconds_a_row: float) -> float:
-    return seconds_a_row / _gram_work(shape) * 8 / shape.itemsize
+def _float64_flops_a_row(size: Size) -> float:
+    """Return how many flops in float64 take as long as a row of the Gram sweep."""
+    return _gram_work(size) * size.itemsize / 8
 
 
-def _gram_seconds_a_row(run: Run, dataset: Dataset, options: FitOptions, shape: Size, threads: int) -> float:
-    specification, tried = _tried(dataset, options, shape)
-    tile_rows = shape.segmentation().tile_rows
-    reduction = _reduction(dataset, specification, tried, tile_rows)
-    n_rows = int(min(dataset.n_rows, tile_rows, max(256, _MEASURED_FLOPS / tried.gram_size**2)))
-    seconds = _seconds_a_row(run, dataset, reduction, n_rows, threads)
-    return seconds * _gram_work(shape) / _gram_work(tried)
+def _gram_seconds_a_row(fit: FitContext, plan: Plan, size: Size) -> float:
+    specification, tried = _tried(fit, size)
+    tile_rows = size.segmentation().tile_rows
+    reduction = _reduction(fit, GramReduction, specification, tried, tile_rows=tile_rows)
+    n_rows = int(min(size.n_rows, tile_rows, max(256, _MEASURED_FLOPS / tried.gram_size**2)))
+    seconds = _seconds_a_row(fit, plan, reduction, n_rows, {})
+    return seconds * _gram_work(size) / _gram_work(tried)
 
 
-def _product_seconds_a_row(run: Run, dataset: Dataset, options: FitOptions, plan: Plan, k: int) -> float:
-    threads = plan.n_workers * plan.threads_per_worker
-    specification, tried = _tried(dataset, options, plan.size)
-    reduction = ProductReduction(
-        specification=specification,
-        scaling=_no_scaling(dataset),
-        targets=_NoTargets(tried.n_outputs),  # type: ignore[arg-type]
-        offset=None,
-        dtype=tried.dtype,
-        tile_rows=plan.tile_rows,
-        held_out=(None,) * k,
-    )
+def _light_seconds(fit: FitContext, plan: Plan, k: int) -> float:
+    """Return the predicted duration of one light sweep for k vectors."""
+    specification, tried = _tried(fit, plan.size)
+    own = {"tile_rows": plan.tile_rows, "offset": None, "held_out": (None,) * k}
+    reduction = _reduction(fit, ProductReduction, specification, tried, **own)
     point = {"coef": np.zeros((tried.n_features, k)), "intercept": np.zeros(k)}
-    n_rows = int(min(dataset.n_rows, 16 * plan.tile_rows))
-    seconds = _seconds_a_row(run, dataset, reduction, n_rows, threads, point)
-    return seconds * _light_work(plan.size) / _light_work(tried)
+    n_rows = int(min(plan.size.n_rows, 16 * plan.tile_rows))
+    seconds_a_row = _seconds_a_row(fit, plan, reduction, n_rows, point)
+    return _rows_a_thread(plan) * seconds_a_row * _light_work(plan.size) / _light_work(tried)
 
 
-def _tried(dataset: Dataset, options: FitOptions, shape: Size) -> tuple[MapSpecification, Size]:
-    """Return a map to be timed, and its shape: a small one where the factors of all landmarks take long."""
-    features, d = options.features, dataset.n_columns
+def _tried(fit: FitContext, size: Size) -> tuple[MapSpecification, Size]:
+    """Return a map to be timed, and its size: a small one where the factors of all landmarks take long."""
+    features, d = fit.options.features, size.n_columns
     if not features.cost_for(d).triangle_share:
-        return features.trial(d).specification_, shape
+        return features.trial(d).specification_, size
     trial = features.trial(d, n_components=_MOST_LANDMARKS)
-    tried = replace(shape, n_features=trial.specification_.n_features, map_cost=trial.cost_for(d))
+    tried = replace(size, n_features=trial.specification_.n_features, map_cost=trial.cost_for(d))
     return trial.specification_, tried
 
 
-def _rows_a_thread(dataset: Dataset, plan: Plan) -> int:
-    rounds = -(-plan.n_segments // (plan.n_workers * plan.threads_per_worker))
-    return min(dataset.n_rows, rounds * plan.segment_rows)
+def _reduction(
+    fit: FitContext, kind: type[RowReduction], specification: MapSpecification, size: Size, **own: Any
+) -> RowReduction:
+    d = size.n_columns
+    return kind(
+        specification=specification,
+        # It costs its time and changes nothing; sparse rows have none.
+        scaling=Scaling() if fit.dataset.is_sparse else Scaling(np.zeros(d), np.ones(d)),
+        targets=_NoTargets(size.n_outputs),  # type: ignore[arg-type]
+        dtype=size.dtype,
+        **own,
+    )
 
 
 def _seconds_a_row(
-    run: Run,
-    dataset: Dataset,
-    reduction: GramReduction | ProductReduction,
-    n_rows: int,
-    threads: int,
-    arrays: Arrays | None = None,
+    fit: FitContext, plan: Plan, reduction: RowReduction, n_rows: int, arrays: Arrays
 ) -> float:
-    warm, timed = dataset.rows(0, min(_WARM_ROWS, n_rows)), dataset.rows(0, n_rows)
-    calls = [(reduction, warm, timed, arrays or {})] * threads
-    return float(np.median(run.gather(run.submit_all(seconds_of, calls)))) / n_rows
+    """Return the median over all threads, which work at the same time."""
+    assert fit.run is not None
+    warm, timed = fit.dataset.rows(0, min(_WARM_ROWS, n_rows)), fit.dataset.rows(0, n_rows)
+    calls = [(reduction, warm, timed, arrays)] * _n_threads(plan)
+    return float(np.median(fit.run.gather(fit.run.submit_all(seconds_of, calls)))) / n_rows
 
 
-def _search_flops(dataset: Dataset, options: FitOptions) -> float:
-    return options.features.search_flops_for(dataset.n_rows, dataset.n_columns)
-
-
-def _reduction(
-    dataset: Dataset, specification: MapSpecification, shape: Size, tile_rows: int
-) -> GramReduction:
-    return GramReduction(
-        specification=specification,
-        scaling=_no_scaling(dataset),
-        targets=_NoTargets(shape.n_outputs),  # type: ignore[arg-type]
-        dtype=shape.dtype,
-        tile_rows=tile_rows,
-    )
-
-
-def _no_scaling(dataset: Dataset) -> Scaling:
-    """Return a scaling that costs its time and changes nothing; sparse rows have none."""
-    return (
-        Scaling() if dataset.is_sparse else Scaling(np.zeros(dataset.n_columns), np.ones(dataset.n_columns))
-    )
-
-
-def seconds_of(reduction: GramReduction | ProductReduction, warm: Rows, timed: Rows, arrays: Arrays) -> float:
+def seconds_of(reduction: RowReduction, warm: Rows, timed: Rows, arrays: Arrays) -> float:
     """Return the seconds of reducing the rows, compilation and first touches not counted."""
     reduction.update(reduction.zero(), warm, arrays)
     A = reduction.zero()

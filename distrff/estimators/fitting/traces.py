@@ -1,4 +1,4 @@
-"""What is known of a binary problem while it is solved: its best point, and how good that is."""
+"""The trace of a binary problem while it is solved: its best point, and the certificate of that."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class MarginProblem(NamedTuple):
 
 @dataclass
 class Trace:
-    """The best point of a problem so far, and how good it is known to be.
+    """The best point of a problem so far, and its certificate.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class Trace:
 
     x: np.ndarray
     found: np.ndarray = field(init=False)
-    """The best point that the solver has found, which a constant may be better than."""
+    """The solver's best point; the best constant may be better."""
     certificate: Certificate = field(default_factory=Certificate)
     held_out: np.ndarray = field(default_factory=lambda: np.zeros(2))
     """Σ s and Σ s·ℓ over the rows that the model is judged on."""
@@ -57,16 +57,16 @@ class Trace:
         self.found = self.x
 
     def allow(self, constant: Constant) -> None:
-        """Take the best constant for what is to be beaten."""
+        """Start from the best constant, which only a better point replaces."""
         self.x, self._least_constant = constant.x, constant.primal
         self.certificate = self.certificate.improved(constant.primal, -np.inf)
 
     def update(self, at: Evaluation) -> None:
-        """Take notice of an evaluation."""
+        """Improve the best point and the bound by an evaluation."""
         norm = float(np.linalg.norm(at.gradient))
         self._first_norm = self._first_norm or norm
         relative = norm / self._first_norm if norm else 0.0
-        # Where there is no bound, of objectives that rounding makes equal the flattest point is the best.
+        # Without a bound, the point of least gradient is the best of those that are equal to rounding.
         rounding = 0.0 if at.candidate is not None else _ROUNDING * abs(at.primal)
         flatter = rounding > 0 and relative < self.relative_gradient
         if at.primal < self._least_found + (rounding if flatter else -rounding):
@@ -77,7 +77,7 @@ class Trace:
             self.certificate = self.certificate.improved(at.primal, dual)
 
     def improve(self, x: np.ndarray, primal: float, dual: float, held_out: np.ndarray) -> None:
-        """Take notice of a point and a lower bound."""
+        """Improve the best point and the bound by a point and a lower bound."""
         if primal < self._least_found:
             self._keep(x, primal, held_out)
         self.certificate = self.certificate.improved(primal, dual)
@@ -88,23 +88,23 @@ class Trace:
             self.x, self.held_out = x, held_out
 
     def record(self, n_sweeps: int) -> None:
-        """Take down what is known after that many sweeps."""
+        """Add the best so far to the history."""
         self.history.record(n_sweeps, self.error, self.certificate.primal, self.certificate.dual)
 
     @property
     def measure(self) -> str:
-        """What the error is called."""
+        """The name of the error."""
         return "duality gap" if np.isfinite(self.certificate.dual) else "relative gradient"
 
     @property
     def error(self) -> float:
-        """What `tol` bounds: the relative duality gap, or the relative gradient where there is no bound."""
+        """The relative duality gap, or the relative gradient where there is no bound; `tol` is for it."""
         return self.certificate.gap if np.isfinite(self.certificate.dual) else self.relative_gradient
 
 
 @dataclass(frozen=True, eq=False)
 class MarginSolution:
-    """Where the solvers of some models ended.
+    """What the solvers of some problems found.
 
     Attributes
     ----------
@@ -123,14 +123,14 @@ class MarginSolution:
 def begun(
     starts: Mapping[MarginProblem, np.ndarray], constants: Sequence[Constant] = ()
 ) -> dict[MarginProblem, Trace]:
-    """Return what is known before the first sweep of models that shall be no worse than constants."""
+    """Return the traces before the first sweep; a constant is an upper bound of its objective."""
     traces = {problem: Trace(x) for problem, x in starts.items()}
     for trace, constant in zip(traces.values(), constants, strict=bool(constants)):
         trace.allow(constant)
     return traces
 
 
-# The best models without features: what every other model of a fit has to beat.
+# The best models without features. No fit is worse than these.
 
 
 class Constant(NamedTuple):
@@ -140,20 +140,21 @@ class Constant(NamedTuple):
     primal: float
 
 
-def best_constants(fit: PreparedFit, options: MarginOptions, C: float) -> list[Constant]:
+def best_constants(fit: PreparedFit, C: float) -> list[Constant]:
     """Return the constant of least objective of each output, or the one of all classes that share a loss.
 
-    The summed weights of the classes, which the first sweep brought, are all that it takes.
+    It follows from the summed weights of the classes, which the first pass counted.
     """
-    targets, labels = fit.targets, fit.statistics.labels
-    assert isinstance(targets, ClassTargets) and labels is not None
+    options, targets, labels = fit.options, fit.targets, fit.statistics.labels
+    assert isinstance(options, MarginOptions) and isinstance(targets, ClassTargets) and labels is not None
     weights = labels.weights if targets.class_weight is None else targets.class_weight * labels.weights
     D = fit.specification.n_features
-    if options.softmax and targets.n_outputs > 1:
-        b, loss = _of_all_classes(weights, options)
+    if options.shares_loss(targets):
+        sigma = options.loss.clear_margin
+        b = sigma * np.log(weights / weights.sum()) if options.fit_intercept else np.zeros(len(weights))
         X = np.zeros((D + options.fit_intercept, len(b)))
         X[D:] = b
-        return [Constant(X.ravel(), C * loss)]
+        return [Constant(X.ravel(), C * float(weights @ (logsumexp(b / sigma) - b / sigma)))]
     above = weights[-1:] if targets.n_outputs == 1 else weights
     return [_of_one_class(s, weights.sum() - s, D, options, C) for s in above]
 
@@ -166,10 +167,3 @@ def _of_one_class(above: float, below: float, D: int, options: MarginOptions, C:
     x = np.zeros(D + options.fit_intercept)
     x[D:] = b
     return Constant(x, C * float(np.array([above, below]) @ loss.value(f, y)))
-
-
-def _of_all_classes(weights: np.ndarray, options: MarginOptions) -> tuple[np.ndarray, float]:
-    """Return the intercepts of the classes and Σ s·ℓ."""
-    sigma = options.loss.clear_margin
-    b = sigma * np.log(weights / weights.sum()) if options.fit_intercept else np.zeros(len(weights))
-    return b, float(weights @ (logsumexp(b / sigma) - b / sigma))
