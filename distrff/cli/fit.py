@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from distrff.cli import NOT_CONVERGED
 from distrff.cli.build import adapt_to, checked_estimator, tell_defaults
 from distrff.cli.data import open_data, storage_options, workers_of
-from distrff.cli.group import NOT_CONVERGED
 from distrff.cli.options import (
     cluster_options,
     data_options,

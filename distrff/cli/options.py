@@ -6,7 +6,6 @@ import json
 import logging
 import re
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -426,49 +425,3 @@ verbosity_options = _together(
         help="Show logs, all warnings, and tracebacks.",
     ),
 )
-
-
-# Messages of the library name parameters as Python has them; those of a command name its options.
-
-_CALL = r"\w\((?:[^()]|\([^()]*\))*\)"  # such as a kernel's repr
-_TWICE = re.compile(r"(--[\w-]+(?: [\w.]+)?)(?: or \1\b| \(\1\))")  # where a message has both spellings
-
-
-def spelt_as_options(text: str) -> str:
-    """Return a message with each parameter as its option: dtype='float64' as --dtype float64.
-
-    Names in quotes, which may be columns, stay; so do calls, and parameters that no option has.
-    """
-    options = _spellings()
-    any_name = "|".join(options)
-    long = "|".join(name for name in options if "_" in name)
-
-    def spelt(found: re.Match[str]) -> str:
-        name, value = found["name"] or found["bare"], found["value"]
-        if name is None:
-            return found[0]
-        return options[name] if value in (None, "True") else options[name] + " " + value.strip("'")
-
-    parameter = rf"(?P<name>{any_name})=(?P<value>'[^']*'|[\w.+-]*[\w…])"
-    bare = rf"(?P<bare>{long}|^(?:{any_name})(?= must be ))(?![\w'\"=])"
-    text = re.sub(rf"{_CALL}|(?<![\w.'\"/?&-])(?:{parameter}|{bare})", spelt, text)
-    return _TWICE.sub(r"\1", text)
-
-
-@cache
-def _spellings() -> dict[str, str]:
-    """Return the option of each parameter."""
-
-    def command() -> None: ...
-
-    for group in (
-        target_options,
-        data_options,
-        table_options,
-        estimator_options,
-        result_options,
-        resume_option,
-    ):
-        command = group(command)
-    command = resume_option(command)
-    return {option.name: option.opts[0] for option in command.__click_params__}  # type: ignore[attr-defined]

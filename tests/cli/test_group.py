@@ -12,8 +12,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from distrff.cli import main
-from distrff.cli.group import failures_told
+from distrff.cli import failures_told, main
 from distrff.cli.options import verbosity_options
 from distrff.errors import ClusterError, DataWarning, NonFiniteError, PlanRefused, PrecisionWarning
 

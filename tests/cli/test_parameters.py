@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
+from distrff.cli import spelt_as_options
 from distrff.cli.build import _class_weight, checked_estimator
 from distrff.cli.fit import fit
 from distrff.cli.options import (
@@ -13,7 +14,6 @@ from distrff.cli.options import (
     Names,
     Numbers,
     StorageOption,
-    spelt_as_options,
 )
 from distrff.errors import InputError
 from distrff.estimators.ridge import KernelRidge, KernelRidgeClassifier
@@ -203,6 +203,18 @@ def test_class_weights_have_the_labels_of_the_target():
         ("needs dtype='float64' (--dtype float64)", "needs --dtype float64"),
         ("--resume (resume=True) goes on", "--resume goes on"),
         ("give it by storage_options (--storage-option)", "give it by --storage-option"),
+        ("as open_dataset(..., missing='drop') and --missing drop do", "as --missing drop does"),
+        ("convert with missing='drop' (--missing), or", "convert with --missing drop, or"),
+        ("use n_bins=, fewer grids", "use --n-bins, fewer grids"),
+        ("positive goes with tables", "--positive goes with tables"),
+        ("test_fraction=2 of 3 rows leaves none", "--test-fraction 2 of 3 rows leaves none"),
+        ("pass header=False (--no-header) if", "pass --no-header if"),
+        ("pass header=True (--header) if", "pass --header if"),
+        ("memory_limit must be a size", "--memory-limit must be a size"),
+        ("sampling='iid', 'qmc' or 'sorf'; or", "--sampling iid, qmc or sorf; or"),
+        ("n_components=9, but the map has 8 features", "--n-outputs 9, but the map has 8 features"),
+        ("use FourierFeatures or NystroemFeatures", "use --features fourier or --features nystroem"),
+        ("a KernelSVC tells none; fit a KernelRidge", "a KernelSVC tells none; fit a --model ridge"),
     ],
 )
 def test_parameters_of_messages_are_spelt_as_options(of_python, of_the_command_line):
@@ -213,7 +225,7 @@ def test_parameters_of_messages_are_spelt_as_options(of_python, of_the_command_l
 @pytest.mark.parametrize(
     "text",
     [
-        "column 'n_components' has missing values; drop them, as open_dataset(..., missing='drop') does",
+        "column 'n_components' has missing values; see open_dataset(path)",
         "Matern(1.5, nu=2.5) + Gaussian((1.0, 2.0), length_scale=3) has no widths",
         "the target of the model is alpha, and its scale is 'alpha=3'",
         "nothing at https://host/n_components=3?target=y&scale=2",
