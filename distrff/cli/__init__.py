@@ -58,6 +58,7 @@ class CommandGroup(click.Group):
 
 main = CommandGroup(
     name="distrff",
+    context_settings={"show_default": True},
     commands_by_name={
         "quickstart": "distrff.cli.quickstart",
         "convert": "distrff.cli.convert",
@@ -70,7 +71,7 @@ main = CommandGroup(
         "kernel-error": "distrff.cli.kernel_error",
         "bench": "distrff.cli.bench",
     },
-    help="""Kernel machines on data that does not fit in one machine.
+    help="""Kernel models on data that does not fit in one machine.
 
     DATA is a Parquet file, folder or glob, or a Zarr group with the arrays X and y; a path
     or a URL. Files of text (CSV, TSV, libsvm) and of NumPy (.npz, .npy) are converted to such a

@@ -21,7 +21,7 @@ from distrff.cli.output import show
 @click.option(
     "--test-fraction", type=float, metavar="F", help="Set that share of the rows apart, in DST/test."
 )
-@click.option("--dtype", type=click.Choice(["auto", "float32", "float64"]), default="auto", show_default=True)
+@click.option("--dtype", type=click.Choice(["auto", "float32", "float64"]), default="auto")
 @click.option("--chunk-rows", type=click.IntRange(min=1), help="Rows of a chunk.  [default: about 4 MB]")
 @click.option(
     "--header/--no-header",

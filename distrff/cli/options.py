@@ -126,9 +126,7 @@ data_options = _together(
         help="Columns of X, names or indices. [default: all numeric ones but target and weights; "
         "with a model, those it was fitted to]",
     ),
-    click.option(
-        "--x-name", default="X", show_default=True, help="Array of the rows in a Zarr group or .npz."
-    ),
+    click.option("--x-name", default="X", help="Array of the rows in a Zarr group or .npz."),
     click.option(
         "--storage-option",
         "storage_options",
@@ -164,7 +162,6 @@ table_options = _together(
         "--max-categories",
         type=click.IntRange(min=2),
         default=256,
-        show_default=True,
         help="Leave out columns with more categories.",
     ),
     click.option(
@@ -174,7 +171,6 @@ table_options = _together(
         "--missing",
         type=click.Choice(["error", "drop", "mean", "indicator"]),
         default="error",
-        show_default=True,
         help="Refuse missing values, drop their rows, put the column's mean in their place, or do so and "
         "add a column that says where.",
     ),
@@ -194,13 +190,10 @@ map_options = _together(
         "--features",
         type=click.Choice(["fourier", "binning", "nystroem", "linear"]),
         default="fourier",
-        show_default=True,
         help="binning is for --kernel laplacian, which is its default.",
     ),
-    click.option("--n-components", type=int, default=1024, show_default=True, help="Number of features."),
-    click.option(
-        "--n-grids", type=int, default=100, show_default=True, help="Number of grids of --features binning."
-    ),
+    click.option("--n-components", type=int, default=1024, help="Number of features."),
+    click.option("--n-grids", type=int, default=100, help="Number of grids of --features binning."),
     click.option(
         "--n-bins",
         type=int,
@@ -210,41 +203,36 @@ map_options = _together(
         "--kernel",
         type=KernelDescription(),
         default="gaussian",
-        show_default=True,
         metavar="gaussian|laplacian|cauchy|exponential|matern|JSON",
         help='JSON, as text or a .json file, says its own widths: {"kernel": "matern", "nu": 2.5, '
         '"length_scale": "auto"}; sums and products are {"kernel": "sum", "k1": {...}, "k2": {...}}.',
     ),
-    click.option("--nu", type=float, default=1.5, show_default=True, help="Smoothness of --kernel matern."),
+    click.option("--nu", type=float, default=1.5, help="Smoothness of --kernel matern."),
     click.option(
         "--length-scale",
         type=Numbers("auto", "ard"),
         default="auto",
-        show_default=True,
         metavar="auto|ard|NUMBER|NUMBER,...",
         help="Width of the kernel, or one for each column; auto finds one by a small fit on a sample, ard "
         "one for each column by the likelihood of a smaller sample.",
     ),
-    click.option("--form", type=click.Choice(["cos_sin", "phase"]), default="cos_sin", show_default=True),
+    click.option("--form", type=click.Choice(["cos_sin", "phase"]), default="cos_sin"),
     click.option(
         "--sampling",
         type=click.Choice(["iid", "orthogonal", "qmc", "sorf", "fastfood", "countsketch", "auto"]),
         default="iid",
-        show_default=True,
         help="How frequencies are drawn; auto takes the fastest of the accurate ways.",
     ),
     click.option(
         "--landmarks",
         type=click.Choice(["uniform", "leverage"]),
         default="uniform",
-        show_default=True,
         help="Rows that --features nystroem compares with: any, or those that others explain least.",
     ),
     click.option(
         "--scale",
         type=click.Choice(["standard", "none"]),
         default="standard",
-        show_default=True,
         help="Bring columns to mean 0 and deviation 1 first.",
     ),
     click.option(
@@ -259,13 +247,11 @@ estimator_options = _together(
         "--model",
         type=click.Choice(["ridge", "ridge-classifier", "svc", "likelihood", "pca"]),
         default="ridge",
-        show_default=True,
     ),
     click.option(
         "--n-outputs",
         type=click.IntRange(min=1),
         default=2,
-        show_default=True,
         help="Principal components of --model pca, which transform writes.",
     ),
     map_options,
@@ -273,51 +259,42 @@ estimator_options = _together(
         "--alpha",
         type=Numbers("cv", "gcv"),
         default="cv",
-        show_default=True,
         metavar="cv|gcv|NUMBER|NUMBER,...",
         help="Penalty, or one for each target; cv and gcv choose it by cross-validation.",
     ),
     click.option("--alphas", type=Numbers(), metavar="NUMBER,...", help="Grid for --alpha cv or gcv."),
-    click.option("--cv", type=int, default=5, show_default=True, help="Folds for --alpha cv or --C cv."),
-    click.option("--fold-by", type=click.Choice(["hash", "contiguous"]), default="hash", show_default=True),
+    click.option("--cv", type=int, default=5, help="Folds for --alpha cv or --C cv."),
+    click.option("--fold-by", type=click.Choice(["hash", "contiguous"]), default="hash"),
     click.option(
         "--C",
         "C",
         type=Numbers("cv"),
         default=1.0,
-        show_default=True,
         metavar="cv|inf|NUMBER",
         help="Weight of the loss against the penalty, for --model svc or likelihood; cv chooses it, and inf "
         "is the hard margin of --model svc.",
     ),
     click.option("--Cs", "Cs", type=Numbers(), metavar="NUMBER,...", help="Grid for --C cv."),
     click.option(
-        "--loss",
-        type=click.Choice(["hinge", "squared_hinge"]),
-        default="hinge",
-        show_default=True,
-        help="Of --model svc.",
+        "--loss", type=click.Choice(["hinge", "squared_hinge"]), default="hinge", help="Of --model svc."
     ),
     click.option(
         "--noise",
         type=click.Choice(["logistic", "probit", "laplace"]),
         default="logistic",
-        show_default=True,
         help="What blurs the sign of f, for --model likelihood.",
     ),
     click.option(
         "--multi-class",
         type=click.Choice(["ovr", "softmax"]),
         default="ovr",
-        show_default=True,
         help="One class against the rest each, or one loss for all; of --model likelihood.",
     ),
-    click.option("--sigma", type=float, default=1.0, show_default=True, help="Scale of the noise."),
+    click.option("--sigma", type=float, default=1.0, help="Scale of the noise."),
     click.option(
         "--solver",
         type=click.Choice(["auto", "gram", "cg", "lbfgs", "smoothed", "sgd"]),
         default="auto",
-        show_default=True,
         help="gram for ridge, or for a given --alpha cg, in less memory; lbfgs for smooth losses, smoothed "
         "for the hinge; sgd for any loss on shuffled rows, where no Gram fits.",
     ),
@@ -325,7 +302,6 @@ estimator_options = _together(
         "--tol",
         type=float,
         default=1e-3,
-        show_default=True,
         help="Relative duality gap to be reached; of cg the relative residual.",
     ),
     click.option("--max-sweeps", type=click.IntRange(min=1), help="Light sweeps at most.  [default: 200]"),
@@ -338,23 +314,18 @@ estimator_options = _together(
         is_flag=True,
         help="Store what predict --return-std needs, a D × D matrix; of --model ridge or ridge-classifier.",
     ),
-    click.option(
-        "--dtype", type=click.Choice(["auto", "float32", "float64"]), default="auto", show_default=True
-    ),
+    click.option("--dtype", type=click.Choice(["auto", "float32", "float64"]), default="auto"),
 )
 
 cluster_options = _together(
     click.option(
         "--scheduler",
         default="local",
-        show_default=True,
         metavar="local|ADDRESS|FILE",
         help="Processes on this machine, or a running Dask scheduler.",
     ),
     click.option(
-        "--workers",
-        type=click.IntRange(min=1),
-        help="Local worker processes.  [default: one for each core]",
+        "--workers", type=click.IntRange(min=1), help="Local worker processes.  [default: one for each core]"
     ),
     click.option(
         "--memory-limit",
@@ -384,7 +355,6 @@ prediction_options = _together(
         "--method",
         type=click.Choice(["predict", "decision_function", "predict_proba"]),
         default="predict",
-        show_default=True,
         help="Labels or numbers; distances from the decision; probabilities, of --model likelihood.",
     ),
     click.option(

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     "--threads-per-worker",
     type=click.IntRange(min=1),
     default=4,
-    show_default=True,
     help="For --as-helm-values, whose --workers are the chart's, and --memory-limit what a pod may have, "
     "1TiB where it is not given.",
 )

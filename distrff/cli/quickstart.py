@@ -27,20 +27,19 @@ KIND = "quickstart"  # what the root of the folder says of itself
 
 
 @click.command()
-@click.option("--n-rows", type=click.IntRange(min=100), default=1_000_000, show_default=True)
-@click.option("--n-columns", type=click.IntRange(min=1), default=20, show_default=True)
-@click.option("--n-components", type=int, default=2048, show_default=True, help="Random features.")
+@click.option("--n-rows", type=click.IntRange(min=100), default=1_000_000)
+@click.option("--n-columns", type=click.IntRange(min=1), default=20)
+@click.option("--n-components", type=int, default=2048, help="Random features.")
 @click.option(
     "--dir",
     "folder",
     type=click.Path(path_type=Path),
     default=Path("distrff-quickstart"),
-    show_default=True,
     help="Where data, model and report are put.",
 )
 @click.option("--workers", type=click.IntRange(min=1), help="Processes. Default: one a core, at most 8.")
 @click.option("--memory-limit", help="Of each worker, such as 4GB. Default: an equal share of the memory.")
-@click.option("--random-state", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--random-state", type=click.IntRange(min=0), default=0)
 @click.option("--overwrite", is_flag=True, help="Replace what an earlier quickstart left in --dir.")
 @verbosity_options
 def quickstart(
@@ -283,16 +282,12 @@ def _page(settings: Settings, truth: KnownTruth, machine: KernelRidge, scores: d
 
 
 def _result(
-    settings: Settings,
-    truth: KnownTruth,
-    machine: KernelRidge,
-    scores: dict[str, Any],
-    shown: Path,
+    settings: Settings, truth: KnownTruth, machine: KernelRidge, scores: dict[str, Any], shown: Path
 ) -> dict[str, Any]:
     report = machine.report_
     copied = (
         "n_samples", "n_columns", "n_components", "length_scale", "alpha", "cv_score", "n_sweeps", "status",
-        "sweep_seconds", "planned_peak_bytes", "measured_peak_bytes", "workers",
+        "sweep_seconds", "planned_peak_bytes", "measured_peak_bytes", "workers"
     )  # fmt: skip
     return {
         **{key: report[key] for key in copied},
