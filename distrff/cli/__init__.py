@@ -1,6 +1,6 @@
 """The command line: `distrff`, and `dask distrff` through Dask's own.
 
-Each command is loaded when it is asked for, and fails in one line with an exit code. Dask imports this module
+Each command is loaded when it is called, and fails in one line with an exit code. Dask imports this module
 whenever its command runs, so nothing here loads NumPy or Dask.
 """
 
@@ -30,13 +30,10 @@ __all__ = ["main"]
 
 
 class CommandGroup(click.Group):
-    """A click group whose commands live in modules that are imported late.
+    """A click group that imports the module of a command when the command is called.
 
-    Parameters
-    ----------
-    commands_by_name : dict of str to str
-        Module of each command, which has the command's own name there, with underscores for dashes; in
-        the order of `--help`.
+    `commands_by_name` names the modules in the order of `--help`. A command has its own name there, with
+    underscores for dashes.
     """
 
     def __init__(self, *args: Any, commands_by_name: dict[str, str], **settings: Any) -> None:
@@ -52,7 +49,7 @@ class CommandGroup(click.Group):
         return getattr(import_module(self._modules[cmd_name]), cmd_name.replace("-", "_"))
 
     def invoke(self, ctx: click.Context) -> Any:
-        with failures_told(ctx):
+        with failures_reported(ctx):
             return super().invoke(ctx)
 
 
@@ -71,7 +68,7 @@ main = CommandGroup(
         "kernel-error": "distrff.cli.kernel_error",
         "bench": "distrff.cli.bench",
     },
-    help="""Kernel models on data that does not fit in one machine.
+    help="""Kernel machines on data that does not fit in one machine.
 
     DATA is a Parquet file, folder or glob, or a Zarr group with the arrays X and y; a path
     or a URL. Files of text (CSV, TSV, libsvm) and of NumPy (.npz, .npy) are converted to such a
@@ -102,16 +99,16 @@ _OURS = (ClusterWarning, DataWarning, PrecisionWarning)
 
 
 @contextmanager
-def failures_told(ctx: click.Context) -> Iterator[None]:
+def failures_reported(ctx: click.Context) -> Iterator[None]:
     """Turn exceptions of the body into one line on standard error and an exit code."""
     try:
         with _quiet_libraries(ctx), _ended_like_interrupts():
             yield
     except click.ClickException as error:
-        told = error.format_message()  # by click itself; it quotes what was given
-        if public_text(told) == told:
+        message = error.format_message()  # click's own, which quotes what was given
+        if public_text(message) == message:
             raise
-        raise click.UsageError(public_text(told), ctx) from None
+        raise click.UsageError(public_text(message), ctx) from None
     except (click.exceptions.Exit, click.Abort):
         raise
     except KeyboardInterrupt:
@@ -160,14 +157,14 @@ def _stop(ctx: click.Context, code: int, message: str) -> NoReturn:
 @contextmanager
 def _quiet_libraries(ctx: click.Context) -> Iterator[None]:
     """Show our own warnings as one line each, once; hide those of others, and logs, unless `--verbose`."""
-    told: set[str] = set()
+    shown: set[str] = set()
 
     def show(message: Warning | str, category: type[Warning], *_: Any) -> None:
         # scikit-learn's ConvergenceWarning by its name: to import it would slow down every command.
         ours = issubclass(category, _OURS) or category.__name__ == "ConvergenceWarning"
         line = public_text(_one_line(spelt_as_options(str(message)) if ours else str(message)))
-        if (ctx.meta.get(VERBOSE) or ours) and line not in told:
-            told.add(line)
+        if (ctx.meta.get(VERBOSE) or ours) and line not in shown:
+            shown.add(line)
             click.echo("warning: " + line, err=True)
 
     before = logging.root.manager.disable

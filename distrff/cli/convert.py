@@ -33,10 +33,10 @@ from distrff.cli.output import show
 def convert(src: tuple[str, ...], dst: str, as_json: bool, **options: Any) -> None:
     """Convert the files SRC to the Zarr group DST, to be fitted and scored as DATA.
 
-    SRC are files, folders or globs of one format, told by what they begin with: delimited text or
-    libsvm files, both perhaps compressed; a .npz or .npy file of NumPy; Parquet. DST becomes a group with
-    the arrays X, y and sample_weight, whole or not at all. Memory is that of a few blocks, whatever
-    the size of the files.
+    SRC are files, folders or globs of one format, found by their first bytes: delimited text or
+    libsvm files, compressed or not; a .npz or .npy file of NumPy; Parquet. DST becomes a group with
+    the arrays X, y and sample_weight, whole or not at all. Memory is that of a few blocks for files of
+    any size.
     """
     from distrff.io.convert.convert import convert as convert_files
     from distrff.io.storage import refuse_overlap

@@ -1,4 +1,4 @@
-"""`distrff kernel-error`: how far the kernel of a map is from the exact one on stored rows."""
+"""`distrff kernel-error`: the error of a map's kernel on stored rows."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 def kernel_error(ctx: click.Context, data: str, as_json: bool, **options: Any) -> None:
     """Fit a map to DATA, and measure how far its kernel is from the exact one.
 
-    The error is measured on sampled pairs and blocks of rows, and printed beside what theory bounds it
-    by, where it does: for independent draws, CountSketch, bins and landmarks. A target only helps an
-    automatic width.
+    The error is measured on sampled pairs and blocks of rows, and printed beside its theoretical bound,
+    which is known for independent draws, CountSketch, bins and landmarks. A target is used only to find
+    an automatic width.
     """
     features = checked_map(ctx)
     if options["features"] == "linear":

@@ -1,4 +1,4 @@
-"""The options that commands share, in groups; spelt as the Python parameters."""
+"""The options that commands share, in groups; named like the parameters in Python."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import logging
 import re
 from collections.abc import Callable
+from functools import reduce
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,7 +16,7 @@ from distrff.utils.text import public_text
 
 VERBOSE = "distrff.verbose"  # of a context's meta, which the commands share with their group
 
-# Values of options that are more than a word or a number.
+# Values of options that are more than one word or number.
 
 KERNEL_NAMES = ("gaussian", "laplacian", "cauchy", "exponential", "matern")
 
@@ -48,28 +49,26 @@ class Names(click.ParamType):
         return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
 
 
-class KernelDescription(click.ParamType):
-    """A kernel's name, or JSON as text or in a file: str or dict."""
+class WordOrJson(click.ParamType):
+    """A word of a given few, or a JSON object as text or in a file: str or dict."""
 
-    name = "kernel"
+    name = "word or JSON"
+
+    def __init__(self, *words: str) -> None:
+        self._words = words
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str) or value in KERNEL_NAMES:
+        if not isinstance(value, str) or value in self._words:
             return value
         if not value.lstrip().startswith("{") and not value.endswith(".json"):
-            self.fail(f"{value!r} is none of {', '.join(KERNEL_NAMES)}, JSON, or a .json file", param, ctx)
-        return _json_object(self, value, param, ctx)
-
-
-class ClassWeight(click.ParamType):
-    """ "balanced", or JSON of label: weight as text or in a file: str or dict."""
-
-    name = "class weight"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str) or value == "balanced":
-            return value
-        return _json_object(self, value, param, ctx)
+            self.fail(f"{value!r} is none of {', '.join(self._words)}, JSON, or a .json file", param, ctx)
+        try:
+            data = json.loads(Path(value).read_text() if value.endswith(".json") else value)
+        except (OSError, ValueError) as error:
+            self.fail(f"{value!r} cannot be read as JSON ({error})", param, ctx)
+        if not isinstance(data, dict):
+            self.fail(f"{value!r} is no JSON object", param, ctx)
+        return data
 
 
 class StorageOption(click.ParamType):
@@ -93,29 +92,11 @@ def _plain_value(text: str) -> str | int | bool:
     return int(text) if re.fullmatch(r"-?[1-9]\d*|0", text) else text  # "007" is a name, not a number
 
 
-def _json_object(
-    kind: click.ParamType, value: str, param: click.Parameter | None, ctx: click.Context | None
-) -> dict[str, Any]:
-    try:
-        text = Path(value).read_text() if value.endswith(".json") else value
-        data = json.loads(text)
-    except (OSError, ValueError) as error:
-        kind.fail(f"{value!r} cannot be read as JSON ({error})", param, ctx)
-    if not isinstance(data, dict):
-        kind.fail(f"{value!r} is no JSON object", param, ctx)
-    return data
-
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _together(*options: Callable[[F], F]) -> Callable[[F], F]:
-    def decorate(function: F) -> F:
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return decorate
+    return lambda function: reduce(lambda done, option: option(done), reversed(options), function)
 
 
 data_options = _together(
@@ -201,7 +182,7 @@ map_options = _together(
     ),
     click.option(
         "--kernel",
-        type=KernelDescription(),
+        type=WordOrJson(*KERNEL_NAMES),
         default="gaussian",
         metavar="gaussian|laplacian|cauchy|exponential|matern|JSON",
         help='JSON, as text or a .json file, says its own widths: {"kernel": "matern", "nu": 2.5, '
@@ -306,7 +287,10 @@ estimator_options = _together(
     ),
     click.option("--max-sweeps", type=click.IntRange(min=1), help="Light sweeps at most.  [default: 200]"),
     click.option(
-        "--class-weight", type=ClassWeight(), metavar="balanced|JSON", help='JSON: {"label": weight, ...}.'
+        "--class-weight",
+        type=WordOrJson("balanced"),
+        metavar="balanced|JSON",
+        help='JSON: {"label": weight, ...}.',
     ),
     click.option("--no-intercept", is_flag=True, help="Fit without the constant b."),
     click.option(
@@ -333,6 +317,8 @@ cluster_options = _together(
         help="Of each local worker, such as 4GB.  [default: an equal share of this machine's]",
     ),
 )
+
+fit_options = _together(target_options, data_options, table_options, estimator_options, cluster_options)
 
 result_options = _together(
     click.option("--out", required=True, metavar="PATH", help="Zarr to write; a path or URL."),
@@ -367,7 +353,7 @@ prediction_options = _together(
 
 def be_verbose(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     """Callback of `--verbose`."""
-    ctx.meta[VERBOSE] = value  # for the group, which tells the failures
+    ctx.meta[VERBOSE] = value  # for the group, which reports failures
     if value:
         logging.disable(logging.NOTSET)
         logging.getLogger("distrff").setLevel(logging.INFO)

@@ -12,7 +12,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from distrff.cli import failures_told, main
+from distrff.cli import failures_reported, main
 from distrff.cli.options import verbosity_options
 from distrff.errors import ClusterError, DataWarning, NonFiniteError, PlanRefused, PrecisionWarning
 
@@ -87,7 +87,7 @@ def ended(action, *words: str) -> tuple[int, str]:
 
     class Group(click.Group):
         def invoke(self, ctx: click.Context) -> object:
-            with failures_told(ctx):
+            with failures_reported(ctx):
                 return super().invoke(ctx)
 
     result = CliRunner().invoke(Group(commands={"command": command}), ["command", *words])

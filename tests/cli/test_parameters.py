@@ -9,11 +9,11 @@ from distrff.cli import spelt_as_options
 from distrff.cli.build import _class_weight, checked_estimator
 from distrff.cli.fit import fit
 from distrff.cli.options import (
-    ClassWeight,
-    KernelDescription,
+    KERNEL_NAMES,
     Names,
     Numbers,
     StorageOption,
+    WordOrJson,
 )
 from distrff.errors import InputError
 from distrff.estimators.ridge import KernelRidge, KernelRidgeClassifier
@@ -31,10 +31,10 @@ from distrff.kernels.stationary import Exponential, Gaussian, Laplacian, Matern
         (Numbers("cv"), "1e-3", 1e-3),
         (Numbers(), "1, 2,3e1", [1.0, 2.0, 30.0]),
         (Names(), "a, b,0", ["a", "b", "0"]),
-        (KernelDescription(), "matern", "matern"),
-        (KernelDescription(), ' {"kernel": "cauchy"}', {"kernel": "cauchy"}),
-        (ClassWeight(), "balanced", "balanced"),
-        (ClassWeight(), '{"1": 2}', {"1": 2}),
+        (WordOrJson(*KERNEL_NAMES), "matern", "matern"),
+        (WordOrJson(*KERNEL_NAMES), ' {"kernel": "cauchy"}', {"kernel": "cauchy"}),
+        (WordOrJson("balanced"), "balanced", "balanced"),
+        (WordOrJson("balanced"), '{"1": 2}', {"1": 2}),
         (StorageOption(), "key=a=b", ("key", "a=b")),
         (StorageOption(), "anon=True", ("anon", True)),
         (StorageOption(), "port=8080", ("port", 8080)),
@@ -53,10 +53,10 @@ def test_values(kind, text, value):
         (Numbers("cv"), "gcv"),
         (Numbers(), ""),
         (Numbers(), "1,,2"),
-        (KernelDescription(), "rbf"),
-        (KernelDescription(), "{kernel"),
-        (KernelDescription(), "absent.json"),
-        (ClassWeight(), "[1, 2]"),
+        (WordOrJson(*KERNEL_NAMES), "rbf"),
+        (WordOrJson(*KERNEL_NAMES), "{kernel"),
+        (WordOrJson(*KERNEL_NAMES), "absent.json"),
+        (WordOrJson("balanced"), "[1, 2]"),
         (StorageOption(), "anon"),
         (StorageOption(), "=true"),
     ],
@@ -68,7 +68,7 @@ def test_values_that_are_refused(kind, text):
 
 def test_a_kernel_from_a_file(tmp_path):
     (tmp_path / "kernel.json").write_text('{"kernel": "gaussian", "length_scale": 2.0}')
-    description = KernelDescription().convert(str(tmp_path / "kernel.json"), None, None)
+    description = WordOrJson(*KERNEL_NAMES).convert(str(tmp_path / "kernel.json"), None, None)
     assert description == {"kernel": "gaussian", "length_scale": 2.0}
 
 

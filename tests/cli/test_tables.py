@@ -52,7 +52,7 @@ def test_rows_without_a_target_are_dropped_and_counted(distrff, path, frame, tmp
     assert (done.code, done.told) == (
         2,
         ["distrff: column 'a' has no value in row 0; drop or fill such rows, or fit a model with "
-         "--missing mean or 'indicator'"],
+         "--missing mean or indicator"],
     )  # fmt: skip
     assert not (tmp_path / "p.zarr").exists()
 

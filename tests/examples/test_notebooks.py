@@ -118,7 +118,7 @@ def test_margins_and_probabilities(execute):
     notebook, found = execute(
         "04-svm-and-probability",
         "[svm.score(*test), svm.report_['duality_gap'], hard.margin_, "
-        "[machine.score(*test) for model in likely.values()]]",
+        "[model.score(*test) for model in likely.values()]]",
     )
     accuracy, gap, margin, likely = found
     assert min(accuracy, *likely) > 0.7
