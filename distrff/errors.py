@@ -27,7 +27,7 @@ class InputTypeError(InputError, TypeError):
 
 
 class ColumnError(InputError):
-    """A column that cannot be used, known by its number until somebody knows its name.
+    """A column that cannot be used; it is known by its number until a caller adds its name.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class ColumnError(InputError):
 
 
 def is_number(value: Any) -> bool:
-    """Tell whether a value is a real number; True and False are none, whatever Python says."""
+    """Tell whether a value is a real number; True and False do not count as numbers here."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
@@ -64,7 +64,7 @@ def is_finite(value: Any) -> bool:
 
 
 def check_count(name: str, value: Any, least: int = 1, *, or_none: bool = False) -> None:
-    """Raise InputError for a parameter that is no number of things: no integer of at least `least`."""
+    """Raise InputError unless a parameter is an integer of at least `least`, or None if it may be."""
     if value is None and or_none:
         return
     is_integer = is_number(value) and isinstance(value, Integral)
@@ -83,7 +83,7 @@ class NonFiniteError(InputError):
 
 
 class NonFiniteColumnError(ColumnError, NonFiniteError):
-    """The same, known by the column's number until somebody knows its name."""
+    """The same, known by the column's number until a caller adds its name."""
 
 
 class ModelFileError(InputError):
@@ -91,7 +91,7 @@ class ModelFileError(InputError):
 
 
 class ClusterError(InputError):
-    """A scheduler that does not answer, or that cannot run distrff, or whose workers cannot."""
+    """A scheduler that does not answer, or a scheduler or workers that cannot run distrff."""
 
 
 class PlanRefused(DistrffError, MemoryError):
@@ -111,7 +111,7 @@ class ClusterWarning(UserWarning):
 
 
 class PrecisionWarning(UserWarning):
-    """A result that is limited by the floating-point format asked for."""
+    """A result that is limited by the floating-point format of the fit."""
 
 
 def warn(message: str, category: type[Warning]) -> None:
@@ -128,7 +128,7 @@ def column_called(column: int, name: str | None) -> str:
 
 
 def access_remedy(error: BaseException) -> str:
-    """Return what to do about a store whose package is missing or that asks who is there, else nothing."""
+    """Return what to do about a store without its package or without credentials, else nothing."""
     if isinstance(error, ImportError):
         return "; install the package that is named, here and on every worker"
     if "Credential" not in type(error).__name__ and not isinstance(error, PermissionError):

@@ -258,7 +258,7 @@ def log_loss(
 
     Notes
     -----
-    As scikit-learn's `log_loss`. A `DataWarning` tells of rows whose probabilities do not sum to one.
+    As scikit-learn's `log_loss`. A `DataWarning` counts rows with probabilities that do not sum to one.
     """
     rows = _rows(y_true, y_proba, sample_weight, "y_proba", labels=("y_true",))
     known = np.ravel(labels) if labels is not None else _summed(_unique, rows[:1], _merged_labels)
@@ -335,7 +335,7 @@ def roc_auc_score(
     if n_columns == 2:
         raise InputError("y_score has two columns; pass those of the second label, y_score[:, 1]")
     if n_columns > 1 and multi_class == "raise":
-        raise InputError(f"y_score has {n_columns} columns; ask for multi_class='ovr'")
+        raise InputError(f"y_score has {n_columns} columns; pass multi_class='ovr'")
     if isinstance(rows[0], da.Array):
         rows = [A.rechunk(-1) for A in rows]
     return _summed(partial(_block_area, labels=labels, average=average), rows)
@@ -418,7 +418,7 @@ def _rows(
             )
         arrays[name] = A[:, 0] if one_column and A.ndim == 2 else A
     if not n:
-        raise InputError("y_true has no rows; give at least one to be scored")
+        raise InputError("y_true has no rows; give at least one row to score")
     row_chunks = next((A.chunks[0] for A in arrays.values() if isinstance(A, da.Array)), None)
     if row_chunks is None:
         return [_checked(A, name, name in labels) for name, A in arrays.items()]

@@ -16,8 +16,11 @@ only with `--overwrite`; both groups are there whole or not at all.
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
+import shutil
 import sys
+import tempfile
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,12 +31,11 @@ import zarr
 from sklearn.datasets import load_svmlight_file
 
 from distrff.errors import InputError
-from distrff.io.storage import Location, check_writable, replacing
 
 N_COLUMNS = 123
 SEED = 0  # of the order of the rows to fit
 CHUNK_ROWS = 4096  # two megabytes of X
-KIND = "a9a"  # what a group says of itself, so that --overwrite spares all others
+KIND = "a9a"  # kept in the group's attributes, so that --overwrite replaces no other group
 
 
 class Part(NamedTuple):
@@ -89,22 +91,34 @@ def convert(source: Path, target: Path, *, overwrite: bool = False) -> list[str]
     parts = (TRAIN, TEST)
     if target.exists() and not target.is_dir():
         raise InputError(f"{target} is not a folder; name one for the two groups")
-    if target.is_dir():
-        for part in parts:
-            check_writable(Location.of(target / part.group), overwrite=overwrite, kinds=(KIND,))
+    for part in parts:
+        check_place(target / part.group, overwrite)
     loaded = [load(source / part.file, part.n_rows) for part in parts]
     target.mkdir(parents=True, exist_ok=True)
-    train, test = (Location.of(target / part.group) for part in parts)
-    with (
-        replacing(train, overwrite=overwrite, kinds=(KIND,)) as fresh_train,
-        replacing(test, overwrite=overwrite, kinds=(KIND,)) as fresh_test,
-    ):
-        for part, rows, folder in zip(parts, loaded, (fresh_train, fresh_test), strict=True):
-            write(Path(folder.url), part, rows)
+    with tempfile.TemporaryDirectory(dir=target) as fresh:
+        for part, rows in zip(parts, loaded, strict=True):
+            write(Path(fresh) / part.group, part, rows)
+        for part in parts:
+            shutil.rmtree(target / part.group, ignore_errors=True)
+            os.replace(Path(fresh) / part.group, target / part.group)
     return [
         f"{target / part.group}: {len(rows.y):,} rows of {N_COLUMNS} columns, {np.mean(rows.y > 0):.1%} of +1"
         for part, rows in zip(parts, loaded, strict=True)
     ]
+
+
+def check_place(place: Path, overwrite: bool) -> None:
+    """Raise InputError unless nothing is at `place`, or an earlier result that may be replaced."""
+    if not place.exists():
+        return
+    try:
+        attributes = dict(zarr.open_group(place, mode="r").attrs)
+    except (OSError, ValueError):
+        attributes = {}
+    if attributes.get("distrff") != {"kind": KIND}:
+        raise InputError(f"{place} exists and was not written by this script; choose another folder")
+    if not overwrite:
+        raise InputError(f"{place} exists; pass --overwrite to replace it")
 
 
 def load(file: Path, n_rows: int) -> LabelledRows:
@@ -136,7 +150,7 @@ def load(file: Path, n_rows: int) -> LabelledRows:
 
 
 def write(folder: Path, part: Part, rows: LabelledRows) -> None:
-    """Fill an empty folder with the group of one part."""
+    """Write the group of one part to a new folder."""
     attributes = {"distrff": {"kind": KIND}, "source": part.file}
     order = np.arange(len(rows.y))
     if part.shuffled:

@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not options.out.is_dir():
             raise InputError(f"{options.out} is not a folder; make it first")
         digits = halves()
-        exact = {name: timed(machine, digits) for name, machine in exact_machines().items()}
+        exact = {name: timed(model, digits) for name, model in exact_models().items()}
         found = {
             name: [approximate(build, size, options.seeds, digits) for size in options.sizes]
             for name, build in MAPS.items()
@@ -108,33 +108,33 @@ def halves() -> Digits:
     return Digits(X[:n], y[:n], X[n:], y[n:])
 
 
-def exact_machines() -> dict[str, Any]:
+def exact_models() -> dict[str, Any]:
     """Return the two that the others are measured against."""
     return {"exact RBF": SVC(gamma=GAMMA), "linear": LinearSVC()}
 
 
-def machine_on(features: Map) -> Any:
+def model_on(features: Map) -> Any:
     """Return a model of one class against the rest, its C that of scikit-learn's linear one."""
     return drf.KernelSVC(features, 1.0, loss="squared_hinge", random_state=0)
 
 
-def timed(machine: Any, digits: Digits) -> Result:
+def timed(model: Any, digits: Digits) -> Result:
     """Return accuracy and seconds of a fit."""
     started = time.perf_counter()
-    machine.fit(digits.X, digits.y)
+    model.fit(digits.X, digits.y)
     seconds = time.perf_counter() - started
-    return Result(float(machine.score(digits.X_test, digits.y_test)), seconds)
+    return Result(float(model.score(digits.X_test, digits.y_test)), seconds)
 
 
 def approximate(build: Callable[[int, int], Map], size: int, n_seeds: int, digits: Digits) -> Result:
     """Return medians over the seeds."""
-    runs = [timed(machine_on(build(size, seed)), digits) for seed in range(n_seeds)]
+    runs = [timed(model_on(build(size, seed)), digits) for seed in range(n_seeds)]
     return Result(*(float(np.median(values)) for values in zip(*runs, strict=True)))
 
 
 def table(exact: dict[str, Result], found: dict[str, list[Result]], sizes: Sequence[int]) -> str:
-    """Return a line for each machine."""
-    lines = [f"{'machine':>15} {'features':>8} {'accuracy':>9} {'seconds':>8}"]
+    """Return a line for each model."""
+    lines = [f"{'model':>15} {'features':>8} {'accuracy':>9} {'seconds':>8}"]
     rows = [(name, "", result) for name, result in exact.items()]
     rows += [
         (name, str(size), result)
@@ -171,8 +171,8 @@ def draw_surfaces(
     """Return the decision surfaces of machines with the most features."""
     figure = Figure(figsize=(12, 4.2), layout="constrained")
     for ax, (name, build) in zip(figure.subplots(1, 3), MAPS.items(), strict=True):
-        machine = machine_on(build(sizes[-1], 0)).fit(digits.X, digits.y)
-        drf.plot_decision_surface(machine, digits.X, digits.y, ax=ax)
+        model = model_on(build(sizes[-1], 0)).fit(digits.X, digits.y)
+        drf.plot_decision_surface(model, digits.X, digits.y, ax=ax)
         ax.set_title(name)
     return figure
 

@@ -39,7 +39,7 @@ class Found(NamedTuple):
     """The mean r² of each kernel, the model with the best one, and its r² on rows that it has not seen."""
 
     scores: list[float]
-    machine: drf.KernelRidge
+    model: drf.KernelRidge
     score: float
 
 
@@ -55,9 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"{'mean r2 of the folds':>20}  kernel")
     for kernel, score in zip(KERNELS, found.scores, strict=True):
         print(f"{score:20.4f}  {kernel}")
-    print(
-        f"{found.score:20.4f}  on other rows: {found.machine.features.kernel}, fitted on all rows but these"
-    )
+    print(f"{found.score:20.4f}  on other rows: {found.model.features.kernel}, fitted on all rows but these")
     return 0
 
 
@@ -101,12 +99,12 @@ def search(table: dd.DataFrame, target: str, sample_rows: int, n_components: int
 
     # Maps and not their kernels are compared: those are callable, and dask would call them as tasks.
     maps = [drf.FourierFeatures(kernel, n_components, random_state=SEED) for kernel in KERNELS]
-    machine = drf.KernelRidge(maps[0], alpha="cv", scale="standard", random_state=SEED)
+    model = drf.KernelRidge(maps[0], alpha="cv", scale="standard", random_state=SEED)
     # Without the refit, which would bring all rows together as well.
-    folds = GridSearchCV(machine, {"features": maps}, cv=3, refit=False).fit(X_few, few[target])
+    folds = GridSearchCV(model, {"features": maps}, cv=3, refit=False).fit(X_few, few[target])
     scores = folds.cv_results_["mean_test_score"]
-    machine.set_params(features=maps[int(np.argmax(scores))]).fit(X, train[target])
-    return Found(scores.tolist(), machine, machine.score(X_test, test[target]))
+    model.set_params(features=maps[int(np.argmax(scores))]).fit(X, train[target])
+    return Found(scores.tolist(), model, model.score(X_test, test[target]))
 
 
 if __name__ == "__main__":

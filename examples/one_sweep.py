@@ -58,7 +58,7 @@ def rows(n_rows: int) -> tuple[np.ndarray, np.ndarray]:
 
 def draw(X: np.ndarray, y: np.ndarray, n_components: int):
     """Return the figure of its three pictures."""
-    shared, relevant = (machine(width, n_components).fit(X, y) for width in ("auto", "ard"))
+    shared, relevant = (model(width, n_components).fit(X, y) for width in ("auto", "ard"))
     figure = Figure(figsize=(13, 3.8), layout="constrained")
     curve, path, relevance = figure.subplots(1, 3)
     for draw_one, ax, title in (
@@ -75,7 +75,7 @@ def draw(X: np.ndarray, y: np.ndarray, n_components: int):
     return figure
 
 
-def machine(width: str, n_components: int) -> drf.KernelRidge:
+def model(width: str, n_components: int) -> drf.KernelRidge:
     """Return a model that is to be fitted, of a width for all columns or one for each."""
     features = drf.FourierFeatures(drf.Gaussian(width), n_components, sampling="orthogonal")
     if width == "ard":

@@ -162,25 +162,25 @@ def show(ax: Any, panel: Panel) -> str:
         drawn = {"marker": MARKERS[label], "color": COLORS[label], "label": f"{label:+d}"}
         ax.scatter(*X[y == label].T, s=18, **drawn)
     ax.set(xlim=(-BOX[0], BOX[0]), ylim=(-BOX[1], BOX[1]), aspect="equal")
-    machine = drf.KernelSVC(panel.features, panel.C, tol=TOL, dtype="float64", random_state=SEED)
+    model = drf.KernelSVC(panel.features, panel.C, tol=TOL, dtype="float64", random_state=SEED)
     try:
-        machine.fit(X, y)
+        model.fit(X, y)
     except InputError as error:
         if np.isfinite(panel.C):
             raise
         return refused(ax, panel, error)
-    f = y * machine.decision_function(X)
+    f = y * model.decision_function(X)
     support = f <= 1 + ON_MARGIN
-    draw_machine(ax, machine)
+    draw_model(ax, model)
     _ring(ax, X[support], "support row")
-    return _summary(machine, f, support)
+    return _summary(model, f, support)
 
 
-def draw_machine(ax: Any, machine: drf.KernelSVC) -> None:
+def draw_model(ax: Any, model: drf.KernelSVC) -> None:
     """Draw the line f = 0, the margins, and the band between them."""
     x, y = (np.linspace(-end, end, 101) for end in BOX)
     points = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)
-    F = machine.decision_function(points).reshape(len(y), len(x))
+    F = model.decision_function(points).reshape(len(y), len(x))
     ax.contourf(x, y, F, levels=[-1, 1], colors=["black"], alpha=0.09)
     ax.contour(
         x, y, F, levels=[-1, 0, 1], colors=[COLORS[-1], "black", COLORS[1]], linewidths=[1.3, 2.4, 1.3]
@@ -222,12 +222,12 @@ def meeting_of(rows: Rows) -> Meeting | None:
     return Meeting(weight[sides[0]] @ X[sides[0]], (first, second))
 
 
-def _summary(machine: drf.KernelSVC, f: np.ndarray, support: np.ndarray) -> str:
+def _summary(model: drf.KernelSVC, f: np.ndarray, support: np.ndarray) -> str:
     within, wrong = np.count_nonzero(f < 1 - ON_MARGIN), np.count_nonzero(f < 0)
     return (
-        f"1/‖w‖ = {1 / machine.rkhs_norm_:.3g}; {np.count_nonzero(support)} of {len(f)} rows are "
+        f"1/‖w‖ = {1 / model.rkhs_norm_:.3g}; {np.count_nonzero(support)} of {len(f)} rows are "
         f"support rows, {within} of them past their margin, {wrong} on the wrong side; relative duality gap "
-        f"{machine.report_['duality_gap']:.3g}"
+        f"{model.report_['duality_gap']:.3g}"
     )
 
 

@@ -97,10 +97,10 @@ def fitted(
     errors, seconds = [], []
     for seed in range(n_seeds):
         started = time.perf_counter()
-        machine = kind(build(task, seed), alpha="cv", scale=task.scale, random_state=seed)
-        machine.fit(task.X, task.y)
+        model = kind(build(task, seed), alpha="cv", scale=task.scale, random_state=seed)
+        model.fit(task.X, task.y)
         seconds.append(time.perf_counter() - started)
-        found = machine.predict(task.X_test)
+        found = model.predict(task.X_test)
         if task.classes:
             errors.append(float(np.mean(found != task.y_test)))
         else:

@@ -52,7 +52,7 @@ class Result(NamedTuple):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Fit what the command line says, print a line on each machine, and return the exit code."""
+    """Fit what the command line says, print a line on each model, and return the exit code."""
     options = _parser().parse_args(arguments)
     try:
         print(f"{'split':>5} {'features':>9} {'RMSE':>7} {'seconds':>8} {'alpha':>9}  widths of the columns")
@@ -120,12 +120,12 @@ def fitted(split: Split, k: int, name: str, n_components: int) -> Result:
     started = time.perf_counter()
     features = MAPS[name](drf.Gaussian("ard"), n_components, random_state=SEED)
     # Nearly noiseless: the best penalties are so small that products in float32 would drown them.
-    machine = drf.KernelRidge(features, alpha="gcv", scale="standard", dtype="float64", random_state=SEED)
-    machine.fit(split.X, split.y)
+    model = drf.KernelRidge(features, alpha="gcv", scale="standard", dtype="float64", random_state=SEED)
+    model.fit(split.X, split.y)
     seconds = time.perf_counter() - started
-    error = float(np.sqrt(np.mean(np.square(machine.predict(split.X_test) - split.y_test))))
-    kernel = machine.features_.kernel_
-    return Result(k, name, error, seconds, float(machine.alpha_), tuple(kernel.length_scale))
+    error = float(np.sqrt(np.mean(np.square(model.predict(split.X_test) - split.y_test))))
+    kernel = model.features_.kernel_
+    return Result(k, name, error, seconds, float(model.alpha_), tuple(kernel.length_scale))
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ def read_text(folder: Path) -> None:
 
 def main() -> None:
     with warnings.catch_warnings(), dask.config.set(scheduler="synchronous"):
-        warnings.simplefilter("ignore")  # of machines on a few rows of noise
+        warnings.simplefilter("ignore")  # of models on a few rows of noise
         for dtype in ("float32", "float64"):
             fit_everything(dtype)
         with tempfile.TemporaryDirectory() as folder:

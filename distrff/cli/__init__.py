@@ -1,16 +1,61 @@
 """The command line: `distrff`, and `dask distrff` through Dask's own.
 
-Dask imports this module whenever its command runs, so nothing here loads NumPy or Dask.
+Each command is loaded when it is called, and fails in one line with an exit code. Dask imports this module
+whenever its command runs, so nothing here loads NumPy or Dask.
 """
 
 from __future__ import annotations
 
+import errno
+import logging
+import re
+import signal
+import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib import import_module
+from typing import Any, NoReturn
+
 import click
 
-from distrff.cli.group import CommandGroup
+from distrff.cli.options import VERBOSE
+from distrff.errors import ClusterWarning, DataWarning, InputError, PlanRefused, PrecisionWarning
+from distrff.utils.text import public_text
+
+__all__ = ["main"]
+
+
+class CommandGroup(click.Group):
+    """A click group that imports the module of a command when the command is called.
+
+    `commands_by_name` names the modules in the order of `--help`. A command has its own name there, with
+    underscores for dashes.
+    """
+
+    def __init__(self, *args: Any, commands_by_name: dict[str, str], **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._modules = commands_by_name
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self._modules)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self._modules:
+            return None
+        return getattr(import_module(self._modules[cmd_name]), cmd_name.replace("-", "_"))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with failures_reported(ctx):
+            return super().invoke(ctx)
+
 
 main = CommandGroup(
     name="distrff",
+    context_settings={"show_default": True},
     commands_by_name={
         "quickstart": "distrff.cli.quickstart",
         "convert": "distrff.cli.convert",
@@ -41,4 +86,163 @@ main = CommandGroup(
 )
 click.version_option(package_name="distrff", message="distrff %(version)s")(main)
 
-__all__ = ["main"]
+
+# How a command ends: exit codes, one line for each failure and warning, no noise of other libraries.
+
+INTERNAL_ERROR = 1
+WRONG_INPUT = 2
+NOT_CONVERGED = 3
+REFUSED = 4
+INTERRUPTED = 130
+
+_OURS = (ClusterWarning, DataWarning, PrecisionWarning)
+
+
+@contextmanager
+def failures_reported(ctx: click.Context) -> Iterator[None]:
+    """Turn exceptions of the body into one line on standard error and an exit code."""
+    try:
+        with _quiet_libraries(ctx), _ended_like_interrupts():
+            yield
+    except click.ClickException as error:
+        message = error.format_message()  # click's own, which quotes what was given
+        if public_text(message) == message:
+            raise
+        raise click.UsageError(public_text(message), ctx) from None
+    except (click.exceptions.Exit, click.Abort):
+        raise
+    except KeyboardInterrupt:
+        _stop(ctx, INTERRUPTED, "interrupted")
+    except InputError as error:
+        _stop(ctx, WRONG_INPUT, spelt_as_options(str(error)))
+    except PlanRefused as error:
+        _stop(ctx, REFUSED, spelt_as_options(str(error)))
+    except OSError as error:
+        if error.errno == errno.EPIPE:
+            raise  # the reader of a pipe left; click knows how to go quietly
+        _stop(ctx, WRONG_INPUT, f"{type(error).__name__}: {error}")
+    except Exception as error:
+        where = "" if ctx.meta.get(VERBOSE) else "; --verbose shows where"
+        _stop(ctx, INTERNAL_ERROR, f"internal error, {type(error).__name__}: {error}{where}")
+
+
+@contextmanager
+def _ended_like_interrupts() -> Iterator[None]:
+    """Clean up on SIGTERM and SIGHUP as on Ctrl-C: a batch system's time limit, a closed terminal."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, _interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _interrupt(number: int, frame: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _stop(ctx: click.Context, code: int, message: str) -> NoReturn:
+    # Other libraries' errors may quote URLs that are signed or hold a password.
+    if ctx.meta.get(VERBOSE) and code != INTERRUPTED:
+        for line in traceback.format_exc().splitlines():
+            click.echo(public_text(line), err=True)
+    notes = getattr(sys.exception(), "__notes__", [])
+    click.echo("distrff: " + public_text(_one_line("; ".join([message, *notes]))), err=True)
+    ctx.exit(code)
+
+
+@contextmanager
+def _quiet_libraries(ctx: click.Context) -> Iterator[None]:
+    """Show our own warnings as one line each, once; hide those of others, and logs, unless `--verbose`."""
+    shown: set[str] = set()
+
+    def show(message: Warning | str, category: type[Warning], *_: Any) -> None:
+        # scikit-learn's ConvergenceWarning by its name: to import it would slow down every command.
+        ours = issubclass(category, _OURS) or category.__name__ == "ConvergenceWarning"
+        line = public_text(_one_line(spelt_as_options(str(message)) if ours else str(message)))
+        if (ctx.meta.get(VERBOSE) or ours) and line not in shown:
+            shown.add(line)
+            click.echo("warning: " + line, err=True)
+
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("default")
+            warnings.showwarning = show  # type: ignore[assignment]
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+# Messages of the library name Python's parameters and classes; those of a command name its options.
+
+_CALL = r"\w\((?:[^()]|\([^()]*\))*\)"  # such as a kernel's repr
+_OPTION = r"((--[\w-]+)(?: [\w.…]+)?)"  # whole, and without its value
+_TWICE = re.compile(rf"{_OPTION}(?: or \1\b| \((?:\1|\2)\))")  # where a message has both spellings
+_BOTH = re.compile(rf"{_OPTION} and \1 do\b")
+_CLASSES = {
+    "FourierFeatures": "--features fourier",
+    "NystroemFeatures": "--features nystroem",
+    "RandomBinningFeatures": "--features binning",
+    "LinearFeatures": "--features linear",
+    "KernelRidge": "--model ridge",
+    "KernelRidgeClassifier": "--model ridge-classifier",
+    "KernelSVC": "--model svc",
+    "KernelLikelihoodClassifier": "--model likelihood",
+    "KernelPCA": "--model pca",
+}
+
+
+def spelt_as_options(text: str) -> str:
+    """Return a message with each parameter and class as its option: dtype='float64' as --dtype float64.
+
+    Names in quotes, which may be columns, stay; so do calls, and what no option stands for.
+    """
+    options = _options()
+    any_name = "|".join(options)
+    long = "|".join(name for name in options if "_" in name)
+
+    def spelt(found: re.Match[str]) -> str:
+        name, value = found["name"] or found["bare"], found["value"]
+        if found["kind"]:
+            return _CLASSES[found["kind"]]
+        if name is None:
+            return found[0]
+        option, *opposite = options[name]
+        if value == "False" and opposite:
+            return opposite[0]
+        return option if value in (None, "", "True") else option + " " + value.replace("'", "")
+
+    word = r"'[^']*'"
+    value = rf"{word}(?:(?:, | or ){word})*|[\w.+-]*[\w…]|(?=[,;.)\s]|$)"
+    starts = r"(?= (?:must be|goes with|was given) )"
+    parameter = rf"(?P<name>{any_name})=(?P<value>{value})"
+    bare = rf"(?P<bare>{long}|^(?:{any_name}){starts})(?![\w'\"=])"
+    # "a KernelSVC" is one that is fitted already.
+    kind = rf"(?:(?<!\ba )|(?<=fit a ))(?P<kind>{'|'.join(_CLASSES)})(?![\w'\"(])"
+    text = re.sub(r"\bn_components(?==[^,]+, but the map has)", "n_outputs", text)  # of KernelPCA
+    text = re.sub(r"\bopen_dataset\(\.\.\., ([^()]*)\)", r"\1", text)
+    text = re.sub(rf"{_CALL}|(?<![\w.'\"/?&-])(?:{parameter}|{bare}|{kind})", spelt, text)
+    return _BOTH.sub(r"\1 does", _TWICE.sub(r"\1", text))
+
+
+@cache
+def _options() -> dict[str, list[str]]:
+    """Return the option of each parameter, and perhaps its opposite: of any command, since a message may
+    speak of another than its own. The sizes of quickstart's rows are no parameters of the library."""
+    ctx = click.Context(main)
+    commands = [main.get_command(ctx, name) for name in main.list_commands(ctx) if name != "quickstart"]
+    return {
+        str(option.name): [option.opts[0], *option.secondary_opts]
+        for command in commands
+        for option in (command.params if command else [])
+        if isinstance(option, click.Option)
+    }

@@ -1,4 +1,4 @@
-"""`distrff bench`: what a cluster delivers, and which of it limits a fit."""
+"""`distrff bench`: how fast a cluster is, and which of its rates limits a fit."""
 
 from __future__ import annotations
 
@@ -10,16 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from distrff.cli.build import adapt_to, checked_estimator, refuse_without_data, tell_defaults
-from distrff.cli.data import open_data, workers_of
-from distrff.cli.options import (
-    cluster_options,
-    data_options,
-    estimator_options,
-    table_options,
-    target_options,
-    verbosity_options,
-)
+from distrff.cli.build import estimator_and_data, refuse_others
+from distrff.cli.data import workers_of
+from distrff.cli.options import fit_options, verbosity_options
 from distrff.cli.output import show
 from distrff.errors import ClusterError, InputError
 from distrff.utils.text import human_bytes, si_text
@@ -32,37 +25,29 @@ if TYPE_CHECKING:
     from distrff.io.dataset import Dataset
     from distrff.io.rows import Rows
 
-_MOST_LISTED = 20
+_MAX_LISTED = 20
 
 
 @click.command()
 @click.argument("data", required=False)
-@target_options
-@data_options
-@table_options
-@estimator_options
-@cluster_options
+@fit_options
 @verbosity_options
 @click.pass_context
 def bench(ctx: click.Context, data: str | None, as_json: bool, **options: Any) -> None:
-    """Measure what the workers deliver: products, cosines, reading, and sending to each other.
+    """Measure the workers: products, cosines, reading, and sending to each other.
 
-    With DATA, reading its rows is measured too, and it is said which of the rates limits a `fit` with
-    the same options; exit code 4 if that would not fit in memory. Every thread of all workers
-    works at the same time, for some five seconds in all, and longer where workers have yet to import
-    and compile.
+    With DATA, reading its rows is measured too, and the result names the rate that limits a `fit` with
+    the same options; exit code 4 if that would not fit in memory. All threads of all workers work at the
+    same time, for some five seconds in all, and longer if workers have to import and compile first.
     """
-
     if data is None:
-        refuse_without_data(ctx, ("scheduler", "workers", "memory_limit", "as_json"))
+        allowed = ("scheduler", "workers", "memory_limit", "as_json")
+        refuse_others(ctx, [((name,), name in allowed, "DATA") for name in ctx.params])
         with workers_of(options):
             rates = cluster_rates()
         show(rates, as_json=as_json, lines=_rate_lines(rates))
         return
-    estimator = checked_estimator(ctx)
-    dataset = open_data(data, options)
-    adapt_to(estimator, dataset, options)
-    tell_defaults(ctx)
+    estimator, dataset = estimator_and_data(ctx, data)
     with workers_of(options):
         plan = estimator.plan(dataset)
         rates = cluster_rates(dataset)
@@ -86,17 +71,17 @@ def _rate_lines(rates: dict[str, Any]) -> Iterator[str]:
             "-" if row_bytes is None else si_text(worker["read_rows"] * row_bytes, "B/s"),
             "-" if worker["received_bytes"] is None else si_text(worker["received_bytes"], "B/s"),
         )
-        for worker in slowest[:_MOST_LISTED]
+        for worker in slowest[:_MAX_LISTED]
     ]
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     for row in (header, *rows):
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-    if len(workers) > _MOST_LISTED:
-        yield f"… and {len(workers) - _MOST_LISTED} faster workers more; --json lists all"
+    if len(workers) > _MAX_LISTED:
+        yield f"… and {len(workers) - _MAX_LISTED} faster workers more; --json lists all"
     products = [f"{si_text(_total(rates, 'flops', dtype), 'flop/s')} in {dtype}" for dtype in _DTYPES]
     reading = [] if row_bytes is None else [f"{_total(rates, 'read_rows'):,.0f} rows/s read"]
     yield f"together: {rates['n_threads']} thread(s), " + ", ".join(products + reading)
-    yield f"a task there and back: {1000 * rates['task_seconds']:.3g} ms"
+    yield f"round trip of a task: {1000 * rates['task_seconds']:.3g} ms"
     if len(workers) > 1 and len({worker["host"] for worker in workers}) == 1:
         yield "all workers are on one host: what they receive does not cross a network"
 
@@ -111,13 +96,13 @@ def _limit_lines(plan: Plan, limits: dict[str, Any]) -> Iterator[str]:
         yield f"  {part:<14}  {seconds:8.3g} s  {seconds / total:4.0%}"
     if limits["busy_share"] < _MIN_BUSY:
         yield (
-            f"  {plan.n_segments} segment(s) keep {limits['busy_share']:.0%} of the threads at work: "
+            f"  {plan.n_segments} segment(s) keep {limits['busy_share']:.0%} of the threads busy: "
             f"more workers would not help"
         )
     yield f"limited by {limits['limited_by']}; what helps: {limits['remedy']}"
 
 
-# What a live cluster delivers: arithmetic, reading and receiving of each worker, and a task's round trip.
+# The rates of a running cluster: arithmetic, reading and receiving of each worker, and a task's round trip.
 
 _DTYPES = ("float32", "float64")
 _ARITHMETIC_SECONDS = 0.3  # of each of the four rates
@@ -135,10 +120,9 @@ _WARM_ROWS = 16
 def cluster_rates(dataset: Dataset | None = None) -> dict[str, Any]:
     """Measure the ambient cluster: some five seconds, and those in which workers import and compile.
 
-    Each thread of each worker multiplies, takes cosines and reads its share of the dataset's rows, at
-    most two seconds of them, at the same time as all others. Each worker then receives 32 MiB from its
-    neighbour in a ring, all at once, but a sixteenth of its memory at most. Rows that the system keeps in
-    memory are read from there.
+    All threads of all workers multiply, take cosines and read their share of the dataset's rows at the same
+    time, as in a fit. Reading takes at most two seconds. Then each worker receives 32 MiB from its neighbour
+    in a ring, or a sixteenth of its memory if that is less. Cached rows are read from the cache.
 
     Returns
     -------
@@ -307,9 +291,9 @@ def _calls_a_second(work: Callable[[], object], seconds: float) -> float:
 
 
 def rows_a_second(rows: Rows, tile_rows: int, seconds: float) -> float:
-    """Return the rows that this thread reads in a second, of as many as it reads in so many seconds.
+    """Return the rows that this thread reads in a second, measured for so many seconds.
 
-    What is imported, opened and decoded for the first few rows is not counted.
+    The first few rows are read before, so that imports and opening do not count.
     """
     tiles = rows.tiles(min(_WARM_ROWS, tile_rows, rows.stop - rows.start))
     next(tiles)
@@ -339,11 +323,11 @@ _REMEDIES = {
 
 
 def fit_limits(plan: Plan, rates: dict[str, Any]) -> dict[str, Any]:
-    """Return where the seconds of a fit go: what the plan counts, divided by what was measured.
+    """Return the seconds of each part of a fit: what the plan counts, divided by the measured rates.
 
-    Products of a few vectors are taken to be 2.5 times slower by the flop than those of the Gram. Of
-    sparse features neither products nor cosines are measured: there the plan's own seconds count, less
-    those of reading. Of the partials that are merged, each is taken to come from another worker.
+    Products of a few vectors are taken to be 2.5 times slower by the flop than those of the Gram. For
+    sparse features neither products nor cosines are measured: there the seconds are the plan's own, less
+    those of reading. Each partial that is merged is taken to come from another worker.
 
     Parameters
     ----------
@@ -355,8 +339,8 @@ def fit_limits(plan: Plan, rates: dict[str, Any]) -> dict[str, Any]:
     Returns
     -------
     dict
-        `seconds` of each part, which follow one another in a thread but for transfers, which other tasks
-        may hide; `busy_share` of the threads, that the fit's segments keep at work; `limited_by`, the
+        `seconds` of each part: they follow one another in a thread, except transfers, which other tasks
+        may hide; `busy_share`, the share of the threads that the fit's segments keep busy; `limited_by`, the
         part that takes longest; and `remedy`, what would make it faster.
     """
     from distrff.estimators.fitting.plan import THIN_SLOWNESS

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from distrff.cli.data import open_data
 from distrff.errors import InputError, is_number
 from distrff.utils.text import listed
 
@@ -29,6 +30,18 @@ _LEARNING = ("solver", "cv", "fold_by", "no_intercept", *_ITERATIVE)
 _CLASSIFIERS = "--model ridge-classifier, svc or likelihood"
 
 
+def estimator_and_data(ctx: click.Context, data: str) -> tuple[KernelEstimator, Dataset]:
+    """Return the estimator that the options describe and the dataset at `data`, checked against each other.
+
+    Everything is checked that shows without reading rows: a typing error costs no pass over them.
+    """
+    estimator = checked_estimator(ctx)
+    dataset = open_data(data, ctx.params)
+    adapt_to(estimator, dataset, ctx.params)
+    tell_defaults(ctx)
+    return estimator, dataset
+
+
 def checked_estimator(ctx: click.Context) -> KernelEstimator:
     """Return the estimator that the options describe, its parameters checked as far as data is not needed.
 
@@ -40,60 +53,44 @@ def checked_estimator(ctx: click.Context) -> KernelEstimator:
         For values that no data could make right.
     """
     options = ctx.params
+    # Before the imports: they take a second or two, which a wrong option need not wait for.
     _refuse_contradictions(ctx)
 
     from distrff.estimators.pca import KernelPCA
     from distrff.estimators.ridge import KernelRidge, KernelRidgeClassifier
     from distrff.estimators.svm import KernelLikelihoodClassifier, KernelSVC
 
+    model, names = options["model"], ["scale", "dtype", "random_state"]
+    given: dict[str, Any] = {"features": _features(ctx)}
+    if model == "pca":
+        given["n_components"] = options["n_outputs"]
+    else:
+        given["fit_intercept"] = not options["no_intercept"]
+        weight, grid = _MARGIN_ONLY if model in _OWN else _RIDGE_ONLY
+        given[grid] = [options[grid]] if isinstance(options[grid], float) else options[grid]
+        names += [weight, *_ITERATIVE, *_OWN.get(model, ()), "solver", "cv", "fold_by"]
     kinds: dict[str, type[KernelEstimator]] = {
         "ridge": KernelRidge,
         "ridge-classifier": KernelRidgeClassifier,
         "svc": KernelSVC,
         "likelihood": KernelLikelihoodClassifier,
+        "pca": KernelPCA,
     }
-    model = options["model"]
-    common = {
-        "features": _features(ctx),
-        **{name: options[name] for name in ("scale", "dtype", "random_state")},
-    }
-    if model == "pca":
-        components = KernelPCA(n_components=options["n_outputs"], **common)
-        components.check_parameters()
-        return components
-    shared = {
-        **common,
-        "fit_intercept": not options["no_intercept"],
-        "solver": options["solver"],
-        "cv": options["cv"],
-        "fold_by": options["fold_by"],
-    }
-    names = [*(_MARGIN_ONLY if model in _OWN else _RIDGE_ONLY), *_ITERATIVE, *_OWN.get(model, ())]
-    own = {name: options[name] for name in names}
-    for grid in ("alphas", "Cs"):
-        if grid in own:
-            own[grid] = _listed(own[grid])
-    estimator = kinds[model](**own, **shared)
+    estimator = kinds[model](**given, **{name: options[name] for name in names})
     estimator.check_parameters()
     return estimator
 
 
 def checked_map(ctx: click.Context) -> FeatureMap:
     """Return the map that the options describe, checked like `checked_estimator`."""
-    _refuse_others(ctx, _map_rules(ctx.params))
+    refuse_others(ctx, _map_rules(ctx.params))
     features = _features(ctx)
     features.check_parameters()
     return features
 
 
 def adapt_to(estimator: KernelEstimator, dataset: Dataset, options: Mapping[str, Any]) -> None:
-    """Check the estimator against the dataset's description, and take over class weights.
-
-    Raises
-    ------
-    InputError
-        If there is no target, or a target of the wrong kind.
-    """
+    """Give class weights the labels' type; raise InputError without a target, or for a wrong kind of it."""
     if options["model"] == "pca":
         return
     if not dataset.n_targets:
@@ -102,8 +99,9 @@ def adapt_to(estimator: KernelEstimator, dataset: Dataset, options: Mapping[str,
     assert dataset.y_dtype is not None
     if options["model"] == "ridge":
         if dataset.y_dtype.kind not in "biuf":
+            names = ", ".join(map(repr, dataset.target_names or ("y",)))
             raise InputError(
-                f"the target {_target_of(dataset)} does not hold numbers, which ridge predicts; "
+                f"the target {names} does not hold numbers, which ridge predicts; "
                 f"use {_CLASSIFIERS} for class labels"
             )
     elif options["class_weight"] is not None:
@@ -111,7 +109,7 @@ def adapt_to(estimator: KernelEstimator, dataset: Dataset, options: Mapping[str,
 
 
 def tell_defaults(ctx: click.Context) -> None:
-    """Say on standard error which consequential choices were left to distrff."""
+    """Print on standard error which of the choices that matter most were left to the defaults."""
     model = ctx.params.get("model")
     weights = [] if model in (None, "pca") else ["C" if model in _OWN else "alpha"]
     names = [name for name in ("length_scale", *weights, "scale") if not _given(ctx, name)]
@@ -120,17 +118,6 @@ def tell_defaults(ctx: click.Context) -> None:
     if names:
         text = " ".join(f"{_spelt(name)} {ctx.params[name]}" for name in names)
         click.echo(f"defaults used: {text}", err=True)
-
-
-def refuse_without_data(ctx: click.Context, allowed: tuple[str, ...]) -> None:
-    """Refuse options of a fit where there are no rows to fit.
-
-    Raises
-    ------
-    click.UsageError
-        For a given option that is not allowed.
-    """
-    _refuse_others(ctx, [((name,), name in allowed, "DATA") for name in ctx.params])
 
 
 def _refuse_contradictions(ctx: click.Context) -> None:
@@ -151,7 +138,7 @@ def _refuse_contradictions(ctx: click.Context) -> None:
         (("cv", "fold_by"), o["C" if o["model"] in _OWN else "alpha"] == "cv", "--alpha cv or --C cv"),
         (("class_weight",), o["model"] not in ("ridge", "pca"), _CLASSIFIERS),
     ]
-    _refuse_others(ctx, rules)
+    refuse_others(ctx, rules)
 
 
 def _map_rules(o: Mapping[str, Any]) -> list[tuple[tuple[str, ...], bool, str]]:
@@ -167,7 +154,8 @@ def _map_rules(o: Mapping[str, Any]) -> list[tuple[tuple[str, ...], bool, str]]:
     ]
 
 
-def _refuse_others(ctx: click.Context, rules: list[tuple[tuple[str, ...], bool, str]]) -> None:
+def refuse_others(ctx: click.Context, rules: list[tuple[tuple[str, ...], bool, str]]) -> None:
+    """Raise UsageError for an option that was given though a rule does not allow it."""
     for names, allowed, remedy in rules:
         for name in names:
             if not allowed and _given(ctx, name):
@@ -196,31 +184,20 @@ def _features(ctx: click.Context) -> FeatureMap:
         return RandomBinningFeatures(kernel, options["n_grids"], n_bins=options["n_bins"])
     if options["features"] == "nystroem":
         return NystroemFeatures(_kernel(options), options["n_components"], landmarks=options["landmarks"])
-    return FourierFeatures(
-        _kernel(options),
-        options["n_components"],
-        form=options["form"],
-        sampling=options["sampling"],
-    )
+    drawn = {name: options[name] for name in _FOURIER_ONLY}
+    return FourierFeatures(_kernel(options), options["n_components"], **drawn)
 
 
 def _kernel(options: Mapping[str, Any]) -> Kernel:
-    from distrff.kernels.registry import kernel_from_dict
+    from distrff.kernels import stationary
 
-    description = options["kernel"]
-    if isinstance(description, str):
-        description = {"kernel": description, "length_scale": options["length_scale"]}
-        if options["kernel"] == "matern":
-            description["nu"] = options["nu"]
-    return kernel_from_dict(description)
+    kernel = options["kernel"]
+    if isinstance(kernel, dict):
+        from distrff.kernels.registry import kernel_from_dict
 
-
-def _listed(numbers: Any) -> list[float] | None:
-    return [numbers] if isinstance(numbers, float) else numbers
-
-
-def _target_of(dataset: Dataset) -> str:
-    return ", ".join(map(repr, dataset.target_names or ("y",)))
+        return kernel_from_dict(kernel)
+    smoothness = {"nu": options["nu"]} if kernel == "matern" else {}
+    return getattr(stationary, kernel.capitalize())(options["length_scale"], **smoothness)
 
 
 def _class_weight(given: Any, kind: str) -> Any:
@@ -230,12 +207,10 @@ def _class_weight(given: Any, kind: str) -> Any:
     for label, weight in given.items():
         if not is_number(weight):
             raise InputError(f"--class-weight: the weight of {label!r} must be a number, got {weight!r}")
+    if kind not in "biuf":
+        return given
+    truth = {"true": True, "false": False}
     try:
-        return {_number(key): w for key, w in given.items()} if kind in "biuf" else given
+        return {truth[key.lower()] if key.lower() in truth else float(key): w for key, w in given.items()}
     except ValueError as error:
         raise InputError(f"--class-weight: the target holds numbers ({error})") from error
-
-
-def _number(text: str) -> float | bool:
-    """Return the number or truth value that a key of JSON spells."""
-    return text.lower() == "true" if text.lower() in ("true", "false") else float(text)

@@ -21,7 +21,7 @@ from distrff.cli.output import show
 @click.option(
     "--test-fraction", type=float, metavar="F", help="Set that share of the rows apart, in DST/test."
 )
-@click.option("--dtype", type=click.Choice(["auto", "float32", "float64"]), default="auto", show_default=True)
+@click.option("--dtype", type=click.Choice(["auto", "float32", "float64"]), default="auto")
 @click.option("--chunk-rows", type=click.IntRange(min=1), help="Rows of a chunk.  [default: about 4 MB]")
 @click.option(
     "--header/--no-header",
@@ -33,10 +33,10 @@ from distrff.cli.output import show
 def convert(src: tuple[str, ...], dst: str, as_json: bool, **options: Any) -> None:
     """Convert the files SRC to the Zarr group DST, to be fitted and scored as DATA.
 
-    SRC are files, folders or globs of one format, told by what they begin with: delimited text or
-    libsvm files, both perhaps compressed; a .npz or .npy file of NumPy; Parquet. DST becomes a group with
-    the arrays X, y and sample_weight, whole or not at all. Memory is that of a few blocks, whatever
-    the size of the files.
+    SRC are files, folders or globs of one format, found by their first bytes: delimited text or
+    libsvm files, compressed or not; a .npz or .npy file of NumPy; Parquet. DST becomes a group with
+    the arrays X, y and sample_weight, whole or not at all. Memory is that of a few blocks for files of
+    any size.
     """
     from distrff.io.convert.convert import convert as convert_files
     from distrff.io.storage import refuse_overlap

@@ -1,4 +1,4 @@
-"""From DATA and its options to a dataset."""
+"""From DATA and its options to a dataset, and to the workers that read it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from distrff.preprocessing.table import TableSteps
 
 
-_RULES = ("one_hot", "missing", "datetime", "positive")  # one that is given may need a pass over the rows
+_RULES = ("one_hot", "missing", "datetime", "positive")  # each may need a pass over the rows
 _OF_TABLES = ("drop", "max_categories", "hash_columns", *_RULES)
 
 
@@ -108,7 +108,7 @@ def open_data_for(model: Model, path: str, options: Mapping[str, Any]) -> Datase
 
 
 def _wanted_steps(steps: TableSteps, path: str, options: Mapping[str, Any]) -> TableSteps:
-    """The steps of a model to what a command asks for: with the target or without, perhaps another one."""
+    """Return a model's steps with the target that the command names, or without one for predictions."""
     if options["columns"]:
         raise InputError("--columns goes with models of plain numbers; this one's steps name its columns")
     if "target" not in options:
@@ -121,7 +121,7 @@ def _wanted_steps(steps: TableSteps, path: str, options: Mapping[str, Any]) -> T
 
 
 def _target_names(steps: TableSteps, path: str, options: Mapping[str, Any]) -> tuple[str, ...]:
-    """The names of the columns that `--target` says, perhaps by indices."""
+    """Return the names of the columns that `--target` gives by name or index."""
     from distrff.io.convert.libsvm import LibsvmSource
     from distrff.io.convert.sources import open_source
     from distrff.io.tables import named_columns
@@ -141,7 +141,7 @@ def _target_names(steps: TableSteps, path: str, options: Mapping[str, Any]) -> t
 
 
 def _is_raw(path: str, options: Mapping[str, Any]) -> bool:
-    """Whether files must be converted before their rows can be read; those of ids then are not kept."""
+    """Tell whether files must be converted before their rows can be read; refuse ids, which that drops."""
     from distrff.io.convert.sources import is_raw
 
     found = is_raw(path, storage_options(options))
@@ -162,13 +162,13 @@ def storage_options(options: Mapping[str, Any]) -> dict[str, Any] | None:
     return dict(options["storage_options"]) or None
 
 
-# Raw files given to a command that wants rows: converted into a folder that goes when the command ends.
+# Raw files in the place of stored rows are converted into a folder that is removed when the command ends.
 
 _REPORTED = ("rows_read", "rows_dropped", "columns_made", "categories", "missing", "columns_dropped")
 
 
 def converted(path: str, options: Mapping[str, Any], convert: Callable[[str], dict[str, Any]]) -> Dataset:
-    """Return the rows of raw files, which `convert` writes to the place that it is given.
+    """Return the rows of raw files, after `convert` has written them to the path that it is given.
 
     Raises
     ------
@@ -177,14 +177,14 @@ def converted(path: str, options: Mapping[str, Any], convert: Callable[[str], di
     """
     from distrff.io.open import open_dataset
 
-    rows = _room(path, options)
+    rows = _temporary_path(path, options)
     report = convert(rows)
-    told = {key: report[key] for key in _REPORTED if key in report}
-    return replace(open_dataset(rows), source=public_name(path), table_report=told)
+    counts = {key: report[key] for key in _REPORTED if key in report}
+    return replace(open_dataset(rows), source=public_name(path), table_report=counts)
 
 
-def _room(path: str, options: Mapping[str, Any]) -> str:
-    """A path in a folder of the command's own."""
+def _temporary_path(path: str, options: Mapping[str, Any]) -> str:
+    """Return a path in a temporary folder of this command."""
     scheduler = options.get("scheduler", "local")
     if scheduler != "local" and not _is_here(scheduler):
         raise InputError(
@@ -216,10 +216,9 @@ def _is_here(scheduler: str) -> bool:
 
 @contextmanager
 def workers_elsewhere(options: Mapping[str, Any]) -> Iterator[None]:
-    """Make a scheduler that runs already the ambient one, for a pass before a command's work.
+    """Run a pass before the command's work on a scheduler that is there already, or else in this process.
 
-    With `--scheduler local` the pass runs in this process: to start processes for it alone would mostly
-    take longer than the pass.
+    Starting local processes for this pass alone would mostly take longer than the pass.
     """
     if options.get("scheduler", "local") == "local":
         yield
@@ -235,7 +234,7 @@ def workers_of(options: Mapping[str, Any]) -> Iterator[None]:
     Raises
     ------
     click.UsageError
-        For sizes of a cluster that is there already.
+        For the size of a cluster that is running already.
     ClusterError
         If it does not answer, or its workers cannot run distrff.
     """

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from distrff.cli.build import adapt_to, checked_estimator, tell_defaults
-from distrff.cli.data import open_data, storage_options, workers_of
-from distrff.cli.group import NOT_CONVERGED
-from distrff.cli.options import (
-    cluster_options,
-    data_options,
-    estimator_options,
-    result_options,
-    table_options,
-    target_options,
-    verbosity_options,
-)
+from distrff.cli import NOT_CONVERGED
+from distrff.cli.build import estimator_and_data
+from distrff.cli.data import storage_options, workers_of
+from distrff.cli.options import fit_options, result_options, verbosity_options
 from distrff.cli.output import show
 from distrff.errors import InputError
 from distrff.io.storage import PAGE, Location, check_writable, refuse_overlap, write_file
-
-if TYPE_CHECKING:
-    pass
 
 KEYS = (
     "model", "n_samples", "n_columns", "n_components", "n_outputs", "kernel", "length_scale", "alpha",
@@ -45,11 +34,7 @@ KEYS = (
     metavar="FILE",
     help="Also write the report as an HTML page to FILE, a local path; --overwrite replaces an earlier one.",
 )
-@target_options
-@data_options
-@table_options
-@estimator_options
-@cluster_options
+@fit_options
 @verbosity_options
 @click.pass_context
 def fit(
@@ -66,16 +51,13 @@ def fit(
     DATA is a Parquet file, folder or glob, or a Zarr group; a path or a URL. Everything that
     can be checked is checked before the first row is read.
     """
-    estimator = checked_estimator(ctx)
     refuse_overlap("--out", out, data=data)
     place = Location.of(out, storage_options(options))
     check_writable(place, overwrite=overwrite, kinds=("model",))
     if page is not None:
         refuse_overlap("--report", page, data=data, model=out)
         check_page(Location.of(page), overwrite=overwrite)
-    dataset = open_data(data, options)
-    adapt_to(estimator, dataset, options)
-    tell_defaults(ctx)
+    estimator, dataset = estimator_and_data(ctx, data)
     with workers_of(options):
         estimator.fit(dataset)
         extra = {"include_std": True} if options["include_std"] else {}

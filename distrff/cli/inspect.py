@@ -1,4 +1,4 @@
-"""`distrff inspect`: what a path holds, and how well it is stored for what is to be done with it."""
+"""`distrff inspect`: what a path holds, and how well rows are stored for passes over them."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 def inspect(path: str, as_json: bool, **options: Any) -> None:
     """Describe what is at PATH: a model, a Gram, what predict or transform wrote, or a dataset.
 
-    The options are for datasets, and mean what they mean to fit. One pass over a dataset's rows counts
-    missing values and the target's labels, and tells which columns drift with the row number; then
-    it is said whether other chunks or a shuffle would pay.
+    The options are for datasets, and mean the same as for fit. One pass over a dataset's rows counts
+    missing values and the target's labels, and finds the columns that drift with the row number. Advice
+    follows where other chunks or a shuffle would make later passes cheaper.
     """
     from distrff.io.open import stored_dataset
     from distrff.io.storage import Location, header_of
@@ -43,19 +43,14 @@ def inspect(path: str, as_json: bool, **options: Any) -> None:
     elif header.get("kind") == "predictions":
         values, lines = described_results(header)
     else:
-        values, lines = _described_data(path, stored_dataset(path, **arguments_of(options)), options)
+        dataset = stored_dataset(path, **arguments_of(options))
+        values, lines = described_dataset(path, dataset, remote)
+        if not options["no_rows"]:
+            with workers_of(options):
+                found, more = described_rows(dataset)
+            values, lines = {**values, **found}, [*lines, *more]
     name = public_name(path)
     show({"path": name, **values}, as_json=as_json, lines=[f"{name}: {values['kind']}", *lines])
-
-
-def _described_data(path: str, dataset: Dataset, options: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    remote = storage_options(options)
-    values, lines = described_dataset(path, dataset, remote)
-    if options["no_rows"]:
-        return values, lines
-    with workers_of(options):
-        found, more = described_rows(dataset)
-    return {**values, **found}, [*lines, *more]
 
 
 # Descriptions of what is stored: values for JSON, and lines for people.
@@ -63,7 +58,7 @@ def _described_data(path: str, dataset: Dataset, options: dict[str, Any]) -> tup
 Remote = dict[str, Any] | None
 Described = tuple[dict[str, Any], list[str]]
 
-_MOST_LISTED = 20
+_MAX_LISTED = 20
 _SIZES = ("n_components", "n_bins", "n_columns")  # of which a map has the first as its columns of Z
 
 
@@ -150,9 +145,9 @@ def described_dataset(path: str, dataset: Dataset, remote: Remote) -> Described:
     stored = _parquet(reader.table) if isinstance(reader, TableReader) else _zarr(path, remote, reader)
     lines = [*aligned(_but_kind(values)), *_array_lines(stored.get("arrays", []))]
     types = stored.get("types", {})
-    lines += [f"  {name}  {kind}" for name, kind in list(types.items())[:_MOST_LISTED]]
-    if len(types) > _MOST_LISTED:
-        lines.append(f"  … and {len(types) - _MOST_LISTED} columns more; --json lists all")
+    lines += [f"  {name}  {kind}" for name, kind in list(types.items())[:_MAX_LISTED]]
+    if len(types) > _MAX_LISTED:
+        lines.append(f"  … and {len(types) - _MAX_LISTED} columns more; --json lists all")
     names = {"column_names": dataset.column_names, "skipped_columns": dataset.skipped_columns}
     return {**values, **names, **stored}, lines
 
@@ -229,11 +224,11 @@ def _shuffle_advice(survey: dict[str, Any]) -> list[str]:
 
 def _lines(values: dict[str, Any], n_rows: int) -> Iterator[str]:
     yield f"rows read in {values['seconds']:.3g} s"
-    told = [c for c in values["columns"] if c["missing"] or c["infinite"] or c["drifts"]]
-    for column in told[:_MOST_LISTED]:
-        yield f"  {column['name']}: " + ", ".join(_told(column, n_rows))
-    if len(told) > _MOST_LISTED:
-        yield f"  … and {len(told) - _MOST_LISTED} columns more; --json lists all"
+    remarkable = [c for c in values["columns"] if c["missing"] or c["infinite"] or c["drifts"]]
+    for column in remarkable[:_MAX_LISTED]:
+        yield f"  {column['name']}: " + ", ".join(_remarks(column, n_rows))
+    if len(remarkable) > _MAX_LISTED:
+        yield f"  … and {len(remarkable) - _MAX_LISTED} columns more; --json lists all"
     if not any(column["missing"] for column in values["columns"]):
         yield "  no missing values in X"
     yield from _target_lines(values["target"], n_rows)
@@ -246,7 +241,7 @@ def _lines(values: dict[str, Any], n_rows: int) -> Iterator[str]:
     yield from (f"advice: {sentence}" for sentence in values["advice"] or ["none; read as they are"])
 
 
-def _told(column: dict[str, Any], n_rows: int) -> Iterator[str]:
+def _remarks(column: dict[str, Any], n_rows: int) -> Iterator[str]:
     for what in ("missing", "infinite"):
         if column[what]:
             yield f"{column[what]:,} {what} ({column[what] / n_rows:.2%})"
@@ -257,7 +252,7 @@ def _told(column: dict[str, Any], n_rows: int) -> Iterator[str]:
 def _target_lines(target: dict[str, Any] | None, n_rows: int) -> Iterator[str]:
     if target is None:
         return
-    for told in _told({"infinite": 0, **target}, n_rows):
-        yield f"  target: {told}"
-    for found in target.get("labels", [])[:_MOST_LISTED]:
+    for remark in _remarks({"infinite": 0, **target}, n_rows):
+        yield f"  target: {remark}"
+    for found in target.get("labels", [])[:_MAX_LISTED]:
         yield f"  target {found['label']}: {found['rows']:,} rows ({found['share']:.2%})"

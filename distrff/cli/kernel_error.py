@@ -1,4 +1,4 @@
-"""`distrff kernel-error`: how far the kernel of a map is from the exact one on stored rows."""
+"""`distrff kernel-error`: the error of a map's kernel on stored rows."""
 
 from __future__ import annotations
 
@@ -22,27 +22,19 @@ if TYPE_CHECKING:
 @target_options
 @data_options
 @map_options
-@click.option(
-    "--n-pairs", type=click.IntRange(min=2), default=4096, show_default=True, help="Pairs of rows to sample."
-)
-@click.option(
-    "--n-blocks", type=click.IntRange(min=1), default=8, show_default=True, help="Blocks of rows to sample."
-)
-@click.option(
-    "--block-rows", type=click.IntRange(min=2), default=256, show_default=True, help="Rows of a block."
-)
+@click.option("--n-pairs", type=click.IntRange(min=2), default=4096, help="Pairs of rows to sample.")
+@click.option("--n-blocks", type=click.IntRange(min=1), default=8, help="Blocks of rows to sample.")
+@click.option("--block-rows", type=click.IntRange(min=2), default=256, help="Rows of a block.")
 @click.option(
     "--alpha",
     type=click.FloatRange(min=0, min_open=True),
     default=1.0,
-    show_default=True,
     help="For the effective dimension of a block, tr K(K + alpha·I)⁻¹.",
 )
 @click.option(
     "--confidence",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     default=0.95,
-    show_default=True,
     help="Of the intervals and the bounds.",
 )
 @cluster_options
@@ -51,9 +43,9 @@ if TYPE_CHECKING:
 def kernel_error(ctx: click.Context, data: str, as_json: bool, **options: Any) -> None:
     """Fit a map to DATA, and measure how far its kernel is from the exact one.
 
-    The error is measured on sampled pairs and blocks of rows, and printed beside what theory bounds it
-    by, where it does: for independent draws, CountSketch, bins and landmarks. A target only helps an
-    automatic width.
+    The error is measured on sampled pairs and blocks of rows, and printed beside its theoretical bound,
+    which is known for independent draws, CountSketch, bins and landmarks. A target is used only to find
+    an automatic width.
     """
     features = checked_map(ctx)
     if options["features"] == "linear":

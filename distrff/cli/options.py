@@ -1,4 +1,4 @@
-"""The options that commands share, in groups; spelt as the Python parameters."""
+"""The options that commands share, in groups; named like the parameters in Python."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import logging
 import re
 from collections.abc import Callable
-from functools import cache
+from functools import reduce
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,7 +16,7 @@ from distrff.utils.text import public_text
 
 VERBOSE = "distrff.verbose"  # of a context's meta, which the commands share with their group
 
-# Values of options that are more than a word or a number.
+# Values of options that are more than one word or number.
 
 KERNEL_NAMES = ("gaussian", "laplacian", "cauchy", "exponential", "matern")
 
@@ -49,28 +49,26 @@ class Names(click.ParamType):
         return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
 
 
-class KernelDescription(click.ParamType):
-    """A kernel's name, or JSON as text or in a file: str or dict."""
+class WordOrJson(click.ParamType):
+    """A word of a given few, or a JSON object as text or in a file: str or dict."""
 
-    name = "kernel"
+    name = "word or JSON"
+
+    def __init__(self, *words: str) -> None:
+        self._words = words
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str) or value in KERNEL_NAMES:
+        if not isinstance(value, str) or value in self._words:
             return value
         if not value.lstrip().startswith("{") and not value.endswith(".json"):
-            self.fail(f"{value!r} is none of {', '.join(KERNEL_NAMES)}, JSON, or a .json file", param, ctx)
-        return _json_object(self, value, param, ctx)
-
-
-class ClassWeight(click.ParamType):
-    """ "balanced", or JSON of label: weight as text or in a file: str or dict."""
-
-    name = "class weight"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str) or value == "balanced":
-            return value
-        return _json_object(self, value, param, ctx)
+            self.fail(f"{value!r} is none of {', '.join(self._words)}, JSON, or a .json file", param, ctx)
+        try:
+            data = json.loads(Path(value).read_text() if value.endswith(".json") else value)
+        except (OSError, ValueError) as error:
+            self.fail(f"{value!r} cannot be read as JSON ({error})", param, ctx)
+        if not isinstance(data, dict):
+            self.fail(f"{value!r} is no JSON object", param, ctx)
+        return data
 
 
 class StorageOption(click.ParamType):
@@ -94,29 +92,11 @@ def _plain_value(text: str) -> str | int | bool:
     return int(text) if re.fullmatch(r"-?[1-9]\d*|0", text) else text  # "007" is a name, not a number
 
 
-def _json_object(
-    kind: click.ParamType, value: str, param: click.Parameter | None, ctx: click.Context | None
-) -> dict[str, Any]:
-    try:
-        text = Path(value).read_text() if value.endswith(".json") else value
-        data = json.loads(text)
-    except (OSError, ValueError) as error:
-        kind.fail(f"{value!r} cannot be read as JSON ({error})", param, ctx)
-    if not isinstance(data, dict):
-        kind.fail(f"{value!r} is no JSON object", param, ctx)
-    return data
-
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _together(*options: Callable[[F], F]) -> Callable[[F], F]:
-    def decorate(function: F) -> F:
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return decorate
+    return lambda function: reduce(lambda done, option: option(done), reversed(options), function)
 
 
 data_options = _together(
@@ -127,9 +107,7 @@ data_options = _together(
         help="Columns of X, names or indices. [default: all numeric ones but target and weights; "
         "with a model, those it was fitted to]",
     ),
-    click.option(
-        "--x-name", default="X", show_default=True, help="Array of the rows in a Zarr group or .npz."
-    ),
+    click.option("--x-name", default="X", help="Array of the rows in a Zarr group or .npz."),
     click.option(
         "--storage-option",
         "storage_options",
@@ -165,7 +143,6 @@ table_options = _together(
         "--max-categories",
         type=click.IntRange(min=2),
         default=256,
-        show_default=True,
         help="Leave out columns with more categories.",
     ),
     click.option(
@@ -175,7 +152,6 @@ table_options = _together(
         "--missing",
         type=click.Choice(["error", "drop", "mean", "indicator"]),
         default="error",
-        show_default=True,
         help="Refuse missing values, drop their rows, put the column's mean in their place, or do so and "
         "add a column that says where.",
     ),
@@ -195,13 +171,10 @@ map_options = _together(
         "--features",
         type=click.Choice(["fourier", "binning", "nystroem", "linear"]),
         default="fourier",
-        show_default=True,
         help="binning is for --kernel laplacian, which is its default.",
     ),
-    click.option("--n-components", type=int, default=1024, show_default=True, help="Number of features."),
-    click.option(
-        "--n-grids", type=int, default=100, show_default=True, help="Number of grids of --features binning."
-    ),
+    click.option("--n-components", type=int, default=1024, help="Number of features."),
+    click.option("--n-grids", type=int, default=100, help="Number of grids of --features binning."),
     click.option(
         "--n-bins",
         type=int,
@@ -209,43 +182,38 @@ map_options = _together(
     ),
     click.option(
         "--kernel",
-        type=KernelDescription(),
+        type=WordOrJson(*KERNEL_NAMES),
         default="gaussian",
-        show_default=True,
         metavar="gaussian|laplacian|cauchy|exponential|matern|JSON",
         help='JSON, as text or a .json file, says its own widths: {"kernel": "matern", "nu": 2.5, '
         '"length_scale": "auto"}; sums and products are {"kernel": "sum", "k1": {...}, "k2": {...}}.',
     ),
-    click.option("--nu", type=float, default=1.5, show_default=True, help="Smoothness of --kernel matern."),
+    click.option("--nu", type=float, default=1.5, help="Smoothness of --kernel matern."),
     click.option(
         "--length-scale",
         type=Numbers("auto", "ard"),
         default="auto",
-        show_default=True,
         metavar="auto|ard|NUMBER|NUMBER,...",
         help="Width of the kernel, or one for each column; auto finds one by a small fit on a sample, ard "
         "one for each column by the likelihood of a smaller sample.",
     ),
-    click.option("--form", type=click.Choice(["cos_sin", "phase"]), default="cos_sin", show_default=True),
+    click.option("--form", type=click.Choice(["cos_sin", "phase"]), default="cos_sin"),
     click.option(
         "--sampling",
         type=click.Choice(["iid", "orthogonal", "qmc", "sorf", "fastfood", "countsketch", "auto"]),
         default="iid",
-        show_default=True,
         help="How frequencies are drawn; auto takes the fastest of the accurate ways.",
     ),
     click.option(
         "--landmarks",
         type=click.Choice(["uniform", "leverage"]),
         default="uniform",
-        show_default=True,
         help="Rows that --features nystroem compares with: any, or those that others explain least.",
     ),
     click.option(
         "--scale",
         type=click.Choice(["standard", "none"]),
         default="standard",
-        show_default=True,
         help="Bring columns to mean 0 and deviation 1 first.",
     ),
     click.option(
@@ -260,13 +228,11 @@ estimator_options = _together(
         "--model",
         type=click.Choice(["ridge", "ridge-classifier", "svc", "likelihood", "pca"]),
         default="ridge",
-        show_default=True,
     ),
     click.option(
         "--n-outputs",
         type=click.IntRange(min=1),
         default=2,
-        show_default=True,
         help="Principal components of --model pca, which transform writes.",
     ),
     map_options,
@@ -274,51 +240,42 @@ estimator_options = _together(
         "--alpha",
         type=Numbers("cv", "gcv"),
         default="cv",
-        show_default=True,
         metavar="cv|gcv|NUMBER|NUMBER,...",
         help="Penalty, or one for each target; cv and gcv choose it by cross-validation.",
     ),
     click.option("--alphas", type=Numbers(), metavar="NUMBER,...", help="Grid for --alpha cv or gcv."),
-    click.option("--cv", type=int, default=5, show_default=True, help="Folds for --alpha cv or --C cv."),
-    click.option("--fold-by", type=click.Choice(["hash", "contiguous"]), default="hash", show_default=True),
+    click.option("--cv", type=int, default=5, help="Folds for --alpha cv or --C cv."),
+    click.option("--fold-by", type=click.Choice(["hash", "contiguous"]), default="hash"),
     click.option(
         "--C",
         "C",
         type=Numbers("cv"),
         default=1.0,
-        show_default=True,
         metavar="cv|inf|NUMBER",
         help="Weight of the loss against the penalty, for --model svc or likelihood; cv chooses it, and inf "
         "is the hard margin of --model svc.",
     ),
     click.option("--Cs", "Cs", type=Numbers(), metavar="NUMBER,...", help="Grid for --C cv."),
     click.option(
-        "--loss",
-        type=click.Choice(["hinge", "squared_hinge"]),
-        default="hinge",
-        show_default=True,
-        help="Of --model svc.",
+        "--loss", type=click.Choice(["hinge", "squared_hinge"]), default="hinge", help="Of --model svc."
     ),
     click.option(
         "--noise",
         type=click.Choice(["logistic", "probit", "laplace"]),
         default="logistic",
-        show_default=True,
         help="What blurs the sign of f, for --model likelihood.",
     ),
     click.option(
         "--multi-class",
         type=click.Choice(["ovr", "softmax"]),
         default="ovr",
-        show_default=True,
         help="One class against the rest each, or one loss for all; of --model likelihood.",
     ),
-    click.option("--sigma", type=float, default=1.0, show_default=True, help="Scale of the noise."),
+    click.option("--sigma", type=float, default=1.0, help="Scale of the noise."),
     click.option(
         "--solver",
         type=click.Choice(["auto", "gram", "cg", "lbfgs", "smoothed", "sgd"]),
         default="auto",
-        show_default=True,
         help="gram for ridge, or for a given --alpha cg, in less memory; lbfgs for smooth losses, smoothed "
         "for the hinge; sgd for any loss on shuffled rows, where no Gram fits.",
     ),
@@ -326,12 +283,14 @@ estimator_options = _together(
         "--tol",
         type=float,
         default=1e-3,
-        show_default=True,
         help="Relative duality gap to be reached; of cg the relative residual.",
     ),
     click.option("--max-sweeps", type=click.IntRange(min=1), help="Light sweeps at most.  [default: 200]"),
     click.option(
-        "--class-weight", type=ClassWeight(), metavar="balanced|JSON", help='JSON: {"label": weight, ...}.'
+        "--class-weight",
+        type=WordOrJson("balanced"),
+        metavar="balanced|JSON",
+        help='JSON: {"label": weight, ...}.',
     ),
     click.option("--no-intercept", is_flag=True, help="Fit without the constant b."),
     click.option(
@@ -339,23 +298,18 @@ estimator_options = _together(
         is_flag=True,
         help="Store what predict --return-std needs, a D × D matrix; of --model ridge or ridge-classifier.",
     ),
-    click.option(
-        "--dtype", type=click.Choice(["auto", "float32", "float64"]), default="auto", show_default=True
-    ),
+    click.option("--dtype", type=click.Choice(["auto", "float32", "float64"]), default="auto"),
 )
 
 cluster_options = _together(
     click.option(
         "--scheduler",
         default="local",
-        show_default=True,
         metavar="local|ADDRESS|FILE",
         help="Processes on this machine, or a running Dask scheduler.",
     ),
     click.option(
-        "--workers",
-        type=click.IntRange(min=1),
-        help="Local worker processes.  [default: one for each core]",
+        "--workers", type=click.IntRange(min=1), help="Local worker processes.  [default: one for each core]"
     ),
     click.option(
         "--memory-limit",
@@ -363,6 +317,8 @@ cluster_options = _together(
         help="Of each local worker, such as 4GB.  [default: an equal share of this machine's]",
     ),
 )
+
+fit_options = _together(target_options, data_options, table_options, estimator_options, cluster_options)
 
 result_options = _together(
     click.option("--out", required=True, metavar="PATH", help="Zarr to write; a path or URL."),
@@ -385,7 +341,6 @@ prediction_options = _together(
         "--method",
         type=click.Choice(["predict", "decision_function", "predict_proba"]),
         default="predict",
-        show_default=True,
         help="Labels or numbers; distances from the decision; probabilities, of --model likelihood.",
     ),
     click.option(
@@ -398,7 +353,7 @@ prediction_options = _together(
 
 def be_verbose(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     """Callback of `--verbose`."""
-    ctx.meta[VERBOSE] = value  # for the group, which tells the failures
+    ctx.meta[VERBOSE] = value  # for the group, which reports failures
     if value:
         logging.disable(logging.NOTSET)
         logging.getLogger("distrff").setLevel(logging.INFO)
@@ -426,49 +381,3 @@ verbosity_options = _together(
         help="Show logs, all warnings, and tracebacks.",
     ),
 )
-
-
-# Messages of the library name parameters as Python has them; those of a command name its options.
-
-_CALL = r"\w\((?:[^()]|\([^()]*\))*\)"  # such as a kernel's repr
-_TWICE = re.compile(r"(--[\w-]+(?: [\w.]+)?)(?: or \1\b| \(\1\))")  # where a message has both spellings
-
-
-def spelt_as_options(text: str) -> str:
-    """Return a message with each parameter as its option: dtype='float64' as --dtype float64.
-
-    Names in quotes, which may be columns, stay; so do calls, and parameters that no option has.
-    """
-    options = _spellings()
-    any_name = "|".join(options)
-    long = "|".join(name for name in options if "_" in name)
-
-    def spelt(found: re.Match[str]) -> str:
-        name, value = found["name"] or found["bare"], found["value"]
-        if name is None:
-            return found[0]
-        return options[name] if value in (None, "True") else options[name] + " " + value.strip("'")
-
-    parameter = rf"(?P<name>{any_name})=(?P<value>'[^']*'|[\w.+-]*[\w…])"
-    bare = rf"(?P<bare>{long}|^(?:{any_name})(?= must be ))(?![\w'\"=])"
-    text = re.sub(rf"{_CALL}|(?<![\w.'\"/?&-])(?:{parameter}|{bare})", spelt, text)
-    return _TWICE.sub(r"\1", text)
-
-
-@cache
-def _spellings() -> dict[str, str]:
-    """Return the option of each parameter."""
-
-    def command() -> None: ...
-
-    for group in (
-        target_options,
-        data_options,
-        table_options,
-        estimator_options,
-        result_options,
-        resume_option,
-    ):
-        command = group(command)
-    command = resume_option(command)
-    return {option.name: option.opts[0] for option in command.__click_params__}  # type: ignore[attr-defined]

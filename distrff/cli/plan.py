@@ -10,16 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from distrff.cli.build import adapt_to, checked_estimator, tell_defaults
-from distrff.cli.data import open_data, workers_of
-from distrff.cli.options import (
-    cluster_options,
-    data_options,
-    estimator_options,
-    table_options,
-    target_options,
-    verbosity_options,
-)
+from distrff.cli.build import estimator_and_data
+from distrff.cli.data import workers_of
+from distrff.cli.options import fit_options, verbosity_options
 from distrff.cli.output import show
 from distrff.errors import PlanRefused
 from distrff.utils.text import human_bytes
@@ -33,11 +26,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("data")
-@target_options
-@data_options
-@table_options
-@estimator_options
-@cluster_options
+@fit_options
 @click.option(
     "--as-helm-values",
     is_flag=True,
@@ -48,9 +37,8 @@ if TYPE_CHECKING:
     "--threads-per-worker",
     type=click.IntRange(min=1),
     default=4,
-    show_default=True,
-    help="For --as-helm-values, whose --workers are the chart's, and --memory-limit what a pod may have, "
-    "1TiB where it is not given.",
+    help="For --as-helm-values, where --workers are those of the chart, and --memory-limit is what a pod may "
+    "have, by default 1TiB.",
 )
 @verbosity_options
 @click.pass_context
@@ -58,9 +46,9 @@ def plan(ctx: click.Context, data: str, as_helm_values: bool, as_json: bool, **o
     """Say what `fit` with the same options would do and need.
 
     Sweeps, flops, bytes read and peak memory are counted; seconds are predicted from a
-    measurement of about a second on the workers. Exit code 4 if it would not fit. Of the values
-    only those are looked at that files are known to lack, and those of the first rows; missing
-    values and infinity elsewhere show in the first pass of a fit.
+    measurement of about a second on the workers. Exit code 4 if it would not fit. The plan checks the
+    first rows and what the files record of missing values. Missing and infinite values elsewhere show in
+    the first pass of a fit.
     """
     if as_json and as_helm_values:
         raise click.UsageError("--as-helm-values prints YAML; give it or --json")
@@ -68,10 +56,7 @@ def plan(ctx: click.Context, data: str, as_helm_values: bool, as_json: bool, **o
         raise click.UsageError("--threads-per-worker goes with --as-helm-values")
     if as_helm_values and options["scheduler"] != "local":
         raise click.UsageError("--as-helm-values plans workers that are not there yet; leave out --scheduler")
-    estimator = checked_estimator(ctx)
-    dataset = open_data(data, options)
-    adapt_to(estimator, dataset, options)
-    tell_defaults(ctx)
+    estimator, dataset = estimator_and_data(ctx, data)
     if as_helm_values:
         values, notes = planned_values(estimator, dataset, options)
         click.echo(values)
@@ -81,7 +66,7 @@ def plan(ctx: click.Context, data: str, as_helm_values: bool, as_json: bool, **o
     with workers_of(options):
         counted = estimator.plan(dataset)
     counted = counted.with_posterior() if options["include_std"] else counted
-    unseen = "of later rows only a fit's first pass shows whether values are missing or infinite"
+    unseen = "missing or infinite values in later rows show only in a fit's first pass"
     lines = [str(counted), *([unseen] if dataset.n_rows > counted.tile_rows else [])]
     show(counted.to_dict(), as_json=as_json, lines=lines)
 
@@ -89,9 +74,9 @@ def plan(ctx: click.Context, data: str, as_helm_values: bool, as_json: bool, **o
 # A plan as values for the Helm chart dask/dask: what it needs of the workers and of a notebook.
 
 _MiB, _STEP = 2**20, 256
-_CLIENT_IDLE_BYTES = 2**29  # a kernel with distrff, and the server that it belongs to
-_MOST_POD = "1TiB"  # more is not presumed: few nodes have it
-_FAR_LESS, _WORTH_A_NOTE = 2 / 3, 2**32  # of the memory of a pod, its share and bytes
+_CLIENT_IDLE_BYTES = 2**29  # of a notebook's kernel with distrff, and of its server
+_MAX_POD = "1TiB"  # few nodes have more
+_FAR_LESS, _WORTH_A_NOTE = 2 / 3, 2**32  # share and bytes of a pod's memory that are worth a note
 
 
 def planned_values(
@@ -112,13 +97,13 @@ def planned_values(
 
     n_workers, limit = options["workers"], options["memory_limit"]
     workers = PlannedWorkers(
-        n_workers or 1, options["threads_per_worker"], memory_limit_bytes(limit or _MOST_POD, 1)
+        n_workers or 1, options["threads_per_worker"], memory_limit_bytes(limit or _MAX_POD, 1)
     )
     try:
         plan = estimator.plan_for(workers, dataset)
     except PlanRefused as refused:
         if not limit:
-            refused.add_note(f"--memory-limit is {_MOST_POD} where it is not given, for few nodes have more")
+            refused.add_note(f"--memory-limit is {_MAX_POD} where it is not given, for few nodes have more")
         for note in _if_the_penalty_were_given(estimator, dataset, workers):
             refused.add_note(note)
         raise
@@ -147,7 +132,7 @@ def _if_the_penalty_were_given(
 def _if_one_thread_worked(
     estimator: KernelEstimator, dataset: Dataset, workers: PlannedWorkers, plan: Plan
 ) -> list[str]:
-    """Return a note where workers of one thread, which hold one Gram and not one a thread, need far less."""
+    """Return a note where workers of one thread need far less, since each thread holds a Gram of its own."""
     from distrff.estimators.fitting.plan import least_memory_limit
 
     if not plan.has_gram:
@@ -195,7 +180,7 @@ def _lines(plan: Plan, n_workers: int | None) -> list[str]:
 
 
 def _same_twice(resources: list[str]) -> list[str]:
-    """Return limits and requests alike, so that no neighbour on the node can take what was planned with."""
+    """Return equal limits and requests, so that nothing else on the node takes the planned memory."""
     return [
         line
         for kind in ("limits", "requests")
@@ -203,9 +188,9 @@ def _same_twice(resources: list[str]) -> list[str]:
     ]
 
 
-def _quantity(n_bytes: float, most: int = 0) -> str:
-    """Return a Kubernetes quantity of at least so many bytes in round numbers, not above `most` if given."""
+def _quantity(n_bytes: float, at_most: int = 0) -> str:
+    """Return a Kubernetes quantity of so many bytes, rounded up, but not above `at_most` if given."""
     mebibytes = math.ceil(n_bytes / _MiB / _STEP) * _STEP
-    if most:
-        mebibytes = min(mebibytes, most // _MiB)
+    if at_most:
+        mebibytes = min(mebibytes, at_most // _MiB)
     return f"{mebibytes // 1024}Gi" if mebibytes % 1024 == 0 else f"{mebibytes}Mi"

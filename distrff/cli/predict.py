@@ -1,4 +1,4 @@
-"""`distrff predict`: a stored model's predictions for stored rows, as Zarr or Parquet."""
+"""`distrff predict`, `transform` and `score`: a stored model on stored rows."""
 
 from __future__ import annotations
 
@@ -41,12 +41,9 @@ def predict(model: str, data: str, method: str, as_json: bool, **options: Any) -
     decision, probability), std and the ids. Numbers are float64; classes are the labels
     themselves, text as variable-length strings.
 
-    What an interrupted run has written is kept, and --resume goes on with it.
+    What an interrupted run has written is kept, and --resume continues it.
     """
     show(written_rows(method, model, data, options), as_json=as_json)
-
-
-# `distrff transform`: the features Z of stored rows, as a Zarr array.
 
 
 @click.command()
@@ -67,9 +64,6 @@ def transform(model: str, data: str, as_json: bool, **options: Any) -> None:
     show(written_rows("transform", model, data, options), as_json=as_json)
 
 
-# `distrff score`: how good a stored model is on stored rows.
-
-
 @click.command()
 @click.argument("model")
 @click.argument("data")
@@ -81,32 +75,29 @@ def score(model: str, data: str, as_json: bool, **options: Any) -> None:
     """Score MODEL on DATA, in one pass over the rows.
 
     Numbers: rmse, relative_error = ‖ŷ − y‖/‖y‖ and r2. Classes: accuracy and error, the
-    share of wrong labels; labels that the model never saw count as wrong, and their number is told.
+    share of wrong labels; labels that the model never saw count as wrong, and are counted.
     Rows of a table go through the steps that the model was fitted with, its target included; those that
     these leave out are counted as rows_dropped.
     """
     from distrff.estimators.base import score_sums
     from distrff.model.persistence import load_model
 
-    machine = load_model(model, storage_options=storage_options(options))
-    if machine.kind == "KernelPCA":
+    fitted = load_model(model, storage_options=storage_options(options))
+    if fitted.kind == "KernelPCA":
         raise InputError(
             f"{public_name(model)} holds principal components, which predict nothing to be scored"
         )
-    dataset = open_data_for(machine, data, options)
+    dataset = open_data_for(fitted, data, options)
     if not dataset.n_targets:
         raise InputError(f"{dataset.source} has no target yet: name it with --target")
     with workers_of(options):
-        sums = score_sums(machine, dataset)
-    scores = sums.classification_scores() if machine.is_classifier else sums.regression_scores()
+        sums = score_sums(fitted, dataset)
+    scores = sums.classification_scores() if fitted.is_classifier else sums.regression_scores()
     if sums.n_unseen:
         click.echo(f"{sums.n_unseen} rows have labels that the model never saw", err=True)
         scores |= {"unseen_labels": sums.n_unseen} if as_json else {}
     table = {} if dataset.table_report is None else dataset.table_report
     show({"n_samples": sums.n_rows, **scores, **table}, as_json=as_json)
-
-
-# What a stored model makes of stored rows, written whole or not at all.
 
 
 def written_rows(method: str, model: str, data: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -120,12 +111,12 @@ def written_rows(method: str, model: str, data: str, options: Mapping[str, Any])
 
     remote = storage_options(options)
     out = Location.of(options["out"], remote)
-    machine = load_model(model, storage_options=remote)
-    dataset = open_data_for(machine, data, options)
+    fitted = load_model(model, storage_options=remote)
+    dataset = open_data_for(fitted, data, options)
     refuse_overlap("--out", out.url, model=model, data=data)
     place = ResultPlace(out, overwrite=options["overwrite"], resume=options["resume"])
     place.check()
     with workers_of(options):
-        results = RowResults(machine, method, options.get("return_std", False))
+        results = RowResults(fitted, method, options.get("return_std", False))
         report = write_rows(Run(), results, dataset, place)
     return {"out": str(out), "model": public_name(model), **report}

@@ -1,4 +1,4 @@
-"""Rows made to order, whose true function and noise are known: what no model can beat is known too."""
+"""Made-up rows of a known function with known noise, so that the best possible score is known as well."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _N_FACTORS = 4
 _PHASE_VARIANCE = 3.0
 _N_COSINES = 128
 
-_MOST_BLOCK_ROWS = 2**15
+_MAX_BLOCK_ROWS = 2**15
 _BLOCK_BYTES = 2**24
 _STRIP_ROWS = 2**12  # of phases: they stay in a core's cache
 
@@ -66,13 +66,13 @@ class KnownTruth:
     def block_rows(self) -> int:
         """Rows that are drawn together, from one stream: a power of two, at most 16 MiB of float64."""
         fitting = _BLOCK_BYTES // (8 * self.n_columns)
-        return min(_MOST_BLOCK_ROWS, 1 << max(0, fitting.bit_length() - 1))
+        return min(_MAX_BLOCK_ROWS, 1 << max(0, fitting.bit_length() - 1))
 
     def blocks(self, name: str, n_rows: int) -> Iterator[KnownBlock]:
         """Yield the first `n_rows` rows of the sequence called `name`, block by block.
 
         Sequences of different names are independent. Each block has a stream of its own and
-        is drawn in full, so a row is the same whatever `n_rows` is.
+        is drawn in full, so a row does not depend on `n_rows`.
         """
         for start in range(0, n_rows, self.block_rows):
             X, f, y = self._drawn(name, start // self.block_rows)
@@ -128,7 +128,7 @@ class KnownTruth:
 def write_known_rows(folder: Path, truth: KnownTruth, name: str, n_rows: int) -> float:
     """Write a Zarr group with X (float32), y and the true f (both float64); return the error of f.
 
-    A chunk is one block of `truth.blocks`, so memory is that of one block, whatever `n_rows` is.
+    A chunk is one block of `truth.blocks`, so memory does not grow with `n_rows`.
 
     Parameters
     ----------

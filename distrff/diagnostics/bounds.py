@@ -1,4 +1,4 @@
-"""How far approximate kernels can be off: bounds of the literature, and the features that they ask for.
+"""Bounds of the literature on the error of approximate kernels, and the number of features they require.
 
 Bounds are probabilities, cut at 1; errors are an ε that is exceeded with probability at most δ over the
 draw of the map. `eps` is in units of k(0), but for `features_needed`, which is given the kernel. The forms
@@ -7,7 +7,7 @@ draw of the map. `eps` is in units of k(0), but for `features_needed`, which is 
 They hold for independent draws only (``sampling="iid"``, grids of random binning). Orthogonal,
 quasi-random and structured draws have less error in practice, but not by these theorems. Hashed bins and
 sketched rows make a kernel that is biased: their bounds hold bias and deviation. Those of landmarks
-are in units of the kernel and hold whatever the landmarks are.
+are in units of the kernel and hold for any landmarks.
 
 References
 ----------
@@ -325,7 +325,7 @@ def features_needed(
     """Return how many columns of Fourier features keep the error below ε with probability 1 − δ.
 
     For one pair of rows; with `n_rows` for all pairs of so many rows at once; with `diameter` for all
-    pairs of points in a set, known beforehand or not. Iid draws only.
+    pairs of points in a set, seen or not. Iid draws only.
 
     Parameters
     ----------
@@ -357,7 +357,7 @@ def features_needed(
     One pair 4·ln(2/δ)/ε², n rows 4·ln(n²/δ)/ε². Over a set it inverts `uniform_bound` with 2σ in the
     place of σ: the published proofs take the mean of the squared slope at the point where it is largest
     as if that point did not depend on the frequencies. Whatever the point, a slope of ẑ − k is at most
-    mean ‖ω‖ + E‖ω‖ (phase: 2·mean ‖ω‖ + √2·E‖ω‖), whose mean square is below 4σ² (12σ²): four times
+    mean ‖ω‖ + E‖ω‖ (phase: 2·mean ‖ω‖ + √2·E‖ω‖). Its mean square is below 4σ² (12σ²): four times
     what the proofs take.
     """
     _check_request(eps, delta, form)
@@ -402,7 +402,7 @@ def _features_for_set(
 def _uniform_terms(
     eps: float, *, n_columns: int, diameter: float, sigma: float, form: str
 ) -> tuple[float, float]:
-    """Return the logarithm of what stands before the exponential, and the exponent of one column."""
+    """Return the logarithm of the factor of the exponential, and the exponent of one column."""
     d, reach = n_columns, _log(sigma * diameter / eps)
     if form == "cos_sin":
         h = d / 2
@@ -503,7 +503,7 @@ def hashed_bins_spectral_error(
 
     Notes
     -----
-    E K̂ = K + c(11ᵀ − K), whose second term has entries in [0, c] and a norm of at most cn; around E K̂ the
+    E K̂ = K + c(11ᵀ − K), whose second term has entries in [0, c] and a norm of at most cn. Around E K̂ the
     matrix Bernstein inequality (T, section 6.1) holds as for bins without hashing.
     """
     bias = collision * n_rows

@@ -25,7 +25,7 @@ from distrff.utils.text import number_text
 COLORS = ("#0b62a8", "#c2560c", "#2d7d46", "#7a4fa3")  # those of the page in its light theme
 MARKERS = ("o", "s", "^", "D")
 _BAND = {"color": COLORS[0], "alpha": 0.18, "linewidth": 0}
-_NEAR = 0.5  # relative gap from which on both bounds fit one linear axis
+_NEAR = 0.5  # while the relative gap is larger, both bounds do not fit one linear axis
 _LARGEST = 1e100  # beyond, the margins of an axis overflow
 
 
@@ -198,7 +198,7 @@ def plot_relevance(fit: Any, *, names: Sequence[str] | None = None, ax: Any = No
     widths = getattr(kernel, "length_scale", None)
     if not isinstance(widths, tuple):
         raise InputError(
-            f"the kernel {kernel!r} has no width for each column; fit a map whose length_scale is a tuple"
+            f"the kernel {kernel!r} has no width for each column; fit a map with a tuple as length_scale"
         )
     if names is None:
         names = getattr(fit, "feature_names_in_", None)
@@ -261,7 +261,7 @@ def _tick_text(value: float, position: int | None = None) -> str:
     return number_text(value, trim=True).removeprefix("1×")
 
 
-# What a model says on the plane of the first two principal components of some rows.
+# Predictions on the plane of the first two principal components of some rows.
 
 _FILLS = ("#cfe3f4", "#f9dcb8", "#d2ead9", "#e3d7ef")
 _HATCHES = ("", "//", "..", "xx", "\\\\", "++", "oo", "--")
@@ -276,12 +276,12 @@ def plot_decision_surface(
     """Draw a model's classes or values on the plane of the first two principal components of rows.
 
     The plane goes through the mean of the rows, in the columns as the model scales them. Rows are drawn
-    where they project to, so that a row far from the plane may lie in another class's region than it is
-    predicted to be in.
+    where they project to, so that a row far from the plane may lie in another region than that of its
+    predicted class.
 
     Parameters
     ----------
-    model : fitted classifier or regressor of one output
+    machine : fitted classifier or regressor of one output
     X : array-like of shape (n_samples, n_columns)
         In memory; a few thousand rows at most are readable.
     y : array-like of shape (n_samples,), optional
@@ -444,7 +444,7 @@ def _chart(title: str, draw: Callable[[Any, Mapping[str, Any]], Any], report: Ma
     return Chart(_inlined(file.getvalue(), title, _in_words(ax)))
 
 
-def _inlined(svg: str, title: str, told: str) -> str:
+def _inlined(svg: str, title: str, description: str) -> str:
     """Return matplotlib's document as an element of a page.
 
     Its head goes, with a style that would be that of the whole page. Groups lose their names, which several
@@ -456,18 +456,18 @@ def _inlined(svg: str, title: str, told: str) -> str:
     body = re.sub("|".join(_PAGE_COLORS), lambda color: _PAGE_COLORS[color[0]], body)
     return (
         f'<svg role="img" viewBox="{view}">\n<title>{escape(title)}</title>\n'
-        f"<desc>{escape(told)}</desc>\n{body}</svg>"
+        f"<desc>{escape(description)}</desc>\n{body}</svg>"
     )
 
 
 def _in_words(ax: Any) -> str:
     """Return what a chart shows: each curve by its ends, all else by its label."""
-    told = [f"{ax.get_xlabel()} across, {ax.get_ylabel()} upwards."]
+    sentences = [f"{ax.get_xlabel()} across, {ax.get_ylabel()} upwards."]
     for drawn, label in zip(*ax.get_legend_handles_labels(), strict=True):
         points = drawn.get_xydata() if drawn in ax.lines and drawn.get_transform() is ax.transData else []
         known = sorted((y, x) for x, y in points if math.isfinite(y))
-        told.append(f"{label}.")
+        sentences.append(f"{label}.")
         if known:
             ends = [f"{number_text(y)} at {number_text(x)}" for y, x in (known[0], known[-1])]
-            told[-1] = f"{label}: {len(known)} points, lowest {ends[0]}, highest {ends[1]}."
-    return " ".join(told)
+            sentences[-1] = f"{label}: {len(known)} points, lowest {ends[0]}, highest {ends[1]}."
+    return " ".join(sentences)

@@ -39,7 +39,7 @@ class FitReport(Mapping[str, Any]):
         `tol` bounds, and lists `sweep`, `error` and, where there are bounds, `primal` and `dual`; of the
         class that is worst in the end, of targets always the worst; at most 200 sweeps
     explained_variance, explained_variance_ratio : of principal components
-    margin, smallest_margin : with C=inf, 1/‖w‖ and the least y·f over all rows
+    margin, smallest_margin : with C=inf, 1/‖w‖ and the smallest y·f over all rows
     learning_curve : list of [n_components, score, alpha]
     n_sweeps, sweep_seconds, sweep_labels, seconds, workers, threads : the work done
     phases : list of [name, seconds], which add up to `seconds`
@@ -159,9 +159,9 @@ def strict(value: Any) -> Any:
 
 # What the report page shows, and the card of a notebook.
 
-_MOST_COLUMNS = 20  # as bars
-_MOST_COMPONENTS = 20  # as bars
-_MOST_NUMBERS = 8  # one a target or class
+_MAX_COLUMNS = 20  # as bars
+_MAX_COMPONENTS = 20  # as bars
+_MAX_NUMBERS = 8  # one a target or class
 
 
 def _facts(report: Mapping[str, Any]) -> list[list[str]]:
@@ -209,15 +209,15 @@ def _objective(report: Mapping[str, Any]) -> dict[str, str | None]:
 def _numbers(value: Any) -> str:
     """Write one number or some; C may be "inf"."""
     values = value if isinstance(value, list) else [value]
-    shown = [one if isinstance(one, str) else number_text(one) for one in values[:_MOST_NUMBERS]]
+    shown = [one if isinstance(one, str) else number_text(one) for one in values[:_MAX_NUMBERS]]
     left_out = len(values) - len(shown)
     return ", ".join(shown) + (f" and {left_out} more" if left_out else "")
 
 
 def _sections(report: Mapping[str, Any], charts: Mapping[str, Chart] | None = None) -> list[Section]:
-    """Return what is told of the fit below its facts, with the charts of these headings."""
+    """Return the sections below the facts of a fit, with the charts of these headings."""
     alone = dict(charts or {})
-    told = [
+    others = [
         _optimum(report, alone.pop("The optimum", None)),
         _relevance(report),
         _components(report),
@@ -225,7 +225,7 @@ def _sections(report: Mapping[str, Any], charts: Mapping[str, Chart] | None = No
         _time(report),
     ]
     drawn = [Section(heading, [chart]) for heading, chart in alone.items()]
-    return drawn + [section for section in told if section is not None]
+    return drawn + [section for section in others if section is not None]
 
 
 def _optimum(report: Mapping[str, Any], chart: Chart | None) -> Section | None:
@@ -233,15 +233,15 @@ def _optimum(report: Mapping[str, Any], chart: Chart | None) -> Section | None:
     if not known.get("dual"):
         return None
     primal, dual = known["primal"][-1], known["dual"][-1]
-    told = (
+    bounds = (
         f"The optimum lies between {_exact(dual)} and the objective of this model, {_exact(primal)}; "
         f"of one class against the rest where there are several."
     )
-    return Section("The optimum", [told] if chart is None else [chart, told])
+    return Section("The optimum", [bounds] if chart is None else [chart, bounds])
 
 
 def _exact(value: Number) -> str:
-    """Write as many digits as tell two close bounds apart."""
+    """Write enough digits to distinguish two close bounds."""
     return "–" if value is None else f"{value:.7g}"
 
 
@@ -254,18 +254,18 @@ def _relevance(report: Mapping[str, Any]) -> Section | None:
     names = report.get("column_names") or [f"column {j}" for j in range(len(widths))]
     pairs = zip(search["column_scale"], widths, strict=True)
     ranked = sorted(((scale / width, j) for j, (scale, width) in enumerate(pairs)), key=lambda pair: -pair[0])
-    bars = [(names[j], value, number_text(widths[j])) for value, j in ranked[:_MOST_COLUMNS]]
+    bars = [(names[j], value, number_text(widths[j])) for value, j in ranked[:_MAX_COLUMNS]]
     left_out = len(widths) - len(bars)
     more = f" {left_out} columns of longer widths are not drawn." if left_out else ""
-    told = f"The longer a bar, the more its column matters; beside it the column's width.{more}"
-    return Section("Learned widths", [Bars(bars), told])
+    legend = f"The longer a bar, the more its column matters; beside it the column's width.{more}"
+    return Section("Learned widths", [Bars(bars), legend])
 
 
 def _components(report: Mapping[str, Any]) -> Section | None:
     shares = report.get("explained_variance_ratio")
     if not shares:
         return None
-    bars = [(f"component {j}", share, f"{share:.1%}") for j, share in enumerate(shares[:_MOST_COMPONENTS])]
+    bars = [(f"component {j}", share, f"{share:.1%}") for j, share in enumerate(shares[:_MAX_COMPONENTS])]
     return Section("Variance along the components", [Bars(bars)])
 
 

@@ -1,4 +1,4 @@
-"""What rows hold, in one pass that refuses nothing: missing values, ranges, targets, drift."""
+"""What one pass over rows finds, refusing nothing: missing values, ranges, targets, drift."""
 
 from __future__ import annotations
 
@@ -180,13 +180,13 @@ class RowSurveyReduction(Reduction):
         )
 
 
-MOST_VALUES = 64
+MAX_VALUES = 64
 
 
 def few_values(count: Callable[..., LabelCounts], values: Any) -> LabelCounts | None:
     """Return `count(values)` of at most 64 values that can be sorted together, None of others."""
     try:
-        return count(values, most=MOST_VALUES)
+        return count(values, most=MAX_VALUES)
     except InputError:
         return None
 
@@ -285,10 +285,10 @@ def _target(survey: RowSurvey) -> dict[str, Any]:
     return target
 
 
-# How stored rows are cut, and when writing them anew would make passes over them cheaper.
+# How stored rows are cut, and when other chunks would make passes over them cheaper.
 
 _REQUEST_BYTES = 2**20  # a smaller one takes a store longer to answer than to send: 10 ms at 100 MB/s
-_LEAST_BYTES = 2**24  # fewer are read at once, however they are cut
+_MIN_BYTES = 2**24  # fewer are read at once, however they are cut
 _LARGE_UNIT_BYTES = 2**28  # a unit is decoded as a whole, beside what a task works on
 _MAX_DECODED_SHARE = 1.1
 _GRAM_FEATURES = 1024
@@ -350,7 +350,7 @@ def stored_part(
     n_requests: int,
     from_the_first: bool = False,
 ) -> dict[str, Any]:
-    """Return what a pass over segments of rows decodes and asks for, as data for JSON.
+    """Return what a pass over segments of rows decodes and requests, as data for JSON.
 
     A unit is a chunk or row group, the largest where they differ. One that lies across the bounds of
     segments is decoded for each of them; with `from_the_first` from its first row on, and only as far as
@@ -378,7 +378,7 @@ def stored_part(
 
 def rechunk_advice(part: dict[str, Any]) -> list[str]:
     """Return a sentence where other chunks of a `stored_part` would pay, by one of three rules; else none."""
-    if part["decoded_bytes"] < _LEAST_BYTES:
+    if part["decoded_bytes"] < _MIN_BYTES:
         return []
     reasons = []
     if part["decoded_share"] > _MAX_DECODED_SHARE:

@@ -12,8 +12,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from distrff.cli import main
-from distrff.cli.group import failures_told
+from distrff.cli import failures_reported, main
 from distrff.cli.options import verbosity_options
 from distrff.errors import ClusterError, DataWarning, NonFiniteError, PlanRefused, PrecisionWarning
 
@@ -80,7 +79,7 @@ def ended(action, *words: str) -> tuple[int, str]:
 
     class Group(click.Group):
         def invoke(self, ctx: click.Context) -> object:
-            with failures_told(ctx):
+            with failures_reported(ctx):
                 return super().invoke(ctx)
 
     result = CliRunner().invoke(Group(commands={"command": command}), ["command", *words])

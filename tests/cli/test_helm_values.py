@@ -160,7 +160,7 @@ def test_each_refusal_names_what_would_do(refused, stored, rows, words, said):
     [
         (("--json",), "prints YAML; give it or --json"),
         (("--scheduler", "tcp://127.0.0.1:1"), "leave out --scheduler"),
-        (("--memory-limit", "lots"), "memory_limit must be a size"),
+        (("--memory-limit", "lots"), "--memory-limit must be a size"),
         (("--threads-per-worker", 0), "--threads-per-worker"),
     ],
     ids=str,

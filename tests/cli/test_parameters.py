@@ -5,15 +5,15 @@ from __future__ import annotations
 import click
 import pytest
 
+from distrff.cli import spelt_as_options
 from distrff.cli.build import _class_weight, checked_estimator
 from distrff.cli.fit import fit
 from distrff.cli.options import (
-    ClassWeight,
-    KernelDescription,
+    KERNEL_NAMES,
     Names,
     Numbers,
     StorageOption,
-    spelt_as_options,
+    WordOrJson,
 )
 from distrff.errors import InputError
 from distrff.estimators.ridge import KernelRidge, KernelRidgeClassifier
@@ -32,10 +32,10 @@ from distrff.kernels.stationary import Exponential, Gaussian, Laplacian, Matern
         (Numbers("cv"), "1e-3", 1e-3),
         (Numbers(), "1, 2,3e1", [1.0, 2.0, 30.0]),
         (Names(), "a, b,0", ["a", "b", "0"]),
-        (KernelDescription(), "matern", "matern"),
-        (KernelDescription(), ' {"kernel": "cauchy"}', {"kernel": "cauchy"}),
-        (ClassWeight(), "balanced", "balanced"),
-        (ClassWeight(), '{"1": 2}', {"1": 2}),
+        (WordOrJson(*KERNEL_NAMES), "matern", "matern"),
+        (WordOrJson(*KERNEL_NAMES), ' {"kernel": "cauchy"}', {"kernel": "cauchy"}),
+        (WordOrJson("balanced"), "balanced", "balanced"),
+        (WordOrJson("balanced"), '{"1": 2}', {"1": 2}),
         (StorageOption(), "key=a=b", ("key", "a=b")),
         (StorageOption(), "anon=True", ("anon", True)),
         (StorageOption(), "port=8080", ("port", 8080)),
@@ -54,10 +54,10 @@ def test_values(kind, text, value):
         (Numbers("cv"), "gcv"),
         (Numbers(), ""),
         (Numbers(), "1,,2"),
-        (KernelDescription(), "rbf"),
-        (KernelDescription(), "{kernel"),
-        (KernelDescription(), "absent.json"),
-        (ClassWeight(), "[1, 2]"),
+        (WordOrJson(*KERNEL_NAMES), "rbf"),
+        (WordOrJson(*KERNEL_NAMES), "{kernel"),
+        (WordOrJson(*KERNEL_NAMES), "absent.json"),
+        (WordOrJson("balanced"), "[1, 2]"),
         (StorageOption(), "anon"),
         (StorageOption(), "=true"),
     ],
@@ -69,7 +69,7 @@ def test_values_that_are_refused(kind, text):
 
 def test_a_kernel_from_a_file(tmp_path):
     (tmp_path / "kernel.json").write_text('{"kernel": "gaussian", "length_scale": 2.0}')
-    description = KernelDescription().convert(str(tmp_path / "kernel.json"), None, None)
+    description = WordOrJson(*KERNEL_NAMES).convert(str(tmp_path / "kernel.json"), None, None)
     assert description == {"kernel": "gaussian", "length_scale": 2.0}
 
 
@@ -218,6 +218,18 @@ def test_class_weights_have_the_labels_of_the_target():
         ("needs dtype='float64' (--dtype float64)", "needs --dtype float64"),
         ("--resume (resume=True) goes on", "--resume goes on"),
         ("give it by storage_options (--storage-option)", "give it by --storage-option"),
+        ("as open_dataset(..., missing='drop') and --missing drop do", "as --missing drop does"),
+        ("convert with missing='drop' (--missing), or", "convert with --missing drop, or"),
+        ("use n_bins=, fewer grids", "use --n-bins, fewer grids"),
+        ("positive goes with tables", "--positive goes with tables"),
+        ("test_fraction=2 of 3 rows leaves none", "--test-fraction 2 of 3 rows leaves none"),
+        ("pass header=False (--no-header) if", "pass --no-header if"),
+        ("pass header=True (--header) if", "pass --header if"),
+        ("memory_limit must be a size", "--memory-limit must be a size"),
+        ("sampling='iid', 'qmc' or 'sorf'; or", "--sampling iid, qmc or sorf; or"),
+        ("n_components=9, but the map has 8 features", "--n-outputs 9, but the map has 8 features"),
+        ("use FourierFeatures or NystroemFeatures", "use --features fourier or --features nystroem"),
+        ("a KernelSVC tells none; fit a KernelRidge", "a KernelSVC tells none; fit a --model ridge"),
     ],
 )
 def test_parameters_of_messages_are_spelt_as_options(of_python, of_the_command_line):
@@ -228,7 +240,7 @@ def test_parameters_of_messages_are_spelt_as_options(of_python, of_the_command_l
 @pytest.mark.parametrize(
     "text",
     [
-        "column 'n_components' has missing values; drop them, as open_dataset(..., missing='drop') does",
+        "column 'n_components' has missing values; see open_dataset(path)",
         "Matern(1.5, nu=2.5) + Gaussian((1.0, 2.0), length_scale=3) has no widths",
         "the target of the model is alpha, and its scale is 'alpha=3'",
         "nothing at https://host/n_components=3?target=y&scale=2",

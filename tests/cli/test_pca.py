@@ -52,7 +52,7 @@ def test_nothing_is_predicted(distrff, rows, model, tmp_path):
         ((*WORDS, "--class-weight", "balanced"), "goes with"),
         (("--n-outputs", 3), "--n-outputs goes with --model pca"),
         ((*WORDS, "--n-outputs", 33), "the map has 32 features"),
-        ((*WORDS[:2], "--features", "binning"), "use FourierFeatures or NystroemFeatures"),
+        ((*WORDS[:2], "--features", "binning"), "use --features fourier or --features nystroem"),
     ],
 )
 def test_options_that_do_not_fit(distrff, rows, tmp_path, words, text):

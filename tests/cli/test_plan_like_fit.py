@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 OPTIONS = ["--target", "y", "--n-components", 16, "--length-scale", 2, "--alpha", 0.1]
-UNSEEN = "of later rows only a fit's first pass shows whether values are missing or infinite"
+UNSEEN = "missing or infinite values in later rows show only in a fit's first pass"
 
 
 @pytest.fixture

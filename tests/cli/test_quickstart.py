@@ -132,7 +132,7 @@ def test_what_is_not_a_quickstart_stays(runner, tmp_path, content, flags):
         zarr.create_group(folder, attributes={"distrff": {"kind": "model"}})
     before = sorted(tmp_path.rglob("*"))
     message = refused(runner, *SMALL, "--dir", folder, *flags)
-    assert "choose another --dir" in message
+    assert "choose another path" in message
     assert message.count("\n") == 1
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -143,7 +143,7 @@ def test_what_is_not_a_quickstart_stays(runner, tmp_path, content, flags):
         (["--n-components", "63"], "--n-components must"),
         (["--n-rows", "5"], "--n-rows"),
         (["--n-columns", "0"], "--n-columns"),
-        (["--memory-limit", "much"], "memory_limit"),
+        (["--memory-limit", "much"], "--memory-limit"),
         (["--dir", "no/such/parent"], "does not exist"),
     ],
     ids=str,

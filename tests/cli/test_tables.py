@@ -50,7 +50,7 @@ def test_rows_without_a_target_are_dropped_and_counted(distrff, path, frame, tmp
     assert scored["r2"] > 0.5
     assert distrff.refused("predict", out, path, "--out", tmp_path / "p.zarr") == (
         "distrff: column 'a' has no value in row 0; drop or fill such rows, or fit a model with "
-        "--missing mean or 'indicator'\n"
+        "--missing mean or indicator\n"
     )
     assert not (tmp_path / "p.zarr").exists()
 

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from distrff.cli import main
-from distrff.cli.group import NOT_CONVERGED, REFUSED
+from distrff.cli import NOT_CONVERGED, REFUSED, main
 from tests.deploy import chart
 from tests.deploy.chart import manifests_of
 from tests.deploy.kubernetes import (

@@ -12,7 +12,7 @@ import pytest
 from scipy import sparse
 
 from distrff.diagnostics import survey as row_survey
-from distrff.diagnostics.survey import MOST_VALUES, few_values, survey_rows, survey_to_dict
+from distrff.diagnostics.survey import MAX_VALUES, few_values, survey_rows, survey_to_dict
 from distrff.engine.run import Run
 from distrff.engine.segments import Segmentation
 from distrff.io.arrays import as_dataset
@@ -104,14 +104,14 @@ def test_numbers_have_a_mean_instead(rng):
 
 
 def test_values_are_counted_in_any_order_until_they_are_many(rng):
-    values = rng.integers(0, MOST_VALUES, N)
+    values = rng.integers(0, MAX_VALUES, N)
     whole = few_values(LabelCounts.of_values, values / 3)
     merged = LabelCounts.empty()
     for part in np.array_split(rng.permutation(values / 3), 7):
         merged = few_values(merged.merge, LabelCounts.of_values(part))
     np.testing.assert_array_equal(merged.labels, whole.labels)
     np.testing.assert_array_equal(merged.counts, whole.counts)
-    some = LabelCounts.of_values(np.arange(MOST_VALUES))
-    assert few_values(some.merge, LabelCounts.of_values(np.arange(1, MOST_VALUES + 1))) is None
-    assert few_values(LabelCounts.of_values, np.arange(MOST_VALUES + 1)) is None
+    some = LabelCounts.of_values(np.arange(MAX_VALUES))
+    assert few_values(some.merge, LabelCounts.of_values(np.arange(1, MAX_VALUES + 1))) is None
+    assert few_values(LabelCounts.of_values, np.arange(MAX_VALUES + 1)) is None
     assert few_values(LabelCounts.of_values, np.asarray([1, "a"], dtype=object)) is None

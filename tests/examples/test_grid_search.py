@@ -33,7 +33,7 @@ def test_a_table_that_lacks_values(grid_search, tmp_path, texts):
     lazy = grid_search.dd.read_parquet(tmp_path / "table.parquet")
     found = grid_search.search(lazy, "price", 10_000, 64)
     encoded = [f"word_{word}" for word in ("high", "low", "middle")] if texts else []
-    assert sorted(found.machine.feature_names_in_) == sorted(["a", "b", *encoded])
+    assert sorted(found.model.feature_names_in_) == sorted(["a", "b", *encoded])
     assert found.score > (0.9 if texts else 0.2)
 
 

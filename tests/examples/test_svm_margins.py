@@ -94,7 +94,7 @@ def test_lines_run_where_the_function_has_the_level(margins, ax):
     machine = drf.KernelSVC(drf.LinearFeatures(), 1.0, random_state=0).fit(
         *margins.rows_beside_a_line(N_ROWS)
     )
-    margins.draw_machine(ax, machine)
+    margins.draw_model(ax, machine)
     ends = [np.concatenate(path.to_polygons(closed_only=False)) for path in ax.collections[-1].get_paths()]
     for level, points in zip((-1, 0, 1), ends, strict=True):
         np.testing.assert_allclose(machine.decision_function(points), level, atol=1e-3)

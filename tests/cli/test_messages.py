@@ -1,0 +1,85 @@
+"""The messages of the package, as the command line shows them: none names a parameter of Python."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import distrff
+from distrff.cli import spelt_as_options
+
+# What no command calls, or calls with what it has checked.
+OF_PYTHON = (
+    "cli/",
+    "diagnostics/bounds.py",
+    "diagnostics/plots.py",
+    "estimators/gram.py",
+    "estimators/fitting/gram.py: this Gram ",
+    "estimators/fitting/gram.py: ; a Gram with folds",
+    "estimators/fitting/gram.py: alpha='cv' needs a Gram with folds",
+    "estimators/fitting/options.py: fit_intercept must be",
+    "estimators/ridge.py: class_weight cannot be applied to a Gram",
+    "features/base.py: kernel__",
+    "io/arrays.py",  # of arrays in memory
+    "io/open.py: sample_dim",
+    "io/open.py: ids goes with stored rows; a frame",
+    "io/table_sources.py: an xarray Dataset",
+    "io/zarr_rows.py: …: column_names",  # an attribute of the group
+    "metrics.py",
+    "model/write.py: ids are columns",
+    "reductions/gram.py",
+    "solvers/ridge.py: n_features",
+)
+
+
+def messages() -> Iterator[tuple[str, str]]:
+    """Yield the texts of a raise, a warn or a note with their file; "…" for what is filled in."""
+    folder = Path(distrff.__file__).parent
+    for path in sorted(folder.rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        for call in ast.walk(tree):
+            if isinstance(call, ast.Call) and re.search(
+                r"(Error|Refused|Mismatch|Remedy|warn|add_note)$", ast.unparse(call.func)
+            ):
+                for argument in call.args:
+                    yield from ((str(path.relative_to(folder)), text) for text in texts_of(argument))
+        for constant in tree.body:
+            if isinstance(constant, ast.Assign):
+                yield from ((str(path.relative_to(folder)), text) for text in texts_of(constant.value))
+
+
+def texts_of(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Constant):
+        return [node.value] if isinstance(node.value, str) and " " in node.value else []
+    if isinstance(node, ast.JoinedStr):
+        parts = (part.value if isinstance(part, ast.Constant) else "…" for part in node.values)
+        return ["".join(map(str, parts))]
+    return [text for child in ast.iter_child_nodes(node) for text in texts_of(child)]
+
+
+def parameters() -> set[str]:
+    """Return the parameters of everything that is public."""
+    names: set[str] = set()
+    for public in distrff.__all__:
+        value = getattr(distrff, public)
+        if callable(value):
+            names |= set(inspect.signature(value).parameters)
+    return names
+
+
+def test_no_message_of_a_command_names_a_parameter_of_python():
+    long = "|".join(name for name in parameters() if "_" in name)
+    python = re.compile(rf"(?<![-\w.'])(?:(?:{long})\b|(?:{'|'.join(parameters())})=(?!=))")
+    found = list(messages())
+    assert len(found) > 400
+    left = []
+    for path, text in found:
+        if any(f"{path}: {text}".startswith(known) for known in OF_PYTHON):
+            continue
+        shown = spelt_as_options(text)
+        if python.search(shown):
+            left.append(f"{path}: {shown}")
+    assert not left
