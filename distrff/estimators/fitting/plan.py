@@ -245,7 +245,7 @@ class Plan:
         solver = values.pop("solver")
         for name in () if solver == "cg" else ("stride", "n_factors", "n_search_sweeps"):
             del values[name]
-        return {"one_in" if name == "stride" else name: value for name, value in values.items()}
+        return {name.replace("stride", "one_in"): value for name, value in values.items()}
 
     @property
     def has_gram(self) -> bool:
