@@ -15,7 +15,8 @@ from scipy.sparse import issparse
 
 from distrff.errors import InputError, InputTypeError
 from distrff.io.dataset import BLOCK_BYTES, Dataset, check_lengths, sparse_share
-from distrff.io.rows import FIELDS, Rows, Span
+from distrff.io.rows import Rows, Span
+from distrff.preprocessing.table import FIELDS
 
 _INDEX_BYTES = 4
 _PRESUMED_SHARE = 0.01  # of the columns of lazy sparse rows, whose entries are not counted

@@ -16,8 +16,8 @@ import pandas as pd
 from scipy.sparse import issparse
 
 from distrff.errors import InputError, NonFiniteColumnError, NonFiniteError
-from distrff.io.rows import FIELDS, RowBlock, Rows, Span
-from distrff.preprocessing.table import TableSteps
+from distrff.io.rows import RowBlock, Rows, Span
+from distrff.preprocessing.table import FIELDS, TableSteps
 from distrff.utils.arrays import as_columns
 from distrff.utils.html import html_card
 from distrff.utils.text import human_bytes, listed, number_text

@@ -18,8 +18,6 @@ from scipy.sparse import issparse
 from distrff.errors import InputError
 from distrff.utils.arrays import in_one_layout, joined_rows
 
-FIELDS = ("X", "y", "sample_weight")
-
 # A decoded span: field name -> array, of X also CSR; all of one span have the same number of rows.
 Span = dict[str, Any]
 
@@ -206,15 +204,11 @@ def in_order(function: Callable[[P], R], pieces: Iterable[P]) -> Iterator[tuple[
     """Yield each piece with `function(piece)`, in the order of the pieces; see `prefetched`.
 
     The function runs in as many threads as there are cores; one piece more is read ahead of them.
-
-    Notes
-    -----
-    Threads, since what takes time here (Arrow's decoders, compiled loops, NumPy on large arrays,
-    compression) runs without the interpreter's lock.
     """
-    calls = (partial(_with_result, function, piece) for piece in pieces)
-    return prefetched(calls, CPU_COUNT, CPU_COUNT + 1)
 
+    # Threads, since what takes time here (Arrow's decoders, compiled loops, NumPy on large arrays,
+    # compression) runs without the interpreter's lock.
+    def with_result(piece: P) -> tuple[P, R]:
+        return piece, function(piece)
 
-def _with_result(function: Callable[[P], R], piece: P) -> tuple[P, R]:
-    return piece, function(piece)
+    return prefetched((partial(with_result, piece) for piece in pieces), CPU_COUNT, CPU_COUNT + 1)

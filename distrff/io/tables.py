@@ -18,7 +18,7 @@ from distrff.engine.run import Run
 from distrff.errors import InputError
 from distrff.io.arrow import raw_columns
 from distrff.io.dataset import BLOCK_BYTES, Dataset, delayed_blocks, lazy_blocks
-from distrff.io.rows import FIELDS, Rows, Span
+from distrff.io.rows import Rows, Span
 from distrff.io.storage import SPAN_BYTES
 from distrff.preprocessing.encoders import RawColumn
 from distrff.preprocessing.profile import (
@@ -28,7 +28,7 @@ from distrff.preprocessing.profile import (
     find_columns,
     steps_of,
 )
-from distrff.preprocessing.table import TableSteps, complete_rows
+from distrff.preprocessing.table import FIELDS, TableSteps, complete_rows
 from distrff.utils.text import listed
 
 BATCH_ROWS = 2**16  # of a piece that is converted
@@ -218,13 +218,7 @@ class StepsEncoding(Encoding):
     def span(self, batch: pa.RecordBatch, first_row: int) -> Span:
         """Return what the steps make of a batch."""
         raw = raw_columns(batch, self.names)
-        return encoded(self.steps, raw, first_row=first_row, fields=tuple(self.columns))
-
-
-def encoded(steps: TableSteps, raw: Mapping[str, RawColumn], **options: Any) -> Span:
-    """Return what the steps make of some rows, with the options of `steps.apply`."""
-    made = steps.apply(raw, **options)
-    return {name: values for name in FIELDS if (values := getattr(made, name)) is not None}
+        return self.steps.apply(raw, first_row=first_row, fields=tuple(self.columns))
 
 
 @dataclass(frozen=True)
@@ -410,7 +404,12 @@ def choose_columns(table: Any, options: TableOptions) -> ColumnSelection:
     reasons = {name: why for name in rest if (why := _left_out(table.kinds[name], options))}
     if options.columns is not None:
         columns, dropped = named_columns(table, options.columns), {}
-        _check_named(table, columns, target, weights, options)
+        for name in columns:
+            if name in target or name in weights:
+                other = "y" if name in target else "weights"
+                raise InputError(f"column {name!r} is asked for as a column of X and as {other}")
+            if (why := _left_out(table.kinds[name], options)) is not None:
+                raise InputError(f"column {name!r} of {table.name} cannot be a column of X: {why}")
     else:
         unwanted = set(named_columns(table, options.drop))
         columns = [n for n in rest if n not in reasons and n not in unwanted]
@@ -442,18 +441,6 @@ def _left_out(kind: str | None, options: TableOptions) -> str | None:
     if kind in ("time", "clock") and options.datetime is None:
         return LEFT_OUT_TIMES
     return None
-
-
-def _check_named(
-    table: Any, columns: list[str], target: list[str], weights: list[str], options: TableOptions
-) -> None:
-    for name in columns:
-        if name in target or name in weights:
-            other = "y" if name in target else "weights"
-            raise InputError(f"column {name!r} is asked for as a column of X and as {other}")
-        why = _left_out(table.kinds[name], options)
-        if why is not None:
-            raise InputError(f"column {name!r} of {table.name} cannot be a column of X: {why}")
 
 
 # Passes over the raw rows of a table: what its columns hold, and how many rows lack no value.

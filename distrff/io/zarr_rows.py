@@ -19,7 +19,7 @@ from scipy.sparse import csr_matrix
 from distrff.errors import InputError
 from distrff.io.arrays import check_real, check_shape, check_target_shape, check_weight_shape, native
 from distrff.io.dataset import Dataset, check_lengths, lazy_blocks, sparse_share
-from distrff.io.rows import FIELDS, Rows, Span, cuts, read_ahead
+from distrff.io.rows import Rows, Span, cuts, read_ahead
 from distrff.io.storage import (
     ROOT,
     SEEN_BY_ALL,
@@ -31,7 +31,7 @@ from distrff.io.storage import (
     storage_errors,
 )
 from distrff.preprocessing.profile import Numbered, find_columns
-from distrff.preprocessing.table import TableSteps
+from distrff.preprocessing.table import FIELDS, TableSteps
 
 # A shard is one object and one request; above this size only parts of it are decoded at a time.
 SHARD_BYTES = 256 * 2**20

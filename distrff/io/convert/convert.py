@@ -32,7 +32,7 @@ from distrff.io.convert.writer import (
 )
 from distrff.io.rows import Span, in_order
 from distrff.io.storage import Location, check_writable, full_disk_errors, own_folder
-from distrff.io.tables import ColumnSelection, choose_columns, encoded
+from distrff.io.tables import ColumnSelection, choose_columns
 from distrff.preprocessing.encoders import NumberStep, RawColumn, TargetStep
 from distrff.preprocessing.profile import TableOptions, TableProfile
 from distrff.preprocessing.table import TableSteps
@@ -484,7 +484,7 @@ class TableEncoder:
             self._refuse_missing(piece, raw)
         try:
             with np.errstate(over="raise"):
-                rows = encoded(self.steps, raw)
+                rows: Span = self.steps.apply(raw)
                 if self._dtype is not None:
                     rows["X"] = rows["X"].astype(self._dtype, copy=False)
         except FloatingPointError as error:
