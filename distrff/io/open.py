@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from functools import partial
 from typing import Any
@@ -14,7 +14,7 @@ from distrff.errors import InputError
 from distrff.io.dataset import Dataset, with_ids
 from distrff.io.parquet_rows import SUFFIXES, ParquetTable, open_parquet, parquet_table
 from distrff.io.storage import GLOB_CHARACTERS, Location, Options
-from distrff.io.table_sources import described_frame, frame_table, is_xarray, xarray_table
+from distrff.io.table_sources import frame_table, is_xarray, xarray_table
 from distrff.io.tables import Table, choose_columns, complete_rows_of, encoded_dataset, profile_of
 from distrff.io.zarr_rows import open_zarr
 from distrff.preprocessing.profile import TableOptions, refuse_missing_values
@@ -131,9 +131,8 @@ def open_dataset(
     if is_dataframe_like(path) or is_xarray(path):
         if ids:
             raise InputError("ids goes with stored rows; a frame in memory keeps its own columns")
-        if is_dataframe_like(path):
-            return _of_table(described_frame(path), options, steps, partial(frame_table, path))
-        return _of_table(xarray_table(path, sample_dim), options, steps)
+        table = frame_table(path) if is_dataframe_like(path) else xarray_table(path, sample_dim)
+        return _of_table(table, options, steps)
     if sample_dim is not None:
         raise InputError(f"sample_dim={sample_dim!r} goes with an xarray Dataset, got {type(path).__name__}")
     if stored_kind(path, storage_options) == "parquet":
@@ -190,23 +189,15 @@ def _of_parquet(table: ParquetTable, options: TableOptions, steps: TableSteps | 
     return open_parquet(table, options) if are_numbers else _of_table(table, options, None)
 
 
-def _of_table(
-    table: Table,
-    options: TableOptions,
-    steps: TableSteps | None,
-    holding: Callable[[Sequence[str]], Table] | None = None,
-) -> Dataset:
-    """The rows of a table through the steps of a model, or those that follow from what it holds.
-
-    `holding` returns the table with the rows of some columns, where the table itself has none.
-    """
+def _of_table(table: Table, options: TableOptions, steps: TableSteps | None) -> Dataset:
+    """The rows of a table through the steps of a model, or those that follow from what it holds."""
     if steps is not None:
         steps.check_names(table.kinds, table.name)
-        table = _with_rows(table, steps.raw_names, holding)
+        table = _with_rows(table, steps.raw_names)
         kept = complete_rows_of(Run(), table, steps.raw_names) if steps.drops_missing else None
         return encoded_dataset(table, steps, kept)
     choice = choose_columns(table, options)
-    table = _with_rows(table, choice.used, holding)
+    table = _with_rows(table, choice.used)
     run = Run()
     profile = profile_of(run, table, choice.used, options.max_categories)
     steps, report = choice.steps(profile, options)
@@ -216,9 +207,9 @@ def _of_table(
     return encoded_dataset(table, steps, kept, report)
 
 
-def _with_rows(table: Table, names: Sequence[str], holding: Callable[[Sequence[str]], Table] | None) -> Table:
+def _with_rows(table: Table, names: Sequence[str]) -> Table:
     table.check(names)
-    table = table if holding is None else holding(names)
+    table = table.loaded(names)
     if not table.n_rows:
         raise InputError(f"{table.name} has no rows; check the path, or what was selected from it")
     return table

@@ -32,7 +32,6 @@ from distrff.io.storage import (
 from distrff.io.tables import (
     Columns,
     Encoding,
-    Held,
     Table,
     TablePart,
     TableReader,
@@ -96,8 +95,8 @@ class ParquetTable(Table):
         """Raise InputError if some columns are not the same in all files."""
         check_agreement(self.footers, names, all_features=False)
 
-    def held(self, names: Sequence[str], *, together: bool) -> Held:
-        """Return what decoding some columns, together or not, holds beside a batch."""
+    def held(self, names: Sequence[str], *, together: bool) -> tuple[int, int]:
+        """Return the most bytes that decoding holds, and the rows of the largest group decoded in packs."""
         sizes = [f.column_bytes[:, [f.schema.get_field_index(name) for name in names]] for f in self.footers]
         group_rows = [n for footer in self.footers for n in footer.group_rows]
         return _held_by(np.concatenate(sizes), group_rows, together=together)
@@ -543,16 +542,16 @@ def _group_bytes(group: Any, leaves: Sequence[Sequence[int]]) -> np.ndarray:
     return np.array(sizes, np.int64)
 
 
-def _held_by(sizes: np.ndarray, group_rows: Sequence[int], *, together: bool) -> Held:
+def _held_by(sizes: np.ndarray, group_rows: Sequence[int], *, together: bool) -> tuple[int, int]:
     """What reading row groups holds at most, by the `_group_bytes` of each; see `Table.held`."""
     sums, whole_rows = sizes.sum(axis=1), 0
     if together:
-        return Held(int(sums.max(initial=0)), 0)
+        return int(sums.max(initial=0)), 0
     for i in np.flatnonzero(sums > PACK_BYTES).tolist():
         packs = _packs(sizes[i])
         sums[i] = max(int(sizes[i, pack].sum()) for pack in packs)
         whole_rows = max(whole_rows, group_rows[i] if len(packs) > 1 else 0)
-    return Held(int(sums.max(initial=0)), whole_rows)
+    return int(sums.max(initial=0)), whole_rows
 
 
 def _packs(sizes: np.ndarray) -> list[list[int]]:

@@ -71,18 +71,6 @@ class Piece(NamedTuple):
         return self.start + self.batch.num_rows
 
 
-class Held(NamedTuple):
-    """What reading row groups holds beside a batch.
-
-    pack_bytes : stored bytes and pages of the columns that are decoded together.
-    whole_rows : rows of the largest row group whose columns are decoded one pack after another, for which
-        all of its rows that a task needs are held; 0 where there is none.
-    """
-
-    pack_bytes: int
-    whole_rows: int
-
-
 @dataclass(frozen=True, eq=False)
 class Table:
     """A stored table in consecutive parts, none of which is empty.
@@ -112,9 +100,16 @@ class Table:
     def check(self, names: Sequence[str]) -> None:
         """Raise InputError if some columns are not the same in all parts."""
 
-    def held(self, names: Sequence[str], *, together: bool) -> Held:
-        """Return what decoding some columns, together or not, holds beside a batch."""
-        return Held(0, 0)
+    def loaded(self, names: Sequence[str]) -> Table:
+        """Return the table with the rows of some columns, where it has none before they are chosen."""
+        return self
+
+    def held(self, names: Sequence[str], *, together: bool) -> tuple[int, int]:
+        """Return what decoding some columns, together or not, holds beside a batch: bytes and whole rows.
+
+        See `held_bytes` and `whole_rows` of `Dataset`.
+        """
+        return 0, 0
 
     def joined(self, parts: Sequence[TablePart]) -> list[TablePart]:
         """Return the rows of some parts in fewer, where that saves requests."""
@@ -311,7 +306,7 @@ def table_dataset(reader: TableReader, **more: Any) -> Dataset:
     """Return the dataset of the rows of a reader; `more` are further attributes of it."""
     table, encoding = reader.table, reader.encoding
     X, y = encoding.columns["X"], encoding.columns.get("y")
-    held = table.held(encoding.names, together=encoding.drops_rows)
+    held_bytes, whole_rows = table.held(encoding.names, together=encoding.drops_rows)
     return Dataset(
         reader=reader,
         n_rows=reader.n_rows,
@@ -326,8 +321,8 @@ def table_dataset(reader: TableReader, **more: Any) -> Dataset:
         n_targets=0 if y is None else len(y.labels),
         y_is_1d=y is None or y.is_1d,
         has_weights="sample_weight" in encoding.columns,
-        held_bytes=held.pack_bytes,
-        whole_rows=held.whole_rows,
+        held_bytes=held_bytes,
+        whole_rows=whole_rows,
         **more,
     )
 
