@@ -140,7 +140,8 @@ class ZarrReader:
         z = self.arrays[field]
         step = z.chunks[0]
         try:
-            return self._decode(field, a, b)
+            chosen = field == "X" and self._columns is not None
+            values = z.oindex[slice(a, b), self._columns] if chosen else z[a:b]
         except DAMAGE as error:
             first = a // step * step
             if b > first + step:  # chunk by chunk, so that the message names the one that is damaged
@@ -150,16 +151,6 @@ class ZarrReader:
                 f"{self._source}: rows {first} to {last} of array {z.basename!r} cannot be "
                 f"decoded ({one_line(error)}); the chunk is truncated or damaged: write it again"
             ) from error
-
-    def _decode(self, field: str, a: int, b: int) -> np.ndarray:
-        z = self.arrays[field]
-        try:
-            if field == "X" and self._columns is not None:
-                values = z.oindex[slice(a, b), self._columns]
-            else:
-                values = z[a:b]
-        except DAMAGE:
-            raise
         except Exception as error:
             raise retryable(error) from error
         return np.asarray(values).astype(self.dtype(field), copy=False)
@@ -207,7 +198,9 @@ def open_zarr(
     required["sample_weight"] = sample_weight is not None or weight_name != "sample_weight"
     with storage_errors(f"{source} cannot be reached"):
         group = _open_group(location)
-        _refuse_incomplete(group, source)
+        header = group.attrs.get(ROOT)
+        if isinstance(header, dict) and header.get("complete") is False:  # missing chunks would read as zeros
+            raise InputError(f"{source} is incomplete, its writing was interrupted; write it again")
         X = group.get(x_name)
         is_sparse = isinstance(X, zarr.Group)
         found = {
@@ -301,13 +294,6 @@ def _wrong_document(fs: Any, inner: str) -> str | None:
     if not isinstance(document.get("attributes", {}), dict):
         return "the attributes in its zarr.json are no JSON object"
     return None
-
-
-def _refuse_incomplete(group: Any, source: str) -> None:
-    """Refuse what distrff began to write and did not finish; missing chunks would read as zeros."""
-    header = group.attrs.get(ROOT)
-    if isinstance(header, dict) and header.get("complete") is False:
-        raise InputError(f"{source} is incomplete, its writing was interrupted; write it again")
 
 
 def _array(group: Any, name: str, source: str, *, required: bool) -> Any:
@@ -408,13 +394,7 @@ class CsrReader:
         return blocks.map_blocks(_itself, meta=csr_matrix((0, 0), dtype=dtype))
 
     def spans(self, field: str, start: int, stop: int) -> Iterator[Span]:
-        """Return the decoded rows [start, stop) of one field, those of X about 8 MB of entries at a time.
-
-        Raises
-        ------
-        InputError
-            If indptr or indices are not those of a CSR matrix, naming the rows.
-        """
+        """Return the decoded rows [start, stop) of one field, those of X about 8 MB of entries at a time."""
         return self._matrices(start, stop) if field == "X" else self.arrays.spans(field, start, stop)
 
     def _matrices(self, start: int, stop: int) -> Iterator[Span]:
