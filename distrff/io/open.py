@@ -12,15 +12,13 @@ from dask.utils import is_dataframe_like
 from distrff.engine.run import Run
 from distrff.errors import InputError
 from distrff.io.dataset import Dataset, with_ids
-from distrff.io.parquet_rows import SUFFIXES, ParquetTable, open_parquet, parquet_table
-from distrff.io.storage import GLOB_CHARACTERS, Location, Options
-from distrff.io.table_sources import frame_table, is_xarray, xarray_table
+from distrff.io.parquet_rows import MAGIC, SUFFIXES, ParquetTable, open_parquet, parquet_table
+from distrff.io.storage import GLOB_CHARACTERS, Location, Options, first_bytes, is_local
+from distrff.io.table_sources import frame_table, xarray_table
 from distrff.io.tables import Table, choose_columns, complete_rows_of, encoded_dataset, profile_of
 from distrff.io.zarr_rows import open_zarr
 from distrff.preprocessing.profile import TableOptions, refuse_missing_values
 from distrff.preprocessing.table import TableSteps
-
-_TABLES_ONLY = ("drop", "one_hot", "max_categories", "hash_columns", "missing", "datetime", "positive")
 
 
 def open_dataset(
@@ -126,21 +124,23 @@ def open_dataset(
         datetime,
         positive,
     )
-    if steps is not None:
-        _refuse_beside_steps(options)
-    if is_dataframe_like(path) or is_xarray(path):
+    given = [option.name for option in fields(options) if getattr(options, option.name) != option.default]
+    if steps is not None and given:
+        raise InputError(f"{given[0]} was given beside steps, which say all about columns; leave it out")
+    is_frame, is_xarray = is_dataframe_like(path), hasattr(path, "data_vars") and hasattr(path, "sizes")
+    if is_frame or is_xarray:
         if ids:
             raise InputError("ids goes with stored rows; a frame in memory keeps its own columns")
-        table = frame_table(path) if is_dataframe_like(path) else xarray_table(path, sample_dim)
+        table = frame_table(path) if is_frame else xarray_table(path, sample_dim)
         return _of_table(table, options, steps)
     if sample_dim is not None:
         raise InputError(f"sample_dim={sample_dim!r} goes with an xarray Dataset, got {type(path).__name__}")
     if stored_kind(path, storage_options) == "parquet":
         dataset = _of_parquet(parquet_table(path, storage_options), options, steps)
     else:
-        given = [name for name in _TABLES_ONLY if getattr(options, name) != getattr(TableOptions(), name)]
-        if given or steps is not None:
-            name = given[0] if given else "steps"
+        of_tables = [name for name in given if name not in ("target", "columns", "sample_weight")]
+        if of_tables or steps is not None:
+            name = of_tables[0] if of_tables else "steps"
             raise InputError(f"{name} goes with tables; the X and y of a Zarr group are taken as they are")
         dataset = stored_dataset(
             path,
@@ -159,14 +159,6 @@ def open_dataset(
     return with_ids(
         dataset, {name: of_column(target=name, columns=_without(columns, name)) for name in names}
     )
-
-
-def _refuse_beside_steps(options: TableOptions) -> None:
-    for option in fields(options):
-        if getattr(options, option.name) != option.default:
-            raise InputError(
-                f"{option.name} was given beside steps, which say all about columns; leave it out"
-            )
 
 
 def _without(columns: Any, name: str) -> Any:
@@ -217,8 +209,8 @@ def _with_rows(table: Table, names: Sequence[str]) -> Table:
 
 # What is stored, taken as it is.
 
-ZARR_MARKERS = ("zarr.json", ".zgroup", ".zattrs", ".zarray")
-ACCEPTED = (
+_ZARR_MARKERS = ("zarr.json", ".zgroup", ".zattrs", ".zarray")
+_ACCEPTED = (
     "a Zarr group (zarr.json or .zgroup in a folder) or Parquet (a *.parquet file, a folder of them, a glob)"
     "; CSV, TSV, libsvm, .npz and .npy files become a Zarr group by distrff.convert or `distrff convert`"
 )
@@ -251,13 +243,7 @@ def stored_dataset(
 
 
 def stored_kind(path: Any, storage_options: Options) -> str:
-    """Return what lies at a path: "zarr" or "parquet"; a list of paths is Parquet.
-
-    Raises
-    ------
-    InputError
-        If there is nothing, or nothing of either kind.
-    """
+    """Return what lies at a path, "zarr" or "parquet", or raise InputError; a list of paths is Parquet."""
     if isinstance(path, (list, tuple)):
         return "parquet"
     location = Location.of(path, storage_options)
@@ -270,9 +256,22 @@ def stored_kind(path: Any, storage_options: Options) -> str:
         if not fs.exists(inner):
             raise InputError(f"{location} does not exist; check the path")
         if not fs.isdir(inner):
-            raise InputError(f"{location} is a file of an unknown kind; accepted is {ACCEPTED}")
-        if any(fs.exists(f"{base}/{marker}") for marker in ZARR_MARKERS):
+            raise InputError(f"{location} is a file of an unknown kind; accepted is {_ACCEPTED}")
+        if any(fs.exists(f"{base}/{marker}") for marker in _ZARR_MARKERS):
             return "zarr"
         if any(file.endswith(SUFFIXES) for file in fs.find(inner)):
             return "parquet"
-    raise InputError(f"{location} is a folder without data; accepted is {ACCEPTED}")
+    raise InputError(f"{location} is a folder without data; accepted is {_ACCEPTED}")
+
+
+def is_raw(path: Any, storage_options: Options) -> bool:
+    """Tell whether `path` stands for files that must be converted: there, and neither Zarr nor Parquet."""
+    location = Location.of(path, storage_options)
+    with location.reached() as (fs, inner):
+        # Web servers return a page for a folder, so that a Zarr group looks like a file.
+        is_group = not is_local(fs) and any(fs.exists(f"{inner.rstrip('/')}/{m}") for m in _ZARR_MARKERS)
+        if fs.isfile(inner) and not is_group:
+            return not inner.endswith(SUFFIXES) and not first_bytes(fs, inner).startswith(MAGIC)
+        if any(c in inner for c in GLOB_CHARACTERS):
+            return any(fs.isfile(file) and not file.endswith(SUFFIXES) for file in fs.glob(inner))
+    return False

@@ -244,6 +244,7 @@ def open_parquet(table: ParquetTable, options: TableOptions) -> Dataset:
 # The Parquet files, and what their footers say: rows, columns, nulls.
 
 SUFFIXES = (".parquet", ".pq")
+MAGIC = b"PAR1"  # begins every file
 
 
 class Footer(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import io
 import json
 import os
 import re
@@ -203,6 +204,12 @@ def is_local(fs: Any) -> bool:
 def file_name(fs: Any, path: str) -> str:
     """Return what messages call a file at a path of `fs`, from which the protocol was stripped."""
     return path if is_local(fs) else public_name(fs.unstrip_protocol(path))
+
+
+def first_bytes(fs: Any, path: str) -> bytes:
+    """Return the first bytes of a file, which tell its format."""
+    with fs.open(path, "rb") as handle:
+        return bytes(handle.read(io.DEFAULT_BUFFER_SIZE)[:8])
 
 
 def file_bytes(fs: Any, path: str) -> bytes:

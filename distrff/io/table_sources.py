@@ -145,11 +145,6 @@ class ArraysPart(TablePart):
             yield pa.RecordBatch.from_arrays(columns, names=list(names))
 
 
-def is_xarray(data: Any) -> bool:
-    """Tell whether `data` is an xarray Dataset."""
-    return hasattr(data, "data_vars") and hasattr(data, "sizes")
-
-
 def xarray_table(data: Any, sample_dim: str | None) -> Table:
     """Return the data variables that lie along `sample_dim` as a table; at least one must.
 

@@ -139,7 +139,7 @@ def convert(
         max_categories=max_categories, hash_columns=hash_columns, missing=missing, datetime=datetime,
     )  # fmt: skip
     source = open_source(
-        _listed(src),
+        src,
         header=header,
         x_name=x_name,
         y_name=y_name,
@@ -173,17 +173,13 @@ def convert_like(
         If a column is missing or of another kind than it was, and as `convert`.
     """
     source = open_source(
-        _listed(src),
+        src,
         known=steps.raw_names,
         x_name=x_name,
         y_name=y_name,
         storage_options=storage_options,
     )
     return _converted(source, Location.of(dst, storage_options), TableOptions(), Layout(), steps)
-
-
-def _listed(src: Any) -> list[Any]:
-    return list(src) if isinstance(src, (list, tuple)) else [src]
 
 
 def _fitting_options(source: Source, options: TableOptions, positive: Any) -> TableOptions:
