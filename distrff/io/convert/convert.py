@@ -131,20 +131,20 @@ def convert(
     as much room on disk, beside dst, as the rows of X decoded. Rows of more than 2,048 columns of which fewer
     than a tenth are filled are stored as a sparse matrix: X is then a group with data, indices and indptr.
     """
-    layout = _checked_layout(dtype, chunk_rows, shuffle, test_fraction)
+    if dtype not in _DTYPES:
+        raise InputError(f"dtype must be one of {', '.join(_DTYPES)}, got {dtype!r}")
+    check_count("chunk_rows", chunk_rows, or_none=True)
+    if test_fraction is not None and not 0 < test_fraction < 1:
+        raise InputError(f"test_fraction must lie between 0 and 1, got {test_fraction!r}")
+    seed = None if shuffle is None else resolve_seed(shuffle)
+    layout = Layout(_DTYPES[dtype], chunk_rows, seed, test_fraction)
     location = Location.of(dst, storage_options)
     check_writable(location, overwrite=overwrite, kinds=(KIND,))
     options = TableOptions(
         target=target, columns=columns, drop=drop, sample_weight=sample_weight, one_hot=one_hot,
         max_categories=max_categories, hash_columns=hash_columns, missing=missing, datetime=datetime,
     )  # fmt: skip
-    source = open_source(
-        src,
-        header=header,
-        x_name=x_name,
-        y_name=y_name,
-        storage_options=storage_options,
-    )
+    source = open_source(src, header=header, x_name=x_name, y_name=y_name, storage_options=storage_options)
     options = _fitting_options(source, options, positive)
     return _converted(source, location, options, layout, overwrite=overwrite)
 
@@ -160,32 +160,22 @@ def convert_like(
 ) -> dict[str, Any]:
     """Convert files by the steps of a model, or of what was converted before; see `convert`.
 
-    Parameters
-    ----------
-    src, dst : as of `convert`
-    steps : TableSteps
-        Which columns are read and what becomes of them; `steps.for_prediction()` needs no target.
-    x_name, y_name, storage_options : as of `convert`
-
-    Raises
-    ------
-    InputError
-        If a column is missing or of another kind than it was, and as `convert`.
+    A column that is missing or of another kind than it was is refused.
     """
-    source = open_source(
-        src,
-        known=steps.raw_names,
-        x_name=x_name,
-        y_name=y_name,
-        storage_options=storage_options,
-    )
+    known = steps.raw_names
+    source = open_source(src, known=known, x_name=x_name, y_name=y_name, storage_options=storage_options)
     return _converted(source, Location.of(dst, storage_options), TableOptions(), Layout(), steps)
 
 
 def _fitting_options(source: Source, options: TableOptions, positive: Any) -> TableOptions:
     """The options with the target that the format itself defines, and its positive label."""
     if isinstance(source, LibsvmSource):
-        _refuse_for_libsvm(source, options)
+        for name in ("target", "columns", "drop", "sample_weight", "one_hot", "missing"):
+            if getattr(options, name) != getattr(TableOptions, name):
+                raise InputError(
+                    f"{source.name} is a libsvm file, whose label is the target and whose entries are all "
+                    f"columns; {name} does not apply to it: leave it out"
+                )
         return replace(options, target=LABEL, positive=positive)
     if isinstance(source, ArraySource):
         chosen = (options.target, options.columns, options.drop, options.sample_weight)
@@ -194,16 +184,6 @@ def _fitting_options(source: Source, options: TableOptions, positive: Any) -> Ta
             own = source.targets[0] if source.targets == ("y",) else list(source.targets)
             options = replace(options, target=own)
     return replace(options, positive=positive)
-
-
-def _refuse_for_libsvm(source: LibsvmSource, options: TableOptions) -> None:
-    """Refuse options of columns where there are none to choose from."""
-    for name in ("target", "columns", "drop", "sample_weight", "one_hot", "missing"):
-        if getattr(options, name) != getattr(TableOptions, name):
-            raise InputError(
-                f"{source.name} is a libsvm file, whose label is the target and whose entries are all "
-                f"columns; {name} does not apply to it: leave it out"
-            )
 
 
 # Rows of a raw source on their way into a Zarr group: encoded, split, shuffled, written.
@@ -219,18 +199,6 @@ class Layout(NamedTuple):
     chunk_rows: int | None = None
     shuffle: int | None = None
     test_fraction: float | None = None
-
-
-def _checked_layout(
-    dtype: str, chunk_rows: int | None, shuffle: int | None, test_fraction: float | None
-) -> Layout:
-    if dtype not in _DTYPES:
-        raise InputError(f"dtype must be one of {', '.join(_DTYPES)}, got {dtype!r}")
-    check_count("chunk_rows", chunk_rows, or_none=True)
-    if test_fraction is not None and not 0 < test_fraction < 1:
-        raise InputError(f"test_fraction must lie between 0 and 1, got {test_fraction!r}")
-    seed = None if shuffle is None else resolve_seed(shuffle)
-    return Layout(_DTYPES[dtype], chunk_rows, seed, test_fraction)
 
 
 def _converted(
@@ -268,7 +236,10 @@ def _written(
             n_raw, n_kept = n_raw + n, n_kept + rows["X"].shape[0]
             if rows["X"].shape[0]:
                 if sink is None:  # the first rows decide how all are stored
-                    is_sparse = _is_wide_and_empty(rows["X"])
+                    X = rows["X"]
+                    n_filled = X.nnz if issparse(X) else np.count_nonzero(X)
+                    is_empty = n_filled / (X.shape[0] * X.shape[1]) < _MAX_FILLED
+                    is_sparse = is_empty and X.shape[1] > _MIN_SPARSE_COLUMNS
                     sink = _sink(group, layout, folder, SparseWriter if is_sparse else DenseWriter)
                 sink.append(rows)
             if options.positive is not None:
@@ -329,7 +300,7 @@ def _sink(
 
 def _encoder(
     source: Source, options: TableOptions, layout: Layout, steps: TableSteps | None
-) -> tuple[Encoder, dict[str, Any]]:
+) -> tuple[TableEncoder | SparseEncoder, dict[str, Any]]:
     if isinstance(source, LibsvmSource):
         if steps is None:
             with _progress("look through", source) as tell:
@@ -469,10 +440,7 @@ class TableEncoder:
     def encode(self, piece: Any) -> tuple[Span, int]:
         """Return the rows of a piece, and how many raw rows it has; called in any thread.
 
-        Raises
-        ------
-        InputError
-            Naming the place of what cannot be used.
+        What cannot be used is refused by its place.
         """
         raw = self._source.raw(piece, self.steps.raw_names)
         self._refuse_infinity(piece, raw)
@@ -552,12 +520,3 @@ class SparseEncoder:
         if self.steps.target is not None:
             rows["y"] = self.steps.target.apply({LABEL: RawColumn("number", found.labels)}, 0)
         return rows, len(found.labels)
-
-
-Encoder = TableEncoder | SparseEncoder
-
-
-def _is_wide_and_empty(X: Any) -> bool:
-    """Tell from the first rows, dense or CSR, whether X is to be stored as a sparse matrix."""
-    n_filled = X.nnz if issparse(X) else np.count_nonzero(X)
-    return X.shape[1] > _MIN_SPARSE_COLUMNS and n_filled / (X.shape[0] * X.shape[1]) < _MAX_FILLED

@@ -97,13 +97,7 @@ def _opened(file: TextFile) -> Iterator[tuple[Any, Any]]:
 
 
 def head_of(file: TextFile, n_bytes: int = BLOCK_BYTES) -> bytes:
-    """Return the first bytes of the text, without a byte order mark.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be decompressed, or is UTF-16.
-    """
+    """Return the first bytes of the text, without a byte order mark; UTF-16 is refused."""
     with _opened(file) as (_, stream):
         return _checked_head(file, _read(stream, n_bytes))
 
@@ -117,23 +111,11 @@ def _checked_head(file: TextFile, head: bytes) -> bytes:
 
 
 def text_blocks(file: TextFile, delimiter: str | None, skip_records: int = 0) -> Iterator[TextBlock]:
-    """Yield the records of a file in blocks of about 8 MB.
+    """Yield the records of a file in blocks of about 8 MB, but for the first `skip_records`.
 
-    A block ends where a record does: at a line end outside of quotes. Files whose lines end in a bare
-    carriage return are read as well.
-
-    Parameters
-    ----------
-    file : TextFile
-    delimiter : str or None
-        Between fields; None where quotes mean nothing.
-    skip_records : int
-        To be left out at the beginning, such as a header.
-
-    Raises
-    ------
-    InputError
-        If the file is damaged, is UTF-16, a quote is never closed, or a record is longer than 64 MB.
+    A block ends where a record does: at a line end outside of quotes, which mean nothing where `delimiter`
+    is None. Files whose lines end in a bare carriage return are read as well. Damage, UTF-16, a quote that is
+    never closed and a record of more than 64 MB are refused.
     """
     with _opened(file) as (stored, stream):
         data = _read(stream, BLOCK_BYTES)
@@ -144,14 +126,15 @@ def text_blocks(file: TextFile, delimiter: str | None, skip_records: int = 0) ->
             if not is_known:
                 newline, is_known = _line_end(data, at_end)
             has_quotes = delimiter is not None and b'"' in data
-            if at_end and delimiter is not None and has_quotes:
-                _refuse_open_quote(file, line, data, newline, delimiter)
-            if at_end:
-                end = len(data)
-            elif delimiter is not None and has_quotes:
-                end = _scanned(data, newline, delimiter)[0]
-            else:
-                end = data.rfind(newline) + 1
+            end, opened = len(data) if at_end else data.rfind(newline) + 1, -1
+            if delimiter is not None and has_quotes:
+                last, opened = _scanned(data, newline, delimiter)
+                end = end if at_end else last
+            if at_end and opened >= 0:  # all lines after the quote would be one field
+                raise InputError(
+                    f"{file.name}, line {line + data.count(newline, 0, opened)}: a quote is opened there and "
+                    f"never closed; close it, or remove it"
+                )
             block, rest = data[:end], data[end:]
             if not block and len(data) > _LONGEST_RECORD:
                 raise InputError(
@@ -185,16 +168,6 @@ def first_record(data: bytes, delimiter: str | None) -> bytes:
     if delimiter is None or b'"' not in data[:end]:
         return data[:end]
     return data[: _scanned(data, newline, delimiter, stop_at_first=True)[0] or len(data)]
-
-
-def _refuse_open_quote(file: TextFile, line: int, data: bytes, newline: bytes, delimiter: str) -> None:
-    """Refuse the end of a file inside of quotes: all lines after the quote would be one field."""
-    opened = _scanned(data, newline, delimiter)[1]
-    if opened >= 0:
-        raise InputError(
-            f"{file.name}, line {line + data.count(newline, 0, opened)}: a quote is opened there and never "
-            f"closed; close it, or remove it"
-        )
 
 
 def _read(stream: Any, n_bytes: int) -> bytes:
@@ -292,29 +265,18 @@ class WiderTypes(Exception):
 class CsvSource:
     """Files of delimited text with the same columns.
 
-    Types of columns are those of the first 8 MB: numbers are float64, text dictionaries, the rest as Arrow
-    infers it. Missing values are empty, `?` or one of NA, N/A, nan, null.
+    `types`, by which all columns are read, are those of the first 8 MB until a `WiderTypes` holds wider ones:
+    numbers are float64, text dictionaries, the rest as Arrow infers it. Missing values are empty, `?` or one
+    of NA, N/A, nan, null.
 
     Parameters
     ----------
-    files : sequence of TextFile
     header : bool, optional
         Whether the first record of each file holds names. By default it does if it has some text and no
         number in it. Columns without a name are named by their indices.
     known : sequence of str
         Names of columns that must be there, as a model has them: if they are indices there is no header, and
         there is one if the first record holds them all.
-
-    Attributes
-    ----------
-    names : tuple of str
-    types : dict of str to pyarrow.DataType
-        Of all columns, by which they are read; a `WiderTypes` holds wider ones.
-
-    Raises
-    ------
-    InputError
-        If the first file is empty or two columns have one name.
     """
 
     unit = "bytes"
@@ -362,7 +324,7 @@ class CsvSource:
         self.types |= {name: pa.int64() for name in names if name in self._whole}
 
     def refuse_mixtures(self, names: Sequence[str]) -> None:
-        """Raise InputError for the first of some columns that mixes numbers and text."""
+        """Refuse the first of some columns that mixes numbers and text."""
         for name in names:
             if name in self._mixtures:
                 raise self._mixtures[name]
@@ -412,12 +374,8 @@ class CsvSource:
     def batch(self, block: TextBlock, columns: Sequence[str]) -> pa.RecordBatch:
         """Return some columns of a block.
 
-        Raises
-        ------
-        WiderTypes
-            If values are of wider types than those of the blocks before.
-        InputError
-            Naming file, line and column of what cannot be read.
+        Raises `WiderTypes` for values of wider types than those before, and an `InputError` that names file,
+        line and column for what cannot be read.
         """
         types = {name: self.types[name] for name in columns}
         try:

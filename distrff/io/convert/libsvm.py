@@ -94,13 +94,7 @@ class LibsvmSource:
         return blocks_of(self._files, None)
 
     def rows(self, block: TextBlock) -> SparseRows:
-        """Return the rows of a block.
-
-        Raises
-        ------
-        InputError
-            Naming file and line of what is not libsvm's form, or of indices that do not increase.
-        """
+        """Return the rows of a block; refuse by file and line what is not libsvm's form."""
         _compile_parser()
         labels, values, indices, starts, hard, (wrong, place, n_rows, n_hard) = _parsed(block.data)
         if wrong:

@@ -47,16 +47,9 @@ class ArraySource:
     Parameters
     ----------
     file : TextFile
-        Where the array of the rows lies; all axes but the first are flattened.
+        Of it all axes of X but the first are flattened.
     x_name, y_name : str or None
         Names of the arrays in a .npz file. For a .npy file `y_name` is the path of another that holds y.
-    by_columns : bool
-        Whether the columns of X are columns of the table.
-
-    Raises
-    ------
-    InputError
-        If there is no such array, it holds objects, or lengths disagree.
     """
 
     unit = "bytes"

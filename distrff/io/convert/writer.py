@@ -38,11 +38,6 @@ def new_group(location: Location, *, overwrite: bool = False) -> Iterator[zarr.G
     """Give an empty group that readers see whole when the block is left, or not at all; see `replacing`.
 
     Until `mark_complete` it says that it is incomplete, and readers refuse it.
-
-    Raises
-    ------
-    InputError
-        If something is there that may not be replaced, or the place cannot be written.
     """
     with replacing(location, overwrite=overwrite, kinds=(KIND,)) as fresh:
         unfinished = {"kind": KIND, "format": 1, "complete": False}
