@@ -93,6 +93,9 @@ class ArrayReader:
 def as_dataset(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
     """Return whatever the user has as a `Dataset`.
 
+    Costs nothing but for dask DataFrames, whose partitions are computed once to count their rows.
+    If one of the three is a dask collection, the others are made dask arrays with the same row chunks.
+
     Parameters
     ----------
     X : array-like, DataFrame, scipy sparse matrix, dask Array, dask DataFrame or Dataset, (n, d)
@@ -106,13 +109,7 @@ def as_dataset(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
     Raises
     ------
     InputError
-        If shapes, lengths or types do not fit (see `block_of`), or if the chunk sizes of a dask
-        array are unknown.
-
-    Notes
-    -----
-    Costs nothing but for dask DataFrames, whose partitions are computed once to count their rows.
-    If one of the three is a dask collection, the others are made dask arrays with the same row chunks.
+        If shapes, lengths or types do not fit, or the chunk sizes of a dask array are unknown.
     """
     if isinstance(X, Dataset):
         if y is not None or sample_weight is not None:
@@ -261,19 +258,9 @@ def _kind(X: Any) -> str:
 def block_of(X: Any, name: str = "X") -> tuple[Any, tuple[str, ...] | None]:
     """Return `X` as a 2-D array of real numbers, or CSR, and its column names if all are strings.
 
-    Parameters
-    ----------
-    X : array-like, DataFrame or scipy sparse matrix of shape (n, d)
-        A sparse one of any format becomes CSR. Numbers and booleans keep their type, long doubles become
-        float64, object arrays are converted to float64, nullable pandas columns to floats with NaN. No
-        copy if none is needed.
-
-    Raises
-    ------
-    InputError
-        If it is not 2-D, has no rows or columns, is complex, or holds something else than numbers.
-    InputTypeError
-        If it is None, or holds objects that are no numbers.
+    A sparse matrix of any format becomes CSR. Numbers and booleans keep their type, long doubles become
+    float64, object arrays are converted to float64, nullable pandas columns to floats with NaN. Nothing is
+    copied where no copy is needed. What is not such a matrix, or has no rows or columns, is refused.
     """
     if issparse(X):
         check_shape(X.shape, name)
@@ -294,9 +281,12 @@ def sparse_rows(X: Any, name: str) -> Any:
 
 def targets_of(y: Any) -> tuple[np.ndarray, tuple[str, ...] | None]:
     """Return `y` as an array of shape (n,) or (n, k) of any type, and the target names."""
-    values, names = (
-        _pandas_targets(y) if isinstance(y, (pd.DataFrame, pd.Series)) else (plain_array(y, "y"), None)
-    )
+    if isinstance(y, pd.Series):
+        values, names = series_values(y), names_of([y.name])
+    elif isinstance(y, pd.DataFrame):
+        values, names = _values(y, _dtype(y, "y")), names_of(y.columns)
+    else:
+        values, names = plain_array(y, "y"), None
     check_target_shape(values.shape, values.dtype)
     return in_native(values), names
 
@@ -409,12 +399,8 @@ def names_of(columns: Iterable[Any]) -> tuple[str, ...] | None:
 def frame_dtype(dtypes: Iterable[tuple[Any, Any]], name: str = "X") -> np.dtype:
     """Return the common NumPy type of the columns of a frame, from its (column, dtype) pairs.
 
-    Nullable types count as floats that hold them, whether or not there are nulls.
-
-    Raises
-    ------
-    InputError
-        Naming the first column that is neither numeric nor boolean.
+    Nullable types count as floats that hold them, whether or not there are nulls. A column that is neither
+    numeric nor boolean is refused.
     """
     found = []
     for column, dtype in dtypes:
@@ -446,14 +432,6 @@ def series_values(series: pd.Series) -> np.ndarray:
     if series.hasnans:
         return series.to_numpy(dtype=_numpy_dtype(dtype), na_value=np.nan)
     return series.to_numpy(dtype=getattr(dtype, "numpy_dtype", None))
-
-
-def _pandas_targets(y: pd.DataFrame | pd.Series) -> tuple[np.ndarray, tuple[str, ...] | None]:
-    if isinstance(y, pd.Series):
-        return series_values(y), names_of([y.name])
-    numeric = y.shape[1] > 0 and all(_is_number(dtype) for dtype in y.dtypes)
-    values = frame_matrix(y, frame_dtype(y.dtypes.items(), "y")) if numeric else y.to_numpy(dtype=object)
-    return values, names_of(y.columns)
 
 
 def _is_number(dtype: Any) -> bool:

@@ -287,13 +287,7 @@ class IdentifiedRows(Rows):
 
 
 def with_ids(dataset: Dataset, columns: Mapping[str, Dataset]) -> Dataset:
-    """Return the dataset with id columns, each given as a dataset that has it as y.
-
-    Raises
-    ------
-    InputError
-        If a column has another number of rows, or is not one column.
-    """
+    """Return the dataset with id columns, each given as a dataset that has it as y."""
     for name, column in columns.items():
         if column.n_rows != dataset.n_rows:
             raise InputError(
@@ -330,12 +324,7 @@ def check_rows(rows: Rows, target_kind: str) -> None:
 def check_block(block: RowBlock, target_kind: str) -> None:
     """Raise for a number that no model can use, naming its array, row and column.
 
-    Raises
-    ------
-    NonFiniteError
-        For NaN or infinity in X, numeric y or sample_weight, or a missing label.
-    InputError
-        For a negative weight.
+    That is NaN or infinity in X, numeric y or sample_weight, a missing label, or a negative weight.
     """
     check_finite("X", block.X, block.start)
     if block.sample_weight is not None:

@@ -55,9 +55,7 @@ class ArraySource:
     unit = "bytes"
     row_labels: frozenset[str] = frozenset()
 
-    def __init__(
-        self, file: TextFile, x_name: str = "X", y_name: str | None = None, *, by_columns: bool = False
-    ) -> None:
+    def __init__(self, file: TextFile, x_name: str = "X", y_name: str | None = None) -> None:
         self.file, self._x_name, self._y_name = file, x_name, y_name
         self.name = file.name
         with ExitStack() as stack:
@@ -77,7 +75,7 @@ class ArraySource:
         self._n_rows, self._n_columns = X.shape[0], int(np.prod(X.shape[1:]))
         self._dtype = native(X.dtype)
         self.total = X.n_bytes
-        self.by_columns(by_columns)
+        self.by_columns(False)
 
     def by_columns(self, separate: bool) -> None:
         """Make each column of X a column of the table, or X one column of lists."""
