@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from numbers import Number
 from typing import Any, Protocol
 
@@ -169,46 +170,46 @@ def sparse_share(row_entries: float, n_columns: int) -> float:
 
 
 def lazy_blocks(
-    reader: Reader, field: str, row_chunks: tuple[int, ...], columns: tuple[int, ...], dtype: np.dtype
+    reader: Reader,
+    field: str,
+    row_chunks: tuple[int, ...],
+    columns: tuple[int, ...],
+    dtype: np.dtype,
+    *,
+    are_delayed: bool = False,
 ) -> da.Array:
     """Return `field` as a dask array whose blocks are read by `Rows` of `row_chunks` rows each.
 
-    `columns` is the shape after the rows: (d,) or (). The graph holds one handle a block.
+    `columns` is the shape after the rows: (d,) or (). The graph holds one handle a block. `are_delayed`
+    tells that the handles hold Delayed objects, which dask finds only in the arguments of tasks.
     """
-    handles = np.empty(len(row_chunks), dtype=object)
-    start = 0
-    for i, n in enumerate(row_chunks):
-        handles[i] = reader.rows(start, start + n, (field,))
-        start += n
-    return da.from_array(handles, chunks=1, name=False).map_blocks(
+    bounds = pairwise(accumulate(row_chunks, initial=0))
+    handles = [reader.rows(start, stop, (field,)) for start, stop in bounds]
+    meta = np.empty((0,) * (1 + len(columns)), dtype)
+    if are_delayed:
+        read = dask.delayed(_read_field)
+        return da.concatenate(
+            [
+                da.from_delayed(read(rows, field), (n, *columns), meta=meta)
+                for rows, n in zip(handles, row_chunks, strict=True)
+            ]
+        )
+    return da.from_array(np.fromiter(handles, dtype=object), chunks=1, name=False).map_blocks(
         _read_block,
         field=field,
         dtype=dtype,
         chunks=(row_chunks, *((c,) for c in columns)),
         new_axis=list(range(1, 1 + len(columns))) or None,
-        meta=np.empty((0,) * (1 + len(columns)), dtype),
+        meta=meta,
     )
 
 
-def _read_block(handle: np.ndarray, field: str) -> Any:
-    return _read_field(handle[0], field)
+def _read_block(handles: np.ndarray, field: str) -> Any:
+    return _read_field(handles[0], field)
 
 
 def _read_field(rows: Rows, field: str) -> Any:
     return getattr(next(rows.tiles(rows.stop - rows.start)), field)
-
-
-def delayed_blocks(
-    reader: Reader, field: str, row_chunks: tuple[int, ...], columns: tuple[int, ...], dtype: np.dtype
-) -> da.Array:
-    """Return the same of a reader whose `Rows` hold Delayed objects, found only in tasks' arguments."""
-    read, start, blocks = dask.delayed(_read_field), 0, []
-    meta = np.empty((0,) * (1 + len(columns)), dtype)
-    for n in row_chunks:
-        block = read(reader.rows(start, start + n, (field,)), field)
-        blocks.append(da.from_delayed(block, (n, *columns), meta=meta))
-        start += n
-    return da.concatenate(blocks)
 
 
 # A dataset as a card of a notebook: what is known without reading a row.

@@ -53,23 +53,12 @@ def write_group(
 
     Parameters
     ----------
-    url : str or path
-        A local path, or a URL that fsspec understands.
     arrays : mapping of str to ndarray
         Booleans, integers and floats of at most 64 bits, any shape (0-d and empty ones too).
     metadata : dict
         Strict JSON: string keys, finite numbers.
     kind : {"model", "gram"}
         `read_group` must be given the same.
-    overwrite : bool
-        Replace an existing group of distrff; anything else is never replaced.
-    storage_options : dict, optional
-        Given to fsspec; not used for local paths.
-
-    Raises
-    ------
-    InputError
-        If the target cannot be written (see `check_writable`), or the content cannot be stored.
     """
     arrays = {name: storable(name, A) for name, A in arrays.items()}
     refuse_loose_json(metadata, "metadata")
@@ -95,10 +84,7 @@ def read_group(
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Return (arrays, metadata) as `write_group` wrote them; everything is checked against its checksum.
 
-    Raises
-    ------
-    ModelFileError
-        If there is no such group, it is of another kind, incomplete, newer, damaged or altered.
+    Raises ModelFileError if there is none, or it is of another kind, incomplete, newer, damaged or altered.
     """
     location = Location.of(url, storage_options)
     with storage_errors(f"{location} cannot be read", ModelFileError):

@@ -58,13 +58,7 @@ class ResultColumn:
         return self.dtype.kind not in "biuf"
 
     def arrow(self, values: np.ndarray) -> dict[str, pa.Array]:
-        """Return the columns of a Parquet file, by name.
-
-        Raises
-        ------
-        InputError
-            If a value is not of the type that the first rows had.
-        """
+        """Return the columns of a Parquet file, by name; refuse values of other types than the first."""
         columns = {f"{self.name}_{label}": values[:, j] for j, label in enumerate(self.labels)}
         try:
             return {
@@ -294,13 +288,7 @@ class ZarrResults:
 
 
 def open_array(place: Location, *, mode: Any) -> zarr.Array:
-    """Return the Zarr array at a place.
-
-    Raises
-    ------
-    InputError
-        If this process finds none there.
-    """
+    """Return the Zarr array at a place; refuse one that this process does not see."""
     try:
         return zarr.open_array(place.zarr_store(), mode=mode)
     except FileNotFoundError:
@@ -321,13 +309,7 @@ class ParquetResults:
         self._seal(header)
 
     def write(self, start: int, blocks: Iterator[dict[str, np.ndarray]]) -> None:
-        """Write the file of consecutive blocks of rows, which begin at row `start`.
-
-        Raises
-        ------
-        InputError
-            If the folder is not there as this process sees it.
-        """
+        """Write the file of consecutive blocks of rows, which begin at row `start`."""
         buffer, writer = BytesIO(), None  # a file is not larger than a few blocks
         for values in blocks:
             arrays: dict[str, pa.Array] = {}

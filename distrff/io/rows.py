@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice, repeat, takewhile
@@ -23,18 +23,12 @@ Span = dict[str, Any]
 
 
 class RowBlock(NamedTuple):
-    """Consecutive rows in memory: a tile.
+    """Consecutive rows in memory: a tile."""
 
-    start : number of the first row in the dataset.
-    X : ndarray or CSR matrix of shape (r, d), any real dtype, possibly a read-only view.
-    y : ndarray of shape (r,) or (r, k), or None.
-    sample_weight : float64 ndarray of shape (r,), or None.
-    """
-
-    start: int
-    X: Any
-    y: Any = None
-    sample_weight: Any = None
+    start: int  # number of the first row in the dataset
+    X: Any  # ndarray or CSR matrix of shape (r, d), of any real type, possibly a read-only view
+    y: Any = None  # ndarray of shape (r,) or (r, k)
+    sample_weight: Any = None  # float64 ndarray of shape (r,)
 
 
 @dataclass(frozen=True)
@@ -176,19 +170,17 @@ def prefetched(calls: Iterable[Callable[[], R]], n_threads: int, n_ahead: int) -
     calls = iter(calls)
     pool = ThreadPoolExecutor(n_threads, thread_name_prefix="distrff-ahead")
     waiting = deque(pool.submit(call) for call in islice(calls, n_ahead))
-    return _taken(pool, calls, waiting)
 
+    def results() -> Iterator[R]:
+        try:
+            while waiting:
+                taken = [waiting.popleft().result()]
+                waiting.extend(pool.submit(call) for call in islice(calls, 1))
+                yield taken.pop()  # else it would live here while the next one is waited for
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
 
-def _taken(
-    pool: ThreadPoolExecutor, calls: Iterator[Callable[[], R]], waiting: deque[Future[R]]
-) -> Iterator[R]:
-    try:
-        while waiting:
-            taken = [waiting.popleft().result()]
-            waiting.extend(pool.submit(call) for call in islice(calls, 1))
-            yield taken.pop()  # else it would live here while the next one is waited for
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+    return results()
 
 
 def read_ahead(spans: Iterable[Span], n_ahead: int) -> Iterator[Span]:

@@ -57,13 +57,7 @@ class Location:
 
     @classmethod
     def of(cls, url: Any, options: Options = None) -> Location:
-        """Return the location of a path, a URL, or of a location itself.
-
-        Raises
-        ------
-        InputTypeError
-            If it is none of these.
-        """
+        """Return the location of a path, a URL, or of a location itself; refuse anything else."""
         if isinstance(url, cls):
             return url
         text = os.fspath(url) if isinstance(url, os.PathLike) else url
@@ -93,11 +87,8 @@ class Location:
     def file_system(self) -> tuple[Any, str]:
         """Return the fsspec file system, and the path on it.
 
-        Raises
-        ------
-        InputError
-            If the protocol is unknown, its package is missing or it refuses the options, or the URL holds a
-            password that is not percent-encoded.
+        Raises InputError if the protocol is unknown, its package is missing or it refuses the options, or the
+        URL holds a password that is not percent-encoded.
         """
         refuse_open_secret(self.url)
         with storage_errors(f"{self} cannot be reached"):
@@ -251,13 +242,8 @@ def check_writable(location: Location, *, overwrite: bool = False, kinds: tuple[
     """Raise now what writing there would raise later, such as at the end of a long fit. Writes nothing.
 
     With `overwrite`, only what distrff wrote, of one of `kinds` if any are named, or an empty folder may
-    be replaced, so that a mistyped path costs no data.
-
-    Raises
-    ------
-    InputError
-        If something is there that may not be replaced, it is a symbolic link that leads nowhere, or the
-        parent folder or the store is not usable.
+    be replaced, so that a mistyped path costs no data. Refused are also a symbolic link that leads nowhere,
+    and a folder or store that cannot be written to.
     """
     target = location.path
     if target is not None:

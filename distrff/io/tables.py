@@ -17,7 +17,7 @@ from distrff.engine.reduction import Arrays, Reduction
 from distrff.engine.run import Run
 from distrff.errors import InputError
 from distrff.io.arrow import raw_columns
-from distrff.io.dataset import BLOCK_BYTES, Dataset, delayed_blocks, lazy_blocks
+from distrff.io.dataset import BLOCK_BYTES, Dataset, lazy_blocks
 from distrff.io.rows import Rows, Span
 from distrff.io.storage import SPAN_BYTES
 from distrff.preprocessing.encoders import RawColumn
@@ -50,24 +50,20 @@ class TablePart(ABC):
     ) -> Iterator[pa.RecordBatch]:
         """Yield the columns `names` of the part's rows [first, last), at most about `n_rows` at a time.
 
-        `last` is None for all rows, which are then never held together.
-
-        Raises
-        ------
-        InputError
-            If the data are gone, damaged, or not as they were when the table was opened, or a column holds
-            values of several types.
+        `last` is None for all rows, which are then never held together. Data that are gone, damaged or not
+        as they were when the table was opened are refused, and a column with values of several types.
         """
 
 
 class Piece(NamedTuple):
-    """A batch of rows; `start` is the number of its first row, `position` of the one after its last."""
+    """A batch of rows."""
 
-    start: int
+    start: int  # number of its first row
     batch: pa.RecordBatch
 
     @property
     def position(self) -> int:
+        """Number of the row after its last."""
         return self.start + self.batch.num_rows
 
 
@@ -140,16 +136,11 @@ class Table:
 
 
 class Columns(NamedTuple):
-    """Columns of a table that become one array.
+    """Columns of a table that become one array."""
 
-    names : of the table's columns; labels : of the array's.
-    dtype : of the array; object if some column is not a number.
-    is_1d : whether the array has shape (r,).
-    """
-
-    names: tuple[str, ...]
-    labels: tuple[str, ...]
-    dtype: np.dtype
+    names: tuple[str, ...]  # of the table's columns
+    labels: tuple[str, ...]  # of the array's
+    dtype: np.dtype  # object if some column is not a number
     is_1d: bool = False
 
     @property
@@ -164,27 +155,23 @@ class Columns(NamedTuple):
 
 
 class Encoding(ABC):
-    """What becomes of a batch; not a dataclass, so that dask does not walk it.
+    """What becomes of a batch; not a dataclass, so that dask does not walk it."""
 
-    columns : what X, y and sample_weight are made of.
-    names : the columns of the table that are read.
-    row_bytes : that reading a row takes.
-    drops_rows : whether a batch becomes fewer rows than it has.
-    """
-
-    columns: dict[str, Columns]
-    names: tuple[str, ...]
-    row_bytes: int
-    drops_rows = False
+    columns: dict[str, Columns]  # that X, y and sample_weight are made of
+    names: tuple[str, ...]  # of the columns of the table that are read
+    row_bytes: int  # that reading a row takes
+    drops_rows = False  # whether a batch becomes fewer rows than it has
 
     @property
     def batch_rows(self) -> int:
         """Rows to decode at once."""
         return max(1, SPAN_BYTES // max(1, self.row_bytes))
 
-    @abstractmethod
     def restricted(self, fields: tuple[str, ...]) -> Encoding:
         """Return the encoding of some of the fields."""
+        found = copy(self)
+        found.columns = {name: columns for name, columns in self.columns.items() if name in fields}
+        return found
 
     @abstractmethod
     def span(self, batch: pa.RecordBatch, first_row: int) -> Span:
@@ -203,12 +190,6 @@ class StepsEncoding(Encoding):
             self.columns["y"] = Columns((), target.names, np.dtype(target.dtype), target.is_1d)
         if steps.weight is not None:
             self.columns["sample_weight"] = Columns((), (steps.weight,), np.dtype(np.float64), True)
-
-    def restricted(self, fields: tuple[str, ...]) -> StepsEncoding:
-        """Return the encoding of some of the fields."""
-        found = copy(self)
-        found.columns = {name: columns for name, columns in self.columns.items() if name in fields}
-        return found
 
     def span(self, batch: pa.RecordBatch, first_row: int) -> Span:
         """Return what the steps make of a batch."""
@@ -298,8 +279,8 @@ class TableReader:
                 row_chunks.append(stop - start)
         columns = self.encoding.columns[field]
         dtype = np.dtype(np.float64) if field == "sample_weight" else columns.dtype
-        blocks = delayed_blocks if self.table.is_delayed else lazy_blocks
-        return blocks(self, field, tuple(row_chunks), columns.shape, dtype)
+        are_delayed = self.table.is_delayed
+        return lazy_blocks(self, field, tuple(row_chunks), columns.shape, dtype, are_delayed=are_delayed)
 
 
 def table_dataset(reader: TableReader, **more: Any) -> Dataset:
@@ -336,11 +317,6 @@ def encoded_dataset(
     """Return the dataset of what the steps make of a table, of which they keep `kept` rows of each part.
 
     `Dataset.table_report` is the report with the numbers of rows added.
-
-    Raises
-    ------
-    InputError
-        If the table lacks a column, or no row is kept.
     """
     reader = TableReader(table, StepsEncoding(table, steps), kept)
     if not reader.n_rows:
@@ -356,17 +332,12 @@ def encoded_dataset(
 
 
 class ColumnSelection(NamedTuple):
-    """Names of raw columns.
+    """Names of raw columns."""
 
-    columns : of X, in the table's order unless they were named in another.
-    target : of y; weight : of sample weights, or None.
-    dropped : why others are left out, by name.
-    """
-
-    columns: tuple[str, ...]
+    columns: tuple[str, ...]  # of X, in the table's order unless they were named in another
     target: tuple[str, ...]
     weight: str | None
-    dropped: dict[str, str]
+    dropped: dict[str, str]  # why others are left out
 
     @property
     def used(self) -> tuple[str, ...]:
@@ -386,10 +357,7 @@ class ColumnSelection(NamedTuple):
 def choose_columns(table: Any, options: TableOptions) -> ColumnSelection:
     """Return what the options mean in a `Table`, or whatever has its `kinds`, `row_labels` and `name`.
 
-    Raises
-    ------
-    InputError
-        If a column that they name is missing, of a kind that they do not take, or named for two uses.
+    A column that they name is refused if it is missing, of a kind that they do not take, or named twice.
     """
     target = named_columns(table, options.target)
     weights = named_columns(table, options.sample_weight)

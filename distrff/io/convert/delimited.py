@@ -56,20 +56,13 @@ class TextFile(NamedTuple):
 
 
 class TextBlock(NamedTuple):
-    """Whole records of one file.
+    """Whole records of one file."""
 
-    file : name, for messages.
-    line : number of the block's first line in the file, from 1.
-    data : the records, each with its line end but perhaps the last of a file.
-    has_quotes : whether a record may hold line ends of its own.
-    position : compressed bytes of the file read so far.
-    """
-
-    file: str
-    line: int
-    data: bytes
-    has_quotes: bool
-    position: int
+    file: str  # its name, for messages
+    line: int  # number of the block's first line in the file, from 1
+    data: bytes  # the records, each with its line end but perhaps the last of a file
+    has_quotes: bool  # whether a record may hold line ends of its own
+    position: int  # compressed bytes read so far
 
 
 @contextmanager

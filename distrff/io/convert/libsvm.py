@@ -63,16 +63,12 @@ def _first_lines(head: bytes) -> list[bytes]:
 
 
 class SparseRows(NamedTuple):
-    """Rows of a block: entries with the file's own indices.
+    """Rows of a block: entries with the file's own indices."""
 
-    labels : float64 ndarray of shape (r,).
-    values : float64, indices : int32, starts : int64 of shape (r + 1,).
-    """
-
-    labels: np.ndarray
-    values: np.ndarray
-    indices: np.ndarray
-    starts: np.ndarray
+    labels: np.ndarray  # float64, of shape (r,)
+    values: np.ndarray  # float64
+    indices: np.ndarray  # int32
+    starts: np.ndarray  # int64, of shape (r + 1,)
 
     def matrix(self, first_index: int, n_columns: int) -> csr_matrix:
         """Return the rows as a matrix of shape (r, n_columns) whose first column is `first_index`."""

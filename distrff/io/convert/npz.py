@@ -25,18 +25,13 @@ _BLOCK_BYTES = 8 * 2**20
 
 
 class ArrayBlock(NamedTuple):
-    """Some rows of the arrays of one file.
-
-    start : number of the first row.
-    X : ndarray of shape (r, d); y : ndarray of shape (r,), (r, k), or None.
-    position : bytes read so far, decompressed.
-    """
+    """Some rows of the arrays of one file."""
 
     file: str
-    start: int
-    X: np.ndarray
-    y: np.ndarray | None
-    position: int
+    start: int  # number of the first row
+    X: np.ndarray  # of shape (r, d)
+    y: np.ndarray | None  # of shape (r,) or (r, k)
+    position: int  # bytes read so far, decompressed
 
 
 class ArraySource:
