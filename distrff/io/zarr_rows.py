@@ -191,8 +191,14 @@ def open_zarr(
 ) -> Dataset:
     """Return the dataset of a Zarr group; see `open_dataset`."""
     source, is_remote = str(location), not is_local(location.file_system()[0])
-    names = {"X": x_name, "y": _array_name(target, y_name, "target")}
-    names["sample_weight"] = _array_name(sample_weight, weight_name, "sample_weight")
+    for parameter, given in (("target", target), ("sample_weight", sample_weight)):
+        if given is not None and not isinstance(given, str):
+            raise InputError(f"{parameter} of a Zarr group must be the name of an array, got {given!r}")
+    names = {
+        "X": x_name,
+        "y": y_name if target is None else target,
+        "sample_weight": weight_name if sample_weight is None else sample_weight,
+    }
     # A y or weights that the user named must be there; the defaults may be absent.
     required = {"X": True, "y": target is not None or y_name != "y"}
     required["sample_weight"] = sample_weight is not None or weight_name != "sample_weight"
@@ -243,14 +249,6 @@ def open_zarr(
         column_share=share,
         held_bytes=stored.held_bytes(0 if is_sparse else chunk_rows),
     )
-
-
-def _array_name(given: Any, default: str, parameter: str) -> str:
-    if given is None:
-        return default
-    if not isinstance(given, str):
-        raise InputError(f"{parameter} of a Zarr group must be the name of an array, got {given!r}")
-    return given
 
 
 def _csr_parts(X: Any, name: str) -> dict[str, Any]:
