@@ -161,7 +161,23 @@ def _lazy_arrays(given: dict[str, Any]) -> Named:
     arrays, frame_names = frame_arrays(frames) if frames else ({}, {})
     arrays |= {f: v for f, v in given.items() if f not in frames and f not in concrete}
     for field, values in arrays.items():
-        _check_lazy(values, field)
+        if not isinstance(values, da.Array):
+            raise InputTypeError(
+                f"{field} is a dask {type(values).__name__}; pass a dask Array, DataFrame or Series"
+            )
+        check_known_chunks(values, field)
+        if field == "y":
+            check_target_shape(values.shape, values.dtype)
+            continue
+        if values.dtype.kind == "O":
+            raise InputError(
+                f"{field} is a dask array of dtype object; convert it with {field}.astype(float)"
+            )
+        check_real(values.dtype, field)
+        if field == "X":
+            check_shape(values.shape, field)
+        else:
+            check_weight_shape(values.shape)
     check_lengths({f: a.shape[0] for f, a in (concrete | arrays).items()})
     row_chunks = next(iter(arrays.values())).chunks[0]
     for field, values in concrete.items():
@@ -173,24 +189,6 @@ def _cut(values: Any, chunks: tuple[Any, ...]) -> da.Array:
     """Return a matrix of either kind as a dask array."""
     # name=False: hashing the data for a name would be a pass over it.
     return da.from_array(values, chunks=chunks, name=False, asarray=not issparse(values))
-
-
-def _check_lazy(values: Any, field: str) -> None:
-    if not isinstance(values, da.Array):
-        raise InputTypeError(
-            f"{field} is a dask {type(values).__name__}; pass a dask Array, DataFrame or Series"
-        )
-    check_known_chunks(values, field)
-    if field == "y":
-        check_target_shape(values.shape, values.dtype)
-        return
-    if values.dtype.kind == "O":
-        raise InputError(f"{field} is a dask array of dtype object; convert it with {field}.astype(float)")
-    check_real(values.dtype, field)
-    if field == "X":
-        check_shape(values.shape, field)
-    else:
-        check_weight_shape(values.shape)
 
 
 def check_known_chunks(values: da.Array, name: str) -> None:
@@ -205,14 +203,10 @@ def whole_rows(values: da.Array, field: str) -> da.Array:
     """Return the array in one block across the columns, in the type that the tiles will have."""
     if values.ndim == 2 and values.numblocks[1] > 1:
         values = values.rechunk({1: -1})
-    return values.astype(_tile_dtype(field, values.dtype))
-
-
-def _tile_dtype(field: str, dtype: np.dtype) -> np.dtype:
     if field == "sample_weight":
-        return np.dtype(np.float64)
+        return values.astype(np.float64)
     # Blocks of text can be of different widths, so the type of one would cut off another.
-    return native(dtype) if dtype.kind in "biufmM" else np.dtype(object)
+    return values.astype(native(values.dtype) if values.dtype.kind in "biufmM" else object)
 
 
 def _row_bytes(values: Any) -> int:

@@ -94,7 +94,18 @@ def read_group(
             what = "is not a Zarr group" if location.exists() else "does not exist"
             what = what if document is None else "is not a group of distrff (nothing of it in zarr.json)"
             raise ModelFileError(f"{location} {what}; give the path that a {kind} was saved to")
-        _refuse_header(location, header, kind)
+        found, form = header.get("kind"), header.get("format")
+        if isinstance(form, int) and form > FORMAT:
+            writer, mine = (f"distrff {v}" for v in (header.get("version"), _version()))
+            raise ModelFileError(
+                f"{location} was written by {writer} in format {form}, unknown to {mine}; update distrff"
+            )
+        if found != kind:
+            raise ModelFileError(f"{location}: this is a {found}, not a {kind}")
+        if header.get("complete") is not True:
+            raise ModelFileError(
+                f"{location} is incomplete, its writing was interrupted; save the {kind} again"
+            )
         fs, path = location.file_system()
         arrays, described = {}, {}
         for name, checksum in (header.get("checksums") or {}).items():
@@ -103,19 +114,6 @@ def read_group(
         if header.get("metadata_checksum") != _seal(header, described):
             raise ModelFileError(f"{location}: the metadata do not match their checksum; {_REMEDY}")
         return arrays, header["metadata"]
-
-
-def _refuse_header(location: Location, header: dict[str, Any], kind: str) -> None:
-    found, form = header.get("kind"), header.get("format")
-    if isinstance(form, int) and form > FORMAT:
-        writer, mine = (f"distrff {v}" for v in (header.get("version"), _version()))
-        raise ModelFileError(
-            f"{location} was written by {writer} in format {form}, unknown to {mine}; update distrff"
-        )
-    if found != kind:
-        raise ModelFileError(f"{location}: this is a {found}, not a {kind}")
-    if header.get("complete") is not True:
-        raise ModelFileError(f"{location} is incomplete, its writing was interrupted; save the {kind} again")
 
 
 def _fill(fresh: Location, arrays: Mapping[str, np.ndarray], header: dict[str, Any]) -> None:

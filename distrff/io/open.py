@@ -173,7 +173,7 @@ def _of_parquet(table: ParquetTable, options: TableOptions, steps: TableSteps | 
     if steps is not None:
         return _of_table(table, options, steps)
     if options == TableOptions(options.target, options.columns, sample_weight=options.sample_weight):
-        are_numbers = options.columns is not None or table.holds_only_numbers(table.numbers)
+        are_numbers = options.columns is not None or table.holds_only_numbers()
     else:
         are_numbers = not options.transforms and table.holds_only_numbers(
             choose_columns(table, options).columns

@@ -136,15 +136,14 @@ class ParquetTable(Table):
                 runs.append([group])
         return [ParquetPart.of(self.fs, run) for run in runs]
 
-    @property
-    def numbers(self) -> list[str]:
-        """The columns that are taken by default: those of numbers."""
-        return [field.name for field in self.footers[0].schema if is_feature(field.type)]
+    def holds_only_numbers(self, names: Sequence[str] | None = None) -> bool:
+        """Tell whether columns can be taken as they are: numbers, of which there are some.
 
-    def holds_only_numbers(self, names: Sequence[str]) -> bool:
-        """Tell whether columns can be taken as they are: numbers, of which there are some."""
+        By default these are the columns that are taken by default, those of numbers.
+        """
         empty = frozenset.intersection(*(footer.empty for footer in self.footers))
-        return all(is_feature(self.footers[0].schema.field(n).type) and n not in empty for n in names)
+        numbers = {field.name for field in self.footers[0].schema if is_feature(field.type)}
+        return numbers.issuperset(names or ()) and empty.isdisjoint(numbers if names is None else names)
 
     def n_missing(self, names: Sequence[str]) -> dict[str, int]:
         """Return how many values some columns are known to lack, those that lack some."""
@@ -324,7 +323,10 @@ def parquet_file(fs: Any, file: str) -> Iterator[pq.ParquetFile]:
             f"{SEEN_BY_ALL}"
         ) from error
     except Exception as error:
-        if not _is_damage(error):
+        is_damage = isinstance(error, (pa.ArrowException, ValueError))
+        if isinstance(error, OSError):
+            is_damage = type(error) is OSError and error.errno is None
+        if not is_damage:
             raise retryable(error) from error
         remedy = (  # "range requests" are fsspec's words for a server of HTTP that sends whole files only
             "download the file and fit that"
@@ -332,12 +334,6 @@ def parquet_file(fs: Any, file: str) -> Iterator[pq.ParquetFile]:
             else "the file is truncated, damaged or of another kind: write it again"
         )
         raise InputError(f"{name} cannot be read as Parquet ({one_line(error)}); {remedy}") from error
-
-
-def _is_damage(error: Exception) -> bool:
-    if isinstance(error, OSError):
-        return type(error) is OSError and error.errno is None
-    return isinstance(error, (pa.ArrowException, ValueError))
 
 
 def _null_count(group: Any, leaves: Sequence[int]) -> int:
@@ -405,10 +401,7 @@ def _labels(name: str, column_type: pa.DataType) -> list[str]:
 
 
 def lists_by_name(schema: pa.Schema, keys: Sequence[int | str]) -> list[int | str]:
-    """Return `keys` with all labels of a list column, where they stand in order, replaced by its name.
-
-    A model keeps the labels, and finds its columns by them.
-    """
+    """Return `keys` with the labels of a list column, which models keep, replaced by its name."""
     found = list(keys)
     for column in schema:
         labels = _labels(column.name, column.type)

@@ -178,7 +178,12 @@ class ResultPlace:
         self.check()
         unfinished, done = self._unfinished(), None
         if unfinished and self._resume:
-            self._refuse_others(unfinished, header)
+            for key, what in _MUST_AGREE.items():
+                if unfinished.get(key) != header[key]:
+                    raise InputError(
+                        f"what is unfinished at {self.out} is of {what}; begin anew by "
+                        f"overwrite=True or --overwrite"
+                    )
             done = written_runs(self.growing)
         else:
             self._remove()
@@ -206,14 +211,6 @@ class ResultPlace:
         header = self.out.header()
         incomplete = header is not None and header.get("kind") in KINDS and not header.get("complete")
         return header if incomplete else None
-
-    def _refuse_others(self, unfinished: Mapping[str, Any], header: Mapping[str, Any]) -> None:
-        for key, what in _MUST_AGREE.items():
-            if unfinished.get(key) != header[key]:
-                raise InputError(
-                    f"what is unfinished at {self.out} is of {what}; begin anew by "
-                    f"overwrite=True or --overwrite"
-                )
 
     def _remove(self) -> None:
         if self.growing is self.out:
@@ -254,13 +251,14 @@ class ZarrResults:
         if len(self.columns) > 1:
             zarr.create_group(self.place.zarr_store(), attributes={ROOT: header})
         for column in self.columns:
+            labels = {"columns": list(column.labels)} if column.labels else {}
             zarr.create_array(
                 self._place_of(column).zarr_store(),
                 shape=(n_rows, *column.shape),
                 chunks=(chunk_rows, *column.shape),
                 dtype=str if column.is_text else column.dtype,
                 compressors="auto" if self.compressed else None,
-                attributes={ROOT: header} if len(self.columns) == 1 else self._labels(column),
+                attributes={ROOT: header} if len(self.columns) == 1 else labels,
             )
 
     def write(self, start: int, blocks: Iterator[dict[str, np.ndarray]]) -> None:
@@ -281,10 +279,6 @@ class ZarrResults:
 
     def _place_of(self, column: ResultColumn) -> Location:
         return self.place.within(column.name) if len(self.columns) > 1 else self.place
-
-    @staticmethod
-    def _labels(column: ResultColumn) -> dict[str, Any]:
-        return {"columns": list(column.labels)} if column.labels else {}
 
 
 def open_array(place: Location, *, mode: Any) -> zarr.Array:

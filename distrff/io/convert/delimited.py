@@ -449,7 +449,9 @@ class CsvSource:
                     )
         if wanted is not None:
             kind = self.types[self.names[wanted[0]]]
-            raise self._error_at(block, *wanted, f"where the lines before hold {plural(kind)}")
+            plural = "truth values" if pa.types.is_boolean(kind) else f"values of type {kind}"
+            plural = "numbers" if _is_numeric(kind) else plural
+            raise self._error_at(block, *wanted, f"where the lines before hold {plural}")
         raise InputError(
             f"{block.file}, from line {block.line} on: {' '.join(str(error).split())[:160]}; mend the file"
         )
@@ -536,10 +538,3 @@ def wider_type(known: pa.DataType, found: pa.DataType) -> pa.DataType | None:
 
 def _is_numeric(kind: pa.DataType) -> bool:
     return pa.types.is_integer(kind) or pa.types.is_floating(kind)
-
-
-def plural(kind: Any) -> str:
-    """Return what values of a type are called in messages."""
-    if _is_numeric(kind):
-        return "numbers"
-    return "truth values" if pa.types.is_boolean(kind) else f"values of type {kind}"

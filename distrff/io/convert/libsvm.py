@@ -113,16 +113,13 @@ class LibsvmSource:
         outside = np.flatnonzero((rows.indices < first_index) | (rows.indices >= first_index + n_columns))
         if len(outside):
             row = int(np.searchsorted(rows.starts, outside[0], side="right")) - 1
+            lines = enumerate(block.data.splitlines(), block.line)
+            line = [number for number, line in lines if line.split(b"#")[0].strip()][row]
             raise InputError(
-                f"{block.file}, line {self.line_of(block, row)}: index {rows.indices[outside[0]]}, but "
+                f"{block.file}, line {line}: index {rows.indices[outside[0]]}, but "
                 f"in training the indices were {first_index} to {first_index + n_columns - 1}; "
                 f"remove such entries, or train on data with this column"
             )
-
-    def line_of(self, block: TextBlock, row: int) -> int:
-        """Return the number of the line in which a row of a block stands."""
-        lines = enumerate(block.data.splitlines(), block.line)
-        return [number for number, line in lines if line.split(b"#")[0].strip()][row]
 
     def _fail(self, block: TextBlock, wrong: int, place: int) -> NoReturn:
         line = block.line + block.data.count(b"\n", 0, place)
