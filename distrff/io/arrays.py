@@ -455,26 +455,19 @@ def frame_arrays(frames: dict[str, Any]) -> Named:
     dtypes = {field: _dtype(frame, field) for field, frame in frames.items()}
     parts = {field: frame.to_delayed() for field, frame in frames.items()}
     (lengths,) = dask.compute({f: [dask.delayed(len)(p) for p in ps] for f, ps in parts.items()})
-    arrays = {
-        field: _array(parts[field], lengths[field], dtypes[field], frame.shape[1:], field)
-        for field, frame in frames.items()
-    }
+    arrays, values = {}, dask.delayed(_values)
+    for field, frame in frames.items():
+        dtype, columns = dtypes[field], frame.shape[1:]
+        check_shape((sum(lengths[field]), *(columns or (1,))), field)
+        meta = np.empty((0,) * (1 + len(columns)), dtype)
+        blocks = [
+            da.from_delayed(values(part, dtype), (n, *columns), dtype=dtype, meta=meta)
+            for part, n in zip(parts[field], lengths[field], strict=True)
+            if n
+        ]
+        arrays[field] = da.concatenate(blocks)
     names = {f: names_of(v.columns if is_dataframe_like(v) else [v.name]) for f, v in frames.items()}
     return arrays, names
-
-
-def _array(
-    parts: list[Any], lengths: list[int], dtype: np.dtype, columns: tuple[int, ...], field: str
-) -> da.Array:
-    check_shape((sum(lengths), *(columns or (1,))), field)
-    meta = np.empty((0,) * (1 + len(columns)), dtype)
-    values = dask.delayed(_values)
-    blocks = [
-        da.from_delayed(values(part, dtype), (n, *columns), dtype=dtype, meta=meta)
-        for part, n in zip(parts, lengths, strict=True)
-        if n
-    ]
-    return da.concatenate(blocks)
 
 
 def _dtype(frame: Any, field: str) -> np.dtype:

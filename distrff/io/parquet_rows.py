@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from distrff.errors import InputError
-from distrff.io.arrays import check_shape
+from distrff.io.arrays import OBJECT, check_shape
 from distrff.io.arrow import is_number, raw_column, raw_kind
 from distrff.io.dataset import Dataset
 from distrff.io.rows import Span
@@ -352,8 +352,6 @@ def _row_labels(schema: pa.Schema) -> frozenset[str]:
 
 
 # Columns of a Parquet file as NumPy arrays: which, of what common type, and how a batch becomes a matrix.
-
-OBJECT = np.dtype(object)
 
 
 def columns_of(

@@ -51,13 +51,8 @@ class Rows(ABC):
 
         At most one decoded span of each run and one tile are in memory, and nothing is decoded twice.
 
-        Raises
-        ------
-        InputError
-            If data are gone, damaged, changed since they were opened, or not seen by this process, naming
-            where; or a value is missing that may not be.
-        OSError
-            If the store fails otherwise; a retry may succeed.
+        An InputError says which data are gone, damaged, changed since they were opened, not seen by this
+        process, or lack a value that they must have. After an OSError a retry may succeed.
         """
         readers = [TileReader(spans, self.stop - self.start) for spans in self.spans()]
         for first in range(self.start, self.stop, n_rows):

@@ -232,9 +232,14 @@ def stored_bytes(files: Sequence[TextFile]) -> int:
         return sum(int(file.fs.size(file.path) or 0) for file in files)
 
 
-def name_of(files: Sequence[TextFile]) -> str:
-    """Return what messages and reports call the files."""
-    return files[0].name + (f" and {len(files) - 1} more" if len(files) > 1 else "")
+class TextSource:
+    """Text files that follow each other."""
+
+    unit = "bytes"  # of `total` and of the positions of blocks
+
+    def __init__(self, files: Sequence[TextFile]) -> None:
+        self._files, self.total = files, stored_bytes(files)
+        self.name = files[0].name + (f" and {len(files) - 1} more" if len(files) > 1 else "")
 
 
 # Delimited text as Arrow batches: names, types of columns, and where a record is wrong.
@@ -255,31 +260,25 @@ class WiderTypes(Exception):
         self.types = types
 
 
-class CsvSource:
+class CsvSource(TextSource):
     """Files of delimited text with the same columns.
 
     `types`, by which all columns are read, are those of the first 8 MB until a `WiderTypes` holds wider ones:
     numbers are float64, text dictionaries, the rest as Arrow infers it. Missing values are empty, `?` or one
     of NA, N/A, nan, null.
 
-    Parameters
-    ----------
-    header : bool, optional
-        Whether the first record of each file holds names. By default it does if it has some text and no
-        number in it. Columns without a name are named by their indices.
-    known : sequence of str
-        Names of columns that must be there, as a model has them: if they are indices there is no header, and
-        there is one if the first record holds them all.
+    `header` tells whether the first record of each file holds names. By default it does if it has some text
+    and no number in it. Columns without a name are named by their indices. `known` are names of columns that
+    must be there, as a model has them: if they are indices there is no header, and there is one if the first
+    record holds them all.
     """
 
-    unit = "bytes"
     row_labels: frozenset[str] = frozenset()
 
     def __init__(
         self, files: Sequence[TextFile], header: bool | None = None, known: Sequence[str] = ()
     ) -> None:
-        self._files = files
-        self.name, self.total = name_of(files), stored_bytes(files)
+        super().__init__(files)
         head = head_of(files[0])
         self.delimiter = _delimiter_of(head)
         first = _fields(first_record(head, self.delimiter), self.delimiter, files[0].name)

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from distrff.errors import InputError
-from distrff.io.convert.delimited import TextBlock, TextFile, blocks_of, name_of, stored_bytes
+from distrff.io.convert.delimited import TextBlock, TextSource, blocks_of
 from distrff.utils.jit import compiled, in_own_thread
 
 _LINE = re.compile(rb"\s*[-+.\deE]+(\s+\d+:[-+.\deEinfaNIF]+)*\s*(#.*)?$")
@@ -76,14 +76,8 @@ class SparseRows(NamedTuple):
         return csr_matrix(parts, shape=(len(self.labels), n_columns), copy=False)
 
 
-class LibsvmSource:
+class LibsvmSource(TextSource):
     """Libsvm files with the same columns."""
-
-    unit = "bytes"
-
-    def __init__(self, files: Sequence[TextFile]) -> None:
-        self._files = files
-        self.name, self.total = name_of(files), stored_bytes(files)
 
     def pieces(self, names: Sequence[str]) -> Iterator[TextBlock]:
         """Yield the blocks of all files, in order."""

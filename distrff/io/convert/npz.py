@@ -37,14 +37,9 @@ class ArrayBlock(NamedTuple):
 class ArraySource:
     """The arrays X and y of a .npz file, or X of a .npy file and y of another, as a table.
 
-    Its columns are "X", a list of numbers, and "y"; or, by columns, those of X by their indices.
-
-    Parameters
-    ----------
-    file : TextFile
-        Of it all axes of X but the first are flattened.
-    x_name, y_name : str or None
-        Names of the arrays in a .npz file. For a .npy file `y_name` is the path of another that holds y.
+    Its columns are "X", a list of numbers, and "y"; or, by columns, those of X by their indices. All axes of
+    X but the first are flattened. `x_name` and `y_name` are names of the arrays in a .npz file; for a .npy
+    file `y_name` is the path of another that holds y.
     """
 
     unit = "bytes"
