@@ -191,6 +191,8 @@ def _fitting_options(source: Source, options: TableOptions, positive: Any) -> Ta
 TEST = "test"
 """Name of the group of the test rows, inside that of the others."""
 
+_MIN_SPARSE_COLUMNS, _MAX_FILLED = 2048, 0.1
+
 
 class Layout(NamedTuple):
     """How rows are stored; what is None is as `convert` does it by default."""
@@ -230,17 +232,11 @@ def _written(
     pieces: Iterator[Any] = source.pieces(encoder.steps.raw_names)
     n_raw = n_kept = n_positive = 0
     sink: Sink | None = None
-    is_sparse = False
     with _disk_room(group) as folder, _progress("convert", source) as tell:
         for piece, (rows, n) in in_order(encoder.encode, pieces):
             n_raw, n_kept = n_raw + n, n_kept + rows["X"].shape[0]
             if rows["X"].shape[0]:
-                if sink is None:  # the first rows decide how all are stored
-                    X = rows["X"]
-                    n_filled = X.nnz if issparse(X) else np.count_nonzero(X)
-                    is_empty = n_filled / (X.shape[0] * X.shape[1]) < _MAX_FILLED
-                    is_sparse = is_empty and X.shape[1] > _MIN_SPARSE_COLUMNS
-                    sink = _sink(group, layout, folder, SparseWriter if is_sparse else DenseWriter)
+                sink = sink or _sink(group, layout, folder, rows["X"])
                 sink.append(rows)
             if options.positive is not None:
                 n_positive += int(rows["y"].sum())
@@ -262,13 +258,15 @@ def _written(
                     f"test_fraction={layout.test_fraction} of {n_rows + n_test} rows leaves none "
                     f"{'to train on' if not n_rows else 'for testing'}; choose another"
                 )
+    X = group["X"]
+    is_sparse = isinstance(X, zarr.Group)
     report |= {
         "rows_read": n_raw,
         "rows_dropped": n_raw - n_kept,
         "rows_written": n_rows,
         "rows_test": n_test,
         "layout": "csr" if is_sparse else "dense",
-        "dtype": str((group["X/data"] if is_sparse else group["X"]).dtype),
+        "dtype": str((X["data"] if is_sparse else X).dtype),
     }
     for written in (group[TEST], group) if layout.test_fraction is not None else (group,):
         written.update_attributes({"steps": encoder.steps.to_dict(), "report": report})
@@ -278,10 +276,14 @@ def _written(
     return report
 
 
-def _sink(
-    group: zarr.Group, layout: Layout, folder: Path, writer: type[DenseWriter] | type[SparseWriter]
-) -> Sink:
-    """Where encoded rows go: to the group, or part of them to the group inside; shuffled or not."""
+def _sink(group: zarr.Group, layout: Layout, folder: Path, X: Any) -> Sink:
+    """Where encoded rows go: to the group, or part of them to the group inside; shuffled or not.
+
+    The first rows, dense or CSR, decide whether all are stored as a sparse matrix.
+    """
+    n_filled = X.nnz if issparse(X) else np.count_nonzero(X)
+    is_sparse = X.shape[1] > _MIN_SPARSE_COLUMNS and n_filled / (X.shape[0] * X.shape[1]) < _MAX_FILLED
+    writer = SparseWriter if is_sparse else DenseWriter
 
     def sink(group: zarr.Group, name: str) -> Sink:
         rows = writer(group, layout.chunk_rows)
@@ -421,8 +423,6 @@ def _libsvm_steps(source: LibsvmSource, dtype: np.dtype, positive: Any, tell: Te
 
 
 # Pieces of a raw source as rows of X, y and weights, by steps that are known.
-
-_MIN_SPARSE_COLUMNS, _MAX_FILLED = 2048, 0.1
 
 LABEL = "label"
 """Name of the labels of libsvm files, as a column."""
