@@ -252,20 +252,6 @@ def _target(dataset: Dataset) -> str:
     return f"{names}, {dataset.y_dtype}"
 
 
-def _remarks(dataset: Dataset) -> list[str]:
-    table = dataset.table_report or {}
-    remarks = []
-    if dataset.skipped_columns:
-        remarks.append(f"left out because they are not numbers: {listed(dataset.skipped_columns)}")
-    if table.get("rows_dropped"):
-        remarks.append(
-            f"{table['rows_dropped']:,} of {table['rows_read']:,} rows lack a value and are left out"
-        )
-    if table.get("columns_dropped"):
-        remarks.append(f"columns left out: {listed(table['columns_dropped'])}")
-    return remarks
-
-
 # Rows with id columns, which no model reads and which are written beside its predictions.
 
 
