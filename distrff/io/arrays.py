@@ -192,7 +192,7 @@ def _cut(values: Any, chunks: tuple[Any, ...]) -> da.Array:
 
 
 def check_known_chunks(values: da.Array, name: str) -> None:
-    """Refuse a dask array whose rows are not counted."""
+    """Refuse a dask array whose number of rows is unknown."""
     if np.isnan(values.shape).any():
         raise InputError(
             f"{name} is a dask array with unknown chunk sizes; call {name}.compute_chunk_sizes() first"

@@ -76,7 +76,7 @@ def open_dataset(
         but "drop". Columns without any value are always left out.
     datetime : {"seconds", "parts"}, optional
         What becomes of dates and times: float64 seconds since the column's minimum, or sine and cosine of
-        where they stand in the year, the week (by days) and the day (by hours), in UTC. Times of day and
+        their place in the year, the week (by days) and the day (by hours), in UTC. Times of day and
         durations become seconds by either. None leaves them all out.
     positive : str or number, optional
         The label of the target that becomes 1; all others become 0.

@@ -139,7 +139,7 @@ class ResultPlace:
 
     On a local file system that is a folder beside it, which is moved into place. An object store cannot
     rename: there it is `out` itself, whose header says "incomplete" until the end. An empty file for each
-    run of rows that is written whole lies there beside the data until then.
+    run of rows that is written whole is kept beside the data until then.
     """
 
     def __init__(self, out: Location, *, overwrite: bool = False, resume: bool = False) -> None:
@@ -223,7 +223,7 @@ RUNS = "_written"  # a folder with an empty file for each run of rows that is wr
 
 
 def mark_written(growing: Location, start: int) -> None:
-    """Note that the run of rows that begins at row `start` is written whole."""
+    """Record that the run of rows that begins at row `start` is written whole."""
     growing.within(f"{RUNS}/{start:012d}").write(b"")
 
 

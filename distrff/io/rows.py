@@ -107,7 +107,7 @@ class TileReader:
         return out
 
     def _gather_sparse(self, n: int) -> Span:
-        """Return the same of sparse rows, whose number of entries shows piece by piece."""
+        """Return the next rows of a sparse matrix, whose number of entries is unknown beforehand."""
         pieces: list[Span] = []
         while n:
             self._refill()

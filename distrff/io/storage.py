@@ -293,8 +293,18 @@ def replacing(
     check_writable(location, overwrite=overwrite, kinds=kinds)
     target = location.path
     if target is None:
-        with _emptied(location, kinds):
+        unfinished = {"kind": kinds[0] if kinds else None, "format": 1, "complete": False}
+        try:
+            with storage_errors(f"{location} could not be written"):
+                location.within("zarr.json").write(root_text(unfinished))
+                for name in location.names():
+                    if name != "zarr.json":
+                        location.within(name).remove()
             yield location
+        except BaseException:
+            with suppress(DistrffError):
+                location.remove()
+            raise
         return
     with full_disk_errors(location), own_folder(target.parent, f".{target.name}.", ".partial") as fresh:
         try:
@@ -302,23 +312,6 @@ def replacing(
             put_in_place(fresh, location, overwrite=overwrite, kinds=kinds)
         finally:
             remove_folder(fresh)
-
-
-@contextmanager
-def _emptied(location: Location, kinds: tuple[str, ...]) -> Iterator[None]:
-    """Leave of what is in an object store only a root that says "incomplete"."""
-    unfinished = {"kind": kinds[0] if kinds else None, "format": 1, "complete": False}
-    try:
-        with storage_errors(f"{location} could not be written"):
-            location.within("zarr.json").write(root_text(unfinished))
-            for name in location.names():
-                if name != "zarr.json":
-                    location.within(name).remove()
-        yield
-    except BaseException:
-        with suppress(DistrffError):
-            location.remove()
-        raise
 
 
 def root_text(header: dict[str, Any]) -> bytes:

@@ -109,7 +109,7 @@ def frame_table(frame: Any) -> FrameTable:
 
 
 def _series_kind(dtype: Any) -> str | None:
-    """The kind of a column; "unknown" for objects, whose values tell."""
+    """The kind of a column; "unknown" for objects, whose values decide."""
     if isinstance(dtype, pd.SparseDtype):
         return _series_kind(dtype.subtype)
     if dtype == np.dtype(object):
@@ -137,7 +137,7 @@ class ArraysPart(TablePart):
     def batches(
         self, names: tuple[str, ...], n_rows: int, first: int = 0, last: int | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield columns, `n_rows` rows at a time; what lies beyond the rows becomes a list."""
+        """Yield columns, `n_rows` rows at a time; further dimensions become a list."""
         arrays = {name: np.concatenate(self.blocks[name]) for name in names}
         last = self.stop - self.start if last is None else last
         for at in range(first, last, n_rows):

@@ -422,7 +422,7 @@ class RawSegment:
 
 
 def raw_segments(parts: Sequence[TablePart]) -> list[RawSegment]:
-    """Return the parts in runs of at least 2¹⁷ rows, as long as there are enough."""
+    """Return the parts in runs of at least 2¹⁷ rows; the last run may be shorter."""
     segments: list[RawSegment] = []
     run: list[TablePart] = []
     for part in parts:

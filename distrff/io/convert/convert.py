@@ -457,10 +457,13 @@ class TableEncoder:
 
     def _too_large(self, piece: Any, raw: dict[str, RawColumn]) -> InputError:
         """The error that says which number float32 cannot hold."""
-        most = np.finfo(np.float32).max
+        largest = np.finfo(np.float32).max
         for step in self.steps.columns:
             values = raw[step.name].values
-            if raw[step.name].kind == "number" and (beyond := np.abs(values.astype(np.float64)) > most).any():
+            if raw[step.name].kind != "number":
+                continue
+            beyond = np.abs(values.astype(np.float64)) > largest
+            if beyond.any():
                 row = int(np.flatnonzero(beyond.reshape(len(values), -1).any(axis=1))[0])
                 return InputError(
                     f"{self._source.place(piece, row)}, column {step.name!r}: a number too large for "
@@ -485,7 +488,7 @@ class TableEncoder:
                 )
 
     def _refuse_missing(self, piece: Any, raw: dict[str, RawColumn]) -> None:
-        """Refuse a missing value that no step fills, NaN included, and say where it stands."""
+        """Refuse a missing value that no step fills, NaN included, naming its place."""
         columns = {step.name: step.fill is not None for step in self.steps.columns}
         for name in self.steps.raw_names:
             missing = raw[name].missing_rows()

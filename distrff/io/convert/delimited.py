@@ -227,7 +227,7 @@ def blocks_of(files: Sequence[TextFile], delimiter: str | None, skip_records: in
 
 
 def stored_bytes(files: Sequence[TextFile]) -> int:
-    """Return the size of all files as they are stored, for telling progress."""
+    """Return the size of all files as they are stored, for a progress bar."""
     with storage_errors(f"{files[0].name} cannot be reached"):
         return sum(int(file.fs.size(file.path) or 0) for file in files)
 
@@ -301,7 +301,7 @@ class CsvSource(TextSource):
         table = self._parse(block, {}, None)
         self._mixtures: dict[str, InputError] = {}
         for name, column in zip(self.names, table.columns, strict=True):
-            self._note_mixture(block, name, column)
+            self._record_mixture(block, name, column)
         inferred = {name: c.type for name, c in zip(self.names, table.columns, strict=True)}
         self._whole = {name for name, kind in inferred.items() if pa.types.is_integer(kind)}
         return {name: read_as(kind) for name, kind in inferred.items()}
@@ -417,8 +417,8 @@ class CsvSource(TextSource):
                 raise
             self._fail(block, error)
 
-    def _note_mixture(self, block: TextBlock, name: str, column: pa.ChunkedArray) -> None:
-        """Note text in a column where most values are numbers: a slip, which would become a category."""
+    def _record_mixture(self, block: TextBlock, name: str, column: pa.ChunkedArray) -> None:
+        """Record text in a column of mostly numbers: a typing error, which would become a category."""
         if pa.types.is_binary(column.type):
             self._fail(block, None)
         if not pa.types.is_string(column.type):
@@ -467,7 +467,7 @@ class CsvSource(TextSource):
 
 
 def _delimiter_of(head: bytes) -> str:
-    """The delimiter that the first record has most of, outside of quotes."""
+    """The most frequent delimiter of the first record, outside of quotes."""
     text = re.sub(r'"[^"]*"', "", first_record(head, ",").decode("utf-8", "replace"))
     return max(DELIMITERS, key=text.count)
 
@@ -513,7 +513,7 @@ TEXT = pa.dictionary(pa.int32(), pa.string())
 
 
 def read_as(inferred: pa.DataType) -> pa.DataType:
-    """The type by which a column is read whose first values are of the type `inferred`."""
+    """The type by which a column is read, from the type `inferred` from its first values."""
     if pa.types.is_integer(inferred):
         return pa.float64()
     return TEXT if pa.types.is_string(inferred) or pa.types.is_binary(inferred) else inferred

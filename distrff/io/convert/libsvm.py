@@ -187,7 +187,7 @@ def _number_at(data, i, powers, out):
 @compiled()
 def _parse(data, powers, labels, values, indices, starts, hard, found):
     # found: what is wrong and where, rows, numbers left to Python. hard: where such a number goes
-    # (−1 − row for a label), from where to where it stands.
+    # (−1 − row for a label), and where its text begins and ends.
     number = np.zeros(1)
     i, row, entry, n_hard = 0, 0, 0, 0
     n = len(data)

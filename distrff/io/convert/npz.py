@@ -184,7 +184,7 @@ class _Stream:
 
 
 def _on_disk(handle: Any, stream: _Stream, stack: ExitStack) -> np.ndarray:
-    """An array written column by column, as a map of a temporary file: its rows lie all over it."""
+    """An array written column by column, as a map of a temporary file, since its rows are scattered."""
     parent = Path(tempfile.gettempdir())
     path = stack.enter_context(own_folder(parent, "distrff-array-", mode=0o700)) / "array"
     with full_disk_errors(path), path.open("wb") as copy, _reading(stream.name):

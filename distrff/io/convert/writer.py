@@ -18,7 +18,7 @@ from distrff.io.storage import ROOT, Location, replacing, storage_errors
 from distrff.utils.random import child_seed, row_hash
 
 KIND = "dataset"
-_CHUNK_BYTES = 4 * 2**20  # a light sweep's tiles cut several from it
+_CHUNK_BYTES = 4 * 2**20  # several tiles are cut from a chunk
 _SHARD_CHUNKS = 8  # a shard is one file and one request, and is decoded at once
 _SPARSE_CHUNK = 2**19  # entries
 
@@ -229,7 +229,7 @@ _PART_BYTES = 8 * 2**20  # handed on at once
 
 
 def shuffle_keys(rows: np.ndarray, seed: int) -> np.ndarray:
-    """Return the key of each row number, uint64: shuffled rows stand in the order of their keys.
+    """Return the key of each row number, uint64: shuffled rows are sorted by their keys.
 
     Keys are 64 hashed bits, different for different rows. Hence the order is uniform over all orders as far
     as the hash is random, and does not depend on how the rows are cut into blocks.
@@ -244,7 +244,7 @@ class Shuffled:
     second reads them one by one and puts each in order. A bucket of more than 64 MB is first cut into 64
     by the next bits. Hence about two blocks and two buckets are in memory, whatever the number of rows.
 
-    `folder` is empty and lies on a disk that holds all rows once.
+    `folder` is empty, on a disk with room for all rows.
 
     Notes
     -----
@@ -262,7 +262,7 @@ class Shuffled:
         """Take some rows."""
         first, self._n_rows = self._n_rows, self._n_rows + rows["X"].shape[0]
         rows = rows | {"keys": shuffle_keys(np.arange(first, self._n_rows), self._seed)}
-        if "y" in rows and rows["y"].dtype.kind == "O":  # text lies in the buckets as codes
+        if "y" in rows and rows["y"].dtype.kind == "O":  # buckets hold text as codes
             codes = [self._codes.setdefault(word, len(self._codes)) for word in rows["y"].ravel().tolist()]
             rows["y"] = np.array(codes, np.int32).reshape(rows["y"].shape)
         self._buckets.append(rows)
