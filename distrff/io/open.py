@@ -124,9 +124,8 @@ def open_dataset(
         datetime,
         positive,
     )
-    given = [option.name for option in fields(options) if getattr(options, option.name) != option.default]
-    if steps is not None and given:
-        raise InputError(f"{given[0]} was given beside steps, which say all about columns; leave it out")
+    if steps is not None and (name := _first_given(options)):
+        raise InputError(f"{name} was given beside steps, which say all about columns; leave it out")
     is_frame, is_xarray = is_dataframe_like(path), hasattr(path, "data_vars") and hasattr(path, "sizes")
     if is_frame or is_xarray:
         if ids:
@@ -138,10 +137,11 @@ def open_dataset(
     if stored_kind(path, storage_options) == "parquet":
         dataset = _of_parquet(parquet_table(path, storage_options), options, steps)
     else:
-        of_tables = [name for name in given if name not in ("target", "columns", "sample_weight")]
-        if of_tables or steps is not None:
-            name = of_tables[0] if of_tables else "steps"
-            raise InputError(f"{name} goes with tables; the X and y of a Zarr group are taken as they are")
+        name = _first_given(options, besides=("target", "columns", "sample_weight"))
+        if name or steps is not None:
+            raise InputError(
+                f"{name or 'steps'} goes with tables; the X and y of a Zarr group are taken as they are"
+            )
         dataset = stored_dataset(
             path,
             target=target,
@@ -159,6 +159,12 @@ def open_dataset(
     return with_ids(
         dataset, {name: of_column(target=name, columns=_without(columns, name)) for name in names}
     )
+
+
+def _first_given(options: TableOptions, besides: Sequence[str] = ()) -> str | None:
+    """Return the name of the first option that is not at its default."""
+    others = (option for option in fields(options) if option.name not in besides)
+    return next((o.name for o in others if getattr(options, o.name) != o.default), None)
 
 
 def _without(columns: Any, name: str) -> Any:
@@ -268,9 +274,9 @@ def is_raw(path: Any, storage_options: Options) -> bool:
     """Tell whether `path` stands for files that must be converted: there, and neither Zarr nor Parquet."""
     location = Location.of(path, storage_options)
     with location.reached() as (fs, inner):
+        markers = [f"{inner.rstrip('/')}/{marker}" for marker in _ZARR_MARKERS]
         # Web servers return a page for a folder, so that a Zarr group looks like a file.
-        is_group = not is_local(fs) and any(fs.exists(f"{inner.rstrip('/')}/{m}") for m in _ZARR_MARKERS)
-        if fs.isfile(inner) and not is_group:
+        if fs.isfile(inner) and (is_local(fs) or not any(map(fs.exists, markers))):
             return not inner.endswith(SUFFIXES) and not first_bytes(fs, inner).startswith(MAGIC)
         if any(c in inner for c in GLOB_CHARACTERS):
             return any(fs.isfile(file) and not file.endswith(SUFFIXES) for file in fs.glob(inner))
