@@ -217,7 +217,14 @@ def open_zarr(
         arrays = {field: z for field, z in found.items() if z is not None}
         parts = _csr_parts(X, f"{source}/{x_name}") if is_sparse else {}
         shape = tuple(map(int, X.attrs["shape"])) if is_sparse else arrays["X"].shape
-    _check(shape, parts.get("data", arrays.get("X")), arrays)
+    check_shape(shape, "X")
+    check_real((parts["data"] if is_sparse else arrays["X"]).dtype, "X")
+    if "y" in arrays:
+        check_target_shape(arrays["y"].shape, arrays["y"].dtype)
+    if "sample_weight" in arrays:
+        check_weight_shape(arrays["sample_weight"].shape)
+        check_real(arrays["sample_weight"].dtype, "sample_weight")
+    check_lengths({"X": shape[0]} | {f: z.shape[0] for f, z in arrays.items()})
     n_rows, n_columns = shape
     chosen, column_names = _columns(group, n_columns, columns, source, is_sparse=is_sparse)
     stored = ZarrReader(parts | arrays, None if is_sparse else chosen, source, is_remote=is_remote)
@@ -307,17 +314,6 @@ def _array(group: Any, name: str, source: str, *, required: bool) -> Any:
         others = ", ".join(sorted(group.array_keys())) or "none"
         raise InputError(f"{source} has no array {name!r}; its arrays are: {others}")
     return None
-
-
-def _check(shape: tuple[int, ...], X: Any, arrays: dict[str, Any]) -> None:
-    check_shape(shape, "X")
-    check_real(X.dtype, "X")
-    if "y" in arrays:
-        check_target_shape(arrays["y"].shape, arrays["y"].dtype)
-    if "sample_weight" in arrays:
-        check_weight_shape(arrays["sample_weight"].shape)
-        check_real(arrays["sample_weight"].dtype, "sample_weight")
-    check_lengths({"X": shape[0]} | {f: z.shape[0] for f, z in arrays.items()})
 
 
 def _steps(group: Any, n_columns: int, chosen: list[int] | None, source: str) -> TableSteps | None:

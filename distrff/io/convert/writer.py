@@ -117,17 +117,16 @@ class DenseWriter:
 
     def append(self, rows: Span) -> None:
         """Take some rows; whole shards are written."""
-        if not self._arrays:
-            self._begin(rows)
+        self._arrays = self._arrays or self._new_arrays(rows)
         for name, values in rows.items():
             self._arrays[name].append(values)
 
-    def _begin(self, rows: Span) -> None:
+    def _new_arrays(self, rows: Span) -> dict[str, GrowingArray]:
         row_bytes = rows["X"].dtype.itemsize * rows["X"].shape[1]
         chunk = self._chunk_rows or max(1, _CHUNK_BYTES // row_bytes)
         shard = chunk * _SHARD_CHUNKS
         try:
-            self._arrays = {
+            return {
                 name: GrowingArray(self._group, name, values, shard, chunk=chunk if name == "X" else None)
                 for name, values in rows.items()
             }
@@ -162,19 +161,16 @@ class SparseWriter:
         parts["X/indptr"] = X.indptr[1:].astype(np.int64) + self._n_entries
         parts |= {name: values for name, values in rows.items() if name != "X"}
         if not self._arrays:
-            self._begin(parts)
+            self._group.create_group("X")
+            for name, like in parts.items():
+                length = _SPARSE_CHUNK if name in ("X/data", "X/indices") else self._chunk_rows
+                self._arrays[name] = GrowingArray(self._group, name, like, length)
+                self._arrays[name].create(length)
+            self._arrays["X/indptr"].append(np.zeros(1, np.int64))
         for name, part in parts.items():
             self._arrays[name].append(part)
         self._shape = (self._shape[0] + X.shape[0], X.shape[1])
         self._n_entries += X.nnz
-
-    def _begin(self, parts: Span) -> None:
-        self._group.create_group("X")
-        for name, like in parts.items():
-            length = _SPARSE_CHUNK if name in ("X/data", "X/indices") else self._chunk_rows
-            self._arrays[name] = GrowingArray(self._group, name, like, length)
-            self._arrays[name].create(length)
-        self._arrays["X/indptr"].append(np.zeros(1, np.int64))
 
     def finish(self) -> int:
         """Write what is left, and return the number of rows."""
