@@ -128,7 +128,7 @@ def _target_names(steps: TableSteps, path: str, options: Mapping[str, Any]) -> t
 
     given = tuple(options["target"])
     source = open_source(
-        [path],
+        path,
         known=steps.for_prediction().raw_names,
         x_name=options["x_name"],
         y_name=options.get("y_name"),
@@ -142,7 +142,7 @@ def _target_names(steps: TableSteps, path: str, options: Mapping[str, Any]) -> t
 
 def _is_raw(path: str, options: Mapping[str, Any]) -> bool:
     """Tell whether files must be converted before their rows can be read; refuse ids, which that drops."""
-    from distrff.io.convert.sources import is_raw
+    from distrff.io.open import is_raw
 
     found = is_raw(path, storage_options(options))
     if found and _ids(options):

@@ -15,7 +15,8 @@ from scipy.sparse import issparse
 
 from distrff.errors import InputError, InputTypeError
 from distrff.io.dataset import BLOCK_BYTES, Dataset, check_lengths, sparse_share
-from distrff.io.rows import FIELDS, Rows, Span
+from distrff.io.rows import Rows, Span
+from distrff.preprocessing.table import FIELDS
 
 _INDEX_BYTES = 4
 _PRESUMED_SHARE = 0.01  # of the columns of lazy sparse rows, whose entries are not counted
@@ -92,6 +93,9 @@ class ArrayReader:
 def as_dataset(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
     """Return whatever the user has as a `Dataset`.
 
+    Costs nothing but for dask DataFrames, whose partitions are computed once to count their rows.
+    If one of the three is a dask collection, the others are made dask arrays with the same row chunks.
+
     Parameters
     ----------
     X : array-like, DataFrame, scipy sparse matrix, dask Array, dask DataFrame or Dataset, (n, d)
@@ -105,13 +109,7 @@ def as_dataset(X: Any, y: Any = None, sample_weight: Any = None) -> Dataset:
     Raises
     ------
     InputError
-        If shapes, lengths or types do not fit (see `block_of`), or if the chunk sizes of a dask
-        array are unknown.
-
-    Notes
-    -----
-    Costs nothing but for dask DataFrames, whose partitions are computed once to count their rows.
-    If one of the three is a dask collection, the others are made dask arrays with the same row chunks.
+        If shapes, lengths or types do not fit, or the chunk sizes of a dask array are unknown.
     """
     if isinstance(X, Dataset):
         if y is not None or sample_weight is not None:
@@ -163,7 +161,23 @@ def _lazy_arrays(given: dict[str, Any]) -> Named:
     arrays, frame_names = frame_arrays(frames) if frames else ({}, {})
     arrays |= {f: v for f, v in given.items() if f not in frames and f not in concrete}
     for field, values in arrays.items():
-        _check_lazy(values, field)
+        if not isinstance(values, da.Array):
+            raise InputTypeError(
+                f"{field} is a dask {type(values).__name__}; pass a dask Array, DataFrame or Series"
+            )
+        check_known_chunks(values, field)
+        if field == "y":
+            check_target_shape(values.shape, values.dtype)
+            continue
+        if values.dtype.kind == "O":
+            raise InputError(
+                f"{field} is a dask array of dtype object; convert it with {field}.astype(float)"
+            )
+        check_real(values.dtype, field)
+        if field == "X":
+            check_shape(values.shape, field)
+        else:
+            check_weight_shape(values.shape)
     check_lengths({f: a.shape[0] for f, a in (concrete | arrays).items()})
     row_chunks = next(iter(arrays.values())).chunks[0]
     for field, values in concrete.items():
@@ -177,26 +191,8 @@ def _cut(values: Any, chunks: tuple[Any, ...]) -> da.Array:
     return da.from_array(values, chunks=chunks, name=False, asarray=not issparse(values))
 
 
-def _check_lazy(values: Any, field: str) -> None:
-    if not isinstance(values, da.Array):
-        raise InputTypeError(
-            f"{field} is a dask {type(values).__name__}; pass a dask Array, DataFrame or Series"
-        )
-    check_known_chunks(values, field)
-    if field == "y":
-        check_target_shape(values.shape, values.dtype)
-        return
-    if values.dtype.kind == "O":
-        raise InputError(f"{field} is a dask array of dtype object; convert it with {field}.astype(float)")
-    check_real(values.dtype, field)
-    if field == "X":
-        check_shape(values.shape, field)
-    else:
-        check_weight_shape(values.shape)
-
-
 def check_known_chunks(values: da.Array, name: str) -> None:
-    """Refuse a dask array whose rows are not counted."""
+    """Refuse a dask array whose number of rows is unknown."""
     if np.isnan(values.shape).any():
         raise InputError(
             f"{name} is a dask array with unknown chunk sizes; call {name}.compute_chunk_sizes() first"
@@ -207,14 +203,10 @@ def whole_rows(values: da.Array, field: str) -> da.Array:
     """Return the array in one block across the columns, in the type that the tiles will have."""
     if values.ndim == 2 and values.numblocks[1] > 1:
         values = values.rechunk({1: -1})
-    return values.astype(_tile_dtype(field, values.dtype))
-
-
-def _tile_dtype(field: str, dtype: np.dtype) -> np.dtype:
     if field == "sample_weight":
-        return np.dtype(np.float64)
+        return values.astype(np.float64)
     # Blocks of text can be of different widths, so the type of one would cut off another.
-    return native(dtype) if dtype.kind in "biufmM" else np.dtype(object)
+    return values.astype(native(values.dtype) if values.dtype.kind in "biufmM" else object)
 
 
 def _row_bytes(values: Any) -> int:
@@ -260,19 +252,9 @@ def _kind(X: Any) -> str:
 def block_of(X: Any, name: str = "X") -> tuple[Any, tuple[str, ...] | None]:
     """Return `X` as a 2-D array of real numbers, or CSR, and its column names if all are strings.
 
-    Parameters
-    ----------
-    X : array-like, DataFrame or scipy sparse matrix of shape (n, d)
-        A sparse one of any format becomes CSR. Numbers and booleans keep their type, long doubles become
-        float64, object arrays are converted to float64, nullable pandas columns to floats with NaN. No
-        copy if none is needed.
-
-    Raises
-    ------
-    InputError
-        If it is not 2-D, has no rows or columns, is complex, or holds something else than numbers.
-    InputTypeError
-        If it is None, or holds objects that are no numbers.
+    A sparse matrix of any format becomes CSR. Numbers and booleans keep their type, long doubles become
+    float64, object arrays are converted to float64, nullable pandas columns to floats with NaN. Nothing is
+    copied where no copy is needed. What is not such a matrix, or has no rows or columns, is refused.
     """
     if issparse(X):
         check_shape(X.shape, name)
@@ -293,9 +275,12 @@ def sparse_rows(X: Any, name: str) -> Any:
 
 def targets_of(y: Any) -> tuple[np.ndarray, tuple[str, ...] | None]:
     """Return `y` as an array of shape (n,) or (n, k) of any type, and the target names."""
-    values, names = (
-        _pandas_targets(y) if isinstance(y, (pd.DataFrame, pd.Series)) else (plain_array(y, "y"), None)
-    )
+    if isinstance(y, pd.Series):
+        values, names = series_values(y), names_of([y.name])
+    elif isinstance(y, pd.DataFrame):
+        values, names = _values(y, _dtype(y, "y")), names_of(y.columns)
+    else:
+        values, names = plain_array(y, "y"), None
     check_target_shape(values.shape, values.dtype)
     return in_native(values), names
 
@@ -408,12 +393,8 @@ def names_of(columns: Iterable[Any]) -> tuple[str, ...] | None:
 def frame_dtype(dtypes: Iterable[tuple[Any, Any]], name: str = "X") -> np.dtype:
     """Return the common NumPy type of the columns of a frame, from its (column, dtype) pairs.
 
-    Nullable types count as floats that hold them, whether or not there are nulls.
-
-    Raises
-    ------
-    InputError
-        Naming the first column that is neither numeric nor boolean.
+    Nullable types count as floats that hold them, whether or not there are nulls. A column that is neither
+    numeric nor boolean is refused.
     """
     found = []
     for column, dtype in dtypes:
@@ -447,14 +428,6 @@ def series_values(series: pd.Series) -> np.ndarray:
     return series.to_numpy(dtype=getattr(dtype, "numpy_dtype", None))
 
 
-def _pandas_targets(y: pd.DataFrame | pd.Series) -> tuple[np.ndarray, tuple[str, ...] | None]:
-    if isinstance(y, pd.Series):
-        return series_values(y), names_of([y.name])
-    numeric = y.shape[1] > 0 and all(_is_number(dtype) for dtype in y.dtypes)
-    values = frame_matrix(y, frame_dtype(y.dtypes.items(), "y")) if numeric else y.to_numpy(dtype=object)
-    return values, names_of(y.columns)
-
-
 def _is_number(dtype: Any) -> bool:
     return dtype.kind in "biufc" and not isinstance(dtype, pd.CategoricalDtype)
 
@@ -482,26 +455,19 @@ def frame_arrays(frames: dict[str, Any]) -> Named:
     dtypes = {field: _dtype(frame, field) for field, frame in frames.items()}
     parts = {field: frame.to_delayed() for field, frame in frames.items()}
     (lengths,) = dask.compute({f: [dask.delayed(len)(p) for p in ps] for f, ps in parts.items()})
-    arrays = {
-        field: _array(parts[field], lengths[field], dtypes[field], frame.shape[1:], field)
-        for field, frame in frames.items()
-    }
+    arrays, values = {}, dask.delayed(_values)
+    for field, frame in frames.items():
+        dtype, columns = dtypes[field], frame.shape[1:]
+        check_shape((sum(lengths[field]), *(columns or (1,))), field)
+        meta = np.empty((0,) * (1 + len(columns)), dtype)
+        blocks = [
+            da.from_delayed(values(part, dtype), (n, *columns), dtype=dtype, meta=meta)
+            for part, n in zip(parts[field], lengths[field], strict=True)
+            if n
+        ]
+        arrays[field] = da.concatenate(blocks)
     names = {f: names_of(v.columns if is_dataframe_like(v) else [v.name]) for f, v in frames.items()}
     return arrays, names
-
-
-def _array(
-    parts: list[Any], lengths: list[int], dtype: np.dtype, columns: tuple[int, ...], field: str
-) -> da.Array:
-    check_shape((sum(lengths), *(columns or (1,))), field)
-    meta = np.empty((0,) * (1 + len(columns)), dtype)
-    values = dask.delayed(_values)
-    blocks = [
-        da.from_delayed(values(part, dtype), (n, *columns), dtype=dtype, meta=meta)
-        for part, n in zip(parts, lengths, strict=True)
-        if n
-    ]
-    return da.concatenate(blocks)
 
 
 def _dtype(frame: Any, field: str) -> np.dtype:

@@ -17,21 +17,14 @@ _DAY = 86_400
 
 
 def raw_columns(batch: pa.RecordBatch, names: Iterable[str]) -> dict[str, RawColumn]:
-    """Return some columns of a batch by their names.
-
-    Raises
-    ------
-    InputError
-        If one is missing, or of a type for which there is no step.
-    """
-    return {name: raw_column(batch.column(_position(batch.schema, name)), name) for name in names}
-
-
-def _position(schema: pa.Schema, name: str) -> int:
-    position = schema.get_field_index(name)
-    if position < 0:
-        raise InputError(f"there is no column {name!r} among {listed(schema.names)}")
-    return position
+    """Return some columns of a batch by their names; refuse one that is missing."""
+    columns = {}
+    for name in names:
+        position = batch.schema.get_field_index(name)
+        if position < 0:
+            raise InputError(f"there is no column {name!r} among {listed(batch.schema.names)}")
+        columns[name] = raw_column(batch.column(position), name)
+    return columns
 
 
 def raw_kind(column_type: pa.DataType) -> str | None:
@@ -50,24 +43,16 @@ def raw_kind(column_type: pa.DataType) -> str | None:
     if is_number(column_type):
         return "number"
     if t.is_dictionary(column_type):
-        return (
-            "text"
-            if raw_kind(column_type.value_type) in ("number", "text", "time", "clock", "null")
-            else None
-        )
-    return "text" if _is_text(column_type) else None
+        return None if raw_kind(column_type.value_type) is None else "text"
+    is_text = t.is_string(column_type) or t.is_large_string(column_type) or t.is_string_view(column_type)
+    return "text" if is_text else None
 
 
 def raw_column(column: pa.Array, name: str) -> RawColumn:
-    """Return the values of a column.
+    """Return the values of a column; refuse one of a type for which there is no step.
 
     Numbers and booleans keep their type; decimals become float64, times of day and durations float64 seconds.
     Dates are times. Of dictionaries the values are the words, whatever their type.
-
-    Raises
-    ------
-    InputError
-        If the column is of another type.
     """
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
@@ -91,10 +76,6 @@ def is_number(t: pa.DataType) -> bool:
     return (
         pa.types.is_integer(t) or pa.types.is_floating(t) or pa.types.is_boolean(t) or pa.types.is_decimal(t)
     )
-
-
-def _is_text(t: pa.DataType) -> bool:
-    return pa.types.is_string(t) or pa.types.is_large_string(t) or pa.types.is_string_view(t)
 
 
 def _nulls(column: pa.Array) -> np.ndarray | None:
@@ -147,8 +128,5 @@ def _text(column: pa.Array) -> RawColumn:
         absent = np.asarray([word is None for word in words] + [False])
         codes = np.where(absent[codes], -1, codes)
     nulls = codes < 0
-    return RawColumn("text", codes.astype(np.int32), nulls if nulls.any() else None, tuple(map(_word, words)))
-
-
-def _word(value: object) -> str:
-    return value if isinstance(value, str) else "" if value is None else str(value)
+    texts = tuple("" if word is None else str(word) for word in words)
+    return RawColumn("text", codes.astype(np.int32), nulls if nulls.any() else None, texts)

@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from numbers import Number
 from typing import Any, Protocol
 
@@ -16,8 +17,8 @@ import pandas as pd
 from scipy.sparse import issparse
 
 from distrff.errors import InputError, NonFiniteColumnError, NonFiniteError
-from distrff.io.rows import FIELDS, RowBlock, Rows, Span
-from distrff.preprocessing.table import TableSteps
+from distrff.io.rows import RowBlock, Rows, Span
+from distrff.preprocessing.table import FIELDS, TableSteps
 from distrff.utils.arrays import as_columns
 from distrff.utils.html import html_card
 from distrff.utils.text import human_bytes, listed, number_text
@@ -169,46 +170,46 @@ def sparse_share(row_entries: float, n_columns: int) -> float:
 
 
 def lazy_blocks(
-    reader: Reader, field: str, row_chunks: tuple[int, ...], columns: tuple[int, ...], dtype: np.dtype
+    reader: Reader,
+    field: str,
+    row_chunks: tuple[int, ...],
+    columns: tuple[int, ...],
+    dtype: np.dtype,
+    *,
+    are_delayed: bool = False,
 ) -> da.Array:
     """Return `field` as a dask array whose blocks are read by `Rows` of `row_chunks` rows each.
 
-    `columns` is the shape after the rows: (d,) or (). The graph holds one handle a block.
+    `columns` is the shape after the rows: (d,) or (). The graph holds one handle a block. `are_delayed`
+    tells that the handles hold Delayed objects, which dask finds only in the arguments of tasks.
     """
-    handles = np.empty(len(row_chunks), dtype=object)
-    start = 0
-    for i, n in enumerate(row_chunks):
-        handles[i] = reader.rows(start, start + n, (field,))
-        start += n
-    return da.from_array(handles, chunks=1, name=False).map_blocks(
+    bounds = pairwise(accumulate(row_chunks, initial=0))
+    handles = [reader.rows(start, stop, (field,)) for start, stop in bounds]
+    meta = np.empty((0,) * (1 + len(columns)), dtype)
+    if are_delayed:
+        read = dask.delayed(_read_field)
+        return da.concatenate(
+            [
+                da.from_delayed(read(rows, field), (n, *columns), meta=meta)
+                for rows, n in zip(handles, row_chunks, strict=True)
+            ]
+        )
+    return da.from_array(np.fromiter(handles, dtype=object), chunks=1, name=False).map_blocks(
         _read_block,
         field=field,
         dtype=dtype,
         chunks=(row_chunks, *((c,) for c in columns)),
         new_axis=list(range(1, 1 + len(columns))) or None,
-        meta=np.empty((0,) * (1 + len(columns)), dtype),
+        meta=meta,
     )
 
 
-def _read_block(handle: np.ndarray, field: str) -> Any:
-    return _read_field(handle[0], field)
+def _read_block(handles: np.ndarray, field: str) -> Any:
+    return _read_field(handles[0], field)
 
 
 def _read_field(rows: Rows, field: str) -> Any:
     return getattr(next(rows.tiles(rows.stop - rows.start)), field)
-
-
-def delayed_blocks(
-    reader: Reader, field: str, row_chunks: tuple[int, ...], columns: tuple[int, ...], dtype: np.dtype
-) -> da.Array:
-    """Return the same of a reader whose `Rows` hold Delayed objects, found only in tasks' arguments."""
-    read, start, blocks = dask.delayed(_read_field), 0, []
-    meta = np.empty((0,) * (1 + len(columns)), dtype)
-    for n in row_chunks:
-        block = read(reader.rows(start, start + n, (field,)), field)
-        blocks.append(da.from_delayed(block, (n, *columns), meta=meta))
-        start += n
-    return da.concatenate(blocks)
 
 
 # A dataset as a card of a notebook: what is known without reading a row.
@@ -251,20 +252,6 @@ def _target(dataset: Dataset) -> str:
     return f"{names}, {dataset.y_dtype}"
 
 
-def _remarks(dataset: Dataset) -> list[str]:
-    table = dataset.table_report or {}
-    remarks = []
-    if dataset.skipped_columns:
-        remarks.append(f"left out because they are not numbers: {listed(dataset.skipped_columns)}")
-    if table.get("rows_dropped"):
-        remarks.append(
-            f"{table['rows_dropped']:,} of {table['rows_read']:,} rows lack a value and are left out"
-        )
-    if table.get("columns_dropped"):
-        remarks.append(f"columns left out: {listed(table['columns_dropped'])}")
-    return remarks
-
-
 # Rows with id columns, which no model reads and which are written beside its predictions.
 
 
@@ -287,13 +274,7 @@ class IdentifiedRows(Rows):
 
 
 def with_ids(dataset: Dataset, columns: Mapping[str, Dataset]) -> Dataset:
-    """Return the dataset with id columns, each given as a dataset that has it as y.
-
-    Raises
-    ------
-    InputError
-        If a column has another number of rows, or is not one column.
-    """
+    """Return the dataset with id columns, each given as a dataset that has it as y."""
     for name, column in columns.items():
         if column.n_rows != dataset.n_rows:
             raise InputError(
@@ -330,12 +311,7 @@ def check_rows(rows: Rows, target_kind: str) -> None:
 def check_block(block: RowBlock, target_kind: str) -> None:
     """Raise for a number that no model can use, naming its array, row and column.
 
-    Raises
-    ------
-    NonFiniteError
-        For NaN or infinity in X, numeric y or sample_weight, or a missing label.
-    InputError
-        For a negative weight.
+    That is NaN or infinity in X, numeric y or sample_weight, a missing label, or a negative weight.
     """
     check_finite("X", block.X, block.start)
     if block.sample_weight is not None:

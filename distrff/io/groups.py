@@ -53,23 +53,12 @@ def write_group(
 
     Parameters
     ----------
-    url : str or path
-        A local path, or a URL that fsspec understands.
     arrays : mapping of str to ndarray
         Booleans, integers and floats of at most 64 bits, any shape (0-d and empty ones too).
     metadata : dict
         Strict JSON: string keys, finite numbers.
     kind : {"model", "gram"}
         `read_group` must be given the same.
-    overwrite : bool
-        Replace an existing group of distrff; anything else is never replaced.
-    storage_options : dict, optional
-        Given to fsspec; not used for local paths.
-
-    Raises
-    ------
-    InputError
-        If the target cannot be written (see `check_writable`), or the content cannot be stored.
     """
     arrays = {name: storable(name, A) for name, A in arrays.items()}
     refuse_loose_json(metadata, "metadata")
@@ -95,10 +84,7 @@ def read_group(
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Return (arrays, metadata) as `write_group` wrote them; everything is checked against its checksum.
 
-    Raises
-    ------
-    ModelFileError
-        If there is no such group, it is of another kind, incomplete, newer, damaged or altered.
+    Raises ModelFileError if there is none, or it is of another kind, incomplete, newer, damaged or altered.
     """
     location = Location.of(url, storage_options)
     with storage_errors(f"{location} cannot be read", ModelFileError):
@@ -108,7 +94,18 @@ def read_group(
             what = "is not a Zarr group" if location.exists() else "does not exist"
             what = what if document is None else "is not a group of distrff (nothing of it in zarr.json)"
             raise ModelFileError(f"{location} {what}; give the path that a {kind} was saved to")
-        _refuse_header(location, header, kind)
+        found, form = header.get("kind"), header.get("format")
+        if isinstance(form, int) and form > FORMAT:
+            writer, mine = (f"distrff {v}" for v in (header.get("version"), _version()))
+            raise ModelFileError(
+                f"{location} was written by {writer} in format {form}, unknown to {mine}; update distrff"
+            )
+        if found != kind:
+            raise ModelFileError(f"{location}: this is a {found}, not a {kind}")
+        if header.get("complete") is not True:
+            raise ModelFileError(
+                f"{location} is incomplete, its writing was interrupted; save the {kind} again"
+            )
         fs, path = location.file_system()
         arrays, described = {}, {}
         for name, checksum in (header.get("checksums") or {}).items():
@@ -117,19 +114,6 @@ def read_group(
         if header.get("metadata_checksum") != _seal(header, described):
             raise ModelFileError(f"{location}: the metadata do not match their checksum; {_REMEDY}")
         return arrays, header["metadata"]
-
-
-def _refuse_header(location: Location, header: dict[str, Any], kind: str) -> None:
-    found, form = header.get("kind"), header.get("format")
-    if isinstance(form, int) and form > FORMAT:
-        writer, mine = (f"distrff {v}" for v in (header.get("version"), _version()))
-        raise ModelFileError(
-            f"{location} was written by {writer} in format {form}, unknown to {mine}; update distrff"
-        )
-    if found != kind:
-        raise ModelFileError(f"{location}: this is a {found}, not a {kind}")
-    if header.get("complete") is not True:
-        raise ModelFileError(f"{location} is incomplete, its writing was interrupted; save the {kind} again")
 
 
 def _fill(fresh: Location, arrays: Mapping[str, np.ndarray], header: dict[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from functools import partial
 from typing import Any
@@ -12,15 +12,13 @@ from dask.utils import is_dataframe_like
 from distrff.engine.run import Run
 from distrff.errors import InputError
 from distrff.io.dataset import Dataset, with_ids
-from distrff.io.parquet_rows import SUFFIXES, ParquetTable, open_parquet, parquet_table
-from distrff.io.storage import GLOB_CHARACTERS, Location, Options
-from distrff.io.table_sources import described_frame, frame_table, is_xarray, xarray_table
+from distrff.io.parquet_rows import MAGIC, SUFFIXES, ParquetTable, open_parquet, parquet_table
+from distrff.io.storage import GLOB_CHARACTERS, Location, Options, first_bytes, is_local
+from distrff.io.table_sources import frame_table, xarray_table
 from distrff.io.tables import Table, choose_columns, complete_rows_of, encoded_dataset, profile_of
 from distrff.io.zarr_rows import open_zarr
 from distrff.preprocessing.profile import TableOptions, refuse_missing_values
 from distrff.preprocessing.table import TableSteps
-
-_TABLES_ONLY = ("drop", "one_hot", "max_categories", "hash_columns", "missing", "datetime", "positive")
 
 
 def open_dataset(
@@ -78,7 +76,7 @@ def open_dataset(
         but "drop". Columns without any value are always left out.
     datetime : {"seconds", "parts"}, optional
         What becomes of dates and times: float64 seconds since the column's minimum, or sine and cosine of
-        where they stand in the year, the week (by days) and the day (by hours), in UTC. Times of day and
+        their place in the year, the week (by days) and the day (by hours), in UTC. Times of day and
         durations become seconds by either. None leaves them all out.
     positive : str or number, optional
         The label of the target that becomes 1; all others become 0.
@@ -126,23 +124,24 @@ def open_dataset(
         datetime,
         positive,
     )
-    if steps is not None:
-        _refuse_beside_steps(options)
-    if is_dataframe_like(path) or is_xarray(path):
+    if steps is not None and (name := _first_given(options)):
+        raise InputError(f"{name} was given beside steps, which say all about columns; leave it out")
+    is_frame, is_xarray = is_dataframe_like(path), hasattr(path, "data_vars") and hasattr(path, "sizes")
+    if is_frame or is_xarray:
         if ids:
             raise InputError("ids goes with stored rows; a frame in memory keeps its own columns")
-        if is_dataframe_like(path):
-            return _of_table(described_frame(path), options, steps, partial(frame_table, path))
-        return _of_table(xarray_table(path, sample_dim), options, steps)
+        table = frame_table(path) if is_frame else xarray_table(path, sample_dim)
+        return _of_table(table, options, steps)
     if sample_dim is not None:
         raise InputError(f"sample_dim={sample_dim!r} goes with an xarray Dataset, got {type(path).__name__}")
     if stored_kind(path, storage_options) == "parquet":
         dataset = _of_parquet(parquet_table(path, storage_options), options, steps)
     else:
-        given = [name for name in _TABLES_ONLY if getattr(options, name) != getattr(TableOptions(), name)]
-        if given or steps is not None:
-            name = given[0] if given else "steps"
-            raise InputError(f"{name} goes with tables; the X and y of a Zarr group are taken as they are")
+        name = _first_given(options, besides=("target", "columns", "sample_weight"))
+        if name or steps is not None:
+            raise InputError(
+                f"{name or 'steps'} goes with tables; the X and y of a Zarr group are taken as they are"
+            )
         dataset = stored_dataset(
             path,
             target=target,
@@ -162,12 +161,10 @@ def open_dataset(
     )
 
 
-def _refuse_beside_steps(options: TableOptions) -> None:
-    for option in fields(options):
-        if getattr(options, option.name) != option.default:
-            raise InputError(
-                f"{option.name} was given beside steps, which say all about columns; leave it out"
-            )
+def _first_given(options: TableOptions, besides: Sequence[str] = ()) -> str | None:
+    """Return the name of the first option that is not at its default."""
+    others = (option for option in fields(options) if option.name not in besides)
+    return next((o.name for o in others if getattr(options, o.name) != o.default), None)
 
 
 def _without(columns: Any, name: str) -> Any:
@@ -182,7 +179,7 @@ def _of_parquet(table: ParquetTable, options: TableOptions, steps: TableSteps | 
     if steps is not None:
         return _of_table(table, options, steps)
     if options == TableOptions(options.target, options.columns, sample_weight=options.sample_weight):
-        are_numbers = options.columns is not None or table.holds_only_numbers(table.numbers)
+        are_numbers = options.columns is not None or table.holds_only_numbers()
     else:
         are_numbers = not options.transforms and table.holds_only_numbers(
             choose_columns(table, options).columns
@@ -190,23 +187,15 @@ def _of_parquet(table: ParquetTable, options: TableOptions, steps: TableSteps | 
     return open_parquet(table, options) if are_numbers else _of_table(table, options, None)
 
 
-def _of_table(
-    table: Table,
-    options: TableOptions,
-    steps: TableSteps | None,
-    holding: Callable[[Sequence[str]], Table] | None = None,
-) -> Dataset:
-    """The rows of a table through the steps of a model, or those that follow from what it holds.
-
-    `holding` returns the table with the rows of some columns, where the table itself has none.
-    """
+def _of_table(table: Table, options: TableOptions, steps: TableSteps | None) -> Dataset:
+    """The rows of a table through the steps of a model, or those that follow from what it holds."""
     if steps is not None:
         steps.check_names(table.kinds, table.name)
-        table = _with_rows(table, steps.raw_names, holding)
+        table = _with_rows(table, steps.raw_names)
         kept = complete_rows_of(Run(), table, steps.raw_names) if steps.drops_missing else None
         return encoded_dataset(table, steps, kept)
     choice = choose_columns(table, options)
-    table = _with_rows(table, choice.used, holding)
+    table = _with_rows(table, choice.used)
     run = Run()
     profile = profile_of(run, table, choice.used, options.max_categories)
     steps, report = choice.steps(profile, options)
@@ -216,9 +205,9 @@ def _of_table(
     return encoded_dataset(table, steps, kept, report)
 
 
-def _with_rows(table: Table, names: Sequence[str], holding: Callable[[Sequence[str]], Table] | None) -> Table:
+def _with_rows(table: Table, names: Sequence[str]) -> Table:
     table.check(names)
-    table = table if holding is None else holding(names)
+    table = table.loaded(names)
     if not table.n_rows:
         raise InputError(f"{table.name} has no rows; check the path, or what was selected from it")
     return table
@@ -226,8 +215,8 @@ def _with_rows(table: Table, names: Sequence[str], holding: Callable[[Sequence[s
 
 # What is stored, taken as it is.
 
-ZARR_MARKERS = ("zarr.json", ".zgroup", ".zattrs", ".zarray")
-ACCEPTED = (
+_ZARR_MARKERS = ("zarr.json", ".zgroup", ".zattrs", ".zarray")
+_ACCEPTED = (
     "a Zarr group (zarr.json or .zgroup in a folder) or Parquet (a *.parquet file, a folder of them, a glob)"
     "; CSV, TSV, libsvm, .npz and .npy files become a Zarr group by distrff.convert or `distrff convert`"
 )
@@ -260,13 +249,7 @@ def stored_dataset(
 
 
 def stored_kind(path: Any, storage_options: Options) -> str:
-    """Return what lies at a path: "zarr" or "parquet"; a list of paths is Parquet.
-
-    Raises
-    ------
-    InputError
-        If there is nothing, or nothing of either kind.
-    """
+    """Return what lies at a path, "zarr" or "parquet", or raise InputError; a list of paths is Parquet."""
     if isinstance(path, (list, tuple)):
         return "parquet"
     location = Location.of(path, storage_options)
@@ -279,9 +262,22 @@ def stored_kind(path: Any, storage_options: Options) -> str:
         if not fs.exists(inner):
             raise InputError(f"{location} does not exist; check the path")
         if not fs.isdir(inner):
-            raise InputError(f"{location} is a file of an unknown kind; accepted is {ACCEPTED}")
-        if any(fs.exists(f"{base}/{marker}") for marker in ZARR_MARKERS):
+            raise InputError(f"{location} is a file of an unknown kind; accepted is {_ACCEPTED}")
+        if any(fs.exists(f"{base}/{marker}") for marker in _ZARR_MARKERS):
             return "zarr"
         if any(file.endswith(SUFFIXES) for file in fs.find(inner)):
             return "parquet"
-    raise InputError(f"{location} is a folder without data; accepted is {ACCEPTED}")
+    raise InputError(f"{location} is a folder without data; accepted is {_ACCEPTED}")
+
+
+def is_raw(path: Any, storage_options: Options) -> bool:
+    """Tell whether `path` stands for files that must be converted: there, and neither Zarr nor Parquet."""
+    location = Location.of(path, storage_options)
+    with location.reached() as (fs, inner):
+        markers = [f"{inner.rstrip('/')}/{marker}" for marker in _ZARR_MARKERS]
+        # Web servers return a page for a folder, so that a Zarr group looks like a file.
+        if fs.isfile(inner) and (is_local(fs) or not any(map(fs.exists, markers))):
+            return not inner.endswith(SUFFIXES) and not first_bytes(fs, inner).startswith(MAGIC)
+        if any(c in inner for c in GLOB_CHARACTERS):
+            return any(fs.isfile(file) and not file.endswith(SUFFIXES) for file in fs.glob(inner))
+    return False

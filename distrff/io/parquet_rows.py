@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from distrff.errors import InputError
-from distrff.io.arrays import check_shape
+from distrff.io.arrays import OBJECT, check_shape
 from distrff.io.arrow import is_number, raw_column, raw_kind
 from distrff.io.dataset import Dataset
 from distrff.io.rows import Span
@@ -32,7 +32,6 @@ from distrff.io.storage import (
 from distrff.io.tables import (
     Columns,
     Encoding,
-    Held,
     Table,
     TablePart,
     TableReader,
@@ -70,19 +69,16 @@ class ParquetPart(TablePart):
     ) -> Iterator[pa.RecordBatch]:
         """Yield columns of the row groups, `n_rows` rows at a time."""
         with parquet_file(self.fs, self.groups[0].path) as parquet:
+            metadata = parquet.metadata
             for group in self.groups:
-                self._check_unchanged(parquet.metadata, group)
+                is_there = group.number < metadata.num_row_groups
+                if not is_there or metadata.row_group(group.number).num_rows != group.n_rows:
+                    name = file_name(self.fs, group.path)
+                    raise InputError(f"{name} was changed after it was opened; open the dataset again")
                 begin = max(self.start + first - group.start, 0)
                 end = None if last is None else min(self.start + last - group.start, group.n_rows)
                 if end is None or begin < end:
                     yield from _group_batches(parquet, names, group.number, n_rows, begin, end)
-
-    def _check_unchanged(self, metadata: Any, group: RowGroup) -> None:
-        """Raise InputError if a row group is not as its footer said when it was opened."""
-        is_there = group.number < metadata.num_row_groups
-        if not is_there or metadata.row_group(group.number).num_rows != group.n_rows:
-            name = file_name(self.fs, group.path)
-            raise InputError(f"{name} was changed after it was opened; open the dataset again")
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,15 +88,42 @@ class ParquetTable(Table):
     fs: Any = None
     footers: tuple[Footer, ...] = ()
 
-    def check(self, names: Sequence[str]) -> None:
-        """Raise InputError if some columns are not the same in all files."""
-        check_agreement(self.footers, names, all_features=False)
+    def check(self, names: Sequence[str], *, all_features: bool = False) -> None:
+        """Refuse files in which some columns differ from those of the first file.
 
-    def held(self, names: Sequence[str], *, together: bool) -> Held:
-        """Return what decoding some columns, together or not, holds beside a batch."""
-        sizes = [f.column_bytes[:, [f.schema.get_field_index(name) for name in names]] for f in self.footers]
-        group_rows = [n for footer in self.footers for n in footer.group_rows]
-        return _held_by(np.concatenate(sizes), group_rows, together=together)
+        With `all_features` they may have no further column of numbers either.
+        """
+        first = self.footers[0]
+        for footer in self.footers[1:]:
+            types = {f.name: f.type for f in footer.schema}
+            for name in names:
+                expected = first.schema.field(name).type
+                if name not in types or _written(types[name]) != _written(expected):
+                    got = f"has type {types[name]}" if name in types else "is missing"
+                    raise InputError(
+                        f"{footer.name}: column {name!r} {got}, but it is {expected} in "
+                        f"{first.name}; write the files with one schema"
+                    )
+            extra = [n for n, t in types.items() if is_feature(t) and n not in first.schema.names]
+            if all_features and extra:
+                raise InputError(
+                    f"{footer.name}: column {extra[0]!r} is missing in {first.name}; "
+                    "write the files with one schema or choose columns"
+                )
+
+    def held(self, names: Sequence[str], *, together: bool) -> tuple[int, int]:
+        """Return the most bytes that decoding holds, and the rows of the largest group decoded in packs."""
+        sizes = np.concatenate(
+            [f.column_bytes[:, [f.schema.get_field_index(name) for name in names]] for f in self.footers]
+        )
+        sums, whole_rows = sizes.sum(axis=1), 0
+        if not together:
+            group_rows = [n for footer in self.footers for n in footer.group_rows]
+            for i in np.flatnonzero(sums > PACK_BYTES).tolist():
+                packs = _packs(sizes[i])
+                sums[i] = max(int(sizes[i, pack].sum()) for pack in packs)
+                whole_rows = max(whole_rows, group_rows[i] if len(packs) > 1 else 0)
+        return int(sums.max(initial=0)), whole_rows
 
     def joined(self, parts: Sequence[Any]) -> list[Any]:
         """Return consecutive row groups of a file as one part, for which the file is opened once."""
@@ -113,15 +136,14 @@ class ParquetTable(Table):
                 runs.append([group])
         return [ParquetPart.of(self.fs, run) for run in runs]
 
-    @property
-    def numbers(self) -> list[str]:
-        """The columns that are taken by default: those of numbers."""
-        return [field.name for field in self.footers[0].schema if is_feature(field.type)]
+    def holds_only_numbers(self, names: Sequence[str] | None = None) -> bool:
+        """Tell whether columns can be taken as they are: numbers, of which there are some.
 
-    def holds_only_numbers(self, names: Sequence[str]) -> bool:
-        """Tell whether columns can be taken as they are: numbers, of which there are some."""
+        By default these are the columns that are taken by default, those of numbers.
+        """
         empty = frozenset.intersection(*(footer.empty for footer in self.footers))
-        return all(is_feature(self.footers[0].schema.field(n).type) and n not in empty for n in names)
+        numbers = {field.name for field in self.footers[0].schema if is_feature(field.type)}
+        return numbers.issuperset(names or ()) and empty.isdisjoint(numbers if names is None else names)
 
     def n_missing(self, names: Sequence[str]) -> dict[str, int]:
         """Return how many values some columns are known to lack, those that lack some."""
@@ -133,18 +155,12 @@ _BYTES_OF_KIND = {"number": 8, "time": 8, "text": 32}  # about
 
 
 def parquet_table(paths: Any, storage_options: Options = None) -> ParquetTable:
-    """Return the files that a path, or a list of paths, stands for as a table; reads the footers only.
-
-    Raises
-    ------
-    InputError
-        If there are none, or one cannot be read.
-    """
+    """Return the files that a path, or a list of paths, stands for as a table; reads the footers only."""
     paths = list(paths) if isinstance(paths, (list, tuple)) else [paths]
     name = ", ".join(map(public_name, paths[:3])) + (", ..." if len(paths) > 3 else "")
-    fs, files = find_files(paths, storage_options)
-    with storage_errors(f"{name} cannot be reached"):
-        footers = read_footers(fs, files)
+    fs, files = _find_files(paths, storage_options)
+    with storage_errors(f"{name} cannot be reached"), ThreadPoolExecutor(min(16, len(files))) as pool:
+        footers = list(pool.map(partial(_footer, fs), files))
     found = [(f.path, i, n) for f in footers for i, n in enumerate(f.group_rows) if n]
     starts = accumulate((n for _, _, n in found), initial=0)
     groups = [RowGroup(path, i, start, n) for (path, i, n), start in zip(found, starts, strict=False)]
@@ -207,7 +223,7 @@ def open_parquet(table: ParquetTable, options: TableOptions) -> Dataset:
                 "convert it to numbers or leave it out"
             )
     says_nothing = options == TableOptions(options.target, sample_weight=options.sample_weight)
-    check_agreement(table.footers, (*names, *choice.target, *weight), all_features=says_nothing)
+    table.check((*names, *choice.target, *weight), all_features=says_nothing)
     nullable = frozenset().union(*(footer.nullable for footer in table.footers))
     fields = {"X": columns_of(schema, names, nullable)}
     if choice.target:
@@ -227,6 +243,7 @@ def open_parquet(table: ParquetTable, options: TableOptions) -> Dataset:
 # The Parquet files, and what their footers say: rows, columns, nulls.
 
 SUFFIXES = (".parquet", ".pq")
+MAGIC = b"PAR1"  # begins every file
 
 
 class Footer(NamedTuple):
@@ -243,15 +260,8 @@ class Footer(NamedTuple):
     column_bytes: np.ndarray  # that decoding takes, of shape (row groups, columns)
 
 
-def find_files(paths: Sequence[Any], storage_options: Options) -> tuple[Any, list[str]]:
-    """Return the filesystem and the sorted files that files, folders and globs stand for.
-
-    Raises
-    ------
-    InputError
-        If a path does not exist, a folder or glob holds no Parquet file, or the paths are on
-        different filesystems.
-    """
+def _find_files(paths: Sequence[Any], storage_options: Options) -> tuple[Any, list[str]]:
+    """Return the one filesystem and the sorted files that files, folders and globs stand for."""
     if not paths:
         raise InputError("the list of Parquet paths is empty")
     locations = [Location.of(path, storage_options) for path in paths]
@@ -263,12 +273,6 @@ def find_files(paths: Sequence[Any], storage_options: Options) -> tuple[Any, lis
         if not files:
             raise InputError(f"{location} does not exist or holds no Parquet files (*.parquet, *.pq)")
     return fs, sorted({file for _, files in found for file in files})
-
-
-def read_footers(fs: Any, files: Sequence[str]) -> list[Footer]:
-    """Read all footers, up to 16 at a time; no rows are read."""
-    with ThreadPoolExecutor(max_workers=min(16, len(files))) as pool:
-        return list(pool.map(partial(_footer, fs), files))
 
 
 def _footer(fs: Any, file: str) -> Footer:
@@ -319,7 +323,10 @@ def parquet_file(fs: Any, file: str) -> Iterator[pq.ParquetFile]:
             f"{SEEN_BY_ALL}"
         ) from error
     except Exception as error:
-        if not _is_damage(error):
+        is_damage = isinstance(error, (pa.ArrowException, ValueError))
+        if isinstance(error, OSError):
+            is_damage = type(error) is OSError and error.errno is None
+        if not is_damage:
             raise retryable(error) from error
         remedy = (  # "range requests" are fsspec's words for a server of HTTP that sends whole files only
             "download the file and fit that"
@@ -327,12 +334,6 @@ def parquet_file(fs: Any, file: str) -> Iterator[pq.ParquetFile]:
             else "the file is truncated, damaged or of another kind: write it again"
         )
         raise InputError(f"{name} cannot be read as Parquet ({one_line(error)}); {remedy}") from error
-
-
-def _is_damage(error: Exception) -> bool:
-    if isinstance(error, OSError):
-        return type(error) is OSError and error.errno is None
-    return isinstance(error, (pa.ArrowException, ValueError))
 
 
 def _null_count(group: Any, leaves: Sequence[int]) -> int:
@@ -351,8 +352,6 @@ def _row_labels(schema: pa.Schema) -> frozenset[str]:
 
 
 # Columns of a Parquet file as NumPy arrays: which, of what common type, and how a batch becomes a matrix.
-
-OBJECT = np.dtype(object)
 
 
 def columns_of(
@@ -400,10 +399,7 @@ def _labels(name: str, column_type: pa.DataType) -> list[str]:
 
 
 def lists_by_name(schema: pa.Schema, keys: Sequence[int | str]) -> list[int | str]:
-    """Return `keys` with all labels of a list column, where they stand in order, replaced by its name.
-
-    A model keeps the labels, and finds its columns by them.
-    """
+    """Return `keys` with the labels of a list column, which models keep, replaced by its name."""
     found = list(keys)
     for column in schema:
         labels = _labels(column.name, column.type)
@@ -412,32 +408,6 @@ def lists_by_name(schema: pa.Schema, keys: Sequence[int | str]) -> list[int | st
             if found[at : at + len(labels)] == labels:
                 found[at : at + len(labels)] = [column.name]
     return found
-
-
-def check_agreement(footers: Sequence[Footer], used: Sequence[str], all_features: bool) -> None:
-    """Refuse files whose columns differ from those of the first.
-
-    `used` are the columns read; with `all_features` a further numeric column counts as well.
-    """
-    first = footers[0]
-    for footer in footers[1:]:
-        types = {f.name: f.type for f in footer.schema}
-        for name in used:
-            expected = first.schema.field(name).type
-            if name not in types or _written(types[name]) != _written(expected):
-                got = f"has type {types[name]}" if name in types else "is missing"
-                raise InputError(
-                    f"{footer.name}: column {name!r} {got}, but it is {expected} in "
-                    f"{first.name}; write the files with one schema"
-                )
-        extra = [
-            n for n, t in types.items() if all_features and is_feature(t) and n not in first.schema.names
-        ]
-        if extra:
-            raise InputError(
-                f"{footer.name}: column {extra[0]!r} is missing in {first.name}; "
-                "write the files with one schema or choose columns"
-            )
 
 
 def array_from(batch: pa.RecordBatch, columns: Columns) -> np.ndarray:
@@ -541,18 +511,6 @@ def _group_bytes(group: Any, leaves: Sequence[Sequence[int]]) -> np.ndarray:
     chunks = [[group.column(j) for j in numbers] for numbers in leaves]
     sizes = [sum(c.total_compressed_size + c.total_uncompressed_size for c in column) for column in chunks]
     return np.array(sizes, np.int64)
-
-
-def _held_by(sizes: np.ndarray, group_rows: Sequence[int], *, together: bool) -> Held:
-    """What reading row groups holds at most, by the `_group_bytes` of each; see `Table.held`."""
-    sums, whole_rows = sizes.sum(axis=1), 0
-    if together:
-        return Held(int(sums.max(initial=0)), 0)
-    for i in np.flatnonzero(sums > PACK_BYTES).tolist():
-        packs = _packs(sizes[i])
-        sums[i] = max(int(sizes[i, pack].sum()) for pack in packs)
-        whole_rows = max(whole_rows, group_rows[i] if len(packs) > 1 else 0)
-    return Held(int(sums.max(initial=0)), whole_rows)
 
 
 def _packs(sizes: np.ndarray) -> list[list[int]]:

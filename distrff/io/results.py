@@ -58,13 +58,7 @@ class ResultColumn:
         return self.dtype.kind not in "biuf"
 
     def arrow(self, values: np.ndarray) -> dict[str, pa.Array]:
-        """Return the columns of a Parquet file, by name.
-
-        Raises
-        ------
-        InputError
-            If a value is not of the type that the first rows had.
-        """
+        """Return the columns of a Parquet file, by name; refuse values of other types than the first."""
         columns = {f"{self.name}_{label}": values[:, j] for j, label in enumerate(self.labels)}
         try:
             return {
@@ -145,7 +139,7 @@ class ResultPlace:
 
     On a local file system that is a folder beside it, which is moved into place. An object store cannot
     rename: there it is `out` itself, whose header says "incomplete" until the end. An empty file for each
-    run of rows that is written whole lies there beside the data until then.
+    run of rows that is written whole is kept beside the data until then.
     """
 
     def __init__(self, out: Location, *, overwrite: bool = False, resume: bool = False) -> None:
@@ -184,7 +178,12 @@ class ResultPlace:
         self.check()
         unfinished, done = self._unfinished(), None
         if unfinished and self._resume:
-            self._refuse_others(unfinished, header)
+            for key, what in _MUST_AGREE.items():
+                if unfinished.get(key) != header[key]:
+                    raise InputError(
+                        f"what is unfinished at {self.out} is of {what}; begin anew by "
+                        f"overwrite=True or --overwrite"
+                    )
             done = written_runs(self.growing)
         else:
             self._remove()
@@ -213,14 +212,6 @@ class ResultPlace:
         incomplete = header is not None and header.get("kind") in KINDS and not header.get("complete")
         return header if incomplete else None
 
-    def _refuse_others(self, unfinished: Mapping[str, Any], header: Mapping[str, Any]) -> None:
-        for key, what in _MUST_AGREE.items():
-            if unfinished.get(key) != header[key]:
-                raise InputError(
-                    f"what is unfinished at {self.out} is of {what}; begin anew by "
-                    f"overwrite=True or --overwrite"
-                )
-
     def _remove(self) -> None:
         if self.growing is self.out:
             self.growing.remove()
@@ -232,7 +223,7 @@ RUNS = "_written"  # a folder with an empty file for each run of rows that is wr
 
 
 def mark_written(growing: Location, start: int) -> None:
-    """Note that the run of rows that begins at row `start` is written whole."""
+    """Record that the run of rows that begins at row `start` is written whole."""
     growing.within(f"{RUNS}/{start:012d}").write(b"")
 
 
@@ -260,13 +251,14 @@ class ZarrResults:
         if len(self.columns) > 1:
             zarr.create_group(self.place.zarr_store(), attributes={ROOT: header})
         for column in self.columns:
+            labels = {"columns": list(column.labels)} if column.labels else {}
             zarr.create_array(
                 self._place_of(column).zarr_store(),
                 shape=(n_rows, *column.shape),
                 chunks=(chunk_rows, *column.shape),
                 dtype=str if column.is_text else column.dtype,
                 compressors="auto" if self.compressed else None,
-                attributes={ROOT: header} if len(self.columns) == 1 else self._labels(column),
+                attributes={ROOT: header} if len(self.columns) == 1 else labels,
             )
 
     def write(self, start: int, blocks: Iterator[dict[str, np.ndarray]]) -> None:
@@ -288,19 +280,9 @@ class ZarrResults:
     def _place_of(self, column: ResultColumn) -> Location:
         return self.place.within(column.name) if len(self.columns) > 1 else self.place
 
-    @staticmethod
-    def _labels(column: ResultColumn) -> dict[str, Any]:
-        return {"columns": list(column.labels)} if column.labels else {}
-
 
 def open_array(place: Location, *, mode: Any) -> zarr.Array:
-    """Return the Zarr array at a place.
-
-    Raises
-    ------
-    InputError
-        If this process finds none there.
-    """
+    """Return the Zarr array at a place; refuse one that this process does not see."""
     try:
         return zarr.open_array(place.zarr_store(), mode=mode)
     except FileNotFoundError:
@@ -321,13 +303,7 @@ class ParquetResults:
         self._seal(header)
 
     def write(self, start: int, blocks: Iterator[dict[str, np.ndarray]]) -> None:
-        """Write the file of consecutive blocks of rows, which begin at row `start`.
-
-        Raises
-        ------
-        InputError
-            If the folder is not there as this process sees it.
-        """
+        """Write the file of consecutive blocks of rows, which begin at row `start`."""
         buffer, writer = BytesIO(), None  # a file is not larger than a few blocks
         for values in blocks:
             arrays: dict[str, pa.Array] = {}

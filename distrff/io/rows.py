@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice, repeat, takewhile
@@ -18,25 +18,17 @@ from scipy.sparse import issparse
 from distrff.errors import InputError
 from distrff.utils.arrays import in_one_layout, joined_rows
 
-FIELDS = ("X", "y", "sample_weight")
-
 # A decoded span: field name -> array, of X also CSR; all of one span have the same number of rows.
 Span = dict[str, Any]
 
 
 class RowBlock(NamedTuple):
-    """Consecutive rows in memory: a tile.
+    """Consecutive rows in memory: a tile."""
 
-    start : number of the first row in the dataset.
-    X : ndarray or CSR matrix of shape (r, d), any real dtype, possibly a read-only view.
-    y : ndarray of shape (r,) or (r, k), or None.
-    sample_weight : float64 ndarray of shape (r,), or None.
-    """
-
-    start: int
-    X: Any
-    y: Any = None
-    sample_weight: Any = None
+    start: int  # number of the first row in the dataset
+    X: Any  # ndarray or CSR matrix of shape (r, d), of any real type, possibly a read-only view
+    y: Any = None  # ndarray of shape (r,) or (r, k)
+    sample_weight: Any = None  # float64 ndarray of shape (r,)
 
 
 @dataclass(frozen=True)
@@ -59,13 +51,8 @@ class Rows(ABC):
 
         At most one decoded span of each run and one tile are in memory, and nothing is decoded twice.
 
-        Raises
-        ------
-        InputError
-            If data are gone, damaged, changed since they were opened, or not seen by this process, naming
-            where; or a value is missing that may not be.
-        OSError
-            If the store fails otherwise; a retry may succeed.
+        An InputError says which data are gone, damaged, changed since they were opened, not seen by this
+        process, or lack a value that they must have. After an OSError a retry may succeed.
         """
         readers = [TileReader(spans, self.stop - self.start) for spans in self.spans()]
         for first in range(self.start, self.stop, n_rows):
@@ -120,7 +107,7 @@ class TileReader:
         return out
 
     def _gather_sparse(self, n: int) -> Span:
-        """Return the same of sparse rows, whose number of entries shows piece by piece."""
+        """Return the next rows of a sparse matrix, whose number of entries is unknown beforehand."""
         pieces: list[Span] = []
         while n:
             self._refill()
@@ -178,19 +165,17 @@ def prefetched(calls: Iterable[Callable[[], R]], n_threads: int, n_ahead: int) -
     calls = iter(calls)
     pool = ThreadPoolExecutor(n_threads, thread_name_prefix="distrff-ahead")
     waiting = deque(pool.submit(call) for call in islice(calls, n_ahead))
-    return _taken(pool, calls, waiting)
 
+    def results() -> Iterator[R]:
+        try:
+            while waiting:
+                taken = [waiting.popleft().result()]
+                waiting.extend(pool.submit(call) for call in islice(calls, 1))
+                yield taken.pop()  # else it would live here while the next one is waited for
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
 
-def _taken(
-    pool: ThreadPoolExecutor, calls: Iterator[Callable[[], R]], waiting: deque[Future[R]]
-) -> Iterator[R]:
-    try:
-        while waiting:
-            taken = [waiting.popleft().result()]
-            waiting.extend(pool.submit(call) for call in islice(calls, 1))
-            yield taken.pop()  # else it would live here while the next one is waited for
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+    return results()
 
 
 def read_ahead(spans: Iterable[Span], n_ahead: int) -> Iterator[Span]:
@@ -206,15 +191,11 @@ def in_order(function: Callable[[P], R], pieces: Iterable[P]) -> Iterator[tuple[
     """Yield each piece with `function(piece)`, in the order of the pieces; see `prefetched`.
 
     The function runs in as many threads as there are cores; one piece more is read ahead of them.
-
-    Notes
-    -----
-    Threads, since what takes time here (Arrow's decoders, compiled loops, NumPy on large arrays,
-    compression) runs without the interpreter's lock.
     """
-    calls = (partial(_with_result, function, piece) for piece in pieces)
-    return prefetched(calls, CPU_COUNT, CPU_COUNT + 1)
 
+    # Threads, since what takes time here (Arrow's decoders, compiled loops, NumPy on large arrays,
+    # compression) runs without the interpreter's lock.
+    def with_result(piece: P) -> tuple[P, R]:
+        return piece, function(piece)
 
-def _with_result(function: Callable[[P], R], piece: P) -> tuple[P, R]:
-    return piece, function(piece)
+    return prefetched((partial(with_result, piece) for piece in pieces), CPU_COUNT, CPU_COUNT + 1)

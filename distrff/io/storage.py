@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import io
 import json
 import os
 import re
@@ -56,13 +57,7 @@ class Location:
 
     @classmethod
     def of(cls, url: Any, options: Options = None) -> Location:
-        """Return the location of a path, a URL, or of a location itself.
-
-        Raises
-        ------
-        InputTypeError
-            If it is none of these.
-        """
+        """Return the location of a path, a URL, or of a location itself; refuse anything else."""
         if isinstance(url, cls):
             return url
         text = os.fspath(url) if isinstance(url, os.PathLike) else url
@@ -92,11 +87,8 @@ class Location:
     def file_system(self) -> tuple[Any, str]:
         """Return the fsspec file system, and the path on it.
 
-        Raises
-        ------
-        InputError
-            If the protocol is unknown, its package is missing or it refuses the options, or the URL holds a
-            password that is not percent-encoded.
+        Raises InputError if the protocol is unknown, its package is missing or it refuses the options, or the
+        URL holds a password that is not percent-encoded.
         """
         refuse_open_secret(self.url)
         with storage_errors(f"{self} cannot be reached"):
@@ -205,6 +197,12 @@ def file_name(fs: Any, path: str) -> str:
     return path if is_local(fs) else public_name(fs.unstrip_protocol(path))
 
 
+def first_bytes(fs: Any, path: str) -> bytes:
+    """Return the first bytes of a file, which tell its format."""
+    with fs.open(path, "rb") as handle:
+        return bytes(handle.read(io.DEFAULT_BUFFER_SIZE)[:8])
+
+
 def file_bytes(fs: Any, path: str) -> bytes:
     """Return what a file holds, or raise ValueError if it is not a regular one."""
     # Reading a pipe would wait for a writer, and a device may have no end.
@@ -244,13 +242,8 @@ def check_writable(location: Location, *, overwrite: bool = False, kinds: tuple[
     """Raise now what writing there would raise later, such as at the end of a long fit. Writes nothing.
 
     With `overwrite`, only what distrff wrote, of one of `kinds` if any are named, or an empty folder may
-    be replaced, so that a mistyped path costs no data.
-
-    Raises
-    ------
-    InputError
-        If something is there that may not be replaced, it is a symbolic link that leads nowhere, or the
-        parent folder or the store is not usable.
+    be replaced, so that a mistyped path costs no data. Refused are also a symbolic link that leads nowhere,
+    and a folder or store that cannot be written to.
     """
     target = location.path
     if target is not None:
@@ -300,8 +293,18 @@ def replacing(
     check_writable(location, overwrite=overwrite, kinds=kinds)
     target = location.path
     if target is None:
-        with _emptied(location, kinds):
+        unfinished = {"kind": kinds[0] if kinds else None, "format": 1, "complete": False}
+        try:
+            with storage_errors(f"{location} could not be written"):
+                location.within("zarr.json").write(root_text(unfinished))
+                for name in location.names():
+                    if name != "zarr.json":
+                        location.within(name).remove()
             yield location
+        except BaseException:
+            with suppress(DistrffError):
+                location.remove()
+            raise
         return
     with full_disk_errors(location), own_folder(target.parent, f".{target.name}.", ".partial") as fresh:
         try:
@@ -309,23 +312,6 @@ def replacing(
             put_in_place(fresh, location, overwrite=overwrite, kinds=kinds)
         finally:
             remove_folder(fresh)
-
-
-@contextmanager
-def _emptied(location: Location, kinds: tuple[str, ...]) -> Iterator[None]:
-    """Leave of what is in an object store only a root that says "incomplete"."""
-    unfinished = {"kind": kinds[0] if kinds else None, "format": 1, "complete": False}
-    try:
-        with storage_errors(f"{location} could not be written"):
-            location.within("zarr.json").write(root_text(unfinished))
-            for name in location.names():
-                if name != "zarr.json":
-                    location.within(name).remove()
-        yield
-    except BaseException:
-        with suppress(DistrffError):
-            location.remove()
-        raise
 
 
 def root_text(header: dict[str, Any]) -> bytes:

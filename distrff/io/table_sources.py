@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from typing import Any
@@ -19,10 +20,30 @@ from distrff.io.rows import cuts
 from distrff.io.storage import one_line
 from distrff.io.tables import Table, TablePart
 
-# pandas and dask DataFrames as tables for steps: a part is a run of rows, or a partition.
-
 _PART_ROWS = 2**17
 _VALUE_BYTES = 16  # about
+
+
+def _kind_of(arrow_array: Callable[[], pa.Array]) -> str | None:
+    """The kind of a column by an array of it without values, None where Arrow has no type for it."""
+    try:
+        return raw_kind(arrow_array().type)
+    except InputError:
+        return None
+
+
+@contextmanager
+def _readable(what: str) -> Iterator[None]:
+    """Turn what Arrow raises about values into an `InputError`."""
+    try:
+        yield
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise InputError(
+            f"{what} cannot be read ({one_line(error)}); give it values of one type, or leave it out"
+        ) from error
+
+
+# pandas and dask DataFrames as tables for steps: a part is a run of rows, or a partition.
 
 
 @dataclass(frozen=True)
@@ -48,71 +69,59 @@ class FramePart(TablePart):
             yield pa.RecordBatch.from_arrays(arrays, names=list(names))
 
 
-def described_frame(frame: Any) -> Table:
-    """Return the columns of a pandas or dask DataFrame and their kinds, as a table without rows.
+@dataclass(frozen=True, eq=False)
+class FrameTable(Table):
+    """A pandas or dask DataFrame as a table, without rows until columns are chosen."""
 
-    Raises
-    ------
-    InputError
-        If two columns have one name.
-    """
+    frame: Any = None
+
+    def loaded(self, names: Sequence[str]) -> Table:
+        """Return some columns; the partitions of a dask DataFrame are computed once to count their rows."""
+        of = {str(column): column for column in self.frame.columns}
+        chosen = self.frame[[of[name] for name in names]]  # no others are sent to the tasks
+        is_delayed = dask.is_dask_collection(chosen)
+        if is_delayed:
+            # Rows are counted of the very partitions that are read: another query of the frame, such as its
+            # length, can be optimized to other partitions.
+            runs = chosen.to_delayed()
+            (lengths,) = dask.compute([dask.delayed(len)(run) for run in runs])
+            bounds = list(pairwise(accumulate(lengths, initial=0)))
+        else:
+            bounds = list(cuts(0, len(chosen), _PART_ROWS))
+            runs = [chosen.iloc[a:b] for a, b in bounds]
+        parts = tuple(FramePart(a, b, run) for (a, b), run in zip(bounds, runs, strict=True) if b > a)
+        return replace(frame_table(chosen), parts=parts, is_delayed=is_delayed)
+
+
+def frame_table(frame: Any) -> FrameTable:
+    """Return a pandas or dask DataFrame as a table; raises InputError if two columns have one name."""
     names = [str(name) for name in frame.columns]
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"the DataFrame has two columns named {name!r}; rename one")
-    return Table(
+    return FrameTable(
         parts=(),
         kinds=dict(zip(names, map(_series_kind, frame.dtypes), strict=True)),
         name=f"{'dask' if dask.is_dask_collection(frame) else 'pandas'} DataFrame",
         row_bytes=_VALUE_BYTES * max(1, len(names)),
+        frame=frame,
     )
 
 
-def frame_table(frame: Any, names: Sequence[str]) -> Table:
-    """Return some columns of a pandas or dask DataFrame as a table.
-
-    Notes
-    -----
-    The partitions of a dask DataFrame are computed once to count their rows.
-    """
-    of = {str(column): column for column in frame.columns}
-    chosen = frame[[of[name] for name in names]]  # no others are sent to the tasks
-    is_delayed = dask.is_dask_collection(frame)
-    if is_delayed:
-        # Rows are counted of the very partitions that are read: another query of the frame, such as its
-        # length, can be optimized to other partitions.
-        runs = chosen.to_delayed()
-        (lengths,) = dask.compute([dask.delayed(len)(run) for run in runs])
-        bounds = list(pairwise(accumulate(lengths, initial=0)))
-    else:
-        bounds = list(cuts(0, len(chosen), _PART_ROWS))
-        runs = [chosen.iloc[a:b] for a, b in bounds]
-    parts = tuple(FramePart(a, b, run) for (a, b), run in zip(bounds, runs, strict=True) if b > a)
-    return replace(described_frame(chosen), parts=parts, is_delayed=is_delayed)
-
-
 def _series_kind(dtype: Any) -> str | None:
-    """The kind of a column; "unknown" for objects, whose values tell."""
+    """The kind of a column; "unknown" for objects, whose values decide."""
     if isinstance(dtype, pd.SparseDtype):
         return _series_kind(dtype.subtype)
     if dtype == np.dtype(object):
         return "unknown"
-    try:
-        return raw_kind(_arrow_array(pd.Series([], dtype=dtype), "").type)
-    except InputError:
-        return None
+    return _kind_of(lambda: _arrow_array(pd.Series([], dtype=dtype), ""))
 
 
 def _arrow_array(column: pd.Series, name: str) -> pa.Array:
     if isinstance(column.dtype, pd.SparseDtype):
         column = column.sparse.to_dense()
-    try:
+    with _readable(f"column {name!r} of the DataFrame"):
         values = pa.array(column, from_pandas=True)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise InputError(
-            f"column {name!r} of the DataFrame cannot be read ({one_line(error)}); give it values of one "
-            f"type, or leave it out"
-        ) from error
     return pa.concat_arrays(values.chunks) if isinstance(values, pa.ChunkedArray) else values
 
 
@@ -128,7 +137,7 @@ class ArraysPart(TablePart):
     def batches(
         self, names: tuple[str, ...], n_rows: int, first: int = 0, last: int | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield columns, `n_rows` rows at a time; what lies beyond the rows becomes a list."""
+        """Yield columns, `n_rows` rows at a time; further dimensions become a list."""
         arrays = {name: np.concatenate(self.blocks[name]) for name in names}
         last = self.stop - self.start if last is None else last
         for at in range(first, last, n_rows):
@@ -136,20 +145,10 @@ class ArraysPart(TablePart):
             yield pa.RecordBatch.from_arrays(columns, names=list(names))
 
 
-def is_xarray(data: Any) -> bool:
-    """Tell whether `data` is an xarray Dataset."""
-    return hasattr(data, "data_vars") and hasattr(data, "sizes")
-
-
 def xarray_table(data: Any, sample_dim: str | None) -> Table:
-    """Return the data variables that lie along `sample_dim` as a table.
+    """Return the data variables that lie along `sample_dim` as a table; at least one must.
 
     A variable with further dimensions becomes a column of lists, their entries in C order.
-
-    Raises
-    ------
-    InputError
-        If no variable has the dimension.
     """
     dimensions = ", ".join(map(str, data.sizes))
     if sample_dim is None:
@@ -196,21 +195,13 @@ def _blocks(A: Any) -> list[Any]:
 def _variable_kind(A: Any) -> str | None:
     if A.ndim == 1 and A.dtype.kind == "O":
         return "unknown"
-    try:
-        return raw_kind(_arrow_values(np.empty((0, *A.shape[1:]), A.dtype), "").type)
-    except InputError:
-        return None
+    return _kind_of(lambda: _arrow_values(np.empty((0, *A.shape[1:]), A.dtype), ""))
 
 
 def _arrow_values(values: np.ndarray, name: str) -> pa.Array:
     values = values.astype(native(values.dtype), copy=False)
-    try:
+    with _readable(f"variable {name!r} of the xarray Dataset"):
         if values.ndim == 1:
             return pa.array(values, from_pandas=values.dtype.kind in "OU")
         flat = pa.array(np.ascontiguousarray(values).reshape(-1), from_pandas=values.dtype.kind == "O")
         return pa.FixedSizeListArray.from_arrays(flat, int(np.prod(values.shape[1:])))
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise InputError(
-            f"variable {name!r} of the xarray Dataset cannot be read ({one_line(error)}); give it values of "
-            f"one type, or leave it out"
-        ) from error

@@ -17,8 +17,8 @@ from distrff.engine.reduction import Arrays, Reduction
 from distrff.engine.run import Run
 from distrff.errors import InputError
 from distrff.io.arrow import raw_columns
-from distrff.io.dataset import BLOCK_BYTES, Dataset, delayed_blocks, lazy_blocks
-from distrff.io.rows import FIELDS, Rows, Span
+from distrff.io.dataset import BLOCK_BYTES, Dataset, lazy_blocks
+from distrff.io.rows import Rows, Span
 from distrff.io.storage import SPAN_BYTES
 from distrff.preprocessing.encoders import RawColumn
 from distrff.preprocessing.profile import (
@@ -28,7 +28,7 @@ from distrff.preprocessing.profile import (
     find_columns,
     steps_of,
 )
-from distrff.preprocessing.table import TableSteps, complete_rows
+from distrff.preprocessing.table import FIELDS, TableSteps, complete_rows
 from distrff.utils.text import listed
 
 BATCH_ROWS = 2**16  # of a piece that is converted
@@ -50,37 +50,21 @@ class TablePart(ABC):
     ) -> Iterator[pa.RecordBatch]:
         """Yield the columns `names` of the part's rows [first, last), at most about `n_rows` at a time.
 
-        `last` is None for all rows, which are then never held together.
-
-        Raises
-        ------
-        InputError
-            If the data are gone, damaged, or not as they were when the table was opened, or a column holds
-            values of several types.
+        `last` is None for all rows, which are then never held together. Data that are gone, damaged or not
+        as they were when the table was opened are refused, and a column with values of several types.
         """
 
 
 class Piece(NamedTuple):
-    """A batch of rows; `start` is the number of its first row, `position` of the one after its last."""
+    """A batch of rows."""
 
-    start: int
+    start: int  # number of its first row
     batch: pa.RecordBatch
 
     @property
     def position(self) -> int:
+        """Number of the row after its last."""
         return self.start + self.batch.num_rows
-
-
-class Held(NamedTuple):
-    """What reading row groups holds beside a batch.
-
-    pack_bytes : stored bytes and pages of the columns that are decoded together.
-    whole_rows : rows of the largest row group whose columns are decoded one pack after another, for which
-        all of its rows that a task needs are held; 0 where there is none.
-    """
-
-    pack_bytes: int
-    whole_rows: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,9 +96,16 @@ class Table:
     def check(self, names: Sequence[str]) -> None:
         """Raise InputError if some columns are not the same in all parts."""
 
-    def held(self, names: Sequence[str], *, together: bool) -> Held:
-        """Return what decoding some columns, together or not, holds beside a batch."""
-        return Held(0, 0)
+    def loaded(self, names: Sequence[str]) -> Table:
+        """Return the table with the rows of some columns, where it has none before they are chosen."""
+        return self
+
+    def held(self, names: Sequence[str], *, together: bool) -> tuple[int, int]:
+        """Return what decoding some columns, together or not, holds beside a batch: bytes and whole rows.
+
+        See `held_bytes` and `whole_rows` of `Dataset`.
+        """
+        return 0, 0
 
     def joined(self, parts: Sequence[TablePart]) -> list[TablePart]:
         """Return the rows of some parts in fewer, where that saves requests."""
@@ -145,16 +136,11 @@ class Table:
 
 
 class Columns(NamedTuple):
-    """Columns of a table that become one array.
+    """Columns of a table that become one array."""
 
-    names : of the table's columns; labels : of the array's.
-    dtype : of the array; object if some column is not a number.
-    is_1d : whether the array has shape (r,).
-    """
-
-    names: tuple[str, ...]
-    labels: tuple[str, ...]
-    dtype: np.dtype
+    names: tuple[str, ...]  # of the table's columns
+    labels: tuple[str, ...]  # of the array's
+    dtype: np.dtype  # object if some column is not a number
     is_1d: bool = False
 
     @property
@@ -169,27 +155,23 @@ class Columns(NamedTuple):
 
 
 class Encoding(ABC):
-    """What becomes of a batch; not a dataclass, so that dask does not walk it.
+    """What becomes of a batch; not a dataclass, so that dask does not walk it."""
 
-    columns : what X, y and sample_weight are made of.
-    names : the columns of the table that are read.
-    row_bytes : that reading a row takes.
-    drops_rows : whether a batch becomes fewer rows than it has.
-    """
-
-    columns: dict[str, Columns]
-    names: tuple[str, ...]
-    row_bytes: int
-    drops_rows = False
+    columns: dict[str, Columns]  # that X, y and sample_weight are made of
+    names: tuple[str, ...]  # of the columns of the table that are read
+    row_bytes: int  # that reading a row takes
+    drops_rows = False  # whether a batch becomes fewer rows than it has
 
     @property
     def batch_rows(self) -> int:
         """Rows to decode at once."""
         return max(1, SPAN_BYTES // max(1, self.row_bytes))
 
-    @abstractmethod
     def restricted(self, fields: tuple[str, ...]) -> Encoding:
         """Return the encoding of some of the fields."""
+        found = copy(self)
+        found.columns = {name: columns for name, columns in self.columns.items() if name in fields}
+        return found
 
     @abstractmethod
     def span(self, batch: pa.RecordBatch, first_row: int) -> Span:
@@ -209,22 +191,10 @@ class StepsEncoding(Encoding):
         if steps.weight is not None:
             self.columns["sample_weight"] = Columns((), (steps.weight,), np.dtype(np.float64), True)
 
-    def restricted(self, fields: tuple[str, ...]) -> StepsEncoding:
-        """Return the encoding of some of the fields."""
-        found = copy(self)
-        found.columns = {name: columns for name, columns in self.columns.items() if name in fields}
-        return found
-
     def span(self, batch: pa.RecordBatch, first_row: int) -> Span:
         """Return what the steps make of a batch."""
         raw = raw_columns(batch, self.names)
-        return encoded(self.steps, raw, first_row=first_row, fields=tuple(self.columns))
-
-
-def encoded(steps: TableSteps, raw: Mapping[str, RawColumn], **options: Any) -> Span:
-    """Return what the steps make of some rows, with the options of `steps.apply`."""
-    made = steps.apply(raw, **options)
-    return {name: values for name in FIELDS if (values := getattr(made, name)) is not None}
+        return self.steps.apply(raw, first_row=first_row, fields=tuple(self.columns))
 
 
 @dataclass(frozen=True)
@@ -309,15 +279,15 @@ class TableReader:
                 row_chunks.append(stop - start)
         columns = self.encoding.columns[field]
         dtype = np.dtype(np.float64) if field == "sample_weight" else columns.dtype
-        blocks = delayed_blocks if self.table.is_delayed else lazy_blocks
-        return blocks(self, field, tuple(row_chunks), columns.shape, dtype)
+        are_delayed = self.table.is_delayed
+        return lazy_blocks(self, field, tuple(row_chunks), columns.shape, dtype, are_delayed=are_delayed)
 
 
 def table_dataset(reader: TableReader, **more: Any) -> Dataset:
     """Return the dataset of the rows of a reader; `more` are further attributes of it."""
     table, encoding = reader.table, reader.encoding
     X, y = encoding.columns["X"], encoding.columns.get("y")
-    held = table.held(encoding.names, together=encoding.drops_rows)
+    held_bytes, whole_rows = table.held(encoding.names, together=encoding.drops_rows)
     return Dataset(
         reader=reader,
         n_rows=reader.n_rows,
@@ -332,8 +302,8 @@ def table_dataset(reader: TableReader, **more: Any) -> Dataset:
         n_targets=0 if y is None else len(y.labels),
         y_is_1d=y is None or y.is_1d,
         has_weights="sample_weight" in encoding.columns,
-        held_bytes=held.pack_bytes,
-        whole_rows=held.whole_rows,
+        held_bytes=held_bytes,
+        whole_rows=whole_rows,
         **more,
     )
 
@@ -347,11 +317,6 @@ def encoded_dataset(
     """Return the dataset of what the steps make of a table, of which they keep `kept` rows of each part.
 
     `Dataset.table_report` is the report with the numbers of rows added.
-
-    Raises
-    ------
-    InputError
-        If the table lacks a column, or no row is kept.
     """
     reader = TableReader(table, StepsEncoding(table, steps), kept)
     if not reader.n_rows:
@@ -367,17 +332,12 @@ def encoded_dataset(
 
 
 class ColumnSelection(NamedTuple):
-    """Names of raw columns.
+    """Names of raw columns."""
 
-    columns : of X, in the table's order unless they were named in another.
-    target : of y; weight : of sample weights, or None.
-    dropped : why others are left out, by name.
-    """
-
-    columns: tuple[str, ...]
+    columns: tuple[str, ...]  # of X, in the table's order unless they were named in another
     target: tuple[str, ...]
     weight: str | None
-    dropped: dict[str, str]
+    dropped: dict[str, str]  # why others are left out
 
     @property
     def used(self) -> tuple[str, ...]:
@@ -397,10 +357,7 @@ class ColumnSelection(NamedTuple):
 def choose_columns(table: Any, options: TableOptions) -> ColumnSelection:
     """Return what the options mean in a `Table`, or whatever has its `kinds`, `row_labels` and `name`.
 
-    Raises
-    ------
-    InputError
-        If a column that they name is missing, of a kind that they do not take, or named for two uses.
+    A column that they name is refused if it is missing, of a kind that they do not take, or named twice.
     """
     target = named_columns(table, options.target)
     weights = named_columns(table, options.sample_weight)
@@ -410,7 +367,12 @@ def choose_columns(table: Any, options: TableOptions) -> ColumnSelection:
     reasons = {name: why for name in rest if (why := _left_out(table.kinds[name], options))}
     if options.columns is not None:
         columns, dropped = named_columns(table, options.columns), {}
-        _check_named(table, columns, target, weights, options)
+        for name in columns:
+            if name in target or name in weights:
+                other = "y" if name in target else "weights"
+                raise InputError(f"column {name!r} is asked for as a column of X and as {other}")
+            if (why := _left_out(table.kinds[name], options)) is not None:
+                raise InputError(f"column {name!r} of {table.name} cannot be a column of X: {why}")
     else:
         unwanted = set(named_columns(table, options.drop))
         columns = [n for n in rest if n not in reasons and n not in unwanted]
@@ -444,18 +406,6 @@ def _left_out(kind: str | None, options: TableOptions) -> str | None:
     return None
 
 
-def _check_named(
-    table: Any, columns: list[str], target: list[str], weights: list[str], options: TableOptions
-) -> None:
-    for name in columns:
-        if name in target or name in weights:
-            other = "y" if name in target else "weights"
-            raise InputError(f"column {name!r} is asked for as a column of X and as {other}")
-        why = _left_out(table.kinds[name], options)
-        if why is not None:
-            raise InputError(f"column {name!r} of {table.name} cannot be a column of X: {why}")
-
-
 # Passes over the raw rows of a table: what its columns hold, and how many rows lack no value.
 
 _SEGMENT_ROWS = 2**17
@@ -472,7 +422,7 @@ class RawSegment:
 
 
 def raw_segments(parts: Sequence[TablePart]) -> list[RawSegment]:
-    """Return the parts in runs of at least 2¹⁷ rows, as long as there are enough."""
+    """Return the parts in runs of at least 2¹⁷ rows; the last run may be shorter."""
     segments: list[RawSegment] = []
     run: list[TablePart] = []
     for part in parts:

@@ -19,7 +19,7 @@ from scipy.sparse import csr_matrix
 from distrff.errors import InputError
 from distrff.io.arrays import check_real, check_shape, check_target_shape, check_weight_shape, native
 from distrff.io.dataset import Dataset, check_lengths, lazy_blocks, sparse_share
-from distrff.io.rows import FIELDS, Rows, Span, cuts, read_ahead
+from distrff.io.rows import Rows, Span, cuts, read_ahead
 from distrff.io.storage import (
     ROOT,
     SEEN_BY_ALL,
@@ -31,7 +31,7 @@ from distrff.io.storage import (
     storage_errors,
 )
 from distrff.preprocessing.profile import Numbered, find_columns
-from distrff.preprocessing.table import TableSteps
+from distrff.preprocessing.table import FIELDS, TableSteps
 
 # A shard is one object and one request; above this size only parts of it are decoded at a time.
 SHARD_BYTES = 256 * 2**20
@@ -140,7 +140,8 @@ class ZarrReader:
         z = self.arrays[field]
         step = z.chunks[0]
         try:
-            return self._decode(field, a, b)
+            chosen = field == "X" and self._columns is not None
+            values = z.oindex[slice(a, b), self._columns] if chosen else z[a:b]
         except DAMAGE as error:
             first = a // step * step
             if b > first + step:  # chunk by chunk, so that the message names the one that is damaged
@@ -150,16 +151,6 @@ class ZarrReader:
                 f"{self._source}: rows {first} to {last} of array {z.basename!r} cannot be "
                 f"decoded ({one_line(error)}); the chunk is truncated or damaged: write it again"
             ) from error
-
-    def _decode(self, field: str, a: int, b: int) -> np.ndarray:
-        z = self.arrays[field]
-        try:
-            if field == "X" and self._columns is not None:
-                values = z.oindex[slice(a, b), self._columns]
-            else:
-                values = z[a:b]
-        except DAMAGE:
-            raise
         except Exception as error:
             raise retryable(error) from error
         return np.asarray(values).astype(self.dtype(field), copy=False)
@@ -200,14 +191,22 @@ def open_zarr(
 ) -> Dataset:
     """Return the dataset of a Zarr group; see `open_dataset`."""
     source, is_remote = str(location), not is_local(location.file_system()[0])
-    names = {"X": x_name, "y": _array_name(target, y_name, "target")}
-    names["sample_weight"] = _array_name(sample_weight, weight_name, "sample_weight")
+    for parameter, given in (("target", target), ("sample_weight", sample_weight)):
+        if given is not None and not isinstance(given, str):
+            raise InputError(f"{parameter} of a Zarr group must be the name of an array, got {given!r}")
+    names = {
+        "X": x_name,
+        "y": y_name if target is None else target,
+        "sample_weight": weight_name if sample_weight is None else sample_weight,
+    }
     # A y or weights that the user named must be there; the defaults may be absent.
     required = {"X": True, "y": target is not None or y_name != "y"}
     required["sample_weight"] = sample_weight is not None or weight_name != "sample_weight"
     with storage_errors(f"{source} cannot be reached"):
         group = _open_group(location)
-        _refuse_incomplete(group, source)
+        header = group.attrs.get(ROOT)
+        if isinstance(header, dict) and header.get("complete") is False:  # missing chunks would read as zeros
+            raise InputError(f"{source} is incomplete, its writing was interrupted; write it again")
         X = group.get(x_name)
         is_sparse = isinstance(X, zarr.Group)
         found = {
@@ -218,7 +217,14 @@ def open_zarr(
         arrays = {field: z for field, z in found.items() if z is not None}
         parts = _csr_parts(X, f"{source}/{x_name}") if is_sparse else {}
         shape = tuple(map(int, X.attrs["shape"])) if is_sparse else arrays["X"].shape
-    _check(shape, parts.get("data", arrays.get("X")), arrays)
+    check_shape(shape, "X")
+    check_real((parts["data"] if is_sparse else arrays["X"]).dtype, "X")
+    if "y" in arrays:
+        check_target_shape(arrays["y"].shape, arrays["y"].dtype)
+    if "sample_weight" in arrays:
+        check_weight_shape(arrays["sample_weight"].shape)
+        check_real(arrays["sample_weight"].dtype, "sample_weight")
+    check_lengths({"X": shape[0]} | {f: z.shape[0] for f, z in arrays.items()})
     n_rows, n_columns = shape
     chosen, column_names = _columns(group, n_columns, columns, source, is_sparse=is_sparse)
     stored = ZarrReader(parts | arrays, None if is_sparse else chosen, source, is_remote=is_remote)
@@ -250,14 +256,6 @@ def open_zarr(
         column_share=share,
         held_bytes=stored.held_bytes(0 if is_sparse else chunk_rows),
     )
-
-
-def _array_name(given: Any, default: str, parameter: str) -> str:
-    if given is None:
-        return default
-    if not isinstance(given, str):
-        raise InputError(f"{parameter} of a Zarr group must be the name of an array, got {given!r}")
-    return given
 
 
 def _csr_parts(X: Any, name: str) -> dict[str, Any]:
@@ -303,13 +301,6 @@ def _wrong_document(fs: Any, inner: str) -> str | None:
     return None
 
 
-def _refuse_incomplete(group: Any, source: str) -> None:
-    """Refuse what distrff began to write and did not finish; missing chunks would read as zeros."""
-    header = group.attrs.get(ROOT)
-    if isinstance(header, dict) and header.get("complete") is False:
-        raise InputError(f"{source} is incomplete, its writing was interrupted; write it again")
-
-
 def _array(group: Any, name: str, source: str, *, required: bool) -> Any:
     try:
         found = group[name]
@@ -323,17 +314,6 @@ def _array(group: Any, name: str, source: str, *, required: bool) -> Any:
         others = ", ".join(sorted(group.array_keys())) or "none"
         raise InputError(f"{source} has no array {name!r}; its arrays are: {others}")
     return None
-
-
-def _check(shape: tuple[int, ...], X: Any, arrays: dict[str, Any]) -> None:
-    check_shape(shape, "X")
-    check_real(X.dtype, "X")
-    if "y" in arrays:
-        check_target_shape(arrays["y"].shape, arrays["y"].dtype)
-    if "sample_weight" in arrays:
-        check_weight_shape(arrays["sample_weight"].shape)
-        check_real(arrays["sample_weight"].dtype, "sample_weight")
-    check_lengths({"X": shape[0]} | {f: z.shape[0] for f, z in arrays.items()})
 
 
 def _steps(group: Any, n_columns: int, chosen: list[int] | None, source: str) -> TableSteps | None:
@@ -408,13 +388,7 @@ class CsrReader:
         return blocks.map_blocks(_itself, meta=csr_matrix((0, 0), dtype=dtype))
 
     def spans(self, field: str, start: int, stop: int) -> Iterator[Span]:
-        """Return the decoded rows [start, stop) of one field, those of X about 8 MB of entries at a time.
-
-        Raises
-        ------
-        InputError
-            If indptr or indices are not those of a CSR matrix, naming the rows.
-        """
+        """Return the decoded rows [start, stop) of one field, those of X about 8 MB of entries at a time."""
         return self._matrices(start, stop) if field == "X" else self.arrays.spans(field, start, stop)
 
     def _matrices(self, start: int, stop: int) -> Iterator[Span]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -26,21 +26,6 @@ _KINDS: dict[str, Any] = {
     step.kind: step for step in (NumberStep, OneHotEncoder, HashedStep, SecondsStep, CyclicTimeEncoder)
 }
 FIELDS = ("X", "y", "sample_weight")
-
-
-class EncodedRows(NamedTuple):
-    """What the steps make of some rows.
-
-    X : ndarray of shape (r, d), in the steps' dtype; None if not asked for, as the next two.
-    y : ndarray of shape (r,) or (r, k).
-    sample_weight : float64 ndarray of shape (r,).
-    kept : bool ndarray over the raw rows, of which r are true; None if all are kept.
-    """
-
-    X: np.ndarray | None
-    y: np.ndarray | None
-    sample_weight: np.ndarray | None
-    kept: np.ndarray | None
 
 
 @dataclass(frozen=True)
@@ -119,8 +104,8 @@ class TableSteps:
 
     def apply(
         self, raw: Mapping[str, RawColumn], *, first_row: int = 0, fields: tuple[str, ...] = FIELDS
-    ) -> EncodedRows:
-        """Return what the steps make of some rows.
+    ) -> dict[str, np.ndarray]:
+        """Return X, y and sample_weight of the rows that are kept, by name; y and weights if there are any.
 
         Parameters
         ----------
@@ -141,12 +126,14 @@ class TableSteps:
         kept = self.kept(raw)
         if kept is not None:
             raw = {name: raw[name].take(kept) for name in self.raw_names}
-        return EncodedRows(
-            self._rows(raw, first_row) if "X" in fields else None,
-            self.target.apply(raw, first_row) if "y" in fields and self.target is not None else None,
-            self._weights(raw, first_row) if "sample_weight" in fields and self.weight is not None else None,
-            kept,
-        )
+        made = {}
+        if "X" in fields:
+            made["X"] = self._rows(raw, first_row)
+        if "y" in fields and self.target is not None:
+            made["y"] = self.target.apply(raw, first_row)
+        if "sample_weight" in fields and self.weight is not None:
+            made["sample_weight"] = self._weights(raw, first_row)
+        return made
 
     def _rows(self, raw: Mapping[str, RawColumn], first_row: int) -> np.ndarray:
         n_rows = len(raw[self.columns[0].name])

@@ -130,7 +130,7 @@ def test_a_table_is_encoded_from_where_a_segment_begins(tmp_path, rng, monkeypat
 
     def counting(self, raw, **options):
         made = apply(self, raw, **options)
-        encoded.append(len(made.X))
+        encoded.append(len(made["X"]))
         return made
 
     monkeypatch.setattr(type(data.steps), "apply", counting)

@@ -43,9 +43,9 @@ def times(values, ticks=1, nulls=None):
 
 def encoded(step, column, first_row=0):
     made = TableSteps((step,)).apply({step.name: column}, first_row=first_row)
-    assert made.kept is None
-    assert made.X.dtype == np.dtype(step.dtype)
-    return made.X
+    assert len(made["X"]) == len(column)
+    assert made["X"].dtype == np.dtype(step.dtype)
+    return made["X"]
 
 
 # One column ---------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ def test_columns_without_any_value(step):
 
 def y_of(target, **raw):
     steps = TableSteps((NumberStep("x", "float64"),), target)
-    return steps.apply({"x": numbers(np.zeros(len(next(iter(raw.values()))))), **raw}, first_row=5).y
+    return steps.apply({"x": numbers(np.zeros(len(next(iter(raw.values()))))), **raw}, first_row=5)["y"]
 
 
 def test_targets():
@@ -211,12 +211,12 @@ STEPS = TableSteps(
 
 def test_rows_that_lack_a_used_value_are_left_out():
     made = STEPS.apply(RAW)
-    np.testing.assert_array_equal(made.kept, [True, False, False, False])
-    np.testing.assert_array_equal(made.X, [[1, 0, 1]])
-    assert (made.y.tolist(), made.sample_weight.tolist()) == (["p"], [1.0])
+    np.testing.assert_array_equal(STEPS.kept(RAW), [True, False, False, False])
+    np.testing.assert_array_equal(made["X"], [[1, 0, 1]])
+    assert (made["y"].tolist(), made["sample_weight"].tolist()) == (["p"], [1.0])
     only_y = STEPS.apply(RAW, fields=("y",))
-    assert only_y.X is only_y.sample_weight is None
-    assert only_y.y.tolist() == ["p"]
+    assert list(only_y) == ["y"]
+    assert only_y["y"].tolist() == ["p"]
 
 
 def test_predictions_need_neither_target_nor_weights_and_leave_no_row_out():
@@ -238,7 +238,7 @@ def test_names_and_types():
 def test_some_of_the_columns_made():
     few = STEPS.of_columns([2, 0])
     assert few.names_out == ("a", "c=u")
-    np.testing.assert_array_equal(few.apply(RAW).X, STEPS.apply(RAW).X[:, [2, 0]])
+    np.testing.assert_array_equal(few.apply(RAW)["X"], STEPS.apply(RAW)["X"][:, [2, 0]])
     assert few.of_columns([1]).names_out == ("c=u",)
 
 

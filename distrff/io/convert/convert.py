@@ -6,9 +6,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import zarr
@@ -32,7 +32,7 @@ from distrff.io.convert.writer import (
 )
 from distrff.io.rows import Span, in_order
 from distrff.io.storage import Location, check_writable, full_disk_errors, own_folder
-from distrff.io.tables import ColumnSelection, choose_columns, encoded
+from distrff.io.tables import ColumnSelection, choose_columns
 from distrff.preprocessing.encoders import NumberStep, RawColumn, TargetStep
 from distrff.preprocessing.profile import TableOptions, TableProfile
 from distrff.preprocessing.table import TableSteps
@@ -131,22 +131,29 @@ def convert(
     as much room on disk, beside dst, as the rows of X decoded. Rows of more than 2,048 columns of which fewer
     than a tenth are filled are stored as a sparse matrix: X is then a group with data, indices and indptr.
     """
-    layout = _checked_layout(dtype, chunk_rows, shuffle, test_fraction)
+    if dtype not in _DTYPES:
+        raise InputError(f"dtype must be one of {', '.join(_DTYPES)}, got {dtype!r}")
+    check_count("chunk_rows", chunk_rows, or_none=True)
+    if test_fraction is not None and not 0 < test_fraction < 1:
+        raise InputError(f"test_fraction must lie between 0 and 1, got {test_fraction!r}")
+    seed = None if shuffle is None else resolve_seed(shuffle)
     location = Location.of(dst, storage_options)
     check_writable(location, overwrite=overwrite, kinds=(KIND,))
     options = TableOptions(
         target=target, columns=columns, drop=drop, sample_weight=sample_weight, one_hot=one_hot,
         max_categories=max_categories, hash_columns=hash_columns, missing=missing, datetime=datetime,
     )  # fmt: skip
-    source = open_source(
-        _listed(src),
-        header=header,
-        x_name=x_name,
-        y_name=y_name,
-        storage_options=storage_options,
-    )
+    source = open_source(src, header=header, x_name=x_name, y_name=y_name, storage_options=storage_options)
     options = _fitting_options(source, options, positive)
-    return _converted(source, location, options, layout, overwrite=overwrite)
+    conversion = Conversion(
+        source,
+        options,
+        dtype=_DTYPES[dtype],
+        chunk_rows=chunk_rows,
+        shuffle=seed,
+        test_fraction=test_fraction,
+    )
+    return conversion.written_to(location, overwrite=overwrite)
 
 
 def convert_like(
@@ -160,36 +167,22 @@ def convert_like(
 ) -> dict[str, Any]:
     """Convert files by the steps of a model, or of what was converted before; see `convert`.
 
-    Parameters
-    ----------
-    src, dst : as of `convert`
-    steps : TableSteps
-        Which columns are read and what becomes of them; `steps.for_prediction()` needs no target.
-    x_name, y_name, storage_options : as of `convert`
-
-    Raises
-    ------
-    InputError
-        If a column is missing or of another kind than it was, and as `convert`.
+    A column that is missing or of another kind than it was is refused.
     """
-    source = open_source(
-        _listed(src),
-        known=steps.raw_names,
-        x_name=x_name,
-        y_name=y_name,
-        storage_options=storage_options,
-    )
-    return _converted(source, Location.of(dst, storage_options), TableOptions(), Layout(), steps)
-
-
-def _listed(src: Any) -> list[Any]:
-    return list(src) if isinstance(src, (list, tuple)) else [src]
+    known = steps.raw_names
+    source = open_source(src, known=known, x_name=x_name, y_name=y_name, storage_options=storage_options)
+    return Conversion(source, TableOptions(), steps).written_to(Location.of(dst, storage_options))
 
 
 def _fitting_options(source: Source, options: TableOptions, positive: Any) -> TableOptions:
     """The options with the target that the format itself defines, and its positive label."""
     if isinstance(source, LibsvmSource):
-        _refuse_for_libsvm(source, options)
+        for name in ("target", "columns", "drop", "sample_weight", "one_hot", "missing"):
+            if getattr(options, name) != getattr(TableOptions, name):
+                raise InputError(
+                    f"{source.name} is a libsvm file, whose label is the target and whose entries are all "
+                    f"columns; {name} does not apply to it: leave it out"
+                )
         return replace(options, target=LABEL, positive=positive)
     if isinstance(source, ArraySource):
         chosen = (options.target, options.columns, options.drop, options.sample_weight)
@@ -200,161 +193,137 @@ def _fitting_options(source: Source, options: TableOptions, positive: Any) -> Ta
     return replace(options, positive=positive)
 
 
-def _refuse_for_libsvm(source: LibsvmSource, options: TableOptions) -> None:
-    """Refuse options of columns where there are none to choose from."""
-    for name in ("target", "columns", "drop", "sample_weight", "one_hot", "missing"):
-        if getattr(options, name) != getattr(TableOptions, name):
-            raise InputError(
-                f"{source.name} is a libsvm file, whose label is the target and whose entries are all "
-                f"columns; {name} does not apply to it: leave it out"
-            )
-
-
 # Rows of a raw source on their way into a Zarr group: encoded, split, shuffled, written.
 
 TEST = "test"
 """Name of the group of the test rows, inside that of the others."""
 
+_MIN_SPARSE_COLUMNS, _MAX_FILLED = 2048, 0.1
 
-class Layout(NamedTuple):
-    """How rows are stored; what is None is as `convert` does it by default."""
 
+@dataclass(frozen=True)
+class Conversion:
+    """Writes the rows of a source, by the steps if there are any, else by those that the options call for.
+
+    What is None is as `convert` does it by default.
+    """
+
+    source: Source
+    options: TableOptions
+    steps: TableSteps | None = None
     dtype: np.dtype | None = None
     chunk_rows: int | None = None
     shuffle: int | None = None
     test_fraction: float | None = None
 
+    def written_to(self, location: Location, *, overwrite: bool = False) -> dict[str, Any]:
+        """Write the rows to a Zarr group and return the report; see `convert`."""
+        started = time.perf_counter()
+        while True:
+            try:
+                with new_group(location, overwrite=overwrite) as group:
+                    report = self._write(group)
+                break
+            except WiderTypes as wider:
+                assert isinstance(self.source, CsvSource)
+                self.source.widen(wider.types)
+        return {"out": str(location), **report, "seconds": time.perf_counter() - started}
 
-def _checked_layout(
-    dtype: str, chunk_rows: int | None, shuffle: int | None, test_fraction: float | None
-) -> Layout:
-    if dtype not in _DTYPES:
-        raise InputError(f"dtype must be one of {', '.join(_DTYPES)}, got {dtype!r}")
-    check_count("chunk_rows", chunk_rows, or_none=True)
-    if test_fraction is not None and not 0 < test_fraction < 1:
-        raise InputError(f"test_fraction must lie between 0 and 1, got {test_fraction!r}")
-    seed = None if shuffle is None else resolve_seed(shuffle)
-    return Layout(_DTYPES[dtype], chunk_rows, seed, test_fraction)
-
-
-def _converted(
-    source: Source,
-    location: Location,
-    options: TableOptions,
-    layout: Layout,
-    steps: TableSteps | None = None,
-    *,
-    overwrite: bool = False,
-) -> dict[str, Any]:
-    """Write the rows of a source to a Zarr group, by the steps if given; see `convert`."""
-    started = time.perf_counter()
-    while True:
-        try:
-            with new_group(location, overwrite=overwrite) as group:
-                report = _written(source, group, options, layout, steps)
-            break
-        except WiderTypes as wider:
-            assert isinstance(source, CsvSource)
-            source.widen(wider.types)
-    return {"out": str(location), **report, "seconds": time.perf_counter() - started}
-
-
-def _written(
-    source: Source, group: zarr.Group, options: TableOptions, layout: Layout, steps: TableSteps | None
-) -> dict[str, Any]:
-    encoder, report = _encoder(source, options, layout, steps)
-    pieces: Iterator[Any] = source.pieces(encoder.steps.raw_names)
-    n_raw = n_kept = n_positive = 0
-    sink: Sink | None = None
-    is_sparse = False
-    with _disk_room(group) as folder, _progress("convert", source) as tell:
-        for piece, (rows, n) in in_order(encoder.encode, pieces):
-            n_raw, n_kept = n_raw + n, n_kept + rows["X"].shape[0]
-            if rows["X"].shape[0]:
-                if sink is None:  # the first rows decide how all are stored
-                    is_sparse = _is_wide_and_empty(rows["X"])
-                    sink = _sink(group, layout, folder, SparseWriter if is_sparse else DenseWriter)
-                sink.append(rows)
-            if options.positive is not None:
-                n_positive += int(rows["y"].sum())
-            tell(piece.position)
-        if sink is None:
-            raise InputError(
-                f"no row of {source.name} is left, each lacks a value; take another rule for missing values"
-            )
-        if options.positive is not None and not n_positive:
-            raise InputError(
-                f"no row of {source.name} has the label positive={options.positive!r}; give one that the "
-                f"target holds"
-            )
-        n_rows, n_test = sink.finish(), 0
-        if isinstance(sink, SetApart):
-            n_rows, n_test = sink.n_written
-            if not n_rows or not n_test:
+    def _write(self, group: zarr.Group) -> dict[str, Any]:
+        source, positive = self.source, self.options.positive
+        encoder, report = self._encoder()
+        pieces: Iterator[Any] = source.pieces(encoder.steps.raw_names)
+        n_raw = n_kept = n_positive = 0
+        sink: Sink | None = None
+        with _disk_room(group) as folder, _progress("convert", source) as tell:
+            for piece, (rows, n) in in_order(encoder.encode, pieces):
+                n_raw, n_kept = n_raw + n, n_kept + rows["X"].shape[0]
+                if rows["X"].shape[0]:
+                    sink = sink or self._sink(group, folder, rows["X"])
+                    sink.append(rows)
+                if positive is not None:
+                    n_positive += int(rows["y"].sum())
+                tell(piece.position)
+            if sink is None:
                 raise InputError(
-                    f"test_fraction={layout.test_fraction} of {n_rows + n_test} rows leaves none "
-                    f"{'to train on' if not n_rows else 'for testing'}; choose another"
+                    f"no row of {source.name} is left, each lacks a value; take another rule for missing "
+                    f"values"
                 )
-    report |= {
-        "rows_read": n_raw,
-        "rows_dropped": n_raw - n_kept,
-        "rows_written": n_rows,
-        "rows_test": n_test,
-        "layout": "csr" if is_sparse else "dense",
-        "dtype": str((group["X/data"] if is_sparse else group["X"]).dtype),
-    }
-    for written in (group[TEST], group) if layout.test_fraction is not None else (group,):
-        written.update_attributes({"steps": encoder.steps.to_dict(), "report": report})
-        if isinstance(encoder, TableEncoder):
-            written.update_attributes({"column_names": list(encoder.steps.names_out)})
-        mark_complete(written)
-    return report
+            if positive is not None and not n_positive:
+                raise InputError(
+                    f"no row of {source.name} has the label positive={positive!r}; give one that the "
+                    f"target holds"
+                )
+            n_rows, n_test = sink.finish(), 0
+            if isinstance(sink, SetApart):
+                n_rows, n_test = sink.n_written
+                if not n_rows or not n_test:
+                    raise InputError(
+                        f"test_fraction={self.test_fraction} of {n_rows + n_test} rows leaves none "
+                        f"{'to train on' if not n_rows else 'for testing'}; choose another"
+                    )
+        X = group["X"]
+        is_sparse = isinstance(X, zarr.Group)
+        report |= {
+            "rows_read": n_raw,
+            "rows_dropped": n_raw - n_kept,
+            "rows_written": n_rows,
+            "rows_test": n_test,
+            "layout": "csr" if is_sparse else "dense",
+            "dtype": str((X["data"] if is_sparse else X).dtype),
+        }
+        for written in (group[TEST], group) if self.test_fraction is not None else (group,):
+            written.update_attributes({"steps": encoder.steps.to_dict(), "report": report})
+            if isinstance(encoder, TableEncoder):
+                written.update_attributes({"column_names": list(encoder.steps.names_out)})
+            mark_complete(written)
+        return report
 
+    def _sink(self, group: zarr.Group, folder: Path, X: Any) -> Sink:
+        """Where encoded rows go: to the group, or part of them to the group inside; shuffled or not.
 
-def _sink(
-    group: zarr.Group, layout: Layout, folder: Path, writer: type[DenseWriter] | type[SparseWriter]
-) -> Sink:
-    """Where encoded rows go: to the group, or part of them to the group inside; shuffled or not."""
+        The first rows, dense or CSR, decide whether all are stored as a sparse matrix.
+        """
+        n_filled = X.nnz if issparse(X) else np.count_nonzero(X)
+        is_sparse = X.shape[1] > _MIN_SPARSE_COLUMNS and n_filled / (X.shape[0] * X.shape[1]) < _MAX_FILLED
+        writer = SparseWriter if is_sparse else DenseWriter
 
-    def sink(group: zarr.Group, name: str) -> Sink:
-        rows = writer(group, layout.chunk_rows)
-        if layout.shuffle is None:
-            return rows
-        (folder / name).mkdir()
-        return Shuffled(rows, layout.shuffle, folder / name)
+        def sink(group: zarr.Group, name: str) -> Sink:
+            rows = writer(group, self.chunk_rows)
+            if self.shuffle is None:
+                return rows
+            (folder / name).mkdir()
+            return Shuffled(rows, self.shuffle, folder / name)
 
-    training = sink(group, "training")
-    if layout.test_fraction is None:
-        return training
-    return SetApart(
-        training, sink(group.create_group(TEST), "test"), layout.test_fraction, layout.shuffle or 0
-    )
+        training = sink(group, "training")
+        if self.test_fraction is None:
+            return training
+        test = sink(group.create_group(TEST), "test")
+        return SetApart(training, test, self.test_fraction, self.shuffle or 0)
 
-
-def _encoder(
-    source: Source, options: TableOptions, layout: Layout, steps: TableSteps | None
-) -> tuple[Encoder, dict[str, Any]]:
-    if isinstance(source, LibsvmSource):
-        if steps is None:
-            with _progress("look through", source) as tell:
-                steps = _libsvm_steps(source, layout.dtype or np.dtype(np.float64), options.positive, tell)
-        return SparseEncoder(source, steps), {"columns_made": len(steps.names_out)}
-    if steps is not None:
-        source.follow(steps)
-        return TableEncoder(source, steps, layout.dtype), {"columns_made": len(steps.names_out)}
-    choice = choose_columns(source, options)
-    if isinstance(source, CsvSource):
-        source.refuse_mixtures([*choice.used, *choice.dropped])
-        source.keep_whole(choice.target)
-    with _progress("look through", source) as tell:
-        steps, report = _table_steps(source, choice, options, tell)
-    if layout.dtype is not None:  # numbers are written in it straight away
-        written = (
-            replace(step, dtype=str(layout.dtype)) if isinstance(step, NumberStep) else step
-            for step in steps.columns
-        )
-        steps = replace(steps, columns=tuple(written))
-    return TableEncoder(source, steps, layout.dtype), report
+    def _encoder(self) -> tuple[TableEncoder | SparseEncoder, dict[str, Any]]:
+        source, steps, options = self.source, self.steps, self.options
+        if isinstance(source, LibsvmSource):
+            if steps is None:
+                with _progress("look through", source) as tell:
+                    steps = _libsvm_steps(source, self.dtype or np.dtype(np.float64), options.positive, tell)
+            return SparseEncoder(source, steps), {"columns_made": len(steps.names_out)}
+        if steps is not None:
+            source.follow(steps)
+            return TableEncoder(source, steps, self.dtype), {"columns_made": len(steps.names_out)}
+        choice = choose_columns(source, options)
+        if isinstance(source, CsvSource):
+            source.refuse_mixtures([*choice.used, *choice.dropped])
+            source.keep_whole(choice.target)
+        with _progress("look through", source) as tell:
+            steps, report = _table_steps(source, choice, options, tell)
+        if self.dtype is not None:  # numbers are written in it straight away
+            written = (
+                replace(step, dtype=str(self.dtype)) if isinstance(step, NumberStep) else step
+                for step in steps.columns
+            )
+            steps = replace(steps, columns=tuple(written))
+        return TableEncoder(source, steps, self.dtype), report
 
 
 @contextmanager
@@ -455,8 +424,6 @@ def _libsvm_steps(source: LibsvmSource, dtype: np.dtype, positive: Any, tell: Te
 
 # Pieces of a raw source as rows of X, y and weights, by steps that are known.
 
-_MIN_SPARSE_COLUMNS, _MAX_FILLED = 2048, 0.1
-
 LABEL = "label"
 """Name of the labels of libsvm files, as a column."""
 FIRST_INDEX = {"x": 1, "x0": 0}
@@ -473,10 +440,7 @@ class TableEncoder:
     def encode(self, piece: Any) -> tuple[Span, int]:
         """Return the rows of a piece, and how many raw rows it has; called in any thread.
 
-        Raises
-        ------
-        InputError
-            Naming the place of what cannot be used.
+        What cannot be used is refused by its place.
         """
         raw = self._source.raw(piece, self.steps.raw_names)
         self._refuse_infinity(piece, raw)
@@ -484,7 +448,7 @@ class TableEncoder:
             self._refuse_missing(piece, raw)
         try:
             with np.errstate(over="raise"):
-                rows = encoded(self.steps, raw)
+                rows: Span = self.steps.apply(raw)
                 if self._dtype is not None:
                     rows["X"] = rows["X"].astype(self._dtype, copy=False)
         except FloatingPointError as error:
@@ -493,10 +457,13 @@ class TableEncoder:
 
     def _too_large(self, piece: Any, raw: dict[str, RawColumn]) -> InputError:
         """The error that says which number float32 cannot hold."""
-        most = np.finfo(np.float32).max
+        largest = np.finfo(np.float32).max
         for step in self.steps.columns:
             values = raw[step.name].values
-            if raw[step.name].kind == "number" and (beyond := np.abs(values.astype(np.float64)) > most).any():
+            if raw[step.name].kind != "number":
+                continue
+            beyond = np.abs(values.astype(np.float64)) > largest
+            if beyond.any():
                 row = int(np.flatnonzero(beyond.reshape(len(values), -1).any(axis=1))[0])
                 return InputError(
                     f"{self._source.place(piece, row)}, column {step.name!r}: a number too large for "
@@ -521,7 +488,7 @@ class TableEncoder:
                 )
 
     def _refuse_missing(self, piece: Any, raw: dict[str, RawColumn]) -> None:
-        """Refuse a missing value that no step fills, NaN included, and say where it stands."""
+        """Refuse a missing value that no step fills, NaN included, naming its place."""
         columns = {step.name: step.fill is not None for step in self.steps.columns}
         for name in self.steps.raw_names:
             missing = raw[name].missing_rows()
@@ -556,12 +523,3 @@ class SparseEncoder:
         if self.steps.target is not None:
             rows["y"] = self.steps.target.apply({LABEL: RawColumn("number", found.labels)}, 0)
         return rows, len(found.labels)
-
-
-Encoder = TableEncoder | SparseEncoder
-
-
-def _is_wide_and_empty(X: Any) -> bool:
-    """Tell from the first rows, dense or CSR, whether X is to be stored as a sparse matrix."""
-    n_filled = X.nnz if issparse(X) else np.count_nonzero(X)
-    return X.shape[1] > _MIN_SPARSE_COLUMNS and n_filled / (X.shape[0] * X.shape[1]) < _MAX_FILLED

@@ -56,20 +56,13 @@ class TextFile(NamedTuple):
 
 
 class TextBlock(NamedTuple):
-    """Whole records of one file.
+    """Whole records of one file."""
 
-    file : name, for messages.
-    line : number of the block's first line in the file, from 1.
-    data : the records, each with its line end but perhaps the last of a file.
-    has_quotes : whether a record may hold line ends of its own.
-    position : compressed bytes of the file read so far.
-    """
-
-    file: str
-    line: int
-    data: bytes
-    has_quotes: bool
-    position: int
+    file: str  # its name, for messages
+    line: int  # number of the block's first line in the file, from 1
+    data: bytes  # the records, each with its line end but perhaps the last of a file
+    has_quotes: bool  # whether a record may hold line ends of its own
+    position: int  # compressed bytes read so far
 
 
 @contextmanager
@@ -97,13 +90,7 @@ def _opened(file: TextFile) -> Iterator[tuple[Any, Any]]:
 
 
 def head_of(file: TextFile, n_bytes: int = BLOCK_BYTES) -> bytes:
-    """Return the first bytes of the text, without a byte order mark.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be decompressed, or is UTF-16.
-    """
+    """Return the first bytes of the text, without a byte order mark; UTF-16 is refused."""
     with _opened(file) as (_, stream):
         return _checked_head(file, _read(stream, n_bytes))
 
@@ -117,23 +104,11 @@ def _checked_head(file: TextFile, head: bytes) -> bytes:
 
 
 def text_blocks(file: TextFile, delimiter: str | None, skip_records: int = 0) -> Iterator[TextBlock]:
-    """Yield the records of a file in blocks of about 8 MB.
+    """Yield the records of a file in blocks of about 8 MB, but for the first `skip_records`.
 
-    A block ends where a record does: at a line end outside of quotes. Files whose lines end in a bare
-    carriage return are read as well.
-
-    Parameters
-    ----------
-    file : TextFile
-    delimiter : str or None
-        Between fields; None where quotes mean nothing.
-    skip_records : int
-        To be left out at the beginning, such as a header.
-
-    Raises
-    ------
-    InputError
-        If the file is damaged, is UTF-16, a quote is never closed, or a record is longer than 64 MB.
+    A block ends where a record does: at a line end outside of quotes, which mean nothing where `delimiter`
+    is None. Files whose lines end in a bare carriage return are read as well. Damage, UTF-16, a quote that is
+    never closed and a record of more than 64 MB are refused.
     """
     with _opened(file) as (stored, stream):
         data = _read(stream, BLOCK_BYTES)
@@ -144,14 +119,15 @@ def text_blocks(file: TextFile, delimiter: str | None, skip_records: int = 0) ->
             if not is_known:
                 newline, is_known = _line_end(data, at_end)
             has_quotes = delimiter is not None and b'"' in data
-            if at_end and delimiter is not None and has_quotes:
-                _refuse_open_quote(file, line, data, newline, delimiter)
-            if at_end:
-                end = len(data)
-            elif delimiter is not None and has_quotes:
-                end = _scanned(data, newline, delimiter)[0]
-            else:
-                end = data.rfind(newline) + 1
+            end, opened = len(data) if at_end else data.rfind(newline) + 1, -1
+            if delimiter is not None and has_quotes:
+                last, opened = _scanned(data, newline, delimiter)
+                end = end if at_end else last
+            if at_end and opened >= 0:  # all lines after the quote would be one field
+                raise InputError(
+                    f"{file.name}, line {line + data.count(newline, 0, opened)}: a quote is opened there and "
+                    f"never closed; close it, or remove it"
+                )
             block, rest = data[:end], data[end:]
             if not block and len(data) > _LONGEST_RECORD:
                 raise InputError(
@@ -185,16 +161,6 @@ def first_record(data: bytes, delimiter: str | None) -> bytes:
     if delimiter is None or b'"' not in data[:end]:
         return data[:end]
     return data[: _scanned(data, newline, delimiter, stop_at_first=True)[0] or len(data)]
-
-
-def _refuse_open_quote(file: TextFile, line: int, data: bytes, newline: bytes, delimiter: str) -> None:
-    """Refuse the end of a file inside of quotes: all lines after the quote would be one field."""
-    opened = _scanned(data, newline, delimiter)[1]
-    if opened >= 0:
-        raise InputError(
-            f"{file.name}, line {line + data.count(newline, 0, opened)}: a quote is opened there and never "
-            f"closed; close it, or remove it"
-        )
 
 
 def _read(stream: Any, n_bytes: int) -> bytes:
@@ -261,14 +227,19 @@ def blocks_of(files: Sequence[TextFile], delimiter: str | None, skip_records: in
 
 
 def stored_bytes(files: Sequence[TextFile]) -> int:
-    """Return the size of all files as they are stored, for telling progress."""
+    """Return the size of all files as they are stored, for a progress bar."""
     with storage_errors(f"{files[0].name} cannot be reached"):
         return sum(int(file.fs.size(file.path) or 0) for file in files)
 
 
-def name_of(files: Sequence[TextFile]) -> str:
-    """Return what messages and reports call the files."""
-    return files[0].name + (f" and {len(files) - 1} more" if len(files) > 1 else "")
+class TextSource:
+    """Text files that follow each other."""
+
+    unit = "bytes"  # of `total` and of the positions of blocks
+
+    def __init__(self, files: Sequence[TextFile]) -> None:
+        self._files, self.total = files, stored_bytes(files)
+        self.name = files[0].name + (f" and {len(files) - 1} more" if len(files) > 1 else "")
 
 
 # Delimited text as Arrow batches: names, types of columns, and where a record is wrong.
@@ -289,42 +260,25 @@ class WiderTypes(Exception):
         self.types = types
 
 
-class CsvSource:
+class CsvSource(TextSource):
     """Files of delimited text with the same columns.
 
-    Types of columns are those of the first 8 MB: numbers are float64, text dictionaries, the rest as Arrow
-    infers it. Missing values are empty, `?` or one of NA, N/A, nan, null.
+    `types`, by which all columns are read, are those of the first 8 MB until a `WiderTypes` holds wider ones:
+    numbers are float64, text dictionaries, the rest as Arrow infers it. Missing values are empty, `?` or one
+    of NA, N/A, nan, null.
 
-    Parameters
-    ----------
-    files : sequence of TextFile
-    header : bool, optional
-        Whether the first record of each file holds names. By default it does if it has some text and no
-        number in it. Columns without a name are named by their indices.
-    known : sequence of str
-        Names of columns that must be there, as a model has them: if they are indices there is no header, and
-        there is one if the first record holds them all.
-
-    Attributes
-    ----------
-    names : tuple of str
-    types : dict of str to pyarrow.DataType
-        Of all columns, by which they are read; a `WiderTypes` holds wider ones.
-
-    Raises
-    ------
-    InputError
-        If the first file is empty or two columns have one name.
+    `header` tells whether the first record of each file holds names. By default it does if it has some text
+    and no number in it. Columns without a name are named by their indices. `known` are names of columns that
+    must be there, as a model has them: if they are indices there is no header, and there is one if the first
+    record holds them all.
     """
 
-    unit = "bytes"
     row_labels: frozenset[str] = frozenset()
 
     def __init__(
         self, files: Sequence[TextFile], header: bool | None = None, known: Sequence[str] = ()
     ) -> None:
-        self._files = files
-        self.name, self.total = name_of(files), stored_bytes(files)
+        super().__init__(files)
         head = head_of(files[0])
         self.delimiter = _delimiter_of(head)
         first = _fields(first_record(head, self.delimiter), self.delimiter, files[0].name)
@@ -347,7 +301,7 @@ class CsvSource:
         table = self._parse(block, {}, None)
         self._mixtures: dict[str, InputError] = {}
         for name, column in zip(self.names, table.columns, strict=True):
-            self._note_mixture(block, name, column)
+            self._record_mixture(block, name, column)
         inferred = {name: c.type for name, c in zip(self.names, table.columns, strict=True)}
         self._whole = {name for name, kind in inferred.items() if pa.types.is_integer(kind)}
         return {name: read_as(kind) for name, kind in inferred.items()}
@@ -362,7 +316,7 @@ class CsvSource:
         self.types |= {name: pa.int64() for name in names if name in self._whole}
 
     def refuse_mixtures(self, names: Sequence[str]) -> None:
-        """Raise InputError for the first of some columns that mixes numbers and text."""
+        """Refuse the first of some columns that mixes numbers and text."""
         for name in names:
             if name in self._mixtures:
                 raise self._mixtures[name]
@@ -412,12 +366,8 @@ class CsvSource:
     def batch(self, block: TextBlock, columns: Sequence[str]) -> pa.RecordBatch:
         """Return some columns of a block.
 
-        Raises
-        ------
-        WiderTypes
-            If values are of wider types than those of the blocks before.
-        InputError
-            Naming file, line and column of what cannot be read.
+        Raises `WiderTypes` for values of wider types than those before, and an `InputError` that names file,
+        line and column for what cannot be read.
         """
         types = {name: self.types[name] for name in columns}
         try:
@@ -467,8 +417,8 @@ class CsvSource:
                 raise
             self._fail(block, error)
 
-    def _note_mixture(self, block: TextBlock, name: str, column: pa.ChunkedArray) -> None:
-        """Note text in a column where most values are numbers: a slip, which would become a category."""
+    def _record_mixture(self, block: TextBlock, name: str, column: pa.ChunkedArray) -> None:
+        """Record text in a column of mostly numbers: a typing error, which would become a category."""
         if pa.types.is_binary(column.type):
             self._fail(block, None)
         if not pa.types.is_string(column.type):
@@ -498,7 +448,9 @@ class CsvSource:
                     )
         if wanted is not None:
             kind = self.types[self.names[wanted[0]]]
-            raise self._error_at(block, *wanted, f"where the lines before hold {plural(kind)}")
+            plural = "truth values" if pa.types.is_boolean(kind) else f"values of type {kind}"
+            plural = "numbers" if _is_numeric(kind) else plural
+            raise self._error_at(block, *wanted, f"where the lines before hold {plural}")
         raise InputError(
             f"{block.file}, from line {block.line} on: {' '.join(str(error).split())[:160]}; mend the file"
         )
@@ -515,7 +467,7 @@ class CsvSource:
 
 
 def _delimiter_of(head: bytes) -> str:
-    """The delimiter that the first record has most of, outside of quotes."""
+    """The most frequent delimiter of the first record, outside of quotes."""
     text = re.sub(r'"[^"]*"', "", first_record(head, ",").decode("utf-8", "replace"))
     return max(DELIMITERS, key=text.count)
 
@@ -561,7 +513,7 @@ TEXT = pa.dictionary(pa.int32(), pa.string())
 
 
 def read_as(inferred: pa.DataType) -> pa.DataType:
-    """The type by which a column is read whose first values are of the type `inferred`."""
+    """The type by which a column is read, from the type `inferred` from its first values."""
     if pa.types.is_integer(inferred):
         return pa.float64()
     return TEXT if pa.types.is_string(inferred) or pa.types.is_binary(inferred) else inferred
@@ -585,10 +537,3 @@ def wider_type(known: pa.DataType, found: pa.DataType) -> pa.DataType | None:
 
 def _is_numeric(kind: pa.DataType) -> bool:
     return pa.types.is_integer(kind) or pa.types.is_floating(kind)
-
-
-def plural(kind: Any) -> str:
-    """Return what values of a type are called in messages."""
-    if _is_numeric(kind):
-        return "numbers"
-    return "truth values" if pa.types.is_boolean(kind) else f"values of type {kind}"

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from distrff.errors import InputError
-from distrff.io.convert.delimited import TextBlock, TextFile, blocks_of, name_of, stored_bytes
+from distrff.io.convert.delimited import TextBlock, TextSource, blocks_of
 from distrff.utils.jit import compiled, in_own_thread
 
 _LINE = re.compile(rb"\s*[-+.\deE]+(\s+\d+:[-+.\deEinfaNIF]+)*\s*(#.*)?$")
@@ -63,16 +63,12 @@ def _first_lines(head: bytes) -> list[bytes]:
 
 
 class SparseRows(NamedTuple):
-    """Rows of a block: entries with the file's own indices.
+    """Rows of a block: entries with the file's own indices."""
 
-    labels : float64 ndarray of shape (r,).
-    values : float64, indices : int32, starts : int64 of shape (r + 1,).
-    """
-
-    labels: np.ndarray
-    values: np.ndarray
-    indices: np.ndarray
-    starts: np.ndarray
+    labels: np.ndarray  # float64, of shape (r,)
+    values: np.ndarray  # float64
+    indices: np.ndarray  # int32
+    starts: np.ndarray  # int64, of shape (r + 1,)
 
     def matrix(self, first_index: int, n_columns: int) -> csr_matrix:
         """Return the rows as a matrix of shape (r, n_columns) whose first column is `first_index`."""
@@ -80,27 +76,15 @@ class SparseRows(NamedTuple):
         return csr_matrix(parts, shape=(len(self.labels), n_columns), copy=False)
 
 
-class LibsvmSource:
+class LibsvmSource(TextSource):
     """Libsvm files with the same columns."""
-
-    unit = "bytes"
-
-    def __init__(self, files: Sequence[TextFile]) -> None:
-        self._files = files
-        self.name, self.total = name_of(files), stored_bytes(files)
 
     def pieces(self, names: Sequence[str]) -> Iterator[TextBlock]:
         """Yield the blocks of all files, in order."""
         return blocks_of(self._files, None)
 
     def rows(self, block: TextBlock) -> SparseRows:
-        """Return the rows of a block.
-
-        Raises
-        ------
-        InputError
-            Naming file and line of what is not libsvm's form, or of indices that do not increase.
-        """
+        """Return the rows of a block; refuse by file and line what is not libsvm's form."""
         _compile_parser()
         labels, values, indices, starts, hard, (wrong, place, n_rows, n_hard) = _parsed(block.data)
         if wrong:
@@ -123,16 +107,13 @@ class LibsvmSource:
         outside = np.flatnonzero((rows.indices < first_index) | (rows.indices >= first_index + n_columns))
         if len(outside):
             row = int(np.searchsorted(rows.starts, outside[0], side="right")) - 1
+            lines = enumerate(block.data.splitlines(), block.line)
+            line = [number for number, line in lines if line.split(b"#")[0].strip()][row]
             raise InputError(
-                f"{block.file}, line {self.line_of(block, row)}: index {rows.indices[outside[0]]}, but "
+                f"{block.file}, line {line}: index {rows.indices[outside[0]]}, but "
                 f"in training the indices were {first_index} to {first_index + n_columns - 1}; "
                 f"remove such entries, or train on data with this column"
             )
-
-    def line_of(self, block: TextBlock, row: int) -> int:
-        """Return the number of the line in which a row of a block stands."""
-        lines = enumerate(block.data.splitlines(), block.line)
-        return [number for number, line in lines if line.split(b"#")[0].strip()][row]
 
     def _fail(self, block: TextBlock, wrong: int, place: int) -> NoReturn:
         line = block.line + block.data.count(b"\n", 0, place)
@@ -206,7 +187,7 @@ def _number_at(data, i, powers, out):
 @compiled()
 def _parse(data, powers, labels, values, indices, starts, hard, found):
     # found: what is wrong and where, rows, numbers left to Python. hard: where such a number goes
-    # (−1 − row for a label), from where to where it stands.
+    # (−1 − row for a label), and where its text begins and ends.
     number = np.zeros(1)
     i, row, entry, n_hard = 0, 0, 0, 0
     n = len(data)

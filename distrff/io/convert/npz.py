@@ -25,46 +25,27 @@ _BLOCK_BYTES = 8 * 2**20
 
 
 class ArrayBlock(NamedTuple):
-    """Some rows of the arrays of one file.
-
-    start : number of the first row.
-    X : ndarray of shape (r, d); y : ndarray of shape (r,), (r, k), or None.
-    position : bytes read so far, decompressed.
-    """
+    """Some rows of the arrays of one file."""
 
     file: str
-    start: int
-    X: np.ndarray
-    y: np.ndarray | None
-    position: int
+    start: int  # number of the first row
+    X: np.ndarray  # of shape (r, d)
+    y: np.ndarray | None  # of shape (r,) or (r, k)
+    position: int  # bytes read so far, decompressed
 
 
 class ArraySource:
     """The arrays X and y of a .npz file, or X of a .npy file and y of another, as a table.
 
-    Its columns are "X", a list of numbers, and "y"; or, by columns, those of X by their indices.
-
-    Parameters
-    ----------
-    file : TextFile
-        Where the array of the rows lies; all axes but the first are flattened.
-    x_name, y_name : str or None
-        Names of the arrays in a .npz file. For a .npy file `y_name` is the path of another that holds y.
-    by_columns : bool
-        Whether the columns of X are columns of the table.
-
-    Raises
-    ------
-    InputError
-        If there is no such array, it holds objects, or lengths disagree.
+    Its columns are "X", a list of numbers, and "y"; or, by columns, those of X by their indices. All axes of
+    X but the first are flattened. `x_name` and `y_name` are names of the arrays in a .npz file; for a .npy
+    file `y_name` is the path of another that holds y.
     """
 
     unit = "bytes"
     row_labels: frozenset[str] = frozenset()
 
-    def __init__(
-        self, file: TextFile, x_name: str = "X", y_name: str | None = None, *, by_columns: bool = False
-    ) -> None:
+    def __init__(self, file: TextFile, x_name: str = "X", y_name: str | None = None) -> None:
         self.file, self._x_name, self._y_name = file, x_name, y_name
         self.name = file.name
         with ExitStack() as stack:
@@ -84,7 +65,7 @@ class ArraySource:
         self._n_rows, self._n_columns = X.shape[0], int(np.prod(X.shape[1:]))
         self._dtype = native(X.dtype)
         self.total = X.n_bytes
-        self.by_columns(by_columns)
+        self.by_columns(False)
 
     def by_columns(self, separate: bool) -> None:
         """Make each column of X a column of the table, or X one column of lists."""
@@ -203,7 +184,7 @@ class _Stream:
 
 
 def _on_disk(handle: Any, stream: _Stream, stack: ExitStack) -> np.ndarray:
-    """An array written column by column, as a map of a temporary file: its rows lie all over it."""
+    """An array written column by column, as a map of a temporary file, since its rows are scattered."""
     parent = Path(tempfile.gettempdir())
     path = stack.enter_context(own_folder(parent, "distrff-array-", mode=0o700)) / "array"
     with full_disk_errors(path), path.open("wb") as copy, _reading(stream.name):

@@ -18,7 +18,7 @@ from distrff.io.storage import ROOT, Location, replacing, storage_errors
 from distrff.utils.random import child_seed, row_hash
 
 KIND = "dataset"
-_CHUNK_BYTES = 4 * 2**20  # a light sweep's tiles cut several from it
+_CHUNK_BYTES = 4 * 2**20  # several tiles are cut from a chunk
 _SHARD_CHUNKS = 8  # a shard is one file and one request, and is decoded at once
 _SPARSE_CHUNK = 2**19  # entries
 
@@ -38,11 +38,6 @@ def new_group(location: Location, *, overwrite: bool = False) -> Iterator[zarr.G
     """Give an empty group that readers see whole when the block is left, or not at all; see `replacing`.
 
     Until `mark_complete` it says that it is incomplete, and readers refuse it.
-
-    Raises
-    ------
-    InputError
-        If something is there that may not be replaced, or the place cannot be written.
     """
     with replacing(location, overwrite=overwrite, kinds=(KIND,)) as fresh:
         unfinished = {"kind": KIND, "format": 1, "complete": False}
@@ -122,17 +117,16 @@ class DenseWriter:
 
     def append(self, rows: Span) -> None:
         """Take some rows; whole shards are written."""
-        if not self._arrays:
-            self._begin(rows)
+        self._arrays = self._arrays or self._new_arrays(rows)
         for name, values in rows.items():
             self._arrays[name].append(values)
 
-    def _begin(self, rows: Span) -> None:
+    def _new_arrays(self, rows: Span) -> dict[str, GrowingArray]:
         row_bytes = rows["X"].dtype.itemsize * rows["X"].shape[1]
         chunk = self._chunk_rows or max(1, _CHUNK_BYTES // row_bytes)
         shard = chunk * _SHARD_CHUNKS
         try:
-            self._arrays = {
+            return {
                 name: GrowingArray(self._group, name, values, shard, chunk=chunk if name == "X" else None)
                 for name, values in rows.items()
             }
@@ -167,19 +161,16 @@ class SparseWriter:
         parts["X/indptr"] = X.indptr[1:].astype(np.int64) + self._n_entries
         parts |= {name: values for name, values in rows.items() if name != "X"}
         if not self._arrays:
-            self._begin(parts)
+            self._group.create_group("X")
+            for name, like in parts.items():
+                length = _SPARSE_CHUNK if name in ("X/data", "X/indices") else self._chunk_rows
+                self._arrays[name] = GrowingArray(self._group, name, like, length)
+                self._arrays[name].create(length)
+            self._arrays["X/indptr"].append(np.zeros(1, np.int64))
         for name, part in parts.items():
             self._arrays[name].append(part)
         self._shape = (self._shape[0] + X.shape[0], X.shape[1])
         self._n_entries += X.nnz
-
-    def _begin(self, parts: Span) -> None:
-        self._group.create_group("X")
-        for name, like in parts.items():
-            length = _SPARSE_CHUNK if name in ("X/data", "X/indices") else self._chunk_rows
-            self._arrays[name] = GrowingArray(self._group, name, like, length)
-            self._arrays[name].create(length)
-        self._arrays["X/indptr"].append(np.zeros(1, np.int64))
 
     def finish(self) -> int:
         """Write what is left, and return the number of rows."""
@@ -234,7 +225,7 @@ _PART_BYTES = 8 * 2**20  # handed on at once
 
 
 def shuffle_keys(rows: np.ndarray, seed: int) -> np.ndarray:
-    """Return the key of each row number, uint64: shuffled rows stand in the order of their keys.
+    """Return the key of each row number, uint64: shuffled rows are sorted by their keys.
 
     Keys are 64 hashed bits, different for different rows. Hence the order is uniform over all orders as far
     as the hash is random, and does not depend on how the rows are cut into blocks.
@@ -249,7 +240,7 @@ class Shuffled:
     second reads them one by one and puts each in order. A bucket of more than 64 MB is first cut into 64
     by the next bits. Hence about two blocks and two buckets are in memory, whatever the number of rows.
 
-    `folder` is empty and lies on a disk that holds all rows once.
+    `folder` is empty, on a disk with room for all rows.
 
     Notes
     -----
@@ -267,7 +258,7 @@ class Shuffled:
         """Take some rows."""
         first, self._n_rows = self._n_rows, self._n_rows + rows["X"].shape[0]
         rows = rows | {"keys": shuffle_keys(np.arange(first, self._n_rows), self._seed)}
-        if "y" in rows and rows["y"].dtype.kind == "O":  # text lies in the buckets as codes
+        if "y" in rows and rows["y"].dtype.kind == "O":  # buckets hold text as codes
             codes = [self._codes.setdefault(word, len(self._codes)) for word in rows["y"].ravel().tolist()]
             rows["y"] = np.array(codes, np.int32).reshape(rows["y"].shape)
         self._buckets.append(rows)

@@ -67,7 +67,8 @@ def test_labels_of_text(saved, block_bytes):
 
 def test_columns_by_their_numbers(saved, rng):
     X = rng.standard_normal((5, 3))
-    source = ArraySource(saved("rows.npy", X=X), by_columns=True)
+    source = ArraySource(saved("rows.npy", X=X))
+    source.by_columns(True)
     assert source.names == ("0", "1", "2")
     np.testing.assert_array_equal(read(source)["2"], X[:, 2])
 

@@ -15,7 +15,8 @@ from distrff.errors import InputError
 from distrff.io.convert.delimited import CsvSource
 from distrff.io.convert.libsvm import LibsvmSource
 from distrff.io.convert.npz import ArraySource
-from distrff.io.convert.sources import is_raw, open_source
+from distrff.io.convert.sources import open_source
+from distrff.io.open import is_raw
 from distrff.io.parquet_rows import ParquetTable
 
 
