@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from distrff.errors import InputError
 from distrff.features.specification import RowSource
 from distrff.kernels.base import Kernel, Product, Scaled, Streams
 from distrff.kernels.stationary import Laplacian
-from distrff.utils.jit import compiled, in_own_thread
+from distrff.utils.jit import compiled, compiles_once
 from distrff.utils.random import stream
 
 _TILE = 256  # rows, whose columns and sums stay in the first-level cache
@@ -80,7 +79,7 @@ class Grids:
         -----
         r·n_grids·n_columns floors and two integer multiply-adds for each.
         """
-        compile_keys()
+        _compile_keys()
         keys = np.empty((len(self), len(X)), np.uint64)
         steps, offsets = self.steps.astype(X.dtype), self.offsets.astype(X.dtype)
         first, second = self.multipliers
@@ -118,12 +117,7 @@ def _odd_numbers(seed: int, shape: tuple[int, int]) -> np.ndarray:
     return np.ascontiguousarray(np.moveaxis(2 * drawn + 1, 1, 0), np.int32)
 
 
-@cache
-def compile_keys() -> None:
-    """Compile for both formats, or load from Numba's cache, before it is needed."""
-    in_own_thread(_compile_keys)
-
-
+@compiles_once
 def _compile_keys() -> None:
     for dtype in (np.float32, np.float64):
         one, odd = np.zeros((1, 1), dtype), np.ones((1, 1), np.int32)
@@ -230,7 +224,7 @@ class BinCounts:
 
     def _take(self, g: int, keys: np.ndarray, counts: np.ndarray, n: int) -> None:
         """Add bins of one grid after making room for n new ones; a bin of 0 rows is skipped."""
-        compile_tables()
+        _compile_tables()
         n_bins = int(self.used[g]) + n
         if 2 * n_bins > len(self.keys[g]):
             n_slots = _slots_of(2 * n_bins)
@@ -255,7 +249,7 @@ class BinIds:
     """
 
     def __init__(self, keys: np.ndarray, ends: np.ndarray) -> None:
-        compile_tables()
+        _compile_tables()
         starts = np.concatenate([[0], ends[:-1]])
         slots = np.array([_slots_of(2 * (stop - start)) for start, stop in zip(starts, ends, strict=True)])
         self._firsts = np.concatenate([[0], np.cumsum(slots)]).astype(np.int64)
@@ -276,12 +270,7 @@ def _slots_of(n: int) -> int:
     return max(_MIN_SLOTS, 1 << int(n - 1).bit_length())
 
 
-@cache
-def compile_tables() -> None:
-    """Compile what goes through the tables, or load it from Numba's cache, before it is needed."""
-    in_own_thread(_compile_tables)
-
-
+@compiles_once
 def _compile_tables() -> None:
     keys, counts, ids = np.zeros(2, np.uint64), np.zeros(2, np.int64), np.full(2, -1, np.int32)
     _add(keys[:1], np.broadcast_to(counts[:1], 1), keys, counts)

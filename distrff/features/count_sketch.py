@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from scipy.sparse import issparse
 from distrff.features.frequencies import ByDtype, Projection
 from distrff.features.specification import MapCost
 from distrff.kernels.base import Kernel
-from distrff.utils.jit import compiled, in_own_thread, scratch
+from distrff.utils.jit import compiled, compiles_once, scratch
 from distrff.utils.random import PathStreams
 
 SKETCH_COLUMNS = 2048
@@ -95,12 +94,8 @@ class CountSketch(Projection):
         return in_buckets @ np.abs(self._G[np.float64])
 
 
-@cache
+@compiles_once
 def _compile_loops() -> None:
-    in_own_thread(_try_loops)
-
-
-def _try_loops() -> None:
     for dtype in (np.float32, np.float64):
         zeros, bucket, starts = np.zeros((1, 1), dtype), np.zeros(1, np.int32), np.array([0, 1], np.int32)
         _add_dense(zeros, bucket, zeros[0], zeros.copy())

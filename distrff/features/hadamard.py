@@ -11,7 +11,6 @@ that depends on d' alone: a row's values are the same bits whatever rows are tra
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,7 @@ from distrff.features.frequencies import ByDtype, Projection
 from distrff.features.specification import MapCost
 from distrff.features.trigonometry import flat_elements
 from distrff.kernels.base import Kernel
-from distrff.utils.jit import compiled, in_own_thread, scratch
+from distrff.utils.jit import compiled, compiles_once, scratch
 from distrff.utils.random import PathStreams
 
 RADIX = 8
@@ -372,12 +371,8 @@ class HadamardProducts(Projection):
         return self._radii * np.linalg.norm(magnitude / self._widths)
 
 
-@cache
+@compiles_once
 def _compile_loops() -> None:
-    in_own_thread(_try_loops)
-
-
-def _try_loops() -> None:
     for dtype in (np.float32, np.float64):
         diagonals, one = np.ones((1, 2, 8), dtype), np.ones(1, dtype)
         tiles = np.zeros((3, 8 * _TILE_ROWS), dtype)

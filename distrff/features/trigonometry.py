@@ -22,7 +22,6 @@ the rows that are computed with it, or on the width of the machine's vectors. An
 from __future__ import annotations
 
 import math
-from functools import cache
 
 import numpy as np
 from numba import types
@@ -30,7 +29,7 @@ from numba.extending import intrinsic, overload, register_jitable
 from numpy.lib.stride_tricks import as_strided
 
 from distrff.errors import InputError, InputTypeError
-from distrff.utils.jit import compiled, in_own_thread
+from distrff.utils.jit import compiled, compiles_once
 
 f32 = np.float32
 
@@ -79,13 +78,9 @@ def paired_cos_sin(theta: np.ndarray, out: np.ndarray, scale: float) -> None:
         _paired(*flat_elements(theta), *flat_elements(out), *theta.shape, theta.dtype.type(scale))
 
 
-@cache
+@compiles_once
 def compile_loops() -> None:
     """Compile both loops in both formats, or load them from Numba's cache, before they are needed."""
-    in_own_thread(_compile_loops)
-
-
-def _compile_loops() -> None:
     for dtype in (np.float32, np.float64):
         theta = np.zeros((1, 1), dtype)
         paired_cos_sin(theta, np.zeros((1, 2), dtype), 1.0)
