@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 from distrff.errors import InputError, NonFiniteError
 from distrff.features.bins import BinIds, Grids, occupied_bins
 from distrff.features.frequencies import draw_frequencies
-from distrff.features.specification import RowsInMemory
+from distrff.features.specification import RowsInMemory, Sample
 from distrff.features.trigonometry import paired_cos_sin
 from distrff.kernels.base import Kernel
 from distrff.utils.products import OneHotTile
@@ -31,32 +31,14 @@ _FARTHEST = 2.0**14
 
 
 def automatic_length_scale(
-    kernel: Kernel,
-    X: np.ndarray,
-    y: Any,
-    sample_weight: Any,
-    *,
-    make_pilot: MakePilot,
-    seed: int,
+    kernel: Kernel, sample: Sample, make_pilot: MakePilot
 ) -> tuple[Kernel, dict[str, Any]]:
     """Return the kernel with its automatic widths set, and how they were found.
 
     With targets: the width whose pilot, a small model with the same kind of map, has the least squared error
     on held-out rows, over a grid of factors 2 around the median distance, refined by factors √2. Without
-    targets: the median distance.
-
-    Parameters
-    ----------
-    kernel : Kernel
-        With at least one width "auto"; all of them get the same number.
-    X : ndarray of shape (n_samples, n_columns)
-        At most `SAMPLE_ROWS` of its rows are used.
-    y : array-like of shape (n_samples,) or (n_samples, n_targets), or None
-        Numbers; anything else is taken as class labels.
-    sample_weight : array-like of shape (n_samples,) or None
-    make_pilot : callable
-        Makes the map's `Pilot` from `PilotRows`.
-    seed : int
+    targets: the median distance. All widths "auto" of the kernel get the same number. At most `SAMPLE_ROWS`
+    rows are used.
 
     Returns
     -------
@@ -70,15 +52,15 @@ def automatic_length_scale(
     InputError
         If no two rows of positive weight differ, or a target is not finite.
     """
-    rows, _ = _searched(sample_weight, len(X), seed)
+    rows = _searched(sample)
     if not len(rows):
         raise InputError("length_scale='auto' found no row of positive weight in its sample; give a number")
-    median = median_distance(kernel, np.asarray(X[rows], dtype=np.float64), seed)
-    if y is None or len(rows) < _MIN_ROWS:
-        why = "no targets" if y is None else f"fewer than {_MIN_ROWS} rows"
+    median = median_distance(kernel, np.asarray(sample.X[rows], dtype=np.float64), sample.seed)
+    if sample.y is None or len(rows) < _MIN_ROWS:
+        why = "no targets" if sample.y is None else f"fewer than {_MIN_ROWS} rows"
         rule = f"median distance ({why})"
         return kernel.with_widths(median), {"rule": rule, "median_distance": median, "length_scale": median}
-    pilot = make_pilot(search_rows(X, y, sample_weight, seed))
+    pilot = make_pilot(search_rows(sample))
     with threadpool_limits(1, user_api="blas"):  # the same width whatever the client's threads
         tried = _search(lambda width: pilot.held_out_error(kernel.with_widths(width)), median)
     best = min(tried, key=lambda width: (tried[width], -width))
@@ -139,17 +121,16 @@ def median_distance(kernel: Kernel, X: np.ndarray, seed: int) -> float:
     return float(np.median(positive))
 
 
-def search_rows(X: np.ndarray, y: Any, sample_weight: Any, seed: int) -> PilotRows:
+def search_rows(sample: Sample) -> PilotRows:
     """Return the rows of positive weight that a search looks at, at most 16,384, in float64."""
-    rows, weights = _searched(sample_weight, len(X), seed)
-    return PilotRows.of(np.asarray(X[rows], dtype=np.float64), coded_targets(y)[rows], weights, seed)
+    rows = _searched(sample)
+    X, Y = np.asarray(sample.X[rows], dtype=np.float64), coded_targets(sample.y)[rows]
+    return PilotRows.of(X, Y, sample.weights[rows], sample.seed)
 
 
-def _searched(sample_weight: Any, n_rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return at most SAMPLE_ROWS row numbers in random order, so that parts are random parts, and weights."""
-    weights = np.ones(n_rows) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
-    rows = stream(seed, "length scale rows").permutation(np.flatnonzero(weights > 0))[:SAMPLE_ROWS]
-    return rows, weights[rows]
+def _searched(sample: Sample) -> np.ndarray:
+    """Return at most SAMPLE_ROWS row numbers in random order, so that parts are random parts."""
+    return sample.shuffled_rows("length scale rows")[:SAMPLE_ROWS]
 
 
 def _search(error: Any, median: float) -> dict[float, float]:

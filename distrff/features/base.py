@@ -34,6 +34,7 @@ from distrff.features.specification import (
     MapSpecification,
     RowsInMemory,
     RowSource,
+    Sample,
     product_cost,
 )
 from distrff.kernels.base import Kernel
@@ -51,7 +52,7 @@ class FeatureMap(TransformerMixin, BaseEstimator):
     """Base of all maps: `fit` makes a specification, `transform` applies it block by block.
 
     Subclasses keep their constructor's parameters as they are and implement
-    `_specify(X, y, sample_weight, seed, row_source)`.
+    `_specify`.
     """
 
     random_state: int | None = None
@@ -105,17 +106,19 @@ class FeatureMap(TransformerMixin, BaseEstimator):
         *,
         seed: int,
         row_source: RowSource | None = None,
-        is_part: bool = False,
     ) -> Self:
         """Fit to a sample of rows that were checked before, and with this seed.
 
-        `row_source` reduces all rows; None if the sample is all rows. A part of a concatenated map is not
-        built: only the whole map is applied.
+        `row_source` reduces all rows; None if the sample is all rows.
         """
-        self.seed_ = seed
-        self.n_features_in_ = X.shape[1]
         row_source = RowsInMemory(X, sample_weight) if row_source is None else row_source
-        specification = self._specify(X, y, sample_weight, seed, row_source)
+        return self._fit(Sample(X, y, sample_weight, seed, row_source))
+
+    def _fit(self, sample: Sample, *, is_part: bool = False) -> Self:
+        """Fit to a sample; a part of a concatenated map is not built, as only the whole map is applied."""
+        self.seed_ = sample.seed
+        self.n_features_in_ = sample.X.shape[1]
+        specification = self._specify(sample)
         self.specification_ = (
             specification.digested(specification.derive_arrays()) if is_part else specification.with_digest()
         )
@@ -170,9 +173,7 @@ class FeatureMap(TransformerMixin, BaseEstimator):
         """Return how many rows a fit needs."""
         return 1
 
-    def _specify(
-        self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, row_source: RowSource
-    ) -> MapSpecification:
+    def _specify(self, sample: Sample) -> MapSpecification:
         raise NotImplementedError
 
     def transform(self, X: Any) -> Any:
@@ -325,32 +326,15 @@ class KernelFeatureMap(FeatureMap):
         """Return about how many flops one held-out error of the pilot takes."""
         return fourier_pilot_flops(n_rows, int(self.n_components))
 
-    def _decide_widths(
-        self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, row_source: RowSource
-    ) -> Kernel:
+    def _decide_widths(self, sample: Sample) -> Kernel:
         """Set and return the kernel with every width a number; explicit widths stay as they are."""
         kernel, search = self._chosen_kernel, None
         if kernel.is_ard:
-            kernel, search = relevant_length_scales(
-                kernel, X, y, sample_weight, seed=seed, row_source=row_source
-            )
+            kernel, search = relevant_length_scales(kernel, sample)
             if self._shrinks_ard:
-                # Rows of weight 0 do not count; all rows have as large a share of them as the sample.
-                share = 1.0 if sample_weight is None else np.count_nonzero(sample_weight) / len(X)
-                kernel, search = shrunk_length_scales(
-                    self._chosen_kernel,
-                    search,
-                    X,
-                    y,
-                    sample_weight,
-                    make_pilot=self._pilot,
-                    seed=seed,
-                    n_rows=round(share * row_source.n_rows),
-                )
+                kernel, search = shrunk_length_scales(self._chosen_kernel, search, sample, self._pilot)
         elif kernel.is_auto:
-            kernel, search = automatic_length_scale(
-                kernel, X, y, sample_weight, make_pilot=self._pilot, seed=seed
-            )
+            kernel, search = automatic_length_scale(kernel, sample, self._pilot)
         self.kernel_, self.length_scale_search_ = kernel, search
         return kernel
 

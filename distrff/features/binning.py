@@ -18,7 +18,7 @@ from distrff.features.specification import (
     BlockMap,
     CarryingSpecification,
     RowsInMemory,
-    RowSource,
+    Sample,
     canonical_json,
 )
 from distrff.kernels.base import Kernel
@@ -122,23 +122,21 @@ class RandomBinningFeatures(KernelFeatureMap):
     def sparse_entries(self) -> int:
         return int(self.n_grids)
 
-    def _specify(
-        self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, row_source: RowSource
-    ) -> BinningSpecification | HashedBinningSpecification:
+    def _specify(self, sample: Sample) -> BinningSpecification | HashedBinningSpecification:
         self.check_parameters()
-        kernel = self._decide_widths(X, y, sample_weight, seed, row_source)
+        kernel = self._decide_widths(sample)
         common: dict[str, Any] = {
-            "n_columns": X.shape[1],
+            "n_columns": sample.X.shape[1],
             "kernel_json": canonical_json(kernel.to_dict()),
             "n_grids": int(self.n_grids),
-            "seed": seed,
+            "seed": sample.seed,
         }
-        grids = Grids.draw(kernel, int(self.n_grids), X.shape[1], seed)
+        grids = Grids.draw(kernel, int(self.n_grids), sample.X.shape[1], sample.seed)
         if self.n_bins is not None:
-            bins = occupied_bins(grids, RowsInMemory(X, sample_weight))
+            bins = occupied_bins(grids, RowsInMemory(sample.X, sample.sample_weight))
             self.expected_collisions_ = _pairs(bins["ends"]) * self.n_grids / self.n_bins
             return HashedBinningSpecification(**common, n_bins=int(self.n_bins))
-        bins = occupied_bins(grids, row_source)
+        bins = occupied_bins(grids, sample.row_source)
         self.expected_collisions_ = _pairs(bins["ends"]) / 2.0**64
         return BinningSpecification(**common, n_bins=len(bins["keys"]), arrays=grids.arrays() | bins)
 

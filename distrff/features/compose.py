@@ -12,7 +12,7 @@ from sklearn.base import clone
 
 from distrff.errors import InputError
 from distrff.features.base import FeatureMap
-from distrff.features.specification import BlockMap, MapCost, MapSpecification, RowSource, cost_of_parts
+from distrff.features.specification import BlockMap, MapCost, MapSpecification, Sample, cost_of_parts
 from distrff.utils.random import child_seed, resolve_seed
 from distrff.utils.validation import float_array
 
@@ -228,21 +228,15 @@ class ConcatenatedFeatures(FeatureMap):
     def _trial_rows(self, n_columns: int) -> int:
         return max(map_._trial_rows(n_columns) for map_ in self.maps)
 
-    def _specify(
-        self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, row_source: RowSource
-    ) -> ConcatenatedSpecification:
+    def _specify(self, sample: Sample) -> ConcatenatedSpecification:
         self.check_parameters()
         self.maps_ = []
         for i, map_ in enumerate(self.maps):
             own = map_.random_state
-            own_seed = child_seed(seed, "map", i) if own is None else resolve_seed(own)
-            self.maps_.append(
-                clone(map_).fit_sample(
-                    X, y, sample_weight, seed=own_seed, row_source=row_source, is_part=True
-                )
-            )
+            own_seed = child_seed(sample.seed, "map", i) if own is None else resolve_seed(own)
+            self.maps_.append(clone(map_)._fit(replace(sample, seed=own_seed), is_part=True))
         return ConcatenatedSpecification(
-            n_columns=X.shape[1],
+            n_columns=sample.X.shape[1],
             parts=tuple(map_.specification_ for map_ in self.maps_),
             weights=self._weights(),
         )
@@ -333,7 +327,5 @@ class LinearFeatures(FeatureMap):
     def cost_for(self, n_columns: int) -> MapCost:
         return MapCost()
 
-    def _specify(
-        self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, row_source: RowSource
-    ) -> LinearSpecification:
-        return LinearSpecification(n_columns=X.shape[1])
+    def _specify(self, sample: Sample) -> LinearSpecification:
+        return LinearSpecification(n_columns=sample.X.shape[1])

@@ -33,7 +33,7 @@ from distrff.features.hadamard import (
 from distrff.features.specification import (
     BlockMap,
     MapCost,
-    RowSource,
+    Sample,
     canonical_json,
     cost_of_parts,
     product_cost,
@@ -261,12 +261,10 @@ class FourierFeatures(KernelFeatureMap):
         sampling = resolved_sampling(self.sampling, kernel, _frequencies(D, self.form), n_columns)
         return _cost(kernel, D, n_columns, form=self.form, sampling=sampling)
 
-    def _specify(
-        self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, row_source: RowSource
-    ) -> FourierSpecification:
+    def _specify(self, sample: Sample) -> FourierSpecification:
         self.check_parameters()
-        kernel = self._decide_widths(X, y, sample_weight, seed, row_source)
-        D, n_columns = int(self.n_components), X.shape[1]
+        kernel = self._decide_widths(sample)
+        D, n_columns = int(self.n_components), sample.X.shape[1]
         self.sampling_ = resolved_sampling(self.sampling, kernel, _frequencies(D, self.form), n_columns)
         return FourierSpecification(
             n_columns=n_columns,
@@ -274,7 +272,7 @@ class FourierFeatures(KernelFeatureMap):
             n_components=D,
             form=self.form,
             sampling=self.sampling_,
-            seed=seed,
+            seed=sample.seed,
         )
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from threading import Lock
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from scipy.linalg import blas, cho_factor, cho_solve, eigvalsh, lapack
@@ -19,6 +19,7 @@ from distrff.features.specification import (
     CarryingSpecification,
     MapCost,
     RowSource,
+    Sample,
     canonical_json,
     product_cost,
 )
@@ -243,14 +244,12 @@ class NystroemFeatures(KernelFeatureMap):
     def _trial_rows(self, n_columns: int) -> int:
         return int(self.n_components)
 
-    def _specify(
-        self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, row_source: RowSource
-    ) -> NystroemSpecification:
+    def _specify(self, sample: Sample) -> NystroemSpecification:
         self.check_parameters()
-        M, d = int(self.n_components), X.shape[1]
-        kernel = self._decide_widths(X, y, sample_weight, seed, row_source)
+        M, d = int(self.n_components), sample.X.shape[1]
+        kernel = self._decide_widths(sample)
         chosen = chosen_landmarks(
-            row_source, kernel, landmarks=self.landmarks, n_landmarks=M, n_columns=d, seed=seed
+            sample.row_source, kernel, landmarks=self.landmarks, n_landmarks=M, n_columns=d, seed=sample.seed
         )
         self.landmarks_, self.rank_ = pivoted(kernel, chosen)
         return NystroemSpecification(

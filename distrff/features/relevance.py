@@ -23,7 +23,7 @@ from distrff.features.bandwidth import (
     coded_targets,
     search_rows,
 )
-from distrff.features.specification import RowSource
+from distrff.features.specification import RowSource, Sample
 from distrff.kernels.base import Kernel
 from distrff.kernels.stationary import Stationary
 from distrff.preprocessing.scaling import EQUAL_TO_ROUNDING, Moments
@@ -118,29 +118,15 @@ CONSTANT_WIDTH = 1e30
 _TOLERANCE = 1e-5
 
 
-def relevant_length_scales(
-    kernel: Kernel, X: np.ndarray, y: Any, sample_weight: Any, *, seed: int, row_source: RowSource
-) -> tuple[Kernel, dict[str, Any]]:
+def relevant_length_scales(kernel: Kernel, sample: Sample) -> tuple[Kernel, dict[str, Any]]:
     """Return the kernel with one width for each column, and how they were found.
 
     The widths and the noise maximise the marginal likelihood of Gaussian processes of this kernel
     (`MarginalLikelihood`; class labels as targets ±1) by L-BFGS with exact gradients (Byrd, Lu, Nocedal
     and Zhu 1995), a little on 500 rows and from there on 2000. A column that does not matter gets
     a width of up to 1000 of its deviations (automatic relevance determination; Neal 1996, chapter 1).
-    A constant column has no deviation: it gets a width at which it does not count.
-
-    Parameters
-    ----------
-    kernel : Kernel
-        Of width "ard".
-    X : ndarray of shape (n_samples, n_columns)
-    y : array-like of shape (n_samples,) or (n_samples, n_targets)
-        Numbers; anything else is taken as class labels.
-    sample_weight : array-like of shape (n_samples,) or None
-        Rows of weight s have noise of variance 1/s; their mean does not matter.
-    seed : int
-    row_source : RowSource
-        Used if a column is constant in the sample, to find out whether it is constant in all rows.
+    A column that is constant in all rows has no deviation: it gets a width at which it does not count. The
+    noise of a row of weight s has variance 1/s; the mean of the weights does not matter.
 
     Returns
     -------
@@ -163,23 +149,22 @@ def relevant_length_scales(
     10⁹ a column.
     """
     assert isinstance(kernel, Stationary)
-    if y is None:
+    if sample.y is None:
         raise InputError(
             "length_scale='ard' learns the widths from targets, but y is None; give y, or use 'auto'"
         )
-    weights = np.ones(len(X)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
-    rows = stream(seed, "relevance rows").permutation(np.flatnonzero(weights > 0))
+    weights, rows = sample.weights, sample.shuffled_rows("relevance rows")
     if len(rows) < _MIN_ROWS:
         raise InputError(
             f"length_scale='ard' needs at least {_MIN_ROWS} rows of positive weight, got {len(rows)}; "
             f"give widths"
         )
-    scale, unseen = _column_scales(X, weights, row_source)
-    Y = _standardised(coded_targets(y), weights)
+    scale, unseen = _column_scales(sample.X, weights, sample.row_source)
+    Y = _standardised(coded_targets(sample.y), weights)
     few, s = rows[: _STAGES[-1][0]], weights / weights[rows].mean()
     moving = np.flatnonzero(scale)
-    sample = X[np.ix_(few, moving)]
-    U = (sample - sample.mean(axis=0, dtype=np.float64)) / scale[moving]
+    X = sample.X[np.ix_(few, moving)]
+    U = (X - X.mean(axis=0, dtype=np.float64)) / scale[moving]
     with threadpool_limits(1, user_api="blas"):  # the same widths whatever the client's threads
         point, stages = _search(kernel, U, Y[few], s[few])
     found = np.full(len(scale), CONSTANT_WIDTH)
@@ -289,15 +274,7 @@ _USUAL_ERRORS = 25  # held-out errors for the exponents and sizes
 
 
 def shrunk_length_scales(
-    kernel: Kernel,
-    search: dict[str, Any],
-    X: np.ndarray,
-    y: Any,
-    sample_weight: Any,
-    *,
-    make_pilot: MakePilot,
-    seed: int,
-    n_rows: int,
+    kernel: Kernel, search: dict[str, Any], sample: Sample, make_pilot: MakePilot
 ) -> tuple[Kernel, dict[str, Any]]:
     """Return the kernel of the shrunk widths that the map's pilot judges best, and how they were found.
 
@@ -317,13 +294,7 @@ def shrunk_length_scales(
     kernel : Kernel
         Of width "ard".
     search : dict
-        What `relevant_length_scales` returned for it.
-    X, y, sample_weight
-        The same rows.
-    make_pilot : callable
-    seed : int
-    n_rows : int
-        Rows of positive weight to which the model will be fitted.
+        What `relevant_length_scales` returned for it and the same sample.
 
     Returns
     -------
@@ -331,7 +302,8 @@ def shrunk_length_scales(
     search : dict
         That of the likelihood with `length_scale` replaced, its own as `likelihood_length_scale`, the
         `exponent` p, `tried`, a list of [p, rate, held-out error], the `column_factors` by which widths
-        were then changed, and the `size_factor` of all of them, which includes n_rows^−`shrinking`.
+        were then changed, and the `size_factor` of all of them, which includes a power −`shrinking` of the
+        number of rows.
 
     Notes
     -----
@@ -340,7 +312,7 @@ def shrunk_length_scales(
     moving = np.array(search["column_scale"]) > 0  # the other columns are constant and keep their width
     scale = np.where(moving, search["column_scale"], 1.0)
     relative = np.where(moving, search["length_scale"] / scale, np.inf)
-    rows = search_rows(X, y, sample_weight, seed)
+    rows = search_rows(sample)
     pilot = make_pilot(rows)
 
     def as_widths(found: np.ndarray) -> tuple[float, ...]:
@@ -367,12 +339,15 @@ def shrunk_length_scales(
         shrunk = np.array(widths_at(p, own * 2 ** (half_octaves / 2)))
         factors = _column_factors(
             lambda c: pilot.held_out_error(kernel.with_widths(tuple((c * shrunk).tolist()))),
-            _telling_columns(rows.X, shrunk, seed),
+            _telling_columns(rows.X, shrunk, sample.seed),
             len(shrunk),
             tried[p, half_octaves],
         )
         size, shrinking = _size_factor(
-            kernel, factors * shrunk, [pilot, make_pilot(rows.thinned())], n_rows / rows.n_training
+            kernel,
+            factors * shrunk,
+            [pilot, make_pilot(rows.thinned())],
+            sample.n_weighted_rows / rows.n_training,
         )
     widths = as_widths(size * factors * shrunk)
     return kernel.with_widths(widths), search | {

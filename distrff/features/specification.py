@@ -16,6 +16,7 @@ import numpy as np
 from distrff.errors import FrequencyMismatch, InputError
 from distrff.utils.arrays import in_one_layout
 from distrff.utils.jit import COUNTS, scratch
+from distrff.utils.random import stream
 
 # Of the block maps that a process keeps beside the one it uses.
 _MAX_BYTES = 2**29
@@ -466,6 +467,39 @@ class RowSource(Protocol):
 
         `least_features` columns of Z are certain before the pass, which a plan may refuse as too many.
         """
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """What a map is fitted to: rows in memory, and the source of all rows, of which they are a sample.
+
+    Parameters
+    ----------
+    y : array-like of shape (n_samples,) or (n_samples, n_targets), or None
+        Numbers; anything else is taken as class labels.
+    """
+
+    X: np.ndarray
+    y: Any
+    sample_weight: Any
+    seed: int
+    row_source: RowSource
+
+    @property
+    def weights(self) -> np.ndarray:
+        """One weight a row, float64."""
+        if self.sample_weight is None:
+            return np.ones(len(self.X))
+        return np.asarray(self.sample_weight, dtype=np.float64)
+
+    def shuffled_rows(self, name: str) -> np.ndarray:
+        """Return the numbers of the rows of positive weight in the random order of that name."""
+        return stream(self.seed, name).permutation(np.flatnonzero(self.weights > 0))
+
+    @property
+    def n_weighted_rows(self) -> int:
+        """About how many rows have a positive weight, of all rows: as large a share as of the sample."""
+        return round(np.count_nonzero(self.weights) / len(self.X) * self.row_source.n_rows)
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,12 +20,7 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from distrff.errors import InputError, ModelFileError
 from distrff.features.base import FeatureMap
-from distrff.features.specification import (
-    BlockMap,
-    CarryingSpecification,
-    RowSource,
-    canonical_json,
-)
+from distrff.features.specification import BlockMap, CarryingSpecification, Sample, canonical_json
 
 _TRIAL_ROWS = 512
 
@@ -173,16 +168,14 @@ class TransformerFeatures(FeatureMap):
     def _prepare_trial(self, smaller: Mapping[str, int]) -> None:
         """Leave the transformer's own sizes: they may be bound to its other parameters."""
 
-    def _specify(
-        self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, row_source: RowSource
-    ) -> TransformerSpecification:
+    def _specify(self, sample: Sample) -> TransformerSpecification:
         self.check_parameters()
-        fitted = self._fitted(X, y, sample_weight, seed)
-        n_outputs = dense_output(fitted, X[:1]).shape[1]
+        fitted = self._fitted(sample)
+        n_outputs = dense_output(fitted, sample.X[:1]).shape[1]
         self.transformer_ = fitted
         bare = fitted.estimator if isinstance(fitted, FrozenEstimator) else fitted
         name = type(bare).__name__
-        shape: dict[str, Any] = {"n_columns": X.shape[1], "name": name, "n_outputs": n_outputs}
+        shape: dict[str, Any] = {"n_columns": sample.X.shape[1], "name": name, "n_outputs": n_outputs}
         if STORABLE.get(name) is not type(bare):
             return TransformerSpecification(**shape, fingerprint=secrets.token_hex(16), transformer=bare)
         arrays = fitted_arrays(bare)
@@ -193,21 +186,21 @@ class TransformerFeatures(FeatureMap):
             arrays=arrays,
         )
 
-    def _fitted(self, X: np.ndarray, y: Any, sample_weight: Any, seed: int) -> Any:
+    def _fitted(self, sample: Sample) -> Any:
         if _is_fitted(self.transformer):
             return self.transformer
         transformer = clone(self.transformer)
         if getattr(transformer, "random_state", 0) is None:
-            transformer.random_state = seed % 2**32
-        Y = None if y is None else np.asarray(y)
+            transformer.random_state = sample.seed % 2**32
+        X, Y = sample.X, None if sample.y is None else np.asarray(sample.y)
         if Y is not None and Y.ndim == 2 and Y.shape[1] == 1:
             Y = Y[:, 0]
-        if sample_weight is None:
+        if sample.sample_weight is None:
             return transformer.fit(X, Y)
-        rows = np.flatnonzero(sample_weight > 0)
+        rows = np.flatnonzero(sample.sample_weight > 0)
         X, Y = X[rows], None if Y is None else Y[rows]
         if has_fit_parameter(transformer, "sample_weight"):
-            return transformer.fit(X, Y, sample_weight=sample_weight[rows])
+            return transformer.fit(X, Y, sample_weight=sample.sample_weight[rows])
         return transformer.fit(X, Y)
 
 
