@@ -353,42 +353,23 @@ def binning_pilot_flops(n_rows: int, n_columns: int, n_grids: int) -> float:
 
 
 @dataclass(frozen=True)
-class Extent:
-    """Smallest and largest value of each column over rows of positive weight; of no rows +∞ and −∞."""
-
-    smallest: np.ndarray
-    largest: np.ndarray
-
-    @property
-    def width(self) -> np.ndarray:
-        """largest − smallest, at most 0 for a column of one value."""
-        return self.largest - self.smallest
-
-    @property
-    def magnitude(self) -> np.ndarray:
-        """The largest absolute value."""
-        return np.maximum(np.abs(self.smallest), np.abs(self.largest))
-
-
-@dataclass(frozen=True)
 class ColumnRange:
-    """The reduction of rows to the columns' extents."""
+    """The reduction of rows of positive weight to −min and max of each column, of shape (2, n_columns)."""
 
     n_columns: int
     label = "column ranges"
 
-    def zero(self) -> Extent:
-        return Extent(np.full(self.n_columns, np.inf), np.full(self.n_columns, -np.inf))
+    def zero(self) -> np.ndarray:
+        return np.full((2, self.n_columns), -np.inf)
 
-    def update(self, total: Extent, start: int, X: np.ndarray, sample_weight: np.ndarray | None) -> Extent:
+    def update(
+        self, total: np.ndarray, start: int, X: np.ndarray, sample_weight: np.ndarray | None
+    ) -> np.ndarray:
         rows = X if sample_weight is None else X[np.asarray(sample_weight) > 0]
-        if not len(rows):
-            return total
-        smallest, largest = rows.min(axis=0).astype(np.float64), rows.max(axis=0).astype(np.float64)
-        return self.merge(total, Extent(smallest, largest))
+        return self.merge(total, np.stack([-rows.min(axis=0), rows.max(axis=0)])) if len(rows) else total
 
-    def merge(self, first: Extent, second: Extent) -> Extent:
-        return Extent(np.minimum(first.smallest, second.smallest), np.maximum(first.largest, second.largest))
+    def merge(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        return np.maximum(first, second)
 
     def size_bytes(self, n_rows: int) -> int:
         return 16 * self.n_columns

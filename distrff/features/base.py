@@ -313,6 +313,9 @@ class KernelFeatureMap(FeatureMap):
         if self.kernel is not None and not isinstance(self.kernel, Kernel):
             raise InputError(f"kernel must be a distrff kernel or None, got {self.kernel!r}")
 
+    def n_features_for(self, n_columns: int) -> int:
+        return int(self.n_components)
+
     @property
     def _chosen_kernel(self) -> Kernel:
         """The kernel as given, its widths perhaps undecided."""

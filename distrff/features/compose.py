@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -51,40 +51,33 @@ class ConcatenatedSpecification(MapSpecification):
         return {_prefix(i) + name: A for i, arrays in enumerate(derived) for name, A in arrays.items()}
 
     def digest_of(self, arrays: Mapping[str, np.ndarray]) -> str:
-        digests = [part.digest_of(own) for part, own in zip(self.parts, self._split(arrays), strict=True)]
+        digests = [part.digest_of(own) for part, own in self.parts_with(arrays)]
         return hashlib.sha256("/".join(digests).encode()).hexdigest()[:32]
 
     def block_map(self, arrays: Mapping[str, np.ndarray]) -> ConcatenatedBlockMap:
-        maps = [part.block_map(own) for part, own in zip(self.parts, self._split(arrays), strict=True)]
-        return ConcatenatedBlockMap(maps, self.weights)
-
-    def parts_with(
-        self, arrays: Mapping[str, np.ndarray] | None
-    ) -> list[tuple[MapSpecification, dict[str, np.ndarray] | None]]:
-        """Return the parts, each with its own of these arrays if they are given."""
-        own = [None] * len(self.parts) if arrays is None else self._split(arrays)
-        return list(zip(self.parts, own, strict=True))
+        return ConcatenatedBlockMap([p.block_map(own) for p, own in self.parts_with(arrays)], self.weights)
 
     def without_arrays(self) -> Self:
         return replace(self, parts=tuple(part.without_arrays() for part in self.parts))
 
     def with_arrays(self, arrays: Mapping[str, np.ndarray]) -> Self:
-        own = zip(self.parts, self._split(arrays), strict=True)
-        return replace(self, parts=tuple(part.with_arrays(split) for part, split in own))
+        return replace(self, parts=tuple(part.with_arrays(own) for part, own in self.parts_with(arrays)))
 
     def check_storable(self) -> None:
         for part in self.parts:
             part.check_storable()
 
-    def _split(self, arrays: Mapping[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
-        prefixes = map(_prefix, range(len(self.parts)))
-        return [{n.removeprefix(p): A for n, A in arrays.items() if n.startswith(p)} for p in prefixes]
+    def parts_with(
+        self, arrays: Mapping[str, np.ndarray]
+    ) -> Iterator[tuple[MapSpecification, dict[str, np.ndarray]]]:
+        """Yield the parts, each with its own of these arrays."""
+        for i, part in enumerate(self.parts):
+            prefix = _prefix(i)
+            yield part, {n.removeprefix(prefix): A for n, A in arrays.items() if n.startswith(prefix)}
 
     def to_dict(self) -> dict[str, Any]:
-        return super().to_dict() | {
-            "parts": [part.to_dict() for part in self.parts],
-            "weights": list(self.weights),
-        }
+        parts = [part.to_dict() for part in self.parts]
+        return super().to_dict() | {"parts": parts, "weights": list(self.weights)}
 
 
 def _prefix(index: int) -> str:
@@ -283,10 +276,6 @@ class LinearSpecification(MapSpecification):
     @property
     def n_features(self) -> int:
         return self.n_columns
-
-    @property
-    def at_zero(self) -> float:
-        return float("nan")
 
     @property
     def cost(self) -> MapCost:

@@ -29,7 +29,6 @@ from distrff.utils.jit import compiled, compiles_once, scratch
 from distrff.utils.random import PathStreams
 
 RADIX = 8
-LEAST_SIZE = RADIX
 
 # Numbers of a vector: 512 bits, which the compiler splits where the processor's registers are shorter.
 _LANES = {types.float32: 16, types.float64: 8}
@@ -38,23 +37,7 @@ LANES = 16
 
 def padded_size(n_columns: int) -> int:
     """Return d' = 2^k, the least size of a transform that takes so many columns."""
-    return max(LEAST_SIZE, 1 << (n_columns - 1).bit_length())
-
-
-def walsh_hadamard(tile: np.ndarray) -> None:
-    """Multiply by the Hadamard matrix in place: tile ← H·tile, unnormalised, HᵀH = d'·I.
-
-    Parameters
-    ----------
-    tile : ndarray of shape (d', n_rows)
-        float32 or float64, contiguous; d' a power of two, at least 8, and n_rows a multiple of 16.
-
-    Notes
-    -----
-    H is that of Sylvester, H_ij = (−1)^(bits that i and j share). log2(d') additions a number.
-    """
-    size, n_rows = tile.shape
-    signed_transform(tile.reshape(-1), tile.reshape(-1), np.arange(size), np.ones(size, tile.dtype), n_rows)
+    return max(RADIX, 1 << (n_columns - 1).bit_length())
 
 
 def _vectors(context, builder, array_type, array, offsets):
@@ -194,7 +177,11 @@ def _lanes_of_type(array):
 
 @compiled()
 def signed_transform(source, out, order, diagonal, n_rows):
-    """out ← H·(diagonal·source[order]) for flat tiles of d' rows; in place if the order is 0, 1, 2, …"""
+    """out ← H·(diagonal·source[order]) for flat tiles of d' rows; in place if the order is 0, 1, 2, …
+
+    H is Sylvester's, H_ij = (−1)^(bits that i and j share), unnormalised: HᵀH = d'·I. `n_rows` is a multiple
+    of 16, d' a power of two from 8 on.
+    """
     size, lanes = diagonal.size, _lanes_of(source)
     for j in range(0, size, RADIX):
         for r in range(0, n_rows, lanes):

@@ -37,6 +37,7 @@ class NystroemSpecification(KernelMapSpecification, CarryingSpecification):
     """Kernel and landmarks, in the order of their pivots."""
 
     kind: ClassVar[str] = "nystroem"
+    nested: ClassVar[bool] = True
 
     n_components: int = 0
     rank: int = 0
@@ -48,10 +49,6 @@ class NystroemSpecification(KernelMapSpecification, CarryingSpecification):
     @property
     def cost(self) -> MapCost:
         return product_cost(self.n_columns, triangle_share=1.0)  # kernel values, and the solve
-
-    @property
-    def nested(self) -> bool:
-        return True
 
     def block_map(self, arrays: Mapping[str, np.ndarray]) -> NystroemBlockMap:
         return NystroemBlockMap(self.kernel, arrays["landmarks"][: self.rank], self.n_components)
@@ -231,9 +228,6 @@ class NystroemFeatures(KernelFeatureMap):
         if n_rows < self.n_components:
             raise _too_few_rows(self.n_components, n_rows, "are there")
 
-    def n_features_for(self, n_columns: int) -> int:
-        return int(self.n_components)
-
     @property
     def n_passes(self) -> int:
         return 2 if self.landmarks == "leverage" else 1
@@ -294,38 +288,31 @@ class LowestKeys:
     def label(self) -> str:
         return "landmarks"
 
-    def zero(self) -> Lowest | None:
-        return None
+    def zero(self) -> Lowest:
+        # Of no rows, and of types that become those of any rows.
+        none = np.empty(0, np.uint64)
+        return Lowest(none, none, np.empty((0, self.n_columns), np.float32))
 
-    def update(
-        self, total: Lowest | None, start: int, X: np.ndarray, sample_weight: np.ndarray | None
-    ) -> Lowest | None:
+    def update(self, total: Lowest, start: int, X: np.ndarray, sample_weight: np.ndarray | None) -> Lowest:
         chosen = np.arange(len(X)) if sample_weight is None else np.flatnonzero(sample_weight > 0)
         if not len(chosen):
             return total
-        numbers = chosen.astype(np.uint64) + np.uint64(start)
-        keys = self.keys(numbers, X[chosen])
-        found = _lowest(self.n_landmarks, keys, numbers, X, chosen)
-        return found if total is None else self.merge(total, found)
+        numbers, rows = chosen.astype(np.uint64) + np.uint64(start), X[chosen]
+        return self.merge(total, self._lowest(self.keys(numbers, rows), numbers, rows))
 
     def keys(self, numbers: np.ndarray, X: np.ndarray) -> np.ndarray:
         """Return the keys of rows with these numbers."""
         return row_hash(numbers, self.seed)
 
-    def merge(self, first: Lowest | None, second: Lowest | None) -> Lowest | None:
-        if first is None or second is None:
-            return second if first is None else first
-        both = Lowest(*(np.concatenate(pair) for pair in zip(first, second, strict=True)))
-        return _lowest(self.n_landmarks, both.keys, both.rows, both.X, np.arange(len(both.keys)))
+    def merge(self, first: Lowest, second: Lowest) -> Lowest:
+        return self._lowest(*(np.concatenate(pair) for pair in zip(first, second, strict=True)))
+
+    def _lowest(self, keys: np.ndarray, numbers: np.ndarray, X: np.ndarray) -> Lowest:
+        order = np.lexsort((numbers, keys))[: self.n_landmarks]
+        return Lowest(keys[order], numbers[order], X[order])
 
     def size_bytes(self, n_rows: int) -> int:
         return min(n_rows, self.n_landmarks) * 8 * (self.n_columns + 2)
-
-
-def _lowest(n: int, keys: np.ndarray, numbers: np.ndarray, X: np.ndarray, at: np.ndarray) -> Lowest:
-    """Return the n lowest of these keys with their row numbers and rows, those of X[at]."""
-    order = np.lexsort((numbers, keys))[:n]
-    return Lowest(keys[order], numbers[order], X[at[order]])
 
 
 @dataclass(frozen=True, eq=False)
@@ -416,11 +403,10 @@ def _penalty(kernel: Kernel, pilot: np.ndarray) -> float:
 def _lowest_rows(
     row_source: RowSource, reduction: LowestKeys, n: int, wanted: int | None = None
 ) -> np.ndarray:
-    lowest: Lowest | None = row_source(reduction)
-    found = 0 if lowest is None else len(lowest.keys)
-    if lowest is None or found < n:
-        raise _too_few_rows(wanted or n, found, "have a positive weight")
-    return np.asarray(lowest.X, dtype=np.float64)
+    X = row_source(reduction).X
+    if len(X) < n:
+        raise _too_few_rows(wanted or n, len(X), "have a positive weight")
+    return np.asarray(X, dtype=np.float64)
 
 
 def _too_few_rows(n_landmarks: int, n_rows: int, what: str) -> InputError:

@@ -195,11 +195,12 @@ def _column_scales(
     moments = Moments.of(X, weights)
     scale, unseen = moments.standard_deviation(), np.flatnonzero(moments.is_constant())
     if len(unseen):
-        extent = row_source(ColumnRange(X.shape[1]))
+        extremes = row_source(ColumnRange(X.shape[1]))
+        width, magnitude = extremes.sum(axis=0), np.abs(extremes).max(axis=0)
         scale[unseen] = 0.0
-        unseen = unseen[extent.width[unseen] > EQUAL_TO_ROUNDING * extent.magnitude[unseen]]
+        unseen = unseen[width[unseen] > EQUAL_TO_ROUNDING * magnitude[unseen]]
         # The deviation of a column in which a single row of the sample differs.
-        scale[unseen] = extent.width[unseen] / np.sqrt(len(X))
+        scale[unseen] = width[unseen] / np.sqrt(len(X))
     if not scale.any():
         raise InputError(
             "every column is constant, so that length_scale='ard' cannot learn widths; give widths, or other "

@@ -95,6 +95,10 @@ class MapSpecification(ABC):
     """Whether the arrays come from rows, so that they must be sent."""
     is_sparse: ClassVar[bool] = False
     """Whether blocks of Z are scipy CSR matrices."""
+    nested: ClassVar[bool] = False
+    """Whether the leading columns are, up to a factor, the map of that smaller size."""
+    rescaled_when_nested: ClassVar[bool] = False
+    """Whether the leading D' columns must be multiplied by √(D/D') to be that map."""
 
     n_columns: int
     digest: str = ""
@@ -115,24 +119,14 @@ class MapSpecification(ABC):
         return self.n_features
 
     @property
-    @abstractmethod
     def at_zero(self) -> float:
         """k(0), the expected squared norm of a row of Z; nan where it depends on the row."""
+        return float("nan")
 
     @property
     def cost(self) -> MapCost:
         """What applying the map costs."""
         return product_cost(self.n_columns)
-
-    @property
-    def nested(self) -> bool:
-        """True if the leading columns are, up to a factor, the map of that smaller size."""
-        return False
-
-    @property
-    def rescaled_when_nested(self) -> bool:
-        """True if the leading D' columns must be multiplied by √(D/D') to be that map."""
-        return False
 
     @abstractmethod
     def derive_arrays(self) -> dict[str, np.ndarray]:

@@ -17,7 +17,7 @@ from distrff.features.compose import ConcatenatedSpecification, LinearSpecificat
 from distrff.features.fourier import FourierBlockMap, FourierSpecification
 from distrff.features.nystroem import NystroemBlockMap, NystroemSpecification
 from distrff.features.specification import MapSpecification
-from distrff.features.transformer import TransformerBlockMap, TransformerSpecification
+from distrff.features.transformer import TransformerSpecification
 from distrff.kernels.base import Kernel, Product, Scaled, Sum
 from distrff.kernels.polynomial import Polynomial
 from distrff.kernels.stationary import Exponential, Gaussian, Laplacian, Matern
@@ -50,12 +50,12 @@ def sklearn_map(specification: MapSpecification, arrays: Arrays) -> SklearnMap:
         return _union(specification, arrays)
     if isinstance(specification, LinearSpecification):
         return SklearnMap(None)
-    block_map = specification.build(arrays)
-    if isinstance(block_map, TransformerBlockMap) and isinstance(specification, TransformerSpecification):
+    block_map: Any = specification.build(arrays)
+    if isinstance(specification, TransformerSpecification):
         return SklearnMap(block_map.transformer)
-    if isinstance(block_map, FourierBlockMap) and isinstance(specification, FourierSpecification):
+    if isinstance(specification, FourierSpecification):
         return _sampler(block_map, specification)
-    if isinstance(block_map, NystroemBlockMap) and isinstance(specification, NystroemSpecification):
+    if isinstance(specification, NystroemSpecification):
         return _nystroem(block_map, specification)
     raise InputError(
         f"scikit-learn has no transformer for {specification.kind} features; "
@@ -126,7 +126,10 @@ def _gp_kernel(kernel: Kernel) -> Any:
 
 
 def _union(specification: ConcatenatedSpecification, arrays: Arrays) -> SklearnMap:
-    parts = [sklearn_map(part, own) for part, own in specification.parts_with(arrays)]
+    own = (
+        ((part, None) for part in specification.parts) if arrays is None else specification.parts_with(arrays)
+    )
+    parts = [sklearn_map(part, of_part) for part, of_part in own]
     names = [f"map{i}" for i in range(len(parts))]
     steps = [
         (name, identity(specification.n_columns) if part.transformer is None else part.transformer)

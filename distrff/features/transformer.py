@@ -57,10 +57,6 @@ class TransformerSpecification(CarryingSpecification):
         return self.n_outputs
 
     @property
-    def at_zero(self) -> float:
-        return float("nan")
-
-    @property
     def arrays_at_hand(self) -> bool:
         return self.has_arrays and self.arrays is not None
 
