@@ -42,6 +42,7 @@ from distrff.features.trigonometry import compile_loops, cosine, paired_cos_sin
 from distrff.kernels.base import Kernel
 from distrff.utils.jit import scratch
 from distrff.utils.random import stream, streams_under
+from distrff.utils.validation import one_of
 
 FORMS = ("cos_sin", "phase", "complex")
 
@@ -289,12 +290,8 @@ class FourierFeatures(KernelFeatureMap):
             raise InputError(
                 f"{self.kernel!r} is not shift-invariant, so that it has no frequencies; use NystroemFeatures"
             )
-        if self.form not in FORMS:
-            raise InputError(f"form must be one of {', '.join(map(repr, FORMS))}, got {self.form!r}")
-        if self.sampling not in SAMPLING_CHOICES:
-            raise InputError(
-                f"sampling must be one of {', '.join(map(repr, SAMPLING_CHOICES))}, got {self.sampling!r}"
-            )
+        one_of("form", self.form, FORMS)
+        one_of("sampling", self.sampling, SAMPLING_CHOICES)
         D = self.n_components
         check_count("n_components", D)
         if self.form == "cos_sin" and D % 2:

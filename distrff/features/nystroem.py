@@ -25,6 +25,7 @@ from distrff.features.specification import (
 )
 from distrff.kernels.base import Kernel
 from distrff.utils.random import child_seed, row_hash
+from distrff.utils.validation import one_of
 
 _STRIP_ROWS = 512  # a strip's solve reads the whole factor, and pays for that from some hundred rows on
 
@@ -218,10 +219,7 @@ class NystroemFeatures(KernelFeatureMap):
             raise InputError(
                 f'a width "auto" needs a shift-invariant kernel, got {self.kernel!r}; give the width a number'
             )
-        if not isinstance(self.landmarks, str) or self.landmarks not in LANDMARKS:
-            raise InputError(
-                f"landmarks must be one of {', '.join(map(repr, LANDMARKS))}, got {self.landmarks!r}"
-            )
+        one_of("landmarks", self.landmarks, LANDMARKS)
         check_count("n_components", self.n_components)
 
     def check_rows(self, n_rows: int) -> None:

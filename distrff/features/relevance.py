@@ -44,17 +44,8 @@ class MarginalLikelihood:
         ∂f/∂K = (C⁻¹ − A Aᵀ/(a·k)) / 2n,  A = C⁻¹ Y
 
     (Rasmussen and Williams 2006, equations 5.8 and 5.9, at the maximum over a). The kernel is the exact
-    one: nothing depends on drawn frequencies, and one objective serves every kernel.
-
-    Parameters
-    ----------
-    kernel : Stationary
-        Its widths do not matter.
-    X : ndarray of shape (n, d), float64
-    Y : ndarray of shape (n, k), float64
-        Centred.
-    s : ndarray of shape (n,)
-        Positive weights.
+    one: nothing depends on drawn frequencies, and one objective serves every kernel. Its widths do not
+    matter, the columns of Y are centred, and the weights s are positive.
 
     Notes
     -----

@@ -212,24 +212,20 @@ def _is_fitted(transformer: Any) -> bool:
 
 # The storable transformers of scikit-learn: from the fitted object to a few arrays, and back.
 
-STORABLE: dict[str, type] = {
-    cls.__name__: cls
-    for cls in (PCA, PolynomialCountSketch, PolynomialFeatures, SplineTransformer, StandardScaler)
+_ATTRIBUTES: dict[type, tuple[str, ...]] = {
+    PCA: ("components_", "mean_", "explained_variance_"),
+    PolynomialCountSketch: ("indexHash_", "bitHash_"),
+    PolynomialFeatures: (),  # follow from the parameters and the number of columns
+    SplineTransformer: (),  # its splines, below
+    StandardScaler: ("mean_", "scale_", "var_"),
 }
 
-_ATTRIBUTES: dict[str, tuple[str, ...]] = {
-    "PCA": ("components_", "mean_", "explained_variance_"),
-    "PolynomialCountSketch": ("indexHash_", "bitHash_"),
-    "PolynomialFeatures": (),  # follow from the parameters and the number of columns
-    "SplineTransformer": (),  # its splines, below
-    "StandardScaler": ("mean_", "scale_", "var_"),
-}
+STORABLE = {cls.__name__: cls for cls in _ATTRIBUTES}
 
 
 def fitted_arrays(transformer: Any) -> dict[str, np.ndarray]:
     """Return the arrays that a fitted transformer of a storable class needs to transform rows."""
-    names = _ATTRIBUTES[type(transformer).__name__]
-    found = {name.strip("_"): getattr(transformer, name, None) for name in names}
+    found = {name.strip("_"): getattr(transformer, name, None) for name in _ATTRIBUTES[type(transformer)]}
     arrays = {name: np.asarray(value) for name, value in found.items() if value is not None}
     if isinstance(transformer, SplineTransformer):
         splines = transformer.bsplines_
@@ -245,13 +241,8 @@ def json_parameters(transformer: Any) -> dict[str, Any]:
         params.pop(name, None)
     if isinstance(transformer, PCA):
         params = {"whiten": bool(params["whiten"])}
-    return {name: _plain(value) for name, value in params.items()}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        return value.item()
-    return list(value) if isinstance(value, tuple) else value
+    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in params.items()}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}
 
 
 def restored(
@@ -264,33 +255,26 @@ def restored(
     ModelFileError
         If its parameters ask for other columns than `n_outputs`, perhaps more than memory holds.
     """
-    transformer = _restored(name, parameters, arrays, n_columns)
+    params = {key: tuple(v) if isinstance(v, list) else v for key, v in parameters.items()}
+    transformer: Any = STORABLE[name](**params)
     made = n_outputs
     if isinstance(transformer, PolynomialFeatures):
+        transformer.fit(np.zeros((1, n_columns)))
         made = transformer.n_output_features_
-    elif isinstance(transformer, PolynomialCountSketch):
+    else:
+        transformer.n_features_in_ = n_columns
+        for attribute in _ATTRIBUTES[type(transformer)]:
+            setattr(transformer, attribute, arrays.get(attribute.strip("_")))
+    if isinstance(transformer, PCA):
+        transformer.n_components_ = len(transformer.components_)
+    if isinstance(transformer, SplineTransformer):
+        _restore_splines(transformer, arrays["knots"], arrays["coefficients"])
+    if isinstance(transformer, PolynomialCountSketch):
         made = transformer.n_components
         if transformer.degree != len(transformer.indexHash_):
             raise ModelFileError(f"its {name} of degree {transformer.degree} has other hashes than that")
     if made != n_outputs:
         raise ModelFileError(f"its {name} makes {made} features, but {n_outputs} are stored")
-    return transformer
-
-
-def _restored(
-    name: str, parameters: Mapping[str, Any], arrays: Mapping[str, np.ndarray], n_columns: int
-) -> Any:
-    params = {key: tuple(v) if isinstance(v, list) else v for key, v in parameters.items()}
-    transformer: Any = STORABLE[name](**params)
-    if isinstance(transformer, PolynomialFeatures):
-        return transformer.fit(np.zeros((1, n_columns)))
-    transformer.n_features_in_ = n_columns
-    for attribute in _ATTRIBUTES[name]:
-        setattr(transformer, attribute, arrays.get(attribute.strip("_")))
-    if isinstance(transformer, PCA):
-        transformer.n_components_ = len(transformer.components_)
-    if isinstance(transformer, SplineTransformer):
-        _restore_splines(transformer, arrays["knots"], arrays["coefficients"])
     return transformer
 
 

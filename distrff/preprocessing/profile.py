@@ -23,6 +23,7 @@ from distrff.preprocessing.encoders import (
 )
 from distrff.preprocessing.table import ColumnStep, TableSteps
 from distrff.utils.text import listed
+from distrff.utils.validation import one_of
 
 
 @dataclass(frozen=True)
@@ -410,8 +411,7 @@ class TableOptions:
             raise InputError(
                 "columns and drop were both given; name the columns to take or those to leave out"
             )
-        if self.missing not in MISSING:
-            raise InputError(f"missing must be one of {', '.join(map(repr, MISSING))}, got {self.missing!r}")
+        one_of("missing", self.missing, MISSING)
         if self.datetime is not None and self.datetime not in TIMES:
             raise InputError(
                 f"datetime must be None or one of {', '.join(map(repr, TIMES))}, got {self.datetime!r}"
