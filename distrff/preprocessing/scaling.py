@@ -219,21 +219,8 @@ def drift_shares(X: np.ndarray, sample_weight: np.ndarray | None = None) -> np.n
     """Return how much of each column's variance lies between sixteenths of the rows, beyond chance.
 
     The share is ε² = (B − (r − 1)/(m − r)·W)/(B + W) for the squared deviations B between r = 16 runs of
-    the m rows and W within them (Kelley 1935): 0 on average for shuffled rows, near 1 for sorted ones.
-
-    Parameters
-    ----------
-    X : ndarray of shape (m, n_columns)
-        Rows, or a sample of them, in the order in which they are stored.
-    sample_weight : ndarray of shape (m,) or None
-
-    Returns
-    -------
-    ndarray of shape (n_columns,)
-        Zeros for constant columns, and for too few rows to tell.
-
-    Notes
-    -----
+    the m rows and W within them (Kelley 1935): 0 on average for shuffled rows, near 1 for sorted ones. The
+    rows are in the order in which they are stored. Constant columns, and too few rows to tell, give zeros.
     A change within a sixteenth is not seen, but one that repeats that often does not bias an average.
     """
     m, n_columns = X.shape
@@ -258,12 +245,7 @@ def drifting(shares: np.ndarray, n_rows: int) -> np.ndarray:
 def drift_message(column_shares: np.ndarray, target_shares: np.ndarray, n_rows: int) -> str | None:
     """Return the warning before a fit by SGD, or None.
 
-    Parameters
-    ----------
-    column_shares, target_shares : ndarrays
-        `drift_shares` of the columns of X, and of the coded targets.
-    n_rows : int
-        Rows that they are of.
+    It follows from the `drift_shares` of the columns of X and of the coded targets, of so many rows.
     """
     columns = np.flatnonzero(drifting(column_shares, n_rows))
     names = [f"column {j} of X" for j in columns[:3]]

@@ -51,7 +51,6 @@ class TableSteps:
     ----------
     columns : tuple of steps
         Of the columns of X, in their order.
-    target : TargetStep or None
     weight : str or None
         The raw column of sample weights.
     drops_missing : bool
@@ -120,16 +119,9 @@ class TableSteps:
     def apply(
         self, raw: Mapping[str, RawColumn], *, first_row: int = 0, fields: tuple[str, ...] = FIELDS
     ) -> EncodedRows:
-        """Return what the steps make of some rows.
+        """Return what the steps make of the raw columns of `raw_names`, all of the same rows.
 
-        Parameters
-        ----------
-        raw : mapping of str to RawColumn
-            At least those of `raw_names`, all of the same rows.
-        first_row : int
-            Number of the first of them, for messages.
-        fields : tuple of {"X", "y", "sample_weight"}
-            What to make; the kept rows do not depend on it.
+        Messages count rows from `first_row`. The kept rows do not depend on the `fields` that are made.
 
         Raises
         ------
@@ -179,13 +171,7 @@ class TableSteps:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the steps as strict JSON data."""
-        return {
-            "columns": [{"step": step.kind, **asdict(step)} for step in self.columns],
-            "target": None if self.target is None else asdict(self.target),
-            "weight": self.weight,
-            "drops_missing": self.drops_missing,
-            "chosen": None if self.chosen is None else list(self.chosen),
-        }
+        return asdict(self) | {"columns": [{"step": step.kind, **asdict(step)} for step in self.columns]}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TableSteps:
