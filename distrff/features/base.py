@@ -309,7 +309,6 @@ class KernelFeatureMap(FeatureMap):
     _shrinks_ard: ClassVar[bool] = False  # whether its pilot judges learned widths as well
 
     def check_parameters(self) -> None:
-        """Raise InputError for parameters that no data could make right."""
         if self.kernel is not None and not isinstance(self.kernel, Kernel):
             raise InputError(f"kernel must be a distrff kernel or None, got {self.kernel!r}")
 

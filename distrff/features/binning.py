@@ -96,7 +96,6 @@ class RandomBinningFeatures(KernelFeatureMap):
         self.random_state = random_state
 
     def check_parameters(self) -> None:
-        """Raise InputError for parameters that no data could make right."""
         super().check_parameters()
         laplacian_factors(self._chosen_kernel)
         check_count("n_grids", self.n_grids)

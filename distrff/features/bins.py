@@ -61,23 +61,12 @@ class Grids:
         return Grids(self.steps[some], self.offsets[some], self.multipliers[:, some])
 
     def keys(self, X: np.ndarray) -> np.ndarray:
-        """Return the keys of the bins of rows.
+        """Return the keys of the bins of rows, uint64 of shape (n_grids, r).
 
-        Parameters
-        ----------
-        X : ndarray of shape (r, n_columns), float32 or float64
-            Bins are computed in its dtype; those beyond ±2³⁰ pitches are one bin.
-
-        Returns
-        -------
-        ndarray of shape (n_grids, r), uint64
-            Two multilinear hashes Σ a_j·bin_j mod 2³² side by side. Two bins whose numbers differ by
-            multiples of 2^v in all columns, and of no more, have one key with probability 4^v·2⁻⁶² over the
-            draw of the multipliers, or 0 if they differ in one column only.
-
-        Notes
-        -----
-        r·n_grids·n_columns floors and two integer multiply-adds for each.
+        Bins are computed in the dtype of X; those beyond ±2³⁰ pitches are one bin. A key is two multilinear
+        hashes Σ a_j·bin_j mod 2³² side by side. Two bins whose numbers differ by multiples of 2^v in all
+        columns, and of no more, have one key with probability 4^v·2⁻⁶² over the draw of the multipliers, or 0
+        if they differ in one column only. r·n_grids·n_columns floors and two integer multiply-adds for each.
         """
         _compile_keys()
         keys = np.empty((len(self), len(X)), np.uint64)

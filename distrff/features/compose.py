@@ -168,7 +168,6 @@ class ConcatenatedFeatures(FeatureMap):
         self.weights = weights
 
     def check_parameters(self) -> None:
-        """Raise InputError for parameters that no data could make right."""
         if not isinstance(self.maps, list | tuple) or not len(self.maps):
             raise InputError(f"maps must be a list of at least one feature map, got {self.maps!r}")
         for i, map_ in enumerate(self.maps):

@@ -49,6 +49,7 @@ def sketch_cost(n_columns: int) -> MapCost:
 def gaussian_sketch_error(squared_distance: Any) -> Any:
     """Return a bound of |E⟨z(x), z(x')⟩ − k(x − x')| for the Gaussian kernel under a CountSketch.
 
+    `squared_distance` is ‖δ‖², coordinates divided by their widths, as a number or an array.
     Given S the mean over g is exp(−t/2) with t = ‖Sδ‖², δ in widths. S keeps squared lengths, E t = ‖δ‖²,
     and Var t ≤ 2‖δ‖⁴/B. Taylor's remainder with a second derivative of at most ¼ gives
 
@@ -56,11 +57,6 @@ def gaussian_sketch_error(squared_distance: Any) -> Any:
 
     One S serves all frequencies: its own standard deviation, at most ½·√(2/B)·‖δ‖², does not fall
     with their number, and E(k̂ − k)² ≤ 1/(2m) + ‖δ‖⁴/(2B) for m frequencies of form cos_sin.
-
-    Parameters
-    ----------
-    squared_distance : float or ndarray
-        ‖δ‖², coordinates divided by their widths.
     """
     return np.square(squared_distance) / (4 * SKETCH_COLUMNS)
 

@@ -185,7 +185,8 @@ class FourierBlockMap(BlockMap):
 
     def apply(self, X: Any, out: np.ndarray | None = None) -> np.ndarray:
         n, m = X.shape[0], self.projection.n_frequencies
-        Z = self._empty(n, X.dtype) if out is None else out
+        dtype = np.result_type(X.dtype, np.complex64) if self.form == "complex" else X.dtype
+        Z = np.empty((n, self.n_features), dtype) if out is None else out
         rows = max(LANES, _STRIP_BYTES // (m * X.dtype.itemsize) // LANES * LANES)
         theta = scratch("phases", min(rows, n), m, X.dtype)
         for start in range(0, n, rows):
@@ -200,12 +201,6 @@ class FourierBlockMap(BlockMap):
             cosine(theta, Z, self._scale)
         else:  # e^{iθ} in memory is the adjacent pair cos θ, sin θ
             paired_cos_sin(theta, Z.view(theta.dtype) if self.form == "complex" else Z, self._scale)
-
-    def _empty(self, n_rows: int, dtype: np.dtype) -> np.ndarray:
-        return np.empty(
-            (n_rows, self.n_features),
-            np.result_type(dtype, np.complex64) if self.form == "complex" else dtype,
-        )
 
 
 class FourierFeatures(KernelFeatureMap):
@@ -284,7 +279,6 @@ class FourierFeatures(KernelFeatureMap):
         self.random_state = random_state
 
     def check_parameters(self) -> None:
-        """Raise InputError for parameters that no data could make right."""
         super().check_parameters()
         if not self._chosen_kernel.is_shift_invariant:
             raise InputError(

@@ -213,7 +213,6 @@ class NystroemFeatures(KernelFeatureMap):
         self.random_state = random_state
 
     def check_parameters(self) -> None:
-        """Raise InputError for parameters that no data could make right."""
         super().check_parameters()
         if self._chosen_kernel.is_auto and not self._chosen_kernel.is_shift_invariant:
             raise InputError(

@@ -19,7 +19,7 @@ from distrff.utils.jit import COUNTS, scratch
 from distrff.utils.random import stream
 
 # Of the block maps that a process keeps beside the one it uses.
-_MAX_BYTES = 2**29
+_MAX_MAPS, _MAX_BYTES = 8, 2**29
 # Put before the names of a map's arrays when they are sent beside others.
 _SENT = "map_"
 
@@ -305,8 +305,7 @@ def canonical_json(data: Any) -> str:
 class _BlockMapCache:
     """The block maps used last, bounded in number and in bytes; safe for the threads of one worker."""
 
-    def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
+    def __init__(self) -> None:
         self._lock = threading.RLock()
         self._maps: OrderedDict[tuple[MapSpecification, bool], BlockMap] = OrderedDict()
 
@@ -326,11 +325,10 @@ class _BlockMapCache:
 
     def _add(self, key: tuple[MapSpecification, bool], arrays: Mapping[str, np.ndarray]) -> None:
         self._maps[key] = key[0].block_map({name: in_one_layout(A) for name, A in arrays.items()})
-        while len(self._maps) > self._capacity or (len(self._maps) > 1 and self._bytes() > _MAX_BYTES):
+        while len(self._maps) > 1 and (
+            len(self._maps) > _MAX_MAPS or sum(kept.n_bytes for kept in self._maps.values()) > _MAX_BYTES
+        ):
             self._maps.popitem(last=False)
-
-    def _bytes(self) -> int:
-        return sum(block_map.n_bytes for block_map in self._maps.values())
 
     def _derive(self, spec: MapSpecification) -> dict[str, np.ndarray]:
         arrays = spec.derive_arrays()
@@ -346,7 +344,7 @@ class _BlockMapCache:
         raise TypeError("the cache of block maps belongs to one process and is never pickled")
 
 
-_CACHE = _BlockMapCache(capacity=8)
+_CACHE = _BlockMapCache()
 
 
 def derivations_in_this_process() -> int:

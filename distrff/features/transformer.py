@@ -33,8 +33,6 @@ class TransformerSpecification(CarryingSpecification):
     ----------
     name : str
         Its class.
-    parameters_json : str
-    n_outputs : int
     has_arrays : bool
         Whether it has arrays that must be sent.
     fingerprint : str
@@ -145,7 +143,6 @@ class TransformerFeatures(FeatureMap):
         return type(self)(kept, random_state=self.random_state)
 
     def check_parameters(self) -> None:
-        """Raise InputError for parameters that no data could make right."""
         if isinstance(self.transformer, type) or not all(
             hasattr(self.transformer, method) for method in ("fit", "transform")
         ):

@@ -258,6 +258,10 @@ class _Composite(Kernel):
     def is_shift_invariant(self) -> bool:
         return all(k.is_shift_invariant for k in self._operands().values())
 
+    @property
+    def is_spherical(self) -> bool:
+        return all(k.is_spherical for k in self._operands().values())
+
     def _column_counts(self) -> set[int]:
         return set().union(*(k._column_counts() for k in self._operands().values()))
 
@@ -279,10 +283,6 @@ class Sum(_Composite):
     @property
     def at_zero(self) -> float:
         return self.k1.at_zero + self.k2.at_zero
-
-    @property
-    def is_spherical(self) -> bool:
-        return self.k1.is_spherical and self.k2.is_spherical
 
     def _combine(self, *K: np.ndarray) -> np.ndarray:
         return np.add(K[0], K[1], out=K[0])
@@ -323,7 +323,7 @@ class Product(_Composite):
 
     @property
     def is_spherical(self) -> bool:
-        if not (self.k1.is_spherical and self.k2.is_spherical):
+        if not super().is_spherical:
             return False
         terms = self._terms()
         if len(terms) > 1:
@@ -395,10 +395,6 @@ class Scaled(_Composite):
     @property
     def at_zero(self) -> float:
         return self.a * self.k.at_zero
-
-    @property
-    def is_spherical(self) -> bool:
-        return self.k.is_spherical
 
     def _combine(self, *K: np.ndarray) -> np.ndarray:
         return np.multiply(K[0], self.a, out=K[0])
