@@ -63,14 +63,15 @@ def test_leverage_is_as_free_of_order(rng):
 
 def test_merging_changes_neither(rng):
     X = rng.standard_normal((40, 3))
-    first, second = (uniform().update(None, start, X[start : start + 20], None) for start in (0, 20))
+    none = uniform().zero()
+    first, second = (uniform().update(none, start, X[start : start + 20], None) for start in (0, 20))
     kept = pickle.dumps((first, second))
     uniform().merge(first, second)
     assert pickle.dumps((first, second)) == kept
-    assert uniform().merge(None, first) is first
-    assert uniform().merge(first, None) is first
-    assert uniform().merge(None, None) is None
-    assert uniform().update(None, 0, X[:0], None) is None
+    for merged in (uniform().merge(none, first), uniform().merge(first, none)):
+        assert all(map(np.array_equal, merged, first))
+    assert not len(uniform().merge(none, none).keys)
+    assert uniform().update(none, 0, X[:0], None) is none
     assert uniform().update(first, 20, X[:3], np.zeros(3)) is first
 
 
