@@ -163,8 +163,6 @@ class PilotRows:
         Of mean 0 and deviation 1, where not constant.
     s : ndarray of shape (n,)
         Positive weights.
-    n_held_out : int
-    seed : int
     """
 
     X: np.ndarray

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -192,26 +192,37 @@ class HashedBinningSpecification(_Binning):
     def derive_arrays(self) -> dict[str, np.ndarray]:
         return Grids.draw(self.kernel, self.n_grids, self.n_columns, self.seed).arrays()
 
-    def block_map(self, arrays: Mapping[str, np.ndarray]) -> HashedBinning:
-        return HashedBinning(Grids.from_arrays(arrays), self.n_bins, self._value)
+    def block_map(self, arrays: Mapping[str, np.ndarray]) -> BinningBlockMap:
+        columns_of = partial(_hashed_columns, n_bins=self.n_bins)
+        return BinningBlockMap(Grids.from_arrays(arrays), columns_of, self.n_bins, self._value)
 
 
 @dataclass(frozen=True)
 class BinningSpecification(_Binning, CarryingSpecification):
-    """The occupied bins, a column each; it also holds the grids, so that no bin moves by rounding."""
+    """The occupied bins, a column each; a row in a bin that was empty has no entry there.
+
+    It also holds the grids, so that no bin moves by rounding.
+    """
 
     kind: ClassVar[str] = "binning"
 
-    def block_map(self, arrays: Mapping[str, np.ndarray]) -> ExactBinning:
-        return ExactBinning(Grids.from_arrays(arrays), arrays["keys"], arrays["ends"], self._value)
+    def block_map(self, arrays: Mapping[str, np.ndarray]) -> BinningBlockMap:
+        columns_of = BinIds(arrays["keys"], arrays["ends"]).find
+        return BinningBlockMap(Grids.from_arrays(arrays), columns_of, len(arrays["keys"]), self._value)
 
 
 class BinningBlockMap(BlockMap):
-    """z(x) has one entry a grid, in the column of the bin that x is in."""
+    """z(x) has one entry a grid, in the column of the bin that x is in.
 
-    def __init__(self, grids: Grids, n_features: int, value: float) -> None:
+    `columns_of` gives the columns of Z of bins' keys, −1 for none, both of shape (n_grids, r).
+    """
+
+    def __init__(
+        self, grids: Grids, columns_of: Callable[[np.ndarray], np.ndarray], n_features: int, value: float
+    ) -> None:
         self.n_features = n_features
         self._grids = grids
+        self._columns_of = columns_of
         self._value = value
 
     def apply(self, X: np.ndarray, out: np.ndarray | None = None) -> Any:
@@ -238,23 +249,17 @@ class BinningBlockMap(BlockMap):
         columns = scratch("bins", len(self._grids), len(X), np.dtype(np.int32))
         for first in range(0, len(X), KEY_ROWS):
             strip = slice(first, first + KEY_ROWS)
-            columns[:, strip] = self._columns(self._grids.keys(X[strip]))
+            columns[:, strip] = self._columns_of(self._grids.keys(X[strip]))
         return columns
 
-    def _columns(self, keys: np.ndarray) -> np.ndarray:
-        """Return the columns of Z of bins' keys, −1 for none, of the same shape (n_grids, r)."""
-        raise NotImplementedError
 
-
-class HashedBinning(BinningBlockMap):
-    """Each grid has a run of columns, and the key of a bin is hashed to one of them."""
-
-    def _columns(self, keys: np.ndarray) -> np.ndarray:
-        edges = _edges(len(keys), self.n_features)
-        widths = np.diff(edges).astype(np.uint64)[:, None]
-        # The high half of mixed bits is spread over the run by a product, which needs no division.
-        high = _mixed(keys) >> np.uint64(32)
-        return ((high * widths) >> np.uint64(32)).astype(np.int32) + edges[:-1, None].astype(np.int32)
+def _hashed_columns(keys: np.ndarray, n_bins: int) -> np.ndarray:
+    """Return the columns that keys are hashed to, each in the run of columns of its grid."""
+    edges = _edges(len(keys), n_bins)
+    widths = np.diff(edges).astype(np.uint64)[:, None]
+    # The high half of mixed bits is spread over the run by a product, which needs no division.
+    high = _mixed(keys) >> np.uint64(32)
+    return ((high * widths) >> np.uint64(32)).astype(np.int32) + edges[:-1, None].astype(np.int32)
 
 
 def _edges(n_grids: int, n_bins: int) -> np.ndarray:
@@ -270,19 +275,3 @@ def _mixed(keys: np.ndarray) -> np.ndarray:
     x = (keys ^ (keys >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
-
-
-class ExactBinning(BinningBlockMap):
-    """Each occupied bin has its own column; a row in a bin that was empty has no entry there."""
-
-    def __init__(self, grids: Grids, keys: np.ndarray, ends: np.ndarray, value: float) -> None:
-        super().__init__(grids, len(keys), value)
-        self._keys, self._ends = keys, ends
-
-    def _columns(self, keys: np.ndarray) -> np.ndarray:
-        return self._ids.find(keys)
-
-    @cached_property
-    def _ids(self) -> BinIds:
-        """The table, made when first needed: a process that only sends the map on never needs it."""
-        return BinIds(self._keys, self._ends)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -231,27 +232,38 @@ def _tables_of(found: list[tuple[np.ndarray, np.ndarray]]) -> BinCounts:
     return tables
 
 
+@dataclass(frozen=True, eq=False)
 class BinIds:
     """The column of Z of each occupied bin, from its `keys`, grid by grid, and the `ends` of the grids.
 
     24 to 48 bytes a bin; a look-up takes one or two fetches from memory.
     """
 
-    def __init__(self, keys: np.ndarray, ends: np.ndarray) -> None:
+    keys: np.ndarray
+    ends: np.ndarray
+
+    @cached_property
+    def _tables(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The first slot of each grid, and the keys and ids of all slots.
+
+        They are made when first needed: a process that only sends a map on never needs them.
+        """
         _compile_tables()
-        starts = np.concatenate([[0], ends[:-1]])
-        slots = np.array([_slots_of(2 * (stop - start)) for start, stop in zip(starts, ends, strict=True)])
-        self._firsts = np.concatenate([[0], np.cumsum(slots)]).astype(np.int64)
-        self._keys = np.zeros(self._firsts[-1], np.uint64)
-        self._ids = np.full(self._firsts[-1], -1, np.int32)
-        for g, (start, stop) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
-            mine = slice(self._firsts[g], self._firsts[g + 1])
-            _number(keys[start:stop], start, self._keys[mine], self._ids[mine])
+        starts = np.concatenate([[0], self.ends[:-1]]).tolist()
+        slots = [
+            _slots_of(2 * (stop - start)) for start, stop in zip(starts, self.ends.tolist(), strict=True)
+        ]
+        firsts = np.concatenate([[0], np.cumsum(slots)]).astype(np.int64)
+        keys, ids = np.zeros(firsts[-1], np.uint64), np.full(firsts[-1], -1, np.int32)
+        for g, (start, stop) in enumerate(zip(starts, self.ends.tolist(), strict=True)):
+            mine = slice(firsts[g], firsts[g + 1])
+            _number(self.keys[start:stop], start, keys[mine], ids[mine])
+        return firsts, keys, ids
 
     def find(self, keys: np.ndarray) -> np.ndarray:
         """Return the columns of bins, −1 for one that is not occupied: int32 of the keys' (n_grids, r)."""
         ids = np.empty(keys.shape, np.int32)
-        _find(keys, self._firsts, self._keys, self._ids, ids)
+        _find(keys, *self._tables, ids)
         return ids
 
 

@@ -90,6 +90,7 @@ class ConcatenatedBlockMap(BlockMap):
     def __init__(self, maps: Sequence[BlockMap], weights: Sequence[float]) -> None:
         self.n_features = sum(map_.n_features for map_ in maps)
         self.n_bytes = sum(map_.n_bytes for map_ in maps)
+        self.has_basis = any(map_.has_basis for map_ in maps)
         self._maps = maps
         self._factors = [float(np.sqrt(w)) for w in weights]
 
@@ -105,10 +106,6 @@ class ConcatenatedBlockMap(BlockMap):
         return Z
 
     # The basis is that of each part, side by side in float64; the vectors take the roots of the weights.
-
-    @property
-    def has_basis(self) -> bool:  # type: ignore[override]
-        return any(map_.has_basis for map_ in self._maps)
 
     @property
     def n_basis(self) -> int:

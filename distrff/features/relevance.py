@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -34,6 +35,7 @@ from distrff.utils.random import stream
 _JITTER = 1e-9
 
 
+@dataclass(frozen=True, eq=False)
 class MarginalLikelihood:
     """−log p(Y | X) of Gaussian processes of one kernel, as a function of the logarithms of its widths.
 
@@ -52,11 +54,10 @@ class MarginalLikelihood:
     A value with its gradient costs n³ + O(n²·(d + k)) flops and about six n × n matrices.
     """
 
-    def __init__(self, kernel: Stationary, X: np.ndarray, Y: np.ndarray, s: np.ndarray) -> None:
-        self._kernel = kernel
-        self._X = X
-        self._Y = Y
-        self._inverse_weights = 1.0 / s
+    kernel: Stationary
+    X: np.ndarray
+    Y: np.ndarray
+    s: np.ndarray
 
     def value(self, point: np.ndarray) -> float:
         """Return f at `point`, the logarithms of the d widths and of λ."""
@@ -66,28 +67,28 @@ class MarginalLikelihood:
     def value_and_gradient(self, point: np.ndarray) -> tuple[float, np.ndarray]:
         """Return f and its gradient at `point`."""
         K, L, A = self._solved(point)
-        n = len(self._Y)
+        n = len(self.Y)
         M = np.tril(dpotri(L, lower=1)[0])
         M += np.tril(M, -1).T
-        M -= A @ A.T * (n / np.vdot(self._Y, A))
+        M -= A @ A.T * (n / np.vdot(self.Y, A))
         M /= 2.0 * n
-        by_noise = math.exp(point[-1]) * float(self._inverse_weights @ np.diagonal(M))
-        return self._value(L, A), np.append(self._kernel_at(point).width_gradient(self._X, K, M), by_noise)
+        by_noise = math.exp(point[-1]) * float((1.0 / self.s) @ np.diagonal(M))
+        return self._value(L, A), np.append(self._kernel_at(point).width_gradient(self.X, K, M), by_noise)
 
     def _kernel_at(self, point: np.ndarray) -> Stationary:
-        return self._kernel.set_params(length_scale=tuple(np.exp(point[:-1]).tolist()))
+        return self.kernel.set_params(length_scale=tuple(np.exp(point[:-1]).tolist()))
 
     def _solved(self, point: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return K, the lower Cholesky factor of C, and C⁻¹ Y."""
-        K = self._kernel_at(point)(self._X)
+        K = self._kernel_at(point)(self.X)
         C = np.array(K, order="F")
-        C[np.diag_indices_from(C)] += math.exp(point[-1]) * self._inverse_weights + _JITTER
+        C[np.diag_indices_from(C)] += math.exp(point[-1]) * (1.0 / self.s) + _JITTER
         L = cholesky(C, lower=True, overwrite_a=True, check_finite=False)
-        return K, L, cho_solve((L, True), self._Y, check_finite=False)
+        return K, L, cho_solve((L, True), self.Y, check_finite=False)
 
     def _value(self, L: np.ndarray, A: np.ndarray) -> float:
-        n, k = self._Y.shape
-        return 0.5 * math.log(np.vdot(self._Y, A) / (n * k)) + float(np.log(np.diagonal(L)).sum()) / n
+        n, k = self.Y.shape
+        return 0.5 * math.log(np.vdot(self.Y, A) / (n * k)) + float(np.log(np.diagonal(L)).sum()) / n
 
 
 # The search for the greatest marginal likelihood on a small sample.

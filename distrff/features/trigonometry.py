@@ -56,13 +56,6 @@ def paired_cos_sin(theta: np.ndarray, out: np.ndarray, scale: float) -> None:
     scale : float
         Rounded to the dtype, then multiplied in with one rounding.
 
-    Raises
-    ------
-    InputError
-        If the shapes or layouts do not fit.
-    InputTypeError
-        If the dtypes do not fit.
-
     Notes
     -----
     Before scaling, absolute errors are below 1.5e-16 (float64) and 9e-8 (float32, its
