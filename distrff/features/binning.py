@@ -211,19 +211,17 @@ class BinningSpecification(_Binning, CarryingSpecification):
         return BinningBlockMap(Grids.from_arrays(arrays), columns_of, len(arrays["keys"]), self._value)
 
 
+@dataclass(eq=False)
 class BinningBlockMap(BlockMap):
     """z(x) has one entry a grid, in the column of the bin that x is in.
 
     `columns_of` gives the columns of Z of bins' keys, −1 for none, both of shape (n_grids, r).
     """
 
-    def __init__(
-        self, grids: Grids, columns_of: Callable[[np.ndarray], np.ndarray], n_features: int, value: float
-    ) -> None:
-        self.n_features = n_features
-        self._grids = grids
-        self._columns_of = columns_of
-        self._value = value
+    grids: Grids
+    columns_of: Callable[[np.ndarray], np.ndarray]
+    n_features: int
+    value: float
 
     def apply(self, X: np.ndarray, out: np.ndarray | None = None) -> Any:
         """Return z(X) as a scipy CSR matrix; there is no `out` for it."""
@@ -232,24 +230,24 @@ class BinningBlockMap(BlockMap):
         columns = self._bins(X).T.copy()
         known = columns >= 0
         if known.all():
-            indptr = np.arange(len(X) + 1, dtype=np.int32) * len(self._grids)
+            indptr = np.arange(len(X) + 1, dtype=np.int32) * len(self.grids)
             indices = columns.ravel()
         else:
             indptr = np.concatenate([[0], np.cumsum(known.sum(axis=1))]).astype(np.int32)
             indices = columns[known]
-        data = np.full(len(indices), self._value, X.dtype)
+        data = np.full(len(indices), self.value, X.dtype)
         return csr_matrix((data, indices, indptr), shape=(len(X), self.n_features), copy=False)
 
     def tile(self, X: np.ndarray) -> OneHotTile:
         """Return z(X) as its columns alone; the entries are not rounded to the dtype of X."""
-        return OneHotTile(self._bins(X), self._value, self.n_features)
+        return OneHotTile(self._bins(X), self.value, self.n_features)
 
     def _bins(self, X: np.ndarray) -> np.ndarray:
         """Return the columns of Z that rows are in, ascending, −1 for none: (r, n_columns) → (n_grids, r)."""
-        columns = scratch("bins", len(self._grids), len(X), np.dtype(np.int32))
+        columns = scratch("bins", len(self.grids), len(X), np.dtype(np.int32))
         for first in range(0, len(X), KEY_ROWS):
             strip = slice(first, first + KEY_ROWS)
-            columns[:, strip] = self._columns_of(self._grids.keys(X[strip]))
+            columns[:, strip] = self.columns_of(self.grids.keys(X[strip]))
         return columns
 
 

@@ -284,11 +284,11 @@ class LinearSpecification(MapSpecification):
         return LinearBlockMap(self.n_columns)
 
 
+@dataclass(eq=False)
 class LinearBlockMap(BlockMap):
     """z(x) = x."""
 
-    def __init__(self, n_features: int) -> None:
-        self.n_features = n_features
+    n_features: int
 
     def apply(self, X: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         if out is None:

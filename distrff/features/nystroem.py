@@ -280,10 +280,7 @@ class LowestKeys:
     n_landmarks: int
     n_columns: int
     seed: int
-
-    @property
-    def label(self) -> str:
-        return "landmarks"
+    label = "landmarks"
 
     def zero(self) -> Lowest:
         # Of no rows, and of types that become those of any rows.
@@ -326,10 +323,7 @@ class LowestLeverageKeys(LowestKeys):
     kernel: Kernel
     pilot: np.ndarray
     penalty: float
-
-    @property
-    def label(self) -> str:
-        return "landmarks by leverage"
+    label = "landmarks by leverage"
 
     def keys(self, numbers: np.ndarray, X: np.ndarray) -> np.ndarray:
         u = (row_hash(numbers, self.seed) >> np.uint64(11)).astype(np.float64) + 0.5

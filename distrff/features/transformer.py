@@ -76,6 +76,7 @@ class TransformerSpecification(CarryingSpecification):
         return TransformerBlockMap(transformer, self.n_outputs)
 
 
+@dataclass(eq=False)
 class TransformerBlockMap(BlockMap):
     """z(x) = transformer.transform(x), as dense floats.
 
@@ -83,9 +84,8 @@ class TransformerBlockMap(BlockMap):
     outside the range of the fitted knots.
     """
 
-    def __init__(self, transformer: Any, n_features: int) -> None:
-        self.n_features = n_features
-        self.transformer = transformer
+    transformer: Any
+    n_features: int
 
     def apply(self, X: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         Z = np.empty((len(X), self.n_features), X.dtype) if out is None else out
@@ -188,13 +188,13 @@ class TransformerFeatures(FeatureMap):
         X, Y = sample.X, None if sample.y is None else np.asarray(sample.y)
         if Y is not None and Y.ndim == 2 and Y.shape[1] == 1:
             Y = Y[:, 0]
-        if sample.sample_weight is None:
-            return transformer.fit(X, Y)
-        rows = np.flatnonzero(sample.sample_weight > 0)
-        X, Y = X[rows], None if Y is None else Y[rows]
-        if has_fit_parameter(transformer, "sample_weight"):
-            return transformer.fit(X, Y, sample_weight=sample.sample_weight[rows])
-        return transformer.fit(X, Y)
+        weights = {}
+        if sample.sample_weight is not None:
+            rows = np.flatnonzero(sample.sample_weight > 0)
+            X, Y = X[rows], None if Y is None else Y[rows]
+            if has_fit_parameter(transformer, "sample_weight"):
+                weights["sample_weight"] = sample.sample_weight[rows]
+        return transformer.fit(X, Y, **weights)
 
 
 def _is_fitted(transformer: Any) -> bool:
