@@ -38,7 +38,7 @@ def automatic_length_scale(
     With targets: the width whose pilot, a small model with the same kind of map, has the least squared error
     on held-out rows, over a grid of factors 2 around the median distance, refined by factors √2. Without
     targets: the median distance. All widths "auto" of the kernel get the same number. At most `SAMPLE_ROWS`
-    rows are used.
+    rows are used. Raises InputError if no two rows of positive weight differ, or a target is not finite.
 
     Returns
     -------
@@ -46,11 +46,6 @@ def automatic_length_scale(
     search : dict
         `rule`, `median_distance`, `length_scale`, and with targets `tried`, a list of
         [width, held-out error].
-
-    Raises
-    ------
-    InputError
-        If no two rows of positive weight differ, or a target is not finite.
     """
     rows = _searched(sample)
     if not len(rows):
@@ -81,12 +76,8 @@ def search_flops(n_rows: int, pilot_flops: Callable[[int], float]) -> float:
 def coded_targets(y: Any) -> np.ndarray:
     """Return targets as numbers of shape (n_samples, n_outputs): ±1 by class unless they are numbers.
 
-    Of many outputs the 32 of largest variance stand for all: of classes those are the frequent ones.
-
-    Raises
-    ------
-    NonFiniteError
-        If a number is NaN or infinite.
+    Of many outputs the 32 of largest variance stand for all: of classes those are the frequent ones. Raises
+    NonFiniteError if a number is NaN or infinite.
     """
     Y = np.asarray(y)
     if Y.dtype.kind in "fiu":

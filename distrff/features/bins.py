@@ -367,12 +367,8 @@ def occupied_bins(grids: Grids, row_source: RowSource) -> dict[str, np.ndarray]:
     """Return `keys` and `counts` of the occupied bins, grid by grid with ascending keys, and their `ends`.
 
     The first pass over the rows is for one grid; its number of bins says how many grids a later pass can
-    hold. Before each pass the row source learns how many bins there are already, and may refuse them.
-
-    Raises
-    ------
-    InputError
-        If there are more bins than can be numbered.
+    hold. Before each pass the row source learns how many bins there are already, and may refuse them. Raises
+    InputError if there are more bins than can be numbered.
     """
     found: list[tuple[np.ndarray, np.ndarray]] = []
     while len(found) < len(grids):

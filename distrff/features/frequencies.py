@@ -29,16 +29,12 @@ def draw_frequencies(
     The leading m columns are the draw for `n_frequencies=m`. With "orthogonal", within each block of
     `n_columns` frequencies the directions are the rows of a Haar-distributed orthogonal matrix and the radii
     are independent draws of the measure's own radius, so that every single frequency keeps its exact
-    distribution (Yu et al. 2016, "Orthogonal random features", section 3). With "qmc", scrambled Sobol
-    points go through the quantiles of the measure. They fill the cube more evenly than independent ones,
-    and each single frequency again keeps its distribution (Avron et al. 2016, "Quasi-Monte Carlo feature
-    maps for shift-invariant kernels", section 3). Of a sum each component has a fixed share in both.
-
-    Raises
-    ------
-    InputError
-        If an orthogonal draw is asked for a measure that is not rotation invariant, or a
-        quasi-random one for more coordinates than there are Sobol sequences.
+    distribution (Yu et al. 2016, "Orthogonal random features", section 3). With "qmc", scrambled Sobol points
+    go through the quantiles of the measure. They fill the cube more evenly than independent ones, and each
+    single frequency again keeps its distribution (Avron et al. 2016, "Quasi-Monte Carlo feature maps for
+    shift-invariant kernels", section 3). Of a sum each component has a fixed share in both. Raises InputError
+    if an orthogonal draw is asked for a measure that is not rotation invariant, or a quasi-random one for
+    more coordinates than there are Sobol sequences.
     """
     if sampling == "iid":
         return kernel.frequencies(n_frequencies, n_columns, streams_under(seed, "frequencies"))

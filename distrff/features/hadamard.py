@@ -234,14 +234,10 @@ def sorf_arrays(
 ) -> dict[str, np.ndarray]:
     """Draw structured orthogonal frequencies (Yu et al. 2016, "Orthogonal random features").
 
-    A block of d' = 2^k ≥ d directions is H D₁ H D₂ H D₃ / d'^(3/2) with random signs D: exactly
-    orthogonal, and nearly uniform each. The radii are independent draws of the measure's own
-    radius in d' dimensions, of which the rows fill the first d.
-
-    Raises
-    ------
-    InputError
-        Below 16 columns, where three signs are too few to be like a rotation.
+    A block of d' = 2^k ≥ d directions is H D₁ H D₂ H D₃ / d'^(3/2) with random signs D: exactly orthogonal,
+    and nearly uniform each. The radii are independent draws of the measure's own radius in d' dimensions, of
+    which the rows fill the first d. Raises InputError below 16 columns, where three signs are too few to be
+    like a rotation.
     """
     if n_columns < LEAST_SORF_COLUMNS:
         raise InputError(

@@ -364,12 +364,7 @@ def chosen_landmarks(
     rows the score of a row is k(x, x) − k(x, P)(K_PP + γI)⁻¹k(P, x) (Rudi, Calandriello, Carratino and
     Rosasco 2018, "On fast leverage score sampling and optimal learning"), with γ the mean of the m/2 smallest
     eigenvalues, γ = (2/m)·Σ_{i>m/2} σ_i(K_PP) (Musco and Musco 2017, "Recursive sampling for the Nyström
-    method", whose penalty is such a tail).
-
-    Raises
-    ------
-    InputError
-        If there are fewer rows of positive weight.
+    method", whose penalty is such a tail). Raises InputError if there are fewer rows of positive weight.
     """
     uniform_seed = child_seed(seed, "landmarks")
     if landmarks == "uniform":

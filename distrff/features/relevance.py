@@ -114,11 +114,13 @@ def relevant_length_scales(kernel: Kernel, sample: Sample) -> tuple[Kernel, dict
     """Return the kernel with one width for each column, and how they were found.
 
     The widths and the noise maximise the marginal likelihood of Gaussian processes of this kernel
-    (`MarginalLikelihood`; class labels as targets ±1) by L-BFGS with exact gradients (Byrd, Lu, Nocedal
-    and Zhu 1995), a little on 500 rows and from there on 2000. A column that does not matter gets
-    a width of up to 1000 of its deviations (automatic relevance determination; Neal 1996, chapter 1).
-    A column that is constant in all rows has no deviation: it gets a width at which it does not count. The
-    noise of a row of weight s has variance 1/s; the mean of the weights does not matter.
+    (`MarginalLikelihood`; class labels as targets ±1) by L-BFGS with exact gradients (Byrd, Lu, Nocedal and
+    Zhu 1995), a little on 500 rows and from there on 2000. A column that does not matter gets a width of up
+    to 1000 of its deviations (automatic relevance determination; Neal 1996, chapter 1). A column that is
+    constant in all rows has no deviation: it gets a width at which it does not count. The noise of a row of
+    weight s has variance 1/s; the mean of the weights does not matter. Raises InputError if there are no
+    targets or fewer than 8 rows of positive weight, all columns are constant, the targets are, or one is not
+    finite.
 
     Returns
     -------
@@ -128,12 +130,6 @@ def relevant_length_scales(kernel: Kernel, sample: Sample) -> tuple[Kernel, dict
         units of the kernel's amplitude), `stages` (of each its rows, the objective at its start and end
         in nats a row and output, and counts), `unseen_columns`, constant in the sample alone, which keep the
         width of the common start, and `constant_columns`, constant in all rows, of scale 0 and width 1e30.
-
-    Raises
-    ------
-    InputError
-        If there are no targets or fewer than 8 rows of positive weight, all columns are constant, the
-        targets are, or one is not finite.
 
     Notes
     -----

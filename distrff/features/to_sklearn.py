@@ -41,10 +41,7 @@ class SklearnMap(NamedTuple):
 def sklearn_map(specification: MapSpecification, arrays: Arrays) -> SklearnMap:
     """Return the map as a transformer.
 
-    Raises
-    ------
-    InputError
-        For a map that scikit-learn has no transformer for, naming those that have one.
+    Raises InputError for a map that scikit-learn has no transformer for, naming those that have one.
     """
     if isinstance(specification, ConcatenatedSpecification):
         return _union(specification, arrays)

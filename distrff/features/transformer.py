@@ -247,10 +247,8 @@ def restored(
 ) -> Any:
     """Return the fitted transformer of that class, parameters and arrays.
 
-    Raises
-    ------
-    ModelFileError
-        If its parameters ask for other columns than `n_outputs`, perhaps more than memory holds.
+    Raises ModelFileError if its parameters ask for other columns than `n_outputs`, perhaps more than memory
+    holds.
     """
     params = {key: tuple(v) if isinstance(v, list) else v for key, v in parameters.items()}
     transformer: Any = STORABLE[name](**params)

@@ -56,10 +56,7 @@ class ColumnEncoder(ABC):
     def encode(self, column: RawColumn, out: np.ndarray, first_row: int) -> None:
         """Write the columns made to `out` of shape (r, len(names_out)).
 
-        Raises
-        ------
-        NonFiniteError
-            Naming the first missing value, if there is no fill.
+        Raises NonFiniteError, naming the first missing value, if there is no fill.
         """
         nulls = column.nulls if self.fill is None else column.missing()
         if nulls is not None and self.fill is None:
@@ -303,12 +300,8 @@ class TargetStep:
     def apply(self, raw: Mapping[str, RawColumn], first_row: int) -> np.ndarray:
         """Return y of shape (r,) or (r, len(names)).
 
-        Raises
-        ------
-        NonFiniteError
-            Naming the first missing value.
-        InputError
-            If a column is of another kind than the step's.
+        Raises NonFiniteError, naming the first missing value, and InputError if a column is of another kind
+        than the step's.
         """
         parts = [self._values(raw[name], name, first_row) for name in self.names]
         return parts[0] if self.is_1d else np.stack(parts, axis=1)
@@ -330,10 +323,7 @@ class TargetStep:
 def is_label(column: RawColumn, label: str, name: str) -> np.ndarray:
     """Return where a column of text, numbers or booleans holds the label, which is given as text.
 
-    Raises
-    ------
-    InputError
-        If the column holds numbers and the label is none.
+    Raises InputError if the column holds numbers and the label is none.
     """
     if column.kind == "text":
         return np.asarray([word == label for word in column.words] + [False])[column.values]
@@ -400,10 +390,7 @@ class RawColumn:
     def of_kind(self, kind: str, name: str) -> RawColumn:
         """Return the column as one of `kind`; whole numbers can be read as text, clocks as their seconds.
 
-        Raises
-        ------
-        InputError
-            If it is of another kind.
+        Raises InputError if it is of another kind.
         """
         if self.kind == kind:
             return self

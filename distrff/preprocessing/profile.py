@@ -59,10 +59,7 @@ class TableProfile:
     def merge(self, other: TableProfile) -> TableProfile:
         """Return the profile of both.
 
-        Raises
-        ------
-        InputError
-            Naming a column that holds values of different kinds.
+        Raises InputError, naming a column that holds values of different kinds.
         """
         if not self.columns or not other.columns:
             return self if self.columns else other
@@ -83,7 +80,8 @@ def steps_of(
 ) -> tuple[TableSteps, dict[str, Any]]:
     """Return the steps that the options call for, and a report of what they do.
 
-    `columns` and `target` name the raw columns of X and of y.
+    `columns` and `target` name the raw columns of X and of y. Raises InputError if no column is left, a
+    target or weights are of a kind that cannot be used, or two columns made would have one name.
 
     Returns
     -------
@@ -91,12 +89,6 @@ def steps_of(
     report : dict
         Strict JSON: `columns_made` (their number), `categories` (their number, by raw column),
         `missing` (rows with a missing value, by raw column with any), `columns_dropped` (why, by raw column).
-
-    Raises
-    ------
-    InputError
-        If no column is left, a target or weights are of a kind that cannot be used, or two columns made
-        would have one name.
     """
     steps: list[ColumnStep] = []
     dropped: dict[str, str] = {}
@@ -283,10 +275,7 @@ class ColumnProfile:
     def merge(self, other: ColumnProfile, name: str, max_words: int) -> ColumnProfile:
         """Return the profile of both.
 
-        Raises
-        ------
-        InputError
-            If they hold values of different kinds.
+        Raises InputError if they hold values of different kinds.
         """
         mine, its = self._like(other), other._like(self)
         if mine.kind != its.kind or mine.width != its.width:
@@ -440,12 +429,8 @@ class Numbered(Sequence[str]):
 def find_columns(keys: Sequence[Any] | str | int, names: Sequence[str], source: str) -> list[int]:
     """Return the positions of the columns that `keys` name, in the order given.
 
-    An integer, also one written as text, is an index (-1 the last) unless a column has that name.
-
-    Raises
-    ------
-    InputError
-        If a column is missing or named twice, or none is named.
+    An integer, also one written as text, is an index (-1 the last) unless a column has that name. Raises
+    InputError if a column is missing or named twice, or none is named.
     """
     keys = [keys] if isinstance(keys, (str, int)) else list(keys)
     found = [_find_column(key, names, source) for key in keys]

@@ -122,13 +122,8 @@ class TableSteps:
         """Return what the steps make of the raw columns of `raw_names`, all of the same rows.
 
         Messages count rows from `first_row`. The kept rows do not depend on the `fields` that are made.
-
-        Raises
-        ------
-        NonFiniteError
-            Naming the first value that is missing and may not be.
-        InputError
-            If a column is of another kind than when its step was made.
+        Raises NonFiniteError, naming the first value that is missing and may not be, and InputError if a
+        column is of another kind than when its step was made.
         """
         kept = self.kept(raw)
         if kept is not None:
@@ -177,10 +172,7 @@ class TableSteps:
     def from_dict(cls, data: Mapping[str, Any]) -> TableSteps:
         """Return the steps whose `to_dict` gave `data`.
 
-        Raises
-        ------
-        ModelFileError
-            If they name a kind of step that is not known.
+        Raises ModelFileError if they name a kind of step that is not known.
         """
         target = data["target"]
         return cls(

@@ -88,10 +88,7 @@ class ClassTargets:
     def encode(self, y: np.ndarray) -> np.ndarray:
         """Return the coded targets of shape (n_rows, n_outputs), float64.
 
-        Raises
-        ------
-        InputError
-            If a label is not among the classes.
+        Raises InputError if a label is not among the classes.
         """
         index = self._known_indices(y)
         if self.n_outputs == 1:
@@ -124,10 +121,7 @@ class ClassTargets:
     def labels_to_json(self) -> dict[str, Any]:
         """Return the labels as strict JSON data.
 
-        Raises
-        ------
-        InputError
-            If they are neither numbers, booleans nor strings.
+        Raises InputError if they are neither numbers, booleans nor strings.
         """
         kind = self.classes.dtype.kind
         labels = self.classes.tolist()
@@ -153,13 +147,8 @@ Targets = NumericTargets | ClassTargets
 def class_weights(class_weight: Any, classes: np.ndarray, weight_by_class: np.ndarray) -> np.ndarray | None:
     """Return one weight a class from None, "balanced", or a mapping of labels to weights.
 
-    Balanced: Σs / (n_classes · s_c) for the summed row weights s_c of each class.
-
-    Raises
-    ------
-    InputError
-        If it is something else, names a label that is no class, or a weight is not a
-        finite number ≥ 0.
+    Balanced: Σs / (n_classes · s_c) for the summed row weights s_c of each class. Raises InputError if it is
+    something else, names a label that is no class, or a weight is not a finite number ≥ 0.
     """
     if class_weight is None:
         return None
@@ -233,11 +222,8 @@ class LabelCounts:
     def of(cls, y: np.ndarray, sample_weight: np.ndarray | None) -> LabelCounts:
         """Return the counts of one block.
 
-        Raises
-        ------
-        InputError
-            If labels are fractions, of types that cannot be sorted together, too many to be
-            classes, or more than one a row.
+        Raises InputError if labels are fractions, of types that cannot be sorted together, too many to be
+        classes, or more than one a row.
         """
         if y.size != len(y):
             raise InputError(f"y must be one column of class labels, got shape {y.shape}")
@@ -256,10 +242,7 @@ class LabelCounts:
     ) -> LabelCounts:
         """Return the counts of values that need not be classes.
 
-        Raises
-        ------
-        InputError
-            If they cannot be sorted together, or are more than `most` (default 10,000).
+        Raises InputError if they cannot be sorted together, or are more than `most` (default 10,000).
         """
         labels, index = _sorted_labels(values)
         weights = np.bincount(index, sample_weight, minlength=len(labels)).astype(np.float64)
