@@ -266,9 +266,8 @@ def _usable_weights(sample_weight: Any, n_rows: int) -> np.ndarray:
 def transform_block(X: Any, specification: MapSpecification) -> np.ndarray:
     """Return z(X) for one block of a dask array."""
     dtype = np.float32 if X.dtype == np.float32 else np.float64
-    if issparse(X):
-        return specification.build().apply(X.tocsr().astype(dtype, copy=False))
-    return specification.build().apply(np.ascontiguousarray(X, dtype=dtype))
+    rows = X.tocsr().astype(dtype, copy=False) if issparse(X) else np.ascontiguousarray(X, dtype=dtype)
+    return specification.build().apply(rows)
 
 
 def nested_sizes(specification: MapSpecification) -> tuple[int, ...]:

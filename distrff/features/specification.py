@@ -216,12 +216,8 @@ class MapSpecification(ABC):
     def build(self, arrays: Mapping[str, np.ndarray] | None = None) -> BlockMap:
         """Return the block map, derived at most once per process.
 
-        Raises FrequencyMismatch if the arrays derived here differ from the client's in the sixth digit.
-
-        Parameters
-        ----------
-        arrays : mapping of str to ndarray, optional
-            Arrays that were sent because this process derives others.
+        `arrays` were sent because this process derives others. Raises FrequencyMismatch without them if those
+        derived here differ from the client's in the sixth digit.
         """
         return _CACHE.block_map(self, arrays)
 

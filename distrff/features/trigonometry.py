@@ -46,21 +46,11 @@ def paired_cos_sin(theta: np.ndarray, out: np.ndarray, scale: float) -> None:
 
     ``out[:, 2j] = scale·cos(theta[:, j])``, ``out[:, 2j+1] = scale·sin(theta[:, j])``.
 
-    Parameters
-    ----------
-    theta : ndarray of shape (n_rows, m)
-        float32 or float64; each row contiguous. NaN and infinity give NaN, without a warning.
-    out : ndarray of shape (n_rows, at least 2m)
-        Of the same dtype, each row contiguous, apart from `theta` in memory. Columns from
-        2m on are left alone.
-    scale : float
-        Rounded to the dtype, then multiplied in with one rounding.
-
-    Notes
-    -----
-    Before scaling, absolute errors are below 1.5e-16 (float64) and 9e-8 (float32, its
-    argument taken as exact) for |theta| ≤ 2**20, and those of the C library beyond.
-    One pass over memory, one thread, without the global interpreter lock.
+    Both are float32 or both float64, with contiguous rows, and apart from each other in memory. Columns of
+    `out` from 2m on are left alone. NaN and infinity give NaN, without a warning. `scale` is rounded to the
+    dtype, then multiplied in with one rounding. Before that, absolute errors are below 1.5e-16 (float64) and
+    9e-8 (float32, its argument taken as exact) for |theta| ≤ 2**20, and those of the C library beyond. One
+    pass over memory, one thread, without the global interpreter lock.
     """
     _check(theta, out, 2)
     if np.shares_memory(theta, out):
@@ -83,7 +73,7 @@ def compile_loops() -> None:
 def cosine(theta: np.ndarray, out: np.ndarray, scale: float) -> None:
     """Write the cosine of every angle: ``out[:, j] = scale·cos(theta[:, j])``.
 
-    Parameters, errors and cost as for `paired_cos_sin`; up to 2**20 the values are its even columns, bit for
+    Layouts, errors and cost are as for `paired_cos_sin`; up to 2**20 the values are its even columns, bit for
     bit. `out` has at least m columns, and may also be `theta` itself, or the matrix of which `theta` is the
     leading columns.
     """

@@ -193,7 +193,7 @@ class Laplacian(Stationary):
         return np.exp(K, out=K)
 
     def _width_gradient(self, U: np.ndarray, K: np.ndarray, M: np.ndarray) -> np.ndarray:
-        return absolute_sums(U, M * K)
+        return _pair_sums(_add_absolute, U, M * K)
 
     def _unit_frequencies(self, shape: tuple[int, int], rng_of: Streams) -> np.ndarray:
         # By the inverse of the cdf, which is finite for every U in [0, 1); a ratio of normals is not.
@@ -230,7 +230,7 @@ class Cauchy(Stationary):
         return np.reciprocal(K, out=K)
 
     def _width_gradient(self, U: np.ndarray, K: np.ndarray, M: np.ndarray) -> np.ndarray:
-        return rational_sums(U, M * K)
+        return _pair_sums(_add_rational, U, M * K)
 
     def _unit_frequencies(self, shape: tuple[int, int], rng_of: Streams) -> np.ndarray:
         return rng_of("laplace").laplace(size=shape)
@@ -440,22 +440,16 @@ def square_sums(U: np.ndarray, B: np.ndarray) -> np.ndarray:
     return 2.0 * (B.sum(axis=1) @ np.square(U) - np.einsum("ij,ij->j", U, B @ U))
 
 
-def absolute_sums(U: np.ndarray, B: np.ndarray) -> np.ndarray:
-    """Return Σ_{ii'} B_{ii'}·|u_ij − u_i'j| of every column j, for symmetric B."""
+def _pair_sums(add: Any, U: np.ndarray, B: np.ndarray) -> np.ndarray:
+    """Return what `add` sums over pairs of different rows, for symmetric B, of every column j."""
     sums = np.zeros(U.shape[1])
-    _add_absolute(np.ascontiguousarray(U), B, sums)
-    return 2.0 * sums
-
-
-def rational_sums(U: np.ndarray, B: np.ndarray) -> np.ndarray:
-    """Return Σ_{ii'} B_{ii'}·2v²/(1 + v²) with v = u_ij − u_i'j, of every column j, for symmetric B."""
-    sums = np.zeros(U.shape[1])
-    _add_rational(np.ascontiguousarray(U), B, sums)
+    add(np.ascontiguousarray(U), B, sums)
     return 2.0 * sums
 
 
 @compiled()
 def _add_absolute(U, B, sums):
+    """Add B_{ii'}·|u_ij − u_i'j|."""
     for i in range(U.shape[0]):
         for k in range(i):
             b = B[i, k]
@@ -465,6 +459,7 @@ def _add_absolute(U, B, sums):
 
 @compiled()
 def _add_rational(U, B, sums):
+    """Add B_{ii'}·2v²/(1 + v²) with v = u_ij − u_i'j."""
     for i in range(U.shape[0]):
         for k in range(i):
             b = 2.0 * B[i, k]

@@ -244,32 +244,34 @@ class LabelCounts:
 
         Raises InputError if they cannot be sorted together, or are more than `most` (default 10,000).
         """
-        labels, index = _sorted_labels(values)
-        weights = np.bincount(index, sample_weight, minlength=len(labels)).astype(np.float64)
-        return cls(labels, np.bincount(index, minlength=len(labels)), weights)._checked(most)
+        return cls._summed(values, None, sample_weight, most)
 
     def merge(self, other: LabelCounts, *, most: int | None = None) -> LabelCounts:
         """Return the counts of both; raises as `of_values`."""
         if not len(self.labels) or not len(other.labels):
             return self if len(self.labels) else other
-        labels, index = _sorted_labels(np.concatenate([self.labels, other.labels]))
-        counts = np.zeros(len(labels), dtype=np.int64)
-        np.add.at(counts, index, np.concatenate([self.counts, other.counts]))
-        weights = np.bincount(index, np.concatenate([self.weights, other.weights]), minlength=len(labels))
-        return LabelCounts(labels, counts, weights)._checked(most)
+        values, counts, weights = (
+            np.concatenate([getattr(self, name), getattr(other, name)])
+            for name in ("labels", "counts", "weights")
+        )
+        return self._summed(values, counts, weights, most)
 
-    def _checked(self, most: int | None) -> LabelCounts:
+    @classmethod
+    def _summed(
+        cls, values: np.ndarray, counts: np.ndarray | None, weights: np.ndarray | None, most: int | None
+    ) -> LabelCounts:
+        """Return the sums of counts and weights, each 1 if not given, over equal values."""
+        try:
+            labels, index = np.unique(values, return_inverse=True)
+        except TypeError as error:
+            raise InputError(
+                f"y mixes labels that cannot be sorted together ({error}); use one type"
+            ) from error
         most = most or _MAX_LABELS
-        if len(self.labels) > most:
+        if len(labels) > most:
             raise InputError(
                 f"y has more than {most} different values, too many for classes; "
                 f"use KernelRidge if they are numbers"
             )
-        return self
-
-
-def _sorted_labels(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    try:
-        return np.unique(y, return_inverse=True)
-    except TypeError as error:
-        raise InputError(f"y mixes labels that cannot be sorted together ({error}); use one type") from error
+        n_rows, weight = (np.bincount(index, given, minlength=len(labels)) for given in (counts, weights))
+        return cls(labels, n_rows.astype(np.int64), weight.astype(np.float64))
