@@ -215,7 +215,7 @@ class FourierPilot:
         held_out, train = T[: self._rows.n_held_out], T[self._rows.n_held_out :]
         A_train = (train.T @ train).astype(np.float64)
         A_held_out = (held_out.T @ held_out).astype(np.float64)
-        return _least_error(A_train, A_held_out, self._rows.Y.shape[1])
+        return _min_error(A_train, A_held_out, self._rows.Y.shape[1])
 
     def _augmented_features(self, kernel: Kernel) -> np.ndarray:
         """Return the rows [z | 1 | y] · √s in float32."""
@@ -236,7 +236,7 @@ def fourier_pilot_flops(n_rows: int, n_components: int) -> float:
     return n_rows * D**2 + 9 * D**3
 
 
-def _least_error(A: np.ndarray, A_held_out: np.ndarray, n_targets: int) -> float:
+def _min_error(A: np.ndarray, A_held_out: np.ndarray, n_targets: int) -> float:
     """Return the least held-out error of ridge over the grid of alphas, from two Grams of [z | 1 | y]."""
     D = len(A) - 1 - n_targets
     weight = A[D, D]

@@ -39,12 +39,12 @@ class Grids:
     @classmethod
     def draw(cls, kernel: Kernel, n_grids: int, n_columns: int, seed: int) -> Grids:
         """Draw pitches from p·k″(p) and shifts uniform on [0, pitch]; the first grids are those of fewer."""
-        shape = (n_grids, n_columns)
         pitches = draw_pitches(kernel, n_grids, n_columns, lambda name: stream(seed, "pitches", name))
         # A pitch of 0 would have no reciprocal; in the smallest one, too, every number has its own bin.
         steps = 1.0 / np.maximum(pitches, np.finfo(np.float32).tiny)
-        offsets = -stream(seed, "shifts").random(shape)
-        return cls(steps, offsets, _odd_numbers(seed, shape))
+        offsets = -stream(seed, "shifts").random((n_grids, n_columns))
+        drawn = stream(seed, "multipliers").integers(-(2**30), 2**30, (n_grids, 2, n_columns))  # grid by grid
+        return cls(steps, offsets, np.ascontiguousarray(np.moveaxis(2 * drawn + 1, 1, 0), np.int32))
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Grids:
@@ -99,12 +99,6 @@ def laplacian_factors(kernel: Kernel) -> list[Laplacian]:
         f"random binning draws its grids for a Laplacian, or products and multiples of Laplacians, and "
         f"{kernel!r} is none; use FourierFeatures or NystroemFeatures for it"
     )
-
-
-def _odd_numbers(seed: int, shape: tuple[int, int]) -> np.ndarray:
-    """Return two odd 32-bit numbers a grid and column, drawn grid by grid."""
-    drawn = stream(seed, "multipliers").integers(-(2**30), 2**30, (shape[0], 2, shape[1]))
-    return np.ascontiguousarray(np.moveaxis(2 * drawn + 1, 1, 0), np.int32)
 
 
 @compiles_once
@@ -327,7 +321,7 @@ def _find(keys, firsts, tables, numbers, ids):
 
 _STRIP = 2**13  # rows
 _MAX_BINS_PER_PASS = 2**21
-_MOST_GRIDS_A_PASS = 64
+_MAX_GRIDS_PER_PASS = 64
 _MAX_BINS = 2**31 - 1  # the columns of Z are numbered by 32 bits
 _SLOT_BYTES = 16
 
@@ -360,7 +354,7 @@ class BinReduction:
 
 def min_passes(n_grids: int) -> int:
     """Return the passes over the rows that `occupied_bins` needs at least."""
-    return 1 + -(-(n_grids - 1) // _MOST_GRIDS_A_PASS)
+    return 1 + -(-(n_grids - 1) // _MAX_GRIDS_PER_PASS)
 
 
 def occupied_bins(grids: Grids, row_source: RowSource) -> dict[str, np.ndarray]:
@@ -373,7 +367,7 @@ def occupied_bins(grids: Grids, row_source: RowSource) -> dict[str, np.ndarray]:
     found: list[tuple[np.ndarray, np.ndarray]] = []
     while len(found) < len(grids):
         first, n_bins = len(found), sum(len(keys) for keys, _ in found)
-        n = 1 if not found else max(1, min(_MOST_GRIDS_A_PASS, _MAX_BINS_PER_PASS * first // max(1, n_bins)))
+        n = 1 if not found else max(1, min(_MAX_GRIDS_PER_PASS, _MAX_BINS_PER_PASS * first // max(1, n_bins)))
         last = min(len(grids), first + n)
         label = f"bins of grid {first + 1}" + (f" to {last}" if last > first + 1 else "")
         reduction = BinReduction(grids[first:last], label)

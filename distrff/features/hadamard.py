@@ -223,7 +223,7 @@ def scaled_transpose(source, start, step, n, m, factors, out, out_start, out_ste
 
 # Frequencies whose product with the rows is a few Hadamard transforms: SORF and Fastfood.
 
-LEAST_SORF_COLUMNS = 16
+MIN_SORF_COLUMNS = 16
 
 # Rows of a tile: one line of the cache of float32. More were slower, as tiles leave the caches sooner.
 _TILE_ROWS = LANES
@@ -239,9 +239,9 @@ def sorf_arrays(
     which the rows fill the first d. Raises InputError below 16 columns, where three signs are too few to be
     like a rotation.
     """
-    if n_columns < LEAST_SORF_COLUMNS:
+    if n_columns < MIN_SORF_COLUMNS:
         raise InputError(
-            f"sampling='sorf' needs at least {LEAST_SORF_COLUMNS} columns, where its bias is small, got "
+            f"sampling='sorf' needs at least {MIN_SORF_COLUMNS} columns, where its bias is small, got "
             f"{n_columns}; use sampling='orthogonal', which has none and is as fast there"
         )
     size = padded_size(n_columns)

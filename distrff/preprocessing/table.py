@@ -65,18 +65,13 @@ class TableSteps:
     drops_missing: bool = False
     chosen: tuple[int, ...] | None = None
 
-    def sizes_within(self, most: int) -> bool:
-        """Return whether no step of a list or of hashed words makes more than `most` columns.
+    def sizes_within(self, max_columns: int) -> bool:
+        """Return whether no step of a list or of hashed words makes more than `max_columns` columns.
 
         A file that was damaged may hold any number, and `names_out` would list them all.
         """
-        sizes = [
-            getattr(step, size)
-            for step in self.columns
-            for size in ("width", "n_places")
-            if hasattr(step, size)
-        ]
-        return all(isinstance(size, int) and 0 <= size <= most for size in sizes)
+        sizes = [getattr(step, size, 0) for step in self.columns for size in ("width", "n_places")]
+        return all(isinstance(size, int) and 0 <= size <= max_columns for size in sizes)
 
     @property
     def names_out(self) -> tuple[str, ...]:
