@@ -28,6 +28,7 @@ _MIN_ROWS = 8
 _COARSE_EXPONENTS = range(-7, 4)
 _FINE_STEPS = (2**-0.5, 2**0.5)
 _FARTHEST = 2.0**14
+SEARCH_ERRORS = len(_COARSE_EXPONENTS) + len(_FINE_STEPS) + 1  # held-out errors of a usual search
 
 
 def automatic_length_scale(
@@ -65,12 +66,6 @@ def automatic_length_scale(
         "length_scale": best,
         "tried": sorted(map(list, tried.items())),
     }
-
-
-def search_flops(n_rows: int, pilot_flops: Callable[[int], float]) -> float:
-    """Return about how many flops the search with targets takes; `pilot_flops(n)` are those of one width."""
-    n_widths = len(_COARSE_EXPONENTS) + len(_FINE_STEPS) + 1
-    return n_widths * pilot_flops(min(n_rows, SAMPLE_ROWS))
 
 
 def coded_targets(y: Any) -> np.ndarray:

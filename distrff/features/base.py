@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -15,17 +15,18 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from distrff.errors import ColumnError, InputError
 from distrff.features.bandwidth import (
+    SAMPLE_ROWS,
+    SEARCH_ERRORS,
     FourierPilot,
     Pilot,
     PilotRows,
     automatic_length_scale,
     fourier_pilot_flops,
-    search_flops,
 )
 from distrff.features.relevance import (
     relevance_flops,
     relevant_length_scales,
-    shrinking_flops,
+    shrinking_errors,
     shrunk_length_scales,
 )
 from distrff.features.specification import (
@@ -340,12 +341,12 @@ class KernelFeatureMap(FeatureMap):
         return kernel
 
     def search_flops_for(self, n_rows: int, n_columns: int) -> float:
-        pilot_flops = partial(self._pilot_flops, n_columns=n_columns)
         if not self._chosen_kernel.is_auto:
             return 0.0
+        pilot_flops = self._pilot_flops(min(n_rows, SAMPLE_ROWS), n_columns)
         if not self._chosen_kernel.is_ard:
-            return search_flops(n_rows, pilot_flops)
-        shrinking = shrinking_flops(n_rows, n_columns, pilot_flops) if self._shrinks_ard else 0.0
+            return SEARCH_ERRORS * pilot_flops
+        shrinking = shrinking_errors(n_columns) * pilot_flops if self._shrinks_ard else 0.0
         return relevance_flops(n_rows, n_columns) + shrinking
 
     def _prepare_trial(self, smaller: Mapping[str, int]) -> None:

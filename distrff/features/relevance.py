@@ -16,7 +16,6 @@ from threadpoolctl import threadpool_limits
 
 from distrff.errors import ColumnError, InputError
 from distrff.features.bandwidth import (
-    SAMPLE_ROWS,
     THINNING,
     ColumnRange,
     MakePilot,
@@ -351,9 +350,9 @@ def shrunk_length_scales(
     }
 
 
-def shrinking_flops(n_rows: int, n_columns: int, pilot_flops: Callable[[int], float]) -> float:
-    """Return about how many flops that takes; `pilot_flops(n)` are those of one held-out error."""
-    return (_USUAL_ERRORS + 2 * min(n_columns, _MAX_COLUMNS)) * pilot_flops(min(n_rows, SAMPLE_ROWS))
+def shrinking_errors(n_columns: int) -> int:
+    """Return about how many held-out errors that takes."""
+    return _USUAL_ERRORS + 2 * min(n_columns, _MAX_COLUMNS)
 
 
 def _telling_columns(X: np.ndarray, widths: np.ndarray, seed: int) -> np.ndarray:
