@@ -83,25 +83,24 @@ def _nystroem(block_map: NystroemBlockMap, specification: NystroemSpecification)
     """Return k(x, L)·Nᵀ with N = L_c⁻¹, and rows of zeros beyond the rank."""
     landmarks = block_map.landmarks
     rank = len(landmarks)
-    map_ = Nystroem(n_components=specification.n_components, **_kernel_options(specification.kernel))
+    options, factor = _kernel_options(specification.kernel)
+    map_ = Nystroem(n_components=specification.n_components, **options)
     normalization = np.zeros((specification.n_components, rank))
     normalization[:rank] = solve_triangular(block_map.factor, np.eye(rank), lower=True)
     map_.components_, map_.normalization_ = landmarks, normalization
     map_.component_indices_ = np.arange(rank)
     map_.n_features_in_ = specification.n_columns
-    return SklearnMap(map_, _laplacian_factor(specification.kernel))
+    return SklearnMap(map_, factor)
 
 
-def _kernel_options(kernel: Kernel) -> dict[str, Any]:
-    kernel = kernel.k if _laplacian_factor(kernel) != 1.0 and isinstance(kernel, Scaled) else kernel
+def _kernel_options(kernel: Kernel) -> tuple[dict[str, Any], float]:
+    """Return how `Nystroem` names the kernel, and the factor that the name of a Laplacian leaves out."""
+    factor = 1.0
+    if isinstance(kernel, Scaled) and isinstance(kernel.k, Laplacian):
+        factor, kernel = kernel.a, kernel.k
     if isinstance(kernel, Laplacian) and np.ptp(kernel.length_scale) == 0:
-        return {"kernel": "laplacian", "gamma": 1 / float(np.ravel(kernel.length_scale)[0])}
-    return {"kernel": _gp_kernel(kernel)}
-
-
-def _laplacian_factor(kernel: Kernel) -> float:
-    """Return the factor of a scaled Laplacian kernel, which its name in scikit-learn leaves out; else 1."""
-    return kernel.a if isinstance(kernel, Scaled) and isinstance(kernel.k, Laplacian) else 1.0
+        return {"kernel": "laplacian", "gamma": 1 / float(np.ravel(kernel.length_scale)[0])}, factor
+    return {"kernel": _gp_kernel(kernel)}, factor
 
 
 def _gp_kernel(kernel: Kernel) -> Any:
