@@ -114,11 +114,23 @@ class TableSteps:
     def apply(
         self, raw: Mapping[str, RawColumn], *, first_row: int = 0, fields: tuple[str, ...] = FIELDS
     ) -> EncodedRows:
-        """Return what the steps make of the raw columns of `raw_names`, all of the same rows.
+        """Return what the steps make of some rows.
 
-        Messages count rows from `first_row`. The kept rows do not depend on the `fields` that are made.
-        Raises NonFiniteError, naming the first value that is missing and may not be, and InputError if a
-        column is of another kind than when its step was made.
+        Parameters
+        ----------
+        raw : mapping of str to RawColumn
+            At least those of `raw_names`, all of the same rows.
+        first_row : int
+            Number of the first of them, for messages.
+        fields : tuple of {"X", "y", "sample_weight"}
+            What to make; the kept rows do not depend on it.
+
+        Raises
+        ------
+        NonFiniteError
+            Naming the first value that is missing and may not be.
+        InputError
+            If a column is of another kind than when its step was made.
         """
         kept = self.kept(raw)
         if kept is not None:
