@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 from distrff.errors import InputError, NonFiniteError
 from distrff.features.bins import BinIds, Grids, occupied_bins
 from distrff.features.frequencies import draw_frequencies
-from distrff.features.specification import RowsInMemory
+from distrff.features.specification import RowsInMemory, Sample
 from distrff.features.trigonometry import paired_cos_sin
 from distrff.kernels.base import Kernel
 from distrff.utils.products import OneHotTile
@@ -28,35 +28,18 @@ _MIN_ROWS = 8
 _COARSE_EXPONENTS = range(-7, 4)
 _FINE_STEPS = (2**-0.5, 2**0.5)
 _FARTHEST = 2.0**14
+SEARCH_ERRORS = len(_COARSE_EXPONENTS) + len(_FINE_STEPS) + 1  # held-out errors of a usual search
 
 
 def automatic_length_scale(
-    kernel: Kernel,
-    X: np.ndarray,
-    y: Any,
-    sample_weight: Any,
-    *,
-    make_pilot: MakePilot,
-    seed: int,
+    kernel: Kernel, sample: Sample, make_pilot: MakePilot
 ) -> tuple[Kernel, dict[str, Any]]:
     """Return the kernel with its automatic widths set, and how they were found.
 
     With targets: the width whose pilot, a small model with the same kind of map, has the least squared error
     on held-out rows, over a grid of factors 2 around the median distance, refined by factors √2. Without
-    targets: the median distance.
-
-    Parameters
-    ----------
-    kernel : Kernel
-        With at least one width "auto"; all of them get the same number.
-    X : ndarray of shape (n_samples, n_columns)
-        At most `SAMPLE_ROWS` of its rows are used.
-    y : array-like of shape (n_samples,) or (n_samples, n_targets), or None
-        Numbers; anything else is taken as class labels.
-    sample_weight : array-like of shape (n_samples,) or None
-    make_pilot : callable
-        Makes the map's `Pilot` from `PilotRows`.
-    seed : int
+    targets: the median distance. All widths "auto" of the kernel get the same number. At most `SAMPLE_ROWS`
+    rows are used. Raises InputError if no two rows of positive weight differ, or a target is not finite.
 
     Returns
     -------
@@ -64,21 +47,16 @@ def automatic_length_scale(
     search : dict
         `rule`, `median_distance`, `length_scale`, and with targets `tried`, a list of
         [width, held-out error].
-
-    Raises
-    ------
-    InputError
-        If no two rows of positive weight differ, or a target is not finite.
     """
-    rows, _ = _searched(sample_weight, len(X), seed)
+    rows = _searched(sample)
     if not len(rows):
         raise InputError("length_scale='auto' found no row of positive weight in its sample; give a number")
-    median = median_distance(kernel, np.asarray(X[rows], dtype=np.float64), seed)
-    if y is None or len(rows) < _MIN_ROWS:
-        why = "no targets" if y is None else f"fewer than {_MIN_ROWS} rows"
+    median = median_distance(kernel, np.asarray(sample.X[rows], dtype=np.float64), sample.seed)
+    if sample.y is None or len(rows) < _MIN_ROWS:
+        why = "no targets" if sample.y is None else f"fewer than {_MIN_ROWS} rows"
         rule = f"median distance ({why})"
         return kernel.with_widths(median), {"rule": rule, "median_distance": median, "length_scale": median}
-    pilot = make_pilot(search_rows(X, y, sample_weight, seed))
+    pilot = make_pilot(search_rows(sample))
     with threadpool_limits(1, user_api="blas"):  # the same width whatever the client's threads
         tried = _search(lambda width: pilot.held_out_error(kernel.with_widths(width)), median)
     best = min(tried, key=lambda width: (tried[width], -width))
@@ -90,21 +68,11 @@ def automatic_length_scale(
     }
 
 
-def search_flops(n_rows: int, pilot_flops: Callable[[int], float]) -> float:
-    """Return about how many flops the search with targets takes; `pilot_flops(n)` are those of one width."""
-    n_widths = len(_COARSE_EXPONENTS) + len(_FINE_STEPS) + 1
-    return n_widths * pilot_flops(min(n_rows, SAMPLE_ROWS))
-
-
 def coded_targets(y: Any) -> np.ndarray:
     """Return targets as numbers of shape (n_samples, n_outputs): ±1 by class unless they are numbers.
 
-    Of many outputs the 32 of largest variance stand for all: of classes those are the frequent ones.
-
-    Raises
-    ------
-    NonFiniteError
-        If a number is NaN or infinite.
+    Of many outputs the 32 of largest variance stand for all: of classes those are the frequent ones. Raises
+    NonFiniteError if a number is NaN or infinite.
     """
     Y = np.asarray(y)
     if Y.dtype.kind in "fiu":
@@ -139,17 +107,16 @@ def median_distance(kernel: Kernel, X: np.ndarray, seed: int) -> float:
     return float(np.median(positive))
 
 
-def search_rows(X: np.ndarray, y: Any, sample_weight: Any, seed: int) -> PilotRows:
+def search_rows(sample: Sample) -> PilotRows:
     """Return the rows of positive weight that a search looks at, at most 16,384, in float64."""
-    rows, weights = _searched(sample_weight, len(X), seed)
-    return PilotRows.of(np.asarray(X[rows], dtype=np.float64), coded_targets(y)[rows], weights, seed)
+    rows = _searched(sample)
+    X, Y = np.asarray(sample.X[rows], dtype=np.float64), coded_targets(sample.y)[rows]
+    return PilotRows.of(X, Y, sample.weights[rows], sample.seed)
 
 
-def _searched(sample_weight: Any, n_rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return at most SAMPLE_ROWS row numbers in random order, so that parts are random parts, and weights."""
-    weights = np.ones(n_rows) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
-    rows = stream(seed, "length scale rows").permutation(np.flatnonzero(weights > 0))[:SAMPLE_ROWS]
-    return rows, weights[rows]
+def _searched(sample: Sample) -> np.ndarray:
+    """Return at most SAMPLE_ROWS row numbers in random order, so that parts are random parts."""
+    return sample.shuffled_rows("length scale rows")[:SAMPLE_ROWS]
 
 
 def _search(error: Any, median: float) -> dict[float, float]:
@@ -182,8 +149,6 @@ class PilotRows:
         Of mean 0 and deviation 1, where not constant.
     s : ndarray of shape (n,)
         Positive weights.
-    n_held_out : int
-    seed : int
     """
 
     X: np.ndarray
@@ -245,7 +210,7 @@ class FourierPilot:
         held_out, train = T[: self._rows.n_held_out], T[self._rows.n_held_out :]
         A_train = (train.T @ train).astype(np.float64)
         A_held_out = (held_out.T @ held_out).astype(np.float64)
-        return _least_error(A_train, A_held_out, self._rows.Y.shape[1])
+        return _min_error(A_train, A_held_out, self._rows.Y.shape[1])
 
     def _augmented_features(self, kernel: Kernel) -> np.ndarray:
         """Return the rows [z | 1 | y] · √s in float32."""
@@ -266,7 +231,7 @@ def fourier_pilot_flops(n_rows: int, n_components: int) -> float:
     return n_rows * D**2 + 9 * D**3
 
 
-def _least_error(A: np.ndarray, A_held_out: np.ndarray, n_targets: int) -> float:
+def _min_error(A: np.ndarray, A_held_out: np.ndarray, n_targets: int) -> float:
     """Return the least held-out error of ridge over the grid of alphas, from two Grams of [z | 1 | y]."""
     D = len(A) - 1 - n_targets
     weight = A[D, D]
@@ -372,42 +337,23 @@ def binning_pilot_flops(n_rows: int, n_columns: int, n_grids: int) -> float:
 
 
 @dataclass(frozen=True)
-class Extent:
-    """Smallest and largest value of each column over rows of positive weight; of no rows +∞ and −∞."""
-
-    smallest: np.ndarray
-    largest: np.ndarray
-
-    @property
-    def width(self) -> np.ndarray:
-        """largest − smallest, at most 0 for a column of one value."""
-        return self.largest - self.smallest
-
-    @property
-    def magnitude(self) -> np.ndarray:
-        """The largest absolute value."""
-        return np.maximum(np.abs(self.smallest), np.abs(self.largest))
-
-
-@dataclass(frozen=True)
 class ColumnRange:
-    """The reduction of rows to the columns' extents."""
+    """The reduction of rows of positive weight to −min and max of each column, of shape (2, n_columns)."""
 
     n_columns: int
     label = "column ranges"
 
-    def zero(self) -> Extent:
-        return Extent(np.full(self.n_columns, np.inf), np.full(self.n_columns, -np.inf))
+    def zero(self) -> np.ndarray:
+        return np.full((2, self.n_columns), -np.inf)
 
-    def update(self, total: Extent, start: int, X: np.ndarray, sample_weight: np.ndarray | None) -> Extent:
+    def update(
+        self, total: np.ndarray, start: int, X: np.ndarray, sample_weight: np.ndarray | None
+    ) -> np.ndarray:
         rows = X if sample_weight is None else X[np.asarray(sample_weight) > 0]
-        if not len(rows):
-            return total
-        smallest, largest = rows.min(axis=0).astype(np.float64), rows.max(axis=0).astype(np.float64)
-        return self.merge(total, Extent(smallest, largest))
+        return self.merge(total, np.stack([-rows.min(axis=0), rows.max(axis=0)])) if len(rows) else total
 
-    def merge(self, first: Extent, second: Extent) -> Extent:
-        return Extent(np.minimum(first.smallest, second.smallest), np.maximum(first.largest, second.largest))
+    def merge(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        return np.maximum(first, second)
 
     def size_bytes(self, n_rows: int) -> int:
         return 16 * self.n_columns

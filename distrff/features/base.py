@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -15,17 +15,18 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from distrff.errors import ColumnError, InputError
 from distrff.features.bandwidth import (
+    SAMPLE_ROWS,
+    SEARCH_ERRORS,
     FourierPilot,
     Pilot,
     PilotRows,
     automatic_length_scale,
     fourier_pilot_flops,
-    search_flops,
 )
 from distrff.features.relevance import (
     relevance_flops,
     relevant_length_scales,
-    shrinking_flops,
+    shrinking_errors,
     shrunk_length_scales,
 )
 from distrff.features.specification import (
@@ -34,6 +35,7 @@ from distrff.features.specification import (
     MapSpecification,
     RowsInMemory,
     RowSource,
+    Sample,
     product_cost,
 )
 from distrff.kernels.base import Kernel
@@ -51,7 +53,7 @@ class FeatureMap(TransformerMixin, BaseEstimator):
     """Base of all maps: `fit` makes a specification, `transform` applies it block by block.
 
     Subclasses keep their constructor's parameters as they are and implement
-    `_specify(X, y, sample_weight, seed, row_source)`.
+    `_specify`.
     """
 
     random_state: int | None = None
@@ -105,17 +107,19 @@ class FeatureMap(TransformerMixin, BaseEstimator):
         *,
         seed: int,
         row_source: RowSource | None = None,
-        is_part: bool = False,
     ) -> Self:
         """Fit to a sample of rows that were checked before, and with this seed.
 
-        `row_source` reduces all rows; None if the sample is all rows. A part of a concatenated map is not
-        built: only the whole map is applied.
+        `row_source` reduces all rows; None if the sample is all rows.
         """
-        self.seed_ = seed
-        self.n_features_in_ = X.shape[1]
         row_source = RowsInMemory(X, sample_weight) if row_source is None else row_source
-        specification = self._specify(X, y, sample_weight, seed, row_source)
+        return self._fit(Sample(X, y, sample_weight, seed, row_source))
+
+    def _fit(self, sample: Sample, *, is_part: bool = False) -> Self:
+        """Fit to a sample; a part of a concatenated map is not built, as only the whole map is applied."""
+        self.seed_ = sample.seed
+        self.n_features_in_ = sample.X.shape[1]
+        specification = self._specify(sample)
         self.specification_ = (
             specification.digested(specification.derive_arrays()) if is_part else specification.with_digest()
         )
@@ -170,9 +174,7 @@ class FeatureMap(TransformerMixin, BaseEstimator):
         """Return how many rows a fit needs."""
         return 1
 
-    def _specify(
-        self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, row_source: RowSource
-    ) -> MapSpecification:
+    def _specify(self, sample: Sample) -> MapSpecification:
         raise NotImplementedError
 
     def transform(self, X: Any) -> Any:
@@ -265,9 +267,8 @@ def _usable_weights(sample_weight: Any, n_rows: int) -> np.ndarray:
 def transform_block(X: Any, specification: MapSpecification) -> np.ndarray:
     """Return z(X) for one block of a dask array."""
     dtype = np.float32 if X.dtype == np.float32 else np.float64
-    if issparse(X):
-        return specification.build().apply(X.tocsr().astype(dtype, copy=False))
-    return specification.build().apply(np.ascontiguousarray(X, dtype=dtype))
+    rows = X.tocsr().astype(dtype, copy=False) if issparse(X) else np.ascontiguousarray(X, dtype=dtype)
+    return specification.build().apply(rows)
 
 
 def nested_sizes(specification: MapSpecification) -> tuple[int, ...]:
@@ -308,9 +309,11 @@ class KernelFeatureMap(FeatureMap):
     _shrinks_ard: ClassVar[bool] = False  # whether its pilot judges learned widths as well
 
     def check_parameters(self) -> None:
-        """Raise InputError for parameters that no data could make right."""
         if self.kernel is not None and not isinstance(self.kernel, Kernel):
             raise InputError(f"kernel must be a distrff kernel or None, got {self.kernel!r}")
+
+    def n_features_for(self, n_columns: int) -> int:
+        return int(self.n_components)
 
     @property
     def _chosen_kernel(self) -> Kernel:
@@ -325,42 +328,25 @@ class KernelFeatureMap(FeatureMap):
         """Return about how many flops one held-out error of the pilot takes."""
         return fourier_pilot_flops(n_rows, int(self.n_components))
 
-    def _decide_widths(
-        self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, row_source: RowSource
-    ) -> Kernel:
+    def _decide_widths(self, sample: Sample) -> Kernel:
         """Set and return the kernel with every width a number; explicit widths stay as they are."""
         kernel, search = self._chosen_kernel, None
         if kernel.is_ard:
-            kernel, search = relevant_length_scales(
-                kernel, X, y, sample_weight, seed=seed, row_source=row_source
-            )
+            kernel, search = relevant_length_scales(kernel, sample)
             if self._shrinks_ard:
-                # Rows of weight 0 do not count; all rows have as large a share of them as the sample.
-                share = 1.0 if sample_weight is None else np.count_nonzero(sample_weight) / len(X)
-                kernel, search = shrunk_length_scales(
-                    self._chosen_kernel,
-                    search,
-                    X,
-                    y,
-                    sample_weight,
-                    make_pilot=self._pilot,
-                    seed=seed,
-                    n_rows=round(share * row_source.n_rows),
-                )
+                kernel, search = shrunk_length_scales(self._chosen_kernel, search, sample, self._pilot)
         elif kernel.is_auto:
-            kernel, search = automatic_length_scale(
-                kernel, X, y, sample_weight, make_pilot=self._pilot, seed=seed
-            )
+            kernel, search = automatic_length_scale(kernel, sample, self._pilot)
         self.kernel_, self.length_scale_search_ = kernel, search
         return kernel
 
     def search_flops_for(self, n_rows: int, n_columns: int) -> float:
-        pilot_flops = partial(self._pilot_flops, n_columns=n_columns)
         if not self._chosen_kernel.is_auto:
             return 0.0
+        pilot_flops = self._pilot_flops(min(n_rows, SAMPLE_ROWS), n_columns)
         if not self._chosen_kernel.is_ard:
-            return search_flops(n_rows, pilot_flops)
-        shrinking = shrinking_flops(n_rows, n_columns, pilot_flops) if self._shrinks_ard else 0.0
+            return SEARCH_ERRORS * pilot_flops
+        shrinking = shrinking_errors(n_columns) * pilot_flops if self._shrinks_ard else 0.0
         return relevance_flops(n_rows, n_columns) + shrinking
 
     def _prepare_trial(self, smaller: Mapping[str, int]) -> None:

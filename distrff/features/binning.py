@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,7 +18,7 @@ from distrff.features.specification import (
     BlockMap,
     CarryingSpecification,
     RowsInMemory,
-    RowSource,
+    Sample,
     canonical_json,
 )
 from distrff.kernels.base import Kernel
@@ -96,7 +96,6 @@ class RandomBinningFeatures(KernelFeatureMap):
         self.random_state = random_state
 
     def check_parameters(self) -> None:
-        """Raise InputError for parameters that no data could make right."""
         super().check_parameters()
         laplacian_factors(self._chosen_kernel)
         check_count("n_grids", self.n_grids)
@@ -122,23 +121,21 @@ class RandomBinningFeatures(KernelFeatureMap):
     def sparse_entries(self) -> int:
         return int(self.n_grids)
 
-    def _specify(
-        self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, row_source: RowSource
-    ) -> BinningSpecification | HashedBinningSpecification:
+    def _specify(self, sample: Sample) -> BinningSpecification | HashedBinningSpecification:
         self.check_parameters()
-        kernel = self._decide_widths(X, y, sample_weight, seed, row_source)
+        kernel = self._decide_widths(sample)
         common: dict[str, Any] = {
-            "n_columns": X.shape[1],
+            "n_columns": sample.X.shape[1],
             "kernel_json": canonical_json(kernel.to_dict()),
             "n_grids": int(self.n_grids),
-            "seed": seed,
+            "seed": sample.seed,
         }
-        grids = Grids.draw(kernel, int(self.n_grids), X.shape[1], seed)
+        grids = Grids.draw(kernel, int(self.n_grids), sample.X.shape[1], sample.seed)
         if self.n_bins is not None:
-            bins = occupied_bins(grids, RowsInMemory(X, sample_weight))
+            bins = occupied_bins(grids, RowsInMemory(sample.X, sample.sample_weight))
             self.expected_collisions_ = _pairs(bins["ends"]) * self.n_grids / self.n_bins
             return HashedBinningSpecification(**common, n_bins=int(self.n_bins))
-        bins = occupied_bins(grids, row_source)
+        bins = occupied_bins(grids, sample.row_source)
         self.expected_collisions_ = _pairs(bins["ends"]) / 2.0**64
         return BinningSpecification(**common, n_bins=len(bins["keys"]), arrays=grids.arrays() | bins)
 
@@ -195,27 +192,36 @@ class HashedBinningSpecification(_Binning):
     def derive_arrays(self) -> dict[str, np.ndarray]:
         return Grids.draw(self.kernel, self.n_grids, self.n_columns, self.seed).arrays()
 
-    def block_map(self, arrays: Mapping[str, np.ndarray]) -> HashedBinning:
-        return HashedBinning(Grids.from_arrays(arrays), self.n_bins, self._value)
+    def block_map(self, arrays: Mapping[str, np.ndarray]) -> BinningBlockMap:
+        columns_of = partial(_hashed_columns, n_bins=self.n_bins)
+        return BinningBlockMap(Grids.from_arrays(arrays), columns_of, self.n_bins, self._value)
 
 
 @dataclass(frozen=True)
 class BinningSpecification(_Binning, CarryingSpecification):
-    """The occupied bins, a column each; it also holds the grids, so that no bin moves by rounding."""
+    """The occupied bins, a column each; a row in a bin that was empty has no entry there.
+
+    It also holds the grids, so that no bin moves by rounding.
+    """
 
     kind: ClassVar[str] = "binning"
 
-    def block_map(self, arrays: Mapping[str, np.ndarray]) -> ExactBinning:
-        return ExactBinning(Grids.from_arrays(arrays), arrays["keys"], arrays["ends"], self._value)
+    def block_map(self, arrays: Mapping[str, np.ndarray]) -> BinningBlockMap:
+        columns_of = BinIds(arrays["keys"], arrays["ends"]).find
+        return BinningBlockMap(Grids.from_arrays(arrays), columns_of, len(arrays["keys"]), self._value)
 
 
+@dataclass(eq=False)
 class BinningBlockMap(BlockMap):
-    """z(x) has one entry a grid, in the column of the bin that x is in."""
+    """z(x) has one entry a grid, in the column of the bin that x is in.
 
-    def __init__(self, grids: Grids, n_features: int, value: float) -> None:
-        self.n_features = n_features
-        self._grids = grids
-        self._value = value
+    `columns_of` gives the columns of Z of bins' keys, −1 for none, both of shape (n_grids, r).
+    """
+
+    grids: Grids
+    columns_of: Callable[[np.ndarray], np.ndarray]
+    n_features: int
+    value: float
 
     def apply(self, X: np.ndarray, out: np.ndarray | None = None) -> Any:
         """Return z(X) as a scipy CSR matrix; there is no `out` for it."""
@@ -224,40 +230,34 @@ class BinningBlockMap(BlockMap):
         columns = self._bins(X).T.copy()
         known = columns >= 0
         if known.all():
-            indptr = np.arange(len(X) + 1, dtype=np.int32) * len(self._grids)
+            indptr = np.arange(len(X) + 1, dtype=np.int32) * len(self.grids)
             indices = columns.ravel()
         else:
             indptr = np.concatenate([[0], np.cumsum(known.sum(axis=1))]).astype(np.int32)
             indices = columns[known]
-        data = np.full(len(indices), self._value, X.dtype)
+        data = np.full(len(indices), self.value, X.dtype)
         return csr_matrix((data, indices, indptr), shape=(len(X), self.n_features), copy=False)
 
     def tile(self, X: np.ndarray) -> OneHotTile:
         """Return z(X) as its columns alone; the entries are not rounded to the dtype of X."""
-        return OneHotTile(self._bins(X), self._value, self.n_features)
+        return OneHotTile(self._bins(X), self.value, self.n_features)
 
     def _bins(self, X: np.ndarray) -> np.ndarray:
         """Return the columns of Z that rows are in, ascending, −1 for none: (r, n_columns) → (n_grids, r)."""
-        columns = scratch("bins", len(self._grids), len(X), np.dtype(np.int32))
+        columns = scratch("bins", len(self.grids), len(X), np.dtype(np.int32))
         for first in range(0, len(X), KEY_ROWS):
             strip = slice(first, first + KEY_ROWS)
-            columns[:, strip] = self._columns(self._grids.keys(X[strip]))
+            columns[:, strip] = self.columns_of(self.grids.keys(X[strip]))
         return columns
 
-    def _columns(self, keys: np.ndarray) -> np.ndarray:
-        """Return the columns of Z of bins' keys, −1 for none, of the same shape (n_grids, r)."""
-        raise NotImplementedError
 
-
-class HashedBinning(BinningBlockMap):
-    """Each grid has a run of columns, and the key of a bin is hashed to one of them."""
-
-    def _columns(self, keys: np.ndarray) -> np.ndarray:
-        edges = _edges(len(keys), self.n_features)
-        widths = np.diff(edges).astype(np.uint64)[:, None]
-        # The high half of mixed bits is spread over the run by a product, which needs no division.
-        high = _mixed(keys) >> np.uint64(32)
-        return ((high * widths) >> np.uint64(32)).astype(np.int32) + edges[:-1, None].astype(np.int32)
+def _hashed_columns(keys: np.ndarray, n_bins: int) -> np.ndarray:
+    """Return the columns that keys are hashed to, each in the run of columns of its grid."""
+    edges = _edges(len(keys), n_bins)
+    widths = np.diff(edges).astype(np.uint64)[:, None]
+    # The high half of mixed bits is spread over the run by a product, which needs no division.
+    high = _mixed(keys) >> np.uint64(32)
+    return ((high * widths) >> np.uint64(32)).astype(np.int32) + edges[:-1, None].astype(np.int32)
 
 
 def _edges(n_grids: int, n_bins: int) -> np.ndarray:
@@ -273,19 +273,3 @@ def _mixed(keys: np.ndarray) -> np.ndarray:
     x = (keys ^ (keys >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
-
-
-class ExactBinning(BinningBlockMap):
-    """Each occupied bin has its own column; a row in a bin that was empty has no entry there."""
-
-    def __init__(self, grids: Grids, keys: np.ndarray, ends: np.ndarray, value: float) -> None:
-        super().__init__(grids, len(keys), value)
-        self._keys, self._ends = keys, ends
-
-    def _columns(self, keys: np.ndarray) -> np.ndarray:
-        return self._ids.find(keys)
-
-    @cached_property
-    def _ids(self) -> BinIds:
-        """The table, made when first needed: a process that only sends the map on never needs it."""
-        return BinIds(self._keys, self._ends)

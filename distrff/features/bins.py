@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from distrff.errors import InputError
 from distrff.features.specification import RowSource
 from distrff.kernels.base import Kernel, Product, Scaled, Streams
 from distrff.kernels.stationary import Laplacian
-from distrff.utils.jit import compiled, in_own_thread
+from distrff.utils.jit import compiled, compiles_once
 from distrff.utils.random import stream
 
 _TILE = 256  # rows, whose columns and sums stay in the first-level cache
@@ -39,12 +39,12 @@ class Grids:
     @classmethod
     def draw(cls, kernel: Kernel, n_grids: int, n_columns: int, seed: int) -> Grids:
         """Draw pitches from p·k″(p) and shifts uniform on [0, pitch]; the first grids are those of fewer."""
-        shape = (n_grids, n_columns)
         pitches = draw_pitches(kernel, n_grids, n_columns, lambda name: stream(seed, "pitches", name))
         # A pitch of 0 would have no reciprocal; in the smallest one, too, every number has its own bin.
         steps = 1.0 / np.maximum(pitches, np.finfo(np.float32).tiny)
-        offsets = -stream(seed, "shifts").random(shape)
-        return cls(steps, offsets, _odd_numbers(seed, shape))
+        offsets = -stream(seed, "shifts").random((n_grids, n_columns))
+        drawn = stream(seed, "multipliers").integers(-(2**30), 2**30, (n_grids, 2, n_columns))  # grid by grid
+        return cls(steps, offsets, np.ascontiguousarray(np.moveaxis(2 * drawn + 1, 1, 0), np.int32))
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Grids:
@@ -62,25 +62,14 @@ class Grids:
         return Grids(self.steps[some], self.offsets[some], self.multipliers[:, some])
 
     def keys(self, X: np.ndarray) -> np.ndarray:
-        """Return the keys of the bins of rows.
+        """Return the keys of the bins of rows, uint64 of shape (n_grids, r).
 
-        Parameters
-        ----------
-        X : ndarray of shape (r, n_columns), float32 or float64
-            Bins are computed in its dtype; those beyond ±2³⁰ pitches are one bin.
-
-        Returns
-        -------
-        ndarray of shape (n_grids, r), uint64
-            Two multilinear hashes Σ a_j·bin_j mod 2³² side by side. Two bins whose numbers differ by
-            multiples of 2^v in all columns, and of no more, have one key with probability 4^v·2⁻⁶² over the
-            draw of the multipliers, or 0 if they differ in one column only.
-
-        Notes
-        -----
-        r·n_grids·n_columns floors and two integer multiply-adds for each.
+        Bins are computed in the dtype of X; those beyond ±2³⁰ pitches are one bin. A key is two multilinear
+        hashes Σ a_j·bin_j mod 2³² side by side. Two bins whose numbers differ by multiples of 2^v in all
+        columns, and of no more, have one key with probability 4^v·2⁻⁶² over the draw of the multipliers, or 0
+        if they differ in one column only. r·n_grids·n_columns floors and two integer multiply-adds for each.
         """
-        compile_keys()
+        _compile_keys()
         keys = np.empty((len(self), len(X)), np.uint64)
         steps, offsets = self.steps.astype(X.dtype), self.offsets.astype(X.dtype)
         first, second = self.multipliers
@@ -112,18 +101,7 @@ def laplacian_factors(kernel: Kernel) -> list[Laplacian]:
     )
 
 
-def _odd_numbers(seed: int, shape: tuple[int, int]) -> np.ndarray:
-    """Return two odd 32-bit numbers a grid and column, drawn grid by grid."""
-    drawn = stream(seed, "multipliers").integers(-(2**30), 2**30, (shape[0], 2, shape[1]))
-    return np.ascontiguousarray(np.moveaxis(2 * drawn + 1, 1, 0), np.int32)
-
-
-@cache
-def compile_keys() -> None:
-    """Compile for both formats, or load from Numba's cache, before it is needed."""
-    in_own_thread(_compile_keys)
-
-
+@compiles_once
 def _compile_keys() -> None:
     for dtype in (np.float32, np.float64):
         one, odd = np.zeros((1, 1), dtype), np.ones((1, 1), np.int32)
@@ -230,7 +208,7 @@ class BinCounts:
 
     def _take(self, g: int, keys: np.ndarray, counts: np.ndarray, n: int) -> None:
         """Add bins of one grid after making room for n new ones; a bin of 0 rows is skipped."""
-        compile_tables()
+        _compile_tables()
         n_bins = int(self.used[g]) + n
         if 2 * n_bins > len(self.keys[g]):
             n_slots = _slots_of(2 * n_bins)
@@ -248,27 +226,38 @@ def _tables_of(found: list[tuple[np.ndarray, np.ndarray]]) -> BinCounts:
     return tables
 
 
+@dataclass(frozen=True, eq=False)
 class BinIds:
     """The column of Z of each occupied bin, from its `keys`, grid by grid, and the `ends` of the grids.
 
     24 to 48 bytes a bin; a look-up takes one or two fetches from memory.
     """
 
-    def __init__(self, keys: np.ndarray, ends: np.ndarray) -> None:
-        compile_tables()
-        starts = np.concatenate([[0], ends[:-1]])
-        slots = np.array([_slots_of(2 * (stop - start)) for start, stop in zip(starts, ends, strict=True)])
-        self._firsts = np.concatenate([[0], np.cumsum(slots)]).astype(np.int64)
-        self._keys = np.zeros(self._firsts[-1], np.uint64)
-        self._ids = np.full(self._firsts[-1], -1, np.int32)
-        for g, (start, stop) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
-            mine = slice(self._firsts[g], self._firsts[g + 1])
-            _number(keys[start:stop], start, self._keys[mine], self._ids[mine])
+    keys: np.ndarray
+    ends: np.ndarray
+
+    @cached_property
+    def _tables(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The first slot of each grid, and the keys and ids of all slots.
+
+        They are made when first needed: a process that only sends a map on never needs them.
+        """
+        _compile_tables()
+        starts = np.concatenate([[0], self.ends[:-1]]).tolist()
+        slots = [
+            _slots_of(2 * (stop - start)) for start, stop in zip(starts, self.ends.tolist(), strict=True)
+        ]
+        firsts = np.concatenate([[0], np.cumsum(slots)]).astype(np.int64)
+        keys, ids = np.zeros(firsts[-1], np.uint64), np.full(firsts[-1], -1, np.int32)
+        for g, (start, stop) in enumerate(zip(starts, self.ends.tolist(), strict=True)):
+            mine = slice(firsts[g], firsts[g + 1])
+            _number(self.keys[start:stop], start, keys[mine], ids[mine])
+        return firsts, keys, ids
 
     def find(self, keys: np.ndarray) -> np.ndarray:
         """Return the columns of bins, −1 for one that is not occupied: int32 of the keys' (n_grids, r)."""
         ids = np.empty(keys.shape, np.int32)
-        _find(keys, self._firsts, self._keys, self._ids, ids)
+        _find(keys, *self._tables, ids)
         return ids
 
 
@@ -276,12 +265,7 @@ def _slots_of(n: int) -> int:
     return max(_MIN_SLOTS, 1 << int(n - 1).bit_length())
 
 
-@cache
-def compile_tables() -> None:
-    """Compile what goes through the tables, or load it from Numba's cache, before it is needed."""
-    in_own_thread(_compile_tables)
-
-
+@compiles_once
 def _compile_tables() -> None:
     keys, counts, ids = np.zeros(2, np.uint64), np.zeros(2, np.int64), np.full(2, -1, np.int32)
     _add(keys[:1], np.broadcast_to(counts[:1], 1), keys, counts)
@@ -337,7 +321,7 @@ def _find(keys, firsts, tables, numbers, ids):
 
 _STRIP = 2**13  # rows
 _MAX_BINS_PER_PASS = 2**21
-_MOST_GRIDS_A_PASS = 64
+_MAX_GRIDS_PER_PASS = 64
 _MAX_BINS = 2**31 - 1  # the columns of Z are numbered by 32 bits
 _SLOT_BYTES = 16
 
@@ -370,24 +354,20 @@ class BinReduction:
 
 def min_passes(n_grids: int) -> int:
     """Return the passes over the rows that `occupied_bins` needs at least."""
-    return 1 + -(-(n_grids - 1) // _MOST_GRIDS_A_PASS)
+    return 1 + -(-(n_grids - 1) // _MAX_GRIDS_PER_PASS)
 
 
 def occupied_bins(grids: Grids, row_source: RowSource) -> dict[str, np.ndarray]:
     """Return `keys` and `counts` of the occupied bins, grid by grid with ascending keys, and their `ends`.
 
     The first pass over the rows is for one grid; its number of bins says how many grids a later pass can
-    hold. Before each pass the row source learns how many bins there are already, and may refuse them.
-
-    Raises
-    ------
-    InputError
-        If there are more bins than can be numbered.
+    hold. Before each pass the row source learns how many bins there are already, and may refuse them. Raises
+    InputError if there are more bins than can be numbered.
     """
     found: list[tuple[np.ndarray, np.ndarray]] = []
     while len(found) < len(grids):
         first, n_bins = len(found), sum(len(keys) for keys, _ in found)
-        n = 1 if not found else max(1, min(_MOST_GRIDS_A_PASS, _MAX_BINS_PER_PASS * first // max(1, n_bins)))
+        n = 1 if not found else max(1, min(_MAX_GRIDS_PER_PASS, _MAX_BINS_PER_PASS * first // max(1, n_bins)))
         last = min(len(grids), first + n)
         label = f"bins of grid {first + 1}" + (f" to {last}" if last > first + 1 else "")
         reduction = BinReduction(grids[first:last], label)

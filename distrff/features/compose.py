@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -12,7 +12,7 @@ from sklearn.base import clone
 
 from distrff.errors import InputError
 from distrff.features.base import FeatureMap
-from distrff.features.specification import BlockMap, MapCost, MapSpecification, RowSource, cost_of_parts
+from distrff.features.specification import BlockMap, MapCost, MapSpecification, Sample, cost_of_parts
 from distrff.utils.random import child_seed, resolve_seed
 from distrff.utils.validation import float_array
 
@@ -51,40 +51,33 @@ class ConcatenatedSpecification(MapSpecification):
         return {_prefix(i) + name: A for i, arrays in enumerate(derived) for name, A in arrays.items()}
 
     def digest_of(self, arrays: Mapping[str, np.ndarray]) -> str:
-        digests = [part.digest_of(own) for part, own in zip(self.parts, self._split(arrays), strict=True)]
+        digests = [part.digest_of(own) for part, own in self.parts_with(arrays)]
         return hashlib.sha256("/".join(digests).encode()).hexdigest()[:32]
 
     def block_map(self, arrays: Mapping[str, np.ndarray]) -> ConcatenatedBlockMap:
-        maps = [part.block_map(own) for part, own in zip(self.parts, self._split(arrays), strict=True)]
-        return ConcatenatedBlockMap(maps, self.weights)
-
-    def parts_with(
-        self, arrays: Mapping[str, np.ndarray] | None
-    ) -> list[tuple[MapSpecification, dict[str, np.ndarray] | None]]:
-        """Return the parts, each with its own of these arrays if they are given."""
-        own = [None] * len(self.parts) if arrays is None else self._split(arrays)
-        return list(zip(self.parts, own, strict=True))
+        return ConcatenatedBlockMap([p.block_map(own) for p, own in self.parts_with(arrays)], self.weights)
 
     def without_arrays(self) -> Self:
         return replace(self, parts=tuple(part.without_arrays() for part in self.parts))
 
     def with_arrays(self, arrays: Mapping[str, np.ndarray]) -> Self:
-        own = zip(self.parts, self._split(arrays), strict=True)
-        return replace(self, parts=tuple(part.with_arrays(split) for part, split in own))
+        return replace(self, parts=tuple(part.with_arrays(own) for part, own in self.parts_with(arrays)))
 
     def check_storable(self) -> None:
         for part in self.parts:
             part.check_storable()
 
-    def _split(self, arrays: Mapping[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
-        prefixes = map(_prefix, range(len(self.parts)))
-        return [{n.removeprefix(p): A for n, A in arrays.items() if n.startswith(p)} for p in prefixes]
+    def parts_with(
+        self, arrays: Mapping[str, np.ndarray]
+    ) -> Iterator[tuple[MapSpecification, dict[str, np.ndarray]]]:
+        """Yield the parts, each with its own of these arrays."""
+        for i, part in enumerate(self.parts):
+            prefix = _prefix(i)
+            yield part, {n.removeprefix(prefix): A for n, A in arrays.items() if n.startswith(prefix)}
 
     def to_dict(self) -> dict[str, Any]:
-        return super().to_dict() | {
-            "parts": [part.to_dict() for part in self.parts],
-            "weights": list(self.weights),
-        }
+        parts = [part.to_dict() for part in self.parts]
+        return super().to_dict() | {"parts": parts, "weights": list(self.weights)}
 
 
 def _prefix(index: int) -> str:
@@ -97,6 +90,7 @@ class ConcatenatedBlockMap(BlockMap):
     def __init__(self, maps: Sequence[BlockMap], weights: Sequence[float]) -> None:
         self.n_features = sum(map_.n_features for map_ in maps)
         self.n_bytes = sum(map_.n_bytes for map_ in maps)
+        self.has_basis = any(map_.has_basis for map_ in maps)
         self._maps = maps
         self._factors = [float(np.sqrt(w)) for w in weights]
 
@@ -112,10 +106,6 @@ class ConcatenatedBlockMap(BlockMap):
         return Z
 
     # The basis is that of each part, side by side in float64; the vectors take the roots of the weights.
-
-    @property
-    def has_basis(self) -> bool:  # type: ignore[override]
-        return any(map_.has_basis for map_ in self._maps)
 
     @property
     def n_basis(self) -> int:
@@ -175,7 +165,6 @@ class ConcatenatedFeatures(FeatureMap):
         self.weights = weights
 
     def check_parameters(self) -> None:
-        """Raise InputError for parameters that no data could make right."""
         if not isinstance(self.maps, list | tuple) or not len(self.maps):
             raise InputError(f"maps must be a list of at least one feature map, got {self.maps!r}")
         for i, map_ in enumerate(self.maps):
@@ -228,21 +217,15 @@ class ConcatenatedFeatures(FeatureMap):
     def _trial_rows(self, n_columns: int) -> int:
         return max(map_._trial_rows(n_columns) for map_ in self.maps)
 
-    def _specify(
-        self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, row_source: RowSource
-    ) -> ConcatenatedSpecification:
+    def _specify(self, sample: Sample) -> ConcatenatedSpecification:
         self.check_parameters()
         self.maps_ = []
         for i, map_ in enumerate(self.maps):
             own = map_.random_state
-            own_seed = child_seed(seed, "map", i) if own is None else resolve_seed(own)
-            self.maps_.append(
-                clone(map_).fit_sample(
-                    X, y, sample_weight, seed=own_seed, row_source=row_source, is_part=True
-                )
-            )
+            own_seed = child_seed(sample.seed, "map", i) if own is None else resolve_seed(own)
+            self.maps_.append(clone(map_)._fit(replace(sample, seed=own_seed), is_part=True))
         return ConcatenatedSpecification(
-            n_columns=X.shape[1],
+            n_columns=sample.X.shape[1],
             parts=tuple(map_.specification_ for map_ in self.maps_),
             weights=self._weights(),
         )
@@ -291,10 +274,6 @@ class LinearSpecification(MapSpecification):
         return self.n_columns
 
     @property
-    def at_zero(self) -> float:
-        return float("nan")
-
-    @property
     def cost(self) -> MapCost:
         return MapCost()
 
@@ -305,11 +284,11 @@ class LinearSpecification(MapSpecification):
         return LinearBlockMap(self.n_columns)
 
 
+@dataclass(eq=False)
 class LinearBlockMap(BlockMap):
     """z(x) = x."""
 
-    def __init__(self, n_features: int) -> None:
-        self.n_features = n_features
+    n_features: int
 
     def apply(self, X: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         if out is None:
@@ -333,7 +312,5 @@ class LinearFeatures(FeatureMap):
     def cost_for(self, n_columns: int) -> MapCost:
         return MapCost()
 
-    def _specify(
-        self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, row_source: RowSource
-    ) -> LinearSpecification:
-        return LinearSpecification(n_columns=X.shape[1])
+    def _specify(self, sample: Sample) -> LinearSpecification:
+        return LinearSpecification(n_columns=sample.X.shape[1])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from scipy.sparse import issparse
 from distrff.features.frequencies import ByDtype, Projection
 from distrff.features.specification import MapCost
 from distrff.kernels.base import Kernel
-from distrff.utils.jit import compiled, in_own_thread, scratch
+from distrff.utils.jit import compiled, compiles_once, scratch
 from distrff.utils.random import PathStreams
 
 SKETCH_COLUMNS = 2048
@@ -50,6 +49,7 @@ def sketch_cost(n_columns: int) -> MapCost:
 def gaussian_sketch_error(squared_distance: Any) -> Any:
     """Return a bound of |E⟨z(x), z(x')⟩ − k(x − x')| for the Gaussian kernel under a CountSketch.
 
+    `squared_distance` is ‖δ‖², coordinates divided by their widths, as a number or an array.
     Given S the mean over g is exp(−t/2) with t = ‖Sδ‖², δ in widths. S keeps squared lengths, E t = ‖δ‖²,
     and Var t ≤ 2‖δ‖⁴/B. Taylor's remainder with a second derivative of at most ¼ gives
 
@@ -57,11 +57,6 @@ def gaussian_sketch_error(squared_distance: Any) -> Any:
 
     One S serves all frequencies: its own standard deviation, at most ½·√(2/B)·‖δ‖², does not fall
     with their number, and E(k̂ − k)² ≤ 1/(2m) + ‖δ‖⁴/(2B) for m frequencies of form cos_sin.
-
-    Parameters
-    ----------
-    squared_distance : float or ndarray
-        ‖δ‖², coordinates divided by their widths.
     """
     return np.square(squared_distance) / (4 * SKETCH_COLUMNS)
 
@@ -95,12 +90,8 @@ class CountSketch(Projection):
         return in_buckets @ np.abs(self._G[np.float64])
 
 
-@cache
+@compiles_once
 def _compile_loops() -> None:
-    in_own_thread(_try_loops)
-
-
-def _try_loops() -> None:
     for dtype in (np.float32, np.float64):
         zeros, bucket, starts = np.zeros((1, 1), dtype), np.zeros(1, np.int32), np.array([0, 1], np.int32)
         _add_dense(zeros, bucket, zeros[0], zeros.copy())

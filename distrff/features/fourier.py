@@ -33,7 +33,7 @@ from distrff.features.hadamard import (
 from distrff.features.specification import (
     BlockMap,
     MapCost,
-    RowSource,
+    Sample,
     canonical_json,
     cost_of_parts,
     product_cost,
@@ -42,10 +42,40 @@ from distrff.features.trigonometry import compile_loops, cosine, paired_cos_sin
 from distrff.kernels.base import Kernel
 from distrff.utils.jit import scratch
 from distrff.utils.random import stream, streams_under
+from distrff.utils.validation import one_of
 
 FORMS = ("cos_sin", "phase", "complex")
 
 _STRIP_BYTES = 2**20  # of phases: they stay in a core's cache between the product and the cosine
+
+# The samplings: the arrays of each, and the projection that they make.
+
+_DRAWS = {"sorf": sorf_arrays, "fastfood": fastfood_arrays, "countsketch": sketch_arrays}
+_PROJECTIONS = {"sorf": sorf, "fastfood": fastfood, "countsketch": CountSketch}
+
+STRUCTURED_SAMPLINGS = tuple(_DRAWS)
+SPARSE_SAMPLINGS = (*SAMPLINGS, "countsketch")
+"""The samplings whose phases are computed from CSR rows as they are."""
+SAMPLING_CHOICES = (*SAMPLINGS, *STRUCTURED_SAMPLINGS, "auto")
+
+# Of one thread, float32 and 64 to 4096 frequencies, the dense product took 0.5 to 0.7 times as long as
+# SORF's phases at 16 columns, 1.4 to 1.7 times at 33, 0.9 to 2.4 at 65, 1.3 to 10 at 128 and 129, and more
+# beyond. Below 128 the product is no large part of featurizing, and SORF has a bias.
+MIN_STRUCTURED_COLUMNS = 128
+
+
+def resolved_sampling(sampling: str, kernel: Kernel, n_frequencies: int, n_columns: int) -> str:
+    """Return what "auto" chooses; every other sampling is returned as it is.
+
+    "sorf" from 128 columns on if there are at least half as many frequencies as columns after padding,
+    else "orthogonal", and "iid" where the measure is not rotation invariant.
+    """
+    if sampling != "auto":
+        return sampling
+    if not kernel.is_spherical:
+        return "iid"
+    wide = n_columns >= MIN_STRUCTURED_COLUMNS and 2 * n_frequencies >= padded_size(n_columns)
+    return "sorf" if wide else "orthogonal"
 
 
 @dataclass(frozen=True)
@@ -53,6 +83,8 @@ class FourierSpecification(KernelMapSpecification):
     """Seed, sizes and kernel, from which the frequencies follow; `sampling` is never "auto"."""
 
     kind: ClassVar[str] = "fourier"
+    nested: ClassVar[bool] = True
+    rescaled_when_nested: ClassVar[bool] = True
 
     n_components: int = 0
     form: str = "cos_sin"
@@ -69,49 +101,69 @@ class FourierSpecification(KernelMapSpecification):
 
     @property
     def cost(self) -> MapCost:
-        return _cost(self.kernel, self.n_components, self.n_columns, form=self.form, sampling=self.sampling)
-
-    @property
-    def nested(self) -> bool:
-        return True
-
-    @property
-    def rescaled_when_nested(self) -> bool:
-        return True
+        """That of the projection; the phases b of the form "phase" are too few to count."""
+        if self.sampling in SAMPLINGS:
+            dense = product_cost(self.n_columns)
+            cost = replace(dense, feature_numbers=2 * dense.feature_numbers)  # as drawn and as used
+        else:
+            d, is_sketch = self.n_columns, self.sampling == "countsketch"
+            counts = [m for _, _, m in self._components()[0] if m]
+            cost = cost_of_parts(
+                (sketch_cost(d) if is_sketch else hadamard_cost(self.sampling, m, d), m) for m in counts
+            )
+        share = self.n_frequencies / self.n_components
+        return replace(
+            cost,
+            product_flops=share * cost.product_flops,
+            feature_flops=share * cost.feature_flops,
+            feature_numbers=share * cost.feature_numbers,
+        )
 
     @property
     def takes_sparse_rows(self) -> bool:
         return self.sampling in SPARSE_SAMPLINGS
 
     def derive_arrays(self) -> dict[str, np.ndarray]:
-        arrays = draw_arrays(
-            self.kernel, self.n_frequencies, self.n_columns, sampling=self.sampling, seed=self.seed
-        )
+        kernel, m, n_columns, sampling = self.kernel, self.n_frequencies, self.n_columns, self.sampling
+        arrays = {}
+        if sampling in SAMPLINGS:
+            arrays["frequencies"] = draw_frequencies(kernel, m, n_columns, sampling=sampling, seed=self.seed)
+        else:
+            require_spherical(kernel, sampling)
+            for index, (prefix, component, n) in enumerate(self._components()[0]):
+                component.widths(n_columns)  # refuses columns that they do not fit
+                drawn = _DRAWS[sampling](component, n, n_columns, streams_under(self.seed, sampling, index))
+                arrays |= {prefix + name: A for name, A in drawn.items()}
         if self.form == "phase":
-            arrays["phases"] = stream(self.seed, "phases").uniform(0.0, 2 * np.pi, self.n_frequencies)
+            arrays["phases"] = stream(self.seed, "phases").uniform(0.0, 2 * np.pi, m)
         return arrays
 
     def block_map(self, arrays: Mapping[str, np.ndarray]) -> FourierBlockMap:
-        projection = projection_of(
-            arrays, self.kernel, self.n_frequencies, self.n_columns, sampling=self.sampling
-        )
-        return FourierBlockMap(projection, arrays.get("phases"), self.form, self.at_zero)
+        return FourierBlockMap(self._projection(arrays), arrays.get("phases"), self.form, self.at_zero)
+
+    def _projection(self, arrays: Mapping[str, np.ndarray]) -> Projection:
+        if self.sampling in SAMPLINGS:
+            return DenseProduct(arrays["frequencies"])
+        components, order = self._components()
+        parts = []
+        for prefix, component, _ in components:
+            own = {name.removeprefix(prefix): A for name, A in arrays.items() if name.startswith(prefix)}
+            parts.append(_PROJECTIONS[self.sampling](own, component.widths(self.n_columns)))
+        return parts[0] if len(parts) == 1 else Interleaved(parts, order)
+
+    def _components(self) -> tuple[list[tuple[str, Kernel, int]], np.ndarray]:
+        """Return what the names of the arrays of each component of the kernel begin with, the component, and
+        how many frequencies it has; and which component each frequency belongs to."""
+        components = self.kernel.components()
+        order = component_order([share for share, _ in components], self.n_frequencies)
+        counts = np.bincount(order, minlength=len(components)).tolist()
+        prefixes = [""] if len(components) == 1 else [f"{i}_" for i in range(len(components))]
+        kernels = [component for _, component in components]
+        return list(zip(prefixes, kernels, counts, strict=True)), order
 
 
 def _frequencies(n_components: int, form: str) -> int:
     return n_components // 2 if form == "cos_sin" else n_components
-
-
-def _cost(kernel: Kernel, n_components: int, n_columns: int, *, form: str, sampling: str) -> MapCost:
-    """Return the cost of the projection; the phases b of the form "phase" are too few to count."""
-    m = _frequencies(n_components, form)
-    cost, share = projection_cost(kernel, m, n_columns, sampling=sampling), m / n_components
-    return replace(
-        cost,
-        product_flops=share * cost.product_flops,
-        feature_flops=share * cost.feature_flops,
-        feature_numbers=share * cost.feature_numbers,
-    )
 
 
 class FourierBlockMap(BlockMap):
@@ -133,7 +185,8 @@ class FourierBlockMap(BlockMap):
 
     def apply(self, X: Any, out: np.ndarray | None = None) -> np.ndarray:
         n, m = X.shape[0], self.projection.n_frequencies
-        Z = self._empty(n, X.dtype) if out is None else out
+        dtype = np.result_type(X.dtype, np.complex64) if self.form == "complex" else X.dtype
+        Z = np.empty((n, self.n_features), dtype) if out is None else out
         rows = max(LANES, _STRIP_BYTES // (m * X.dtype.itemsize) // LANES * LANES)
         theta = scratch("phases", min(rows, n), m, X.dtype)
         for start in range(0, n, rows):
@@ -148,12 +201,6 @@ class FourierBlockMap(BlockMap):
             cosine(theta, Z, self._scale)
         else:  # e^{iθ} in memory is the adjacent pair cos θ, sin θ
             paired_cos_sin(theta, Z.view(theta.dtype) if self.form == "complex" else Z, self._scale)
-
-    def _empty(self, n_rows: int, dtype: np.dtype) -> np.ndarray:
-        return np.empty(
-            (n_rows, self.n_features),
-            np.result_type(dtype, np.complex64) if self.form == "complex" else dtype,
-        )
 
 
 class FourierFeatures(KernelFeatureMap):
@@ -232,18 +279,13 @@ class FourierFeatures(KernelFeatureMap):
         self.random_state = random_state
 
     def check_parameters(self) -> None:
-        """Raise InputError for parameters that no data could make right."""
         super().check_parameters()
         if not self._chosen_kernel.is_shift_invariant:
             raise InputError(
                 f"{self.kernel!r} is not shift-invariant, so that it has no frequencies; use NystroemFeatures"
             )
-        if self.form not in FORMS:
-            raise InputError(f"form must be one of {', '.join(map(repr, FORMS))}, got {self.form!r}")
-        if self.sampling not in SAMPLING_CHOICES:
-            raise InputError(
-                f"sampling must be one of {', '.join(map(repr, SAMPLING_CHOICES))}, got {self.sampling!r}"
-            )
+        one_of("form", self.form, FORMS)
+        one_of("sampling", self.sampling, SAMPLING_CHOICES)
         D = self.n_components
         check_count("n_components", D)
         if self.form == "cos_sin" and D % 2:
@@ -253,28 +295,23 @@ class FourierFeatures(KernelFeatureMap):
                 f"use {neighbours}"
             )
 
-    def n_features_for(self, n_columns: int) -> int:
-        return int(self.n_components)
-
     def cost_for(self, n_columns: int) -> MapCost:
-        kernel, D = self._chosen_kernel, int(self.n_components)
-        sampling = resolved_sampling(self.sampling, kernel, _frequencies(D, self.form), n_columns)
-        return _cost(kernel, D, n_columns, form=self.form, sampling=sampling)
+        return self._specification(self._chosen_kernel, n_columns).cost
 
-    def _specify(
-        self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, row_source: RowSource
-    ) -> FourierSpecification:
+    def _specify(self, sample: Sample) -> FourierSpecification:
         self.check_parameters()
-        kernel = self._decide_widths(X, y, sample_weight, seed, row_source)
-        D, n_columns = int(self.n_components), X.shape[1]
-        self.sampling_ = resolved_sampling(self.sampling, kernel, _frequencies(D, self.form), n_columns)
+        specification = self._specification(self._decide_widths(sample), sample.X.shape[1])
+        self.sampling_ = specification.sampling
+        return replace(specification, seed=sample.seed)
+
+    def _specification(self, kernel: Kernel, n_columns: int) -> FourierSpecification:
+        D = int(self.n_components)
         return FourierSpecification(
             n_columns=n_columns,
             kernel_json=canonical_json(kernel.to_dict()),
             n_components=D,
             form=self.form,
-            sampling=self.sampling_,
-            seed=seed,
+            sampling=resolved_sampling(self.sampling, kernel, _frequencies(D, self.form), n_columns),
         )
 
     @property
@@ -291,97 +328,3 @@ class FourierFeatures(KernelFeatureMap):
     def output_dtype(self, dtype: np.dtype) -> np.dtype:
         real = super().output_dtype(dtype)
         return np.result_type(real, np.complex64) if self.form == "complex" else real
-
-
-# The samplings of Fourier features: the arrays of each, and the projection that they make.
-
-_DRAWS = {"sorf": sorf_arrays, "fastfood": fastfood_arrays, "countsketch": sketch_arrays}
-_PROJECTIONS = {"sorf": sorf, "fastfood": fastfood, "countsketch": CountSketch}
-
-STRUCTURED_SAMPLINGS = tuple(_DRAWS)
-SPARSE_SAMPLINGS = (*SAMPLINGS, "countsketch")
-"""The samplings whose phases are computed from CSR rows as they are."""
-SAMPLING_CHOICES = (*SAMPLINGS, *STRUCTURED_SAMPLINGS, "auto")
-
-# Of one thread, float32 and 64 to 4096 frequencies, the dense product took 0.5 to 0.7 times as long as
-# SORF's phases at 16 columns, 1.4 to 1.7 times at 33, 0.9 to 2.4 at 65, 1.3 to 10 at 128 and 129, and more
-# beyond. Below 128 the product is no large part of featurizing, and SORF has a bias.
-MIN_STRUCTURED_COLUMNS = 128
-
-
-def resolved_sampling(sampling: str, kernel: Kernel, n_frequencies: int, n_columns: int) -> str:
-    """Return what "auto" chooses; every other sampling is returned as it is.
-
-    "sorf" from 128 columns on if there are at least half as many frequencies as columns after padding,
-    else "orthogonal", and "iid" where the measure is not rotation invariant.
-    """
-    if sampling != "auto":
-        return sampling
-    if not kernel.is_spherical:
-        return "iid"
-    wide = n_columns >= MIN_STRUCTURED_COLUMNS and 2 * n_frequencies >= padded_size(n_columns)
-    return "sorf" if wide else "orthogonal"
-
-
-def draw_arrays(
-    kernel: Kernel, n_frequencies: int, n_columns: int, *, sampling: str, seed: int
-) -> dict[str, np.ndarray]:
-    """Return the arrays of a draw: the frequencies, or signs, radii and the like of a structured one.
-
-    The names of the arrays of a sum begin with the number of the component.
-
-    Raises
-    ------
-    InputError
-        If the measure, or the number of columns, does not allow this sampling.
-    """
-    if sampling in SAMPLINGS:
-        return {
-            "frequencies": draw_frequencies(kernel, n_frequencies, n_columns, sampling=sampling, seed=seed)
-        }
-    require_spherical(kernel, sampling)
-    kernel_of, counts, _ = _components(kernel, n_frequencies)
-    arrays: dict[str, np.ndarray] = {}
-    for index, (component, m) in enumerate(zip(kernel_of, counts, strict=True)):
-        component.widths(n_columns)  # refuses columns that they do not fit
-        drawn = _DRAWS[sampling](component, m, n_columns, streams_under(seed, sampling, index))
-        arrays |= {_name(index, len(counts), name): array for name, array in drawn.items()}
-    return arrays
-
-
-def projection_of(
-    arrays: Mapping[str, np.ndarray], kernel: Kernel, n_frequencies: int, n_columns: int, *, sampling: str
-) -> Projection:
-    """Return the projection of the arrays of `draw_arrays`."""
-    if sampling in SAMPLINGS:
-        return DenseProduct(arrays["frequencies"])
-    kernel_of, counts, order = _components(kernel, n_frequencies)
-    parts = []
-    for index, component in enumerate(kernel_of):
-        prefix = _name(index, len(counts), "")
-        own = {name.removeprefix(prefix): A for name, A in arrays.items() if name.startswith(prefix)}
-        parts.append(_PROJECTIONS[sampling](own, component.widths(n_columns)))
-    return parts[0] if len(parts) == 1 else Interleaved(parts, order)
-
-
-def projection_cost(kernel: Kernel, n_frequencies: int, n_columns: int, *, sampling: str) -> MapCost:
-    """Return what the projection costs, for each frequency; widths need not be numbers yet."""
-    if sampling in SAMPLINGS:
-        dense = product_cost(n_columns)
-        return replace(dense, feature_numbers=2 * dense.feature_numbers)  # as drawn and as used
-    counts = [m for m in _components(kernel, n_frequencies)[1] if m]
-    if sampling == "countsketch":
-        return cost_of_parts((sketch_cost(n_columns), m) for m in counts)
-    return cost_of_parts((hadamard_cost(sampling, m, n_columns), m) for m in counts)
-
-
-def _components(kernel: Kernel, n_frequencies: int) -> tuple[list[Kernel], list[int], np.ndarray]:
-    """Return the components, how many frequencies each has, and which one each frequency belongs to."""
-    components = kernel.components()
-    order = component_order([share for share, _ in components], n_frequencies)
-    counts = np.bincount(order, minlength=len(components)).tolist()
-    return [component for _, component in components], counts, order
-
-
-def _name(index: int, n_components: int, name: str) -> str:
-    return name if n_components == 1 else f"{index}_{name}"

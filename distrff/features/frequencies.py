@@ -14,6 +14,7 @@ from distrff.errors import InputError
 from distrff.kernels.base import Kernel
 from distrff.utils.jit import scratch
 from distrff.utils.random import PathStreams, streams_under
+from distrff.utils.validation import one_of
 
 SAMPLINGS = ("iid", "orthogonal", "qmc")
 
@@ -23,39 +24,21 @@ _SOBOL_BITS = 52  # numbers k/2⁵² + 2⁻⁵³ are exact in float64, and none 
 def draw_frequencies(
     kernel: Kernel, n_frequencies: int, n_columns: int, *, sampling: str, seed: int
 ) -> np.ndarray:
-    """Return frequencies of the kernel's spectral measure.
+    """Return frequencies of the kernel's spectral measure, (n_columns, n_frequencies), float64.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        Every width a number.
-    n_frequencies, n_columns : int
-    sampling : {"iid", "orthogonal", "qmc"}
-        Orthogonal: within each block of `n_columns` frequencies the directions are the
-        rows of a Haar-distributed orthogonal matrix and the radii are independent draws
-        of the measure's own radius, so that every single frequency keeps its exact
-        distribution (Yu et al. 2016, "Orthogonal random features", section 3).
-        Quasi-Monte Carlo: scrambled Sobol points through the quantiles of the measure, which
-        fill the cube more evenly than independent ones; each single frequency again keeps
-        its distribution (Avron et al. 2016, "Quasi-Monte Carlo feature maps for shift-invariant
-        kernels", section 3). Of a sum each component has a fixed share in both.
-    seed : int
-
-    Returns
-    -------
-    ndarray of shape (n_columns, n_frequencies), float64
-        The leading m columns are the draw for `n_frequencies=m`.
-
-    Raises
-    ------
-    InputError
-        If an orthogonal draw is asked for a measure that is not rotation invariant, or a
-        quasi-random one for more coordinates than there are Sobol sequences.
+    The leading m columns are the draw for `n_frequencies=m`. With "orthogonal", within each block of
+    `n_columns` frequencies the directions are the rows of a Haar-distributed orthogonal matrix and the radii
+    are independent draws of the measure's own radius, so that every single frequency keeps its exact
+    distribution (Yu et al. 2016, "Orthogonal random features", section 3). With "qmc", scrambled Sobol points
+    go through the quantiles of the measure. They fill the cube more evenly than independent ones, and each
+    single frequency again keeps its distribution (Avron et al. 2016, "Quasi-Monte Carlo feature maps for
+    shift-invariant kernels", section 3). Of a sum each component has a fixed share in both. Raises InputError
+    if an orthogonal draw is asked for a measure that is not rotation invariant, or a quasi-random one for
+    more coordinates than there are Sobol sequences.
     """
     if sampling == "iid":
         return kernel.frequencies(n_frequencies, n_columns, streams_under(seed, "frequencies"))
-    if sampling not in SAMPLINGS:
-        raise InputError(f"sampling must be one of {', '.join(map(repr, SAMPLINGS))}, got {sampling!r}")
+    one_of("sampling", sampling, SAMPLINGS)
     draw = _quasi_random_frequencies
     if sampling == "orthogonal":
         require_spherical(kernel, sampling)

@@ -11,7 +11,6 @@ that depends on d' alone: a row's values are the same bits whatever rows are tra
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -26,11 +25,10 @@ from distrff.features.frequencies import ByDtype, Projection
 from distrff.features.specification import MapCost
 from distrff.features.trigonometry import flat_elements
 from distrff.kernels.base import Kernel
-from distrff.utils.jit import compiled, in_own_thread, scratch
+from distrff.utils.jit import compiled, compiles_once, scratch
 from distrff.utils.random import PathStreams
 
 RADIX = 8
-LEAST_SIZE = RADIX
 
 # Numbers of a vector: 512 bits, which the compiler splits where the processor's registers are shorter.
 _LANES = {types.float32: 16, types.float64: 8}
@@ -39,23 +37,7 @@ LANES = 16
 
 def padded_size(n_columns: int) -> int:
     """Return d' = 2^k, the least size of a transform that takes so many columns."""
-    return max(LEAST_SIZE, 1 << (n_columns - 1).bit_length())
-
-
-def walsh_hadamard(tile: np.ndarray) -> None:
-    """Multiply by the Hadamard matrix in place: tile ← H·tile, unnormalised, HᵀH = d'·I.
-
-    Parameters
-    ----------
-    tile : ndarray of shape (d', n_rows)
-        float32 or float64, contiguous; d' a power of two, at least 8, and n_rows a multiple of 16.
-
-    Notes
-    -----
-    H is that of Sylvester, H_ij = (−1)^(bits that i and j share). log2(d') additions a number.
-    """
-    size, n_rows = tile.shape
-    signed_transform(tile.reshape(-1), tile.reshape(-1), np.arange(size), np.ones(size, tile.dtype), n_rows)
+    return max(RADIX, 1 << (n_columns - 1).bit_length())
 
 
 def _vectors(context, builder, array_type, array, offsets):
@@ -195,7 +177,11 @@ def _lanes_of_type(array):
 
 @compiled()
 def signed_transform(source, out, order, diagonal, n_rows):
-    """out ← H·(diagonal·source[order]) for flat tiles of d' rows; in place if the order is 0, 1, 2, …"""
+    """out ← H·(diagonal·source[order]) for flat tiles of d' rows; in place if the order is 0, 1, 2, …
+
+    H is Sylvester's, H_ij = (−1)^(bits that i and j share), unnormalised: HᵀH = d'·I. `n_rows` is a multiple
+    of 16, d' a power of two from 8 on.
+    """
     size, lanes = diagonal.size, _lanes_of(source)
     for j in range(0, size, RADIX):
         for r in range(0, n_rows, lanes):
@@ -237,7 +223,7 @@ def scaled_transpose(source, start, step, n, m, factors, out, out_start, out_ste
 
 # Frequencies whose product with the rows is a few Hadamard transforms: SORF and Fastfood.
 
-LEAST_SORF_COLUMNS = 16
+MIN_SORF_COLUMNS = 16
 
 # Rows of a tile: one line of the cache of float32. More were slower, as tiles leave the caches sooner.
 _TILE_ROWS = LANES
@@ -248,18 +234,14 @@ def sorf_arrays(
 ) -> dict[str, np.ndarray]:
     """Draw structured orthogonal frequencies (Yu et al. 2016, "Orthogonal random features").
 
-    A block of d' = 2^k ≥ d directions is H D₁ H D₂ H D₃ / d'^(3/2) with random signs D: exactly
-    orthogonal, and nearly uniform each. The radii are independent draws of the measure's own
-    radius in d' dimensions, of which the rows fill the first d.
-
-    Raises
-    ------
-    InputError
-        Below 16 columns, where three signs are too few to be like a rotation.
+    A block of d' = 2^k ≥ d directions is H D₁ H D₂ H D₃ / d'^(3/2) with random signs D: exactly orthogonal,
+    and nearly uniform each. The radii are independent draws of the measure's own radius in d' dimensions, of
+    which the rows fill the first d. Raises InputError below 16 columns, where three signs are too few to be
+    like a rotation.
     """
-    if n_columns < LEAST_SORF_COLUMNS:
+    if n_columns < MIN_SORF_COLUMNS:
         raise InputError(
-            f"sampling='sorf' needs at least {LEAST_SORF_COLUMNS} columns, where its bias is small, got "
+            f"sampling='sorf' needs at least {MIN_SORF_COLUMNS} columns, where its bias is small, got "
             f"{n_columns}; use sampling='orthogonal', which has none and is as fast there"
         )
     size = padded_size(n_columns)
@@ -372,12 +354,8 @@ class HadamardProducts(Projection):
         return self._radii * np.linalg.norm(magnitude / self._widths)
 
 
-@cache
+@compiles_once
 def _compile_loops() -> None:
-    in_own_thread(_try_loops)
-
-
-def _try_loops() -> None:
     for dtype in (np.float32, np.float64):
         diagonals, one = np.ones((1, 2, 8), dtype), np.ones(1, dtype)
         tiles = np.zeros((3, 8 * _TILE_ROWS), dtype)

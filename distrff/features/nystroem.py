@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from threading import Lock
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from scipy.linalg import blas, cho_factor, cho_solve, eigvalsh, lapack
@@ -19,11 +19,13 @@ from distrff.features.specification import (
     CarryingSpecification,
     MapCost,
     RowSource,
+    Sample,
     canonical_json,
     product_cost,
 )
 from distrff.kernels.base import Kernel
 from distrff.utils.random import child_seed, row_hash
+from distrff.utils.validation import one_of
 
 _STRIP_ROWS = 512  # a strip's solve reads the whole factor, and pays for that from some hundred rows on
 
@@ -36,6 +38,7 @@ class NystroemSpecification(KernelMapSpecification, CarryingSpecification):
     """Kernel and landmarks, in the order of their pivots."""
 
     kind: ClassVar[str] = "nystroem"
+    nested: ClassVar[bool] = True
 
     n_components: int = 0
     rank: int = 0
@@ -47,10 +50,6 @@ class NystroemSpecification(KernelMapSpecification, CarryingSpecification):
     @property
     def cost(self) -> MapCost:
         return product_cost(self.n_columns, triangle_share=1.0)  # kernel values, and the solve
-
-    @property
-    def nested(self) -> bool:
-        return True
 
     def block_map(self, arrays: Mapping[str, np.ndarray]) -> NystroemBlockMap:
         return NystroemBlockMap(self.kernel, arrays["landmarks"][: self.rank], self.n_components)
@@ -214,24 +213,17 @@ class NystroemFeatures(KernelFeatureMap):
         self.random_state = random_state
 
     def check_parameters(self) -> None:
-        """Raise InputError for parameters that no data could make right."""
         super().check_parameters()
         if self._chosen_kernel.is_auto and not self._chosen_kernel.is_shift_invariant:
             raise InputError(
                 f'a width "auto" needs a shift-invariant kernel, got {self.kernel!r}; give the width a number'
             )
-        if not isinstance(self.landmarks, str) or self.landmarks not in LANDMARKS:
-            raise InputError(
-                f"landmarks must be one of {', '.join(map(repr, LANDMARKS))}, got {self.landmarks!r}"
-            )
+        one_of("landmarks", self.landmarks, LANDMARKS)
         check_count("n_components", self.n_components)
 
     def check_rows(self, n_rows: int) -> None:
         if n_rows < self.n_components:
             raise _too_few_rows(self.n_components, n_rows, "are there")
-
-    def n_features_for(self, n_columns: int) -> int:
-        return int(self.n_components)
 
     @property
     def n_passes(self) -> int:
@@ -243,14 +235,12 @@ class NystroemFeatures(KernelFeatureMap):
     def _trial_rows(self, n_columns: int) -> int:
         return int(self.n_components)
 
-    def _specify(
-        self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, row_source: RowSource
-    ) -> NystroemSpecification:
+    def _specify(self, sample: Sample) -> NystroemSpecification:
         self.check_parameters()
-        M, d = int(self.n_components), X.shape[1]
-        kernel = self._decide_widths(X, y, sample_weight, seed, row_source)
+        M, d = int(self.n_components), sample.X.shape[1]
+        kernel = self._decide_widths(sample)
         chosen = chosen_landmarks(
-            row_source, kernel, landmarks=self.landmarks, n_landmarks=M, n_columns=d, seed=seed
+            sample.row_source, kernel, landmarks=self.landmarks, n_landmarks=M, n_columns=d, seed=sample.seed
         )
         self.landmarks_, self.rank_ = pivoted(kernel, chosen)
         return NystroemSpecification(
@@ -290,43 +280,33 @@ class LowestKeys:
     n_landmarks: int
     n_columns: int
     seed: int
+    label = "landmarks"
 
-    @property
-    def label(self) -> str:
-        return "landmarks"
+    def zero(self) -> Lowest:
+        # Of no rows, and of types that become those of any rows.
+        none = np.empty(0, np.uint64)
+        return Lowest(none, none, np.empty((0, self.n_columns), np.float32))
 
-    def zero(self) -> Lowest | None:
-        return None
-
-    def update(
-        self, total: Lowest | None, start: int, X: np.ndarray, sample_weight: np.ndarray | None
-    ) -> Lowest | None:
+    def update(self, total: Lowest, start: int, X: np.ndarray, sample_weight: np.ndarray | None) -> Lowest:
         chosen = np.arange(len(X)) if sample_weight is None else np.flatnonzero(sample_weight > 0)
         if not len(chosen):
             return total
-        numbers = chosen.astype(np.uint64) + np.uint64(start)
-        keys = self.keys(numbers, X[chosen])
-        found = _lowest(self.n_landmarks, keys, numbers, X, chosen)
-        return found if total is None else self.merge(total, found)
+        numbers, rows = chosen.astype(np.uint64) + np.uint64(start), X[chosen]
+        return self.merge(total, self._lowest(self.keys(numbers, rows), numbers, rows))
 
     def keys(self, numbers: np.ndarray, X: np.ndarray) -> np.ndarray:
         """Return the keys of rows with these numbers."""
         return row_hash(numbers, self.seed)
 
-    def merge(self, first: Lowest | None, second: Lowest | None) -> Lowest | None:
-        if first is None or second is None:
-            return second if first is None else first
-        both = Lowest(*(np.concatenate(pair) for pair in zip(first, second, strict=True)))
-        return _lowest(self.n_landmarks, both.keys, both.rows, both.X, np.arange(len(both.keys)))
+    def merge(self, first: Lowest, second: Lowest) -> Lowest:
+        return self._lowest(*(np.concatenate(pair) for pair in zip(first, second, strict=True)))
+
+    def _lowest(self, keys: np.ndarray, numbers: np.ndarray, X: np.ndarray) -> Lowest:
+        order = np.lexsort((numbers, keys))[: self.n_landmarks]
+        return Lowest(keys[order], numbers[order], X[order])
 
     def size_bytes(self, n_rows: int) -> int:
         return min(n_rows, self.n_landmarks) * 8 * (self.n_columns + 2)
-
-
-def _lowest(n: int, keys: np.ndarray, numbers: np.ndarray, X: np.ndarray, at: np.ndarray) -> Lowest:
-    """Return the n lowest of these keys with their row numbers and rows, those of X[at]."""
-    order = np.lexsort((numbers, keys))[:n]
-    return Lowest(keys[order], numbers[order], X[at[order]])
 
 
 @dataclass(frozen=True, eq=False)
@@ -343,10 +323,7 @@ class LowestLeverageKeys(LowestKeys):
     kernel: Kernel
     pilot: np.ndarray
     penalty: float
-
-    @property
-    def label(self) -> str:
-        return "landmarks by leverage"
+    label = "landmarks by leverage"
 
     def keys(self, numbers: np.ndarray, X: np.ndarray) -> np.ndarray:
         u = (row_hash(numbers, self.seed) >> np.uint64(11)).astype(np.float64) + 0.5
@@ -387,12 +364,7 @@ def chosen_landmarks(
     rows the score of a row is k(x, x) − k(x, P)(K_PP + γI)⁻¹k(P, x) (Rudi, Calandriello, Carratino and
     Rosasco 2018, "On fast leverage score sampling and optimal learning"), with γ the mean of the m/2 smallest
     eigenvalues, γ = (2/m)·Σ_{i>m/2} σ_i(K_PP) (Musco and Musco 2017, "Recursive sampling for the Nyström
-    method", whose penalty is such a tail).
-
-    Raises
-    ------
-    InputError
-        If there are fewer rows of positive weight.
+    method", whose penalty is such a tail). Raises InputError if there are fewer rows of positive weight.
     """
     uniform_seed = child_seed(seed, "landmarks")
     if landmarks == "uniform":
@@ -417,11 +389,10 @@ def _penalty(kernel: Kernel, pilot: np.ndarray) -> float:
 def _lowest_rows(
     row_source: RowSource, reduction: LowestKeys, n: int, wanted: int | None = None
 ) -> np.ndarray:
-    lowest: Lowest | None = row_source(reduction)
-    found = 0 if lowest is None else len(lowest.keys)
-    if lowest is None or found < n:
-        raise _too_few_rows(wanted or n, found, "have a positive weight")
-    return np.asarray(lowest.X, dtype=np.float64)
+    X = row_source(reduction).X
+    if len(X) < n:
+        raise _too_few_rows(wanted or n, len(X), "have a positive weight")
+    return np.asarray(X, dtype=np.float64)
 
 
 def _too_few_rows(n_landmarks: int, n_rows: int, what: str) -> InputError:

@@ -30,10 +30,7 @@ _KINDS: dict[str, type[MapSpecification]] = {
 def specification_from_dict(data: Mapping[str, Any]) -> MapSpecification:
     """Return the specification whose `to_dict` gave `data`.
 
-    Raises
-    ------
-    ModelFileError
-        If its kind is not known here, or a field is missing.
+    Raises ModelFileError if its kind is not known here, or a field is missing.
     """
     kind = data.get("kind")
     if kind not in _KINDS:

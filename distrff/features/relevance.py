@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -15,7 +16,6 @@ from threadpoolctl import threadpool_limits
 
 from distrff.errors import ColumnError, InputError
 from distrff.features.bandwidth import (
-    SAMPLE_ROWS,
     THINNING,
     ColumnRange,
     MakePilot,
@@ -23,7 +23,7 @@ from distrff.features.bandwidth import (
     coded_targets,
     search_rows,
 )
-from distrff.features.specification import RowSource
+from distrff.features.specification import RowSource, Sample
 from distrff.kernels.base import Kernel
 from distrff.kernels.stationary import Stationary
 from distrff.preprocessing.scaling import EQUAL_TO_ROUNDING, Moments
@@ -34,6 +34,7 @@ from distrff.utils.random import stream
 _JITTER = 1e-9
 
 
+@dataclass(frozen=True, eq=False)
 class MarginalLikelihood:
     """−log p(Y | X) of Gaussian processes of one kernel, as a function of the logarithms of its widths.
 
@@ -44,28 +45,18 @@ class MarginalLikelihood:
         ∂f/∂K = (C⁻¹ − A Aᵀ/(a·k)) / 2n,  A = C⁻¹ Y
 
     (Rasmussen and Williams 2006, equations 5.8 and 5.9, at the maximum over a). The kernel is the exact
-    one: nothing depends on drawn frequencies, and one objective serves every kernel.
-
-    Parameters
-    ----------
-    kernel : Stationary
-        Its widths do not matter.
-    X : ndarray of shape (n, d), float64
-    Y : ndarray of shape (n, k), float64
-        Centred.
-    s : ndarray of shape (n,)
-        Positive weights.
+    one: nothing depends on drawn frequencies, and one objective serves every kernel. Its widths do not
+    matter, the columns of Y are centred, and the weights s are positive.
 
     Notes
     -----
     A value with its gradient costs n³ + O(n²·(d + k)) flops and about six n × n matrices.
     """
 
-    def __init__(self, kernel: Stationary, X: np.ndarray, Y: np.ndarray, s: np.ndarray) -> None:
-        self._kernel = kernel
-        self._X = X
-        self._Y = Y
-        self._inverse_weights = 1.0 / s
+    kernel: Stationary
+    X: np.ndarray
+    Y: np.ndarray
+    s: np.ndarray
 
     def value(self, point: np.ndarray) -> float:
         """Return f at `point`, the logarithms of the d widths and of λ."""
@@ -75,28 +66,28 @@ class MarginalLikelihood:
     def value_and_gradient(self, point: np.ndarray) -> tuple[float, np.ndarray]:
         """Return f and its gradient at `point`."""
         K, L, A = self._solved(point)
-        n = len(self._Y)
+        n = len(self.Y)
         M = np.tril(dpotri(L, lower=1)[0])
         M += np.tril(M, -1).T
-        M -= A @ A.T * (n / np.vdot(self._Y, A))
+        M -= A @ A.T * (n / np.vdot(self.Y, A))
         M /= 2.0 * n
-        by_noise = math.exp(point[-1]) * float(self._inverse_weights @ np.diagonal(M))
-        return self._value(L, A), np.append(self._kernel_at(point).width_gradient(self._X, K, M), by_noise)
+        by_noise = math.exp(point[-1]) * float((1.0 / self.s) @ np.diagonal(M))
+        return self._value(L, A), np.append(self._kernel_at(point).width_gradient(self.X, K, M), by_noise)
 
     def _kernel_at(self, point: np.ndarray) -> Stationary:
-        return self._kernel.set_params(length_scale=tuple(np.exp(point[:-1]).tolist()))
+        return self.kernel.set_params(length_scale=tuple(np.exp(point[:-1]).tolist()))
 
     def _solved(self, point: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return K, the lower Cholesky factor of C, and C⁻¹ Y."""
-        K = self._kernel_at(point)(self._X)
+        K = self._kernel_at(point)(self.X)
         C = np.array(K, order="F")
-        C[np.diag_indices_from(C)] += math.exp(point[-1]) * self._inverse_weights + _JITTER
+        C[np.diag_indices_from(C)] += math.exp(point[-1]) * (1.0 / self.s) + _JITTER
         L = cholesky(C, lower=True, overwrite_a=True, check_finite=False)
-        return K, L, cho_solve((L, True), self._Y, check_finite=False)
+        return K, L, cho_solve((L, True), self.Y, check_finite=False)
 
     def _value(self, L: np.ndarray, A: np.ndarray) -> float:
-        n, k = self._Y.shape
-        return 0.5 * math.log(np.vdot(self._Y, A) / (n * k)) + float(np.log(np.diagonal(L)).sum()) / n
+        n, k = self.Y.shape
+        return 0.5 * math.log(np.vdot(self.Y, A) / (n * k)) + float(np.log(np.diagonal(L)).sum()) / n
 
 
 # The search for the greatest marginal likelihood on a small sample.
@@ -118,29 +109,17 @@ CONSTANT_WIDTH = 1e30
 _TOLERANCE = 1e-5
 
 
-def relevant_length_scales(
-    kernel: Kernel, X: np.ndarray, y: Any, sample_weight: Any, *, seed: int, row_source: RowSource
-) -> tuple[Kernel, dict[str, Any]]:
+def relevant_length_scales(kernel: Kernel, sample: Sample) -> tuple[Kernel, dict[str, Any]]:
     """Return the kernel with one width for each column, and how they were found.
 
     The widths and the noise maximise the marginal likelihood of Gaussian processes of this kernel
-    (`MarginalLikelihood`; class labels as targets ±1) by L-BFGS with exact gradients (Byrd, Lu, Nocedal
-    and Zhu 1995), a little on 500 rows and from there on 2000. A column that does not matter gets
-    a width of up to 1000 of its deviations (automatic relevance determination; Neal 1996, chapter 1).
-    A constant column has no deviation: it gets a width at which it does not count.
-
-    Parameters
-    ----------
-    kernel : Kernel
-        Of width "ard".
-    X : ndarray of shape (n_samples, n_columns)
-    y : array-like of shape (n_samples,) or (n_samples, n_targets)
-        Numbers; anything else is taken as class labels.
-    sample_weight : array-like of shape (n_samples,) or None
-        Rows of weight s have noise of variance 1/s; their mean does not matter.
-    seed : int
-    row_source : RowSource
-        Used if a column is constant in the sample, to find out whether it is constant in all rows.
+    (`MarginalLikelihood`; class labels as targets ±1) by L-BFGS with exact gradients (Byrd, Lu, Nocedal and
+    Zhu 1995), a little on 500 rows and from there on 2000. A column that does not matter gets a width of up
+    to 1000 of its deviations (automatic relevance determination; Neal 1996, chapter 1). A column that is
+    constant in all rows has no deviation: it gets a width at which it does not count. The noise of a row of
+    weight s has variance 1/s; the mean of the weights does not matter. Raises InputError if there are no
+    targets or fewer than 8 rows of positive weight, all columns are constant, the targets are, or one is not
+    finite.
 
     Returns
     -------
@@ -151,35 +130,28 @@ def relevant_length_scales(
         in nats a row and output, and counts), `unseen_columns`, constant in the sample alone, which keep the
         width of the common start, and `constant_columns`, constant in all rows, of scale 0 and width 1e30.
 
-    Raises
-    ------
-    InputError
-        If there are no targets or fewer than 8 rows of positive weight, all columns are constant, the
-        targets are, or one is not finite.
-
     Notes
     -----
     At most 24 values and 12 gradients with 500 rows and 25 gradients with 2000: some 2·10¹¹ flops, and
     10⁹ a column.
     """
     assert isinstance(kernel, Stationary)
-    if y is None:
+    if sample.y is None:
         raise InputError(
             "length_scale='ard' learns the widths from targets, but y is None; give y, or use 'auto'"
         )
-    weights = np.ones(len(X)) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
-    rows = stream(seed, "relevance rows").permutation(np.flatnonzero(weights > 0))
+    weights, rows = sample.weights, sample.shuffled_rows("relevance rows")
     if len(rows) < _MIN_ROWS:
         raise InputError(
             f"length_scale='ard' needs at least {_MIN_ROWS} rows of positive weight, got {len(rows)}; "
             f"give widths"
         )
-    scale, unseen = _column_scales(X, weights, row_source)
-    Y = _standardised(coded_targets(y), weights)
+    scale, unseen = _column_scales(sample.X, weights, sample.row_source)
+    Y = _standardised(coded_targets(sample.y), weights)
     few, s = rows[: _STAGES[-1][0]], weights / weights[rows].mean()
     moving = np.flatnonzero(scale)
-    sample = X[np.ix_(few, moving)]
-    U = (sample - sample.mean(axis=0, dtype=np.float64)) / scale[moving]
+    X = sample.X[np.ix_(few, moving)]
+    U = (X - X.mean(axis=0, dtype=np.float64)) / scale[moving]
     with threadpool_limits(1, user_api="blas"):  # the same widths whatever the client's threads
         point, stages = _search(kernel, U, Y[few], s[few])
     found = np.full(len(scale), CONSTANT_WIDTH)
@@ -210,11 +182,12 @@ def _column_scales(
     moments = Moments.of(X, weights)
     scale, unseen = moments.standard_deviation(), np.flatnonzero(moments.is_constant())
     if len(unseen):
-        extent = row_source(ColumnRange(X.shape[1]))
+        extremes = row_source(ColumnRange(X.shape[1]))
+        width, magnitude = extremes.sum(axis=0), np.abs(extremes).max(axis=0)
         scale[unseen] = 0.0
-        unseen = unseen[extent.width[unseen] > EQUAL_TO_ROUNDING * extent.magnitude[unseen]]
+        unseen = unseen[width[unseen] > EQUAL_TO_ROUNDING * magnitude[unseen]]
         # The deviation of a column in which a single row of the sample differs.
-        scale[unseen] = extent.width[unseen] / np.sqrt(len(X))
+        scale[unseen] = width[unseen] / np.sqrt(len(X))
     if not scale.any():
         raise InputError(
             "every column is constant, so that length_scale='ard' cannot learn widths; give widths, or other "
@@ -289,15 +262,7 @@ _USUAL_ERRORS = 25  # held-out errors for the exponents and sizes
 
 
 def shrunk_length_scales(
-    kernel: Kernel,
-    search: dict[str, Any],
-    X: np.ndarray,
-    y: Any,
-    sample_weight: Any,
-    *,
-    make_pilot: MakePilot,
-    seed: int,
-    n_rows: int,
+    kernel: Kernel, search: dict[str, Any], sample: Sample, make_pilot: MakePilot
 ) -> tuple[Kernel, dict[str, Any]]:
     """Return the kernel of the shrunk widths that the map's pilot judges best, and how they were found.
 
@@ -317,13 +282,7 @@ def shrunk_length_scales(
     kernel : Kernel
         Of width "ard".
     search : dict
-        What `relevant_length_scales` returned for it.
-    X, y, sample_weight
-        The same rows.
-    make_pilot : callable
-    seed : int
-    n_rows : int
-        Rows of positive weight to which the model will be fitted.
+        What `relevant_length_scales` returned for it and the same sample.
 
     Returns
     -------
@@ -331,7 +290,8 @@ def shrunk_length_scales(
     search : dict
         That of the likelihood with `length_scale` replaced, its own as `likelihood_length_scale`, the
         `exponent` p, `tried`, a list of [p, rate, held-out error], the `column_factors` by which widths
-        were then changed, and the `size_factor` of all of them, which includes n_rows^−`shrinking`.
+        were then changed, and the `size_factor` of all of them, which includes a power −`shrinking` of the
+        number of rows.
 
     Notes
     -----
@@ -340,7 +300,7 @@ def shrunk_length_scales(
     moving = np.array(search["column_scale"]) > 0  # the other columns are constant and keep their width
     scale = np.where(moving, search["column_scale"], 1.0)
     relative = np.where(moving, search["length_scale"] / scale, np.inf)
-    rows = search_rows(X, y, sample_weight, seed)
+    rows = search_rows(sample)
     pilot = make_pilot(rows)
 
     def as_widths(found: np.ndarray) -> tuple[float, ...]:
@@ -367,12 +327,15 @@ def shrunk_length_scales(
         shrunk = np.array(widths_at(p, own * 2 ** (half_octaves / 2)))
         factors = _column_factors(
             lambda c: pilot.held_out_error(kernel.with_widths(tuple((c * shrunk).tolist()))),
-            _telling_columns(rows.X, shrunk, seed),
+            _telling_columns(rows.X, shrunk, sample.seed),
             len(shrunk),
             tried[p, half_octaves],
         )
         size, shrinking = _size_factor(
-            kernel, factors * shrunk, [pilot, make_pilot(rows.thinned())], n_rows / rows.n_training
+            kernel,
+            factors * shrunk,
+            [pilot, make_pilot(rows.thinned())],
+            sample.n_weighted_rows / rows.n_training,
         )
     widths = as_widths(size * factors * shrunk)
     return kernel.with_widths(widths), search | {
@@ -387,9 +350,9 @@ def shrunk_length_scales(
     }
 
 
-def shrinking_flops(n_rows: int, n_columns: int, pilot_flops: Callable[[int], float]) -> float:
-    """Return about how many flops that takes; `pilot_flops(n)` are those of one held-out error."""
-    return (_USUAL_ERRORS + 2 * min(n_columns, _MAX_COLUMNS)) * pilot_flops(min(n_rows, SAMPLE_ROWS))
+def shrinking_errors(n_columns: int) -> int:
+    """Return about how many held-out errors that takes."""
+    return _USUAL_ERRORS + 2 * min(n_columns, _MAX_COLUMNS)
 
 
 def _telling_columns(X: np.ndarray, widths: np.ndarray, seed: int) -> np.ndarray:

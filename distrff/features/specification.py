@@ -16,9 +16,10 @@ import numpy as np
 from distrff.errors import FrequencyMismatch, InputError
 from distrff.utils.arrays import in_one_layout
 from distrff.utils.jit import COUNTS, scratch
+from distrff.utils.random import stream
 
 # Of the block maps that a process keeps beside the one it uses.
-_MAX_BYTES = 2**29
+_MAX_MAPS, _MAX_BYTES = 8, 2**29
 # Put before the names of a map's arrays when they are sent beside others.
 _SENT = "map_"
 
@@ -94,6 +95,10 @@ class MapSpecification(ABC):
     """Whether the arrays come from rows, so that they must be sent."""
     is_sparse: ClassVar[bool] = False
     """Whether blocks of Z are scipy CSR matrices."""
+    nested: ClassVar[bool] = False
+    """Whether the leading columns are, up to a factor, the map of that smaller size."""
+    rescaled_when_nested: ClassVar[bool] = False
+    """Whether the leading D' columns must be multiplied by √(D/D') to be that map."""
 
     n_columns: int
     digest: str = ""
@@ -114,24 +119,14 @@ class MapSpecification(ABC):
         return self.n_features
 
     @property
-    @abstractmethod
     def at_zero(self) -> float:
         """k(0), the expected squared norm of a row of Z; nan where it depends on the row."""
+        return float("nan")
 
     @property
     def cost(self) -> MapCost:
         """What applying the map costs."""
         return product_cost(self.n_columns)
-
-    @property
-    def nested(self) -> bool:
-        """True if the leading columns are, up to a factor, the map of that smaller size."""
-        return False
-
-    @property
-    def rescaled_when_nested(self) -> bool:
-        """True if the leading D' columns must be multiplied by √(D/D') to be that map."""
-        return False
 
     @abstractmethod
     def derive_arrays(self) -> dict[str, np.ndarray]:
@@ -221,15 +216,8 @@ class MapSpecification(ABC):
     def build(self, arrays: Mapping[str, np.ndarray] | None = None) -> BlockMap:
         """Return the block map, derived at most once per process.
 
-        Parameters
-        ----------
-        arrays : mapping of str to ndarray, optional
-            Arrays that were sent because this process derives others.
-
-        Raises
-        ------
-        FrequencyMismatch
-            If the arrays derived here differ from the client's in the sixth digit.
+        `arrays` were sent because this process derives others. Raises FrequencyMismatch without them if those
+        derived here differ from the client's in the sixth digit.
         """
         return _CACHE.block_map(self, arrays)
 
@@ -310,8 +298,7 @@ def canonical_json(data: Any) -> str:
 class _BlockMapCache:
     """The block maps used last, bounded in number and in bytes; safe for the threads of one worker."""
 
-    def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
+    def __init__(self) -> None:
         self._lock = threading.RLock()
         self._maps: OrderedDict[tuple[MapSpecification, bool], BlockMap] = OrderedDict()
 
@@ -331,11 +318,10 @@ class _BlockMapCache:
 
     def _add(self, key: tuple[MapSpecification, bool], arrays: Mapping[str, np.ndarray]) -> None:
         self._maps[key] = key[0].block_map({name: in_one_layout(A) for name, A in arrays.items()})
-        while len(self._maps) > self._capacity or (len(self._maps) > 1 and self._bytes() > _MAX_BYTES):
+        while len(self._maps) > 1 and (
+            len(self._maps) > _MAX_MAPS or sum(kept.n_bytes for kept in self._maps.values()) > _MAX_BYTES
+        ):
             self._maps.popitem(last=False)
-
-    def _bytes(self) -> int:
-        return sum(block_map.n_bytes for block_map in self._maps.values())
 
     def _derive(self, spec: MapSpecification) -> dict[str, np.ndarray]:
         arrays = spec.derive_arrays()
@@ -351,7 +337,7 @@ class _BlockMapCache:
         raise TypeError("the cache of block maps belongs to one process and is never pickled")
 
 
-_CACHE = _BlockMapCache(capacity=8)
+_CACHE = _BlockMapCache()
 
 
 def derivations_in_this_process() -> int:
@@ -466,6 +452,39 @@ class RowSource(Protocol):
 
         `least_features` columns of Z are certain before the pass, which a plan may refuse as too many.
         """
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """What a map is fitted to: rows in memory, and the source of all rows, of which they are a sample.
+
+    Parameters
+    ----------
+    y : array-like of shape (n_samples,) or (n_samples, n_targets), or None
+        Numbers; anything else is taken as class labels.
+    """
+
+    X: np.ndarray
+    y: Any
+    sample_weight: Any
+    seed: int
+    row_source: RowSource
+
+    @property
+    def weights(self) -> np.ndarray:
+        """One weight a row, float64."""
+        if self.sample_weight is None:
+            return np.ones(len(self.X))
+        return np.asarray(self.sample_weight, dtype=np.float64)
+
+    def shuffled_rows(self, name: str) -> np.ndarray:
+        """Return the numbers of the rows of positive weight in the random order of that name."""
+        return stream(self.seed, name).permutation(np.flatnonzero(self.weights > 0))
+
+    @property
+    def n_weighted_rows(self) -> int:
+        """About how many rows have a positive weight, of all rows: as large a share as of the sample."""
+        return round(np.count_nonzero(self.weights) / len(self.X) * self.row_source.n_rows)
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ from distrff.features.compose import ConcatenatedSpecification, LinearSpecificat
 from distrff.features.fourier import FourierBlockMap, FourierSpecification
 from distrff.features.nystroem import NystroemBlockMap, NystroemSpecification
 from distrff.features.specification import MapSpecification
-from distrff.features.transformer import TransformerBlockMap, TransformerSpecification
+from distrff.features.transformer import TransformerSpecification
 from distrff.kernels.base import Kernel, Product, Scaled, Sum
 from distrff.kernels.polynomial import Polynomial
 from distrff.kernels.stationary import Exponential, Gaussian, Laplacian, Matern
@@ -41,21 +41,18 @@ class SklearnMap(NamedTuple):
 def sklearn_map(specification: MapSpecification, arrays: Arrays) -> SklearnMap:
     """Return the map as a transformer.
 
-    Raises
-    ------
-    InputError
-        For a map that scikit-learn has no transformer for, naming those that have one.
+    Raises InputError for a map that scikit-learn has no transformer for, naming those that have one.
     """
     if isinstance(specification, ConcatenatedSpecification):
         return _union(specification, arrays)
     if isinstance(specification, LinearSpecification):
         return SklearnMap(None)
-    block_map = specification.build(arrays)
-    if isinstance(block_map, TransformerBlockMap) and isinstance(specification, TransformerSpecification):
+    block_map: Any = specification.build(arrays)
+    if isinstance(specification, TransformerSpecification):
         return SklearnMap(block_map.transformer)
-    if isinstance(block_map, FourierBlockMap) and isinstance(specification, FourierSpecification):
+    if isinstance(specification, FourierSpecification):
         return _sampler(block_map, specification)
-    if isinstance(block_map, NystroemBlockMap) and isinstance(specification, NystroemSpecification):
+    if isinstance(specification, NystroemSpecification):
         return _nystroem(block_map, specification)
     raise InputError(
         f"scikit-learn has no transformer for {specification.kind} features; "
@@ -86,25 +83,24 @@ def _nystroem(block_map: NystroemBlockMap, specification: NystroemSpecification)
     """Return k(x, L)·Nᵀ with N = L_c⁻¹, and rows of zeros beyond the rank."""
     landmarks = block_map.landmarks
     rank = len(landmarks)
-    map_ = Nystroem(n_components=specification.n_components, **_kernel_options(specification.kernel))
+    options, factor = _kernel_options(specification.kernel)
+    map_ = Nystroem(n_components=specification.n_components, **options)
     normalization = np.zeros((specification.n_components, rank))
     normalization[:rank] = solve_triangular(block_map.factor, np.eye(rank), lower=True)
     map_.components_, map_.normalization_ = landmarks, normalization
     map_.component_indices_ = np.arange(rank)
     map_.n_features_in_ = specification.n_columns
-    return SklearnMap(map_, _laplacian_factor(specification.kernel))
+    return SklearnMap(map_, factor)
 
 
-def _kernel_options(kernel: Kernel) -> dict[str, Any]:
-    kernel = kernel.k if _laplacian_factor(kernel) != 1.0 and isinstance(kernel, Scaled) else kernel
+def _kernel_options(kernel: Kernel) -> tuple[dict[str, Any], float]:
+    """Return how `Nystroem` names the kernel, and the factor that the name of a Laplacian leaves out."""
+    factor = 1.0
+    if isinstance(kernel, Scaled) and isinstance(kernel.k, Laplacian):
+        factor, kernel = kernel.a, kernel.k
     if isinstance(kernel, Laplacian) and np.ptp(kernel.length_scale) == 0:
-        return {"kernel": "laplacian", "gamma": 1 / float(np.ravel(kernel.length_scale)[0])}
-    return {"kernel": _gp_kernel(kernel)}
-
-
-def _laplacian_factor(kernel: Kernel) -> float:
-    """Return the factor of a scaled Laplacian kernel, which its name in scikit-learn leaves out; else 1."""
-    return kernel.a if isinstance(kernel, Scaled) and isinstance(kernel.k, Laplacian) else 1.0
+        return {"kernel": "laplacian", "gamma": 1 / float(np.ravel(kernel.length_scale)[0])}, factor
+    return {"kernel": _gp_kernel(kernel)}, factor
 
 
 def _gp_kernel(kernel: Kernel) -> Any:
@@ -126,7 +122,10 @@ def _gp_kernel(kernel: Kernel) -> Any:
 
 
 def _union(specification: ConcatenatedSpecification, arrays: Arrays) -> SklearnMap:
-    parts = [sklearn_map(part, own) for part, own in specification.parts_with(arrays)]
+    own = (
+        ((part, None) for part in specification.parts) if arrays is None else specification.parts_with(arrays)
+    )
+    parts = [sklearn_map(part, of_part) for part, of_part in own]
     names = [f"map{i}" for i in range(len(parts))]
     steps = [
         (name, identity(specification.n_columns) if part.transformer is None else part.transformer)

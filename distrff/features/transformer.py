@@ -20,12 +20,7 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from distrff.errors import InputError, ModelFileError
 from distrff.features.base import FeatureMap
-from distrff.features.specification import (
-    BlockMap,
-    CarryingSpecification,
-    RowSource,
-    canonical_json,
-)
+from distrff.features.specification import BlockMap, CarryingSpecification, Sample, canonical_json
 
 _TRIAL_ROWS = 512
 
@@ -38,8 +33,6 @@ class TransformerSpecification(CarryingSpecification):
     ----------
     name : str
         Its class.
-    parameters_json : str
-    n_outputs : int
     has_arrays : bool
         Whether it has arrays that must be sent.
     fingerprint : str
@@ -60,10 +53,6 @@ class TransformerSpecification(CarryingSpecification):
     @property
     def n_features(self) -> int:
         return self.n_outputs
-
-    @property
-    def at_zero(self) -> float:
-        return float("nan")
 
     @property
     def arrays_at_hand(self) -> bool:
@@ -87,6 +76,7 @@ class TransformerSpecification(CarryingSpecification):
         return TransformerBlockMap(transformer, self.n_outputs)
 
 
+@dataclass(eq=False)
 class TransformerBlockMap(BlockMap):
     """z(x) = transformer.transform(x), as dense floats.
 
@@ -94,9 +84,8 @@ class TransformerBlockMap(BlockMap):
     outside the range of the fitted knots.
     """
 
-    def __init__(self, transformer: Any, n_features: int) -> None:
-        self.n_features = n_features
-        self.transformer = transformer
+    transformer: Any
+    n_features: int
 
     def apply(self, X: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         Z = np.empty((len(X), self.n_features), X.dtype) if out is None else out
@@ -154,7 +143,6 @@ class TransformerFeatures(FeatureMap):
         return type(self)(kept, random_state=self.random_state)
 
     def check_parameters(self) -> None:
-        """Raise InputError for parameters that no data could make right."""
         if isinstance(self.transformer, type) or not all(
             hasattr(self.transformer, method) for method in ("fit", "transform")
         ):
@@ -173,16 +161,14 @@ class TransformerFeatures(FeatureMap):
     def _prepare_trial(self, smaller: Mapping[str, int]) -> None:
         """Leave the transformer's own sizes: they may be bound to its other parameters."""
 
-    def _specify(
-        self, X: np.ndarray, y: Any, sample_weight: Any, seed: int, row_source: RowSource
-    ) -> TransformerSpecification:
+    def _specify(self, sample: Sample) -> TransformerSpecification:
         self.check_parameters()
-        fitted = self._fitted(X, y, sample_weight, seed)
-        n_outputs = dense_output(fitted, X[:1]).shape[1]
+        fitted = self._fitted(sample)
+        n_outputs = dense_output(fitted, sample.X[:1]).shape[1]
         self.transformer_ = fitted
         bare = fitted.estimator if isinstance(fitted, FrozenEstimator) else fitted
         name = type(bare).__name__
-        shape: dict[str, Any] = {"n_columns": X.shape[1], "name": name, "n_outputs": n_outputs}
+        shape: dict[str, Any] = {"n_columns": sample.X.shape[1], "name": name, "n_outputs": n_outputs}
         if STORABLE.get(name) is not type(bare):
             return TransformerSpecification(**shape, fingerprint=secrets.token_hex(16), transformer=bare)
         arrays = fitted_arrays(bare)
@@ -193,22 +179,22 @@ class TransformerFeatures(FeatureMap):
             arrays=arrays,
         )
 
-    def _fitted(self, X: np.ndarray, y: Any, sample_weight: Any, seed: int) -> Any:
+    def _fitted(self, sample: Sample) -> Any:
         if _is_fitted(self.transformer):
             return self.transformer
         transformer = clone(self.transformer)
         if getattr(transformer, "random_state", 0) is None:
-            transformer.random_state = seed % 2**32
-        Y = None if y is None else np.asarray(y)
+            transformer.random_state = sample.seed % 2**32
+        X, Y = sample.X, None if sample.y is None else np.asarray(sample.y)
         if Y is not None and Y.ndim == 2 and Y.shape[1] == 1:
             Y = Y[:, 0]
-        if sample_weight is None:
-            return transformer.fit(X, Y)
-        rows = np.flatnonzero(sample_weight > 0)
-        X, Y = X[rows], None if Y is None else Y[rows]
-        if has_fit_parameter(transformer, "sample_weight"):
-            return transformer.fit(X, Y, sample_weight=sample_weight[rows])
-        return transformer.fit(X, Y)
+        weights = {}
+        if sample.sample_weight is not None:
+            rows = np.flatnonzero(sample.sample_weight > 0)
+            X, Y = X[rows], None if Y is None else Y[rows]
+            if has_fit_parameter(transformer, "sample_weight"):
+                weights["sample_weight"] = sample.sample_weight[rows]
+        return transformer.fit(X, Y, **weights)
 
 
 def _is_fitted(transformer: Any) -> bool:
@@ -223,24 +209,20 @@ def _is_fitted(transformer: Any) -> bool:
 
 # The storable transformers of scikit-learn: from the fitted object to a few arrays, and back.
 
-STORABLE: dict[str, type] = {
-    cls.__name__: cls
-    for cls in (PCA, PolynomialCountSketch, PolynomialFeatures, SplineTransformer, StandardScaler)
+_ATTRIBUTES: dict[type, tuple[str, ...]] = {
+    PCA: ("components_", "mean_", "explained_variance_"),
+    PolynomialCountSketch: ("indexHash_", "bitHash_"),
+    PolynomialFeatures: (),  # follow from the parameters and the number of columns
+    SplineTransformer: (),  # its splines, below
+    StandardScaler: ("mean_", "scale_", "var_"),
 }
 
-_ATTRIBUTES: dict[str, tuple[str, ...]] = {
-    "PCA": ("components_", "mean_", "explained_variance_"),
-    "PolynomialCountSketch": ("indexHash_", "bitHash_"),
-    "PolynomialFeatures": (),  # follow from the parameters and the number of columns
-    "SplineTransformer": (),  # its splines, below
-    "StandardScaler": ("mean_", "scale_", "var_"),
-}
+STORABLE = {cls.__name__: cls for cls in _ATTRIBUTES}
 
 
 def fitted_arrays(transformer: Any) -> dict[str, np.ndarray]:
     """Return the arrays that a fitted transformer of a storable class needs to transform rows."""
-    names = _ATTRIBUTES[type(transformer).__name__]
-    found = {name.strip("_"): getattr(transformer, name, None) for name in names}
+    found = {name.strip("_"): getattr(transformer, name, None) for name in _ATTRIBUTES[type(transformer)]}
     arrays = {name: np.asarray(value) for name, value in found.items() if value is not None}
     if isinstance(transformer, SplineTransformer):
         splines = transformer.bsplines_
@@ -256,13 +238,8 @@ def json_parameters(transformer: Any) -> dict[str, Any]:
         params.pop(name, None)
     if isinstance(transformer, PCA):
         params = {"whiten": bool(params["whiten"])}
-    return {name: _plain(value) for name, value in params.items()}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        return value.item()
-    return list(value) if isinstance(value, tuple) else value
+    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in params.items()}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}
 
 
 def restored(
@@ -270,38 +247,29 @@ def restored(
 ) -> Any:
     """Return the fitted transformer of that class, parameters and arrays.
 
-    Raises
-    ------
-    ModelFileError
-        If its parameters ask for other columns than `n_outputs`, perhaps more than memory holds.
+    Raises ModelFileError if its parameters ask for other columns than `n_outputs`, perhaps more than memory
+    holds.
     """
-    transformer = _restored(name, parameters, arrays, n_columns)
+    params = {key: tuple(v) if isinstance(v, list) else v for key, v in parameters.items()}
+    transformer: Any = STORABLE[name](**params)
     made = n_outputs
     if isinstance(transformer, PolynomialFeatures):
+        transformer.fit(np.zeros((1, n_columns)))
         made = transformer.n_output_features_
-    elif isinstance(transformer, PolynomialCountSketch):
+    else:
+        transformer.n_features_in_ = n_columns
+        for attribute in _ATTRIBUTES[type(transformer)]:
+            setattr(transformer, attribute, arrays.get(attribute.strip("_")))
+    if isinstance(transformer, PCA):
+        transformer.n_components_ = len(transformer.components_)
+    if isinstance(transformer, SplineTransformer):
+        _restore_splines(transformer, arrays["knots"], arrays["coefficients"])
+    if isinstance(transformer, PolynomialCountSketch):
         made = transformer.n_components
         if transformer.degree != len(transformer.indexHash_):
             raise ModelFileError(f"its {name} of degree {transformer.degree} has other hashes than that")
     if made != n_outputs:
         raise ModelFileError(f"its {name} makes {made} features, but {n_outputs} are stored")
-    return transformer
-
-
-def _restored(
-    name: str, parameters: Mapping[str, Any], arrays: Mapping[str, np.ndarray], n_columns: int
-) -> Any:
-    params = {key: tuple(v) if isinstance(v, list) else v for key, v in parameters.items()}
-    transformer: Any = STORABLE[name](**params)
-    if isinstance(transformer, PolynomialFeatures):
-        return transformer.fit(np.zeros((1, n_columns)))
-    transformer.n_features_in_ = n_columns
-    for attribute in _ATTRIBUTES[name]:
-        setattr(transformer, attribute, arrays.get(attribute.strip("_")))
-    if isinstance(transformer, PCA):
-        transformer.n_components_ = len(transformer.components_)
-    if isinstance(transformer, SplineTransformer):
-        _restore_splines(transformer, arrays["knots"], arrays["coefficients"])
     return transformer
 
 

@@ -22,7 +22,6 @@ the rows that are computed with it, or on the width of the machine's vectors. An
 from __future__ import annotations
 
 import math
-from functools import cache
 
 import numpy as np
 from numba import types
@@ -30,7 +29,7 @@ from numba.extending import intrinsic, overload, register_jitable
 from numpy.lib.stride_tricks import as_strided
 
 from distrff.errors import InputError, InputTypeError
-from distrff.utils.jit import compiled, in_own_thread
+from distrff.utils.jit import compiled, compiles_once
 
 f32 = np.float32
 
@@ -47,28 +46,11 @@ def paired_cos_sin(theta: np.ndarray, out: np.ndarray, scale: float) -> None:
 
     ``out[:, 2j] = scale·cos(theta[:, j])``, ``out[:, 2j+1] = scale·sin(theta[:, j])``.
 
-    Parameters
-    ----------
-    theta : ndarray of shape (n_rows, m)
-        float32 or float64; each row contiguous. NaN and infinity give NaN, without a warning.
-    out : ndarray of shape (n_rows, at least 2m)
-        Of the same dtype, each row contiguous, apart from `theta` in memory. Columns from
-        2m on are left alone.
-    scale : float
-        Rounded to the dtype, then multiplied in with one rounding.
-
-    Raises
-    ------
-    InputError
-        If the shapes or layouts do not fit.
-    InputTypeError
-        If the dtypes do not fit.
-
-    Notes
-    -----
-    Before scaling, absolute errors are below 1.5e-16 (float64) and 9e-8 (float32, its
-    argument taken as exact) for |theta| ≤ 2**20, and those of the C library beyond.
-    One pass over memory, one thread, without the global interpreter lock.
+    Both are float32 or both float64, with contiguous rows, and apart from each other in memory. Columns of
+    `out` from 2m on are left alone. NaN and infinity give NaN, without a warning. `scale` is rounded to the
+    dtype, then multiplied in with one rounding. Before that, absolute errors are below 1.5e-16 (float64) and
+    9e-8 (float32, its argument taken as exact) for |theta| ≤ 2**20, and those of the C library beyond. One
+    pass over memory, one thread, without the global interpreter lock.
     """
     _check(theta, out, 2)
     if np.shares_memory(theta, out):
@@ -79,13 +61,9 @@ def paired_cos_sin(theta: np.ndarray, out: np.ndarray, scale: float) -> None:
         _paired(*flat_elements(theta), *flat_elements(out), *theta.shape, theta.dtype.type(scale))
 
 
-@cache
+@compiles_once
 def compile_loops() -> None:
     """Compile both loops in both formats, or load them from Numba's cache, before they are needed."""
-    in_own_thread(_compile_loops)
-
-
-def _compile_loops() -> None:
     for dtype in (np.float32, np.float64):
         theta = np.zeros((1, 1), dtype)
         paired_cos_sin(theta, np.zeros((1, 2), dtype), 1.0)
@@ -95,7 +73,7 @@ def _compile_loops() -> None:
 def cosine(theta: np.ndarray, out: np.ndarray, scale: float) -> None:
     """Write the cosine of every angle: ``out[:, j] = scale·cos(theta[:, j])``.
 
-    Parameters, errors and cost as for `paired_cos_sin`; up to 2**20 the values are its even columns, bit for
+    Layouts, errors and cost are as for `paired_cos_sin`; up to 2**20 the values are its even columns, bit for
     bit. `out` has at least m columns, and may also be `theta` itself, or the matrix of which `theta` is the
     leading columns.
     """

@@ -29,14 +29,106 @@ def nested_streams(rng_of: Streams, part: str) -> Streams:
     return lambda name: rng_of(f"{part}/{name}")
 
 
-class SpectralMeasure(ABC):
-    """The measure of a shift-invariant kernel, which inherits from this."""
+class Kernel(Value, ABC):
+    """A kernel and, where it is shift-invariant, the measure its random frequencies are drawn from.
+
+    Kernels are values: immutable, comparable, hashable, with a repr that evaluates. They compose as
+    `k1 + k2`, `k1 * k2` and `a * k` with a > 0. `rng_of(name)` stands for a named random
+    stream (`distrff.utils.random.stream`); draws are *prefix-stable*: the first frequencies or
+    radii do not depend on how many are drawn. What needs a width raises `InputError` while it is
+    still undecided, and where per-column widths do not fit the columns.
+    """
+
+    # NumPy scalars and arrays leave `a * k` to this class.
+    __array_ufunc__ = None
 
     @property
     @abstractmethod
+    def at_zero(self) -> float:
+        """k(0), the kernel of a point with itself; nan where that depends on the point."""
+
+    @property
+    def is_auto(self) -> bool:
+        """True where some width in the expression is still to be decided, "auto" or "ard"."""
+        return False
+
+    @property
+    def is_ard(self) -> bool:
+        """True where each column's width is to be decided by itself; only for one kernel alone."""
+        return False
+
+    @property
+    def is_shift_invariant(self) -> bool:
+        """True where k(x, x') is a function of x − x', so that there is a measure."""
+        return True
+
+    @property
     def is_spherical(self) -> bool:
         """True where the measure (of a sum: that of each component) is rotation invariant once
         coordinate j is multiplied by width j."""
+        return False
+
+    def with_widths(self, factor: Widths) -> Kernel:
+        """Return this kernel with every undecided width replaced by `factor`; explicit widths stay."""
+        return self
+
+    @abstractmethod
+    def _evaluate(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
+        """Return a new (n, m) matrix k(X, Y) of finite float64 rows."""
+
+    def _column_counts(self) -> set[int]:
+        """Return the numbers of columns that the per-column widths fit."""
+        return set()
+
+    def __call__(self, X: Any, Y: Any = None) -> np.ndarray:
+        """Return the exact kernel matrix of the rows of X and Y, in float64.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+        Y : array-like of shape (m, d), optional
+            X when not given.
+
+        Returns
+        -------
+        ndarray of shape (n, m)
+
+        Raises
+        ------
+        InputError
+            If X or Y is not a finite real matrix, or they differ in columns.
+
+        Notes
+        -----
+        Distances come from differences of coordinates, not from ‖x‖² + ‖y‖² − 2xᵀy, so that close
+        rows lose nothing: O(n·m·d) time, and O(n·m) memory for each level of an expression.
+        """
+        X = finite_rows(X, "X")
+        Y = X if Y is None else finite_rows(Y, "Y")
+        if X.shape[1] != Y.shape[1]:
+            raise InputError(f"X and Y must have the same columns, got {X.shape[1]} and {Y.shape[1]}")
+        return self._evaluate(X, Y)
+
+    def block(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
+        """Return k(X, Y) of rows that were checked before, faster than a call if that loses no digits.
+
+        Parameters
+        ----------
+        X : ndarray of shape (n, d), float64 and finite
+        Y : ndarray of shape (m, d), float64 and finite
+            The rows that all blocks share: they decide how distances are computed.
+
+        Returns
+        -------
+        ndarray of shape (n, m), float64
+
+        Notes
+        -----
+        Smooth functions of ‖δ‖² take it from ‖x‖² + ‖y‖² − 2xᵀy, one matrix product, with the mean of Y
+        as the origin; where the rows of Y lie so far from it, in widths, that digits would be lost, and
+        for all other kernels, the distances are those of a call.
+        """
+        return self._evaluate(X, Y)
 
     @abstractmethod
     def frequencies(self, n_frequencies: int, n_columns: int, rng_of: Streams) -> np.ndarray:
@@ -104,110 +196,11 @@ class SpectralMeasure(ABC):
         why = "is a sum, take its components" if len(self.components()) > 1 else "has no spherical measure"
         return InputError(f"no {what}: {self!r} {why}")
 
-    @abstractmethod
     def components(self) -> list[tuple[float, Kernel]]:
         """Return the kernel as a flat sum: (share of k(0), component) with shares that add to 1.
 
         Scaled sums and products of sums are multiplied out; what is no sum is its own component.
         """
-
-
-class Kernel(Value, SpectralMeasure):
-    """A kernel and, where it is shift-invariant, the measure its random frequencies are drawn from.
-
-    Kernels are values: immutable, comparable, hashable, with a repr that evaluates. They compose as
-    `k1 + k2`, `k1 * k2` and `a * k` with a > 0. `rng_of(name)` stands for a named random
-    stream (`distrff.utils.random.stream`); draws are *prefix-stable*: the first frequencies or
-    radii do not depend on how many are drawn. What needs a width raises `InputError` while it is
-    still undecided, and where per-column widths do not fit the columns.
-    """
-
-    # NumPy scalars and arrays leave `a * k` to this class.
-    __array_ufunc__ = None
-
-    @property
-    @abstractmethod
-    def at_zero(self) -> float:
-        """k(0), the kernel of a point with itself; nan where that depends on the point."""
-
-    @property
-    @abstractmethod
-    def is_auto(self) -> bool:
-        """True where some width in the expression is still to be decided, "auto" or "ard"."""
-
-    @property
-    def is_ard(self) -> bool:
-        """True where each column's width is to be decided by itself; only for one kernel alone."""
-        return False
-
-    @property
-    def is_shift_invariant(self) -> bool:
-        """True where k(x, x') is a function of x − x', so that there is a measure."""
-        return True
-
-    @abstractmethod
-    def with_widths(self, factor: Widths) -> Kernel:
-        """Return this kernel with every undecided width replaced by `factor`; explicit widths stay."""
-
-    @abstractmethod
-    def _evaluate(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
-        """Return a new (n, m) matrix k(X, Y) of finite float64 rows."""
-
-    @abstractmethod
-    def _column_counts(self) -> set[int]:
-        """Return the numbers of columns that the per-column widths fit."""
-
-    def __call__(self, X: Any, Y: Any = None) -> np.ndarray:
-        """Return the exact kernel matrix of the rows of X and Y, in float64.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, d)
-        Y : array-like of shape (m, d), optional
-            X when not given.
-
-        Returns
-        -------
-        ndarray of shape (n, m)
-
-        Raises
-        ------
-        InputError
-            If X or Y is not a finite real matrix, or they differ in columns.
-
-        Notes
-        -----
-        Distances come from differences of coordinates, not from ‖x‖² + ‖y‖² − 2xᵀy, so that close
-        rows lose nothing: O(n·m·d) time, and O(n·m) memory for each level of an expression.
-        """
-        X = finite_rows(X, "X")
-        Y = X if Y is None else finite_rows(Y, "Y")
-        if X.shape[1] != Y.shape[1]:
-            raise InputError(f"X and Y must have the same columns, got {X.shape[1]} and {Y.shape[1]}")
-        return self._evaluate(X, Y)
-
-    def block(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
-        """Return k(X, Y) of rows that were checked before, faster than a call if that loses no digits.
-
-        Parameters
-        ----------
-        X : ndarray of shape (n, d), float64 and finite
-        Y : ndarray of shape (m, d), float64 and finite
-            The rows that all blocks share: they decide how distances are computed.
-
-        Returns
-        -------
-        ndarray of shape (n, m), float64
-
-        Notes
-        -----
-        Smooth functions of ‖δ‖² take it from ‖x‖² + ‖y‖² − 2xᵀy, one matrix product, with the mean of Y
-        as the origin; where the rows of Y lie so far from it, in widths, that digits would be lost, and
-        for all other kernels, the distances are those of a call.
-        """
-        return self._evaluate(X, Y)
-
-    def components(self) -> list[tuple[float, Kernel]]:
         terms = self._terms()
         return terms if len(terms) > 1 else [(1.0, self)]
 
@@ -265,6 +258,10 @@ class _Composite(Kernel):
     def is_shift_invariant(self) -> bool:
         return all(k.is_shift_invariant for k in self._operands().values())
 
+    @property
+    def is_spherical(self) -> bool:
+        return all(k.is_spherical for k in self._operands().values())
+
     def _column_counts(self) -> set[int]:
         return set().union(*(k._column_counts() for k in self._operands().values()))
 
@@ -286,10 +283,6 @@ class Sum(_Composite):
     @property
     def at_zero(self) -> float:
         return self.k1.at_zero + self.k2.at_zero
-
-    @property
-    def is_spherical(self) -> bool:
-        return self.k1.is_spherical and self.k2.is_spherical
 
     def _combine(self, *K: np.ndarray) -> np.ndarray:
         return np.add(K[0], K[1], out=K[0])
@@ -330,7 +323,7 @@ class Product(_Composite):
 
     @property
     def is_spherical(self) -> bool:
-        if not (self.k1.is_spherical and self.k2.is_spherical):
+        if not super().is_spherical:
             return False
         terms = self._terms()
         if len(terms) > 1:
@@ -402,10 +395,6 @@ class Scaled(_Composite):
     @property
     def at_zero(self) -> float:
         return self.a * self.k.at_zero
-
-    @property
-    def is_spherical(self) -> bool:
-        return self.k.is_spherical
 
     def _combine(self, *K: np.ndarray) -> np.ndarray:
         return np.multiply(K[0], self.a, out=K[0])

@@ -10,7 +10,7 @@ import numpy as np
 
 from distrff.errors import InputError, InputTypeError, is_number
 from distrff.kernels.base import Kernel, Streams
-from distrff.utils.validation import Widths, positive_number
+from distrff.utils.validation import positive_number
 
 
 @dataclass(frozen=True)
@@ -49,15 +49,7 @@ class Polynomial(Kernel):
         return math.nan
 
     @property
-    def is_auto(self) -> bool:
-        return False
-
-    @property
     def is_shift_invariant(self) -> bool:
-        return False
-
-    @property
-    def is_spherical(self) -> bool:
         return False
 
     def frequencies(self, n_frequencies: int, n_columns: int, rng_of: Streams) -> np.ndarray:
@@ -66,9 +58,6 @@ class Polynomial(Kernel):
     def second_moment(self, n_columns: int) -> float:
         raise self._no_measure()
 
-    def with_widths(self, factor: Widths) -> Kernel:
-        return self
-
     def _no_measure(self) -> InputError:
         return InputError(f"{self!r} is not shift-invariant, so that it has no frequencies")
 
@@ -76,6 +65,3 @@ class Polynomial(Kernel):
         K = X @ Y.T
         K += self.bias
         return np.power(K, self.degree, out=K)
-
-    def _column_counts(self) -> set[int]:
-        return set()

@@ -12,21 +12,11 @@ from distrff.kernels.polynomial import Polynomial
 from distrff.kernels.stationary import Cauchy, Exponential, Gaussian, Laplacian, Matern
 
 KERNELS: dict[str, type[Kernel]] = {
-    "gaussian": Gaussian,
-    "laplacian": Laplacian,
-    "cauchy": Cauchy,
-    "exponential": Exponential,
-    "matern": Matern,
+    kind.__name__.lower(): kind for kind in (Gaussian, Laplacian, Cauchy, Exponential, Matern)
 }
 """The kernels that a name alone gives, as on the command line."""
 
-_KINDS: dict[str, type[Kernel]] = {
-    **KERNELS,
-    "polynomial": Polynomial,
-    "sum": Sum,
-    "product": Product,
-    "scaled": Scaled,
-}
+_KINDS = KERNELS | {kind.__name__.lower(): kind for kind in (Polynomial, Sum, Product, Scaled)}
 
 
 def kernel_from_dict(data: Any) -> Kernel:

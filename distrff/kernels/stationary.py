@@ -51,20 +51,7 @@ class Stationary(Kernel):
     def width_gradient(self, X: np.ndarray, K: np.ndarray, M: np.ndarray) -> np.ndarray:
         """Return Σ_{ii'} M_{ii'}·∂k(x_i, x_i')/∂log ℓ_j, by which a function of K changes with the widths.
 
-        Parameters
-        ----------
-        X : ndarray of shape (n, d), finite, float64
-        K : ndarray of shape (n, n)
-            The kernel matrix of X.
-        M : ndarray of shape (n, n)
-            Symmetric; the derivative of the function by K.
-
-        Returns
-        -------
-        ndarray of shape (d,)
-
-        Notes
-        -----
+        K is the kernel matrix of the rows of X, and the symmetric M the derivative of the function by K.
         O(n²·d) time and a few matrices of the size of K.
         """
         return self._width_gradient(X / self.column_widths(X.shape[1]), K, M)
@@ -80,10 +67,6 @@ class Stationary(Kernel):
     @property
     def is_ard(self) -> bool:
         return self.length_scale == "ard"
-
-    @property
-    def is_spherical(self) -> bool:
-        return False
 
     def _column_counts(self) -> set[int]:
         return {len(self.length_scale)} if isinstance(self.length_scale, tuple) else set()
@@ -210,7 +193,7 @@ class Laplacian(Stationary):
         return np.exp(K, out=K)
 
     def _width_gradient(self, U: np.ndarray, K: np.ndarray, M: np.ndarray) -> np.ndarray:
-        return absolute_sums(U, M * K)
+        return _pair_sums(_add_absolute, U, M * K)
 
     def _unit_frequencies(self, shape: tuple[int, int], rng_of: Streams) -> np.ndarray:
         # By the inverse of the cdf, which is finite for every U in [0, 1); a ratio of normals is not.
@@ -247,7 +230,7 @@ class Cauchy(Stationary):
         return np.reciprocal(K, out=K)
 
     def _width_gradient(self, U: np.ndarray, K: np.ndarray, M: np.ndarray) -> np.ndarray:
-        return rational_sums(U, M * K)
+        return _pair_sums(_add_rational, U, M * K)
 
     def _unit_frequencies(self, shape: tuple[int, int], rng_of: Streams) -> np.ndarray:
         return rng_of("laplace").laplace(size=shape)
@@ -262,33 +245,30 @@ class Cauchy(Stationary):
 class _StudentT(_Spherical):
     """Frequencies of a multivariate t with 2ν degrees of freedom: g/√(u/2ν), g ~ N(0, I), u ~ χ²_{2ν}."""
 
-    @abstractmethod
-    def _smoothness(self) -> float:
-        """Return ν."""
+    nu: float
 
     def _correlation(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
-        return matern_correlation(cdist(X, Y, "euclidean"), self._smoothness())
+        return matern_correlation(cdist(X, Y, "euclidean"), self.nu)
 
     def _width_gradient(self, U: np.ndarray, K: np.ndarray, M: np.ndarray) -> np.ndarray:
-        return square_sums(U, M * matern_slope(cdist(U, U, "euclidean"), self._smoothness()))
+        return square_sums(U, M * matern_slope(cdist(U, U, "euclidean"), self.nu))
 
     def _stretch(self, n: int, rng_of: Streams) -> np.ndarray:
         # u/2 ~ Gamma(ν), which for ν < 1 may round to 0.
-        half_u = np.maximum(rng_of("mixing").standard_gamma(self._smoothness(), n), np.finfo(float).tiny)
-        return np.sqrt(self._smoothness() / half_u)
+        half_u = np.maximum(rng_of("mixing").standard_gamma(self.nu, n), np.finfo(float).tiny)
+        return np.sqrt(self.nu / half_u)
 
     def n_uniforms(self, n_columns: int) -> int:
         return n_columns + 1
 
     def _unit_quantiles(self, U: np.ndarray) -> np.ndarray:
         # The radius' factor, which matters most, takes the first coordinate: the most even one.
-        half_u = np.maximum(gammaincinv(self._smoothness(), U[:, :1]), np.finfo(float).tiny)
-        return ndtri(U[:, 1:]) * np.sqrt(self._smoothness() / half_u)
+        half_u = np.maximum(gammaincinv(self.nu, U[:, :1]), np.finfo(float).tiny)
+        return ndtri(U[:, 1:]) * np.sqrt(self.nu / half_u)
 
     def _unit_moment(self) -> float:
         # E g²/(u/2ν) = 2ν·E 1/u, and E 1/u = 1/(2ν − 2) for 2ν > 2 degrees of freedom, else infinite.
-        nu = self._smoothness()
-        return nu / (nu - 1.0) if nu > 1.0 else math.inf
+        return self.nu / (self.nu - 1.0) if self.nu > 1.0 else math.inf
 
 
 @dataclass(frozen=True)
@@ -301,8 +281,7 @@ class Exponential(_StudentT):
         The width ℓ, or one per column; decided by the fit: "auto" is one number, "ard" one per column.
     """
 
-    def _smoothness(self) -> float:
-        return 0.5
+    nu = 0.5
 
 
 @dataclass(frozen=True)
@@ -325,9 +304,6 @@ class Matern(_StudentT):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "nu", positive_number(self.nu, "nu", least=0.25))
-
-    def _smoothness(self) -> float:
-        return self.nu
 
     def block(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
         if self.nu < 1.5:  # steep in ‖δ‖² at 0, where an error of 1e-16 would become one of 1e-8
@@ -464,22 +440,16 @@ def square_sums(U: np.ndarray, B: np.ndarray) -> np.ndarray:
     return 2.0 * (B.sum(axis=1) @ np.square(U) - np.einsum("ij,ij->j", U, B @ U))
 
 
-def absolute_sums(U: np.ndarray, B: np.ndarray) -> np.ndarray:
-    """Return Σ_{ii'} B_{ii'}·|u_ij − u_i'j| of every column j, for symmetric B."""
+def _pair_sums(add: Any, U: np.ndarray, B: np.ndarray) -> np.ndarray:
+    """Return what `add` sums over pairs of different rows, for symmetric B, of every column j."""
     sums = np.zeros(U.shape[1])
-    _add_absolute(np.ascontiguousarray(U), B, sums)
-    return 2.0 * sums
-
-
-def rational_sums(U: np.ndarray, B: np.ndarray) -> np.ndarray:
-    """Return Σ_{ii'} B_{ii'}·2v²/(1 + v²) with v = u_ij − u_i'j, of every column j, for symmetric B."""
-    sums = np.zeros(U.shape[1])
-    _add_rational(np.ascontiguousarray(U), B, sums)
+    add(np.ascontiguousarray(U), B, sums)
     return 2.0 * sums
 
 
 @compiled()
 def _add_absolute(U, B, sums):
+    """Add B_{ii'}·|u_ij − u_i'j|."""
     for i in range(U.shape[0]):
         for k in range(i):
             b = B[i, k]
@@ -489,6 +459,7 @@ def _add_absolute(U, B, sums):
 
 @compiled()
 def _add_rational(U, B, sums):
+    """Add B_{ii'}·2v²/(1 + v²) with v = u_ij − u_i'j."""
     for i in range(U.shape[0]):
         for k in range(i):
             b = 2.0 * B[i, k]

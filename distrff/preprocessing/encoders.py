@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from distrff.errors import InputError, NonFiniteError
+from distrff.utils.arrays import as_columns
 
 
 class ColumnEncoder(ABC):
@@ -26,7 +27,8 @@ class ColumnEncoder(ABC):
     name : str
         The raw column.
     fill
-        The number, or one number a column made, that replaces missing values; None refuses them.
+        The number, or one number a column made, that replaces missing values; None refuses them. NaN counts
+        as missing where there is a fill.
     indicates : bool
         Whether a last column is 1 where a value was missing, else 0.
     """
@@ -38,9 +40,9 @@ class ColumnEncoder(ABC):
     fill: Any
     indicates: bool
 
-    @abstractmethod
     def _names(self) -> tuple[str, ...]:
         """Return the names of the columns made but for the indicator."""
+        return (self.name,)
 
     @abstractmethod
     def _write(self, column: RawColumn, out: np.ndarray) -> None:
@@ -54,20 +56,17 @@ class ColumnEncoder(ABC):
     def encode(self, column: RawColumn, out: np.ndarray, first_row: int) -> None:
         """Write the columns made to `out` of shape (r, len(names_out)).
 
-        Raises
-        ------
-        NonFiniteError
-            Naming the first missing value, if there is no fill.
+        Raises NonFiniteError, naming the first missing value, if there is no fill.
         """
+        nulls = column.nulls if self.fill is None else column.missing()
+        if nulls is not None and self.fill is None:
+            refuse_missing(self.name, nulls, first_row)
         made = out[:, : out.shape[1] - self.indicates]
         self._write(column, made)
-        if column.nulls is not None:
-            if self.fill is None:
-                refuse_missing(self.name, column.nulls, first_row)
-            else:
-                made[column.nulls] = self.fill
+        if nulls is not None and self.fill is not None:
+            np.copyto(made, self.fill, where=as_columns(nulls), casting="unsafe")
         if self.indicates:
-            out[:, -1] = False if column.nulls is None else column.nulls
+            out[:, -1] = False if nulls is None else as_columns(nulls).any(axis=1)
 
 
 @dataclass(frozen=True)
@@ -80,8 +79,6 @@ class NumberStep(ColumnEncoder):
         Of the columns made.
     width : int
         Numbers in each list; 0 for plain numbers.
-    name, fill, indicates
-        See `ColumnEncoder`; NaN counts as missing where there is a fill.
     """
 
     name: str
@@ -96,21 +93,13 @@ class NumberStep(ColumnEncoder):
     def _names(self) -> tuple[str, ...]:
         return tuple(f"{self.name}_{i}" for i in range(self.width)) if self.width else (self.name,)
 
-    def encode(self, column: RawColumn, out: np.ndarray, first_row: int) -> None:
-        values = self._shaped(column.values)
-        nulls = column.nulls if self.fill is None else column.missing()
-        if nulls is not None:
-            if self.fill is None:
-                refuse_missing(self.name, nulls, first_row)
-            else:
-                nulls = self._shaped(nulls)
-                values = np.where(nulls, self.fill, values)
-        self._write(RawColumn("number", values), out[:, : values.shape[1]])
-        if self.indicates:
-            out[:, -1] = False if nulls is None else self._shaped(nulls).any(axis=1)
-
     def _write(self, column: RawColumn, out: np.ndarray) -> None:
-        values, dtype = column.values, out.dtype
+        values, dtype = as_columns(column.values), out.dtype
+        if values.shape[1] != out.shape[1]:
+            raise InputError(
+                f"column {self.name!r} holds {values.shape[1]} numbers a row, but it held {out.shape[1]} "
+                f"when its step was made; give a table of the same kind"
+            )
         if dtype.kind in "iub" and not np.can_cast(values.dtype, dtype):
             low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
             fits = (values == np.floor(values)) & (values >= low) & (values <= high)
@@ -120,16 +109,6 @@ class NumberStep(ColumnEncoder):
                     f"made; give a table of the same kind"
                 )
         out[...] = values
-
-    def _shaped(self, values: np.ndarray) -> np.ndarray:
-        k = self.width or 1
-        shaped = values[:, None] if values.ndim == 1 else values
-        if shaped.shape[1] != k:
-            raise InputError(
-                f"column {self.name!r} holds {shaped.shape[1]} numbers a row, but it held {k} when its step "
-                f"was made; give a table of the same kind"
-            )
-        return shaped
 
 
 # Text as columns of 0 and 1: one a category, or one a bucket of hashed words.
@@ -160,8 +139,6 @@ class OneHotEncoder(_WordEncoder):
     ----------
     categories : tuple of str
         Sorted.
-    name, fill, indicates
-        See `ColumnEncoder`.
     """
 
     name: str
@@ -195,8 +172,6 @@ class HashedStep(_WordEncoder):
     ----------
     n_places : int
         Columns; words that share one are one category.
-    name, fill, indicates
-        See `ColumnEncoder`.
     """
 
     name: str
@@ -237,8 +212,6 @@ class SecondsStep(ColumnEncoder):
         Ticks since 1970 at which the number is 0: the column's minimum.
     ticks : int
         Ticks in a second.
-    name, fill, indicates
-        See `ColumnEncoder`.
     """
 
     name: str
@@ -251,9 +224,6 @@ class SecondsStep(ColumnEncoder):
     reads: ClassVar[str] = "time"
     dtype: ClassVar[str] = "float64"
 
-    def _names(self) -> tuple[str, ...]:
-        return (self.name,)
-
     def _write(self, column: RawColumn, out: np.ndarray) -> None:
         # Whole seconds are subtracted as integers, so that nanoseconds keep their digits near the origin.
         whole, part = np.divmod(column.values, column.ticks)
@@ -265,15 +235,8 @@ class SecondsStep(ColumnEncoder):
 class CyclicTimeEncoder(ColumnEncoder):
     """t ↦ sine and cosine of its angles in the year, the week and the day, in UTC.
 
-    Parameters
-    ----------
-    name, fill, indicates
-        See `ColumnEncoder`; a fill of 0 is the centre of the three circles.
-
-    Notes
-    -----
     The year is divided by its own length, weeks begin on Monday, and weekday and hour advance by steps: at
-    17:59 on a Friday, 4/7 of a week and 17/24 of a day.
+    17:59 on a Friday, 4/7 of a week and 17/24 of a day. A fill of 0 is the centre of the three circles.
     """
 
     name: str
@@ -337,12 +300,8 @@ class TargetStep:
     def apply(self, raw: Mapping[str, RawColumn], first_row: int) -> np.ndarray:
         """Return y of shape (r,) or (r, len(names)).
 
-        Raises
-        ------
-        NonFiniteError
-            Naming the first missing value.
-        InputError
-            If a column is of another kind than the step's.
+        Raises NonFiniteError, naming the first missing value, and InputError if a column is of another kind
+        than the step's.
         """
         parts = [self._values(raw[name], name, first_row) for name in self.names]
         return parts[0] if self.is_1d else np.stack(parts, axis=1)
@@ -364,10 +323,7 @@ class TargetStep:
 def is_label(column: RawColumn, label: str, name: str) -> np.ndarray:
     """Return where a column of text, numbers or booleans holds the label, which is given as text.
 
-    Raises
-    ------
-    InputError
-        If the column holds numbers and the label is none.
+    Raises InputError if the column holds numbers and the label is none.
     """
     if column.kind == "text":
         return np.asarray([word == label for word in column.words] + [False])[column.values]
@@ -434,35 +390,26 @@ class RawColumn:
     def of_kind(self, kind: str, name: str) -> RawColumn:
         """Return the column as one of `kind`; whole numbers can be read as text, clocks as their seconds.
 
-        Raises
-        ------
-        InputError
-            If it is of another kind.
+        Raises InputError if it is of another kind.
         """
         if self.kind == kind:
             return self
         if self.kind == "null":
-            return self._empty(kind)
+            dtype = {"number": np.float64, "text": np.int32, "time": np.int64}[kind]
+            values = np.full(len(self), -1 if kind == "text" else 0, dtype)
+            return RawColumn(kind, values, np.ones(len(self), dtype=bool))
         if kind == "number" and self.kind == "clock":
             return RawColumn("number", self.values, self.nulls)
         if kind == "text" and self.kind == "number" and self.values.dtype.kind in "iub":
             numbers, codes = np.unique(self.values.reshape(len(self)), return_inverse=True)
             words = tuple(map(str, numbers.tolist()))
             codes = codes.astype(np.int32)
-            return RawColumn(
-                "text", codes if self.nulls is None else np.where(self.nulls, -1, codes), self.nulls, words
-            )
+            codes = codes if self.nulls is None else np.where(self.nulls, -1, codes)
+            return RawColumn("text", codes, self.nulls, words)
         raise InputError(
             f"column {name!r} holds {PLURALS[self.kind]}, but it held {PLURALS[kind]} when its step was "
             f"made; give a table of the same kind"
         )
-
-    def _empty(self, kind: str) -> RawColumn:
-        """A column without any value, as one of a kind."""
-        n = len(self)
-        dtype = {"number": np.float64, "text": np.int32, "time": np.int64}[kind]
-        values = np.full(n, -1, dtype) if kind == "text" else np.zeros(n, dtype)
-        return RawColumn(kind, values, np.ones(n, dtype=bool))
 
 
 PLURALS = {"number": "numbers", "text": "text", "time": "times", "clock": "times of day or durations"}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import partial
 from operator import index
 from typing import Any
 
@@ -22,7 +24,9 @@ from distrff.preprocessing.encoders import (
     TargetStep,
 )
 from distrff.preprocessing.table import ColumnStep, TableSteps
+from distrff.utils.arrays import as_columns
 from distrff.utils.text import listed
+from distrff.utils.validation import one_of
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,6 @@ class TableProfile:
 
     Parameters
     ----------
-    n_rows : int
     columns : mapping of str to ColumnProfile
         Empty for no rows.
     max_words : int
@@ -56,10 +59,7 @@ class TableProfile:
     def merge(self, other: TableProfile) -> TableProfile:
         """Return the profile of both.
 
-        Raises
-        ------
-        InputError
-            Naming a column that holds values of different kinds.
+        Raises InputError, naming a column that holds values of different kinds.
         """
         if not self.columns or not other.columns:
             return self if self.columns else other
@@ -80,14 +80,8 @@ def steps_of(
 ) -> tuple[TableSteps, dict[str, Any]]:
     """Return the steps that the options call for, and a report of what they do.
 
-    Parameters
-    ----------
-    profile : TableProfile
-        Of all rows.
-    options : TableOptions
-    columns, target : sequence of str
-        Names of the raw columns of X and of y.
-    weight : str or None
+    `columns` and `target` name the raw columns of X and of y. Raises InputError if no column is left, a
+    target or weights are of a kind that cannot be used, or two columns made would have one name.
 
     Returns
     -------
@@ -95,12 +89,6 @@ def steps_of(
     report : dict
         Strict JSON: `columns_made` (their number), `categories` (their number, by raw column),
         `missing` (rows with a missing value, by raw column with any), `columns_dropped` (why, by raw column).
-
-    Raises
-    ------
-    InputError
-        If no column is left, a target or weights are of a kind that cannot be used, or two columns made
-        would have one name.
     """
     steps: list[ColumnStep] = []
     dropped: dict[str, str] = {}
@@ -258,19 +246,36 @@ class ColumnProfile:
         n_missing = 0 if missing is None else int(np.count_nonzero(missing))
         if column.kind == "null":
             return cls("null", len(column), len(column))
+        of_kind = partial(cls, column.kind, len(column), n_missing)
         if column.kind in ("number", "clock"):
-            return _of_numbers(column, n_missing)
+            mask, values = column.missing(), as_columns(column.values)
+            present = np.ones(values.shape, bool) if mask is None else ~as_columns(mask)
+            return of_kind(
+                dtype=str(values.dtype),
+                width=values.shape[1] if column.values.ndim == 2 else 0,
+                counts=tuple(np.count_nonzero(present, axis=0).tolist()),
+                sums=tuple(exact_sum(x[here]) for x, here in zip(values.T, present.T, strict=True)),
+            )
+        held = column.values if column.nulls is None else column.values[~column.nulls]
         if column.kind == "time":
-            return _of_times(column, n_missing)
-        return cls("text", len(column), n_missing, words=_counted(column, max_words))
+            return of_kind(
+                counts=(len(held),),
+                sums=(exact_sum(held // column.ticks),),
+                first=int(held.min()) if len(held) else None,
+                ticks=column.ticks,
+            )
+        words: Counter[str] = Counter()
+        for word, n in zip(
+            column.words, np.bincount(held, minlength=len(column.words)).tolist(), strict=True
+        ):
+            if n:
+                words[word] += n
+        return of_kind(words=words if len(words) <= max_words else None)
 
     def merge(self, other: ColumnProfile, name: str, max_words: int) -> ColumnProfile:
         """Return the profile of both.
 
-        Raises
-        ------
-        InputError
-            If they hold values of different kinds.
+        Raises InputError if they hold values of different kinds.
         """
         mine, its = self._like(other), other._like(self)
         if mine.kind != its.kind or mine.width != its.width:
@@ -316,48 +321,13 @@ class ColumnProfile:
         return tuple(exact_mean(s, n) if n else 0.0 for s, n in zip(self.sums, self.counts, strict=True))
 
 
-def _of_numbers(column: RawColumn, n_missing: int) -> ColumnProfile:
-    mask = column.missing()
-    is_list = column.values.ndim == 2
-    width = column.values.shape[1] if is_list else 0
-    values = column.values if is_list else column.values[:, None]
-    present = np.ones(values.shape, bool) if mask is None else ~mask.reshape(values.shape)
-    counts = tuple(np.count_nonzero(present, axis=0).tolist())
-    sums = tuple(exact_sum(x[here]) for x, here in zip(values.T, present.T, strict=True))
-    return ColumnProfile(column.kind, len(column), n_missing, str(column.values.dtype), width, counts, sums)
-
-
-def _of_times(column: RawColumn, n_missing: int) -> ColumnProfile:
-    t = column.values if column.nulls is None else column.values[~column.nulls]
-    return ColumnProfile(
-        "time",
-        len(column),
-        n_missing,
-        counts=(len(t),),
-        sums=(exact_sum(t // column.ticks),),
-        first=int(t.min()) if len(t) else None,
-        ticks=column.ticks,
-    )
-
-
-def _counted(column: RawColumn, max_words: int) -> dict[str, int] | None:
-    codes = column.values if column.nulls is None else column.values[~column.nulls]
-    counts = np.bincount(codes, minlength=len(column.words)).tolist()
-    words: dict[str, int] = {}
-    for word, n in zip(column.words, counts, strict=True):
-        if n:
-            words[word] = words.get(word, 0) + n
-    return words if len(words) <= max_words else None
-
-
 def _merged(
     mine: Mapping[str, int] | None, its: Mapping[str, int] | None, max_words: int
 ) -> dict[str, int] | None:
     if mine is None or its is None:
         return None
-    words = dict(mine)
-    for word, n in its.items():
-        words[word] = words.get(word, 0) + n
+    words = Counter(mine)
+    words.update(its)
     return words if len(words) <= max_words else None
 
 
@@ -410,8 +380,7 @@ class TableOptions:
             raise InputError(
                 "columns and drop were both given; name the columns to take or those to leave out"
             )
-        if self.missing not in MISSING:
-            raise InputError(f"missing must be one of {', '.join(map(repr, MISSING))}, got {self.missing!r}")
+        one_of("missing", self.missing, MISSING)
         if self.datetime is not None and self.datetime not in TIMES:
             raise InputError(
                 f"datetime must be None or one of {', '.join(map(repr, TIMES))}, got {self.datetime!r}"
@@ -460,12 +429,8 @@ class Numbered(Sequence[str]):
 def find_columns(keys: Sequence[Any] | str | int, names: Sequence[str], source: str) -> list[int]:
     """Return the positions of the columns that `keys` name, in the order given.
 
-    An integer, also one written as text, is an index (-1 the last) unless a column has that name.
-
-    Raises
-    ------
-    InputError
-        If a column is missing or named twice, or none is named.
+    An integer, also one written as text, is an index (-1 the last) unless a column has that name. Raises
+    InputError if a column is missing or named twice, or none is named.
     """
     keys = [keys] if isinstance(keys, (str, int)) else list(keys)
     found = [_find_column(key, names, source) for key in keys]

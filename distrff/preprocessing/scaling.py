@@ -81,7 +81,7 @@ class Moments:
         Σ s x / Σs; zeros where the weight is zero.
     squares : ndarray of shape (n_columns,), float64
         Σ s (x − mean)², of columns that are `small` in units of 2⁻¹²⁰⁰.
-    least, most : ndarray of shape (n_columns,), float64
+    min, max : ndarray of shape (n_columns,), float64
         Extremes over rows of positive weight; inf and −inf without any.
     small : bool ndarray of shape (n_columns,)
         Whether all deviations are so small that their squares might underflow.
@@ -90,8 +90,8 @@ class Moments:
     weight: float
     mean: np.ndarray
     squares: np.ndarray
-    least: np.ndarray
-    most: np.ndarray
+    min: np.ndarray
+    max: np.ndarray
     small: np.ndarray
 
     @classmethod
@@ -124,12 +124,12 @@ class Moments:
             drift = s @ centred / weight
             centred -= drift
             counted = X if s.all() else X[s > 0]
-            least, most = counted.min(axis=0), counted.max(axis=0)
+            low, high = counted.min(axis=0), counted.max(axis=0)
             mean = mean + drift
-            small = np.maximum(most - mean, mean - least) < _SMALL
-            if (small & (least < most)).any():
+            small = np.maximum(high - mean, mean - low) < _SMALL
+            if (small & (low < high)).any():
                 np.ldexp(centred, np.where(small, _LIFT, 0), out=centred)
-            return cls(weight, mean, s @ np.square(centred, out=centred), least, most, small)
+            return cls(weight, mean, s @ np.square(centred, out=centred), low, high, small)
 
     @classmethod
     def _of_sparse(cls, X: Any, sample_weight: np.ndarray | None) -> Moments:
@@ -146,17 +146,15 @@ class Moments:
             mean = np.bincount(X.indices, of_entry * X.data, d) / weight
             stored = np.bincount(X.indices, of_entry, d)
             counted = X if s.all() else X[s > 0]
-            least, most = (
-                np.asarray(m.todense()).ravel() for m in (counted.min(axis=0), counted.max(axis=0))
-            )
-            small = np.maximum(most - mean, mean - least) < _SMALL
+            low, high = (np.asarray(m.todense()).ravel() for m in (counted.min(axis=0), counted.max(axis=0)))
+            small = np.maximum(high - mean, mean - low) < _SMALL
             lift = np.where(small, _LIFT, 0)
             centred = np.ldexp(X.data - mean[X.indices], lift[X.indices])
             squares = np.bincount(X.indices, of_entry * np.square(centred), d)
             # Of a small column far from zero all entries are stored, whatever their weights add up to.
             zeros = np.where(small & (np.abs(mean) >= _SMALL), 0.0, np.maximum(weight - stored, 0.0))
             squares += zeros * np.square(np.where(zeros > 0, np.ldexp(mean, lift), 0.0))
-            return cls(weight, mean, squares, least, most, small)
+            return cls(weight, mean, squares, low, high, small)
 
     def merge(self, other: Moments) -> Moments:
         """Return the moments of both sets of rows (Chan, Golub and LeVeque 1983, equation 2.1)."""
@@ -172,8 +170,8 @@ class Moments:
                 weight,
                 self.mean + share * step,
                 self._squares(small) + other._squares(small) + self.weight * share * np.square(lifted),
-                np.minimum(self.least, other.least),
-                np.maximum(self.most, other.most),
+                np.minimum(self.min, other.min),
+                np.maximum(self.max, other.max),
                 small,
             )
 
@@ -201,7 +199,7 @@ class Moments:
 
     def has_one_value(self) -> np.ndarray:
         """Return True for the columns all of whose numbers are equal, to the last bit."""
-        return self.least >= self.most
+        return self.min >= self.max
 
 
 def _overflow_is_infinite() -> np.errstate:
@@ -219,21 +217,8 @@ def drift_shares(X: np.ndarray, sample_weight: np.ndarray | None = None) -> np.n
     """Return how much of each column's variance lies between sixteenths of the rows, beyond chance.
 
     The share is ε² = (B − (r − 1)/(m − r)·W)/(B + W) for the squared deviations B between r = 16 runs of
-    the m rows and W within them (Kelley 1935): 0 on average for shuffled rows, near 1 for sorted ones.
-
-    Parameters
-    ----------
-    X : ndarray of shape (m, n_columns)
-        Rows, or a sample of them, in the order in which they are stored.
-    sample_weight : ndarray of shape (m,) or None
-
-    Returns
-    -------
-    ndarray of shape (n_columns,)
-        Zeros for constant columns, and for too few rows to tell.
-
-    Notes
-    -----
+    the m rows and W within them (Kelley 1935): 0 on average for shuffled rows, near 1 for sorted ones. The
+    rows are in the order in which they are stored. Constant columns, and too few rows to tell, give zeros.
     A change within a sixteenth is not seen, but one that repeats that often does not bias an average.
     """
     m, n_columns = X.shape
@@ -258,12 +243,7 @@ def drifting(shares: np.ndarray, n_rows: int) -> np.ndarray:
 def drift_message(column_shares: np.ndarray, target_shares: np.ndarray, n_rows: int) -> str | None:
     """Return the warning before a fit by SGD, or None.
 
-    Parameters
-    ----------
-    column_shares, target_shares : ndarrays
-        `drift_shares` of the columns of X, and of the coded targets.
-    n_rows : int
-        Rows that they are of.
+    It follows from the `drift_shares` of the columns of X and of the coded targets, of so many rows.
     """
     columns = np.flatnonzero(drifting(column_shares, n_rows))
     names = [f"column {j} of X" for j in columns[:3]]

@@ -36,7 +36,6 @@ class TableSteps:
     ----------
     columns : tuple of steps
         Of the columns of X, in their order.
-    target : TargetStep or None
     weight : str or None
         The raw column of sample weights.
     drops_missing : bool
@@ -51,18 +50,13 @@ class TableSteps:
     drops_missing: bool = False
     chosen: tuple[int, ...] | None = None
 
-    def sizes_within(self, most: int) -> bool:
-        """Return whether no step of a list or of hashed words makes more than `most` columns.
+    def sizes_within(self, max_columns: int) -> bool:
+        """Return whether no step of a list or of hashed words makes more than `max_columns` columns.
 
         A file that was damaged may hold any number, and `names_out` would list them all.
         """
-        sizes = [
-            getattr(step, size)
-            for step in self.columns
-            for size in ("width", "n_places")
-            if hasattr(step, size)
-        ]
-        return all(isinstance(size, int) and 0 <= size <= most for size in sizes)
+        sizes = [getattr(step, size, 0) for step in self.columns for size in ("width", "n_places")]
+        return all(isinstance(size, int) and 0 <= size <= max_columns for size in sizes)
 
     @property
     def names_out(self) -> tuple[str, ...]:
@@ -166,22 +160,13 @@ class TableSteps:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the steps as strict JSON data."""
-        return {
-            "columns": [{"step": step.kind, **asdict(step)} for step in self.columns],
-            "target": None if self.target is None else asdict(self.target),
-            "weight": self.weight,
-            "drops_missing": self.drops_missing,
-            "chosen": None if self.chosen is None else list(self.chosen),
-        }
+        return asdict(self) | {"columns": [{"step": step.kind, **asdict(step)} for step in self.columns]}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TableSteps:
         """Return the steps whose `to_dict` gave `data`.
 
-        Raises
-        ------
-        ModelFileError
-            If they name a kind of step that is not known.
+        Raises ModelFileError if they name a kind of step that is not known.
         """
         target = data["target"]
         return cls(

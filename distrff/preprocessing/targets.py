@@ -88,10 +88,7 @@ class ClassTargets:
     def encode(self, y: np.ndarray) -> np.ndarray:
         """Return the coded targets of shape (n_rows, n_outputs), float64.
 
-        Raises
-        ------
-        InputError
-            If a label is not among the classes.
+        Raises InputError if a label is not among the classes.
         """
         index = self._known_indices(y)
         if self.n_outputs == 1:
@@ -124,10 +121,7 @@ class ClassTargets:
     def labels_to_json(self) -> dict[str, Any]:
         """Return the labels as strict JSON data.
 
-        Raises
-        ------
-        InputError
-            If they are neither numbers, booleans nor strings.
+        Raises InputError if they are neither numbers, booleans nor strings.
         """
         kind = self.classes.dtype.kind
         labels = self.classes.tolist()
@@ -153,13 +147,8 @@ Targets = NumericTargets | ClassTargets
 def class_weights(class_weight: Any, classes: np.ndarray, weight_by_class: np.ndarray) -> np.ndarray | None:
     """Return one weight a class from None, "balanced", or a mapping of labels to weights.
 
-    Balanced: Σs / (n_classes · s_c) for the summed row weights s_c of each class.
-
-    Raises
-    ------
-    InputError
-        If it is something else, names a label that is no class, or a weight is not a
-        finite number ≥ 0.
+    Balanced: Σs / (n_classes · s_c) for the summed row weights s_c of each class. Raises InputError if it is
+    something else, names a label that is no class, or a weight is not a finite number ≥ 0.
     """
     if class_weight is None:
         return None
@@ -233,11 +222,8 @@ class LabelCounts:
     def of(cls, y: np.ndarray, sample_weight: np.ndarray | None) -> LabelCounts:
         """Return the counts of one block.
 
-        Raises
-        ------
-        InputError
-            If labels are fractions, of types that cannot be sorted together, too many to be
-            classes, or more than one a row.
+        Raises InputError if labels are fractions, of types that cannot be sorted together, too many to be
+        classes, or more than one a row.
         """
         if y.size != len(y):
             raise InputError(f"y must be one column of class labels, got shape {y.shape}")
@@ -256,37 +242,36 @@ class LabelCounts:
     ) -> LabelCounts:
         """Return the counts of values that need not be classes.
 
-        Raises
-        ------
-        InputError
-            If they cannot be sorted together, or are more than `most` (default 10,000).
+        Raises InputError if they cannot be sorted together, or are more than `most` (default 10,000).
         """
-        labels, index = _sorted_labels(values)
-        weights = np.bincount(index, sample_weight, minlength=len(labels)).astype(np.float64)
-        return cls(labels, np.bincount(index, minlength=len(labels)), weights)._checked(most)
+        return cls._summed(values, None, sample_weight, most)
 
     def merge(self, other: LabelCounts, *, most: int | None = None) -> LabelCounts:
         """Return the counts of both; raises as `of_values`."""
         if not len(self.labels) or not len(other.labels):
             return self if len(self.labels) else other
-        labels, index = _sorted_labels(np.concatenate([self.labels, other.labels]))
-        counts = np.zeros(len(labels), dtype=np.int64)
-        np.add.at(counts, index, np.concatenate([self.counts, other.counts]))
-        weights = np.bincount(index, np.concatenate([self.weights, other.weights]), minlength=len(labels))
-        return LabelCounts(labels, counts, weights)._checked(most)
+        values, counts, weights = (
+            np.concatenate([getattr(self, name), getattr(other, name)])
+            for name in ("labels", "counts", "weights")
+        )
+        return self._summed(values, counts, weights, most)
 
-    def _checked(self, most: int | None) -> LabelCounts:
+    @classmethod
+    def _summed(
+        cls, values: np.ndarray, counts: np.ndarray | None, weights: np.ndarray | None, most: int | None
+    ) -> LabelCounts:
+        """Return the sums of counts and weights, each 1 if not given, over equal values."""
+        try:
+            labels, index = np.unique(values, return_inverse=True)
+        except TypeError as error:
+            raise InputError(
+                f"y mixes labels that cannot be sorted together ({error}); use one type"
+            ) from error
         most = most or _MAX_LABELS
-        if len(self.labels) > most:
+        if len(labels) > most:
             raise InputError(
                 f"y has more than {most} different values, too many for classes; "
                 f"use KernelRidge if they are numbers"
             )
-        return self
-
-
-def _sorted_labels(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    try:
-        return np.unique(y, return_inverse=True)
-    except TypeError as error:
-        raise InputError(f"y mixes labels that cannot be sorted together ({error}); use one type") from error
+        n_rows, weight = (np.bincount(index, given, minlength=len(labels)) for given in (counts, weights))
+        return cls(labels, n_rows.astype(np.int64), weight.astype(np.float64))

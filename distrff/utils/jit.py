@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,14 @@ def in_own_thread(compile_all: Callable[[], None]) -> None:
     thread = threading.Thread(target=compile_all, name="distrff-compile")
     thread.start()
     thread.join()
+
+
+def compiles_once(compile_all: Callable[[], None]) -> Callable[[], None]:
+    """Decorate a function that calls loops to compile them, or to load them from Numba's cache.
+
+    It runs once in a process, in a thread of its own.
+    """
+    return cache(lambda: in_own_thread(compile_all))
 
 
 _BEFORE_FIRST_TASK: list[Callable[[], None]] = []

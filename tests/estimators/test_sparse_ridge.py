@@ -284,7 +284,7 @@ def test_an_interrupt_in_the_search_keeps_the_best_model_so_far(rng, monkeypatch
 
 def test_too_many_bins_are_refused_as_soon_as_they_are_certain(rng, monkeypatch):
     monkeypatch.setattr(conjugate_plan, "fits", lambda plan: plan.size.n_features <= 150)
-    monkeypatch.setattr(occupied_bins, "_MOST_GRIDS_A_PASS", 1)
+    monkeypatch.setattr(occupied_bins, "_MAX_GRIDS_PER_PASS", 1)
     labels, sweep = [], Run.sweep
     monkeypatch.setattr(
         Run, "sweep", lambda self, label, *args: labels.append(label) or sweep(self, label, *args)

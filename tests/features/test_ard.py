@@ -20,7 +20,7 @@ from distrff.features.compose import ConcatenatedFeatures, LinearFeatures
 from distrff.features.fourier import FourierFeatures
 from distrff.features.nystroem import NystroemFeatures
 from distrff.features.relevance import CONSTANT_WIDTH, relevance_flops, relevant_length_scales
-from distrff.features.specification import RowsInMemory, RowSource
+from distrff.features.specification import RowsInMemory, RowSource, Sample
 from distrff.kernels.stationary import Cauchy, Exponential, Gaussian, Laplacian, Matern
 from distrff.reductions import statistics as column_statistics
 from tests.support.draws import seed_of
@@ -30,7 +30,7 @@ KERNELS = [Gaussian("ard"), Matern("ard", nu=2.5), Exponential("ard"), Laplacian
 
 def learned(kernel, X, y, sample_weight=None, *, seed=0, row_source=None):
     row_source = RowsInMemory(X, sample_weight) if row_source is None else row_source
-    return relevant_length_scales(kernel, X, y, sample_weight, seed=seed, row_source=row_source)
+    return relevant_length_scales(kernel, Sample(X, y, sample_weight, seed, row_source))
 
 
 def of_three_columns(rng, n, d=20):
@@ -428,7 +428,7 @@ def test_grids_temper_the_widths_of_the_likelihood(rng):
     tempered = relative ** search["exponent"]
     by_all = found / tempered / search["column_factors"]
     np.testing.assert_allclose(by_all, by_all[0], rtol=2e-3)
-    pilot = map_._pilot(search_rows(X, y, None, 5))
+    pilot = map_._pilot(search_rows(Sample(X, y, None, 5, RowsInMemory(X, None))))
     errors = {(p, rate): error for p, rate, error in search["tried"]}
     assert errors[1.0, np.sum(1 / relative)] == pytest.approx(pilot.held_out_error(kernel))
     # Widths have four digits, which may move a row to another bin.

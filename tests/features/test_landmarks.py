@@ -63,21 +63,22 @@ def test_leverage_is_as_free_of_order(rng):
 
 def test_merging_changes_neither(rng):
     X = rng.standard_normal((40, 3))
-    first, second = (uniform().update(None, start, X[start : start + 20], None) for start in (0, 20))
+    none = uniform().zero()
+    first, second = (uniform().update(none, start, X[start : start + 20], None) for start in (0, 20))
     kept = pickle.dumps((first, second))
     uniform().merge(first, second)
     assert pickle.dumps((first, second)) == kept
-    assert uniform().merge(None, first) is first
-    assert uniform().merge(first, None) is first
-    assert uniform().merge(None, None) is None
-    assert uniform().update(None, 0, X[:0], None) is None
+    for merged in (uniform().merge(none, first), uniform().merge(first, none)):
+        assert all(map(np.array_equal, merged, first))
+    assert not len(uniform().merge(none, none).keys)
+    assert uniform().update(none, 0, X[:0], None) is none
     assert uniform().update(first, 20, X[:3], np.zeros(3)) is first
 
 
 def test_an_answer_has_the_bytes_it_says(rng):
     X = rng.standard_normal((40, 3))
     for n_rows in (5, 40):
-        answer = uniform().update(None, 0, X[:n_rows], None)
+        answer = uniform().update(uniform().zero(), 0, X[:n_rows], None)
         assert sum(array.nbytes for array in answer) == uniform().size_bytes(n_rows)
 
 
@@ -85,9 +86,9 @@ def test_uniform_landmarks_are_uniform(rng):
     counts = np.zeros(50)
     for _ in range(400):
         seed = int(rng.integers(2**62))
-        counts[
-            LowestKeys(10, 1, seed).update(None, 1000, np.zeros((50, 1)), None).rows - np.uint64(1000)
-        ] += 1
+        question = LowestKeys(10, 1, seed)
+        lowest = question.update(question.zero(), 1000, np.zeros((50, 1)), None)
+        counts[lowest.rows - np.uint64(1000)] += 1
     # Each row is among 10 of 50 in a fifth of the draws; six standard errors, of the largest of 50 too.
     assert np.abs(counts / 400 - 0.2).max() < 6 * np.sqrt(0.2 * 0.8 / 400)
 
@@ -107,7 +108,7 @@ def test_keys_draw_in_proportion_to_scores(rng):
     n = 3000
     for _ in range(n):
         question = LowestLeverageKeys(1, 3, int(rng.integers(2**62)), Gaussian(), pilot, 0.1)
-        first[int(question.update(None, 7, X, None).rows[0]) - 7] += 1
+        first[int(question.update(question.zero(), 7, X, None).rows[0]) - 7] += 1
     p = scores / scores.sum()
     # Six standard errors of each share, and the discreteness of counts.
     assert (np.abs(first / n - p) < 6 * np.sqrt(p * (1 - p) / n) + 1 / n).all()

@@ -15,6 +15,7 @@ from distrff.features import bandwidth as fourier_pilot
 from distrff.features import bandwidth as length_scale
 from distrff.features.bandwidth import FourierPilot, automatic_length_scale, coded_targets
 from distrff.features.fourier import FourierFeatures
+from distrff.features.specification import RowsInMemory, Sample
 from distrff.kernels.stationary import Cauchy, Exponential, Gaussian, Laplacian, Matern
 from tests.support.draws import seed_of
 
@@ -28,7 +29,8 @@ def one_blas_thread():
 
 def chosen(kernel, X, y, sample_weight=None, *, n_components=64, seed=0):
     make_pilot = partial(FourierPilot, n_components=n_components)
-    return automatic_length_scale(kernel, X, y, sample_weight, make_pilot=make_pilot, seed=seed)
+    sample = Sample(X, y, sample_weight, seed, RowsInMemory(X, sample_weight))
+    return automatic_length_scale(kernel, sample, make_pilot)
 
 
 # Against an explicit search

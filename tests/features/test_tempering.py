@@ -9,6 +9,7 @@ import pytest
 
 from distrff.features.bandwidth import PilotRows, search_rows
 from distrff.features.relevance import shrunk_length_scales
+from distrff.features.specification import Sample
 from distrff.kernels.stationary import Laplacian
 
 
@@ -26,19 +27,20 @@ class Bowl:
         return 1 + float(np.square(np.log2(np.divide(kernel.length_scale, best))).mean())
 
 
+@dataclass
+class AsManyRows:
+    """The source of so many rows, which are never read."""
+
+    n_rows: int
+
+
 def tempered(widths, power, n_rows, *, rng):
     """The widths from a likelihood that found 1 for all of as many columns, of 400 rows, and the report."""
     X, n = rng.standard_normal((400, len(widths))), len(widths)
     search = {"rule": "likelihood", "column_scale": [1.0] * n, "length_scale": [1.0] * n}
+    sample = Sample(X, X[:, 0], None, int(rng.integers(2**62)), AsManyRows(n_rows))
     kernel, found = shrunk_length_scales(
-        Laplacian("ard"),
-        search,
-        X,
-        X[:, 0],
-        None,
-        make_pilot=lambda rows: Bowl(rows, np.array(widths), power),
-        seed=int(rng.integers(2**62)),
-        n_rows=n_rows,
+        Laplacian("ard"), search, sample, lambda rows: Bowl(rows, np.array(widths), power)
     )
     return np.array(kernel.length_scale), found
 
@@ -71,7 +73,7 @@ def test_single_columns_go_as_far_as_they_should(rng):
 
 def test_a_pilot_is_thinned_to_the_same_rows_held_out(rng):
     X = rng.standard_normal((403, 2))
-    rows = search_rows(X, X[:, 0], rng.uniform(1, 2, 403), 3)
+    rows = search_rows(Sample(X, X[:, 0], rng.uniform(1, 2, 403), 3, AsManyRows(403)))
     fewer = rows.thinned()
     assert (rows.n_held_out, rows.n_training) == (100, 303)
     assert (fewer.n_held_out, fewer.n_training) == (100, 75)

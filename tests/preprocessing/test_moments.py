@@ -148,8 +148,8 @@ def test_deviations_of_columns_of_any_size(rng, power, is_sparse):
     # A number near 2⁻¹⁰⁷⁴ is itself off by half of that.
     np.testing.assert_allclose(other.standard_deviation(), scaled, rtol=1e-14, atol=2.0**-1073)
     np.testing.assert_array_equal(other.is_constant(), [False] * 3)
-    np.testing.assert_array_equal(other.least, np.ldexp(X[s > 0].min(axis=0), power))
-    np.testing.assert_array_equal(other.most, np.ldexp(X[s > 0].max(axis=0), power))
+    np.testing.assert_array_equal(other.min, np.ldexp(X[s > 0].min(axis=0), power))
+    np.testing.assert_array_equal(other.max, np.ldexp(X[s > 0].max(axis=0), power))
 
 
 @pytest.mark.parametrize("is_sparse", [False, True])
