@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from distrff.cli.build import estimator_and_data, refuse_others
 from distrff.cli.data import workers_of
+from distrff.cli.fit import estimator_and_data, refuse_others
 from distrff.cli.options import fit_options, verbosity_options
 from distrff.cli.output import show
 from distrff.errors import ClusterError, InputError

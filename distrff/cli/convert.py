@@ -7,7 +7,15 @@ from typing import Any
 import click
 
 from distrff.cli.data import storage_options, target_of
-from distrff.cli.options import data_options, table_options, target_options, verbosity_options
+from distrff.cli.options import (
+    choice,
+    data_options,
+    flag,
+    integer,
+    table_options,
+    target_options,
+    verbosity_options,
+)
 from distrff.cli.output import show
 
 
@@ -21,14 +29,14 @@ from distrff.cli.output import show
 @click.option(
     "--test-fraction", type=float, metavar="F", help="Set that share of the rows apart, in DST/test."
 )
-@click.option("--dtype", type=click.Choice(["auto", "float32", "float64"]), default="auto")
-@click.option("--chunk-rows", type=click.IntRange(min=1), help="Rows of a chunk.  [default: about 4 MB]")
+@choice("--dtype", "auto float32 float64")
+@integer("--chunk-rows", "Rows of a chunk.  [default: about 4 MB]")
 @click.option(
     "--header/--no-header",
     default=None,
     help="Whether text begins with names.  [default: if its first line has words and no number]",
 )
-@click.option("--overwrite", is_flag=True, help="Replace what was converted to DST before.")
+@flag("--overwrite", "Replace what was converted to DST before.")
 @verbosity_options
 def convert(src: tuple[str, ...], dst: str, as_json: bool, **options: Any) -> None:
     """Convert the files SRC to the Zarr group DST, to be fitted and scored as DATA.

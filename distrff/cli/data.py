@@ -27,13 +27,7 @@ _OF_TABLES = ("drop", "max_categories", "hash_columns", *_RULES)
 
 
 def open_data(path: str, options: Mapping[str, Any], *, columns: Any = None) -> Dataset:
-    """Return the dataset at `path`, its columns those of `--columns` or else `columns`.
-
-    Raises
-    ------
-    InputError
-        If there is none, or it lacks a column.
-    """
+    """Return the dataset at `path`, its columns those of `--columns` or else `columns`."""
     from distrff.io.open import open_dataset
 
     rules = {name: options[name] for name in _OF_TABLES if name in options}
@@ -68,11 +62,6 @@ def open_data_for(model: Model, path: str, options: Mapping[str, Any]) -> Datase
     """Return the dataset at `path` with the columns that the model was fitted to, found by their names.
 
     A table goes through the model's steps, to its target as well where `options` have one.
-
-    Raises
-    ------
-    InputError
-        If one is missing, or the number of columns is another.
     """
     from distrff.io.open import open_dataset, stored_kind
 
@@ -168,23 +157,10 @@ _REPORTED = ("rows_read", "rows_dropped", "columns_made", "categories", "missing
 
 
 def converted(path: str, options: Mapping[str, Any], convert: Callable[[str], dict[str, Any]]) -> Dataset:
-    """Return the rows of raw files, after `convert` has written them to the path that it is given.
-
-    Raises
-    ------
-    InputError
-        If workers on other machines would not see the folder, and as `distrff.convert`.
-    """
+    """Return the rows of raw files, after `convert` has written them to a path in a temporary folder."""
     from distrff.io.open import open_dataset
+    from distrff.io.storage import own_folder
 
-    rows = _temporary_path(path, options)
-    report = convert(rows)
-    counts = {key: report[key] for key in _REPORTED if key in report}
-    return replace(open_dataset(rows), source=public_name(path), table_report=counts)
-
-
-def _temporary_path(path: str, options: Mapping[str, Any]) -> str:
-    """Return a path in a temporary folder of this command."""
     scheduler = options.get("scheduler", "local")
     if scheduler != "local" and not _is_here(scheduler):
         raise InputError(
@@ -192,11 +168,12 @@ def _temporary_path(path: str, options: Mapping[str, Any]) -> str:
             f"{public_name(scheduler)} may not see; convert it first, to a place that they see: "
             f"distrff convert {public_name(path)} ROWS.zarr"
         )
-    from distrff.io.storage import own_folder
-
     parent = Path(tempfile.gettempdir())
     folder = click.get_current_context().with_resource(own_folder(parent, "distrff-rows-", mode=0o700))
-    return str(folder / "rows.zarr")
+    rows = str(folder / "rows.zarr")
+    report = convert(rows)
+    counts = {key: report[key] for key in _REPORTED if key in report}
+    return replace(open_dataset(rows), source=public_name(path), table_report=counts)
 
 
 def _is_here(scheduler: str) -> bool:
@@ -229,15 +206,7 @@ def workers_elsewhere(options: Mapping[str, Any]) -> Iterator[None]:
 
 @contextmanager
 def workers_of(options: Mapping[str, Any]) -> Iterator[None]:
-    """Make the cluster that `--scheduler` names the ambient one, with workers that can run distrff.
-
-    Raises
-    ------
-    click.UsageError
-        For the size of a cluster that is running already.
-    ClusterError
-        If it does not answer, or its workers cannot run distrff.
-    """
+    """Make the cluster that `--scheduler` names the ambient one, with workers that can run distrff."""
     from distrff.engine.cluster import check_workers, connect
 
     scheduler, n_workers, limit = options["scheduler"], options["workers"], options["memory_limit"]

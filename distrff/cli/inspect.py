@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from distrff.cli.data import arguments_of, storage_options, workers_of
-from distrff.cli.options import cluster_options, data_options, target_options, verbosity_options
+from distrff.cli.options import cluster_options, data_options, flag, target_options, verbosity_options
 from distrff.cli.output import aligned, dtype_name, show
 from distrff.utils.text import public_name
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.argument("path")
 @target_options
 @data_options
-@click.option("--no-rows", is_flag=True, help="Read no rows of a dataset, its metadata only.")
+@flag("--no-rows", "Read no rows of a dataset, its metadata only.")
 @cluster_options
 @verbosity_options
 def inspect(path: str, as_json: bool, **options: Any) -> None:

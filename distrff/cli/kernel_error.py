@@ -6,9 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from distrff.cli.build import checked_map, tell_defaults
 from distrff.cli.data import open_data, workers_of
-from distrff.cli.options import cluster_options, data_options, map_options, target_options, verbosity_options
+from distrff.cli.fit import checked_map, tell_defaults
+from distrff.cli.options import (
+    cluster_options,
+    data_options,
+    integer,
+    map_options,
+    target_options,
+    verbosity_options,
+)
 from distrff.cli.output import show
 from distrff.errors import InputError
 
@@ -22,9 +29,9 @@ if TYPE_CHECKING:
 @target_options
 @data_options
 @map_options
-@click.option("--n-pairs", type=click.IntRange(min=2), default=4096, help="Pairs of rows to sample.")
-@click.option("--n-blocks", type=click.IntRange(min=1), default=8, help="Blocks of rows to sample.")
-@click.option("--block-rows", type=click.IntRange(min=2), default=256, help="Rows of a block.")
+@integer("--n-pairs", "Pairs of rows to sample.", 4096, least=2)
+@integer("--n-blocks", "Blocks of rows to sample.", 8)
+@integer("--block-rows", "Rows of a block.", 256, least=2)
 @click.option(
     "--alpha",
     type=click.FloatRange(min=0, min_open=True),

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from distrff.cli.build import estimator_and_data
 from distrff.cli.data import workers_of
-from distrff.cli.options import fit_options, verbosity_options
+from distrff.cli.fit import estimator_and_data
+from distrff.cli.options import fit_options, flag, integer, verbosity_options
 from distrff.cli.output import show
 from distrff.errors import PlanRefused
 from distrff.utils.text import human_bytes
@@ -27,18 +27,16 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("data")
 @fit_options
-@click.option(
+@flag(
     "--as-helm-values",
-    is_flag=True,
-    help="Count for workers in Kubernetes that are not there yet, and print what they need as values for the "
+    "Count for workers in Kubernetes that are not there yet, and print what they need as values for the "
     "chart dask/dask.",
 )
-@click.option(
+@integer(
     "--threads-per-worker",
-    type=click.IntRange(min=1),
-    default=4,
-    help="For --as-helm-values, where --workers are those of the chart, and --memory-limit is what a pod may "
+    "For --as-helm-values, where --workers are those of the chart, and --memory-limit is what a pod may "
     "have, by default 1TiB.",
+    4,
 )
 @verbosity_options
 @click.pass_context

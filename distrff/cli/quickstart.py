@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from distrff.cli.data import workers_of
-from distrff.cli.options import verbosity_options
+from distrff.cli.options import flag, integer, verbosity_options
 from distrff.cli.output import show
 from distrff.io.storage import PAGE, Location, check_writable, replacing, write_file
 
@@ -35,10 +35,10 @@ KIND = "quickstart"  # what the root of the folder says of itself
     default=Path("distrff-quickstart"),
     help="Where data, model and report are put.",
 )
-@click.option("--workers", type=click.IntRange(min=1), help="Processes. Default: one a core, at most 8.")
+@integer("--workers", "Processes. Default: one a core, at most 8.")
 @click.option("--memory-limit", help="Of each worker, such as 4GB. Default: an equal share of the memory.")
 @click.option("--random-state", type=click.IntRange(min=0), default=0)
-@click.option("--overwrite", is_flag=True, help="Replace what an earlier quickstart left in --dir.")
+@flag("--overwrite", "Replace what an earlier quickstart left in --dir.")
 @verbosity_options
 def quickstart(
     n_rows: int,
