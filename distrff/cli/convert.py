@@ -7,23 +7,14 @@ from typing import Any
 import click
 
 from distrff.cli.data import storage_options, target_of
-from distrff.cli.options import (
-    choice,
-    data_options,
-    flag,
-    integer,
-    table_options,
-    target_options,
-    verbosity_options,
-)
+from distrff.cli.options import choice, flag, integer, row_options, table_options, verbosity_options
 from distrff.cli.output import show
 
 
 @click.command()
 @click.argument("src", nargs=-1, required=True)
 @click.argument("dst")
-@target_options
-@data_options
+@row_options
 @table_options
 @click.option("--shuffle", type=click.IntRange(min=0), metavar="SEED", help="Store the rows in random order.")
 @click.option(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from distrff.cli.data import arguments_of, storage_options, workers_of
-from distrff.cli.options import cluster_options, data_options, flag, target_options, verbosity_options
+from distrff.cli.options import cluster_options, flag, row_options, verbosity_options
 from distrff.cli.output import aligned, dtype_name, show
 from distrff.utils.text import public_name
 
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("path")
-@target_options
-@data_options
+@row_options
 @flag("--no-rows", "Read no rows of a dataset, its metadata only.")
 @cluster_options
 @verbosity_options
@@ -60,6 +59,11 @@ Described = tuple[dict[str, Any], list[str]]
 
 _MAX_LISTED = 20
 _SIZES = ("n_components", "n_bins", "n_columns")  # of which a map has the first as its columns of Z
+_FITTED = ("n_samples", "kernel", "length_scale", "alpha", "cv_score", "criterion", "rkhs_norm", "seed")
+_ENDED = (
+    "status", "C", "loss", "solver", "tol", "margin",
+    "primal", "dual", "duality_gap", "relative_gradient", "relative_residual",
+)  # fmt: skip
 
 
 def described_group(path: str, kind: str, remote: Remote) -> Described:
@@ -79,11 +83,8 @@ def described_group(path: str, kind: str, remote: Remote) -> Described:
         values = {"n_samples": metadata["n_rows"], "n_folds": folds, "size": size}
     else:
         report = metadata["report"]
-        keys = ("n_samples", "kernel", "length_scale", "alpha", "cv_score", "criterion", "rkhs_norm", "seed")
-        ended = ("status", "C", "loss", "solver", "tol", "margin")
-        how_well = ("primal", "dual", "duality_gap", "relative_gradient", "relative_residual")
-        iterative = {key: report[key] for key in (*ended, *how_well) if key in report}
-        values = {"model": metadata["model"], **{key: report.get(key) for key in keys}, **iterative}
+        ended = {key: report[key] for key in _ENDED if key in report}
+        values = {"model": metadata["model"], **{key: report.get(key) for key in _FITTED}, **ended}
     specification = metadata["specification"]
     shared = {
         "kind": kind,

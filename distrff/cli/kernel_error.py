@@ -8,14 +8,7 @@ import click
 
 from distrff.cli.data import open_data, workers_of
 from distrff.cli.fit import checked_map, tell_defaults
-from distrff.cli.options import (
-    cluster_options,
-    data_options,
-    integer,
-    map_options,
-    target_options,
-    verbosity_options,
-)
+from distrff.cli.options import cluster_options, integer, map_options, row_options, verbosity_options
 from distrff.cli.output import show
 from distrff.errors import InputError
 
@@ -26,8 +19,7 @@ if TYPE_CHECKING:
 
 @click.command("kernel-error")
 @click.argument("data")
-@target_options
-@data_options
+@row_options
 @map_options
 @integer("--n-pairs", "Pairs of rows to sample.", 4096, least=2)
 @integer("--n-blocks", "Blocks of rows to sample.", 8)

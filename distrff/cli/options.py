@@ -150,6 +150,8 @@ target_options = together(
     ),
 )
 
+row_options = together(target_options, data_options)
+
 table_options = together(
     click.option("--drop", type=Names(), metavar="NAME,...", help="Columns of a table to leave out."),
     flag("--one-hot", "Make text and categories columns of 0 and 1, one a category."),
@@ -291,7 +293,7 @@ cluster_options = together(
     ),
 )
 
-fit_options = together(target_options, data_options, table_options, estimator_options, cluster_options)
+fit_options = together(row_options, table_options, estimator_options, cluster_options)
 
 result_options = together(
     click.option("--out", required=True, metavar="PATH", help="Zarr to write; a path or URL."),
