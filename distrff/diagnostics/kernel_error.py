@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from numbers import Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy.sparse import issparse
@@ -44,7 +44,6 @@ _EXACT_SIDE = 32
 
 Interval = tuple[float, float] | None
 ExactKernel = Callable[[np.ndarray, np.ndarray], np.ndarray]
-_PairStrips = Iterator[tuple[np.ndarray, np.ndarray]]
 
 
 @dataclass(frozen=True)
@@ -182,12 +181,13 @@ def kernel_error(
         raise InputError(f"confidence must be between 0 and 1, got {confidence!r}")
     seed = resolve_seed(random_state)
     sample = _sample(features, X, n_pairs, n_blocks, block_rows, seed)
-    z = features.specification_.build().apply
     spec = features.specification_
-    delta, theory = 1 - float(confidence), theory_of(spec)
-    squares = _squared_errors(sample.pairs(), z, exact)
-    errors, dimensions, facts = _measure_blocks(sample.blocks(), z, exact, float(alpha))
-    of_pairs = _theory_of_pairs(theory, sample.pairs(), z, exact, delta)
+    z, theory = spec.build().apply, theory_of(spec)
+    delta = 1 - float(confidence)
+    squares, pairs = _measure_pairs(sample, z, exact)
+    errors, dimensions, blocks = _measure_blocks(sample, z, exact, float(alpha))
+    rms = None if theory is None else theory.expected_rms(pairs)
+    is_bound = theory is not None and theory.expected_is_bound
     return KernelError(
         kernel=repr(features.kernel_),
         n_components=spec.n_features,
@@ -196,15 +196,17 @@ def kernel_error(
         n_pairs=int(n_pairs),
         max_error=float(np.sqrt(squares.max())),
         max_exceeded_share=1 - delta ** (1 / n_pairs),
+        max_bound=None if theory is None else theory.max_bound(pairs, delta),
         rms_error=float(np.sqrt(squares.mean())),
         rms_interval=_rms_interval(squares, confidence),
-        **of_pairs,
+        rms_expected=None if is_bound else rms,
+        rms_bound=rms if is_bound else None,
         n_blocks=len(errors),
-        block_rows=sample.block_rows,
+        block_rows=sample.blocks.shape[1],
         spectral_error=float(errors.mean()),
         spectral_interval=_interval(errors, confidence),
-        spectral_bound=None if theory is None else mean_spectral_bound(theory, facts, delta),
-        kernel_norm=float(np.mean([block.norm for block in facts])),
+        spectral_bound=None if theory is None else theory.mean_spectral_bound(blocks, delta),
+        kernel_norm=float(np.mean([block.norm for block in blocks])),
         alpha=float(alpha),
         effective_dimension=float(dimensions.mean()),
         effective_dimension_interval=_interval(dimensions, confidence),
@@ -212,27 +214,15 @@ def kernel_error(
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _Sample:
-    """Sampled rows, and which of them make pairs and blocks."""
+class _Sample(NamedTuple):
+    """Sampled rows of X, and which of them make pairs and blocks: arrays of shape (n_pairs,) and
+    (n_blocks, block_rows)."""
 
     n_rows: int
     X: np.ndarray
     first: np.ndarray
     second: np.ndarray
-    in_blocks: np.ndarray
-
-    @property
-    def block_rows(self) -> int:
-        return self.in_blocks.shape[1]
-
-    def blocks(self) -> Iterator[np.ndarray]:
-        return (self.X[rows] for rows in self.in_blocks)
-
-    def pairs(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        for start in range(0, len(self.first), _EXACT_SIDE):
-            part = slice(start, start + _EXACT_SIDE)
-            yield self.X[self.first[part]], self.X[self.second[part]]
+    blocks: np.ndarray
 
 
 def _sample(features: FeatureMap, X: Any, n_pairs: int, n_blocks: int, block_rows: int, seed: int) -> _Sample:
@@ -277,50 +267,36 @@ def _exact_kernel(features: Any) -> ExactKernel:
     return features.kernel_
 
 
-def _squared_errors(pairs: _PairStrips, z: Any, exact: ExactKernel) -> np.ndarray:
-    errors = [_row_products(z(X), z(Y)) - np.diagonal(exact(X, Y)) for X, Y in pairs]
-    return np.square(np.abs(np.concatenate(errors)))
-
-
-def _theory_of_pairs(
-    theory: MapTheory | None, pairs: _PairStrips, z: Any, exact: ExactKernel, delta: float
-) -> dict[str, float | None]:
-    """Return the fields of `KernelError` that theory gives for the sampled pairs."""
-    if theory is None:
-        return {"max_bound": None, "rms_expected": None, "rms_bound": None}
-    facts = PairFacts(*map(np.concatenate, zip(*(_facts(X, Y, z, exact) for X, Y in pairs), strict=True)))
-    expected = theory.expected_square(facts)
-    rms = None if expected is None else math.sqrt(expected)
-    return {
-        "max_bound": theory.max_bound(facts, delta),
-        "rms_expected": None if theory.expected_is_bound else rms,
-        "rms_bound": rms if theory.expected_is_bound else None,
-    }
-
-
-def _facts(X: np.ndarray, Y: np.ndarray, z: Any, exact: ExactKernel) -> tuple[np.ndarray, ...]:
-    k, k_doubled, of_X, of_Y = (
-        np.diagonal(exact(A, B)) for A, B in ((X, Y), (2.0 * X, 2.0 * Y), (X, X), (Y, Y))
-    )
-    return k, k_doubled, _residuals(z(X), of_X), _residuals(z(Y), of_Y)
+def _measure_pairs(sample: _Sample, z: Any, exact: ExactKernel) -> tuple[np.ndarray, PairFacts]:
+    """Return the squared error of each pair, and what theory needs of them."""
+    strips = []
+    for start in range(0, len(sample.first), _EXACT_SIDE):
+        part = slice(start, start + _EXACT_SIDE)
+        X, Y = sample.X[sample.first[part]], sample.X[sample.second[part]]
+        ZX, ZY = z(X), z(Y)
+        k, k_doubled, of_X, of_Y = (
+            np.diagonal(exact(A, B)) for A, B in ((X, Y), (2.0 * X, 2.0 * Y), (X, X), (Y, Y))
+        )
+        residuals = _residuals(ZX, of_X), _residuals(ZY, of_Y)
+        strips.append((_row_products(ZX, ZY) - k, k, k_doubled, *residuals))
+    errors, *facts = map(np.concatenate, zip(*strips, strict=True))
+    return np.square(np.abs(errors)), PairFacts(*facts)
 
 
 def _measure_blocks(
-    blocks: Iterator[np.ndarray], z: Any, exact: ExactKernel, alpha: float
+    sample: _Sample, z: Any, exact: ExactKernel, alpha: float
 ) -> tuple[np.ndarray, np.ndarray, list[BlockFacts]]:
     """Return the spectral error and the effective dimension of each block, and what theory needs of it."""
     errors, dimensions, facts = [], [], []
-    for X in blocks:
+    for rows in sample.blocks:
+        X = sample.X[rows]
         K, Z = exact(X, X), z(X)
-        errors.append(np.abs(np.linalg.eigvalsh(_products(Z) - K)).max())
+        products = (Z @ Z.T).toarray() if issparse(Z) else Z @ Z.conj().T
+        errors.append(np.abs(np.linalg.eigvalsh(products - K)).max())
         values = np.maximum(np.linalg.eigvalsh(K), 0.0)
         dimensions.append((values / (values + alpha)).sum())
         facts.append(BlockFacts(K, float(values[-1]), _residuals(Z, np.diagonal(K))))
     return np.array(errors), np.array(dimensions), facts
-
-
-def _products(Z: Any) -> np.ndarray:
-    return (Z @ Z.T).toarray() if issparse(Z) else Z @ Z.conj().T
 
 
 def _row_products(Z: Any, Y: Any) -> np.ndarray:
@@ -356,8 +332,7 @@ def _interval(values: np.ndarray, confidence: float) -> Interval:
 # What theory says of the error of a fitted map: its mean square over draws, and its bounds.
 
 
-@dataclass(frozen=True, eq=False)
-class PairFacts:
+class PairFacts(NamedTuple):
     """What is known of sampled pairs: k(δ), k(2δ), and k(x, x) − ‖z(x)‖² of both rows."""
 
     k: np.ndarray
@@ -366,8 +341,7 @@ class PairFacts:
     others: np.ndarray
 
 
-@dataclass(frozen=True, eq=False)
-class BlockFacts:
+class BlockFacts(NamedTuple):
     """What is known of a block of rows: K, its spectral norm, and k(x, x) − ‖z(x)‖² of each row."""
 
     K: np.ndarray
@@ -393,6 +367,11 @@ class MapTheory(ABC):
         """Return the mean over pairs of E(ẑ − k)², or a bound of it; None where there is neither."""
         return None
 
+    def expected_rms(self, pairs: PairFacts) -> float | None:
+        """Return the root of `expected_square`."""
+        square = self.expected_square(pairs)
+        return None if square is None else math.sqrt(square)
+
     @abstractmethod
     def max_bound(self, pairs: PairFacts, delta: float) -> float:
         """Return what an error of the pairs, all together, exceeds with probability at most δ."""
@@ -400,6 +379,10 @@ class MapTheory(ABC):
     @abstractmethod
     def spectral_bound(self, block: BlockFacts, delta: float) -> float:
         """Return what ‖K̂ − K‖₂ exceeds with probability at most δ."""
+
+    def mean_spectral_bound(self, blocks: Sequence[BlockFacts], delta: float) -> float:
+        """Return what the mean of the blocks' ‖K̂ − K‖₂ exceeds with probability at most δ."""
+        return float(np.mean([self.spectral_bound(block, delta / len(blocks)) for block in blocks]))
 
 
 def theory_of(spec: MapSpecification) -> MapTheory | None:
@@ -418,11 +401,6 @@ def theory_of(spec: MapSpecification) -> MapTheory | None:
 
 def _is_gaussian(kernel: Kernel) -> bool:
     return _is_gaussian(kernel.k) if isinstance(kernel, Scaled) else isinstance(kernel, Gaussian)
-
-
-def mean_spectral_bound(theory: MapTheory, blocks: Sequence[BlockFacts], delta: float) -> float:
-    """Return what the mean of the blocks' ‖K̂ − K‖₂ exceeds with probability at most δ."""
-    return float(np.mean([theory.spectral_bound(block, delta / len(blocks)) for block in blocks]))
 
 
 class _Independent(MapTheory):
