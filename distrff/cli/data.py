@@ -54,8 +54,8 @@ def arguments_of(options: Mapping[str, Any], columns: Any = None) -> dict[str, A
 
 def target_of(options: Mapping[str, Any]) -> Any:
     """Return what `--target` said: one column, a list of several, or None."""
-    target = options.get("target") or ()
-    return None if not target else target[0] if len(target) == 1 else list(target)
+    target = [*(options.get("target") or ())]
+    return target[0] if len(target) == 1 else target or None
 
 
 def open_data_for(model: Model, path: str, options: Mapping[str, Any]) -> Dataset:

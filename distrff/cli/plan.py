@@ -84,19 +84,13 @@ def planned_values(
 
     They are counted for workers that need not be there yet. Without `--memory-limit` these may have as
     much memory as the fastest way needs, up to 1 TiB.
-
-    Raises
-    ------
-    PlanRefused
-        If it would not fit into `--memory-limit`.
     """
     from distrff.engine.cluster import memory_limit_bytes
     from distrff.engine.execution import PlannedWorkers
 
     n_workers, limit = options["workers"], options["memory_limit"]
-    workers = PlannedWorkers(
-        n_workers or 1, options["threads_per_worker"], memory_limit_bytes(limit or _MAX_POD, 1)
-    )
+    n_bytes = memory_limit_bytes(limit or _MAX_POD, 1)
+    workers = PlannedWorkers(n_workers or 1, options["threads_per_worker"], n_bytes)
     try:
         plan = estimator.plan_for(workers, dataset)
     except PlanRefused as refused:
@@ -157,7 +151,7 @@ def _lines(plan: Plan, n_workers: int | None) -> list[str]:
     s, threads = plan.size, plan.threads_per_worker
     presumed = " presumed until the classes are counted" if s.outputs_are_presumed else ""
     at_once = -(-plan.n_segments // threads)
-    resources = [f"memory: {_pod(plan)}", *([f"cpu: {threads}"] if threads > 1 else [])]
+    resources = [f"memory: {_pod(plan)}"] + ([f"cpu: {threads}"] if threads > 1 else [])
     return [
         "# By `distrff plan --as-helm-values`, to be given after the other values files of dask/dask.",
         f"# {s.n_rows:,} rows × {s.n_columns} columns → {s.n_features} features, "
