@@ -42,15 +42,6 @@ def convert(src: tuple[str, ...], dst: str, as_json: bool, **options: Any) -> No
 
     for path in src:
         refuse_overlap("DST", dst, source=path)
-    names = ("positive", "drop", "one_hot", "max_categories", "hash_columns", "missing", "shuffle",
-             "test_fraction", "dtype", "chunk_rows", "header", "x_name", "y_name", "overwrite", "columns",
-             "sample_weight")  # fmt: skip
-    report = convert_files(
-        list(src),
-        dst,
-        target=target_of(options),
-        datetime=options["datetime"],
-        storage_options=storage_options(options),
-        **{name: options[name] for name in names},
-    )
+    arguments = options | {"target": target_of(options), "storage_options": storage_options(options)}
+    report = convert_files(list(src), dst, **arguments)
     show(report, as_json=as_json)
