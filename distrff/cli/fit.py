@@ -108,7 +108,7 @@ def estimator_and_data(ctx: click.Context, data: str) -> tuple[KernelEstimator, 
     estimator = checked_estimator(ctx)
     dataset = open_data(data, ctx.params)
     adapt_to(estimator, dataset, ctx.params)
-    tell_defaults(ctx)
+    show_defaults(ctx)
     return estimator, dataset
 
 
@@ -174,7 +174,7 @@ def adapt_to(estimator: KernelEstimator, dataset: Dataset, options: Mapping[str,
         estimator.set_params(class_weight=_class_weight(options["class_weight"], dataset.y_dtype.kind))
 
 
-def tell_defaults(ctx: click.Context) -> None:
+def show_defaults(ctx: click.Context) -> None:
     """Print on standard error which of the choices that matter most were left to the defaults."""
     model = ctx.params.get("model")
     weights = [] if model in (None, "pca") else ["C" if model in _OWN else "alpha"]

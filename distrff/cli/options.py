@@ -110,9 +110,9 @@ def flag(name: str, help: str) -> Callable[[F], F]:
     return click.option(name, is_flag=True, help=help)
 
 
-def integer(name: str, help: str, default: int | None = None, *, least: int = 1) -> Callable[[F], F]:
-    """Return an option of an integer of at least `least`."""
-    return click.option(name, type=click.IntRange(min=least), default=default, help=help)
+def integer(name: str, help: str, default: int | None = None, *, minimum: int = 1) -> Callable[[F], F]:
+    """Return an option of an integer of at least `minimum`."""
+    return click.option(name, type=click.IntRange(min=minimum), default=default, help=help)
 
 
 data_options = together(
@@ -155,7 +155,7 @@ row_options = together(target_options, data_options)
 table_options = together(
     click.option("--drop", type=Names(), metavar="NAME,...", help="Columns of a table to leave out."),
     flag("--one-hot", "Make text and categories columns of 0 and 1, one a category."),
-    integer("--max-categories", "Leave out columns with more categories.", 256, least=2),
+    integer("--max-categories", "Leave out columns with more categories.", 256, minimum=2),
     flag("--hash-columns", "Hash their words into --max-categories columns instead."),
     choice(
         "--missing",
@@ -216,7 +216,7 @@ map_options = together(
         "Rows that --features nystroem compares with: any, or those that others explain least.",
     ),
     choice("--scale", "standard none", "Bring columns to mean 0 and deviation 1 first."),
-    integer("--random-state", "Seed; by default a fresh one, which the result names.", least=0),
+    integer("--random-state", "Seed; by default a fresh one, which the result names.", minimum=0),
 )
 
 estimator_options = together(
