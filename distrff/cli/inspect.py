@@ -120,10 +120,10 @@ def described_array(path: str, header: dict[str, Any], remote: Remote) -> Descri
 
 def described_results(header: dict[str, Any]) -> Described:
     """Describe predictions in several columns, by what their header says."""
-    values = {key: header.get(key) for key in ("kind", "format", "n_rows", "complete", "model", "columns")}
-    columns = [f"  {name}  {kind}" for name, kind in (header.get("columns") or {}).items()]
-    shown = {key: value for key, value in values.items() if key != "columns"}
-    return values, [*aligned(_but_kind(shown)), *columns]
+    values = {key: header.get(key) for key in ("kind", "format", "n_rows", "complete", "model")}
+    columns = header.get("columns")
+    listing = [f"  {name}  {kind}" for name, kind in (columns or {}).items()]
+    return {**values, "columns": columns}, [*aligned(_but_kind(values)), *listing]
 
 
 def described_dataset(path: str, dataset: Dataset, remote: Remote) -> Described:
@@ -232,7 +232,10 @@ def _lines(values: dict[str, Any], n_rows: int) -> Iterator[str]:
         yield f"  … and {len(remarkable) - _MAX_LISTED} columns more; --json lists all"
     if not any(column["missing"] for column in values["columns"]):
         yield "  no missing values in X"
-    yield from _target_lines(values["target"], n_rows)
+    target = values["target"] or {}
+    yield from (f"  target: {remark}" for remark in _remarks(target, n_rows))
+    for found in target.get("labels", [])[:_MAX_LISTED]:
+        yield f"  target {found['label']}: {found['rows']:,} rows ({found['share']:.2%})"
     for part in values["storage"]:
         yield (
             f"  {part['name']}: {part['n_requests']:,} requests a pass, "
@@ -244,16 +247,7 @@ def _lines(values: dict[str, Any], n_rows: int) -> Iterator[str]:
 
 def _remarks(column: dict[str, Any], n_rows: int) -> Iterator[str]:
     for what in ("missing", "infinite"):
-        if column[what]:
+        if column.get(what):
             yield f"{column[what]:,} {what} ({column[what] / n_rows:.2%})"
-    if column["drifts"]:
+    if column.get("drifts"):
         yield f"drifts with the row number ({column['drift']:.0%} of its variance)"
-
-
-def _target_lines(target: dict[str, Any] | None, n_rows: int) -> Iterator[str]:
-    if target is None:
-        return
-    for remark in _remarks({"infinite": 0, **target}, n_rows):
-        yield f"  target: {remark}"
-    for found in target.get("labels", [])[:_MAX_LISTED]:
-        yield f"  target {found['label']}: {found['rows']:,} rows ({found['share']:.2%})"

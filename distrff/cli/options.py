@@ -83,13 +83,9 @@ class StorageOption(click.ParamType):
         if not key or not equals:
             # Not what was given: it may be a secret.
             self.fail("a text without '=' is not of the form key=value", param, ctx)
-        return key, _plain_value(text)
-
-
-def _plain_value(text: str) -> str | int | bool:
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    return int(text) if re.fullmatch(r"-?[1-9]\d*|0", text) else text  # "007" is a name, not a number
+        if text.lower() in ("true", "false"):
+            return key, text.lower() == "true"
+        return key, int(text) if re.fullmatch(r"-?[1-9]\d*|0", text) else text  # "007" is no number
 
 
 F = TypeVar("F", bound=Callable[..., Any])

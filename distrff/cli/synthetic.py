@@ -67,16 +67,13 @@ class KnownTruth:
         Sequences of different names are independent. Each block has a stream of its own and
         is drawn in full, so a row does not depend on `n_rows`.
         """
-        for start in range(0, n_rows, self.block_rows):
-            X, f, y = self._drawn(name, start // self.block_rows)
+        for index, start in enumerate(range(0, n_rows, self.block_rows)):
+            X = self._inputs(stream(self.seed, "rows", name, index), self.block_rows)
+            f = self.function(X)
+            noise = stream(self.seed, "noise", name, index).standard_normal(self.block_rows)
+            y = f + self.noise * noise
             size = min(self.block_rows, n_rows - start)
             yield KnownBlock(start, X[:size], f[:size], y[:size])
-
-    def _drawn(self, name: str, index: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        X = self._inputs(stream(self.seed, "rows", name, index), self.block_rows)
-        f = self.function(X)
-        noise = stream(self.seed, "noise", name, index).standard_normal(self.block_rows)
-        return X, f, f + self.noise * noise
 
     def function(self, X: np.ndarray) -> np.ndarray:
         """Return f, float64 of shape (n,), of rows X of shape (n, n_columns)."""
