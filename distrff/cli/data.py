@@ -6,7 +6,7 @@ import ipaddress
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,7 +37,7 @@ def open_data(path: str, options: Mapping[str, Any], *, columns: Any = None) -> 
         arguments = arguments_of(options, columns) | rules | {"y_name": options.get("y_name")}
         return converted(path, options, lambda rows: convert(path, rows, **arguments))
     passes = any(rules.get(name) not in (None, False, "error") for name in _RULES)
-    with workers_elsewhere(options) if passes else nullcontext():
+    with _workers_for_pass(options, passes):
         return open_dataset(path, **arguments_of(options, columns), ids=_ids(options), **rules)
 
 
@@ -76,7 +76,7 @@ def open_data_for(model: Model, path: str, options: Mapping[str, Any]) -> Datase
         )
     if model.steps is not None and stored_kind(path, remote) != "zarr":
         steps = _wanted_steps(model.steps, path, options)
-        with workers_elsewhere(options) if steps.drops_missing else nullcontext():
+        with _workers_for_pass(options, steps.drops_missing):
             return open_dataset(path, steps=steps, ids=_ids(options), storage_options=remote)
     names = None if model.column_names is None else list(model.column_names)
     try:
@@ -115,18 +115,13 @@ def _target_names(steps: TableSteps, path: str, options: Mapping[str, Any]) -> t
     from distrff.io.convert.sources import open_source
     from distrff.io.tables import named_columns
 
-    given = tuple(options["target"])
-    source = open_source(
-        [path],
-        known=steps.for_prediction().raw_names,
-        x_name=options["x_name"],
-        y_name=options.get("y_name"),
-        storage_options=storage_options(options),
-    )
+    given, steps = list(options["target"]), steps.for_prediction()
+    arrays = {"x_name": options["x_name"], "y_name": options.get("y_name")}
+    source = open_source([path], known=steps.raw_names, **arrays, storage_options=storage_options(options))
     if isinstance(source, LibsvmSource):
-        return given
-    source.follow(steps.for_prediction())
-    return tuple(named_columns(source, list(given)))
+        return tuple(given)
+    source.follow(steps)
+    return tuple(named_columns(source, given))
 
 
 def _is_raw(path: str, options: Mapping[str, Any]) -> bool:
@@ -191,17 +186,13 @@ def _is_here(scheduler: str) -> bool:
 # The workers of a command.
 
 
-@contextmanager
-def workers_elsewhere(options: Mapping[str, Any]) -> Iterator[None]:
+def _workers_for_pass(options: Mapping[str, Any], needed: bool) -> AbstractContextManager[None]:
     """Run a pass before the command's work on a scheduler that is there already, or else in this process.
 
     Starting local processes for this pass alone would mostly take longer than the pass.
     """
-    if options.get("scheduler", "local") == "local":
-        yield
-    else:
-        with workers_of(options):
-            yield
+    is_local = options.get("scheduler", "local") == "local"
+    return nullcontext() if is_local or not needed else workers_of(options)
 
 
 @contextmanager
