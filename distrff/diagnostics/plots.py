@@ -19,7 +19,6 @@ import numpy as np
 
 from distrff.diagnostics.kernel_error import KernelError
 from distrff.errors import InputError
-from distrff.preprocessing.scaling import Scaling
 from distrff.utils.html import Chart
 from distrff.utils.text import number_text
 
@@ -300,10 +299,15 @@ def plot_decision_surface(
         raise InputError(f"y must have shape ({len(rows)},), got {np.shape(y)}")
     if not model.is_classifier and model.n_outputs != 1:
         raise InputError(f"a surface is of one output, and the model has {model.n_outputs}")
-    plane = _Plane(rows, model.scaling)
-    T = plane.coordinates(rows)
+    scaling = model.scaling
+    scaled = scaling.apply(rows, np.dtype(np.float64))
+    mean = scaled.mean(axis=0)
+    V = _first_components(scaled - mean)
+    T = (scaled - mean) @ V.T
     axes = [_grid(t, resolution) for t in T.T]
-    points = plane.points(np.stack(np.meshgrid(*axes), axis=-1).reshape(-1, 2))
+    points = np.stack(np.meshgrid(*axes), axis=-1).reshape(-1, 2) @ V + mean
+    if scaling.scale is not None and scaling.shift is not None:
+        points = points * scaling.scale + scaling.shift
     values = np.asarray(model.predict(points))
     ax = new_axes(ax)
     if model.is_classifier:
@@ -316,27 +320,11 @@ def plot_decision_surface(
     return ax
 
 
-class _Plane:
-    """The plane through the mean of the scaled rows along which they vary most."""
-
-    def __init__(self, X: np.ndarray, scaling: Scaling) -> None:
-        self._scaling = scaling
-        scaled = scaling.apply(X, np.dtype(np.float64))
-        self._mean = scaled.mean(axis=0)
-        V = np.linalg.svd(scaled - self._mean, full_matrices=False)[2][:2]
-        largest = np.abs(V).argmax(axis=1)
-        self._V = V * np.sign(V[np.arange(2), largest])[:, None]
-
-    def coordinates(self, X: np.ndarray) -> np.ndarray:
-        """Return where rows project to, of shape (n, 2)."""
-        return (self._scaling.apply(X, np.dtype(np.float64)) - self._mean) @ self._V.T
-
-    def points(self, T: np.ndarray) -> np.ndarray:
-        """Return the rows at coordinates on the plane, in the columns' own units."""
-        scaled = T @ self._V + self._mean
-        if self._scaling.scale is None or self._scaling.shift is None:
-            return scaled
-        return scaled * self._scaling.scale + self._scaling.shift
+def _first_components(centred: np.ndarray) -> np.ndarray:
+    """Return the two directions along which rows vary most, their signs fixed by the largest entry."""
+    V = np.linalg.svd(centred, full_matrices=False)[2][:2]
+    largest = np.abs(V).argmax(axis=1)
+    return V * np.sign(V[np.arange(2), largest])[:, None]
 
 
 def _grid(t: np.ndarray, resolution: int) -> np.ndarray:
