@@ -148,22 +148,22 @@ def cluster_rates(dataset: Dataset | None = None) -> dict[str, Any]:
     workers = []
     for address in addresses:
         own = [i for i, place in enumerate(places) if place == address]
-        rates = {
-            name: {dtype: sum(arithmetic[i][name][dtype] for i in own) for dtype in _DTYPES}
-            for name in ("flops", "cosines")
-        }
-        of_threads = {"n_threads": len(own), "blas_threads": max(arithmetic[i]["blas_threads"] for i in own)}
-        limit = known[address]["memory_limit"] or 0
-        worker = {"address": address, "host": known[address]["host"], **of_threads, "memory_limit": limit}
-        read_rows = sum(reading[i] for i in own) if reading else None
-        workers.append({**worker, **rates, "read_rows": read_rows, "received_bytes": received.get(address)})
+        workers.append(
+            {
+                "address": address,
+                "host": known[address]["host"],
+                "n_threads": len(own),
+                "blas_threads": max(arithmetic[i]["blas_threads"] for i in own),
+                "memory_limit": known[address]["memory_limit"] or 0,
+                "flops": {dtype: sum(arithmetic[i]["flops"][dtype] for i in own) for dtype in _DTYPES},
+                "cosines": {dtype: sum(arithmetic[i]["cosines"][dtype] for i in own) for dtype in _DTYPES},
+                "read_rows": sum(reading[i] for i in own) if reading else None,
+                "received_bytes": received.get(address),
+            }
+        )
     row_bytes = None if dataset is None else dataset.row_bytes
-    return {
-        "workers": workers,
-        "n_threads": len(places),
-        "task_seconds": task_seconds,
-        "row_bytes": row_bytes,
-    }
+    totals = {"n_threads": len(places), "task_seconds": task_seconds, "row_bytes": row_bytes}
+    return {"workers": workers, **totals}
 
 
 def _total(rates: dict[str, Any], name: str, dtype: str | None = None) -> float:
