@@ -29,12 +29,7 @@ class InputTypeError(InputError, TypeError):
 class ColumnError(InputError):
     """A column that cannot be used; it is known by its number until a caller adds its name.
 
-    Parameters
-    ----------
-    message : str
-        With "{column}" where the column is to be named.
-    column : int
-    name : str or None
+    The message has "{column}" where the column is to be named.
     """
 
     def __init__(self, message: str, column: int, name: str | None = None) -> None:

@@ -29,24 +29,24 @@ from distrff.utils.text import public_text
 __all__ = ["main"]
 
 
+_COMMANDS = (
+    "quickstart", "convert", "plan", "fit", "score", "predict", "transform", "inspect", "kernel-error",
+    "bench",
+)  # fmt: skip
+
+
 class CommandGroup(click.Group):
-    """A click group that imports the module of a command when the command is called.
-
-    `commands_by_name` names the modules in the order of `--help`. A command has its own name there, with
-    underscores for dashes.
-    """
-
-    def __init__(self, *args: Any, commands_by_name: dict[str, str], **settings: Any) -> None:
-        super().__init__(*args, **settings)
-        self._modules = commands_by_name
+    """A click group that imports the module of a command when the command is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self._modules)
+        return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self._modules:
+        if cmd_name not in _COMMANDS:
             return None
-        return getattr(import_module(self._modules[cmd_name]), cmd_name.replace("-", "_"))
+        name = cmd_name.replace("-", "_")
+        module = "predict" if name in ("score", "transform") else name
+        return getattr(import_module(f"distrff.cli.{module}"), name)
 
     def invoke(self, ctx: click.Context) -> Any:
         with failures_reported(ctx):
@@ -56,18 +56,6 @@ class CommandGroup(click.Group):
 main = CommandGroup(
     name="distrff",
     context_settings={"show_default": True},
-    commands_by_name={
-        "quickstart": "distrff.cli.quickstart",
-        "convert": "distrff.cli.convert",
-        "plan": "distrff.cli.plan",
-        "fit": "distrff.cli.fit",
-        "score": "distrff.cli.predict",
-        "predict": "distrff.cli.predict",
-        "transform": "distrff.cli.predict",
-        "inspect": "distrff.cli.inspect",
-        "kernel-error": "distrff.cli.kernel_error",
-        "bench": "distrff.cli.bench",
-    },
     help="""Kernel machines on data that does not fit in one machine.
 
     DATA is a Parquet file, folder or glob, or a Zarr group with the arrays X and y; a path
@@ -238,8 +226,7 @@ def spelt_as_options(text: str) -> str:
 def _options() -> dict[str, list[str]]:
     """Return the option of each parameter, and perhaps its opposite: of any command, since a message may
     speak of another than its own. The sizes of quickstart's rows are no parameters of the library."""
-    ctx = click.Context(main)
-    commands = [main.get_command(ctx, name) for name in main.list_commands(ctx) if name != "quickstart"]
+    commands = [main.get_command(click.Context(main), name) for name in _COMMANDS if name != "quickstart"]
     return {
         str(option.name): [option.opts[0], *option.secondary_opts]
         for command in commands

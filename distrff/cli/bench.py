@@ -6,12 +6,13 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from distrff.cli.build import estimator_and_data, refuse_others
 from distrff.cli.data import workers_of
+from distrff.cli.fit import estimator_and_data, refuse_others
 from distrff.cli.options import fit_options, verbosity_options
 from distrff.cli.output import show
 from distrff.errors import ClusterError, InputError
@@ -124,23 +125,11 @@ def cluster_rates(dataset: Dataset | None = None) -> dict[str, Any]:
     time, as in a fit. Reading takes at most two seconds. Then each worker receives 32 MiB from its neighbour
     in a ring, or a sixteenth of its memory if that is less. Cached rows are read from the cache.
 
-    Returns
-    -------
-    dict
-        `workers`: a dict for each with its `address`, `host`, `n_threads` that take tasks,
-        `blas_threads` of a product in one of them and `memory_limit` in bytes, 0 for none; and the rates
-        a second of all its threads together: `flops` by dtype (of Z.T @ Z for 4096 rows of 1024 features,
-        n·D² each), `cosines` by dtype (cosines and sines by the compiled loop), `read_rows`, None without
-        a dataset, and `received_bytes`, None where there is one worker only.
-        `n_threads` of all workers; `task_seconds` of a task that does nothing, from the client to a worker
-        and back; `row_bytes`, decoded, None without a dataset.
-
-    Raises
-    ------
-    InputError
-        If Dask is set to work without a cluster.
-    ClusterError
-        If workers do not finish a measurement in a minute, or are lost.
+    `workers` has for each the rates a second of all its threads together: `flops` by dtype (of Z.T @ Z for
+    4096 rows of 1024 features, n·D² each), `cosines` by dtype (cosines and sines by the compiled loop),
+    `read_rows`, None without a dataset, and `received_bytes`, None where there is one worker only.
+    `blas_threads` are of a product in one thread, and a `memory_limit` of 0 is none. `task_seconds` are of
+    a task that does nothing, from the client to a worker and back; `row_bytes` are decoded ones.
     """
     from distrff.engine.execution import ClusterExecution, ambient_execution
 
@@ -172,12 +161,9 @@ def cluster_rates(dataset: Dataset | None = None) -> dict[str, Any]:
                 "received_bytes": received.get(address),
             }
         )
-    return {
-        "workers": workers,
-        "n_threads": len(places),
-        "task_seconds": task_seconds,
-        "row_bytes": None if dataset is None else dataset.row_bytes,
-    }
+    row_bytes = None if dataset is None else dataset.row_bytes
+    totals = {"n_threads": len(places), "task_seconds": task_seconds, "row_bytes": row_bytes}
+    return {"workers": workers, **totals}
 
 
 def _total(rates: dict[str, Any], name: str, dtype: str | None = None) -> float:
@@ -252,33 +238,21 @@ def arithmetic_rates(seconds: float) -> dict[str, Any]:
 
     Each of the four rates is measured for so many seconds.
     """
+    import numpy as np
+
     from distrff.engine.record import blas_threads
-    from distrff.features.trigonometry import compile_loops
+    from distrff.features.trigonometry import compile_loops, paired_cos_sin
 
     compile_loops()
-    return {
-        "blas_threads": blas_threads(),
-        "flops": {dtype: _product_rate(dtype, seconds) for dtype in _DTYPES},
-        "cosines": {dtype: _cosine_rate(dtype, seconds) for dtype in _DTYPES},
-    }
-
-
-def _product_rate(dtype: str, seconds: float) -> float:
-    import numpy as np
-
-    Z = np.full((_ROWS, _FEATURES), 0.5, dtype)
-    G = np.empty((_FEATURES, _FEATURES), dtype)
-    return float(_ROWS) * _FEATURES**2 * _calls_a_second(lambda: np.matmul(Z.T, Z, out=G), seconds)
-
-
-def _cosine_rate(dtype: str, seconds: float) -> float:
-    import numpy as np
-
-    from distrff.features.trigonometry import paired_cos_sin
-
-    theta = np.linspace(-50.0, 50.0, _FEATURES**2 // 2, dtype=dtype).reshape(_FEATURES, -1)
-    Z = np.empty((_FEATURES, _FEATURES), dtype)
-    return float(Z.size) * _calls_a_second(lambda: paired_cos_sin(theta, Z, 1.0), seconds)
+    rates: dict[str, Any] = {"blas_threads": blas_threads(), "flops": {}, "cosines": {}}
+    for dtype in _DTYPES:
+        Z = np.full((_ROWS, _FEATURES), 0.5, dtype)
+        G = np.empty((_FEATURES, _FEATURES), dtype)
+        products = _calls_a_second(partial(np.matmul, Z.T, Z, out=G), seconds)
+        rates["flops"][dtype] = float(_ROWS) * _FEATURES**2 * products
+        theta = np.linspace(-50.0, 50.0, _FEATURES**2 // 2, dtype=dtype).reshape(_FEATURES, -1)
+        rates["cosines"][dtype] = G.size * _calls_a_second(partial(paired_cos_sin, theta, G, 1.0), seconds)
+    return rates
 
 
 def _calls_a_second(work: Callable[[], object], seconds: float) -> float:
@@ -329,21 +303,10 @@ def fit_limits(plan: Plan, rates: dict[str, Any]) -> dict[str, Any]:
     sparse features neither products nor cosines are measured: there the seconds are the plan's own, less
     those of reading. Each partial that is merged is taken to come from another worker.
 
-    Parameters
-    ----------
-    plan : Plan
-        With its seconds.
-    rates : dict
-        Of `cluster_rates` with the dataset of the plan.
-
-    Returns
-    -------
-    dict
-        `seconds` of each part: they follow one another in a thread, except transfers, which other tasks
-        may hide; `busy_share`, the share of the threads that the fit's segments keep busy; `limited_by`, the
-        part that takes longest; and `remedy`, what would make it faster.
+    The parts follow one another in a thread, except transfers, which other tasks may hide. `busy_share` is
+    the share of the threads that the fit's segments keep busy.
     """
-    from distrff.estimators.fitting.plan import THIN_SLOWNESS
+    from distrff.estimators.fitting.plan import THIN_SLOWNESS, factorisation_flops
 
     shape, n_threads = plan.size, rates["n_threads"]
     rounds = -(-plan.n_segments // n_threads)
@@ -357,7 +320,11 @@ def fit_limits(plan: Plan, rates: dict[str, Any]) -> dict[str, Any]:
     if shape.sparse_entries:
         seconds["features"] = max(0.0, (plan.seconds or 0.0) - seconds["reading"])
     else:
-        gram, thin, factor = _flops(plan)
+        # Flops of products as tall as wide, of thin products, and of factorisations.
+        gram, thin, factor = 0.0, plan.flops, 0.0
+        if plan.solver == "gram":
+            gram, thin = shape.gram_flops, shape.n_light_sweeps * shape.light_flops
+            factor = factorisation_flops(shape) + shape.map_factor_flops
         seconds["products"] = (gram + THIN_SLOWNESS * thin) / _total(rates, "flops", shape.dtype) / busy
         seconds["cosines"] = plan.cosines / _total(rates, "cosines", shape.dtype) / busy
         tasks = min(n_threads, max(1, (shape.n_paths or shape.n_folds) if shape.n_alphas > 1 else 1))
@@ -365,17 +332,6 @@ def fit_limits(plan: Plan, rates: dict[str, Any]) -> dict[str, Any]:
     part = max(seconds, key=seconds.__getitem__)
     remedy = _REMEDIES[part] if busy >= _MIN_BUSY else _REMEDIES[part].removeprefix(_MORE)
     return {"seconds": seconds, "busy_share": busy, "limited_by": part, "remedy": remedy}
-
-
-def _flops(plan: Plan) -> tuple[float, float, float]:
-    """Return a plan's flops of products as tall as wide, of thin products, and of factorisations."""
-    from distrff.estimators.fitting.plan import factorisation_flops
-
-    if plan.solver != "gram":
-        return 0.0, plan.flops, 0.0
-    shape = plan.size
-    factor = factorisation_flops(shape) + shape.map_factor_flops
-    return shape.gram_flops, shape.n_light_sweeps * shape.light_flops, factor
 
 
 def _moved_bytes(plan: Plan, n_workers: int) -> float:

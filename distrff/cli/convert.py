@@ -7,28 +7,27 @@ from typing import Any
 import click
 
 from distrff.cli.data import storage_options, target_of
-from distrff.cli.options import data_options, table_options, target_options, verbosity_options
+from distrff.cli.options import choice, flag, integer, row_options, table_options, verbosity_options
 from distrff.cli.output import show
 
 
 @click.command()
 @click.argument("src", nargs=-1, required=True)
 @click.argument("dst")
-@target_options
-@data_options
+@row_options
 @table_options
 @click.option("--shuffle", type=click.IntRange(min=0), metavar="SEED", help="Store the rows in random order.")
 @click.option(
     "--test-fraction", type=float, metavar="F", help="Set that share of the rows apart, in DST/test."
 )
-@click.option("--dtype", type=click.Choice(["auto", "float32", "float64"]), default="auto")
-@click.option("--chunk-rows", type=click.IntRange(min=1), help="Rows of a chunk.  [default: about 4 MB]")
+@choice("--dtype", "auto float32 float64")
+@integer("--chunk-rows", "Rows of a chunk.  [default: about 4 MB]")
 @click.option(
     "--header/--no-header",
     default=None,
     help="Whether text begins with names.  [default: if its first line has words and no number]",
 )
-@click.option("--overwrite", is_flag=True, help="Replace what was converted to DST before.")
+@flag("--overwrite", "Replace what was converted to DST before.")
 @verbosity_options
 def convert(src: tuple[str, ...], dst: str, as_json: bool, **options: Any) -> None:
     """Convert the files SRC to the Zarr group DST, to be fitted and scored as DATA.
@@ -43,15 +42,6 @@ def convert(src: tuple[str, ...], dst: str, as_json: bool, **options: Any) -> No
 
     for path in src:
         refuse_overlap("DST", dst, source=path)
-    names = ("positive", "drop", "one_hot", "max_categories", "hash_columns", "missing", "shuffle",
-             "test_fraction", "dtype", "chunk_rows", "header", "x_name", "y_name", "overwrite", "columns",
-             "sample_weight")  # fmt: skip
-    report = convert_files(
-        list(src),
-        dst,
-        target=target_of(options),
-        datetime=options["datetime"],
-        storage_options=storage_options(options),
-        **{name: options[name] for name in names},
-    )
+    arguments = options | {"target": target_of(options), "storage_options": storage_options(options)}
+    report = convert_files(list(src), dst, **arguments)
     show(report, as_json=as_json)

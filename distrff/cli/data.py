@@ -6,7 +6,7 @@ import ipaddress
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,13 +27,7 @@ _OF_TABLES = ("drop", "max_categories", "hash_columns", *_RULES)
 
 
 def open_data(path: str, options: Mapping[str, Any], *, columns: Any = None) -> Dataset:
-    """Return the dataset at `path`, its columns those of `--columns` or else `columns`.
-
-    Raises
-    ------
-    InputError
-        If there is none, or it lacks a column.
-    """
+    """Return the dataset at `path`, its columns those of `--columns` or else `columns`."""
     from distrff.io.open import open_dataset
 
     rules = {name: options[name] for name in _OF_TABLES if name in options}
@@ -43,7 +37,7 @@ def open_data(path: str, options: Mapping[str, Any], *, columns: Any = None) -> 
         arguments = arguments_of(options, columns) | rules | {"y_name": options.get("y_name")}
         return converted(path, options, lambda rows: convert(path, rows, **arguments))
     passes = any(rules.get(name) not in (None, False, "error") for name in _RULES)
-    with workers_elsewhere(options) if passes else nullcontext():
+    with _workers_for_pass(options, passes):
         return open_dataset(path, **arguments_of(options, columns), ids=_ids(options), **rules)
 
 
@@ -60,19 +54,14 @@ def arguments_of(options: Mapping[str, Any], columns: Any = None) -> dict[str, A
 
 def target_of(options: Mapping[str, Any]) -> Any:
     """Return what `--target` said: one column, a list of several, or None."""
-    target = options.get("target") or ()
-    return None if not target else target[0] if len(target) == 1 else list(target)
+    target = [*(options.get("target") or ())]
+    return target[0] if len(target) == 1 else target or None
 
 
 def open_data_for(model: Model, path: str, options: Mapping[str, Any]) -> Dataset:
     """Return the dataset at `path` with the columns that the model was fitted to, found by their names.
 
     A table goes through the model's steps, to its target as well where `options` have one.
-
-    Raises
-    ------
-    InputError
-        If one is missing, or the number of columns is another.
     """
     from distrff.io.open import open_dataset, stored_kind
 
@@ -87,7 +76,7 @@ def open_data_for(model: Model, path: str, options: Mapping[str, Any]) -> Datase
         )
     if model.steps is not None and stored_kind(path, remote) != "zarr":
         steps = _wanted_steps(model.steps, path, options)
-        with workers_elsewhere(options) if steps.drops_missing else nullcontext():
+        with _workers_for_pass(options, steps.drops_missing):
             return open_dataset(path, steps=steps, ids=_ids(options), storage_options=remote)
     names = None if model.column_names is None else list(model.column_names)
     try:
@@ -126,18 +115,13 @@ def _target_names(steps: TableSteps, path: str, options: Mapping[str, Any]) -> t
     from distrff.io.convert.sources import open_source
     from distrff.io.tables import named_columns
 
-    given = tuple(options["target"])
-    source = open_source(
-        path,
-        known=steps.for_prediction().raw_names,
-        x_name=options["x_name"],
-        y_name=options.get("y_name"),
-        storage_options=storage_options(options),
-    )
+    given, steps = list(options["target"]), steps.for_prediction()
+    arrays = {"x_name": options["x_name"], "y_name": options.get("y_name")}
+    source = open_source(path, known=steps.raw_names, **arrays, storage_options=storage_options(options))
     if isinstance(source, LibsvmSource):
-        return given
-    source.follow(steps.for_prediction())
-    return tuple(named_columns(source, list(given)))
+        return tuple(given)
+    source.follow(steps)
+    return tuple(named_columns(source, given))
 
 
 def _is_raw(path: str, options: Mapping[str, Any]) -> bool:
@@ -168,23 +152,10 @@ _REPORTED = ("rows_read", "rows_dropped", "columns_made", "categories", "missing
 
 
 def converted(path: str, options: Mapping[str, Any], convert: Callable[[str], dict[str, Any]]) -> Dataset:
-    """Return the rows of raw files, after `convert` has written them to the path that it is given.
-
-    Raises
-    ------
-    InputError
-        If workers on other machines would not see the folder, and as `distrff.convert`.
-    """
+    """Return the rows of raw files, after `convert` has written them to a path in a temporary folder."""
     from distrff.io.open import open_dataset
+    from distrff.io.storage import own_folder
 
-    rows = _temporary_path(path, options)
-    report = convert(rows)
-    counts = {key: report[key] for key in _REPORTED if key in report}
-    return replace(open_dataset(rows), source=public_name(path), table_report=counts)
-
-
-def _temporary_path(path: str, options: Mapping[str, Any]) -> str:
-    """Return a path in a temporary folder of this command."""
     scheduler = options.get("scheduler", "local")
     if scheduler != "local" and not _is_here(scheduler):
         raise InputError(
@@ -192,11 +163,12 @@ def _temporary_path(path: str, options: Mapping[str, Any]) -> str:
             f"{public_name(scheduler)} may not see; convert it first, to a place that they see: "
             f"distrff convert {public_name(path)} ROWS.zarr"
         )
-    from distrff.io.storage import own_folder
-
     parent = Path(tempfile.gettempdir())
     folder = click.get_current_context().with_resource(own_folder(parent, "distrff-rows-", mode=0o700))
-    return str(folder / "rows.zarr")
+    rows = str(folder / "rows.zarr")
+    report = convert(rows)
+    counts = {key: report[key] for key in _REPORTED if key in report}
+    return replace(open_dataset(rows), source=public_name(path), table_report=counts)
 
 
 def _is_here(scheduler: str) -> bool:
@@ -214,30 +186,18 @@ def _is_here(scheduler: str) -> bool:
 # The workers of a command.
 
 
-@contextmanager
-def workers_elsewhere(options: Mapping[str, Any]) -> Iterator[None]:
+def _workers_for_pass(options: Mapping[str, Any], needed: bool) -> AbstractContextManager[None]:
     """Run a pass before the command's work on a scheduler that is there already, or else in this process.
 
     Starting local processes for this pass alone would mostly take longer than the pass.
     """
-    if options.get("scheduler", "local") == "local":
-        yield
-    else:
-        with workers_of(options):
-            yield
+    is_local = options.get("scheduler", "local") == "local"
+    return nullcontext() if is_local or not needed else workers_of(options)
 
 
 @contextmanager
 def workers_of(options: Mapping[str, Any]) -> Iterator[None]:
-    """Make the cluster that `--scheduler` names the ambient one, with workers that can run distrff.
-
-    Raises
-    ------
-    click.UsageError
-        For the size of a cluster that is running already.
-    ClusterError
-        If it does not answer, or its workers cannot run distrff.
-    """
+    """Make the cluster that `--scheduler` names the ambient one, with workers that can run distrff."""
     from distrff.engine.cluster import check_workers, connect
 
     scheduler, n_workers, limit = options["scheduler"], options["workers"], options["memory_limit"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from distrff.cli.data import arguments_of, storage_options, workers_of
-from distrff.cli.options import cluster_options, data_options, target_options, verbosity_options
+from distrff.cli.options import cluster_options, flag, row_options, verbosity_options
 from distrff.cli.output import aligned, dtype_name, show
 from distrff.utils.text import public_name
 
@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("path")
-@target_options
-@data_options
-@click.option("--no-rows", is_flag=True, help="Read no rows of a dataset, its metadata only.")
+@row_options
+@flag("--no-rows", "Read no rows of a dataset, its metadata only.")
 @cluster_options
 @verbosity_options
 def inspect(path: str, as_json: bool, **options: Any) -> None:
@@ -60,6 +59,11 @@ Described = tuple[dict[str, Any], list[str]]
 
 _MAX_LISTED = 20
 _SIZES = ("n_components", "n_bins", "n_columns")  # of which a map has the first as its columns of Z
+_FITTED = ("n_samples", "kernel", "length_scale", "alpha", "cv_score", "criterion", "rkhs_norm", "seed")
+_ENDED = (
+    "status", "C", "loss", "solver", "tol", "margin",
+    "primal", "dual", "duality_gap", "relative_gradient", "relative_residual",
+)  # fmt: skip
 
 
 def described_group(path: str, kind: str, remote: Remote) -> Described:
@@ -79,11 +83,8 @@ def described_group(path: str, kind: str, remote: Remote) -> Described:
         values = {"n_samples": metadata["n_rows"], "n_folds": folds, "size": size}
     else:
         report = metadata["report"]
-        keys = ("n_samples", "kernel", "length_scale", "alpha", "cv_score", "criterion", "rkhs_norm", "seed")
-        ended = ("status", "C", "loss", "solver", "tol", "margin")
-        how_well = ("primal", "dual", "duality_gap", "relative_gradient", "relative_residual")
-        iterative = {key: report[key] for key in (*ended, *how_well) if key in report}
-        values = {"model": metadata["model"], **{key: report.get(key) for key in keys}, **iterative}
+        ended = {key: report[key] for key in _ENDED if key in report}
+        values = {"model": metadata["model"], **{key: report.get(key) for key in _FITTED}, **ended}
     specification = metadata["specification"]
     shared = {
         "kind": kind,
@@ -119,10 +120,10 @@ def described_array(path: str, header: dict[str, Any], remote: Remote) -> Descri
 
 def described_results(header: dict[str, Any]) -> Described:
     """Describe predictions in several columns, by what their header says."""
-    values = {key: header.get(key) for key in ("kind", "format", "n_rows", "complete", "model", "columns")}
-    columns = [f"  {name}  {kind}" for name, kind in (header.get("columns") or {}).items()]
-    shown = {key: value for key, value in values.items() if key != "columns"}
-    return values, [*aligned(_but_kind(shown)), *columns]
+    values = {key: header.get(key) for key in ("kind", "format", "n_rows", "complete", "model")}
+    columns = header.get("columns")
+    listing = [f"  {name}  {kind}" for name, kind in (columns or {}).items()]
+    return {**values, "columns": columns}, [*aligned(_but_kind(values)), *listing]
 
 
 def described_dataset(path: str, dataset: Dataset, remote: Remote) -> Described:
@@ -231,7 +232,10 @@ def _lines(values: dict[str, Any], n_rows: int) -> Iterator[str]:
         yield f"  … and {len(remarkable) - _MAX_LISTED} columns more; --json lists all"
     if not any(column["missing"] for column in values["columns"]):
         yield "  no missing values in X"
-    yield from _target_lines(values["target"], n_rows)
+    target = values["target"] or {}
+    yield from (f"  target: {remark}" for remark in _remarks(target, n_rows))
+    for found in target.get("labels", [])[:_MAX_LISTED]:
+        yield f"  target {found['label']}: {found['rows']:,} rows ({found['share']:.2%})"
     for part in values["storage"]:
         yield (
             f"  {part['name']}: {part['n_requests']:,} requests a pass, "
@@ -243,16 +247,7 @@ def _lines(values: dict[str, Any], n_rows: int) -> Iterator[str]:
 
 def _remarks(column: dict[str, Any], n_rows: int) -> Iterator[str]:
     for what in ("missing", "infinite"):
-        if column[what]:
+        if column.get(what):
             yield f"{column[what]:,} {what} ({column[what] / n_rows:.2%})"
-    if column["drifts"]:
+    if column.get("drifts"):
         yield f"drifts with the row number ({column['drift']:.0%} of its variance)"
-
-
-def _target_lines(target: dict[str, Any] | None, n_rows: int) -> Iterator[str]:
-    if target is None:
-        return
-    for remark in _remarks({"infinite": 0, **target}, n_rows):
-        yield f"  target: {remark}"
-    for found in target.get("labels", [])[:_MAX_LISTED]:
-        yield f"  target {found['label']}: {found['rows']:,} rows ({found['share']:.2%})"

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from distrff.cli.build import checked_map, tell_defaults
 from distrff.cli.data import open_data, workers_of
-from distrff.cli.options import cluster_options, data_options, map_options, target_options, verbosity_options
+from distrff.cli.fit import checked_map, show_defaults
+from distrff.cli.options import cluster_options, integer, map_options, row_options, verbosity_options
 from distrff.cli.output import show
 from distrff.errors import InputError
 
@@ -19,12 +19,11 @@ if TYPE_CHECKING:
 
 @click.command("kernel-error")
 @click.argument("data")
-@target_options
-@data_options
+@row_options
 @map_options
-@click.option("--n-pairs", type=click.IntRange(min=2), default=4096, help="Pairs of rows to sample.")
-@click.option("--n-blocks", type=click.IntRange(min=1), default=8, help="Blocks of rows to sample.")
-@click.option("--block-rows", type=click.IntRange(min=2), default=256, help="Rows of a block.")
+@integer("--n-pairs", "Pairs of rows to sample.", 4096, minimum=2)
+@integer("--n-blocks", "Blocks of rows to sample.", 8)
+@integer("--block-rows", "Rows of a block.", 256, minimum=2)
 @click.option(
     "--alpha",
     type=click.FloatRange(min=0, min_open=True),
@@ -51,7 +50,7 @@ def kernel_error(ctx: click.Context, data: str, as_json: bool, **options: Any) -
     if options["features"] == "linear":
         raise InputError("--features linear approximates no kernel; there is no error to measure")
     dataset = open_data(data, options)
-    tell_defaults(ctx)
+    show_defaults(ctx)
     with workers_of(options):
         found = _measured(features, dataset, options)
     show(found.to_dict(), as_json=as_json, lines=_lines(found))

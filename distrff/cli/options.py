@@ -83,23 +83,35 @@ class StorageOption(click.ParamType):
         if not key or not equals:
             # Not what was given: it may be a secret.
             self.fail("a text without '=' is not of the form key=value", param, ctx)
-        return key, _plain_value(text)
-
-
-def _plain_value(text: str) -> str | int | bool:
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    return int(text) if re.fullmatch(r"-?[1-9]\d*|0", text) else text  # "007" is a name, not a number
+        if text.lower() in ("true", "false"):
+            return key, text.lower() == "true"
+        return key, int(text) if re.fullmatch(r"-?[1-9]\d*|0", text) else text  # "007" is no number
 
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def _together(*options: Callable[[F], F]) -> Callable[[F], F]:
+def together(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Return the options as one decorator, first in `--help` what is first here."""
     return lambda function: reduce(lambda done, option: option(done), reversed(options), function)
 
 
-data_options = _together(
+def choice(name: str, words: str, help: str | None = None) -> Callable[[F], F]:
+    """Return an option of one of some words, the first by default."""
+    return click.option(name, type=click.Choice(words.split()), default=words.split()[0], help=help)
+
+
+def flag(name: str, help: str) -> Callable[[F], F]:
+    """Return an option without a value."""
+    return click.option(name, is_flag=True, help=help)
+
+
+def integer(name: str, help: str, default: int | None = None, *, minimum: int = 1) -> Callable[[F], F]:
+    """Return an option of an integer of at least `minimum`."""
+    return click.option(name, type=click.IntRange(min=minimum), default=default, help=help)
+
+
+data_options = together(
     click.option(
         "--columns",
         type=Names(),
@@ -118,7 +130,7 @@ data_options = _together(
     ),
 )
 
-target_options = _together(
+target_options = together(
     click.option(
         "--target",
         multiple=True,
@@ -134,25 +146,17 @@ target_options = _together(
     ),
 )
 
-table_options = _together(
+row_options = together(target_options, data_options)
+
+table_options = together(
     click.option("--drop", type=Names(), metavar="NAME,...", help="Columns of a table to leave out."),
-    click.option(
-        "--one-hot", is_flag=True, help="Make text and categories columns of 0 and 1, one a category."
-    ),
-    click.option(
-        "--max-categories",
-        type=click.IntRange(min=2),
-        default=256,
-        help="Leave out columns with more categories.",
-    ),
-    click.option(
-        "--hash-columns", is_flag=True, help="Hash their words into --max-categories columns instead."
-    ),
-    click.option(
+    flag("--one-hot", "Make text and categories columns of 0 and 1, one a category."),
+    integer("--max-categories", "Leave out columns with more categories.", 256, minimum=2),
+    flag("--hash-columns", "Hash their words into --max-categories columns instead."),
+    choice(
         "--missing",
-        type=click.Choice(["error", "drop", "mean", "indicator"]),
-        default="error",
-        help="Refuse missing values, drop their rows, put the column's mean in their place, or do so and "
+        "error drop mean indicator",
+        "Refuse missing values, drop their rows, put the column's mean in their place, or do so and "
         "add a column that says where.",
     ),
     click.option(
@@ -166,12 +170,11 @@ table_options = _together(
     ),
 )
 
-map_options = _together(
-    click.option(
+map_options = together(
+    choice(
         "--features",
-        type=click.Choice(["fourier", "binning", "nystroem", "linear"]),
-        default="fourier",
-        help="binning is for --kernel laplacian, which is its default.",
+        "fourier binning nystroem linear",
+        "binning is for --kernel laplacian, which is its default.",
     ),
     click.option("--n-components", type=int, default=1024, help="Number of features."),
     click.option("--n-grids", type=int, default=100, help="Number of grids of --features binning."),
@@ -197,44 +200,24 @@ map_options = _together(
         help="Width of the kernel, or one for each column; auto finds one by a small fit on a sample, ard "
         "one for each column by the likelihood of a smaller sample.",
     ),
-    click.option("--form", type=click.Choice(["cos_sin", "phase"]), default="cos_sin"),
-    click.option(
+    choice("--form", "cos_sin phase"),
+    choice(
         "--sampling",
-        type=click.Choice(["iid", "orthogonal", "qmc", "sorf", "fastfood", "countsketch", "auto"]),
-        default="iid",
-        help="How frequencies are drawn; auto takes the fastest of the accurate ways.",
+        "iid orthogonal qmc sorf fastfood countsketch auto",
+        "How frequencies are drawn; auto takes the fastest of the accurate ways.",
     ),
-    click.option(
+    choice(
         "--landmarks",
-        type=click.Choice(["uniform", "leverage"]),
-        default="uniform",
-        help="Rows that --features nystroem compares with: any, or those that others explain least.",
+        "uniform leverage",
+        "Rows that --features nystroem compares with: any, or those that others explain least.",
     ),
-    click.option(
-        "--scale",
-        type=click.Choice(["standard", "none"]),
-        default="standard",
-        help="Bring columns to mean 0 and deviation 1 first.",
-    ),
-    click.option(
-        "--random-state",
-        type=click.IntRange(min=0),
-        help="Seed; by default a fresh one, which the result names.",
-    ),
+    choice("--scale", "standard none", "Bring columns to mean 0 and deviation 1 first."),
+    integer("--random-state", "Seed; by default a fresh one, which the result names.", minimum=0),
 )
 
-estimator_options = _together(
-    click.option(
-        "--model",
-        type=click.Choice(["ridge", "ridge-classifier", "svc", "likelihood", "pca"]),
-        default="ridge",
-    ),
-    click.option(
-        "--n-outputs",
-        type=click.IntRange(min=1),
-        default=2,
-        help="Principal components of --model pca, which transform writes.",
-    ),
+estimator_options = together(
+    choice("--model", "ridge ridge-classifier svc likelihood pca"),
+    integer("--n-outputs", "Principal components of --model pca, which transform writes.", 2),
     map_options,
     click.option(
         "--alpha",
@@ -245,7 +228,7 @@ estimator_options = _together(
     ),
     click.option("--alphas", type=Numbers(), metavar="NUMBER,...", help="Grid for --alpha cv or gcv."),
     click.option("--cv", type=int, default=5, help="Folds for --alpha cv or --C cv."),
-    click.option("--fold-by", type=click.Choice(["hash", "contiguous"]), default="hash"),
+    choice("--fold-by", "hash contiguous"),
     click.option(
         "--C",
         "C",
@@ -256,27 +239,18 @@ estimator_options = _together(
         "is the hard margin of --model svc.",
     ),
     click.option("--Cs", "Cs", type=Numbers(), metavar="NUMBER,...", help="Grid for --C cv."),
-    click.option(
-        "--loss", type=click.Choice(["hinge", "squared_hinge"]), default="hinge", help="Of --model svc."
-    ),
-    click.option(
-        "--noise",
-        type=click.Choice(["logistic", "probit", "laplace"]),
-        default="logistic",
-        help="What blurs the sign of f, for --model likelihood.",
-    ),
-    click.option(
+    choice("--loss", "hinge squared_hinge", "Of --model svc."),
+    choice("--noise", "logistic probit laplace", "What blurs the sign of f, for --model likelihood."),
+    choice(
         "--multi-class",
-        type=click.Choice(["ovr", "softmax"]),
-        default="ovr",
-        help="One class against the rest each, or one loss for all; of --model likelihood.",
+        "ovr softmax",
+        "One class against the rest each, or one loss for all; of --model likelihood.",
     ),
     click.option("--sigma", type=float, default=1.0, help="Scale of the noise."),
-    click.option(
+    choice(
         "--solver",
-        type=click.Choice(["auto", "gram", "cg", "lbfgs", "smoothed", "sgd"]),
-        default="auto",
-        help="gram for ridge, or for a given --alpha cg, in less memory; lbfgs for smooth losses, smoothed "
+        "auto gram cg lbfgs smoothed sgd",
+        "gram for ridge, or for a given --alpha cg, in less memory; lbfgs for smooth losses, smoothed "
         "for the hinge; sgd for any loss on shuffled rows, where no Gram fits.",
     ),
     click.option(
@@ -285,32 +259,29 @@ estimator_options = _together(
         default=1e-3,
         help="Relative duality gap to be reached; of cg the relative residual.",
     ),
-    click.option("--max-sweeps", type=click.IntRange(min=1), help="Light sweeps at most.  [default: 200]"),
+    integer("--max-sweeps", "Light sweeps at most.  [default: 200]"),
     click.option(
         "--class-weight",
         type=WordOrJson("balanced"),
         metavar="balanced|JSON",
         help='JSON: {"label": weight, ...}.',
     ),
-    click.option("--no-intercept", is_flag=True, help="Fit without the constant b."),
-    click.option(
+    flag("--no-intercept", "Fit without the constant b."),
+    flag(
         "--include-std",
-        is_flag=True,
-        help="Store what predict --return-std needs, a D × D matrix; of --model ridge or ridge-classifier.",
+        "Store what predict --return-std needs, a D × D matrix; of --model ridge or ridge-classifier.",
     ),
-    click.option("--dtype", type=click.Choice(["auto", "float32", "float64"]), default="auto"),
+    choice("--dtype", "auto float32 float64"),
 )
 
-cluster_options = _together(
+cluster_options = together(
     click.option(
         "--scheduler",
         default="local",
         metavar="local|ADDRESS|FILE",
         help="Processes on this machine, or a running Dask scheduler.",
     ),
-    click.option(
-        "--workers", type=click.IntRange(min=1), help="Local worker processes.  [default: one for each core]"
-    ),
+    integer("--workers", "Local worker processes.  [default: one for each core]"),
     click.option(
         "--memory-limit",
         metavar="SIZE",
@@ -318,18 +289,16 @@ cluster_options = _together(
     ),
 )
 
-fit_options = _together(target_options, data_options, table_options, estimator_options, cluster_options)
+fit_options = together(row_options, table_options, estimator_options, cluster_options)
 
-result_options = _together(
+result_options = together(
     click.option("--out", required=True, metavar="PATH", help="Zarr to write; a path or URL."),
-    click.option("--overwrite", is_flag=True, help="Replace what distrff wrote there before."),
+    flag("--overwrite", "Replace what distrff wrote there before."),
 )
 
-resume_option = click.option(
-    "--resume", is_flag=True, help="Go on with what an interrupted run of the same command left."
-)
+resume_option = flag("--resume", "Go on with what an interrupted run of the same command left.")
 
-prediction_options = _together(
+prediction_options = together(
     click.option(
         "--id",
         "ids",
@@ -337,17 +306,12 @@ prediction_options = _together(
         metavar="NAME",
         help="Column or array of DATA to write beside the results; may be repeated.",
     ),
-    click.option(
+    choice(
         "--method",
-        type=click.Choice(["predict", "decision_function", "predict_proba"]),
-        default="predict",
-        help="Labels or numbers; distances from the decision; probabilities, of --model likelihood.",
+        "predict decision_function predict_proba",
+        "Labels or numbers; distances from the decision; probabilities, of --model likelihood.",
     ),
-    click.option(
-        "--return-std",
-        is_flag=True,
-        help="Standard deviations as well, of a MODEL fitted with --include-std.",
-    ),
+    flag("--return-std", "Standard deviations as well, of a MODEL fitted with --include-std."),
 )
 
 
@@ -369,7 +333,7 @@ class _PublicFormatter(logging.Formatter):
         return public_text(super().format(record))
 
 
-verbosity_options = _together(
+verbosity_options = together(
     click.option(
         "--json", "as_json", is_flag=True, help="Print one JSON object, and nothing else on standard output."
     ),

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from distrff.cli.build import estimator_and_data
 from distrff.cli.data import workers_of
-from distrff.cli.options import fit_options, verbosity_options
+from distrff.cli.fit import estimator_and_data
+from distrff.cli.options import fit_options, flag, integer, verbosity_options
 from distrff.cli.output import show
 from distrff.errors import PlanRefused
 from distrff.utils.text import human_bytes
@@ -27,18 +27,16 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("data")
 @fit_options
-@click.option(
+@flag(
     "--as-helm-values",
-    is_flag=True,
-    help="Count for workers in Kubernetes that are not there yet, and print what they need as values for the "
+    "Count for workers in Kubernetes that are not there yet, and print what they need as values for the "
     "chart dask/dask.",
 )
-@click.option(
+@integer(
     "--threads-per-worker",
-    type=click.IntRange(min=1),
-    default=4,
-    help="For --as-helm-values, where --workers are those of the chart, and --memory-limit is what a pod may "
+    "For --as-helm-values, where --workers are those of the chart, and --memory-limit is what a pod may "
     "have, by default 1TiB.",
+    4,
 )
 @verbosity_options
 @click.pass_context
@@ -86,19 +84,13 @@ def planned_values(
 
     They are counted for workers that need not be there yet. Without `--memory-limit` these may have as
     much memory as the fastest way needs, up to 1 TiB.
-
-    Raises
-    ------
-    PlanRefused
-        If it would not fit into `--memory-limit`.
     """
     from distrff.engine.cluster import memory_limit_bytes
     from distrff.engine.execution import PlannedWorkers
 
     n_workers, limit = options["workers"], options["memory_limit"]
-    workers = PlannedWorkers(
-        n_workers or 1, options["threads_per_worker"], memory_limit_bytes(limit or _MAX_POD, 1)
-    )
+    n_bytes = memory_limit_bytes(limit or _MAX_POD, 1)
+    workers = PlannedWorkers(n_workers or 1, options["threads_per_worker"], n_bytes)
     try:
         plan = estimator.plan_for(workers, dataset)
     except PlanRefused as refused:
@@ -159,7 +151,7 @@ def _lines(plan: Plan, n_workers: int | None) -> list[str]:
     s, threads = plan.size, plan.threads_per_worker
     presumed = " presumed until the classes are counted" if s.outputs_are_presumed else ""
     at_once = -(-plan.n_segments // threads)
-    resources = [f"memory: {_pod(plan)}", *([f"cpu: {threads}"] if threads > 1 else [])]
+    resources = [f"memory: {_pod(plan)}"] + ([f"cpu: {threads}"] if threads > 1 else [])
     return [
         "# By `distrff plan --as-helm-values`, to be given after the other values files of dask/dask.",
         f"# {s.n_rows:,} rows × {s.n_columns} columns → {s.n_features} features, "

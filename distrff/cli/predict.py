@@ -14,7 +14,7 @@ from distrff.cli.options import (
     prediction_options,
     result_options,
     resume_option,
-    target_options,
+    row_options,
     verbosity_options,
 )
 from distrff.cli.output import show
@@ -67,8 +67,7 @@ def transform(model: str, data: str, as_json: bool, **options: Any) -> None:
 @click.command()
 @click.argument("model")
 @click.argument("data")
-@target_options
-@data_options
+@row_options
 @cluster_options
 @verbosity_options
 def score(model: str, data: str, as_json: bool, **options: Any) -> None:

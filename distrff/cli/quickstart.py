@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from distrff.cli.data import workers_of
-from distrff.cli.options import verbosity_options
+from distrff.cli.options import flag, integer, verbosity_options
 from distrff.cli.output import show
 from distrff.io.storage import PAGE, Location, check_writable, replacing, write_file
 
@@ -35,22 +34,12 @@ KIND = "quickstart"  # what the root of the folder says of itself
     default=Path("distrff-quickstart"),
     help="Where data, model and report are put.",
 )
-@click.option("--workers", type=click.IntRange(min=1), help="Processes. Default: one a core, at most 8.")
+@integer("--workers", "Processes. Default: one a core, at most 8.")
 @click.option("--memory-limit", help="Of each worker, such as 4GB. Default: an equal share of the memory.")
 @click.option("--random-state", type=click.IntRange(min=0), default=0)
-@click.option("--overwrite", is_flag=True, help="Replace what an earlier quickstart left in --dir.")
+@flag("--overwrite", "Replace what an earlier quickstart left in --dir.")
 @verbosity_options
-def quickstart(
-    n_rows: int,
-    n_columns: int,
-    n_components: int,
-    folder: Path,
-    workers: int | None,
-    memory_limit: str | None,
-    random_state: int,
-    overwrite: bool,
-    as_json: bool,
-) -> None:
+def quickstart(folder: Path, overwrite: bool, as_json: bool, **options: Any) -> None:
     """Fit a kernel machine to made-up rows and see how good it is.
 
     Writes rows whose true function and noise are known, fits kernel ridge to them on a
@@ -61,16 +50,18 @@ def quickstart(
     place = Location.of(folder)
     may_replace = overwrite or (folder.is_dir() and not any(folder.iterdir()))
     check_writable(place, overwrite=may_replace, kinds=(KIND,))
-    settings = Settings(
-        n_rows, n_columns, n_components, workers or local_workers(), memory_limit, random_state
-    )
+    settings = Settings(**options | {"workers": options["workers"] or local_workers()})
     settings.check()
     say = Clock(as_json)
     with replacing(place, overwrite=may_replace, kinds=(KIND,)) as fresh:
         result = demonstrate(settings, Path(fresh.url), folder, say)
     result["seconds"] = say.seconds
     say("Done")
-    show(result, as_json=as_json, lines=_summary(result))
+    lines = ["", f"{'on held-out rows':24}{'RMSE':>8}{'R²':>8}"]
+    for name, rmse, r2, above in _score_rows(result["scores"]):
+        lines.append(f"{name.replace('_', ' '):24}{rmse:>8}{r2:>8}   {above}".rstrip())
+    lines += ["", *(f"{key:8}{result[key]}" for key in FILES)]
+    show(result, as_json=as_json, lines=lines)
 
 
 class Clock:
@@ -90,33 +81,22 @@ class Clock:
         click.echo("\n".join(lines), err=self._aside)
 
 
-def _summary(result: dict[str, Any]) -> list[str]:
-    """Return the scores as a small table, and where everything is."""
-    lines = ["", f"{'on held-out rows':24}{'RMSE':>8}{'R²':>8}"]
-    for name, rmse, r2, above in _score_rows(result["scores"]):
-        lines.append(f"{name.replace('_', ' '):24}{rmse:>8}{r2:>8}   {above}".rstrip())
-    return [*lines, "", *(f"{key:8}{result[key]}" for key in FILES)]
-
-
 def _score_rows(scores: dict[str, Any]) -> list[list[str]]:
     """Return name, RMSE, R² and how far the RMSE is above the best possible one."""
-    best = scores["best_possible"]["rmse"]
-    return [
-        [
-            name,
-            f"{score['rmse']:.4f}",
-            f"{score['r2']:.4f}",
-            "" if name == "best_possible" else f"{score['rmse'] / best - 1:+.1%}",
-        ]
-        for name, score in scores.items()
-    ]
+    best, rows = scores["best_possible"]["rmse"], []
+    for name, score in scores.items():
+        above = "" if name == "best_possible" else f"{score['rmse'] / best - 1:+.1%}"
+        rows.append([name, f"{score['rmse']:.4f}", f"{score['r2']:.4f}", above])
+    return rows
 
 
 # What `distrff quickstart` does: rows, plan, fit, scores, model, report.
 
-Say = Callable[[str], None]
-
 FILES = {"train": "train.zarr", "test": "test.zarr", "model": "model.zarr", "report": "report.html"}
+_COPIED = (
+    "n_samples", "n_columns", "n_components", "length_scale", "alpha", "cv_score", "n_sweeps", "status",
+    "sweep_seconds", "planned_peak_bytes", "measured_peak_bytes", "workers"
+)  # fmt: skip
 
 _MAX_WORKERS = 8  # a million rows are sixteen segments, two each
 _WORKER_BYTES = 2.5e9  # with all folds in a task, and room for other sizes than the defaults
@@ -130,9 +110,9 @@ class Settings:
     n_rows: int
     n_columns: int
     n_components: int
-    n_workers: int
+    workers: int
     memory_limit: str | None
-    seed: int
+    random_state: int
 
     @property
     def n_held_out(self) -> int:
@@ -143,7 +123,7 @@ class Settings:
         from distrff.engine.cluster import memory_limit_bytes
 
         self.features().check_parameters()
-        memory_limit_bytes(self.memory_limit, self.n_workers)
+        memory_limit_bytes(self.memory_limit, self.workers)
 
     def features(self) -> FourierFeatures:
         from distrff.features.fourier import FourierFeatures
@@ -154,7 +134,7 @@ class Settings:
     def estimator(self, features: Any) -> KernelRidge:
         from distrff.estimators.ridge import KernelRidge
 
-        return KernelRidge(features, alpha="cv", scale="standard", random_state=self.seed)
+        return KernelRidge(features, alpha="cv", scale="standard", random_state=self.random_state)
 
 
 def local_workers() -> int:
@@ -165,7 +145,7 @@ def local_workers() -> int:
     return max(1, min(CPU_COUNT, _MAX_WORKERS, int(MEMORY_LIMIT / _WORKER_BYTES)))
 
 
-def demonstrate(settings: Settings, folder: Path, shown: Path, say: Say) -> dict[str, Any]:
+def demonstrate(settings: Settings, folder: Path, shown: Path, say: Clock) -> dict[str, Any]:
     """Fill the empty `folder` with data, model and report, and return the result.
 
     `shown` is where the folder will be in the end; texts name it.
@@ -176,7 +156,7 @@ def demonstrate(settings: Settings, folder: Path, shown: Path, say: Say) -> dict
     from distrff.features.compose import LinearFeatures
     from distrff.io.open import open_dataset
 
-    truth = KnownTruth(settings.n_columns, seed=settings.seed)
+    truth = KnownTruth(settings.n_columns, seed=settings.random_state)
     zarr.create_group(folder, zarr_format=3, attributes={"distrff": {"kind": "quickstart"}})
     say(
         f"Writing {settings.n_rows:,} rows of {settings.n_columns} columns, "
@@ -188,11 +168,14 @@ def demonstrate(settings: Settings, folder: Path, shown: Path, say: Say) -> dict
         replace(open_dataset(folder / FILES[name]), source=str(shown / FILES[name]))
         for name in ("train", "test")
     )
-    say(f"Starting {settings.n_workers} worker(s)")
-    with workers_of(
-        {"scheduler": "local", "workers": settings.n_workers, "memory_limit": settings.memory_limit}
-    ):
-        model = _fitted(settings, train, say)
+    say(f"Starting {settings.workers} worker(s)")
+    with workers_of({"scheduler": "local", **vars(settings)}):
+        model = settings.estimator(settings.features())
+        say("Planning kernel ridge")
+        say(f"The plan is\n{model.plan(train)}")
+        say("Fitting kernel ridge: the kernel's length scale, then alpha by cross-validation")
+        r = model.fit(train).report_
+        say(f"Fitted in {r['seconds']:.1f} s: length scale {r['length_scale']:.3g}, alpha {r['alpha']:.3g}")
         say("Fitting linear ridge, for comparison")
         linear = settings.estimator(LinearFeatures()).fit(train)
         say("Scoring both on the held-out rows")
@@ -200,17 +183,15 @@ def demonstrate(settings: Settings, folder: Path, shown: Path, say: Say) -> dict
     model.save(str(folder / FILES["model"]))
     page = _page(settings, truth, model, scores)
     write_file(page, Location.of(folder / FILES["report"]), kinds=(PAGE,))
-    return _result(settings, truth, model, scores, shown)
-
-
-def _fitted(settings: Settings, train: Dataset, say: Say) -> KernelRidge:
-    model = settings.estimator(settings.features())
-    say("Planning kernel ridge")
-    say(f"The plan is\n{model.plan(train)}")
-    say("Fitting kernel ridge: the kernel's length scale, then alpha by cross-validation")
-    r = model.fit(train).report_
-    say(f"Fitted in {r['seconds']:.1f} s: length scale {r['length_scale']:.3g}, alpha {r['alpha']:.3g}")
-    return model
+    return {
+        **{key: r[key] for key in _COPIED},
+        "n_held_out": settings.n_held_out,
+        "noise": truth.noise,
+        "scores": scores,
+        "fit_seconds": r["seconds"],
+        "predicted_seconds": r["plan"]["seconds"],
+        **{key: str(shown / name) for key, name in FILES.items()},
+    }
 
 
 def _scores(model: KernelRidge, linear: KernelRidge, test: Dataset, best: float) -> dict[str, Any]:
@@ -244,22 +225,3 @@ def _page(settings: Settings, truth: KnownTruth, model: KernelRidge, scores: dic
         facts=facts,
         scores={"columns": ["", "RMSE", "R²", "RMSE above best"], "rows": rows},
     )
-
-
-def _result(
-    settings: Settings, truth: KnownTruth, model: KernelRidge, scores: dict[str, Any], shown: Path
-) -> dict[str, Any]:
-    report = model.report_
-    copied = (
-        "n_samples", "n_columns", "n_components", "length_scale", "alpha", "cv_score", "n_sweeps", "status",
-        "sweep_seconds", "planned_peak_bytes", "measured_peak_bytes", "workers"
-    )  # fmt: skip
-    return {
-        **{key: report[key] for key in copied},
-        "n_held_out": settings.n_held_out,
-        "noise": truth.noise,
-        "scores": scores,
-        "fit_seconds": report["seconds"],
-        "predicted_seconds": report["plan"]["seconds"],
-        **{key: str(shown / name) for key, name in FILES.items()},
-    }

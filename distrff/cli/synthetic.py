@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import zarr
@@ -44,13 +44,6 @@ class KnownTruth:
     ω_j ~ N(0, ℓ⁻²I), the spectral measure of `Gaussian(ℓ)`, with ℓ² = n_columns/3; it is
     shifted and scaled to mean 0 and deviation 1 on rows of its own. Then
     y = f(x) + N(0, noise²), and the least possible expected squared error is noise².
-
-    Parameters
-    ----------
-    n_columns : int
-    noise : float
-        Standard deviation.
-    seed : int
     """
 
     n_columns: int
@@ -74,16 +67,13 @@ class KnownTruth:
         Sequences of different names are independent. Each block has a stream of its own and
         is drawn in full, so a row does not depend on `n_rows`.
         """
-        for start in range(0, n_rows, self.block_rows):
-            X, f, y = self._drawn(name, start // self.block_rows)
+        for index, start in enumerate(range(0, n_rows, self.block_rows)):
+            X = self._inputs(stream(self.seed, "rows", name, index), self.block_rows)
+            f = self.function(X)
+            noise = stream(self.seed, "noise", name, index).standard_normal(self.block_rows)
+            y = f + self.noise * noise
             size = min(self.block_rows, n_rows - start)
             yield KnownBlock(start, X[:size], f[:size], y[:size])
-
-    def _drawn(self, name: str, index: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        X = self._inputs(stream(self.seed, "rows", name, index), self.block_rows)
-        f = self.function(X)
-        noise = stream(self.seed, "noise", name, index).standard_normal(self.block_rows)
-        return X, f, f + self.noise * noise
 
     def function(self, X: np.ndarray) -> np.ndarray:
         """Return f, float64 of shape (n,), of rows X of shape (n, n_columns)."""
@@ -128,37 +118,23 @@ class KnownTruth:
 def write_known_rows(folder: Path, truth: KnownTruth, name: str, n_rows: int) -> float:
     """Write a Zarr group with X (float32), y and the true f (both float64); return the error of f.
 
-    A chunk is one block of `truth.blocks`, so memory does not grow with `n_rows`.
-
-    Parameters
-    ----------
-    folder : Path
-        Must not exist.
-    truth : KnownTruth
-    name : str
-        Of the sequence of rows; other names give independent rows.
-    n_rows : int
-
-    Returns
-    -------
-    float
-        Root mean square of y − f: what the true function itself scores on these rows.
+    A chunk is one block of `truth.blocks`, so memory does not grow with `n_rows`. The error is the root mean
+    square of y − f: what the true function itself scores on these rows.
     """
     description = {"rows": name, "noise": truth.noise, "seed": truth.seed, "length_scale": truth.length_scale}
     group = zarr.create_group(folder, zarr_format=3, attributes={"known_truth": description})
     chunk = min(n_rows, truth.block_rows)
-    shapes = {"X": ((n_rows, truth.n_columns), (chunk, truth.n_columns)), "f": ((n_rows,), (chunk,))}
-    shapes["y"] = shapes["f"]
+    kinds: dict[str, tuple[tuple[int, ...], Any]] = {
+        "X": ((truth.n_columns,), np.float32),
+        "f": ((), np.float64),
+        "y": ((), np.float64),
+    }
+    # Random digits do not compress.
     arrays = {
-        # Random digits do not compress.
         key: group.create_array(
-            key,
-            shape=shape,
-            chunks=chunks,
-            dtype=np.float32 if key == "X" else np.float64,
-            compressors=None,
+            key, shape=(n_rows, *columns), chunks=(chunk, *columns), dtype=dtype, compressors=None
         )
-        for key, (shape, chunks) in shapes.items()
+        for key, (columns, dtype) in kinds.items()
     }
     squares = 0.0
     for block in truth.blocks(name, n_rows):

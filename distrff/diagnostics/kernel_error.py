@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from numbers import Real
-from typing import Any, ClassVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import issparse
@@ -44,7 +43,6 @@ _EXACT_SIDE = 32
 
 Interval = tuple[float, float] | None
 ExactKernel = Callable[[np.ndarray, np.ndarray], np.ndarray]
-_PairStrips = Iterator[tuple[np.ndarray, np.ndarray]]
 
 
 @dataclass(frozen=True)
@@ -182,12 +180,18 @@ def kernel_error(
         raise InputError(f"confidence must be between 0 and 1, got {confidence!r}")
     seed = resolve_seed(random_state)
     sample = _sample(features, X, n_pairs, n_blocks, block_rows, seed)
-    z = features.specification_.build().apply
     spec = features.specification_
-    delta, theory = 1 - float(confidence), theory_of(spec)
-    squares = _squared_errors(sample.pairs(), z, exact)
-    errors, dimensions, facts = _measure_blocks(sample.blocks(), z, exact, float(alpha))
-    of_pairs = _theory_of_pairs(theory, sample.pairs(), z, exact, delta)
+    z, delta = spec.build().apply, 1 - float(confidence)
+    squares, pairs = _measure_pairs(sample, z, exact)
+    errors, dimensions, blocks = _measure_blocks(sample, z, exact, float(alpha))
+    theory = theory_of(spec, pairs, delta)
+    rms = spectral_bound = None
+    if theory is not None:
+        rms = None if theory.expected_square is None else math.sqrt(theory.expected_square)
+        # All blocks together: δ is shared among them.
+        bounds = [theory.spectral_bound(block, delta / len(blocks)) for block in blocks]
+        spectral_bound = float(np.mean(bounds))
+    is_bound = theory is not None and theory.expected_is_bound
     return KernelError(
         kernel=repr(features.kernel_),
         n_components=spec.n_features,
@@ -196,15 +200,17 @@ def kernel_error(
         n_pairs=int(n_pairs),
         max_error=float(np.sqrt(squares.max())),
         max_exceeded_share=1 - delta ** (1 / n_pairs),
+        max_bound=None if theory is None else theory.max_bound,
         rms_error=float(np.sqrt(squares.mean())),
         rms_interval=_rms_interval(squares, confidence),
-        **of_pairs,
+        rms_expected=None if is_bound else rms,
+        rms_bound=rms if is_bound else None,
         n_blocks=len(errors),
-        block_rows=sample.block_rows,
+        block_rows=sample.blocks.shape[1],
         spectral_error=float(errors.mean()),
         spectral_interval=_interval(errors, confidence),
-        spectral_bound=None if theory is None else mean_spectral_bound(theory, facts, delta),
-        kernel_norm=float(np.mean([block.norm for block in facts])),
+        spectral_bound=spectral_bound,
+        kernel_norm=float(np.mean([block.norm for block in blocks])),
         alpha=float(alpha),
         effective_dimension=float(dimensions.mean()),
         effective_dimension_interval=_interval(dimensions, confidence),
@@ -212,27 +218,15 @@ def kernel_error(
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _Sample:
-    """Sampled rows, and which of them make pairs and blocks."""
+class _Sample(NamedTuple):
+    """Sampled rows of X, and which of them make pairs and blocks: arrays of shape (n_pairs,) and
+    (n_blocks, block_rows)."""
 
     n_rows: int
     X: np.ndarray
     first: np.ndarray
     second: np.ndarray
-    in_blocks: np.ndarray
-
-    @property
-    def block_rows(self) -> int:
-        return self.in_blocks.shape[1]
-
-    def blocks(self) -> Iterator[np.ndarray]:
-        return (self.X[rows] for rows in self.in_blocks)
-
-    def pairs(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        for start in range(0, len(self.first), _EXACT_SIDE):
-            part = slice(start, start + _EXACT_SIDE)
-            yield self.X[self.first[part]], self.X[self.second[part]]
+    blocks: np.ndarray
 
 
 def _sample(features: FeatureMap, X: Any, n_pairs: int, n_blocks: int, block_rows: int, seed: int) -> _Sample:
@@ -277,50 +271,36 @@ def _exact_kernel(features: Any) -> ExactKernel:
     return features.kernel_
 
 
-def _squared_errors(pairs: _PairStrips, z: Any, exact: ExactKernel) -> np.ndarray:
-    errors = [_row_products(z(X), z(Y)) - np.diagonal(exact(X, Y)) for X, Y in pairs]
-    return np.square(np.abs(np.concatenate(errors)))
-
-
-def _theory_of_pairs(
-    theory: MapTheory | None, pairs: _PairStrips, z: Any, exact: ExactKernel, delta: float
-) -> dict[str, float | None]:
-    """Return the fields of `KernelError` that theory gives for the sampled pairs."""
-    if theory is None:
-        return {"max_bound": None, "rms_expected": None, "rms_bound": None}
-    facts = PairFacts(*map(np.concatenate, zip(*(_facts(X, Y, z, exact) for X, Y in pairs), strict=True)))
-    expected = theory.expected_square(facts)
-    rms = None if expected is None else math.sqrt(expected)
-    return {
-        "max_bound": theory.max_bound(facts, delta),
-        "rms_expected": None if theory.expected_is_bound else rms,
-        "rms_bound": rms if theory.expected_is_bound else None,
-    }
-
-
-def _facts(X: np.ndarray, Y: np.ndarray, z: Any, exact: ExactKernel) -> tuple[np.ndarray, ...]:
-    k, k_doubled, of_X, of_Y = (
-        np.diagonal(exact(A, B)) for A, B in ((X, Y), (2.0 * X, 2.0 * Y), (X, X), (Y, Y))
-    )
-    return k, k_doubled, _residuals(z(X), of_X), _residuals(z(Y), of_Y)
+def _measure_pairs(sample: _Sample, z: Any, exact: ExactKernel) -> tuple[np.ndarray, PairFacts]:
+    """Return the squared error of each pair, and what theory needs of them."""
+    strips = []
+    for start in range(0, len(sample.first), _EXACT_SIDE):
+        part = slice(start, start + _EXACT_SIDE)
+        X, Y = sample.X[sample.first[part]], sample.X[sample.second[part]]
+        ZX, ZY = z(X), z(Y)
+        k, k_doubled, of_X, of_Y = (
+            np.diagonal(exact(A, B)) for A, B in ((X, Y), (2.0 * X, 2.0 * Y), (X, X), (Y, Y))
+        )
+        residuals = _residuals(ZX, of_X), _residuals(ZY, of_Y)
+        strips.append((_row_products(ZX, ZY) - k, k, k_doubled, *residuals))
+    errors, *facts = map(np.concatenate, zip(*strips, strict=True))
+    return np.square(np.abs(errors)), PairFacts(*facts)
 
 
 def _measure_blocks(
-    blocks: Iterator[np.ndarray], z: Any, exact: ExactKernel, alpha: float
+    sample: _Sample, z: Any, exact: ExactKernel, alpha: float
 ) -> tuple[np.ndarray, np.ndarray, list[BlockFacts]]:
     """Return the spectral error and the effective dimension of each block, and what theory needs of it."""
     errors, dimensions, facts = [], [], []
-    for X in blocks:
+    for rows in sample.blocks:
+        X = sample.X[rows]
         K, Z = exact(X, X), z(X)
-        errors.append(np.abs(np.linalg.eigvalsh(_products(Z) - K)).max())
+        products = (Z @ Z.T).toarray() if issparse(Z) else Z @ Z.conj().T
+        errors.append(np.abs(np.linalg.eigvalsh(products - K)).max())
         values = np.maximum(np.linalg.eigvalsh(K), 0.0)
         dimensions.append((values / (values + alpha)).sum())
         facts.append(BlockFacts(K, float(values[-1]), _residuals(Z, np.diagonal(K))))
     return np.array(errors), np.array(dimensions), facts
-
-
-def _products(Z: Any) -> np.ndarray:
-    return (Z @ Z.T).toarray() if issparse(Z) else Z @ Z.conj().T
 
 
 def _row_products(Z: Any, Y: Any) -> np.ndarray:
@@ -356,8 +336,7 @@ def _interval(values: np.ndarray, confidence: float) -> Interval:
 # What theory says of the error of a fitted map: its mean square over draws, and its bounds.
 
 
-@dataclass(frozen=True, eq=False)
-class PairFacts:
+class PairFacts(NamedTuple):
     """What is known of sampled pairs: k(δ), k(2δ), and k(x, x) − ‖z(x)‖² of both rows."""
 
     k: np.ndarray
@@ -366,8 +345,7 @@ class PairFacts:
     others: np.ndarray
 
 
-@dataclass(frozen=True, eq=False)
-class BlockFacts:
+class BlockFacts(NamedTuple):
     """What is known of a block of rows: K, its spectral norm, and k(x, x) − ‖z(x)‖² of each row."""
 
     K: np.ndarray
@@ -375,123 +353,89 @@ class BlockFacts:
     residuals: np.ndarray
 
 
-@dataclass(frozen=True)
-class MapTheory(ABC):
-    """Errors in the kernel's own units; probabilities are over draws of the map."""
+class MapTheory(NamedTuple):
+    """What theory says of errors, in the kernel's own units; probabilities are over draws of the map.
 
-    spec: Any
+    Parameters
+    ----------
+    max_bound : float
+        What an error of the pairs, all together, exceeds with probability at most δ.
+    spectral_bound : callable
+        Of a block and δ: what ‖K̂ − K‖₂ exceeds with probability at most δ.
+    expected_square : float or None
+        The mean over the pairs of E(ẑ − k)², or a bound of it; None where there is neither.
+    """
 
-    expected_is_bound: ClassVar[bool] = False
-    """Whether `expected_square` is only known to be no less than the mean."""
-
-    @property
-    def unit(self) -> float:
-        """k(0), the unit of the bounds of `diagnostics.bounds`."""
-        return self.spec.at_zero
-
-    def expected_square(self, pairs: PairFacts) -> float | None:
-        """Return the mean over pairs of E(ẑ − k)², or a bound of it; None where there is neither."""
-        return None
-
-    @abstractmethod
-    def max_bound(self, pairs: PairFacts, delta: float) -> float:
-        """Return what an error of the pairs, all together, exceeds with probability at most δ."""
-
-    @abstractmethod
-    def spectral_bound(self, block: BlockFacts, delta: float) -> float:
-        """Return what ‖K̂ − K‖₂ exceeds with probability at most δ."""
+    max_bound: float
+    spectral_bound: Callable[[BlockFacts, float], float]
+    expected_square: float | None = None
+    expected_is_bound: bool = False
 
 
-def theory_of(spec: MapSpecification) -> MapTheory | None:
+def theory_of(spec: MapSpecification, pairs: PairFacts, delta: float) -> MapTheory | None:
     """Return the theory of a map; None for draws that are neither independent nor bounded by themselves."""
     # Orthogonal and Sobol frequencies err less than independent ones: by factors of 0.56 and 0.65 with 256
     # columns for a Gaussian kernel of 16. But these are measurements; no theorem here bounds such draws.
     if isinstance(spec, FourierSpecification) and spec.form in FORMS:
         if spec.sampling == "iid":
-            return _Independent(spec)
+            return _independent(spec, pairs, delta)
         if spec.sampling == "countsketch" and _is_gaussian(spec.kernel):
-            return _Sketched(spec)
+            return _sketched(spec, pairs, delta)
     if isinstance(spec, BinningSpecification | HashedBinningSpecification):
-        return _Bins(spec)
-    return _Landmarks(spec) if isinstance(spec, NystroemSpecification) else None
+        return _bins(spec, pairs, delta)
+    if isinstance(spec, NystroemSpecification):
+        # The projection on landmarks: bounds that hold for sure, and no mean over draws.
+        bound = nystroem_pairs_error(pairs.residuals, pairs.others)
+        return MapTheory(bound, lambda block, _: nystroem_spectral_error(block.residuals))
+    return None
 
 
 def _is_gaussian(kernel: Kernel) -> bool:
     return _is_gaussian(kernel.k) if isinstance(kernel, Scaled) else isinstance(kernel, Gaussian)
 
 
-def mean_spectral_bound(theory: MapTheory, blocks: Sequence[BlockFacts], delta: float) -> float:
-    """Return what the mean of the blocks' ‖K̂ − K‖₂ exceeds with probability at most δ."""
-    return float(np.mean([theory.spectral_bound(block, delta / len(blocks)) for block in blocks]))
-
-
-class _Independent(MapTheory):
+def _independent(spec: FourierSpecification, pairs: PairFacts, delta: float) -> MapTheory:
     """Independent frequencies; with κ = k/k(0), of variance k(0)²/D·(1 + κ(2δ) − 2κ(δ)²) for "cos_sin" and
     k(0)²/D·(1 + κ(2δ)/2 − κ(δ)²) for "phase" (Sutherland and Schneider 2015)."""
+    D, unit = spec.n_features, spec.at_zero
+    share = 1.0 if spec.form == "cos_sin" else 0.5
+    spread = 1 + share * (pairs.k_doubled / unit) - 2 * share * (pairs.k / unit) ** 2
 
-    def expected_square(self, pairs: PairFacts) -> float:
-        share = 1.0 if self.spec.form == "cos_sin" else 0.5
-        kappa, kappa_doubled = pairs.k / self.unit, pairs.k_doubled / self.unit
-        spread = 1 + share * kappa_doubled - 2 * share * kappa**2
-        return self.unit**2 / self.spec.n_features * float(np.maximum(spread, 0.0).mean())
+    def spectral_bound(block: BlockFacts, delta: float) -> float:
+        return unit * spectral_norm_error(delta, D, len(block.K), block.norm / unit)
 
-    def max_bound(self, pairs: PairFacts, delta: float) -> float:
-        return self.unit * pairs_error(delta, self.spec.n_features, pairs.k.size)
-
-    def spectral_bound(self, block: BlockFacts, delta: float) -> float:
-        norm = block.norm / self.unit
-        return self.unit * spectral_norm_error(delta, self.spec.n_features, len(block.K), norm)
+    square = unit**2 / D * float(np.maximum(spread, 0.0).mean())
+    return MapTheory(unit * pairs_error(delta, D, pairs.k.size), spectral_bound, square)
 
 
-class _Sketched(MapTheory):
+def _sketched(spec: FourierSpecification, pairs: PairFacts, delta: float) -> MapTheory:
     """Independent frequencies of a Gaussian kernel after one CountSketch for all: of variance at most
     k(0)²/D given the sketch, to which the square of its own error comes."""
+    D, unit, B = spec.n_features, spec.at_zero, SKETCH_COLUMNS
+    kappa = pairs.k / unit
 
-    expected_is_bound: ClassVar[bool] = True
+    def spectral_bound(block: BlockFacts, delta: float) -> float:
+        return unit * sketched_spectral_error(delta, D, block.K / unit, block.norm / unit, B)
 
-    def expected_square(self, pairs: PairFacts) -> float:
-        of_sketch = float(sketch_square(pairs.k / self.unit, SKETCH_COLUMNS).mean())
-        return self.unit**2 * (1 / self.spec.n_features + of_sketch)
-
-    def max_bound(self, pairs: PairFacts, delta: float) -> float:
-        kappa = pairs.k / self.unit
-        return self.unit * sketched_pairs_error(delta, self.spec.n_features, kappa, SKETCH_COLUMNS)
-
-    def spectral_bound(self, block: BlockFacts, delta: float) -> float:
-        kappa, norm = block.K / self.unit, block.norm / self.unit
-        return self.unit * sketched_spectral_error(delta, self.spec.n_features, kappa, norm, SKETCH_COLUMNS)
+    square = unit**2 * (1 / D + float(sketch_square(kappa, B).mean()))
+    bound = unit * sketched_pairs_error(delta, D, kappa, B)
+    return MapTheory(bound, spectral_bound, square, expected_is_bound=True)
 
 
-class _Bins(MapTheory):
+def _bins(
+    spec: BinningSpecification | HashedBinningSpecification, pairs: PairFacts, delta: float
+) -> MapTheory:
     """P independent indicators of a shared bin, of variance k(0)²/P·κ(1 − κ), or of a shared column where
     bins are hashed. Bins without hashing never collide, and the bounds of hashed ones hold with c = 0.
 
     A grid is one indicator, which bounds a pair as eight columns of frequencies do, and one positive matrix
     of norm at most n, as two columns are.
     """
+    P, unit, c = spec.n_grids, spec.at_zero, getattr(spec, "collision", 0.0)
 
-    @property
-    def collision(self) -> float:
-        return getattr(self.spec, "collision", 0.0)
+    def spectral_bound(block: BlockFacts, delta: float) -> float:
+        return unit * hashed_bins_spectral_error(delta, P, len(block.K), block.norm / unit, c)
 
-    def expected_square(self, pairs: PairFacts) -> float:
-        squares = hashed_bins_square(pairs.k / self.unit, self.spec.n_grids, self.collision)
-        return self.unit**2 * float(np.maximum(squares, 0.0).mean())
-
-    def max_bound(self, pairs: PairFacts, delta: float) -> float:
-        return self.unit * hashed_bins_pairs_error(delta, self.spec.n_grids, pairs.k.size, self.collision)
-
-    def spectral_bound(self, block: BlockFacts, delta: float) -> float:
-        norm, n_rows = block.norm / self.unit, len(block.K)
-        bound = hashed_bins_spectral_error(delta, self.spec.n_grids, n_rows, norm, self.collision)
-        return self.unit * bound
-
-
-class _Landmarks(MapTheory):
-    """The projection on landmarks: bounds that hold for sure, and no mean over draws."""
-
-    def max_bound(self, pairs: PairFacts, delta: float) -> float:
-        return nystroem_pairs_error(pairs.residuals, pairs.others)
-
-    def spectral_bound(self, block: BlockFacts, delta: float) -> float:
-        return nystroem_spectral_error(block.residuals)
+    squares = hashed_bins_square(pairs.k / unit, P, c)
+    bound = unit * hashed_bins_pairs_error(delta, P, pairs.k.size, c)
+    return MapTheory(bound, spectral_bound, unit**2 * float(np.maximum(squares, 0.0).mean()))

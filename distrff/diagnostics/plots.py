@@ -12,13 +12,13 @@ import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
+from itertools import cycle, islice
 from typing import Any, Literal
 
 import numpy as np
 
 from distrff.diagnostics.kernel_error import KernelError
 from distrff.errors import InputError
-from distrff.preprocessing.scaling import Scaling
 from distrff.utils.html import Chart
 from distrff.utils.text import number_text
 
@@ -47,33 +47,24 @@ def plot_kernel_error(errors: KernelError | Sequence[KernelError], *, ax: Any = 
         raise InputError("errors must be what kernel_error returned, or a list of that")
     measured.sort(key=lambda error: error.n_components)
     ax = new_axes(ax)
-    D = [error.n_components for error in measured]
+    D = np.array([error.n_components for error in measured])
     rms = np.array([error.rms_error for error in measured])
     low, high = np.array([error.rms_interval for error in measured]).T
-    ax.errorbar(
-        D,
-        rms,
-        yerr=[rms - low, high - rms],
-        color=COLORS[0],
-        marker=MARKERS[0],
-        capsize=3,
-        label="RMS of pairs",
-    )
-    largest = [error.max_error for error in measured]
-    ax.plot(D, largest, color=COLORS[1], marker=MARKERS[1], linestyle="--", label="largest of the pairs")
-    for name, label, color, marker, line in (
-        ("rms_expected", "RMS expected", COLORS[2], MARKERS[2], ":"),
-        ("rms_bound", "RMS expected at most", COLORS[2], MARKERS[2], ":"),
-        ("max_bound", "bound of the largest", COLORS[3], MARKERS[3], "-."),
+    spread = [rms - low, high - rms]
+    ax.errorbar(D, rms, spread, color=COLORS[0], marker=MARKERS[0], capsize=3, label="RMS of pairs")
+    for i, name, label, line in (
+        (1, "max_error", "largest of the pairs", "--"),
+        (2, "rms_expected", "RMS expected", ":"),
+        (2, "rms_bound", "RMS expected at most", ":"),
+        (3, "max_bound", "bound of the largest", "-."),
     ):
-        known = [
-            (error.n_components, value) for error in measured if (value := getattr(error, name)) is not None
-        ]
-        if known:
-            ax.plot(*zip(*known, strict=True), color=color, marker=marker, linestyle=line, label=label)
-    ax.set(xscale="log", yscale="log", xlabel="number of features", ylabel="error of the kernel")
-    ax.legend()
-    return ax
+        values = np.array([getattr(error, name) for error in measured], dtype=np.float64)
+        known = ~np.isnan(values)
+        if known.any():
+            style = {"color": COLORS[i], "marker": MARKERS[i], "linestyle": line}
+            ax.plot(D[known], values[known], label=label, **style)
+    ax.set(xscale="log", yscale="log")
+    return _labelled(ax, "number of features", "error of the kernel")
 
 
 def plot_alpha_path(fit: Any, *, ax: Any = None) -> Any:
@@ -113,9 +104,7 @@ def draw_penalty_path(ax: Any, report: Mapping[str, Any]) -> Any:
     _log_axis(ax, "x", values)
     if _spans_decades(scores := np.concatenate([mean, folds.ravel()])):
         _log_axis(ax, "y", scores)
-    ax.set(xlabel=name, ylabel="error")
-    ax.legend()
-    return ax
+    return _labelled(ax, name, "error")
 
 
 def plot_learning_curve(fit: Any, *, ax: Any = None) -> Any:
@@ -145,9 +134,7 @@ def draw_learning_curve(ax: Any, report: Mapping[str, Any]) -> Any:
     _log_axis(ax, "x", sizes, base=2)
     if _spans_decades(scores):
         _log_axis(ax, "y", scores)
-    ax.set(xlabel="number of features", ylabel="error")
-    ax.legend()
-    return ax
+    return _labelled(ax, "number of features", "error")
 
 
 def draw_certificate(ax: Any, report: Mapping[str, Any]) -> Any:
@@ -158,9 +145,7 @@ def draw_certificate(ax: Any, report: Mapping[str, Any]) -> Any:
     if tol is not None:
         ax.axhline(tol, color=COLORS[1], linestyle="--", label=f"tol: {number_text(tol)}")
     _log_axis(ax, "y", error)
-    ax.set(xlabel="light sweep", ylabel=known["measure"])
-    ax.legend()
-    return ax
+    return _labelled(ax, "light sweep", known["measure"])
 
 
 def draw_bounds(ax: Any, report: Mapping[str, Any]) -> Any:
@@ -171,9 +156,7 @@ def draw_bounds(ax: Any, report: Mapping[str, Any]) -> Any:
     ax.fill_between(sweep, dual, primal, **_BAND)
     ax.plot(sweep, primal, color=COLORS[0], marker=MARKERS[0], markersize=3, label="best objective")
     ax.plot(sweep, dual, color=COLORS[1], marker=MARKERS[1], markersize=3, ls="--", label="best lower bound")
-    ax.set(xlabel="light sweep", ylabel="objective")
-    ax.legend()
-    return ax
+    return _labelled(ax, "light sweep", "objective")
 
 
 def plot_relevance(fit: Any, *, names: Sequence[str] | None = None, ax: Any = None) -> Any:
@@ -226,6 +209,12 @@ def new_axes(ax: Any) -> Any:
     from matplotlib import pyplot
 
     return pyplot.subplots(layout="constrained")[1]
+
+
+def _labelled(ax: Any, xlabel: str, ylabel: str) -> Any:
+    ax.set(xlabel=xlabel, ylabel=ylabel)
+    ax.legend()
+    return ax
 
 
 def _numbers(values: Any) -> np.ndarray:
@@ -310,41 +299,32 @@ def plot_decision_surface(
         raise InputError(f"y must have shape ({len(rows)},), got {np.shape(y)}")
     if not model.is_classifier and model.n_outputs != 1:
         raise InputError(f"a surface is of one output, and the model has {model.n_outputs}")
-    plane = _Plane(rows, model.scaling)
-    T = plane.coordinates(rows)
+    scaling = model.scaling
+    scaled = scaling.apply(rows, np.dtype(np.float64))
+    mean = scaled.mean(axis=0)
+    V = _first_components(scaled - mean)
+    T = (scaled - mean) @ V.T
     axes = [_grid(t, resolution) for t in T.T]
-    points = plane.points(np.stack(np.meshgrid(*axes), axis=-1).reshape(-1, 2))
+    points = np.stack(np.meshgrid(*axes), axis=-1).reshape(-1, 2) @ V + mean
+    if scaling.scale is not None and scaling.shift is not None:
+        points = points * scaling.scale + scaling.shift
     values = np.asarray(model.predict(points))
     ax = new_axes(ax)
     if model.is_classifier:
         _draw_classes(ax, axes, values, model.targets.classes, T, y)
     else:
         _draw_values(ax, axes, values, T, y)
+    if y is None:
+        ax.plot(*T.T, linestyle="none", marker=".", color="black", label="rows")
     ax.set(xlabel="first principal component", ylabel="second principal component")
     return ax
 
 
-class _Plane:
-    """The plane through the mean of the scaled rows along which they vary most."""
-
-    def __init__(self, X: np.ndarray, scaling: Scaling) -> None:
-        self._scaling = scaling
-        scaled = scaling.apply(X, np.dtype(np.float64))
-        self._mean = scaled.mean(axis=0)
-        V = np.linalg.svd(scaled - self._mean, full_matrices=False)[2][:2]
-        largest = np.abs(V).argmax(axis=1)
-        self._V = V * np.sign(V[np.arange(2), largest])[:, None]
-
-    def coordinates(self, X: np.ndarray) -> np.ndarray:
-        """Return where rows project to, of shape (n, 2)."""
-        return (self._scaling.apply(X, np.dtype(np.float64)) - self._mean) @ self._V.T
-
-    def points(self, T: np.ndarray) -> np.ndarray:
-        """Return the rows at coordinates on the plane, in the columns' own units."""
-        scaled = T @ self._V + self._mean
-        if self._scaling.scale is None or self._scaling.shift is None:
-            return scaled
-        return scaled * self._scaling.scale + self._scaling.shift
+def _first_components(centred: np.ndarray) -> np.ndarray:
+    """Return the two directions along which rows vary most, their signs fixed by the largest entry."""
+    V = np.linalg.svd(centred, full_matrices=False)[2][:2]
+    largest = np.abs(V).argmax(axis=1)
+    return V * np.sign(V[np.arange(2), largest])[:, None]
 
 
 def _grid(t: np.ndarray, resolution: int) -> np.ndarray:
@@ -358,29 +338,15 @@ def _draw_classes(
 ) -> None:
     n = len(classes)
     index = np.searchsorted(classes, labels).reshape(len(axes[1]), len(axes[0]))
-    ax.contourf(
-        *axes,
-        index,
-        levels=np.arange(n + 1) - 0.5,
-        colors=[_FILLS[i % len(_FILLS)] for i in range(n)],
-        hatches=[_HATCHES[i % len(_HATCHES)] for i in range(n)],
-    )
+    fills, hatches = (list(islice(cycle(styles), n)) for styles in (_FILLS, _HATCHES))
+    ax.contourf(*axes, index, levels=np.arange(n + 1) - 0.5, colors=fills, hatches=hatches)
     for boundary in range(n - 1):
         ax.contour(*axes, index > boundary, levels=[0.5], colors="black", linewidths=0.8)
     if y is None:
-        ax.plot(*T.T, linestyle="none", marker=".", color="black", label="rows")
         return
-    for i, label in enumerate(classes):
-        of_class = T[np.asarray(y) == label]
-        marker, color = _MARKERS[i % len(_MARKERS)], _INK[i % len(_INK)]
-        ax.plot(
-            *of_class.T,
-            linestyle="none",
-            marker=marker,
-            color=color,
-            markeredgecolor="white",
-            label=str(label),
-        )
+    for label, marker, color in zip(classes, cycle(_MARKERS), cycle(_INK), strict=False):
+        style = {"linestyle": "none", "marker": marker, "color": color, "markeredgecolor": "white"}
+        ax.plot(*T[np.asarray(y) == label].T, label=str(label), **style)
     ax.legend()
 
 
@@ -388,10 +354,9 @@ def _draw_values(ax: Any, axes: list, values: np.ndarray, T: np.ndarray, y: Any)
     F = values.reshape(len(axes[1]), len(axes[0]))
     filled = ax.contourf(*axes, F, levels=12, cmap="cividis")  # from dark to light
     ax.clabel(ax.contour(*axes, F, levels=filled.levels, colors="black", linewidths=0.5), fontsize=7)
-    if y is None:
-        ax.plot(*T.T, linestyle="none", marker=".", color="black", label="rows")
-        return
-    ax.scatter(*T.T, c=np.asarray(y), cmap="cividis", norm=filled.norm, edgecolors="white", linewidths=0.6)
+    if y is not None:
+        style = {"cmap": "cividis", "norm": filled.norm, "edgecolors": "white", "linewidths": 0.6}
+        ax.scatter(*T.T, c=np.asarray(y), **style)
 
 
 # The charts of the report page: the same curves as <svg> elements that take its colours.

@@ -11,7 +11,6 @@ import numpy as np
 
 from distrff.utils.html import Bars, Chart, Section, Table, html_card, html_page
 from distrff.utils.text import (
-    Number,
     human_bytes,
     human_seconds,
     kernel_text,
@@ -163,6 +162,8 @@ _MAX_COLUMNS = 20  # as bars
 _MAX_COMPONENTS = 20  # as bars
 _MAX_NUMBERS = 8  # one a target or class
 
+_Parts = list[str | Table | Bars | Chart]
+
 
 def _facts(report: Mapping[str, Any]) -> list[list[str]]:
     search = report.get("length_scale_search") or {}
@@ -216,40 +217,35 @@ def _numbers(value: Any) -> str:
 
 def _sections(report: Mapping[str, Any], charts: Mapping[str, Chart] | None = None) -> list[Section]:
     """Return the sections below the facts of a fit, with the charts of these headings."""
-    alone = dict(charts or {})
-    others = [
-        _optimum(report, alone.pop("The optimum", None)),
-        _relevance(report),
-        _components(report),
-        _plan(report),
-        _time(report),
-    ]
-    drawn = [Section(heading, [chart]) for heading, chart in alone.items()]
-    return drawn + [section for section in others if section is not None]
-
-
-def _optimum(report: Mapping[str, Any], chart: Chart | None) -> Section | None:
+    parts: dict[str, _Parts] = {}
+    for heading, chart in (charts or {}).items():
+        parts[heading] = [chart]
     known = report.get("history") or {}
-    if not known.get("dual"):
-        return None
-    primal, dual = known["primal"][-1], known["dual"][-1]
-    bounds = (
-        f"The optimum lies between {_exact(dual)} and the objective of this model, {_exact(primal)}; "
-        f"of one class against the rest where there are several."
-    )
-    return Section("The optimum", [bounds] if chart is None else [chart, bounds])
-
-
-def _exact(value: Number) -> str:
-    """Write enough digits to distinguish two close bounds."""
-    return "–" if value is None else f"{value:.7g}"
-
-
-def _relevance(report: Mapping[str, Any]) -> Section | None:
-    """Return the columns of the shortest learned widths, each width beside the column's deviation."""
+    if known.get("dual"):
+        # Enough digits to distinguish two close bounds.
+        dual, primal = (
+            "–" if one is None else f"{one:.7g}" for one in (known["dual"][-1], known["primal"][-1])
+        )
+        bounds = (
+            f"The optimum lies between {dual} and the objective of this model, {primal}; "
+            f"of one class against the rest where there are several."
+        )
+        parts.setdefault("The optimum", []).append(bounds)
     search = report.get("length_scale_search") or {}
-    if not search.get("column_scale"):
-        return None
+    if search.get("column_scale"):
+        parts["Learned widths"] = _relevance(report, search)
+    shares = report.get("explained_variance_ratio")
+    if shares:
+        bars = [(f"component {j}", share, f"{share:.1%}") for j, share in enumerate(shares[:_MAX_COMPONENTS])]
+        parts["Variance along the components"] = [Bars(bars)]
+    if report.get("plan"):
+        parts["Plan against measured"] = [_plan(report, report["plan"])]
+    parts["Time"] = _time(report)
+    return [Section(heading, shown) for heading, shown in parts.items() if shown]
+
+
+def _relevance(report: Mapping[str, Any], search: Mapping[str, Any]) -> _Parts:
+    """Return the columns of the shortest learned widths, each width beside the column's deviation."""
     widths = search["length_scale"]
     names = report.get("column_names") or [f"column {j}" for j in range(len(widths))]
     pairs = zip(search["column_scale"], widths, strict=True)
@@ -258,47 +254,32 @@ def _relevance(report: Mapping[str, Any]) -> Section | None:
     left_out = len(widths) - len(bars)
     more = f" {left_out} columns of longer widths are not drawn." if left_out else ""
     legend = f"The longer a bar, the more its column matters; beside it the column's width.{more}"
-    return Section("Learned widths", [Bars(bars), legend])
+    return [Bars(bars), legend]
 
 
-def _components(report: Mapping[str, Any]) -> Section | None:
-    shares = report.get("explained_variance_ratio")
-    if not shares:
-        return None
-    bars = [(f"component {j}", share, f"{share:.1%}") for j, share in enumerate(shares[:_MAX_COMPONENTS])]
-    return Section("Variance along the components", [Bars(bars)])
-
-
-def _plan(report: Mapping[str, Any]) -> Section | None:
-    plan = report.get("plan")
-    if not plan:
-        return None
+def _plan(report: Mapping[str, Any], plan: Mapping[str, Any]) -> Table:
+    rows = []
     peaks = report["planned_peak_bytes"], report["measured_peak_bytes"]
-    rows = [
-        _compared("time of the fit", "s", plan["seconds"], report["seconds"]),
-        _compared("peak memory of a worker, above idle", "bytes", *peaks),
-        _compared("passes over the rows", "", plan["n_sweeps"], report["n_sweeps"]),
-    ]
-    known = [row for row in rows if row is not None]
-    return Section("Plan against measured", [Table(["", "planned", "measured", "ratio"], known)])
+    for name, unit, planned, measured in (
+        ("time of the fit", "s", plan["seconds"], report["seconds"]),
+        ("peak memory of a worker, above idle", "bytes", *peaks),
+        ("passes over the rows", "", plan["n_sweeps"], report["n_sweeps"]),
+    ):
+        if planned is not None:
+            ratio = f"{number_text(measured / planned)} ×" if measured is not None and planned > 0 else "–"
+            rows.append([name, quantity_text(planned, unit), quantity_text(measured, unit), ratio])
+    return Table(["", "planned", "measured", "ratio"], rows)
 
 
-def _compared(name: str, unit: str, planned: Number, measured: Number) -> list[str] | None:
-    if planned is None:
-        return None
-    ratio = f"{number_text(measured / planned)} ×" if measured is not None and planned > 0 else "–"
-    return [name, quantity_text(planned, unit), quantity_text(measured, unit), ratio]
-
-
-def _time(report: Mapping[str, Any]) -> Section | None:
+def _time(report: Mapping[str, Any]) -> _Parts:
     phases = report.get("phases") or []
     sweeps = list(zip(report["sweep_labels"], report["sweep_seconds"], strict=True))
-    parts: list[str | Bars] = [Bars(_added_up(phases))] if phases else []
+    parts: _Parts = [Bars(_added_up(phases))] if phases else []
     if sweeps:
         passes = "1 pass" if len(sweeps) == 1 else f"{len(sweeps)} passes"
         total = human_seconds(sum(seconds for _, seconds in sweeps))
         parts += [f"{passes} over the rows, together {total}:", Bars(_added_up(sweeps))]
-    return Section("Time", parts) if parts else None
+    return parts
 
 
 def _added_up(timed: Iterable[Sequence[Any]]) -> list[tuple[str, float, str]]:

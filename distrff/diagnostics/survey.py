@@ -28,6 +28,8 @@ from distrff.utils.text import human_bytes
 _SAMPLE_ROWS = 16_384
 _SAMPLE_NUMBERS = 2**22
 
+_Ranges = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
 
 @dataclass(frozen=True)
 class RowSurvey:
@@ -35,7 +37,6 @@ class RowSurvey:
 
     Parameters
     ----------
-    n_rows : int
     missing, infinite : int64 ndarrays of shape (n_columns,)
         Rows with NaN, and with an infinity.
     low, high : ndarrays of shape (n_columns,)
@@ -61,33 +62,13 @@ class RowSurvey:
     X: tuple[Any, ...] = ()
     y: tuple[np.ndarray, ...] = ()
 
-    def merge(self, other: RowSurvey) -> RowSurvey:
-        """Return the survey of both sets of rows."""
-        moments, values = (self.y_moments, other.y_moments), (self.values, other.values)
-        return RowSurvey(
-            n_rows=self.n_rows + other.n_rows,
-            missing=self.missing + other.missing,
-            infinite=self.infinite + other.infinite,
-            low=np.minimum(self.low, other.low),
-            high=np.maximum(self.high, other.high),
-            y_missing=self.y_missing + other.y_missing,
-            values=None if None in values else few_values(values[0].merge, values[1]),  # type: ignore[union-attr]
-            y_moments=None if None in moments else moments[0].merge(moments[1]),  # type: ignore[union-attr, arg-type]
-            X=self.X + other.X,
-            y=self.y + other.y,
-        )
-
-    @property
-    def sample_size(self) -> int:
-        """Rows in the sample."""
-        return sum(part.shape[0] for part in self.X)
-
     def column_drift(self) -> np.ndarray:
         """Return `drift_shares` of the columns of the sample, what is not finite at its column's mean."""
         X = joined_rows(self.X).copy()
-        values, columns = (X.data, X.indices) if issparse(X) else (X.ravel(), _columns_of(X))
-        finite, d = np.isfinite(values), X.shape[1]
-        counts = X.shape[0] - np.bincount(columns[~finite], minlength=d)
+        n, d = X.shape
+        values, columns = (X.data, X.indices) if issparse(X) else (X.ravel(), np.tile(np.arange(d), n))
+        finite = np.isfinite(values)
+        counts = n - np.bincount(columns[~finite], minlength=d)
         means = np.bincount(columns[finite], values[finite], d) / np.maximum(counts, 1)
         values[~finite] = means[columns[~finite]]
         return drift_shares(X)
@@ -106,7 +87,7 @@ class RowSurvey:
 
     def drifts(self, shares: np.ndarray) -> np.ndarray:
         """Return True where shares of this sample are beyond chance."""
-        return drifting(shares, self.sample_size)
+        return drifting(shares, sum(part.shape[0] for part in self.X))
 
 
 @dataclass(frozen=True)
@@ -115,9 +96,6 @@ class RowSurveyReduction(Reduction):
 
     Parameters
     ----------
-    n_columns, n_targets : int
-    y_is_number : bool
-    tile_rows : int
     rows_per_segment : int
         To sample in each segment.
     column_share : float
@@ -136,45 +114,55 @@ class RowSurveyReduction(Reduction):
         return int(8 * self.n_columns * (4 + of_sample))
 
     def zero(self) -> RowSurvey:
-        d = self.n_columns
-        return RowSurvey(
-            n_rows=0,
-            missing=np.zeros(d, np.int64),
-            infinite=np.zeros(d, np.int64),
-            low=np.full(d, np.inf),
-            high=np.full(d, -np.inf),
-            y_missing=0,
-            values=LabelCounts.empty(),
-            y_moments=Moments.empty(self.n_targets) if self.y_is_number else None,
-        )
+        none = np.zeros(self.n_columns, np.int64)
+        low, high = np.full(self.n_columns, np.inf), np.full(self.n_columns, -np.inf)
+        moments = Moments.empty(self.n_targets) if self.y_is_number else None
+        return RowSurvey(0, none, none, low, high, 0, LabelCounts.empty(), moments)
 
     def update(self, found: RowSurvey, rows: Rows, arrays: Arrays) -> RowSurvey:
         size = min(self.rows_per_segment, rows.stop - rows.start)
-        drawn = stream(0, "survey", rows.start).choice(
-            rows.stop - rows.start, size, replace=False, shuffle=False
-        )
-        chosen = rows.start + np.sort(drawn)
+        rng = stream(0, "survey", rows.start)
+        chosen = rows.start + np.sort(rng.choice(rows.stop - rows.start, size, replace=False, shuffle=False))
         for block in rows.tiles(self.tile_rows):
-            found = found.merge(self._of_block(block, chosen))
+            found = self.merge(found, self._of_block(block, chosen))
         return found
 
     def merge(self, first: RowSurvey, second: RowSurvey) -> RowSurvey:
-        return first.merge(second)
+        counts = first.values and second.values and few_values(first.values.merge, second.values)
+        moments = first.y_moments and second.y_moments and first.y_moments.merge(second.y_moments)
+        return RowSurvey(
+            n_rows=first.n_rows + second.n_rows,
+            missing=first.missing + second.missing,
+            infinite=first.infinite + second.infinite,
+            low=np.minimum(first.low, second.low),
+            high=np.maximum(first.high, second.high),
+            y_missing=first.y_missing + second.y_missing,
+            values=counts,
+            y_moments=moments,
+            X=first.X + second.X,
+            y=first.y + second.y,
+        )
 
     def _of_block(self, block: RowBlock, chosen: np.ndarray) -> RowSurvey:
         n = block.X.shape[0]
         inside = chosen[(chosen >= block.start) & (chosen < block.start + n)] - block.start
-        y, y_missing = block.y, np.zeros(n, dtype=bool)
+        y, n_missing = block.y, 0
+        values: LabelCounts | None = LabelCounts.empty()
+        moments = None
         if y is not None:
-            y_missing = pd.isna(y).reshape(n, -1).any(axis=1)
+            is_missing = pd.isna(y).reshape(n, -1).any(axis=1)
+            n_missing, known = int(is_missing.sum()), y[~is_missing]
+            if self.n_targets == 1:
+                values = few_values(LabelCounts.of_values, known.ravel())
+            if self.y_is_number:
+                Y = as_columns(known).astype(np.float64)
+                moments = Moments.of(Y[np.isfinite(Y).all(axis=1)], None)
         return RowSurvey(
-            n_rows=n,
-            **(_sparse_ranges(block.X) if issparse(block.X) else _ranges(block.X)),
-            y_missing=int(y_missing.sum()),
-            values=few_values(LabelCounts.of_values, y[~y_missing].ravel())
-            if self.n_targets == 1
-            else LabelCounts.empty(),
-            y_moments=_moments(y[~y_missing]) if self.y_is_number else None,
+            n,
+            *(_sparse_ranges(block.X) if issparse(block.X) else _ranges(block.X)),
+            y_missing=n_missing,
+            values=values,
+            y_moments=moments,
             X=(chosen_rows(block.X, inside).astype(np.float64),),
             y=() if y is None else (y[inside],),
         )
@@ -191,23 +179,15 @@ def few_values(count: Callable[..., LabelCounts], values: Any) -> LabelCounts | 
         return None
 
 
-def _columns_of(X: np.ndarray) -> np.ndarray:
-    return np.broadcast_to(np.arange(X.shape[1]), X.shape).ravel()
-
-
-def _ranges(X: np.ndarray) -> dict[str, np.ndarray]:
+def _ranges(X: np.ndarray) -> _Ranges:
     """Return missing, infinite, low and high of the columns of dense rows."""
     missing, infinite = np.isnan(X), np.isinf(X)
     finite = ~(missing | infinite)
-    return {
-        "missing": missing.sum(axis=0),
-        "infinite": infinite.sum(axis=0),
-        "low": np.where(finite, X, np.inf).min(axis=0),
-        "high": np.where(finite, X, -np.inf).max(axis=0),
-    }
+    low, high = np.where(finite, X, np.inf).min(axis=0), np.where(finite, X, -np.inf).max(axis=0)
+    return missing.sum(axis=0), infinite.sum(axis=0), low, high
 
 
-def _sparse_ranges(X: Any) -> dict[str, np.ndarray]:
+def _sparse_ranges(X: Any) -> _Ranges:
     """Return the same of rows in CSR: entries that are not stored are zeros, and are not written out."""
     X = X.copy()
     X.sum_duplicates()
@@ -217,17 +197,8 @@ def _sparse_ranges(X: Any) -> dict[str, np.ndarray]:
     low, high = np.where(has_zeros, 0.0, np.inf), np.where(has_zeros, 0.0, -np.inf)
     np.minimum.at(low, columns[finite], values[finite])
     np.maximum.at(high, columns[finite], values[finite])
-    return {
-        "missing": np.bincount(columns[np.isnan(values)], minlength=d),
-        "infinite": np.bincount(columns[np.isinf(values)], minlength=d),
-        "low": low,
-        "high": high,
-    }
-
-
-def _moments(y: np.ndarray) -> Moments:
-    Y = as_columns(y).astype(np.float64)
-    return Moments.of(Y[np.isfinite(Y).all(axis=1)], None)
+    missing, infinite = (np.bincount(columns[are(values)], minlength=d) for are in (np.isnan, np.isinf))
+    return missing, infinite, low, high
 
 
 def survey_rows(run: Run, dataset: Dataset) -> RowSurvey:

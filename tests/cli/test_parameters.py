@@ -6,8 +6,7 @@ import click
 import pytest
 
 from distrff.cli import spelt_as_options
-from distrff.cli.build import _class_weight, checked_estimator
-from distrff.cli.fit import fit
+from distrff.cli.fit import _class_weight, checked_estimator, fit
 from distrff.cli.options import (
     KERNEL_NAMES,
     Names,
