@@ -13,7 +13,7 @@ from distrff.errors import InputError, check_count
 from distrff.estimators.base import KernelEstimator
 from distrff.estimators.fitting.context import PreparedFit
 from distrff.estimators.fitting.gram import gram_passes
-from distrff.estimators.fitting.options import DTYPES, SCALES, FitOptions, checked_map, one_of
+from distrff.estimators.fitting.options import DTYPES, SCALES, FitOptions, checked_map
 from distrff.estimators.fitting.plan import Plan
 from distrff.estimators.fitting.result import FitResult
 from distrff.features.base import FeatureMap
@@ -24,6 +24,7 @@ from distrff.model.model import Model
 from distrff.preprocessing.targets import NumericTargets
 from distrff.solvers.pca import PrincipalComponents, principal_components
 from distrff.utils.random import resolve_seed
+from distrff.utils.validation import one_of
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

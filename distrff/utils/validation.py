@@ -9,9 +9,22 @@ from typing import Any
 
 import numpy as np
 
-from distrff.errors import InputError, InputTypeError, NonFiniteError, is_number
+from distrff.errors import InputError, InputTypeError, NonFiniteError, is_finite, is_number
 
 Widths = float | tuple[float, ...] | str
+
+
+def one_of(name: str, value: Any, allowed: Iterable[str]) -> None:
+    """Raise InputError unless the value of a parameter is one of those allowed."""
+    allowed = tuple(allowed)
+    if not isinstance(value, str) or value not in allowed:
+        raise InputError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
+
+
+def positive(name: str, value: Any) -> None:
+    """Raise InputError unless the value of a parameter is a positive, finite number."""
+    if not is_finite(value) or float(value) <= 0:
+        raise InputError(f"{name} must be a positive number, got {value!r}")
 
 
 def positive_number(value: Any, what: str, least: float = float(np.finfo(float).tiny)) -> float:

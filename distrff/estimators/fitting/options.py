@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import clone
 
-from distrff.errors import InputError, InputTypeError, check_count, is_finite, is_number
+from distrff.errors import InputError, InputTypeError, check_count, is_number
 from distrff.estimators.fitting.plan import MOST_DIRECTIONS
 from distrff.features.base import SPARSE_REMEDY, FeatureMap
 from distrff.features.fourier import FourierFeatures
@@ -21,7 +21,7 @@ from distrff.reductions.margins import can_model, most_model_rows
 from distrff.solvers.losses import Loss, Squared
 from distrff.solvers.ridge import N_DEFAULT_ALPHAS, gcv_may_overfit
 from distrff.utils.random import resolve_seed
-from distrff.utils.validation import float_array
+from distrff.utils.validation import float_array, one_of, positive
 
 DTYPES = ("auto", "float32", "float64")
 SCALES = ("none", "standard")
@@ -226,7 +226,7 @@ def shared_options(estimator: Any) -> dict[str, Any]:
     one_of("scale", estimator.scale, SCALES)
     if not isinstance(estimator.fit_intercept, bool | np.bool_):
         raise InputError(f"fit_intercept must be True or False, got {estimator.fit_intercept!r}")
-    positive_number("tol", estimator.tol)
+    positive("tol", estimator.tol)
     sweeps = estimator.max_sweeps
     check_count("max_sweeps", sweeps, or_none=True)
     return {
@@ -244,20 +244,8 @@ def shared_options(estimator: Any) -> dict[str, Any]:
     }
 
 
-def one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:
-    """Raise InputError unless the value is one of those allowed."""
-    if not isinstance(value, str) or value not in allowed:
-        raise InputError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
-
-
 def is_infinite(value: Any) -> bool:
     return is_number(value) and value == np.inf
-
-
-def positive_number(name: str, value: Any) -> None:
-    """Raise InputError unless the value is a positive, finite number."""
-    if not is_finite(value) or float(value) <= 0:
-        raise InputError(f"{name} must be a positive number, got {value!r}")
 
 
 def checked_map(features: Any) -> FeatureMap:
@@ -464,7 +452,7 @@ def margin_options(
     if searched and estimator.C != "cv":
         raise InputError(f"C must be a positive number or 'cv', got {estimator.C!r}")
     if not searched and not (hard_margin and is_infinite(estimator.C)):
-        positive_number("C", estimator.C)
+        positive("C", estimator.C)
         _check_size("C", float(estimator.C), hard_margin)
     Cs = None if estimator.Cs is None else ascending_grid("Cs", estimator.Cs)
     for C in [] if Cs is None else (Cs[0], Cs[-1]):
