@@ -24,8 +24,6 @@ class Folds:
 
     Parameters
     ----------
-    n_folds : int
-    seed : int
     by : {"hash", "contiguous", "one held out"}
         The hash spreads raster or periodic orders evenly over the folds; contiguous
         folds are for rows whose neighbours are alike, as in a raster or a time series.
@@ -57,8 +55,6 @@ class RowReduction(Reduction):
     ----------
     specification : MapSpecification
         Its arrays are sent apart from the tasks, once for all passes of a run.
-    scaling : Scaling
-    targets : Targets
     dtype : {"float32", "float64"}
         Of the features.
     tile_rows : int

@@ -53,7 +53,6 @@ class EpochReduction(RowReduction):
         Of finite curvature.
     outputs : tuple of int
         Which of the targets the points are for.
-    fit_intercept : bool
 
     Notes
     -----

@@ -36,7 +36,6 @@ class GramReduction(RowReduction):
     tile_rows : int
         T. Without folds a product takes T consecutive rows. With K folds, K·T rows are
         read, ordered by fold, and each fold's rows are one product of about T.
-    folds : Folds or None
     members : tuple of int
         The folds that this reduction sums; (0,) without folds.
 
@@ -132,7 +131,6 @@ class CurvatureGramReduction(GramReduction):
 
     Parameters
     ----------
-    loss : Loss
     output : int
         Which of the targets the problem is for.
     light_rows : int

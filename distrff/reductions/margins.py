@@ -62,7 +62,6 @@ class LightReduction(RowReduction):
     tile_rows : int
         Small enough that a tile of Z stays in a cache: a pass over 200,000 rows of 20 columns takes 0.44 s
         on one core so, and 0.87 s with tiles of 8192 rows.
-    folds : Folds or None
     held_out : tuple of (int or None)
         The fold that each problem is judged on.
     """
@@ -123,7 +122,6 @@ class MarginReduction(LightReduction):
 
     Parameters
     ----------
-    loss : Loss
     outputs : tuple of int
         Which target each problem is for.
 
@@ -153,10 +151,6 @@ class MarginReduction(LightReduction):
 @dataclass(frozen=True, kw_only=True)
 class SoftmaxReduction(LightReduction):
     """Reduction to the `SoftmaxSums` of m problems of one column a class each, side by side in `coef`.
-
-    Parameters
-    ----------
-    sigma : float
 
     Notes
     -----
@@ -342,7 +336,6 @@ class NearestRowsReduction(LightReduction):
         Which target each problem is for.
     n_kept : int
         Rows to keep of each label of each problem.
-    has_reference : bool
 
     Notes
     -----

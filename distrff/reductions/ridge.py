@@ -41,7 +41,6 @@ class RidgePass(RowReduction):
         Small enough that a tile of Z stays in a cache.
     offset : ndarray of shape (k,) or None
         Added to the coded targets.
-    folds : Folds or None
     """
 
     offset: np.ndarray | None

@@ -38,7 +38,6 @@ class ColumnStatistics:
 
     Parameters
     ----------
-    n_rows : int
     columns : Moments
         Of X.
     magnitude : ndarray of shape (n_columns,)
@@ -85,14 +84,11 @@ class ColumnStatisticsReduction(Reduction):
 
     Parameters
     ----------
-    n_columns : int
     target_kind : {"numeric", "classes", "none"}
     n_targets : int
         Columns of y; 0 without.
-    tile_rows : int
     rows_per_segment : int
         Rows to sample in each segment.
-    seed : int
     """
 
     n_columns: int
@@ -179,10 +175,7 @@ class MapSumsReduction(Reduction):
 
     Parameters
     ----------
-    map_reduction : MapReduction
-    scaling : Scaling
     dtype : {"float32", "float64"}
-    tile_rows : int
     """
 
     map_reduction: MapReduction

@@ -178,15 +178,7 @@ class _Systems:
 
 
 class RidgePasses:
-    """Sums over all rows, or over the complements of folds.
-
-    Parameters
-    ----------
-    fit : PreparedFit
-    plan : Plan
-    problem : GramProblem
-    folds : Folds, optional
-    """
+    """Sums over all rows, or over the complements of folds."""
 
     def __init__(
         self, fit: PreparedFit, plan: Plan, problem: GramProblem, folds: Folds | None = None
@@ -285,7 +277,6 @@ class ConjugateChoice:
 
     Parameters
     ----------
-    search : AlphaSearch
     coef, intercept : ndarrays of shape (D, k) and (k,)
         Mean of the first folds' solutions at the alpha that was best for these: a place to start.
     interruption : KeyboardInterrupt or None
@@ -316,13 +307,6 @@ class ConjugateSearch:
 
     Where the solutions of all folds side by side would take much memory, some folds walk after the others,
     over those alphas that the first ones tried.
-
-    Parameters
-    ----------
-    fit : PreparedFit
-    plan : Plan
-    problem : GramProblem
-    options : RidgeOptions
     """
 
     def __init__(self, fit: PreparedFit, plan: Plan, problem: GramProblem, options: RidgeOptions) -> None:
@@ -507,7 +491,6 @@ class FactorPreconditioner:
 
     Parameters
     ----------
-    run : Run
     factors : list of handles
     factor_of : ndarray of shape (k,)
         Which of them an output takes.

@@ -48,9 +48,6 @@ class FitContext:
 
     Parameters
     ----------
-    dataset : Dataset
-    options : FitOptions
-    workers : Workers
     run : Run or None
         None where a fit is only planned, for workers that need not exist.
     """
@@ -86,10 +83,6 @@ class PreparedFit(FitContext):
 
     Parameters
     ----------
-    run : Run
-    statistics : ColumnStatistics
-    scaling : Scaling
-    targets : Targets
     specification : MapSpecification
         Of the fitted map.
     features : FeatureMap or None

@@ -147,17 +147,10 @@ class Grams:
 
     Parameters
     ----------
-    run : Run
     parts : list of handles
         One on the Grams of all folds, or one a fold.
     total : handle
         On their sum.
-    problem : GramProblem
-    weight : float
-    mean_square_norm : float
-    tile_rows : int
-    dtype : str
-    targets : Targets
     """
 
     run: Run
@@ -415,7 +408,6 @@ class AlphaSearch:
     alpha : ndarray of shape (1,) or (k,)
     score : float or None
         Criterion at the chosen alpha, in squared units of the targets.
-    criterion : str
     results : dict
         `alphas`, `mean_score` and, by several folds, `fold_scores` (n_alphas, n_folds).
     learning_curve : list of [size, score, alpha]

@@ -75,8 +75,6 @@ class MarginOracle:
 
     Parameters
     ----------
-    fit : PreparedFit
-    plan : Plan
     grams : Grams or None
         None where no preconditioner is needed, or for the diagonal one of sparse features.
     folds : Folds or None

@@ -235,7 +235,6 @@ class PenaltySearch:
         Of all rows together.
     starts : list of ndarray
         A starting point of each output for the fit to all rows: the mean of its folds' points.
-    interruption : KeyboardInterrupt or None
     """
 
     C: float

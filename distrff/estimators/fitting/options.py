@@ -336,7 +336,6 @@ class MarginOptions(FitOptions):
     cv : int
         Number of folds; 1 for a given C.
     fold_by : {"hash", "contiguous"}
-    loss : Loss
     loss_name : str
         As the user named it.
     softmax : bool

@@ -46,7 +46,6 @@ class Size:
 
     Parameters
     ----------
-    n_rows, n_columns, n_features, n_outputs, n_folds : int
     n_alphas : int
         1 for a given alpha.
     n_paths : int

@@ -20,17 +20,13 @@ class FitResult:
 
     Parameters
     ----------
-    run : Run
     plan : Plan or None
         None for a fit to Grams that were already there.
-    n_rows : int
     dtype : str
         Of the features.
-    targets : Targets
     coef : ndarray of shape (n_features, n_outputs)
         In the targets' own units.
     intercept : ndarray of shape (n_outputs,)
-    status : Status
     search : AlphaSearch or PenaltySearch or None
         How the penalty was chosen.
     grams : Grams or None
@@ -79,7 +75,6 @@ def end_of_grid(
     ----------
     name : str
         Of the parameter; its grid is the parameter `name`s.
-    chosen : float
     grid : ndarray of shape (m,)
     scores : ndarray
         Of the values that were judged. Nothing is said where all of several values score the same.

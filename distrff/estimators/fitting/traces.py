@@ -104,15 +104,7 @@ class Trace:
 
 @dataclass(frozen=True, eq=False)
 class MarginSolution:
-    """What the solvers of some problems found.
-
-    Attributes
-    ----------
-    traces : mapping of MarginProblem to Trace
-    status : Status
-    n_sweeps : int
-    interruption : KeyboardInterrupt or None
-    """
+    """What the solvers of some problems found."""
 
     traces: Mapping[MarginProblem, Trace]
     status: Status
