@@ -20,7 +20,7 @@ from scipy.sparse import diags_array, hstack, issparse
 
 from distrff.engine.reduction import Arrays
 from distrff.estimators.fitting.margin_oracle import FeaturesOf, HingePoint, MarginOracle
-from distrff.estimators.fitting.traces import MarginProblem
+from distrff.estimators.fitting.result import MarginProblem
 from distrff.reductions.margins import NearestRows, NearestSums
 from distrff.solvers.active_set import ActiveSetModel, ActiveSetSolution, ascend, first_multipliers, minimise
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +15,6 @@ from distrff.engine.segments import Segmentation, gram_stride, gram_tile_rows, l
 from distrff.errors import ColumnError, DataWarning, InputError, column_called, warn
 from distrff.estimators.fitting.options import FitOptions
 from distrff.estimators.fitting.plan import Plan, Size, count, first_that_fits
-from distrff.estimators.fitting.result import FitResult
 from distrff.features.base import FeatureMap
 from distrff.features.fourier import FourierBlockMap
 from distrff.features.specification import MapReduction, MapSpecification
@@ -152,9 +150,6 @@ class PreparedFit(FitContext):
         return Folds(n_folds, child_seed(self.options.seed, purpose), by, self.dataset.n_rows)
 
 
-Solver = Callable[[PreparedFit, Plan], FitResult]
-
-
 def begin(dataset: Dataset, options: FitOptions) -> FitContext:
     """Return the context of a fit on the active Dask client, or dask's configured scheduler.
 
@@ -165,34 +160,6 @@ def begin(dataset: Dataset, options: FitOptions) -> FitContext:
     """
     run = begin_run()
     return FitContext(dataset, options, run.execution, run)
-
-
-def solve(
-    fit: FitContext, solvers: Mapping[str, Solver], planned: Plan | None
-) -> tuple[PreparedFit, FitResult]:
-    """Return a fit's fixed parts and what its solver found.
-
-    Parameters
-    ----------
-    solvers : mapping of str to Solver
-        By the names that plans give them.
-    planned : Plan or None
-        Of `Estimator.plan`, whose seconds the fit's plan takes over if it counts the same.
-
-    Raises
-    ------
-    InputError
-        For data that cannot be used.
-    PlanRefused
-        If it cannot fit in the workers' memory: before the first task, or once classes and bins are counted.
-    """
-    expected = expected_plan(fit)
-    prepared = prepare(fit)
-    plan = choose_solver(prepared, prepared.targets.n_outputs, prepared.specification.n_features)
-    # The report shows the seconds that `Estimator.plan` predicted, if that was for this fit.
-    if planned is not None and planned.with_seconds(None) == expected:
-        plan = plan.with_seconds(planned.seconds)
-    return prepared, solvers[plan.solver](prepared, plan)
 
 
 # The plan.

@@ -8,7 +8,7 @@ import numpy as np
 
 from distrff.errors import InputError
 from distrff.estimators.fitting.margin_oracle import MarginOracle
-from distrff.estimators.fitting.traces import MarginProblem, MarginSolution, Trace
+from distrff.estimators.fitting.result import MarginProblem, MarginSolution, Trace
 from distrff.preprocessing.targets import ClassTargets
 from distrff.solvers.hard_margin import NEGLIGIBLE, CriticalRows, HardMargin
 from distrff.solvers.status import History, Status, in_lockstep

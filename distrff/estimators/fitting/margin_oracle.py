@@ -21,7 +21,7 @@ from distrff.estimators.fitting.context import PreparedFit
 from distrff.estimators.fitting.gram import Grams, sample_of
 from distrff.estimators.fitting.options import MarginOptions
 from distrff.estimators.fitting.plan import Plan
-from distrff.estimators.fitting.traces import MarginProblem
+from distrff.estimators.fitting.result import MarginProblem
 from distrff.features.specification import MapSpecification
 from distrff.preprocessing.scaling import Scaling
 from distrff.preprocessing.targets import ClassTargets

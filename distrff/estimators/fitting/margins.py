@@ -17,14 +17,16 @@ from distrff.estimators.fitting.hard_margin import solve_hard_margins
 from distrff.estimators.fitting.margin_oracle import HingePoint, MarginOracle, SoftmaxOracle
 from distrff.estimators.fitting.options import MarginOptions
 from distrff.estimators.fitting.plan import Plan
-from distrff.estimators.fitting.result import FitResult, end_of_grid, rkhs_norm
-from distrff.estimators.fitting.traces import (
+from distrff.estimators.fitting.result import (
     Constant,
+    FitResult,
     MarginProblem,
     MarginSolution,
     Trace,
     begun,
     best_constants,
+    end_of_grid,
+    rkhs_norm,
 )
 from distrff.preprocessing.targets import ClassTargets
 from distrff.reductions.margins import NearestSums

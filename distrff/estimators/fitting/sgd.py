@@ -18,8 +18,14 @@ from distrff.estimators.fitting.margin_oracle import FeaturesOf, MarginOracle
 from distrff.estimators.fitting.margins import PenaltySearch, margin_result
 from distrff.estimators.fitting.options import MarginOptions, RidgeOptions, margin_options_of_ridge
 from distrff.estimators.fitting.plan import Plan, epoch_cuts, metric_rows
-from distrff.estimators.fitting.result import FitResult
-from distrff.estimators.fitting.traces import Constant, MarginProblem, MarginSolution, begun, best_constants
+from distrff.estimators.fitting.result import (
+    Constant,
+    FitResult,
+    MarginProblem,
+    MarginSolution,
+    begun,
+    best_constants,
+)
 from distrff.preprocessing.scaling import drift_message, drift_shares
 from distrff.preprocessing.targets import ClassTargets, NumericTargets
 from distrff.reductions.epoch import EpochReduction, sent_start
