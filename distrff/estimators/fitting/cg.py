@@ -14,9 +14,8 @@ from distrff.estimators.fitting.context import PreparedFit
 from distrff.estimators.fitting.gram import (
     AlphaSearch,
     factor_gram,
-    iterative_ending,
+    iterative_result,
     problem_of,
-    ridge_result,
 )
 from distrff.estimators.fitting.options import RidgeOptions, factor_levels
 from distrff.estimators.fitting.plan import MOST_DIRECTIONS, Plan, light_cuts, sample_size, walk_stride
@@ -61,53 +60,47 @@ def fit_by_conjugate_gradients(fit: PreparedFit, plan: Plan) -> FitResult:
     notes = [] if options.must_be_cg else ["the Gram does not fit in memory: solver='cg' was used"]
     if options.alpha is None:
         fit.run.begin_phase("choice of alpha")
-        choice = ConjugateSearch(fit, plan, problem, options).choose()
+        search = ConjugateSearch(fit, plan, problem, options).choose()
     else:
-        D, k = problem.sizes[-1], problem.n_targets
-        choice = ConjugateChoice(AlphaSearch(options.alpha), np.zeros((D, k)), np.zeros(k))
-    alpha = np.broadcast_to(choice.search.alpha, (problem.n_targets,))
-    start, preconditioner = (choice.coef, choice.intercept), None
+        search = AlphaSearch(options.alpha)
+    alpha = np.broadcast_to(search.alpha, (problem.n_targets,))
+    start, preconditioner = search.start, None
     if plan.stride:
         fit.run.begin_phase("preconditioner")
         preconditioner = sample_preconditioner(fit, plan, alpha)
         start = preconditioner.solution()
+    if start is None:
+        start = np.zeros((problem.sizes[-1], problem.n_targets)), np.zeros(problem.n_targets)
     fit.run.begin_phase("light sweeps")
     passes = RidgePasses(fit, plan, problem)
-    systems = _Systems(*start, alpha, options.tol)
-    if choice.interruption is None:
+    systems = _Systems(start, alpha, options.tol)
+    if search.interruption is None:
         status, interruption = systems.solve(passes, preconditioner, options.max_sweeps)
     else:
-        status, interruption = Status.INTERRUPTED, choice.interruption
+        status, interruption = Status.INTERRUPTED, search.interruption
         notes.append("interrupted in the search for alpha: the model is the mean of some folds' models")
-    return ridge_result(
-        fit.run,
+    return iterative_result(
+        fit,
         plan,
-        problem,
-        fit.targets,
-        choice.search,
+        search,
         systems.solution(),
-        dtype=plan.size.dtype,
+        solver="cg",
+        measure="relative residual",
+        error=systems.relative_residual,
+        history=systems.history,
+        status=status,
+        preconditioner=plan.preconditioner,
+        n_sweeps=passes.n_sweeps,
+        interruption=interruption,
         notes=notes,
-        **iterative_ending(
-            "cg",
-            "relative residual",
-            systems.relative_residual,
-            systems.history,
-            status=status,
-            preconditioner=plan.preconditioner,
-            tol=options.tol,
-            n_sweeps=passes.n_sweeps,
-            max_sweeps=options.max_sweeps,
-            interruption=interruption,
-        ),
     )
 
 
 class _Systems:
     """The systems of all outputs, in coded units, and how near to their solutions they are known to be."""
 
-    def __init__(self, coef: np.ndarray, intercept: np.ndarray, alpha: np.ndarray, tol: float) -> None:
-        self._start = (coef, intercept)
+    def __init__(self, start: tuple[np.ndarray, np.ndarray], alpha: np.ndarray, tol: float) -> None:
+        self._start = start
         self._alpha, self._tol = alpha, tol
         self._equations: RidgeEquations | None = None
         self._systems: dict[int, ConjugateGradients] = {}
@@ -272,24 +265,6 @@ _Member = tuple[int, int]
 
 
 @dataclass(frozen=True, eq=False)
-class ConjugateChoice:
-    """What the search found.
-
-    Parameters
-    ----------
-    coef, intercept : ndarrays of shape (D, k) and (k,)
-        Mean of the first folds' solutions at the alpha that was best for these: a place to start.
-    interruption : KeyboardInterrupt or None
-        To be raised again when that mean is kept; its alpha is then that of `search`.
-    """
-
-    search: AlphaSearch
-    coef: np.ndarray
-    intercept: np.ndarray
-    interruption: KeyboardInterrupt | None = None
-
-
-@dataclass(frozen=True, eq=False)
 class _Place:
     """Where the solution of a fold and target is: x, its residual, and the alpha of both."""
 
@@ -323,7 +298,7 @@ class ConjugateSearch:
         self._judged: dict[int, list[np.ndarray]] = {fold: [] for fold in range(n)}
         self._best: tuple[np.ndarray, np.ndarray] | None = None
 
-    def choose(self) -> ConjugateChoice:
+    def choose(self) -> AlphaSearch:
         """Return the alpha of least error among those tried.
 
         Raises
@@ -345,19 +320,14 @@ class ConjugateSearch:
                 ) from caught
             interruption, folds = caught, self._groups[0]
         assert self._best is not None
-        search = self._choice(folds)
-        if interruption is None:
-            notes = end_of_grid("alpha", search.alpha[0], self._alphas, search.results["mean_score"])
-            search = replace(search, notes=notes)
-        return ConjugateChoice(search, *self._best, interruption)
-
-    def _choice(self, folds: range) -> AlphaSearch:
-        """Return the choice by the errors over these folds."""
         order = np.argsort(self._tried)
         judged = np.array([self._judged[fold] for fold in folds])[:, order]  # (n_folds, n_tried, 2, k)
         by_fold, weights = judged[:, :, 0], judged[:, 0, 1, 0]
         tried = self._alphas[np.sort(self._tried)]
         choice = choose_alpha(by_fold, weights, alphas=tried)
+        notes = []
+        if interruption is None:
+            notes = end_of_grid("alpha", choice.alpha, self._alphas, choice.scores)
         with np.errstate(divide="ignore", invalid="ignore"):
             fold_scores = by_fold.mean(axis=2).T / weights
         return AlphaSearch(
@@ -365,6 +335,9 @@ class ConjugateSearch:
             score=choice.score,
             criterion=f"mean squared error over {len(folds)} held-out folds",
             results={"alphas": tried, "mean_score": choice.scores, "fold_scores": fold_scores},
+            notes=notes,
+            start=self._best,
+            interruption=interruption,
         )
 
     def _walk(self, folds: range) -> None:

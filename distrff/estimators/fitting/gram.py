@@ -413,6 +413,10 @@ class AlphaSearch:
     learning_curve : list of [size, score, alpha]
     notes : list of str
         What the report should say about the choice.
+    start : ndarrays of shape (D, k) and (k,), or None
+        Mean coefficients and intercepts of the folds' models, where these were solved one by one.
+    interruption : KeyboardInterrupt or None
+        To be raised again when that mean is kept.
     """
 
     alpha: np.ndarray
@@ -421,6 +425,8 @@ class AlphaSearch:
     results: dict[str, np.ndarray] = field(default_factory=dict)
     learning_curve: list[list[float]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    start: tuple[np.ndarray, np.ndarray] | None = None
+    interruption: KeyboardInterrupt | None = None
 
 
 def gram_problem(
@@ -489,20 +495,23 @@ def ridge_result(
     )
 
 
-def iterative_ending(
+def iterative_result(
+    fit: PreparedFit,
+    plan: Plan,
+    search: AlphaSearch,
+    solution: RidgeSolution,
+    *,
     solver: str,
     measure: str,
     error: float,
     history: History,
-    *,
     status: Status,
     preconditioner: str,
-    tol: float,
     n_sweeps: int,
-    max_sweeps: int,
     interruption: KeyboardInterrupt | None,
-) -> dict[str, Any]:
-    """Return what `ridge_result` takes of conjugate gradients or SGD.
+    notes: list[str],
+) -> FitResult:
+    """Return the result of conjugate gradients or SGD.
 
     Parameters
     ----------
@@ -513,24 +522,35 @@ def iterative_ending(
         That of the target where it is largest; NaN before the first pass.
     history : History
         Of that error.
-    n_sweeps, max_sweeps : int
+    n_sweeps : int
         Light passes.
     """
+    options = fit.options
+    assert isinstance(options, RidgeOptions)
     # An epoch of SGD and its evaluation are two passes.
-    ended = n_sweeps >= max_sweeps - (solver == "sgd")
+    ended = n_sweeps >= options.max_sweeps - (solver == "sgd")
     remedy = "allow more by max_sweeps, or" if ended else "rounding ends it; use"
     shortfall = (
-        f"the {measure} is {error:.2g} after light sweep {n_sweeps}, above tol={tol:g}; {remedy} a larger tol"
+        f"the {measure} is {error:.2g} after light sweep {n_sweeps}, above tol={options.tol:g}; {remedy} a "
+        f"larger tol"
     )
-    return {
-        "entries": {
+    return ridge_result(
+        fit.run,
+        plan,
+        problem_of(fit),
+        fit.targets,
+        search,
+        solution,
+        dtype=plan.size.dtype,
+        notes=notes,
+        entries={
             "solver": solver,
             "preconditioner": preconditioner,
-            "tol": tol,
+            "tol": options.tol,
             measure.replace(" ", "_"): error,
             "history": history.values(measure),
         },
-        "status": status,
-        "shortfall": None if status.is_converged else shortfall,
-        "interruption": interruption,
-    }
+        status=status,
+        shortfall=None if status.is_converged else shortfall,
+        interruption=interruption,
+    )

@@ -13,7 +13,7 @@ from scipy.sparse import issparse
 from distrff.engine.reduction import Arrays
 from distrff.errors import DataWarning, warn
 from distrff.estimators.fitting.context import PreparedFit
-from distrff.estimators.fitting.gram import AlphaSearch, iterative_ending, problem_of, ridge_result
+from distrff.estimators.fitting.gram import AlphaSearch, iterative_result
 from distrff.estimators.fitting.margin_oracle import FeaturesOf, MarginOracle
 from distrff.estimators.fitting.margins import PenaltySearch, margin_result
 from distrff.estimators.fitting.options import MarginOptions, RidgeOptions, margin_options_of_ridge
@@ -66,27 +66,20 @@ def fit_ridge_by_sgd(fit: PreparedFit, plan: Plan) -> FitResult:
     )
     worst = max(solution.traces.values(), key=lambda trace: trace.certificate.gap)
     unknown = np.full(points.shape[1], np.nan)
-    return ridge_result(
-        fit.run,
+    return iterative_result(
+        fit,
         plan,
-        problem_of(fit),
-        targets,
         AlphaSearch(options.alpha),
         RidgeSolution(coef, intercept, unknown, unknown),
-        dtype=plan.size.dtype,
+        solver="sgd",
+        measure="duality gap",
+        error=worst.certificate.gap,
+        history=worst.history,
+        status=solution.status,
+        preconditioner="spectrum of a sample",
+        n_sweeps=solution.n_sweeps,
+        interruption=solution.interruption,
         notes=[],
-        **iterative_ending(
-            "sgd",
-            "duality gap",
-            worst.certificate.gap,
-            worst.history,
-            status=solution.status,
-            preconditioner="spectrum of a sample",
-            tol=options.tol,
-            n_sweeps=solution.n_sweeps,
-            max_sweeps=options.max_sweeps,
-            interruption=solution.interruption,
-        ),
     )
 
 
