@@ -82,7 +82,29 @@ class FitOptions:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class RidgeOptions(FitOptions):
+class SolverOptions(FitOptions):
+    """Parameters of models that several solvers are for.
+
+    Parameters
+    ----------
+    fold_by : {"hash", "contiguous"}
+    solver : str
+        As it was given.
+    tol : float
+        Relative residual of conjugate gradients; least relative fall of an epoch, for sgd; of other solvers
+        the relative duality gap, or for softmax the relative gradient.
+    max_sweeps : int
+        Their passes, for one value of the penalty.
+    """
+
+    fold_by: str
+    solver: str
+    tol: float
+    max_sweeps: int
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RidgeOptions(SolverOptions):
     """Parameters of a ridge model.
 
     Parameters
@@ -92,20 +114,11 @@ class RidgeOptions(FitOptions):
     alpha : ndarray of shape (1,) or (n_targets,), or None
     alphas : ndarray or None
         Grid, ascending; None for the default one.
-    solver : {"auto", "gram", "cg", "sgd"}
-    tol : float
-        Relative residual, for conjugate gradients; least relative fall of an epoch, for sgd.
-    max_sweeps : int
-        Their passes.
     """
 
     search: str | None
     alpha: np.ndarray | None
     alphas: np.ndarray | None
-    fold_by: str
-    solver: str
-    tol: float
-    max_sweeps: int
 
     @property
     def candidates(self) -> tuple[str, ...]:
@@ -207,13 +220,12 @@ def ridge_options(estimator: Any) -> RidgeOptions:
             "solver='sgd' needs one alpha for all targets, got several; use solver='cg' or 'gram'"
         )
     return RidgeOptions(
-        **shared_options(estimator),
+        **_solver_options(estimator),
         solver=solver,
         search=search,
         alpha=alpha,
         alphas=None if estimator.alphas is None else ascending_grid("alphas", estimator.alphas),
         n_folds=checked_folds(estimator.cv) if search == "cv" else 1,
-        fold_by=estimator.fold_by,
     )
 
 
@@ -221,26 +233,33 @@ def _has_sparse_features(estimator: Any) -> bool:
     return isinstance(estimator.features, FeatureMap) and estimator.features.sparse_entries > 0
 
 
-def shared_options(estimator: Any) -> dict[str, Any]:
+def map_options(estimator: Any) -> dict[str, Any]:
+    """Return the validated parameters that every estimator has."""
     one_of("dtype", estimator.dtype, DTYPES)
     one_of("scale", estimator.scale, SCALES)
+    features = FourierFeatures() if estimator.features is None else clone(checked_map(estimator.features))
+    return {
+        "target_kind": estimator._target_kind,
+        "features": features,
+        "scale": estimator.scale,
+        "dtype": estimator.dtype,
+        "seed": resolve_seed(estimator.random_state),
+    }
+
+
+def _solver_options(estimator: Any) -> dict[str, Any]:
+    """Return the validated parameters of `SolverOptions`, but for the solver."""
     if not isinstance(estimator.fit_intercept, bool | np.bool_):
         raise InputError(f"fit_intercept must be True or False, got {estimator.fit_intercept!r}")
     positive("tol", estimator.tol)
     sweeps = estimator.max_sweeps
     check_count("max_sweeps", sweeps, or_none=True)
-    return {
-        "target_kind": estimator._target_kind,
+    return map_options(estimator) | {
         "class_weight": getattr(estimator, "class_weight", None),
-        "features": (
-            FourierFeatures() if estimator.features is None else clone(checked_map(estimator.features))
-        ),
         "fit_intercept": bool(estimator.fit_intercept),
-        "scale": estimator.scale,
-        "dtype": estimator.dtype,
+        "fold_by": estimator.fold_by,
         "tol": float(estimator.tol),
         "max_sweeps": MAX_SWEEPS if sweeps is None else int(sweeps),
-        "seed": resolve_seed(estimator.random_state),
     }
 
 
@@ -324,7 +343,7 @@ _MOST_C = 1e50
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class MarginOptions(FitOptions):
+class MarginOptions(SolverOptions):
     """Parameters of a margin model.
 
     Parameters
@@ -335,29 +354,18 @@ class MarginOptions(FitOptions):
         Grid for that, ascending; None for the default one.
     cv : int
         Number of folds; 1 for a given C.
-    fold_by : {"hash", "contiguous"}
     loss_name : str
         As the user named it.
     softmax : bool
         Whether all classes share one loss.
-    solver : {"auto", "lbfgs", "smoothed", "sgd"}
-        "auto" is `direct_solver`, and where its plan is refused for memory, "sgd".
-    tol : float
-        Relative duality gap; for softmax relative gradient; for sgd the least relative fall of an epoch.
-    max_sweeps : int
-        Passes of the solver for one value of C.
     """
 
     C: float | None
     Cs: np.ndarray | None
     cv: int
-    fold_by: str
     loss: Loss
     loss_name: str
     softmax: bool
-    solver: str
-    tol: float
-    max_sweeps: int
 
     samples_gram = True
 
@@ -460,31 +468,25 @@ def margin_options(
         C=None if searched else float(estimator.C),
         Cs=Cs,
         cv=checked_folds(estimator.cv) if searched else 1,
-        fold_by=estimator.fold_by,
         loss=loss,
         loss_name=getattr(estimator, "noise", None) or estimator.loss,
         softmax=getattr(estimator, "multi_class", "ovr") == "softmax",
         solver=_margin_solver(estimator, loss, description),
-        **shared_options(estimator),
+        **_solver_options(estimator),
     )
 
 
 def margin_options_of_ridge(options: RidgeOptions) -> MarginOptions:
     """Return ridge of one penalty as the margin classifier of the squared loss with C = 1/(2·alpha)."""
     assert options.alpha is not None
-    shared = {f.name: getattr(options, f.name) for f in fields(FitOptions)}
     return MarginOptions(
-        **shared,
+        **{f.name: getattr(options, f.name) for f in fields(SolverOptions)},
         C=1 / (2 * float(options.alpha[0])),
         Cs=None,
         cv=1,
-        fold_by=options.fold_by,
         loss=Squared(),
         loss_name="squared",
         softmax=False,
-        solver="sgd",
-        tol=options.tol,
-        max_sweeps=options.max_sweeps,
     )
 
 
