@@ -339,10 +339,6 @@ def count(solver: str, size: Size, workers: Workers) -> Plan:
     """Return the plan of a solver, by counting alone: the first of its ways that fits in the workers' memory.
 
     If none does, it is the way of least memory, from which `refusal` says what would fit.
-
-    Parameters
-    ----------
-    solver : {"gram", "cg", "sgd"}
     """
     for plan in _ways(solver, size, workers):
         if fits(plan):
@@ -366,25 +362,29 @@ def _ways(solver: str, size: Size, workers: Workers) -> Iterator[Plan]:
 
 
 def _plan(
-    solver: str, size: Size, workers: Workers, cuts: Segmentation, *, n_passes: int, **counted: Any
+    solver: str,
+    size: Size,
+    workers: Workers,
+    cuts: Segmentation,
+    *,
+    n_passes: int,
+    n_turns: int = 1,
+    **counted: Any,
 ) -> Plan:
-    """Return a plan of so many passes after the first one and those of the map."""
+    """Return a plan of so many passes after the first one and those of the map, the largest in some turns."""
     n_sweeps = 1 + size.n_map_passes + n_passes
-    shared = {
-        "folds_per_task": 1,
-        "n_segments": cuts.n_segments,
-        "bytes_read": float(size.n_rows) * size.row_bytes * n_sweeps,
-    }
     return Plan(
         solver=solver,
         size=size,
         n_sweeps=n_sweeps,
+        n_segments=cuts.n_segments * n_turns,
         segment_rows=cuts.segment_rows,
         tile_rows=cuts.tile_rows,
+        bytes_read=float(size.n_rows) * size.row_bytes * n_sweeps,
         n_workers=workers.n_workers,
         threads_per_worker=workers.threads_per_worker,
         memory_limit=workers.memory_limit,
-        **(shared | counted),
+        **counted,
     )
 
 
@@ -462,16 +462,15 @@ def largest(candidates: range, fits: Callable[[int], bool]) -> int:
 
 
 def _by_gram(size: Size, folds_per_task: int, workers: Workers) -> Plan:
-    s, cuts = size, size.segmentation()
-    passes = s.n_folds // folds_per_task
+    s, n_turns = size, size.n_folds // folds_per_task
     return _plan(
         "gram",
         s,
         workers,
-        cuts,
-        n_passes=passes + s.n_light_sweeps,
+        s.segmentation(),
+        n_passes=n_turns + s.n_light_sweeps,
+        n_turns=n_turns,
         folds_per_task=folds_per_task,
-        n_segments=cuts.n_segments * passes,
         flops=s.gram_flops + s.n_light_sweeps * s.light_flops + factorisation_flops(s) + s.map_factor_flops,
         cosines=float(s.n_rows) * s.n_features * (1 / s.gram_stride + s.n_light_sweeps),
         worker_peak_bytes=worker_peak_bytes(s, folds_per_task, workers.threads_per_worker),
@@ -560,7 +559,7 @@ def sample_size(size: Size, stride: int) -> Size:
 def _by_conjugate_gradients(
     size: Size, n_factors: int, workers: Workers, most_folds: int = MOST_DIRECTIONS
 ) -> Plan:
-    s, cuts = size, light_cuts(size)
+    s, threads = size, workers.threads_per_worker
     stride = gram_stride(s.n_rows, s.n_features) if n_factors else 0
     sample_rows = s.n_rows / stride if stride else 0.0
     folds_at_once = min(most_folds, _folds_at_once(s))
@@ -573,7 +572,6 @@ def _by_conjugate_gradients(
         + 4.0 * s.row_entries * (PRESUMED_SWEEPS * after_it + n_search * in_search)
     )
     factor = sample_rows * (s.map_flops + s.gram_size**2) + n_factors * float(s.n_features) ** 3 / 3
-    threads = workers.threads_per_worker
     peak_bytes = max(
         _light_peak_bytes(s, most_columns, threads),
         _factor_peak_bytes(s, stride, n_factors, threads),
@@ -583,7 +581,7 @@ def _by_conjugate_gradients(
         "cg",
         s,
         workers,
-        cuts,
+        light_cuts(s),
         n_passes=bool(stride) + PRESUMED_SWEEPS + n_search,
         folds_per_task=folds_at_once,
         flops=light + factor + s.map_factor_flops,
@@ -655,10 +653,7 @@ def _model_peak_bytes(size: Size, threads: int) -> int:
 
 
 def _factor_peak_bytes(size: Size, stride: int, n_factors: int, threads: int) -> int:
-    """Return the largest resident set above idle in making the factors.
-
-    It is that of the sample's Gram sweep, and the factors.
-    """
+    """Return the largest resident set above idle of the sample's Gram sweep, and the factors."""
     if not stride:
         return 0
     return worker_peak_bytes(sample_size(size, stride), 1, threads) + 8 * n_factors * size.gram_size**2
@@ -695,7 +690,7 @@ def epoch_cuts(size: Size) -> Segmentation:
 
 
 def _by_sgd(size: Size, workers: Workers) -> Plan:
-    s, cuts = size, epoch_cuts(size)
+    s = size
     evaluation = s.n_rows * (s.basis_flops + 6.0 * s.row_entries * s.n_outputs)
     epoch = s.n_rows * (s.map_flops + 10.0 * s.row_entries * s.n_outputs)
     sample = metric_rows(min(s.n_rows, _MOST_ROWS), s)
@@ -705,8 +700,9 @@ def _by_sgd(size: Size, workers: Workers) -> Plan:
         "sgd",
         s,
         workers,
-        cuts,
+        epoch_cuts(s),
         n_passes=PRESUMED_PASSES,
+        folds_per_task=1,
         flops=(PRESUMED_EPOCHS + 1) * evaluation + PRESUMED_EPOCHS * epoch + metric + s.map_factor_flops,
         cosines=float(s.n_rows) * s.row_entries * PRESUMED_PASSES,
         worker_peak_bytes=_sgd_peak_bytes(s, workers.threads_per_worker),
@@ -716,15 +712,13 @@ def _by_sgd(size: Size, workers: Workers) -> Plan:
 
 def _sgd_peak_bytes(size: Size, threads: int) -> int:
     """Return the largest resident set above idle: of an epoch, or of the making of the metric."""
-    s = size
+    s, segment_rows = size, epoch_cuts(size).segment_rows
     sample = metric_rows(min(s.n_rows, _MOST_ROWS), s)
-    small = min(sample, s.n_features)
     # A batch of features with its map's phases, the rows of a storage chunk, and the points.
     entry_bytes = _SPARSE_BYTES if s.sparse_entries else s.itemsize
-    batch = min(_BATCH_BYTES, epoch_cuts(s).segment_rows * s.row_entries * entry_bytes)
-    rows = s.reading_bytes(epoch_cuts(s).segment_rows) + s.row_bytes * s.chunk_rows
+    batch = min(_BATCH_BYTES, segment_rows * s.row_entries * entry_bytes)
+    rows = s.reading_bytes(segment_rows) + s.row_bytes * s.chunk_rows
     points = (12 if s.sparse_entries else 8) * 8 * s.n_features * s.n_outputs
-    arrays = s.map_bytes
-    epoch = threads * (2 * batch + rows + points) + 2 * _METRIC_BYTES + arrays
-    metric = 2 * sample * s.row_entries * entry_bytes + 4 * 8 * small**2 + 2 * _METRIC_BYTES + arrays
-    return int(max(epoch, metric) + SLACK_BYTES)
+    epoch = threads * (2 * batch + rows + points)
+    metric = 2 * sample * s.row_entries * entry_bytes + 4 * 8 * min(sample, s.n_features) ** 2
+    return int(max(epoch, metric) + 2 * _METRIC_BYTES + s.map_bytes + SLACK_BYTES)
