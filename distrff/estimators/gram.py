@@ -170,13 +170,9 @@ def _gram_like(
         seed=seed,
     )
     fit = begin(dataset, options)
-    assert fit.run is not None
     statistics = first_pass(fit)
     prepared = PreparedFit(
-        dataset=dataset,
-        options=options,
-        workers=fit.workers,
-        run=fit.run,
+        **vars(fit),
         statistics=statistics,
         scaling=like.scaling,
         targets=like.targets,

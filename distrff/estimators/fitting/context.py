@@ -274,10 +274,7 @@ def prepare(fit: FitContext) -> PreparedFit:
         )
     options.check_targets(targets)
     return PreparedFit(
-        dataset=dataset,
-        options=options,
-        workers=fit.workers,
-        run=run,
+        **vars(fit),
         statistics=statistics,
         scaling=scaling,
         targets=targets,

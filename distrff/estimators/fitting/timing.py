@@ -119,9 +119,8 @@ def _float64_flops_a_row(size: Size) -> float:
 def _gram_seconds_a_row(fit: FitContext, plan: Plan, size: Size) -> float:
     specification, tried = _tried(fit, size)
     tile_rows = size.segmentation().tile_rows
-    reduction = _reduction(fit, GramReduction, specification, tried, tile_rows=tile_rows)
     n_rows = int(min(size.n_rows, tile_rows, max(256, _MEASURED_FLOPS / tried.gram_size**2)))
-    seconds = _seconds_a_row(fit, plan, reduction, n_rows, {})
+    seconds = _seconds_a_row(fit, plan, GramReduction, specification, tried, n_rows, {}, tile_rows=tile_rows)
     return seconds * _gram_work(size) / _gram_work(tried)
 
 
@@ -129,10 +128,9 @@ def _light_seconds(fit: FitContext, plan: Plan, k: int) -> float:
     """Return the predicted duration of one light sweep for k vectors."""
     specification, tried = _tried(fit, plan.size)
     own = {"tile_rows": plan.tile_rows, "offset": None, "held_out": (None,) * k}
-    reduction = _reduction(fit, ProductReduction, specification, tried, **own)
     point = {"coef": np.zeros((tried.n_features, k)), "intercept": np.zeros(k)}
     n_rows = int(min(plan.size.n_rows, 16 * plan.tile_rows))
-    seconds_a_row = _seconds_a_row(fit, plan, reduction, n_rows, point)
+    seconds_a_row = _seconds_a_row(fit, plan, ProductReduction, specification, tried, n_rows, point, **own)
     return _rows_a_thread(plan) * seconds_a_row * _light_work(plan.size) / _light_work(tried)
 
 
@@ -146,11 +144,20 @@ def _tried(fit: FitContext, size: Size) -> tuple[MapSpecification, Size]:
     return trial.specification_, tried
 
 
-def _reduction(
-    fit: FitContext, kind: type[RowReduction], specification: MapSpecification, size: Size, **own: Any
-) -> RowReduction:
+def _seconds_a_row(
+    fit: FitContext,
+    plan: Plan,
+    kind: type[RowReduction],
+    specification: MapSpecification,
+    size: Size,
+    n_rows: int,
+    arrays: Arrays,
+    **own: Any,
+) -> float:
+    """Return the median over all threads, which work at the same time."""
+    assert fit.run is not None
     d = size.n_columns
-    return kind(
+    reduction = kind(
         specification=specification,
         # It costs its time and changes nothing; sparse rows have none.
         scaling=Scaling() if fit.dataset.is_sparse else Scaling(np.zeros(d), np.ones(d)),
@@ -158,13 +165,6 @@ def _reduction(
         dtype=size.dtype,
         **own,
     )
-
-
-def _seconds_a_row(
-    fit: FitContext, plan: Plan, reduction: RowReduction, n_rows: int, arrays: Arrays
-) -> float:
-    """Return the median over all threads, which work at the same time."""
-    assert fit.run is not None
     warm, timed = fit.dataset.rows(0, min(_WARM_ROWS, n_rows)), fit.dataset.rows(0, n_rows)
     calls = [(reduction, warm, timed, arrays)] * _n_threads(plan)
     return float(np.median(fit.run.gather(fit.run.submit_all(seconds_of, calls)))) / n_rows
