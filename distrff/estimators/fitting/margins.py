@@ -115,7 +115,11 @@ def solve_margins(
                 finish_exactly(oracle, solving.unfinished(), solving.nearest_rows, solving.improve, tol=tol)
     except KeyboardInterrupt as raised:
         interruption = raised
-    return MarginSolution(solving.traces, solving.status(interruption), solving.n_sweeps, interruption)
+    if interruption is not None:
+        status = Status.INTERRUPTED
+    else:
+        status = Status.NOT_CONVERGED if solving.unfinished() else Status.CONVERGED
+    return MarginSolution(solving.traces, status, solving.n_sweeps, interruption)
 
 
 @dataclass
@@ -133,18 +137,14 @@ class _Solving:
         self.solvers = {problem: self._solver(problem) for problem in self.traces}
 
     @property
-    def options(self) -> MarginOptions:
-        return self.oracle.options
-
-    @property
     def has_models(self) -> bool:
         """Whether models of few rows may end what the solvers begin."""
-        return self.options.direct_solver == "smoothed" and self.oracle.can_model
+        return self.oracle.options.direct_solver == "smoothed" and self.oracle.can_model
 
     @property
     def is_spent(self) -> bool:
         """Whether no further pass is allowed."""
-        return self.n_sweeps >= self.options.max_sweeps
+        return self.n_sweeps >= self.oracle.options.max_sweeps
 
     def evaluate(self, points: Mapping[MarginProblem, Point]) -> dict[MarginProblem, Evaluation]:
         """Respond to the solvers; with nothing when all passes are spent, which ends them."""
@@ -187,8 +187,8 @@ class _Solving:
         """Return the generator that solves a problem from its start."""
         x, oracle = self.traces[problem].found, self.oracle
         finished = partial(self._finished, problem)
-        if self.options.direct_solver != "smoothed":
-            alone = len(self.traces) == 1 and not self.options.softmax  # a D × D matrix for each
+        if oracle.options.direct_solver != "smoothed":
+            alone = len(self.traces) == 1 and not oracle.options.softmax  # a D × D matrix for each
             hessian = partial(oracle.hessian, problem) if alone else None
             return solve_smooth(x, oracle.preconditioner, finished, hessian)
         # A model of all rows needs no good start, nor does one of sparse rows, which closes the gap in fewer
@@ -201,14 +201,8 @@ class _Solving:
             tol=self.tol,
             min_curvature=problem.C * min(1.0, _CURVED_ROWS_A_FEATURE * oracle.n_features / oracle.n_rows),
             rests=Rests(_POINTS_BEFORE_MODELS, early) if self.has_models else None,
-            looks_ahead=self.options.looks_ahead(len(self.traces)),
+            looks_ahead=oracle.options.looks_ahead(len(self.traces)),
         )
-
-    def status(self, interruption: KeyboardInterrupt | None) -> Status:
-        """Return how it ended."""
-        if interruption is not None:
-            return Status.INTERRUPTED
-        return Status.NOT_CONVERGED if self.unfinished() else Status.CONVERGED
 
     def _finished(self, problem: MarginProblem, at: Evaluation | None = None) -> bool:
         return self.traces[problem].error <= self.tol
@@ -263,21 +257,21 @@ class PenaltySearch:
 def search_penalty(oracle: MarginOracle, grid: np.ndarray, starts: list[np.ndarray]) -> PenaltySearch:
     """Return the best C of a grid, from a start an output for the smallest."""
     n_folds, tol = oracle.options.cv, max(oracle.options.tol, _FOLDS_TOL)
-    folds, outputs = range(n_folds), range(len(starts))
-    points = {(output, fold): starts[output] for fold in folds for output in outputs}
+    points = {
+        MarginProblem(output, 0.0, fold): x for fold in range(n_folds) for output, x in enumerate(starts)
+    }
     sums: list[np.ndarray] = []
     means: list[list[np.ndarray]] = []
     interruption = None
-    for C in grid:
-        problems = {(output, fold): MarginProblem(output, float(C), fold) for output, fold in points}
-        starts_of = {problem: points[key] for key, problem in problems.items()}
-        solution = solve_margins(oracle, starts_of, tol=tol)
-        points = {key: solution.traces[problem].x for key, problem in problems.items()}
+    for C in grid.tolist():
+        points = {problem._replace(C=C): x for problem, x in points.items()}
+        solution = solve_margins(oracle, points, tol=tol)
+        points = {problem: trace.x for problem, trace in solution.traces.items()}
         if solution.interruption is not None:
             interruption = solution.interruption
             break
         sums.append(_held_out_sums(solution, n_folds))
-        means.append(_means(points, folds, outputs))
+        means.append(_means(points, len(starts)))
     totals = np.array(sums).reshape(-1, n_folds, 2)
     mean_scores = totals[:, :, 1].sum(axis=1) / totals[:, :, 0].sum(axis=1)
     best = int(np.argmin(mean_scores)) if len(sums) else 0
@@ -286,14 +280,17 @@ def search_penalty(oracle: MarginOracle, grid: np.ndarray, starts: list[np.ndarr
         grid=grid[: len(sums)],
         fold_scores=totals[:, :, 1] / totals[:, :, 0],
         mean_scores=mean_scores,
-        starts=means[best] if means else _means(points, folds, outputs),
+        starts=means[best] if means else _means(points, len(starts)),
         interruption=interruption,
     )
 
 
-def _means(points: Mapping[tuple[int, int], np.ndarray], folds: range, outputs: range) -> list[np.ndarray]:
+def _means(points: Mapping[MarginProblem, np.ndarray], n_outputs: int) -> list[np.ndarray]:
     """Return the mean over the folds of each output's points."""
-    return [np.mean([points[output, fold] for fold in folds], axis=0) for output in outputs]
+    return [
+        np.mean([x for problem, x in points.items() if problem.output == output], axis=0)
+        for output in range(n_outputs)
+    ]
 
 
 def _held_out_sums(solution: MarginSolution, n_folds: int) -> np.ndarray:

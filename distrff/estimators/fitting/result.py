@@ -331,15 +331,14 @@ def best_constants(fit: PreparedFit, C: float) -> list[Constant]:
         X = np.zeros((D + options.fit_intercept, len(b)))
         X[D:] = b
         return [Constant(X.ravel(), C * float(weights @ (logsumexp(b / sigma) - b / sigma)))]
-    above = weights[-1:] if targets.n_outputs == 1 else weights
-    return [_of_one_class(s, weights.sum() - s, D, options, C) for s in above]
-
-
-def _of_one_class(above: float, below: float, D: int, options: MarginOptions, C: float) -> Constant:
-    loss = options.loss
+    loss, total = options.loss, weights.sum()
     assert isinstance(loss, MarginLoss)
-    b = loss.constant(above / (above + below)) if options.fit_intercept else 0.0
-    f, y = np.array([b, b]), np.array([1.0, -1.0])
-    x = np.zeros(D + options.fit_intercept)
-    x[D:] = b
-    return Constant(x, C * float(np.array([above, below]) @ loss.value(f, y)))
+    constants = []
+    for above in weights[-1:] if targets.n_outputs == 1 else weights:
+        below = total - above
+        b = loss.constant(above / (above + below)) if options.fit_intercept else 0.0
+        f, y = np.array([b, b]), np.array([1.0, -1.0])
+        x = np.zeros(D + options.fit_intercept)
+        x[D:] = b
+        constants.append(Constant(x, C * float(np.array([above, below]) @ loss.value(f, y))))
+    return constants
