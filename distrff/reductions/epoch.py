@@ -71,7 +71,9 @@ class EpochReduction(RowReduction):
     def update(self, total: EpochSums | None, rows: Rows, arrays: Arrays) -> EpochSums | None:
         block_map, outputs = self.block_map(arrays), list(self.outputs)
         metric = SpectralMetric.from_arrays(arrays, fit_intercept=self.fit_intercept)
-        steps = LocalSteps(self.loss, metric, _start_of(arrays))
+        of_points = {name: arrays[name] for name in _OF_POINTS}
+        start = LocalStart(**of_points, penalty=float(arrays["penalty"]))
+        steps = LocalSteps(self.loss, metric, start)
         for block in rows.tiles(self.tile_rows):
             Z = block_map.tile(self.scaled(block.X))
             Y = self.targets.encode(block.y)[:, outputs]
@@ -82,8 +84,3 @@ class EpochReduction(RowReduction):
 def sent_start(metric: SpectralMetric, start: LocalStart) -> dict[str, np.ndarray]:
     """Return the arrays that the tasks of an `EpochReduction` are sent."""
     return metric.arrays() | {name: np.asarray(getattr(start, name)) for name in (*_OF_POINTS, "penalty")}
-
-
-def _start_of(arrays: Arrays) -> LocalStart:
-    of_points = {name: arrays[name] for name in _OF_POINTS}
-    return LocalStart(**of_points, penalty=float(arrays["penalty"]))

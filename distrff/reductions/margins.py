@@ -310,16 +310,6 @@ class NearestSums:
         of_z = feature_sums(self.violating_vector[:, :-1])
         return replace(self, violating_vector=np.concatenate([of_z, self.violating_vector[:, -1:]], axis=1))
 
-    def merge(self, other: NearestSums, n_kept: int) -> NearestSums:
-        """Return what both found."""
-        return NearestSums(
-            value=self.value + other.value,
-            violating_weight=self.violating_weight + other.violating_weight,
-            violating_vector=self.violating_vector + other.violating_vector,
-            held_out=self.held_out + other.held_out,
-            sides=merged_sides(self.sides, other.sides, n_kept),
-        )
-
 
 @dataclass(frozen=True, kw_only=True)
 class NearestRowsReduction(LightReduction):
@@ -354,7 +344,13 @@ class NearestRowsReduction(LightReduction):
     def merge(self, first: NearestSums | None, second: NearestSums | None) -> NearestSums | None:
         if first is None or second is None:
             return super().merge(first, second)
-        return first.merge(second, self.n_kept)
+        return NearestSums(
+            value=first.value + second.value,
+            violating_weight=first.violating_weight + second.violating_weight,
+            violating_vector=first.violating_vector + second.violating_vector,
+            held_out=first.held_out + second.held_out,
+            sides=merged_sides(first.sides, second.sides, self.n_kept),
+        )
 
     def _labels(self, block: RowBlock) -> np.ndarray:
         return self.targets.encode(block.y)[:, list(self.outputs)]
@@ -422,14 +418,6 @@ class SmallestMargins:
         rows, label = above.merge(below, None), np.repeat([1.0, -1.0], [len(above.number), len(below.number)])
         return rows.number, rows.X, label, rows.score
 
-    def merge(self, other: SmallestMargins, n_kept: int) -> SmallestMargins:
-        """Return what both found."""
-        return SmallestMargins(
-            sides=merged_sides(self.sides, other.sides, n_kept),
-            n_violating=self.n_violating + other.n_violating,
-            largest_norm=max(self.largest_norm, other.largest_norm),
-        )
-
 
 @dataclass(frozen=True, kw_only=True)
 class SmallestMarginsReduction(RowReduction):
@@ -462,7 +450,11 @@ class SmallestMarginsReduction(RowReduction):
     def merge(self, first: SmallestMargins | None, second: SmallestMargins | None) -> SmallestMargins | None:
         if first is None or second is None:
             return super().merge(first, second)
-        return first.merge(second, self.n_kept)
+        return SmallestMargins(
+            sides=merged_sides(first.sides, second.sides, self.n_kept),
+            n_violating=first.n_violating + second.n_violating,
+            largest_norm=max(first.largest_norm, second.largest_norm),
+        )
 
     def update(self, total: SmallestMargins | None, rows: Rows, arrays: Arrays) -> SmallestMargins | None:
         dtype, block_map = np.dtype(self.dtype), self.block_map(arrays)

@@ -64,12 +64,12 @@ class ColumnStatistics:
 
 def _joined(parts: Sequence[Sample]) -> Sample:
     """Return consecutive samples as one."""
+    y = [part.y for part in parts if part.y is not None]
+    s = [part.sample_weight for part in parts if part.sample_weight is not None]
     return Sample(
         joined_rows([part.X for part in parts]),
-        None if parts[0].y is None else np.concatenate([part.y for part in parts if part.y is not None]),
-        None
-        if parts[0].sample_weight is None
-        else np.concatenate([part.sample_weight for part in parts if part.sample_weight is not None]),
+        np.concatenate(y) if y else None,
+        np.concatenate(s) if s else None,
     )
 
 
@@ -125,12 +125,9 @@ class ColumnStatisticsReduction(Reduction):
             n_rows=first.n_rows + second.n_rows,
             columns=first.columns.merge(second.columns),
             magnitude=np.maximum(first.magnitude, second.magnitude),
-            targets=None
-            if first.targets is None or second.targets is None
-            else first.targets.merge(second.targets),
-            labels=None
-            if first.labels is None or second.labels is None
-            else first.labels.merge(second.labels),
+            # Of one kind of target; the other is None in both.
+            targets=first.targets and second.targets and first.targets.merge(second.targets),
+            labels=first.labels and second.labels and first.labels.merge(second.labels),
             samples=first.samples + second.samples,
         )
 
