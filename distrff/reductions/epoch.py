@@ -43,6 +43,10 @@ class EpochSums:
 class EpochReduction(RowReduction):
     """Reduction to the `EpochSums` of points that start where `sent_start` says.
 
+    Rows are taken in stored order, which must be independent of their values. A row costs
+    2dD + 8Dk flops and D cosines, a batch 4Dqk more for q directions of the metric. One batch of features
+    and the metric are live.
+
     Parameters
     ----------
     dtype : {"float32", "float64"}
@@ -53,12 +57,6 @@ class EpochReduction(RowReduction):
         Of finite curvature.
     outputs : tuple of int
         Which of the targets the points are for.
-
-    Notes
-    -----
-    Rows are taken in stored order, which must be independent of their values. A row costs
-    2dD + 8Dk flops and D cosines, a batch 4Dqk more for q directions of the metric. One batch of features
-    and the metric are live.
     """
 
     loss: Loss

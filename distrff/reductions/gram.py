@@ -27,6 +27,10 @@ from distrff.utils.text import public_name
 class GramReduction(RowReduction):
     """Reduction to the Grams of some folds.
 
+    The total has shape (len(members), p, p), p = D + 1 + k; partials are its packed
+    lower triangles. A row costs 2dD + p² flops and D cosines. One D × D product in
+    `dtype`, one tile and its rows are live beside the total.
+
     Parameters
     ----------
     targets : Targets
@@ -38,12 +42,6 @@ class GramReduction(RowReduction):
         read, ordered by fold, and each fold's rows are one product of about T.
     members : tuple of int
         The folds that this reduction sums; (0,) without folds.
-
-    Notes
-    -----
-    The total has shape (len(members), p, p), p = D + 1 + k; partials are its packed
-    lower triangles. A row costs 2dD + p² flops and D cosines. One D × D product in
-    `dtype`, one tile and its rows are live beside the total.
     """
 
     folds: Folds | None = None
@@ -129,6 +127,8 @@ class CurvatureGramReduction(GramReduction):
 
     Its tasks are sent `coef` of shape (D, 1) and `intercept` of shape (1,).
 
+    A row costs 2dD flops and D cosines, and p² flops more if its loss is curved.
+
     Parameters
     ----------
     output : int
@@ -136,10 +136,6 @@ class CurvatureGramReduction(GramReduction):
     light_rows : int
         Rows whose features are made at a time, so few that these stay in a cache. Those of them at which the
         loss is curved are gathered for products of `tile_rows`.
-
-    Notes
-    -----
-    A row costs 2dD flops and D cosines, and p² flops more if its loss is curved.
     """
 
     loss: Loss

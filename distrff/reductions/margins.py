@@ -120,14 +120,12 @@ class LightReduction(RowReduction):
 class MarginReduction(LightReduction):
     """Reduction to the `MarginSums` of k problems; `width` of shape (k,) is sent as well.
 
+    A row costs 2dD + 4Dk flops and D cosines; for many problems 6Dk.
+
     Parameters
     ----------
     outputs : tuple of int
         Which target each problem is for.
-
-    Notes
-    -----
-    A row costs 2dD + 4Dk flops and D cosines; for many problems 6Dk.
     """
 
     loss: Loss
@@ -152,8 +150,6 @@ class MarginReduction(LightReduction):
 class SoftmaxReduction(LightReduction):
     """Reduction to the `SoftmaxSums` of m problems of one column a class each, side by side in `coef`.
 
-    Notes
-    -----
     A row costs 2dD + 4Dkm flops and D cosines.
     """
 
@@ -320,16 +316,14 @@ class NearestRowsReduction(LightReduction):
     numbers of problem j's rows, and of the others those are kept that are on another side of the hinge than
     at the reference point.
 
+    A row costs 2dD + 4Dk flops, 2Dk more with a reference, and D cosines.
+
     Parameters
     ----------
     outputs : tuple of int
         Which target each problem is for.
     n_kept : int
         Rows to keep of each label of each problem.
-
-    Notes
-    -----
-    A row costs 2dD + 4Dk flops, 2Dk more with a reference, and D cosines.
     """
 
     outputs: tuple[int, ...]
@@ -425,6 +419,8 @@ class SmallestMarginsReduction(RowReduction):
 
     Tasks are sent `coef` of shape (D, k) and `intercept` of shape (k,).
 
+    A row costs 2dD + 2D(k + 1) flops and D cosines.
+
     Parameters
     ----------
     dtype : {"float32", "float64"}
@@ -433,10 +429,6 @@ class SmallestMarginsReduction(RowReduction):
         Which of the targets the problems are for.
     n_kept : int
         Rows to keep of each label of each problem.
-
-    Notes
-    -----
-    A row costs 2dD + 2D(k + 1) flops and D cosines.
     """
 
     targets: ClassTargets

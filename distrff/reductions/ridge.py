@@ -73,8 +73,6 @@ class RidgePass(RowReduction):
 class RightSidesReduction(RidgePass):
     """Reduction to the `RidgeMoments` of rows and of first coefficients.
 
-    Notes
-    -----
     A row costs 2dD + 6Dk flops and D cosines.
     """
 
@@ -94,14 +92,12 @@ class ComplementMomentsReduction(RidgePass):
 
     Tasks are sent a `coef` of shape (D, 0) and an `intercept` of length 0: there are no first coefficients.
 
+    A row costs 2dD flops, and 2Dk more for each of the folds.
+
     Parameters
     ----------
     held_out : tuple of int
         Those folds.
-
-    Notes
-    -----
-    A row costs 2dD flops, and 2Dk more for each of the folds.
     """
 
     held_out: tuple[int, ...]
@@ -138,14 +134,12 @@ class ProductReduction(RidgePass):
     side, which is all that the product of the centred Gram needs but for rounding; the last row corrects
     that.
 
+    A row costs 2dD + 4Dm flops and D cosines.
+
     Parameters
     ----------
     held_out : tuple of (int or None)
         Of each direction v, the fold whose rows it leaves out.
-
-    Notes
-    -----
-    A row costs 2dD + 4Dm flops and D cosines.
     """
 
     held_out: tuple[int | None, ...]

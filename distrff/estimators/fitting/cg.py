@@ -38,10 +38,7 @@ def fit_by_conjugate_gradients(fit: PreparedFit, plan: Plan) -> FitResult:
 
     The Gram of a sample is all that is ever of size D².
 
-    Raises
-    ------
-    InputError
-        For values whose sums are not finite.
+    Raises InputError for values whose sums are not finite.
     """
     options, k = fit.options, fit.targets.n_outputs
     assert isinstance(options, RidgeOptions)
@@ -268,13 +265,9 @@ def search_alpha(fit: PreparedFit, plan: Plan) -> AlphaSearch:
     Where the solutions of all folds side by side would take much memory, some folds walk after the others,
     over those alphas that the first ones tried.
 
-    Raises
-    ------
-    InputError
-        If one fold has all rows of positive weight.
-    KeyboardInterrupt
-        If it came before a solution was judged, so that there is none to keep. A later one is returned,
-        with what the first folds say.
+    Raises InputError if one fold has all rows of positive weight. A KeyboardInterrupt is raised again if no
+    solution was judged before it, so that there is none to keep; a later one is returned, with what the first
+    folds say.
     """
     options, n = fit.options, fit.options.n_folds
     assert isinstance(options, RidgeOptions)

@@ -153,10 +153,7 @@ class PreparedFit(FitContext):
 def begin(dataset: Dataset, options: FitOptions) -> FitContext:
     """Return the context of a fit on the active Dask client, or dask's configured scheduler.
 
-    Raises
-    ------
-    ClusterError
-        If there are none, or they cannot run distrff.
+    Raises ClusterError if there are none, or they cannot run distrff.
     """
     run = begin_run()
     return FitContext(dataset, options, run.execution, run)
@@ -168,12 +165,8 @@ def begin(dataset: Dataset, options: FitOptions) -> FitContext:
 def expected_plan(fit: FitContext) -> Plan:
     """Return the plan as far as it can be counted before the first pass.
 
-    Raises
-    ------
-    InputError
-        For rows or columns that the parameters or the map are not for.
-    PlanRefused
-        If it cannot fit in the workers' memory.
+    Raises InputError for rows or columns that the parameters or the map are not for, and PlanRefused where
+    the fit would not fit in the workers' memory.
     """
     dataset, options = fit.dataset, fit.options
     options.check_dataset(dataset)
@@ -190,15 +183,12 @@ def choose_solver(
 ) -> Plan:
     """Return the plan of the first of the candidate solvers that fits in the workers' memory.
 
+    Raises PlanRefused if none fits; the message names the smallest changes with which the first would.
+
     Parameters
     ----------
     n_features : int or None
         None before the map is fitted; exact bins are then counted as few as they could be.
-
-    Raises
-    ------
-    PlanRefused
-        If none fits; the message names the smallest changes with which the first would.
     """
     dataset, options = fit.dataset, fit.options
     if n_features is None:
@@ -242,12 +232,8 @@ def features_dtype(dataset: Dataset, dtype: str) -> str:
 def prepare(fit: FitContext) -> PreparedFit:
     """Return the fit with scaling, targets and map; a map that is fitted already stays as it is.
 
-    Raises
-    ------
-    InputError
-        For numbers that cannot be used, or what the targets or the map cannot be made of.
-    PlanRefused
-        As soon as it is certain that the map has too many columns.
+    Raises InputError for numbers that cannot be used, or what the targets or the map cannot be made of,
+    and PlanRefused as soon as it is certain that the map has too many columns.
     """
     dataset, options, run = fit.dataset, fit.options, fit.run
     assert run is not None
@@ -288,11 +274,8 @@ def prepare(fit: FitContext) -> PreparedFit:
 def first_pass(fit: FitContext) -> ColumnStatistics:
     """Return the statistics of all columns, after one pass.
 
-    Raises
-    ------
-    InputError
-        For numbers that cannot be used, squares that overflow, labels that are no classes, or
-        weights that are all zero.
+    Raises InputError for numbers that cannot be used, squares that overflow, labels that are no classes, or
+    weights that are all zero.
     """
     dataset, options, run = fit.dataset, fit.options, fit.run
     assert run is not None

@@ -62,11 +62,8 @@ def fit_by_gram(fit: PreparedFit, plan: Plan) -> FitResult:
 def fit_statistics(statistics: GramStatistics, options: RidgeOptions) -> FitResult:
     """Return the fit of ridge to a Gram in the client's memory.
 
-    Raises
-    ------
-    InputError
-        If the Gram has no rows, the other kind of targets, no folds although ``alpha="cv"`` needs
-        them, or was summed in float32 and alpha is below its rounding noise.
+    Raises InputError if the Gram has no rows, the other kind of targets, no folds although ``alpha="cv"``
+    needs them, or was summed in float32 and alpha is below its rounding noise.
     """
     has_classes = isinstance(statistics.targets, ClassTargets)
     if has_classes != (options.target_kind == "classes"):

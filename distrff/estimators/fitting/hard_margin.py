@@ -19,10 +19,7 @@ _LEAST_KEPT, _MOST_KEPT = 64, 1024
 def solve_hard_margins(oracle: MarginOracle, starts: Mapping[MarginProblem, np.ndarray]) -> MarginSolution:
     """Return the models of maximum margin, from a start each.
 
-    Raises
-    ------
-    InputError
-        If the features do not separate a class from the rest, with what shows it.
+    Raises InputError if the features do not separate a class from the rest, with what shows it.
     """
     options = oracle.options
     models = {

@@ -190,10 +190,7 @@ def check_rows_of_search(parameter: str, search: str, least: int, dataset: Datas
 def ridge_options(estimator: Any) -> RidgeOptions:
     """Return the validated parameters of a ridge estimator.
 
-    Raises
-    ------
-    InputError
-        For the first parameter that no data could make right.
+    Raises InputError for the first parameter that no data could make right.
     """
     search, alpha, solver = None, None, estimator.solver
     if isinstance(estimator.alpha, str):
@@ -443,10 +440,7 @@ def margin_options(
 
     `hard_margin` says whether C may be infinite.
 
-    Raises
-    ------
-    InputError
-        For the first parameter that no data could make right.
+    Raises InputError for the first parameter that no data could make right.
     """
     one_of("fold_by", estimator.fold_by, FOLD_RULES)
     if is_infinite(estimator.C) and _has_sparse_features(estimator):

@@ -391,10 +391,7 @@ def _plan(
 def first_that_fits(plans: Iterable[Plan]) -> Plan:
     """Return the first plan whose workers have the memory.
 
-    Raises
-    ------
-    PlanRefused
-        If none has; the message is about the first, and names the smallest changes that fit.
+    Raises PlanRefused if none has; the message is about the first, and names the smallest changes that fit.
     """
     counted = list(plans)
     for plan in counted:

@@ -48,10 +48,7 @@ def fit_margins_by_sgd(fit: PreparedFit, plan: Plan) -> FitResult:
 def fit_ridge_by_sgd(fit: PreparedFit, plan: Plan) -> FitResult:
     """Return the fit of ridge for one given penalty: the squared loss as any other.
 
-    Raises
-    ------
-    InputError
-        If the sampled rows have no weight.
+    Raises InputError if the sampled rows have no weight.
     """
     options, targets = fit.options, fit.targets
     assert isinstance(options, RidgeOptions) and options.alpha is not None
