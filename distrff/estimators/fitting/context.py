@@ -42,18 +42,12 @@ _LARGEST_WEIGHT = 1e25  # on average: float32 holds its products with features, 
 
 @dataclass(frozen=True, eq=False)
 class FitContext:
-    """A fit before its first pass.
-
-    Parameters
-    ----------
-    run : Run or None
-        None where a fit is only planned, for workers that need not exist.
-    """
+    """A fit before its first pass."""
 
     dataset: Dataset
     options: FitOptions
     workers: Workers
-    run: Run | None = None
+    run: Run | None = None  # None where a fit is only planned, for workers that need not exist
 
     @property
     def features_dtype(self) -> str:
@@ -77,28 +71,16 @@ class FitContext:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PreparedFit(FitContext):
-    """A fit after its first pass: all that is known before its solver begins.
-
-    Parameters
-    ----------
-    specification : MapSpecification
-        Of the fitted map.
-    features : FeatureMap or None
-        The fitted map itself; None where only its specification is known.
-    mean_square_norm : float
-        Mean of ‖z(x)‖²: k(0), or measured for maps that have none.
-    weight : float
-        Σs, class weights included.
-    """
+    """A fit after its first pass: all that is known before its solver begins."""
 
     run: Run
     statistics: ColumnStatistics
     scaling: Scaling
     targets: Targets
-    specification: MapSpecification
-    features: FeatureMap | None
-    mean_square_norm: float
-    weight: float
+    specification: MapSpecification  # of the fitted map
+    features: FeatureMap | None  # the fitted map itself; None where only its specification is known
+    mean_square_norm: float  # mean of ‖z(x)‖²: k(0), or measured for maps that have none
+    weight: float  # Σs, class weights included
 
     @property
     def gram_dtype(self) -> str:

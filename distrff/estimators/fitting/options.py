@@ -31,22 +31,12 @@ _MOST_FACTORS = 3
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FitOptions:
-    """Parameters of any fit, validated as far as that is possible without data.
+    """Parameters of any fit, validated as far as that is possible without data."""
 
-    Parameters
-    ----------
-    features : FeatureMap
-        Not fitted.
-    target_kind : {"numeric", "classes", "none"}
-    class_weight : None, "balanced" or dict
-    n_folds : int
-        1 where nothing is chosen by folds.
-    """
-
-    features: FeatureMap
-    target_kind: str
-    class_weight: Any = None
-    n_folds: int = 1
+    features: FeatureMap  # not fitted
+    target_kind: str  # "numeric", "classes" or "none"
+    class_weight: Any = None  # None, "balanced" or a dict
+    n_folds: int = 1  # 1 where nothing is chosen by folds
     fit_intercept: bool = True
     scale: str = "none"
     dtype: str = "auto"
@@ -85,40 +75,23 @@ class FitOptions:
 class SolverOptions(FitOptions):
     """Parameters of models that several solvers are for.
 
-    Parameters
-    ----------
-    fold_by : {"hash", "contiguous"}
-    solver : str
-        As it was given.
-    tol : float
-        Relative residual of conjugate gradients; least relative fall of an epoch, for sgd; of other solvers
-        the relative duality gap, or for softmax the relative gradient.
-    max_sweeps : int
-        Their passes, for one value of the penalty.
+    `tol` is the relative residual of conjugate gradients, the least relative fall of an epoch of SGD, and for
+    other solvers the relative duality gap, or of softmax the relative gradient.
     """
 
-    fold_by: str
-    solver: str
+    fold_by: str  # "hash" or "contiguous"
+    solver: str  # as it was given
     tol: float
-    max_sweeps: int
+    max_sweeps: int  # passes of the solver, for one value of the penalty
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RidgeOptions(SolverOptions):
-    """Parameters of a ridge model.
+    """Parameters of a ridge model."""
 
-    Parameters
-    ----------
-    search : {"cv", "gcv"} or None
-        How alpha is chosen; None for a given one.
-    alpha : ndarray of shape (1,) or (n_targets,), or None
-    alphas : ndarray or None
-        Grid, ascending; None for the default one.
-    """
-
-    search: str | None
-    alpha: np.ndarray | None
-    alphas: np.ndarray | None
+    search: str | None  # how alpha is chosen, "cv" or "gcv"; None for a given one
+    alpha: np.ndarray | None  # (1,) or (n_targets,)
+    alphas: np.ndarray | None  # grid, ascending; None for the default one
 
     @property
     def candidates(self) -> tuple[str, ...]:
@@ -341,28 +314,14 @@ _MOST_C = 1e50
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MarginOptions(SolverOptions):
-    """Parameters of a margin model.
+    """Parameters of a margin model."""
 
-    Parameters
-    ----------
-    C : float or None
-        Infinite for the hard margin, None where it is to be chosen by folds.
-    Cs : ndarray or None
-        Grid for that, ascending; None for the default one.
-    cv : int
-        Number of folds; 1 for a given C.
-    loss_name : str
-        As the user named it.
-    softmax : bool
-        Whether all classes share one loss.
-    """
-
-    C: float | None
-    Cs: np.ndarray | None
-    cv: int
+    C: float | None  # infinite for the hard margin, None where it is to be chosen by folds
+    Cs: np.ndarray | None  # grid for that, ascending; None for the default one
+    cv: int  # number of folds; 1 for a given C
     loss: Loss
-    loss_name: str
-    softmax: bool
+    loss_name: str  # as the user named it
+    softmax: bool  # whether all classes share one loss
 
     samples_gram = True
 

@@ -42,66 +42,31 @@ _BIN_BYTES = 16 + 48  # its key and count, and its slots in the table of columns
 
 @dataclass(frozen=True)
 class Size:
-    """The numbers that every choice and count follows from.
-
-    Parameters
-    ----------
-    n_alphas : int
-        1 for a given alpha.
-    n_paths : int
-        Paths of alphas; 0 is one a fold.
-    dtype : {"float32", "float64"}
-    row_bytes, chunk_rows : int
-        Decoded bytes of a row in storage, and rows of a storage chunk.
-    map_cost : MapCost
-        What the map takes for a row, and keeps.
-    outputs_are_presumed : bool
-        Whether classes are still to be counted.
-    model_rows : int
-        Rows whose features are held at once, in float64 and as they are made.
-    gram_stride : int
-        The Gram is of one row in that many.
-    n_light_sweeps, n_light_columns : int
-        Passes presumed after the Gram, and coefficient vectors that each of them evaluates.
-    sparse_entries : int
-        Entries of a row of Z; 0 where it is dense.
-    n_map_passes : int
-        Passes over all rows that the fit of the map asks for.
-    n_eigensystems : int
-        Of the Gram, beside those of an alpha path.
-    column_share : float
-        Of the columns, that a row has entries in: below 1 where rows are sparse.
-    held_bytes : int
-        What a task that reads holds beside decoded rows.
-    n_factors : int
-        Preconditioners of conjugate gradients at most, one for each of the different penalties.
-    whole_rows : int
-        Rows of the largest unit of storage of which a task decodes all that it needs at once; 0 for none.
-    """
+    """The numbers that every choice and count follows from."""
 
     n_rows: int
     n_columns: int
     n_features: int
     n_outputs: int
     n_folds: int
-    n_alphas: int
+    n_alphas: int  # 1 for a given alpha
     dtype: str
-    row_bytes: int
-    chunk_rows: int
+    row_bytes: int  # decoded bytes of a row in storage
+    chunk_rows: int  # rows of a storage chunk
     map_cost: MapCost
-    outputs_are_presumed: bool = False
-    model_rows: int = 0
-    gram_stride: int = 1
-    n_light_sweeps: int = 0
-    n_light_columns: int = 0
-    sparse_entries: int = 0
-    n_map_passes: int = 0
-    n_eigensystems: int = 0
-    column_share: float = 1.0
-    n_paths: int = 0
-    n_factors: int = 0
-    held_bytes: int = 0
-    whole_rows: int = 0
+    outputs_are_presumed: bool = False  # whether classes are still to be counted
+    model_rows: int = 0  # rows whose features are held at once, in float64 and as they are made
+    gram_stride: int = 1  # the Gram is of one row in that many
+    n_light_sweeps: int = 0  # passes presumed after the Gram
+    n_light_columns: int = 0  # coefficient vectors that each of these evaluates
+    sparse_entries: int = 0  # of a row of Z; 0 where it is dense
+    n_map_passes: int = 0  # over all rows, that the fit of the map asks for
+    n_eigensystems: int = 0  # of the Gram, beside those of an alpha path
+    column_share: float = 1.0  # of the columns, that a row has entries in: below 1 where rows are sparse
+    n_paths: int = 0  # of alphas; 0 is one a fold
+    n_factors: int = 0  # preconditioners of conjugate gradients at most, one for each different penalty
+    held_bytes: int = 0  # that a task which reads holds beside decoded rows
+    whole_rows: int = 0  # of the largest unit of storage of which a task decodes all at once; 0 for none
 
     @property
     def column_entries(self) -> float:

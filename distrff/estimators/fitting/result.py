@@ -26,45 +26,22 @@ _ROUNDING = 1e-12  # of an objective that is summed in float64
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FitResult:
-    """What a solver found.
-
-    Parameters
-    ----------
-    plan : Plan or None
-        None for a fit to Grams that were already there.
-    dtype : str
-        Of the features.
-    coef : ndarray of shape (n_features, n_outputs)
-        In the targets' own units.
-    intercept : ndarray of shape (n_outputs,)
-    search : AlphaSearch or PenaltySearch or None
-        How the penalty was chosen.
-    grams : Grams or None
-        None where no Gram of all rows was formed.
-    entries : mapping
-        What the report says of the penalty and of the solver.
-    notes : list of str
-        What the report should say about choices that were made.
-    shortfall : str or None
-        What to warn of, where the tolerance was not reached.
-    interruption : KeyboardInterrupt or None
-        To be raised again when the model is kept.
-    """
+    """What a solver found."""
 
     run: Run
-    plan: Plan | None
+    plan: Plan | None  # None for a fit to Grams that were already there
     n_rows: int
-    dtype: str
+    dtype: str  # of the features
     targets: Targets
-    coef: np.ndarray
-    intercept: np.ndarray
+    coef: np.ndarray  # (n_features, n_outputs), in the targets' own units
+    intercept: np.ndarray  # (n_outputs,)
     status: Status = Status.CONVERGED
-    search: Any = None
-    grams: Any = None
-    entries: Mapping[str, Any] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    shortfall: str | None = None
-    interruption: KeyboardInterrupt | None = None
+    search: Any = None  # how the penalty was chosen: an AlphaSearch or PenaltySearch
+    grams: Any = None  # None where no Gram of all rows was formed
+    entries: Mapping[str, Any] = field(default_factory=dict)  # of the report, on the penalty and the solver
+    notes: list[str] = field(default_factory=list)  # what the report should say about choices
+    shortfall: str | None = None  # what to warn of, where the tolerance was not reached
+    interruption: KeyboardInterrupt | None = None  # to be raised again when the model is kept
 
 
 Solver = Callable[[PreparedFit, Plan], FitResult]
