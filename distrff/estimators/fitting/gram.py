@@ -140,19 +140,11 @@ def _solved(
 
 @dataclass(frozen=True, eq=False)
 class Grams:
-    """Merged Grams where they were summed.
-
-    Parameters
-    ----------
-    parts : list of handles
-        One on the Grams of all folds, or one a fold.
-    total : handle
-        On their sum.
-    """
+    """Merged Grams where they were summed."""
 
     run: Run
-    parts: list[Any]
-    total: Any
+    parts: list[Any]  # handles: one on the Grams of all folds, or one a fold
+    total: Any  # handle on their sum
     problem: GramProblem
     weight: float
     mean_square_norm: float
@@ -398,32 +390,18 @@ def _given(grams: Grams, options: RidgeOptions) -> AlphaSearch:
 
 @dataclass(frozen=True, eq=False)
 class AlphaSearch:
-    """The chosen alpha and what it was chosen from.
+    """The chosen alpha and what it was chosen from."""
 
-    Parameters
-    ----------
-    alpha : ndarray of shape (1,) or (k,)
-    score : float or None
-        Criterion at the chosen alpha, in squared units of the targets.
-    results : dict
-        `alphas`, `mean_score` and, by several folds, `fold_scores` (n_alphas, n_folds).
-    learning_curve : list of [size, score, alpha]
-    notes : list of str
-        What the report should say about the choice.
-    start : ndarrays of shape (D, k) and (k,), or None
-        Mean coefficients and intercepts of the folds' models, where these were solved one by one.
-    interruption : KeyboardInterrupt or None
-        To be raised again when that mean is kept.
-    """
-
-    alpha: np.ndarray
-    score: float | None = None
+    alpha: np.ndarray  # (1,) or (k,)
+    score: float | None = None  # criterion at the chosen alpha, in squared units of the targets
     criterion: str = "none, as alpha was given"
+    # alphas, mean_score and, by several folds, fold_scores of shape (n_alphas, n_folds)
     results: dict[str, np.ndarray] = field(default_factory=dict)
-    learning_curve: list[list[float]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    learning_curve: list[list[float]] = field(default_factory=list)  # of [size, score, alpha]
+    notes: list[str] = field(default_factory=list)  # what the report should say about the choice
+    # Mean coefficients (D, k) and intercepts (k,) of the folds' models, where these were solved one by one.
     start: tuple[np.ndarray, np.ndarray] | None = None
-    interruption: KeyboardInterrupt | None = None
+    interruption: KeyboardInterrupt | None = None  # to be raised again when that mean is kept
 
 
 def gram_problem(

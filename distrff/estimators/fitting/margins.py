@@ -217,26 +217,14 @@ _DEFAULT_PENALTIES = np.geomspace(1e-1, 1e-6, 6)
 
 @dataclass(frozen=True, eq=False)
 class PenaltySearch:
-    """The C that was given, or what the search for it found.
+    """The C that was given, or what the search for it found."""
 
-    Attributes
-    ----------
-    C : float
-        Of least mean held-out loss; the smaller of equals.
-    grid : ndarray of shape (m,), ascending, or None
-        As far as the search got; None for a given C.
-    fold_scores : ndarray of shape (m, n_folds)
-        Weighted mean loss of each fold's rows under the models that did not see them, mean over outputs.
-    mean_scores : ndarray of shape (m,)
-        Of all rows together.
-    starts : list of ndarray
-        A starting point of each output for the fit to all rows: the mean of its folds' points.
-    """
-
-    C: float
-    grid: np.ndarray | None = None
+    C: float  # of least mean held-out loss; the smaller of equals
+    grid: np.ndarray | None = None  # (m,), ascending, as far as the search got; None for a given C
+    # (m, n_folds): weighted mean loss of rows under models that did not see them, mean over outputs.
     fold_scores: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
-    mean_scores: np.ndarray = field(default_factory=lambda: np.empty(0))
+    mean_scores: np.ndarray = field(default_factory=lambda: np.empty(0))  # (m,), of all rows together
+    # A starting point of each output for the fit to all rows: the mean of its folds' points.
     starts: list[np.ndarray] = field(default_factory=list)
     interruption: KeyboardInterrupt | None = None
 
