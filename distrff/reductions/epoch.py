@@ -18,18 +18,10 @@ _OF_POINTS = ("X", "gradient", "curvature", "damping", "dimension")
 
 @dataclass(frozen=True, eq=False)
 class EpochSums:
-    """Weighted sums of segments' last points.
+    """Weighted sums of segments' last points."""
 
-    Attributes
-    ----------
-    weight : float
-        Σs of the rows that were stepped over.
-    X : ndarray of shape (D + 1, k), or (D, k) without an intercept
-        Σ over segments of the segment's weight times its points.
-    """
-
-    weight: float
-    X: np.ndarray
+    weight: float  # Σs of the rows that were stepped over
+    X: np.ndarray  # (D + 1, k), or (D, k) without an intercept: Σ of a segment's weight times its points
 
     def __add__(self, other: EpochSums) -> EpochSums:
         return EpochSums(self.weight + other.weight, self.X + other.X)

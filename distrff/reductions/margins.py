@@ -209,19 +209,11 @@ def most_model_rows(n_features: int, sparse_entries: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class KeptRows:
-    """Rows of one problem by ascending score; equal scores by row number.
+    """Rows of one problem by ascending score; equal scores by row number."""
 
-    Attributes
-    ----------
-    score : ndarray of shape (r,), float64
-    number : ndarray of shape (r,), int64
-    X : ndarray of shape (r, d)
-        As they were read.
-    """
-
-    score: np.ndarray
-    number: np.ndarray
-    X: np.ndarray
+    score: np.ndarray  # (r,), float64
+    number: np.ndarray  # (r,), int64
+    X: np.ndarray  # (r, d), as they were read
 
     def first(self, n: int) -> Self:
         """Return the first n rows."""
@@ -255,18 +247,11 @@ class NearestRows(KeptRows):
     """Rows near the hinge y·f = 1 of one problem.
 
     The score is |1 − m| of a first look, then −s·|1 − m|, the error of the problem, negative.
-
-    Attributes
-    ----------
-    label, weight : ndarrays of shape (r,)
-        ±1, and s.
-    violating : boolean ndarray of shape (r,)
-        Whether m < 1 at the reference point.
     """
 
-    label: np.ndarray
-    weight: np.ndarray
-    violating: np.ndarray
+    label: np.ndarray  # (r,), ±1
+    weight: np.ndarray  # (r,), s
+    violating: np.ndarray  # (r,), whether m < 1 at the reference point
 
 
 Sides = tuple[NearestRows, NearestRows]
@@ -274,27 +259,13 @@ Sides = tuple[NearestRows, NearestRows]
 
 @dataclass(frozen=True, eq=False)
 class NearestSums:
-    """What a sweep found at one point of each of k problems.
+    """What a sweep found at one point of each of k problems."""
 
-    Attributes
-    ----------
-    value : ndarray of shape (k,)
-        Σ s·max(0, 1 − m).
-    violating_weight : ndarray of shape (k,)
-        Σ s over the rows with m < 1.
-    violating_vector : ndarray of shape (k, D + 1)
-        Σ s·y·[z | 1] over the same.
-    held_out : ndarray of shape (2, k)
-        Σ s and Σ s·max(0, 1 − m) over the rows that are held out.
-    sides : tuple of k pairs of NearestRows
-        Of the rows of label 1 and of label −1.
-    """
-
-    value: np.ndarray
-    violating_weight: np.ndarray
-    violating_vector: np.ndarray
-    held_out: np.ndarray
-    sides: tuple[Sides, ...]
+    value: np.ndarray  # (k,): Σ s·max(0, 1 − m)
+    violating_weight: np.ndarray  # (k,): Σ s over the rows with m < 1
+    violating_vector: np.ndarray  # (k, D + 1): Σ s·y·[z | 1] over the same
+    held_out: np.ndarray  # (2, k): Σ s and Σ s·max(0, 1 − m) over the rows that are held out
+    sides: tuple[Sides, ...]  # of each problem, the rows of label 1 and of label −1
 
     def rows(self, problem: int) -> NearestRows:
         """Return the rows of one problem, those of label 1 first."""
@@ -390,21 +361,11 @@ class NearestRowsReduction(LightReduction):
 
 @dataclass(frozen=True, eq=False)
 class SmallestMargins:
-    """What a sweep found at one point of each of k problems; rows of weight 0 do not count.
+    """What a sweep found at one point of each of k problems; rows of weight 0 do not count."""
 
-    Attributes
-    ----------
-    sides : tuple of k pairs of KeptRows
-        Of the rows of label 1 and of label −1; the score is the margin.
-    n_violating : ndarray of shape (k,), int64
-        Rows whose margin is below 1.
-    largest_norm : float
-        Of z.
-    """
-
-    sides: tuple[tuple[KeptRows, KeptRows], ...]
-    n_violating: np.ndarray
-    largest_norm: float
+    sides: tuple[tuple[KeptRows, KeptRows], ...]  # of label 1 and of label −1; the score is the margin
+    n_violating: np.ndarray  # (k,), int64: rows whose margin is below 1
+    largest_norm: float  # of z
 
     def rows(self, problem: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Return number (r,), X (r, d), label (r,) and margin (r,) of one problem's rows, label 1 first."""

@@ -34,28 +34,14 @@ class Sample:
 
 @dataclass(frozen=True)
 class ColumnStatistics:
-    """What the first sweep found.
-
-    Parameters
-    ----------
-    columns : Moments
-        Of X.
-    magnitude : ndarray of shape (n_columns,)
-        Largest |x| of each column.
-    targets : Moments or None
-        Of numeric targets.
-    labels : LabelCounts or None
-        Of class labels.
-    samples : tuple of Sample
-        One a segment.
-    """
+    """What the first sweep found."""
 
     n_rows: int
-    columns: Moments
-    magnitude: np.ndarray
-    targets: Moments | None
-    labels: LabelCounts | None
-    samples: tuple[Sample, ...]
+    columns: Moments  # of X
+    magnitude: np.ndarray  # (n_columns,): largest |x| of each column
+    targets: Moments | None  # of numeric targets
+    labels: LabelCounts | None  # of class labels
+    samples: tuple[Sample, ...]  # one a segment
 
     def sample(self) -> Sample:
         """Return the whole sample."""
@@ -80,22 +66,13 @@ def sample_rows(n_columns: int) -> int:
 
 @dataclass(frozen=True)
 class ColumnStatisticsReduction(Reduction):
-    """Reduction to `ColumnStatistics`.
-
-    Parameters
-    ----------
-    target_kind : {"numeric", "classes", "none"}
-    n_targets : int
-        Columns of y; 0 without.
-    rows_per_segment : int
-        Rows to sample in each segment.
-    """
+    """Reduction to `ColumnStatistics`."""
 
     n_columns: int
-    target_kind: str
-    n_targets: int
+    target_kind: str  # "numeric", "classes" or "none"
+    n_targets: int  # columns of y; 0 without
     tile_rows: int
-    rows_per_segment: int
+    rows_per_segment: int  # to sample in each segment
     seed: int
 
     def size_bytes(self, n_rows: int) -> int:
