@@ -190,24 +190,15 @@ class MarginProblem(NamedTuple):
 
 @dataclass
 class Trace:
-    """The best point of a problem so far, and its certificate.
+    """The best point of a problem so far, and its certificate."""
 
-    Parameters
-    ----------
-    x : ndarray
-        Where its solver starts.
-    """
-
-    x: np.ndarray
-    found: np.ndarray = field(init=False)
-    """The solver's best point; the best constant may be better."""
+    x: np.ndarray  # at first where its solver starts
+    found: np.ndarray = field(init=False)  # the solver's best point; the best constant may be better
     certificate: Certificate = field(default_factory=Certificate)
+    # Σ s and Σ s·ℓ over the rows that the model is judged on.
     held_out: np.ndarray = field(default_factory=lambda: np.zeros(2))
-    """Σ s and Σ s·ℓ over the rows that the model is judged on."""
-    relative_gradient: float = np.inf
-    """‖∇‖ at the best point found, of that at the first one."""
-    smallest_margin: float | None = None
-    """Of all rows, of a hard-margin model; None where it was not checked at its last point."""
+    relative_gradient: float = np.inf  # ‖∇‖ at the best point found, of that at the first one
+    smallest_margin: float | None = None  # of a hard-margin model; None where its last point was not checked
     history: History = field(default_factory=History)
     _first_norm: float = 0.0
     _least_found: float = np.inf
