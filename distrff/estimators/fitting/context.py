@@ -59,6 +59,11 @@ class FitContext:
         """The dtype of the products of a Gram."""
         return self.features_dtype
 
+    def sum(self, label: str, reduction: Reduction, cuts: Segmentation, arrays: Arrays | None = None) -> Any:
+        """Return what one pass over all rows sums up; `arrays` go to each of its tasks."""
+        assert self.run is not None
+        return self.run.gather([self.run.sweep(label, self.dataset, reduction, cuts, arrays)])[0]
+
     def of_map(self) -> dict[str, Any]:
         """Return what a plan counts of the map beside its features."""
         features = self.options.features
@@ -109,10 +114,6 @@ class PreparedFit(FitContext):
     def reduction(self, kind: type[RowReduction], **own: Any) -> Any:
         """Return a reduction of this fit's rows, scaled, mapped and coded, with parameters of its own."""
         return kind(specification=self.specification, scaling=self.scaling, targets=self.targets, **own)
-
-    def sum(self, label: str, reduction: Reduction, cuts: Segmentation, arrays: Arrays | None = None) -> Any:
-        """Return what one pass over all rows sums up; `arrays` go to each of its tasks."""
-        return self.run.gather([self.run.sweep(label, self.dataset, reduction, cuts, arrays)])[0]
 
     def frequencies_beyond_float32(self) -> int:
         """Return how many frequencies have phases on the data that float32 cannot hold well.
@@ -259,8 +260,7 @@ def first_pass(fit: FitContext) -> ColumnStatistics:
     Raises InputError for numbers that cannot be used, squares that overflow, labels that are no classes, or
     weights that are all zero.
     """
-    dataset, options, run = fit.dataset, fit.options, fit.run
-    assert run is not None
+    dataset, options = fit.dataset, fit.options
     cuts = light_segmentation(dataset.n_rows, dataset.n_columns)
     reduction = ColumnStatisticsReduction(
         n_columns=dataset.n_columns,
@@ -271,8 +271,7 @@ def first_pass(fit: FitContext) -> ColumnStatistics:
         seed=child_seed(options.seed, "sample"),
     )
     try:
-        handle = run.sweep("column statistics", dataset, reduction, cuts)
-        statistics: ColumnStatistics = run.gather([handle])[0]
+        statistics: ColumnStatistics = fit.sum("column statistics", reduction, cuts)
     except ColumnError as error:
         raise error.named(dataset.column_names) from None
     if statistics.columns.weight <= 0:
@@ -403,9 +402,8 @@ class _RowsOfFit:
 
     def __call__(self, map_reduction: MapReduction, *, least_features: int = 0) -> Any:
         fit = self.fit
-        assert fit.run is not None
         if least_features:
             choose_solver(fit, self.n_outputs, least_features)  # refuses before another pass
         cuts = light_segmentation(self.n_rows, fit.dataset.n_columns)
         reduction = MapSumsReduction(map_reduction, self.scaling, fit.features_dtype, cuts.tile_rows)
-        return fit.run.gather([fit.run.sweep(map_reduction.label, fit.dataset, reduction, cuts)])[0]
+        return fit.sum(map_reduction.label, reduction, cuts)

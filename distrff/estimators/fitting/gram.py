@@ -98,7 +98,7 @@ def fit_statistics(statistics: GramStatistics, options: RidgeOptions) -> FitResu
         dtype=statistics.dtype,
         targets=statistics.targets,
     )
-    floor = grams.noise_floor(D)
+    floor = grams.noise_floor()
     if options.alpha is not None and statistics.dtype != "float64" and options.alpha.min() < floor:
         raise InputError(
             f"alpha={options.alpha.min():g} is below the rounding noise of this float32 Gram ({floor:.3g}); "
@@ -130,7 +130,7 @@ def _solved(
         solution,
         dtype=grams.dtype,
         notes=notes,
-        entries={"solver": "gram", "noise_floor": grams.noise_floor(problem.sizes[-1])},
+        entries={"solver": "gram", "noise_floor": grams.noise_floor()},
         grams=grams,
     )
 
@@ -152,13 +152,13 @@ class Grams:
     dtype: str
     targets: Targets
 
-    def noise_floor(self, size: int) -> float:
-        """Return the alpha below which the solution of `size` features is noise."""
+    def noise_floor(self, size: int | None = None) -> float:
+        """Return the alpha below which the solution of `size` features, or of all, is noise."""
         return noise_floor(
             self.weight,
             self.problem.n_rows,
             tile_rows=self.tile_rows,
-            n_features=size,
+            n_features=self.problem.sizes[-1] if size is None else size,
             at_zero=self.mean_square_norm,
             dtype=np.dtype(self.dtype),
         )
@@ -225,7 +225,7 @@ def factor_gram(fit: PreparedFit, plan: Plan) -> Grams:
         grams = sum_grams(fit, plan, folds, members=[(0,)])
         weight = run.gather([run.submit(weight_of, grams.total, grams.problem.n_targets)])[0]
         if fit.weight / 2 < stride * weight < 2 * fit.weight:
-            return replace(grams, total=run.submit(scaled, grams.total, fit.weight / weight))
+            return replace(grams, total=run.submit(np.multiply, grams.total, fit.weight / weight))
     return sum_grams(fit, plan, None)
 
 
@@ -237,11 +237,6 @@ def sample_of(fit: PreparedFit, stride: int) -> Folds | None:
 def weight_of(A: np.ndarray, n_targets: int) -> float:
     """Return Σs of the rows of a Gram."""
     return float(A[-1 - n_targets, -1 - n_targets])
-
-
-def scaled(A: np.ndarray, ratio: float) -> np.ndarray:
-    """Return the Gram of rows whose weights are multiplied."""
-    return ratio * A
 
 
 # Which alpha, and how error falls with the number of features: read off the Grams, on the cluster.

@@ -21,7 +21,7 @@ from distrff.estimators.fitting.context import PreparedFit
 from distrff.estimators.fitting.gram import Grams, sample_of
 from distrff.estimators.fitting.options import MarginOptions
 from distrff.estimators.fitting.plan import Plan
-from distrff.estimators.fitting.result import MarginProblem
+from distrff.estimators.fitting.result import MarginProblem, coef_and_intercept
 from distrff.features.specification import MapSpecification
 from distrff.preprocessing.scaling import Scaling
 from distrff.preprocessing.targets import ClassTargets
@@ -82,11 +82,7 @@ class MarginOracle:
     """
 
     def __init__(
-        self,
-        fit: PreparedFit,
-        plan: Plan,
-        grams: Grams | None = None,
-        folds: Folds | None = None,
+        self, fit: PreparedFit, plan: Plan, grams: Grams | None = None, folds: Folds | None = None
     ) -> None:
         options = fit.options
         assert isinstance(options, MarginOptions)
@@ -95,7 +91,6 @@ class MarginOracle:
         self.n_rows = fit.dataset.n_rows
         self.n_features = fit.specification.n_features
         self.fit_intercept = options.fit_intercept
-        self._loss = options.loss
         self._grams = grams
         self._folds = folds
         self._moments: RidgeMoments | None = None
@@ -163,7 +158,7 @@ class MarginOracle:
         return {"folds": self._folds if any(f is not None for f in held_out) else None, "held_out": held_out}
 
     def _point(self, X: np.ndarray) -> dict[str, np.ndarray]:
-        coef, intercept = (X[:-1], X[-1]) if self.fit_intercept else (X, np.zeros(X.shape[1]))
+        coef, intercept = coef_and_intercept(X, fit_intercept=self.fit_intercept)
         return {"coef": coef, "intercept": intercept}
 
     @property
@@ -187,7 +182,7 @@ class MarginOracle:
     _kind: type[LightReduction] = MarginReduction
 
     def _of_loss(self, problems: tuple[MarginProblem, ...]) -> dict[str, Any]:
-        return {"loss": self._loss, "outputs": tuple(problem.output for problem in problems)}
+        return {"loss": self.options.loss, "outputs": tuple(problem.output for problem in problems)}
 
     def _evaluation(self, C: float, sums: Any, i: int, x: np.ndarray) -> Evaluation:
         return Evaluation.of(C, sums, i, x, fit_intercept=self.fit_intercept)
@@ -205,7 +200,7 @@ class MarginOracle:
         """
         if self._grams is None:
             return self._diagonal(curvature).apply
-        max_curvature = 1 / self._grams.noise_floor(self._grams.problem.sizes[-1])
+        max_curvature = 1 / self._grams.noise_floor()
         if curvature > max_curvature:
             at_max = self.preconditioner(max_curvature)
             return lambda gradient: at_max(gradient) * (max_curvature / curvature)
@@ -254,11 +249,11 @@ class MarginOracle:
             tile_rows=min(cuts.tile_rows, self._plan.tile_rows),
             light_rows=self._cuts.tile_rows,
             folds=sample_of(self._fit, stride),
-            loss=self._loss,
+            loss=self.options.loss,
             output=problem.output,
         )
         handle = self.run.sweep("Hessian", self._fit.dataset, reduction, cuts, self._point(at.x[:, None]))
-        curvature = stride * min(problem.C, 1 / grams.noise_floor(grams.problem.sizes[-1]))
+        curvature = stride * min(problem.C, 1 / grams.noise_floor())
         total = self.run.submit(total_gram, [handle], grams.problem)
         factor = _Factor(self.run, self.run.submit(preconditioner_of, total, curvature, grams.problem))
         return Hessian(factor.solve, is_light=at.n_curved <= few)
@@ -270,7 +265,7 @@ class SoftmaxOracle(MarginOracle):
     _kind = SoftmaxReduction
 
     def _of_loss(self, problems: tuple[MarginProblem, ...]) -> dict[str, Any]:
-        return {"sigma": self._loss.clear_margin}
+        return {"sigma": self.options.loss.clear_margin}
 
     def _evaluation(self, C: float, sums: Any, i: int, x: np.ndarray) -> Evaluation:
         return Evaluation.of_softmax(C, sums, i, x, fit_intercept=self.fit_intercept)
@@ -292,15 +287,10 @@ class _Factor:
         self._handle = handle
 
     def solve(self, gradient: np.ndarray) -> np.ndarray:
-        return self.run.gather([self.run.submit(preconditioned, self._handle, gradient)])[0]
+        return self.run.gather([self.run.submit(Preconditioner.apply, self._handle, gradient)])[0]
 
 
 def preconditioner_of(total: np.ndarray, curvature: float, problem: GramProblem) -> Preconditioner:
     """Return the preconditioner that a Gram gives: of rows alike, or weighted by their curvature."""
     system = ridge_system(total, problem.n_targets, fit_intercept=problem.fit_intercept)
     return Preconditioner.of(system, curvature)
-
-
-def preconditioned(preconditioner: Preconditioner, gradient: np.ndarray) -> np.ndarray:
-    """Return M⁻¹g."""
-    return preconditioner.apply(gradient)

@@ -25,6 +25,7 @@ from distrff.estimators.fitting.result import (
     Trace,
     begun,
     best_constants,
+    coef_and_intercept,
     end_of_grid,
     rkhs_norm,
 )
@@ -81,7 +82,7 @@ def _starts(fit: PreparedFit, grams: Grams | None, C: float) -> list[np.ndarray]
         return [np.zeros(n_numbers) for _ in range(k)]
     curvature = options.loss.curvature if np.isfinite(options.loss.curvature) else 2.0
     least = _LEAST_PENALTY * grams.weight * grams.mean_square_norm
-    alpha = max(grams.noise_floor(grams.problem.sizes[-1]), least if np.isinf(C) else 1 / (C * curvature))
+    alpha = max(grams.noise_floor(), least if np.isinf(C) else 1 / (C * curvature))
     call = (grams.total, np.array([alpha]), grams.problem)
     ridge: RidgeSolution = fit.run.gather([fit.run.submit(solution_of, *call)])[0]
     points = np.vstack([ridge.coef, ridge.intercept[None]]) if options.fit_intercept else ridge.coef
@@ -309,7 +310,7 @@ def margin_result(
     assert isinstance(options, MarginOptions)
     n_columns = fit.targets.n_outputs if options.shares_loss(fit.targets) else 1
     X = np.concatenate([trace.x.reshape(-1, n_columns) for trace in traces], axis=1)
-    coef, intercept = (X[:-1], X[-1]) if options.fit_intercept else (X, np.zeros(X.shape[1]))
+    coef, intercept = coef_and_intercept(X, fit_intercept=options.fit_intercept)
     worst = max(traces, key=lambda trace: trace.error)
     result = FitResult(
         run=fit.run,

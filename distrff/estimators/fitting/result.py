@@ -143,6 +143,11 @@ def rkhs_norm(coef: np.ndarray) -> Any:
     return norms[0] if len(norms) == 1 else norms
 
 
+def coef_and_intercept(X: np.ndarray, *, fit_intercept: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return the two parts of points in columns, whose last row is the intercept if there is one."""
+    return (X[:-1], X[-1]) if fit_intercept else (X, np.zeros(X.shape[1]))
+
+
 # What to say where the best value of a grid is one of its ends: the best of all may lie beyond.
 
 

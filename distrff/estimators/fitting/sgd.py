@@ -25,6 +25,7 @@ from distrff.estimators.fitting.result import (
     MarginSolution,
     begun,
     best_constants,
+    coef_and_intercept,
 )
 from distrff.preprocessing.scaling import drift_message, drift_shares
 from distrff.preprocessing.targets import ClassTargets, NumericTargets
@@ -58,9 +59,7 @@ def fit_ridge_by_sgd(fit: PreparedFit, plan: Plan) -> FitResult:
     fit = replace(fit, targets=targets)
     solution = solve_by_sgd(replace(fit, options=margin_options_of_ridge(options)), plan)
     points = np.stack([trace.x for trace in solution.traces.values()], axis=1)
-    coef, intercept = (
-        (points[:-1], points[-1]) if options.fit_intercept else (points, np.zeros(points.shape[1]))
-    )
+    coef, intercept = coef_and_intercept(points, fit_intercept=options.fit_intercept)
     worst = max(solution.traces.values(), key=lambda trace: trace.certificate.gap)
     unknown = np.full(points.shape[1], np.nan)
     return iterative_result(
