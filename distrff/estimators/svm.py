@@ -38,10 +38,10 @@ class MarginClassifier(KernelClassifier):
         return {"likelihood": self._likelihood}
 
     def _keep(self, result: FitResult, model: Model) -> None:
-        norms, search = np.linalg.norm(result.coef, axis=0), result.search
+        search = result.search
         self.coef_ = result.coef.T
         self.intercept_ = result.intercept
-        self.rkhs_norm_ = float(norms[0]) if len(norms) == 1 else norms
+        self.rkhs_norm_ = result.entries["rkhs_norm"]
         self.C_ = search.C
         if np.isinf(search.C):
             self.margin_ = 1 / self.rkhs_norm_

@@ -425,36 +425,29 @@ def walk_grid(n: int, error_at: Callable[[int], float]) -> None:
 # Preconditioners of ridge: factors of a sample's Gram, which stay on the cluster.
 
 
+@dataclass(frozen=True, eq=False)
 class FactorPreconditioner:
-    """M = G + alpha·I for the Gram of a sample, by its factor; outputs of one alpha are solved for together.
+    """M = G + alpha·I for the Gram of a sample, by its factor; outputs of one alpha are solved together."""
 
-    Parameters
-    ----------
-    factors : list of handles
-    factor_of : ndarray of shape (k,)
-        Which of them an output takes.
-    """
-
-    def __init__(self, run: Run, factors: list[Any], factor_of: np.ndarray) -> None:
-        self._run = run
-        self._factors = factors
-        self._factor_of = factor_of
+    run: Run
+    factors: list[Any]  # handles
+    factor_of: np.ndarray  # (k,), which of them an output takes
 
     def solve(self, residuals: Mapping[int, np.ndarray]) -> dict[int, np.ndarray]:
         """Return M⁻¹r by output."""
         outputs = np.array(list(residuals))
-        groups = [outputs[self._factor_of[outputs] == f] for f in range(len(self._factors))]
+        groups = [outputs[self.factor_of[outputs] == f] for f in range(len(self.factors))]
         used = [(f, group) for f, group in enumerate(groups) if len(group)]
-        calls = [(self._factors[f], np.stack([residuals[j] for j in group], axis=1)) for f, group in used]
-        solved = self._run.gather(self._run.submit_all(preconditioned, calls))
+        calls = [(self.factors[f], np.stack([residuals[j] for j in group], axis=1)) for f, group in used]
+        solved = self.run.gather(self.run.submit_all(preconditioned, calls))
         return {
             int(j): V[:, i] for (_, group), V in zip(used, solved, strict=True) for i, j in enumerate(group)
         }
 
     def solution(self) -> tuple[np.ndarray, np.ndarray]:
         """Return coef and intercept of ridge on the sample itself."""
-        found = self._run.gather(self._run.submit_all(solution_of_sample, [(f,) for f in self._factors]))
-        chosen = list(enumerate(self._factor_of))
+        found = self.run.gather(self.run.submit_all(solution_of_sample, [(f,) for f in self.factors]))
+        chosen = list(enumerate(self.factor_of))
         coef = np.stack([found[f][0][:, j] for j, f in chosen], axis=1)
         return coef, np.array([found[f][1][j] for j, f in chosen])
 

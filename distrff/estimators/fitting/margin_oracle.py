@@ -279,15 +279,15 @@ class SoftmaxOracle(MarginOracle):
         return lambda gradient: solve(self.columns(gradient)).ravel()
 
 
+@dataclass(frozen=True, eq=False)
 class _Factor:
     """A handle on a preconditioner, which stays on the worker that has the Gram."""
 
-    def __init__(self, run: Run, handle: Any) -> None:
-        self.run = run
-        self._handle = handle
+    run: Run
+    handle: Any
 
     def solve(self, gradient: np.ndarray) -> np.ndarray:
-        return self.run.gather([self.run.submit(Preconditioner.apply, self._handle, gradient)])[0]
+        return self.run.gather([self.run.submit(Preconditioner.apply, self.handle, gradient)])[0]
 
 
 def preconditioner_of(total: np.ndarray, curvature: float, problem: GramProblem) -> Preconditioner:

@@ -140,7 +140,7 @@ def _constant_columns(features: Any) -> set[int]:
 def rkhs_norm(coef: np.ndarray) -> Any:
     """Return ‖w‖₂ of one output as a number, of more as an array."""
     norms = np.linalg.norm(coef, axis=0)
-    return norms[0] if len(norms) == 1 else norms
+    return float(norms[0]) if len(norms) == 1 else norms
 
 
 def coef_and_intercept(X: np.ndarray, *, fit_intercept: bool) -> tuple[np.ndarray, np.ndarray]:
