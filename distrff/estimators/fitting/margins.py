@@ -47,7 +47,7 @@ def fit_margins(fit: PreparedFit, plan: Plan) -> FitResult:
     if not fit.specification.is_sparse:
         run.begin_phase("Gram of the preconditioner")
         grams = factor_gram(fit, plan)
-    folds = fit.folds("folds", options.cv, options.fold_by) if options.C is None else None
+    folds = fit.folds("folds", options.n_folds, options.fold_by) if options.C is None else None
     kind = SoftmaxOracle if options.shares_loss(fit.targets) else MarginOracle
     oracle = kind(fit, plan, grams, folds)
     if options.C is None:
@@ -245,7 +245,7 @@ class PenaltySearch:
 
 def search_penalty(oracle: MarginOracle, grid: np.ndarray, starts: list[np.ndarray]) -> PenaltySearch:
     """Return the best C of a grid, from a start an output for the smallest."""
-    n_folds, tol = oracle.options.cv, max(oracle.options.tol, _FOLDS_TOL)
+    n_folds, tol = oracle.options.n_folds, max(oracle.options.tol, _FOLDS_TOL)
     points = {
         MarginProblem(output, 0.0, fold): x for fold in range(n_folds) for output, x in enumerate(starts)
     }

@@ -172,7 +172,6 @@ def ridge_options(estimator: Any) -> RidgeOptions:
     else:
         alpha = _positive_numbers("alpha", estimator.alpha)
     one_of("solver", solver, ("auto", "gram", "cg", "sgd"))
-    one_of("fold_by", estimator.fold_by, FOLD_RULES)
     is_sparse = _has_sparse_features(estimator)
     if is_sparse and (solver == "gram" or search == "gcv"):
         raise InputError(
@@ -194,7 +193,7 @@ def ridge_options(estimator: Any) -> RidgeOptions:
         solver=solver,
         search=search,
         alpha=alpha,
-        alphas=None if estimator.alphas is None else ascending_grid("alphas", estimator.alphas),
+        alphas=_ascending_grid("alphas", estimator.alphas),
         n_folds=checked_folds(estimator.cv) if search == "cv" else 1,
     )
 
@@ -219,6 +218,7 @@ def map_options(estimator: Any) -> dict[str, Any]:
 
 def _solver_options(estimator: Any) -> dict[str, Any]:
     """Return the validated parameters of `SolverOptions`, but for the solver."""
+    one_of("fold_by", estimator.fold_by, FOLD_RULES)
     if not isinstance(estimator.fit_intercept, bool | np.bool_):
         raise InputError(f"fit_intercept must be True or False, got {estimator.fit_intercept!r}")
     positive("tol", estimator.tol)
@@ -273,8 +273,8 @@ def takes_sparse_rows(features: Any) -> bool:
     return features is None or bool(getattr(features, "takes_sparse_rows", False))
 
 
-def ascending_grid(name: str, values: Any) -> np.ndarray:
-    return np.unique(_positive_numbers(name, values))
+def _ascending_grid(name: str, values: Any) -> np.ndarray | None:
+    return None if values is None else np.unique(_positive_numbers(name, values))
 
 
 def _positive_numbers(name: str, given: Any) -> np.ndarray:
@@ -288,11 +288,8 @@ def _positive_numbers(name: str, given: Any) -> np.ndarray:
     except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"{name} must hold numbers, got {given!r}") from error
     if array.ndim != 1 or not len(array) or not (np.isfinite(array) & (array > 0)).all():
-        hint = (
-            ""
-            if name == "Cs"
-            else "; for no penalty use a very small value, e.g. 1e-9 times the number of rows"
-        )
+        hint = "; for no penalty use a very small value, e.g. 1e-9 times the number of rows"
+        hint = "" if name == "Cs" else hint
         raise InputError(f"{name} must be positive and finite, got {given!r}{hint}")
     return array
 
@@ -318,7 +315,6 @@ class MarginOptions(SolverOptions):
 
     C: float | None  # infinite for the hard margin, None where it is to be chosen by folds
     Cs: np.ndarray | None  # grid for that, ascending; None for the default one
-    cv: int  # number of folds; 1 for a given C
     loss: Loss
     loss_name: str  # as the user named it
     softmax: bool  # whether all classes share one loss
@@ -338,7 +334,7 @@ class MarginOptions(SolverOptions):
 
     def check_dataset(self, dataset: Dataset) -> None:
         if self.C is None:
-            check_rows_of_search("C", "cv", self.cv, dataset)
+            check_rows_of_search("C", "cv", self.n_folds, dataset)
 
     def check_targets(self, targets: Targets) -> None:
         """Refuse a class of no weight: without a penalty its intercept has no optimum."""
@@ -375,17 +371,18 @@ class MarginOptions(SolverOptions):
         return self.softmax and targets.n_outputs > 1
 
     def looks_ahead(self, n_problems: int) -> bool:
-        """Return whether each sweep evaluates every problem at two widths of its rounded hinge.
+        """Return whether each sweep evaluates every problem at two epsilons of its rounded hinge.
 
         It does for few problems, whose thin products are a small part of a sweep.
         """
         return self.direct_solver == "smoothed" and n_problems <= _MOST_LOOKING_AHEAD
 
     def work(self, n_rows: int, n_features: int, n_outputs: int) -> dict[str, Any]:
-        n_problems, entries = n_outputs * self.cv, self.features.sparse_entries
+        n_problems, entries = n_outputs * self.n_folds, self.features.sparse_entries
         n_grid = _PRESUMED_GRID if self.Cs is None else len(self.Cs)
         models = self.direct_solver == "smoothed" and can_model(n_features, entries) and not self.is_hard
         return super().work(n_rows, n_features, n_outputs) | {
+            "n_folds": 1,  # of the Gram, which only preconditions
             "n_light_columns": n_problems * (2 if self.looks_ahead(n_problems) else 1),
             "n_light_sweeps": _PRESUMED_SWEEPS * (1 if self.C is not None else 1 + n_grid),
             "model_rows": most_model_rows(n_features, entries) if models else 0,
@@ -401,7 +398,6 @@ def margin_options(
 
     Raises InputError for the first parameter that no data could make right.
     """
-    one_of("fold_by", estimator.fold_by, FOLD_RULES)
     if is_infinite(estimator.C) and _has_sparse_features(estimator):
         raise InputError(
             f"C={estimator.C!r} needs dense features, and those of random binning are sparse; use a finite C "
@@ -414,13 +410,13 @@ def margin_options(
     if not searched and not (hard_margin and is_infinite(estimator.C)):
         positive("C", estimator.C)
         _check_size("C", float(estimator.C), hard_margin)
-    Cs = None if estimator.Cs is None else ascending_grid("Cs", estimator.Cs)
+    Cs = _ascending_grid("Cs", estimator.Cs)
     for C in [] if Cs is None else (Cs[0], Cs[-1]):
         _check_size("Cs", float(C), hard_margin=False)
     return MarginOptions(
         C=None if searched else float(estimator.C),
         Cs=Cs,
-        cv=checked_folds(estimator.cv) if searched else 1,
+        n_folds=checked_folds(estimator.cv) if searched else 1,
         loss=loss,
         loss_name=getattr(estimator, "noise", None) or estimator.loss,
         softmax=getattr(estimator, "multi_class", "ovr") == "softmax",
@@ -436,7 +432,6 @@ def margin_options_of_ridge(options: RidgeOptions) -> MarginOptions:
         **{f.name: getattr(options, f.name) for f in fields(SolverOptions)},
         C=1 / (2 * float(options.alpha[0])),
         Cs=None,
-        cv=1,
         loss=Squared(),
         loss_name="squared",
         softmax=False,
