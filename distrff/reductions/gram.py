@@ -70,7 +70,7 @@ class GramReduction(RowReduction):
         return total
 
     def by_fold(
-        self, block: RowBlock, most_rows: int
+        self, block: RowBlock, max_rows: int
     ) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray | None]]:
         """Yield the position, X, y and sample weights of each fold that is summed, at most so many rows.
 
@@ -84,8 +84,8 @@ class GramReduction(RowReduction):
         fold = self.folds.of_rows(block.start, block.start + X.shape[0])
         for position, member in enumerate(self.members):
             members = np.flatnonzero(fold == member)
-            for start in range(0, len(members), most_rows):
-                rows = members[start : start + most_rows]
+            for start in range(0, len(members), max_rows):
+                rows = members[start : start + max_rows]
                 yield position, X[rows], y[rows], None if s is None else s[rows]
 
 

@@ -30,7 +30,7 @@ from distrff.utils.arrays import chosen_rows, joined_rows
 from distrff.utils.jit import scratch
 from distrff.utils.products import add_transposed_product, values_of, zero_sums
 
-_MOST_BLOCK_TILES, _MOST_BLOCK_VALUES = 8, 15 * 2**10  # 120 KiB: from 128 arrays are fresh memory each time
+_MAX_BLOCK_TILES, _MAX_BLOCK_VALUES = 8, 15 * 2**10  # 120 KiB: from 128 arrays are fresh memory each time
 
 
 class _Block(NamedTuple):
@@ -96,8 +96,8 @@ class LightReduction(RowReduction):
 
     def _block_rows(self, n_values: int) -> int:
         """Return the rows of a few tiles: what is done once for all of them costs as much as for one."""
-        n_tiles = _MOST_BLOCK_VALUES // (self.tile_rows * n_values)
-        return self.tile_rows * max(1, min(_MOST_BLOCK_TILES, n_tiles))
+        n_tiles = _MAX_BLOCK_VALUES // (self.tile_rows * n_values)
+        return self.tile_rows * max(1, min(_MAX_BLOCK_TILES, n_tiles))
 
     @abstractmethod
     def _labels(self, block: RowBlock) -> np.ndarray: ...
@@ -177,14 +177,14 @@ class SoftmaxReduction(LightReduction):
 
 # The sweep of hinge problems that looks for the rows on which a problem of few rows and the hinge differ.
 
-_MOST_FEATURES = 4096  # beyond, a Newton step of a model costs more than many sweeps
-_LEAST_KEPT, _MOST_KEPT, _KEPT_ENTRIES = 2**10, 2**14, 2**21
-_GROWTH, _LEAST_GROWN = 8, 2**14
+_MAX_FEATURES = 4096  # beyond, a Newton step of a model costs more than many sweeps
+_MIN_KEPT, _MAX_KEPT, _KEPT_ENTRIES = 2**10, 2**14, 2**21
+_GROWTH, _MIN_GROWN = 8, 2**14
 
 
 def can_model(n_features: int, sparse_entries: int) -> bool:
     """Return whether models of few rows are worth their steps, which for sparse features cost rows alone."""
-    return sparse_entries > 0 or n_features <= _MOST_FEATURES
+    return sparse_entries > 0 or n_features <= _MAX_FEATURES
 
 
 def kept_rows(n_features: int, sparse_entries: int) -> int:
@@ -194,17 +194,17 @@ def kept_rows(n_features: int, sparse_entries: int) -> int:
     least. Sparse ones have more features than rows: as many as have two million entries, 1024 to 16,384.
     """
     if sparse_entries:
-        return max(_LEAST_KEPT, min(_MOST_KEPT, _KEPT_ENTRIES // sparse_entries))
-    return max(_LEAST_KEPT, n_features)
+        return max(_MIN_KEPT, min(_MAX_KEPT, _KEPT_ENTRIES // sparse_entries))
+    return max(_MIN_KEPT, n_features)
 
 
-def most_model_rows(n_features: int, sparse_entries: int) -> int:
+def max_model_rows(n_features: int, sparse_entries: int) -> int:
     """Return how many rows a model may grow to.
 
     Eight times what a sweep keeps of a label, and 16,384 at least: of a rare class against the rest, the rows
     that may be on either side of the hinge are many whatever the number of features is.
     """
-    return max(_LEAST_GROWN, _GROWTH * kept_rows(n_features, sparse_entries))
+    return max(_MIN_GROWN, _GROWTH * kept_rows(n_features, sparse_entries))
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,7 @@ from distrff.utils.random import stream
 
 _SAMPLE_ROWS = 16_384
 _SAMPLE_BYTES = 2**25
-_LEAST_SAMPLE_ROWS = 2_048
+_MIN_SAMPLE_ROWS = 2_048
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def _joined(parts: Sequence[Sample]) -> Sample:
 
 def sample_rows(n_columns: int) -> int:
     """Return how many rows are sampled: 16,384, fewer where they are wide."""
-    return min(_SAMPLE_ROWS, max(_LEAST_SAMPLE_ROWS, _SAMPLE_BYTES // (8 * n_columns)))
+    return min(_SAMPLE_ROWS, max(_MIN_SAMPLE_ROWS, _SAMPLE_BYTES // (8 * n_columns)))
 
 
 @dataclass(frozen=True)

@@ -200,7 +200,7 @@ def test_folds_in_turn_tell_what_they_tell_side_by_side(rng, monkeypatch):
     model = fitted(rng, alpha="cv", alphas=[0.1, 1.0, 10.0, 100.0], cv=3)
     together = model.fit(X, Y)
     scores = together.cv_results_["fold_scores"]
-    monkeypatch.setattr(conjugate_plan, "_MOST_DIRECTION_NUMBERS", 1)
+    monkeypatch.setattr(conjugate_plan, "_MAX_DIRECTION_NUMBERS", 1)
     in_turn = clone(model).fit(X, Y)
     assert (together.plan_.folds_per_task, in_turn.plan_.folds_per_task) == (3, 1)
     m = min(len(scores), len(in_turn.cv_results_["fold_scores"]))
@@ -256,7 +256,7 @@ def test_an_interrupt_in_the_search_keeps_the_best_model_so_far(rng, monkeypatch
     """It is the mean of the folds' models at the alpha that these say, as a dense solve gives it."""
     (X, Y), s = rows(rng, 150), rng.uniform(0.1, 2, 150)
     if in_turn:
-        monkeypatch.setattr(conjugate_plan, "_MOST_DIRECTION_NUMBERS", 1)
+        monkeypatch.setattr(conjugate_plan, "_MAX_DIRECTION_NUMBERS", 1)
     options = dict(alphas=[0.3, 3.0, 30.0], cv=3, fold_by="contiguous")
     model, fold = fitted(rng, alpha="cv", **options), np.arange(150) * 3 // 150
     # The third alpha of all folds, or the second fold's first one.

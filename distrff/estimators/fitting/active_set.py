@@ -128,11 +128,11 @@ def finish_exactly(
             is_good = improve(problem, model.x, value, bounds[problem], found.held_out[:, i])
             rows = found.rows(i)
             n_rows = len(rows.number)
-            room = oracle.most_model_rows - len(model.rows.number)
+            room = oracle.max_model_rows - len(model.rows.number)
             if is_good or not 0 < n_rows <= room:
                 continue
             distance = (primal[problem] - bounds[problem]) / primal[problem]
-            has_room_for_all = oracle.n_rows <= oracle.most_model_rows
+            has_room_for_all = oracle.n_rows <= oracle.max_model_rows
             if has_room_for_all or model.is_on_course(distance, room // n_rows):
                 model.add(rows, problem.C)
                 unfinished[problem] = model
@@ -159,7 +159,7 @@ def _widen(
             rows = more.sides[i][0 if labels[problem] > 0 else 1]
             n_needed = 1 + int(np.searchsorted(np.cumsum(rows.weight), abs(model.excess)))
             model.add(rows.first(n_needed + oracle.kept_rows), problem.C)
-            if len(model.rows.number) > oracle.most_model_rows or not len(rows.number):
+            if len(model.rows.number) > oracle.max_model_rows or not len(rows.number):
                 del models[problem]
 
 

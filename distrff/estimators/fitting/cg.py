@@ -13,7 +13,7 @@ from distrff.errors import InputError
 from distrff.estimators.fitting.context import PreparedFit
 from distrff.estimators.fitting.gram import AlphaSearch, factor_gram, iterative_result, problem_of
 from distrff.estimators.fitting.options import RidgeOptions, factor_levels
-from distrff.estimators.fitting.plan import MOST_DIRECTIONS, Plan, light_cuts, sample_size, walk_stride
+from distrff.estimators.fitting.plan import MAX_DIRECTIONS, Plan, light_cuts, sample_size, walk_stride
 from distrff.estimators.fitting.result import FitResult, end_of_grid
 from distrff.reductions.base import Folds
 from distrff.reductions.ridge import (
@@ -239,8 +239,8 @@ class RidgePasses:
 
 # Alpha by cross-validation where no Gram is formed: conjugate gradients on some folds side by side.
 
-_LEAST_TOL = 1e-2  # an error on held-out rows is not known better than that
-_MOST_IN_VAIN = 2
+_MIN_TOL = 1e-2  # an error on held-out rows is not known better than that
+_MAX_IN_VAIN = 2
 
 # A fold and a target.
 _Member = tuple[int, int]
@@ -348,8 +348,8 @@ class _FoldModels:
         """Return Σ s·(y − f)² and Σ s over each fold, (2, k), of the solutions for an alpha."""
         places, judged = self._places, {fold: np.zeros((2, len(self._unit))) for fold in self._equations}
         members = list(places)
-        for first in range(0, len(members), MOST_DIRECTIONS):
-            some = members[first : first + MOST_DIRECTIONS]
+        for first in range(0, len(members), MAX_DIRECTIONS):
+            some = members[first : first + MAX_DIRECTIONS]
             systems = {m: places.pop(m).system(alpha, self._bound(m)) for m in some}
             self._solve(alpha, systems)
             places |= {m: _Place(system.x, system.residual, alpha) for m, system in systems.items()}
@@ -391,7 +391,7 @@ class _FoldModels:
 
     def _bound(self, member: _Member) -> float:
         fold, output = member
-        return max(self._options.tol, _LEAST_TOL) * float(np.linalg.norm(self._equations[fold].B[:, output]))
+        return max(self._options.tol, _MIN_TOL) * float(np.linalg.norm(self._equations[fold].B[:, output]))
 
     def _intercept(self, member: _Member) -> float:
         fold, output = member
@@ -412,7 +412,7 @@ def walk_grid(n: int, error_at: Callable[[int], float]) -> None:
     for place in range(n - 1, -1, -stride):
         errors[place] = error_at(place)
         in_vain = in_vain + 1 if errors[place] > min(errors.values()) else 0
-        if in_vain >= (1 if stride > 1 else _MOST_IN_VAIN):
+        if in_vain >= (1 if stride > 1 else _MAX_IN_VAIN):
             break
     while stride > 1:
         stride //= 2

@@ -90,7 +90,7 @@ class PreparedFit(FitContext):
     @property
     def gram_dtype(self) -> str:
         """float64 where the least alpha would drown in the rounding of float32 products."""
-        dtype, least = self.features_dtype, self.options.least_alpha
+        dtype, least = self.features_dtype, self.options.min_alpha
         below = least is not None and least < self.noise_floor(dtype)
         return "float64" if below else dtype
 

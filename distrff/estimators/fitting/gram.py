@@ -47,7 +47,7 @@ def fit_by_gram(fit: PreparedFit, plan: Plan) -> FitResult:
     notes = []
     if dtype != fit.features_dtype:
         noise = f"the rounding noise of float32 products ({fit.noise_floor('float32'):.3g})"
-        notes = [f"alpha={options.least_alpha:g} is below {noise}: float64 was used"]
+        notes = [f"alpha={options.min_alpha:g} is below {noise}: float64 was used"]
         if options.dtype == "float32":
             warn(notes[0], PrecisionWarning)
     fit.run.begin_phase("Gram")

@@ -13,7 +13,7 @@ from distrff.preprocessing.targets import ClassTargets
 from distrff.solvers.hard_margin import NEGLIGIBLE, CriticalRows, HardMargin
 from distrff.solvers.status import History, Status, in_lockstep
 
-_LEAST_KEPT, _MOST_KEPT = 64, 1024
+_MIN_KEPT, _MAX_KEPT = 64, 1024
 
 
 def solve_hard_margins(oracle: MarginOracle, starts: Mapping[MarginProblem, np.ndarray]) -> MarginSolution:
@@ -27,7 +27,7 @@ def solve_hard_margins(oracle: MarginOracle, starts: Mapping[MarginProblem, np.n
         for problem, x in starts.items()
     }
     histories = {problem: History() for problem in models}
-    n_kept = min(_MOST_KEPT, max(_LEAST_KEPT, oracle.n_features))
+    n_kept = min(_MAX_KEPT, max(_MIN_KEPT, oracle.n_features))
     n_sweeps, interruption = 0, None
 
     def record(problems: Iterable[MarginProblem]) -> None:

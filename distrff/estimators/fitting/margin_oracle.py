@@ -36,7 +36,7 @@ from distrff.reductions.margins import (
     SoftmaxReduction,
     can_model,
     kept_rows,
-    most_model_rows,
+    max_model_rows,
 )
 from distrff.reductions.ridge import RightSidesReduction
 from distrff.solvers.hard_margin import CriticalRows
@@ -44,8 +44,8 @@ from distrff.solvers.lbfgs import DiagonalPreconditioner, Hessian, Preconditione
 from distrff.solvers.objective import Evaluation, Point
 from distrff.solvers.ridge import GramProblem, RidgeEquations, RidgeMoments, ridge_system, total_gram
 
-_MOST_FACTORS = 3
-_LEAST_CURVATURE = 1e-100
+_MAX_FACTORS = 3
+_MIN_CURVATURE = 1e-100
 _LIGHT_SWEEPS = 4.0  # that the products of a Hessian may take
 
 
@@ -100,7 +100,7 @@ class MarginOracle:
         self.is_sparse = entries > 0
         self.can_model = can_model(self.n_features, entries)
         self.kept_rows = kept_rows(self.n_features, entries)
-        self.most_model_rows = most_model_rows(self.n_features, entries)
+        self.max_model_rows = max_model_rows(self.n_features, entries)
         tile_rows = margin_tile_rows(self.n_features, dtype, plan.size.map_cost.least_tile_rows)
         self._cuts = (
             sparse_segmentation(self.n_rows, entries)
@@ -204,9 +204,9 @@ class MarginOracle:
         if curvature > max_curvature:
             at_max = self.preconditioner(max_curvature)
             return lambda gradient: at_max(gradient) * (max_curvature / curvature)
-        h = max(_LEAST_CURVATURE, curvature)
+        h = max(_MIN_CURVATURE, curvature)
         level = float(np.floor(np.log2(h) / 2))
-        if level not in self._factors and len(self._factors) >= _MOST_FACTORS:
+        if level not in self._factors and len(self._factors) >= _MAX_FACTORS:
             level = min(self._factors, key=lambda other: abs(other - level))
         factor = self._factors.get(level)
         if factor is None:
@@ -225,7 +225,7 @@ class MarginOracle:
         assert self._moments is not None
         equations = RidgeEquations.of(self._moments, fit_intercept=self.fit_intercept)
         return DiagonalPreconditioner(
-            max(_LEAST_CURVATURE, curvature),
+            max(_MIN_CURVATURE, curvature),
             equations.z_mean,
             self._moments.weight,
             self.fit_intercept,

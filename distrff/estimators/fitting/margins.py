@@ -36,7 +36,7 @@ from distrff.solvers.objective import Evaluation, Point
 from distrff.solvers.ridge import RidgeSolution, solution_of
 from distrff.solvers.status import Status, in_lockstep
 
-_LEAST_PENALTY = 1e-8  # of Σs·mean‖z‖², where C is infinite
+_MIN_PENALTY = 1e-8  # of Σs·mean‖z‖², where C is infinite
 
 
 def fit_margins(fit: PreparedFit, plan: Plan) -> FitResult:
@@ -81,7 +81,7 @@ def _starts(fit: PreparedFit, grams: Grams | None, C: float) -> list[np.ndarray]
     if grams is None:
         return [np.zeros(n_numbers) for _ in range(k)]
     curvature = options.loss.curvature if np.isfinite(options.loss.curvature) else 2.0
-    least = _LEAST_PENALTY * grams.weight * grams.mean_square_norm
+    least = _MIN_PENALTY * grams.weight * grams.mean_square_norm
     alpha = max(grams.noise_floor(), least if np.isinf(C) else 1 / (C * curvature))
     call = (grams.total, np.array([alpha]), grams.problem)
     ridge: RidgeSolution = fit.run.gather([fit.run.submit(solution_of, *call)])[0]

@@ -11,13 +11,13 @@ import numpy as np
 from sklearn.base import clone
 
 from distrff.errors import InputError, InputTypeError, check_count, is_number
-from distrff.estimators.fitting.plan import MOST_DIRECTIONS
+from distrff.estimators.fitting.plan import MAX_DIRECTIONS
 from distrff.features.base import SPARSE_REMEDY, FeatureMap
 from distrff.features.fourier import FourierFeatures
 from distrff.io.dataset import Dataset
 from distrff.preprocessing.targets import ClassTargets, Targets
 from distrff.reductions.base import FOLD_RULES
-from distrff.reductions.margins import can_model, most_model_rows
+from distrff.reductions.margins import can_model, max_model_rows
 from distrff.solvers.losses import Loss, Squared
 from distrff.solvers.ridge import N_DEFAULT_ALPHAS, gcv_may_overfit
 from distrff.utils.random import resolve_seed
@@ -26,7 +26,7 @@ from distrff.utils.validation import float_array, one_of, positive
 DTYPES = ("auto", "float32", "float64")
 SCALES = ("none", "standard")
 MAX_SWEEPS = 200
-_MOST_FACTORS = 3
+_MAX_FACTORS = 3
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -56,7 +56,7 @@ class FitOptions:
         return self.dtype
 
     @property
-    def least_alpha(self) -> float | None:
+    def min_alpha(self) -> float | None:
         """The least ridge penalty, which must stay above the rounding of the Gram; None for none."""
         return None
 
@@ -104,7 +104,7 @@ class RidgeOptions(SolverOptions):
         return ("gram", "cg") if self.solver == "auto" and self.search is None else ("gram",)
 
     @property
-    def least_alpha(self) -> float | None:
+    def min_alpha(self) -> float | None:
         # A grid is cut at the floor; only a whole one below it changes the dtype.
         if self.search is not None:
             return None if self.alphas is None else float(self.alphas.max())
@@ -123,7 +123,7 @@ class RidgeOptions(SolverOptions):
 
     def work(self, n_rows: int, n_features: int, n_outputs: int) -> dict[str, Any]:
         holds_one_out = self.search == "gcv" and gcv_may_overfit(n_features, n_rows)
-        n_directions = min(MOST_DIRECTIONS, n_outputs * self.n_folds)
+        n_directions = min(MAX_DIRECTIONS, n_outputs * self.n_folds)
         n_grid = N_DEFAULT_ALPHAS if self.alphas is None else len(self.alphas)
         return {
             "n_folds": 2 if holds_one_out else self.n_folds,
@@ -145,9 +145,9 @@ def factor_levels(alpha: np.ndarray) -> np.ndarray:
     Where alpha is off by a factor a, the condition number that conjugate gradients see grows by at most a.
     """
     different = np.unique(alpha)
-    if len(different) <= _MOST_FACTORS:
+    if len(different) <= _MAX_FACTORS:
         return different
-    return np.geomspace(different[0], different[-1], _MOST_FACTORS)
+    return np.geomspace(different[0], different[-1], _MAX_FACTORS)
 
 
 def check_rows_of_search(parameter: str, search: str, least: int, dataset: Dataset) -> None:
@@ -304,9 +304,9 @@ def checked_folds(cv: Any) -> int:
 # The parameters of a model with a margin loss.
 
 _PRESUMED_SWEEPS, _PRESUMED_GRID = 10, 6
-_MOST_LOOKING_AHEAD = 4
-_LEAST_TOL_IN_FLOAT32 = 1e-4
-_MOST_C = 1e50
+_MAX_LOOKING_AHEAD = 4
+_MIN_TOL_IN_FLOAT32 = 1e-4
+_MAX_C = 1e50
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -359,7 +359,7 @@ class MarginOptions(SolverOptions):
             return self.dtype
         if self.is_hard:
             return "float64"
-        return "float32" if self.scale == "standard" and self.tol >= _LEAST_TOL_IN_FLOAT32 else "auto"
+        return "float32" if self.scale == "standard" and self.tol >= _MIN_TOL_IN_FLOAT32 else "auto"
 
     @property
     def is_hard(self) -> bool:
@@ -375,7 +375,7 @@ class MarginOptions(SolverOptions):
 
         It does for few problems, whose thin products are a small part of a sweep.
         """
-        return self.direct_solver == "smoothed" and n_problems <= _MOST_LOOKING_AHEAD
+        return self.direct_solver == "smoothed" and n_problems <= _MAX_LOOKING_AHEAD
 
     def work(self, n_rows: int, n_features: int, n_outputs: int) -> dict[str, Any]:
         n_problems, entries = n_outputs * self.n_folds, self.features.sparse_entries
@@ -385,7 +385,7 @@ class MarginOptions(SolverOptions):
             "n_folds": 1,  # of the Gram, which only preconditions
             "n_light_columns": n_problems * (2 if self.looks_ahead(n_problems) else 1),
             "n_light_sweeps": _PRESUMED_SWEEPS * (1 if self.C is not None else 1 + n_grid),
-            "model_rows": most_model_rows(n_features, entries) if models else 0,
+            "model_rows": max_model_rows(n_features, entries) if models else 0,
         }
 
 
@@ -464,6 +464,6 @@ def _margin_solver(estimator: Any, loss: Loss, description: str) -> str:
 
 def _check_size(name: str, C: float, hard_margin: bool) -> None:
     """Raise InputError for a C whose square, times sums over rows, would be no number."""
-    if not 1 / _MOST_C <= C <= _MOST_C:
+    if not 1 / _MAX_C <= C <= _MAX_C:
         beyond = "; C=inf is the hard margin" if hard_margin and C > 1 else ""
-        raise InputError(f"{name} must be from {1 / _MOST_C:g} to {_MOST_C:g}, got {C:g}{beyond}")
+        raise InputError(f"{name} must be from {1 / _MAX_C:g} to {_MAX_C:g}, got {C:g}{beyond}")

@@ -321,7 +321,7 @@ def _ways(solver: str, size: Size, workers: Workers) -> Iterator[Plan]:
         if size.n_factors and not size.sparse_entries:
             yield _by_conjugate_gradients(size, size.n_factors, workers)
         yield _by_conjugate_gradients(size, 0, workers)
-        yield _by_conjugate_gradients(size, 0, workers, most_folds=1)
+        yield _by_conjugate_gradients(size, 0, workers, max_folds=1)
     else:
         yield _by_sgd(size, workers)
 
@@ -494,11 +494,11 @@ def factorisation_flops(size: Size) -> float:
 
 PRESUMED_SWEEPS = 10
 PRESUMED_SWEEPS_AN_ALPHA = 3  # that a search has for each: two products, and the held-out error
-MOST_DIRECTIONS = 64  # that one light sweep of a search multiplies
+MAX_DIRECTIONS = 64  # that one light sweep of a search multiplies
 _KEPT_BYTES = 33  # of a row's numbers beside X
 _ENTRY_BYTES = 12  # of a sparse number in float64
 # In all of them together: half a gigabyte, of which the client holds some at a time.
-_MOST_DIRECTION_NUMBERS = 2**26
+_MAX_DIRECTION_NUMBERS = 2**26
 
 
 def light_cuts(size: Size) -> Segmentation:
@@ -519,15 +519,15 @@ def sample_size(size: Size, stride: int) -> Size:
 
 
 def _by_conjugate_gradients(
-    size: Size, n_factors: int, workers: Workers, most_folds: int = MOST_DIRECTIONS
+    size: Size, n_factors: int, workers: Workers, max_folds: int = MAX_DIRECTIONS
 ) -> Plan:
     s, threads = size, workers.threads_per_worker
     stride = gram_stride(s.n_rows, s.n_features) if n_factors else 0
     sample_rows = s.n_rows / stride if stride else 0.0
-    folds_at_once = min(most_folds, _folds_at_once(s))
-    in_search = min(MOST_DIRECTIONS, s.n_outputs * folds_at_once)
+    folds_at_once = min(max_folds, _folds_at_once(s))
+    in_search = min(MAX_DIRECTIONS, s.n_outputs * folds_at_once)
     after_it = s.n_outputs if s.n_folds > 1 else max(s.n_outputs, s.n_light_columns)
-    most_columns = max(in_search, after_it)
+    max_columns = max(in_search, after_it)
     n_search = _search_sweeps(s, folds_at_once)
     light = s.n_rows * (
         (PRESUMED_SWEEPS + n_search) * s.basis_flops
@@ -535,7 +535,7 @@ def _by_conjugate_gradients(
     )
     factor = sample_rows * (s.map_flops + s.gram_size**2) + n_factors * float(s.n_features) ** 3 / 3
     peak_bytes = max(
-        _light_peak_bytes(s, most_columns, threads),
+        _light_peak_bytes(s, max_columns, threads),
         _factor_peak_bytes(s, stride, n_factors, threads),
         _model_peak_bytes(s, threads),
     )
@@ -549,7 +549,7 @@ def _by_conjugate_gradients(
         flops=light + factor + s.map_factor_flops,
         cosines=((PRESUMED_SWEEPS + n_search) * s.n_rows + sample_rows) * s.row_entries,
         worker_peak_bytes=peak_bytes,
-        client_peak_bytes=client_peak_bytes(replace(s, n_outputs=most_columns)),
+        client_peak_bytes=client_peak_bytes(replace(s, n_outputs=max_columns)),
         stride=stride,
         n_factors=n_factors,
         n_search_sweeps=n_search,
@@ -559,7 +559,7 @@ def _by_conjugate_gradients(
 def _folds_at_once(size: Size) -> int:
     """Return how many folds' models a search has side by side: a function of n, D, k and folds alone."""
     numbers = max(1, size.n_features * size.n_outputs)
-    most = min(MOST_DIRECTIONS // max(1, size.n_outputs), _MOST_DIRECTION_NUMBERS // numbers)
+    most = min(MAX_DIRECTIONS // max(1, size.n_outputs), _MAX_DIRECTION_NUMBERS // numbers)
     return max(1, min(size.n_folds, most))
 
 
@@ -574,7 +574,7 @@ def _search_sweeps(size: Size, folds_at_once: int) -> int:
         return 0
     stride = walk_stride(size.n_alphas)
     n_alphas = -(-size.n_alphas // stride) + 2 * (stride.bit_length() - 1)
-    turns = -(-size.n_outputs * folds_at_once // MOST_DIRECTIONS)
+    turns = -(-size.n_outputs * folds_at_once // MAX_DIRECTIONS)
     return -(-size.n_folds // folds_at_once) * (1 + n_alphas * turns * PRESUMED_SWEEPS_AN_ALPHA)
 
 
@@ -627,7 +627,7 @@ PRESUMED_EPOCHS = 5
 PRESUMED_PASSES = 2 * PRESUMED_EPOCHS + 1
 _BATCH_BYTES = 80 * 2**20
 _METRIC_BYTES = 2**26
-_MOST_ROWS = 2**14
+_MAX_ROWS = 2**14
 _ROWS_OF_MANY_FEATURES, _MANY_FEATURES = 2**12, 2**12
 _SPARSE_ROWS, _SPARSE_BYTES = 2**11, 12
 
@@ -640,7 +640,7 @@ def metric_rows(n_sampled: int, size: Size) -> int:
     """
     if size.sparse_entries:
         return min(n_sampled, _SPARSE_ROWS)
-    most = _MOST_ROWS if size.n_features <= _MANY_FEATURES else _ROWS_OF_MANY_FEATURES
+    most = _MAX_ROWS if size.n_features <= _MANY_FEATURES else _ROWS_OF_MANY_FEATURES
     return min(n_sampled, most)
 
 
@@ -655,7 +655,7 @@ def _by_sgd(size: Size, workers: Workers) -> Plan:
     s = size
     evaluation = s.n_rows * (s.basis_flops + 6.0 * s.row_entries * s.n_outputs)
     epoch = s.n_rows * (s.map_flops + 10.0 * s.row_entries * s.n_outputs)
-    sample = metric_rows(min(s.n_rows, _MOST_ROWS), s)
+    sample = metric_rows(min(s.n_rows, _MAX_ROWS), s)
     small = min(sample, s.n_features)
     metric = 2.0 * sample * s.row_entries * small + 9.0 * small**3
     return _plan(
@@ -675,7 +675,7 @@ def _by_sgd(size: Size, workers: Workers) -> Plan:
 def _sgd_peak_bytes(size: Size, threads: int) -> int:
     """Return the largest resident set above idle: of an epoch, or of the making of the metric."""
     s, segment_rows = size, epoch_cuts(size).segment_rows
-    sample = metric_rows(min(s.n_rows, _MOST_ROWS), s)
+    sample = metric_rows(min(s.n_rows, _MAX_ROWS), s)
     # A batch of features with its map's phases, the rows of a storage chunk, and the points.
     entry_bytes = _SPARSE_BYTES if s.sparse_entries else s.itemsize
     batch = min(_BATCH_BYTES, segment_rows * s.row_entries * entry_bytes)

@@ -20,7 +20,7 @@ from distrff.solvers.losses import MarginLoss
 from distrff.solvers.objective import Certificate, DualBundle, Evaluation
 from distrff.solvers.status import History, Status
 
-_MOST_NAMES = 10
+_MAX_NAMES = 10
 _ROUNDING = 1e-12  # of an objective that is summed in float64
 
 
@@ -116,8 +116,8 @@ def _notes_on_rows(fit: PreparedFit, dtype: str) -> list[str]:
     notes += [f"column {name!r} left out: {why}" for name, why in table.get("columns_dropped", {}).items()]
     if constant := sorted(_constant_columns(fit.features)):
         names = dataset.column_names
-        called = [column_called(j, None if names is None else names[j]) for j in constant[:_MOST_NAMES]]
-        more = [f"{len(constant) - _MOST_NAMES} more"] if len(constant) > _MOST_NAMES else []
+        called = [column_called(j, None if names is None else names[j]) for j in constant[:_MAX_NAMES]]
+        more = [f"{len(constant) - _MAX_NAMES} more"] if len(constant) > _MAX_NAMES else []
         notes.append(
             f"constant, and so left out by length_scale='ard': {', '.join(called + more)}; other values "
             f"there in later rows do not count either"
@@ -206,8 +206,8 @@ class Trace:
     smallest_margin: float | None = None  # of a hard-margin model; None where its last point was not checked
     history: History = field(default_factory=History)
     _first_norm: float = 0.0
-    _least_found: float = np.inf
-    _least_constant: float = np.inf
+    _found_primal: float = np.inf
+    _constant_primal: float = np.inf
     _bundle: DualBundle = field(default_factory=DualBundle)
 
     def __post_init__(self) -> None:
@@ -215,7 +215,7 @@ class Trace:
 
     def allow(self, constant: Constant) -> None:
         """Start from the best constant, which only a better point replaces."""
-        self.x, self._least_constant = constant.x, constant.primal
+        self.x, self._constant_primal = constant.x, constant.primal
         self.certificate = self.certificate.improved(constant.primal, -np.inf)
 
     def update(self, at: Evaluation) -> None:
@@ -226,7 +226,7 @@ class Trace:
         # Without a bound, the point of least gradient is the best of those that are equal to rounding.
         rounding = 0.0 if at.candidate is not None else _ROUNDING * abs(at.primal)
         flatter = rounding > 0 and relative < self.relative_gradient
-        if at.primal < self._least_found + (rounding if flatter else -rounding):
+        if at.primal < self._found_primal + (rounding if flatter else -rounding):
             self.relative_gradient = relative
             self._keep(at.x, at.primal, at.held_out)
         for candidate in (at.candidate, None if at.next is None else at.next[1].candidate):
@@ -235,13 +235,13 @@ class Trace:
 
     def improve(self, x: np.ndarray, primal: float, dual: float, held_out: np.ndarray) -> None:
         """Improve the best point and the bound by a point and a lower bound."""
-        if primal < self._least_found:
+        if primal < self._found_primal:
             self._keep(x, primal, held_out)
         self.certificate = self.certificate.improved(primal, dual)
 
     def _keep(self, x: np.ndarray, primal: float, held_out: np.ndarray) -> None:
-        self.found, self._least_found = x, primal
-        if primal <= self._least_constant:
+        self.found, self._found_primal = x, primal
+        if primal <= self._constant_primal:
             self.x, self.held_out = x, held_out
 
     def record(self, n_sweeps: int) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from distrff.engine.reduction import Arrays
 from distrff.estimators.fitting.context import FitContext
 from distrff.estimators.fitting.plan import (
-    MOST_DIRECTIONS,
+    MAX_DIRECTIONS,
     PRESUMED_PASSES,
     PRESUMED_SWEEPS,
     THIN_SLOWNESS,
@@ -29,7 +29,7 @@ from distrff.reductions.ridge import ProductReduction
 
 _MEASURED_FLOPS = 6e10  # about a second
 _WARM_ROWS = 16
-_MOST_LANDMARKS = 1024  # of a map that is only timed
+_MAX_LANDMARKS = 1024  # of a map that is only timed
 _COSINE_FLOPS = 18.0  # of the Gram's product take as long as a cosine in the compiled loop
 
 
@@ -74,7 +74,7 @@ def _conjugate_seconds(fit: FitContext, plan: Plan) -> float:
     size, k = plan.size, plan.size.n_outputs
     seconds = PRESUMED_SWEEPS * _light_seconds(fit, plan, k)
     if plan.n_search_sweeps:
-        directions = min(MOST_DIRECTIONS, k * plan.folds_per_task)
+        directions = min(MAX_DIRECTIONS, k * plan.folds_per_task)
         seconds += plan.n_search_sweeps * _light_seconds(fit, plan, directions)
     if not plan.stride:
         return seconds
@@ -139,7 +139,7 @@ def _tried(fit: FitContext, size: Size) -> tuple[MapSpecification, Size]:
     features, d = fit.options.features, size.n_columns
     if not features.cost_for(d).triangle_share:
         return features.trial(d).specification_, size
-    trial = features.trial(d, n_components=_MOST_LANDMARKS)
+    trial = features.trial(d, n_components=_MAX_LANDMARKS)
     tried = replace(size, n_features=trial.specification_.n_features, map_cost=trial.cost_for(d))
     return trial.specification_, tried
 
