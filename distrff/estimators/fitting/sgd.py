@@ -105,6 +105,8 @@ def solve_by_sgd(fit: PreparedFit, plan: Plan, constants: Sequence[Constant] = (
             traces[problem].record(n_sweeps)
         return evaluations | (oracle.epoch(epochs) if epochs else {})
 
+    # The gap cannot end it: after ten epochs of a logistic fit the objective was 0.36 % above its optimum,
+    # and the gap still 138 %. The fall of the objective ends it, or a gap that happens to be closed.
     def is_certified(problem: MarginProblem) -> bool:
         return traces[problem].certificate.gap <= options.tol
 
