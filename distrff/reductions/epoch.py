@@ -37,22 +37,11 @@ class EpochReduction(RowReduction):
 
     Rows are taken in stored order, which must be independent of their values. A row costs
     2dD + 8Dk flops and D cosines, a batch 4Dqk more for q directions of the metric. One batch of features
-    and the metric are live.
-
-    Parameters
-    ----------
-    dtype : {"float32", "float64"}
-        Of the features and of their products; points are float64.
-    tile_rows : int
-        Rows of one step; the last of a segment may be shorter.
-    loss : Loss
-        Of finite curvature.
-    outputs : tuple of int
-        Which of the targets the points are for.
+    and the metric are live. A step takes `tile_rows`, the last of a segment fewer. Points are float64.
     """
 
-    loss: Loss
-    outputs: tuple[int, ...]
+    loss: Loss  # of finite curvature
+    outputs: tuple[int, ...]  # which of the targets the points are for
     fit_intercept: bool
 
     def size_bytes(self, n_rows: int) -> int:

@@ -31,21 +31,13 @@ class GramReduction(RowReduction):
     lower triangles. A row costs 2dD + p² flops and D cosines. One D × D product in
     `dtype`, one tile and its rows are live beside the total.
 
-    Parameters
-    ----------
-    targets : Targets
-        Of no output for the Gram of [z | 1], whether the rows have a y or not.
-    dtype : {"float32", "float64"}
-        Of the tiles and their products; sums of products are float64.
-    tile_rows : int
-        T. Without folds a product takes T consecutive rows. With K folds, K·T rows are
-        read, ordered by fold, and each fold's rows are one product of about T.
-    members : tuple of int
-        The folds that this reduction sums; (0,) without folds.
+    Without folds a product takes T = `tile_rows` consecutive rows. With K folds, K·T rows are read, ordered
+    by fold, and each fold's rows are one product of about T. Targets of no output give the Gram of [z | 1],
+    whether the rows have a y or not.
     """
 
     folds: Folds | None = None
-    members: tuple[int, ...] = (0,)
+    members: tuple[int, ...] = (0,)  # the folds that are summed; (0,) without folds
 
     @property
     def size(self) -> int:
@@ -128,19 +120,13 @@ class CurvatureGramReduction(GramReduction):
 
     Its tasks are sent `coef` of shape (D, 1) and `intercept` of shape (1,).
 
-    A row costs 2dD flops and D cosines, and p² flops more if its loss is curved.
-
-    Parameters
-    ----------
-    output : int
-        Which of the targets the problem is for.
-    light_rows : int
-        Rows whose features are made at a time, so few that these stay in a cache. Those of them at which the
-        loss is curved are gathered for products of `tile_rows`.
+    A row costs 2dD flops and D cosines, and p² flops more if its loss is curved. The features of `light_rows`
+    are made at a time, so few that they stay in a cache. Those of them at which the loss is curved are
+    gathered for products of `tile_rows`.
     """
 
     loss: Loss
-    output: int
+    output: int  # which of the targets the problem is for
     light_rows: int
 
     def update(self, total: np.ndarray, rows: Rows, arrays: Arrays) -> np.ndarray:

@@ -53,22 +53,14 @@ class LightReduction(RowReduction):
     features of the r rows of a tile are summed (`_row_weights`), and what is made of these sums, `vectors`
     of shape (m, D), and of the block (`_sums`).
 
-    Tasks are sent `coef` of shape (D, k) and `intercept` of shape (k,).
-
-    Parameters
-    ----------
-    dtype : {"float32", "float64"}
-        Of the features and of their products; sums of products are float64.
-    tile_rows : int
-        Small enough that a tile of Z stays in a cache: a pass over 200,000 rows of 20 columns takes 0.44 s
-        on one core so, and 0.87 s with tiles of 8192 rows.
-    held_out : tuple of (int or None)
-        The fold that each problem is judged on.
+    Tasks are sent `coef` of shape (D, k) and `intercept` of shape (k,). Tiles are so small that their
+    features stay in a cache: a pass over 200,000 rows of 20 columns takes 0.44 s on one core so, and 0.87 s
+    with tiles of 8192 rows.
     """
 
     targets: ClassTargets
     folds: Folds | None
-    held_out: tuple[int | None, ...]
+    held_out: tuple[int | None, ...]  # the fold that each problem is judged on
 
     def update(self, total: Any, rows: Rows, arrays: Arrays) -> Any:
         block_map = self.block_map(arrays)
@@ -121,15 +113,10 @@ class MarginReduction(LightReduction):
     """Reduction to the `MarginSums` of k problems; `width` of shape (k,) is sent as well.
 
     A row costs 2dD + 4Dk flops and D cosines; for many problems 6Dk.
-
-    Parameters
-    ----------
-    outputs : tuple of int
-        Which target each problem is for.
     """
 
     loss: Loss
-    outputs: tuple[int, ...]
+    outputs: tuple[int, ...]  # which target each problem is for
 
     def size_bytes(self, n_rows: int) -> int:
         return 8 * len(self.outputs) * (2 * self.specification.n_features + 10)
@@ -288,17 +275,10 @@ class NearestRowsReduction(LightReduction):
     at the reference point.
 
     A row costs 2dD + 4Dk flops, 2Dk more with a reference, and D cosines.
-
-    Parameters
-    ----------
-    outputs : tuple of int
-        Which target each problem is for.
-    n_kept : int
-        Rows to keep of each label of each problem.
     """
 
-    outputs: tuple[int, ...]
-    n_kept: int
+    outputs: tuple[int, ...]  # which target each problem is for
+    n_kept: int  # rows to keep of each label of each problem
     has_reference: bool
 
     def size_bytes(self, n_rows: int) -> int:
@@ -381,20 +361,11 @@ class SmallestMarginsReduction(RowReduction):
     Tasks are sent `coef` of shape (D, k) and `intercept` of shape (k,).
 
     A row costs 2dD + 2D(k + 1) flops and D cosines.
-
-    Parameters
-    ----------
-    dtype : {"float32", "float64"}
-        Of the features and of their products.
-    outputs : tuple of int
-        Which of the targets the problems are for.
-    n_kept : int
-        Rows to keep of each label of each problem.
     """
 
     targets: ClassTargets
-    outputs: tuple[int, ...]
-    n_kept: int
+    outputs: tuple[int, ...]  # which of the targets the problems are for
+    n_kept: int  # rows to keep of each label of each problem
 
     def size_bytes(self, n_rows: int) -> int:
         row_bytes = 8 * self.specification.n_columns + 16

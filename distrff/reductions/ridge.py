@@ -33,17 +33,10 @@ class RidgePass(RowReduction):
     """What light passes share. Tasks are sent `coef` of shape (D, k) and `intercept` of shape (k,).
 
     Products are float64 in any `dtype` of the features: they are few beside the cosines, and the accuracy of
-    a solution is then the features' own.
-
-    Parameters
-    ----------
-    tile_rows : int
-        Small enough that a tile of Z stays in a cache.
-    offset : ndarray of shape (k,) or None
-        Added to the coded targets.
+    a solution is then the features' own. Tiles are so small that their features stay in a cache.
     """
 
-    offset: np.ndarray | None
+    offset: np.ndarray | None  # (k,), added to the coded targets
     folds: Folds | None = None
 
     def _tiles(self, rows: Rows, arrays: Arrays, *, of_basis: bool = False) -> Iterator[_Tile]:
@@ -93,14 +86,9 @@ class ComplementMomentsReduction(RidgePass):
     Tasks are sent a `coef` of shape (D, 0) and an `intercept` of length 0: there are no first coefficients.
 
     A row costs 2dD flops, and 2Dk more for each of the folds.
-
-    Parameters
-    ----------
-    held_out : tuple of int
-        Those folds.
     """
 
-    held_out: tuple[int, ...]
+    held_out: tuple[int, ...]  # those folds
 
     def size_bytes(self, n_rows: int) -> int:
         return 8 * len(self.held_out) * self.specification.n_features * (2 + self.targets.n_outputs)
@@ -135,14 +123,9 @@ class ProductReduction(RidgePass):
     that.
 
     A row costs 2dD + 4Dm flops and D cosines.
-
-    Parameters
-    ----------
-    held_out : tuple of (int or None)
-        Of each direction v, the fold whose rows it leaves out.
     """
 
-    held_out: tuple[int | None, ...]
+    held_out: tuple[int | None, ...]  # of each direction v, the fold whose rows it leaves out
 
     def size_bytes(self, n_rows: int) -> int:
         return 8 * (self.specification.n_features + 1) * len(self.held_out)
@@ -170,15 +153,10 @@ class HeldOutErrorReduction(RidgePass):
     """Reduction to Σ s·(y − f)² and Σ s, of shape (2, m): each model over the fold that it did not see.
 
     Tasks are sent `coef` of shape (D, m) and `intercept` of shape (m,).
-
-    Parameters
-    ----------
-    held_out, outputs : tuples of m int
-        The fold and the target of each model.
     """
 
-    held_out: tuple[int, ...]
-    outputs: tuple[int, ...]
+    held_out: tuple[int, ...]  # the fold of each of m models
+    outputs: tuple[int, ...]  # the target of each
 
     def size_bytes(self, n_rows: int) -> int:
         return 8 * 2 * len(self.held_out)

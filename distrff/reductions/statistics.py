@@ -145,12 +145,7 @@ def _pick(block: RowBlock, chosen: np.ndarray) -> Sample:
 
 @dataclass(frozen=True)
 class MapSumsReduction(Reduction):
-    """What a `MapReduction` sums over all rows, as a reduction that the engine runs.
-
-    Parameters
-    ----------
-    dtype : {"float32", "float64"}
-    """
+    """What a `MapReduction` sums over all rows, as a reduction that the engine runs."""
 
     map_reduction: MapReduction
     scaling: Scaling

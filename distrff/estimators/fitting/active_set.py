@@ -95,13 +95,9 @@ def finish_exactly(
 ) -> None:
     """Improve each problem from its point until that is good enough, or its model cannot grow.
 
-    Parameters
-    ----------
-    nearest_rows : callable
-        `MarginOracle.nearest_rows`, or None once no more passes are allowed.
-    improve : callable
-        Takes a problem, a point, its objective, a lower bound, and the sums over held-out rows; returns
-        whether the point is good enough.
+    `nearest_rows` is that of `MarginOracle`, and returns None once no more passes are allowed. `improve`
+    takes a problem, a point, its objective, a lower bound, and the sums over held-out rows; it returns
+    whether the point is good enough.
     """
     models: dict[MarginProblem, _Model] = {}
     if not points:

@@ -167,11 +167,7 @@ def choose_solver(
     """Return the plan of the first of the candidate solvers that fits in the workers' memory.
 
     Raises PlanRefused if none fits; the message names the smallest changes with which the first would.
-
-    Parameters
-    ----------
-    n_features : int or None
-        None before the map is fitted; exact bins are then counted as few as they could be.
+    `n_features` is None before the map is fitted; exact bins are then counted as few as they could be.
     """
     dataset, options = fit.dataset, fit.options
     if n_features is None:

@@ -483,17 +483,9 @@ def iterative_result(
 ) -> FitResult:
     """Return the result of conjugate gradients or SGD.
 
-    Parameters
-    ----------
-    solver : {"cg", "sgd"}
-    measure : {"relative residual", "duality gap"}
-        ‖B − (G + alpha·I)·w‖/‖B‖, or (primal − dual)/max(|primal|, |dual|).
-    error : float
-        That of the target where it is largest; NaN before the first pass.
-    history : History
-        Of that error.
-    n_sweeps : int
-        Light passes.
+    The measure is "relative residual", ‖B − (G + alpha·I)·w‖/‖B‖, or "duality gap",
+    (primal − dual)/max(|primal|, |dual|). `error` is that of the target where it is largest, NaN before the
+    first pass.
     """
     options = fit.options
     assert isinstance(options, RidgeOptions)

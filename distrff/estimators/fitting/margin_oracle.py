@@ -73,12 +73,8 @@ class FeaturesOf:
 class MarginOracle:
     """Evaluates problems by passes over the rows, and applies preconditioners where the Gram is.
 
-    Parameters
-    ----------
-    grams : Grams or None
-        None where no preconditioner is needed, or for the diagonal one of sparse features.
-    folds : Folds or None
-        The folds of problems that have one held out.
+    `grams` is None where no preconditioner is needed, or for the diagonal one of sparse features. `folds` are
+    those of problems that have one held out.
     """
 
     def __init__(

@@ -405,12 +405,8 @@ def _shortfall(options: MarginOptions, result: FitResult, worst: Trace, *, n_swe
 def remedy(error: float, C: float, *, size: float, dtype: str, ended: bool) -> str:
     """Return the remedy in words: other parameters, or more sweeps.
 
-    Parameters
-    ----------
-    size : float
-        Σs·mean‖z‖². C times it is the size of the losses' part beside the penalty.
-    ended : bool
-        Whether all sweeps were spent.
+    `size` is Σs·mean‖z‖²: C times it is the size of the losses' part beside the penalty. `ended` says whether
+    all sweeps were spent.
     """
     most = {name: 1 / (float(np.finfo(name).eps) * size) for name in ("float32", "float64")}
     if most["float64"] < C:

@@ -156,15 +156,8 @@ def end_of_grid(
 ) -> list[str]:
     """Return a sentence if the value chosen is the smallest or the largest of an ascending grid.
 
-    Parameters
-    ----------
-    name : str
-        Of the parameter; its grid is the parameter `name`s.
-    grid : ndarray of shape (m,)
-    scores : ndarray
-        Of the values that were judged. Nothing is said where all of several values score the same.
-    below : str, optional
-        What to say of the smallest instead.
+    There is none where all of several `scores` are the same. `below` is what to say of the smallest instead.
+    The grid of the parameter `name` is the parameter `name`s.
     """
     judged = scores[np.isfinite(scores)]
     if len(judged) > 1 and np.ptp(judged) == 0:
