@@ -23,7 +23,6 @@ from distrff.preprocessing.targets import ClassTargets, Targets
 from distrff.reductions.base import HELD_OUT_STRIDE, Folds
 from distrff.reductions.gram import GramReduction, GramStatistics
 from distrff.solvers.ridge import (
-    AlphaChoice,
     GramProblem,
     RidgeSolution,
     above_noise,
@@ -281,7 +280,7 @@ def _stands_for_rows(grams: Grams, n_folds: int) -> bool:
     return grams.weight / 2 < n_folds * weight < 2 * grams.weight
 
 
-def _with_grids(grams: Grams, options: RidgeOptions) -> tuple[Grams, list[np.ndarray], int]:
+def _with_grids(grams: Grams, options: RidgeOptions) -> tuple[Grams, dict[int, np.ndarray], int]:
     """Return the grid of each size, cut at its noise floor, and how many values D's own lost.
 
     Smaller maps whose floor is above the whole grid are left out of the problem.
@@ -294,90 +293,89 @@ def _with_grids(grams: Grams, options: RidgeOptions) -> tuple[Grams, list[np.nda
             grids[size], dropped = default_alphas(grams.weight, grams.mean_square_norm, floor=floor)
         elif is_whole or options.alphas[-1] >= floor:
             grids[size], dropped = above_noise(options.alphas, floor)
-    problem = replace(grams.problem, sizes=tuple(grids))
-    return replace(grams, problem=problem), list(grids.values()), dropped
+    return replace(grams, problem=replace(grams.problem, sizes=tuple(grids))), grids, dropped
 
 
 def _by_folds(grams: Grams, options: RidgeOptions, folds: range, held_out: str) -> AlphaSearch:
     grams, grids, dropped = _with_grids(grams, options)
-    calls = [(grams.total, grams.parts, fold, grids, grams.problem) for fold in folds]
+    calls = [(grams.total, grams.parts, fold, list(grids.values()), grams.problem) for fold in folds]
     by_fold = grams.run.gather(grams.run.submit_all(fold_errors, calls))
-    weights = np.array([weight for _, weight in by_fold])
-    unit = np.square(grams.targets.scale)
-    choices = []
-    for position, grid in enumerate(grids):
-        errors = np.stack([errors[position] for errors, _ in by_fold]) * unit
-        choices.append((errors, choose_alpha(errors, weights, alphas=grid)))
-    found = _best(grams, grids, dropped, f"mean squared error over {held_out}", [c for _, c in choices])
+    weights, unit = np.array([weight for _, weight in by_fold]), np.square(grams.targets.scale)
+    errors = [np.stack(of_folds) * unit for of_folds in zip(*(found for found, _ in by_fold), strict=True)]
+    criterion = f"mean squared error over {held_out}"
+    found, _ = _best(grams, grids, dropped, criterion, errors, weights)
     if len(folds) == 1:
         return found
-    errors, _ = choices[-1]
     with np.errstate(divide="ignore", invalid="ignore"):
-        fold_scores = errors.mean(axis=2).T / weights
+        fold_scores = errors[-1].mean(axis=2).T / weights
     return replace(found, results=found.results | {"fold_scores": fold_scores})
 
 
 def _by_gcv(grams: Grams, options: RidgeOptions) -> tuple[AlphaSearch, float]:
     """Return the choice, and the effective dimension of its solution."""
     grams, grids, dropped = _with_grids(grams, options)
-    calls = [
-        (grams.total, size, grid, grams.problem)
-        for size, grid in zip(grams.problem.sizes, grids, strict=True)
-    ]
-    values = grams.run.gather(grams.run.submit_all(gcv_errors, calls))
-    unit = np.square(grams.targets.scale)
-    choices = [
-        choose_alpha((errors * unit)[None], np.ones(1), alphas=grid)
-        for (errors, _), grid in zip(values, grids, strict=True)
-    ]
-    found = _best(grams, grids, dropped, "generalised cross-validation", choices)
-    return found, float(values[-1][1][choices[-1].index])
+    values = _gcv_errors(grams, grids)
+    errors = [of_size[None] for of_size, _ in values]
+    found, place = _best(grams, grids, dropped, "generalised cross-validation", errors, np.ones(1))
+    return found, float(values[-1][1][place])
+
+
+def _gcv_errors(grams: Grams, grids: dict[int, np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return errors (m, k) in the targets' units and effective dimensions (m,) for the grid of each size."""
+    calls = [(grams.total, size, grid, grams.problem) for size, grid in grids.items()]
+    found = grams.run.gather(grams.run.submit_all(gcv_errors, calls))
+    return [(errors * np.square(grams.targets.scale), dimensions) for errors, dimensions in found]
 
 
 def _best(
-    grams: Grams, grids: list[np.ndarray], dropped: int, criterion: str, choices: list[AlphaChoice]
-) -> AlphaSearch:
-    """Return the last choice, that of all features, with the curve that all of them are."""
-    best, noise = choices[-1], f"the rounding noise of {grams.dtype} products"
+    grams: Grams,
+    grids: dict[int, np.ndarray],
+    dropped: int,
+    criterion: str,
+    errors: list[np.ndarray],
+    weights: np.ndarray,
+) -> tuple[AlphaSearch, int]:
+    """Return the choice for all features and its place in their grid, with the curve of the nested maps.
+
+    `errors` are of shape (n_folds, m, k) for each size.
+    """
+    choices = [choose_alpha(e, weights, alphas=grid) for e, grid in zip(errors, grids.values(), strict=True)]
+    best, grid, noise = (
+        choices[-1],
+        grids[grams.problem.sizes[-1]],
+        f"the rounding noise of {grams.dtype} products",
+    )
     remedy = ", and needs dtype='float64' (--dtype float64)" if grams.dtype == "float32" else ""
     notes = [f"alphas below {noise} were left out: {dropped}"] if dropped else []
     below = f"alpha={best.alpha:g} is the smallest above {noise}: a smaller one may be better{remedy}"
-    usable = grids[-1][np.isfinite(best.scores)]
-    is_cut = dropped > 0 or len(usable) < len(grids[-1])
-    return AlphaSearch(
+    usable = grid[np.isfinite(best.scores)]
+    is_cut = dropped > 0 or len(usable) < len(grid)
+    search = AlphaSearch(
         alpha=np.array([best.alpha]),
         score=best.score,
         criterion=criterion,
-        results={"alphas": grids[-1], "mean_score": best.scores},
-        learning_curve=[
-            [size, choice.score, choice.alpha]
-            for size, choice in zip(grams.problem.sizes, choices, strict=True)
-        ],
+        results={"alphas": grid, "mean_score": best.scores},
+        learning_curve=[[size, c.score, c.alpha] for size, c in zip(grids, choices, strict=True)],
         notes=notes + end_of_grid("alpha", best.alpha, usable, best.scores, below=below if is_cut else None),
     )
+    return search, best.index
 
 
 def _given(grams: Grams, options: RidgeOptions) -> AlphaSearch:
-    alpha = options.alpha
+    alpha, problem = options.alpha, grams.problem
     assert alpha is not None
     search = AlphaSearch(alpha, criterion="generalised cross-validation at the given alpha")
     sizes = [
         s
-        for s in grams.problem.sizes
-        if _ROWS_PER_FEATURE * s**3 <= grams.problem.n_rows * grams.problem.sizes[-1] ** 2
+        for s in problem.sizes
+        if _ROWS_PER_FEATURE * s**3 <= problem.n_rows * problem.sizes[-1] ** 2
         and grams.noise_floor(s) <= alpha.min()
     ]
     if len(alpha) > 1 or not sizes:
         return search
-    calls = [(grams.total, size, alpha, grams.problem) for size in sizes]
-    values = grams.run.gather(grams.run.submit_all(gcv_errors, calls))
-    scores = [float((errors * np.square(grams.targets.scale)).mean()) for errors, _ in values]
-    curve = [
-        [size, score, float(alpha[0])]
-        for size, score in zip(sizes, scores, strict=True)
-        if np.isfinite(score)
-    ]
-    return replace(search, learning_curve=curve)
+    scores = [float(errors.mean()) for errors, _ in _gcv_errors(grams, dict.fromkeys(sizes, alpha))]
+    curve = [[size, score, float(alpha[0])] for size, score in zip(sizes, scores, strict=True)]
+    return replace(search, learning_curve=[point for point in curve if np.isfinite(point[1])])
 
 
 # What all fits of ridge share.
