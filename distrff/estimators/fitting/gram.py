@@ -340,11 +340,8 @@ def _best(
     `errors` are of shape (n_folds, m, k) for each size.
     """
     choices = [choose_alpha(e, weights, alphas=grid) for e, grid in zip(errors, grids.values(), strict=True)]
-    best, grid, noise = (
-        choices[-1],
-        grids[grams.problem.sizes[-1]],
-        f"the rounding noise of {grams.dtype} products",
-    )
+    best, grid = choices[-1], grids[grams.problem.sizes[-1]]
+    noise = f"the rounding noise of {grams.dtype} products"
     remedy = ", and needs dtype='float64' (--dtype float64)" if grams.dtype == "float32" else ""
     notes = [f"alphas below {noise} were left out: {dropped}"] if dropped else []
     below = f"alpha={best.alpha:g} is the smallest above {noise}: a smaller one may be better{remedy}"
