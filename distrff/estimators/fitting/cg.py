@@ -240,7 +240,7 @@ class RidgePasses:
 # Alpha by cross-validation where no Gram is formed: conjugate gradients on some folds side by side.
 
 _MIN_TOL = 1e-2  # an error on held-out rows is not known better than that
-_MAX_IN_VAIN = 2
+_MAX_RISES = 2
 
 # A fold and a target.
 _Member = tuple[int, int]
@@ -281,7 +281,7 @@ def search_alpha(fit: PreparedFit, plan: Plan) -> AlphaSearch:
     best: tuple[np.ndarray, np.ndarray] | None = None
 
     def walk(folds: range) -> None:
-        """Judge the models of these folds: those of the first until it is in vain, others as far."""
+        """Judge the models of some folds: the first walk down the grid, others over what these tried."""
         models, totals = _FoldModels(fit, passes, folds), []
 
         def error_at(place: int) -> float:
@@ -403,16 +403,16 @@ def walk_grid(n: int, error_at: Callable[[int], float]) -> None:
     """Look at the errors of places of an ascending grid of n: from the largest down, then near the best.
 
     From 12 places on the way down is in strides of 2, from 24 on of 4 and so on, until the error rises; then
-    the strides are halved on both sides of the best place. Shorter grids are walked one by one, and for two
-    places in vain.
+    the strides are halved on both sides of the best place. Shorter grids are walked one by one, until the
+    error has risen twice.
     """
     stride = walk_stride(n)
     errors: dict[int, float] = {}
-    in_vain = 0
+    n_rises = 0
     for place in range(n - 1, -1, -stride):
         errors[place] = error_at(place)
-        in_vain = in_vain + 1 if errors[place] > min(errors.values()) else 0
-        if in_vain >= (1 if stride > 1 else _MAX_IN_VAIN):
+        n_rises = n_rises + 1 if errors[place] > min(errors.values()) else 0
+        if n_rises >= (1 if stride > 1 else _MAX_RISES):
             break
     while stride > 1:
         stride //= 2

@@ -251,7 +251,7 @@ def prepare(fit: FitContext) -> PreparedFit:
 
 
 def first_pass(fit: FitContext) -> ColumnStatistics:
-    """Return the statistics of all columns, after one pass.
+    """Return the statistics of all columns, which one pass sums.
 
     Raises InputError for numbers that cannot be used, squares that overflow, labels that are no classes, or
     weights that are all zero.
