@@ -17,11 +17,17 @@ from distrff.engine.execution import Workers
 from distrff.engine.run import Run, begin_run
 from distrff.engine.segments import light_segmentation
 from distrff.errors import ColumnError, InputError, warn
-from distrff.estimators.fitting.context import FitContext, PreparedFit, Solver, begin, expected_plan, solve
+from distrff.estimators.fitting.context import (
+    FitContext,
+    PreparedFit,
+    begin,
+    choose_solver,
+    expected_plan,
+    prepare,
+)
 from distrff.estimators.fitting.options import FitOptions, check_sparse_rows, takes_sparse_rows
 from distrff.estimators.fitting.plan import Plan
-from distrff.estimators.fitting.report import fit_report
-from distrff.estimators.fitting.result import FitResult
+from distrff.estimators.fitting.result import FitResult, Solver, fit_report
 from distrff.estimators.fitting.timing import predicted_seconds
 from distrff.io.arrays import as_dataset
 from distrff.io.dataset import Dataset, check_known, check_rows
@@ -73,7 +79,15 @@ class KernelEstimator(BaseEstimator):
         dataset = self._rows_to_fit(X, y, sample_weight)
         for name in self._forgotten:
             self.__dict__.pop(name, None)
-        fit, result = solve(begin(dataset, options), self._solvers, self._planned)
+        fit = begin(dataset, options)
+        expected = expected_plan(fit)  # refuses before the first task
+        fit = prepare(fit)
+        plan = choose_solver(fit, fit.targets.n_outputs, fit.specification.n_features)
+        planned = self._planned
+        # The report shows the seconds that `plan` predicted, if that was for this fit.
+        if planned is not None and planned.with_seconds(None) == expected:
+            plan = plan.with_seconds(planned.seconds)
+        result = self._solvers[plan.solver](fit, plan)
         self.features_ = fit.features
         model = Model(
             kind=type(self).__name__,

@@ -17,7 +17,6 @@ from distrff.estimators.fitting.options import (
     check_sparse_rows,
     checked_folds,
     checked_map,
-    one_of,
 )
 from distrff.features.base import FeatureMap
 from distrff.io.arrays import as_dataset
@@ -27,6 +26,7 @@ from distrff.reductions.base import FOLD_RULES
 from distrff.reductions.gram import GramStatistics
 from distrff.solvers.ridge import unpack
 from distrff.utils.random import resolve_seed
+from distrff.utils.validation import one_of
 
 
 def gram(
@@ -170,13 +170,9 @@ def _gram_like(
         seed=seed,
     )
     fit = begin(dataset, options)
-    assert fit.run is not None
     statistics = first_pass(fit)
     prepared = PreparedFit(
-        dataset=dataset,
-        options=options,
-        workers=fit.workers,
-        run=fit.run,
+        **vars(fit),
         statistics=statistics,
         scaling=like.scaling,
         targets=like.targets,

@@ -7,23 +7,21 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 from distrff.errors import InputError, check_count
 from distrff.estimators.base import KernelEstimator
 from distrff.estimators.fitting.context import PreparedFit
 from distrff.estimators.fitting.gram import gram_passes
-from distrff.estimators.fitting.options import DTYPES, SCALES, FitOptions, checked_map, one_of
+from distrff.estimators.fitting.options import FitOptions, map_options
 from distrff.estimators.fitting.plan import Plan
 from distrff.estimators.fitting.result import FitResult
 from distrff.features.base import FeatureMap
-from distrff.features.fourier import FourierFeatures
 from distrff.io.arrays import as_dataset
 from distrff.io.dataset import Dataset
 from distrff.model.model import Model
 from distrff.preprocessing.targets import NumericTargets
 from distrff.solvers.pca import PrincipalComponents, principal_components
-from distrff.utils.random import resolve_seed
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -151,23 +149,14 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelEstimat
         return T.astype(np.float32) if getattr(X, "dtype", None) == np.float32 else T
 
     def _options(self) -> ComponentOptions:
-        one_of("scale", self.scale, SCALES)
-        one_of("dtype", self.dtype, DTYPES)
-        if self.features is not None and checked_map(self.features).sparse_entries:
+        shared = map_options(self)
+        if shared["features"].sparse_entries:
             raise InputError(
                 "features of random binning are too many for a Gram, from which components are found; "
                 "use FourierFeatures or NystroemFeatures"
             )
-        k = self.n_components
-        check_count("n_components", k)
-        return ComponentOptions(
-            n_components=int(k),
-            target_kind=self._target_kind,
-            features=FourierFeatures() if self.features is None else clone(self.features),
-            scale=self.scale,
-            dtype=self.dtype,
-            seed=resolve_seed(self.random_state),
-        )
+        check_count("n_components", self.n_components)
+        return ComponentOptions(**shared, n_components=int(self.n_components))
 
     def _dataset(self, X: Any, y: Any, sample_weight: Any) -> Dataset:
         return as_dataset(X, None, sample_weight)

@@ -10,13 +10,14 @@ import numpy as np
 from distrff.errors import InputError
 from distrff.estimators.base import KernelClassifier
 from distrff.estimators.fitting.margins import fit_margins
-from distrff.estimators.fitting.options import MarginOptions, margin_options, one_of, positive_number
+from distrff.estimators.fitting.options import MarginOptions, margin_options
 from distrff.estimators.fitting.result import FitResult
 from distrff.estimators.fitting.sgd import fit_margins_by_sgd
 from distrff.features.base import FeatureMap
 from distrff.io.dataset import Dataset
 from distrff.model.model import Model
 from distrff.solvers.losses import MARGINS, NOISES
+from distrff.utils.validation import one_of, positive
 
 # What classifiers with a margin loss share.
 
@@ -37,10 +38,10 @@ class MarginClassifier(KernelClassifier):
         return {"likelihood": self._likelihood}
 
     def _keep(self, result: FitResult, model: Model) -> None:
-        norms, search = np.linalg.norm(result.coef, axis=0), result.search
+        search = result.search
         self.coef_ = result.coef.T
         self.intercept_ = result.intercept
-        self.rkhs_norm_ = float(norms[0]) if len(norms) == 1 else norms
+        self.rkhs_norm_ = result.entries["rkhs_norm"]
         self.C_ = search.C
         if np.isinf(search.C):
             self.margin_ = 1 / self.rkhs_norm_
@@ -163,7 +164,7 @@ class KernelSVC(MarginClassifier):
         self.random_state = random_state
 
     def _options(self) -> MarginOptions:
-        one_of("loss", self.loss, tuple(MARGINS))
+        one_of("loss", self.loss, MARGINS)
         return margin_options(self, MARGINS[self.loss](), f"loss={self.loss!r}", hard_margin=True)
 
 
@@ -292,13 +293,13 @@ class KernelLikelihoodClassifier(MarginClassifier):
         return self._output(X, "predict_proba")
 
     def _options(self) -> MarginOptions:
-        one_of("noise", self.noise, tuple(NOISES))
+        one_of("noise", self.noise, NOISES)
         one_of("multi_class", self.multi_class, ("ovr", "softmax"))
         if self.multi_class == "softmax" and self.noise != "logistic":
             raise InputError(
                 f"multi_class='softmax' is for noise='logistic', got noise={self.noise!r}; use 'ovr'"
             )
-        positive_number("sigma", self.sigma)
+        positive("sigma", self.sigma)
         return margin_options(self, NOISES[self.noise](float(self.sigma)), f"noise={self.noise!r}")
 
     @property

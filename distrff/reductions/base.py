@@ -22,22 +22,15 @@ HELD_OUT_STRIDE = 5
 class Folds:
     """Assignment of rows to `n_folds` folds: a function of a row's number and a seed, never of chunks.
 
-    Parameters
-    ----------
-    n_folds : int
-    seed : int
-    by : {"hash", "contiguous", "one held out"}
-        The hash spreads raster or periodic orders evenly over the folds; contiguous
-        folds are for rows whose neighbours are alike, as in a raster or a time series.
-        "one held out" has two folds: the first of five by the hash, and all other rows.
-    n_rows : int
-        Of the whole dataset; contiguous folds need it.
+    By "hash", raster or periodic orders are spread evenly over the folds. Folds that are "contiguous" are for
+    rows with neighbours alike, as in a raster or a time series. "one held out" has two folds: the first of
+    five by the hash, and all other rows.
     """
 
     n_folds: int
     seed: int
     by: str
-    n_rows: int
+    n_rows: int  # of the whole dataset; contiguous folds need it
 
     def of_rows(self, start: int, stop: int) -> np.ndarray:
         """Return the fold of each of the rows start … stop, int64."""
@@ -51,25 +44,13 @@ class Folds:
 
 @dataclass(frozen=True, kw_only=True)
 class RowReduction(Reduction):
-    """A reduction over the features of rows and their coded targets, a tile of rows at a time.
+    """A reduction over the features of rows and their coded targets, a tile of rows at a time."""
 
-    Parameters
-    ----------
-    specification : MapSpecification
-        Its arrays are sent apart from the tasks, once for all passes of a run.
-    scaling : Scaling
-    targets : Targets
-    dtype : {"float32", "float64"}
-        Of the features.
-    tile_rows : int
-        Rows whose features are live at once.
-    """
-
-    specification: MapSpecification
+    specification: MapSpecification  # its arrays are sent apart from the tasks, once for all passes of a run
     scaling: Scaling
     targets: Targets
-    dtype: str
-    tile_rows: int
+    dtype: str  # of the features; sums of their products are float64
+    tile_rows: int  # rows whose features are live at once
 
     def shared(self) -> SharedArrays:
         return self.specification

@@ -18,18 +18,10 @@ _OF_POINTS = ("X", "gradient", "curvature", "damping", "dimension")
 
 @dataclass(frozen=True, eq=False)
 class EpochSums:
-    """Weighted sums of segments' last points.
+    """Weighted sums of segments' last points."""
 
-    Attributes
-    ----------
-    weight : float
-        Σs of the rows that were stepped over.
-    X : ndarray of shape (D + 1, k), or (D, k) without an intercept
-        Σ over segments of the segment's weight times its points.
-    """
-
-    weight: float
-    X: np.ndarray
+    weight: float  # Σs of the rows that were stepped over
+    X: np.ndarray  # (D + 1, k), or (D, k) without an intercept: Σ of a segment's weight times its points
 
     def __add__(self, other: EpochSums) -> EpochSums:
         return EpochSums(self.weight + other.weight, self.X + other.X)
@@ -43,27 +35,13 @@ class EpochSums:
 class EpochReduction(RowReduction):
     """Reduction to the `EpochSums` of points that start where `sent_start` says.
 
-    Parameters
-    ----------
-    dtype : {"float32", "float64"}
-        Of the features and of their products; points are float64.
-    tile_rows : int
-        Rows of one step; the last of a segment may be shorter.
-    loss : Loss
-        Of finite curvature.
-    outputs : tuple of int
-        Which of the targets the points are for.
-    fit_intercept : bool
-
-    Notes
-    -----
     Rows are taken in stored order, which must be independent of their values. A row costs
     2dD + 8Dk flops and D cosines, a batch 4Dqk more for q directions of the metric. One batch of features
-    and the metric are live.
+    and the metric are live. A step takes `tile_rows`, the last of a segment fewer. Points are float64.
     """
 
-    loss: Loss
-    outputs: tuple[int, ...]
+    loss: Loss  # of finite curvature
+    outputs: tuple[int, ...]  # which of the targets the points are for
     fit_intercept: bool
 
     def size_bytes(self, n_rows: int) -> int:
@@ -72,7 +50,9 @@ class EpochReduction(RowReduction):
     def update(self, total: EpochSums | None, rows: Rows, arrays: Arrays) -> EpochSums | None:
         block_map, outputs = self.block_map(arrays), list(self.outputs)
         metric = SpectralMetric.from_arrays(arrays, fit_intercept=self.fit_intercept)
-        steps = LocalSteps(self.loss, metric, _start_of(arrays))
+        of_points = {name: arrays[name] for name in _OF_POINTS}
+        start = LocalStart(**of_points, penalty=float(arrays["penalty"]))
+        steps = LocalSteps(self.loss, metric, start)
         for block in rows.tiles(self.tile_rows):
             Z = block_map.tile(self.scaled(block.X))
             Y = self.targets.encode(block.y)[:, outputs]
@@ -83,8 +63,3 @@ class EpochReduction(RowReduction):
 def sent_start(metric: SpectralMetric, start: LocalStart) -> dict[str, np.ndarray]:
     """Return the arrays that the tasks of an `EpochReduction` are sent."""
     return metric.arrays() | {name: np.asarray(getattr(start, name)) for name in (*_OF_POINTS, "penalty")}
-
-
-def _start_of(arrays: Arrays) -> LocalStart:
-    of_points = {name: arrays[name] for name in _OF_POINTS}
-    return LocalStart(**of_points, penalty=float(arrays["penalty"]))

@@ -30,7 +30,7 @@ from distrff.utils.arrays import chosen_rows, joined_rows
 from distrff.utils.jit import scratch
 from distrff.utils.products import add_transposed_product, values_of, zero_sums
 
-_MOST_BLOCK_TILES, _MOST_BLOCK_VALUES = 8, 15 * 2**10  # 120 KiB: from 128 arrays are fresh memory each time
+_MAX_BLOCK_TILES, _MAX_BLOCK_VALUES = 8, 15 * 2**10  # 120 KiB: from 128 arrays are fresh memory each time
 
 
 class _Block(NamedTuple):
@@ -53,23 +53,14 @@ class LightReduction(RowReduction):
     features of the r rows of a tile are summed (`_row_weights`), and what is made of these sums, `vectors`
     of shape (m, D), and of the block (`_sums`).
 
-    Tasks are sent `coef` of shape (D, k) and `intercept` of shape (k,).
-
-    Parameters
-    ----------
-    dtype : {"float32", "float64"}
-        Of the features and of their products; sums of products are float64.
-    tile_rows : int
-        Small enough that a tile of Z stays in a cache: a pass over 200,000 rows of 20 columns takes 0.44 s
-        on one core so, and 0.87 s with tiles of 8192 rows.
-    folds : Folds or None
-    held_out : tuple of (int or None)
-        The fold that each problem is judged on.
+    Tasks are sent `coef` of shape (D, k) and `intercept` of shape (k,). Tiles are so small that their
+    features stay in a cache: a pass over 200,000 rows of 20 columns takes 0.44 s on one core so, and 0.87 s
+    with tiles of 8192 rows.
     """
 
     targets: ClassTargets
     folds: Folds | None
-    held_out: tuple[int | None, ...]
+    held_out: tuple[int | None, ...]  # the fold that each problem is judged on
 
     def update(self, total: Any, rows: Rows, arrays: Arrays) -> Any:
         block_map = self.block_map(arrays)
@@ -97,8 +88,8 @@ class LightReduction(RowReduction):
 
     def _block_rows(self, n_values: int) -> int:
         """Return the rows of a few tiles: what is done once for all of them costs as much as for one."""
-        n_tiles = _MOST_BLOCK_VALUES // (self.tile_rows * n_values)
-        return self.tile_rows * max(1, min(_MOST_BLOCK_TILES, n_tiles))
+        n_tiles = _MAX_BLOCK_VALUES // (self.tile_rows * n_values)
+        return self.tile_rows * max(1, min(_MAX_BLOCK_TILES, n_tiles))
 
     @abstractmethod
     def _labels(self, block: RowBlock) -> np.ndarray: ...
@@ -121,19 +112,11 @@ class LightReduction(RowReduction):
 class MarginReduction(LightReduction):
     """Reduction to the `MarginSums` of k problems; `width` of shape (k,) is sent as well.
 
-    Parameters
-    ----------
-    loss : Loss
-    outputs : tuple of int
-        Which target each problem is for.
-
-    Notes
-    -----
     A row costs 2dD + 4Dk flops and D cosines; for many problems 6Dk.
     """
 
     loss: Loss
-    outputs: tuple[int, ...]
+    outputs: tuple[int, ...]  # which target each problem is for
 
     def size_bytes(self, n_rows: int) -> int:
         return 8 * len(self.outputs) * (2 * self.specification.n_features + 10)
@@ -154,12 +137,6 @@ class MarginReduction(LightReduction):
 class SoftmaxReduction(LightReduction):
     """Reduction to the `SoftmaxSums` of m problems of one column a class each, side by side in `coef`.
 
-    Parameters
-    ----------
-    sigma : float
-
-    Notes
-    -----
     A row costs 2dD + 4Dkm flops and D cosines.
     """
 
@@ -187,14 +164,14 @@ class SoftmaxReduction(LightReduction):
 
 # The sweep of hinge problems that looks for the rows on which a problem of few rows and the hinge differ.
 
-_MOST_FEATURES = 4096  # beyond, a Newton step of a model costs more than many sweeps
-_LEAST_KEPT, _MOST_KEPT, _KEPT_ENTRIES = 2**10, 2**14, 2**21
-_GROWTH, _LEAST_GROWN = 8, 2**14
+_MAX_FEATURES = 4096  # beyond, a Newton step of a model costs more than many sweeps
+_MIN_KEPT, _MAX_KEPT, _KEPT_ENTRIES = 2**10, 2**14, 2**21
+_GROWTH, _MIN_GROWN = 8, 2**14
 
 
 def can_model(n_features: int, sparse_entries: int) -> bool:
     """Return whether models of few rows are worth their steps, which for sparse features cost rows alone."""
-    return sparse_entries > 0 or n_features <= _MOST_FEATURES
+    return sparse_entries > 0 or n_features <= _MAX_FEATURES
 
 
 def kept_rows(n_features: int, sparse_entries: int) -> int:
@@ -204,34 +181,26 @@ def kept_rows(n_features: int, sparse_entries: int) -> int:
     least. Sparse ones have more features than rows: as many as have two million entries, 1024 to 16,384.
     """
     if sparse_entries:
-        return max(_LEAST_KEPT, min(_MOST_KEPT, _KEPT_ENTRIES // sparse_entries))
-    return max(_LEAST_KEPT, n_features)
+        return max(_MIN_KEPT, min(_MAX_KEPT, _KEPT_ENTRIES // sparse_entries))
+    return max(_MIN_KEPT, n_features)
 
 
-def most_model_rows(n_features: int, sparse_entries: int) -> int:
+def max_model_rows(n_features: int, sparse_entries: int) -> int:
     """Return how many rows a model may grow to.
 
     Eight times what a sweep keeps of a label, and 16,384 at least: of a rare class against the rest, the rows
     that may be on either side of the hinge are many whatever the number of features is.
     """
-    return max(_LEAST_GROWN, _GROWTH * kept_rows(n_features, sparse_entries))
+    return max(_MIN_GROWN, _GROWTH * kept_rows(n_features, sparse_entries))
 
 
 @dataclass(frozen=True, eq=False)
 class KeptRows:
-    """Rows of one problem by ascending score; equal scores by row number.
+    """Rows of one problem by ascending score; equal scores by row number."""
 
-    Attributes
-    ----------
-    score : ndarray of shape (r,), float64
-    number : ndarray of shape (r,), int64
-    X : ndarray of shape (r, d)
-        As they were read.
-    """
-
-    score: np.ndarray
-    number: np.ndarray
-    X: np.ndarray
+    score: np.ndarray  # (r,), float64
+    number: np.ndarray  # (r,), int64
+    X: np.ndarray  # (r, d), as they were read
 
     def first(self, n: int) -> Self:
         """Return the first n rows."""
@@ -265,18 +234,11 @@ class NearestRows(KeptRows):
     """Rows near the hinge y·f = 1 of one problem.
 
     The score is |1 − m| of a first look, then −s·|1 − m|, the error of the problem, negative.
-
-    Attributes
-    ----------
-    label, weight : ndarrays of shape (r,)
-        ±1, and s.
-    violating : boolean ndarray of shape (r,)
-        Whether m < 1 at the reference point.
     """
 
-    label: np.ndarray
-    weight: np.ndarray
-    violating: np.ndarray
+    label: np.ndarray  # (r,), ±1
+    weight: np.ndarray  # (r,), s
+    violating: np.ndarray  # (r,), whether m < 1 at the reference point
 
 
 Sides = tuple[NearestRows, NearestRows]
@@ -284,27 +246,13 @@ Sides = tuple[NearestRows, NearestRows]
 
 @dataclass(frozen=True, eq=False)
 class NearestSums:
-    """What a sweep found at one point of each of k problems.
+    """What a sweep found at one point of each of k problems."""
 
-    Attributes
-    ----------
-    value : ndarray of shape (k,)
-        Σ s·max(0, 1 − m).
-    violating_weight : ndarray of shape (k,)
-        Σ s over the rows with m < 1.
-    violating_vector : ndarray of shape (k, D + 1)
-        Σ s·y·[z | 1] over the same.
-    held_out : ndarray of shape (2, k)
-        Σ s and Σ s·max(0, 1 − m) over the rows that are held out.
-    sides : tuple of k pairs of NearestRows
-        Of the rows of label 1 and of label −1.
-    """
-
-    value: np.ndarray
-    violating_weight: np.ndarray
-    violating_vector: np.ndarray
-    held_out: np.ndarray
-    sides: tuple[Sides, ...]
+    value: np.ndarray  # (k,): Σ s·max(0, 1 − m)
+    violating_weight: np.ndarray  # (k,): Σ s over the rows with m < 1
+    violating_vector: np.ndarray  # (k, D + 1): Σ s·y·[z | 1] over the same
+    held_out: np.ndarray  # (2, k): Σ s and Σ s·max(0, 1 − m) over the rows that are held out
+    sides: tuple[Sides, ...]  # of each problem, the rows of label 1 and of label −1
 
     def rows(self, problem: int) -> NearestRows:
         """Return the rows of one problem, those of label 1 first."""
@@ -316,16 +264,6 @@ class NearestSums:
         of_z = feature_sums(self.violating_vector[:, :-1])
         return replace(self, violating_vector=np.concatenate([of_z, self.violating_vector[:, -1:]], axis=1))
 
-    def merge(self, other: NearestSums, n_kept: int) -> NearestSums:
-        """Return what both found."""
-        return NearestSums(
-            value=self.value + other.value,
-            violating_weight=self.violating_weight + other.violating_weight,
-            violating_vector=self.violating_vector + other.violating_vector,
-            held_out=self.held_out + other.held_out,
-            sides=merged_sides(self.sides, other.sides, n_kept),
-        )
-
 
 @dataclass(frozen=True, kw_only=True)
 class NearestRowsReduction(LightReduction):
@@ -336,21 +274,11 @@ class NearestRowsReduction(LightReduction):
     numbers of problem j's rows, and of the others those are kept that are on another side of the hinge than
     at the reference point.
 
-    Parameters
-    ----------
-    outputs : tuple of int
-        Which target each problem is for.
-    n_kept : int
-        Rows to keep of each label of each problem.
-    has_reference : bool
-
-    Notes
-    -----
     A row costs 2dD + 4Dk flops, 2Dk more with a reference, and D cosines.
     """
 
-    outputs: tuple[int, ...]
-    n_kept: int
+    outputs: tuple[int, ...]  # which target each problem is for
+    n_kept: int  # rows to keep of each label of each problem
     has_reference: bool
 
     def size_bytes(self, n_rows: int) -> int:
@@ -361,7 +289,13 @@ class NearestRowsReduction(LightReduction):
     def merge(self, first: NearestSums | None, second: NearestSums | None) -> NearestSums | None:
         if first is None or second is None:
             return super().merge(first, second)
-        return first.merge(second, self.n_kept)
+        return NearestSums(
+            value=first.value + second.value,
+            violating_weight=first.violating_weight + second.violating_weight,
+            violating_vector=first.violating_vector + second.violating_vector,
+            held_out=first.held_out + second.held_out,
+            sides=merged_sides(first.sides, second.sides, self.n_kept),
+        )
 
     def _labels(self, block: RowBlock) -> np.ndarray:
         return self.targets.encode(block.y)[:, list(self.outputs)]
@@ -407,35 +341,17 @@ class NearestRowsReduction(LightReduction):
 
 @dataclass(frozen=True, eq=False)
 class SmallestMargins:
-    """What a sweep found at one point of each of k problems; rows of weight 0 do not count.
+    """What a sweep found at one point of each of k problems; rows of weight 0 do not count."""
 
-    Attributes
-    ----------
-    sides : tuple of k pairs of KeptRows
-        Of the rows of label 1 and of label −1; the score is the margin.
-    n_violating : ndarray of shape (k,), int64
-        Rows whose margin is below 1.
-    largest_norm : float
-        Of z.
-    """
-
-    sides: tuple[tuple[KeptRows, KeptRows], ...]
-    n_violating: np.ndarray
-    largest_norm: float
+    sides: tuple[tuple[KeptRows, KeptRows], ...]  # of label 1 and of label −1; the score is the margin
+    n_violating: np.ndarray  # (k,), int64: rows whose margin is below 1
+    largest_norm: float  # of z
 
     def rows(self, problem: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Return number (r,), X (r, d), label (r,) and margin (r,) of one problem's rows, label 1 first."""
         above, below = self.sides[problem]
         rows, label = above.merge(below, None), np.repeat([1.0, -1.0], [len(above.number), len(below.number)])
         return rows.number, rows.X, label, rows.score
-
-    def merge(self, other: SmallestMargins, n_kept: int) -> SmallestMargins:
-        """Return what both found."""
-        return SmallestMargins(
-            sides=merged_sides(self.sides, other.sides, n_kept),
-            n_violating=self.n_violating + other.n_violating,
-            largest_norm=max(self.largest_norm, other.largest_norm),
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -444,23 +360,12 @@ class SmallestMarginsReduction(RowReduction):
 
     Tasks are sent `coef` of shape (D, k) and `intercept` of shape (k,).
 
-    Parameters
-    ----------
-    dtype : {"float32", "float64"}
-        Of the features and of their products.
-    outputs : tuple of int
-        Which of the targets the problems are for.
-    n_kept : int
-        Rows to keep of each label of each problem.
-
-    Notes
-    -----
     A row costs 2dD + 2D(k + 1) flops and D cosines.
     """
 
     targets: ClassTargets
-    outputs: tuple[int, ...]
-    n_kept: int
+    outputs: tuple[int, ...]  # which of the targets the problems are for
+    n_kept: int  # rows to keep of each label of each problem
 
     def size_bytes(self, n_rows: int) -> int:
         row_bytes = 8 * self.specification.n_columns + 16
@@ -469,7 +374,11 @@ class SmallestMarginsReduction(RowReduction):
     def merge(self, first: SmallestMargins | None, second: SmallestMargins | None) -> SmallestMargins | None:
         if first is None or second is None:
             return super().merge(first, second)
-        return first.merge(second, self.n_kept)
+        return SmallestMargins(
+            sides=merged_sides(first.sides, second.sides, self.n_kept),
+            n_violating=first.n_violating + second.n_violating,
+            largest_norm=max(first.largest_norm, second.largest_norm),
+        )
 
     def update(self, total: SmallestMargins | None, rows: Rows, arrays: Arrays) -> SmallestMargins | None:
         dtype, block_map = np.dtype(self.dtype), self.block_map(arrays)

@@ -33,18 +33,10 @@ class RidgePass(RowReduction):
     """What light passes share. Tasks are sent `coef` of shape (D, k) and `intercept` of shape (k,).
 
     Products are float64 in any `dtype` of the features: they are few beside the cosines, and the accuracy of
-    a solution is then the features' own.
-
-    Parameters
-    ----------
-    tile_rows : int
-        Small enough that a tile of Z stays in a cache.
-    offset : ndarray of shape (k,) or None
-        Added to the coded targets.
-    folds : Folds or None
+    a solution is then the features' own. Tiles are so small that their features stay in a cache.
     """
 
-    offset: np.ndarray | None
+    offset: np.ndarray | None  # (k,), added to the coded targets
     folds: Folds | None = None
 
     def _tiles(self, rows: Rows, arrays: Arrays, *, of_basis: bool = False) -> Iterator[_Tile]:
@@ -74,8 +66,6 @@ class RidgePass(RowReduction):
 class RightSidesReduction(RidgePass):
     """Reduction to the `RidgeMoments` of rows and of first coefficients.
 
-    Notes
-    -----
     A row costs 2dD + 6Dk flops and D cosines.
     """
 
@@ -95,17 +85,10 @@ class ComplementMomentsReduction(RidgePass):
 
     Tasks are sent a `coef` of shape (D, 0) and an `intercept` of length 0: there are no first coefficients.
 
-    Parameters
-    ----------
-    held_out : tuple of int
-        Those folds.
-
-    Notes
-    -----
     A row costs 2dD flops, and 2Dk more for each of the folds.
     """
 
-    held_out: tuple[int, ...]
+    held_out: tuple[int, ...]  # those folds
 
     def size_bytes(self, n_rows: int) -> int:
         return 8 * len(self.held_out) * self.specification.n_features * (2 + self.targets.n_outputs)
@@ -139,17 +122,10 @@ class ProductReduction(RidgePass):
     side, which is all that the product of the centred Gram needs but for rounding; the last row corrects
     that.
 
-    Parameters
-    ----------
-    held_out : tuple of (int or None)
-        Of each direction v, the fold whose rows it leaves out.
-
-    Notes
-    -----
     A row costs 2dD + 4Dm flops and D cosines.
     """
 
-    held_out: tuple[int | None, ...]
+    held_out: tuple[int | None, ...]  # of each direction v, the fold whose rows it leaves out
 
     def size_bytes(self, n_rows: int) -> int:
         return 8 * (self.specification.n_features + 1) * len(self.held_out)
@@ -177,15 +153,10 @@ class HeldOutErrorReduction(RidgePass):
     """Reduction to Σ s·(y − f)² and Σ s, of shape (2, m): each model over the fold that it did not see.
 
     Tasks are sent `coef` of shape (D, m) and `intercept` of shape (m,).
-
-    Parameters
-    ----------
-    held_out, outputs : tuples of m int
-        The fold and the target of each model.
     """
 
-    held_out: tuple[int, ...]
-    outputs: tuple[int, ...]
+    held_out: tuple[int, ...]  # the fold of each of m models
+    outputs: tuple[int, ...]  # the target of each
 
     def size_bytes(self, n_rows: int) -> int:
         return 8 * 2 * len(self.held_out)

@@ -20,7 +20,7 @@ from distrff.utils.random import stream
 
 _SAMPLE_ROWS = 16_384
 _SAMPLE_BYTES = 2**25
-_LEAST_SAMPLE_ROWS = 2_048
+_MIN_SAMPLE_ROWS = 2_048
 
 
 @dataclass(frozen=True)
@@ -34,29 +34,14 @@ class Sample:
 
 @dataclass(frozen=True)
 class ColumnStatistics:
-    """What the first sweep found.
-
-    Parameters
-    ----------
-    n_rows : int
-    columns : Moments
-        Of X.
-    magnitude : ndarray of shape (n_columns,)
-        Largest |x| of each column.
-    targets : Moments or None
-        Of numeric targets.
-    labels : LabelCounts or None
-        Of class labels.
-    samples : tuple of Sample
-        One a segment.
-    """
+    """What the first sweep found."""
 
     n_rows: int
-    columns: Moments
-    magnitude: np.ndarray
-    targets: Moments | None
-    labels: LabelCounts | None
-    samples: tuple[Sample, ...]
+    columns: Moments  # of X
+    magnitude: np.ndarray  # (n_columns,): largest |x| of each column
+    targets: Moments | None  # of numeric targets
+    labels: LabelCounts | None  # of class labels
+    samples: tuple[Sample, ...]  # one a segment
 
     def sample(self) -> Sample:
         """Return the whole sample."""
@@ -65,41 +50,29 @@ class ColumnStatistics:
 
 def _joined(parts: Sequence[Sample]) -> Sample:
     """Return consecutive samples as one."""
+    y = [part.y for part in parts if part.y is not None]
+    s = [part.sample_weight for part in parts if part.sample_weight is not None]
     return Sample(
         joined_rows([part.X for part in parts]),
-        None if parts[0].y is None else np.concatenate([part.y for part in parts if part.y is not None]),
-        None
-        if parts[0].sample_weight is None
-        else np.concatenate([part.sample_weight for part in parts if part.sample_weight is not None]),
+        np.concatenate(y) if y else None,
+        np.concatenate(s) if s else None,
     )
 
 
 def sample_rows(n_columns: int) -> int:
     """Return how many rows are sampled: 16,384, fewer where they are wide."""
-    return min(_SAMPLE_ROWS, max(_LEAST_SAMPLE_ROWS, _SAMPLE_BYTES // (8 * n_columns)))
+    return min(_SAMPLE_ROWS, max(_MIN_SAMPLE_ROWS, _SAMPLE_BYTES // (8 * n_columns)))
 
 
 @dataclass(frozen=True)
 class ColumnStatisticsReduction(Reduction):
-    """Reduction to `ColumnStatistics`.
-
-    Parameters
-    ----------
-    n_columns : int
-    target_kind : {"numeric", "classes", "none"}
-    n_targets : int
-        Columns of y; 0 without.
-    tile_rows : int
-    rows_per_segment : int
-        Rows to sample in each segment.
-    seed : int
-    """
+    """Reduction to `ColumnStatistics`."""
 
     n_columns: int
-    target_kind: str
-    n_targets: int
+    target_kind: str  # "numeric", "classes" or "none"
+    n_targets: int  # columns of y; 0 without
     tile_rows: int
-    rows_per_segment: int
+    rows_per_segment: int  # to sample in each segment
     seed: int
 
     def size_bytes(self, n_rows: int) -> int:
@@ -129,12 +102,9 @@ class ColumnStatisticsReduction(Reduction):
             n_rows=first.n_rows + second.n_rows,
             columns=first.columns.merge(second.columns),
             magnitude=np.maximum(first.magnitude, second.magnitude),
-            targets=None
-            if first.targets is None or second.targets is None
-            else first.targets.merge(second.targets),
-            labels=None
-            if first.labels is None or second.labels is None
-            else first.labels.merge(second.labels),
+            # Of one kind of target; the other is None in both.
+            targets=first.targets and second.targets and first.targets.merge(second.targets),
+            labels=first.labels and second.labels and first.labels.merge(second.labels),
             samples=first.samples + second.samples,
         )
 
@@ -175,15 +145,7 @@ def _pick(block: RowBlock, chosen: np.ndarray) -> Sample:
 
 @dataclass(frozen=True)
 class MapSumsReduction(Reduction):
-    """What a `MapReduction` sums over all rows, as a reduction that the engine runs.
-
-    Parameters
-    ----------
-    map_reduction : MapReduction
-    scaling : Scaling
-    dtype : {"float32", "float64"}
-    tile_rows : int
-    """
+    """What a `MapReduction` sums over all rows, as a reduction that the engine runs."""
 
     map_reduction: MapReduction
     scaling: Scaling

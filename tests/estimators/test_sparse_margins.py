@@ -61,7 +61,7 @@ def test_many_classes_and_C_by_folds(rng):
 
 def test_models_of_few_rows_end_the_hinge(rng, monkeypatch):
     """Of so few that they must grow."""
-    monkeypatch.setattr("distrff.reductions.margins._LEAST_KEPT", 40)
+    monkeypatch.setattr("distrff.reductions.margins._MIN_KEPT", 40)
     monkeypatch.setattr("distrff.reductions.margins._KEPT_ENTRIES", 800)
     X, y = rows(rng, 600)
     binned = features(rng).fit(X)

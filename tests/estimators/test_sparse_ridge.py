@@ -12,7 +12,7 @@ import distrff as drf
 from distrff.engine.run import Run
 from distrff.errors import InputError, PlanRefused
 from distrff.estimators.fitting import plan as conjugate_plan
-from distrff.estimators.fitting.cg import promising_places
+from distrff.estimators.fitting.cg import walk_grid
 from distrff.estimators.fitting.plan import PRESUMED_SWEEPS, PRESUMED_SWEEPS_AN_ALPHA
 from distrff.features import bins as occupied_bins
 
@@ -200,7 +200,7 @@ def test_folds_in_turn_tell_what_they_tell_side_by_side(rng, monkeypatch):
     model = fitted(rng, alpha="cv", alphas=[0.1, 1.0, 10.0, 100.0], cv=3)
     together = model.fit(X, Y)
     scores = together.cv_results_["fold_scores"]
-    monkeypatch.setattr(conjugate_plan, "_MOST_DIRECTION_NUMBERS", 1)
+    monkeypatch.setattr(conjugate_plan, "_MAX_DIRECTION_NUMBERS", 1)
     in_turn = clone(model).fit(X, Y)
     assert (together.plan_.folds_per_task, in_turn.plan_.folds_per_task) == (3, 1)
     m = min(len(scores), len(in_turn.cv_results_["fold_scores"]))
@@ -211,12 +211,8 @@ def test_folds_in_turn_tell_what_they_tell_side_by_side(rng, monkeypatch):
 @pytest.mark.parametrize("valley", [0.0, 0.3, 0.55, 1.0])
 def test_a_walk_finds_the_least_of_a_valley_in_few_steps(n, valley):
     """Down in strides, then halves of them: two for each halving, and a few for the stride itself."""
-    errors, places = np.square(np.arange(n) - valley * (n - 1)), promising_places(n)
-    tried, place = [], next(places)
-    with pytest.raises(StopIteration):
-        while True:
-            tried.append(place)
-            place = places.send(errors[place])
+    errors, tried = np.square(np.arange(n) - valley * (n - 1)), []
+    walk_grid(n, lambda place: tried.append(place) or errors[place])
     assert tried[0] == n - 1 and len(set(tried)) == len(tried)
     assert errors[tried].min() == errors.min()
     assert len(tried) <= max(11, 8 + 2 * np.log2(n))
@@ -260,7 +256,7 @@ def test_an_interrupt_in_the_search_keeps_the_best_model_so_far(rng, monkeypatch
     """It is the mean of the folds' models at the alpha that these say, as a dense solve gives it."""
     (X, Y), s = rows(rng, 150), rng.uniform(0.1, 2, 150)
     if in_turn:
-        monkeypatch.setattr(conjugate_plan, "_MOST_DIRECTION_NUMBERS", 1)
+        monkeypatch.setattr(conjugate_plan, "_MAX_DIRECTION_NUMBERS", 1)
     options = dict(alphas=[0.3, 3.0, 30.0], cv=3, fold_by="contiguous")
     model, fold = fitted(rng, alpha="cv", **options), np.arange(150) * 3 // 150
     # The third alpha of all folds, or the second fold's first one.

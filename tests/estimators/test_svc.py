@@ -167,7 +167,6 @@ def test_a_sample_that_misses_the_weight_is_not_used(rng):
 def test_the_weight_of_a_gram():
     A = np.diag([1.0, 2.0, 7.0, 4.0])
     assert factor_gram.weight_of(A, 1) == 7.0
-    np.testing.assert_array_equal(factor_gram.scaled(A, 2.0), 2 * A)
 
 
 # The hard margin

@@ -20,7 +20,7 @@ from scipy.sparse import diags_array, hstack, issparse
 
 from distrff.engine.reduction import Arrays
 from distrff.estimators.fitting.margin_oracle import FeaturesOf, HingePoint, MarginOracle
-from distrff.estimators.fitting.traces import MarginProblem
+from distrff.estimators.fitting.result import MarginProblem
 from distrff.reductions.margins import NearestRows, NearestSums
 from distrff.solvers.active_set import ActiveSetModel, ActiveSetSolution, ascend, first_multipliers, minimise
 
@@ -57,13 +57,6 @@ class _Model:
     @property
     def known(self) -> np.ndarray:
         return np.sort(self.rows.number)
-
-    @classmethod
-    def at(cls, C: float, x: np.ndarray, found: NearestSums, i: int) -> _Model:
-        """Return the model whose reference point is x."""
-        rows = found.rows(i)
-        weight, vector = float(found.violating_weight[i]), found.violating_vector[i]
-        return cls(x, rows, weight, vector, x)
 
     @property
     def excess(self) -> float:
@@ -102,23 +95,18 @@ def finish_exactly(
 ) -> None:
     """Improve each problem from its point until that is good enough, or its model cannot grow.
 
-    Parameters
-    ----------
-    nearest_rows : callable
-        `MarginOracle.nearest_rows`, or None once no more passes are allowed.
-    improve : callable
-        Takes a problem, a point, its objective, a lower bound, and the sums over held-out rows; returns
-        whether the point is good enough.
+    `nearest_rows` is that of `MarginOracle`, and returns None once no more passes are allowed. `improve`
+    takes a problem, a point, its objective, a lower bound, and the sums over held-out rows; it returns
+    whether the point is good enough.
     """
     models: dict[MarginProblem, _Model] = {}
-    found = (
-        nearest_rows({problem: HingePoint(x) for problem, x in points.items()}, oracle.kept_rows)
-        if points
-        else None
-    )
+    if not points:
+        return
+    found = nearest_rows({problem: HingePoint(x) for problem, x in points.items()}, oracle.kept_rows)
     if found is not None:
         for i, (problem, x) in enumerate(points.items()):
-            models[problem] = _Model.at(problem.C, x, found, i)
+            weight, vector = float(found.violating_weight[i]), found.violating_vector[i]
+            models[problem] = _Model(x, found.rows(i), weight, vector, x)
         primal = {problem: _primal(problem, x, found, i) for i, (problem, x) in enumerate(points.items())}
         _widen(oracle, models, nearest_rows)
     while models:
@@ -136,11 +124,11 @@ def finish_exactly(
             is_good = improve(problem, model.x, value, bounds[problem], found.held_out[:, i])
             rows = found.rows(i)
             n_rows = len(rows.number)
-            room = oracle.most_model_rows - len(model.rows.number)
+            room = oracle.max_model_rows - len(model.rows.number)
             if is_good or not 0 < n_rows <= room:
                 continue
             distance = (primal[problem] - bounds[problem]) / primal[problem]
-            has_room_for_all = oracle.n_rows <= oracle.most_model_rows
+            has_room_for_all = oracle.n_rows <= oracle.max_model_rows
             if has_room_for_all or model.is_on_course(distance, room // n_rows):
                 model.add(rows, problem.C)
                 unfinished[problem] = model
@@ -167,7 +155,7 @@ def _widen(
             rows = more.sides[i][0 if labels[problem] > 0 else 1]
             n_needed = 1 + int(np.searchsorted(np.cumsum(rows.weight), abs(model.excess)))
             model.add(rows.first(n_needed + oracle.kept_rows), problem.C)
-            if len(model.rows.number) > oracle.most_model_rows or not len(rows.number):
+            if len(model.rows.number) > oracle.max_model_rows or not len(rows.number):
                 del models[problem]
 
 
@@ -175,11 +163,8 @@ def _minimise_models(
     oracle: MarginOracle, models: Mapping[MarginProblem, _Model], tols: Mapping[MarginProblem, float]
 ) -> dict[MarginProblem, float]:
     """Move each model to its minimum, side by side on the cluster; return their lower bounds."""
-    calls = [
-        (oracle.features_of, oracle.sent_map, model.rows, model.violating_weight, model.violating_vector,
-         problem.C, model.x, model.alpha, oracle.fit_intercept, tols[problem])
-        for problem, model in models.items()
-    ]  # fmt: skip
+    shared = (oracle.features_of, oracle.sent_map, oracle.fit_intercept)
+    calls = [(*shared, model, problem.C, tols[problem]) for problem, model in models.items()]
     solutions: list[ActiveSetSolution] = oracle.run.gather(oracle.run.submit_all(solve_model, calls))
     for model, solution in zip(models.values(), solutions, strict=True):
         model.x, model.alpha = solution.x, solution.alpha
@@ -187,24 +172,16 @@ def _minimise_models(
 
 
 def solve_model(
-    features_of: FeaturesOf,
-    sent: list[Arrays],
-    rows: NearestRows,
-    violating_weight: float,
-    violating_vector: np.ndarray,
-    C: float,
-    x: np.ndarray,
-    alpha: np.ndarray | None,
-    fit_intercept: bool,
-    tol: float,
+    features_of: FeaturesOf, sent: list[Arrays], fit_intercept: bool, at: _Model, C: float, tol: float
 ) -> ActiveSetSolution:
     """Return the minimum of the model that is exact for some rows and linear for all others."""
+    rows, x = at.rows, at.x
     A = _signed(features_of(rows.X, sent), rows.label)
-    linear_weight = violating_weight - rows.weight[rows.violating].sum()
-    linear_vector = violating_vector - (rows.weight * rows.violating) @ A
+    linear_weight = at.violating_weight - rows.weight[rows.violating].sum()
+    linear_vector = at.violating_vector - (rows.weight * rows.violating) @ A
     upper, size = C * rows.weight, len(x)
     model = ActiveSetModel(A[:, :size], upper, -C * linear_vector[:size], C * linear_weight, fit_intercept)
-    alpha = first_multipliers(model, x) if alpha is None else alpha
+    alpha = first_multipliers(model, x) if at.alpha is None else at.alpha
     if issparse(A):
         return ascend(model, x, alpha, tol=tol)
     return minimise(model, x, alpha, width=_FIRST_WIDTH, tol=tol)

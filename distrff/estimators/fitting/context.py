@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +15,6 @@ from distrff.engine.segments import Segmentation, gram_stride, gram_tile_rows, l
 from distrff.errors import ColumnError, DataWarning, InputError, column_called, warn
 from distrff.estimators.fitting.options import FitOptions
 from distrff.estimators.fitting.plan import Plan, Size, count, first_that_fits
-from distrff.estimators.fitting.result import FitResult
 from distrff.features.base import FeatureMap
 from distrff.features.fourier import FourierBlockMap
 from distrff.features.specification import MapReduction, MapSpecification
@@ -44,21 +42,12 @@ _LARGEST_WEIGHT = 1e25  # on average: float32 holds its products with features, 
 
 @dataclass(frozen=True, eq=False)
 class FitContext:
-    """A fit before its first pass.
-
-    Parameters
-    ----------
-    dataset : Dataset
-    options : FitOptions
-    workers : Workers
-    run : Run or None
-        None where a fit is only planned, for workers that need not exist.
-    """
+    """A fit before its first pass."""
 
     dataset: Dataset
     options: FitOptions
     workers: Workers
-    run: Run | None = None
+    run: Run | None = None  # None where a fit is only planned, for workers that need not exist
 
     @property
     def features_dtype(self) -> str:
@@ -69,6 +58,11 @@ class FitContext:
     def gram_dtype(self) -> str:
         """The dtype of the products of a Gram."""
         return self.features_dtype
+
+    def sum(self, label: str, reduction: Reduction, cuts: Segmentation, arrays: Arrays | None = None) -> Any:
+        """Return what one pass over all rows sums up; `arrays` go to each of its tasks."""
+        assert self.run is not None
+        return self.run.gather([self.run.sweep(label, self.dataset, reduction, cuts, arrays)])[0]
 
     def of_map(self) -> dict[str, Any]:
         """Return what a plan counts of the map beside its features."""
@@ -82,37 +76,21 @@ class FitContext:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PreparedFit(FitContext):
-    """A fit after its first pass: all that is known before its solver begins.
-
-    Parameters
-    ----------
-    run : Run
-    statistics : ColumnStatistics
-    scaling : Scaling
-    targets : Targets
-    specification : MapSpecification
-        Of the fitted map.
-    features : FeatureMap or None
-        The fitted map itself; None where only its specification is known.
-    mean_square_norm : float
-        Mean of ‖z(x)‖²: k(0), or measured for maps that have none.
-    weight : float
-        Σs, class weights included.
-    """
+    """A fit after its first pass: all that is known before its solver begins."""
 
     run: Run
     statistics: ColumnStatistics
     scaling: Scaling
     targets: Targets
-    specification: MapSpecification
-    features: FeatureMap | None
-    mean_square_norm: float
-    weight: float
+    specification: MapSpecification  # of the fitted map
+    features: FeatureMap | None  # the fitted map itself; None where only its specification is known
+    mean_square_norm: float  # mean of ‖z(x)‖²: k(0), or measured for maps that have none
+    weight: float  # Σs, class weights included
 
     @property
     def gram_dtype(self) -> str:
         """float64 where the least alpha would drown in the rounding of float32 products."""
-        dtype, least = self.features_dtype, self.options.least_alpha
+        dtype, least = self.features_dtype, self.options.min_alpha
         below = least is not None and least < self.noise_floor(dtype)
         return "float64" if below else dtype
 
@@ -137,10 +115,6 @@ class PreparedFit(FitContext):
         """Return a reduction of this fit's rows, scaled, mapped and coded, with parameters of its own."""
         return kind(specification=self.specification, scaling=self.scaling, targets=self.targets, **own)
 
-    def sum(self, label: str, reduction: Reduction, cuts: Segmentation, arrays: Arrays | None = None) -> Any:
-        """Return what one pass over all rows sums up; `arrays` go to each of its tasks."""
-        return self.run.gather([self.run.sweep(label, self.dataset, reduction, cuts, arrays)])[0]
-
     def frequencies_beyond_float32(self) -> int:
         """Return how many frequencies have phases on the data that float32 cannot hold well.
 
@@ -159,47 +133,13 @@ class PreparedFit(FitContext):
         return Folds(n_folds, child_seed(self.options.seed, purpose), by, self.dataset.n_rows)
 
 
-Solver = Callable[[PreparedFit, Plan], FitResult]
-
-
 def begin(dataset: Dataset, options: FitOptions) -> FitContext:
     """Return the context of a fit on the active Dask client, or dask's configured scheduler.
 
-    Raises
-    ------
-    ClusterError
-        If there are none, or they cannot run distrff.
+    Raises ClusterError if there are none, or they cannot run distrff.
     """
     run = begin_run()
     return FitContext(dataset, options, run.execution, run)
-
-
-def solve(
-    fit: FitContext, solvers: Mapping[str, Solver], planned: Plan | None
-) -> tuple[PreparedFit, FitResult]:
-    """Return a fit's fixed parts and what its solver found.
-
-    Parameters
-    ----------
-    solvers : mapping of str to Solver
-        By the names that plans give them.
-    planned : Plan or None
-        Of `Estimator.plan`, whose seconds the fit's plan takes over if it counts the same.
-
-    Raises
-    ------
-    InputError
-        For data that cannot be used.
-    PlanRefused
-        If it cannot fit in the workers' memory: before the first task, or once classes and bins are counted.
-    """
-    expected = expected_plan(fit)
-    prepared = prepare(fit)
-    plan = choose_solver(prepared, prepared.targets.n_outputs, prepared.specification.n_features)
-    # The report shows the seconds that `Estimator.plan` predicted, if that was for this fit.
-    if planned is not None and planned.with_seconds(None) == expected:
-        plan = plan.with_seconds(planned.seconds)
-    return prepared, solvers[plan.solver](prepared, plan)
 
 
 # The plan.
@@ -208,12 +148,8 @@ def solve(
 def expected_plan(fit: FitContext) -> Plan:
     """Return the plan as far as it can be counted before the first pass.
 
-    Raises
-    ------
-    InputError
-        For rows or columns that the parameters or the map are not for.
-    PlanRefused
-        If it cannot fit in the workers' memory.
+    Raises InputError for rows or columns that the parameters or the map are not for, and PlanRefused where
+    the fit would not fit in the workers' memory.
     """
     dataset, options = fit.dataset, fit.options
     options.check_dataset(dataset)
@@ -230,15 +166,8 @@ def choose_solver(
 ) -> Plan:
     """Return the plan of the first of the candidate solvers that fits in the workers' memory.
 
-    Parameters
-    ----------
-    n_features : int or None
-        None before the map is fitted; exact bins are then counted as few as they could be.
-
-    Raises
-    ------
-    PlanRefused
-        If none fits; the message names the smallest changes with which the first would.
+    Raises PlanRefused if none fits; the message names the smallest changes with which the first would.
+    `n_features` is None before the map is fitted; exact bins are then counted as few as they could be.
     """
     dataset, options = fit.dataset, fit.options
     if n_features is None:
@@ -282,12 +211,8 @@ def features_dtype(dataset: Dataset, dtype: str) -> str:
 def prepare(fit: FitContext) -> PreparedFit:
     """Return the fit with scaling, targets and map; a map that is fitted already stays as it is.
 
-    Raises
-    ------
-    InputError
-        For numbers that cannot be used, or what the targets or the map cannot be made of.
-    PlanRefused
-        As soon as it is certain that the map has too many columns.
+    Raises InputError for numbers that cannot be used, or what the targets or the map cannot be made of,
+    and PlanRefused as soon as it is certain that the map has too many columns.
     """
     dataset, options, run = fit.dataset, fit.options, fit.run
     assert run is not None
@@ -314,10 +239,7 @@ def prepare(fit: FitContext) -> PreparedFit:
         )
     options.check_targets(targets)
     return PreparedFit(
-        dataset=dataset,
-        options=options,
-        workers=fit.workers,
-        run=run,
+        **vars(fit),
         statistics=statistics,
         scaling=scaling,
         targets=targets,
@@ -329,16 +251,12 @@ def prepare(fit: FitContext) -> PreparedFit:
 
 
 def first_pass(fit: FitContext) -> ColumnStatistics:
-    """Return the statistics of all columns, after one pass.
+    """Return the statistics of all columns, which one pass sums.
 
-    Raises
-    ------
-    InputError
-        For numbers that cannot be used, squares that overflow, labels that are no classes, or
-        weights that are all zero.
+    Raises InputError for numbers that cannot be used, squares that overflow, labels that are no classes, or
+    weights that are all zero.
     """
-    dataset, options, run = fit.dataset, fit.options, fit.run
-    assert run is not None
+    dataset, options = fit.dataset, fit.options
     cuts = light_segmentation(dataset.n_rows, dataset.n_columns)
     reduction = ColumnStatisticsReduction(
         n_columns=dataset.n_columns,
@@ -349,8 +267,7 @@ def first_pass(fit: FitContext) -> ColumnStatistics:
         seed=child_seed(options.seed, "sample"),
     )
     try:
-        handle = run.sweep("column statistics", dataset, reduction, cuts)
-        statistics: ColumnStatistics = run.gather([handle])[0]
+        statistics: ColumnStatistics = fit.sum("column statistics", reduction, cuts)
     except ColumnError as error:
         raise error.named(dataset.column_names) from None
     if statistics.columns.weight <= 0:
@@ -481,9 +398,8 @@ class _RowsOfFit:
 
     def __call__(self, map_reduction: MapReduction, *, least_features: int = 0) -> Any:
         fit = self.fit
-        assert fit.run is not None
         if least_features:
             choose_solver(fit, self.n_outputs, least_features)  # refuses before another pass
         cuts = light_segmentation(self.n_rows, fit.dataset.n_columns)
         reduction = MapSumsReduction(map_reduction, self.scaling, fit.features_dtype, cuts.tile_rows)
-        return fit.run.gather([fit.run.sweep(map_reduction.label, fit.dataset, reduction, cuts)])[0]
+        return fit.sum(map_reduction.label, reduction, cuts)

@@ -23,7 +23,6 @@ from distrff.preprocessing.targets import ClassTargets, Targets
 from distrff.reductions.base import HELD_OUT_STRIDE, Folds
 from distrff.reductions.gram import GramReduction, GramStatistics
 from distrff.solvers.ridge import (
-    AlphaChoice,
     GramProblem,
     RidgeSolution,
     above_noise,
@@ -47,7 +46,7 @@ def fit_by_gram(fit: PreparedFit, plan: Plan) -> FitResult:
     notes = []
     if dtype != fit.features_dtype:
         noise = f"the rounding noise of float32 products ({fit.noise_floor('float32'):.3g})"
-        notes = [f"alpha={options.least_alpha:g} is below {noise}: float64 was used"]
+        notes = [f"alpha={options.min_alpha:g} is below {noise}: float64 was used"]
         if options.dtype == "float32":
             warn(notes[0], PrecisionWarning)
     fit.run.begin_phase("Gram")
@@ -62,11 +61,8 @@ def fit_by_gram(fit: PreparedFit, plan: Plan) -> FitResult:
 def fit_statistics(statistics: GramStatistics, options: RidgeOptions) -> FitResult:
     """Return the fit of ridge to a Gram in the client's memory.
 
-    Raises
-    ------
-    InputError
-        If the Gram has no rows, the other kind of targets, no folds although ``alpha="cv"`` needs
-        them, or was summed in float32 and alpha is below its rounding noise.
+    Raises InputError if the Gram has no rows, the other kind of targets, no folds although ``alpha="cv"``
+    needs them, or was summed in float32 and alpha is below its rounding noise.
     """
     has_classes = isinstance(statistics.targets, ClassTargets)
     if has_classes != (options.target_kind == "classes"):
@@ -101,7 +97,7 @@ def fit_statistics(statistics: GramStatistics, options: RidgeOptions) -> FitResu
         dtype=statistics.dtype,
         targets=statistics.targets,
     )
-    floor = grams.noise_floor(D)
+    floor = grams.noise_floor()
     if options.alpha is not None and statistics.dtype != "float64" and options.alpha.min() < floor:
         raise InputError(
             f"alpha={options.alpha.min():g} is below the rounding noise of this float32 Gram ({floor:.3g}); "
@@ -133,7 +129,7 @@ def _solved(
         solution,
         dtype=grams.dtype,
         notes=notes,
-        entries={"solver": "gram", "noise_floor": grams.noise_floor(problem.sizes[-1])},
+        entries={"solver": "gram", "noise_floor": grams.noise_floor()},
         grams=grams,
     )
 
@@ -143,26 +139,11 @@ def _solved(
 
 @dataclass(frozen=True, eq=False)
 class Grams:
-    """Merged Grams where they were summed.
-
-    Parameters
-    ----------
-    run : Run
-    parts : list of handles
-        One on the Grams of all folds, or one a fold.
-    total : handle
-        On their sum.
-    problem : GramProblem
-    weight : float
-    mean_square_norm : float
-    tile_rows : int
-    dtype : str
-    targets : Targets
-    """
+    """Merged Grams where they were summed."""
 
     run: Run
-    parts: list[Any]
-    total: Any
+    parts: list[Any]  # handles: one on the Grams of all folds, or one a fold
+    total: Any  # handle on their sum
     problem: GramProblem
     weight: float
     mean_square_norm: float
@@ -170,13 +151,13 @@ class Grams:
     dtype: str
     targets: Targets
 
-    def noise_floor(self, size: int) -> float:
-        """Return the alpha below which the solution of `size` features is noise."""
+    def noise_floor(self, size: int | None = None) -> float:
+        """Return the alpha below which the solution of `size` features, or of all, is noise."""
         return noise_floor(
             self.weight,
             self.problem.n_rows,
             tile_rows=self.tile_rows,
-            n_features=size,
+            n_features=self.problem.sizes[-1] if size is None else size,
             at_zero=self.mean_square_norm,
             dtype=np.dtype(self.dtype),
         )
@@ -243,7 +224,7 @@ def factor_gram(fit: PreparedFit, plan: Plan) -> Grams:
         grams = sum_grams(fit, plan, folds, members=[(0,)])
         weight = run.gather([run.submit(weight_of, grams.total, grams.problem.n_targets)])[0]
         if fit.weight / 2 < stride * weight < 2 * fit.weight:
-            return replace(grams, total=run.submit(scaled, grams.total, fit.weight / weight))
+            return replace(grams, total=run.submit(np.multiply, grams.total, fit.weight / weight))
     return sum_grams(fit, plan, None)
 
 
@@ -255,11 +236,6 @@ def sample_of(fit: PreparedFit, stride: int) -> Folds | None:
 def weight_of(A: np.ndarray, n_targets: int) -> float:
     """Return Σs of the rows of a Gram."""
     return float(A[-1 - n_targets, -1 - n_targets])
-
-
-def scaled(A: np.ndarray, ratio: float) -> np.ndarray:
-    """Return the Gram of rows whose weights are multiplied."""
-    return ratio * A
 
 
 # Which alpha, and how error falls with the number of features: read off the Grams, on the cluster.
@@ -304,7 +280,7 @@ def _stands_for_rows(grams: Grams, n_folds: int) -> bool:
     return grams.weight / 2 < n_folds * weight < 2 * grams.weight
 
 
-def _with_grids(grams: Grams, options: RidgeOptions) -> tuple[Grams, list[np.ndarray], int]:
+def _with_grids(grams: Grams, options: RidgeOptions) -> tuple[Grams, dict[int, np.ndarray], int]:
     """Return the grid of each size, cut at its noise floor, and how many values D's own lost.
 
     Smaller maps whose floor is above the whole grid are left out of the problem.
@@ -317,90 +293,86 @@ def _with_grids(grams: Grams, options: RidgeOptions) -> tuple[Grams, list[np.nda
             grids[size], dropped = default_alphas(grams.weight, grams.mean_square_norm, floor=floor)
         elif is_whole or options.alphas[-1] >= floor:
             grids[size], dropped = above_noise(options.alphas, floor)
-    problem = replace(grams.problem, sizes=tuple(grids))
-    return replace(grams, problem=problem), list(grids.values()), dropped
+    return replace(grams, problem=replace(grams.problem, sizes=tuple(grids))), grids, dropped
 
 
 def _by_folds(grams: Grams, options: RidgeOptions, folds: range, held_out: str) -> AlphaSearch:
     grams, grids, dropped = _with_grids(grams, options)
-    calls = [(grams.total, grams.parts, fold, grids, grams.problem) for fold in folds]
+    calls = [(grams.total, grams.parts, fold, list(grids.values()), grams.problem) for fold in folds]
     by_fold = grams.run.gather(grams.run.submit_all(fold_errors, calls))
-    weights = np.array([weight for _, weight in by_fold])
-    unit = np.square(grams.targets.scale)
-    choices = []
-    for position, grid in enumerate(grids):
-        errors = np.stack([errors[position] for errors, _ in by_fold]) * unit
-        choices.append((errors, choose_alpha(errors, weights, alphas=grid)))
-    found = _best(grams, grids, dropped, f"mean squared error over {held_out}", [c for _, c in choices])
+    weights, unit = np.array([weight for _, weight in by_fold]), np.square(grams.targets.scale)
+    errors = [np.stack(of_folds) * unit for of_folds in zip(*(found for found, _ in by_fold), strict=True)]
+    criterion = f"mean squared error over {held_out}"
+    found, _ = _best(grams, grids, dropped, criterion, errors, weights)
     if len(folds) == 1:
         return found
-    errors, _ = choices[-1]
     with np.errstate(divide="ignore", invalid="ignore"):
-        fold_scores = errors.mean(axis=2).T / weights
+        fold_scores = errors[-1].mean(axis=2).T / weights
     return replace(found, results=found.results | {"fold_scores": fold_scores})
 
 
 def _by_gcv(grams: Grams, options: RidgeOptions) -> tuple[AlphaSearch, float]:
     """Return the choice, and the effective dimension of its solution."""
     grams, grids, dropped = _with_grids(grams, options)
-    calls = [
-        (grams.total, size, grid, grams.problem)
-        for size, grid in zip(grams.problem.sizes, grids, strict=True)
-    ]
-    values = grams.run.gather(grams.run.submit_all(gcv_errors, calls))
-    unit = np.square(grams.targets.scale)
-    choices = [
-        choose_alpha((errors * unit)[None], np.ones(1), alphas=grid)
-        for (errors, _), grid in zip(values, grids, strict=True)
-    ]
-    found = _best(grams, grids, dropped, "generalised cross-validation", choices)
-    return found, float(values[-1][1][choices[-1].index])
+    values = _gcv_errors(grams, grids)
+    errors = [of_size[None] for of_size, _ in values]
+    found, place = _best(grams, grids, dropped, "generalised cross-validation", errors, np.ones(1))
+    return found, float(values[-1][1][place])
+
+
+def _gcv_errors(grams: Grams, grids: dict[int, np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return errors (m, k) in the targets' units and effective dimensions (m,) for the grid of each size."""
+    calls = [(grams.total, size, grid, grams.problem) for size, grid in grids.items()]
+    found = grams.run.gather(grams.run.submit_all(gcv_errors, calls))
+    return [(errors * np.square(grams.targets.scale), dimensions) for errors, dimensions in found]
 
 
 def _best(
-    grams: Grams, grids: list[np.ndarray], dropped: int, criterion: str, choices: list[AlphaChoice]
-) -> AlphaSearch:
-    """Return the last choice, that of all features, with the curve that all of them are."""
-    best, noise = choices[-1], f"the rounding noise of {grams.dtype} products"
+    grams: Grams,
+    grids: dict[int, np.ndarray],
+    dropped: int,
+    criterion: str,
+    errors: list[np.ndarray],
+    weights: np.ndarray,
+) -> tuple[AlphaSearch, int]:
+    """Return the choice for all features and its place in their grid, with the curve of the nested maps.
+
+    `errors` are of shape (n_folds, m, k) for each size.
+    """
+    choices = [choose_alpha(e, weights, alphas=grid) for e, grid in zip(errors, grids.values(), strict=True)]
+    best, grid = choices[-1], grids[grams.problem.sizes[-1]]
+    noise = f"the rounding noise of {grams.dtype} products"
     remedy = ", and needs dtype='float64' (--dtype float64)" if grams.dtype == "float32" else ""
     notes = [f"alphas below {noise} were left out: {dropped}"] if dropped else []
     below = f"alpha={best.alpha:g} is the smallest above {noise}: a smaller one may be better{remedy}"
-    usable = grids[-1][np.isfinite(best.scores)]
-    is_cut = dropped > 0 or len(usable) < len(grids[-1])
-    return AlphaSearch(
+    usable = grid[np.isfinite(best.scores)]
+    is_cut = dropped > 0 or len(usable) < len(grid)
+    search = AlphaSearch(
         alpha=np.array([best.alpha]),
         score=best.score,
         criterion=criterion,
-        results={"alphas": grids[-1], "mean_score": best.scores},
-        learning_curve=[
-            [size, choice.score, choice.alpha]
-            for size, choice in zip(grams.problem.sizes, choices, strict=True)
-        ],
+        results={"alphas": grid, "mean_score": best.scores},
+        learning_curve=[[size, c.score, c.alpha] for size, c in zip(grids, choices, strict=True)],
         notes=notes + end_of_grid("alpha", best.alpha, usable, best.scores, below=below if is_cut else None),
     )
+    return search, best.index
 
 
 def _given(grams: Grams, options: RidgeOptions) -> AlphaSearch:
-    alpha = options.alpha
+    alpha, problem = options.alpha, grams.problem
     assert alpha is not None
     search = AlphaSearch(alpha, criterion="generalised cross-validation at the given alpha")
     sizes = [
         s
-        for s in grams.problem.sizes
-        if _ROWS_PER_FEATURE * s**3 <= grams.problem.n_rows * grams.problem.sizes[-1] ** 2
+        for s in problem.sizes
+        if _ROWS_PER_FEATURE * s**3 <= problem.n_rows * problem.sizes[-1] ** 2
         and grams.noise_floor(s) <= alpha.min()
     ]
     if len(alpha) > 1 or not sizes:
         return search
-    calls = [(grams.total, size, alpha, grams.problem) for size in sizes]
-    values = grams.run.gather(grams.run.submit_all(gcv_errors, calls))
-    scores = [float((errors * np.square(grams.targets.scale)).mean()) for errors, _ in values]
-    curve = [
-        [size, score, float(alpha[0])]
-        for size, score in zip(sizes, scores, strict=True)
-        if np.isfinite(score)
-    ]
-    return replace(search, learning_curve=curve)
+    scores = [float(errors.mean()) for errors, _ in _gcv_errors(grams, dict.fromkeys(sizes, alpha))]
+    curve = [[size, score, float(alpha[0])] for size, score in zip(sizes, scores, strict=True)]
+    return replace(search, learning_curve=[point for point in curve if np.isfinite(point[1])])
 
 
 # What all fits of ridge share.
@@ -408,27 +380,18 @@ def _given(grams: Grams, options: RidgeOptions) -> AlphaSearch:
 
 @dataclass(frozen=True, eq=False)
 class AlphaSearch:
-    """The chosen alpha and what it was chosen from.
+    """The chosen alpha and what it was chosen from."""
 
-    Parameters
-    ----------
-    alpha : ndarray of shape (1,) or (k,)
-    score : float or None
-        Criterion at the chosen alpha, in squared units of the targets.
-    criterion : str
-    results : dict
-        `alphas`, `mean_score` and, by several folds, `fold_scores` (n_alphas, n_folds).
-    learning_curve : list of [size, score, alpha]
-    notes : list of str
-        What the report should say about the choice.
-    """
-
-    alpha: np.ndarray
-    score: float | None = None
+    alpha: np.ndarray  # (1,) or (k,)
+    score: float | None = None  # criterion at the chosen alpha, in squared units of the targets
     criterion: str = "none, as alpha was given"
+    # alphas, mean_score and, by several folds, fold_scores of shape (n_alphas, n_folds)
     results: dict[str, np.ndarray] = field(default_factory=dict)
-    learning_curve: list[list[float]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    learning_curve: list[list[float]] = field(default_factory=list)  # of [size, score, alpha]
+    notes: list[str] = field(default_factory=list)  # what the report should say about the choice
+    # Mean coefficients (D, k) and intercepts (k,) of the folds' models, where these were solved one by one.
+    start: tuple[np.ndarray, np.ndarray] | None = None
+    interruption: KeyboardInterrupt | None = None  # to be raised again when that mean is kept
 
 
 def gram_problem(
@@ -497,48 +460,54 @@ def ridge_result(
     )
 
 
-def iterative_ending(
+def iterative_result(
+    fit: PreparedFit,
+    plan: Plan,
+    search: AlphaSearch,
+    solution: RidgeSolution,
+    *,
     solver: str,
     measure: str,
     error: float,
     history: History,
-    *,
     status: Status,
     preconditioner: str,
-    tol: float,
     n_sweeps: int,
-    max_sweeps: int,
     interruption: KeyboardInterrupt | None,
-) -> dict[str, Any]:
-    """Return what `ridge_result` takes of conjugate gradients or SGD.
+    notes: list[str],
+) -> FitResult:
+    """Return the result of conjugate gradients or SGD.
 
-    Parameters
-    ----------
-    solver : {"cg", "sgd"}
-    measure : {"relative residual", "duality gap"}
-        ‖B − (G + alpha·I)·w‖/‖B‖, or (primal − dual)/max(|primal|, |dual|).
-    error : float
-        That of the target where it is largest; NaN before the first pass.
-    history : History
-        Of that error.
-    n_sweeps, max_sweeps : int
-        Light passes.
+    The measure is "relative residual", ‖B − (G + alpha·I)·w‖/‖B‖, or "duality gap",
+    (primal − dual)/max(|primal|, |dual|). `error` is that of the target where it is largest, NaN before the
+    first pass.
     """
+    options = fit.options
+    assert isinstance(options, RidgeOptions)
     # An epoch of SGD and its evaluation are two passes.
-    ended = n_sweeps >= max_sweeps - (solver == "sgd")
+    ended = n_sweeps >= options.max_sweeps - (solver == "sgd")
     remedy = "allow more by max_sweeps, or" if ended else "rounding ends it; use"
     shortfall = (
-        f"the {measure} is {error:.2g} after light sweep {n_sweeps}, above tol={tol:g}; {remedy} a larger tol"
+        f"the {measure} is {error:.2g} after light sweep {n_sweeps}, above tol={options.tol:g}; {remedy} a "
+        f"larger tol"
     )
-    return {
-        "entries": {
+    return ridge_result(
+        fit.run,
+        plan,
+        problem_of(fit),
+        fit.targets,
+        search,
+        solution,
+        dtype=plan.size.dtype,
+        notes=notes,
+        entries={
             "solver": solver,
             "preconditioner": preconditioner,
-            "tol": tol,
+            "tol": options.tol,
             measure.replace(" ", "_"): error,
             "history": history.values(measure),
         },
-        "status": status,
-        "shortfall": None if status.is_converged else shortfall,
-        "interruption": interruption,
-    }
+        status=status,
+        shortfall=None if status.is_converged else shortfall,
+        interruption=interruption,
+    )

@@ -8,21 +8,18 @@ import numpy as np
 
 from distrff.errors import InputError
 from distrff.estimators.fitting.margin_oracle import MarginOracle
-from distrff.estimators.fitting.traces import MarginProblem, MarginSolution, Trace
+from distrff.estimators.fitting.result import MarginProblem, MarginSolution, Trace
 from distrff.preprocessing.targets import ClassTargets
 from distrff.solvers.hard_margin import NEGLIGIBLE, CriticalRows, HardMargin
 from distrff.solvers.status import History, Status, in_lockstep
 
-_LEAST_KEPT, _MOST_KEPT = 64, 1024
+_MIN_KEPT, _MAX_KEPT = 64, 1024
 
 
 def solve_hard_margins(oracle: MarginOracle, starts: Mapping[MarginProblem, np.ndarray]) -> MarginSolution:
     """Return the models of maximum margin, from a start each.
 
-    Raises
-    ------
-    InputError
-        If the features do not separate a class from the rest, with what shows it.
+    Raises InputError if the features do not separate a class from the rest, with what shows it.
     """
     options = oracle.options
     models = {
@@ -30,7 +27,7 @@ def solve_hard_margins(oracle: MarginOracle, starts: Mapping[MarginProblem, np.n
         for problem, x in starts.items()
     }
     histories = {problem: History() for problem in models}
-    n_kept = min(_MOST_KEPT, max(_LEAST_KEPT, oracle.n_features))
+    n_kept = min(_MAX_KEPT, max(_MIN_KEPT, oracle.n_features))
     n_sweeps, interruption = 0, None
 
     def record(problems: Iterable[MarginProblem]) -> None:
@@ -53,7 +50,7 @@ def solve_hard_margins(oracle: MarginOracle, starts: Mapping[MarginProblem, np.n
     record(models)
     for problem, model in models.items():
         if model.inseparable and interruption is None:
-            raise InputError(_refusal(oracle, problem, model))
+            raise InputError(_refusal(oracle.targets, problem, model))
     traces = {
         problem: Trace(
             model.x,
@@ -75,19 +72,15 @@ def _status(models: Iterable[HardMargin]) -> Status:
     return Status.NOT_CONVERGED if separated else Status.NOT_DECIDED
 
 
-def _refusal(oracle: MarginOracle, problem: MarginProblem, model: HardMargin) -> str:
+def _refusal(targets: ClassTargets, problem: MarginProblem, model: HardMargin) -> str:
     """Return what shows that no model separates the rows, and what to do."""
-    evidence = model.inseparability
+    evidence, named = model.inseparability, "the classes are"
+    if targets.n_outputs > 1:
+        named = f"the class {targets.classes.tolist()[problem.output]!r} and the rest are"
     return (
-        f"{_named(oracle.targets, problem.output)} not separable with these features: by a weighted mean of "
+        f"{named} not separable with these features: by a weighted mean of "
         f"{evidence.n_weighted} rows no margin is above {evidence.bound:.2g}, under {NEGLIGIBLE:g} of the "
         f"largest ‖z‖, {evidence.largest_norm:.2g}; of the model tried last {evidence.n_violating} rows "
         f"violate y·f ≥ 1, the worst with y·f = {evidence.least_margin:.3g}"
         f"; use a finite C, more features, or a narrower kernel"
     )
-
-
-def _named(targets: ClassTargets, output: int) -> str:
-    if targets.n_outputs == 1:
-        return "the classes are"
-    return f"the class {targets.classes.tolist()[output]!r} and the rest are"

@@ -21,7 +21,7 @@ from distrff.estimators.fitting.context import PreparedFit
 from distrff.estimators.fitting.gram import Grams, sample_of
 from distrff.estimators.fitting.options import MarginOptions
 from distrff.estimators.fitting.plan import Plan
-from distrff.estimators.fitting.traces import MarginProblem
+from distrff.estimators.fitting.result import MarginProblem, coef_and_intercept
 from distrff.features.specification import MapSpecification
 from distrff.preprocessing.scaling import Scaling
 from distrff.preprocessing.targets import ClassTargets
@@ -36,7 +36,7 @@ from distrff.reductions.margins import (
     SoftmaxReduction,
     can_model,
     kept_rows,
-    most_model_rows,
+    max_model_rows,
 )
 from distrff.reductions.ridge import RightSidesReduction
 from distrff.solvers.hard_margin import CriticalRows
@@ -44,8 +44,8 @@ from distrff.solvers.lbfgs import DiagonalPreconditioner, Hessian, Preconditione
 from distrff.solvers.objective import Evaluation, Point
 from distrff.solvers.ridge import GramProblem, RidgeEquations, RidgeMoments, ridge_system, total_gram
 
-_MOST_FACTORS = 3
-_LEAST_CURVATURE = 1e-100
+_MAX_FACTORS = 3
+_MIN_CURVATURE = 1e-100
 _LIGHT_SWEEPS = 4.0  # that the products of a Hessian may take
 
 
@@ -73,22 +73,12 @@ class FeaturesOf:
 class MarginOracle:
     """Evaluates problems by passes over the rows, and applies preconditioners where the Gram is.
 
-    Parameters
-    ----------
-    fit : PreparedFit
-    plan : Plan
-    grams : Grams or None
-        None where no preconditioner is needed, or for the diagonal one of sparse features.
-    folds : Folds or None
-        The folds of problems that have one held out.
+    `grams` is None where no preconditioner is needed, or for the diagonal one of sparse features. `folds` are
+    those of problems that have one held out.
     """
 
     def __init__(
-        self,
-        fit: PreparedFit,
-        plan: Plan,
-        grams: Grams | None = None,
-        folds: Folds | None = None,
+        self, fit: PreparedFit, plan: Plan, grams: Grams | None = None, folds: Folds | None = None
     ) -> None:
         options = fit.options
         assert isinstance(options, MarginOptions)
@@ -97,7 +87,6 @@ class MarginOracle:
         self.n_rows = fit.dataset.n_rows
         self.n_features = fit.specification.n_features
         self.fit_intercept = options.fit_intercept
-        self._loss = options.loss
         self._grams = grams
         self._folds = folds
         self._moments: RidgeMoments | None = None
@@ -107,7 +96,7 @@ class MarginOracle:
         self.is_sparse = entries > 0
         self.can_model = can_model(self.n_features, entries)
         self.kept_rows = kept_rows(self.n_features, entries)
-        self.most_model_rows = most_model_rows(self.n_features, entries)
+        self.max_model_rows = max_model_rows(self.n_features, entries)
         tile_rows = margin_tile_rows(self.n_features, dtype, plan.size.map_cost.least_tile_rows)
         self._cuts = (
             sparse_segmentation(self.n_rows, entries)
@@ -165,7 +154,7 @@ class MarginOracle:
         return {"folds": self._folds if any(f is not None for f in held_out) else None, "held_out": held_out}
 
     def _point(self, X: np.ndarray) -> dict[str, np.ndarray]:
-        coef, intercept = (X[:-1], X[-1]) if self.fit_intercept else (X, np.zeros(X.shape[1]))
+        coef, intercept = coef_and_intercept(X, fit_intercept=self.fit_intercept)
         return {"coef": coef, "intercept": intercept}
 
     @property
@@ -189,7 +178,7 @@ class MarginOracle:
     _kind: type[LightReduction] = MarginReduction
 
     def _of_loss(self, problems: tuple[MarginProblem, ...]) -> dict[str, Any]:
-        return {"loss": self._loss, "outputs": tuple(problem.output for problem in problems)}
+        return {"loss": self.options.loss, "outputs": tuple(problem.output for problem in problems)}
 
     def _evaluation(self, C: float, sums: Any, i: int, x: np.ndarray) -> Evaluation:
         return Evaluation.of(C, sums, i, x, fit_intercept=self.fit_intercept)
@@ -207,13 +196,13 @@ class MarginOracle:
         """
         if self._grams is None:
             return self._diagonal(curvature).apply
-        max_curvature = 1 / self._grams.noise_floor(self._grams.problem.sizes[-1])
+        max_curvature = 1 / self._grams.noise_floor()
         if curvature > max_curvature:
             at_max = self.preconditioner(max_curvature)
             return lambda gradient: at_max(gradient) * (max_curvature / curvature)
-        h = max(_LEAST_CURVATURE, curvature)
+        h = max(_MIN_CURVATURE, curvature)
         level = float(np.floor(np.log2(h) / 2))
-        if level not in self._factors and len(self._factors) >= _MOST_FACTORS:
+        if level not in self._factors and len(self._factors) >= _MAX_FACTORS:
             level = min(self._factors, key=lambda other: abs(other - level))
         factor = self._factors.get(level)
         if factor is None:
@@ -232,7 +221,7 @@ class MarginOracle:
         assert self._moments is not None
         equations = RidgeEquations.of(self._moments, fit_intercept=self.fit_intercept)
         return DiagonalPreconditioner(
-            max(_LEAST_CURVATURE, curvature),
+            max(_MIN_CURVATURE, curvature),
             equations.z_mean,
             self._moments.weight,
             self.fit_intercept,
@@ -256,11 +245,11 @@ class MarginOracle:
             tile_rows=min(cuts.tile_rows, self._plan.tile_rows),
             light_rows=self._cuts.tile_rows,
             folds=sample_of(self._fit, stride),
-            loss=self._loss,
+            loss=self.options.loss,
             output=problem.output,
         )
         handle = self.run.sweep("Hessian", self._fit.dataset, reduction, cuts, self._point(at.x[:, None]))
-        curvature = stride * min(problem.C, 1 / grams.noise_floor(grams.problem.sizes[-1]))
+        curvature = stride * min(problem.C, 1 / grams.noise_floor())
         total = self.run.submit(total_gram, [handle], grams.problem)
         factor = _Factor(self.run, self.run.submit(preconditioner_of, total, curvature, grams.problem))
         return Hessian(factor.solve, is_light=at.n_curved <= few)
@@ -272,7 +261,7 @@ class SoftmaxOracle(MarginOracle):
     _kind = SoftmaxReduction
 
     def _of_loss(self, problems: tuple[MarginProblem, ...]) -> dict[str, Any]:
-        return {"sigma": self._loss.clear_margin}
+        return {"sigma": self.options.loss.clear_margin}
 
     def _evaluation(self, C: float, sums: Any, i: int, x: np.ndarray) -> Evaluation:
         return Evaluation.of_softmax(C, sums, i, x, fit_intercept=self.fit_intercept)
@@ -286,23 +275,18 @@ class SoftmaxOracle(MarginOracle):
         return lambda gradient: solve(self.columns(gradient)).ravel()
 
 
+@dataclass(frozen=True, eq=False)
 class _Factor:
     """A handle on a preconditioner, which stays on the worker that has the Gram."""
 
-    def __init__(self, run: Run, handle: Any) -> None:
-        self.run = run
-        self._handle = handle
+    run: Run
+    handle: Any
 
     def solve(self, gradient: np.ndarray) -> np.ndarray:
-        return self.run.gather([self.run.submit(preconditioned, self._handle, gradient)])[0]
+        return self.run.gather([self.run.submit(Preconditioner.apply, self.handle, gradient)])[0]
 
 
 def preconditioner_of(total: np.ndarray, curvature: float, problem: GramProblem) -> Preconditioner:
     """Return the preconditioner that a Gram gives: of rows alike, or weighted by their curvature."""
     system = ridge_system(total, problem.n_targets, fit_intercept=problem.fit_intercept)
     return Preconditioner.of(system, curvature)
-
-
-def preconditioned(preconditioner: Preconditioner, gradient: np.ndarray) -> np.ndarray:
-    """Return M⁻¹g."""
-    return preconditioner.apply(gradient)

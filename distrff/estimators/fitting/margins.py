@@ -17,14 +17,17 @@ from distrff.estimators.fitting.hard_margin import solve_hard_margins
 from distrff.estimators.fitting.margin_oracle import HingePoint, MarginOracle, SoftmaxOracle
 from distrff.estimators.fitting.options import MarginOptions
 from distrff.estimators.fitting.plan import Plan
-from distrff.estimators.fitting.result import FitResult, end_of_grid, rkhs_norm
-from distrff.estimators.fitting.traces import (
+from distrff.estimators.fitting.result import (
     Constant,
+    FitResult,
     MarginProblem,
     MarginSolution,
     Trace,
     begun,
     best_constants,
+    coef_and_intercept,
+    end_of_grid,
+    rkhs_norm,
 )
 from distrff.preprocessing.targets import ClassTargets
 from distrff.reductions.margins import NearestSums
@@ -33,7 +36,7 @@ from distrff.solvers.objective import Evaluation, Point
 from distrff.solvers.ridge import RidgeSolution, solution_of
 from distrff.solvers.status import Status, in_lockstep
 
-_LEAST_PENALTY = 1e-8  # of Σs·mean‖z‖², where C is infinite
+_MIN_PENALTY = 1e-8  # of Σs·mean‖z‖², where C is infinite
 
 
 def fit_margins(fit: PreparedFit, plan: Plan) -> FitResult:
@@ -44,7 +47,7 @@ def fit_margins(fit: PreparedFit, plan: Plan) -> FitResult:
     if not fit.specification.is_sparse:
         run.begin_phase("Gram of the preconditioner")
         grams = factor_gram(fit, plan)
-    folds = fit.folds("folds", options.cv, options.fold_by) if options.C is None else None
+    folds = fit.folds("folds", options.n_folds, options.fold_by) if options.C is None else None
     kind = SoftmaxOracle if options.shares_loss(fit.targets) else MarginOracle
     oracle = kind(fit, plan, grams, folds)
     if options.C is None:
@@ -78,8 +81,8 @@ def _starts(fit: PreparedFit, grams: Grams | None, C: float) -> list[np.ndarray]
     if grams is None:
         return [np.zeros(n_numbers) for _ in range(k)]
     curvature = options.loss.curvature if np.isfinite(options.loss.curvature) else 2.0
-    least = _LEAST_PENALTY * grams.weight * grams.mean_square_norm
-    alpha = max(grams.noise_floor(grams.problem.sizes[-1]), least if np.isinf(C) else 1 / (C * curvature))
+    least = _MIN_PENALTY * grams.weight * grams.mean_square_norm
+    alpha = max(grams.noise_floor(), least if np.isinf(C) else 1 / (C * curvature))
     call = (grams.total, np.array([alpha]), grams.problem)
     ridge: RidgeSolution = fit.run.gather([fit.run.submit(solution_of, *call)])[0]
     points = np.vstack([ridge.coef, ridge.intercept[None]]) if options.fit_intercept else ridge.coef
@@ -113,7 +116,11 @@ def solve_margins(
                 finish_exactly(oracle, solving.unfinished(), solving.nearest_rows, solving.improve, tol=tol)
     except KeyboardInterrupt as raised:
         interruption = raised
-    return MarginSolution(solving.traces, solving.status(interruption), solving.n_sweeps, interruption)
+    if interruption is not None:
+        status = Status.INTERRUPTED
+    else:
+        status = Status.NOT_CONVERGED if solving.unfinished() else Status.CONVERGED
+    return MarginSolution(solving.traces, status, solving.n_sweeps, interruption)
 
 
 @dataclass
@@ -131,18 +138,14 @@ class _Solving:
         self.solvers = {problem: self._solver(problem) for problem in self.traces}
 
     @property
-    def options(self) -> MarginOptions:
-        return self.oracle.options
-
-    @property
     def has_models(self) -> bool:
         """Whether models of few rows may end what the solvers begin."""
-        return self.options.direct_solver == "smoothed" and self.oracle.can_model
+        return self.oracle.options.direct_solver == "smoothed" and self.oracle.can_model
 
     @property
     def is_spent(self) -> bool:
         """Whether no further pass is allowed."""
-        return self.n_sweeps >= self.options.max_sweeps
+        return self.n_sweeps >= self.oracle.options.max_sweeps
 
     def evaluate(self, points: Mapping[MarginProblem, Point]) -> dict[MarginProblem, Evaluation]:
         """Respond to the solvers; with nothing when all passes are spent, which ends them."""
@@ -185,8 +188,8 @@ class _Solving:
         """Return the generator that solves a problem from its start."""
         x, oracle = self.traces[problem].found, self.oracle
         finished = partial(self._finished, problem)
-        if self.options.direct_solver != "smoothed":
-            alone = len(self.traces) == 1 and not self.options.softmax  # a D × D matrix for each
+        if oracle.options.direct_solver != "smoothed":
+            alone = len(self.traces) == 1 and not oracle.options.softmax  # a D × D matrix for each
             hessian = partial(oracle.hessian, problem) if alone else None
             return solve_smooth(x, oracle.preconditioner, finished, hessian)
         # A model of all rows needs no good start, nor does one of sparse rows, which closes the gap in fewer
@@ -199,14 +202,8 @@ class _Solving:
             tol=self.tol,
             min_curvature=problem.C * min(1.0, _CURVED_ROWS_A_FEATURE * oracle.n_features / oracle.n_rows),
             rests=Rests(_POINTS_BEFORE_MODELS, early) if self.has_models else None,
-            looks_ahead=self.options.looks_ahead(len(self.traces)),
+            looks_ahead=oracle.options.looks_ahead(len(self.traces)),
         )
-
-    def status(self, interruption: KeyboardInterrupt | None) -> Status:
-        """Return how it ended."""
-        if interruption is not None:
-            return Status.INTERRUPTED
-        return Status.NOT_CONVERGED if self.unfinished() else Status.CONVERGED
 
     def _finished(self, problem: MarginProblem, at: Evaluation | None = None) -> bool:
         return self.traces[problem].error <= self.tol
@@ -221,27 +218,14 @@ _DEFAULT_PENALTIES = np.geomspace(1e-1, 1e-6, 6)
 
 @dataclass(frozen=True, eq=False)
 class PenaltySearch:
-    """The C that was given, or what the search for it found.
+    """The C that was given, or what the search for it found."""
 
-    Attributes
-    ----------
-    C : float
-        Of least mean held-out loss; the smaller of equals.
-    grid : ndarray of shape (m,), ascending, or None
-        As far as the search got; None for a given C.
-    fold_scores : ndarray of shape (m, n_folds)
-        Weighted mean loss of each fold's rows under the models that did not see them, mean over outputs.
-    mean_scores : ndarray of shape (m,)
-        Of all rows together.
-    starts : list of ndarray
-        A starting point of each output for the fit to all rows: the mean of its folds' points.
-    interruption : KeyboardInterrupt or None
-    """
-
-    C: float
-    grid: np.ndarray | None = None
+    C: float  # of least mean held-out loss; the smaller of equals
+    grid: np.ndarray | None = None  # (m,), ascending, as far as the search got; None for a given C
+    # (m, n_folds): weighted mean loss of rows under models that did not see them, mean over outputs.
     fold_scores: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
-    mean_scores: np.ndarray = field(default_factory=lambda: np.empty(0))
+    mean_scores: np.ndarray = field(default_factory=lambda: np.empty(0))  # (m,), of all rows together
+    # A starting point of each output for the fit to all rows: the mean of its folds' points.
     starts: list[np.ndarray] = field(default_factory=list)
     interruption: KeyboardInterrupt | None = None
 
@@ -261,22 +245,22 @@ class PenaltySearch:
 
 def search_penalty(oracle: MarginOracle, grid: np.ndarray, starts: list[np.ndarray]) -> PenaltySearch:
     """Return the best C of a grid, from a start an output for the smallest."""
-    n_folds, tol = oracle.options.cv, max(oracle.options.tol, _FOLDS_TOL)
-    folds, outputs = range(n_folds), range(len(starts))
-    points = {(output, fold): starts[output] for fold in folds for output in outputs}
+    n_folds, tol = oracle.options.n_folds, max(oracle.options.tol, _FOLDS_TOL)
+    points = {
+        MarginProblem(output, 0.0, fold): x for fold in range(n_folds) for output, x in enumerate(starts)
+    }
     sums: list[np.ndarray] = []
     means: list[list[np.ndarray]] = []
     interruption = None
-    for C in grid:
-        problems = {(output, fold): MarginProblem(output, float(C), fold) for output, fold in points}
-        starts_of = {problem: points[key] for key, problem in problems.items()}
-        solution = solve_margins(oracle, starts_of, tol=tol)
-        points = {key: solution.traces[problem].x for key, problem in problems.items()}
+    for C in grid.tolist():
+        points = {problem._replace(C=C): x for problem, x in points.items()}
+        solution = solve_margins(oracle, points, tol=tol)
+        points = {problem: trace.x for problem, trace in solution.traces.items()}
         if solution.interruption is not None:
             interruption = solution.interruption
             break
         sums.append(_held_out_sums(solution, n_folds))
-        means.append(_means(points, folds, outputs))
+        means.append(_means(points, len(starts)))
     totals = np.array(sums).reshape(-1, n_folds, 2)
     mean_scores = totals[:, :, 1].sum(axis=1) / totals[:, :, 0].sum(axis=1)
     best = int(np.argmin(mean_scores)) if len(sums) else 0
@@ -285,14 +269,17 @@ def search_penalty(oracle: MarginOracle, grid: np.ndarray, starts: list[np.ndarr
         grid=grid[: len(sums)],
         fold_scores=totals[:, :, 1] / totals[:, :, 0],
         mean_scores=mean_scores,
-        starts=means[best] if means else _means(points, folds, outputs),
+        starts=means[best] if means else _means(points, len(starts)),
         interruption=interruption,
     )
 
 
-def _means(points: Mapping[tuple[int, int], np.ndarray], folds: range, outputs: range) -> list[np.ndarray]:
+def _means(points: Mapping[MarginProblem, np.ndarray], n_outputs: int) -> list[np.ndarray]:
     """Return the mean over the folds of each output's points."""
-    return [np.mean([points[output, fold] for fold in folds], axis=0) for output in outputs]
+    return [
+        np.mean([x for problem, x in points.items() if problem.output == output], axis=0)
+        for output in range(n_outputs)
+    ]
 
 
 def _held_out_sums(solution: MarginSolution, n_folds: int) -> np.ndarray:
@@ -323,7 +310,7 @@ def margin_result(
     assert isinstance(options, MarginOptions)
     n_columns = fit.targets.n_outputs if options.shares_loss(fit.targets) else 1
     X = np.concatenate([trace.x.reshape(-1, n_columns) for trace in traces], axis=1)
-    coef, intercept = (X[:-1], X[-1]) if options.fit_intercept else (X, np.zeros(X.shape[1]))
+    coef, intercept = coef_and_intercept(X, fit_intercept=options.fit_intercept)
     worst = max(traces, key=lambda trace: trace.error)
     result = FitResult(
         run=fit.run,
@@ -418,12 +405,8 @@ def _shortfall(options: MarginOptions, result: FitResult, worst: Trace, *, n_swe
 def remedy(error: float, C: float, *, size: float, dtype: str, ended: bool) -> str:
     """Return the remedy in words: other parameters, or more sweeps.
 
-    Parameters
-    ----------
-    size : float
-        Σs·mean‖z‖². C times it is the size of the losses' part beside the penalty.
-    ended : bool
-        Whether all sweeps were spent.
+    `size` is Σs·mean‖z‖²: C times it is the size of the losses' part beside the penalty. `ended` says whether
+    all sweeps were spent.
     """
     most = {name: 1 / (float(np.finfo(name).eps) * size) for name in ("float32", "float64")}
     if most["float64"] < C:

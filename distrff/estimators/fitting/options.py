@@ -10,43 +10,33 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import clone
 
-from distrff.errors import InputError, InputTypeError, check_count, is_finite, is_number
-from distrff.estimators.fitting.plan import MOST_DIRECTIONS
+from distrff.errors import InputError, InputTypeError, check_count, is_number
+from distrff.estimators.fitting.plan import MAX_DIRECTIONS
 from distrff.features.base import SPARSE_REMEDY, FeatureMap
 from distrff.features.fourier import FourierFeatures
 from distrff.io.dataset import Dataset
 from distrff.preprocessing.targets import ClassTargets, Targets
 from distrff.reductions.base import FOLD_RULES
-from distrff.reductions.margins import can_model, most_model_rows
+from distrff.reductions.margins import can_model, max_model_rows
 from distrff.solvers.losses import Loss, Squared
 from distrff.solvers.ridge import N_DEFAULT_ALPHAS, gcv_may_overfit
 from distrff.utils.random import resolve_seed
-from distrff.utils.validation import float_array
+from distrff.utils.validation import float_array, one_of, positive
 
 DTYPES = ("auto", "float32", "float64")
 SCALES = ("none", "standard")
 MAX_SWEEPS = 200
-_MOST_FACTORS = 3
+_MAX_FACTORS = 3
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FitOptions:
-    """Parameters of any fit, validated as far as that is possible without data.
+    """Parameters of any fit, validated as far as that is possible without data."""
 
-    Parameters
-    ----------
-    features : FeatureMap
-        Not fitted.
-    target_kind : {"numeric", "classes", "none"}
-    class_weight : None, "balanced" or dict
-    n_folds : int
-        1 where nothing is chosen by folds.
-    """
-
-    features: FeatureMap
-    target_kind: str
-    class_weight: Any = None
-    n_folds: int = 1
+    features: FeatureMap  # not fitted
+    target_kind: str  # "numeric", "classes" or "none"
+    class_weight: Any = None  # None, "balanced" or a dict
+    n_folds: int = 1  # 1 where nothing is chosen by folds
     fit_intercept: bool = True
     scale: str = "none"
     dtype: str = "auto"
@@ -66,7 +56,7 @@ class FitOptions:
         return self.dtype
 
     @property
-    def least_alpha(self) -> float | None:
+    def min_alpha(self) -> float | None:
         """The least ridge penalty, which must stay above the rounding of the Gram; None for none."""
         return None
 
@@ -82,30 +72,26 @@ class FitOptions:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class RidgeOptions(FitOptions):
-    """Parameters of a ridge model.
+class SolverOptions(FitOptions):
+    """Parameters of models that several solvers are for.
 
-    Parameters
-    ----------
-    search : {"cv", "gcv"} or None
-        How alpha is chosen; None for a given one.
-    alpha : ndarray of shape (1,) or (n_targets,), or None
-    alphas : ndarray or None
-        Grid, ascending; None for the default one.
-    solver : {"auto", "gram", "cg", "sgd"}
-    tol : float
-        Relative residual, for conjugate gradients; least relative fall of an epoch, for sgd.
-    max_sweeps : int
-        Their passes.
+    `tol` is the relative residual of conjugate gradients, the least relative fall of an epoch of SGD, and for
+    other solvers the relative duality gap, or of softmax the relative gradient.
     """
 
-    search: str | None
-    alpha: np.ndarray | None
-    alphas: np.ndarray | None
-    fold_by: str
-    solver: str
+    fold_by: str  # "hash" or "contiguous"
+    solver: str  # as it was given
     tol: float
-    max_sweeps: int
+    max_sweeps: int  # passes of the solver, for one value of the penalty
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RidgeOptions(SolverOptions):
+    """Parameters of a ridge model."""
+
+    search: str | None  # how alpha is chosen, "cv" or "gcv"; None for a given one
+    alpha: np.ndarray | None  # (1,) or (n_targets,)
+    alphas: np.ndarray | None  # grid, ascending; None for the default one
 
     @property
     def candidates(self) -> tuple[str, ...]:
@@ -118,7 +104,7 @@ class RidgeOptions(FitOptions):
         return ("gram", "cg") if self.solver == "auto" and self.search is None else ("gram",)
 
     @property
-    def least_alpha(self) -> float | None:
+    def min_alpha(self) -> float | None:
         # A grid is cut at the floor; only a whole one below it changes the dtype.
         if self.search is not None:
             return None if self.alphas is None else float(self.alphas.max())
@@ -137,7 +123,7 @@ class RidgeOptions(FitOptions):
 
     def work(self, n_rows: int, n_features: int, n_outputs: int) -> dict[str, Any]:
         holds_one_out = self.search == "gcv" and gcv_may_overfit(n_features, n_rows)
-        n_directions = min(MOST_DIRECTIONS, n_outputs * self.n_folds)
+        n_directions = min(MAX_DIRECTIONS, n_outputs * self.n_folds)
         n_grid = N_DEFAULT_ALPHAS if self.alphas is None else len(self.alphas)
         return {
             "n_folds": 2 if holds_one_out else self.n_folds,
@@ -159,9 +145,9 @@ def factor_levels(alpha: np.ndarray) -> np.ndarray:
     Where alpha is off by a factor a, the condition number that conjugate gradients see grows by at most a.
     """
     different = np.unique(alpha)
-    if len(different) <= _MOST_FACTORS:
+    if len(different) <= _MAX_FACTORS:
         return different
-    return np.geomspace(different[0], different[-1], _MOST_FACTORS)
+    return np.geomspace(different[0], different[-1], _MAX_FACTORS)
 
 
 def check_rows_of_search(parameter: str, search: str, least: int, dataset: Dataset) -> None:
@@ -177,10 +163,7 @@ def check_rows_of_search(parameter: str, search: str, least: int, dataset: Datas
 def ridge_options(estimator: Any) -> RidgeOptions:
     """Return the validated parameters of a ridge estimator.
 
-    Raises
-    ------
-    InputError
-        For the first parameter that no data could make right.
+    Raises InputError for the first parameter that no data could make right.
     """
     search, alpha, solver = None, None, estimator.solver
     if isinstance(estimator.alpha, str):
@@ -189,7 +172,6 @@ def ridge_options(estimator: Any) -> RidgeOptions:
     else:
         alpha = _positive_numbers("alpha", estimator.alpha)
     one_of("solver", solver, ("auto", "gram", "cg", "sgd"))
-    one_of("fold_by", estimator.fold_by, FOLD_RULES)
     is_sparse = _has_sparse_features(estimator)
     if is_sparse and (solver == "gram" or search == "gcv"):
         raise InputError(
@@ -207,13 +189,12 @@ def ridge_options(estimator: Any) -> RidgeOptions:
             "solver='sgd' needs one alpha for all targets, got several; use solver='cg' or 'gram'"
         )
     return RidgeOptions(
-        **shared_options(estimator),
+        **_solver_options(estimator),
         solver=solver,
         search=search,
         alpha=alpha,
-        alphas=None if estimator.alphas is None else ascending_grid("alphas", estimator.alphas),
+        alphas=_ascending_grid("alphas", estimator.alphas),
         n_folds=checked_folds(estimator.cv) if search == "cv" else 1,
-        fold_by=estimator.fold_by,
     )
 
 
@@ -221,43 +202,39 @@ def _has_sparse_features(estimator: Any) -> bool:
     return isinstance(estimator.features, FeatureMap) and estimator.features.sparse_entries > 0
 
 
-def shared_options(estimator: Any) -> dict[str, Any]:
+def map_options(estimator: Any) -> dict[str, Any]:
+    """Return the validated parameters that every estimator has."""
     one_of("dtype", estimator.dtype, DTYPES)
     one_of("scale", estimator.scale, SCALES)
-    if not isinstance(estimator.fit_intercept, bool | np.bool_):
-        raise InputError(f"fit_intercept must be True or False, got {estimator.fit_intercept!r}")
-    positive_number("tol", estimator.tol)
-    sweeps = estimator.max_sweeps
-    check_count("max_sweeps", sweeps, or_none=True)
+    features = FourierFeatures() if estimator.features is None else clone(checked_map(estimator.features))
     return {
         "target_kind": estimator._target_kind,
-        "class_weight": getattr(estimator, "class_weight", None),
-        "features": (
-            FourierFeatures() if estimator.features is None else clone(checked_map(estimator.features))
-        ),
-        "fit_intercept": bool(estimator.fit_intercept),
+        "features": features,
         "scale": estimator.scale,
         "dtype": estimator.dtype,
-        "tol": float(estimator.tol),
-        "max_sweeps": MAX_SWEEPS if sweeps is None else int(sweeps),
         "seed": resolve_seed(estimator.random_state),
     }
 
 
-def one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:
-    """Raise InputError unless the value is one of those allowed."""
-    if not isinstance(value, str) or value not in allowed:
-        raise InputError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
+def _solver_options(estimator: Any) -> dict[str, Any]:
+    """Return the validated parameters of `SolverOptions`, but for the solver."""
+    one_of("fold_by", estimator.fold_by, FOLD_RULES)
+    if not isinstance(estimator.fit_intercept, bool | np.bool_):
+        raise InputError(f"fit_intercept must be True or False, got {estimator.fit_intercept!r}")
+    positive("tol", estimator.tol)
+    sweeps = estimator.max_sweeps
+    check_count("max_sweeps", sweeps, or_none=True)
+    return map_options(estimator) | {
+        "class_weight": getattr(estimator, "class_weight", None),
+        "fit_intercept": bool(estimator.fit_intercept),
+        "fold_by": estimator.fold_by,
+        "tol": float(estimator.tol),
+        "max_sweeps": MAX_SWEEPS if sweeps is None else int(sweeps),
+    }
 
 
 def is_infinite(value: Any) -> bool:
     return is_number(value) and value == np.inf
-
-
-def positive_number(name: str, value: Any) -> None:
-    """Raise InputError unless the value is a positive, finite number."""
-    if not is_finite(value) or float(value) <= 0:
-        raise InputError(f"{name} must be a positive number, got {value!r}")
 
 
 def checked_map(features: Any) -> FeatureMap:
@@ -296,8 +273,8 @@ def takes_sparse_rows(features: Any) -> bool:
     return features is None or bool(getattr(features, "takes_sparse_rows", False))
 
 
-def ascending_grid(name: str, values: Any) -> np.ndarray:
-    return np.unique(_positive_numbers(name, values))
+def _ascending_grid(name: str, values: Any) -> np.ndarray | None:
+    return None if values is None else np.unique(_positive_numbers(name, values))
 
 
 def _positive_numbers(name: str, given: Any) -> np.ndarray:
@@ -311,11 +288,8 @@ def _positive_numbers(name: str, given: Any) -> np.ndarray:
     except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"{name} must hold numbers, got {given!r}") from error
     if array.ndim != 1 or not len(array) or not (np.isfinite(array) & (array > 0)).all():
-        hint = (
-            ""
-            if name == "Cs"
-            else "; for no penalty use a very small value, e.g. 1e-9 times the number of rows"
-        )
+        hint = "; for no penalty use a very small value, e.g. 1e-9 times the number of rows"
+        hint = "" if name == "Cs" else hint
         raise InputError(f"{name} must be positive and finite, got {given!r}{hint}")
     return array
 
@@ -330,47 +304,20 @@ def checked_folds(cv: Any) -> int:
 # The parameters of a model with a margin loss.
 
 _PRESUMED_SWEEPS, _PRESUMED_GRID = 10, 6
-_MOST_LOOKING_AHEAD = 4
-_LEAST_TOL_IN_FLOAT32 = 1e-4
-_MOST_C = 1e50
+_MAX_LOOKING_AHEAD = 4
+_MIN_TOL_IN_FLOAT32 = 1e-4
+_MAX_C = 1e50
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class MarginOptions(FitOptions):
-    """Parameters of a margin model.
+class MarginOptions(SolverOptions):
+    """Parameters of a margin model."""
 
-    Parameters
-    ----------
-    C : float or None
-        Infinite for the hard margin, None where it is to be chosen by folds.
-    Cs : ndarray or None
-        Grid for that, ascending; None for the default one.
-    cv : int
-        Number of folds; 1 for a given C.
-    fold_by : {"hash", "contiguous"}
-    loss : Loss
-    loss_name : str
-        As the user named it.
-    softmax : bool
-        Whether all classes share one loss.
-    solver : {"auto", "lbfgs", "smoothed", "sgd"}
-        "auto" is `direct_solver`, and where its plan is refused for memory, "sgd".
-    tol : float
-        Relative duality gap; for softmax relative gradient; for sgd the least relative fall of an epoch.
-    max_sweeps : int
-        Passes of the solver for one value of C.
-    """
-
-    C: float | None
-    Cs: np.ndarray | None
-    cv: int
-    fold_by: str
+    C: float | None  # infinite for the hard margin, None where it is to be chosen by folds
+    Cs: np.ndarray | None  # grid for that, ascending; None for the default one
     loss: Loss
-    loss_name: str
-    softmax: bool
-    solver: str
-    tol: float
-    max_sweeps: int
+    loss_name: str  # as the user named it
+    softmax: bool  # whether all classes share one loss
 
     samples_gram = True
 
@@ -387,7 +334,7 @@ class MarginOptions(FitOptions):
 
     def check_dataset(self, dataset: Dataset) -> None:
         if self.C is None:
-            check_rows_of_search("C", "cv", self.cv, dataset)
+            check_rows_of_search("C", "cv", self.n_folds, dataset)
 
     def check_targets(self, targets: Targets) -> None:
         """Refuse a class of no weight: without a penalty its intercept has no optimum."""
@@ -412,7 +359,7 @@ class MarginOptions(FitOptions):
             return self.dtype
         if self.is_hard:
             return "float64"
-        return "float32" if self.scale == "standard" and self.tol >= _LEAST_TOL_IN_FLOAT32 else "auto"
+        return "float32" if self.scale == "standard" and self.tol >= _MIN_TOL_IN_FLOAT32 else "auto"
 
     @property
     def is_hard(self) -> bool:
@@ -424,20 +371,21 @@ class MarginOptions(FitOptions):
         return self.softmax and targets.n_outputs > 1
 
     def looks_ahead(self, n_problems: int) -> bool:
-        """Return whether each sweep evaluates every problem at two widths of its rounded hinge.
+        """Return whether each sweep evaluates every problem at two epsilons of its rounded hinge.
 
         It does for few problems, whose thin products are a small part of a sweep.
         """
-        return self.direct_solver == "smoothed" and n_problems <= _MOST_LOOKING_AHEAD
+        return self.direct_solver == "smoothed" and n_problems <= _MAX_LOOKING_AHEAD
 
     def work(self, n_rows: int, n_features: int, n_outputs: int) -> dict[str, Any]:
-        n_problems, entries = n_outputs * self.cv, self.features.sparse_entries
+        n_problems, entries = n_outputs * self.n_folds, self.features.sparse_entries
         n_grid = _PRESUMED_GRID if self.Cs is None else len(self.Cs)
         models = self.direct_solver == "smoothed" and can_model(n_features, entries) and not self.is_hard
         return super().work(n_rows, n_features, n_outputs) | {
+            "n_folds": 1,  # of the Gram, which only preconditions
             "n_light_columns": n_problems * (2 if self.looks_ahead(n_problems) else 1),
             "n_light_sweeps": _PRESUMED_SWEEPS * (1 if self.C is not None else 1 + n_grid),
-            "model_rows": most_model_rows(n_features, entries) if models else 0,
+            "model_rows": max_model_rows(n_features, entries) if models else 0,
         }
 
 
@@ -448,12 +396,8 @@ def margin_options(
 
     `hard_margin` says whether C may be infinite.
 
-    Raises
-    ------
-    InputError
-        For the first parameter that no data could make right.
+    Raises InputError for the first parameter that no data could make right.
     """
-    one_of("fold_by", estimator.fold_by, FOLD_RULES)
     if is_infinite(estimator.C) and _has_sparse_features(estimator):
         raise InputError(
             f"C={estimator.C!r} needs dense features, and those of random binning are sparse; use a finite C "
@@ -464,40 +408,33 @@ def margin_options(
     if searched and estimator.C != "cv":
         raise InputError(f"C must be a positive number or 'cv', got {estimator.C!r}")
     if not searched and not (hard_margin and is_infinite(estimator.C)):
-        positive_number("C", estimator.C)
+        positive("C", estimator.C)
         _check_size("C", float(estimator.C), hard_margin)
-    Cs = None if estimator.Cs is None else ascending_grid("Cs", estimator.Cs)
+    Cs = _ascending_grid("Cs", estimator.Cs)
     for C in [] if Cs is None else (Cs[0], Cs[-1]):
         _check_size("Cs", float(C), hard_margin=False)
     return MarginOptions(
         C=None if searched else float(estimator.C),
         Cs=Cs,
-        cv=checked_folds(estimator.cv) if searched else 1,
-        fold_by=estimator.fold_by,
+        n_folds=checked_folds(estimator.cv) if searched else 1,
         loss=loss,
         loss_name=getattr(estimator, "noise", None) or estimator.loss,
         softmax=getattr(estimator, "multi_class", "ovr") == "softmax",
         solver=_margin_solver(estimator, loss, description),
-        **shared_options(estimator),
+        **_solver_options(estimator),
     )
 
 
 def margin_options_of_ridge(options: RidgeOptions) -> MarginOptions:
     """Return ridge of one penalty as the margin classifier of the squared loss with C = 1/(2·alpha)."""
     assert options.alpha is not None
-    shared = {f.name: getattr(options, f.name) for f in fields(FitOptions)}
     return MarginOptions(
-        **shared,
+        **{f.name: getattr(options, f.name) for f in fields(SolverOptions)},
         C=1 / (2 * float(options.alpha[0])),
         Cs=None,
-        cv=1,
-        fold_by=options.fold_by,
         loss=Squared(),
         loss_name="squared",
         softmax=False,
-        solver="sgd",
-        tol=options.tol,
-        max_sweeps=options.max_sweeps,
     )
 
 
@@ -527,6 +464,6 @@ def _margin_solver(estimator: Any, loss: Loss, description: str) -> str:
 
 def _check_size(name: str, C: float, hard_margin: bool) -> None:
     """Raise InputError for a C whose square, times sums over rows, would be no number."""
-    if not 1 / _MOST_C <= C <= _MOST_C:
+    if not 1 / _MAX_C <= C <= _MAX_C:
         beyond = "; C=inf is the hard margin" if hard_margin and C > 1 else ""
-        raise InputError(f"{name} must be from {1 / _MOST_C:g} to {_MOST_C:g}, got {C:g}{beyond}")
+        raise InputError(f"{name} must be from {1 / _MAX_C:g} to {_MAX_C:g}, got {C:g}{beyond}")

@@ -42,67 +42,31 @@ _BIN_BYTES = 16 + 48  # its key and count, and its slots in the table of columns
 
 @dataclass(frozen=True)
 class Size:
-    """The numbers that every choice and count follows from.
-
-    Parameters
-    ----------
-    n_rows, n_columns, n_features, n_outputs, n_folds : int
-    n_alphas : int
-        1 for a given alpha.
-    n_paths : int
-        Paths of alphas; 0 is one a fold.
-    dtype : {"float32", "float64"}
-    row_bytes, chunk_rows : int
-        Decoded bytes of a row in storage, and rows of a storage chunk.
-    map_cost : MapCost
-        What the map takes for a row, and keeps.
-    outputs_are_presumed : bool
-        Whether classes are still to be counted.
-    model_rows : int
-        Rows whose features are held at once, in float64 and as they are made.
-    gram_stride : int
-        The Gram is of one row in that many.
-    n_light_sweeps, n_light_columns : int
-        Passes presumed after the Gram, and coefficient vectors that each of them evaluates.
-    sparse_entries : int
-        Entries of a row of Z; 0 where it is dense.
-    n_map_passes : int
-        Passes over all rows that the fit of the map asks for.
-    n_eigensystems : int
-        Of the Gram, beside those of an alpha path.
-    column_share : float
-        Of the columns, that a row has entries in: below 1 where rows are sparse.
-    held_bytes : int
-        What a task that reads holds beside decoded rows.
-    n_factors : int
-        Preconditioners of conjugate gradients at most, one for each of the different penalties.
-    whole_rows : int
-        Rows of the largest unit of storage of which a task decodes all that it needs at once; 0 for none.
-    """
+    """The numbers that every choice and count follows from."""
 
     n_rows: int
     n_columns: int
     n_features: int
     n_outputs: int
     n_folds: int
-    n_alphas: int
+    n_alphas: int  # 1 for a given alpha
     dtype: str
-    row_bytes: int
-    chunk_rows: int
+    row_bytes: int  # decoded bytes of a row in storage
+    chunk_rows: int  # rows of a storage chunk
     map_cost: MapCost
-    outputs_are_presumed: bool = False
-    model_rows: int = 0
-    gram_stride: int = 1
-    n_light_sweeps: int = 0
-    n_light_columns: int = 0
-    sparse_entries: int = 0
-    n_map_passes: int = 0
-    n_eigensystems: int = 0
-    column_share: float = 1.0
-    n_paths: int = 0
-    n_factors: int = 0
-    held_bytes: int = 0
-    whole_rows: int = 0
+    outputs_are_presumed: bool = False  # whether classes are still to be counted
+    model_rows: int = 0  # rows whose features are held at once, in float64 and as they are made
+    gram_stride: int = 1  # the Gram is of one row in that many
+    n_light_sweeps: int = 0  # passes presumed after the Gram
+    n_light_columns: int = 0  # coefficient vectors that each of these evaluates
+    sparse_entries: int = 0  # of a row of Z; 0 where it is dense
+    n_map_passes: int = 0  # over all rows, that the fit of the map asks for
+    n_eigensystems: int = 0  # of the Gram, beside those of an alpha path
+    column_share: float = 1.0  # of the columns, that a row has entries in: below 1 where rows are sparse
+    n_paths: int = 0  # of alphas; 0 is one a fold
+    n_factors: int = 0  # preconditioners of conjugate gradients at most, one for each different penalty
+    held_bytes: int = 0  # that a task which reads holds beside decoded rows
+    whole_rows: int = 0  # of the largest unit of storage of which a task decodes all at once; 0 for none
 
     @property
     def column_entries(self) -> float:
@@ -340,10 +304,6 @@ def count(solver: str, size: Size, workers: Workers) -> Plan:
     """Return the plan of a solver, by counting alone: the first of its ways that fits in the workers' memory.
 
     If none does, it is the way of least memory, from which `refusal` says what would fit.
-
-    Parameters
-    ----------
-    solver : {"gram", "cg", "sgd"}
     """
     for plan in _ways(solver, size, workers):
         if fits(plan):
@@ -361,41 +321,42 @@ def _ways(solver: str, size: Size, workers: Workers) -> Iterator[Plan]:
         if size.n_factors and not size.sparse_entries:
             yield _by_conjugate_gradients(size, size.n_factors, workers)
         yield _by_conjugate_gradients(size, 0, workers)
-        yield _by_conjugate_gradients(size, 0, workers, most_folds=1)
+        yield _by_conjugate_gradients(size, 0, workers, max_folds=1)
     else:
         yield _by_sgd(size, workers)
 
 
 def _plan(
-    solver: str, size: Size, workers: Workers, cuts: Segmentation, *, n_passes: int, **counted: Any
+    solver: str,
+    size: Size,
+    workers: Workers,
+    cuts: Segmentation,
+    *,
+    n_passes: int,
+    n_turns: int = 1,
+    **counted: Any,
 ) -> Plan:
-    """Return a plan of so many passes after the first one and those of the map."""
+    """Return a plan of so many passes after the first one and those of the map, the largest in some turns."""
     n_sweeps = 1 + size.n_map_passes + n_passes
-    shared = {
-        "folds_per_task": 1,
-        "n_segments": cuts.n_segments,
-        "bytes_read": float(size.n_rows) * size.row_bytes * n_sweeps,
-    }
     return Plan(
         solver=solver,
         size=size,
         n_sweeps=n_sweeps,
+        n_segments=cuts.n_segments * n_turns,
         segment_rows=cuts.segment_rows,
         tile_rows=cuts.tile_rows,
+        bytes_read=float(size.n_rows) * size.row_bytes * n_sweeps,
         n_workers=workers.n_workers,
         threads_per_worker=workers.threads_per_worker,
         memory_limit=workers.memory_limit,
-        **(shared | counted),
+        **counted,
     )
 
 
 def first_that_fits(plans: Iterable[Plan]) -> Plan:
     """Return the first plan whose workers have the memory.
 
-    Raises
-    ------
-    PlanRefused
-        If none has; the message is about the first, and names the smallest changes that fit.
+    Raises PlanRefused if none has; the message is about the first, and names the smallest changes that fit.
     """
     counted = list(plans)
     for plan in counted:
@@ -463,16 +424,15 @@ def largest(candidates: range, fits: Callable[[int], bool]) -> int:
 
 
 def _by_gram(size: Size, folds_per_task: int, workers: Workers) -> Plan:
-    s, cuts = size, size.segmentation()
-    passes = s.n_folds // folds_per_task
+    s, n_turns = size, size.n_folds // folds_per_task
     return _plan(
         "gram",
         s,
         workers,
-        cuts,
-        n_passes=passes + s.n_light_sweeps,
+        s.segmentation(),
+        n_passes=n_turns + s.n_light_sweeps,
+        n_turns=n_turns,
         folds_per_task=folds_per_task,
-        n_segments=cuts.n_segments * passes,
         flops=s.gram_flops + s.n_light_sweeps * s.light_flops + factorisation_flops(s) + s.map_factor_flops,
         cosines=float(s.n_rows) * s.n_features * (1 / s.gram_stride + s.n_light_sweeps),
         worker_peak_bytes=worker_peak_bytes(s, folds_per_task, workers.threads_per_worker),
@@ -534,11 +494,11 @@ def factorisation_flops(size: Size) -> float:
 
 PRESUMED_SWEEPS = 10
 PRESUMED_SWEEPS_AN_ALPHA = 3  # that a search has for each: two products, and the held-out error
-MOST_DIRECTIONS = 64  # that one light sweep of a search multiplies
+MAX_DIRECTIONS = 64  # that one light sweep of a search multiplies
 _KEPT_BYTES = 33  # of a row's numbers beside X
 _ENTRY_BYTES = 12  # of a sparse number in float64
 # In all of them together: half a gigabyte, of which the client holds some at a time.
-_MOST_DIRECTION_NUMBERS = 2**26
+_MAX_DIRECTION_NUMBERS = 2**26
 
 
 def light_cuts(size: Size) -> Segmentation:
@@ -559,24 +519,23 @@ def sample_size(size: Size, stride: int) -> Size:
 
 
 def _by_conjugate_gradients(
-    size: Size, n_factors: int, workers: Workers, most_folds: int = MOST_DIRECTIONS
+    size: Size, n_factors: int, workers: Workers, max_folds: int = MAX_DIRECTIONS
 ) -> Plan:
-    s, cuts = size, light_cuts(size)
+    s, threads = size, workers.threads_per_worker
     stride = gram_stride(s.n_rows, s.n_features) if n_factors else 0
     sample_rows = s.n_rows / stride if stride else 0.0
-    folds_at_once = min(most_folds, _folds_at_once(s))
-    in_search = min(MOST_DIRECTIONS, s.n_outputs * folds_at_once)
+    folds_at_once = min(max_folds, _folds_at_once(s))
+    in_search = min(MAX_DIRECTIONS, s.n_outputs * folds_at_once)
     after_it = s.n_outputs if s.n_folds > 1 else max(s.n_outputs, s.n_light_columns)
-    most_columns = max(in_search, after_it)
+    max_columns = max(in_search, after_it)
     n_search = _search_sweeps(s, folds_at_once)
     light = s.n_rows * (
         (PRESUMED_SWEEPS + n_search) * s.basis_flops
         + 4.0 * s.row_entries * (PRESUMED_SWEEPS * after_it + n_search * in_search)
     )
     factor = sample_rows * (s.map_flops + s.gram_size**2) + n_factors * float(s.n_features) ** 3 / 3
-    threads = workers.threads_per_worker
     peak_bytes = max(
-        _light_peak_bytes(s, most_columns, threads),
+        _light_peak_bytes(s, max_columns, threads),
         _factor_peak_bytes(s, stride, n_factors, threads),
         _model_peak_bytes(s, threads),
     )
@@ -584,13 +543,13 @@ def _by_conjugate_gradients(
         "cg",
         s,
         workers,
-        cuts,
+        light_cuts(s),
         n_passes=bool(stride) + PRESUMED_SWEEPS + n_search,
         folds_per_task=folds_at_once,
         flops=light + factor + s.map_factor_flops,
         cosines=((PRESUMED_SWEEPS + n_search) * s.n_rows + sample_rows) * s.row_entries,
         worker_peak_bytes=peak_bytes,
-        client_peak_bytes=client_peak_bytes(replace(s, n_outputs=most_columns)),
+        client_peak_bytes=client_peak_bytes(replace(s, n_outputs=max_columns)),
         stride=stride,
         n_factors=n_factors,
         n_search_sweeps=n_search,
@@ -600,7 +559,7 @@ def _by_conjugate_gradients(
 def _folds_at_once(size: Size) -> int:
     """Return how many folds' models a search has side by side: a function of n, D, k and folds alone."""
     numbers = max(1, size.n_features * size.n_outputs)
-    most = min(MOST_DIRECTIONS // max(1, size.n_outputs), _MOST_DIRECTION_NUMBERS // numbers)
+    most = min(MAX_DIRECTIONS // max(1, size.n_outputs), _MAX_DIRECTION_NUMBERS // numbers)
     return max(1, min(size.n_folds, most))
 
 
@@ -615,7 +574,7 @@ def _search_sweeps(size: Size, folds_at_once: int) -> int:
         return 0
     stride = walk_stride(size.n_alphas)
     n_alphas = -(-size.n_alphas // stride) + 2 * (stride.bit_length() - 1)
-    turns = -(-size.n_outputs * folds_at_once // MOST_DIRECTIONS)
+    turns = -(-size.n_outputs * folds_at_once // MAX_DIRECTIONS)
     return -(-size.n_folds // folds_at_once) * (1 + n_alphas * turns * PRESUMED_SWEEPS_AN_ALPHA)
 
 
@@ -656,10 +615,7 @@ def _model_peak_bytes(size: Size, threads: int) -> int:
 
 
 def _factor_peak_bytes(size: Size, stride: int, n_factors: int, threads: int) -> int:
-    """Return the largest resident set above idle in making the factors.
-
-    It is that of the sample's Gram sweep, and the factors.
-    """
+    """Return the largest resident set above idle of the sample's Gram sweep, and the factors."""
     if not stride:
         return 0
     return worker_peak_bytes(sample_size(size, stride), 1, threads) + 8 * n_factors * size.gram_size**2
@@ -671,7 +627,7 @@ PRESUMED_EPOCHS = 5
 PRESUMED_PASSES = 2 * PRESUMED_EPOCHS + 1
 _BATCH_BYTES = 80 * 2**20
 _METRIC_BYTES = 2**26
-_MOST_ROWS = 2**14
+_MAX_ROWS = 2**14
 _ROWS_OF_MANY_FEATURES, _MANY_FEATURES = 2**12, 2**12
 _SPARSE_ROWS, _SPARSE_BYTES = 2**11, 12
 
@@ -684,7 +640,7 @@ def metric_rows(n_sampled: int, size: Size) -> int:
     """
     if size.sparse_entries:
         return min(n_sampled, _SPARSE_ROWS)
-    most = _MOST_ROWS if size.n_features <= _MANY_FEATURES else _ROWS_OF_MANY_FEATURES
+    most = _MAX_ROWS if size.n_features <= _MANY_FEATURES else _ROWS_OF_MANY_FEATURES
     return min(n_sampled, most)
 
 
@@ -696,18 +652,19 @@ def epoch_cuts(size: Size) -> Segmentation:
 
 
 def _by_sgd(size: Size, workers: Workers) -> Plan:
-    s, cuts = size, epoch_cuts(size)
+    s = size
     evaluation = s.n_rows * (s.basis_flops + 6.0 * s.row_entries * s.n_outputs)
     epoch = s.n_rows * (s.map_flops + 10.0 * s.row_entries * s.n_outputs)
-    sample = metric_rows(min(s.n_rows, _MOST_ROWS), s)
+    sample = metric_rows(min(s.n_rows, _MAX_ROWS), s)
     small = min(sample, s.n_features)
     metric = 2.0 * sample * s.row_entries * small + 9.0 * small**3
     return _plan(
         "sgd",
         s,
         workers,
-        cuts,
+        epoch_cuts(s),
         n_passes=PRESUMED_PASSES,
+        folds_per_task=1,
         flops=(PRESUMED_EPOCHS + 1) * evaluation + PRESUMED_EPOCHS * epoch + metric + s.map_factor_flops,
         cosines=float(s.n_rows) * s.row_entries * PRESUMED_PASSES,
         worker_peak_bytes=_sgd_peak_bytes(s, workers.threads_per_worker),
@@ -717,15 +674,13 @@ def _by_sgd(size: Size, workers: Workers) -> Plan:
 
 def _sgd_peak_bytes(size: Size, threads: int) -> int:
     """Return the largest resident set above idle: of an epoch, or of the making of the metric."""
-    s = size
-    sample = metric_rows(min(s.n_rows, _MOST_ROWS), s)
-    small = min(sample, s.n_features)
+    s, segment_rows = size, epoch_cuts(size).segment_rows
+    sample = metric_rows(min(s.n_rows, _MAX_ROWS), s)
     # A batch of features with its map's phases, the rows of a storage chunk, and the points.
     entry_bytes = _SPARSE_BYTES if s.sparse_entries else s.itemsize
-    batch = min(_BATCH_BYTES, epoch_cuts(s).segment_rows * s.row_entries * entry_bytes)
-    rows = s.reading_bytes(epoch_cuts(s).segment_rows) + s.row_bytes * s.chunk_rows
+    batch = min(_BATCH_BYTES, segment_rows * s.row_entries * entry_bytes)
+    rows = s.reading_bytes(segment_rows) + s.row_bytes * s.chunk_rows
     points = (12 if s.sparse_entries else 8) * 8 * s.n_features * s.n_outputs
-    arrays = s.map_bytes
-    epoch = threads * (2 * batch + rows + points) + 2 * _METRIC_BYTES + arrays
-    metric = 2 * sample * s.row_entries * entry_bytes + 4 * 8 * small**2 + 2 * _METRIC_BYTES + arrays
-    return int(max(epoch, metric) + SLACK_BYTES)
+    epoch = threads * (2 * batch + rows + points)
+    metric = 2 * sample * s.row_entries * entry_bytes + 4 * 8 * min(sample, s.n_features) ** 2
+    return int(max(epoch, metric) + 2 * _METRIC_BYTES + s.map_bytes + SLACK_BYTES)

@@ -1,70 +1,151 @@
-"""What a solver found."""
+"""What a solver found: the result of a fit, its report, and the traces of binary problems on the way."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import logsumexp
 
+from distrff.diagnostics.report import FitReport
 from distrff.engine.run import Run
+from distrff.errors import column_called
+from distrff.estimators.fitting.context import PreparedFit
+from distrff.estimators.fitting.options import MarginOptions
 from distrff.estimators.fitting.plan import Plan
-from distrff.preprocessing.targets import Targets
-from distrff.solvers.status import Status
+from distrff.preprocessing.targets import ClassTargets, Targets
+from distrff.solvers.losses import MarginLoss
+from distrff.solvers.objective import Certificate, DualBundle, Evaluation
+from distrff.solvers.status import History, Status
+
+_MAX_NAMES = 10
+_ROUNDING = 1e-12  # of an objective that is summed in float64
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FitResult:
-    """What a solver found.
-
-    Parameters
-    ----------
-    run : Run
-    plan : Plan or None
-        None for a fit to Grams that were already there.
-    n_rows : int
-    dtype : str
-        Of the features.
-    targets : Targets
-    coef : ndarray of shape (n_features, n_outputs)
-        In the targets' own units.
-    intercept : ndarray of shape (n_outputs,)
-    status : Status
-    search : AlphaSearch or PenaltySearch or None
-        How the penalty was chosen.
-    grams : Grams or None
-        None where no Gram of all rows was formed.
-    entries : mapping
-        What the report says of the penalty and of the solver.
-    notes : list of str
-        What the report should say about choices that were made.
-    shortfall : str or None
-        What to warn of, where the tolerance was not reached.
-    interruption : KeyboardInterrupt or None
-        To be raised again when the model is kept.
-    """
+    """What a solver found."""
 
     run: Run
-    plan: Plan | None
+    plan: Plan | None  # None for a fit to Grams that were already there
     n_rows: int
-    dtype: str
+    dtype: str  # of the features
     targets: Targets
-    coef: np.ndarray
-    intercept: np.ndarray
+    coef: np.ndarray  # (n_features, n_outputs), in the targets' own units
+    intercept: np.ndarray  # (n_outputs,)
     status: Status = Status.CONVERGED
-    search: Any = None
-    grams: Any = None
-    entries: Mapping[str, Any] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    shortfall: str | None = None
-    interruption: KeyboardInterrupt | None = None
+    search: Any = None  # how the penalty was chosen: an AlphaSearch or PenaltySearch
+    grams: Any = None  # None where no Gram of all rows was formed
+    entries: Mapping[str, Any] = field(default_factory=dict)  # of the report, on the penalty and the solver
+    notes: list[str] = field(default_factory=list)  # what the report should say about choices
+    shortfall: str | None = None  # what to warn of, where the tolerance was not reached
+    interruption: KeyboardInterrupt | None = None  # to be raised again when the model is kept
+
+
+Solver = Callable[[PreparedFit, Plan], FitResult]
+
+
+# The report of a fit: the result, the cost of the passes, and notes on rows and map.
+
+
+def fit_report(estimator: Any, result: FitResult, fit: PreparedFit | None = None) -> FitReport:
+    """Return the report of a fit to rows, or to a Gram where `fit` is None."""
+    run, plan = result.run, result.plan
+    of_client = plan.client_peak_bytes if plan is not None and run.execution.in_client else 0
+    values = {
+        "model": type(estimator).__name__,
+        "status": result.status.name,
+        "n_samples": result.n_rows,
+        "n_columns": estimator.n_features_in_,
+        "n_components": result.coef.shape[0],
+        "n_outputs": result.coef.shape[1],
+        "dtype": result.dtype,
+        "seed": estimator.seed_,
+        "kernel": None,
+        "length_scale": None,
+        **result.entries,
+        "n_sweeps": len(run.sweeps),
+        "sweep_labels": [label for label, _ in run.sweeps],
+        "sweep_seconds": [seconds for _, seconds in run.sweeps],
+        "phases": run.phases(),
+        "seconds": run.seconds,
+        "workers": run.execution.n_workers,
+        "threads": run.execution.n_threads,
+        "planned_peak_bytes": None if plan is None else plan.worker_peak_bytes + of_client,
+        "measured_peak_bytes": run.record.measured_peak_bytes or None,
+        "plan": None if plan is None else plan.to_dict(),
+    }
+    notes = list(result.notes)
+    if fit is not None:
+        values |= _rows_and_map(fit)
+        notes += _notes_on_rows(fit, result.dtype)
+    threads = max((process.blas_threads for process in run.record.processes.values()), default=1)
+    if threads > 1:
+        notes.append(
+            f"BLAS ran on {threads} threads in a task; the same bits for any number of workers "
+            f"are promised for one thread"
+        )
+    return FitReport(values | {"notes": notes})
+
+
+def _rows_and_map(fit: PreparedFit) -> dict[str, Any]:
+    dataset, features = fit.dataset, fit.features
+    kernel = getattr(features, "kernel_", None)
+    values = {
+        "features": fit.specification.to_dict(),
+        "kernel": None if kernel is None else repr(kernel),
+        "length_scale": getattr(kernel, "length_scale", None),
+        "length_scale_search": getattr(features, "length_scale_search_", None),
+        "expected_collisions": getattr(features, "expected_collisions_", None),
+        "source": dataset.source,
+        "column_names": dataset.column_names,
+    }
+    return values if dataset.table_report is None else values | {"table": dataset.table_report}
+
+
+def _notes_on_rows(fit: PreparedFit, dtype: str) -> list[str]:
+    """Return notes on columns and rows that were left out, and on phases that float32 cannot hold."""
+    dataset, notes = fit.dataset, []
+    if dataset.skipped_columns:
+        notes.append(f"columns left out because they are not numbers: {', '.join(dataset.skipped_columns)}")
+    table = dataset.table_report or {}
+    if table.get("rows_dropped"):
+        notes.append(f"{table['rows_dropped']} of {table['rows_read']} rows left out, which lack a value")
+    notes += [f"column {name!r} left out: {why}" for name, why in table.get("columns_dropped", {}).items()]
+    if constant := sorted(_constant_columns(fit.features)):
+        names = dataset.column_names
+        called = [column_called(j, None if names is None else names[j]) for j in constant[:_MAX_NAMES]]
+        more = [f"{len(constant) - _MAX_NAMES} more"] if len(constant) > _MAX_NAMES else []
+        notes.append(
+            f"constant, and so left out by length_scale='ard': {', '.join(called + more)}; other values "
+            f"there in later rows do not count either"
+        )
+    if dtype == "float32" and (far := fit.frequencies_beyond_float32()):
+        notes.append(
+            f"{far} frequencies have phases too large for float32 on this data; use dtype='float64' for them"
+        )
+    return notes
+
+
+def _constant_columns(features: Any) -> set[int]:
+    """Return the numbers of the constant columns that the length scale search found."""
+    search = getattr(features, "length_scale_search_", None) or {}
+    return set(search.get("constant_columns", ())).union(
+        *map(_constant_columns, getattr(features, "maps_", ()))
+    )
 
 
 def rkhs_norm(coef: np.ndarray) -> Any:
     """Return ‖w‖₂ of one output as a number, of more as an array."""
     norms = np.linalg.norm(coef, axis=0)
-    return norms[0] if len(norms) == 1 else norms
+    return float(norms[0]) if len(norms) == 1 else norms
+
+
+def coef_and_intercept(X: np.ndarray, *, fit_intercept: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return the two parts of points in columns, whose last row is the intercept if there is one."""
+    return (X[:-1], X[-1]) if fit_intercept else (X, np.zeros(X.shape[1]))
 
 
 # What to say where the best value of a grid is one of its ends: the best of all may lie beyond.
@@ -75,16 +156,8 @@ def end_of_grid(
 ) -> list[str]:
     """Return a sentence if the value chosen is the smallest or the largest of an ascending grid.
 
-    Parameters
-    ----------
-    name : str
-        Of the parameter; its grid is the parameter `name`s.
-    chosen : float
-    grid : ndarray of shape (m,)
-    scores : ndarray
-        Of the values that were judged. Nothing is said where all of several values score the same.
-    below : str, optional
-        What to say of the smallest instead.
+    There is none where all of several `scores` are the same. `below` is what to say of the smallest instead.
+    The grid of the parameter `name` is the parameter `name`s.
     """
     judged = scores[np.isfinite(scores)]
     if len(judged) > 1 and np.ptp(judged) == 0:
@@ -100,3 +173,138 @@ def end_of_grid(
         f"{name}={chosen:g} is the {which} of its grid: a {other} one may be better; give {name}s that {how} "
         f"(--{name}s)"
     ]
+
+
+# The trace of a binary problem while it is solved: its best point, and the certificate of that.
+
+
+class MarginProblem(NamedTuple):
+    """One binary problem: which target it is for, its C, and the fold that is held out of it."""
+
+    output: int
+    C: float
+    held_out: int | None = None
+
+
+@dataclass
+class Trace:
+    """The best point of a problem so far, and its certificate."""
+
+    x: np.ndarray  # at first where its solver starts
+    found: np.ndarray = field(init=False)  # the solver's best point; the best constant may be better
+    certificate: Certificate = field(default_factory=Certificate)
+    # Σ s and Σ s·ℓ over the rows that the model is judged on.
+    held_out: np.ndarray = field(default_factory=lambda: np.zeros(2))
+    relative_gradient: float = np.inf  # ‖∇‖ at the best point found, of that at the first one
+    smallest_margin: float | None = None  # of a hard-margin model; None where its last point was not checked
+    history: History = field(default_factory=History)
+    _first_norm: float = 0.0
+    _found_primal: float = np.inf
+    _constant_primal: float = np.inf
+    _bundle: DualBundle = field(default_factory=DualBundle)
+
+    def __post_init__(self) -> None:
+        self.found = self.x
+
+    def allow(self, constant: Constant) -> None:
+        """Start from the best constant, which only a better point replaces."""
+        self.x, self._constant_primal = constant.x, constant.primal
+        self.certificate = self.certificate.improved(constant.primal, -np.inf)
+
+    def update(self, at: Evaluation) -> None:
+        """Improve the best point and the bound by an evaluation."""
+        norm = float(np.linalg.norm(at.gradient))
+        self._first_norm = self._first_norm or norm
+        relative = norm / self._first_norm if norm else 0.0
+        # Without a bound, the point of least gradient is the best of those that are equal to rounding.
+        rounding = 0.0 if at.candidate is not None else _ROUNDING * abs(at.primal)
+        flatter = rounding > 0 and relative < self.relative_gradient
+        if at.primal < self._found_primal + (rounding if flatter else -rounding):
+            self.relative_gradient = relative
+            self._keep(at.x, at.primal, at.held_out)
+        for candidate in (at.candidate, None if at.next is None else at.next[1].candidate):
+            dual = -np.inf if candidate is None else self._bundle.add(candidate)
+            self.certificate = self.certificate.improved(at.primal, dual)
+
+    def improve(self, x: np.ndarray, primal: float, dual: float, held_out: np.ndarray) -> None:
+        """Improve the best point and the bound by a point and a lower bound."""
+        if primal < self._found_primal:
+            self._keep(x, primal, held_out)
+        self.certificate = self.certificate.improved(primal, dual)
+
+    def _keep(self, x: np.ndarray, primal: float, held_out: np.ndarray) -> None:
+        self.found, self._found_primal = x, primal
+        if primal <= self._constant_primal:
+            self.x, self.held_out = x, held_out
+
+    def record(self, n_sweeps: int) -> None:
+        """Add the best so far to the history."""
+        self.history.record(n_sweeps, self.error, self.certificate.primal, self.certificate.dual)
+
+    @property
+    def measure(self) -> str:
+        """The name of the error."""
+        return "duality gap" if np.isfinite(self.certificate.dual) else "relative gradient"
+
+    @property
+    def error(self) -> float:
+        """The relative duality gap, or the relative gradient where there is no bound; `tol` is for it."""
+        return self.certificate.gap if np.isfinite(self.certificate.dual) else self.relative_gradient
+
+
+@dataclass(frozen=True, eq=False)
+class MarginSolution:
+    """What the solvers of some problems found."""
+
+    traces: Mapping[MarginProblem, Trace]
+    status: Status
+    n_sweeps: int
+    interruption: KeyboardInterrupt | None = None
+
+
+def begun(
+    starts: Mapping[MarginProblem, np.ndarray], constants: Sequence[Constant] = ()
+) -> dict[MarginProblem, Trace]:
+    """Return the traces before the first sweep; a constant is an upper bound of its objective."""
+    traces = {problem: Trace(x) for problem, x in starts.items()}
+    for trace, constant in zip(traces.values(), constants, strict=bool(constants)):
+        trace.allow(constant)
+    return traces
+
+
+# The best models without features. No fit is worse than these.
+
+
+class Constant(NamedTuple):
+    """A model with w = 0, as a point x, and its objective C·Σ s·ℓ."""
+
+    x: np.ndarray
+    primal: float
+
+
+def best_constants(fit: PreparedFit, C: float) -> list[Constant]:
+    """Return the constant of least objective of each output, or the one of all classes that share a loss.
+
+    It follows from the summed weights of the classes, which the first pass counted.
+    """
+    options, targets, labels = fit.options, fit.targets, fit.statistics.labels
+    assert isinstance(options, MarginOptions) and isinstance(targets, ClassTargets) and labels is not None
+    weights = labels.weights if targets.class_weight is None else targets.class_weight * labels.weights
+    D = fit.specification.n_features
+    if options.shares_loss(targets):
+        sigma = options.loss.clear_margin
+        b = sigma * np.log(weights / weights.sum()) if options.fit_intercept else np.zeros(len(weights))
+        X = np.zeros((D + options.fit_intercept, len(b)))
+        X[D:] = b
+        return [Constant(X.ravel(), C * float(weights @ (logsumexp(b / sigma) - b / sigma)))]
+    loss, total = options.loss, weights.sum()
+    assert isinstance(loss, MarginLoss)
+    constants = []
+    for above in weights[-1:] if targets.n_outputs == 1 else weights:
+        below = total - above
+        b = loss.constant(above / (above + below)) if options.fit_intercept else 0.0
+        f, y = np.array([b, b]), np.array([1.0, -1.0])
+        x = np.zeros(D + options.fit_intercept)
+        x[D:] = b
+        constants.append(Constant(x, C * float(np.array([above, below]) @ loss.value(f, y))))
+    return constants

@@ -13,13 +13,20 @@ from scipy.sparse import issparse
 from distrff.engine.reduction import Arrays
 from distrff.errors import DataWarning, warn
 from distrff.estimators.fitting.context import PreparedFit
-from distrff.estimators.fitting.gram import AlphaSearch, iterative_ending, problem_of, ridge_result
+from distrff.estimators.fitting.gram import AlphaSearch, iterative_result
 from distrff.estimators.fitting.margin_oracle import FeaturesOf, MarginOracle
 from distrff.estimators.fitting.margins import PenaltySearch, margin_result
 from distrff.estimators.fitting.options import MarginOptions, RidgeOptions, margin_options_of_ridge
 from distrff.estimators.fitting.plan import Plan, epoch_cuts, metric_rows
-from distrff.estimators.fitting.result import FitResult
-from distrff.estimators.fitting.traces import Constant, MarginProblem, MarginSolution, begun, best_constants
+from distrff.estimators.fitting.result import (
+    Constant,
+    FitResult,
+    MarginProblem,
+    MarginSolution,
+    begun,
+    best_constants,
+    coef_and_intercept,
+)
 from distrff.preprocessing.scaling import drift_message, drift_shares
 from distrff.preprocessing.targets import ClassTargets, NumericTargets
 from distrff.reductions.epoch import EpochReduction, sent_start
@@ -42,10 +49,7 @@ def fit_margins_by_sgd(fit: PreparedFit, plan: Plan) -> FitResult:
 def fit_ridge_by_sgd(fit: PreparedFit, plan: Plan) -> FitResult:
     """Return the fit of ridge for one given penalty: the squared loss as any other.
 
-    Raises
-    ------
-    InputError
-        If the sampled rows have no weight.
+    Raises InputError if the sampled rows have no weight.
     """
     options, targets = fit.options, fit.targets
     assert isinstance(options, RidgeOptions) and options.alpha is not None
@@ -55,32 +59,23 @@ def fit_ridge_by_sgd(fit: PreparedFit, plan: Plan) -> FitResult:
     fit = replace(fit, targets=targets)
     solution = solve_by_sgd(replace(fit, options=margin_options_of_ridge(options)), plan)
     points = np.stack([trace.x for trace in solution.traces.values()], axis=1)
-    coef, intercept = (
-        (points[:-1], points[-1]) if options.fit_intercept else (points, np.zeros(points.shape[1]))
-    )
+    coef, intercept = coef_and_intercept(points, fit_intercept=options.fit_intercept)
     worst = max(solution.traces.values(), key=lambda trace: trace.certificate.gap)
     unknown = np.full(points.shape[1], np.nan)
-    return ridge_result(
-        fit.run,
+    return iterative_result(
+        fit,
         plan,
-        problem_of(fit),
-        targets,
         AlphaSearch(options.alpha),
         RidgeSolution(coef, intercept, unknown, unknown),
-        dtype=plan.size.dtype,
+        solver="sgd",
+        measure="duality gap",
+        error=worst.certificate.gap,
+        history=worst.history,
+        status=solution.status,
+        preconditioner="spectrum of a sample",
+        n_sweeps=solution.n_sweeps,
+        interruption=solution.interruption,
         notes=[],
-        **iterative_ending(
-            "sgd",
-            "duality gap",
-            worst.certificate.gap,
-            worst.history,
-            status=solution.status,
-            preconditioner="spectrum of a sample",
-            tol=options.tol,
-            n_sweeps=solution.n_sweeps,
-            max_sweeps=options.max_sweeps,
-            interruption=solution.interruption,
-        ),
     )
 
 
@@ -110,6 +105,8 @@ def solve_by_sgd(fit: PreparedFit, plan: Plan, constants: Sequence[Constant] = (
             traces[problem].record(n_sweeps)
         return evaluations | (oracle.epoch(epochs) if epochs else {})
 
+    # The gap cannot end it: after ten epochs of a logistic fit the objective was 0.36 % above its optimum,
+    # and the gap still 138 %. The fall of the objective ends it, or a gap that happens to be closed.
     def is_certified(problem: MarginProblem) -> bool:
         return traces[problem].certificate.gap <= options.tol
 

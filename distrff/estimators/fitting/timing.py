@@ -11,7 +11,7 @@ import numpy as np
 from distrff.engine.reduction import Arrays
 from distrff.estimators.fitting.context import FitContext
 from distrff.estimators.fitting.plan import (
-    MOST_DIRECTIONS,
+    MAX_DIRECTIONS,
     PRESUMED_PASSES,
     PRESUMED_SWEEPS,
     THIN_SLOWNESS,
@@ -29,7 +29,7 @@ from distrff.reductions.ridge import ProductReduction
 
 _MEASURED_FLOPS = 6e10  # about a second
 _WARM_ROWS = 16
-_MOST_LANDMARKS = 1024  # of a map that is only timed
+_MAX_LANDMARKS = 1024  # of a map that is only timed
 _COSINE_FLOPS = 18.0  # of the Gram's product take as long as a cosine in the compiled loop
 
 
@@ -74,7 +74,7 @@ def _conjugate_seconds(fit: FitContext, plan: Plan) -> float:
     size, k = plan.size, plan.size.n_outputs
     seconds = PRESUMED_SWEEPS * _light_seconds(fit, plan, k)
     if plan.n_search_sweeps:
-        directions = min(MOST_DIRECTIONS, k * plan.folds_per_task)
+        directions = min(MAX_DIRECTIONS, k * plan.folds_per_task)
         seconds += plan.n_search_sweeps * _light_seconds(fit, plan, directions)
     if not plan.stride:
         return seconds
@@ -119,9 +119,8 @@ def _float64_flops_a_row(size: Size) -> float:
 def _gram_seconds_a_row(fit: FitContext, plan: Plan, size: Size) -> float:
     specification, tried = _tried(fit, size)
     tile_rows = size.segmentation().tile_rows
-    reduction = _reduction(fit, GramReduction, specification, tried, tile_rows=tile_rows)
     n_rows = int(min(size.n_rows, tile_rows, max(256, _MEASURED_FLOPS / tried.gram_size**2)))
-    seconds = _seconds_a_row(fit, plan, reduction, n_rows, {})
+    seconds = _seconds_a_row(fit, plan, GramReduction, specification, tried, n_rows, {}, tile_rows=tile_rows)
     return seconds * _gram_work(size) / _gram_work(tried)
 
 
@@ -129,10 +128,9 @@ def _light_seconds(fit: FitContext, plan: Plan, k: int) -> float:
     """Return the predicted duration of one light sweep for k vectors."""
     specification, tried = _tried(fit, plan.size)
     own = {"tile_rows": plan.tile_rows, "offset": None, "held_out": (None,) * k}
-    reduction = _reduction(fit, ProductReduction, specification, tried, **own)
     point = {"coef": np.zeros((tried.n_features, k)), "intercept": np.zeros(k)}
     n_rows = int(min(plan.size.n_rows, 16 * plan.tile_rows))
-    seconds_a_row = _seconds_a_row(fit, plan, reduction, n_rows, point)
+    seconds_a_row = _seconds_a_row(fit, plan, ProductReduction, specification, tried, n_rows, point, **own)
     return _rows_a_thread(plan) * seconds_a_row * _light_work(plan.size) / _light_work(tried)
 
 
@@ -141,16 +139,25 @@ def _tried(fit: FitContext, size: Size) -> tuple[MapSpecification, Size]:
     features, d = fit.options.features, size.n_columns
     if not features.cost_for(d).triangle_share:
         return features.trial(d).specification_, size
-    trial = features.trial(d, n_components=_MOST_LANDMARKS)
+    trial = features.trial(d, n_components=_MAX_LANDMARKS)
     tried = replace(size, n_features=trial.specification_.n_features, map_cost=trial.cost_for(d))
     return trial.specification_, tried
 
 
-def _reduction(
-    fit: FitContext, kind: type[RowReduction], specification: MapSpecification, size: Size, **own: Any
-) -> RowReduction:
+def _seconds_a_row(
+    fit: FitContext,
+    plan: Plan,
+    kind: type[RowReduction],
+    specification: MapSpecification,
+    size: Size,
+    n_rows: int,
+    arrays: Arrays,
+    **own: Any,
+) -> float:
+    """Return the median over all threads, which work at the same time."""
+    assert fit.run is not None
     d = size.n_columns
-    return kind(
+    reduction = kind(
         specification=specification,
         # It costs its time and changes nothing; sparse rows have none.
         scaling=Scaling() if fit.dataset.is_sparse else Scaling(np.zeros(d), np.ones(d)),
@@ -158,13 +165,6 @@ def _reduction(
         dtype=size.dtype,
         **own,
     )
-
-
-def _seconds_a_row(
-    fit: FitContext, plan: Plan, reduction: RowReduction, n_rows: int, arrays: Arrays
-) -> float:
-    """Return the median over all threads, which work at the same time."""
-    assert fit.run is not None
     warm, timed = fit.dataset.rows(0, min(_WARM_ROWS, n_rows)), fit.dataset.rows(0, n_rows)
     calls = [(reduction, warm, timed, arrays)] * _n_threads(plan)
     return float(np.median(fit.run.gather(fit.run.submit_all(seconds_of, calls)))) / n_rows
