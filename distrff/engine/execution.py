@@ -10,7 +10,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, NoReturn, Protocol, TypeVar
@@ -63,37 +63,14 @@ class PlannedWorkers:
     memory_limit: int
 
 
-class Execution(Workers, Protocol):
-    """Runs a sweep's tasks and keeps what they return near the workers."""
-
-    n_threads: int
-    in_client: bool
-    """Whether the tasks share the client's process, and its memory."""
-
-    def reduce(self, reduction: Reduction, segments: list[Rows], progress: Progress, sent: list[Any]) -> Any:
-        """Return a handle on the merged partial of all segments."""
-
-    def submit(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Return a handle on `function(*args)`, where args may be handles or lists of them."""
-
-    def submit_all(self, function: Callable[..., Any], calls: list[tuple]) -> list[Any]:
-        """Return handles on `function(*args)` for each of the calls, which may run side by side."""
-
-    def ship(self, arrays: dict[str, Any]) -> Any:
-        """Return a handle on arrays that tasks may take."""
-
-    def gather(self, handles: list[Any]) -> list[Any]:
-        """Return the results behind the handles."""
-
-    def settle(self, handle: Any) -> Any:
-        """Return a handle that outlives its fit, without the rows that would make its value again."""
-
-
 class LocalExecution:
-    """Runs tasks by one of dask's own schedulers, a round of one segment a thread at a time."""
+    """Runs tasks by one of dask's own schedulers, a round of one segment a thread at a time.
+
+    Handles on results are the results themselves.
+    """
 
     n_workers = 1
-    in_client = True
+    in_client = True  # tasks share the client's process, and its memory
 
     def __init__(self, scheduler: str | None) -> None:
         self._scheduler = scheduler
@@ -105,6 +82,7 @@ class LocalExecution:
     def reduce(
         self, reduction: Reduction, segments: list[Rows], progress: Progress, sent: list[Any]
     ) -> Partial:
+        """Return the merged partial of all segments."""
         merge = OrderedMerge(len(segments), lambda total, others: merge_partials(reduction, total, others))
         for start in range(0, len(segments), self.n_threads):
             batch = segments[start : start + self.n_threads]
@@ -115,11 +93,6 @@ class LocalExecution:
             del partials, summed  # or they would wait beside those of the next round
         return merge.result()
 
-    def _compute(self, tasks: list[Any]) -> tuple[Any, ...]:
-        # One BLAS thread a task, as on a cluster's workers: the same bits, and no more threads than cores.
-        with _libraries().limit(limits=1, user_api="blas"):
-            return dask.compute(*tasks, scheduler=self._scheduler)
-
     def ship(self, arrays: dict[str, Any]) -> Any:
         return arrays
 
@@ -128,7 +101,9 @@ class LocalExecution:
 
     def submit_all(self, function: Callable[..., Any], calls: list[tuple]) -> list[Any]:
         tasks = [dask.delayed(function, pure=False)(*args) for args in calls]
-        return list(self._compute(tasks))
+        # One BLAS thread a task, as on a cluster's workers: the same bits, and no more threads than cores.
+        with _libraries().limit(limits=1, user_api="blas"):
+            return list(dask.compute(*tasks, scheduler=self._scheduler))
 
     def gather(self, handles: list[Any]) -> list[Any]:
         return handles
@@ -150,7 +125,8 @@ def ambient_execution() -> Execution:
     for itself. Else the default client, unless dask's configuration names a local
     scheduler; without a client, dask's configured scheduler.
     """
-    if _inside_task():
+    with suppress(ValueError):  # outside of a task there is no worker
+        get_worker()
         return LocalExecution("synchronous")
     scheduler = dask.config.get("scheduler", None)
     if scheduler in _LOCAL_SCHEDULERS:
@@ -160,14 +136,6 @@ def ambient_execution() -> Execution:
     except ValueError:
         return LocalExecution(scheduler)
     return ClusterExecution(client)
-
-
-def _inside_task() -> bool:
-    try:
-        get_worker()
-    except ValueError:
-        return False
-    return True
 
 
 # Tasks on a distributed cluster: one segment per thread, ordered merges, and recovery of what is lost.
@@ -245,22 +213,30 @@ class ClusterExecution:
     ) -> ClusterValue | Partial:
         """Return the merged partial as a value on the workers, or itself if partials are small."""
         sent = calls_in(sent)
+        size = reduction.size_bytes(segments[0].stop - segments[0].start)
+        here = size * len(segments) <= _SMALL_BYTES  # the client then merges them faster than tasks would
+        per_thread = 1 if size > _LARGE_PARTIAL else 2
 
         def one_pass() -> Any:
             progress.update(-progress.n)  # a repeated pass counts from zero
-            return self._pass(reduction, segments, progress, sent)
+            return self._pass(reduction, segments, progress, sent, here, per_thread)
 
-        if self._merges_here(reduction, segments):
+        if here:
             return self._until_done(one_pass)
-        return self._call(lambda: self._until_done(one_pass)).value()
+        return self._value_of(lambda: self._until_done(one_pass))
 
     def _pass(
-        self, reduction: Reduction, segments: list[Rows], progress: Progress, sent: list[Call]
+        self,
+        reduction: Reduction,
+        segments: list[Rows],
+        progress: Progress,
+        sent: list[Call],
+        here: bool,
+        per_thread: int,
     ) -> Future | Partial:
         threads = self.running_threads()  # first, so that earlier losses are not counted for this pass
         arrays = futures_in(sent)
         flight = Flight(self.roll)
-        here = self._merges_here(reduction, segments)
         merge = OrderedMerge(
             len(segments),
             partial(merged_here, reduction)
@@ -268,7 +244,6 @@ class ClusterExecution:
             else lambda total, others: flight.submit(merge_partials, reduction, total, others),
         )
         shares = SegmentShares(len(segments), threads)
-        per_thread = self._segments_per_thread(reduction, segments)
         under_way: dict[str, tuple[int, str]] = {}  # segment and worker of each task
         landed: dict[int, Future] = {}
 
@@ -314,15 +289,6 @@ class ClusterExecution:
             return [ANY_WORKER]
         return [worker for _, worker in sorted(places)]
 
-    def _merges_here(self, reduction: Reduction, segments: list[Rows]) -> bool:
-        """Return whether partials are so small that the client merges them faster than tasks would."""
-        n_rows = segments[0].stop - segments[0].start
-        return reduction.size_bytes(n_rows) * len(segments) <= _SMALL_BYTES
-
-    def _segments_per_thread(self, reduction: Reduction, segments: list[Rows]) -> int:
-        n_rows = segments[0].stop - segments[0].start
-        return 1 if reduction.size_bytes(n_rows) > _LARGE_PARTIAL else 2
-
     def ship(self, arrays: dict[str, Any]) -> Any:
         """Return what tasks may take: small arrays themselves, which are sent in each task, else a value."""
         if sum(A.nbytes for A in arrays.values()) <= _SMALL_SHIPMENT:
@@ -337,7 +303,7 @@ class ClusterExecution:
             with large_graphs():
                 return self.client.submit(function, *futures_in(taken), pure=False)
 
-        return self._call(begin).value()
+        return self._value_of(begin)
 
     def submit_to(self, worker: str, function: Callable[..., Any], *args: Any) -> Future:
         """Return the future of a task that only this worker may take; for measurements."""
@@ -349,7 +315,7 @@ class ClusterExecution:
         def begin(taken: tuple) -> Future:
             return self.client.compute(dask.delayed(function, pure=False)(*futures_in(taken)))
 
-        return [self._call(partial(begin, calls_in(args))).value() for args in calls]
+        return [self._value_of(partial(begin, calls_in(args))) for args in calls]
 
     def gather(self, handles: list[Any]) -> list[Any]:
         def look() -> list[Any]:
@@ -370,10 +336,10 @@ class ClusterExecution:
         handle.call.forget()
         return handle
 
-    def _call(self, begin: Callable[[], Future]) -> Call:
-        call = Call(begin, lambda: self.roll.n_losses)
+    def _value_of(self, begin: Callable[[], Future]) -> ClusterValue:
+        call = Call(begin, self.roll)
         self._calls.add(call)
-        return call
+        return call.value()
 
     def _give_up_what_is_gone(self) -> None:
         """Have the scheduler forget the values that it will never compute again.
@@ -407,6 +373,9 @@ class ClusterExecution:
             f"{cause}, {_MOST_ATTEMPTS} times during one pass; if nobody restarted them, most often their "
             f"memory limit is too small: compare it with the plan's peak, look at their logs, and fit again"
         ) from cause
+
+
+Execution = LocalExecution | ClusterExecution
 
 
 def _same(arrays: Any) -> Any:
@@ -566,18 +535,17 @@ class Call:
     ----------
     begin : callable
         `begin()`: a new future of the value. It may take as long as a pass over the rows.
-    n_losses : callable
-        `n_losses()`: how often the cluster has lost all values so far.
+    roll : Roll
     """
 
-    def __init__(self, begin: Callable[[], Future], n_losses: Callable[[], int]) -> None:
+    def __init__(self, begin: Callable[[], Future], roll: Roll) -> None:
         self._begin = begin
-        self._n_losses = n_losses
+        self._roll = roll
         self._value: Callable[[], ClusterValue | None] = lambda: None
 
     def value(self) -> ClusterValue:
         """Start the call, and return its value."""
-        value = ClusterValue(self, self._begin(), self._n_losses())
+        value = ClusterValue(self, self._begin(), self._roll.n_losses)
         self._value = weakref.ref(value)
         return value
 
@@ -586,8 +554,8 @@ class Call:
         value = self._value()
         if value is None:
             return self._begin()
-        if value.is_gone(self._n_losses()):
-            value.future, value.n_losses = self._begin(), self._n_losses()
+        if value.is_gone(self._roll.n_losses):
+            value.future, value.n_losses = self._begin(), self._roll.n_losses
         return value.future
 
     def gone_future(self) -> Future | None:
@@ -596,13 +564,14 @@ class Call:
         if value is None:
             return None
         was_there = self._begin is _not_again and value.future.status != "finished"
-        return value.future if was_there or value.is_gone(self._n_losses()) else None
+        return value.future if was_there or value.is_gone(self._roll.n_losses) else None
 
     def forget(self) -> None:
         """Release the rows and arrays that the value was made of; it cannot be computed again then."""
         self._begin = _not_again
 
 
+@dataclass(eq=False)
 class ClusterValue:
     """A value on the workers.
 
@@ -610,15 +579,13 @@ class ClusterValue:
     ----------
     call : Call
         Computes it again.
-    future : distributed.Future
     n_losses : int
         How often the cluster had lost all values when the future was made.
     """
 
-    def __init__(self, call: Call, future: Future, n_losses: int) -> None:
-        self.call = call
-        self.future = future
-        self.n_losses = n_losses
+    call: Call
+    future: Future
+    n_losses: int
 
     def is_gone(self, n_losses: int) -> bool:
         """Return whether the future will never finish.
@@ -794,7 +761,6 @@ class SegmentShares:
 
     Parameters
     ----------
-    n_segments : int
     threads : dict of str to int
         Threads of each worker, to which the runs are proportional. Other workers may join later.
     """

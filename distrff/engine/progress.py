@@ -15,7 +15,6 @@ class Progress(tqdm):
 
     Parameters
     ----------
-    label : str
     total : int
         The amount of work, most often the rows of the pass.
     unit : str

@@ -28,7 +28,6 @@ class ProcessRecord:
         Resident set when the first task began, after all imports.
     peak_bytes : int
         Largest resident set since the fit began.
-    blas_threads : int
     n_derivations : int
         How often a map's arrays were derived since the process began.
     """
@@ -45,7 +44,6 @@ class WorkRecord:
 
     Parameters
     ----------
-    n_rows : int
     seconds : float
         Summed over tasks.
     processes : dict of str to ProcessRecord
@@ -105,13 +103,10 @@ def blas_threads() -> int:
 
 
 def _status_bytes(key: str) -> int | None:
-    try:
-        text = _STATUS.read_text()
-    except OSError:
-        return None
-    for line in text.splitlines():
-        if line.startswith(key):
-            return int(line.split()[1]) * 1024
+    with suppress(OSError):
+        for line in _STATUS.read_text().splitlines():
+            if line.startswith(key):
+                return int(line.split()[1]) * 1024
     return None
 
 

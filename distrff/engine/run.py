@@ -130,8 +130,9 @@ class Run:
         if isinstance(handle, Partial):
             value, record = handle.value, handle.record
         else:
-            record = self.gather([self.submit(record_of, handle)])[0]
-            value = self.submit(value_of, handle)  # last, so that a pass lost by a restart is repeated once
+            record = self.gather([self.submit(getattr, handle, "record")])[0]
+            # After the record, so that a pass lost by a restart is repeated once.
+            value = self.submit(getattr, handle, "value")
         self.record = self.record.merge(record)
         return value
 
@@ -164,16 +165,6 @@ class Run:
     def settle(self, handle: Any) -> Any:
         """Return a handle that is kept beyond the fit, without the rows behind it."""
         return self.execution.settle(handle)
-
-
-def value_of(partial: Partial) -> Any:
-    """Return the sum of a partial."""
-    return partial.value
-
-
-def record_of(partial: Partial) -> WorkRecord:
-    """Return the record of a partial."""
-    return partial.record
 
 
 def begin_run() -> Run:

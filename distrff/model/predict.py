@@ -97,7 +97,6 @@ class RowResults:
 
     Parameters
     ----------
-    model : Model
     method : {"predict", "decision_function", "predict_proba", "transform"}
     return_std : bool
         Add the standard deviation of the prediction.

@@ -43,8 +43,6 @@ class ActiveSetModel:
     upper : ndarray of shape (r,)
         u = C·s.
     slope : ndarray of shape (D + 1,) or (D,)
-    constant : float
-    fit_intercept : bool
     """
 
     A: Any
@@ -145,7 +143,6 @@ def minimise(
     width : float
         Over which hinges are rounded at first: row i has the weight σ = u/width in the multipliers' term,
         and all σ grow by the same factor.
-    tol : float
 
     Notes
     -----

@@ -10,7 +10,7 @@ in memory lacked, so the bound falls until it meets the margin.
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -53,8 +53,12 @@ class CriticalRows:
 
     def min_margins(self) -> np.ndarray:
         """Return the smallest margin of each side that has rows, that of label 1 first."""
-        sides = [self.margin[self.label > 0], self.margin[self.label < 0]]
-        return np.array([side.min() for side in sides if len(side)])
+        return self.margin[self.min_rows()]
+
+    def min_rows(self) -> list[int]:
+        """Return the row of smallest margin of each side that has rows, that of label 1 first."""
+        sides = [np.flatnonzero(self.label > 0), np.flatnonzero(self.label < 0)]
+        return [int(side[self.margin[side].argmin()]) for side in sides if len(side)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +128,6 @@ class HardMargin:
     ----------
     start : ndarray of shape (D + 1,) or (D,)
         [w | b] or [w] to begin with; zeros, or any model.
-    fit_intercept : bool
     tol : float
         The relative gap (P − D)/P of ½‖w‖² at which it ends.
 
@@ -137,7 +140,6 @@ class HardMargin:
         1/‖w‖ of x, 0 while none separates; no model has a larger one than the bound.
     checked_margin : float or None
         The smallest margin of a last sweep at x; 1 up to the rounding of the sweep.
-    working : WorkingRows
     """
 
     def __init__(self, start: np.ndarray, *, fit_intercept: bool, tol: float) -> None:
@@ -217,10 +219,7 @@ class HardMargin:
 
     def _has_new_rows(self, found: CriticalRows) -> bool:
         """Whether a row that is not in memory has the smallest margin of a side."""
-        known = np.isin(found.number, self.working.number)
-        sides = [found.label > 0, found.label < 0]
-        first = [np.flatnonzero(side)[found.margin[side].argmin()] for side in sides if side.any()]
-        return not known[first].all()
+        return not np.isin(found.number[found.min_rows()], self.working.number).all()
 
     def _solve(self, x: np.ndarray, found: CriticalRows) -> np.ndarray:
         """Return the model of the working rows with those found, and improve the bound by it."""
@@ -233,7 +232,7 @@ class HardMargin:
             tol=_INNER_SHARE * self._tol,
             negligible=NEGLIGIBLE * found.largest_norm,
         )
-        self.working = WorkingRows(rows.number, rows.Z, rows.label, nearest.a)
+        self.working = replace(rows, a=nearest.a)
         self.bound = min(self.bound, nearest.bound)
         point = np.append(nearest.w, nearest.b) if self._fit_intercept else nearest.w
         return point / nearest.bound**2 if nearest.bound else point
@@ -321,7 +320,6 @@ def nearest_points(
         Of ±1; both occur if there is an intercept.
     start : ndarray of shape (r,), optional
         Weights near the solution; any numbers. Default: equal ones.
-    fit_intercept : bool
     tol : float
         The gap at which to end.
     negligible : float
@@ -353,7 +351,10 @@ def nearest_points(
         found = _points(hulls, _on_face(hulls, a))
         if _better(found, at):
             at, n_in_vain, ever_gained = found, 0, True
-            sigma = _next_sigma(sigma, n_newton)
+            if n_newton <= _EASY:
+                sigma = min(sigma * _SIGMA_FACTOR, _MAX_SIGMA)
+            elif n_newton > _HARD:
+                sigma /= _SIGMA_FACTOR
         else:
             # From a good start the first steps may be too short to gain; later ones that gain nothing are
             # too long for the rounding of their Newton steps.
@@ -362,13 +363,6 @@ def nearest_points(
             n_in_vain += 1
     w = scale * at.w
     return NearestPoints(at.a, w, scale**2 * at.b - float(w @ origin), scale**2 * at.least)
-
-
-def _next_sigma(sigma: float, n_newton: int) -> float:
-    """Return more after an easy step, less after a hard one."""
-    if n_newton <= _EASY:
-        return min(sigma * _SIGMA_FACTOR, _MAX_SIGMA)
-    return sigma / _SIGMA_FACTOR if n_newton > _HARD else sigma
 
 
 class _Hulls(NamedTuple):

@@ -20,6 +20,9 @@ from distrff.solvers.objective import Evaluation, Point
 from distrff.solvers.ridge import RidgeSystem, cholesky_factor
 
 Precondition = Callable[[np.ndarray], np.ndarray]
+Preconditioners = Callable[[float], Precondition]  # from a curvature
+Finished = Callable[[Evaluation], bool]
+Descent = Generator[np.ndarray, Evaluation, Evaluation]
 
 _N_PAIRS = 12
 _RENEWED_BEYOND = 3.0  # times the curvature that the preconditioner was made for
@@ -64,16 +67,11 @@ class _Pairs:
         return -r
 
 
-def lbfgs(
-    start: Evaluation,
-    preconditioner: Callable[[float], Precondition],
-    finished: Callable[[Evaluation], bool],
-) -> Generator[np.ndarray, Evaluation, Evaluation]:
+def lbfgs(start: Evaluation, preconditioner: Preconditioners, finished: Finished) -> Descent:
     """Yield points x, and return the evaluation of one that is finished, or where rounding ends the descent.
 
     Parameters
     ----------
-    start : Evaluation
     preconditioner : callable
         From a curvature, a mean of C·ℓ″ over the rows, to g ↦ M⁻¹g. Called again when the curvature of the
         rows has changed threefold, as it does where margins grow a lot.
@@ -113,7 +111,7 @@ _ROUNDING = 1e-10  # of the objective, below which values of float32 tiles canno
 
 
 def line_search(
-    at: Evaluation, direction: np.ndarray, finished: Callable[[Evaluation], bool]
+    at: Evaluation, direction: np.ndarray, finished: Finished
 ) -> Generator[np.ndarray, Evaluation, Evaluation | None]:
     """Return a point of sufficient decrease and flatter slope, by bracketing; None if there is none."""
     slope = float(at.gradient @ direction)
@@ -147,7 +145,6 @@ def _next_step(step: float, low: float, high: float, slope: float, slope_there: 
 
 # Solver generators of one binary or softmax problem.
 
-Finished = Callable[[Evaluation], bool]
 SolverGenerator = Generator[Point, Evaluation, Evaluation]
 RestingGenerator = Generator[Point | None, Evaluation, Evaluation]
 
@@ -206,7 +203,7 @@ class Hessian(NamedTuple):
 
 def solve_smooth(
     x: np.ndarray,
-    preconditioner: Callable[[float], Precondition],
+    preconditioner: Preconditioners,
     finished: Finished,
     hessian: Callable[[Evaluation], Hessian | None] | None = None,
 ) -> SolverGenerator:
@@ -256,7 +253,7 @@ def _by_hessians(
         if made.is_light:
             solver, max_points = _newton_step(at, made.solve, finished), None
         else:
-            solver = lbfgs(at, partial(_always, made.solve), finished)
+            solver = lbfgs(at, partial(lambda solve, curvature: solve, made.solve), finished)
             max_points, n_heavy = _POINTS_A_HESSIAN, n_heavy + 1
         del made  # the generator alone keeps it, and is gone before the next is made
         found = yield from _of_width(at, 0.0, solver, max_points)
@@ -267,16 +264,10 @@ def _by_hessians(
     return at
 
 
-def _newton_step(
-    at: Evaluation, precondition: Precondition, finished: Finished
-) -> Generator[np.ndarray, Evaluation, Evaluation]:
+def _newton_step(at: Evaluation, precondition: Precondition, finished: Finished) -> Descent:
     """Return where a step along −H⁻¹g ends; the point itself if rounding allows no descent."""
     found = yield from line_search(at, -precondition(at.gradient), finished)
     return at if found is None else found
-
-
-def _always(precondition: Precondition, curvature: float) -> Precondition:
-    return precondition
 
 
 def _promises_too_much(start: Evaluation, response: Evaluation) -> bool:
@@ -290,7 +281,7 @@ def _promises_too_much(start: Evaluation, response: Evaluation) -> bool:
 
 def solve_smoothed(
     x: np.ndarray,
-    preconditioner: Callable[[float], Precondition],
+    preconditioner: Preconditioners,
     finished: Finished,
     *,
     tol: float,
@@ -352,7 +343,7 @@ def solve_smoothed(
 def _of_width(
     start: Evaluation,
     width: float,
-    solver: Generator[np.ndarray, Evaluation, Evaluation],
+    solver: Descent,
     max_points: int | None = None,
     following: Callable[[Evaluation], float] | None = None,
 ) -> SolverGenerator:
@@ -430,8 +421,6 @@ class Preconditioner(_Centred):
     curvature : float
         h: C times a mean or a bound of ℓ″.
     z_mean : ndarray of shape (D,)
-    weight : float
-    fit_intercept : bool
     """
 
     L: np.ndarray

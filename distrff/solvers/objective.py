@@ -37,12 +37,10 @@ class Evaluation:
 
     Attributes
     ----------
-    x : ndarray
     primal : float
         The objective itself.
     candidate : DualCandidate or None
         What bounds its minimum from below; None where there is no bound.
-    value : float
     gradient : ndarray
         Both of the objective with the proxy in place of the loss.
     curvature : float
@@ -191,7 +189,6 @@ def margin_sums(
         The same one where the loss is smooth.
     F, Y : ndarrays of shape (r, k)
         Values f and targets y.
-    weights : RowWeights
     vector : ndarray of shape (k, 2, D)
         `sided_weights` times the rows' features.
     """
@@ -269,10 +266,8 @@ def softmax_sums(
         Values of m problems.
     classes : ndarray of int of shape (r,)
         From 0 to k − 1.
-    weights : RowWeights
     vector : ndarray of shape (m, k, D)
         `softmax_slopes` times the rows' features.
-    sigma : float
     """
     P, total = _probabilities(F, sigma)
     values = total - np.take_along_axis(F, classes[:, None, None], axis=2)[:, :, 0] / sigma

@@ -44,7 +44,6 @@ class RidgeSystem:
         W = Σ s_i.
     yy : ndarray of shape (k,)
         Σ s_i (y_i − ȳ)², or uncentred.
-    fit_intercept : bool
     """
 
     G: np.ndarray
@@ -299,8 +298,6 @@ class GramProblem:
 
     Parameters
     ----------
-    n_rows, n_targets : int
-    fit_intercept : bool
     sizes : tuple of int
         Numbers of leading features to fit, ascending; the last is D.
     rescaled : bool
@@ -507,7 +504,6 @@ class AlphaChoice:
     ----------
     index : int
         Its place in the grid.
-    alpha : float
     score : float
         Its weighted mean squared error, averaged over targets.
     scores : ndarray of shape (m,)

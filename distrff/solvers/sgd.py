@@ -46,7 +46,6 @@ class Epoch:
 
     Attributes
     ----------
-    start : Evaluation
     curvature : float
         h, a mean of ℓ″ over the rows.
     caution : int
@@ -71,7 +70,6 @@ class SGDProblem:
     ----------
     metric : SpectralMetric
         In the coordinates of the features.
-    C : float
     weight : float
         Σs over all rows.
     curvature_bound : float
@@ -157,7 +155,6 @@ def ridge_start(
 
     Parameters
     ----------
-    metric : SpectralMetric
     moment : ndarray of shape (D, k)
         Σ s (z − z̄)(y − ȳ)ᵀ / Σs of the sample, uncentred without an intercept: B of a `RidgeSystem` over
         its weight.
@@ -187,7 +184,6 @@ def sgd(start: Evaluation, problem: SGDProblem, tol: float, finished: Callable[[
     ----------
     start : Evaluation
         Of the smooth loss (its `value`, `gradient` and `curvature` are used).
-    problem : SGDProblem
     tol : float
         It ends when an epoch lowers the objective by less than this, relatively, and so do three sweeps of
         L-BFGS in the same metric from there.
@@ -302,8 +298,6 @@ class LocalSteps:
     ----------
     loss : Loss
         Of finite curvature.
-    metric : SpectralMetric
-    start : LocalStart
 
     Attributes
     ----------

@@ -50,7 +50,6 @@ class SpectralMetric:
         the sample has missed.
     z_mean : ndarray of shape (D,)
         Zeros without an intercept.
-    fit_intercept : bool
     """
 
     directions: np.ndarray | RowDirections

@@ -63,7 +63,6 @@ def html_page(
 
     Parameters
     ----------
-    title : str
     facts : iterable of (name, value)
     notes : sequence of str
         Sentences that should not be overlooked.
