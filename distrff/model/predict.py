@@ -137,10 +137,6 @@ class RowResults:
             found["std"] = self.model.std(X)
         return found
 
-    def example(self) -> dict[str, np.ndarray]:
-        """Return the results of one row, for their shapes and types."""
-        return self.of(np.zeros((1, self.model.n_columns)))
-
     def labels(self, width: int) -> list[str]:
         """Return names for the columns of a result of `width` columns: the classes, or numbers."""
         targets = self.model.targets

@@ -157,7 +157,7 @@ def _columns(run: Run, results: RowResults, dataset: Dataset) -> tuple[tuple[Res
     seen = run.gather(looks)
     digest = hashlib.sha256("".join(row_digest for row_digest, _ in seen).encode())
     digest.update(repr((dataset.n_rows, dataset.column_names)).encode())
-    examples = results.example()
+    examples = results.of(np.zeros((1, dataset.n_columns)))
     refuse_equal_names(examples, dataset.id_dtypes)
     ids = [
         id_column(name, np.dtype(dtype), np.concatenate([values[name] for _, values in seen]))

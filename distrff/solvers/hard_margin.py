@@ -70,11 +70,6 @@ class WorkingRows:
     label: np.ndarray
     a: np.ndarray
 
-    @classmethod
-    def none(cls, n_features: int) -> WorkingRows:
-        """Return no rows."""
-        return cls(np.empty(0, np.int64), np.empty((0, n_features)), np.empty(0), np.empty(0))
-
     def with_rows(self, found: CriticalRows) -> WorkingRows:
         """Return these rows and those found, new ones with weight 0."""
         new = ~np.isin(found.number, self.number)
@@ -147,7 +142,8 @@ class HardMargin:
         self.margin = 0.0
         self.bound = np.inf
         self.checked_margin: float | None = None
-        self.working = WorkingRows.none(len(start) - fit_intercept)
+        no_Z = np.empty((0, len(start) - fit_intercept))
+        self.working = WorkingRows(np.empty(0, np.int64), no_Z, np.empty(0), np.empty(0))
         self._fit_intercept = fit_intercept
         self._tol = tol
         self._last: CriticalRows | None = None

@@ -324,6 +324,10 @@ class GramProblem:
             A, self.n_targets, fit_intercept=self.fit_intercept, n_features=size, feature_scale=scale
         )
 
+    def weight(self, A: np.ndarray) -> float:
+        """Return Σs of the rows of a Gram."""
+        return float(A[-1 - self.n_targets, -1 - self.n_targets])
+
     def with_offset(self, A: np.ndarray) -> np.ndarray:
         """Return the Gram of the targets with their offset."""
         return A if self.offset is None else recoded(A, np.ones(self.n_targets), self.offset)
@@ -415,31 +419,19 @@ def fold_errors(
     About 4/3·D³ flops a size and at most two D × D arrays beside the inputs: the complement and its G, of
     which the second is reduced in place after the first is gone; then three of shape (m·k, p).
     """
-    held_out = problem.with_offset(fold_of(parts, fold))
-    errors = [
-        _errors_of_size(total, held_out, size, alphas, problem)
-        for size, alphas in zip(problem.sizes, grids, strict=True)
-    ]
-    return errors, _weight(held_out, problem)
-
-
-def _errors_of_size(
-    total: np.ndarray, held_out: np.ndarray, size: int, alphas: np.ndarray, problem: GramProblem
-) -> np.ndarray:
-    system = problem.system(total - held_out, size)
-    coef = BandRidge(system.G, overwrite_G=True).solve(system.B, alphas)
-    scale = problem.feature_scale(size)
-    return held_out_error(held_out, coef, system.intercept(coef), feature_scale=scale)
+    held_out, errors = problem.with_offset(fold_of(parts, fold)), []
+    for size, alphas in zip(problem.sizes, grids, strict=True):
+        system = problem.system(total - held_out, size)
+        coef = BandRidge(system.G, overwrite_G=True).solve(system.B, alphas)
+        scale, intercept = problem.feature_scale(size), system.intercept(coef)
+        del system  # before the complement of the next size is made
+        errors.append(held_out_error(held_out, coef, intercept, feature_scale=scale))
+    return errors, problem.weight(held_out)
 
 
 def fold_weight(parts: list[np.ndarray], fold: int, problem: GramProblem) -> float:
     """Return Σs of a fold."""
-    return _weight(fold_of(parts, fold), problem)
-
-
-def _weight(A: np.ndarray, problem: GramProblem) -> float:
-    one = -1 - problem.n_targets
-    return float(A[one, one])
+    return problem.weight(fold_of(parts, fold))
 
 
 def gcv_errors(
@@ -485,7 +477,7 @@ def posterior_of(total: np.ndarray, alpha: float, problem: GramProblem) -> Poste
 
 
 # Which alpha: the grid, its errors by cross-validation or GCV from Grams alone, and the choice.
-#
+
 N_DEFAULT_ALPHAS = 25
 # RSS/W carries about 1e-15 of the targets' mean square by cancellation; divided by (1 − df/n)² ≥ 1e-12
 # that stays near 1e-3 of it. Closer to interpolation than this, GCV is a ratio of two roundings.

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.linalg import norm
 
 from distrff.solvers.lbfgs import lbfgs
 from distrff.solvers.losses import Loss, SmoothedHinge
@@ -201,7 +202,7 @@ def sgd(start: Evaluation, problem: SGDProblem, tol: float, finished: Callable[[
         found = yield from _along(at, mean - at.x)
         if finished():
             return at if found is None else found
-        too_far = found is None or _is_shorter(found.x - at.x, mean - at.x)
+        too_far = found is None or float(norm(found.x - at.x)) < 0.99 * float(norm(mean - at.x))
         caution += too_far
         if found is None:
             found = yield from _along(at, -problem.solve(at.gradient, curvature, caution))
@@ -215,10 +216,6 @@ def sgd(start: Evaluation, problem: SGDProblem, tol: float, finished: Callable[[
                 return found
             at = found
     return at
-
-
-def _is_shorter(way: np.ndarray, whole: np.ndarray) -> bool:
-    return float(np.linalg.norm(way)) < 0.99 * float(np.linalg.norm(whole))
 
 
 def _along(at: Evaluation, way: np.ndarray) -> Generator[np.ndarray, Evaluation, Evaluation | None]:

@@ -21,7 +21,6 @@ from scipy.linalg import eigh
 from scipy.sparse import csr_matrix, issparse
 
 from distrff.errors import InputError
-from distrff.solvers.ridge import RidgeSystem
 
 _ARRAYS = ("eigenvalues", "rest", "z_mean")
 _MAX_BYTES = 2**26
@@ -61,19 +60,6 @@ class SpectralMetric:
     fit_intercept: bool
 
     @classmethod
-    def of_system(
-        cls, system: RidgeSystem, n_rows: int, n_directions: int, dtype: np.dtype
-    ) -> SpectralMetric:
-        """Return the metric of a Gram of `n_rows` rows, all or a sample that stands for them; 9·D³ flops."""
-        D = len(system.G)
-        q = min(n_directions, D)
-        kept = [max(0, D - q - 1), D - 1]
-        eigenvalues, V = eigh(system.G / system.weight, subset_by_index=kept, check_finite=False)
-        trace = float(np.trace(system.G)) / system.weight
-        centre = system.z_mean, system.fit_intercept
-        return cls._of(eigenvalues[::-1], V[:, ::-1], trace, trace / n_rows, q, *centre, dtype)
-
-    @classmethod
     def of_rows(
         cls, Z: Any, sample_weight: np.ndarray | None, n_directions: int, *, fit_intercept: bool
     ) -> SpectralMetric:
@@ -103,65 +89,32 @@ class SpectralMetric:
             raise InputError(
                 f"the {n_rows} sampled rows have the total weight {weight:g}: give rows of positive weight"
             )
+        V: np.ndarray | RowDirections
         if issparse(Z) and n_rows < D:
-            return cls._of_sparse_rows(Z, s / weight, n_directions, fit_intercept=fit_intercept)
-        Z = Z.toarray() if issparse(Z) else Z
-        z_mean = s @ Z / weight if fit_intercept else np.zeros(D)
-        T = (Z - z_mean.astype(Z.dtype)) * np.sqrt(s / weight).astype(Z.dtype)[:, None]
-        norms = np.square(T).sum(axis=1, dtype=np.float64)
-        trace = float(norms.sum())
-        # The norms are weighted by themselves: the large rows matter.
-        unseen = float(norms @ norms) / trace if trace > 0 else 0.0
-        centre = z_mean, fit_intercept
-        if len(Z) >= Z.shape[1]:
-            q = min(n_directions, Z.shape[1])
-            eigenvalues, V = eigh((T.T @ T).astype(np.float64), check_finite=False)
-            return cls._of(eigenvalues[::-1], V[:, ::-1], trace, unseen, q, *centre, Z.dtype)
-        q, eigenvalues, U = _leading((T @ T.T).astype(np.float64), n_directions)
-        return cls._of(eigenvalues, T.T @ U.astype(Z.dtype), trace, unseen, q, *centre, Z.dtype)
-
-    @classmethod
-    def _of_sparse_rows(
-        cls, Z: Any, share: np.ndarray, n_directions: int, *, fit_intercept: bool
-    ) -> SpectralMetric:
-        Z = Z.astype(np.float64)
-        K = (Z @ Z.T).toarray()
-        root, z_mean = np.sqrt(share), np.zeros(Z.shape[1])
-        if fit_intercept:
-            z_mean, by_row = share @ Z, K @ share
-            K += share @ by_row - by_row[:, None] - by_row
-        K *= root[:, None] * root
-        norms = K.diagonal()
+            q, eigenvalues, V, z_mean, norms = _of_sparse_rows(Z, s / weight, n_directions, fit_intercept)
+        else:
+            Z = Z.toarray() if issparse(Z) else Z
+            z_mean = s @ Z / weight if fit_intercept else np.zeros(D)
+            T = (Z - z_mean.astype(Z.dtype)) * np.sqrt(s / weight).astype(Z.dtype)[:, None]
+            norms = np.square(T).sum(axis=1, dtype=np.float64)
+            if n_rows >= D:
+                q = min(n_directions, D)
+                eigenvalues, U = eigh((T.T @ T).astype(np.float64), check_finite=False)
+                eigenvalues, U = eigenvalues[::-1], U[:, ::-1]
+            else:
+                q, eigenvalues, U = _leading((T @ T.T).astype(np.float64), n_directions)
+                U = T.T @ U.astype(Z.dtype)
+            V = np.ascontiguousarray(U[:, :q], dtype=Z.dtype)
         trace = max(0.0, float(norms.sum()))
-        unseen = float(norms @ norms) / trace if trace > 0 else 0.0
-        q, eigenvalues, U = _leading(K, n_directions)
-        B = root[:, None] * U[:, :q]
-        if fit_intercept:
-            B -= np.outer(share, B.sum(axis=0))
-        return cls._of(eigenvalues, RowDirections(Z, B), trace, unseen, q, z_mean, fit_intercept, Z.dtype)
-
-    @classmethod
-    def _of(
-        cls,
-        eigenvalues: np.ndarray,
-        V: np.ndarray | RowDirections,
-        trace: float,
-        unseen: float,
-        q: int,
-        z_mean: np.ndarray,
-        fit_intercept: bool,
-        dtype: np.dtype,
-    ) -> SpectralMetric:
-        spread = max(0.0, trace - float(eigenvalues[:q].sum())) if q < len(z_mean) else 0.0
-        if isinstance(V, np.ndarray):
-            V = np.ascontiguousarray(V[:, :q], dtype=dtype)
+        spread = max(0.0, trace - float(eigenvalues[:q].sum())) if q < D else 0.0
         eigenvalues = np.maximum(eigenvalues, _MIN_SHARE * max(0.0, float(eigenvalues[0])))
         return cls(
             directions=V,
             eigenvalues=eigenvalues[:q].copy(),
             rest=float(eigenvalues[min(q, len(eigenvalues) - 1)]),
             spread=spread,
-            unseen=unseen,
+            # The norms are weighted by themselves: the large rows matter.
+            unseen=float(norms @ norms) / trace if trace > 0 else 0.0,
             z_mean=z_mean.astype(np.float64),
             fit_intercept=fit_intercept,
         )
@@ -231,6 +184,24 @@ class SpectralMetric:
         else:
             V = RowDirections.from_arrays(arrays, len(z_mean))
         return cls(V, e, float(rest), 0.0, 0.0, z_mean, fit_intercept)
+
+
+def _of_sparse_rows(
+    Z: Any, share: np.ndarray, n_directions: int, fit_intercept: bool
+) -> tuple[int, np.ndarray, RowDirections, np.ndarray, np.ndarray]:
+    """Return q, the leading eigenvalues, V, z̄ and the squared norms of the centred rows, without D × D."""
+    Z = Z.astype(np.float64)
+    K = (Z @ Z.T).toarray()
+    root, z_mean = np.sqrt(share), np.zeros(Z.shape[1])
+    if fit_intercept:
+        z_mean, by_row = share @ Z, K @ share
+        K += share @ by_row - by_row[:, None] - by_row
+    K *= root[:, None] * root
+    q, eigenvalues, U = _leading(K, n_directions)
+    B = root[:, None] * U[:, :q]
+    if fit_intercept:
+        B -= np.outer(share, B.sum(axis=0))
+    return q, eigenvalues, RowDirections(Z, B), z_mean, K.diagonal()
 
 
 def _leading(K: np.ndarray, n_directions: int) -> tuple[int, np.ndarray, np.ndarray]:

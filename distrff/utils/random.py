@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Callable
+from functools import partial
 from numbers import Integral
 
 import numpy as np
@@ -52,11 +53,7 @@ def stream(seed: int, *names: str | int) -> np.random.Generator:
 
 def streams_under(seed: int, *path: str | int) -> PathStreams:
     """Return the function of names that gives the streams called `path` and then those names."""
-
-    def rng_of(*names: str | int) -> np.random.Generator:
-        return stream(seed, *path, *names)
-
-    return rng_of
+    return partial(stream, seed, *path)
 
 
 def child_seed(seed: int, *names: str | int) -> int:
