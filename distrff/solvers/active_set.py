@@ -136,17 +136,9 @@ def minimise(
 ) -> ActiveSetSolution:
     """Return the minimiser of q to a gap of `tol`, or as near as rounding allows.
 
-    Parameters
-    ----------
-    x, alpha : ndarrays of shape (D + 1,) or (D,), and (r,)
-        Start, and its multipliers.
-    width : float
-        Over which hinges are rounded at first: row i has the weight σ = u/width in the multipliers' term,
-        and all σ grow by the same factor.
-
-    Notes
-    -----
-    A step costs D²·(rows within the width) + D³/3 flops; there are some tens of steps.
+    It starts from x and its multipliers alpha, with hinges rounded over `width`: row i has the weight
+    σ = u/width in the multipliers' term, and all σ grow by the same factor. A step costs
+    D²·(rows within the width) + D³/3 flops; there are some tens of steps.
     """
     best = ActiveSetSolution(x, alpha, model.value(x), model.bound(alpha))
     inside = _InsideGram(model)

@@ -305,26 +305,17 @@ def nearest_points(
     tol: float,
     negligible: float = 0.0,
 ) -> NearestPoints:
-    """Return the nearest points of the hulls of the rows of y = 1 and of y = −1.
+    """Return the nearest points of the hulls of the rows of y = 1 and of y = −1, which are of float64.
 
-    Without an intercept: the point nearest to 0 of the hull of the y_i z_i.
+    Without an intercept: the point nearest to 0 of the hull of the y_i z_i. It ends at a gap of `tol`, at a
+    norm of w that is `negligible`, or where rounding allows no smaller gap, with the best that was found.
 
     Parameters
     ----------
-    Z : ndarray of shape (r, D), float64
     y : ndarray of shape (r,)
         Of ±1; both occur if there is an intercept.
     start : ndarray of shape (r,), optional
         Weights near the solution; any numbers. Default: equal ones.
-    tol : float
-        The gap at which to end.
-    negligible : float
-        A norm of w at which to end, whatever the gap.
-
-    Returns
-    -------
-    NearestPoints
-        Where rounding allows no smaller gap than its `gap`, the best that was found.
 
     Notes
     -----

@@ -70,13 +70,9 @@ class _Pairs:
 def lbfgs(start: Evaluation, preconditioner: Preconditioners, finished: Finished) -> Descent:
     """Yield points x, and return the evaluation of one that is finished, or where rounding ends the descent.
 
-    Parameters
-    ----------
-    preconditioner : callable
-        From a curvature, a mean of C·ℓ″ over the rows, to g ↦ M⁻¹g. Called again when the curvature of the
-        rows has changed threefold, as it does where margins grow a lot.
-    finished : callable
-        Whether the point just evaluated is good enough.
+    `preconditioner` makes g ↦ M⁻¹g from a curvature, a mean of C·ℓ″ over the rows. It is called again when
+    the curvature of the rows has changed threefold, as it does where margins grow a lot. `finished` says
+    whether the point just evaluated is good enough.
     """
     at, pairs, curvature = start, _Pairs(), start.curvature
     if finished(at):
@@ -210,24 +206,11 @@ def solve_smooth(
     """Minimise a smooth objective from x by L-BFGS.
 
     The preconditioner takes all rows for equally curved. Where that has not sufficed for nine points, or a
-    step promises more than the duality gap, the Hessian replaces it. A light one is made at each point for a
-    Newton step, which ends at the optimum of the squared hinge once the violating rows are known. Any other
-    preconditions nine points, at most three times.
-
-    Parameters
-    ----------
-    x : ndarray of shape (D + 1,) or (D,)
-    preconditioner : callable
-        From a curvature to g ↦ M⁻¹g.
-    finished : callable
-        Whether the point just evaluated is good enough.
-    hessian : callable, optional
-        From an evaluation to the Hessian at its point, or None where no row is curved.
-
-    References
-    ----------
-    Keerthi and DeCoste (2005), "A modified finite Newton method for fast solution of large scale linear
-    SVMs", J. Mach. Learn. Res. 6, section 2.
+    step promises more than the duality gap, the Hessian replaces it: `hessian` makes it from an evaluation,
+    or None where no row is curved. A light one is made at each point for a Newton step, which ends at the
+    optimum of the squared hinge once the violating rows are known (Keerthi and DeCoste 2005, "A modified
+    finite Newton method for fast solution of large scale linear SVMs", J. Mach. Learn. Res. 6, section 2).
+    Any other preconditions nine points, at most three times.
     """
     at = yield Point(x)
     if hessian is not None:
@@ -420,7 +403,6 @@ class Preconditioner(_Centred):
         Cholesky factor of the centred Gram plus I/h.
     curvature : float
         h: C times a mean or a bound of ℓ″.
-    z_mean : ndarray of shape (D,)
     """
 
     L: np.ndarray

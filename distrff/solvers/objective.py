@@ -181,16 +181,10 @@ def sided_weights(proxy: Loss, F: np.ndarray, Y: np.ndarray, weights: RowWeights
 def margin_sums(
     loss: Loss, proxy: Loss, F: np.ndarray, Y: np.ndarray, weights: RowWeights, vector: np.ndarray
 ) -> MarginSums:
-    """Return the sums over r rows.
+    """Return the sums over r rows of values F and targets Y, both of shape (r, k).
 
-    Parameters
-    ----------
-    loss, proxy : Loss
-        The same one where the loss is smooth.
-    F, Y : ndarrays of shape (r, k)
-        Values f and targets y.
-    vector : ndarray of shape (k, 2, D)
-        `sided_weights` times the rows' features.
+    The proxy is the loss itself where that is smooth; `vector` of shape (k, 2, D) is `sided_weights` times
+    the rows' features.
     """
     fitted = weights.fitted
     values = loss.value(F, Y)
@@ -258,16 +252,9 @@ def softmax_slopes(F: np.ndarray, classes: np.ndarray, weights: RowWeights, *, s
 def softmax_sums(
     F: np.ndarray, classes: np.ndarray, weights: RowWeights, vector: np.ndarray, *, sigma: float
 ) -> SoftmaxSums:
-    """Return the sums over r rows.
+    """Return the sums over r rows of classes 0 to k − 1 and values F of m problems, of shape (r, m, k).
 
-    Parameters
-    ----------
-    F : ndarray of shape (r, m, k)
-        Values of m problems.
-    classes : ndarray of int of shape (r,)
-        From 0 to k − 1.
-    vector : ndarray of shape (m, k, D)
-        `softmax_slopes` times the rows' features.
+    `vector` of shape (m, k, D) is `softmax_slopes` times the rows' features.
     """
     P, total = _probabilities(F, sigma)
     values = total - np.take_along_axis(F, classes[:, None, None], axis=2)[:, :, 0] / sigma

@@ -152,21 +152,11 @@ def batch_rows(metric: SpectralMetric, start: LocalStart, segment_rows: int) -> 
 def ridge_start(
     metric: SpectralMetric, moment: np.ndarray, y_mean: np.ndarray, penalty: float, curvature: float
 ) -> np.ndarray:
-    """Return the ridge models of a sample in the metric, as starting points of k problems.
+    """Return the ridge models of a sample in the metric, of shape (D + 1, k) or (D, k), as starting points.
 
-    Parameters
-    ----------
-    moment : ndarray of shape (D, k)
-        Σ s (z − z̄)(y − ȳ)ᵀ / Σs of the sample, uncentred without an intercept: B of a `RidgeSystem` over
-        its weight.
-    y_mean : ndarray of shape (k,)
-        ȳ.
-    penalty, curvature : float
-        λ = 1/(C·Σs) of all rows, and the bound of ℓ″ (2 for a hinge).
-
-    Returns
-    -------
-    ndarray of shape (D + 1, k), or (D, k) without an intercept
+    `moment` is Σ s (z − z̄)(y − ȳ)ᵀ / Σs of the sample, (D, k), uncentred without an intercept: B of a
+    `RidgeSystem` over its weight. `penalty` is λ = 1/(C·Σs) of all rows, `curvature` the bound of ℓ″ (2 for a
+    hinge).
     """
     k = moment.shape[1]
     if not metric.fit_intercept:
@@ -181,19 +171,10 @@ def ridge_start(
 def sgd(start: Evaluation, problem: SGDProblem, tol: float, finished: Callable[[], bool]) -> SolverGenerator:
     """Yield points and epochs, and return the last evaluation.
 
-    Parameters
-    ----------
-    start : Evaluation
-        Of the smooth loss (its `value`, `gradient` and `curvature` are used).
-    tol : float
-        It ends when an epoch lowers the objective by less than this, relatively, and so do three sweeps of
-        L-BFGS in the same metric from there.
-    finished : callable
-        Whether the point just evaluated is good enough by another measure, a certificate's gap.
-
-    Notes
-    -----
-    An epoch and the evaluation of where it led are two sweeps.
+    It ends when an epoch lowers the objective relatively by less than `tol`, and so do three sweeps of L-BFGS
+    in the same metric from there, or when `finished` says that the point just evaluated is good enough by
+    another measure, a certificate's gap. Evaluations are of the smooth loss: their `value`, `gradient` and
+    `curvature` are used. An epoch and the evaluation of where it led are two sweeps.
     """
     at, caution = start, 0
     while not finished():
@@ -289,12 +270,7 @@ class LocalStart:
 
 
 class LocalSteps:
-    """The steps of k models over one segment's rows.
-
-    Parameters
-    ----------
-    loss : Loss
-        Of finite curvature.
+    """The steps of k models over one segment's rows, for a loss of finite curvature.
 
     Attributes
     ----------
@@ -312,23 +288,13 @@ class LocalSteps:
         self.weight = 0.0
 
     def step(self, Z: Any, Y: np.ndarray, sample_weight: np.ndarray | None) -> None:
-        """Take one step on a batch.
+        """Take one step on a batch, in 8·r·D·k flops and one solve in the metric.
 
         The step −t·M⁻¹g has t = r/(r + d) for r rows (of unequal weights (Σs)²/Σs², as many as count)
         and effective dimension d: M⁻¹ times the batch's Hessian has the mean 1 and adds to it, in the
         direction of any one row, about d/r (Ma, Bassily and Belkin 2018, "The power of interpolation").
         Where the batch is more curved than that along the step, as it is where a few rows carry all
         curvature, t is the batch's own Newton length.
-
-        Parameters
-        ----------
-        Z : ndarray or OneHotTile of shape (r, D)
-        Y : ndarray of shape (r, k)
-        sample_weight : ndarray of shape (r,) or None
-
-        Notes
-        -----
-        8·r·D·k flops and one solve in the metric.
         """
         s = np.ones(Z.shape[0]) if sample_weight is None else sample_weight
         total = float(s.sum())

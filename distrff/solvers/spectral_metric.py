@@ -65,22 +65,9 @@ class SpectralMetric:
     ) -> SpectralMetric:
         """Return the metric of the features of sampled rows, in their dtype; of sparse rows in float64.
 
-        Parameters
-        ----------
-        Z : ndarray or scipy CSR matrix of shape (m, D)
-            Features of rows drawn evenly over all; m may be smaller than D.
-        sample_weight : ndarray of shape (m,) or None
-        n_directions : int
-            At most a quarter of m is kept where m < D.
-
-        Notes
-        -----
-        m²·D + 9·m³ flops through the m × m products of rows if m < D, else m·D² + 9·D³.
-
-        Raises
-        ------
-        InputError
-            If no row has a positive weight.
+        `Z` of shape (m, D) is an array or a scipy CSR matrix; its rows are drawn evenly over all. If m < D,
+        at most m/4 of the `n_directions` are kept. m²·D + 9·m³ flops through the m × m products of rows if
+        m < D, else m·D² + 9·D³.
         """
         n_rows, D = Z.shape
         s = np.ones(n_rows) if sample_weight is None else sample_weight
@@ -134,18 +121,10 @@ class SpectralMetric:
         return (curved / (curved + penalty)).sum(axis=0) + left + self.fit_intercept
 
     def solve(self, gradient: np.ndarray, curvature: np.ndarray, penalty: np.ndarray) -> np.ndarray:
-        """Return M⁻¹g for one gradient per column.
+        """Return M⁻¹g for gradients of shape (D + 1, k), or (D, k), and h > 0 and λ > 0 of shape (k,).
 
-        Parameters
-        ----------
-        gradient : ndarray of shape (D + 1, k), or (D, k) without an intercept
-            Of the objective per unit of row weight, by w and by b.
-        curvature, penalty : ndarrays of shape (k,)
-            h > 0 and λ > 0.
-
-        Notes
-        -----
-        4·D·q·k flops, in the dtype of the directions; 4·m·(P + q)·k for those of m rows of P entries.
+        Gradients are of the objective per unit of row weight, by w and by b. 4·D·q·k flops, in the dtype of
+        the directions; 4·m·(P + q)·k for those of m rows of P entries.
         """
         by_w = gradient
         if self.fit_intercept:
