@@ -9,6 +9,7 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 
 from threadpoolctl import threadpool_info
 
@@ -68,16 +69,8 @@ class WorkRecord:
         return max((p.peak_bytes - p.idle_bytes for p in self.processes.values()), default=0)
 
 
-@dataclass
-class _ThisProcess:
-    """State of the process that this module was imported into."""
-
-    idle_bytes: int = 0
-    blas_threads: int = 0
-    fit: str | None = None
-
-
-_THIS = _ThisProcess()
+# State of the process that this module was imported into.
+_THIS = SimpleNamespace(idle_bytes=0, blas_threads=0, fit=None)
 
 
 def begin_task(fit: str) -> None:

@@ -20,17 +20,7 @@ _EMBEDDED_BYTES = 2**20  # a larger model is a task of its own, on which all blo
 
 
 def predict_with(model: Model, X: Any, method: str) -> Any:
-    """Return a lazy dask array of a method of the frozen model, of the rows of X.
-
-    Parameters
-    ----------
-    method : {"predict", "decision", "predict_proba", "std"}
-
-    Raises
-    ------
-    InputError
-        If X has another number of columns than the model.
-    """
+    """Return a lazy dask array of "predict", "decision", "predict_proba" or "std" of the rows of X."""
     if X.ndim != 2 or X.shape[1] != model.n_columns:
         raise InputError(
             f"X must have shape (n_samples, {model.n_columns}), got a dask array of shape {X.shape}"
@@ -93,14 +83,7 @@ RESULTS = {
 
 @dataclass(frozen=True)
 class RowResults:
-    """The result of a model's method for blocks of rows.
-
-    Parameters
-    ----------
-    method : {"predict", "decision_function", "predict_proba", "transform"}
-    return_std : bool
-        Add the standard deviation of the prediction.
-    """
+    """The result of a model's method, one of `RESULTS`, for blocks of rows; perhaps with its deviation."""
 
     model: Model
     method: str
@@ -112,8 +95,7 @@ class RowResults:
             raise InputError(f"method must be one of {', '.join(RESULTS)}, got {self.method!r}")
         if self.return_std and self.method != "predict":
             raise InputError(
-                f"standard deviations are of predictions; ask for them with method 'predict', "
-                f"not {self.method!r}"
+                f"standard deviations are of predictions; use them with method 'predict', not {self.method!r}"
             )
         if self.method == "decision_function" and not self.model.is_classifier:
             raise InputError(

@@ -85,13 +85,8 @@ def write_rows(run: Run, results: RowResults, dataset: Dataset, place: ResultPla
 
     The report is that of `write_predictions` without `out`. The workers must reach the place too: a folder of
     Parquet files if it ends in .parquet or .pq, else Zarr: an array, or with ids or standard deviations a
-    group of arrays.
-
-    Raises
-    ------
-    InputError
-        For NaN or infinity in the rows, a result that the model does not have, a place that a
-        worker cannot reach or that may not be replaced, or an unfinished result of something else.
+    group of arrays. Refused are NaN or infinity in the rows, a result that the model does not have, a place
+    that a worker cannot reach or that may not be replaced, and an unfinished result of something else.
     """
     model, method = results.model, results.method
     results.check()

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from scipy.linalg import cho_solve
@@ -171,10 +171,10 @@ class Rests:
 
     def within(self, solver: SolverGenerator) -> RestingGenerator:
         """Return the solver generator of one width, with rests between its points."""
-        n_points, response = 0, None
+        n_points, response = 0, cast(Evaluation, None)  # which starts the generator
         while True:
             try:
-                point = next(solver) if response is None else solver.send(response)
+                point = solver.send(response)
             except StopIteration as end:
                 return end.value
             if n_points == self.after:

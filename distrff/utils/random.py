@@ -17,18 +17,10 @@ PathStreams = Callable[..., np.random.Generator]
 
 
 def resolve_seed(random_state: int | None) -> int:
-    """Return the seed that `random_state` stands for.
+    """Return the seed that `random_state` stands for: a non-negative integer itself, for None a random one.
 
-    Parameters
-    ----------
-    random_state : int or None
-        A non-negative integer is the seed itself; None draws 63 bits of fresh entropy.
-
-    Raises
-    ------
-    InputTypeError
-        If it is anything else, a generator included: a generator has a position, and a
-        fit that depends on it could not be repeated.
+    Anything else is refused, a generator included: a generator has a position, and a fit that depends on it
+    could not be repeated.
     """
     if random_state is None:
         return secrets.randbits(63)
