@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_solve
@@ -171,7 +171,8 @@ class Rests:
 
     def within(self, solver: SolverGenerator) -> RestingGenerator:
         """Return the solver generator of one width, with rests between its points."""
-        n_points, response = 0, cast(Evaluation, None)  # which starts the generator
+        n_points = 0
+        response: Any = None  # which starts the generator
         while True:
             try:
                 point = solver.send(response)
