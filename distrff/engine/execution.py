@@ -93,7 +93,7 @@ class LocalExecution:
             del partials, summed  # or they would wait beside those of the next round
         return merge.result()
 
-    def ship(self, arrays: dict[str, Any]) -> Any:
+    def send(self, arrays: dict[str, Any]) -> Any:
         return arrays
 
     def submit(self, function: Callable[..., Any], *args: Any) -> Any:
@@ -144,7 +144,7 @@ logger = logging.getLogger(__name__)
 
 _LARGE_PARTIAL = 2**20
 _SMALL_BYTES, _SMALL_SHIPMENT = 2**23, 2**18
-_MOST_ATTEMPTS = 5
+_MAX_ATTEMPTS = 5
 
 # Of all fits, as the lost values that a fitted model keeps can block another fit.
 _CALLS: WeakKeyDictionary[Client, WeakSet[Call]] = WeakKeyDictionary()
@@ -289,7 +289,7 @@ class ClusterExecution:
             return [ANY_WORKER]
         return [worker for _, worker in sorted(places)]
 
-    def ship(self, arrays: dict[str, Any]) -> Any:
+    def send(self, arrays: dict[str, Any]) -> Any:
         """Return what tasks may take: small arrays themselves, which are sent in each task, else a value."""
         if sum(A.nbytes for A in arrays.values()) <= _SMALL_SHIPMENT:
             return arrays
@@ -355,7 +355,7 @@ class ClusterExecution:
     def _until_done(self, attempt: Callable[[], T]) -> T:
         """Return what an attempt returns, repeated when the cluster has lost its values."""
         lacked_input = False
-        for _ in range(_MOST_ATTEMPTS):
+        for _ in range(_MAX_ATTEMPTS):
             try:
                 return attempt()
             except Lost as lost:
@@ -370,7 +370,7 @@ class ClusterExecution:
                     self.roll.await_replacement()
                 self._give_up_what_is_gone()
         raise ClusterError(
-            f"{cause}, {_MOST_ATTEMPTS} times during one pass; if nobody restarted them, most often their "
+            f"{cause}, {_MAX_ATTEMPTS} times during one pass; if nobody restarted them, most often their "
             f"memory limit is too small: compare it with the plan's peak, look at their logs, and fit again"
         ) from cause
 
@@ -389,13 +389,7 @@ _LOST_SECONDS = 0.1
 
 
 class Flight:
-    """Futures under way.
-
-    Parameters
-    ----------
-    roll : Roll
-        Of the cluster's workers. Futures that will never finish raise Lost.
-    """
+    """Futures under way; those that will never finish raise Lost."""
 
     def __init__(self, roll: Roll) -> None:
         self.client = roll.client
@@ -509,14 +503,8 @@ def large_graphs() -> Any:
 class Lost(Exception):
     """The cluster lost values, and will not compute them again by itself.
 
-    Parameters
-    ----------
-    cause : str
-        A sentence without its full stop.
-    restarting : bool
-        Whether the present workers may be about to leave.
-    lacks_input : bool
-        Whether a task was refused because its input is lost.
+    `cause` is a sentence without its full stop; `restarting` says that the present workers may be about to
+    leave, `lacks_input` that a task was refused because its input is lost.
     """
 
     def __init__(self, cause: str, *, restarting: bool = False, lacks_input: bool = False) -> None:
@@ -528,14 +516,9 @@ class Lost(Exception):
 class Call:
     """A function call whose value is on the workers, and can be computed again.
 
-    A call refers to its arguments by their calls, never by their futures. So a value is freed
-    on the workers as soon as nothing refers to it, and can be computed again from the rows.
-
-    Parameters
-    ----------
-    begin : callable
-        `begin()`: a new future of the value. It may take as long as a pass over the rows.
-    roll : Roll
+    `begin()` is a new future of the value; it may take as long as a pass over the rows. A call refers to its
+    arguments by their calls, never by their futures. So a value is freed on the workers as soon as nothing
+    refers to it, and can be computed again from the rows.
     """
 
     def __init__(self, begin: Callable[[], Future], roll: Roll) -> None:
@@ -573,14 +556,9 @@ class Call:
 
 @dataclass(eq=False)
 class ClusterValue:
-    """A value on the workers.
+    """A value on the workers, and the call that computes it again.
 
-    Parameters
-    ----------
-    call : Call
-        Computes it again.
-    n_losses : int
-        How often the cluster had lost all values when the future was made.
+    `n_losses` is how often the cluster had lost all values when the future was made.
     """
 
     call: Call
@@ -625,7 +603,7 @@ _LOOK_SECONDS = 1.0
 _NO_WORKERS_SECONDS = 60.0
 _IDLE_LOOKS = 5
 _LEAVING_SECONDS = 5.0
-_MOST_LOOKS = 10
+_MAX_LOOKS = 11
 
 
 class Roll:
@@ -645,14 +623,13 @@ class Roll:
     def workers(self) -> dict[str, dict[str, Any]]:
         """Return what the scheduler knows of each worker now, by address.
 
-        Between a request and its answer the client may overwrite this with a summary that lists
+        Between a request and its response the client may overwrite this with a summary that lists
         no workers; then it is requested again.
         """
-        info = self.client.scheduler_info(n_workers=-1)
-        for _ in range(_MOST_LOOKS):
+        for _ in range(_MAX_LOOKS):
+            info = self.client.scheduler_info(n_workers=-1)
             if len(info["workers"]) == info["n_workers"]:
                 break
-            info = self.client.scheduler_info(n_workers=-1)
         present = set(info["workers"])
         if present and self._known.isdisjoint(present):
             self.n_losses += bool(self._known)

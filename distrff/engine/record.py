@@ -41,14 +41,9 @@ class ProcessRecord:
 
 @dataclass
 class WorkRecord:
-    """How the result of some tasks came about.
+    """How the result of some tasks came about; seconds are summed over tasks.
 
-    Parameters
-    ----------
-    seconds : float
-        Summed over tasks.
-    processes : dict of str to ProcessRecord
-        By host and process id.
+    `processes` has its keys by host and process id.
     """
 
     n_rows: int = 0

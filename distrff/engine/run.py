@@ -117,7 +117,7 @@ class Run:
     ) -> Any:
         """Return the reduction of segments that are cut already, or cannot be cut by row number."""
         started = time.perf_counter()
-        sent = [self.execution.ship(dict(arrays))] if arrays else []
+        sent = [self.execution.send(dict(arrays))] if arrays else []
         try:
             handle = self._pass(label, segments, reduction, sent)
         except FrequencyMismatch as mismatch:
@@ -142,7 +142,7 @@ class Run:
             return []
         if shared not in self._sent:
             arrays = shared.arrays_to_send(derived=self.sends_derived)
-            self._sent[shared] = [self.execution.ship(arrays)] if arrays else []
+            self._sent[shared] = [self.execution.send(arrays)] if arrays else []
         return self._sent[shared]
 
     def _pass(self, label: str, segments: list[Any], reduction: Reduction, sent: list[Any]) -> Any:

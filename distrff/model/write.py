@@ -70,9 +70,6 @@ class WriteReduction(Reduction):
         mark_written(self.files.place, rows.start)
         return n_written + rows.stop - rows.start
 
-    def merge(self, first: int, second: int) -> int:
-        return first + second
-
     def _blocks(self, results: RowResults, rows: Rows) -> Iterator[dict[str, np.ndarray]]:
         ids = rows.id_tiles(self.tile_rows) if isinstance(rows, IdentifiedRows) else None
         for block in rows.tiles(self.tile_rows):
@@ -152,7 +149,7 @@ def _columns(run: Run, results: RowResults, dataset: Dataset) -> tuple[tuple[Res
     seen = run.gather(looks)
     digest = hashlib.sha256("".join(row_digest for row_digest, _ in seen).encode())
     digest.update(repr((dataset.n_rows, dataset.column_names)).encode())
-    examples = results.of(np.zeros((1, dataset.n_columns)))
+    examples = results.of(np.zeros((1, results.model.n_columns)))
     refuse_equal_names(examples, dataset.id_dtypes)
     ids = [
         id_column(name, np.dtype(dtype), np.concatenate([values[name] for _, values in seen]))

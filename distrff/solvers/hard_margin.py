@@ -101,12 +101,10 @@ class Inseparability:
         No model on these features has a larger margin.
     largest_norm : float
         Of z over the rows.
-    least_margin : float
-        The smallest at the last point, where every row should have at least 1.
-    n_violating : int
-        Rows whose margin is below 1 there.
+    least_margin, n_violating : float, int
+        The smallest margin at the last point, where every row should have at least 1, and how many have less.
     n_weighted : int
-        Rows whose weighted mean gives the bound.
+        Rows in the weighted mean that gives the bound.
     """
 
     bound: float

@@ -332,13 +332,7 @@ def weighted_sum(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Certificate:
-    """The best primal and the best dual value of one problem.
-
-    Attributes
-    ----------
-    primal, dual : float
-        The least objective so far, and the highest lower bound so far.
-    """
+    """The least objective of one problem so far, and the highest lower bound so far."""
 
     primal: float = np.inf
     dual: float = -np.inf

@@ -35,10 +35,8 @@ _MAX_ENTRIES = 200
 class History:
     """The error of an iterative model after each light sweep, with the best objective so far.
 
-    Parameters
-    ----------
-    entries : list of (light sweep, error, primal, dual)
-        The error is what `tol` bounds; primal and dual are NaN where there are none.
+    Entries are (light sweep, error, primal, dual). The error is what `tol` bounds; primal and dual are NaN
+    where there are none.
     """
 
     entries: list[tuple[int, float, float, float]] = field(default_factory=list)
@@ -78,13 +76,9 @@ def in_lockstep(
 ) -> dict[Key, Result]:
     """Run solver generators together, and return what each of them that ends returns.
 
-    Parameters
-    ----------
-    solvers : mapping of key to generator
-        Each yields requests and is sent the responses. One that yields None rests; the next call resumes it.
-    respond : callable
-        From the requests of all solvers that still run to their responses, both by key. A solver without a
-        response is left where it is.
+    Each yields requests and is sent the responses. One that yields None rests; the next call resumes it.
+    `respond` makes of the requests of all solvers that still run their responses, both by key. A solver
+    without a response is left where it is.
     """
     results: dict[Key, Result] = {}
     responses: Mapping[Key, Response | None] = dict.fromkeys(solvers)  # None starts or resumes a generator
