@@ -95,7 +95,8 @@ class RowResults:
             raise InputError(f"method must be one of {', '.join(RESULTS)}, got {self.method!r}")
         if self.return_std and self.method != "predict":
             raise InputError(
-                f"standard deviations are of predictions; use method 'predict', not {self.method!r}"
+                f"standard deviations are of predictions; request them with method 'predict', "
+                f"not {self.method!r}"
             )
         if self.method == "decision_function" and not self.model.is_classifier:
             raise InputError(

@@ -51,10 +51,6 @@ class CriticalRows:
     n_violating: int
     largest_norm: float
 
-    def min_margins(self) -> np.ndarray:
-        """Return the smallest margin of each side that has rows, that of label 1 first."""
-        return self.margin[self.min_rows()]
-
     def min_rows(self) -> list[int]:
         """Return the row of smallest margin of each side that has rows, that of label 1 first."""
         sides = [np.flatnonzero(self.label > 0), np.flatnonzero(self.label < 0)]
@@ -196,7 +192,7 @@ class HardMargin:
                 return
 
     def _update(self, x: np.ndarray, found: CriticalRows) -> None:
-        margins = found.min_margins()
+        margins = found.margin[found.min_rows()]
         if self._fit_intercept and len(margins) < 2:
             raise InputError("only one class has rows of positive weight; a model needs two")
         self._last = found
