@@ -32,8 +32,8 @@ class ConjugateGradients:
     Parameters
     ----------
     x, residual : ndarrays of shape (D,), float64
-        Where to start, and b − A·x there; both are copied. The attributes of these names are the current
-        iterate's, changed in place by the next step.
+        Where to start, and b − A·x there; both are copied. As attributes, the current iterate and its
+        residual, which the next step changes in place.
     bound : float
         0 only ends at an exact solution, or where rounding ends it.
 

@@ -22,7 +22,8 @@ from distrff.solvers.spectral_metric import SpectralMetric
 from distrff.utils.products import transposed_product, values_of
 
 # Of the hinge: its optimum is then about a thousandth above the hinge's own (measured: 0.06 to 0.11 %
-# for λ from 1e-3 to 1e-6), and a tenth of the curvature's bound is still met by enough rows of a batch.
+# for λ from 1e-3 to 1e-6), and a tenth of the curvature's bound is still met by enough rows of a batch. Of
+# 4,000 rows of 25 features whose scales differ a thousandfold it is 0.1 to 1.4 % above, by their labels.
 # With more features than rows most margins end within that width, which then left up to 1.2 %.
 _HINGE_WIDTH, _SPARSE_HINGE_WIDTH = 0.1, 0.03
 _MIN_CURVATURE = 1e-6  # of the loss's bound
