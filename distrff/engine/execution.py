@@ -155,17 +155,15 @@ T = TypeVar("T")
 class ClusterExecution:
     """Runs tasks through a `distributed.Client`, which stays in this object and is never pickled.
 
-    Each thread has one segment under way, and where partials are small a second one ready, so
-    that no thread waits for the client. Each segment is sent to a worker with a free thread.
-    The scheduler alone would queue some behind a segment of another worker, and all that
-    take a sent array where that array is. On two workers real
-    passes do not show it (Gram of D = 2048 over 200,000 rows: 10.3 s bound, 10.1 s free; light
-    sweeps of D = 256 over a million: 4.46 and 4.48 s). Of tasks that sleep, with two and eight
-    workers, free passes over segments of .3 s took 1.08 and 1.2 times as long, and passes of .2 s
-    that ship a megabyte 1.25 and 2.1 times; light sweeps of 400,000 rows of a lazy dask array
-    took 9.5 in place of 5.1 s with two workers, since its blocks are spread over all.
-    Partials are merged as soon as their neighbours are there, so those alive are one per thread
-    and the few that wait in the tree of merges.
+    Each thread has one segment under way, and where partials are small a second one ready, so that no thread
+    waits for the client. Each segment is sent to a worker with a free thread. The scheduler alone would queue
+    some behind a segment of another worker, and all that take a sent array where that array is. Real passes
+    on two workers do not show it (Gram of D = 2048 over 200,000 rows: 10.3 s bound, 10.1 s free; light sweeps
+    of D = 256 over a million: 4.46 and 4.48 s). Of tasks that sleep, with two and eight workers, free passes
+    over segments of 0.3 s took 1.08 and 1.2 times as long, and passes of 0.2 s that send a megabyte 1.25 and
+    2.1 times; light sweeps of 400,000 rows of a lazy dask array took 9.5 in place of 5.1 s with two workers,
+    since its blocks are spread over all. Partials are merged as soon as their neighbours are there, so those
+    alive are one per thread and the few that wait in the tree of merges.
 
     Lost values are computed again: those of a dead worker by the scheduler; where no worker
     survived, or the cluster was restarted, by the calls that the values keep.

@@ -96,13 +96,8 @@ class Run:
     ) -> Any:
         """Return the reduction of all rows, or a handle on it; `arrays` go to each task.
 
-        If a worker derives other frequencies from the seed than the client, the pass starts
-        again with the frequencies themselves sent along.
-
-        Raises
-        ------
-        PlanRefused
-            If workers lack the memory to read rows that are stored like these.
+        If a worker derives other frequencies from the seed than the client, the pass starts again with the
+        frequencies themselves sent along. Refused if workers lack the memory to read rows stored like these.
         """
         check_reading(self.execution, dataset, reduction.size_bytes(min(cuts.segment_rows, dataset.n_rows)))
         segments = [dataset.rows(start, stop) for start, stop in cuts.bounds()]
@@ -168,13 +163,7 @@ class Run:
 
 
 def begin_run() -> Run:
-    """Return a run of the ambient execution, after checking that each worker has this distrff.
-
-    Raises
-    ------
-    ClusterError
-        If there are no workers, or one lacks distrff or has another version.
-    """
+    """Return a run of the ambient execution, after checking that each worker has this distrff."""
     run = Run()
     if isinstance(run.execution, ClusterExecution):
         check_workers(run.execution.client)

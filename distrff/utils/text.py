@@ -144,10 +144,6 @@ def refuse_open_secret(url: str) -> None:
     """Refuse a URL that holds a password with a slash, ? or #, which no library takes for one.
 
     They would look for a host or bucket that is half of the password, and name it in their errors.
-
-    Raises
-    ------
-    InputError
     """
     for link in _CHAIN.split(url):
         scheme, _, rest = link.partition("://")
