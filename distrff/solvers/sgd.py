@@ -142,7 +142,7 @@ def batch_rows(metric: SpectralMetric, start: LocalStart, segment_rows: int) -> 
     """
     V = metric.directions
     if isinstance(V, np.ndarray):
-        row_bytes, as_costly = len(V) * V.itemsize, metric.n_directions / _DIRECTIONS_PER_ROW
+        row_bytes, as_costly = len(V) * V.itemsize, len(metric.eigenvalues) / _DIRECTIONS_PER_ROW
     else:
         row_bytes = _SPARSE_BYTES * V.row_entries
         as_costly = len(metric.z_mean) / (_FEATURES_PER_ENTRY * V.row_entries)
@@ -309,7 +309,10 @@ class LocalSteps:
         F = self._values(Z, np.hstack([start.X, moved]))
         F_start, F = F[:, :k], F[:, :k] + F[:, k:]
         slopes = share * (self._loss.derivative(F, Y) - self._loss.derivative(F_start, Y))
-        gradient = self._transposed_product(Z, slopes) + start.gradient
+        gradient = transposed_product(slopes.T, Z).T
+        if self._metric.fit_intercept:
+            gradient = np.vstack([gradient, slopes.sum(axis=0)])
+        gradient = gradient + start.gradient
         self._coef(gradient)[...] += start.penalty * self._coef(moved)
         direction = self._metric.solve(gradient, start.curvature, start.damping)
         along = self._values(Z, direction)
@@ -326,7 +329,3 @@ class LocalSteps:
     def _values(self, Z: Any, X: np.ndarray) -> np.ndarray:
         F = values_of(Z, self._coef(X))
         return F + X[-1] if self._metric.fit_intercept else F
-
-    def _transposed_product(self, Z: Any, slopes: np.ndarray) -> np.ndarray:
-        by_w = transposed_product(slopes.T, Z).T
-        return np.vstack([by_w, slopes.sum(axis=0)]) if self._metric.fit_intercept else by_w

@@ -106,11 +106,6 @@ class SpectralMetric:
             fit_intercept=fit_intercept,
         )
 
-    @property
-    def n_directions(self) -> int:
-        """q."""
-        return len(self.eigenvalues)
-
     def dimension(self, curvature: np.ndarray, penalty: np.ndarray) -> np.ndarray:
         """Return d = tr(h·S·M⁻¹) for each h and λ, the effective dimension; with the intercept, one more.
 
@@ -129,21 +124,15 @@ class SpectralMetric:
         by_w = gradient
         if self.fit_intercept:
             by_w = gradient[:-1] - np.outer(self.z_mean, gradient[-1])
-        along = self._along(by_w)
+        V = self.directions
+        along = V.along(by_w) if isinstance(V, RowDirections) else V.T @ by_w.astype(V.dtype)
         elsewhere = 1 / (curvature * self.rest + penalty)
         shares = (1 / (self.eigenvalues[:, None] * curvature + penalty) - elsewhere) * along
-        W = elsewhere * by_w + self._combined(shares)
+        combined = V.combined(shares) if isinstance(V, RowDirections) else V @ shares.astype(V.dtype)
+        W = elsewhere * by_w + combined
         if not self.fit_intercept:
             return W
         return np.vstack([W, gradient[-1] / curvature - self.z_mean @ W])
-
-    def _along(self, X: np.ndarray) -> np.ndarray:
-        V = self.directions
-        return V.T @ X.astype(V.dtype) if isinstance(V, np.ndarray) else V.along(X)
-
-    def _combined(self, shares: np.ndarray) -> np.ndarray:
-        V = self.directions
-        return V @ shares.astype(V.dtype) if isinstance(V, np.ndarray) else V.combined(shares)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays from which `from_arrays` makes the metric in another process."""
