@@ -605,13 +605,7 @@ _MAX_LOOKS = 11
 
 
 class Roll:
-    """The workers of a cluster, and how often all of them have been replaced.
-
-    Attributes
-    ----------
-    n_losses : int
-        How often all values on the workers were lost.
-    """
+    """The workers of a cluster, and how often (`n_losses`) all values on them were lost."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -664,12 +658,8 @@ class Roll:
 class Watch:
     """Raises an error when waiting for futures has become useless.
 
-    Raises
-    ------
-    Lost
-        If all workers have been replaced, or no worker does anything although some could.
-    ClusterError
-        If the scheduler is out of reach, or no worker takes tasks for a minute.
+    Lost if all workers have been replaced, or no worker does anything although some could; ClusterError if
+    the scheduler is out of reach, or no worker takes tasks for a minute.
     """
 
     def __init__(self, roll: Roll) -> None:
@@ -731,13 +721,9 @@ def _nobody_works(workers: dict[str, dict[str, Any]]) -> ClusterError:
 class SegmentShares:
     """A run of segments for each worker; one with none left takes half of the longest run.
 
-    Segments that a worker takes one after another are neighbours in the tree of merges, so
-    most partials are merged where they lie, as soon as they are there.
-
-    Parameters
-    ----------
-    threads : dict of str to int
-        Threads of each worker, to which the runs are proportional. Other workers may join later.
+    Runs are proportional to the threads of the workers, by address; other workers may join later. Segments
+    that a worker takes one after another are neighbours in the tree of merges, so most partials are merged
+    where they lie, as soon as they are there.
     """
 
     def __init__(self, n_segments: int, threads: dict[str, int]) -> None:

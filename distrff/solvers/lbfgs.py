@@ -186,12 +186,9 @@ class Rests:
 
 
 class Hessian(NamedTuple):
-    """The objective's Hessian H at a point, of all rows or of a sample.
+    """The objective's Hessian H at a point, of all rows or of a sample, as `solve`: g ↦ H⁻¹g.
 
-    solve : callable
-        g ↦ H⁻¹g.
-    is_light : bool
-        Whether it is the Hessian of all rows, at the cost of a few light sweeps.
+    `is_light` says whether it is the Hessian of all rows, at the cost of a few light sweeps.
     """
 
     solve: Precondition

@@ -283,12 +283,10 @@ def _slopes(P: np.ndarray, classes: np.ndarray, weights: RowWeights, sigma: floa
 
 
 class RowWeights(NamedTuple):
-    """Weights of r rows for k problems.
+    """Weights of r rows for k problems, of shape (r, k).
 
-    fitted : ndarray of shape (r, k)
-        s where a problem is fitted to the row, else 0.
-    held_out : ndarray of shape (r, k) or None
-        s where a problem is judged on the row, else 0; None is all zeros.
+    `fitted` is s where a problem is fitted to the row, else 0; `held_out` is s where a problem is judged on
+    the row, else 0, and None is all zeros.
     """
 
     fitted: np.ndarray

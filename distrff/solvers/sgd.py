@@ -46,13 +46,8 @@ _MAX_CAUTION = 4  # steps that led too far do not show how near the optimum is
 class Epoch:
     """The request for one pass of local steps; the response is the mean of the segments' last points.
 
-    Attributes
-    ----------
-    curvature : float
-        h, a mean of ℓ″ over the rows.
-    caution : int
-        How many epochs led to no better point: each makes steps shorter, most of all in directions that the
-        sample hardly has.
+    `curvature` is h, a mean of ℓ″ over the rows. `caution` is how many epochs led to no better point: each
+    makes steps shorter, most of all in directions that the sample hardly has.
     """
 
     start: Evaluation
@@ -68,14 +63,8 @@ SolverGenerator = Generator[Request, Any, Evaluation]
 class SGDProblem:
     """The objective and metric that all binary problems of a fit share.
 
-    Attributes
-    ----------
-    metric : SpectralMetric
-        In the coordinates of the features.
-    weight : float
-        Σs over all rows.
-    curvature_bound : float
-        Of the smooth loss.
+    The metric is in the coordinates of the features, `weight` is Σs over all rows, and `curvature_bound` that
+    of the smooth loss.
     """
 
     metric: SpectralMetric

@@ -141,7 +141,7 @@ def test_without_a_start_and_with_few_directions(rng, loss):
     assert problem.best[0] <= 1.02 * problem.optimum(at.x)
 
 
-def test_several_machines_talk_at_once(rng):
+def test_several_problems_at_once(rng):
     problem = Problem(int(rng.integers(2**32)), Logistic(), 1e-3, k=3)
     results = problem.solve()
     for output, at in results.items():
