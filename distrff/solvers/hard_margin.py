@@ -185,7 +185,7 @@ class HardMargin:
                 self._last = yield self.x
                 self.checked_margin = float(self._last.margin.min())
                 return
-            if not self._has_new_rows(found):
+            if np.isin(found.number[found.min_rows()], self.working.number).all():
                 return
             x = self._solve(x, found)
             if self.inseparable:
@@ -206,10 +206,6 @@ class HardMargin:
             self.x = moved / margin
         elif not self.margin:
             self.x = x
-
-    def _has_new_rows(self, found: CriticalRows) -> bool:
-        """Whether a row that is not in memory has the smallest margin of a side."""
-        return not np.isin(found.number[found.min_rows()], self.working.number).all()
 
     def _solve(self, x: np.ndarray, found: CriticalRows) -> np.ndarray:
         """Return the model of the working rows with those found, and improve the bound by it."""

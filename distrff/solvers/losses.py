@@ -308,12 +308,10 @@ class Probit(_Likelihood):
         t = np.where(target < 0, np.sqrt(np.maximum(-2 * target, 0)), -np.exp(target))
         for _ in range(_NEWTON_STEPS):
             below = np.log(self._unit_slope(np.minimum(t, 0)))
-            log_slope = np.where(t > 0, self._log_slope_above_zero(t), below)
+            above = np.log(_ROOT_TWO_OVER_PI / 2) - 0.5 * np.square(t) + self._unit_phi(np.maximum(t, 0))
+            log_slope = np.where(t > 0, above, below)
             t = t + (log_slope - target) / (t + np.exp(log_slope))
         return np.where(p > 0, -p * t - self._unit_phi(t), 0.0)
-
-    def _log_slope_above_zero(self, t: np.ndarray) -> np.ndarray:
-        return np.log(_ROOT_TWO_OVER_PI / 2) - 0.5 * np.square(t) + self._unit_phi(np.maximum(t, 0))
 
 
 NOISES = {"logistic": Logistic, "probit": Probit, "laplace": Laplace}
