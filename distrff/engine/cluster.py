@@ -103,10 +103,7 @@ def connect(
 def memory_limit_bytes(memory_limit: str | int | None, n_workers: int) -> int:
     """Return the bytes that each of `n_workers` local workers may use; 0 for no limit.
 
-    Raises
-    ------
-    InputError
-        If `memory_limit` is not a size such as "4GB" or "4GiB", "auto", "0" or None.
+    `memory_limit` is a size such as "4GB" or "4GiB", "auto", "0" or None.
     """
     if memory_limit is None or memory_limit == "auto":
         return int(MEMORY_LIMIT) // n_workers

@@ -10,7 +10,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, NoReturn, Protocol, TypeVar
@@ -63,37 +63,14 @@ class PlannedWorkers:
     memory_limit: int
 
 
-class Execution(Workers, Protocol):
-    """Runs a sweep's tasks and keeps what they return near the workers."""
-
-    n_threads: int
-    in_client: bool
-    """Whether the tasks share the client's process, and its memory."""
-
-    def reduce(self, reduction: Reduction, segments: list[Rows], progress: Progress, sent: list[Any]) -> Any:
-        """Return a handle on the merged partial of all segments."""
-
-    def submit(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Return a handle on `function(*args)`, where args may be handles or lists of them."""
-
-    def submit_all(self, function: Callable[..., Any], calls: list[tuple]) -> list[Any]:
-        """Return handles on `function(*args)` for each of the calls, which may run side by side."""
-
-    def ship(self, arrays: dict[str, Any]) -> Any:
-        """Return a handle on arrays that tasks may take."""
-
-    def gather(self, handles: list[Any]) -> list[Any]:
-        """Return the results behind the handles."""
-
-    def settle(self, handle: Any) -> Any:
-        """Return a handle that outlives its fit, without the rows that would make its value again."""
-
-
 class LocalExecution:
-    """Runs tasks by one of dask's own schedulers, a round of one segment a thread at a time."""
+    """Runs tasks by one of dask's own schedulers, a round of one segment a thread at a time.
+
+    Handles on results are the results themselves.
+    """
 
     n_workers = 1
-    in_client = True
+    in_client = True  # tasks share the client's process, and its memory
 
     def __init__(self, scheduler: str | None) -> None:
         self._scheduler = scheduler
@@ -105,6 +82,7 @@ class LocalExecution:
     def reduce(
         self, reduction: Reduction, segments: list[Rows], progress: Progress, sent: list[Any]
     ) -> Partial:
+        """Return the merged partial of all segments."""
         merge = OrderedMerge(len(segments), lambda total, others: merge_partials(reduction, total, others))
         for start in range(0, len(segments), self.n_threads):
             batch = segments[start : start + self.n_threads]
@@ -115,12 +93,7 @@ class LocalExecution:
             del partials, summed  # or they would wait beside those of the next round
         return merge.result()
 
-    def _compute(self, tasks: list[Any]) -> tuple[Any, ...]:
-        # One BLAS thread a task, as on a cluster's workers: the same bits, and no more threads than cores.
-        with _libraries().limit(limits=1, user_api="blas"):
-            return dask.compute(*tasks, scheduler=self._scheduler)
-
-    def ship(self, arrays: dict[str, Any]) -> Any:
+    def send(self, arrays: dict[str, Any]) -> Any:
         return arrays
 
     def submit(self, function: Callable[..., Any], *args: Any) -> Any:
@@ -128,7 +101,9 @@ class LocalExecution:
 
     def submit_all(self, function: Callable[..., Any], calls: list[tuple]) -> list[Any]:
         tasks = [dask.delayed(function, pure=False)(*args) for args in calls]
-        return list(self._compute(tasks))
+        # One BLAS thread a task, as on a cluster's workers: the same bits, and no more threads than cores.
+        with _libraries().limit(limits=1, user_api="blas"):
+            return list(dask.compute(*tasks, scheduler=self._scheduler))
 
     def gather(self, handles: list[Any]) -> list[Any]:
         return handles
@@ -150,7 +125,8 @@ def ambient_execution() -> Execution:
     for itself. Else the default client, unless dask's configuration names a local
     scheduler; without a client, dask's configured scheduler.
     """
-    if _inside_task():
+    with suppress(ValueError):  # outside of a task there is no worker
+        get_worker()
         return LocalExecution("synchronous")
     scheduler = dask.config.get("scheduler", None)
     if scheduler in _LOCAL_SCHEDULERS:
@@ -162,21 +138,13 @@ def ambient_execution() -> Execution:
     return ClusterExecution(client)
 
 
-def _inside_task() -> bool:
-    try:
-        get_worker()
-    except ValueError:
-        return False
-    return True
-
-
 # Tasks on a distributed cluster: one segment per thread, ordered merges, and recovery of what is lost.
 
 logger = logging.getLogger(__name__)
 
 _LARGE_PARTIAL = 2**20
 _SMALL_BYTES, _SMALL_SHIPMENT = 2**23, 2**18
-_MOST_ATTEMPTS = 5
+_MAX_ATTEMPTS = 5
 
 # Of all fits, as the lost values that a fitted model keeps can block another fit.
 _CALLS: WeakKeyDictionary[Client, WeakSet[Call]] = WeakKeyDictionary()
@@ -187,17 +155,15 @@ T = TypeVar("T")
 class ClusterExecution:
     """Runs tasks through a `distributed.Client`, which stays in this object and is never pickled.
 
-    Each thread has one segment under way, and where partials are small a second one ready, so
-    that no thread waits for the client. Each segment is sent to a worker with a free thread.
-    The scheduler alone would queue some behind a segment of another worker, and all that
-    take a sent array where that array is. On two workers real
-    passes do not show it (Gram of D = 2048 over 200,000 rows: 10.3 s bound, 10.1 s free; light
-    sweeps of D = 256 over a million: 4.46 and 4.48 s). Of tasks that sleep, with two and eight
-    workers, free passes over segments of .3 s took 1.08 and 1.2 times as long, and passes of .2 s
-    that ship a megabyte 1.25 and 2.1 times; light sweeps of 400,000 rows of a lazy dask array
-    took 9.5 in place of 5.1 s with two workers, since its blocks are spread over all.
-    Partials are merged as soon as their neighbours are there, so those alive are one per thread
-    and the few that wait in the tree of merges.
+    Each thread has one segment under way, and where partials are small a second one ready, so that no thread
+    waits for the client. Each segment is sent to a worker with a free thread. The scheduler alone would queue
+    some behind a segment of another worker, and all that take a sent array where that array is. Real passes
+    on two workers do not show it (Gram of D = 2048 over 200,000 rows: 10.3 s bound, 10.1 s free; light sweeps
+    of D = 256 over a million: 4.46 and 4.48 s). Of tasks that sleep, with two and eight workers, free passes
+    over segments of 0.3 s took 1.08 and 1.2 times as long, and passes of 0.2 s that send a megabyte 1.25 and
+    2.1 times; light sweeps of 400,000 rows of a lazy dask array took 9.5 in place of 5.1 s with two workers,
+    since its blocks are spread over all. Partials are merged as soon as their neighbours are there, so those
+    alive are one per thread and the few that wait in the tree of merges.
 
     Lost values are computed again: those of a dead worker by the scheduler; where no worker
     survived, or the cluster was restarted, by the calls that the values keep.
@@ -245,22 +211,30 @@ class ClusterExecution:
     ) -> ClusterValue | Partial:
         """Return the merged partial as a value on the workers, or itself if partials are small."""
         sent = calls_in(sent)
+        size = reduction.size_bytes(segments[0].stop - segments[0].start)
+        here = size * len(segments) <= _SMALL_BYTES  # the client then merges them faster than tasks would
+        per_thread = 1 if size > _LARGE_PARTIAL else 2
 
         def one_pass() -> Any:
             progress.update(-progress.n)  # a repeated pass counts from zero
-            return self._pass(reduction, segments, progress, sent)
+            return self._pass(reduction, segments, progress, sent, here, per_thread)
 
-        if self._merges_here(reduction, segments):
+        if here:
             return self._until_done(one_pass)
-        return self._call(lambda: self._until_done(one_pass)).value()
+        return self._value_of(lambda: self._until_done(one_pass))
 
     def _pass(
-        self, reduction: Reduction, segments: list[Rows], progress: Progress, sent: list[Call]
+        self,
+        reduction: Reduction,
+        segments: list[Rows],
+        progress: Progress,
+        sent: list[Call],
+        here: bool,
+        per_thread: int,
     ) -> Future | Partial:
         threads = self.running_threads()  # first, so that earlier losses are not counted for this pass
         arrays = futures_in(sent)
         flight = Flight(self.roll)
-        here = self._merges_here(reduction, segments)
         merge = OrderedMerge(
             len(segments),
             partial(merged_here, reduction)
@@ -268,7 +242,6 @@ class ClusterExecution:
             else lambda total, others: flight.submit(merge_partials, reduction, total, others),
         )
         shares = SegmentShares(len(segments), threads)
-        per_thread = self._segments_per_thread(reduction, segments)
         under_way: dict[str, tuple[int, str]] = {}  # segment and worker of each task
         landed: dict[int, Future] = {}
 
@@ -314,16 +287,7 @@ class ClusterExecution:
             return [ANY_WORKER]
         return [worker for _, worker in sorted(places)]
 
-    def _merges_here(self, reduction: Reduction, segments: list[Rows]) -> bool:
-        """Return whether partials are so small that the client merges them faster than tasks would."""
-        n_rows = segments[0].stop - segments[0].start
-        return reduction.size_bytes(n_rows) * len(segments) <= _SMALL_BYTES
-
-    def _segments_per_thread(self, reduction: Reduction, segments: list[Rows]) -> int:
-        n_rows = segments[0].stop - segments[0].start
-        return 1 if reduction.size_bytes(n_rows) > _LARGE_PARTIAL else 2
-
-    def ship(self, arrays: dict[str, Any]) -> Any:
+    def send(self, arrays: dict[str, Any]) -> Any:
         """Return what tasks may take: small arrays themselves, which are sent in each task, else a value."""
         if sum(A.nbytes for A in arrays.values()) <= _SMALL_SHIPMENT:
             return arrays
@@ -337,7 +301,7 @@ class ClusterExecution:
             with large_graphs():
                 return self.client.submit(function, *futures_in(taken), pure=False)
 
-        return self._call(begin).value()
+        return self._value_of(begin)
 
     def submit_to(self, worker: str, function: Callable[..., Any], *args: Any) -> Future:
         """Return the future of a task that only this worker may take; for measurements."""
@@ -349,7 +313,7 @@ class ClusterExecution:
         def begin(taken: tuple) -> Future:
             return self.client.compute(dask.delayed(function, pure=False)(*futures_in(taken)))
 
-        return [self._call(partial(begin, calls_in(args))).value() for args in calls]
+        return [self._value_of(partial(begin, calls_in(args))) for args in calls]
 
     def gather(self, handles: list[Any]) -> list[Any]:
         def look() -> list[Any]:
@@ -370,10 +334,10 @@ class ClusterExecution:
         handle.call.forget()
         return handle
 
-    def _call(self, begin: Callable[[], Future]) -> Call:
-        call = Call(begin, lambda: self.roll.n_losses)
+    def _value_of(self, begin: Callable[[], Future]) -> ClusterValue:
+        call = Call(begin, self.roll)
         self._calls.add(call)
-        return call
+        return call.value()
 
     def _give_up_what_is_gone(self) -> None:
         """Have the scheduler forget the values that it will never compute again.
@@ -389,7 +353,7 @@ class ClusterExecution:
     def _until_done(self, attempt: Callable[[], T]) -> T:
         """Return what an attempt returns, repeated when the cluster has lost its values."""
         lacked_input = False
-        for _ in range(_MOST_ATTEMPTS):
+        for _ in range(_MAX_ATTEMPTS):
             try:
                 return attempt()
             except Lost as lost:
@@ -404,9 +368,12 @@ class ClusterExecution:
                     self.roll.await_replacement()
                 self._give_up_what_is_gone()
         raise ClusterError(
-            f"{cause}, {_MOST_ATTEMPTS} times during one pass; if nobody restarted them, most often their "
+            f"{cause}, {_MAX_ATTEMPTS} times during one pass; if nobody restarted them, most often their "
             f"memory limit is too small: compare it with the plan's peak, look at their logs, and fit again"
         ) from cause
+
+
+Execution = LocalExecution | ClusterExecution
 
 
 def _same(arrays: Any) -> Any:
@@ -420,13 +387,7 @@ _LOST_SECONDS = 0.1
 
 
 class Flight:
-    """Futures under way.
-
-    Parameters
-    ----------
-    roll : Roll
-        Of the cluster's workers. Futures that will never finish raise Lost.
-    """
+    """Futures under way; those that will never finish raise Lost."""
 
     def __init__(self, roll: Roll) -> None:
         self.client = roll.client
@@ -540,14 +501,8 @@ def large_graphs() -> Any:
 class Lost(Exception):
     """The cluster lost values, and will not compute them again by itself.
 
-    Parameters
-    ----------
-    cause : str
-        A sentence without its full stop.
-    restarting : bool
-        Whether the present workers may be about to leave.
-    lacks_input : bool
-        Whether a task was refused because its input is lost.
+    `cause` is a sentence without its full stop; `restarting` says that the present workers may be about to
+    leave, `lacks_input` that a task was refused because its input is lost.
     """
 
     def __init__(self, cause: str, *, restarting: bool = False, lacks_input: bool = False) -> None:
@@ -559,25 +514,19 @@ class Lost(Exception):
 class Call:
     """A function call whose value is on the workers, and can be computed again.
 
-    A call refers to its arguments by their calls, never by their futures. So a value is freed
-    on the workers as soon as nothing refers to it, and can be computed again from the rows.
-
-    Parameters
-    ----------
-    begin : callable
-        `begin()`: a new future of the value. It may take as long as a pass over the rows.
-    n_losses : callable
-        `n_losses()`: how often the cluster has lost all values so far.
+    `begin()` is a new future of the value; it may take as long as a pass over the rows. A call refers to its
+    arguments by their calls, never by their futures. So a value is freed on the workers as soon as nothing
+    refers to it, and can be computed again from the rows.
     """
 
-    def __init__(self, begin: Callable[[], Future], n_losses: Callable[[], int]) -> None:
+    def __init__(self, begin: Callable[[], Future], roll: Roll) -> None:
         self._begin = begin
-        self._n_losses = n_losses
+        self._roll = roll
         self._value: Callable[[], ClusterValue | None] = lambda: None
 
     def value(self) -> ClusterValue:
         """Start the call, and return its value."""
-        value = ClusterValue(self, self._begin(), self._n_losses())
+        value = ClusterValue(self, self._begin(), self._roll.n_losses)
         self._value = weakref.ref(value)
         return value
 
@@ -586,8 +535,8 @@ class Call:
         value = self._value()
         if value is None:
             return self._begin()
-        if value.is_gone(self._n_losses()):
-            value.future, value.n_losses = self._begin(), self._n_losses()
+        if value.is_gone(self._roll.n_losses):
+            value.future, value.n_losses = self._begin(), self._roll.n_losses
         return value.future
 
     def gone_future(self) -> Future | None:
@@ -596,29 +545,23 @@ class Call:
         if value is None:
             return None
         was_there = self._begin is _not_again and value.future.status != "finished"
-        return value.future if was_there or value.is_gone(self._n_losses()) else None
+        return value.future if was_there or value.is_gone(self._roll.n_losses) else None
 
     def forget(self) -> None:
         """Release the rows and arrays that the value was made of; it cannot be computed again then."""
         self._begin = _not_again
 
 
+@dataclass(eq=False)
 class ClusterValue:
-    """A value on the workers.
+    """A value on the workers, and the call that computes it again.
 
-    Parameters
-    ----------
-    call : Call
-        Computes it again.
-    future : distributed.Future
-    n_losses : int
-        How often the cluster had lost all values when the future was made.
+    `n_losses` is how often the cluster had lost all values when the future was made.
     """
 
-    def __init__(self, call: Call, future: Future, n_losses: int) -> None:
-        self.call = call
-        self.future = future
-        self.n_losses = n_losses
+    call: Call
+    future: Future
+    n_losses: int
 
     def is_gone(self, n_losses: int) -> bool:
         """Return whether the future will never finish.
@@ -658,17 +601,11 @@ _LOOK_SECONDS = 1.0
 _NO_WORKERS_SECONDS = 60.0
 _IDLE_LOOKS = 5
 _LEAVING_SECONDS = 5.0
-_MOST_LOOKS = 10
+_MAX_LOOKS = 11
 
 
 class Roll:
-    """The workers of a cluster, and how often all of them have been replaced.
-
-    Attributes
-    ----------
-    n_losses : int
-        How often all values on the workers were lost.
-    """
+    """The workers of a cluster, and how often (`n_losses`) all values on them were lost."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -678,14 +615,13 @@ class Roll:
     def workers(self) -> dict[str, dict[str, Any]]:
         """Return what the scheduler knows of each worker now, by address.
 
-        Between a request and its answer the client may overwrite this with a summary that lists
+        Between a request and its response the client may overwrite this with a summary that lists
         no workers; then it is requested again.
         """
-        info = self.client.scheduler_info(n_workers=-1)
-        for _ in range(_MOST_LOOKS):
+        for _ in range(_MAX_LOOKS):
+            info = self.client.scheduler_info(n_workers=-1)
             if len(info["workers"]) == info["n_workers"]:
                 break
-            info = self.client.scheduler_info(n_workers=-1)
         present = set(info["workers"])
         if present and self._known.isdisjoint(present):
             self.n_losses += bool(self._known)
@@ -722,12 +658,8 @@ class Roll:
 class Watch:
     """Raises an error when waiting for futures has become useless.
 
-    Raises
-    ------
-    Lost
-        If all workers have been replaced, or no worker does anything although some could.
-    ClusterError
-        If the scheduler is out of reach, or no worker takes tasks for a minute.
+    Lost if all workers have been replaced, or no worker does anything although some could; ClusterError if
+    the scheduler is out of reach, or no worker takes tasks for a minute.
     """
 
     def __init__(self, roll: Roll) -> None:
@@ -789,14 +721,9 @@ def _nobody_works(workers: dict[str, dict[str, Any]]) -> ClusterError:
 class SegmentShares:
     """A run of segments for each worker; one with none left takes half of the longest run.
 
-    Segments that a worker takes one after another are neighbours in the tree of merges, so
-    most partials are merged where they lie, as soon as they are there.
-
-    Parameters
-    ----------
-    n_segments : int
-    threads : dict of str to int
-        Threads of each worker, to which the runs are proportional. Other workers may join later.
+    Runs are proportional to the threads of the workers, by address; other workers may join later. Segments
+    that a worker takes one after another are neighbours in the tree of merges, so most partials are merged
+    where they lie, as soon as they are there.
     """
 
     def __init__(self, n_segments: int, threads: dict[str, int]) -> None:

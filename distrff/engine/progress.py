@@ -13,13 +13,7 @@ class Progress(tqdm):
     A notebook shows the bar as text. `tqdm.auto` would make widgets for each of hundreds of passes, most of
     them over within two seconds, and warns where ipywidgets is missing.
 
-    Parameters
-    ----------
-    label : str
-    total : int
-        The amount of work, most often the rows of the pass.
-    unit : str
-        The unit of `total`, in the plural.
+    `total` is the amount of work, most often the rows of the pass, and `unit` its unit in the plural.
     """
 
     monitor_interval = 0  # no thread of tqdm's, as each update may draw

@@ -9,6 +9,7 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 
 from threadpoolctl import threadpool_info
 
@@ -28,7 +29,6 @@ class ProcessRecord:
         Resident set when the first task began, after all imports.
     peak_bytes : int
         Largest resident set since the fit began.
-    blas_threads : int
     n_derivations : int
         How often a map's arrays were derived since the process began.
     """
@@ -41,15 +41,9 @@ class ProcessRecord:
 
 @dataclass
 class WorkRecord:
-    """How the result of some tasks came about.
+    """How the result of some tasks came about; seconds are summed over tasks.
 
-    Parameters
-    ----------
-    n_rows : int
-    seconds : float
-        Summed over tasks.
-    processes : dict of str to ProcessRecord
-        By host and process id.
+    `processes` has its keys by host and process id.
     """
 
     n_rows: int = 0
@@ -70,16 +64,8 @@ class WorkRecord:
         return max((p.peak_bytes - p.idle_bytes for p in self.processes.values()), default=0)
 
 
-@dataclass
-class _ThisProcess:
-    """State of the process that this module was imported into."""
-
-    idle_bytes: int = 0
-    blas_threads: int = 0
-    fit: str | None = None
-
-
-_THIS = _ThisProcess()
+# State of the process that this module was imported into.
+_THIS = SimpleNamespace(idle_bytes=0, blas_threads=0, fit=None)
 
 
 def begin_task(fit: str) -> None:
@@ -105,13 +91,10 @@ def blas_threads() -> int:
 
 
 def _status_bytes(key: str) -> int | None:
-    try:
-        text = _STATUS.read_text()
-    except OSError:
-        return None
-    for line in text.splitlines():
-        if line.startswith(key):
-            return int(line.split()[1]) * 1024
+    with suppress(OSError):
+        for line in _STATUS.read_text().splitlines():
+            if line.startswith(key):
+                return int(line.split()[1]) * 1024
     return None
 
 

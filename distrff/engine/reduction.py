@@ -140,7 +140,6 @@ class OrderedMerge:
 
     Parameters
     ----------
-    n_segments : int
     merge : callable
         `merge(total, neighbours)`: the sum of a partial with one neighbour after the other,
         each a pair of its partial and whether it lies before. All merges that one arrival

@@ -96,13 +96,8 @@ class Run:
     ) -> Any:
         """Return the reduction of all rows, or a handle on it; `arrays` go to each task.
 
-        If a worker derives other frequencies from the seed than the client, the pass starts
-        again with the frequencies themselves sent along.
-
-        Raises
-        ------
-        PlanRefused
-            If workers lack the memory to read rows that are stored like these.
+        If a worker derives other frequencies from the seed than the client, the pass starts again with the
+        frequencies themselves sent along. Refused if workers lack the memory to read rows stored like these.
         """
         check_reading(self.execution, dataset, reduction.size_bytes(min(cuts.segment_rows, dataset.n_rows)))
         segments = [dataset.rows(start, stop) for start, stop in cuts.bounds()]
@@ -117,7 +112,7 @@ class Run:
     ) -> Any:
         """Return the reduction of segments that are cut already, or cannot be cut by row number."""
         started = time.perf_counter()
-        sent = [self.execution.ship(dict(arrays))] if arrays else []
+        sent = [self.execution.send(dict(arrays))] if arrays else []
         try:
             handle = self._pass(label, segments, reduction, sent)
         except FrequencyMismatch as mismatch:
@@ -130,8 +125,9 @@ class Run:
         if isinstance(handle, Partial):
             value, record = handle.value, handle.record
         else:
-            record = self.gather([self.submit(record_of, handle)])[0]
-            value = self.submit(value_of, handle)  # last, so that a pass lost by a restart is repeated once
+            record = self.gather([self.submit(getattr, handle, "record")])[0]
+            # After the record, so that a pass lost by a restart is repeated once.
+            value = self.submit(getattr, handle, "value")
         self.record = self.record.merge(record)
         return value
 
@@ -141,7 +137,7 @@ class Run:
             return []
         if shared not in self._sent:
             arrays = shared.arrays_to_send(derived=self.sends_derived)
-            self._sent[shared] = [self.execution.ship(arrays)] if arrays else []
+            self._sent[shared] = [self.execution.send(arrays)] if arrays else []
         return self._sent[shared]
 
     def _pass(self, label: str, segments: list[Any], reduction: Reduction, sent: list[Any]) -> Any:
@@ -166,24 +162,8 @@ class Run:
         return self.execution.settle(handle)
 
 
-def value_of(partial: Partial) -> Any:
-    """Return the sum of a partial."""
-    return partial.value
-
-
-def record_of(partial: Partial) -> WorkRecord:
-    """Return the record of a partial."""
-    return partial.record
-
-
 def begin_run() -> Run:
-    """Return a run of the ambient execution, after checking that each worker has this distrff.
-
-    Raises
-    ------
-    ClusterError
-        If there are no workers, or one lacks distrff or has another version.
-    """
+    """Return a run of the ambient execution, after checking that each worker has this distrff."""
     run = Run()
     if isinstance(run.execution, ClusterExecution):
         check_workers(run.execution.client)

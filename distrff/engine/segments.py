@@ -30,13 +30,7 @@ _SPARSE_TILE_ROWS, _SPARSE_TILE_ENTRIES = 2**12, 2**23
 
 @dataclass(frozen=True)
 class Segmentation:
-    """Equal cuts of the rows 0 … n_rows.
-
-    Parameters
-    ----------
-    n_rows, segment_rows, tile_rows : int
-        The last segment, and the last tile of a segment, may be shorter.
-    """
+    """Equal cuts of the rows 0 … n_rows; the last segment, and the last tile of each, may be shorter."""
 
     n_rows: int
     segment_rows: int

@@ -20,17 +20,7 @@ _EMBEDDED_BYTES = 2**20  # a larger model is a task of its own, on which all blo
 
 
 def predict_with(model: Model, X: Any, method: str) -> Any:
-    """Return a lazy dask array of a method of the frozen model, of the rows of X.
-
-    Parameters
-    ----------
-    method : {"predict", "decision", "predict_proba", "std"}
-
-    Raises
-    ------
-    InputError
-        If X has another number of columns than the model.
-    """
+    """Return a lazy dask array of "predict", "decision", "predict_proba" or "std" of the rows of X."""
     if X.ndim != 2 or X.shape[1] != model.n_columns:
         raise InputError(
             f"X must have shape (n_samples, {model.n_columns}), got a dask array of shape {X.shape}"
@@ -93,15 +83,7 @@ RESULTS = {
 
 @dataclass(frozen=True)
 class RowResults:
-    """The result of a model's method for blocks of rows.
-
-    Parameters
-    ----------
-    model : Model
-    method : {"predict", "decision_function", "predict_proba", "transform"}
-    return_std : bool
-        Add the standard deviation of the prediction.
-    """
+    """The result of a model's method, one of `RESULTS`, for blocks of rows; perhaps with its deviation."""
 
     model: Model
     method: str
@@ -113,7 +95,7 @@ class RowResults:
             raise InputError(f"method must be one of {', '.join(RESULTS)}, got {self.method!r}")
         if self.return_std and self.method != "predict":
             raise InputError(
-                f"standard deviations are of predictions; ask for them with method 'predict', "
+                f"standard deviations are of predictions; request them with method 'predict', "
                 f"not {self.method!r}"
             )
         if self.method == "decision_function" and not self.model.is_classifier:
@@ -137,10 +119,6 @@ class RowResults:
         if self.return_std:
             found["std"] = self.model.std(X)
         return found
-
-    def example(self) -> dict[str, np.ndarray]:
-        """Return the results of one row, for their shapes and types."""
-        return self.of(np.zeros((1, self.model.n_columns)))
 
     def labels(self, width: int) -> list[str]:
         """Return names for the columns of a result of `width` columns: the classes, or numbers."""

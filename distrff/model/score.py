@@ -24,7 +24,6 @@ class ScoreSums:
 
     Parameters
     ----------
-    n_rows : int
     squared_error : ndarray of shape (k,)
         Σ s (ŷ − y)²; for classes the weight of wrongly labelled rows.
     squared_norm : ndarray of shape (k,)

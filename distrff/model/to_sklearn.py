@@ -75,9 +75,7 @@ def _ridge_classifier(model: Model, coef: np.ndarray) -> RidgeClassifier:
 
 
 def _svc(model: Model, coef: np.ndarray) -> LinearSVC:
-    estimator = LinearSVC()
-    _set_linear(estimator, _classes(model), coef, model.intercept)
-    return estimator
+    return _linear(LinearSVC(), _classes(model), coef, model.intercept)
 
 
 def _likelihood_classifier(model: Model, coef: np.ndarray) -> Any:
@@ -90,23 +88,18 @@ def _likelihood_classifier(model: Model, coef: np.ndarray) -> Any:
         )
     classes, coef, intercept = _classes(model), coef / sigma, model.intercept / sigma
     if model.n_outputs == 1 or model.likelihood["multi_class"] == "softmax":
-        return _logistic(classes, coef, intercept)
+        return _linear(LogisticRegression(), classes, coef, intercept)
     # Fitted to a row of each class for the labels; the coefficients are replaced.
     estimator = OneVsRestClassifier(LogisticRegression()).fit(np.zeros((len(classes), len(coef))), classes)
     for k, one in enumerate(estimator.estimators_):
-        _set_linear(one, one.classes_, coef[:, [k]], intercept[[k]])
+        _linear(one, one.classes_, coef[:, [k]], intercept[[k]])
     return estimator
 
 
-def _logistic(classes: np.ndarray, coef: np.ndarray, intercept: np.ndarray) -> LogisticRegression:
-    estimator = LogisticRegression()
-    _set_linear(estimator, classes, coef, intercept)
-    return estimator
-
-
-def _set_linear(estimator: Any, classes: np.ndarray, coef: np.ndarray, intercept: np.ndarray) -> None:
+def _linear(estimator: Any, classes: np.ndarray, coef: np.ndarray, intercept: np.ndarray) -> Any:
     estimator.classes_, estimator.coef_, estimator.intercept_ = classes, coef.T, intercept
     estimator.n_features_in_ = len(coef)
+    return estimator
 
 
 def _components(model: Model, coef: np.ndarray) -> PCA:

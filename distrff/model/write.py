@@ -70,9 +70,6 @@ class WriteReduction(Reduction):
         mark_written(self.files.place, rows.start)
         return n_written + rows.stop - rows.start
 
-    def merge(self, first: int, second: int) -> int:
-        return first + second
-
     def _blocks(self, results: RowResults, rows: Rows) -> Iterator[dict[str, np.ndarray]]:
         ids = rows.id_tiles(self.tile_rows) if isinstance(rows, IdentifiedRows) else None
         for block in rows.tiles(self.tile_rows):
@@ -85,13 +82,8 @@ def write_rows(run: Run, results: RowResults, dataset: Dataset, place: ResultPla
 
     The report is that of `write_predictions` without `out`. The workers must reach the place too: a folder of
     Parquet files if it ends in .parquet or .pq, else Zarr: an array, or with ids or standard deviations a
-    group of arrays.
-
-    Raises
-    ------
-    InputError
-        For NaN or infinity in the rows, a result that the model does not have, a place that a
-        worker cannot reach or that may not be replaced, or an unfinished result of something else.
+    group of arrays. Refused are NaN or infinity in the rows, a result that the model does not have, a place
+    that a worker cannot reach or that may not be replaced, and an unfinished result of something else.
     """
     model, method = results.model, results.method
     results.check()
@@ -157,7 +149,7 @@ def _columns(run: Run, results: RowResults, dataset: Dataset) -> tuple[tuple[Res
     seen = run.gather(looks)
     digest = hashlib.sha256("".join(row_digest for row_digest, _ in seen).encode())
     digest.update(repr((dataset.n_rows, dataset.column_names)).encode())
-    examples = results.example()
+    examples = results.of(np.zeros((1, results.model.n_columns)))
     refuse_equal_names(examples, dataset.id_dtypes)
     ids = [
         id_column(name, np.dtype(dtype), np.concatenate([values[name] for _, values in seen]))

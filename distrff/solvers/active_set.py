@@ -39,12 +39,10 @@ class ActiveSetModel:
     ----------
     A : ndarray or scipy CSR matrix of shape (r, D + 1) or (r, D)
         Rows y_i·z̃_i, without the last column where there is no intercept. Sparse ones are for
-        `coordinate_ascent`.
+        `ascend`.
     upper : ndarray of shape (r,)
         u = C·s.
     slope : ndarray of shape (D + 1,) or (D,)
-    constant : float
-    fit_intercept : bool
     """
 
     A: Any
@@ -138,18 +136,9 @@ def minimise(
 ) -> ActiveSetSolution:
     """Return the minimiser of q to a gap of `tol`, or as near as rounding allows.
 
-    Parameters
-    ----------
-    x, alpha : ndarrays of shape (D + 1,) or (D,), and (r,)
-        Start, and its multipliers.
-    width : float
-        Over which hinges are rounded at first: row i has the weight σ = u/width in the multipliers' term,
-        and all σ grow by the same factor.
-    tol : float
-
-    Notes
-    -----
-    A step costs D²·(rows within the width) + D³/3 flops; there are some tens of steps.
+    It starts from x and its multipliers alpha, with hinges rounded over `width`: row i has the weight
+    σ = u/width in the multipliers' term, and all σ grow by the same factor. A step costs
+    D²·(rows within the width) + D³/3 flops; there are some tens of steps.
     """
     best = ActiveSetSolution(x, alpha, model.value(x), model.bound(alpha))
     inside = _InsideGram(model)
@@ -158,7 +147,7 @@ def minimise(
     for _ in range(_MAX_ROUNDS):
         gap = best.value - best.bound
         aim = share * max(0.1 * tol, min(gap, abs(best.value)))
-        x, alpha, n_steps = _round(model, inside, x, alpha, sigma, aim, steps_left)
+        x, alpha, n_steps = _Lagrangian(model, alpha, sigma).minimised(inside, x, aim, steps_left)
         steps_left -= n_steps
         value, bound = model.value(x), model.bound(alpha)
         at = ActiveSetSolution(x, alpha, value, bound)
@@ -180,50 +169,70 @@ def minimise(
     return best
 
 
-def _round(
-    model: ActiveSetModel,
-    inside: _InsideGram,
-    x: np.ndarray,
-    alpha: np.ndarray,
-    sigma: np.ndarray,
-    aim: float,
-    max_steps: int,
-) -> tuple[np.ndarray, np.ndarray, int]:
-    """Minimise the augmented Lagrangian to about `aim`, and return x, the new multipliers and the steps."""
-    penalised = model.penalised
-    margin, n_steps = model.A @ x, 0
-    x, margin = _with_best_intercept(model, x, margin, alpha, sigma)
-    while n_steps < max_steps:
-        q = np.clip(alpha + sigma * (1 - margin), 0, model.upper)
-        gradient = penalised * x + model.slope - model.A.T @ q
-        # The Lagrangian is 1-strongly convex in w; b is already best for the first w.
-        if 0.5 * gradient @ gradient <= aim:
-            break
-        direction = _newton_step(model, inside, alpha + sigma * (1 - margin), sigma, gradient)
-        step = _line_search(model, x, margin, direction, alpha, sigma, float(gradient @ direction))
-        if step == 0:
-            break
-        x = x + step * direction
-        margin, n_steps = model.A @ x, n_steps + 1
-    return x, np.clip(alpha + sigma * (1 - margin), 0, model.upper), n_steps
+@dataclass(frozen=True, eq=False)
+class _Lagrangian:
+    """The augmented Lagrangian of a model, for multipliers α and the weights σ of their term."""
 
+    model: ActiveSetModel
+    alpha: np.ndarray
+    sigma: np.ndarray
 
-def _with_best_intercept(
-    model: ActiveSetModel, x: np.ndarray, margin: np.ndarray, alpha: np.ndarray, sigma: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return x with the b that minimises the augmented Lagrangian for its w, and the margins there.
+    def unbounded(self, margin: np.ndarray) -> np.ndarray:
+        """Return the multipliers that belong to the margins of a point, before they are bounded."""
+        return self.alpha + self.sigma * (1 - margin)
 
-    Nothing penalises b: Newton steps alone would creep where no row is within the width.
-    """
-    if not model.fit_intercept:
-        return x, margin
-    y = model.label
-    tau = _shift(alpha + sigma * (1 - margin), sigma * y, y, model.upper, float(model.slope[-1]))
-    if tau is None:
-        return x, margin
-    moved = x.copy()
-    moved[-1] -= tau
-    return moved, margin - tau * y
+    def multipliers(self, margin: np.ndarray) -> np.ndarray:
+        return np.clip(self.unbounded(margin), 0, self.model.upper)
+
+    def value(self, x: np.ndarray, margin: np.ndarray) -> float:
+        q = self.multipliers(margin)
+        inner = q @ (1 - margin) + (q * (self.alpha - q / 2) / self.sigma).sum()
+        return float(0.5 * (self.model.penalised * x) @ x + self.model.slope @ x + inner)
+
+    def minimised(
+        self, inside: _InsideGram, x: np.ndarray, aim: float, max_steps: int
+    ) -> tuple[np.ndarray, np.ndarray, int]:
+        """Return a point about `aim` above the minimum or nearer, its multipliers, and the steps to it."""
+        model, n_steps = self.model, 0
+        x, margin = self._with_best_intercept(x, model.A @ x)
+        while n_steps < max_steps:
+            gradient = model.penalised * x + model.slope - model.A.T @ self.multipliers(margin)
+            # The Lagrangian is 1-strongly convex in w; b is already best for the first w.
+            if 0.5 * gradient @ gradient <= aim:
+                break
+            direction = _newton_step(model, inside, self.unbounded(margin), self.sigma, gradient)
+            step = self._line_search(x, margin, direction, float(gradient @ direction))
+            if step == 0:
+                break
+            x = x + step * direction
+            margin, n_steps = model.A @ x, n_steps + 1
+        return x, self.multipliers(margin), n_steps
+
+    def _with_best_intercept(self, x: np.ndarray, margin: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return x with the b that is best for its w, and the margins there.
+
+        Nothing penalises b: Newton steps alone would creep where no row is within the width.
+        """
+        model = self.model
+        if not model.fit_intercept:
+            return x, margin
+        y = model.label
+        tau = _shift(self.unbounded(margin), self.sigma * y, y, model.upper, float(model.slope[-1]))
+        if tau is None:
+            return x, margin
+        moved = x.copy()
+        moved[-1] -= tau
+        return moved, margin - tau * y
+
+    def _line_search(self, x: np.ndarray, margin: np.ndarray, direction: np.ndarray, slope: float) -> float:
+        """Return the first of 1, ½, ¼ … of sufficient decrease; 0 if rounding leaves none."""
+        along, start, step = self.model.A @ direction, self.value(x, margin), 1.0
+        while step > _SHORTEST_STEP:
+            there = self.value(x + step * direction, margin + step * along)
+            if there <= start + _SUFFICIENT_DECREASE * step * slope:
+                return step
+            step /= 2
+        return 0.0
 
 
 class _InsideGram:
@@ -278,32 +287,6 @@ def _solved(
     if model.fit_intercept:
         H[-1, -1] = 1.000001 * H[-1, -1] or 1.0  # where no row is inside, b has no curvature
     return -cho_solve(cho_factor(H, lower=True, check_finite=False, overwrite_a=True), gradient)
-
-
-def _line_search(
-    model: ActiveSetModel,
-    x: np.ndarray,
-    margin: np.ndarray,
-    direction: np.ndarray,
-    alpha: np.ndarray,
-    sigma: np.ndarray,
-    slope: float,
-) -> float:
-    """Return the first of 1, ½, ¼ … of sufficient decrease; 0 if rounding leaves none."""
-    along, penalised = model.A @ direction, model.penalised
-
-    def lagrangian(step: float) -> float:
-        y, m = x + step * direction, margin + step * along
-        q = np.clip(alpha + sigma * (1 - m), 0, model.upper)
-        inner = q @ (1 - m) + (q * (alpha - q / 2) / sigma).sum()
-        return float(0.5 * (penalised * y) @ y + model.slope @ y + inner)
-
-    start, step = lagrangian(0.0), 1.0
-    while step > _SHORTEST_STEP:
-        if lagrangian(step) <= start + _SUFFICIENT_DECREASE * step * slope:
-            return step
-        step /= 2
-    return 0.0
 
 
 # Coordinate ascent, for models of sparse rows: one row's multiplier at a time.

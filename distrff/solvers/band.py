@@ -89,18 +89,10 @@ class BandRidge:
             part -= V @ (U.T @ (V.T @ part))
 
     def solve(self, B: np.ndarray, alphas: np.ndarray) -> np.ndarray:
-        """Return w for every alpha and target.
+        """Return w of shape (m, D, k) for m alphas and the k targets of B, (D, k).
 
-        Parameters
-        ----------
-        B : ndarray of shape (D, k)
-        alphas : ndarray of shape (m,)
-
-        Returns
-        -------
-        ndarray of shape (m, D, k)
-            NaN for an alpha at which T + alpha·I is not positive definite: rounding in G has made an
-            eigenvalue smaller than −alpha, and a solution there would be meaningless.
+        NaN for an alpha at which T + alpha·I is not positive definite: rounding in G has made an eigenvalue
+        smaller than −alpha, and a solution there would be meaningless.
         """
         D, k = B.shape
         rotated = np.array(B)

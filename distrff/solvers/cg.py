@@ -31,17 +31,11 @@ class ConjugateGradients:
 
     Parameters
     ----------
-    x : ndarray of shape (D,), float64
-        Where to start; copied.
-    residual : ndarray of shape (D,), float64
-        b − A·x; copied.
+    x, residual : ndarrays of shape (D,), float64
+        Where to start, and b − A·x there; both are copied. As attributes, the current iterate and its
+        residual, which the next step changes in place.
     bound : float
         0 only ends at an exact solution, or where rounding ends it.
-
-    Attributes
-    ----------
-    x, residual : ndarrays of shape (D,)
-        The current iterate; changed in place by the next step.
 
     Notes
     -----
@@ -71,16 +65,11 @@ class ConjugateGradients:
     def is_converged(self) -> bool:
         return self.error <= self._bound
 
-    @property
-    def _is_exhausted(self) -> bool:
-        """Whether the updated residual is below its own rounding error."""
-        return self._size <= self._rounding
-
     def solve(self) -> Generator[np.ndarray, Response, None]:
         """Yield residuals until the bound is met, or rounding allows no further step."""
         direction, product = np.zeros_like(self.x), np.zeros_like(self.x)
         before = np.inf
-        while not (self.is_converged or self._is_exhausted):
+        while not (self.is_converged or self._size <= self._rounding):  # or the residual is rounding
             v, Av = yield self.residual
             decrease = _dot(self.residual, v)
             beta, before = decrease / before, decrease

@@ -10,7 +10,7 @@ in memory lacked, so the bound falls until it meets the margin.
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -51,10 +51,10 @@ class CriticalRows:
     n_violating: int
     largest_norm: float
 
-    def min_margins(self) -> np.ndarray:
-        """Return the smallest margin of each side that has rows, that of label 1 first."""
-        sides = [self.margin[self.label > 0], self.margin[self.label < 0]]
-        return np.array([side.min() for side in sides if len(side)])
+    def min_rows(self) -> list[int]:
+        """Return the row of smallest margin of each side that has rows, that of label 1 first."""
+        sides = [np.flatnonzero(self.label > 0), np.flatnonzero(self.label < 0)]
+        return [int(side[self.margin[side].argmin()]) for side in sides if len(side)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,11 +65,6 @@ class WorkingRows:
     Z: np.ndarray
     label: np.ndarray
     a: np.ndarray
-
-    @classmethod
-    def none(cls, n_features: int) -> WorkingRows:
-        """Return no rows."""
-        return cls(np.empty(0, np.int64), np.empty((0, n_features)), np.empty(0), np.empty(0))
 
     def with_rows(self, found: CriticalRows) -> WorkingRows:
         """Return these rows and those found, new ones with weight 0."""
@@ -102,12 +97,10 @@ class Inseparability:
         No model on these features has a larger margin.
     largest_norm : float
         Of z over the rows.
-    least_margin : float
-        The smallest at the last point, where every row should have at least 1.
-    n_violating : int
-        Rows whose margin is below 1 there.
+    least_margin, n_violating : float, int
+        The smallest margin at the last point, where every row should have at least 1, and how many have less.
     n_weighted : int
-        Rows whose weighted mean gives the bound.
+        Rows in the weighted mean that gives the bound.
     """
 
     bound: float
@@ -124,7 +117,6 @@ class HardMargin:
     ----------
     start : ndarray of shape (D + 1,) or (D,)
         [w | b] or [w] to begin with; zeros, or any model.
-    fit_intercept : bool
     tol : float
         The relative gap (P − D)/P of ½‖w‖² at which it ends.
 
@@ -137,7 +129,6 @@ class HardMargin:
         1/‖w‖ of x, 0 while none separates; no model has a larger one than the bound.
     checked_margin : float or None
         The smallest margin of a last sweep at x; 1 up to the rounding of the sweep.
-    working : WorkingRows
     """
 
     def __init__(self, start: np.ndarray, *, fit_intercept: bool, tol: float) -> None:
@@ -145,7 +136,8 @@ class HardMargin:
         self.margin = 0.0
         self.bound = np.inf
         self.checked_margin: float | None = None
-        self.working = WorkingRows.none(len(start) - fit_intercept)
+        no_Z = np.empty((0, len(start) - fit_intercept))
+        self.working = WorkingRows(np.empty(0, np.int64), no_Z, np.empty(0), np.empty(0))
         self._fit_intercept = fit_intercept
         self._tol = tol
         self._last: CriticalRows | None = None
@@ -193,14 +185,14 @@ class HardMargin:
                 self._last = yield self.x
                 self.checked_margin = float(self._last.margin.min())
                 return
-            if not self._has_new_rows(found):
+            if np.isin(found.number[found.min_rows()], self.working.number).all():
                 return
             x = self._solve(x, found)
             if self.inseparable:
                 return
 
     def _update(self, x: np.ndarray, found: CriticalRows) -> None:
-        margins = found.min_margins()
+        margins = found.margin[found.min_rows()]
         if self._fit_intercept and len(margins) < 2:
             raise InputError("only one class has rows of positive weight; a model needs two")
         self._last = found
@@ -215,13 +207,6 @@ class HardMargin:
         elif not self.margin:
             self.x = x
 
-    def _has_new_rows(self, found: CriticalRows) -> bool:
-        """Whether a row that is not in memory has the smallest margin of a side."""
-        known = np.isin(found.number, self.working.number)
-        sides = [found.label > 0, found.label < 0]
-        first = [np.flatnonzero(side)[found.margin[side].argmin()] for side in sides if side.any()]
-        return not known[first].all()
-
     def _solve(self, x: np.ndarray, found: CriticalRows) -> np.ndarray:
         """Return the model of the working rows with those found, and improve the bound by it."""
         rows = self.working.without_idle(x, _MAX_KEPT * len(found.number)).with_rows(found)
@@ -233,7 +218,7 @@ class HardMargin:
             tol=_INNER_SHARE * self._tol,
             negligible=NEGLIGIBLE * found.largest_norm,
         )
-        self.working = WorkingRows(rows.number, rows.Z, rows.label, nearest.a)
+        self.working = replace(rows, a=nearest.a)
         self.bound = min(self.bound, nearest.bound)
         point = np.append(nearest.w, nearest.b) if self._fit_intercept else nearest.w
         return point / nearest.bound**2 if nearest.bound else point
@@ -310,27 +295,17 @@ def nearest_points(
     tol: float,
     negligible: float = 0.0,
 ) -> NearestPoints:
-    """Return the nearest points of the hulls of the rows of y = 1 and of y = −1.
+    """Return the nearest points of the hulls of the rows of y = 1 and of y = −1, which are of float64.
 
-    Without an intercept: the point nearest to 0 of the hull of the y_i z_i.
+    Without an intercept: the point nearest to 0 of the hull of the y_i z_i. It ends at a gap of `tol`, at a
+    norm of w that is `negligible`, or where rounding allows no smaller gap, with the best that was found.
 
     Parameters
     ----------
-    Z : ndarray of shape (r, D), float64
     y : ndarray of shape (r,)
         Of ±1; both occur if there is an intercept.
     start : ndarray of shape (r,), optional
         Weights near the solution; any numbers. Default: equal ones.
-    fit_intercept : bool
-    tol : float
-        The gap at which to end.
-    negligible : float
-        A norm of w at which to end, whatever the gap.
-
-    Returns
-    -------
-    NearestPoints
-        Where rounding allows no smaller gap than its `gap`, the best that was found.
 
     Notes
     -----
@@ -353,7 +328,10 @@ def nearest_points(
         found = _points(hulls, _on_face(hulls, a))
         if _better(found, at):
             at, n_in_vain, ever_gained = found, 0, True
-            sigma = _next_sigma(sigma, n_newton)
+            if n_newton <= _EASY:
+                sigma = min(sigma * _SIGMA_FACTOR, _MAX_SIGMA)
+            elif n_newton > _HARD:
+                sigma /= _SIGMA_FACTOR
         else:
             # From a good start the first steps may be too short to gain; later ones that gain nothing are
             # too long for the rounding of their Newton steps.
@@ -362,13 +340,6 @@ def nearest_points(
             n_in_vain += 1
     w = scale * at.w
     return NearestPoints(at.a, w, scale**2 * at.b - float(w @ origin), scale**2 * at.least)
-
-
-def _next_sigma(sigma: float, n_newton: int) -> float:
-    """Return more after an easy step, less after a hard one."""
-    if n_newton <= _EASY:
-        return min(sigma * _SIGMA_FACTOR, _MAX_SIGMA)
-    return sigma / _SIGMA_FACTOR if n_newton > _HARD else sigma
 
 
 class _Hulls(NamedTuple):

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_solve
@@ -20,6 +20,9 @@ from distrff.solvers.objective import Evaluation, Point
 from distrff.solvers.ridge import RidgeSystem, cholesky_factor
 
 Precondition = Callable[[np.ndarray], np.ndarray]
+Preconditioners = Callable[[float], Precondition]  # from a curvature
+Finished = Callable[[Evaluation], bool]
+Descent = Generator[np.ndarray, Evaluation, Evaluation]
 
 _N_PAIRS = 12
 _RENEWED_BEYOND = 3.0  # times the curvature that the preconditioner was made for
@@ -64,21 +67,12 @@ class _Pairs:
         return -r
 
 
-def lbfgs(
-    start: Evaluation,
-    preconditioner: Callable[[float], Precondition],
-    finished: Callable[[Evaluation], bool],
-) -> Generator[np.ndarray, Evaluation, Evaluation]:
+def lbfgs(start: Evaluation, preconditioner: Preconditioners, finished: Finished) -> Descent:
     """Yield points x, and return the evaluation of one that is finished, or where rounding ends the descent.
 
-    Parameters
-    ----------
-    start : Evaluation
-    preconditioner : callable
-        From a curvature, a mean of C·ℓ″ over the rows, to g ↦ M⁻¹g. Called again when the curvature of the
-        rows has changed threefold, as it does where margins grow a lot.
-    finished : callable
-        Whether the point just evaluated is good enough.
+    `preconditioner` makes g ↦ M⁻¹g from a curvature, a mean of C·ℓ″ over the rows. It is called again when
+    the curvature of the rows has changed threefold, as it does where margins grow a lot. `finished` says
+    whether the point just evaluated is good enough.
     """
     at, pairs, curvature = start, _Pairs(), start.curvature
     if finished(at):
@@ -113,7 +107,7 @@ _ROUNDING = 1e-10  # of the objective, below which values of float32 tiles canno
 
 
 def line_search(
-    at: Evaluation, direction: np.ndarray, finished: Callable[[Evaluation], bool]
+    at: Evaluation, direction: np.ndarray, finished: Finished
 ) -> Generator[np.ndarray, Evaluation, Evaluation | None]:
     """Return a point of sufficient decrease and flatter slope, by bracketing; None if there is none."""
     slope = float(at.gradient @ direction)
@@ -147,7 +141,6 @@ def _next_step(step: float, low: float, high: float, slope: float, slope_there: 
 
 # Solver generators of one binary or softmax problem.
 
-Finished = Callable[[Evaluation], bool]
 SolverGenerator = Generator[Point, Evaluation, Evaluation]
 RestingGenerator = Generator[Point | None, Evaluation, Evaluation]
 
@@ -178,10 +171,11 @@ class Rests:
 
     def within(self, solver: SolverGenerator) -> RestingGenerator:
         """Return the solver generator of one width, with rests between its points."""
-        n_points, response = 0, None
+        n_points = 0
+        response: Any = None  # which starts the generator
         while True:
             try:
-                point = next(solver) if response is None else solver.send(response)
+                point = solver.send(response)
             except StopIteration as end:
                 return end.value
             if n_points == self.after:
@@ -192,12 +186,9 @@ class Rests:
 
 
 class Hessian(NamedTuple):
-    """The objective's Hessian H at a point, of all rows or of a sample.
+    """The objective's Hessian H at a point, of all rows or of a sample, as `solve`: g ↦ H⁻¹g.
 
-    solve : callable
-        g ↦ H⁻¹g.
-    is_light : bool
-        Whether it is the Hessian of all rows, at the cost of a few light sweeps.
+    `is_light` says whether it is the Hessian of all rows, at the cost of a few light sweeps.
     """
 
     solve: Precondition
@@ -206,31 +197,18 @@ class Hessian(NamedTuple):
 
 def solve_smooth(
     x: np.ndarray,
-    preconditioner: Callable[[float], Precondition],
+    preconditioner: Preconditioners,
     finished: Finished,
     hessian: Callable[[Evaluation], Hessian | None] | None = None,
 ) -> SolverGenerator:
     """Minimise a smooth objective from x by L-BFGS.
 
     The preconditioner takes all rows for equally curved. Where that has not sufficed for nine points, or a
-    step promises more than the duality gap, the Hessian replaces it. A light one is made at each point for a
-    Newton step, which ends at the optimum of the squared hinge once the violating rows are known. Any other
-    preconditions nine points, at most three times.
-
-    Parameters
-    ----------
-    x : ndarray of shape (D + 1,) or (D,)
-    preconditioner : callable
-        From a curvature to g ↦ M⁻¹g.
-    finished : callable
-        Whether the point just evaluated is good enough.
-    hessian : callable, optional
-        From an evaluation to the Hessian at its point, or None where no row is curved.
-
-    References
-    ----------
-    Keerthi and DeCoste (2005), "A modified finite Newton method for fast solution of large scale linear
-    SVMs", J. Mach. Learn. Res. 6, section 2.
+    step promises more than the duality gap, the Hessian replaces it: `hessian` makes it from an evaluation,
+    or None where no row is curved. A light one is made at each point for a Newton step, which ends at the
+    optimum of the squared hinge once the violating rows are known (Keerthi and DeCoste 2005, "A modified
+    finite Newton method for fast solution of large scale linear SVMs", J. Mach. Learn. Res. 6, section 2).
+    Any other preconditions nine points, at most three times.
     """
     at = yield Point(x)
     if hessian is not None:
@@ -256,7 +234,7 @@ def _by_hessians(
         if made.is_light:
             solver, max_points = _newton_step(at, made.solve, finished), None
         else:
-            solver = lbfgs(at, partial(_always, made.solve), finished)
+            solver = lbfgs(at, partial(lambda solve, curvature: solve, made.solve), finished)
             max_points, n_heavy = _POINTS_A_HESSIAN, n_heavy + 1
         del made  # the generator alone keeps it, and is gone before the next is made
         found = yield from _of_width(at, 0.0, solver, max_points)
@@ -267,16 +245,10 @@ def _by_hessians(
     return at
 
 
-def _newton_step(
-    at: Evaluation, precondition: Precondition, finished: Finished
-) -> Generator[np.ndarray, Evaluation, Evaluation]:
+def _newton_step(at: Evaluation, precondition: Precondition, finished: Finished) -> Descent:
     """Return where a step along −H⁻¹g ends; the point itself if rounding allows no descent."""
     found = yield from line_search(at, -precondition(at.gradient), finished)
     return at if found is None else found
-
-
-def _always(precondition: Precondition, curvature: float) -> Precondition:
-    return precondition
 
 
 def _promises_too_much(start: Evaluation, response: Evaluation) -> bool:
@@ -290,7 +262,7 @@ def _promises_too_much(start: Evaluation, response: Evaluation) -> bool:
 
 def solve_smoothed(
     x: np.ndarray,
-    preconditioner: Callable[[float], Precondition],
+    preconditioner: Preconditioners,
     finished: Finished,
     *,
     tol: float,
@@ -352,7 +324,7 @@ def solve_smoothed(
 def _of_width(
     start: Evaluation,
     width: float,
-    solver: Generator[np.ndarray, Evaluation, Evaluation],
+    solver: Descent,
     max_points: int | None = None,
     following: Callable[[Evaluation], float] | None = None,
 ) -> SolverGenerator:
@@ -429,9 +401,6 @@ class Preconditioner(_Centred):
         Cholesky factor of the centred Gram plus I/h.
     curvature : float
         h: C times a mean or a bound of ℓ″.
-    z_mean : ndarray of shape (D,)
-    weight : float
-    fit_intercept : bool
     """
 
     L: np.ndarray

@@ -43,20 +43,21 @@ class Loss(Protocol):
         """Return ℓ(f, y)."""
 
     def derivative(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Return ∂ℓ/∂f; at a kink the derivative from the right."""
+        """Return ∂ℓ/∂f; for the hinge at m = 1 the derivative from the right."""
 
     def second_derivative(self, f: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Return ℓ″; 0 at a kink of ℓ, either side's at a kink of ℓ′."""
+        """Return ℓ″; 0 for the hinge at m = 1, that of either side where ℓ″ jumps."""
 
     def conjugate(self, a: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Return ℓ*(−a, y), infinite outside its domain."""
 
-    def rounded(self, width: Any) -> Loss:
-        """Return the loss itself, or for a hinge a smooth loss whose slope changes over the width ε."""
+    def rounded(self, epsilon: Any) -> Loss:
+        """Return the loss itself; for the hinge a smooth loss that is curved over the width ε."""
+        return self
 
 
 @dataclass(frozen=True)
-class Squared:
+class Squared(Loss):
     """(y − f)², for numbers or ±1."""
 
     clear_margin: ClassVar[float] = 1.0
@@ -74,11 +75,8 @@ class Squared:
     def conjugate(self, a: np.ndarray, y: np.ndarray) -> np.ndarray:
         return a * (a / 4 - y)
 
-    def rounded(self, width: Any) -> Loss:
-        return self
 
-
-class MarginLoss:
+class MarginLoss(Loss):
     """φ(m) of the margin m = y·f."""
 
     clear_margin: float = 1.0
@@ -103,9 +101,6 @@ class MarginLoss:
         inside = (alpha >= 0) & (alpha <= self._max_alpha)
         return np.where(inside, self._dual(np.clip(alpha, 0, self._max_alpha)), np.inf)
 
-    def rounded(self, width: Any) -> Loss:
-        return self
-
     def constant(self, share: float) -> float:
         """Return the constant f of least loss where the share of y = 1 in the weight is `share`."""
         y, parts = np.array([1.0, -1.0]), np.array([share, 1 - share])
@@ -120,8 +115,8 @@ class Hinge(MarginLoss):
     curvature: ClassVar[float] = np.inf
     _max_alpha = 1.0
 
-    def rounded(self, width: Any) -> Loss:
-        return SmoothedHinge(width)
+    def rounded(self, epsilon: Any) -> Loss:
+        return SmoothedHinge(epsilon)
 
     def constant(self, share: float) -> float:
         return 1.0 if share > 0.5 else -1.0
@@ -141,7 +136,7 @@ class Hinge(MarginLoss):
 
 @dataclass(frozen=True)
 class SmoothedHinge(MarginLoss):
-    """The hinge with its kink rounded over a width ε, below the hinge by at most ε/2.
+    """The hinge rounded over a width ε, below the hinge by at most ε/2.
 
     φ(m) = g·(1 − m) − ε·g²/2 with g = clip((1 − m)/ε, 0, 1), which is −φ′(m) and, being in
     [0, 1], a dual candidate for the hinge itself; φ*(−α) = −α + ε·α²/2 on [0, 1].
@@ -313,12 +308,10 @@ class Probit(_Likelihood):
         t = np.where(target < 0, np.sqrt(np.maximum(-2 * target, 0)), -np.exp(target))
         for _ in range(_NEWTON_STEPS):
             below = np.log(self._unit_slope(np.minimum(t, 0)))
-            log_slope = np.where(t > 0, self._log_slope_above_zero(t), below)
+            above = np.log(_ROOT_TWO_OVER_PI / 2) - 0.5 * np.square(t) + self._unit_phi(np.maximum(t, 0))
+            log_slope = np.where(t > 0, above, below)
             t = t + (log_slope - target) / (t + np.exp(log_slope))
         return np.where(p > 0, -p * t - self._unit_phi(t), 0.0)
-
-    def _log_slope_above_zero(self, t: np.ndarray) -> np.ndarray:
-        return np.log(_ROOT_TWO_OVER_PI / 2) - 0.5 * np.square(t) + self._unit_phi(np.maximum(t, 0))
 
 
 NOISES = {"logistic": Logistic, "probit": Probit, "laplace": Laplace}

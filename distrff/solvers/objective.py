@@ -37,12 +37,10 @@ class Evaluation:
 
     Attributes
     ----------
-    x : ndarray
     primal : float
         The objective itself.
     candidate : DualCandidate or None
         What bounds its minimum from below; None where there is no bound.
-    value : float
     gradient : ndarray
         Both of the objective with the proxy in place of the loss.
     curvature : float
@@ -183,17 +181,10 @@ def sided_weights(proxy: Loss, F: np.ndarray, Y: np.ndarray, weights: RowWeights
 def margin_sums(
     loss: Loss, proxy: Loss, F: np.ndarray, Y: np.ndarray, weights: RowWeights, vector: np.ndarray
 ) -> MarginSums:
-    """Return the sums over r rows.
+    """Return the sums over r rows of values F and targets Y, both of shape (r, k).
 
-    Parameters
-    ----------
-    loss, proxy : Loss
-        The same one where the loss is smooth.
-    F, Y : ndarrays of shape (r, k)
-        Values f and targets y.
-    weights : RowWeights
-    vector : ndarray of shape (k, 2, D)
-        `sided_weights` times the rows' features.
+    The proxy is the loss itself where that is smooth; `vector` of shape (k, 2, D) is `sided_weights` times
+    the rows' features.
     """
     fitted = weights.fitted
     values = loss.value(F, Y)
@@ -261,18 +252,9 @@ def softmax_slopes(F: np.ndarray, classes: np.ndarray, weights: RowWeights, *, s
 def softmax_sums(
     F: np.ndarray, classes: np.ndarray, weights: RowWeights, vector: np.ndarray, *, sigma: float
 ) -> SoftmaxSums:
-    """Return the sums over r rows.
+    """Return the sums over r rows of classes 0 to k − 1 and values F of m problems, of shape (r, m, k).
 
-    Parameters
-    ----------
-    F : ndarray of shape (r, m, k)
-        Values of m problems.
-    classes : ndarray of int of shape (r,)
-        From 0 to k − 1.
-    weights : RowWeights
-    vector : ndarray of shape (m, k, D)
-        `softmax_slopes` times the rows' features.
-    sigma : float
+    `vector` of shape (m, k, D) is `softmax_slopes` times the rows' features.
     """
     P, total = _probabilities(F, sigma)
     values = total - np.take_along_axis(F, classes[:, None, None], axis=2)[:, :, 0] / sigma
@@ -301,12 +283,10 @@ def _slopes(P: np.ndarray, classes: np.ndarray, weights: RowWeights, sigma: floa
 
 
 class RowWeights(NamedTuple):
-    """Weights of r rows for k problems.
+    """Weights of r rows for k problems, of shape (r, k).
 
-    fitted : ndarray of shape (r, k)
-        s where a problem is fitted to the row, else 0.
-    held_out : ndarray of shape (r, k) or None
-        s where a problem is judged on the row, else 0; None is all zeros.
+    `fitted` is s where a problem is fitted to the row, else 0; `held_out` is s where a problem is judged on
+    the row, else 0, and None is all zeros.
     """
 
     fitted: np.ndarray
@@ -350,13 +330,7 @@ def weighted_sum(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Certificate:
-    """The best primal and the best dual value of one problem.
-
-    Attributes
-    ----------
-    primal, dual : float
-        The least objective so far, and the highest lower bound so far.
-    """
+    """The least objective of one problem so far, and the highest lower bound so far."""
 
     primal: float = np.inf
     dual: float = -np.inf

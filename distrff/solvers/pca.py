@@ -34,24 +34,11 @@ class PrincipalComponents:
 
 
 def principal_components(triangles: np.ndarray, n_components: int) -> PrincipalComponents:
-    """Return the leading components from the packed Gram of the rows [z | 1].
+    """Return the k ≤ D leading components from the packed Gram of the rows [z | 1]; about 4/3·D³ flops.
 
     Schölkopf, Smola and Müller 1998, "Nonlinear component analysis as a kernel eigenvalue problem": an
     eigenvector of the centred Gram matrix of all rows, for the kernel ⟨z, z'⟩, becomes one of the D × D
     matrix Σ s(z − z̄)(z − z̄)ᵀ of the same eigenvalue.
-
-    Parameters
-    ----------
-    triangles : ndarray of shape (1, p(p + 1)/2), p = D + 1
-    n_components : int
-        k ≤ D.
-
-        About 4/3·D³ flops whatever k is.
-
-    Raises
-    ------
-    InputError
-        If the Gram is not finite.
     """
     A = unpack(triangles[0])
     if not np.isfinite(A).all():

@@ -44,7 +44,6 @@ class RidgeSystem:
         W = Σ s_i.
     yy : ndarray of shape (k,)
         Σ s_i (y_i − ȳ)², or uncentred.
-    fit_intercept : bool
     """
 
     G: np.ndarray
@@ -79,15 +78,13 @@ def ridge_system(
 ) -> RidgeSystem:
     """Return the ridge system of a Gram, which is not changed, or of the nested model of D' leading features.
 
+    Allocates one D' × D' array, G. The rank-one centring is done in place as −v vᵀ with v = z̄·√W,
+    which keeps G exactly symmetric.
+
     Raises
     ------
     InputError
         If the rows have no weight in total, or `n_features` is not in 1..D.
-
-    Notes
-    -----
-    Allocates one D' × D' array, G. The rank-one centring is done in place as −v vᵀ with v = z̄·√W,
-    which keeps G exactly symmetric.
     """
     D = A.shape[0] - 1 - n_targets
     size = D if n_features is None else n_features
@@ -120,20 +117,10 @@ def held_out_error(
 ) -> np.ndarray:
     """Return Σ s_i (y_ij − w_jᵀz_i − b_j)² over the rows of a Gram, for m models of k targets at once.
 
-    The residual of target j is −tᵀv with v = [c·w_j; b_j; −e_j], so its sum of squares is vᵀAv.
-
-    Parameters
-    ----------
-    A : ndarray of shape (p, p), p = D + 1 + k
-        The Gram of the held-out rows (or of any others).
-    coef : ndarray of shape (m, D', k)
-        Coefficients of the leading D' ≤ D features times `feature_scale`. NaN gives NaN.
-    intercept : ndarray of shape (m, k)
-
-    Returns
-    -------
-    ndarray of shape (m, k)
-        Never negative: rounding below zero is clipped. It costs 2·m·k·p² flops.
+    The residual of target j is −tᵀv with v = [c·w_j; b_j; −e_j], so its sum of squares is vᵀAv. `coef` of
+    shape (m, D', k) is that of the leading D' ≤ D features times `feature_scale`, `intercept` of shape
+    (m, k). The errors have the shape (m, k); NaN in a model gives NaN, and rounding below zero is clipped.
+    It costs 2·m·k·p² flops.
     """
     m, size, k = coef.shape
     p = A.shape[0]
@@ -299,8 +286,6 @@ class GramProblem:
 
     Parameters
     ----------
-    n_rows, n_targets : int
-    fit_intercept : bool
     sizes : tuple of int
         Numbers of leading features to fit, ascending; the last is D.
     rescaled : bool
@@ -327,6 +312,10 @@ class GramProblem:
             A, self.n_targets, fit_intercept=self.fit_intercept, n_features=size, feature_scale=scale
         )
 
+    def weight(self, A: np.ndarray) -> float:
+        """Return Σs of the rows of a Gram."""
+        return float(A[-1 - self.n_targets, -1 - self.n_targets])
+
     def with_offset(self, A: np.ndarray) -> np.ndarray:
         """Return the Gram of the targets with their offset."""
         return A if self.offset is None else recoded(A, np.ones(self.n_targets), self.offset)
@@ -338,8 +327,6 @@ class RidgeSolution:
 
     Parameters
     ----------
-    coef : ndarray of shape (D, k)
-    intercept : ndarray of shape (k,)
     residual : ndarray of shape (k,)
         Weighted residual sums of squares.
     total : ndarray of shape (k,)
@@ -371,13 +358,7 @@ def fold_of(parts: list[np.ndarray], fold: int) -> np.ndarray:
 
 
 def total_gram(parts: list[np.ndarray], problem: GramProblem) -> np.ndarray:
-    """Return the Gram of all rows, of shape (p, p), added in the order of the folds.
-
-    Raises
-    ------
-    InputError
-        If it is not finite: columns or targets are too large for the dtype of the products.
-    """
+    """Return the Gram of all rows, of shape (p, p), added in the order of the folds; it must be finite."""
     n_folds = len(parts[0]) if len(parts) == 1 else len(parts)
     total = fold_of(parts, 0).copy()
     for fold in range(1, n_folds):
@@ -394,8 +375,6 @@ def fold_errors(
 
     Parameters
     ----------
-    total : ndarray of shape (p, p)
-        The Gram of all rows; not changed.
     parts : list of ndarray
         As in `fold_of`.
     grids : list of ndarray of shape (m,)
@@ -408,41 +387,24 @@ def fold_errors(
         leaves no usable model.
     weight : float
 
-    Raises
-    ------
-    InputError
-        If the other rows have no weight.
-
     Notes
     -----
     About 4/3·D³ flops a size and at most two D × D arrays beside the inputs: the complement and its G, of
     which the second is reduced in place after the first is gone; then three of shape (m·k, p).
     """
-    held_out = problem.with_offset(fold_of(parts, fold))
-    errors = [
-        _errors_of_size(total, held_out, size, alphas, problem)
-        for size, alphas in zip(problem.sizes, grids, strict=True)
-    ]
-    return errors, _weight(held_out, problem)
-
-
-def _errors_of_size(
-    total: np.ndarray, held_out: np.ndarray, size: int, alphas: np.ndarray, problem: GramProblem
-) -> np.ndarray:
-    system = problem.system(total - held_out, size)
-    coef = BandRidge(system.G, overwrite_G=True).solve(system.B, alphas)
-    scale = problem.feature_scale(size)
-    return held_out_error(held_out, coef, system.intercept(coef), feature_scale=scale)
+    held_out, errors = problem.with_offset(fold_of(parts, fold)), []
+    for size, alphas in zip(problem.sizes, grids, strict=True):
+        system = problem.system(total - held_out, size)
+        coef = BandRidge(system.G, overwrite_G=True).solve(system.B, alphas)
+        scale, intercept = problem.feature_scale(size), system.intercept(coef)
+        del system  # before the complement of the next size is made
+        errors.append(held_out_error(held_out, coef, intercept, feature_scale=scale))
+    return errors, problem.weight(held_out)
 
 
 def fold_weight(parts: list[np.ndarray], fold: int, problem: GramProblem) -> float:
     """Return Σs of a fold."""
-    return _weight(fold_of(parts, fold), problem)
-
-
-def _weight(A: np.ndarray, problem: GramProblem) -> float:
-    one = -1 - problem.n_targets
-    return float(A[one, one])
+    return problem.weight(fold_of(parts, fold))
 
 
 def gcv_errors(
@@ -450,15 +412,9 @@ def gcv_errors(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the generalised cross-validation error (RSS/W) / (1 − df/n)² and df, for the whole grid.
 
-    df = tr G (G + alpha·I)⁻¹, plus 1 for an intercept; n is the number of rows, whatever their weights. It
-    costs as much as one size of `fold_errors`.
-
-    Returns
-    -------
-    errors : ndarray of shape (m, k)
-        NaN where the model interpolates (1 − df/n < 1e-6), or where rounding leaves none.
-    dimensions : ndarray of shape (m,)
-        df, the effective dimension.
+    df = tr G (G + alpha·I)⁻¹, plus 1 for an intercept, is the effective dimension; n is the number of rows,
+    whatever their weights. The errors have the shape (m, k) and are NaN where the model interpolates
+    (1 − df/n < 1e-6), or where rounding leaves none. It costs as much as one size of `fold_errors`.
 
     References
     ----------
@@ -488,7 +444,7 @@ def posterior_of(total: np.ndarray, alpha: float, problem: GramProblem) -> Poste
 
 
 # Which alpha: the grid, its errors by cross-validation or GCV from Grams alone, and the choice.
-#
+
 N_DEFAULT_ALPHAS = 25
 # RSS/W carries about 1e-15 of the targets' mean square by cancellation; divided by (1 − df/n)² ≥ 1e-12
 # that stays near 1e-3 of it. Closer to interpolation than this, GCV is a ratio of two roundings.
@@ -507,7 +463,6 @@ class AlphaChoice:
     ----------
     index : int
         Its place in the grid.
-    alpha : float
     score : float
         Its weighted mean squared error, averaged over targets.
     scores : ndarray of shape (m,)
@@ -527,31 +482,16 @@ def noise_floor(
 
     u is the unit roundoff (2⁻²⁴ for float32, 2⁻⁵³ for float64). An entry of ZᵀZ is a sum of n/T tiles,
     each rounded to about u·T·k(0)/D independently, so its error is about u·√(nT)·k(0)/D; a symmetric
-    matrix of such entries has a norm of 2·√D times that, for which 10 is allowed here.
-
-    Parameters
-    ----------
-    weight_sum, n_rows : float, int
-        Σ s_i and n; Σ s_i = n without weights.
-    tile_rows : int
-        T, rows whose products are summed in `dtype` before they are added in float64.
-    n_features : int
-        D, or D' of a nested model.
-    at_zero : float
-        k(0), the mean of ‖z‖².
+    matrix of such entries has a norm of 2·√D times that, for which 10 is allowed here. T = `tile_rows` are
+    the rows whose products are summed in `dtype` before they are added in float64; k(0) = `at_zero` is the
+    mean of ‖z‖².
     """
     unit_roundoff = float(np.finfo(dtype).eps) / 2
     return 10 * unit_roundoff * weight_sum * float(np.sqrt(tile_rows / (n_rows * n_features))) * at_zero
 
 
 def above_noise(alphas: np.ndarray, floor: float) -> tuple[np.ndarray, int]:
-    """Return the alphas that are not below the noise floor, in their order, and how many were dropped.
-
-    Raises
-    ------
-    InputError
-        If none is left.
-    """
+    """Return the alphas that are not below the noise floor, in their order, and how many were dropped."""
     alphas = np.asarray(alphas, dtype=np.float64)
     kept = alphas[alphas >= floor]
     if not len(kept):
@@ -571,8 +511,7 @@ def default_alphas(weight_sum: float, at_zero: float, *, floor: float) -> tuple[
 
 
 def gcv_may_overfit(dimension: float, n_rows: int) -> bool:
-    """Return whether a model of this effective dimension, or of at most as many features, may be one whose
-    generalised cross-validation error is far too small."""
+    """Return whether GCV may be far too small for this effective dimension, or number of features."""
     return dimension > _MAX_GCV_SHARE * n_rows
 
 
@@ -580,19 +519,8 @@ def choose_alpha(errors: np.ndarray, weights: np.ndarray, *, alphas: np.ndarray)
     """Return the alpha, shared by all targets, of least weighted mean squared error.
 
     The score of an alpha is Σ_folds errors / Σ_folds weights, averaged over the targets. Among equals the
-    largest alpha wins; an alpha with NaN in any fold or target cannot.
-
-    Parameters
-    ----------
-    errors : ndarray of shape (K, m, k)
-        Held-out sums of squares of K folds; for GCV its values as one fold of weight 1.
-    weights : ndarray of shape (K,)
-    alphas : ndarray of shape (m,)
-
-    Raises
-    ------
-    InputError
-        If no alpha is usable.
+    largest alpha wins; an alpha with NaN in any fold or target cannot. `errors` of shape (K, m, k) are the
+    held-out sums of squares of K folds; those of GCV are one fold of weight 1.
     """
     scores = np.sum(errors, axis=0).mean(axis=1) / np.sum(weights)
     usable = np.flatnonzero(np.isfinite(scores))
@@ -676,16 +604,14 @@ def solve_ridge(system: RidgeSystem, alpha: float | np.ndarray) -> tuple[np.ndar
 def posterior_factor(system: RidgeSystem, alpha: float) -> PosteriorFactor:
     """Return what the standard deviation of predictions needs, for the model at one alpha.
 
+    The effective dimension is D − alpha·tr(G + alpha·I)⁻¹ = D − alpha·‖L⁻¹‖²_F. 2/3·D³ flops; two D × D
+    arrays live beside the system.
+
     Raises
     ------
     InputError
         If G + alpha·I is not positive definite, or the weight sum does not exceed the effective
         dimension, so that the noise cannot be estimated.
-
-    Notes
-    -----
-    The effective dimension is D − alpha·tr(G + alpha·I)⁻¹ = D − alpha·‖L⁻¹‖²_F. 2/3·D³ flops; two D × D
-    arrays live beside the system.
     """
     L = cholesky_factor(system.G, alpha)
     coef = cho_solve((L, True), system.B, check_finite=False)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.linalg import norm
 
 from distrff.solvers.lbfgs import lbfgs
 from distrff.solvers.losses import Loss, SmoothedHinge
@@ -21,7 +22,8 @@ from distrff.solvers.spectral_metric import SpectralMetric
 from distrff.utils.products import transposed_product, values_of
 
 # Of the hinge: its optimum is then about a thousandth above the hinge's own (measured: 0.06 to 0.11 %
-# for λ from 1e-3 to 1e-6), and a tenth of the curvature's bound is still met by enough rows of a batch.
+# for λ from 1e-3 to 1e-6), and a tenth of the curvature's bound is still met by enough rows of a batch. Of
+# 4,000 rows of 25 features whose scales differ a thousandfold it is 0.1 to 1.4 % above, by their labels.
 # With more features than rows most margins end within that width, which then left up to 1.2 %.
 _HINGE_WIDTH, _SPARSE_HINGE_WIDTH = 0.1, 0.03
 _MIN_CURVATURE = 1e-6  # of the loss's bound
@@ -44,14 +46,8 @@ _MAX_CAUTION = 4  # steps that led too far do not show how near the optimum is
 class Epoch:
     """The request for one pass of local steps; the response is the mean of the segments' last points.
 
-    Attributes
-    ----------
-    start : Evaluation
-    curvature : float
-        h, a mean of ℓ″ over the rows.
-    caution : int
-        How many epochs led to no better point: each makes steps shorter, most of all in directions that the
-        sample hardly has.
+    `curvature` is h, a mean of ℓ″ over the rows. `caution` is how many epochs led to no better point: each
+    makes steps shorter, most of all in directions that the sample hardly has.
     """
 
     start: Evaluation
@@ -67,15 +63,8 @@ SolverGenerator = Generator[Request, Any, Evaluation]
 class SGDProblem:
     """The objective and metric that all binary problems of a fit share.
 
-    Attributes
-    ----------
-    metric : SpectralMetric
-        In the coordinates of the features.
-    C : float
-    weight : float
-        Σs over all rows.
-    curvature_bound : float
-        Of the smooth loss.
+    The metric is in the coordinates of the features, `weight` is Σs over all rows, and `curvature_bound` that
+    of the smooth loss.
     """
 
     metric: SpectralMetric
@@ -142,7 +131,7 @@ def batch_rows(metric: SpectralMetric, start: LocalStart, segment_rows: int) -> 
     """
     V = metric.directions
     if isinstance(V, np.ndarray):
-        row_bytes, as_costly = len(V) * V.itemsize, metric.n_directions / _DIRECTIONS_PER_ROW
+        row_bytes, as_costly = len(V) * V.itemsize, len(metric.eigenvalues) / _DIRECTIONS_PER_ROW
     else:
         row_bytes = _SPARSE_BYTES * V.row_entries
         as_costly = len(metric.z_mean) / (_FEATURES_PER_ENTRY * V.row_entries)
@@ -153,22 +142,11 @@ def batch_rows(metric: SpectralMetric, start: LocalStart, segment_rows: int) -> 
 def ridge_start(
     metric: SpectralMetric, moment: np.ndarray, y_mean: np.ndarray, penalty: float, curvature: float
 ) -> np.ndarray:
-    """Return the ridge models of a sample in the metric, as starting points of k problems.
+    """Return the ridge models of a sample in the metric, of shape (D + 1, k) or (D, k), as starting points.
 
-    Parameters
-    ----------
-    metric : SpectralMetric
-    moment : ndarray of shape (D, k)
-        Σ s (z − z̄)(y − ȳ)ᵀ / Σs of the sample, uncentred without an intercept: B of a `RidgeSystem` over
-        its weight.
-    y_mean : ndarray of shape (k,)
-        ȳ.
-    penalty, curvature : float
-        λ = 1/(C·Σs) of all rows, and the bound of ℓ″ (2 for a hinge).
-
-    Returns
-    -------
-    ndarray of shape (D + 1, k), or (D, k) without an intercept
+    `moment` is Σ s (z − z̄)(y − ȳ)ᵀ / Σs of the sample, (D, k), uncentred without an intercept: B of a
+    `RidgeSystem` over its weight. `penalty` is λ = 1/(C·Σs) of all rows, `curvature` the bound of ℓ″ (2 for a
+    hinge).
     """
     k = moment.shape[1]
     if not metric.fit_intercept:
@@ -183,20 +161,10 @@ def ridge_start(
 def sgd(start: Evaluation, problem: SGDProblem, tol: float, finished: Callable[[], bool]) -> SolverGenerator:
     """Yield points and epochs, and return the last evaluation.
 
-    Parameters
-    ----------
-    start : Evaluation
-        Of the smooth loss (its `value`, `gradient` and `curvature` are used).
-    problem : SGDProblem
-    tol : float
-        It ends when an epoch lowers the objective by less than this, relatively, and so do three sweeps of
-        L-BFGS in the same metric from there.
-    finished : callable
-        Whether the point just evaluated is good enough by another measure, a certificate's gap.
-
-    Notes
-    -----
-    An epoch and the evaluation of where it led are two sweeps.
+    It ends when an epoch lowers the objective relatively by less than `tol`, and so do three sweeps of L-BFGS
+    in the same metric from there, or when `finished` says that the point just evaluated is good enough by
+    another measure, a certificate's gap. Evaluations are of the smooth loss: their `value`, `gradient` and
+    `curvature` are used. An epoch and the evaluation of where it led are two sweeps.
     """
     at, caution = start, 0
     while not finished():
@@ -205,7 +173,7 @@ def sgd(start: Evaluation, problem: SGDProblem, tol: float, finished: Callable[[
         found = yield from _along(at, mean - at.x)
         if finished():
             return at if found is None else found
-        too_far = found is None or _is_shorter(found.x - at.x, mean - at.x)
+        too_far = found is None or float(norm(found.x - at.x)) < 0.99 * float(norm(mean - at.x))
         caution += too_far
         if found is None:
             found = yield from _along(at, -problem.solve(at.gradient, curvature, caution))
@@ -219,10 +187,6 @@ def sgd(start: Evaluation, problem: SGDProblem, tol: float, finished: Callable[[
                 return found
             at = found
     return at
-
-
-def _is_shorter(way: np.ndarray, whole: np.ndarray) -> bool:
-    return float(np.linalg.norm(way)) < 0.99 * float(np.linalg.norm(whole))
 
 
 def _along(at: Evaluation, way: np.ndarray) -> Generator[np.ndarray, Evaluation, Evaluation | None]:
@@ -296,14 +260,7 @@ class LocalStart:
 
 
 class LocalSteps:
-    """The steps of k models over one segment's rows.
-
-    Parameters
-    ----------
-    loss : Loss
-        Of finite curvature.
-    metric : SpectralMetric
-    start : LocalStart
+    """The steps of k models over one segment's rows, for a loss of finite curvature.
 
     Attributes
     ----------
@@ -321,23 +278,13 @@ class LocalSteps:
         self.weight = 0.0
 
     def step(self, Z: Any, Y: np.ndarray, sample_weight: np.ndarray | None) -> None:
-        """Take one step on a batch.
+        """Take one step on a batch, in 8·r·D·k flops and one solve in the metric.
 
         The step −t·M⁻¹g has t = r/(r + d) for r rows (of unequal weights (Σs)²/Σs², as many as count)
         and effective dimension d: M⁻¹ times the batch's Hessian has the mean 1 and adds to it, in the
         direction of any one row, about d/r (Ma, Bassily and Belkin 2018, "The power of interpolation").
         Where the batch is more curved than that along the step, as it is where a few rows carry all
         curvature, t is the batch's own Newton length.
-
-        Parameters
-        ----------
-        Z : ndarray or OneHotTile of shape (r, D)
-        Y : ndarray of shape (r, k)
-        sample_weight : ndarray of shape (r,) or None
-
-        Notes
-        -----
-        8·r·D·k flops and one solve in the metric.
         """
         s = np.ones(Z.shape[0]) if sample_weight is None else sample_weight
         total = float(s.sum())
@@ -351,7 +298,10 @@ class LocalSteps:
         F = self._values(Z, np.hstack([start.X, moved]))
         F_start, F = F[:, :k], F[:, :k] + F[:, k:]
         slopes = share * (self._loss.derivative(F, Y) - self._loss.derivative(F_start, Y))
-        gradient = self._transposed_product(Z, slopes) + start.gradient
+        gradient = transposed_product(slopes.T, Z).T
+        if self._metric.fit_intercept:
+            gradient = np.vstack([gradient, slopes.sum(axis=0)])
+        gradient = gradient + start.gradient
         self._coef(gradient)[...] += start.penalty * self._coef(moved)
         direction = self._metric.solve(gradient, start.curvature, start.damping)
         along = self._values(Z, direction)
@@ -368,7 +318,3 @@ class LocalSteps:
     def _values(self, Z: Any, X: np.ndarray) -> np.ndarray:
         F = values_of(Z, self._coef(X))
         return F + X[-1] if self._metric.fit_intercept else F
-
-    def _transposed_product(self, Z: Any, slopes: np.ndarray) -> np.ndarray:
-        by_w = transposed_product(slopes.T, Z).T
-        return np.vstack([by_w, slopes.sum(axis=0)]) if self._metric.fit_intercept else by_w

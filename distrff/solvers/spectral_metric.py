@@ -21,7 +21,6 @@ from scipy.linalg import eigh
 from scipy.sparse import csr_matrix, issparse
 
 from distrff.errors import InputError
-from distrff.solvers.ridge import RidgeSystem
 
 _ARRAYS = ("eigenvalues", "rest", "z_mean")
 _MAX_BYTES = 2**26
@@ -50,7 +49,6 @@ class SpectralMetric:
         the sample has missed.
     z_mean : ndarray of shape (D,)
         Zeros without an intercept.
-    fit_intercept : bool
     """
 
     directions: np.ndarray | RowDirections
@@ -62,40 +60,14 @@ class SpectralMetric:
     fit_intercept: bool
 
     @classmethod
-    def of_system(
-        cls, system: RidgeSystem, n_rows: int, n_directions: int, dtype: np.dtype
-    ) -> SpectralMetric:
-        """Return the metric of a Gram of `n_rows` rows, all or a sample that stands for them; 9·D³ flops."""
-        D = len(system.G)
-        q = min(n_directions, D)
-        kept = [max(0, D - q - 1), D - 1]
-        eigenvalues, V = eigh(system.G / system.weight, subset_by_index=kept, check_finite=False)
-        trace = float(np.trace(system.G)) / system.weight
-        centre = system.z_mean, system.fit_intercept
-        return cls._of(eigenvalues[::-1], V[:, ::-1], trace, trace / n_rows, q, *centre, dtype)
-
-    @classmethod
     def of_rows(
         cls, Z: Any, sample_weight: np.ndarray | None, n_directions: int, *, fit_intercept: bool
     ) -> SpectralMetric:
         """Return the metric of the features of sampled rows, in their dtype; of sparse rows in float64.
 
-        Parameters
-        ----------
-        Z : ndarray or scipy CSR matrix of shape (m, D)
-            Features of rows drawn evenly over all; m may be smaller than D.
-        sample_weight : ndarray of shape (m,) or None
-        n_directions : int
-            At most a quarter of m is kept where m < D.
-
-        Notes
-        -----
-        m²·D + 9·m³ flops through the m × m products of rows if m < D, else m·D² + 9·D³.
-
-        Raises
-        ------
-        InputError
-            If no row has a positive weight.
+        `Z` of shape (m, D) is an array or a scipy CSR matrix; its rows are drawn evenly over all. If m < D,
+        at most m/4 of the `n_directions` are kept. m²·D + 9·m³ flops through the m × m products of rows if
+        m < D, else m·D² + 9·D³.
         """
         n_rows, D = Z.shape
         s = np.ones(n_rows) if sample_weight is None else sample_weight
@@ -104,73 +76,35 @@ class SpectralMetric:
             raise InputError(
                 f"the {n_rows} sampled rows have the total weight {weight:g}: give rows of positive weight"
             )
+        V: np.ndarray | RowDirections
         if issparse(Z) and n_rows < D:
-            return cls._of_sparse_rows(Z, s / weight, n_directions, fit_intercept=fit_intercept)
-        Z = Z.toarray() if issparse(Z) else Z
-        z_mean = s @ Z / weight if fit_intercept else np.zeros(D)
-        T = (Z - z_mean.astype(Z.dtype)) * np.sqrt(s / weight).astype(Z.dtype)[:, None]
-        norms = np.square(T).sum(axis=1, dtype=np.float64)
-        trace = float(norms.sum())
-        # The norms are weighted by themselves: the large rows matter.
-        unseen = float(norms @ norms) / trace if trace > 0 else 0.0
-        centre = z_mean, fit_intercept
-        if len(Z) >= Z.shape[1]:
-            q = min(n_directions, Z.shape[1])
-            eigenvalues, V = eigh((T.T @ T).astype(np.float64), check_finite=False)
-            return cls._of(eigenvalues[::-1], V[:, ::-1], trace, unseen, q, *centre, Z.dtype)
-        q, eigenvalues, U = _leading((T @ T.T).astype(np.float64), n_directions)
-        return cls._of(eigenvalues, T.T @ U.astype(Z.dtype), trace, unseen, q, *centre, Z.dtype)
-
-    @classmethod
-    def _of_sparse_rows(
-        cls, Z: Any, share: np.ndarray, n_directions: int, *, fit_intercept: bool
-    ) -> SpectralMetric:
-        Z = Z.astype(np.float64)
-        K = (Z @ Z.T).toarray()
-        root, z_mean = np.sqrt(share), np.zeros(Z.shape[1])
-        if fit_intercept:
-            z_mean, by_row = share @ Z, K @ share
-            K += share @ by_row - by_row[:, None] - by_row
-        K *= root[:, None] * root
-        norms = K.diagonal()
+            q, eigenvalues, V, z_mean, norms = _of_sparse_rows(Z, s / weight, n_directions, fit_intercept)
+        else:
+            Z = Z.toarray() if issparse(Z) else Z
+            z_mean = s @ Z / weight if fit_intercept else np.zeros(D)
+            T = (Z - z_mean.astype(Z.dtype)) * np.sqrt(s / weight).astype(Z.dtype)[:, None]
+            norms = np.square(T).sum(axis=1, dtype=np.float64)
+            if n_rows >= D:
+                q = min(n_directions, D)
+                eigenvalues, U = eigh((T.T @ T).astype(np.float64), check_finite=False)
+                eigenvalues, U = eigenvalues[::-1], U[:, ::-1]
+            else:
+                q, eigenvalues, U = _leading((T @ T.T).astype(np.float64), n_directions)
+                U = T.T @ U.astype(Z.dtype)
+            V = np.ascontiguousarray(U[:, :q], dtype=Z.dtype)
         trace = max(0.0, float(norms.sum()))
-        unseen = float(norms @ norms) / trace if trace > 0 else 0.0
-        q, eigenvalues, U = _leading(K, n_directions)
-        B = root[:, None] * U[:, :q]
-        if fit_intercept:
-            B -= np.outer(share, B.sum(axis=0))
-        return cls._of(eigenvalues, RowDirections(Z, B), trace, unseen, q, z_mean, fit_intercept, Z.dtype)
-
-    @classmethod
-    def _of(
-        cls,
-        eigenvalues: np.ndarray,
-        V: np.ndarray | RowDirections,
-        trace: float,
-        unseen: float,
-        q: int,
-        z_mean: np.ndarray,
-        fit_intercept: bool,
-        dtype: np.dtype,
-    ) -> SpectralMetric:
-        spread = max(0.0, trace - float(eigenvalues[:q].sum())) if q < len(z_mean) else 0.0
-        if isinstance(V, np.ndarray):
-            V = np.ascontiguousarray(V[:, :q], dtype=dtype)
+        spread = max(0.0, trace - float(eigenvalues[:q].sum())) if q < D else 0.0
         eigenvalues = np.maximum(eigenvalues, _MIN_SHARE * max(0.0, float(eigenvalues[0])))
         return cls(
             directions=V,
             eigenvalues=eigenvalues[:q].copy(),
             rest=float(eigenvalues[min(q, len(eigenvalues) - 1)]),
             spread=spread,
-            unseen=unseen,
+            # The norms are weighted by themselves: the large rows matter.
+            unseen=float(norms @ norms) / trace if trace > 0 else 0.0,
             z_mean=z_mean.astype(np.float64),
             fit_intercept=fit_intercept,
         )
-
-    @property
-    def n_directions(self) -> int:
-        """q."""
-        return len(self.eigenvalues)
 
     def dimension(self, curvature: np.ndarray, penalty: np.ndarray) -> np.ndarray:
         """Return d = tr(h·S·M⁻¹) for each h and λ, the effective dimension; with the intercept, one more.
@@ -182,37 +116,23 @@ class SpectralMetric:
         return (curved / (curved + penalty)).sum(axis=0) + left + self.fit_intercept
 
     def solve(self, gradient: np.ndarray, curvature: np.ndarray, penalty: np.ndarray) -> np.ndarray:
-        """Return M⁻¹g for one gradient per column.
+        """Return M⁻¹g for gradients of shape (D + 1, k), or (D, k), and h > 0 and λ > 0 of shape (k,).
 
-        Parameters
-        ----------
-        gradient : ndarray of shape (D + 1, k), or (D, k) without an intercept
-            Of the objective per unit of row weight, by w and by b.
-        curvature, penalty : ndarrays of shape (k,)
-            h > 0 and λ > 0.
-
-        Notes
-        -----
-        4·D·q·k flops, in the dtype of the directions; 4·m·(P + q)·k for those of m rows of P entries.
+        Gradients are of the objective per unit of row weight, by w and by b. 4·D·q·k flops, in the dtype of
+        the directions; 4·m·(P + q)·k for those of m rows of P entries.
         """
         by_w = gradient
         if self.fit_intercept:
             by_w = gradient[:-1] - np.outer(self.z_mean, gradient[-1])
-        along = self._along(by_w)
+        V = self.directions
+        along = V.along(by_w) if isinstance(V, RowDirections) else V.T @ by_w.astype(V.dtype)
         elsewhere = 1 / (curvature * self.rest + penalty)
         shares = (1 / (self.eigenvalues[:, None] * curvature + penalty) - elsewhere) * along
-        W = elsewhere * by_w + self._combined(shares)
+        combined = V.combined(shares) if isinstance(V, RowDirections) else V @ shares.astype(V.dtype)
+        W = elsewhere * by_w + combined
         if not self.fit_intercept:
             return W
         return np.vstack([W, gradient[-1] / curvature - self.z_mean @ W])
-
-    def _along(self, X: np.ndarray) -> np.ndarray:
-        V = self.directions
-        return V.T @ X.astype(V.dtype) if isinstance(V, np.ndarray) else V.along(X)
-
-    def _combined(self, shares: np.ndarray) -> np.ndarray:
-        V = self.directions
-        return V @ shares.astype(V.dtype) if isinstance(V, np.ndarray) else V.combined(shares)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays from which `from_arrays` makes the metric in another process."""
@@ -232,6 +152,24 @@ class SpectralMetric:
         else:
             V = RowDirections.from_arrays(arrays, len(z_mean))
         return cls(V, e, float(rest), 0.0, 0.0, z_mean, fit_intercept)
+
+
+def _of_sparse_rows(
+    Z: Any, share: np.ndarray, n_directions: int, fit_intercept: bool
+) -> tuple[int, np.ndarray, RowDirections, np.ndarray, np.ndarray]:
+    """Return q, the leading eigenvalues, V, z̄ and the squared norms of the centred rows, without D × D."""
+    Z = Z.astype(np.float64)
+    K = (Z @ Z.T).toarray()
+    root, z_mean = np.sqrt(share), np.zeros(Z.shape[1])
+    if fit_intercept:
+        z_mean, by_row = share @ Z, K @ share
+        K += share @ by_row - by_row[:, None] - by_row
+    K *= root[:, None] * root
+    q, eigenvalues, U = _leading(K, n_directions)
+    B = root[:, None] * U[:, :q]
+    if fit_intercept:
+        B -= np.outer(share, B.sum(axis=0))
+    return q, eigenvalues, RowDirections(Z, B), z_mean, K.diagonal()
 
 
 def _leading(K: np.ndarray, n_directions: int) -> tuple[int, np.ndarray, np.ndarray]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, TypeVar
 
 
@@ -36,10 +35,8 @@ _MAX_ENTRIES = 200
 class History:
     """The error of an iterative model after each light sweep, with the best objective so far.
 
-    Parameters
-    ----------
-    entries : list of (light sweep, error, primal, dual)
-        The error is what `tol` bounds; primal and dual are NaN where there are none.
+    Entries are (light sweep, error, primal, dual). The error is what `tol` bounds; primal and dual are NaN
+    where there are none.
     """
 
     entries: list[tuple[int, float, float, float]] = field(default_factory=list)
@@ -55,19 +52,14 @@ class History:
 
         `measure` is the name of the error. `primal` and `dual` are left out where no bound is known.
         """
-        names = ("sweep", "error", "primal", "dual")
-        lists = dict(zip(names, map(list, zip(*_thinned(self.entries), strict=True)), strict=False))
+        names, n = ("sweep", "error", "primal", "dual"), len(self.entries)
+        n_kept = min(n, _MAX_ENTRIES)
+        kept = (self.entries[round(i * (n - 1) / max(1, n_kept - 1))] for i in range(n_kept))
+        lists = dict(zip(names, map(list, zip(*kept, strict=True)), strict=False))
         bounded = any(map(math.isfinite, lists.get("dual", [])))
         return {"measure": measure} | {
             name: values for name, values in lists.items() if bounded or name in names[:2]
         }
-
-
-def _thinned(entries: Sequence[tuple[int, float, float, float]]) -> list[tuple[int, float, float, float]]:
-    n = len(entries)
-    if n <= _MAX_ENTRIES:
-        return list(entries)
-    return [entries[round(i * (n - 1) / (_MAX_ENTRIES - 1))] for i in range(_MAX_ENTRIES)]
 
 
 # Several solver generators at once: each yields a request, and one sweep responds to all of them.
@@ -79,33 +71,26 @@ Result = TypeVar("Result")
 
 
 def in_lockstep(
-    solvers: Mapping[Key, Generator[Any, Response, Result]],
+    solvers: Mapping[Key, Generator[Any, Any, Result]],
     respond: Callable[[dict[Key, Request]], Mapping[Key, Response]],
 ) -> dict[Key, Result]:
     """Run solver generators together, and return what each of them that ends returns.
 
-    Parameters
-    ----------
-    solvers : mapping of key to generator
-        Each yields requests and is sent the responses. One that yields None rests; the next call resumes it.
-    respond : callable
-        From the requests of all solvers that still run to their responses, both by key. A solver without a
-        response is left where it is.
+    Each yields requests and is sent the responses. One that yields None rests; the next call resumes it.
+    `respond` makes of the requests of all solvers that still run their responses, both by key. A solver
+    without a response is left where it is.
     """
     results: dict[Key, Result] = {}
-    steps: dict[Key, Callable[[], Request | None]] = {
-        key: partial(next, solver) for key, solver in solvers.items()
-    }
-    while steps:
+    responses: Mapping[Key, Response | None] = dict.fromkeys(solvers)  # None starts or resumes a generator
+    while responses:
         requests: dict[Key, Request] = {}
-        for key, step in steps.items():
+        for key, response in responses.items():
             try:
-                request = step()
+                request = solvers[key].send(response)
             except StopIteration as end:
                 results[key] = end.value
                 continue
             if request is not None:
                 requests[key] = request
         responses = respond(requests) if requests else {}
-        steps = {key: partial(solvers[key].send, value) for key, value in responses.items()}
     return results

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -58,32 +58,25 @@ def html_page(
     facts: Iterable[Sequence[Any]] = (),
     notes: Sequence[str] = (),
     sections: Iterable[Section] = (),
+    *,
+    is_card: bool = False,
 ) -> str:
     """Return the page as text; write it as UTF-8.
 
     Parameters
     ----------
-    title : str
     facts : iterable of (name, value)
     notes : sequence of str
         Sentences that should not be overlooked.
     sections : iterable of Section
+    is_card : bool
+        Make an element for a notebook instead; its styles touch nothing but itself.
     """
-    return _rendered(is_card=False, title=title, facts=[*facts], notes=notes, sections=[*sections])
+    values = {"title": title, "facts": [*facts], "notes": notes, "sections": [*sections]}
+    return _NOT_IN_XML.sub("\ufffd", _template().render(generator=GENERATOR, is_card=is_card, **values))
 
 
-def html_card(
-    title: str,
-    facts: Iterable[Sequence[Any]] = (),
-    notes: Sequence[str] = (),
-    sections: Iterable[Section] = (),
-) -> str:
-    """Return the same as an element for a notebook, as text; its styles touch nothing but itself."""
-    return _rendered(is_card=True, title=title, facts=[*facts], notes=notes, sections=[*sections])
-
-
-def _rendered(**values: Any) -> str:
-    return _NOT_IN_XML.sub("\ufffd", _template().render(generator=GENERATOR, **values))
+html_card = partial(html_page, is_card=True)
 
 
 @cache

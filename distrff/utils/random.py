@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Callable
+from functools import partial
 from numbers import Integral
 
 import numpy as np
@@ -16,18 +17,10 @@ PathStreams = Callable[..., np.random.Generator]
 
 
 def resolve_seed(random_state: int | None) -> int:
-    """Return the seed that `random_state` stands for.
+    """Return the seed that `random_state` stands for: a non-negative integer itself, for None a random one.
 
-    Parameters
-    ----------
-    random_state : int or None
-        A non-negative integer is the seed itself; None draws 63 bits of fresh entropy.
-
-    Raises
-    ------
-    InputTypeError
-        If it is anything else, a generator included: a generator has a position, and a
-        fit that depends on it could not be repeated.
+    Anything else is refused, a generator included: a generator has a position, and a fit that depends on it
+    could not be repeated.
     """
     if random_state is None:
         return secrets.randbits(63)
@@ -52,11 +45,7 @@ def stream(seed: int, *names: str | int) -> np.random.Generator:
 
 def streams_under(seed: int, *path: str | int) -> PathStreams:
     """Return the function of names that gives the streams called `path` and then those names."""
-
-    def rng_of(*names: str | int) -> np.random.Generator:
-        return stream(seed, *path, *names)
-
-    return rng_of
+    return partial(stream, seed, *path)
 
 
 def child_seed(seed: int, *names: str | int) -> int:

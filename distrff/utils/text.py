@@ -71,36 +71,33 @@ def quantity_text(value: Number, unit: str) -> str:
 
 # Names of columns or classes in a line of text.
 
-_MOST = 20
+_MAX_LISTED = 20
 
 
 def listed(names: Collection[Any]) -> str:
     """Return the first 20 names, and how many are left out."""
-    more = f" and {len(names) - _MOST:,} more" if len(names) > _MOST else ""
-    return ", ".join(map(str, islice(names, _MOST))) + more
+    more = f" and {len(names) - _MAX_LISTED:,} more" if len(names) > _MAX_LISTED else ""
+    return ", ".join(map(str, islice(names, _MAX_LISTED))) + more
 
 
 # A kernel's repr, short enough to be read.
 
 _MAY_BREAK = "\u200b"  # a space of no width
-_MOST_WIDTHS = 8
+_MAX_WIDTHS = 8
 
 
 def kernel_text(kernel: str) -> str:
     """Return the repr with its numbers to four digits, and with places where a line may break.
 
-    Of many widths only their number is told.
+    A long list of length scales is replaced by how many there are.
     """
-    kernel = re.sub(rf"\(([^(),]+, ){{{_MOST_WIDTHS},}}[^(),]*\)", _number_of_widths, kernel)
+    many = rf"\(([^(),]+, ){{{_MAX_WIDTHS},}}[^(),]*\)"
+    kernel = re.sub(many, lambda widths: f"{widths[0].count(', ') + 1} widths", kernel)
     short = re.sub(r"\d+\.\d{4,}(e[-+]?\d+)?", lambda number: f"{float(number[0]):.4g}", kernel)
     return re.sub(r"([(=])", rf"\1{_MAY_BREAK}", short)
 
 
-def _number_of_widths(widths: re.Match[str]) -> str:
-    return f"{widths[0].count(', ') + 1} widths"
-
-
-# What messages may say of a URL: where it leads, without who asks for it and with which key.
+# What messages may show of a URL: the place, without user names, passwords and keys.
 #
 # A password that is not percent-encoded makes a URL ambiguous: `s3://user:pa/ss@bucket/x` may as well be
 # the path `ss@bucket/x` of a host `user:pa`. What is hidden is what any reading takes for a secret: all
@@ -146,11 +143,7 @@ def public_text(text: str) -> str:
 def refuse_open_secret(url: str) -> None:
     """Refuse a URL that holds a password with a slash, ? or #, which no library takes for one.
 
-    They would ask for a host or bucket that is half of the password, and name it in their errors.
-
-    Raises
-    ------
-    InputError
+    They would look for a host or bucket that is half of the password, and name it in their errors.
     """
     for link in _CHAIN.split(url):
         scheme, _, rest = link.partition("://")
@@ -200,7 +193,7 @@ def _public_start(text: str, scheme: re.Match[str], limit: int) -> tuple[str, in
     word_end = _ENDS.search(text, stop, limit)
     query = _QUERY.search(text, stop, word_end.start() if word_end else limit)
     host = plain["host"] + (plain["port"] or "") if plain else ""
-    if query:  # it may hold blanks: where it ends, nobody knows
+    if query:  # it may hold blanks, so where it ends is not known
         return scheme.group() + host + text[stop : query.start()], limit
     return scheme.group() + host, stop
 

@@ -87,10 +87,10 @@ class Problem:
         }
         return in_lockstep(solvers, self.respond)
 
-    def optimum(self, x, output=0):
+    def optimum(self, x, output=0, loss=None):
         """Return the least objective, or a bound from below by the smoothing of a hinge."""
-        width = 1e-3
-        loss = SmoothedHinge(width) if isinstance(self.loss, Hinge) else self.loss
+        if loss is None:
+            loss = SmoothedHinge(1e-3) if isinstance(self.loss, Hinge) else self.loss
         s = np.ones(N_ROWS) if self.s is None else self.s
         scales = np.append(np.logspace(0, 3, D), 1.0)[: len(x)]
 
@@ -126,7 +126,11 @@ def test_weights_and_intercept(rng, loss, weighted, fit_intercept):
     problem = Problem(int(rng.integers(2**32)), loss, 1e-3, fit_intercept=fit_intercept, weighted=weighted)
     at = problem.solve()[0]
     assert len(at.x) == D + fit_intercept
-    assert problem.best[0] <= 1.01 * problem.optimum(at.x)
+    # Of the smooth loss, which is what is descended. The hinge is higher at that optimum than at its own, by
+    # 1.4 % for some rows, whatever the solver does. The descent ends where an epoch and then three sweeps of
+    # L-BFGS gain less than 0.1 % each: 1 % is left only if these take off less than a tenth of the rest. Of
+    # 600 problems the hinge's worst was 0.05 % above.
+    assert at.value <= 1.01 * problem.optimum(at.x, loss=problem.smooth)
 
 
 @pytest.mark.parametrize("loss", [Logistic(), Hinge(), Squared()], ids=str)
@@ -137,7 +141,7 @@ def test_without_a_start_and_with_few_directions(rng, loss):
     assert problem.best[0] <= 1.02 * problem.optimum(at.x)
 
 
-def test_several_machines_talk_at_once(rng):
+def test_several_problems_at_once(rng):
     problem = Problem(int(rng.integers(2**32)), Logistic(), 1e-3, k=3)
     results = problem.solve()
     for output, at in results.items():
