@@ -26,6 +26,7 @@ import numpy as np
 
 from distrff.errors import DataWarning, InputError, check_count, warn
 from distrff.kernels.base import Kernel
+from distrff.utils.validation import one_of, positive
 
 __all__ = [
     "all_pairs_bound",
@@ -360,7 +361,10 @@ def features_needed(
     mean ‖ω‖ + E‖ω‖ (phase: 2·mean ‖ω‖ + √2·E‖ω‖). Its mean square is below 4σ² (12σ²): four times
     what the proofs take.
     """
-    _check_request(eps, delta, form)
+    positive("eps", eps, "positive and finite")
+    if not isinstance(delta, Real) or not 0 < float(delta) < 1:
+        raise InputError(f"delta must be a probability between 0 and 1, got {delta!r}")
+    one_of("form", form, FORMS)
     unit = 1.0 if kernel is None else kernel.at_zero
     relative = float(eps) / unit
     if n_rows is not None and diameter is not None:
@@ -381,8 +385,7 @@ def _features_for_set(
 ) -> float:
     if kernel is None or n_columns is None:
         raise InputError("a bound for a set of a given diameter needs kernel=… and n_columns=…")
-    if not isinstance(diameter, Real) or not 0 < float(diameter) < math.inf:
-        raise InputError(f"diameter must be positive and finite, got {diameter!r}")
+    positive("diameter", diameter, "positive and finite")
     check_count("n_columns", n_columns)
     sigma = math.sqrt(kernel.second_moment(int(n_columns)))
     if math.isinf(sigma):
@@ -410,15 +413,6 @@ def _uniform_terms(
         return math.log(beta) + 2 * d / (d + 2) * reach, eps**2 / (8 * (d + 2))
     beta = (d ** (-d / (d + 1)) + d ** (1 / (d + 1))) * 2 ** ((5 * d + 1) / (d + 1)) * 3 ** (d / (d + 1))
     return math.log(beta) + 2 * d / (d + 1) * reach, eps**2 / (32 * (d + 1))
-
-
-def _check_request(eps: Any, delta: Any, form: Any) -> None:
-    if not isinstance(eps, Real) or not 0 < float(eps) < math.inf:
-        raise InputError(f"eps must be positive and finite, got {eps!r}")
-    if not isinstance(delta, Real) or not 0 < float(delta) < 1:
-        raise InputError(f"delta must be a probability between 0 and 1, got {delta!r}")
-    if form not in FORMS:
-        raise InputError(f"form must be one of {', '.join(map(repr, FORMS))}, got {form!r}")
 
 
 def _log(value: float) -> float:

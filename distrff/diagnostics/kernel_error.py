@@ -37,6 +37,7 @@ from distrff.io.arrays import as_dataset
 from distrff.kernels.base import Kernel, Scaled
 from distrff.kernels.stationary import Gaussian
 from distrff.utils.random import resolve_seed, stream
+from distrff.utils.validation import positive
 
 # Kernels evaluate matrices, and pairs need their diagonals alone: small ones waste the least.
 _EXACT_SIDE = 32
@@ -174,8 +175,7 @@ def kernel_error(
     check_count("n_pairs", n_pairs, least=2)
     check_count("n_blocks", n_blocks)
     check_count("block_rows", block_rows, least=2)
-    if not isinstance(alpha, Real) or not 0 < float(alpha) < math.inf:
-        raise InputError(f"alpha must be a positive number, got {alpha!r}")
+    positive("alpha", alpha)
     if not isinstance(confidence, Real) or not 0 < float(confidence) < 1:
         raise InputError(f"confidence must be between 0 and 1, got {confidence!r}")
     seed = resolve_seed(random_state)

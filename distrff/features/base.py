@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.sparse import csr_matrix, issparse
-from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from distrff.errors import ColumnError, InputError
@@ -49,7 +49,7 @@ SPARSE_REMEDY = (
 )
 
 
-class FeatureMap(TransformerMixin, BaseEstimator):
+class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Base of all maps: `fit` makes a specification, `transform` applies it block by block.
 
     Subclasses keep their constructor's parameters as they are and implement
@@ -240,12 +240,6 @@ class FeatureMap(TransformerMixin, BaseEstimator):
     @property
     def _n_features_out(self) -> int:
         return self.specification_.n_features
-
-    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Return the names of the columns of Z, numbered after the class."""
-        check_is_fitted(self, "specification_")
-        prefix = type(self).__name__.lower()
-        return np.asarray([f"{prefix}{j}" for j in range(self._n_features_out)], dtype=object)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

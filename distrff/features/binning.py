@@ -25,6 +25,7 @@ from distrff.kernels.base import Kernel
 from distrff.kernels.stationary import Laplacian
 from distrff.utils.jit import scratch
 from distrff.utils.products import OneHotTile
+from distrff.utils.random import mixed_bits
 
 
 class RandomBinningFeatures(KernelFeatureMap):
@@ -255,21 +256,12 @@ def _hashed_columns(keys: np.ndarray, n_bins: int) -> np.ndarray:
     """Return the columns that keys are hashed to, each in the run of columns of its grid."""
     edges = _edges(len(keys), n_bins)
     widths = np.diff(edges).astype(np.uint64)[:, None]
+    # The keys are linear in the bins' numbers: those of neighbours collide in step unless they are mixed.
     # The high half of mixed bits is spread over the run by a product, which needs no division.
-    high = _mixed(keys) >> np.uint64(32)
+    high = mixed_bits(keys) >> np.uint64(32)
     return ((high * widths) >> np.uint64(32)).astype(np.int32) + edges[:-1, None].astype(np.int32)
 
 
 def _edges(n_grids: int, n_bins: int) -> np.ndarray:
     """Return where the run of columns of each grid begins, and the last one ends."""
     return np.arange(n_grids + 1) * n_bins // n_grids
-
-
-def _mixed(keys: np.ndarray) -> np.ndarray:
-    """Return 64 well-mixed bits for each key (SplitMix64's finaliser; Steele et al. 2014).
-
-    The keys are linear in the bins' numbers: those of neighbours collide in step without it.
-    """
-    x = (keys ^ (keys >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))

@@ -31,14 +31,9 @@ from distrff.utils.validation import one_of
 
 @dataclass(frozen=True)
 class TableProfile:
-    """What all columns of some rows hold.
+    """What all columns of some rows hold; there are no columns for no rows.
 
-    Parameters
-    ----------
-    columns : mapping of str to ColumnProfile
-        Empty for no rows.
-    max_words : int
-        Different words that are counted in a column; of a column with more, none are.
+    Of a column with more than `max_words` different words, none are counted.
     """
 
     n_rows: int
@@ -242,10 +237,10 @@ class ColumnProfile:
     @classmethod
     def of(cls, column: RawColumn, max_words: int) -> ColumnProfile:
         """Return the profile of some rows."""
-        missing = column.missing_rows()
-        n_missing = 0 if missing is None else int(np.count_nonzero(missing))
         if column.kind == "null":
             return cls("null", len(column), len(column))
+        missing = column.missing_rows()
+        n_missing = 0 if missing is None else int(np.count_nonzero(missing))
         of_kind = partial(cls, column.kind, len(column), n_missing)
         if column.kind in ("number", "clock"):
             mask, values = column.missing(), as_columns(column.values)
@@ -285,6 +280,9 @@ class ColumnProfile:
             )
         ticks = max(mine.ticks, its.ticks)
         firsts = [p.first * (ticks // p.ticks) for p in (mine, its) if p.first is not None]
+        words = None
+        if mine.words is not None and its.words is not None:
+            words = Counter(mine.words) + Counter(its.words)
         return ColumnProfile(
             kind=mine.kind,
             n_rows=mine.n_rows + its.n_rows,
@@ -295,7 +293,7 @@ class ColumnProfile:
             sums=tuple(a + b for a, b in zip(mine.sums, its.sums, strict=True)),
             first=min(firsts, default=None),
             ticks=ticks,
-            words=_merged(mine.words, its.words, max_words),
+            words=words if words is not None and len(words) <= max_words else None,
         )
 
     def _like(self, other: ColumnProfile) -> ColumnProfile:
@@ -319,16 +317,6 @@ class ColumnProfile:
     def means(self) -> tuple[float, ...]:
         """Return the mean of the numbers by entry of the list; 0 for an entry without numbers."""
         return tuple(exact_mean(s, n) if n else 0.0 for s, n in zip(self.sums, self.counts, strict=True))
-
-
-def _merged(
-    mine: Mapping[str, int] | None, its: Mapping[str, int] | None, max_words: int
-) -> dict[str, int] | None:
-    if mine is None or its is None:
-        return None
-    words = Counter(mine)
-    words.update(its)
-    return words if len(words) <= max_words else None
 
 
 MISSING = ("error", "drop", "mean", "indicator")
@@ -381,10 +369,7 @@ class TableOptions:
                 "columns and drop were both given; name the columns to take or those to leave out"
             )
         one_of("missing", self.missing, MISSING)
-        if self.datetime is not None and self.datetime not in TIMES:
-            raise InputError(
-                f"datetime must be None or one of {', '.join(map(repr, TIMES))}, got {self.datetime!r}"
-            )
+        one_of("datetime", self.datetime, TIMES, or_none=True)
         check_count("max_categories", self.max_categories, 2)
         if self.hash_columns and not self.one_hot:
             raise InputError("hash_columns goes with one_hot=True, of whose columns it hashes the widest")
@@ -464,12 +449,8 @@ _MAX_NUMBERS = 2**25  # at once: their halves add up in a double without roundin
 def exact_sum(values: np.ndarray) -> int:
     """Return the sum of the finite ones among real numbers, in units of 2⁻¹⁰⁷⁴.
 
-    Digits are summed by the numbers' binary exponents, in halves of 27 and 26 digits.
-
-    Parameters
-    ----------
-    values : ndarray of shape (r,)
-        Integers of more than 53 digits are rounded to a double first.
+    Digits are summed by the numbers' binary exponents, in halves of 27 and 26 digits. Integers of more than
+    53 digits are rounded to a double first.
     """
     if values.dtype.kind in "iub" and values.dtype.itemsize <= 4:
         return int(values.sum(dtype=np.int64)) << _UNIT

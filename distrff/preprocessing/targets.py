@@ -238,29 +238,17 @@ class LabelCounts:
 
     @classmethod
     def of_values(
-        cls, values: np.ndarray, sample_weight: np.ndarray | None = None, *, most: int | None = None
+        cls,
+        values: np.ndarray,
+        weights: np.ndarray | None = None,
+        counts: np.ndarray | None = None,
+        *,
+        most: int | None = None,
     ) -> LabelCounts:
-        """Return the counts of values that need not be classes.
+        """Return the sums of counts and weights, each 1 if not given, over values that need not be classes.
 
         Raises InputError if they cannot be sorted together, or are more than `most` (default 10,000).
         """
-        return cls._summed(values, None, sample_weight, most)
-
-    def merge(self, other: LabelCounts, *, most: int | None = None) -> LabelCounts:
-        """Return the counts of both; raises as `of_values`."""
-        if not len(self.labels) or not len(other.labels):
-            return self if len(self.labels) else other
-        values, counts, weights = (
-            np.concatenate([getattr(self, name), getattr(other, name)])
-            for name in ("labels", "counts", "weights")
-        )
-        return self._summed(values, counts, weights, most)
-
-    @classmethod
-    def _summed(
-        cls, values: np.ndarray, counts: np.ndarray | None, weights: np.ndarray | None, most: int | None
-    ) -> LabelCounts:
-        """Return the sums of counts and weights, each 1 if not given, over equal values."""
         try:
             labels, index = np.unique(values, return_inverse=True)
         except TypeError as error:
@@ -275,3 +263,13 @@ class LabelCounts:
             )
         n_rows, weight = (np.bincount(index, given, minlength=len(labels)) for given in (counts, weights))
         return cls(labels, n_rows.astype(np.int64), weight.astype(np.float64))
+
+    def merge(self, other: LabelCounts, *, most: int | None = None) -> LabelCounts:
+        """Return the counts of both; raises as `of_values`."""
+        if not len(self.labels) or not len(other.labels):
+            return self if len(self.labels) else other
+        both = (
+            np.concatenate([getattr(self, name), getattr(other, name)])
+            for name in ("labels", "weights", "counts")
+        )
+        return self.of_values(*both, most=most)

@@ -18,7 +18,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import erfcx, expit, log_ndtr, xlog1py, xlogy
 
-from distrff.errors import InputError
+from distrff.utils.validation import positive
 
 _ROOT_TWO = np.sqrt(2.0)
 _ROOT_TWO_OVER_PI = np.sqrt(2 / np.pi)
@@ -205,8 +205,7 @@ class _Likelihood(MarginLoss):
     _unit_dual: ClassVar[Function]
 
     def __post_init__(self) -> None:
-        if not 0 < self.sigma < np.inf:
-            raise InputError(f"sigma must be a positive number, got {self.sigma!r}")
+        positive("sigma", self.sigma)
 
     @property
     def clear_margin(self) -> float:  # type: ignore[override]

@@ -9,12 +9,11 @@ A tile may be a `OneHotTile`, whose products are float64 sums over its entries.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
 import numpy as np
 
-from distrff.utils.jit import compiled, in_own_thread, scratch
+from distrff.utils.jit import compiled, compiles_once, scratch
 
 _MAX_THIN = 12  # vectors, beyond which BLAS is as fast
 _MAX_WEIGHTS = 6  # nonzero weights per row, likewise
@@ -80,17 +79,13 @@ def squared(Z: Any) -> Any:
     return Z.squared() if isinstance(Z, OneHotTile) else np.square(Z)
 
 
-@cache
+@compiles_once
 def compile_products() -> None:
     """Compile the dense products for both dtypes, or load them from Numba's cache, before they are needed."""
-
-    def compile_all() -> None:
-        for dtype in (np.float32, np.float64):
-            Z = np.zeros((1, 1), dtype)
-            _values(Z, Z, np.zeros((1, 1)))
-            _add_weighted_rows(Z, Z, np.zeros((1, 1), dtype))
-
-    in_own_thread(compile_all)
+    for dtype in (np.float32, np.float64):
+        Z = np.zeros((1, 1), dtype)
+        _values(Z, Z, np.zeros((1, 1)))
+        _add_weighted_rows(Z, Z, np.zeros((1, 1), dtype))
 
 
 def _is_plain(Z: np.ndarray) -> bool:
@@ -170,14 +165,7 @@ def _add_weighted_rows(S, Z, sums):
 class OneHotTile:
     """Features Z of r rows with at most one entry in each block of columns, all of the same value.
 
-    Parameters
-    ----------
-    columns : ndarray of shape (n_blocks, r), int32
-        The column of each block in which a row has its entry; −1 for none.
-    value : float
-        Of every entry.
-    n_features : int
-        D.
+    `columns`, int32 of shape (n_blocks, r), are those in which a row has its entries; −1 for none.
     """
 
     columns: np.ndarray
@@ -200,7 +188,7 @@ class OneHotTile:
 
     def values(self, coef: np.ndarray) -> np.ndarray:
         """Return Z·coef, summed in float64: (D, k) → (r, k)."""
-        compile_one_hot()
+        _compile_one_hot()
         F = np.zeros((len(self), coef.shape[1]))
         _gather(self.columns, np.ascontiguousarray(coef), F)
         F *= self.value
@@ -211,22 +199,17 @@ class OneHotTile:
 
         Fastest where the m sums of a column are neighbours in memory.
         """
-        compile_one_hot()
+        _compile_one_hot()
         _scatter(self.columns, np.multiply(S.T, self.value, order="C"), sums.T)
 
 
-@cache
-def compile_one_hot() -> None:
-    """Compile the one-hot products, or load them from Numba's cache, before they are needed."""
-
-    def compile_all() -> None:
-        columns = np.zeros((1, 1), np.int32)
-        for dtype in (np.float32, np.float64):
-            _gather(columns, np.zeros((1, 1), dtype), np.zeros((1, 1)))
-        for sums in (np.zeros((2, 2)), np.zeros((2, 2)).T):
-            _scatter(columns, np.zeros((1, 2)), sums)
-
-    in_own_thread(compile_all)
+@compiles_once
+def _compile_one_hot() -> None:
+    columns = np.zeros((1, 1), np.int32)
+    for dtype in (np.float32, np.float64):
+        _gather(columns, np.zeros((1, 1), dtype), np.zeros((1, 1)))
+    for sums in (np.zeros((2, 2)), np.zeros((2, 2)).T):
+        _scatter(columns, np.zeros((1, 2)), sums)
 
 
 @compiled()

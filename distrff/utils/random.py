@@ -54,9 +54,15 @@ def child_seed(seed: int, *names: str | int) -> int:
 
 
 def row_hash(rows: np.ndarray, seed: int) -> np.ndarray:
-    """Return 64 well-mixed bits for each row number (SplitMix64's finaliser; Steele et al. 2014)."""
+    """Return 64 well-mixed bits for each row number."""
     with np.errstate(over="ignore"):
-        x = (rows + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed & (2**64 - 1))
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return x ^ (x >> np.uint64(31))
+        return mixed_bits(
+            (rows + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed & (2**64 - 1))
+        )
+
+
+def mixed_bits(x: np.ndarray) -> np.ndarray:
+    """Return 64 well-mixed bits for each 64 (SplitMix64's finaliser; Steele et al. 2014)."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))

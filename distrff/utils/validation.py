@@ -14,28 +14,24 @@ from distrff.errors import InputError, InputTypeError, NonFiniteError, is_finite
 Widths = float | tuple[float, ...] | str
 
 
-def one_of(name: str, value: Any, allowed: Iterable[str]) -> None:
-    """Raise InputError unless the value of a parameter is one of those allowed."""
+def one_of(name: str, value: Any, allowed: Iterable[str], *, or_none: bool = False) -> None:
+    """Raise InputError unless the value of a parameter is one of those allowed, or None if it may be."""
     allowed = tuple(allowed)
-    if not isinstance(value, str) or value not in allowed:
-        raise InputError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
+    if not (value is None and or_none) and (not isinstance(value, str) or value not in allowed):
+        names = ", ".join(map(repr, allowed))
+        raise InputError(f"{name} must be {'None or ' if or_none else ''}one of {names}, got {value!r}")
 
 
-def positive(name: str, value: Any) -> None:
-    """Raise InputError unless the value of a parameter is a positive, finite number."""
+def positive(name: str, value: Any, kind: str = "a positive number") -> None:
+    """Raise InputError, saying `kind`, unless the value of a parameter is a positive, finite number."""
     if not is_finite(value) or float(value) <= 0:
-        raise InputError(f"{name} must be a positive number, got {value!r}")
+        raise InputError(f"{name} must be {kind}, got {value!r}")
 
 
 def positive_number(value: Any, what: str, least: float = float(np.finfo(float).tiny)) -> float:
-    """Return `value` as a finite float of at least `least`.
+    """Return `value` as a finite float of at least `least`, or raise InputError.
 
     The default bound refuses zero and the subnormal numbers, whose reciprocals overflow.
-
-    Raises
-    ------
-    InputError
-        Otherwise; `InputTypeError` if it is no real number.
     """
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value[()]
@@ -54,10 +50,7 @@ def positive_number(value: Any, what: str, least: float = float(np.finfo(float).
 def float_array(values: Iterable[Any]) -> np.ndarray:
     """Return numbers as an array of float64.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If one is no number; True and False are none.
+    Raises TypeError or ValueError if one is no number; True and False are none.
     """
     values = list(values)
     if any(isinstance(value, bool | np.bool_) for value in values):
@@ -68,10 +61,7 @@ def float_array(values: Iterable[Any]) -> np.ndarray:
 def checked_length_scale(value: Any) -> Widths:
     """Return `value` as a float, a tuple of floats (one per column), "auto" or "ard".
 
-    Raises
-    ------
-    InputError
-        If it is none of these, or a width is not positive and finite.
+    Raises InputError if it is none of these, or a width is not positive and finite.
     """
     if isinstance(value, str):
         if value in ("auto", "ard"):
@@ -79,9 +69,7 @@ def checked_length_scale(value: Any) -> Widths:
         raise InputError(
             f'length_scale must be a positive number, one per column, "auto" or "ard", got {value!r}'
         )
-    if isinstance(value, np.ndarray) and value.ndim == 0:
-        value = value[()]
-    if not isinstance(value, (tuple, list, np.ndarray)):
+    if not isinstance(value, (tuple, list, np.ndarray)) or getattr(value, "ndim", 1) == 0:
         return positive_number(value, "length_scale")
     if len(value) == 0:
         raise InputError("length_scale must be a number or a list of one per column, got an empty list")
@@ -89,13 +77,7 @@ def checked_length_scale(value: Any) -> Widths:
 
 
 def finite_rows(X: Any, name: str) -> np.ndarray:
-    """Return X as a finite float64 matrix; `name` stands for it in the errors.
-
-    Raises
-    ------
-    InputError
-        If it has not two dimensions; `InputTypeError` if it is not real, `NonFiniteError` if not finite.
-    """
+    """Return X as a finite float64 matrix, or raise InputError, in which `name` stands for it."""
     try:
         X = np.asarray(X)
     except ValueError as error:
