@@ -40,13 +40,8 @@ def automatic_length_scale(
     on held-out rows, over a grid of factors 2 around the median distance, refined by factors √2. Without
     targets: the median distance. All widths "auto" of the kernel get the same number. At most `SAMPLE_ROWS`
     rows are used. Raises InputError if no two rows of positive weight differ, or a target is not finite.
-
-    Returns
-    -------
-    kernel : Kernel
-    search : dict
-        `rule`, `median_distance`, `length_scale`, and with targets `tried`, a list of
-        [width, held-out error].
+    What was found is `rule`, `median_distance`, `length_scale`, and with targets `tried`, a list of
+    [width, held-out error].
     """
     rows = _searched(sample)
     if not len(rows):
@@ -141,14 +136,7 @@ THINNING = 4
 class PilotRows:
     """Rows in random order, the first of which are held out.
 
-    Attributes
-    ----------
-    X : ndarray of shape (n, d), float64
-        Centred.
-    Y : ndarray of shape (n, k)
-        Of mean 0 and deviation 1, where not constant.
-    s : ndarray of shape (n,)
-        Positive weights.
+    X is centred, the columns of Y have mean 0 and deviation 1 where not constant, the weights s are positive.
     """
 
     X: np.ndarray
@@ -178,9 +166,8 @@ class PilotRows:
 class Pilot(Protocol):
     """A small model that is fitted with one kernel after the other."""
 
-    @property
-    def description(self) -> str:
-        """What it is, for reports."""
+    description: str
+    """What it is, for reports."""
 
     def held_out_error(self, kernel: Kernel) -> float:
         """Return the weighted mean squared error on the held-out rows, the least over all penalties."""
@@ -200,10 +187,7 @@ class FourierPilot:
         self._rows = rows
         self._seed = child_seed(rows.seed, "length scale pilot")
         self._n_frequencies = max(1, min(n_components, PILOT_COMPONENTS) // 2)
-
-    @property
-    def description(self) -> str:
-        return f"a ridge on {2 * self._n_frequencies} features"
+        self.description = f"a ridge on {2 * self._n_frequencies} features"
 
     def held_out_error(self, kernel: Kernel) -> float:
         T = self._augmented_features(kernel)
@@ -269,8 +253,6 @@ class BinningPilot:
     Lanczos process spans by one product with K for each dimension, and in which K is a tridiagonal T: u is
     V(T + alpha·I)⁻¹Vᵀb (Golub and Van Loan, Matrix Computations, 4th edition, section 10.1).
 
-    Notes
-    -----
     n·P look-ups, then at most 16 products of 4·n·P·k flops.
     """
 
@@ -278,10 +260,7 @@ class BinningPilot:
         self._rows = rows
         self._seed = child_seed(rows.seed, "length scale pilot")
         self._n_grids = min(n_grids, PILOT_GRIDS)
-
-    @property
-    def description(self) -> str:
-        return f"a ridge on the bins of {self._n_grids} grids"
+        self.description = f"a ridge on the bins of {self._n_grids} grids"
 
     def held_out_error(self, kernel: Kernel) -> float:
         rows, n_held_out = self._rows, self._rows.n_held_out

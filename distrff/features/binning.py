@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -174,9 +175,14 @@ class _Binning(KernelMapSpecification):
     def row_entries(self) -> int:
         return self.n_grids
 
-    @property
-    def _value(self) -> float:
-        return float(np.sqrt(self.at_zero / self.n_grids))
+    def block_map(self, arrays: Mapping[str, np.ndarray]) -> BinningBlockMap:
+        value = float(np.sqrt(self.at_zero / self.n_grids))
+        grids = Grids(arrays["steps"], arrays["offsets"], arrays["multipliers"])
+        return BinningBlockMap(grids, self._columns_of(arrays), self.n_bins, value)
+
+    @abstractmethod
+    def _columns_of(self, arrays: Mapping[str, np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
+        """Return the function from the keys of bins to their columns of Z."""
 
 
 @dataclass(frozen=True)
@@ -193,9 +199,8 @@ class HashedBinningSpecification(_Binning):
     def derive_arrays(self) -> dict[str, np.ndarray]:
         return Grids.draw(self.kernel, self.n_grids, self.n_columns, self.seed).arrays()
 
-    def block_map(self, arrays: Mapping[str, np.ndarray]) -> BinningBlockMap:
-        columns_of = partial(_hashed_columns, n_bins=self.n_bins)
-        return BinningBlockMap(Grids.from_arrays(arrays), columns_of, self.n_bins, self._value)
+    def _columns_of(self, arrays: Mapping[str, np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
+        return partial(_hashed_columns, n_bins=self.n_bins)
 
 
 @dataclass(frozen=True)
@@ -207,9 +212,8 @@ class BinningSpecification(_Binning, CarryingSpecification):
 
     kind: ClassVar[str] = "binning"
 
-    def block_map(self, arrays: Mapping[str, np.ndarray]) -> BinningBlockMap:
-        columns_of = BinIds(arrays["keys"], arrays["ends"]).find
-        return BinningBlockMap(Grids.from_arrays(arrays), columns_of, len(arrays["keys"]), self._value)
+    def _columns_of(self, arrays: Mapping[str, np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
+        return BinIds(arrays["keys"], arrays["ends"]).find
 
 
 @dataclass(eq=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -24,12 +23,8 @@ _FARTHEST = float(2**30)
 class Grids:
     """Random grids: row x falls in bin ⌊(x_j − shift_j)/pitch_j⌋ of column j, for each grid.
 
-    Parameters
-    ----------
-    steps, offsets : ndarrays of shape (n_grids, n_columns), float64
-        1/pitch, and −shift/pitch in (−1, 0].
-    multipliers : ndarray of shape (2, n_grids, n_columns), int32
-        Odd, of the multilinear hash of the columns' bins.
+    `steps` are 1/pitch and `offsets` −shift/pitch in (−1, 0], of shape (n_grids, n_columns). `multipliers`
+    of the multilinear hash of the columns' bins are odd: int32 of shape (2, n_grids, n_columns).
     """
 
     steps: np.ndarray
@@ -45,11 +40,6 @@ class Grids:
         offsets = -stream(seed, "shifts").random((n_grids, n_columns))
         drawn = stream(seed, "multipliers").integers(-(2**30), 2**30, (n_grids, 2, n_columns))  # grid by grid
         return cls(steps, offsets, np.ascontiguousarray(np.moveaxis(2 * drawn + 1, 1, 0), np.int32))
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Grids:
-        """Return the grids of `arrays`."""
-        return cls(arrays["steps"], arrays["offsets"], arrays["multipliers"])
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays that are stored and sent."""
@@ -157,15 +147,9 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ over the golden ratio, made o
 
 @dataclass(frozen=True, eq=False)
 class BinCounts:
-    """How many rows are in each occupied bin of some grids, a table each.
+    """How many rows are in each occupied bin of some grids, a table of keys and counts each.
 
-    Attributes
-    ----------
-    keys : list of ndarray of shape (n_slots,), uint64
-    counts : list of ndarray of shape (n_slots,), int64
-        0 where a slot is empty.
-    used : ndarray of shape (n_grids,), int64
-        Occupied slots, at most half of them.
+    A slot with a count of 0 is empty. The number of the others is `used`, at most half of the table.
     """
 
     keys: list[np.ndarray]

@@ -312,15 +312,9 @@ def fastfood(arrays: Mapping[str, np.ndarray], widths: np.ndarray) -> HadamardPr
 class HadamardProducts(Projection):
     """Blocks of d' phases: scale · H diag(…) Π H diag(…) x, tile by tile of rows.
 
-    Parameters
-    ----------
-    diagonals : ndarray of shape (n_blocks, n_transforms, d')
-        Applied first to last; the first one holds 1/widths.
-    orders : ndarray of shape (n_blocks, d'), integer
-        Permutation before the second transform, with two transforms; with three there is none.
-    radii, scale : ndarray of shape (n_frequencies,)
-        ‖diag(widths)·ω‖, and the factor of the unnormalised product that gives it.
-    widths : ndarray of shape (n_columns,)
+    The `diagonals` of each block, (n_blocks, n_transforms, d'), are applied first to last, and the first one
+    holds 1/widths. Its order is the permutation before the second of two transforms; with three there is
+    none. `radii` are ‖diag(widths)·ω‖, and `scale` the factors of the unnormalised product that give them.
     """
 
     def __init__(

@@ -40,18 +40,9 @@ class BlockMap(ABC):
 
     @abstractmethod
     def apply(self, X: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-        """Return z(X).
+        """Return z(X) in the dtype of X, float32 or float64; a scipy CSR matrix for a sparse map.
 
-        Parameters
-        ----------
-        X : ndarray of shape (n_rows, n_columns), float32 or float64
-        out : ndarray of shape (n_rows, n_features), optional
-            Where to write; rows may be strided, columns must be adjacent.
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_features)
-            In the dtype of X; `out` when given. A scipy CSR matrix for a sparse map.
+        Where `out` is given, z(X) is written there: its rows may be strided, its columns must be adjacent.
         """
 
     def tile(self, X: np.ndarray) -> Any:
@@ -82,12 +73,7 @@ class BlockMap(ABC):
 class MapSpecification(ABC):
     """A fitted map as a value of a few bytes, from which its arrays can be derived anywhere.
 
-    Parameters
-    ----------
-    n_columns : int
-        Columns d of the rows that the map takes.
-    digest : str
-        Digest of the arrays that the client derived; empty before it did.
+    `digest` is that of the arrays that the client derived; empty before it did.
     """
 
     kind: ClassVar[str]
@@ -226,10 +212,7 @@ class MapSpecification(ABC):
 class CarryingSpecification(MapSpecification):
     """A fitted map whose arrays come from rows: it holds them, and is sent to tasks without.
 
-    Parameters
-    ----------
-    arrays : mapping of str to ndarray, or None
-        None where they were sent apart. Comparisons use the digest instead.
+    `arrays` is None where they were sent apart. Comparisons use the digest instead.
     """
 
     carries_arrays: ClassVar[bool] = True
@@ -458,10 +441,7 @@ class RowSource(Protocol):
 class Sample:
     """What a map is fitted to: rows in memory, and the source of all rows, of which they are a sample.
 
-    Parameters
-    ----------
-    y : array-like of shape (n_samples,) or (n_samples, n_targets), or None
-        Numbers; anything else is taken as class labels.
+    A `y` that is not of numbers is taken as class labels.
     """
 
     X: np.ndarray

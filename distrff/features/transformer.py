@@ -27,18 +27,10 @@ _TRIAL_ROWS = 512
 
 @dataclass(frozen=True)
 class TransformerSpecification(CarryingSpecification):
-    """A fitted transformer: its arrays if its class is storable, else the object itself.
+    """A fitted transformer of class `name`: its arrays if that is storable, else the object itself.
 
-    Parameters
-    ----------
-    name : str
-        Its class.
-    has_arrays : bool
-        Whether it has arrays that must be sent.
-    fingerprint : str
-        A random name of an object of any other class, whose contents cannot be compared.
-    transformer : scikit-learn transformer or None
-        An object of any other class; it is sent with every task.
+    An object of any other class is sent with every task. Its `fingerprint` is a random name, as its contents
+    cannot be compared.
     """
 
     kind: ClassVar[str] = "transformer"
@@ -263,7 +255,13 @@ def restored(
     if isinstance(transformer, PCA):
         transformer.n_components_ = len(transformer.components_)
     if isinstance(transformer, SplineTransformer):
-        _restore_splines(transformer, arrays["knots"], arrays["coefficients"])
+        outside = transformer.extrapolation in ("periodic", "continue")
+        transformer.bsplines_ = [
+            BSpline.construct_fast(t, c, transformer.degree, extrapolate=outside)
+            for t, c in zip(arrays["knots"], arrays["coefficients"], strict=True)
+        ]
+        n_splines = arrays["coefficients"].shape[2] - (not transformer.include_bias)
+        transformer.n_features_out_ = len(arrays["knots"]) * n_splines
     if isinstance(transformer, PolynomialCountSketch):
         made = transformer.n_components
         if transformer.degree != len(transformer.indexHash_):
@@ -271,13 +269,3 @@ def restored(
     if made != n_outputs:
         raise ModelFileError(f"its {name} makes {made} features, but {n_outputs} are stored")
     return transformer
-
-
-def _restore_splines(transformer: SplineTransformer, knots: np.ndarray, coefficients: np.ndarray) -> None:
-    outside = transformer.extrapolation in ("periodic", "continue")
-    transformer.bsplines_ = [
-        BSpline.construct_fast(t, c, transformer.degree, extrapolate=outside)
-        for t, c in zip(knots, coefficients, strict=True)
-    ]
-    n_splines = coefficients.shape[2]
-    transformer.n_features_out_ = len(knots) * (n_splines - (not transformer.include_bias))

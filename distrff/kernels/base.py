@@ -112,18 +112,7 @@ class Kernel(Value, ABC):
     def block(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
         """Return k(X, Y) of rows that were checked before, faster than a call if that loses no digits.
 
-        Parameters
-        ----------
-        X : ndarray of shape (n, d), float64 and finite
-        Y : ndarray of shape (m, d), float64 and finite
-            The rows that all blocks share: they decide how distances are computed.
-
-        Returns
-        -------
-        ndarray of shape (n, m), float64
-
-        Notes
-        -----
+        Both are float64 and finite. The rows of Y, which all blocks share, decide how distances are computed.
         Smooth functions of ‖δ‖² take it from ‖x‖² + ‖y‖² − 2xᵀy, one matrix product, with the mean of Y
         as the origin; where the rows of Y lie so far from it, in widths, that digits would be lost, and
         for all other kernels, the distances are those of a call.
@@ -137,30 +126,15 @@ class Kernel(Value, ABC):
     def n_uniforms(self, n_columns: int) -> int:
         """Return how many coordinates of a point `quantile_frequencies` takes for one frequency.
 
-        Raises
-        ------
-        InputError
-            For a sum: take its `components`.
+        Raises InputError for a sum: take its `components`.
         """
         raise self._no_sphere("quantiles")
 
     def quantile_frequencies(self, U: np.ndarray, n_columns: int) -> np.ndarray:
-        """Return the frequencies at points of the open unit cube.
+        """Return the frequencies at points of the open unit cube, (n_columns, n_frequencies), float64.
 
-        Parameters
-        ----------
-        U : ndarray of shape (n_frequencies, n_uniforms(n_columns))
-            Uniformly distributed rows give the kernel's measure.
-        n_columns : int
-
-        Returns
-        -------
-        ndarray of shape (n_columns, n_frequencies), float64
-
-        Raises
-        ------
-        InputError
-            For a sum, or widths that do not fit the columns.
+        Uniformly distributed rows of U, (n_frequencies, n_uniforms(n_columns)), give the kernel's measure.
+        Raises InputError for a sum, or widths that do not fit the columns.
         """
         raise self._no_sphere("quantiles")
 
@@ -171,20 +145,14 @@ class Kernel(Value, ABC):
     def radii(self, n: int, n_columns: int, rng_of: Streams) -> np.ndarray:
         """Draw ‖diag(widths)·ω‖, ndarray of shape (n,).
 
-        Raises
-        ------
-        InputError
-            If the measure is not spherical, or is that of a sum: take its `components`.
+        Raises InputError if the measure is not spherical, or is that of a sum: take its `components`.
         """
         raise self._no_sphere("radii")
 
     def widths(self, n_columns: int) -> np.ndarray:
         """Return the widths that make the measure rotation invariant, ndarray of shape (n_columns,).
 
-        Raises
-        ------
-        InputError
-            As `radii`.
+        Raises InputError as `radii`.
         """
         raise self._no_sphere("widths")
 

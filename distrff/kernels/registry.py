@@ -20,17 +20,10 @@ _KINDS = KERNELS | {kind.__name__.lower(): kind for kind in (Polynomial, Sum, Pr
 
 
 def kernel_from_dict(data: Any) -> Kernel:
-    """Return the kernel that `data` describes, as `Kernel.to_dict` writes it.
+    """Return the kernel of `{"kernel": name, parameter: value, ...}`, as `Kernel.to_dict` writes it.
 
-    Parameters
-    ----------
-    data : dict
-        `{"kernel": name, parameter: value, ...}`; what is left out has its default value.
-
-    Raises
-    ------
-    InputError
-        If the data is no such dictionary, or a name or value in it cannot be used.
+    What is left out has its default value. Raises InputError if the data is no such dictionary, or a name or
+    value in it cannot be used.
     """
     if not isinstance(data, dict):
         raise InputError(f'a kernel must be a dictionary like {{"kernel": "gaussian"}}, got {short(data)}')

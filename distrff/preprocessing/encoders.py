@@ -24,8 +24,6 @@ class ColumnEncoder(ABC):
         Its name in stored steps.
     reads : {"number", "text", "time"}
         The kind of the raw column.
-    name : str
-        The raw column.
     fill
         The number, or one number a column made, that replaces missing values; None refuses them. NaN counts
         as missing where there is a fill.
@@ -71,15 +69,7 @@ class ColumnEncoder(ABC):
 
 @dataclass(frozen=True)
 class NumberStep(ColumnEncoder):
-    """x ↦ x, or k columns of a list of k numbers.
-
-    Parameters
-    ----------
-    dtype : str
-        Of the columns made.
-    width : int
-        Numbers in each list; 0 for plain numbers.
-    """
+    """x ↦ x, or `width` columns of a list of so many numbers; 0 for plain numbers."""
 
     name: str
     dtype: str
@@ -133,13 +123,7 @@ class _WordEncoder(ColumnEncoder):
 
 @dataclass(frozen=True)
 class OneHotEncoder(_WordEncoder):
-    """x ↦ 1 in the column of its category and 0 in the others; all 0 for a category that is not listed.
-
-    Parameters
-    ----------
-    categories : tuple of str
-        Sorted.
-    """
+    """x ↦ 1 in the column of its category and 0 in the others; all 0 for a category that is not listed."""
 
     name: str
     categories: tuple[str, ...]
@@ -168,10 +152,7 @@ class OneHotEncoder(_WordEncoder):
 class HashedStep(_WordEncoder):
     """x ↦ 1 in the column that a hash of the word names, and 0 in the others.
 
-    Parameters
-    ----------
-    n_places : int
-        Columns; words that share one are one category.
+    Words that share one of the `n_places` columns are one category.
     """
 
     name: str
@@ -204,14 +185,9 @@ _MONDAY = 3  # 1970-01-01 was a Thursday
 
 @dataclass(frozen=True)
 class SecondsStep(ColumnEncoder):
-    """t ↦ float64 seconds since an origin.
+    """t ↦ float64 seconds since the column's minimum.
 
-    Parameters
-    ----------
-    origin : int
-        Ticks since 1970 at which the number is 0: the column's minimum.
-    ticks : int
-        Ticks in a second.
+    That is at `origin` ticks since 1970, of which a second has `ticks`.
     """
 
     name: str
@@ -279,8 +255,6 @@ class TargetStep:
 
     Parameters
     ----------
-    names : tuple of str
-        Of the raw columns.
     kind : {"numbers", "labels"}
         "labels" for text: y holds the words themselves.
     dtype : str

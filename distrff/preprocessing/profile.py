@@ -73,17 +73,12 @@ def steps_of(
     target: Sequence[str] = (),
     weight: str | None = None,
 ) -> tuple[TableSteps, dict[str, Any]]:
-    """Return the steps that the options call for, and a report of what they do.
+    """Return the steps that the options call for, and a report of what they do, as strict JSON data.
 
-    `columns` and `target` name the raw columns of X and of y. Raises InputError if no column is left, a
-    target or weights are of a kind that cannot be used, or two columns made would have one name.
-
-    Returns
-    -------
-    steps : TableSteps
-    report : dict
-        Strict JSON: `columns_made` (their number), `categories` (their number, by raw column),
-        `missing` (rows with a missing value, by raw column with any), `columns_dropped` (why, by raw column).
+    `columns` and `target` name the raw columns of X and of y. The report holds `columns_made` (their number),
+    `categories` (their number, by raw column), `missing` (rows with a missing value, by raw column with any)
+    and `columns_dropped` (why, by raw column). Raises InputError if no column is left, a target or weights
+    are of a kind that cannot be used, or two columns made would have one name.
     """
     steps: list[ColumnStep] = []
     dropped: dict[str, str] = {}
@@ -128,18 +123,12 @@ def _column_step(name: str, column: ColumnProfile, options: TableOptions) -> Col
     if column.kind in ("number", "clock"):
         dtype = str(np.result_type(column.dtype, np.float32)) if fills else column.dtype
         return NumberStep(name, dtype, column.width, column.means() if fills else None, indicates)
-    if column.kind == "text":
-        return _text_step(name, column, options, fills, indicates)
-    if options.datetime == "parts":
+    if column.kind == "time" and options.datetime == "parts":
         return CyclicTimeEncoder(name, 0.0 if fills else None, indicates)
-    assert column.first is not None
-    fill = column.means()[0] - column.first / column.ticks if fills else None
-    return SecondsStep(name, column.first, column.ticks, fill, indicates)
-
-
-def _text_step(
-    name: str, column: ColumnProfile, options: TableOptions, fills: bool, indicates: bool
-) -> ColumnStep | str:
+    if column.kind == "time":
+        assert column.first is not None
+        fill = column.means()[0] - column.first / column.ticks if fills else None
+        return SecondsStep(name, column.first, column.ticks, fill, indicates)
     if not options.one_hot:
         return "it holds text; one_hot=True takes it"
     if column.words is not None and len(column.words) <= options.max_categories:
@@ -201,13 +190,10 @@ def refuse_missing_values(table: TableSteps, profile: TableProfile, rule: str) -
 
 @dataclass(frozen=True)
 class ColumnProfile:
-    """What one column holds.
+    """What one column of some kind holds, of which `n_missing` rows have no value.
 
     Parameters
     ----------
-    kind : {"number", "text", "time", "clock", "null"}
-    n_rows, n_missing : int
-        Number of rows, and of those with a missing value.
     dtype : str
         The common type of numbers; "" of others.
     width : int
@@ -327,30 +313,7 @@ LEFT_OUT_TIMES = "it holds times; datetime='seconds' or 'parts' takes them"
 
 @dataclass(frozen=True)
 class TableOptions:
-    """What the user says about a table: its columns, and what becomes of each kind.
-
-    Parameters
-    ----------
-    target : str, int, list of these, or None
-        The columns of y.
-    columns, drop : list of str or int, or None
-        The columns of X, or those that are left out; only one of the two.
-    sample_weight : str, int or None
-    one_hot : bool
-        Whether text and categories become columns of 0 and 1, one a category.
-    max_categories : int
-        A column with more is left out, or hashed.
-    hash_columns : bool
-        Whether such a column is hashed into `max_categories` columns instead.
-    missing : {"error", "drop", "mean", "indicator"}
-        Refuse missing values, leave out their rows, replace them by the mean, or do that and indicate them in
-        a further column. Only "drop" accepts a missing target or weight.
-    datetime : {"seconds", "parts"} or None
-        What becomes of dates and times: seconds since the column's minimum, or sine and cosine of year,
-        weekday and hour; None leaves them out. Times of day and durations become seconds by either.
-    positive : str, number or None
-        The label of the target that becomes 1, all others 0.
-    """
+    """What the user says about a table, its columns and what becomes of each kind: see `open_dataset`."""
 
     target: Any = None
     columns: Sequence[int | str] | str | int | None = None

@@ -14,13 +14,7 @@ from distrff.utils.arrays import dense_rows
 
 @dataclass(frozen=True)
 class Scaling:
-    """x ↦ (x − shift) / scale, column by column.
-
-    Parameters
-    ----------
-    shift, scale : ndarray of shape (n_columns,), float64, or None
-        Both None for the identity.
-    """
+    """x ↦ (x − shift) / scale, column by column; both are None for the identity."""
 
     shift: np.ndarray | None = None
     scale: np.ndarray | None = None

@@ -34,8 +34,6 @@ class TableSteps:
 
     Parameters
     ----------
-    columns : tuple of steps
-        Of the columns of X, in their order.
     weight : str or None
         The raw column of sample weights.
     drops_missing : bool
@@ -101,21 +99,10 @@ class TableSteps:
     ) -> dict[str, np.ndarray]:
         """Return X, y and sample_weight of the rows that are kept, by name; y and weights if there are any.
 
-        Parameters
-        ----------
-        raw : mapping of str to RawColumn
-            At least those of `raw_names`, all of the same rows.
-        first_row : int
-            Number of the first of them, for messages.
-        fields : tuple of {"X", "y", "sample_weight"}
-            What to make; the kept rows do not depend on it.
-
-        Raises
-        ------
-        NonFiniteError
-            Naming the first value that is missing and may not be.
-        InputError
-            If a column is of another kind than when its step was made.
+        `raw` holds at least the columns of `raw_names`, all of the same rows; in messages the first of them
+        has the number `first_row`. `fields` says what to make; the kept rows do not depend on it. Raises
+        NonFiniteError, naming the first value that is missing and may not be, and InputError if a column is
+        of another kind than when its step was made.
         """
         kept = self.kept(raw)
         if kept is not None:

@@ -15,14 +15,10 @@ from distrff.utils.arrays import as_columns
 
 @dataclass(frozen=True)
 class NumericTargets:
-    """y ↦ (y − shift) / scale.
+    """y ↦ (y − shift) / scale, target by target.
 
-    Parameters
-    ----------
-    shift : ndarray of shape (n_targets,), float64
-        About the mean: the products in a tile then lose no digits to a common offset.
-    scale : ndarray of shape (n_targets,), float64
-        Powers of two near the deviation, so that scaling back is exact.
+    The shift is about the mean: the products in a tile then lose no digits to a common offset. The scale is
+    a power of two near the deviation, so that scaling back is exact.
     """
 
     shift: np.ndarray
@@ -56,12 +52,7 @@ class NumericTargets:
 class ClassTargets:
     """Labels as ±1: one column for two classes (the second is +1), else one a class.
 
-    Parameters
-    ----------
-    classes : ndarray of shape (n_classes,)
-        Sorted labels.
-    class_weight : ndarray of shape (n_classes,), float64, or None
-        Multiplies the weights of the rows of each class.
+    `classes` are the sorted labels; `class_weight` multiplies the weights of the rows of each.
     """
 
     classes: np.ndarray

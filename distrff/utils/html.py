@@ -63,14 +63,8 @@ def html_page(
 ) -> str:
     """Return the page as text; write it as UTF-8.
 
-    Parameters
-    ----------
-    facts : iterable of (name, value)
-    notes : sequence of str
-        Sentences that should not be overlooked.
-    sections : iterable of Section
-    is_card : bool
-        Make an element for a notebook instead; its styles touch nothing but itself.
+    Its `facts` are names with their values, its `notes` sentences that should not be overlooked. With
+    `is_card` it is an element for a notebook instead, whose styles touch nothing but itself.
     """
     values = {"title": title, "facts": [*facts], "notes": notes, "sections": [*sections]}
     return _NOT_IN_XML.sub("\ufffd", _template().render(generator=GENERATOR, is_card=is_card, **values))

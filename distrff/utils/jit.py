@@ -16,12 +16,8 @@ def compiled(fastmath: Iterable[str] = ()) -> Callable[[Callable[..., None]], An
     """Return a decorator that compiles a function, which then runs without the global interpreter lock.
 
     Each type of arguments is compiled at its first call, and cached on disk where a folder can be written.
-
-    Parameters
-    ----------
-    fastmath : iterable of str
-        LLVM's names of the reorderings that the compiler may do; none as a rule, so that results are the
-        same bits on every computer.
+    `fastmath` are LLVM's names of the reorderings that the compiler may do: none as a rule, so that results
+    are the same bits on every computer.
     """
 
     def decorator(function: Callable[..., None]) -> Any:
