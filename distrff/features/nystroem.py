@@ -370,9 +370,7 @@ def chosen_landmarks(
     if landmarks == "uniform":
         return _lowest_rows(row_source, LowestKeys(n_landmarks, n_columns, uniform_seed), n_landmarks)
     n_pilot = max(1, min(n_landmarks, PILOT_ROWS, _PILOT_NUMBERS // n_columns))
-    pilot = _lowest_rows(
-        row_source, LowestKeys(n_pilot, n_columns, uniform_seed), n_pilot, wanted=n_landmarks
-    )
+    pilot = _lowest_rows(row_source, LowestKeys(n_pilot, n_columns, uniform_seed), n_landmarks)
     reduction = LowestLeverageKeys(
         n_landmarks, n_columns, child_seed(seed, "leverage"), kernel, pilot, _penalty(kernel, pilot)
     )
@@ -386,12 +384,10 @@ def _penalty(kernel: Kernel, pilot: np.ndarray) -> float:
     return float(max(smaller.mean(), 16 * rounding, np.finfo(np.float64).tiny))
 
 
-def _lowest_rows(
-    row_source: RowSource, reduction: LowestKeys, n: int, wanted: int | None = None
-) -> np.ndarray:
+def _lowest_rows(row_source: RowSource, reduction: LowestKeys, n_landmarks: int) -> np.ndarray:
     X = row_source(reduction).X
-    if len(X) < n:
-        raise _too_few_rows(wanted or n, len(X), "have a positive weight")
+    if len(X) < reduction.n_landmarks:
+        raise _too_few_rows(n_landmarks, len(X), "have a positive weight")
     return np.asarray(X, dtype=np.float64)
 
 

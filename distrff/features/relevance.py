@@ -48,8 +48,6 @@ class MarginalLikelihood:
     one: nothing depends on drawn frequencies, and one objective serves every kernel. Its widths do not
     matter, the columns of Y are centred, and the weights s are positive.
 
-    Notes
-    -----
     A value with its gradient costs n³ + O(n²·(d + k)) flops and about six n × n matrices.
     """
 

@@ -104,14 +104,14 @@ class Moments:
         equation 1.7): a sum of equal numbers drifts by far more than their last digit.
         Columns too large for their squares have moments that are not finite.
         """
-        if issparse(X):
-            return cls._of_sparse(X, sample_weight)
-        # Contiguous both: the order in which a product adds up follows the layout.
-        X = np.ascontiguousarray(X, dtype=np.float64)
-        s = np.ones(len(X)) if sample_weight is None else np.ascontiguousarray(sample_weight)
+        # Contiguous: the order in which a product adds up follows the layout.
+        s = np.ones(X.shape[0]) if sample_weight is None else np.ascontiguousarray(sample_weight)
         weight = float(s.sum())
         if weight == 0.0:
             return cls.empty(X.shape[1])
+        if issparse(X):
+            return cls._of_sparse(X, s, weight)
+        X = np.ascontiguousarray(X, dtype=np.float64)
         with _overflow_is_infinite():
             mean = s @ X / weight
             centred = X - mean
@@ -126,15 +126,11 @@ class Moments:
             return cls(weight, mean, s @ np.square(centred, out=centred), low, high, small)
 
     @classmethod
-    def _of_sparse(cls, X: Any, sample_weight: np.ndarray | None) -> Moments:
+    def _of_sparse(cls, X: Any, s: np.ndarray, weight: float) -> Moments:
         """Return the moments of rows in CSR without writing out the zeros that are not stored."""
         X = X.astype(np.float64)
         X.sum_duplicates()
-        n, d = X.shape
-        s = np.ones(n) if sample_weight is None else np.ascontiguousarray(sample_weight)
-        weight = float(s.sum())
-        if weight == 0.0:
-            return cls.empty(d)
+        d = X.shape[1]
         with _overflow_is_infinite():
             of_entry = np.repeat(s, np.diff(X.indptr))
             mean = np.bincount(X.indices, of_entry * X.data, d) / weight

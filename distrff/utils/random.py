@@ -62,7 +62,7 @@ def row_hash(rows: np.ndarray, seed: int) -> np.ndarray:
 
 
 def mixed_bits(x: np.ndarray) -> np.ndarray:
-    """Return 64 well-mixed bits for each 64 (SplitMix64's finaliser; Steele et al. 2014)."""
+    """Return the bits of each 64-bit number well mixed (SplitMix64's finaliser; Steele et al. 2014)."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))

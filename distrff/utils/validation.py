@@ -77,7 +77,11 @@ def checked_length_scale(value: Any) -> Widths:
 
 
 def finite_rows(X: Any, name: str) -> np.ndarray:
-    """Return X as a finite float64 matrix, or raise InputError, in which `name` stands for it."""
+    """Return X as a finite float64 matrix; `name` stands for it in the errors.
+
+    Raises InputError if it has not two dimensions, InputTypeError if it is not real, NonFiniteError if it is
+    not finite.
+    """
     try:
         X = np.asarray(X)
     except ValueError as error:
