@@ -325,11 +325,8 @@ def check_workers(client: Client, timeout: float = 10.0, *, patience: float = 60
     to their month. Other releases of NumPy, SciPy and numba give a warning: a model is then the
     same up to rounding, not to the last bit.
 
-    Raises
-    ------
-    ClusterError
-        If there is no worker within `timeout` seconds, one does not answer within `patience` seconds, or
-        the scheduler or a worker lacks distrff or has another release of what must be the same.
+    Raises ClusterError if there is no worker within `timeout` seconds, one does not answer within `patience`
+    seconds, or the scheduler or a worker lacks distrff or has another release of what must be the same.
     """
     address = client.scheduler.address
     try:

@@ -20,25 +20,13 @@ from distrff.preprocessing.targets import ClassTargets
 
 @dataclass(frozen=True)
 class ScoreSums:
-    """Sums over rows.
-
-    Parameters
-    ----------
-    squared_error : ndarray of shape (k,)
-        Σ s (ŷ − y)²; for classes the weight of wrongly labelled rows.
-    squared_norm : ndarray of shape (k,)
-        Σ s y².
-    targets : Moments
-        Of numeric targets; for classes only its weight is used.
-    n_unseen : int
-        Rows whose label is not one of the model's classes; they count as wrong.
-    """
+    """Sums over rows."""
 
     n_rows: int
-    squared_error: np.ndarray
-    squared_norm: np.ndarray
-    targets: Moments
-    n_unseen: int = 0
+    squared_error: np.ndarray  # (k,): Σ s (ŷ − y)²; for classes the weight of wrongly labelled rows
+    squared_norm: np.ndarray  # (k,): Σ s y²
+    targets: Moments  # of numeric targets; for classes only its weight is used
+    n_unseen: int = 0  # rows whose label is not one of the model's classes; they count as wrong
 
     def regression_scores(self) -> dict[str, float]:
         """Return rmse, relative_error = ‖ŷ − y‖/‖y‖ and r2 (averaged over targets)."""

@@ -26,10 +26,7 @@ def sklearn_pipeline(model: Model) -> Pipeline:
     A `StandardScaler` where the model scales, the map (`sklearn_map`), and a linear model: Ridge,
     RidgeClassifier, LinearSVC, LogisticRegression (one per class against the rest) or PCA.
 
-    Raises
-    ------
-    InputError
-        For a map, or a noise, that scikit-learn does not have.
+    Raises InputError for a map, or a noise, that scikit-learn does not have.
     """
     map_ = sklearn_map(model.specification, model.arrays)
     make = _ESTIMATORS[model.kind]

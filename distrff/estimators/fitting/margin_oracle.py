@@ -283,7 +283,7 @@ class _Factor:
     handle: Any
 
     def solve(self, gradient: np.ndarray) -> np.ndarray:
-        return self.run.gather([self.run.submit(Preconditioner.apply, self.handle, gradient)])[0]
+        return self.run.compute(Preconditioner.apply, self.handle, gradient)
 
 
 def preconditioner_of(total: np.ndarray, curvature: float, problem: GramProblem) -> Preconditioner:
