@@ -71,10 +71,6 @@ def _ridge_classifier(model: Model, coef: np.ndarray) -> RidgeClassifier:
     return estimator
 
 
-def _svc(model: Model, coef: np.ndarray) -> LinearSVC:
-    return _linear(LinearSVC(), _classes(model), coef, model.intercept)
-
-
 def _likelihood_classifier(model: Model, coef: np.ndarray) -> Any:
     assert model.likelihood is not None
     noise, sigma = model.likelihood["noise"], model.likelihood["sigma"]
@@ -118,7 +114,7 @@ def _classes(model: Model) -> np.ndarray:
 _ESTIMATORS: dict[str, Callable[[Model, np.ndarray], Any]] = {
     "KernelRidge": _ridge,
     "KernelRidgeClassifier": _ridge_classifier,
-    "KernelSVC": _svc,
+    "KernelSVC": lambda model, coef: _linear(LinearSVC(), _classes(model), coef, model.intercept),
     "KernelLikelihoodClassifier": _likelihood_classifier,
     "KernelPCA": _components,
 }

@@ -225,7 +225,12 @@ def write_predictions(
     at most 32 MB of results. An interrupted call leaves what it has written: in an object store at `out`,
     marked incomplete, on a local file system beside `out`.
     """
-    frozen = model if isinstance(model, Model) else _frozen(model, return_std)
+    if isinstance(model, Model):
+        frozen = model
+    else:
+        check_is_fitted(model, "model_")
+        has_posterior = return_std and hasattr(model, "_with_posterior")
+        frozen = model._with_posterior() if has_posterior else model.model_
     dataset = _identified(frozen, data, ids)
     if dataset.n_columns != frozen.n_columns:
         raise InputError(
@@ -237,12 +242,6 @@ def write_predictions(
     place = ResultPlace(Location.of(out, storage_options), overwrite=overwrite, resume=resume)
     report = write_rows(begin_run(), RowResults(frozen, method, return_std), dataset, place)
     return {"out": str(place.out), **report}
-
-
-def _frozen(estimator: Any, return_std: bool) -> Model:
-    check_is_fitted(estimator, "model_")
-    with_posterior = getattr(estimator, "_with_posterior", None)
-    return with_posterior() if return_std and with_posterior is not None else estimator.model_
 
 
 def _identified(model: Model, data: Any, ids: Any) -> Dataset:

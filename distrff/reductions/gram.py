@@ -272,26 +272,20 @@ class GramStatistics:
         )
 
     def _check_compatible(self, other: GramStatistics) -> None:
+        remedy = "make the second one with gram(..., like=the first)"
         if self.specification != other.specification:
-            raise InputError(
-                f"these Grams are of different maps ({_named(self)} and {_named(other)}); "
-                f"make the second one with gram(..., like=the first)"
-            )
+            maps = f"{_named(self)} and {_named(other)}"
+            raise InputError(f"these Grams are of different maps ({maps}); {remedy}")
         if not self.scaling.equals(other.scaling):
-            raise InputError(
-                "these Grams scale their columns differently; "
-                "make the second one with gram(..., like=the first)"
-            )
+            raise InputError(f"these Grams scale their columns differently; {remedy}")
         if self.A.shape != other.A.shape:
             raise InputError(
                 f"these Grams have shapes {self.A.shape} and {other.A.shape}; "
                 f"they need the same number of folds, features and targets"
             )
         if not self.targets.same_kind(other.targets):
-            raise InputError(
-                "these Grams code their targets differently (other classes or class weights); "
-                "make the second one with gram(..., like=the first)"
-            )
+            why = "other classes or class weights"
+            raise InputError(f"these Grams code their targets differently ({why}); {remedy}")
 
     def with_targets(self, targets: NumericTargets) -> GramStatistics:
         """Return the same Gram with its numeric targets shifted and scaled as `targets` says.

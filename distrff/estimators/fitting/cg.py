@@ -282,23 +282,21 @@ def search_alpha(fit: PreparedFit, plan: Plan) -> AlphaSearch:
 
     def walk(folds: range) -> None:
         """Judge the models of some folds: the first walk down the grid, others over what these tried."""
-        models, totals = _FoldModels(fit, passes, folds), []
+        models, totals, is_first = _FoldModels(fit, passes, folds), [], best is None
 
         def error_at(place: int) -> float:
+            nonlocal best
             found = models.judged_at(float(alphas[place]))
             for fold, errors in found.items():
                 judged[fold].append(errors)
-            return float(sum(errors[0].sum() for errors in found.values()))
-
-        def error_on_the_way(place: int) -> float:
-            nonlocal best
-            totals.append(error_at(place))
-            tried.append(place)
-            best = models.mean() if totals[-1] == min(totals) else best
+            totals.append(float(sum(errors[0].sum() for errors in found.values())))
+            if is_first:
+                tried.append(place)
+                best = models.mean() if totals[-1] == min(totals) else best
             return totals[-1]
 
-        if best is None:
-            walk_grid(len(alphas), error_on_the_way)
+        if is_first:
+            walk_grid(len(alphas), error_at)
         else:
             for place in tried:
                 error_at(place)

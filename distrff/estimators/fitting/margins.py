@@ -113,12 +113,9 @@ def solve_margins(
         while not solving.is_spent and solving.advance():
             if solving.has_models:
                 finish_exactly(oracle, solving.unfinished(), solving.nearest_rows, solving.improve, tol=tol)
-    except KeyboardInterrupt as raised:
-        interruption = raised
-    if interruption is not None:
-        status = Status.INTERRUPTED
-    else:
         status = Status.NOT_CONVERGED if solving.unfinished() else Status.CONVERGED
+    except KeyboardInterrupt as raised:
+        status, interruption = Status.INTERRUPTED, raised
     return MarginSolution(solving.traces, status, solving.n_sweeps, interruption)
 
 
