@@ -349,8 +349,7 @@ def check_workers(client: Client, timeout: float = 10.0, *, patience: float = 60
         ) from error
     ours = found["client"]["packages"]
     workers = {f"worker {worker}": theirs["packages"] for worker, theirs in found["workers"].items()}
-    _check_versions(f"the scheduler at {address}", found["scheduler"]["packages"], ours)
-    for name, theirs in workers.items():
+    for name, theirs in {f"the scheduler at {address}": found["scheduler"]["packages"], **workers}.items():
         _check_versions(name, theirs, ours)
     _warn_of_differences(workers, ours)
 

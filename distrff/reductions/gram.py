@@ -138,18 +138,17 @@ class CurvatureGramReduction(GramReduction):
             for _, X, y, s in self.by_fold(block, block.X.shape[0]):
                 scaled = self.scaled(X)
                 B = block_map.basis_tile(scaled)
-                weight = self._curvature(values_of(B, coef) + arrays["intercept"], y, s)
+                F, label = values_of(B, coef) + arrays["intercept"], self.targets.encode(y)[:, [self.output]]
+                curvature, row_weight = (
+                    self.loss.second_derivative(F, label)[:, 0],
+                    self.targets.row_weights(y, s),
+                )
+                weight = curvature if row_weight is None else row_weight * curvature
                 curved = np.flatnonzero(weight)
                 Z = block_map.apply(scaled[curved]) if block_map.has_basis else B[curved]
                 gathered.add(self._weighted(Z, y[curved], weight[curved]))
         gathered.multiply()
         return total
-
-    def _curvature(self, F: np.ndarray, y: np.ndarray, sample_weight: np.ndarray | None) -> np.ndarray:
-        """Return s·ℓ″ of the rows."""
-        curvature = self.loss.second_derivative(F, self.targets.encode(y)[:, [self.output]])[:, 0]
-        s = self.targets.row_weights(y, sample_weight)
-        return curvature if s is None else s * curvature
 
     def _weighted(self, Z: np.ndarray, y: np.ndarray, weight: np.ndarray) -> np.ndarray:
         """Return the rows √(s·ℓ″)·[z | 1 | y]."""

@@ -52,13 +52,8 @@ def solve_hard_margins(oracle: MarginOracle, starts: Mapping[MarginProblem, np.n
         if model.inseparable and interruption is None:
             raise InputError(_refusal(oracle.targets, problem, model))
     traces = {
-        problem: Trace(
-            model.x,
-            model.certificate,
-            smallest_margin=model.checked_margin,
-            history=histories[problem],
-        )
-        for problem, model in models.items()
+        p: Trace(model.x, model.certificate, smallest_margin=model.checked_margin, history=histories[p])
+        for p, model in models.items()
     }
     if interruption is not None:
         status = Status.INTERRUPTED
