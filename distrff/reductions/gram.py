@@ -139,10 +139,8 @@ class CurvatureGramReduction(GramReduction):
                 scaled = self.scaled(X)
                 B = block_map.basis_tile(scaled)
                 F, label = values_of(B, coef) + arrays["intercept"], self.targets.encode(y)[:, [self.output]]
-                curvature, row_weight = (
-                    self.loss.second_derivative(F, label)[:, 0],
-                    self.targets.row_weights(y, s),
-                )
+                curvature = self.loss.second_derivative(F, label)[:, 0]
+                row_weight = self.targets.row_weights(y, s)
                 weight = curvature if row_weight is None else row_weight * curvature
                 curved = np.flatnonzero(weight)
                 Z = block_map.apply(scaled[curved]) if block_map.has_basis else B[curved]
