@@ -325,11 +325,8 @@ def check_workers(client: Client, timeout: float = 10.0, *, patience: float = 60
     to their month. Other releases of NumPy, SciPy and numba give a warning: a model is then the
     same up to rounding, not to the last bit.
 
-    Raises
-    ------
-    ClusterError
-        If there is no worker within `timeout` seconds, one does not answer within `patience` seconds, or
-        the scheduler or a worker lacks distrff or has another release of what must be the same.
+    Raises ClusterError if there is no worker within `timeout` seconds, one does not answer within `patience`
+    seconds, or the scheduler or a worker lacks distrff or has another release of what must be the same.
     """
     address = client.scheduler.address
     try:
@@ -352,8 +349,7 @@ def check_workers(client: Client, timeout: float = 10.0, *, patience: float = 60
         ) from error
     ours = found["client"]["packages"]
     workers = {f"worker {worker}": theirs["packages"] for worker, theirs in found["workers"].items()}
-    _check_versions(f"the scheduler at {address}", found["scheduler"]["packages"], ours)
-    for name, theirs in workers.items():
+    for name, theirs in {f"the scheduler at {address}": found["scheduler"]["packages"], **workers}.items():
         _check_versions(name, theirs, ours)
     _warn_of_differences(workers, ours)
 

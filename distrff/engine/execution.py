@@ -168,11 +168,8 @@ class ClusterExecution:
     Lost values are computed again: those of a dead worker by the scheduler; where no worker
     survived, or the cluster was restarted, by the calls that the values keep.
 
-    Raises
-    ------
-    ClusterError
-        If the cluster has no workers, or none that takes tasks for a minute, or the client is
-        one of an event loop, from which it is called.
+    Raises ClusterError if the cluster has no workers, or none that takes tasks for a minute, or the client is
+    one of an event loop, from which it is called.
     """
 
     in_client = False
@@ -291,7 +288,7 @@ class ClusterExecution:
         """Return what tasks may take: small arrays themselves, which are sent in each task, else a value."""
         if sum(A.nbytes for A in arrays.values()) <= _SMALL_SHIPMENT:
             return arrays
-        return self.submit(_same, arrays)
+        return self.submit(dict, arrays)
 
     def submit(self, function: Callable[..., Any], *args: Any) -> ClusterValue:
         taken = calls_in(args)
@@ -374,10 +371,6 @@ class ClusterExecution:
 
 
 Execution = LocalExecution | ClusterExecution
-
-
-def _same(arrays: Any) -> Any:
-    return arrays
 
 
 # Futures under way on a cluster, watched until the last has finished.

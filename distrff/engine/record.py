@@ -21,22 +21,12 @@ _CLEAR_REFS = Path("/proc/self/clear_refs")
 
 @dataclass(frozen=True)
 class ProcessRecord:
-    """One process, as seen at the end of a task.
+    """One process, as seen at the end of a task."""
 
-    Parameters
-    ----------
-    idle_bytes : int
-        Resident set when the first task began, after all imports.
-    peak_bytes : int
-        Largest resident set since the fit began.
-    n_derivations : int
-        How often a map's arrays were derived since the process began.
-    """
-
-    idle_bytes: int
-    peak_bytes: int
+    idle_bytes: int  # resident set when the first task began, after all imports
+    peak_bytes: int  # largest resident set since the fit began
     blas_threads: int
-    n_derivations: int
+    n_derivations: int  # how often a map's arrays were derived since the process began
 
 
 @dataclass

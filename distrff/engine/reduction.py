@@ -138,12 +138,9 @@ class OrderedMerge:
     behind it are merged among themselves, and at most two a level wait. Of several workers
     that each take neighbours in order, at most two a level wait on each.
 
-    Parameters
-    ----------
-    merge : callable
-        `merge(total, neighbours)`: the sum of a partial with one neighbour after the other,
-        each a pair of its partial and whether it lies before. All merges that one arrival
-        makes possible are one call, so that one task does them.
+    `merge(total, neighbours)` is the sum of a partial with one neighbour after the other, each a pair of its
+    partial and whether it lies before. All merges that one arrival makes possible are one call, so that one
+    task does them.
     """
 
     def __init__(self, n_segments: int, merge: Callable[[Any, list[Neighbour]], Any]) -> None:

@@ -46,27 +46,13 @@ class SegmentSource(Protocol):
 
 
 class Run:
-    """The passes of one fit, and what they cost.
-
-    Parameters
-    ----------
-    execution : Execution, optional
-        Default: that of `ambient_execution`.
-
-    Attributes
-    ----------
-    sweeps : list of (str, float)
-        Label and seconds of each pass so far.
-    record : WorkRecord
-        Of all tasks so far.
-    sends_derived : bool
-        Whether a worker derived other frequencies than this process; they are sent then.
-    """
+    """The passes of one fit, and what they cost; by default on the `ambient_execution`."""
 
     def __init__(self, execution: Execution | None = None) -> None:
         self.execution = ambient_execution() if execution is None else execution
-        self.sweeps: list[tuple[str, float]] = []
-        self.record = WorkRecord()
+        self.sweeps: list[tuple[str, float]] = []  # label and seconds of each pass so far
+        self.record = WorkRecord()  # of all tasks so far
+        # Whether a worker derived other frequencies than this process; they are sent then.
         self.sends_derived = False
         self._sent: dict[SharedArrays, list[Any]] = {}
         self._started = time.perf_counter()
@@ -125,7 +111,7 @@ class Run:
         if isinstance(handle, Partial):
             value, record = handle.value, handle.record
         else:
-            record = self.gather([self.submit(getattr, handle, "record")])[0]
+            record = self.compute(getattr, handle, "record")
             # After the record, so that a pass lost by a restart is repeated once.
             value = self.submit(getattr, handle, "value")
         self.record = self.record.merge(record)
@@ -157,9 +143,17 @@ class Run:
         """Return the values of the handles."""
         return self.execution.gather(handles)
 
-    def settle(self, handle: Any) -> Any:
-        """Return a handle that is kept beyond the fit, without the rows behind it."""
-        return self.execution.settle(handle)
+    def value(self, handle: Any) -> Any:
+        """Return the value of one handle."""
+        return self.gather([handle])[0]
+
+    def compute(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Return `function(*args)`, computed where its arguments are."""
+        return self.value(self.submit(function, *args))
+
+    def compute_all(self, function: Callable[..., Any], calls: list[tuple]) -> list[Any]:
+        """Return `function(*args)` for each of the calls, which may run side by side."""
+        return self.gather(self.submit_all(function, calls))
 
 
 def begin_run() -> Run:

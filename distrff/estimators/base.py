@@ -157,7 +157,7 @@ class KernelEstimator(BaseEstimator):
         assert run is not None
         first = dataset.rows(0, min(dataset.n_rows, plan.tile_rows))
         try:
-            run.gather(run.submit_all(check_rows, [(first, self._target_kind)]))
+            run.compute_all(check_rows, [(first, self._target_kind)])
         except ColumnError as error:
             raise error.named(dataset.column_names) from None
         self._planned = plan.with_seconds(predicted_seconds(fit, plan))
@@ -297,7 +297,7 @@ def score_sums(model: Model, dataset: Dataset, run: Run | None = None) -> ScoreS
     cuts = light_segmentation(dataset.n_rows, max(dataset.n_columns, 64))
     light, sent = light_model(model)
     reduction = ScoreReduction(light, cuts.tile_rows)
-    sums: ScoreSums = run.gather([run.sweep("score", dataset, reduction, cuts, sent)])[0]
+    sums: ScoreSums = run.value(run.sweep("score", dataset, reduction, cuts, sent))
     if not sums.targets.weight > 0:
         raise InputError("all sample weights are zero; give at least one row a positive weight")
     return sums

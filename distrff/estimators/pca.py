@@ -49,8 +49,7 @@ def fit_components(fit: PreparedFit, plan: Plan) -> FitResult:
     run.begin_phase("Gram")
     (gram,) = gram_passes(fit, plan, folds=None)
     run.begin_phase("components")
-    call = (principal_components, gram, options.n_components)
-    found: PrincipalComponents = run.gather([run.submit(*call)])[0]
+    found: PrincipalComponents = run.compute(principal_components, gram, options.n_components)
     k = len(found.components)
     return FitResult(
         run=run,

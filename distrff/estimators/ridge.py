@@ -163,8 +163,7 @@ class RidgeEstimator(KernelEstimator):
         alphas = np.unique(self.alpha_)
         if len(alphas) > 1:
             raise InputError("return_std needs one alpha for all targets; fit with a single alpha")
-        run, call = grams.run, (grams.total, float(alphas[0]), grams.problem)
-        posterior = run.gather([run.submit(posterior_of, *call)])[0]
+        posterior = grams.run.compute(posterior_of, grams.total, float(alphas[0]), grams.problem)
         noise = posterior.noise * np.square(grams.targets.scale)
         self.model_ = replace(self.model_, posterior=replace(posterior, noise=noise))
         return self.model_

@@ -30,10 +30,6 @@ class MarginClassifier(KernelClassifier):
     _solvers = MappingProxyType({"gram": fit_margins, "cg": fit_margins, "sgd": fit_margins_by_sgd})
     _forgotten = ("cv_score_", "cv_results_", "margin_")
 
-    def _options(self) -> MarginOptions:
-        """Return the validated parameters."""
-        raise NotImplementedError
-
     def _of_model(self, dataset: Dataset) -> dict[str, Any]:
         return {"likelihood": self._likelihood}
 

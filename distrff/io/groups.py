@@ -51,14 +51,8 @@ def write_group(
 ) -> None:
     """Write `arrays` and `metadata` as one group that readers see whole or not at all; see `replacing`.
 
-    Parameters
-    ----------
-    arrays : mapping of str to ndarray
-        Booleans, integers and floats of at most 64 bits, any shape (0-d and empty ones too).
-    metadata : dict
-        Strict JSON: string keys, finite numbers.
-    kind : {"model", "gram"}
-        `read_group` must be given the same.
+    Arrays hold booleans, integers or floats of at most 64 bits, in any shape (0-d and empty ones too);
+    `metadata` is strict JSON: string keys, finite numbers. `kind` is "model" or "gram".
     """
     arrays = {name: storable(name, A) for name, A in arrays.items()}
     refuse_loose_json(metadata, "metadata")

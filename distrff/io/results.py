@@ -81,18 +81,8 @@ class ResultColumn:
         return np.array(texts, dtype=object)
 
 
-def result_column(name: str, example: np.ndarray, labels: list[str]) -> ResultColumn:
-    """Describe a result by what the model makes of one row."""
-    wide = tuple(labels) if example.ndim == 2 else ()
-    return ResultColumn(name, example.dtype, wide, _arrow_type(name, example.reshape(-1)))
-
-
-def id_column(name: str, dtype: np.dtype, values: np.ndarray) -> ResultColumn:
-    """Describe an id column by its type and some of its values."""
-    return ResultColumn(name, dtype, (), _arrow_type(name, values))
-
-
-def _arrow_type(name: str, values: np.ndarray) -> pa.DataType:
+def arrow_type(name: str, values: np.ndarray) -> pa.DataType:
+    """Return the Arrow type of a column that holds some 1-D values."""
     if values.dtype.kind in "UT":
         return pa.string()
     if values.dtype.kind != "O":
@@ -105,15 +95,6 @@ def _arrow_type(name: str, values: np.ndarray) -> pa.DataType:
             f"make them numbers, text or dates"
         ) from error
     return pa.string() if pa.types.is_null(found) else found
-
-
-def refuse_equal_names(columns: Mapping[str, object], ids: Mapping[str, object]) -> None:
-    """Raise InputError for an id that is called like a result."""
-    for name in ids:
-        if name in columns:
-            raise InputError(f"the id column {name!r} is called like a result; rename it")
-        if "/" in name:
-            raise InputError(f"the id column {name!r} has a slash in its name; rename it")
 
 
 # Where a result grows: it is moved into place at the end, and kept when interrupted, to be resumed.
@@ -271,11 +252,9 @@ class ZarrResults:
                 array[start:stop] = column.plain(values[column.name]).astype(array.dtype, copy=False)
             start = stop
 
-    def finish(self, header: dict[str, Any]) -> Any:
-        """Seal it with the last header, and return the array or group."""
-        root = zarr.open(self.place.zarr_store(), mode="r+")
-        root.update_attributes({ROOT: header})
-        return root
+    def finish(self, header: dict[str, Any]) -> None:
+        """Write the last header."""
+        zarr.open(self.place.zarr_store(), mode="r+").update_attributes({ROOT: header})
 
     def _place_of(self, column: ResultColumn) -> Location:
         return self.place.within(column.name) if len(self.columns) > 1 else self.place
@@ -300,7 +279,7 @@ class ParquetResults:
     def begin(self, n_rows: int, chunk_rows: int, header: dict[str, Any]) -> None:
         """Make the folder."""
         self.place.make_folder()
-        self._seal(header)
+        self.finish(header)
 
     def write(self, start: int, blocks: Iterator[dict[str, np.ndarray]]) -> None:
         """Write the file of consecutive blocks of rows, which begin at row `start`."""
@@ -322,11 +301,7 @@ class ParquetResults:
                 f"there is no folder {self.place} as this process sees it; {SEEN_BY_ALL}"
             ) from error
 
-    def finish(self, header: dict[str, Any]) -> Location:
-        """Seal it with the last header, and return the folder."""
-        self._seal(header)
-        return self.place
-
-    def _seal(self, header: dict[str, Any]) -> None:
+    def finish(self, header: dict[str, Any]) -> None:
+        """Write the last header."""
         text = json.dumps({"attributes": {ROOT: header}}, indent=2, allow_nan=False)
         self.place.within(FOLDER_MARK).write(text.encode())

@@ -489,13 +489,13 @@ def _n_complete(raw: Mapping[str, RawColumn]) -> int:
 def profile_of(run: Run, table: Table, names: tuple[str, ...], max_words: int) -> TableProfile:
     """Return the profile of some columns, after one pass over the table."""
     reduction = ProfileReduction(names, _batch_rows(table), max_words)
-    return run.gather([run.sweep_segments("table profile", raw_segments(table.parts), reduction)])[0]
+    return run.value(run.sweep_segments("table profile", raw_segments(table.parts), reduction))
 
 
 def complete_rows_of(run: Run, table: Table, names: tuple[str, ...]) -> tuple[int, ...]:
     """Return how many rows of each part have a value in each of some columns, after one pass over these."""
     reduction = CompleteRowsReduction(names, _batch_rows(table))
-    return run.gather([run.sweep_segments("complete rows", raw_segments(table.parts), reduction)])[0]
+    return run.value(run.sweep_segments("complete rows", raw_segments(table.parts), reduction))
 
 
 def _batch_rows(table: Table) -> int:

@@ -149,7 +149,7 @@ class Model:
         With `return_std`, a pair of these and of their standard deviations.
         """
         if self.kind == "KernelPCA":
-            raise InputError("principal components predict nothing; transform gives the coordinates of rows")
+            raise InputError("principal components have no predictions; take the coordinates by transform")
         if return_std:
             return self.predict(X), self.std(X)
         F = self.decision(X)
@@ -160,7 +160,7 @@ class Model:
     def predict_proba(self, X: np.ndarray) -> np.ndarray:
         """Return the probability of each class, of shape (n_rows, n_classes)."""
         if self.likelihood is None:
-            raise InputError(f"a {self.kind} tells no probabilities; fit a KernelLikelihoodClassifier")
+            raise InputError(f"a {self.kind} has no probabilities; fit a KernelLikelihoodClassifier")
         loss = NOISES[self.likelihood["noise"]](self.likelihood["sigma"])
         F = self.decision(X)
         if self.n_outputs == 1:

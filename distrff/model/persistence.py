@@ -24,10 +24,8 @@ def save_model(
 ) -> None:
     """Write the model as a Zarr group, the map's arrays included, so that NumPy alone can read it.
 
-    Raises
-    ------
-    InputError
-        If something is there already and `overwrite` is not given, or for a map that cannot be stored.
+    Raises InputError if something is there already and `overwrite` is not given, or for a map that cannot be
+    stored.
     """
     model.specification.check_storable()
     arrays, metadata = coding_parts(model.scaling, model.targets)

@@ -20,25 +20,13 @@ from distrff.preprocessing.targets import ClassTargets
 
 @dataclass(frozen=True)
 class ScoreSums:
-    """Sums over rows.
-
-    Parameters
-    ----------
-    squared_error : ndarray of shape (k,)
-        Σ s (ŷ − y)²; for classes the weight of wrongly labelled rows.
-    squared_norm : ndarray of shape (k,)
-        Σ s y².
-    targets : Moments
-        Of numeric targets; for classes only its weight is used.
-    n_unseen : int
-        Rows whose label is not one of the model's classes; they count as wrong.
-    """
+    """Sums over rows."""
 
     n_rows: int
-    squared_error: np.ndarray
-    squared_norm: np.ndarray
-    targets: Moments
-    n_unseen: int = 0
+    squared_error: np.ndarray  # (k,): Σ s (ŷ − y)²; for classes the weight of wrongly labelled rows
+    squared_norm: np.ndarray  # (k,): Σ s y²
+    targets: Moments  # of numeric targets; for classes only its weight is used
+    n_unseen: int = 0  # rows whose label is not one of the model's classes; they count as wrong
 
     def regression_scores(self) -> dict[str, float]:
         """Return rmse, relative_error = ‖ŷ − y‖/‖y‖ and r2 (averaged over targets)."""
@@ -105,15 +93,11 @@ def _sums_of_rows(model: Model, X: np.ndarray, y: np.ndarray, sample_weight: np.
         n_unseen = sum(label not in known for label in labels[is_wrong].tolist())
         wrong = is_wrong.astype(np.float64)[:, None]
         return ScoreSums(n, s @ wrong, np.zeros(1), Moments.of(wrong, s), n_unseen)
-    Y = _numbers(y).reshape(n, -1)
+    try:
+        Y = np.ascontiguousarray(y, dtype=np.float64).reshape(n, -1)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"y must hold numbers, as the model predicts numbers ({error})") from error
     prediction = model.predict(X).reshape(n, -1)
     if Y.shape != prediction.shape:
         raise InputError(f"y has {Y.shape[1]} column(s), but the model predicts {prediction.shape[1]}")
     return ScoreSums(n, s @ np.square(prediction - Y), s @ np.square(Y), Moments.of(Y, s))
-
-
-def _numbers(y: np.ndarray) -> np.ndarray:
-    try:
-        return np.ascontiguousarray(y, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"y must hold numbers, as the model predicts numbers ({error})") from error

@@ -26,10 +26,7 @@ def sklearn_pipeline(model: Model) -> Pipeline:
     A `StandardScaler` where the model scales, the map (`sklearn_map`), and a linear model: Ridge,
     RidgeClassifier, LinearSVC, LogisticRegression (one per class against the rest) or PCA.
 
-    Raises
-    ------
-    InputError
-        For a map, or a noise, that scikit-learn does not have.
+    Raises InputError for a map, or a noise, that scikit-learn does not have.
     """
     map_ = sklearn_map(model.specification, model.arrays)
     make = _ESTIMATORS[model.kind]
@@ -72,10 +69,6 @@ def _ridge_classifier(model: Model, coef: np.ndarray) -> RidgeClassifier:
     estimator = RidgeClassifier().fit(np.zeros((len(classes), len(coef))), classes)
     estimator.coef_, estimator.intercept_ = coef.T, model.intercept
     return estimator
-
-
-def _svc(model: Model, coef: np.ndarray) -> LinearSVC:
-    return _linear(LinearSVC(), _classes(model), coef, model.intercept)
 
 
 def _likelihood_classifier(model: Model, coef: np.ndarray) -> Any:
@@ -121,7 +114,7 @@ def _classes(model: Model) -> np.ndarray:
 _ESTIMATORS: dict[str, Callable[[Model, np.ndarray], Any]] = {
     "KernelRidge": _ridge,
     "KernelRidgeClassifier": _ridge_classifier,
-    "KernelSVC": _svc,
+    "KernelSVC": lambda model, coef: _linear(LinearSVC(), _classes(model), coef, model.intercept),
     "KernelLikelihoodClassifier": _likelihood_classifier,
     "KernelPCA": _components,
 }

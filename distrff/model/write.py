@@ -25,10 +25,8 @@ from distrff.io.results import (
     ResultColumn,
     ResultPlace,
     ZarrResults,
-    id_column,
+    arrow_type,
     mark_written,
-    refuse_equal_names,
-    result_column,
 )
 from distrff.io.rows import RowBlock, Rows
 from distrff.io.storage import Location
@@ -117,7 +115,7 @@ def write_rows(run: Run, results: RowResults, dataset: Dataset, place: ResultPla
             files.begin(dataset.n_rows, cuts.tile_rows, header)
             marks.make_folder()
         reduction = WriteReduction(replace(results, model=light), files, done or frozenset(), cuts.tile_rows)
-        n_written = run.gather([run.sweep(method, dataset, reduction, cuts, sent)])[0]
+        n_written = run.value(run.sweep(method, dataset, reduction, cuts, sent))
         n_kept = sum(stop - start for start, stop in cuts.bounds() if start in reduction.done)
         assert n_written + n_kept == dataset.n_rows, f"{n_written} of {dataset.n_rows} rows were written"
         marks.remove()
@@ -145,18 +143,22 @@ def output_segmentation(n_rows: int, n_columns: int, row_bytes: int) -> Segmenta
 def _columns(run: Run, results: RowResults, dataset: Dataset) -> tuple[tuple[ResultColumn, ...], str]:
     """Return the columns to be written, ids first, and a digest of some rows with their ids."""
     numbers = np.unique(np.linspace(0, dataset.n_rows - 1, _SAMPLED_ROWS).astype(np.int64))
-    looks = run.submit_all(_look_at, [(dataset.rows(int(i), int(i) + 1),) for i in numbers])
-    seen = run.gather(looks)
+    seen = run.compute_all(_look_at, [(dataset.rows(int(i), int(i) + 1),) for i in numbers])
     digest = hashlib.sha256("".join(row_digest for row_digest, _ in seen).encode())
     digest.update(repr((dataset.n_rows, dataset.column_names)).encode())
     examples = results.of(np.zeros((1, results.model.n_columns)))
-    refuse_equal_names(examples, dataset.id_dtypes)
-    ids = [
-        id_column(name, np.dtype(dtype), np.concatenate([values[name] for _, values in seen]))
-        for name, dtype in dataset.id_dtypes.items()
-    ]
-    made = [result_column(name, A, results.labels(A.shape[-1])) for name, A in examples.items()]
-    return (*ids, *made), digest.hexdigest()[:32]
+    columns = []
+    for name, dtype in dataset.id_dtypes.items():
+        if name in examples:
+            raise InputError(f"the id column {name!r} is called like a result; rename it")
+        if "/" in name:
+            raise InputError(f"the id column {name!r} has a slash in its name; rename it")
+        values = np.concatenate([ids[name] for _, ids in seen])
+        columns.append(ResultColumn(name, np.dtype(dtype), (), arrow_type(name, values)))
+    for name, A in examples.items():
+        labels = tuple(results.labels(A.shape[1])) if A.ndim == 2 else ()
+        columns.append(ResultColumn(name, A.dtype, labels, arrow_type(name, A.reshape(-1))))
+    return tuple(columns), digest.hexdigest()[:32]
 
 
 def _look_at(rows: Rows) -> tuple[str, dict[str, np.ndarray]]:
@@ -223,7 +225,12 @@ def write_predictions(
     at most 32 MB of results. An interrupted call leaves what it has written: in an object store at `out`,
     marked incomplete, on a local file system beside `out`.
     """
-    frozen = model if isinstance(model, Model) else _frozen(model, return_std)
+    if isinstance(model, Model):
+        frozen = model
+    else:
+        check_is_fitted(model, "model_")
+        has_posterior = return_std and hasattr(model, "_with_posterior")
+        frozen = model._with_posterior() if has_posterior else model.model_
     dataset = _identified(frozen, data, ids)
     if dataset.n_columns != frozen.n_columns:
         raise InputError(
@@ -235,12 +242,6 @@ def write_predictions(
     place = ResultPlace(Location.of(out, storage_options), overwrite=overwrite, resume=resume)
     report = write_rows(begin_run(), RowResults(frozen, method, return_std), dataset, place)
     return {"out": str(place.out), **report}
-
-
-def _frozen(estimator: Any, return_std: bool) -> Model:
-    check_is_fitted(estimator, "model_")
-    with_posterior = getattr(estimator, "_with_posterior", None)
-    return with_posterior() if return_std and with_posterior is not None else estimator.model_
 
 
 def _identified(model: Model, data: Any, ids: Any) -> Dataset:

@@ -138,18 +138,15 @@ class CurvatureGramReduction(GramReduction):
             for _, X, y, s in self.by_fold(block, block.X.shape[0]):
                 scaled = self.scaled(X)
                 B = block_map.basis_tile(scaled)
-                weight = self._curvature(values_of(B, coef) + arrays["intercept"], y, s)
+                F, label = values_of(B, coef) + arrays["intercept"], self.targets.encode(y)[:, [self.output]]
+                curvature = self.loss.second_derivative(F, label)[:, 0]
+                row_weight = self.targets.row_weights(y, s)
+                weight = curvature if row_weight is None else row_weight * curvature
                 curved = np.flatnonzero(weight)
                 Z = block_map.apply(scaled[curved]) if block_map.has_basis else B[curved]
                 gathered.add(self._weighted(Z, y[curved], weight[curved]))
         gathered.multiply()
         return total
-
-    def _curvature(self, F: np.ndarray, y: np.ndarray, sample_weight: np.ndarray | None) -> np.ndarray:
-        """Return s·ℓ″ of the rows."""
-        curvature = self.loss.second_derivative(F, self.targets.encode(y)[:, [self.output]])[:, 0]
-        s = self.targets.row_weights(y, sample_weight)
-        return curvature if s is None else s * curvature
 
     def _weighted(self, Z: np.ndarray, y: np.ndarray, weight: np.ndarray) -> np.ndarray:
         """Return the rows √(s·ℓ″)·[z | 1 | y]."""
@@ -272,26 +269,20 @@ class GramStatistics:
         )
 
     def _check_compatible(self, other: GramStatistics) -> None:
+        remedy = "make the second one with gram(..., like=the first)"
         if self.specification != other.specification:
-            raise InputError(
-                f"these Grams are of different maps ({_named(self)} and {_named(other)}); "
-                f"make the second one with gram(..., like=the first)"
-            )
+            maps = f"{_named(self)} and {_named(other)}"
+            raise InputError(f"these Grams are of different maps ({maps}); {remedy}")
         if not self.scaling.equals(other.scaling):
-            raise InputError(
-                "these Grams scale their columns differently; "
-                "make the second one with gram(..., like=the first)"
-            )
+            raise InputError(f"these Grams scale their columns differently; {remedy}")
         if self.A.shape != other.A.shape:
             raise InputError(
                 f"these Grams have shapes {self.A.shape} and {other.A.shape}; "
                 f"they need the same number of folds, features and targets"
             )
         if not self.targets.same_kind(other.targets):
-            raise InputError(
-                "these Grams code their targets differently (other classes or class weights); "
-                "make the second one with gram(..., like=the first)"
-            )
+            why = "other classes or class weights"
+            raise InputError(f"these Grams code their targets differently ({why}); {remedy}")
 
     def with_targets(self, targets: NumericTargets) -> GramStatistics:
         """Return the same Gram with its numeric targets shifted and scaled as `targets` says.

@@ -70,7 +70,7 @@ class RightSidesReduction(RidgePass):
     """
 
     def size_bytes(self, n_rows: int) -> int:
-        return 8 * (self.specification.n_features * (2 + 2 * self.targets.n_outputs))
+        return 8 * self.specification.n_features * (2 + 2 * self.targets.n_outputs)
 
     def update(self, total: RidgeMoments | None, rows: Rows, arrays: Arrays) -> RidgeMoments | None:
         for tile in self._tiles(rows, arrays):

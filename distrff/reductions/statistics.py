@@ -127,7 +127,7 @@ class ColumnStatisticsReduction(Reduction):
 
 def _largest(X: Any) -> np.ndarray:
     if issparse(X):
-        return np.asarray(abs(X.astype(np.float64)).max(axis=0).todense()).ravel()
+        return abs(X.astype(np.float64)).max(axis=0).toarray().ravel()
     return np.maximum(X.max(axis=0), -X.min(axis=0).astype(np.float64)).astype(np.float64)
 
 

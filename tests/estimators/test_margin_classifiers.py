@@ -131,7 +131,7 @@ def test_models_without_probabilities(problem):
     assert not hasattr(classifier("hinge"), "predict_proba")
     for estimator, y in ((classifier("hinge"), problem.y > 0), (drf.KernelRidge(fourier(4)), problem.y)):
         model = estimator.fit(problem.X, y).model_
-        with pytest.raises(InputError, match=f"a {type(estimator).__name__} tells no probabilities"):
+        with pytest.raises(InputError, match=f"a {type(estimator).__name__} has no probabilities"):
             model.predict_proba(problem.X)
 
 

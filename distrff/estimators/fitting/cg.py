@@ -282,23 +282,21 @@ def search_alpha(fit: PreparedFit, plan: Plan) -> AlphaSearch:
 
     def walk(folds: range) -> None:
         """Judge the models of some folds: the first walk down the grid, others over what these tried."""
-        models, totals = _FoldModels(fit, passes, folds), []
+        models, totals, is_first = _FoldModels(fit, passes, folds), [], best is None
 
         def error_at(place: int) -> float:
+            nonlocal best
             found = models.judged_at(float(alphas[place]))
             for fold, errors in found.items():
                 judged[fold].append(errors)
-            return float(sum(errors[0].sum() for errors in found.values()))
-
-        def error_on_the_way(place: int) -> float:
-            nonlocal best
-            totals.append(error_at(place))
-            tried.append(place)
-            best = models.mean() if totals[-1] == min(totals) else best
+            totals.append(float(sum(errors[0].sum() for errors in found.values())))
+            if is_first:
+                tried.append(place)
+                best = models.mean() if totals[-1] == min(totals) else best
             return totals[-1]
 
-        if best is None:
-            walk_grid(len(alphas), error_on_the_way)
+        if is_first:
+            walk_grid(len(alphas), error_at)
         else:
             for place in tried:
                 error_at(place)
@@ -439,14 +437,14 @@ class FactorPreconditioner:
         groups = [outputs[self.factor_of[outputs] == f] for f in range(len(self.factors))]
         used = [(f, group) for f, group in enumerate(groups) if len(group)]
         calls = [(self.factors[f], np.stack([residuals[j] for j in group], axis=1)) for f, group in used]
-        solved = self.run.gather(self.run.submit_all(preconditioned, calls))
+        solved = self.run.compute_all(preconditioned, calls)
         return {
             int(j): V[:, i] for (_, group), V in zip(used, solved, strict=True) for i, j in enumerate(group)
         }
 
     def solution(self) -> tuple[np.ndarray, np.ndarray]:
         """Return coef and intercept of ridge on the sample itself."""
-        found = self.run.gather(self.run.submit_all(solution_of_sample, [(f,) for f in self.factors]))
+        found = self.run.compute_all(solution_of_sample, [(f,) for f in self.factors])
         chosen = list(enumerate(self.factor_of))
         coef = np.stack([found[f][0][:, j] for j, f in chosen], axis=1)
         return coef, np.array([found[f][1][j] for j, f in chosen])

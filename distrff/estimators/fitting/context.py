@@ -62,7 +62,7 @@ class FitContext:
     def sum(self, label: str, reduction: Reduction, cuts: Segmentation, arrays: Arrays | None = None) -> Any:
         """Return what one pass over all rows sums up; `arrays` go to each of its tasks."""
         assert self.run is not None
-        return self.run.gather([self.run.sweep(label, self.dataset, reduction, cuts, arrays)])[0]
+        return self.run.value(self.run.sweep(label, self.dataset, reduction, cuts, arrays))
 
     def of_map(self) -> dict[str, Any]:
         """Return what a plan counts of the map beside its features."""

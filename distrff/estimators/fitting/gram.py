@@ -119,7 +119,7 @@ def _solved(
     else:
         search = _given(grams, options)
     run.begin_phase("model")
-    solution = run.gather([run.submit(solution_of, grams.total, search.alpha, problem)])[0]
+    solution = run.compute(solution_of, grams.total, search.alpha, problem)
     return ridge_result(
         run,
         plan,
@@ -164,7 +164,7 @@ class Grams:
 
     def kept(self) -> Grams:
         """Return what outlives the fit: the sum, without the Grams of the folds."""
-        return replace(self, parts=[], total=self.run.settle(self.total))
+        return replace(self, parts=[], total=self.run.execution.settle(self.total))
 
 
 def gram_passes(
@@ -222,7 +222,7 @@ def factor_gram(fit: PreparedFit, plan: Plan) -> Grams:
     folds = sample_of(fit, stride)
     if folds is not None:
         grams = sum_grams(fit, plan, folds, members=[(0,)])
-        weight = run.gather([run.submit(weight_of, grams.total, grams.problem.n_targets)])[0]
+        weight = run.compute(weight_of, grams.total, grams.problem.n_targets)
         if fit.weight / 2 < stride * weight < 2 * fit.weight:
             return replace(grams, total=run.submit(np.multiply, grams.total, fit.weight / weight))
     return sum_grams(fit, plan, None)
@@ -275,8 +275,7 @@ def _stands_for_rows(grams: Grams, n_folds: int) -> bool:
 
     Few rows, or weights of very unlike size, may leave next to nothing in it, or outside of it.
     """
-    run = grams.run
-    weight = run.gather([run.submit(fold_weight, grams.parts, 0, grams.problem)])[0]
+    weight = grams.run.compute(fold_weight, grams.parts, 0, grams.problem)
     return grams.weight / 2 < n_folds * weight < 2 * grams.weight
 
 
@@ -299,7 +298,7 @@ def _with_grids(grams: Grams, options: RidgeOptions) -> tuple[Grams, dict[int, n
 def _by_folds(grams: Grams, options: RidgeOptions, folds: range, held_out: str) -> AlphaSearch:
     grams, grids, dropped = _with_grids(grams, options)
     calls = [(grams.total, grams.parts, fold, list(grids.values()), grams.problem) for fold in folds]
-    by_fold = grams.run.gather(grams.run.submit_all(fold_errors, calls))
+    by_fold = grams.run.compute_all(fold_errors, calls)
     weights, unit = np.array([weight for _, weight in by_fold]), np.square(grams.targets.scale)
     errors = [np.stack(of_folds) * unit for of_folds in zip(*(found for found, _ in by_fold), strict=True)]
     criterion = f"mean squared error over {held_out}"
@@ -323,7 +322,7 @@ def _by_gcv(grams: Grams, options: RidgeOptions) -> tuple[AlphaSearch, float]:
 def _gcv_errors(grams: Grams, grids: dict[int, np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return errors (m, k) in the targets' units and effective dimensions (m,) for the grid of each size."""
     calls = [(grams.total, size, grid, grams.problem) for size, grid in grids.items()]
-    found = grams.run.gather(grams.run.submit_all(gcv_errors, calls))
+    found = grams.run.compute_all(gcv_errors, calls)
     return [(errors * np.square(grams.targets.scale), dimensions) for errors, dimensions in found]
 
 

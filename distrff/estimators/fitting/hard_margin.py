@@ -52,24 +52,17 @@ def solve_hard_margins(oracle: MarginOracle, starts: Mapping[MarginProblem, np.n
         if model.inseparable and interruption is None:
             raise InputError(_refusal(oracle.targets, problem, model))
     traces = {
-        problem: Trace(
-            model.x,
-            model.certificate,
-            smallest_margin=model.checked_margin,
-            history=histories[problem],
-        )
-        for problem, model in models.items()
+        p: Trace(model.x, model.certificate, smallest_margin=model.checked_margin, history=histories[p])
+        for p, model in models.items()
     }
-    status = Status.INTERRUPTED if interruption is not None else _status(models.values())
+    if interruption is not None:
+        status = Status.INTERRUPTED
+    elif all(model.converged for model in models.values()):
+        status = Status.CONVERGED
+    else:
+        separated = all(np.isfinite(model.certificate.gap) for model in models.values())
+        status = Status.NOT_CONVERGED if separated else Status.NOT_DECIDED
     return MarginSolution(traces, status, n_sweeps, interruption)
-
-
-def _status(models: Iterable[HardMargin]) -> Status:
-    """Return how it ended where no model was shown to be impossible."""
-    if all(model.converged for model in models):
-        return Status.CONVERGED
-    separated = all(np.isfinite(model.certificate.gap) for model in models)
-    return Status.NOT_CONVERGED if separated else Status.NOT_DECIDED
 
 
 def _refusal(targets: ClassTargets, problem: MarginProblem, model: HardMargin) -> str:

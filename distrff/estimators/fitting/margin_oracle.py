@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 import numpy as np
 
 from distrff.engine.reduction import Arrays, joined
-from distrff.engine.run import Run
 from distrff.engine.segments import (
     gram_stride,
     light_segmentation_of_features,
@@ -43,6 +43,8 @@ from distrff.solvers.hard_margin import CriticalRows
 from distrff.solvers.lbfgs import DiagonalPreconditioner, Hessian, Preconditioner
 from distrff.solvers.objective import Evaluation, Point
 from distrff.solvers.ridge import GramProblem, RidgeEquations, RidgeMoments, ridge_system, total_gram
+
+Solve = Callable[[np.ndarray], np.ndarray]  # g ↦ (h · Gram + I)⁻¹g
 
 _MAX_FACTORS = 3
 _MIN_CURVATURE = 1e-100
@@ -90,7 +92,7 @@ class MarginOracle:
         self._grams = grams
         self._folds = folds
         self._moments: RidgeMoments | None = None
-        self._factors: WeakValueDictionary[float, _Factor] = WeakValueDictionary()
+        self._factors: WeakValueDictionary[float, Solve] = WeakValueDictionary()
         dtype = np.dtype(plan.size.dtype)
         entries = plan.size.sparse_entries
         self.is_sparse = entries > 0
@@ -204,12 +206,16 @@ class MarginOracle:
         level = float(np.floor(np.log2(h) / 2))
         if level not in self._factors and len(self._factors) >= _MAX_FACTORS:
             level = min(self._factors, key=lambda other: abs(other - level))
-        factor = self._factors.get(level)
-        if factor is None:
-            grams = self._grams
-            handle = self.run.submit(preconditioner_of, grams.total, 4.0**level, grams.problem)
-            factor = self._factors[level] = _Factor(self.run, handle)
-        return factor.solve
+        solve = self._factors.get(level)
+        if solve is None:
+            solve = self._factors[level] = self._solve(self._grams.total, 4.0**level)
+        return solve
+
+    def _solve(self, total: Any, curvature: float) -> Solve:
+        """Return the solve by a preconditioner, which stays on the worker that has the Gram `total`."""
+        assert self._grams is not None
+        factor = self.run.submit(preconditioner_of, total, curvature, self._grams.problem)
+        return partial(self.run.compute, Preconditioner.apply, factor)
 
     def _diagonal(self, curvature: float) -> DiagonalPreconditioner:
         """Return the same of the Gram's diagonal, for which the first call takes a sweep."""
@@ -251,8 +257,7 @@ class MarginOracle:
         handle = self.run.sweep("Hessian", self._fit.dataset, reduction, cuts, self._point(at.x[:, None]))
         curvature = stride * min(problem.C, 1 / grams.noise_floor())
         total = self.run.submit(total_gram, [handle], grams.problem)
-        factor = _Factor(self.run, self.run.submit(preconditioner_of, total, curvature, grams.problem))
-        return Hessian(factor.solve, is_light=at.n_curved <= few)
+        return Hessian(self._solve(total, curvature), is_light=at.n_curved <= few)
 
 
 class SoftmaxOracle(MarginOracle):
@@ -273,17 +278,6 @@ class SoftmaxOracle(MarginOracle):
         """Return the same map for each class."""
         solve = super().preconditioner(curvature)
         return lambda gradient: solve(self.columns(gradient)).ravel()
-
-
-@dataclass(frozen=True, eq=False)
-class _Factor:
-    """A handle on a preconditioner, which stays on the worker that has the Gram."""
-
-    run: Run
-    handle: Any
-
-    def solve(self, gradient: np.ndarray) -> np.ndarray:
-        return self.run.gather([self.run.submit(Preconditioner.apply, self.handle, gradient)])[0]
 
 
 def preconditioner_of(total: np.ndarray, curvature: float, problem: GramProblem) -> Preconditioner:

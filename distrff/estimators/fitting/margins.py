@@ -83,8 +83,7 @@ def _starts(fit: PreparedFit, grams: Grams | None, C: float) -> list[np.ndarray]
     curvature = options.loss.curvature if np.isfinite(options.loss.curvature) else 2.0
     least = _MIN_PENALTY * grams.weight * grams.mean_square_norm
     alpha = max(grams.noise_floor(), least if np.isinf(C) else 1 / (C * curvature))
-    call = (grams.total, np.array([alpha]), grams.problem)
-    ridge: RidgeSolution = fit.run.gather([fit.run.submit(solution_of, *call)])[0]
+    ridge: RidgeSolution = fit.run.compute(solution_of, grams.total, np.array([alpha]), grams.problem)
     points = np.vstack([ridge.coef, ridge.intercept[None]]) if options.fit_intercept else ridge.coef
     # Ridge aims at margins of 1.
     return list((options.loss.clear_margin * points).T)
@@ -114,12 +113,9 @@ def solve_margins(
         while not solving.is_spent and solving.advance():
             if solving.has_models:
                 finish_exactly(oracle, solving.unfinished(), solving.nearest_rows, solving.improve, tol=tol)
-    except KeyboardInterrupt as raised:
-        interruption = raised
-    if interruption is not None:
-        status = Status.INTERRUPTED
-    else:
         status = Status.NOT_CONVERGED if solving.unfinished() else Status.CONVERGED
+    except KeyboardInterrupt as raised:
+        status, interruption = Status.INTERRUPTED, raised
     return MarginSolution(solving.traces, status, solving.n_sweeps, interruption)
 
 

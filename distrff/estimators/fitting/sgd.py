@@ -167,7 +167,8 @@ class _SGDOracle:
         rows = np.linspace(0, sample.X.shape[0] - 1, n_rows).astype(np.intp)
         assert sample.y is not None
         Y, s = targets.encode(sample.y), targets.row_weights(sample.y, sample.sample_weight)
-        call = (
+        metric, X0 = self._fit.run.compute(
+            metric_of_sample,
             self._margins.features_of,
             self._margins.sent_map,
             sample.X[rows],
@@ -177,8 +178,6 @@ class _SGDOracle:
             1 / (C * self._fit.weight),
             self.options.fit_intercept,
         )
-        run = self._fit.run
-        metric, X0 = run.gather([run.submit(metric_of_sample, *call)])[0]
         return metric, self.options.loss.clear_margin * X0
 
 

@@ -167,7 +167,7 @@ def _seconds_a_row(
     )
     warm, timed = fit.dataset.rows(0, min(_WARM_ROWS, n_rows)), fit.dataset.rows(0, n_rows)
     calls = [(reduction, warm, timed, arrays)] * _n_threads(plan)
-    return float(np.median(fit.run.gather(fit.run.submit_all(seconds_of, calls)))) / n_rows
+    return float(np.median(fit.run.compute_all(seconds_of, calls))) / n_rows
 
 
 def seconds_of(reduction: RowReduction, warm: Rows, timed: Rows, arrays: Arrays) -> float:

@@ -242,8 +242,6 @@ class Shuffled:
 
     `folder` is empty, on a disk with room for all rows.
 
-    Notes
-    -----
     Independent uniform buckets followed by a uniform order in each are a uniform order of all: Sandelius
     1962, "A simple randomization procedure"; Rao 1961.
     """
