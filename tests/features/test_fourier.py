@@ -115,46 +115,6 @@ def test_the_variance_is_that_of_the_theory(rng, kernel, form):
     assert abs(ratios.mean() - 1) <= 0.4
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize(
-    "kernel", [Gaussian(2.0), Matern(2.0) + Gaussian(1.0), 2.0 * Matern(3.0) * Gaussian(4.0)], ids=repr
-)
-def test_orthogonal_frequencies_are_unbiased(rng, kernel, form):
-    X = 2.0 * np.tri(5, 4, -1)  # no two rows so close that their products are all but constant
-    n_maps, D, seed = 300, 32, seed_of(rng)  # of a sum: half of 16 or 32 frequencies each, exactly its shares
-    products = np.array(
-        [
-            pairs(
-                FourierFeatures(
-                    kernel, D, form=form, sampling="orthogonal", random_state=seed + i
-                ).fit_transform(X)
-            )
-            for i in range(n_maps)
-        ]
-    )
-    expected = kernel(X)[np.triu_indices(5, 1)]
-    # Eight standard errors over independent seeds: Student's t of 299 degrees, whose tails of 1e-13
-    # grow a hundredfold by a skewness of the products below .5.
-    for values, mean in ((products.real, expected), (products.imag, 0.0)):
-        error = values.std(axis=0) / np.sqrt(n_maps)
-        assert np.all(np.abs(values.mean(axis=0) - mean) <= 8 * error)
-
-
-def test_orthogonal_frequencies_have_at_most_six_tenths_of_the_error(rng):
-    """Of cos_sin, d = 16, ℓ = 4, X ~ N(0, I), 60 rows, 256 columns; the limit of many seeds is .563."""
-    kernel, squares = Gaussian(4.0), {sampling: [] for sampling in ("iid", "orthogonal")}
-    first = seed_of(rng)
-    for seed in range(first, first + 300):
-        X = rng.standard_normal((60, 16))
-        expected = kernel(X)[np.triu_indices(60, 1)]
-        for sampling in squares:
-            Z = FourierFeatures(kernel, 256, sampling=sampling, random_state=seed).fit_transform(X)
-            squares[sampling].append(np.mean((pairs(Z) - expected) ** 2))
-    # A mean square varies by 0.14 (iid) and 0.3 (orthogonal) of itself from seed to seed, and the ratio
-    # of the roots of two means of 50 by .0103, of 300 by .0042: .6 is more than eight deviations away.
-    assert np.sqrt(np.mean(squares["orthogonal"]) / np.mean(squares["iid"])) <= 0.6
-
-
 # Values
 
 

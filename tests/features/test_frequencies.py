@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.stats import chi, ks_1samp, ks_2samp, norm
+from scipy.stats import chi, ks_1samp, ks_2samp
 
-from distrff.errors import InputError
 from distrff.features.frequencies import SAMPLINGS, component_order, draw_frequencies
 from distrff.kernels.stationary import Cauchy, Exponential, Gaussian, Laplacian, Matern
 from tests.support.draws import seed_of
@@ -94,13 +93,6 @@ def test_orthogonal_radii_are_those_of_the_measure(rng, kernel):
         assert ks_1samp(radii["orthogonal"], chi(4).cdf).pvalue > LEVEL
 
 
-@pytest.mark.parametrize("position", [0, 3])
-def test_an_orthogonal_frequency_is_normal_in_every_column(rng, position):
-    W = draw_frequencies(Gaussian(WIDTHS), 8000, 4, sampling="orthogonal", seed=seed_of(rng))
-    for column, width in enumerate(WIDTHS):
-        assert ks_1samp(width * W[column, position::4], norm.cdf).pvalue > LEVEL
-
-
 @pytest.mark.parametrize("n_columns", [1, 2, 3])
 def test_blocks_are_haar_distributed_rotations_and_reflections(rng, n_columns):
     n_blocks = 2000
@@ -114,24 +106,3 @@ def test_blocks_are_haar_distributed_rotations_and_reflections(rng, n_columns):
     # the mean of n of them, each at most d, is within eight deviations.
     traces = np.trace(blocks, axis1=1, axis2=2)
     assert abs(traces.mean()) <= 8 / np.sqrt(n_blocks)
-
-
-@pytest.mark.parametrize("kernel", NOT_SPHERICAL, ids=repr)
-def test_orthogonal_needs_a_spherical_measure(kernel):
-    with pytest.raises(InputError, match=r"rotation invariant.*use sampling='iid', or a Gaussian") as caught:
-        draw_frequencies(kernel, 8, 2, sampling="orthogonal", seed=0)
-    assert repr(kernel) in str(caught.value)
-    assert draw_frequencies(kernel, 8, 2, sampling="iid", seed=0).shape == (2, 8)
-
-
-def test_unknown_samplings_are_refused():
-    with pytest.raises(InputError, match="must be one of 'iid', 'orthogonal', 'qmc', got 'sorf'"):
-        draw_frequencies(Gaussian(), 8, 2, sampling="sorf", seed=0)
-
-
-@pytest.mark.parametrize("sampling", SAMPLINGS)
-def test_widths_that_do_not_fit_are_refused(sampling):
-    with pytest.raises(InputError, match="4 widths, the data 3 columns"):
-        draw_frequencies(Gaussian(WIDTHS), 8, 3, sampling=sampling, seed=0)
-    with pytest.raises(InputError, match="undecided"):
-        draw_frequencies(Gaussian("auto"), 8, 3, sampling=sampling, seed=0)
