@@ -79,21 +79,18 @@ def octaves_from_the_best(rng, function, draw, D, n):
 # by one step of half an octave more. Of nine, five are with a probability of 126·.003⁵ = 3e-11.
 
 
-def test_the_width_is_within_a_factor_two_of_the_best_for_a_smooth_function(rng):
+@pytest.mark.parametrize("of_waves", [False, True])
+def test_the_width_is_within_a_factor_two_of_the_best(rng, of_waves):
     found = [
-        octaves_from_the_best(rng, smooth, lambda n: rng.standard_normal((n, 3)), D=96, n=1000)
+        octaves_from_the_best(rng, rough, lambda n: rng.random((n, 1)), D=192, n=1200)
+        if of_waves
+        else octaves_from_the_best(rng, smooth, lambda n: rng.standard_normal((n, 3)), D=96, n=1000)
         for _ in range(9)
     ]
     octaves, ratios = np.transpose(found)
     assert np.median(np.abs(octaves)) <= 1
-    assert 0.25 < np.median(ratios) < 4
-
-
-def test_the_width_is_within_a_factor_two_of_the_best_for_a_rough_function(rng):
-    found = [octaves_from_the_best(rng, rough, lambda n: rng.random((n, 1)), D=192, n=1200) for _ in range(9)]
-    octaves, ratios = np.transpose(found)
-    assert np.median(np.abs(octaves)) <= 1
-    assert np.median(ratios) > 15  # far below the median distance, as on terrain
+    # The waves want widths far below the median distance, as on terrain.
+    assert np.median(ratios) > 15 if of_waves else 0.25 < np.median(ratios) < 4
 
 
 @pytest.mark.parametrize("exponent", [-13.3, -9.0, -7.2, -1.4, 0.0, 3.3, 12.8])
@@ -106,20 +103,13 @@ def test_the_grid_moves_on_when_its_end_wins(exponent):
     assert len(tried) < 30
 
 
-@pytest.mark.parametrize("exponent", [-6.0, -4.0, 2.75])
-def test_the_grid_is_wide(exponent):
-    """A valley next to the median does not hide a deeper one far away."""
-
-    def error(width):
-        return min(1 + abs(np.log2(width)), 2 * abs(np.log2(width) - exponent))
-
-    tried = length_scale._search(error, 1.0)
-    assert abs(np.log2(min(tried, key=tried.get)) - exponent) <= 0.26
-
-
-def test_the_search_ends_somewhere():
-    for error in (lambda width: width, lambda width: -width):
-        tried = length_scale._search(error, 1.0)
+def test_the_grid_is_wide_and_ends_somewhere():
+    for exponent in (-6.0, -4.0, 2.75):  # behind a valley next to the median
+        valleys = lambda w, far=exponent: min(1 + abs(np.log2(w)), 2 * abs(np.log2(w) - far))  # noqa: E731
+        tried = length_scale._search(valleys, 1.0)
+        assert abs(np.log2(min(tried, key=tried.get)) - exponent) <= 0.26
+    for sign in (1, -1):
+        tried = length_scale._search(lambda width, sign=sign: sign * width, 1.0)
         assert 2.0**-16 < min(tried) < max(tried) < 2.0**16
 
 
@@ -208,6 +198,8 @@ def test_classes_may_be_strings(rng):
     np.testing.assert_array_equal(coded_targets(names[index]), Y)
     np.testing.assert_array_equal(coded_targets(names.astype(object)[index].tolist()), Y)
     np.testing.assert_array_equal(coded_targets(index > 0), 2.0 * np.eye(2)[(index > 0).astype(int)] - 1)
+    np.testing.assert_array_equal(coded_targets([3, 1, 2]), [[3.0], [1.0], [2.0]])
+    np.testing.assert_array_equal(coded_targets(np.eye(2, dtype=np.float32)), np.eye(2))
     width = FourierFeatures(Gaussian("auto"), 32, random_state=seed).fit(X, names[index]).kernel_
     assert width == FourierFeatures(Gaussian("auto"), 32, random_state=seed).fit(X, Y).kernel_
 
@@ -218,11 +210,6 @@ def test_of_many_classes_the_most_frequent_stand_for_all(rng, coded):
     Y = coded_targets(2.0 * np.eye(100)[labels] - 1 if coded else labels.astype(str))
     assert Y.shape == (len(labels), 32)
     assert sorted((Y > 0).sum(axis=0)) == list(range(69, 101))
-
-
-def test_numbers_are_numbers():
-    np.testing.assert_array_equal(coded_targets([3, 1, 2]), [[3.0], [1.0], [2.0]])
-    np.testing.assert_array_equal(coded_targets(np.eye(2, dtype=np.float32)), np.eye(2))
 
 
 def test_rows_without_weight_do_not_count(rng):
