@@ -156,6 +156,9 @@ def test_rows_in_unseen_bins_are_zero_there(rng):
     mixed = map_.transform(np.concatenate([X[:1], X[:1] + 1e4, X[1:2]]))
     assert np.diff(mixed.indptr).tolist() == [20, 0, 20]
     assert (mixed[[0, 2]] != map_.transform(X[:2])).nnz == 0
+    assert map_.specification_.row_entries == map_.sparse_entries == 20
+    with pytest.raises(InputError, match="sparse"):
+        map_.apply(X[:1], out=np.zeros((1, 2)))
 
 
 def test_rows_of_weight_zero_have_no_bins(rng):
@@ -164,13 +167,6 @@ def test_rows_of_weight_zero_have_no_bins(rng):
     options = dict(n_grids=15, random_state=seed_of(rng))
     weighted = RandomBinningFeatures(**options).fit(X, sample_weight=s)
     assert weighted.specification_ == RandomBinningFeatures(**options).fit(X[s > 0]).specification_
-
-
-def test_the_seed_is_all_that_a_hashed_map_needs(rng):
-    map_ = RandomBinningFeatures(n_grids=8, n_bins=64, random_state=seed_of(rng))
-    one, two = (clone(map_).fit(rng.standard_normal((5, 3))).specification_ for _ in range(2))
-    assert one == two and not one.carries_arrays
-    assert map_.fit(np.zeros((1, 3))).counts_ is None and map_.expected_collisions_ == 0
 
 
 def test_collisions_of_hashed_bins_are_as_many_as_expected(rng):
@@ -183,6 +179,10 @@ def test_collisions_of_hashed_bins_are_as_many_as_expected(rng):
     expected = map_.expected_collisions_
     assert expected == pytest.approx(P * 40 * 39 / 2 / w)
     assert abs(found - expected) <= 6 * np.sqrt(expected)
+    # The seed is all that it needs.
+    other = clone(map_).fit(X[:1])
+    assert other.specification_ == map_.specification_ and not map_.specification_.carries_arrays
+    assert other.counts_ is None and other.expected_collisions_ == 0
 
 
 def test_whoever_has_the_rows_hears_of_the_bins_and_may_refuse_them(rng):
@@ -199,17 +199,6 @@ def test_whoever_has_the_rows_hears_of_the_bins_and_may_refuse_them(rng):
         occupied_bins(grids, row_source)
     # Of all grids a bin at least; then the 200 of the first with one of each other; then those of 65.
     assert heard == [100, 200 + 99, 65 * 200 + 35]
-
-
-def test_what_it_says_of_itself(rng):
-    map_ = RandomBinningFeatures(n_grids=4).fit(rng.standard_normal((9, 2)))
-    D = map_.specification_.n_features
-    assert map_.nested_sizes() == (D,)
-    assert map_.specification_.row_entries == map_.sparse_entries == 4
-    assert len(map_.get_feature_names_out()) == D
-    assert RandomBinningFeatures(Laplacian("auto"), 4).fit(rng.standard_normal((50, 2))).kernel_ != Laplacian(
-        "auto"
-    )
 
 
 # Bad input
@@ -231,22 +220,12 @@ def test_kernels_that_are_no_mixture_of_hats_name_the_maps_that_serve_them(kerne
         (dict(n_grids=10, n_bins=9), "at least n_grids = 10, got 9"),
         (dict(n_bins=True), "n_bins"),
         (dict(kernel="laplacian"), "kernel must be a distrff kernel"),
+        (dict(kernel=Laplacian((1.0, 2.0, 3.0))), "3 widths, the data 2 columns"),
     ],
 )
 def test_parameters_that_no_data_make_right(options, match):
     with pytest.raises(InputError, match=match):
         RandomBinningFeatures(**options).fit(np.zeros((2, 2)))
-
-
-def test_widths_must_be_those_of_the_columns():
-    with pytest.raises(InputError, match="2 widths, the data 3 columns"):
-        RandomBinningFeatures(Laplacian((1.0, 2.0))).fit(np.zeros((2, 3)))
-
-
-def test_there_is_no_array_to_write_to(rng):
-    map_ = RandomBinningFeatures(n_grids=2).fit(np.zeros((2, 2)))
-    with pytest.raises(InputError, match="sparse"):
-        map_.apply(np.zeros((1, 2)), out=np.zeros((1, 2)))
 
 
 def by_dense_solves(pilot, rows, kernel, alphas):
@@ -262,25 +241,18 @@ def by_dense_solves(pilot, rows, kernel, alphas):
     return min(errors)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("classes", [False, True])
-def test_the_error_is_that_of_dense_solves(rng, classes):
+def test_the_error_is_that_of_dense_solves(rng, classes, weighted):
     """16 products reach the solution to rounding: the rows have nine different places."""
     X = rng.integers(0, 3, (53, 2)).astype(float)
     Y = np.stack([X[:, 0] - 1, X[:, 0] * X[:, 1]], axis=1) + 0.1 * rng.standard_normal((53, 2))
-    rows = PilotRows.of(X, np.sign(Y) if classes else Y, np.ones(53), seed_of(rng))
+    s = rng.uniform(0.2, 3, 53) if weighted else np.ones(53)
+    rows = PilotRows.of(X, np.sign(Y) if classes else Y, s, seed_of(rng))
     pilot = BinningPilot(rows, n_grids=30)
     for kernel in (Laplacian(0.5), Laplacian((2.0, 8.0))):
         expected = by_dense_solves(pilot, rows, kernel, np.logspace(-7, 0, 15))
         assert pilot.held_out_error(kernel) == pytest.approx(expected, rel=1e-6)
-
-
-def test_weights_are_those_of_the_machine(rng):
-    X = rng.integers(0, 3, (60, 2)).astype(float)
-    s = rng.uniform(0.2, 3, 60)
-    rows = PilotRows.of(X, X[:, :1] + 0.3 * rng.standard_normal((60, 1)), s, seed_of(rng))
-    pilot = BinningPilot(rows, n_grids=20)
-    expected = by_dense_solves(pilot, rows, Laplacian(2.0), np.logspace(-7, 0, 15))
-    assert pilot.held_out_error(Laplacian(2.0)) == pytest.approx(expected, rel=1e-6)
 
 
 def test_constant_targets_have_no_error(rng):
