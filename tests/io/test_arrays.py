@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 
+import dask.bag as db
 import numpy as np
 import pandas as pd
 import pytest
@@ -28,6 +29,9 @@ def test_description(Xyw):
     assert data.source == "NumPy array"
     assert "101 rows x 3 columns of float32" in repr(data)
     assert as_dataset(data) is data
+    alone = as_dataset(Xyw[0])
+    assert (alone.n_targets, alone.y_dtype, alone.y, alone.sample_weight) == (0, None, None, None)
+    assert next(alone.rows(0, 5).tiles(5))[2:] == (None, None)
 
 
 def test_rows_ship_only_themselves_and_share_memory_here():
@@ -35,12 +39,6 @@ def test_rows_ship_only_themselves_and_share_memory_here():
     rows = as_dataset(X).rows(5000, 5100)
     assert len(pickle.dumps(rows)) < 100 * 10 * 8 + 2000
     assert np.shares_memory(next(rows.tiles(100)).X, X)
-
-
-def test_absent_targets_and_weights(Xyw):
-    data = as_dataset(Xyw[0])
-    assert (data.n_targets, data.y_dtype, data.y, data.sample_weight) == (0, None, None, None)
-    assert next(data.rows(0, 5).tiles(5))[2:] == (None, None)
 
 
 def test_frames(read_dataset):
@@ -52,29 +50,19 @@ def test_frames(read_dataset):
     assert y.tolist() == ["u", "v"]  # by position, as scikit-learn takes them
 
 
-def test_lengths_must_agree(Xyw):
+def test_what_does_not_go_together(Xyw):
     X, y, w = Xyw
     with pytest.raises(InputError, match="X has 101 rows but y has 100"):
         as_dataset(X, y[1:])
     with pytest.raises(InputError, match="X has 101 rows but sample_weight has 99"):
         as_dataset(X, y, w[2:])
-
-
-@pytest.mark.parametrize("bounds", [(-1, 3), (3, 3), (0, 102)])
-def test_rows_outside_of_the_data(Xyw, bounds):
-    with pytest.raises(InputError, match="outside of"):
-        as_dataset(Xyw[0]).rows(*bounds)
-
-
-def test_a_dataset_carries_its_own_targets(Xyw):
+    for bounds in ((-1, 3), (3, 3), (0, 102)):
+        with pytest.raises(InputError, match="outside of"):
+            as_dataset(X).rows(*bounds)
     with pytest.raises(InputError, match="its own y"):
-        as_dataset(as_dataset(Xyw[0]), Xyw[1])
-
-
-def test_other_dask_collections_are_refused():
-    bag = pytest.importorskip("dask.bag").from_sequence([[1.0]])
+        as_dataset(as_dataset(X), y)
     with pytest.raises(InputTypeError, match="dask Bag"):
-        as_dataset(bag)
+        as_dataset(db.from_sequence([[1.0]]))
 
 
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i1", "u4", "i8", "?"])
@@ -146,6 +134,8 @@ def test_frames_as_matrices():
     np.testing.assert_array_equal(values, [[1, 0, 1], [1, 1, 0], [1, 2, 1]])
     assert block_of(frame[["a", "c"]])[0].dtype == np.float32
     assert block_of(frame.rename(columns={"a": 0}))[1] is None
+    sparse_column = frame[["a"]].assign(b=pd.arrays.SparseArray([0.0, 1.0, 0.0]))
+    np.testing.assert_array_equal(block_of(sparse_column)[0], [[1, 0], [1, 1], [1, 0]])
 
 
 @pytest.mark.parametrize(
@@ -158,11 +148,6 @@ def test_nullable_columns_become_floats(dtype, expected):
     assert values.dtype == np.dtype(expected)
     np.testing.assert_array_equal(values[:, 0], [1, np.nan, 0])
     assert block_of(frame.dropna())[0].dtype == np.dtype(expected)
-
-
-def test_sparse_columns_of_a_frame_are_numbers():
-    frame = pd.DataFrame({"a": pd.arrays.SparseArray([0.0, 1.0]), "b": [2.0, 3.0]})
-    np.testing.assert_array_equal(block_of(frame)[0], [[0, 2], [1, 3]])
 
 
 @pytest.mark.parametrize(
