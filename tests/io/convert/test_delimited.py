@@ -8,7 +8,6 @@ import gzip
 import io
 import lzma
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -70,24 +69,13 @@ def test_what_is_skipped_is_a_record(text_file, block_bytes):
 
 @pytest.mark.parametrize("ends", [b"\n", b"\r\n", b"\r"])
 def test_line_ends(text_file, block_bytes, ends):
-    data = ends.join(b"%d,%d" % (i, -i) for i in range(50)) + ends
-    blocks = list(blocks_of([text_file(data)], ","))
-    assert b"".join(b.data for b in blocks) == data
-    assert all(b.data.endswith(ends[-1:]) for b in blocks)
-
-
-@pytest.mark.parametrize("ends", [b"\n", b"\r\n", b"\r"])
-@pytest.mark.parametrize("n_bytes", range(13, 18))
-def test_line_ends_that_the_first_block_does_not_show_or_cuts(text_file, block_bytes, ends, n_bytes):
-    data = b'"' + b"a" * (n_bytes - 2) + b'"' + ends + b'"b,c"' + ends + b"d" + ends
-    blocks = list(blocks_of([text_file(data)], ","))
-    assert b"".join(b.data for b in blocks) == data
-    assert all(b.data.endswith(ends) for b in blocks)
-
-
-def test_members_of_gzip_follow_each_other(text_file):
-    file = text_file(gzip.compress(b"1,2\n") + gzip.compress(b"3,4\n"))
-    assert head_of(file) == b"1,2\n3,4\n"
+    records = [b"%d,%d" % (i, -i) for i in range(50)]
+    cut = [[b'"' + b"a" * n + b'"', b'"b,c"', b"d"] for n in range(11, 16)]  # by the first block, or at it
+    for lines in (records, *cut):
+        data = ends.join(lines) + ends
+        blocks = list(blocks_of([text_file(data)], ","))
+        assert b"".join(b.data for b in blocks) == data
+        assert all(b.data.endswith(ends) for b in blocks)
 
 
 @pytest.mark.parametrize("compression", [c for c in COMPRESSIONS if c != "none"])
@@ -97,7 +85,9 @@ def test_a_truncated_file_is_refused_by_name(text_file, compression, rng):
         list(blocks_of([text_file(data[: len(data) // 2])], ","))
 
 
-def test_other_encodings_are_refused(text_file):
+def test_the_head_of_a_file(text_file):
+    file = text_file(gzip.compress(b"1,2\n") + gzip.compress(b"3,4\n"))  # members follow each other
+    assert head_of(file) == b"1,2\n3,4\n"
     with pytest.raises(InputError, match="UTF-16"):
         head_of(text_file("a,b\n".encode("utf-16")))
 
@@ -130,13 +120,6 @@ def read_by_wider_types(source: CsvSource) -> dict[str, list]:
         except WiderTypes as wider:
             assert wider.types != source.types
             source.widen(wider.types)
-
-
-def test_numbers_come_back(text_file, block_bytes, rng):
-    X = rng.standard_normal((80, 3))
-    text = "a,b,c\n" + "".join(",".join(map(repr, row)) + "\n" for row in X.tolist())
-    found = columns(CsvSource([text_file(text.encode())]))
-    np.testing.assert_array_equal(np.column_stack([found[n] for n in "abc"]), X)
 
 
 def test_every_kind_of_column(text_file):
