@@ -161,28 +161,6 @@ def test_the_complex_form_is_that_of_pairs(rng):
 # dask
 
 
-def test_unknown_row_chunks_stay_unknown(rng):
-    X = rng.standard_normal((30, 3))
-    lazy = da.from_array(X, chunks=(7, 2))
-    lazy = lazy[lazy[:, 0] > 0]
-    map_ = FourierFeatures(Gaussian(), 6, random_state=seed_of(rng)).fit(X)
-    Z = map_.transform(lazy)
-    assert np.isnan(Z.shape[0])
-    assert Z.shape[1] == 6
-    tolerance = 2 * rounding(map_, X, np.float64)
-    np.testing.assert_allclose(
-        Z.compute(scheduler="sync"), map_.transform(X[X[:, 0] > 0]), rtol=0, atol=tolerance
-    )
-
-
-def test_the_same_map_of_the_same_array_is_the_same_task(rng):
-    lazy, seed = da.ones((6, 2), chunks=3), seed_of(rng)
-    one, other = (FourierFeatures(Gaussian(), 8, random_state=seed).fit(np.zeros((1, 2))) for _ in range(2))
-    assert one.transform(lazy).name == other.transform(lazy).name
-    third = FourierFeatures(Gaussian(), 8, random_state=seed + 1).fit(np.zeros((1, 2)))
-    assert one.transform(lazy).name != third.transform(lazy).name
-
-
 def test_a_graph_carries_the_seed_and_not_the_frequencies():
     """And building it computes nothing."""
     map_ = FourierFeatures(Gaussian(), 4096).fit(np.zeros((1, 100)))
@@ -200,13 +178,11 @@ def test_a_graph_carries_the_seed_and_not_the_frequencies():
     ("n_components", "neighbours"), [(7, "use 6 or 8"), (1, "use 2"), (np.int64(1025), "use 1024 or 1026")]
 )
 def test_an_odd_number_of_pairs_names_its_neighbours(n_components, neighbours):
+    X = np.zeros((2, 2))
     with pytest.raises(InputError, match=f"must be even.*got {n_components}.*{neighbours}$"):
-        FourierFeatures(None, n_components).fit(np.zeros((2, 2)))
+        FourierFeatures(None, n_components).fit(X)
     for form in ("phase", "complex"):
-        assert FourierFeatures(None, n_components, form=form).fit_transform(np.zeros((2, 2))).shape == (
-            2,
-            n_components,
-        )
+        assert FourierFeatures(None, n_components, form=form).fit_transform(X).shape == (2, n_components)
 
 
 @pytest.mark.parametrize(
@@ -232,20 +208,24 @@ def test_parameters_that_cannot_be_used_are_refused_at_fit(parameters, message):
     assert not hasattr(map_, "specification_")
 
 
+def test_fitting_keeps_the_parameters_as_they_are(rng):
+    map_ = FourierFeatures(Gaussian("auto"), 16).fit(rng.standard_normal((40, 2)))
+    assert map_.kernel == Gaussian("auto")
+    assert map_.random_state is None
+    assert map_.kernel_ == Gaussian(map_.length_scale_search_["length_scale"])
+    assert map_.n_features_in_ == 2
+    assert FourierFeatures().fit(np.zeros((1, 2))).kernel_ == Gaussian(1.0)
+    assert FourierFeatures().fit(np.zeros((1, 2))).length_scale_search_ is None
+
+
 def test_parameters_are_those_of_scikit_learn():
     map_ = FourierFeatures(Gaussian(2.0) + Matern(3.0), 64, sampling="orthogonal", random_state=5)
-    params = map_.get_params()
-    assert params["kernel__k2__nu"] == 1.5
-    assert map_.get_params(deep=False).keys() == {
-        "kernel",
-        "n_components",
-        "form",
-        "sampling",
-        "random_state",
-    }
+    names = {"kernel", "n_components", "form", "sampling", "random_state"}
+    assert map_.get_params(deep=False).keys() == names
+    assert map_.get_params()["kernel__k2__nu"] == 1.5
     copy = clone(map_)
     assert copy is not map_
-    assert copy.get_params() == params
+    assert copy.get_params() == map_.get_params()
     copy.set_params(kernel__k1__length_scale=7.0, n_components=32)
     assert copy.kernel == Gaussian(7.0) + Matern(3.0)
     assert map_.kernel == Gaussian(2.0) + Matern(3.0)  # the original's kernel is a value
@@ -258,26 +238,28 @@ def test_parameters_are_those_of_scikit_learn():
         copy.set_params(degree=2)
 
 
-def test_fitting_keeps_the_parameters_as_they_are(rng):
-    map_ = FourierFeatures(Gaussian("auto"), 16).fit(rng.standard_normal((40, 2)))
-    assert map_.kernel == Gaussian("auto")
-    assert map_.random_state is None
-    assert map_.kernel_ == Gaussian(map_.length_scale_search_["length_scale"])
-    assert map_.n_features_in_ == 2
-    assert FourierFeatures().fit(np.zeros((1, 2))).kernel_ == Gaussian(1.0)
-    assert FourierFeatures().fit(np.zeros((1, 2))).length_scale_search_ is None
-
-
 def test_the_seed_is_kept_and_repeats_the_map(rng):
-    X = rng.standard_normal((10, 2))
+    X, lazy = rng.standard_normal((10, 2)), da.ones((6, 2), chunks=3)
     state = np.random.get_state()[1].copy()
     one, other = FourierFeatures(Gaussian(), 8).fit(X), FourierFeatures(Gaussian(), 8).fit(X)
-    assert one.seed_ != other.seed_
     again = FourierFeatures(Gaussian(), 8, random_state=one.seed_).fit(X)
     np.testing.assert_array_equal(again.transform(X), one.transform(X))
     assert not np.array_equal(other.transform(X), one.transform(X))
     assert again.specification_ == one.specification_
+    # The same map of the same array is the same task.
+    assert again.transform(lazy).name == one.transform(lazy).name != other.transform(lazy).name
     np.testing.assert_array_equal(np.random.get_state()[1], state)
+
+
+def test_unknown_row_chunks_stay_unknown(rng):
+    X = rng.standard_normal((30, 3))
+    lazy = da.from_array(X, chunks=(7, 2))
+    map_ = FourierFeatures(Gaussian(), 6, random_state=seed_of(rng)).fit(X)
+    Z, expected = map_.transform(lazy[lazy[:, 0] > 0]), map_.transform(X[X[:, 0] > 0])
+    assert np.isnan(Z.shape[0])
+    assert Z.shape[1] == 6
+    tolerance = 2 * rounding(map_, X, np.float64)
+    np.testing.assert_allclose(Z.compute(scheduler="sync"), expected, rtol=0, atol=tolerance)
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from scipy.linalg import hadamard
 from scipy.special import hyp1f1
 from scipy.stats import ks_1samp, norm
 
 from distrff.errors import InputError
+from distrff.features.count_sketch import SKETCH_COLUMNS, gaussian_sketch_error
 from distrff.features.fourier import (
     FORMS,
     MIN_STRUCTURED_COLUMNS,
@@ -205,23 +207,19 @@ def dense_of(sampling, arrays, widths):
     return (radii[:, None] * directions)[:, : len(widths)].T / np.reshape(widths, (-1, 1))
 
 
-@pytest.mark.parametrize("n_columns", [16, 17, 100])
+@pytest.mark.parametrize("n_columns", [16, 17, 32, 100])
 @pytest.mark.parametrize("sampling", STRUCTURED_SAMPLINGS)
 def test_frequencies_are_those_of_the_formula(rng, sampling, n_columns):
     widths = tuple(rng.uniform(1.0, 4.0, n_columns))
-    map_ = fitted(
-        sampling, kernel=Matern(widths, nu=2.5), n_components=300, n_columns=n_columns, seed=seed_of(rng)
-    )
+    options = dict(n_components=300, n_columns=n_columns, seed=seed_of(rng))
+    map_ = fitted(sampling, kernel=Matern(widths, nu=2.5), **options)
     W = dense_of(sampling, map_.specification_.derive_arrays(), np.array(widths))
     assert map_.frequencies_.shape == (n_columns, 150)
     np.testing.assert_allclose(map_.frequencies_, W, rtol=0, atol=1e-12 * np.abs(W).max())
-
-
-def test_directions_of_a_sorf_block_are_orthogonal(rng):
-    W = fitted("sorf", n_columns=32, n_components=128, seed=seed_of(rng)).frequencies_
-    U = (W / np.linalg.norm(W, axis=0)).reshape(32, 2, 32)
-    for block in (U[:, 0], U[:, 1]):
-        np.testing.assert_allclose(block.T @ block, np.eye(32), atol=1e-13)
+    if sampling == "sorf" and n_columns in (16, 32):  # the directions of a block are orthogonal
+        U = W * np.reshape(widths, (-1, 1))
+        U = (U / np.linalg.norm(U, axis=0))[:, :n_columns]
+        np.testing.assert_allclose(U.T @ U, np.eye(n_columns), atol=1e-13)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -279,6 +277,8 @@ def test_the_cost_is_known_before_the_fit_and_counts_the_arrays(sampling, kernel
     assert spec.cost == map_.cost_for(D_COLUMNS)
     drawn = sum(A.nbytes for name, A in spec.derive_arrays().items() if name != "phases")
     assert drawn <= 8 * spec.cost.numbers(spec.n_features)
+    large, iid = (FourierFeatures(None, sampling=s).cost_for(784).numbers(8192) for s in (sampling, "iid"))
+    assert large < iid / 150 or sampling not in ("sorf", "fastfood")
 
 
 @pytest.mark.parametrize("form", ["cos_sin", "phase"])
@@ -296,11 +296,6 @@ def test_the_flops_of_a_row_are_those_of_the_loops(form):
     # Half of the frequencies each: a block in place of two.
     assert flops("sorf", SUM) == pytest.approx(flops("sorf"))
     assert flops("countsketch", SUM) == pytest.approx(2 * 2 * 784 + 2 * 2048 * 1100)
-
-
-def test_structured_arrays_are_small():
-    dense, structured = (fitted(s, n_components=8192, n_columns=784).specification_ for s in ("iid", "sorf"))
-    assert structured.cost.numbers(8192) < dense.cost.numbers(8192) / 150
 
 
 @pytest.mark.parametrize("kernel", [Gaussian(4.0), SUM], ids=["gaussian", "sum"])
@@ -358,25 +353,89 @@ def test_measures_that_are_not_spherical_are_refused(kernel, sampling):
     fitted("iid", kernel=kernel)
 
 
-def test_sorf_below_sixteen_columns_is_refused():
-    with pytest.raises(InputError, match=r"at least 16 columns.*got 15; use sampling='orthogonal'"):
-        fitted("sorf", n_columns=15)
-    fitted("sorf", n_columns=16)
+@pytest.mark.parametrize(
+    ("sampling", "options", "message"),
+    [
+        *((s, dict(kernel=Gaussian((1.0, 2.0, 3.0))), "3 widths, the data 20 columns") for s in CHOICES),
+        ("sorf", dict(n_columns=15), r"at least 16 columns.*got 15; use sampling='orthogonal'"),
+        ("qmc", dict(n_columns=30_000, n_components=2), r"30000 coordinates.*use sampling='orthogonal'"),
+    ],
+)
+def test_columns_that_do_not_fit_are_refused(sampling, options, message):
+    with pytest.raises(InputError, match=message):
+        fitted(sampling, **options)
 
 
-@pytest.mark.parametrize("sampling", CHOICES)
-def test_widths_that_do_not_fit_are_refused(sampling):
-    with pytest.raises(InputError, match="3 widths, the data 20 columns"):
-        fitted(sampling, kernel=Gaussian((1.0, 2.0, 3.0)))
-
-
-def test_more_coordinates_than_sobol_sequences_are_refused():
-    with pytest.raises(InputError, match=r"30000 coordinates.*use sampling='orthogonal'"):
-        fitted("qmc", n_columns=30_000, n_components=2)
-
-
-@pytest.mark.parametrize("n_columns", [1, 2, 3, 9])
-def test_fastfood_takes_any_number_of_columns(rng, n_columns):
+@pytest.mark.parametrize(("sampling", "n_columns"), [("sorf", 16), *(("fastfood", d) for d in (1, 2, 3, 9))])
+def test_few_columns_are_enough(rng, sampling, n_columns):
     X = rng.standard_normal((3, n_columns))
-    Z = fitted("fastfood", n_columns=n_columns, n_components=40).transform(X)
+    Z = fitted(sampling, n_columns=n_columns, n_components=40).transform(X)
     np.testing.assert_allclose(np.square(Z).sum(axis=1), 1.0, rtol=1e-12)
+
+
+# CountSketch: sparse rows, and the error that the sketch is allowed
+
+N_COLUMNS = 30_000
+
+
+def sparse_rows(rng, n_rows, dtype=np.float64, density=0.001):
+    n = max(1, int(density * n_rows * N_COLUMNS))
+    places = rng.integers(n_rows, size=n), rng.integers(N_COLUMNS, size=n)
+    return sp.csr_array((rng.standard_normal(n).astype(dtype), places), shape=(n_rows, N_COLUMNS))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("kernel", [Gaussian(5.0), Gaussian(5.0) + Matern(6.0, nu=2.5)], ids=["one", "sum"])
+def test_sparse_rows_give_the_values_of_dense_ones(rng, dtype, kernel):
+    X = sparse_rows(rng, 30).astype(dtype)
+    map_ = FourierFeatures(kernel, 32, sampling="countsketch", random_state=0).fit(X)
+    Z = map_.transform(X)
+    assert Z.dtype == dtype
+    assert isinstance(Z, np.ndarray)
+    np.testing.assert_array_equal(Z, map_.transform(X.toarray()))
+    np.testing.assert_array_equal(Z, map_.transform(X.tocsc()))
+    np.testing.assert_array_equal(
+        Z, FourierFeatures(kernel, 32, sampling="countsketch", random_state=0).fit(X.toarray()).transform(X)
+    )
+
+
+def test_sparse_rows_are_not_for_hadamard_products_and_need_a_width(rng):
+    X = sparse_rows(rng, 5)
+    for kernel, sampling in ((Gaussian(), "fastfood"), (Gaussian("auto"), "countsketch")):
+        with pytest.raises(TypeError, match=r"[Ss]parse"):
+            FourierFeatures(kernel, 8, sampling=sampling).fit(X)
+    with pytest.raises(InputError, match=r"X has 5 rows but y has shape \(4,\)"):
+        FourierFeatures(Gaussian(), 8, sampling="countsketch").fit(X, np.zeros(4))
+
+
+def test_the_error_is_within_its_bound(rng):
+    """Of distances up to 2ℓ: the bias, and the mean square that the sketch and m frequencies leave."""
+    n_maps, m, seed = 200, 64, int(rng.integers(2**62))
+    X = np.zeros((4, 64))
+    X[1, 0], X[2, :64], X[3, :2] = 1.0, 0.25, np.sqrt(2.0)  # at distances 1, 2 and 2, few columns and many
+    squares = np.square(X[1:] - X[0]).sum(axis=1)
+    errors = np.empty((n_maps, 3))
+    for i in range(n_maps):
+        Z = FourierFeatures(Gaussian(), 2 * m, sampling="countsketch", random_state=seed + i).fit_transform(X)
+        errors[i] = Z[1:] @ Z[0] - np.exp(-squares / 2)
+    standard_error = errors.std(axis=0) / np.sqrt(n_maps)
+    assert np.all(np.abs(errors.mean(axis=0)) <= gaussian_sketch_error(squares) + 6 * standard_error)
+    mean_square = np.square(errors).mean(axis=0)
+    its_error = np.square(errors).std(axis=0) / np.sqrt(n_maps)
+    assert np.all(mean_square <= 1 / (2 * m) + squares**2 / (2 * SKETCH_COLUMNS) + 6 * its_error)
+
+
+def test_the_sketch_keeps_squared_lengths(rng):
+    """E‖Sδ‖² = ‖δ‖² and Var ‖Sδ‖² ≤ 2‖δ‖⁴/B, which the bound rests on."""
+    delta = rng.standard_normal(1000)
+    lengths = np.empty(400)
+    for i in range(400):
+        map_ = FourierFeatures(Gaussian(), 2, sampling="countsketch", random_state=int(rng.integers(2**62)))
+        arrays = map_.fit(np.zeros((1, 1000))).specification_.derive_arrays()
+        lengths[i] = np.square(np.bincount(arrays["buckets"], arrays["signs"] * delta)).sum() / (
+            delta @ delta
+        )
+    deviation = np.sqrt(2 / SKETCH_COLUMNS)
+    assert abs(lengths.mean() - 1) <= 6 * deviation / np.sqrt(400)
+    # A variance of 400 draws is known to √(2/400) of itself, times 2 for a kurtosis of up to 9.
+    assert lengths.var() <= deviation**2 * (1 + 6 * 2 * np.sqrt(2 / 400))
