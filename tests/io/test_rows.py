@@ -107,17 +107,16 @@ def numbered(n_spans, read):
 
 
 @pytest.mark.parametrize("n_ahead", [1, 3, 20])
-def test_the_order_is_kept(n_ahead):
+def test_the_order_is_kept_and_no_more_is_read_than_asked_for(n_ahead):
     (tile,) = tiles_of(24, 24, read_ahead(numbered(8, []), n_ahead))
     np.testing.assert_array_equal(tile.X, np.repeat(np.arange(8), 3))
-
-
-def test_no_more_is_read_than_asked_for():
     read: list[int] = []
-    spans = read_ahead(numbered(100, read), 3)
-    for i in range(5):
+    spans = read_ahead(numbered(100, read), n_ahead)
+    first = weakref.ref(next(spans)["X"])
+    for i in range(1, 6):
         assert next(spans)["X"][0] == i
-        assert max(read) <= i + 3
+        assert max(read) <= i + n_ahead
+        assert first() is None  # a span is let go before the next
     del spans
 
 
@@ -135,13 +134,6 @@ def test_the_next_one_is_read_meanwhile():
     gate.set()
     assert next(spans)["X"] == 1
     assert next(spans, None) is None
-
-
-def test_a_span_is_let_go_before_the_next():
-    spans = read_ahead(numbered(3, []), 1)
-    first = weakref.ref(next(spans)["X"])
-    next(spans)
-    assert first() is None
 
 
 def test_errors_come_where_their_span_would():

@@ -171,14 +171,10 @@ def test_one_positive_label(raw):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"columns": "a"}, "column 'a' has no value in .* of 30 rows; give missing='drop', 'mean' or"),
-        ({"columns": "y", "target": "a", "missing": "mean"}, "column 'a' .* give missing='drop'$"),
         ({"columns": ["c", "c=u"], "missing": "drop", "one_hot": True}, "two columns .* named 'c=u'; rename"),
         ({"columns": "z"}, r"no column is left for X \(z: it has no values\)"),
-        ({"columns": "a", "target": "t", "missing": "drop"}, "the target 't' holds times"),
         ({"columns": "a", "target": "l", "missing": "drop"}, "the target 'l' holds lists of 2 numbers"),
         ({"columns": "a", "target": "yc", "missing": "drop"}, "several targets must all hold numbers"),
-        ({"columns": "a", "weight": "c", "missing": "drop"}, "the weights 'c' hold text, not numbers"),
     ],
 )
 def test_what_steps_refuse(raw, arguments, message):
