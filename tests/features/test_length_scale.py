@@ -164,21 +164,7 @@ def test_equal_rows_do_not_count_in_the_median(rng):
     assert chosen(Laplacian("auto"), X, None)[0] == Laplacian(7.0)
 
 
-@pytest.mark.parametrize("n", [1, 2, 100])
-def test_rows_that_are_all_the_same_are_refused(n):
-    with pytest.raises(InputError, match=r"no two different rows in its sample.*give a number"):
-        FourierFeatures(Gaussian("auto"), 8).fit(np.full((n, 3), 7.0))
-
-
 # Widths, targets, weights
-
-
-def test_one_factor_for_all_automatic_widths_and_none_for_the_others(rng):
-    X = rng.standard_normal((60, 2))
-    kernel = Gaussian("auto") + 2.0 * Matern("auto", nu=0.5) * Gaussian((1.0, 3.0))
-    fitted, search = chosen(kernel, X, X[:, 0], seed=seed_of(rng))
-    width = search["length_scale"]
-    assert fitted == Gaussian(width) + 2.0 * Matern(width, nu=0.5) * Gaussian((1.0, 3.0))
 
 
 @pytest.mark.parametrize("kernel", [Gaussian("auto"), Laplacian("auto")], ids=repr)
@@ -241,36 +227,17 @@ def test_weights_are_weights(rng):
     np.testing.assert_array_equal(*tried)
 
 
-def test_the_sample_is_bounded(rng, monkeypatch):
-    monkeypatch.setattr(length_scale, "SAMPLE_ROWS", 50)
-    X = rng.standard_normal((400, 2))
-    assert "and 50 rows" in chosen(Gaussian("auto"), X, X[:, 0])[1]["rule"]
-
-
-def test_the_pilot_is_bounded_and_no_larger_than_the_machine(rng, monkeypatch):
+def test_pilot_and_sample_are_bounded(rng, monkeypatch):
     monkeypatch.setattr(fourier_pilot, "PILOT_COMPONENTS", 20)
-    X = rng.standard_normal((40, 2))
-    for n_components, used in ((12, 12), (64, 20), (1, 2)):
-        assert (
-            f"on {used} features"
-            in chosen(Gaussian("auto"), X, X[:, 0], n_components=n_components)[1]["rule"]
-        )
-
-
-def test_constant_targets_give_some_width(rng):
-    X = rng.standard_normal((50, 2))
-    kernel, search = chosen(Gaussian("auto"), X, np.full(50, 3.0))
+    X = rng.standard_normal((400, 2))
+    for n_components, used in ((12, 12), (64, 20), (1, 2)):  # no larger than the model
+        search = chosen(Gaussian("auto"), X[:40], X[:40, 0], n_components=n_components)[1]
+        assert f"on {used} features" in search["rule"]
+    kernel, search = chosen(Gaussian("auto"), X[:50], np.full(50, 3.0))  # constant targets give some width
     assert 0 < kernel.length_scale < np.inf
     assert all(error == 0 for _, error in search["tried"])
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_targets_that_are_not_finite_are_refused(rng, bad):
-    X = rng.standard_normal((20, 2))
-    y = X[:, 0].copy()
-    y[3] = bad
-    with pytest.raises(NonFiniteError, match="y contains NaN or infinity"):
-        FourierFeatures(Gaussian("auto"), 8).fit(X, y)
+    monkeypatch.setattr(length_scale, "SAMPLE_ROWS", 50)
+    assert "and 50 rows" in chosen(Gaussian("auto"), X, X[:, 0])[1]["rule"]
 
 
 @pytest.mark.parametrize(
@@ -287,3 +254,13 @@ def test_targets_that_are_not_finite_are_refused(rng, bad):
 def test_targets_and_weights_must_fit_the_rows(rng, y, sample_weight, message):
     with pytest.raises(InputError, match=message):
         FourierFeatures(Gaussian("auto"), 8).fit(rng.standard_normal((20, 2)), y, sample_weight)
+
+
+def test_what_no_width_is_found_for(rng):
+    for n in (1, 2, 100):
+        with pytest.raises(InputError, match=r"no two different rows in its sample.*give a number"):
+            FourierFeatures(Gaussian("auto"), 8).fit(np.full((n, 3), 7.0))
+    X = rng.standard_normal((20, 2))
+    for bad in (np.nan, np.inf):
+        with pytest.raises(NonFiniteError, match="y contains NaN or infinity"):
+            FourierFeatures(Gaussian("auto"), 8).fit(X, np.where(np.arange(20) == 3, bad, X[:, 0]))

@@ -142,34 +142,35 @@ def test_delimiters(text_file, delimiter):
 
 
 @pytest.mark.parametrize(
-    ("text", "header", "names"),
+    ("text", "options", "names"),
     [
-        (b"a,b\n1,2\n", None, ("a", "b")),
-        (b"0,tcp\n1,udp\n", None, ("0", "1")),
-        (b"x,y\nu,v\n", False, ("0", "1")),
-        (b"1990,1991\n1,2\n", True, ("1990", "1991")),
-        (b",b\n1,2\n", None, ("0", "b")),
-        (b"?,b\n1,2\n", None, ("0", "1")),
-        (b",\n1,2\n", None, ("0", "1")),
+        (b"a,b\n1,2\n", {}, ("a", "b")),
+        (b"0,tcp\n1,udp\n", {}, ("0", "1")),
+        (b"x,y\nu,v\n", {"header": False}, ("0", "1")),
+        (b"1990,1991\n1,2\n", {"header": True}, ("1990", "1991")),
+        (b",b\n1,2\n", {}, ("0", "b")),
+        (b"?,b\n1,2\n", {}, ("0", "1")),
+        (b",\n1,2\n", {}, ("0", "1")),
+        # Files for a model have its names, or the numbers of columns.
+        (b"u,u\nv,w\n", {"known": ("1", "0")}, ("0", "1")),
+        (b"2019,y\n1,2\n", {"known": ("2019",)}, ("2019", "y")),
+        (b"2019,2020\n1,2\n", {"known": ("2020", "2019")}, ("2019", "2020")),
+        (b"0,1\n1,0\n", {"known": ("0", "1")}, ("0", "1")),
+        (b"a,b\n1,2\n", {"known": ("a", "c")}, ("a", "b")),
     ],
 )
-def test_headers(text_file, text, header, names):
-    assert CsvSource([text_file(text)], header).names == names
+def test_headers(text_file, text, options, names):
+    source = CsvSource([text_file(text)], **options)
+    assert source.names == names
+    if "known" in options:
+        assert source.has_header == (not {"0", "1"} <= set(options["known"]))
 
 
-@pytest.mark.parametrize(
-    ("text", "known", "names"),
-    [
-        (b"u,u\nv,w\n", ("1", "0"), ("0", "1")),
-        (b"2019,y\n1,2\n", ("2019",), ("2019", "y")),
-        (b"2019,2020\n1,2\n", ("2020", "2019"), ("2019", "2020")),
-        (b"0,1\n1,0\n", ("0", "1"), ("0", "1")),
-        (b"a,b\n1,2\n", ("a", "c"), ("a", "b")),
-    ],
-)
-def test_headers_of_files_for_a_model(text_file, text, known, names):
-    source = CsvSource([text_file(text)], known=known)
-    assert (source.names, source.has_header) == (names, not {"0", "1"} <= set(known))
+def test_names_taken_for_a_row(text_file):
+    text = b"1990,b\n" + b"1,2\n" * 5
+    with pytest.raises(InputError, match=r"line 1, column '1': 'b' where .*header=True"):
+        CsvSource([text_file(text)]).refuse_mixtures(["1"])
+    assert CsvSource([text_file(text)], True).names == ("1990", "b")
 
 
 def test_several_files_with_headers(text_file, block_bytes):
@@ -207,13 +208,6 @@ def test_what_is_wrong_is_named_by_file_line_and_column(text_file, block_bytes, 
     number = 2 + 3 * (n_before + 2)
     with pytest.raises(InputError, match=rf"rows.csv, line {number}\b.*{message}"):
         columns(CsvSource([text_file(text)]))
-
-
-def test_names_taken_for_a_row(text_file):
-    text = b"1990,b\n" + b"1,2\n" * 5
-    with pytest.raises(InputError, match=r"line 1, column '1': 'b' where .*header=True"):
-        CsvSource([text_file(text)]).refuse_mixtures(["1"])
-    assert CsvSource([text_file(text)], True).names == ("1990", "b")
 
 
 @pytest.mark.parametrize("text", [b"", b"a,b\n", b"\n\n"])
