@@ -124,9 +124,6 @@ def test_all_questions_are_asked(rng):
     map_.fit_sample(X[:10], None, None, seed=1, row_source=row_source)
     assert asked == ["landmarks", "landmarks", "landmarks by leverage"]
     assert map_.cost_for(3) == map_.specification_.cost == product_cost(3, triangle_share=0.5)
-
-
-def test_widths_are_looked_for_by_each_map():
     one, other = FourierFeatures(Gaussian("auto"), 64), NystroemFeatures(Gaussian("ard"), 8)
     map_ = ConcatenatedFeatures([one, other, LinearFeatures()])
     assert map_.search_flops_for(10**5, 3) == one.search_flops_for(10**5, 3) + relevance_flops(10**5, 3)

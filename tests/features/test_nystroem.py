@@ -31,10 +31,11 @@ def seeded(rng, kernel, n_components, **options):
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=repr)
 @pytest.mark.parametrize("landmarks", ["uniform", "leverage"])
-def test_exact_where_the_landmarks_are_all_rows(rng, kernel, landmarks):
-    X = rng.standard_normal((60, 3))
-    Z = seeded(rng, kernel, 60, landmarks=landmarks).fit(X).transform(X)
-    K = kernel(X)
+def test_exact_where_the_landmarks_are_all_rows_of_weight(rng, kernel, landmarks):
+    X, s = rng.standard_normal((90, 3)), np.r_[np.zeros(30), np.ones(60)]
+    map_ = seeded(rng, kernel, 60, landmarks=landmarks).fit(X, sample_weight=s)
+    assert {tuple(row) for row in map_.landmarks_} == {tuple(row) for row in X[30:]}
+    Z, K = map_.transform(X[30:]), kernel(X[30:])
     # What is cut off at the rank is 2⁻⁴⁰ of the largest k(x, x) a row.
     np.testing.assert_allclose(Z @ Z.T, K, atol=60 * 2.0**-40 * np.diag(K).max())
 
@@ -125,13 +126,6 @@ def test_products_by_the_basis_are_those_of_the_features(rng, kernel):
     # Both solve against the same factor, whose condition is below 1e4 here, one the rows and one the vectors.
     np.testing.assert_allclose(B @ block_map.basis_coef(C, X.dtype), Z @ C, atol=1e-10 * np.abs(B).max())
     np.testing.assert_allclose(block_map.feature_sums(S @ B), S @ Z, atol=1e-10 * np.abs(B).max())
-
-
-def test_rows_of_weight_zero_are_no_landmarks(rng):
-    X, s = rng.standard_normal((50, 2)), np.r_[np.zeros(30), np.ones(20)]
-    for landmarks in ("uniform", "leverage"):
-        map_ = seeded(rng, Gaussian(), 20, landmarks=landmarks).fit(X, sample_weight=s)
-        assert {tuple(row) for row in map_.landmarks_} == {tuple(row) for row in X[30:]}
 
 
 def test_automatic_widths_are_those_of_fourier_features(rng):

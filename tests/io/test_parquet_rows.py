@@ -112,6 +112,11 @@ def test_columns_and_targets_by_name_and_index(path, tmp_path, read_rows):
     assert open_dataset(path, target=["y"]).y_is_1d is False
     assert open_dataset(path, target=["b", "y"]).y_dtype == np.float64
     assert names(target="name")[0] == ("a", "b", "flag", "y")
+    # The index of a frame is not a column unless it is named.
+    FRAME[["a", "b", "y"]].sample(frac=1, random_state=0).to_parquet(tmp_path / "x.parquet")
+    assert names(tmp_path / "x.parquet", target=-1) == (("a", "b"), ("y",))
+    assert open_dataset(tmp_path / "x.parquet", target=-1).skipped_columns == ("__index_level_0__",)
+    assert names(tmp_path / "x.parquet", target="__index_level_0__")[0] == ("a", "b", "y")
     # An integer is a name if there is one, and names may hold dots.
     frame = pd.DataFrame(np.arange(8.0).reshape(2, 4), columns=["2", "0", "1.b", "1"])
     frame.to_parquet(tmp_path / "x.parquet")
@@ -119,14 +124,6 @@ def test_columns_and_targets_by_name_and_index(path, tmp_path, read_rows):
     assert names(tmp_path / "x.parquet", target=-1)[1] == ("1",)
     data = open_dataset(tmp_path / "x.parquet", columns=["1", "1.b"])
     np.testing.assert_array_equal(read_rows(data.rows(0, 2), 2)[0], frame[["1", "1.b"]])
-
-
-def test_the_index_of_a_frame_is_not_a_column(tmp_path):
-    FRAME[["a", "b", "y"]].sample(frac=1, random_state=0).to_parquet(tmp_path / "x.parquet")
-    data = open_dataset(tmp_path / "x.parquet", target=-1)
-    assert (data.column_names, data.target_names) == (("a", "b"), ("y",))
-    assert data.skipped_columns == ("__index_level_0__",)
-    assert open_dataset(tmp_path / "x.parquet", target="__index_level_0__").column_names == ("a", "b", "y")
 
 
 def write(tmp_path, **columns):
@@ -251,17 +248,13 @@ def test_files_are_found_and_sorted(tmp_path, read_dataset):
         (FRAME.drop(columns="y"), {"columns": ["a"], "target": "y"}, "column 'y' is missing"),
     ],
 )
-def test_files_that_disagree(tmp_path, other, options, phrase):
+def test_files_that_disagree(tmp_path, read_dataset, other, options, phrase):
     FRAME.to_parquet(tmp_path / "0.parquet")
     other.to_parquet(tmp_path / "1.parquet")
     with pytest.raises(InputError, match=phrase) as caught:
         open_dataset(tmp_path, **options)
     assert "1.parquet" in str(caught.value) and "0.parquet" in str(caught.value)
-
-
-def test_files_that_differ_in_what_is_not_read(tmp_path, read_dataset):
-    FRAME.to_parquet(tmp_path / "0.parquet")
-    FRAME.drop(columns="day").assign(name=1).to_parquet(tmp_path / "1.parquet")
+    FRAME.drop(columns="day").assign(name=1).to_parquet(tmp_path / "1.parquet")  # which are not read
     data = open_dataset(tmp_path, columns=["a", "b", "flag"])
     np.testing.assert_array_equal(read_dataset(data, 50, 20)[0], np.concatenate([X, X]))
 
