@@ -99,6 +99,8 @@ def test_types_that_are_converted():
         (np.array([["a"]], dtype=object), "could not convert string to float"),
         (np.zeros((2, 2), "M8[s]"), "must hold numbers"),
         ([[1, 2], [3]], "cannot be made an array"),
+        (sparse.csr_matrix(1j * np.eye(2)), "Complex data not supported"),
+        (sparse.csr_matrix((0, 2)), "0 sample"),
         (
             pd.DataFrame({"a": [1], "b": ["x"]}),
             "column 'b' of X has dtype .*convert it to numbers or drop it",
@@ -174,20 +176,6 @@ def test_targets(y, dtype, names):
     assert values.shape == np.shape(y)
 
 
-@pytest.mark.parametrize("y", [np.zeros((2, 2, 2)), np.zeros((2, 0)), 3.0, np.array([1j]), sparse.eye(2)])
-def test_unusable_targets(y):
-    with pytest.raises(InputError):
-        targets_of(y)
-
-
-def test_weights():
-    assert weights_of([1, 2]).dtype == np.float64
-    np.testing.assert_array_equal(weights_of(pd.Series([1, None], dtype="Int64")), [1, np.nan])
-    for weights in (np.ones((3, 1)), ["a", "b"], np.array([1j]), 2.0):
-        with pytest.raises(InputError):
-            weights_of(weights)
-
-
 @pytest.mark.parametrize("form", ["csr_matrix", "csc_array", "coo_array"])
 def test_sparse_matrices_become_csr(form):
     block, names = block_of(getattr(sparse, form)(np.eye(3, dtype="f4")))
@@ -195,7 +183,14 @@ def test_sparse_matrices_become_csr(form):
     assert block.format == "csr"
     assert block.dtype == np.float32
     np.testing.assert_array_equal(block.toarray(), np.eye(3))
-    with pytest.raises(InputError, match="Complex data not supported"):
-        block_of(sparse.csr_matrix(1j * np.eye(2)))
-    with pytest.raises(InputError, match="0 sample"):
-        block_of(sparse.csr_matrix((0, 2)))
+
+
+def test_weights_and_unusable_targets():
+    assert weights_of([1, 2]).dtype == np.float64
+    np.testing.assert_array_equal(weights_of(pd.Series([1, None], dtype="Int64")), [1, np.nan])
+    for weights in (np.ones((3, 1)), ["a", "b"], np.array([1j]), 2.0):
+        with pytest.raises(InputError):
+            weights_of(weights)
+    for y in (np.zeros((2, 2, 2)), np.zeros((2, 0)), 3.0, np.array([1j]), sparse.eye(2)):
+        with pytest.raises(InputError):
+            targets_of(y)

@@ -80,12 +80,17 @@ def test_what_x_and_y_share_is_computed_once():
     assert len(calls) == 2
 
 
-def test_text_blocks_of_different_widths(read_dataset):
+def test_blocks_that_are_not_what_the_array_states(read_dataset):
     labels = np.array(["a", "bb", "a long label", "c"])
     y = da.concatenate([da.from_array(labels[:2].astype("U2")), da.from_array(labels[2:])])
     data = as_dataset(da.zeros((4, 1), chunks=3), y)
     assert data.y_dtype == np.dtype(object)
     assert read_dataset(data, 4, 3)[1].tolist() == labels.tolist()
+    x = da.zeros((6, 2), chunks=3)
+    with pytest.raises(InputError, match=r"the blocks of X for rows 0 to 5 hold 4 rows"):
+        read_dataset(as_dataset(x.map_blocks(lambda b: b[:2], dtype=float, chunks=x.chunks)), 6, 6)
+    with pytest.raises(InputTypeError, match=r"states dense blocks but has sparse ones"):
+        read_dataset(as_dataset(x.map_blocks(sparse.csr_matrix, dtype=float, meta=np.empty((0, 0)))), 6, 6)
 
 
 @pytest.mark.parametrize(
@@ -103,14 +108,6 @@ def test_text_blocks_of_different_widths(read_dataset):
 def test_unusable_arrays(make, message):
     with pytest.raises(InputError, match=message):
         make()
-
-
-def test_blocks_that_are_not_what_the_array_states(read_dataset):
-    x = da.zeros((6, 2), chunks=3)
-    with pytest.raises(InputError, match=r"the blocks of X for rows 0 to 5 hold 4 rows"):
-        read_dataset(as_dataset(x.map_blocks(lambda b: b[:2], dtype=float, chunks=x.chunks)), 6, 6)
-    with pytest.raises(InputTypeError, match=r"states dense blocks but has sparse ones"):
-        read_dataset(as_dataset(x.map_blocks(sparse.csr_matrix, dtype=float, meta=np.empty((0, 0)))), 6, 6)
 
 
 # DataFrames ---------------------------------------------------------------------------------

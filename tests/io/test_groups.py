@@ -130,6 +130,11 @@ def test_an_empty_folder_is_taken_and_nothing_left_beside(path):
     assert read_group(path, kind="model")[1] == METADATA
     assert os.listdir(path.parent) == ["model.zarr"]
     assert not (set(os.listdir(path)) - {"zarr.json", *ARRAYS})
+    link = path.parent / "latest"
+    link.symlink_to(path)
+    write_group(link, {}, {"second": True}, kind="model", overwrite=True)
+    assert link.is_symlink()
+    assert read_group(path, kind="model")[1] == {"second": True}
 
 
 def dataset(path):
@@ -164,15 +169,6 @@ def test_overwrite_does_not_replace_a_remote_dataset(remote):
         with pytest.raises(InputError, match="exists and is not a model or gram"):
             save(remote, overwrite=True)
     assert memory.cat_file(f"{remote}/X/c/0") == b"years of work"
-
-
-def test_symbolic_link_stays(path, tmp_path):
-    save(path)
-    link = tmp_path / "latest"
-    link.symlink_to(path)
-    write_group(link, {}, {"second": True}, kind="model", overwrite=True)
-    assert link.is_symlink()
-    assert read_group(path, kind="model")[1] == {"second": True}
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
@@ -274,6 +270,10 @@ def test_failed_remote_write_leaves_nothing_and_can_be_repeated(remote, monkeypa
     assert not Location.of(remote).exists()
     save(remote)
     assert read_group(remote, kind="model")[1] == METADATA
+    memory = fsspec.filesystem("memory")
+    memory.pipe_file(f"{remote}/W/c/0/0", memory.cat_file(f"{remote}/W/c/0/0")[:-8])
+    with pytest.raises(ModelFileError, match="array 'W' does not match its checksum"):
+        read_group(remote, kind="model")
 
 
 def test_remote_root_metadata_comes_last(remote, monkeypatch):
@@ -308,10 +308,10 @@ def test_loose_json_is_refused(path, metadata, words):
     assert not os.listdir(path.parent)
 
 
-@pytest.mark.parametrize("A", [np.array(["a"]), np.array([1j]), np.array([None])])
-def test_other_dtypes_are_refused(path, A):
-    with pytest.raises(InputTypeError, match="array 'A' has dtype"):
-        write_group(path, {"A": A}, {}, kind="model")
+def test_other_dtypes_are_refused(path):
+    for values in (["a"], [1j], [None]):
+        with pytest.raises(InputTypeError, match="array 'A' has dtype"):
+            write_group(path, {"A": np.array(values)}, {}, kind="model")
 
 
 # What is done to a good group, and what the refusal says.
@@ -409,11 +409,3 @@ def test_bad_files_are_refused_in_one_line(path, damage, words):
         read_group(path, kind="model")
     assert "\n" not in str(caught.value)
     assert str(path) in str(caught.value)
-
-
-def test_remote_damage_is_refused(remote):
-    save(remote)
-    memory = fsspec.filesystem("memory")
-    memory.pipe_file(f"{remote}/W/c/0/0", memory.cat_file(f"{remote}/W/c/0/0")[:-8])
-    with pytest.raises(ModelFileError, match="array 'W' does not match its checksum"):
-        read_group(remote, kind="model")
