@@ -86,12 +86,9 @@ def test_keys_are_equal_where_bins_are(rng, dtype):
         _, by_key = np.unique(keys[g], return_inverse=True)
         assert len(np.unique(np.stack([by_bin.ravel(), by_key.ravel()], axis=1), axis=0)) == by_bin.max() + 1
         assert by_key.max() == by_bin.max()
-
-
-def test_far_rows_are_in_one_bin():
-    keys = Grids.draw(Laplacian(), 5, 1, 0).keys(np.array([[1e30], [1e300], [-1e300]]))
-    assert (keys[:, 0] == keys[:, 1]).all()
-    assert (keys[:, 0] != keys[:, 2]).all()
+    far = Grids.draw(Laplacian(), 5, 1, 0).keys(np.array([[1e30], [1e300], [-1e300]]))
+    assert (far[:, 0] == far[:, 1]).all()  # one bin on either side
+    assert (far[:, 0] != far[:, 2]).all()
 
 
 def test_counts_do_not_depend_on_the_order_of_merges(rng):
@@ -144,9 +141,13 @@ def test_rows_have_one_entry_a_grid_and_bins_their_counts(rng, dtype):
     np.testing.assert_allclose(Z.data, np.sqrt(4.0 / 7), rtol=1e-6)
     np.testing.assert_array_equal((Z > 0).sum(axis=0).A1, map_.counts_)
     ends = map_.specification_.arrays["ends"]
-    assert map_.expected_collisions_ == pytest.approx(
-        sum(B * (B - 1) / 2**65 for B in np.diff(ends, prepend=0).tolist())
-    )
+    expected = sum(B * (B - 1) / 2**65 for B in np.diff(ends, prepend=0).tolist())
+    assert map_.expected_collisions_ == pytest.approx(expected)
+    # Rows of weight zero have no bins.
+    s = rng.integers(0, 2, 300).astype(float)
+    s[:2] = 0, 1
+    weighted = clone(map_).fit(X, sample_weight=s)
+    assert weighted.specification_ == clone(map_).fit(X[s > 0]).specification_
 
 
 def test_rows_in_unseen_bins_are_zero_there(rng):
@@ -159,14 +160,6 @@ def test_rows_in_unseen_bins_are_zero_there(rng):
     assert map_.specification_.row_entries == map_.sparse_entries == 20
     with pytest.raises(InputError, match="sparse"):
         map_.apply(X[:1], out=np.zeros((1, 2)))
-
-
-def test_rows_of_weight_zero_have_no_bins(rng):
-    X, s = rng.standard_normal((60, 2)), rng.integers(0, 2, 60).astype(float)
-    s[:2] = 0, 1
-    options = dict(n_grids=15, random_state=seed_of(rng))
-    weighted = RandomBinningFeatures(**options).fit(X, sample_weight=s)
-    assert weighted.specification_ == RandomBinningFeatures(**options).fit(X[s > 0]).specification_
 
 
 def test_collisions_of_hashed_bins_are_as_many_as_expected(rng):
@@ -250,16 +243,13 @@ def test_the_error_is_that_of_dense_solves(rng, classes, weighted):
     s = rng.uniform(0.2, 3, 53) if weighted else np.ones(53)
     rows = PilotRows.of(X, np.sign(Y) if classes else Y, s, seed_of(rng))
     pilot = BinningPilot(rows, n_grids=30)
+    constant = BinningPilot(PilotRows.of(X, np.full((53, 1), 3.0), s, 0), n_grids=500)
+    assert constant.held_out_error(Laplacian()) == 0
+    assert f"{PILOT_GRIDS} grids" in constant.description
+    assert "a ridge on the bins of 30 grids" in pilot.description
     for kernel in (Laplacian(0.5), Laplacian((2.0, 8.0))):
         expected = by_dense_solves(pilot, rows, kernel, np.logspace(-7, 0, 15))
         assert pilot.held_out_error(kernel) == pytest.approx(expected, rel=1e-6)
-
-
-def test_constant_targets_have_no_error(rng):
-    rows = PilotRows.of(rng.standard_normal((20, 2)), np.full((20, 1), 3.0), np.ones(20), 0)
-    assert BinningPilot(rows, n_grids=500).held_out_error(Laplacian()) == 0
-    assert f"{PILOT_GRIDS} grids" in BinningPilot(rows, n_grids=500).description
-    assert "a ridge on the bins of 3 grids" in BinningPilot(rows, n_grids=3).description
 
 
 def test_the_width_leaves_rows_of_different_kinds_in_different_bins(rng):
