@@ -92,6 +92,7 @@ def test_description_and_lazy_arrays(path, monkeypatch):
     assert data.y.chunks == data.sample_weight.chunks == ((50, 10),)
     assert (data.X.dtype, data.y.dtype, data.sample_weight.dtype) == (np.int16, np.float64, np.float64)
     np.testing.assert_array_equal(data.X.compute(scheduler="sync"), FRAME[["b", "flag"]].to_numpy("i2"))
+    np.testing.assert_array_equal(data.y.compute(scheduler="sync"), Y)
     np.testing.assert_array_equal(data.sample_weight.compute(scheduler="sync"), FRAME["a"].astype(float))
     data = open_dataset(path, target="y")
     assert (data.n_rows, data.n_columns, data.dtype, data.y_dtype) == (N, 3, np.float32, np.float64)
