@@ -1,4 +1,4 @@
-"""Random binning: the kernel that it stands for, its bins counted exactly, and all that a map promises."""
+"""Random binning: its kernel, its bins counted exactly, what a map promises, and its pilot."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from scipy.sparse import csr_matrix
 from sklearn.base import clone
 
 from distrff.errors import InputError, PlanRefused
+from distrff.features.bandwidth import PILOT_GRIDS, BinningPilot, PilotRows
 from distrff.features.binning import RandomBinningFeatures
 from distrff.features.bins import BinCounts, BinIds, Grids, draw_pitches, occupied_bins
 from distrff.features.specification import RowsInMemory
@@ -85,12 +86,9 @@ def test_keys_are_equal_where_bins_are(rng, dtype):
         _, by_key = np.unique(keys[g], return_inverse=True)
         assert len(np.unique(np.stack([by_bin.ravel(), by_key.ravel()], axis=1), axis=0)) == by_bin.max() + 1
         assert by_key.max() == by_bin.max()
-
-
-def test_far_rows_are_in_one_bin():
-    keys = Grids.draw(Laplacian(), 5, 1, 0).keys(np.array([[1e30], [1e300], [-1e300]]))
-    assert (keys[:, 0] == keys[:, 1]).all()
-    assert (keys[:, 0] != keys[:, 2]).all()
+    far = Grids.draw(Laplacian(), 5, 1, 0).keys(np.array([[1e30], [1e300], [-1e300]]))
+    assert (far[:, 0] == far[:, 1]).all()  # one bin on either side
+    assert (far[:, 0] != far[:, 2]).all()
 
 
 def test_counts_do_not_depend_on_the_order_of_merges(rng):
@@ -143,9 +141,13 @@ def test_rows_have_one_entry_a_grid_and_bins_their_counts(rng, dtype):
     np.testing.assert_allclose(Z.data, np.sqrt(4.0 / 7), rtol=1e-6)
     np.testing.assert_array_equal((Z > 0).sum(axis=0).A1, map_.counts_)
     ends = map_.specification_.arrays["ends"]
-    assert map_.expected_collisions_ == pytest.approx(
-        sum(B * (B - 1) / 2**65 for B in np.diff(ends, prepend=0).tolist())
-    )
+    expected = sum(B * (B - 1) / 2**65 for B in np.diff(ends, prepend=0).tolist())
+    assert map_.expected_collisions_ == pytest.approx(expected)
+    # Rows of weight zero have no bins.
+    s = rng.integers(0, 2, 300).astype(float)
+    s[:2] = 0, 1
+    weighted = clone(map_).fit(X, sample_weight=s)
+    assert weighted.specification_ == clone(map_).fit(X[s > 0]).specification_
 
 
 def test_rows_in_unseen_bins_are_zero_there(rng):
@@ -155,21 +157,9 @@ def test_rows_in_unseen_bins_are_zero_there(rng):
     mixed = map_.transform(np.concatenate([X[:1], X[:1] + 1e4, X[1:2]]))
     assert np.diff(mixed.indptr).tolist() == [20, 0, 20]
     assert (mixed[[0, 2]] != map_.transform(X[:2])).nnz == 0
-
-
-def test_rows_of_weight_zero_have_no_bins(rng):
-    X, s = rng.standard_normal((60, 2)), rng.integers(0, 2, 60).astype(float)
-    s[:2] = 0, 1
-    options = dict(n_grids=15, random_state=seed_of(rng))
-    weighted = RandomBinningFeatures(**options).fit(X, sample_weight=s)
-    assert weighted.specification_ == RandomBinningFeatures(**options).fit(X[s > 0]).specification_
-
-
-def test_the_seed_is_all_that_a_hashed_map_needs(rng):
-    map_ = RandomBinningFeatures(n_grids=8, n_bins=64, random_state=seed_of(rng))
-    one, two = (clone(map_).fit(rng.standard_normal((5, 3))).specification_ for _ in range(2))
-    assert one == two and not one.carries_arrays
-    assert map_.fit(np.zeros((1, 3))).counts_ is None and map_.expected_collisions_ == 0
+    assert map_.specification_.row_entries == map_.sparse_entries == 20
+    with pytest.raises(InputError, match="sparse"):
+        map_.apply(X[:1], out=np.zeros((1, 2)))
 
 
 def test_collisions_of_hashed_bins_are_as_many_as_expected(rng):
@@ -182,6 +172,10 @@ def test_collisions_of_hashed_bins_are_as_many_as_expected(rng):
     expected = map_.expected_collisions_
     assert expected == pytest.approx(P * 40 * 39 / 2 / w)
     assert abs(found - expected) <= 6 * np.sqrt(expected)
+    # The seed is all that it needs.
+    other = clone(map_).fit(X[:1])
+    assert other.specification_ == map_.specification_ and not map_.specification_.carries_arrays
+    assert other.counts_ is None and other.expected_collisions_ == 0
 
 
 def test_whoever_has_the_rows_hears_of_the_bins_and_may_refuse_them(rng):
@@ -198,17 +192,6 @@ def test_whoever_has_the_rows_hears_of_the_bins_and_may_refuse_them(rng):
         occupied_bins(grids, row_source)
     # Of all grids a bin at least; then the 200 of the first with one of each other; then those of 65.
     assert heard == [100, 200 + 99, 65 * 200 + 35]
-
-
-def test_what_it_says_of_itself(rng):
-    map_ = RandomBinningFeatures(n_grids=4).fit(rng.standard_normal((9, 2)))
-    D = map_.specification_.n_features
-    assert map_.nested_sizes() == (D,)
-    assert map_.specification_.row_entries == map_.sparse_entries == 4
-    assert len(map_.get_feature_names_out()) == D
-    assert RandomBinningFeatures(Laplacian("auto"), 4).fit(rng.standard_normal((50, 2))).kernel_ != Laplacian(
-        "auto"
-    )
 
 
 # Bad input
@@ -230,6 +213,7 @@ def test_kernels_that_are_no_mixture_of_hats_name_the_maps_that_serve_them(kerne
         (dict(n_grids=10, n_bins=9), "at least n_grids = 10, got 9"),
         (dict(n_bins=True), "n_bins"),
         (dict(kernel="laplacian"), "kernel must be a distrff kernel"),
+        (dict(kernel=Laplacian((1.0, 2.0, 3.0))), "3 widths, the data 2 columns"),
     ],
 )
 def test_parameters_that_no_data_make_right(options, match):
@@ -237,12 +221,44 @@ def test_parameters_that_no_data_make_right(options, match):
         RandomBinningFeatures(**options).fit(np.zeros((2, 2)))
 
 
-def test_widths_must_be_those_of_the_columns():
-    with pytest.raises(InputError, match="2 widths, the data 3 columns"):
-        RandomBinningFeatures(Laplacian((1.0, 2.0))).fit(np.zeros((2, 3)))
+def by_dense_solves(pilot, rows, kernel, alphas):
+    tile = pilot._bins(kernel)
+    Z = np.zeros(tile.shape)
+    np.put_along_axis(Z, tile.columns.T.astype(np.int64), tile.value, axis=1)
+    v, t = slice(rows.n_held_out), slice(rows.n_held_out, None)
+    K, S = Z @ Z[t].T, np.diag(rows.s[t])
+    errors = []
+    for alpha in alphas * rows.s[t].sum():
+        F = K[v] @ np.linalg.solve(S @ K[t] + alpha * np.eye(len(S)), S @ rows.Y[t])
+        errors.append((rows.s[v] @ np.square(rows.Y[v] - F)).mean() / rows.s[v].sum())
+    return min(errors)
 
 
-def test_there_is_no_array_to_write_to(rng):
-    map_ = RandomBinningFeatures(n_grids=2).fit(np.zeros((2, 2)))
-    with pytest.raises(InputError, match="sparse"):
-        map_.apply(np.zeros((1, 2)), out=np.zeros((1, 2)))
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("classes", [False, True])
+def test_the_error_is_that_of_dense_solves(rng, classes, weighted):
+    """16 products reach the solution to rounding: the rows have nine different places."""
+    X = rng.integers(0, 3, (53, 2)).astype(float)
+    Y = np.stack([X[:, 0] - 1, X[:, 0] * X[:, 1]], axis=1) + 0.1 * rng.standard_normal((53, 2))
+    s = rng.uniform(0.2, 3, 53) if weighted else np.ones(53)
+    rows = PilotRows.of(X, np.sign(Y) if classes else Y, s, seed_of(rng))
+    pilot = BinningPilot(rows, n_grids=30)
+    constant = BinningPilot(PilotRows.of(X, np.full((53, 1), 3.0), s, 0), n_grids=500)
+    assert constant.held_out_error(Laplacian()) == 0
+    assert f"{PILOT_GRIDS} grids" in constant.description
+    assert "a ridge on the bins of 30 grids" in pilot.description
+    for kernel in (Laplacian(0.5), Laplacian((2.0, 8.0))):
+        expected = by_dense_solves(pilot, rows, kernel, np.logspace(-7, 0, 15))
+        assert pilot.held_out_error(kernel) == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_width_leaves_rows_of_different_kinds_in_different_bins(rng):
+    """Any wide kernel tells these rows apart exactly, but one bin for all of them tells nothing."""
+    X = np.concatenate([rng.uniform(0, 0.2, (150, 2)), rng.uniform(0.8, 1, (150, 2))])
+    y = np.repeat(["low", "high"], 150)
+    map_ = RandomBinningFeatures(Laplacian("auto"), 64, random_state=seed_of(rng)).fit(X, y)
+    assert "bins of 64 grids" in map_.length_scale_search_["rule"]
+    Z = map_.transform(X)
+    # Where the width was within a factor 3 of the distance between the two, all of .75^64 = 1e-8 of pairs
+    # would share every bin.
+    assert (Z[:150] @ Z[150:].T).max() < 1

@@ -71,13 +71,28 @@ def test_weights_multiply_kernels(rng):
 
 
 def test_equal_maps_differ_and_own_seeds_are_kept(rng):
-    X = rng.standard_normal((20, 3))
+    X = rng.standard_normal((40, 3))
     pair = ConcatenatedFeatures([FourierFeatures(n_components=4), FourierFeatures(n_components=4)])
     one, other = pair.fit(X).maps_
     assert one.seed_ != other.seed_
     assert (one.frequencies_ != other.frequencies_).all()
+    assert not pair.specification_.carries_arrays  # unless a part does
+    assert mixed().fit(X).specification_.carries_arrays
+    assert math.isnan(mixed().fit(X).specification_.at_zero)
     pair.set_params(maps__1__random_state=5)
     assert pair.fit(X).maps_[1].seed_ == 5
+
+
+def test_only_the_whole_is_built(rng, monkeypatch):
+    X, built = rng.standard_normal((40, 3)), []
+    factor = nystroem._cholesky_factor
+    monkeypatch.setattr(nystroem, "_cholesky_factor", lambda *args: built.append(1) or factor(*args))
+    seed = int(rng.integers(2**62))
+    map_ = ConcatenatedFeatures([NystroemFeatures(n_components=5, random_state=seed)]).fit(X)
+    Z = map_.transform(X)
+    assert len(built) == 1
+    np.testing.assert_array_equal(map_.maps_[0].transform(X), Z)
+    assert len(built) == 2
 
 
 def test_parameters_of_the_maps(rng):
@@ -109,35 +124,10 @@ def test_all_questions_are_asked(rng):
     map_.fit_sample(X[:10], None, None, seed=1, row_source=row_source)
     assert asked == ["landmarks", "landmarks", "landmarks by leverage"]
     assert map_.cost_for(3) == map_.specification_.cost == product_cost(3, triangle_share=0.5)
-
-
-def test_widths_are_looked_for_by_each_map():
     one, other = FourierFeatures(Gaussian("auto"), 64), NystroemFeatures(Gaussian("ard"), 8)
     map_ = ConcatenatedFeatures([one, other, LinearFeatures()])
     assert map_.search_flops_for(10**5, 3) == one.search_flops_for(10**5, 3) + relevance_flops(10**5, 3)
     assert one.search_flops_for(10**5, 3) > 0 == mixed().search_flops_for(10**5, 3)
-
-
-def test_a_concatenation_carries_arrays_if_a_part_does(rng):
-    X = rng.standard_normal((40, 3))
-    assert mixed().fit(X).specification_.carries_arrays
-    assert math.isnan(mixed().fit(X).specification_.at_zero)
-    derived = ConcatenatedFeatures([FourierFeatures(n_components=4), LinearFeatures()]).fit(X).specification_
-    assert not derived.carries_arrays
-    assert derived.n_features == 7
-
-
-def test_only_the_whole_is_built(rng, monkeypatch):
-    X, built = rng.standard_normal((40, 3)), []
-    factor = nystroem._cholesky_factor
-    monkeypatch.setattr(nystroem, "_cholesky_factor", lambda *args: built.append(1) or factor(*args))
-    map_ = ConcatenatedFeatures(
-        [NystroemFeatures(n_components=5, random_state=int(rng.integers(2**62)))]
-    ).fit(X)
-    Z = map_.transform(X)
-    assert len(built) == 1
-    np.testing.assert_array_equal(map_.maps_[0].transform(X), Z)
-    assert len(built) == 2
 
 
 @pytest.mark.parametrize(

@@ -25,14 +25,6 @@ def test_the_transform_is_the_product_with_the_matrix(rng, size, n_rows, dtype):
     np.testing.assert_array_equal(A, expected)  # whole numbers below 2²⁴: without rounding in both formats
 
 
-def test_twice_is_the_size_times_the_identity(rng):
-    A = rng.integers(-100, 100, (256, 32)).astype(np.float64)
-    twice = A.copy()
-    walsh_hadamard(twice)
-    walsh_hadamard(twice)
-    np.testing.assert_array_equal(twice, 256 * A)  # whole numbers: without rounding
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_diagonal_and_order_come_before_the_transform(rng, dtype):
     A = rng.integers(-9, 9, (64, 16)).astype(dtype)

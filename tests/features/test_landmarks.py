@@ -42,21 +42,16 @@ def test_the_lowest_keys_win_in_any_order(rng, weighted):
     keys = row_hash(np.arange(200, dtype=np.uint64), 5)
     allowed = np.arange(200) if s is None else np.flatnonzero(s)
     expected = allowed[np.argsort(keys[allowed])][:12]
+    leverage = by_leverage(X[:20])
+    whole = answer_in_parts(leverage, X, s, [], rng)
+    assert len(np.unique(whole.rows)) == 12
     for n_cuts in (0, 1, 7, 60):
         cuts = np.sort(rng.integers(0, 201, n_cuts))
         answer = answer_in_parts(uniform(), X, s, cuts, rng)
         np.testing.assert_array_equal(answer.rows, expected)
         np.testing.assert_array_equal(answer.X, X[expected])
         np.testing.assert_array_equal(answer.keys, keys[expected])
-
-
-def test_leverage_is_as_free_of_order(rng):
-    X = rng.standard_normal((200, 3))
-    question = by_leverage(X[:20])
-    whole = answer_in_parts(question, X, None, [], rng)
-    assert len(np.unique(whole.rows)) == 12
-    for n_cuts in (1, 7, 60):
-        answer = answer_in_parts(question, X, None, np.sort(rng.integers(0, 201, n_cuts)), rng)
+        answer = answer_in_parts(leverage, X, s, cuts, rng)
         np.testing.assert_array_equal(answer.rows, whole.rows)
         np.testing.assert_array_equal(answer.X, whole.X)
 
@@ -73,12 +68,8 @@ def test_merging_changes_neither(rng):
     assert not len(uniform().merge(none, none).keys)
     assert uniform().update(none, 0, X[:0], None) is none
     assert uniform().update(first, 20, X[:3], np.zeros(3)) is first
-
-
-def test_an_answer_has_the_bytes_it_says(rng):
-    X = rng.standard_normal((40, 3))
     for n_rows in (5, 40):
-        answer = uniform().update(uniform().zero(), 0, X[:n_rows], None)
+        answer = uniform().update(none, 0, X[:n_rows], None)
         assert sum(array.nbytes for array in answer) == uniform().size_bytes(n_rows)
 
 
@@ -120,25 +111,24 @@ def test_squared_norms_are_the_diagonal(rng, kernel):
     np.testing.assert_allclose(squared_norms(kernel, X), np.diag(kernel(X)), rtol=1e-13)
 
 
+def chosen(X, weights, landmarks, n_landmarks, seed):
+    options = dict(landmarks=landmarks, n_landmarks=n_landmarks, n_columns=3, seed=seed)
+    return chosen_landmarks(RowsInMemory(X, weights), Gaussian(), **options)
+
+
 def test_leverage_finds_rare_rows_more_often(rng):
     """Five rows of 500 lie apart from each other and from the rest, which is almost one point."""
     X = 0.01 * rng.standard_normal((500, 3))
     rare = np.arange(5) * 100
     X[rare] = 10.0 * np.arange(1, 6)[:, None]
-    found = {"uniform": 0, "leverage": 0}
     n_draws = 40
-    for landmarks in found:
-        for _ in range(n_draws):
-            seed = int(rng.integers(2**62))
-            L = chosen_landmarks(
-                RowsInMemory(X, None),
-                Gaussian(),
-                landmarks=landmarks,
-                n_landmarks=20,
-                n_columns=3,
-                seed=seed,
-            )
-            found[landmarks] += int((L[:, 0] > 5).sum())
+    found = {
+        landmarks: sum(
+            int((chosen(X, None, landmarks, 20, int(rng.integers(2**62)))[:, 0] > 5).sum())
+            for _ in range(n_draws)
+        )
+        for landmarks in ("uniform", "leverage")
+    }
     # Uniformly each rare row is one of 20 in 500: 0.2 a draw, 8 in all with a standard error of 2.8.
     assert found["uniform"] < 8 + 6 * 2.8
     # By leverage each weighs as much as all others together or more, unless the pilot held it.
@@ -150,11 +140,4 @@ def test_more_landmarks_than_rows_are_refused(rng, landmarks):
     X, s = rng.standard_normal((9, 3)), np.r_[np.ones(6), np.zeros(3)]
     for n_landmarks, n_rows, weights in ((10, 9, None), (7, 6, s)):
         with pytest.raises(InputError, match=f"n_components={n_landmarks} .* only {n_rows} rows"):
-            chosen_landmarks(
-                RowsInMemory(X, weights),
-                Gaussian(),
-                landmarks=landmarks,
-                n_landmarks=n_landmarks,
-                n_columns=3,
-                seed=1,
-            )
+            chosen(X, weights, landmarks, n_landmarks, 1)

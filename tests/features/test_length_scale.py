@@ -79,21 +79,18 @@ def octaves_from_the_best(rng, function, draw, D, n):
 # by one step of half an octave more. Of nine, five are with a probability of 126·.003⁵ = 3e-11.
 
 
-def test_the_width_is_within_a_factor_two_of_the_best_for_a_smooth_function(rng):
+@pytest.mark.parametrize("of_waves", [False, True])
+def test_the_width_is_within_a_factor_two_of_the_best(rng, of_waves):
     found = [
-        octaves_from_the_best(rng, smooth, lambda n: rng.standard_normal((n, 3)), D=96, n=1000)
+        octaves_from_the_best(rng, rough, lambda n: rng.random((n, 1)), D=192, n=1200)
+        if of_waves
+        else octaves_from_the_best(rng, smooth, lambda n: rng.standard_normal((n, 3)), D=96, n=1000)
         for _ in range(9)
     ]
     octaves, ratios = np.transpose(found)
     assert np.median(np.abs(octaves)) <= 1
-    assert 0.25 < np.median(ratios) < 4
-
-
-def test_the_width_is_within_a_factor_two_of_the_best_for_a_rough_function(rng):
-    found = [octaves_from_the_best(rng, rough, lambda n: rng.random((n, 1)), D=192, n=1200) for _ in range(9)]
-    octaves, ratios = np.transpose(found)
-    assert np.median(np.abs(octaves)) <= 1
-    assert np.median(ratios) > 15  # far below the median distance, as on terrain
+    # The waves want widths far below the median distance, as on terrain.
+    assert np.median(ratios) > 15 if of_waves else 0.25 < np.median(ratios) < 4
 
 
 @pytest.mark.parametrize("exponent", [-13.3, -9.0, -7.2, -1.4, 0.0, 3.3, 12.8])
@@ -106,20 +103,13 @@ def test_the_grid_moves_on_when_its_end_wins(exponent):
     assert len(tried) < 30
 
 
-@pytest.mark.parametrize("exponent", [-6.0, -4.0, 2.75])
-def test_the_grid_is_wide(exponent):
-    """A valley next to the median does not hide a deeper one far away."""
-
-    def error(width):
-        return min(1 + abs(np.log2(width)), 2 * abs(np.log2(width) - exponent))
-
-    tried = length_scale._search(error, 1.0)
-    assert abs(np.log2(min(tried, key=tried.get)) - exponent) <= 0.26
-
-
-def test_the_search_ends_somewhere():
-    for error in (lambda width: width, lambda width: -width):
-        tried = length_scale._search(error, 1.0)
+def test_the_grid_is_wide_and_ends_somewhere():
+    for exponent in (-6.0, -4.0, 2.75):  # behind a valley next to the median
+        valleys = lambda w, far=exponent: min(1 + abs(np.log2(w)), 2 * abs(np.log2(w) - far))  # noqa: E731
+        tried = length_scale._search(valleys, 1.0)
+        assert abs(np.log2(min(tried, key=tried.get)) - exponent) <= 0.26
+    for sign in (1, -1):
+        tried = length_scale._search(lambda width, sign=sign: sign * width, 1.0)
         assert 2.0**-16 < min(tried) < max(tried) < 2.0**16
 
 
@@ -174,21 +164,7 @@ def test_equal_rows_do_not_count_in_the_median(rng):
     assert chosen(Laplacian("auto"), X, None)[0] == Laplacian(7.0)
 
 
-@pytest.mark.parametrize("n", [1, 2, 100])
-def test_rows_that_are_all_the_same_are_refused(n):
-    with pytest.raises(InputError, match=r"no two different rows in its sample.*give a number"):
-        FourierFeatures(Gaussian("auto"), 8).fit(np.full((n, 3), 7.0))
-
-
 # Widths, targets, weights
-
-
-def test_one_factor_for_all_automatic_widths_and_none_for_the_others(rng):
-    X = rng.standard_normal((60, 2))
-    kernel = Gaussian("auto") + 2.0 * Matern("auto", nu=0.5) * Gaussian((1.0, 3.0))
-    fitted, search = chosen(kernel, X, X[:, 0], seed=seed_of(rng))
-    width = search["length_scale"]
-    assert fitted == Gaussian(width) + 2.0 * Matern(width, nu=0.5) * Gaussian((1.0, 3.0))
 
 
 @pytest.mark.parametrize("kernel", [Gaussian("auto"), Laplacian("auto")], ids=repr)
@@ -208,6 +184,8 @@ def test_classes_may_be_strings(rng):
     np.testing.assert_array_equal(coded_targets(names[index]), Y)
     np.testing.assert_array_equal(coded_targets(names.astype(object)[index].tolist()), Y)
     np.testing.assert_array_equal(coded_targets(index > 0), 2.0 * np.eye(2)[(index > 0).astype(int)] - 1)
+    np.testing.assert_array_equal(coded_targets([3, 1, 2]), [[3.0], [1.0], [2.0]])
+    np.testing.assert_array_equal(coded_targets(np.eye(2, dtype=np.float32)), np.eye(2))
     width = FourierFeatures(Gaussian("auto"), 32, random_state=seed).fit(X, names[index]).kernel_
     assert width == FourierFeatures(Gaussian("auto"), 32, random_state=seed).fit(X, Y).kernel_
 
@@ -218,11 +196,6 @@ def test_of_many_classes_the_most_frequent_stand_for_all(rng, coded):
     Y = coded_targets(2.0 * np.eye(100)[labels] - 1 if coded else labels.astype(str))
     assert Y.shape == (len(labels), 32)
     assert sorted((Y > 0).sum(axis=0)) == list(range(69, 101))
-
-
-def test_numbers_are_numbers():
-    np.testing.assert_array_equal(coded_targets([3, 1, 2]), [[3.0], [1.0], [2.0]])
-    np.testing.assert_array_equal(coded_targets(np.eye(2, dtype=np.float32)), np.eye(2))
 
 
 def test_rows_without_weight_do_not_count(rng):
@@ -254,36 +227,17 @@ def test_weights_are_weights(rng):
     np.testing.assert_array_equal(*tried)
 
 
-def test_the_sample_is_bounded(rng, monkeypatch):
-    monkeypatch.setattr(length_scale, "SAMPLE_ROWS", 50)
-    X = rng.standard_normal((400, 2))
-    assert "and 50 rows" in chosen(Gaussian("auto"), X, X[:, 0])[1]["rule"]
-
-
-def test_the_pilot_is_bounded_and_no_larger_than_the_machine(rng, monkeypatch):
+def test_pilot_and_sample_are_bounded(rng, monkeypatch):
     monkeypatch.setattr(fourier_pilot, "PILOT_COMPONENTS", 20)
-    X = rng.standard_normal((40, 2))
-    for n_components, used in ((12, 12), (64, 20), (1, 2)):
-        assert (
-            f"on {used} features"
-            in chosen(Gaussian("auto"), X, X[:, 0], n_components=n_components)[1]["rule"]
-        )
-
-
-def test_constant_targets_give_some_width(rng):
-    X = rng.standard_normal((50, 2))
-    kernel, search = chosen(Gaussian("auto"), X, np.full(50, 3.0))
+    X = rng.standard_normal((400, 2))
+    for n_components, used in ((12, 12), (64, 20), (1, 2)):  # no larger than the model
+        search = chosen(Gaussian("auto"), X[:40], X[:40, 0], n_components=n_components)[1]
+        assert f"on {used} features" in search["rule"]
+    kernel, search = chosen(Gaussian("auto"), X[:50], np.full(50, 3.0))  # constant targets give some width
     assert 0 < kernel.length_scale < np.inf
     assert all(error == 0 for _, error in search["tried"])
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_targets_that_are_not_finite_are_refused(rng, bad):
-    X = rng.standard_normal((20, 2))
-    y = X[:, 0].copy()
-    y[3] = bad
-    with pytest.raises(NonFiniteError, match="y contains NaN or infinity"):
-        FourierFeatures(Gaussian("auto"), 8).fit(X, y)
+    monkeypatch.setattr(length_scale, "SAMPLE_ROWS", 50)
+    assert "and 50 rows" in chosen(Gaussian("auto"), X, X[:, 0])[1]["rule"]
 
 
 @pytest.mark.parametrize(
@@ -300,3 +254,13 @@ def test_targets_that_are_not_finite_are_refused(rng, bad):
 def test_targets_and_weights_must_fit_the_rows(rng, y, sample_weight, message):
     with pytest.raises(InputError, match=message):
         FourierFeatures(Gaussian("auto"), 8).fit(rng.standard_normal((20, 2)), y, sample_weight)
+
+
+def test_what_no_width_is_found_for(rng):
+    for n in (1, 2, 100):
+        with pytest.raises(InputError, match=r"no two different rows in its sample.*give a number"):
+            FourierFeatures(Gaussian("auto"), 8).fit(np.full((n, 3), 7.0))
+    X = rng.standard_normal((20, 2))
+    for bad in (np.nan, np.inf):
+        with pytest.raises(NonFiniteError, match="y contains NaN or infinity"):
+            FourierFeatures(Gaussian("auto"), 8).fit(X, np.where(np.arange(20) == 3, bad, X[:, 0]))

@@ -31,10 +31,11 @@ def seeded(rng, kernel, n_components, **options):
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=repr)
 @pytest.mark.parametrize("landmarks", ["uniform", "leverage"])
-def test_exact_where_the_landmarks_are_all_rows(rng, kernel, landmarks):
-    X = rng.standard_normal((60, 3))
-    Z = seeded(rng, kernel, 60, landmarks=landmarks).fit(X).transform(X)
-    K = kernel(X)
+def test_exact_where_the_landmarks_are_all_rows_of_weight(rng, kernel, landmarks):
+    X, s = rng.standard_normal((90, 3)), np.r_[np.zeros(30), np.ones(60)]
+    map_ = seeded(rng, kernel, 60, landmarks=landmarks).fit(X, sample_weight=s)
+    assert {tuple(row) for row in map_.landmarks_} == {tuple(row) for row in X[30:]}
+    Z, K = map_.transform(X[30:]), kernel(X[30:])
     # What is cut off at the rank is 2⁻⁴⁰ of the largest k(x, x) a row.
     np.testing.assert_allclose(Z @ Z.T, K, atol=60 * 2.0**-40 * np.diag(K).max())
 
@@ -51,17 +52,8 @@ def test_other_rows_meet_the_projection_of_the_kernel(rng):
     assert len(np.unique(L, axis=0)) == 20
 
 
-def test_all_monomials_of_a_polynomial_are_found(rng):
-    map_ = seeded(rng, Polynomial(2), 40).fit(rng.standard_normal((50, 3)))
-    assert map_.rank_ == 10  # 1, three linear and six quadratic ones
-    X = rng.standard_normal((30, 3))
-    Z = map_.transform(X)
-    np.testing.assert_allclose(Z @ Z.T, Polynomial(2)(X), rtol=1e-6, atol=1e-6)
-    np.testing.assert_array_equal(Z[:, 10:], 0.0)
-
-
 @pytest.mark.parametrize("kernel", [Gaussian(), Exponential(), Polynomial(3)], ids=repr)
-def test_twin_rows_cost_columns_but_no_digits(rng, kernel):
+def test_duplicate_rows_cost_columns_but_no_digits(rng, kernel):
     X = np.repeat(rng.standard_normal((9, 4)), 5, axis=0)
     map_ = seeded(rng, kernel, 45).fit(X)
     assert map_.rank_ == map_.specification_.rank == 9
@@ -70,10 +62,16 @@ def test_twin_rows_cost_columns_but_no_digits(rng, kernel):
     np.testing.assert_allclose(Z @ Z.T, kernel(X), rtol=1e-9, atol=1e-9)
 
 
-def test_rows_that_a_kernel_does_not_see_have_rank_zero():
-    map_ = NystroemFeatures(Polynomial(2, bias=0), 2).fit(np.zeros((3, 2)))
-    assert map_.rank_ == 0
-    np.testing.assert_array_equal(map_.transform(np.ones((4, 2))), np.zeros((4, 2)))
+def test_the_rank_is_that_of_the_kernel(rng):
+    map_ = seeded(rng, Polynomial(2), 40).fit(rng.standard_normal((50, 3)))
+    assert map_.rank_ == 10  # 1, three linear and six quadratic monomials
+    X = rng.standard_normal((30, 3))
+    Z = map_.transform(X)
+    np.testing.assert_allclose(Z @ Z.T, Polynomial(2)(X), rtol=1e-6, atol=1e-6)
+    np.testing.assert_array_equal(Z[:, 10:], 0.0)
+    unseen = NystroemFeatures(Polynomial(2, bias=0), 2).fit(np.zeros((3, 2)))
+    assert unseen.rank_ == 0
+    np.testing.assert_array_equal(unseen.transform(np.ones((4, 2))), np.zeros((4, 2)))
 
 
 def test_leading_columns_are_the_map_of_the_leading_landmarks(rng):
@@ -111,10 +109,11 @@ def test_float32_rows_cost_no_more_than_their_cast(rng):
 
 def test_a_common_offset_costs_no_more_than_the_rows_digits(rng):
     X = rng.integers(-(2**20), 2**20, (60, 3)) / 2.0**20
-    seed = int(rng.integers(2**62))
-    near = NystroemFeatures(Gaussian(), 20, random_state=seed).fit_transform(X)
-    far = NystroemFeatures(Gaussian(), 20, random_state=seed).fit_transform(X + 2.0**20)
+    map_ = seeded(rng, Gaussian(), 20)
+    near, far = map_.fit_transform(X), map_.fit_transform(X + 2.0**20)
     np.testing.assert_allclose(far @ far.T, near @ near.T, atol=1e-8)
+    # Maps of landmarks that differ in the last bit are two maps.
+    assert map_.fit(X).specification_ != map_.fit(np.nextafter(X, 9.0)).specification_
 
 
 @pytest.mark.parametrize("kernel", [Exponential(2.0), Polynomial(2)], ids=repr)  # the second of rank ten
@@ -127,13 +126,6 @@ def test_products_by_the_basis_are_those_of_the_features(rng, kernel):
     # Both solve against the same factor, whose condition is below 1e4 here, one the rows and one the vectors.
     np.testing.assert_allclose(B @ block_map.basis_coef(C, X.dtype), Z @ C, atol=1e-10 * np.abs(B).max())
     np.testing.assert_allclose(block_map.feature_sums(S @ B), S @ Z, atol=1e-10 * np.abs(B).max())
-
-
-def test_rows_of_weight_zero_are_no_landmarks(rng):
-    X, s = rng.standard_normal((50, 2)), np.r_[np.zeros(30), np.ones(20)]
-    for landmarks in ("uniform", "leverage"):
-        map_ = seeded(rng, Gaussian(), 20, landmarks=landmarks).fit(X, sample_weight=s)
-        assert {tuple(row) for row in map_.landmarks_} == {tuple(row) for row in X[30:]}
 
 
 def test_automatic_widths_are_those_of_fourier_features(rng):
@@ -155,13 +147,6 @@ def test_the_cost_counts_landmarks_and_factor_and_landmarks_must_be_sent(rng):
     assert len(pickle.dumps(spec.without_arrays())) < 1000 < len(pickle.dumps(spec))
     with pytest.raises(FrequencyMismatch, match="not sent along"):
         replace(spec.without_arrays(), digest="0").build()
-
-
-def test_maps_whose_landmarks_differ_in_the_last_bit_are_two_maps(rng):
-    X = rng.standard_normal((40, 3))
-    seed = int(rng.integers(2**62))
-    maps = [NystroemFeatures(Gaussian(), 10, random_state=seed).fit(x) for x in (X, np.nextafter(X, 9.0))]
-    assert maps[0].specification_ != maps[1].specification_
 
 
 @pytest.mark.parametrize(

@@ -72,8 +72,6 @@ def test_others_work_but_are_not_stored(rng):
     with pytest.raises(InputError, match=r"QuantileTransformer cannot be stored .* PCA, .*StandardScaler"):
         spec.check_storable()
 
-
-def test_a_class_of_the_same_name_is_not_taken_for_one_that_can_be_stored(rng):
     class PCA(TransformerMixin, BaseEstimator):  # a name that scikit-learn has too
         def fit(self, X, y=None):
             self.fitted_ = True
@@ -82,7 +80,7 @@ def test_a_class_of_the_same_name_is_not_taken_for_one_that_can_be_stored(rng):
         def transform(self, X):
             return X[:, :1]
 
-    spec = TransformerFeatures(PCA()).fit(rng.standard_normal((5, 2))).specification_
+    spec = TransformerFeatures(PCA()).fit(X).specification_
     assert spec.n_features == 1
     with pytest.raises(InputError, match="PCA cannot be stored"):
         spec.check_storable()
@@ -101,34 +99,21 @@ def test_fitted_transformers_are_used_as_they_are(rng):
     assert not hasattr(unfitted, "mean_")
 
 
-def test_a_supervised_transformer_sees_the_targets(rng):
-    X = rng.standard_normal((80, 4))
-    map_ = TransformerFeatures(SelectKBest(k=1)).fit(X, (X[:, 2] > 0).astype(int))
-    np.testing.assert_array_equal(map_.transform(X), X[:, 2:3])
-
-
-def test_seeds(rng):
-    X, seed = rng.standard_normal((30, 3)), int(rng.integers(2**62))
+def test_targets_seeds_parameters_and_sparse_output(rng):
+    X, seed = rng.standard_normal((80, 4)), int(rng.integers(2**62))
+    best = TransformerFeatures(SelectKBest(k=1)).fit(X, (X[:, 2] > 0).astype(int))
+    np.testing.assert_array_equal(best.transform(X), X[:, 2:3])
     sketch = PolynomialCountSketch(n_components=5)
     one, other = (TransformerFeatures(sketch, random_state=seed).fit(X) for _ in range(2))
     np.testing.assert_array_equal(one.transform(X), other.transform(X))
     assert one.specification_ == other.specification_
     own = TransformerFeatures(PolynomialCountSketch(n_components=5, random_state=4)).fit(X)
     np.testing.assert_array_equal(own.transform(X), own.transformer.fit(X).transform(X))
-
-
-def test_parameters_of_the_transformer(rng):
-    map_ = TransformerFeatures(PolynomialFeatures(2)).set_params(transformer__degree=1)
-    spec = map_.fit(rng.standard_normal((30, 3))).specification_
-    assert spec.n_features == 4 and math.isnan(spec.at_zero)
-
-
-def test_sparse_output_becomes_dense(rng):
-    X = rng.standard_normal((30, 2))
-    bins = KBinsDiscretizer(3, encode="onehot", strategy="uniform")
-    Z = TransformerFeatures(bins).fit_transform(X)
+    spec = TransformerFeatures(PolynomialFeatures(2)).set_params(transformer__degree=1).fit(X).specification_
+    assert spec.n_features == 5 and math.isnan(spec.at_zero)
+    Z = TransformerFeatures(KBinsDiscretizer(3, encode="onehot", strategy="uniform")).fit_transform(X)
     assert isinstance(Z, np.ndarray)
-    np.testing.assert_array_equal(Z.sum(axis=1), 2.0)
+    np.testing.assert_array_equal(Z.sum(axis=1), 4.0)
 
 
 class TextTransformer(TransformerMixin, BaseEstimator):

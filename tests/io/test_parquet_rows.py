@@ -40,15 +40,6 @@ def path(tmp_path):
     return str(tmp_path / "rows.parquet")
 
 
-def test_description(path):
-    data = open_dataset(path, target="y")
-    assert (data.n_rows, data.n_columns, data.dtype, data.y_dtype) == (N, 3, np.float32, np.float64)
-    assert (data.column_names, data.target_names) == (("a", "b", "flag"), ("y",))
-    assert (data.n_targets, data.y_is_1d, data.has_weights) == (1, True, False)
-    assert data.skipped_columns == ("name", "day")
-    assert (data.row_bytes, data.chunk_rows, data.source) == (3 * 4 + 8, 25, path)
-
-
 def test_rows_hold_the_row_groups_they_need(path):
     data = open_dataset(path, target="y")
     assert [
@@ -94,7 +85,7 @@ def test_one_span_and_one_tile_are_alive(path, monkeypatch, tile_rows):
     del held
 
 
-def test_lazy_arrays(path, monkeypatch):
+def test_description_and_lazy_arrays(path, monkeypatch):
     monkeypatch.setattr("distrff.io.tables.BLOCK_BYTES", 50 * (2 * 2 + 8 + 4))
     data = open_dataset(path, target="y", columns=["b", "flag"], sample_weight="a")
     assert data.X.chunks == ((50, 10), (2,))
@@ -103,10 +94,15 @@ def test_lazy_arrays(path, monkeypatch):
     np.testing.assert_array_equal(data.X.compute(scheduler="sync"), FRAME[["b", "flag"]].to_numpy("i2"))
     np.testing.assert_array_equal(data.y.compute(scheduler="sync"), Y)
     np.testing.assert_array_equal(data.sample_weight.compute(scheduler="sync"), FRAME["a"].astype(float))
+    data = open_dataset(path, target="y")
+    assert (data.n_rows, data.n_columns, data.dtype, data.y_dtype) == (N, 3, np.float32, np.float64)
+    assert (data.column_names, data.target_names) == (("a", "b", "flag"), ("y",))
+    assert data.skipped_columns == ("name", "day")
+    assert (data.has_weights, data.row_bytes, data.chunk_rows, data.source) == (False, 3 * 4 + 8, 25, path)
 
 
-def test_columns_and_targets_by_name_and_index(path):
-    def names(**options):
+def test_columns_and_targets_by_name_and_index(path, tmp_path, read_rows):
+    def names(path=path, **options):
         data = open_dataset(path, **options)
         return data.column_names, data.target_names
 
@@ -117,27 +113,18 @@ def test_columns_and_targets_by_name_and_index(path):
     assert open_dataset(path, target=["y"]).y_is_1d is False
     assert open_dataset(path, target=["b", "y"]).y_dtype == np.float64
     assert names(target="name")[0] == ("a", "b", "flag", "y")
-
-
-def test_an_integer_is_a_name_if_there_is_one(tmp_path):
-    pd.DataFrame(np.zeros((3, 3)), columns=["2", "0", "1"]).to_parquet(tmp_path / "x.parquet")
-    assert open_dataset(tmp_path / "x.parquet", target=0).target_names == ("0",)
-    assert open_dataset(tmp_path / "x.parquet", target=-1).target_names == ("1",)
-
-
-def test_names_with_dots(tmp_path, read_rows):
-    frame = pd.DataFrame({"a": [1.0, 2.0], "a.b": [3.0, 4.0], "c.d": [5.0, 6.0]})
-    frame.to_parquet(tmp_path / "x.parquet")
-    data = open_dataset(tmp_path / "x.parquet", columns=["a", "c.d"])
-    np.testing.assert_array_equal(read_rows(data.rows(0, 2), 2)[0], frame[["a", "c.d"]])
-
-
-def test_the_index_of_a_frame_is_not_a_column(tmp_path):
+    # The index of a frame is not a column unless it is named.
     FRAME[["a", "b", "y"]].sample(frac=1, random_state=0).to_parquet(tmp_path / "x.parquet")
-    data = open_dataset(tmp_path / "x.parquet", target=-1)
-    assert (data.column_names, data.target_names) == (("a", "b"), ("y",))
-    assert data.skipped_columns == ("__index_level_0__",)
-    assert open_dataset(tmp_path / "x.parquet", target="__index_level_0__").column_names == ("a", "b", "y")
+    assert names(tmp_path / "x.parquet", target=-1) == (("a", "b"), ("y",))
+    assert open_dataset(tmp_path / "x.parquet", target=-1).skipped_columns == ("__index_level_0__",)
+    assert names(tmp_path / "x.parquet", target="__index_level_0__")[0] == ("a", "b", "y")
+    # An integer is a name if there is one, and names may hold dots.
+    frame = pd.DataFrame(np.arange(8.0).reshape(2, 4), columns=["2", "0", "1.b", "1"])
+    frame.to_parquet(tmp_path / "x.parquet")
+    assert names(tmp_path / "x.parquet", target=0)[1] == ("0",)
+    assert names(tmp_path / "x.parquet", target=-1)[1] == ("1",)
+    data = open_dataset(tmp_path / "x.parquet", columns=["1", "1.b"])
+    np.testing.assert_array_equal(read_rows(data.rows(0, 2), 2)[0], frame[["1", "1.b"]])
 
 
 def write(tmp_path, **columns):
@@ -186,9 +173,10 @@ def test_common_type(tmp_path, read_rows, types, dtype):
 
 def test_fixed_size_lists(tmp_path, read_rows):
     values = np.arange(10, dtype="f4")
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(values), 2)
     path = write(
         tmp_path,
-        v=pa.FixedSizeListArray.from_arrays(pa.array(values), 2),
+        v=lists,
         s=pa.array([1, 2, 3, 4, 5], pa.int8()),
         w=pa.array([[1, 2], [2, 3], [3, None], [4, 5], [6, 7]], pa.list_(pa.int8(), 2)),
         words=pa.array([["a"]] * 5, pa.list_(pa.string(), 1)),
@@ -200,24 +188,16 @@ def test_fixed_size_lists(tmp_path, read_rows):
     x, y, _ = read_rows(data.rows(1, 5), 2)
     np.testing.assert_array_equal(x, np.column_stack([values.reshape(5, 2), [1, 2, 3, 4, 5]])[1:])
     np.testing.assert_array_equal(y, [[2, 3], [3, np.nan], [4, 5], [6, 7]])
-
-
-def test_null_lists(tmp_path, read_rows):
-    lists = pa.array([[1, 2], None, [3, None], [4, 5], None], pa.list_(pa.int8(), 2))
-    try:
-        path = write(tmp_path, v=lists)
-    except pa.ArrowNotImplementedError:
-        pytest.skip("this pyarrow does not write null lists of fixed size")
-    nan = np.nan
-    expected = [[1, 2], [nan, nan], [3, nan], [4, 5], [nan, nan]]
-    np.testing.assert_array_equal(read_rows(open_dataset(path).rows(0, 5), 5)[0], expected)
-
-
-def test_a_list_column_alone_is_not_copied(tmp_path):
-    path = write(tmp_path, v=pa.FixedSizeListArray.from_arrays(pa.array(np.arange(6.0)), 2))
-    tile = next(open_dataset(path).rows(0, 3).tiles(3))
+    tile = next(open_dataset(write(tmp_path, v=lists)).rows(0, 3).tiles(3))
     assert tile.X.shape == (3, 2)
-    assert not tile.X.flags.writeable  # a view of Arrow's memory
+    assert not tile.X.flags.writeable  # a view of Arrow's memory: one column of lists is not copied
+    nan = np.nan
+    try:
+        path = write(tmp_path, v=pa.array([[1, 2], None, [3, None], None], pa.list_(pa.int8(), 2)))
+    except pa.ArrowNotImplementedError:
+        return  # this pyarrow does not write null lists of fixed size
+    expected = [[1, 2], [nan, nan], [3, nan], [nan, nan]]
+    np.testing.assert_array_equal(read_rows(open_dataset(path).rows(0, 4), 4)[0], expected)
 
 
 @pytest.mark.parametrize(
@@ -269,17 +249,13 @@ def test_files_are_found_and_sorted(tmp_path, read_dataset):
         (FRAME.drop(columns="y"), {"columns": ["a"], "target": "y"}, "column 'y' is missing"),
     ],
 )
-def test_files_that_disagree(tmp_path, other, options, phrase):
+def test_files_that_disagree(tmp_path, read_dataset, other, options, phrase):
     FRAME.to_parquet(tmp_path / "0.parquet")
     other.to_parquet(tmp_path / "1.parquet")
     with pytest.raises(InputError, match=phrase) as caught:
         open_dataset(tmp_path, **options)
     assert "1.parquet" in str(caught.value) and "0.parquet" in str(caught.value)
-
-
-def test_files_that_differ_in_what_is_not_read(tmp_path, read_dataset):
-    FRAME.to_parquet(tmp_path / "0.parquet")
-    FRAME.drop(columns="day").assign(name=1).to_parquet(tmp_path / "1.parquet")
+    FRAME.drop(columns="day").assign(name=1).to_parquet(tmp_path / "1.parquet")  # which are not read
     data = open_dataset(tmp_path, columns=["a", "b", "flag"])
     np.testing.assert_array_equal(read_dataset(data, 50, 20)[0], np.concatenate([X, X]))
 
@@ -307,13 +283,10 @@ def test_unusable_columns(path, options, phrase):
     assert "\n" not in str(caught.value)
 
 
-def test_at_most_twenty_columns_are_listed(tmp_path):
+def test_unusable_tables(tmp_path):
     pd.DataFrame(np.zeros((1, 50))).rename(columns=str).to_parquet(tmp_path / "x.parquet")
     with pytest.raises(InputError, match=r"18, 19 and 30 more"):
         open_dataset(tmp_path / "x.parquet", target="y")
-
-
-def test_zero_rows(tmp_path):
     FRAME[:0].to_parquet(tmp_path / "x.parquet")
     with pytest.raises(InputError, match=r"0 sample\(s\)"):
         open_dataset(tmp_path)

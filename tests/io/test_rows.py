@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from distrff.errors import InputError
-from distrff.io.rows import RowBlock, Rows, cuts, in_order, read_ahead
+from distrff.io.rows import Rows, cuts, in_order, read_ahead
 
 
 @dataclass(frozen=True)
@@ -55,12 +55,9 @@ def test_any_spans_and_tiles_give_the_same_rows(data, n, tile, start):
     np.testing.assert_array_equal(np.concatenate([t.X for t in tiles]), X)
     np.testing.assert_array_equal(np.concatenate([t.y for t in tiles]), y)
     assert all(t.sample_weight is None for t in tiles)
-
-
-def test_a_tile_within_a_span_is_a_view():
-    X = np.arange(20.0).reshape(10, 2)
-    tiles = list(tiles_of(10, 4, [{"X": X}]))
-    assert all(np.shares_memory(tile.X, X) for tile in tiles)
+    assert all(np.shares_memory(t.X, X) for t in tiles_of(n, tile, [{"X": X}]))  # views of the span
+    with pytest.raises(InputError, match="ended 1 rows early"):
+        list(tiles_of(n + 1, tile, [{"X": X}]))
 
 
 @pytest.mark.parametrize("tile_rows", [3, 4, 5, 7, 12, 25])
@@ -83,21 +80,12 @@ def test_one_span_and_one_tile_are_alive(tile_rows):
     assert held is None or held[-1, 0] == 59
 
 
-def test_too_few_rows_are_an_error():
-    with pytest.raises(InputError, match="ended 3 rows early"):
-        list(tiles_of(10, 4, [{"X": np.zeros((7, 1))}]))
-
-
 @given(start=st.integers(0, 50), n=st.integers(1, 50), step=st.integers(1, 20))
 def test_cuts_cover_the_rows_at_multiples_of_the_step(start, n, step):
     parts = list(cuts(start, start + n, step))
     assert [a for a, _ in parts[1:]] == [b for _, b in parts[:-1]]
     assert (parts[0][0], parts[-1][1]) == (start, start + n)
     assert all(a % step == 0 for a, _ in parts[1:])
-
-
-def test_row_block_without_targets():
-    assert RowBlock(3, np.zeros((1, 2)))[2:] == (None, None)
 
 
 def test_a_feed_of_sparse_rows_is_cut_as_one_of_dense_ones(rng):
@@ -119,17 +107,16 @@ def numbered(n_spans, read):
 
 
 @pytest.mark.parametrize("n_ahead", [1, 3, 20])
-def test_the_order_is_kept(n_ahead):
+def test_the_order_is_kept_and_no_more_is_read_than_asked_for(n_ahead):
     (tile,) = tiles_of(24, 24, read_ahead(numbered(8, []), n_ahead))
     np.testing.assert_array_equal(tile.X, np.repeat(np.arange(8), 3))
-
-
-def test_no_more_is_read_than_asked_for():
     read: list[int] = []
-    spans = read_ahead(numbered(100, read), 3)
-    for i in range(5):
+    spans = read_ahead(numbered(100, read), n_ahead)
+    first = weakref.ref(next(spans)["X"])
+    for i in range(1, 6):
         assert next(spans)["X"][0] == i
-        assert max(read) <= i + 3
+        assert max(read) <= i + n_ahead
+        assert first() is None  # a span is let go before the next
     del spans
 
 
@@ -147,13 +134,6 @@ def test_the_next_one_is_read_meanwhile():
     gate.set()
     assert next(spans)["X"] == 1
     assert next(spans, None) is None
-
-
-def test_a_span_is_let_go_before_the_next():
-    spans = read_ahead(numbered(3, []), 1)
-    first = weakref.ref(next(spans)["X"])
-    next(spans)
-    assert first() is None
 
 
 def test_errors_come_where_their_span_would():

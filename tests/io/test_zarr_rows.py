@@ -1,3 +1,5 @@
+"""Zarr groups as rows, dense and sparse: their arrays, what is read of them, and what is refused."""
+
 from __future__ import annotations
 
 import pickle
@@ -9,6 +11,7 @@ import fsspec
 import numpy as np
 import pytest
 import zarr
+from scipy.sparse import csr_matrix, random_array
 from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 
 from distrff.errors import InputError
@@ -25,10 +28,9 @@ W = np.linspace(0, 1, N)
 def write(path, zarr_format=3, attributes=None, **arrays):
     """A group; an array is its values, or (values, chunks) or (values, chunks, options)."""
     group = zarr.open_group(path, mode="w", zarr_format=zarr_format, attributes=attributes)
-    for name, given_ in arrays.items():
-        values, chunks, options = (
-            (*given_, {})[:3] if isinstance(given_, tuple) else (given_, given_.shape, {})
-        )
+    for name, given in arrays.items():
+        parts = given if isinstance(given, tuple) else (given, np.maximum(given.shape, 1).tolist())
+        values, chunks, options = (*parts, {})[:3]
         array = group.create_array(name, shape=values.shape, dtype=values.dtype, chunks=chunks, **options)
         array[...] = values
     return str(path)
@@ -43,14 +45,6 @@ def rows_zarr(tmp_path):
 def whole_chunks(monkeypatch):
     """Spans of one chunk or shard, as large chunks have them."""
     monkeypatch.setattr(zarr_rows, "SPAN_BYTES", 1)
-
-
-def test_description(rows_zarr):
-    data = open_dataset(rows_zarr)
-    assert (data.n_rows, data.n_columns, data.dtype, data.y_dtype) == (N, 4, np.float32, np.int64)
-    assert (data.n_targets, data.y_is_1d, data.has_weights) == (1, True, True)
-    assert (data.column_names, data.target_names) == (None, ("y",))
-    assert (data.row_bytes, data.chunk_rows, data.source) == (4 * 4 + 8 + 8, N, rows_zarr)
 
 
 class Recording:
@@ -123,15 +117,14 @@ def test_spans(tmp_path, monkeypatch):
     }
 
 
-def test_lazy_arrays_have_the_chunks_of_the_storage(tmp_path):
+def test_description_and_lazy_arrays_of_the_chunks_of_the_storage(tmp_path):
     path = write(tmp_path / "g", X=(X, (5, 2), {"shards": (20, 4)}), y=(Y, (30,)), sample_weight=(W, (50,)))
     data = open_dataset(path)
+    assert (data.column_names, data.target_names) == (None, ("y",))
+    assert (data.row_bytes, data.chunk_rows, data.source) == (4 * 4 + 8 + 8, N, path)
     assert data.X.chunks == ((20, 20, 10), (4,))
     assert data.y.chunks == ((30, 20),)
-    assert (data.X.dtype, data.y.dtype, data.sample_weight.dtype) == (np.float32, np.int64, np.float64)
     assert isinstance(data.X._meta, np.ndarray)
-    for lazy, expected in zip((data.X, data.y, data.sample_weight), (X, Y, W), strict=True):
-        np.testing.assert_array_equal(lazy.compute(scheduler="sync"), expected)
     np.testing.assert_array_equal(data.X[33:41, 1].compute(scheduler="sync"), X[33:41, 1])
 
 
@@ -168,11 +161,8 @@ def test_names_and_columns(tmp_path, read_dataset):
 )
 def test_targets_of_any_type(tmp_path, read_dataset, y, dtype):
     data = open_dataset(write(tmp_path / "g", X=(X, (7, 4)), y=(y, (9, *y.shape[1:]))))
-    assert (data.y_dtype, data.n_targets, data.y_is_1d) == (
-        np.dtype(dtype),
-        2 if y.ndim == 2 else 1,
-        y.ndim == 1,
-    )
+    assert (data.y_dtype, data.n_targets) == (np.dtype(dtype), 2 if y.ndim == 2 else 1)
+    assert data.y_is_1d == (y.ndim == 1)
     got = read_dataset(data, 20, 6)[1]
     assert got.dtype == data.y_dtype
     np.testing.assert_array_equal(got, y)
@@ -212,6 +202,12 @@ def test_format_2_and_byte_order(tmp_path, read_dataset):
         ({"X": np.zeros((5, 2), "M8[s]")}, {}, "X must hold numbers"),
         ({"X": X, "sample_weight": X}, {}, "sample_weight must be 1-D"),
         ({"X": X, "y": np.zeros((N, 2, 2))}, {}, "y must have shape"),
+        ({"X": np.zeros((0, 3))}, {}, r"Found array with 0 sample\(s\)"),
+        (
+            {"X": X, "attributes": {"column_names": ["a"]}},
+            {},
+            "column_names lists 1 names but X has 4 columns",
+        ),
     ],
 )
 def test_unusable_groups(tmp_path, arrays, options, phrase):
@@ -221,18 +217,6 @@ def test_unusable_groups(tmp_path, arrays, options, phrase):
         with pytest.raises(InputError, match=phrase) as caught:
             open_dataset(path, **options)
     assert "\n" not in str(caught.value)
-
-
-def test_empty_arrays(tmp_path):
-    group = zarr.open_group(tmp_path / "g", mode="w")
-    group.create_array("X", shape=(0, 3), chunks=(1, 3), dtype="f4")
-    with pytest.raises(InputError, match=r"Found array with 0 sample\(s\)"):
-        open_dataset(tmp_path / "g")
-
-
-def test_column_names_that_do_not_fit(tmp_path):
-    with pytest.raises(InputError, match="column_names lists 2 names but X has 4 columns"):
-        open_dataset(write(tmp_path / "g", attributes={"column_names": ["a", "b"]}, X=X))
 
 
 def damage(path, array, chunk, change):
@@ -259,12 +243,16 @@ def test_a_truncated_chunk_is_named(tmp_path, read_rows, codec, sharded, change)
     np.testing.assert_array_equal(read_rows(data.rows(0, 20), 8)[0], X[:20])
 
 
-def test_a_missing_chunk_is_the_fill_value(tmp_path, read_rows):
+def test_a_missing_chunk_is_the_fill_value_but_not_a_missing_store(tmp_path, read_rows):
     path = tmp_path / "g"
     write(path, X=(X, (10, 4)))
     (path / "X" / "c" / "2" / "0").unlink()
-    got = read_rows(open_dataset(path).rows(0, N), N)[0]
-    assert (got[20:30] == 0).all()
+    data = open_dataset(path)
+    assert (read_rows(data.rows(0, N), N)[0][20:30] == 0).all()
+    rows = pickle.dumps(data.rows(0, N))
+    path.rename(tmp_path / "elsewhere")
+    with pytest.raises(InputError, match="not there as this process sees it"):
+        next(iter(pickle.loads(rows).tiles(N)))
 
 
 class LostConnection(Exception):
@@ -285,15 +273,6 @@ def test_errors_that_may_pass_stay_retryable(rows_zarr, read_rows, error):
     else:
         assert caught.value.__cause__ is error
         assert "LostConnection: gone" in str(caught.value)
-
-
-def test_a_store_that_a_process_does_not_see_is_not_read_as_zeros(tmp_path):
-    group = zarr.create_group(tmp_path / "rows.zarr")
-    group.create_array("X", data=np.ones((6, 2)))
-    rows = pickle.dumps(open_dataset(tmp_path / "rows.zarr").rows(0, 6))
-    (tmp_path / "rows.zarr").rename(tmp_path / "elsewhere.zarr")
-    with pytest.raises(InputError, match="not there as this process sees it"):
-        next(iter(pickle.loads(rows).tiles(6)))
 
 
 @pytest.mark.parametrize("shards", [None, (140, 3)])
@@ -320,3 +299,56 @@ def test_an_object_store_gives_the_same_rows_as_a_folder(shards, rng, tmp_path, 
         assert block.start == other.start
         np.testing.assert_array_equal(block.X, other.X)
         np.testing.assert_array_equal(block.y, other.y)
+
+
+# Groups that hold a sparse matrix ------------------------------------------------------------
+
+D = 40
+
+
+@pytest.fixture
+def sparse_rows(rng):
+    return csr_matrix(random_array((N, D), density=0.1, rng=rng, dtype=np.float32))
+
+
+@pytest.fixture
+def csr_group(tmp_path, sparse_rows):
+    write(tmp_path / "rows.zarr", y=(Y, (11,)))
+    group = zarr.open_group(tmp_path / "rows.zarr")
+    attributes = {"encoding-type": "csr_matrix", "shape": [N, D]}
+    parts = group.create_group("X", attributes=attributes)
+    for name in ("data", "indices", "indptr"):
+        parts.create_array(name, data=getattr(sparse_rows, name), chunks=(7,))
+    return group
+
+
+def test_columns_of_a_sparse_matrix(csr_group, sparse_rows):
+    data = open_dataset(csr_group.store.root, columns=[3, -1])
+    (block,) = data.rows(0, N).tiles(N)
+    np.testing.assert_array_equal(block.X.toarray(), sparse_rows.toarray()[:, [3, D - 1]])
+    assert data.n_columns == 2
+
+
+def test_damage_of_a_sparse_matrix_is_named(csr_group):
+    data = open_dataset(csr_group.store.root)
+    indices, indptr = csr_group["X/indices"], csr_group["X/indptr"]
+    indices[5] = D
+    with pytest.raises(InputError, match=rf"rows 0 to {N - 1}: indices beyond the {D} columns"):
+        list(data.rows(0, N).tiles(N))
+    indptr[10:20] = indptr[10:20][::-1] + np.arange(10, 0, -1)
+    with pytest.raises(InputError, match=rf"rows 0 to {N - 1}: indptr decreases"):
+        list(data.rows(0, N).tiles(N))
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        ({"encoding-type": "csc_matrix"}, "encoding-type 'csc_matrix'"),
+        ({"shape": None}, "shape None"),
+        ({"shape": [N + 1, D]}, "do not fit its shape"),
+    ],
+)
+def test_other_groups_are_refused(csr_group, attributes, message):
+    csr_group["X"].update_attributes(attributes)
+    with pytest.raises(InputError, match=message):
+        open_dataset(csr_group.store.root)

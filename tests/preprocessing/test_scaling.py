@@ -1,11 +1,14 @@
-"""Columns to mean 0 and deviation 1, in float64 and before any cast."""
+"""Columns to mean 0 and deviation 1 before any cast, by moments of any cuts; sorted rows are noticed."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse import csr_array
 
-from distrff.preprocessing.scaling import Moments, Scaling
+from distrff.preprocessing.scaling import Moments, Scaling, drift_message, drift_shares, drifting
 
 UNIT = 2.0**-53
 
@@ -77,10 +80,194 @@ def test_no_scaling_changes_nothing_and_copies_nothing(rng):
 
 
 def test_scalings_are_equal_by_their_bits():
-    one = Scaling(np.array([0.0, 1.0]), np.array([1.0, 2.0]))
-    assert one.equals(Scaling(np.array([0.0, 1.0]), np.array([1.0, 2.0])))
-    assert not one.equals(Scaling(np.array([0.0, np.nextafter(1.0, 2)]), np.array([1.0, 2.0])))
-    assert not one.equals(Scaling(np.array([0.0, 1.0]), np.array([1.0, 2.0 + 1e-15])))
-    assert not one.equals(Scaling())
-    assert not Scaling().equals(one)
+    shift, scale = np.array([0.0, 1.0]), np.array([1.0, 2.0])
+    assert Scaling(shift, scale).equals(Scaling(shift.copy(), scale.copy()))
     assert Scaling().equals(Scaling())
+    for other in (Scaling(np.nextafter(shift, 2), scale), Scaling(shift, scale + 1e-15), Scaling()):
+        assert not Scaling(shift, scale).equals(other)
+        assert not other.equals(Scaling(shift, scale))
+
+
+WIDE = np.longdouble if np.finfo(np.longdouble).eps < 2.0**-60 else np.float64
+
+
+def two_passes(X, s):
+    """Weight, mean and squared deviations in long double; where that is float64, errors below double."""
+    X, s = X.astype(WIDE), s.astype(WIDE)
+    weight = s.sum()
+    mean = (s[:, None] * X).sum(axis=0) / weight
+    return weight, mean, (s[:, None] * (X - mean) ** 2).sum(axis=0)
+
+
+def bounds(X, mean, weight, deviations, n_parts):
+    """Rounding errors of mean and deviations after n rows and n_parts merges, each below its bound.
+
+    One part: its mean is corrected by that of n deviations, each sum of which is off by n units of
+    itself, and is rounded once; a merge adds a step that is a share of the spread and rounds four
+    times. The deviations are sums of positive numbers, n + 10 units an element and merge, of
+    quantities that depend on the means: (x − m)² moves by 2·spread·δ + δ² where m moves by δ.
+    Doubled where there is no wider format to compare with.
+    """
+    n = len(X) + 10 * n_parts
+    spread = np.abs(X - mean).max(axis=0)
+    of_mean = UNIT * (2 * n * spread + 4 * (n_parts + 1) * np.abs(X).max(axis=0))
+    of_deviations = n * UNIT * deviations + (n_parts + 1) * weight * of_mean * (2 * spread + of_mean)
+    factor = 1 if WIDE is np.longdouble else 2
+    return factor * of_mean, factor * of_deviations
+
+
+def merged(X, s, ends):
+    total = Moments.empty(X.shape[1])
+    for part in np.split(np.arange(len(X)), ends):
+        total = total.merge(Moments.of(X[part], None if s is None else s[part]))
+    return total
+
+
+@settings(max_examples=40)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    n=st.integers(1, 300),
+    ends=st.lists(st.integers(0, 300), max_size=8),
+    offset=st.sampled_from([0.0, 1.0, -1e6, 1e12]),
+    weighted=st.booleans(),
+)
+def test_merged_moments_are_those_of_two_passes(seed, n, ends, offset, weighted):
+    rng = np.random.default_rng(seed)
+    X = offset + rng.standard_normal((n, 3)) * [1e-3, 1.0, 1e3]
+    s = np.where(rng.random(n) < 0.2, 0.0, rng.exponential(size=n)) if weighted else np.ones(n)
+    s[rng.integers(n)] += 1.0
+    weight, mean, deviations = two_passes(X, s)
+    found = merged(X, s, sorted(ends))
+    of_mean, of_deviations = bounds(X, mean, weight, deviations, len(ends) + 1)
+    assert found.weight == pytest.approx(float(weight), rel=2 * n * UNIT)
+    assert np.all(np.abs(found.mean - mean) <= of_mean)
+    assert np.all(np.abs(found.deviations - deviations) <= of_deviations)
+    assert np.all(found.deviations >= 0)
+
+
+def test_no_rows_and_rows_without_weight_change_nothing(rng):
+    X = rng.standard_normal((50, 2))
+    some = Moments.of(X, None)
+    for nothing in (Moments.empty(2), Moments.of(X[:0], None), Moments.of(7 + X, np.zeros(50))):
+        for total in (some.merge(nothing), nothing.merge(some)):
+            assert total.weight == some.weight
+            np.testing.assert_array_equal(total.mean, some.mean)
+            np.testing.assert_array_equal(total.deviations, some.deviations)
+    both = Moments.empty(2).merge(Moments.empty(2))
+    assert both.weight == 0
+    np.testing.assert_array_equal(both.standard_deviation(), 0.0)
+
+
+def test_integer_weights_are_repetitions(rng):
+    X, times = rng.standard_normal((40, 3)), rng.integers(0, 4, 40)
+    times[0] = 1
+    weighted, repeated = Moments.of(X, times.astype(float)), Moments.of(np.repeat(X, times, axis=0), None)
+    assert weighted.weight == repeated.weight
+    # Both are off by fewer than 2·(40 + 10) units of numbers of the spread, squared in the deviations.
+    np.testing.assert_allclose(weighted.mean, repeated.mean, rtol=0, atol=200 * UNIT * np.abs(X).max())
+    np.testing.assert_allclose(weighted.deviations, repeated.deviations, rtol=1e4 * UNIT)
+
+
+@pytest.mark.parametrize("value", [0.1, 1 / 3, 1e6 + 0.1, -7.3e-5, 123456.789, 0.0, 1e-300])
+@pytest.mark.parametrize("n_columns", [1, 3])
+def test_long_constant_columns_are_constant(value, n_columns):
+    """A running sum of equal numbers drifts by thousands of units: every addition rounds to the same side."""
+    total = Moments.empty(n_columns)
+    for n in (2**17, 1, 1000):
+        total = total.merge(Moments.of(np.full((n, n_columns), value), None))
+    assert total.is_constant().all()
+    # One rounding for each of three means, and one each for their merges.
+    assert np.all(np.abs(total.mean - value) <= 12 * UNIT * abs(value))
+    moving = 1.0 + 2.0**-40 * np.arange(1000.0)[:, None]  # in its last digits
+    assert not Moments.of(moving, None).is_constant().any()
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int16])
+@pytest.mark.parametrize("n_columns", [1, 2, 7])
+def test_the_layout_in_memory_changes_no_bit(rng, dtype, n_columns):
+    """Tiles are views of what was decoded, or copies where they straddle chunks."""
+    X, s = (100 * rng.standard_normal((3001, n_columns))).astype(dtype), rng.random(3001)
+    wide = np.zeros((3001, n_columns + 3), dtype)
+    wide[:, 1:-2] = X
+    for other in (np.asfortranarray(X), wide[:, 1:-2], np.repeat(X, 2, axis=0)[::2]):
+        for weights, their_weights in ((None, None), (s, s), (s, np.repeat(s, 2)[::2])):
+            expected, found = Moments.of(X, weights), Moments.of(other, their_weights)
+            np.testing.assert_array_equal(found.mean, expected.mean)
+            np.testing.assert_array_equal(found.deviations, expected.deviations)
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+@pytest.mark.parametrize("power", [-1040, -1000, -600, -540, -401, -399, 300, 480])
+def test_deviations_of_columns_of_any_size(rng, power, is_sparse):
+    """A power of two changes nothing else, whatever becomes of the squares; blocks of one value included."""
+    X = np.round(rng.standard_normal((300, 3)) * 2.0**30) / 2.0**30  # whose digits stay above 2⁻¹⁰⁷⁴
+    X[100:200] = X[100]
+    s = rng.random(300)
+    s[[0, 150]] = 0.0
+    as_stored = csr_array if is_sparse else np.asarray
+    of_one, of_other = (
+        [Moments.of(as_stored(np.ldexp(X[a : a + 100], p)), s[a : a + 100]) for a in (0, 100, 200)]
+        for p in (0, power)
+    )
+    one, other = (a.merge(b).merge(Moments.empty(3)).merge(c) for a, b, c in (of_one, of_other))
+    scaled = np.ldexp(one.standard_deviation(), power)
+    # A number near 2⁻¹⁰⁷⁴ is itself off by half of that.
+    np.testing.assert_allclose(other.standard_deviation(), scaled, rtol=1e-14, atol=2.0**-1073)
+    np.testing.assert_array_equal(other.is_constant(), [False] * 3)
+    np.testing.assert_array_equal(other.min, np.ldexp(X[s > 0].min(axis=0), power))
+    np.testing.assert_array_equal(other.max, np.ldexp(X[s > 0].max(axis=0), power))
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_one_value_is_one_value_to_the_last_bit(is_sparse):
+    X = np.full((6, 4), 1e15)
+    X[4, 1] = np.nextafter(1e15, 0)
+    X[5, 2] = X[5, 3] = 7.0
+    X[:, 3] *= 0.0
+    as_stored = csr_array if is_sparse else np.asarray
+    for s in (None, np.array([1.0, 1, 1, 1, 1, 0])):
+        parts = [Moments.of(as_stored(X[a:b]), None if s is None else s[a:b]) for a, b in ((0, 3), (3, 6))]
+        expected = [True, False, s is not None, True]
+        assert parts[0].merge(parts[1]).has_one_value().tolist() == expected
+        assert Moments.empty(4).merge(parts[0]).has_one_value().all()
+
+
+@pytest.mark.parametrize("m", [100, 1000, 16384])
+def test_shuffled_rows_do_not_drift(rng, m):
+    X = np.column_stack([
+        rng.standard_normal((m, 20)), rng.standard_t(3, (m, 5)), rng.random((m, 5)) < 0.02, np.full(m, 0.1)
+    ])  # fmt: skip
+    shares = drift_shares(X, rng.uniform(0.5, 2, m))
+    assert not drifting(shares, m).any()
+    assert shares[-1] == 0
+    assert drift_message(shares, drift_shares(X[:, :1]), m) is None
+
+
+def test_sorted_rows_drift(rng):
+    m = 2000
+    X = rng.standard_normal((m, 4))
+    X[:, 2] = np.sort(X[:, 2])
+    X[:, 3] += np.linspace(0, 2, m)
+    shares = drift_shares(X)
+    assert drifting(shares, m).tolist() == [False, False, True, True]
+    assert shares[2] > 0.9
+    assert 0.1 < shares[3] < 0.5
+    y = np.repeat([-1.0, 1.0], m // 2)[:, None]
+    message = drift_message(shares, drift_shares(y), m)
+    assert message is not None
+    assert "needs shuffled" in message
+    assert "y, column 2 of X, column 3 of X" in message
+    assert "100% of the variance" in message
+
+
+def test_which_rows_drift_is_seen_in_blocks_of_days_but_not_in_few_rows(rng):
+    days = np.repeat(rng.permutation(8), 200)[:, None].astype(float)
+    assert drifting(drift_shares(days), 1600).all()
+    assert not drift_shares(np.arange(20.0)[:, None]).any()
+    # Rows without weight do not count, and many columns are counted.
+    first = (np.arange(640) < 40).astype(float)
+    assert not drift_shares(5.0 * first[:, None], 1 - first).any()
+    X = np.sort(rng.standard_normal((500, 10)), axis=0)
+    message = drift_message(drift_shares(X), np.zeros(1), 500)
+    assert message is not None
+    assert "column 2 of X, 7 more columns" in message

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from functools import reduce
 from itertools import pairwise
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from distrff.errors import InputError
 from distrff.preprocessing.encoders import (
@@ -21,6 +24,8 @@ from distrff.preprocessing.encoders import (
 from distrff.preprocessing.profile import (
     TableOptions,
     TableProfile,
+    exact_mean,
+    exact_sum,
     refuse_missing_values,
     steps_of,
 )
@@ -166,14 +171,10 @@ def test_one_positive_label(raw):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"columns": "a"}, "column 'a' has no value in .* of 30 rows; give missing='drop', 'mean' or"),
-        ({"columns": "y", "target": "a", "missing": "mean"}, "column 'a' .* give missing='drop'$"),
         ({"columns": ["c", "c=u"], "missing": "drop", "one_hot": True}, "two columns .* named 'c=u'; rename"),
         ({"columns": "z"}, r"no column is left for X \(z: it has no values\)"),
-        ({"columns": "a", "target": "t", "missing": "drop"}, "the target 't' holds times"),
         ({"columns": "a", "target": "l", "missing": "drop"}, "the target 'l' holds lists of 2 numbers"),
         ({"columns": "a", "target": "yc", "missing": "drop"}, "several targets must all hold numbers"),
-        ({"columns": "a", "weight": "c", "missing": "drop"}, "the weights 'c' hold text, not numbers"),
     ],
 )
 def test_what_steps_refuse(raw, arguments, message):
@@ -196,3 +197,28 @@ def test_what_steps_refuse(raw, arguments, message):
 def test_options_that_contradict_each_other(options, message):
     with pytest.raises(InputError, match=message):
         TableOptions(**options)
+
+
+# Exact sums
+
+
+UNIT = Fraction(1, 2**1074)
+
+
+@given(st.lists(st.floats(allow_nan=True, allow_infinity=True)), st.integers(0, 20))
+def test_any_doubles(values, cut):
+    x = np.asarray(values, np.float64)
+    finite = [Fraction(v) for v in values if np.isfinite(v)]
+    assert exact_sum(x) * UNIT == sum(finite)
+    assert exact_sum(x[:cut]) + exact_sum(x[cut:]) == exact_sum(x)
+
+
+@pytest.mark.parametrize("dtype", ["?", "u1", "i4", "i8", "f2", "f4"])
+def test_other_types(rng, dtype):
+    x = rng.integers(-100, 100, 50).astype(dtype)
+    assert exact_sum(x) * UNIT == sum(map(Fraction, x.tolist()))
+
+
+def test_the_mean_is_rounded_once():
+    x = np.asarray([1e300, 1.0, -1e300, 2.0, 0.1])
+    assert exact_mean(exact_sum(x), 5) == float((Fraction(3) + Fraction(0.1)) / 5)

@@ -87,16 +87,12 @@ def test_categories_and_their_place_for_others():
         encoded(step, text(["u", None]))
     shares = OneHotEncoder("c", ("u", "v"), fill=(0.75, 0.25))
     np.testing.assert_array_equal(encoded(shares, text([None, "u"])), [[0.75, 0.25], [1, 0]])
+    # Whole numbers are their digits.
+    digits = OneHotEncoder("c", ("-3", "12"), fill=(0.0, 0.0))
+    column = numbers([12, -3, 5, 0], "i8", [0, 0, 0, 1])
+    np.testing.assert_array_equal(encoded(digits, column), [[0, 1], [1, 0], [0, 0], [0, 0]])
     marked = OneHotEncoder("c", ("u", "v"), fill=(0.0, 0.0), indicates=True)
     np.testing.assert_array_equal(encoded(marked, text([None, "u"])), [[0, 0, 1], [1, 0, 0]])
-
-
-def test_categories_of_whole_numbers_are_their_digits():
-    step = OneHotEncoder("c", ("-3", "12"))
-    column = numbers([12, -3, 5, 0], "i8", [0, 0, 0, 1])
-    np.testing.assert_array_equal(
-        encoded(replace(step, fill=(0.0, 0.0)), column), [[0, 1], [1, 0], [0, 0], [0, 0]]
-    )
 
 
 def test_hashed_words_have_the_same_place_everywhere():
@@ -217,9 +213,11 @@ def test_rows_that_lack_a_used_value_are_left_out():
     only_y = STEPS.apply(RAW, fields=("y",))
     assert list(only_y) == ["y"]
     assert only_y["y"].tolist() == ["p"]
-
-
-def test_predictions_need_neither_target_nor_weights_and_leave_no_row_out():
+    few = STEPS.of_columns([2, 0])
+    assert few.names_out == ("a", "c=u")
+    np.testing.assert_array_equal(few.apply(RAW)["X"], made["X"][:, [2, 0]])
+    assert few.of_columns([1]).names_out == ("c=u",)
+    # Predictions need neither target nor weights, and leave no row out.
     steps = STEPS.for_prediction()
     assert steps.raw_names == ("c", "a")
     with pytest.raises(NonFiniteError, match="column 'c' has no value in row 2"):
@@ -233,13 +231,6 @@ def test_names_and_types():
     STEPS.check_names(["y", "w", "a", "more", "c"], "the table")
     with pytest.raises(InputError, match=r"the table has no column 'c', .* it has: a, y, w"):
         STEPS.check_names(["a", "y", "w"], "the table")
-
-
-def test_some_of_the_columns_made():
-    few = STEPS.of_columns([2, 0])
-    assert few.names_out == ("a", "c=u")
-    np.testing.assert_array_equal(few.apply(RAW)["X"], STEPS.apply(RAW)["X"][:, [2, 0]])
-    assert few.of_columns([1]).names_out == ("c=u",)
 
 
 def test_steps_are_values_that_json_keeps():

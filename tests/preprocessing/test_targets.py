@@ -1,25 +1,40 @@
-"""Targets: numbers shifted and scaled without loss, labels of any type as ±1 and back."""
+"""Targets: numbers shifted and scaled without loss, labels counted, as ±1 and back, and stored."""
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from distrff.errors import InputError
-from distrff.preprocessing.targets import ClassTargets, NumericTargets, class_weights
+from distrff.errors import InputError, ModelFileError
+from distrff.preprocessing.scaling import Scaling
+from distrff.preprocessing.targets import (
+    ClassTargets,
+    LabelCounts,
+    NumericTargets,
+    class_weights,
+    coding_from_parts,
+    coding_parts,
+)
 
 UNIT = 2.0**-53
 
+
 LABELS = {
     "int": np.array([-3, 0, 12]),
-    "uint8": np.array([1, 4, 7], np.uint8),
-    "float": np.array([-1.0, 0.0, 2.0]),
-    "text": np.array(["ant", "bee", "caterpillar"]),
+    "uint8": np.array([0, 200, 255], np.uint8),
+    "uint64": np.array([2**64 - 3, 2**64 - 2, 2**64 - 1], np.uint64),
+    "float": np.array([-1.0, 1.0, 1e17]),
+    "float32": np.array([-1.0, 0.0, 2.0], np.float32),
+    "bool": np.array([False, True]),
+    "text": np.array(["ant", 'bee "x"', "naïve caterpillar"]),
     "object": np.array(["ant", "bee", "caterpillar"], object),
     "bytes": np.array([b"a", b"b", b"c"]),
     "date": np.array(["2020-01-01", "2021-01-01", "2022-01-01"], "datetime64[D]"),
 }
-TWO = {name: labels[:2] for name, labels in LABELS.items()} | {"bool": np.array([False, True])}
 
 
 # Numbers
@@ -45,72 +60,56 @@ def test_decoding_gives_the_targets_back(rng, offset):
     back = coded[:, 0] * targets.scale[0] + targets.shift[0]
     np.testing.assert_allclose(back, y, rtol=0, atol=2 * UNIT * np.abs(y).max())
     assert np.abs(coded).max() <= 100  # no deviation of 100 rows exceeds √100 of their own
-
-
-def test_constant_targets_are_shifted_alone():
-    targets = NumericTargets.centred(np.array([5.0]), np.array([0.0]))
-    assert 0.5 <= targets.scale[0] <= 2
-    np.testing.assert_array_equal(targets.encode(np.full(3, 5)), 0.0)
+    constant = NumericTargets.centred(np.array([5.0]), np.array([0.0]))
+    assert 0.5 <= constant.scale[0] <= 2
+    np.testing.assert_array_equal(constant.encode(np.full(3, 5)), 0.0)
 
 
 def test_targets_of_several_columns_and_any_real_type():
     targets = NumericTargets(np.array([1.0, 2.0]), np.array([2.0, 4.0]))
     for dtype in (np.int8, np.uint64, np.float32, object):
         np.testing.assert_array_equal(targets.encode(np.array([[3, 6], [1, 2]], dtype)), [[1, 1], [0, 0]])
-
-
-def test_numeric_targets_leave_weights_alone():
-    targets = NumericTargets(np.zeros(1), np.ones(1))
-    assert targets.row_weights(np.zeros(2), None) is None
     s = np.array([1.0, 2.0])
+    assert targets.row_weights(np.zeros(2), None) is None
     assert targets.row_weights(np.zeros(2), s) is s
 
 
-def test_kinds_of_numeric_targets():
-    one, two = NumericTargets(np.zeros(1), np.ones(1)), NumericTargets(np.zeros(2), np.ones(2))
+def test_kinds_of_targets():
+    one, classes = NumericTargets(np.zeros(1), np.ones(1)), ClassTargets(np.array([0, 1]))
     assert one.same_kind(NumericTargets(np.ones(1), np.full(1, 4.0)))
-    assert not one.same_kind(two)
-    assert not one.same_kind(ClassTargets(np.array([0, 1])))
-
-
-# Classes
-
-
-@pytest.mark.parametrize("kind", TWO)
-def test_two_classes_are_one_column(kind):
-    classes = TWO[kind]
-    targets = ClassTargets(classes)
-    y = classes[[1, 0, 0, 1]]
-    np.testing.assert_array_equal(targets.encode(y), [[1.0], [-1.0], [-1.0], [1.0]])
-    decoded = targets.decode(targets.encode(y))
-    np.testing.assert_array_equal(decoded, y)
-    assert decoded.dtype == classes.dtype
-    assert targets.n_outputs == 1
+    assert classes.same_kind(ClassTargets(np.array([0, 1]), np.ones(2)))
+    for other in (NumericTargets(np.zeros(2), np.ones(2)), classes):
+        assert not one.same_kind(other)
+    for labels, weight in (([0, 1], np.array([1.0, 2.0])), ([0, 2], None), ([0, 1, 2], None)):
+        assert not classes.same_kind(ClassTargets(np.array(labels), weight))
+    assert not classes.same_kind(ClassTargets(np.array(["0", "1"])))
+    assert not classes.same_kind(one)
 
 
 @pytest.mark.parametrize("kind", LABELS)
-def test_more_classes_are_a_column_each(kind):
-    classes = LABELS[kind]
-    targets = ClassTargets(classes)
-    y = classes[[2, 0, 1, 2]]
-    np.testing.assert_array_equal(targets.encode(y), 2.0 * np.eye(3)[[2, 0, 1, 2]] - 1)
-    np.testing.assert_array_equal(targets.decode(targets.encode(y)), y)
-    assert targets.n_outputs == 3
-    np.testing.assert_array_equal(targets.shift, np.zeros(3))
-    np.testing.assert_array_equal(targets.scale, np.ones(3))
+def test_two_classes_are_one_column_and_more_a_column_each(kind):
+    for classes in {2: LABELS[kind][:2], len(LABELS[kind]): LABELS[kind]}.values():
+        k, targets = len(classes), ClassTargets(classes, np.arange(1.0, len(classes) + 1))
+        rows = np.array([k - 1, 0, 1, k - 1])
+        y, signs = classes[rows], 2.0 * np.eye(k)[rows] - 1
+        assert targets.n_outputs == (1 if k == 2 else k)
+        for given_ in (y, y[:, None]):
+            np.testing.assert_array_equal(targets.encode(given_), signs[:, -1:] if k == 2 else signs)
+            np.testing.assert_array_equal(targets.row_weights(given_, None), rows + 1.0)
+        decoded = targets.decode(targets.encode(y))
+        np.testing.assert_array_equal(decoded, y)
+        assert decoded.dtype == classes.dtype
+        np.testing.assert_array_equal(targets.shift, np.zeros(targets.n_outputs))
+        np.testing.assert_array_equal(targets.scale, np.ones(targets.n_outputs))
+
+
+# Classes
 
 
 def test_decision_values_need_not_be_one():
     two, three = ClassTargets(np.array(["no", "yes"])), ClassTargets(np.array([1, 2, 3]))
     np.testing.assert_array_equal(two.decode(np.array([[0.1], [-5.0], [0.0]])), ["yes", "no", "no"])
     np.testing.assert_array_equal(three.decode(np.array([[-3, -1, -2], [0.3, 0.1, 0.2]])), [2, 1])
-
-
-def test_labels_in_a_column():
-    targets = ClassTargets(np.array([1, 5]), np.array([2.0, 3.0]))
-    y = np.array([[5], [1], [1]])
-    np.testing.assert_array_equal(targets.encode(y), [[1.0], [-1.0], [-1.0]])
-    np.testing.assert_array_equal(targets.row_weights(y, None), [3.0, 2.0, 2.0])
 
 
 def test_labels_stored_as_another_type_are_the_same_labels():
@@ -148,16 +147,6 @@ def test_class_weights_multiply_sample_weights():
     assert ClassTargets(np.array([7, 9])).row_weights(y, s) is s
 
 
-def test_kinds_of_class_targets():
-    targets = ClassTargets(np.array([0, 1]))
-    assert targets.same_kind(ClassTargets(np.array([0, 1]), np.ones(2)))
-    assert not targets.same_kind(ClassTargets(np.array([0, 1]), np.array([1.0, 2.0])))
-    assert not targets.same_kind(ClassTargets(np.array([0, 2])))
-    assert not targets.same_kind(ClassTargets(np.array([0, 1, 2])))
-    assert not targets.same_kind(ClassTargets(np.array(["0", "1"])))
-    assert not targets.same_kind(NumericTargets(np.zeros(1), np.ones(1)))
-
-
 # Class weights
 
 
@@ -191,3 +180,109 @@ def test_class_weights_by_label():
 def test_other_class_weights_are_refused(given, message):
     with pytest.raises(InputError, match=message):
         class_weights(given, np.arange(2), np.ones(2))
+
+
+def counted(y, s=None, ends=()):
+    total = LabelCounts.empty()
+    for part in np.split(np.arange(len(y)), ends):
+        if len(part):
+            total = total.merge(LabelCounts.of(y[part], None if s is None else s[part]))
+    return total
+
+
+@given(
+    kind=st.sampled_from(sorted(LABELS)),
+    seed=st.integers(0, 2**32 - 1),
+    n=st.integers(1, 200),
+    ends=st.lists(st.integers(0, 200), max_size=6).map(sorted),
+    weighted=st.booleans(),
+)
+def test_counts_are_those_of_numpy_for_any_cuts(kind, seed, n, ends, weighted):
+    rng = np.random.default_rng(seed)
+    y = rng.choice(LABELS[kind], n)
+    s = rng.exponential(size=n) if weighted else None
+    labels, counts = np.unique(y, return_counts=True)
+    weights = counts if s is None else [s[y == label].sum() for label in labels]
+    total = counted(y, s, ends)
+    for found in (total, LabelCounts.of(y[:, None], s), LabelCounts.empty().merge(total)):
+        np.testing.assert_array_equal(found.labels, labels)
+        assert found.labels.dtype == y.dtype
+        np.testing.assert_array_equal(found.counts, counts)
+        # Sums of at most 200 positive numbers.
+        np.testing.assert_allclose(found.weights, weights, rtol=400 * 2.0**-53)
+        assert found.weights.dtype == np.float64
+    np.testing.assert_array_equal(total.merge(LabelCounts.empty()).labels, labels)
+    assert len(LabelCounts.empty().merge(LabelCounts.empty()).labels) == 0
+
+
+def test_two_columns_are_no_labels():
+    with pytest.raises(InputError, match=r"one column of class labels, got shape \(3, 2\)"):
+        LabelCounts.of(np.zeros((3, 2), int), None)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_fractions_are_no_classes(dtype):
+    with pytest.raises(InputError, match=r"Unknown label type: continuous .*value 0\.25.*use KernelRidge"):
+        LabelCounts.of(np.array([1, 0.25, 2], dtype), None)
+
+
+@pytest.mark.parametrize("ends", [(), (2,)])
+def test_types_that_cannot_be_sorted_together_are_refused(ends):
+    """Within a block, and where they only meet when blocks are merged."""
+    y = np.array(["a", "b", 1, 2], dtype=object)
+    with pytest.raises(InputError, match=r"y mixes labels that cannot be sorted together.*use one type"):
+        counted(y, ends=ends)
+
+
+@pytest.mark.parametrize("ends", [(), (30,)])
+def test_too_many_labels_are_no_classes(ends, monkeypatch):
+    monkeypatch.setattr("distrff.preprocessing.targets._MAX_LABELS", 50)
+    assert len(counted(np.arange(50), ends=ends).labels) == 50
+    with pytest.raises(InputError, match="more than 50 different values, too many for classes"):
+        counted(np.arange(51), ends=ends)
+
+
+SCALINGS = [Scaling(), Scaling(np.array([0.1, -1e300]), np.array([3.0, 5e-324]))]
+
+
+def through_json(scaling, targets):
+    arrays, metadata = coding_parts(scaling, targets)
+    assert all(isinstance(array, np.ndarray) for array in arrays.values())
+    return coding_from_parts(arrays, json.loads(json.dumps(metadata, allow_nan=False)))
+
+
+@pytest.mark.parametrize("scaling", SCALINGS, ids=["none", "both"])
+def test_numeric_targets_round_trip(scaling):
+    targets = NumericTargets(np.array([1 / 3, -0.0]), np.array([2.0, 2.0**-300]))
+    found, back = through_json(scaling, targets)
+    assert found.equals(scaling)
+    assert isinstance(back, NumericTargets)
+    np.testing.assert_array_equal(back.shift, targets.shift)
+    np.testing.assert_array_equal(back.scale, targets.scale)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in LABELS if kind not in ("bytes", "date")])
+@pytest.mark.parametrize("weight", [None, 0.1])
+def test_classes_round_trip(kind, weight):
+    classes = LABELS[kind]
+    targets = ClassTargets(classes, None if weight is None else weight * np.arange(1.0, len(classes) + 1))
+    found, back = through_json(SCALINGS[1], targets)
+    assert found.equals(SCALINGS[1])
+    assert back.same_kind(targets)
+    assert back.classes.dtype == classes.dtype
+    assert (back.class_weight is None) == (weight is None)
+    np.testing.assert_array_equal(back.decode(back.encode(classes)), classes)
+
+
+@pytest.mark.parametrize(
+    "classes",
+    [np.array([b"a", b"b"]), np.array([1, "a"], object), np.array(["2020", "2021"], "datetime64[Y]")],
+)
+def test_labels_that_json_cannot_hold_are_refused(classes):
+    with pytest.raises(InputError, match="cannot be stored; use numbers or strings"):
+        coding_parts(Scaling(), ClassTargets(classes))
+
+
+def test_targets_of_the_future_are_refused():
+    with pytest.raises(ModelFileError, match="'ranks' are not known; update distrff"):
+        coding_from_parts({}, {"targets": "ranks"})

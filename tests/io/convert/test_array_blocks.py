@@ -46,39 +46,16 @@ def test_trailing_axes_are_flattened(saved, block_bytes, name, order, rng):
     assert found["X"].dtype == np.uint8
 
 
-def test_targets_of_one_and_several_columns(saved, rng):
+def test_targets_of_one_and_several_columns_and_of_another_file(saved, tmp_path, rng):
     X, y, Y = rng.standard_normal((20, 2)), rng.integers(0, 3, 20), rng.standard_normal((20, 2))
     source = ArraySource(saved(a=X, y=y, Y=Y), "a")
     np.testing.assert_array_equal(read(source)["y"], y)
     source = ArraySource(saved(a=X, y=y, Y=Y), "a", "Y")
     assert source.targets == ("y_0", "y_1")
     np.testing.assert_array_equal(read(source)["y_1"], Y[:, 1])
-
-
-def test_labels_of_text(saved, block_bytes):
-    y = np.array(["spam", "egg", "spam"])
-    source = ArraySource(saved(X=np.zeros((3, 1)), y=y))
-    words = []
-    for piece in source.pieces(()):
-        column = source.raw(piece, ["y"])["y"]
-        words += [column.words[i] for i in column.values]
-    assert words == y.tolist()
-
-
-def test_columns_by_their_numbers(saved, rng):
-    X = rng.standard_normal((5, 3))
-    source = ArraySource(saved("rows.npy", X=X))
-    source.by_columns(True)
-    assert source.names == ("0", "1", "2")
-    np.testing.assert_array_equal(read(source)["2"], X[:, 2])
-
-
-def test_targets_in_a_file_of_their_own(saved, tmp_path, rng):
-    np.save(tmp_path / "labels.npy", np.arange(5))
-    file = saved("rows.npy", X=rng.standard_normal((5, 3)))
-    np.testing.assert_array_equal(
-        read(ArraySource(file, y_name=str(tmp_path / "labels.npy")))["y"], np.arange(5)
-    )
+    np.save(tmp_path / "labels.npy", y)
+    file = saved("rows.npy", X=X)
+    np.testing.assert_array_equal(read(ArraySource(file, y_name=str(tmp_path / "labels.npy")))["y"], y)
     with pytest.raises(InputError, match=r"none.npy does not exist; for a .npy file y_name"):
         ArraySource(file, y_name=str(tmp_path / "none.npy"))
 

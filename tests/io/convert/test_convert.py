@@ -51,6 +51,10 @@ def rows(path: str) -> tuple[np.ndarray, np.ndarray | None]:
     return data.X.compute(), None if data.y is None else data.y.compute()
 
 
+def steps_of(path: str) -> TableSteps:
+    return TableSteps.from_dict(dict(zarr.open_group(path, mode="r").attrs)["steps"])
+
+
 @pytest.mark.parametrize("compress", [bytes, gzip.compress, bz2.compress, lzma.compress])
 def test_delimited_text(tmp_path, dst, small_blocks, compress, rng):
     frame = numbers(rng)
@@ -71,16 +75,6 @@ def test_several_files_in_sorted_order(tmp_path, dst, rng):
     convert(str(tmp_path / "part*.tsv"), dst, target=-1)
     X, y = rows(dst)
     np.testing.assert_array_equal(np.column_stack([X, y]), frame)
-
-
-def test_libsvm_of_more_columns_than_can_be_named(tmp_path, dst):
-    source = tmp_path / "wide.libsvm"
-    source.write_text("1 1:1 1000000000:2\n0 1:3\n")
-    with pytest.raises(
-        InputError, match=r"index 1,000,000,000 makes 1,000,000,000 columns, of at most 33,554,432"
-    ):
-        convert(source, dst)
-    assert not Path(dst).exists()
 
 
 @pytest.mark.parametrize("first_index", [0, 1])
@@ -118,13 +112,14 @@ def test_wide_tables_that_are_almost_empty_are_stored_sparse(tmp_path, dst, rng)
     np.testing.assert_array_equal(block.X.toarray(), X)
 
 
-def test_arrays(tmp_path, dst, rng):
+def test_arrays(tmp_path, dst, small_blocks, rng):
     X, y = rng.integers(0, 256, (40, 3, 2), dtype=np.uint8), np.array(["spam", "egg"] * 20)
     np.savez(tmp_path / "rows.npz", a=X, b=y)
-    convert(tmp_path / "rows.npz", dst, x_name="a", y_name="b", positive="egg")
-    X_found, y_found = rows(dst)
-    np.testing.assert_array_equal(X_found, X.reshape(40, 6))
-    assert (X_found.dtype, y_found.tolist()) == (np.uint8, [0, 1] * 20)
+    for options, labels in (({}, y.tolist()), ({"positive": "egg"}, [0, 1] * 20)):
+        convert(tmp_path / "rows.npz", dst, x_name="a", y_name="b", overwrite=True, **options)
+        X_found, y_found = rows(dst)
+        np.testing.assert_array_equal(X_found, X.reshape(40, 6))
+        assert (X_found.dtype, y_found.tolist()) == (np.uint8, labels)
 
 
 def test_columns_of_an_array(tmp_path, dst, rng):
@@ -172,18 +167,15 @@ def test_mixed_columns(mixed, dst, small_blocks):
     assert X["ok"] == [1, 0, 1, 0]
     assert data.y.compute().tolist() == [1, 0, 1, 0]
     assert report["columns_dropped"] == {"empty": "it has no values"}
-
-
-def test_rows_with_missing_values_are_dropped_and_counted(mixed, dst, small_blocks):
-    report = convert(mixed, dst, target="label", columns=["n", "kind"], one_hot=True, missing="drop")
+    options = {"columns": ["n", "kind"], "missing": "drop", "overwrite": True}
+    report = convert(mixed, dst, target="label", one_hot=True, **options)
     assert (report["rows_read"], report["rows_dropped"], report["rows_written"]) == (4, 2, 2)
     assert rows(dst)[1].tolist() == ["yes", "no"]
-
-
-def test_the_steps_are_stored_with_the_rows(mixed, dst):
-    convert(mixed, dst, target="label", one_hot=True, missing="mean", test_fraction=0.5, shuffle=4)
+    # The steps are stored with the rows.
+    options = {"missing": "mean", "test_fraction": 0.5, "shuffle": 4, "overwrite": True}
+    convert(mixed, dst, target="label", one_hot=True, **options)
     for path in (dst, f"{dst}/test"):
-        steps = TableSteps.from_dict(zarr.open_group(path, mode="r").attrs["steps"])
+        steps = steps_of(path)
         assert steps.names_out == open_dataset(path).column_names
         assert steps.target.names == ("label",)
 
@@ -209,11 +201,9 @@ def test_types_may_widen_on_the_way(tmp_path, dst, small_blocks):
     data = open_dataset(dst)
     assert data.column_names == ("a", "z=x")
     assert data.y.compute()[-2:].tolist() == [4, 6.5]
-
-
-def test_whole_labels_stay_whole(tmp_path, dst):
+    # Whole labels stay whole.
     (tmp_path / "rows.csv").write_text("a,y\n0.5,1\n0.5,2\n")
-    convert(tmp_path / "rows.csv", dst, target="y", dtype="float32")
+    convert(tmp_path / "rows.csv", dst, target="y", dtype="float32", overwrite=True)
     X, y = rows(dst)
     assert (X.dtype, y.dtype) == (np.float32, np.int64)
 
@@ -261,6 +251,7 @@ def test_shuffled_and_split(tmp_path, dst, small_blocks, monkeypatch, limit, rng
         ("a,b\n1,2\n", {"target": "b", "positive": 7}, r"no row of .*has the label positive=7; give"),
         ("1 1:2\n1 1:2 2:x\n", {}, r"rows.csv, line 2, at 'x': a value is no number"),
         ("1 1:2\n", {"one_hot": True}, "one_hot does not apply"),
+        ("1 1:1 1000000000:2\n0 1:3\n", {}, "makes 1,000,000,000 columns, of at most 33,554,432"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_converted_leaves_nothing(tmp_path, dst, small_blocks, content, options, message):
@@ -285,28 +276,26 @@ def test_files_for_a_model_are_read_like_those_it_was_fitted_to(tmp_path, dst, t
     (tmp_path / "rows.csv").write_text(text)
     convert(tmp_path / "rows.csv", dst, target=-1, one_hot=True, header=header)
     again = str(tmp_path / "again.zarr")
-    steps = TableSteps.from_dict(dict(zarr.open_group(dst).attrs)["steps"])
-    assert convert_like(tmp_path / "rows.csv", again, steps)["rows_written"] == 3
+    assert convert_like(tmp_path / "rows.csv", again, steps_of(dst))["rows_written"] == 3
     for found, expected in zip(rows(again), rows(dst), strict=True):
         np.testing.assert_array_equal(found, expected)
 
 
-def test_text_of_a_file_for_a_model_may_be_mostly_digits(tmp_path, dst):
+def test_text_of_a_file_for_a_model_may_be_mostly_digits_but_not_infinite(tmp_path, dst):
+    more, again = tmp_path / "more.csv", str(tmp_path / "more.zarr")
     (tmp_path / "rows.csv").write_text("a,b\n" + "1,x\n2,y\n3,7\n")
     convert(tmp_path / "rows.csv", dst, one_hot=True)
-    (tmp_path / "more.csv").write_text("a,b\n" + "1,7\n2,7\n3,x\n")
-    steps = TableSteps.from_dict(dict(zarr.open_group(dst).attrs)["steps"])
-    convert_like(tmp_path / "more.csv", str(tmp_path / "more.zarr"), steps)
-    np.testing.assert_array_equal(
-        rows(str(tmp_path / "more.zarr"))[0], [[1, 1, 0, 0], [2, 1, 0, 0], [3, 0, 1, 0]]
-    )
+    more.write_text("a,b\n" + "1,7\n2,7\n3,x\n")
+    convert_like(more, again, steps_of(dst))
+    np.testing.assert_array_equal(rows(again)[0], [[1, 1, 0, 0], [2, 1, 0, 0], [3, 0, 1, 0]])
+    more.write_text("a,b\n1,x\ninf,x\n")
+    with pytest.raises(NonFiniteError, match=r"more.csv, line 3, column 'a': infinity"):
+        convert_like(more, str(tmp_path / "other.zarr"), steps_of(dst))
 
 
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("form", ["npy", "parquet"])
-def test_nan_is_missing_wherever_it_stands(tmp_path, dst, monkeypatch, form, late, rng):
-    monkeypatch.setattr(array_blocks, "_BLOCK_BYTES", 16 * 10)
-    monkeypatch.setattr("distrff.io.tables.BATCH_ROWS", 10)
+def test_nan_is_missing_wherever_it_stands(tmp_path, dst, small_blocks, form, late, rng):
     row = int(rng.integers(10, 60) if late else rng.integers(10))
     frame = numbers(rng)
     frame.loc[row, "b"] = np.nan
@@ -326,6 +315,8 @@ def test_what_was_there_stays_when_a_conversion_fails(tmp_path, dst):
     (tmp_path / "rows.csv").write_text("a,b\n1,2\n3\n")
     with pytest.raises(InputError, match="line 3"):
         convert(tmp_path / "rows.csv", dst, overwrite=True)
+    with pytest.raises(InputError, match=r"none.csv does not exist or holds no files"):
+        convert(tmp_path / "none.csv", dst, overwrite=True)
     np.testing.assert_array_equal(rows(dst)[0], [[1, 2]])
 
 
@@ -333,7 +324,8 @@ def test_object_stores(tmp_path, small_blocks, rng):
     """The same, types that widen and failures included; a failure leaves nothing there either."""
     lines = ["1,2", "3,4"] * 40 + ["5,6.5"]
     (tmp_path / "rows.csv").write_text("a,y\n" + "\n".join(lines) + "\n")
-    url = f"memory://{rng.integers(2**40)}.zarr"
+    name = f"{rng.integers(2**40)}.zarr"
+    url = f"memory://{name}"
     convert(tmp_path / "rows.csv", url, target="y", test_fraction=0.5)
     assert len(rows(url)[0]) + len(rows(f"{url}/test")[0]) == 81
     (tmp_path / "rows.csv").write_text("a,y\n" + "\n".join([*lines, "1"]) + "\n")
@@ -341,18 +333,9 @@ def test_object_stores(tmp_path, small_blocks, rng):
         convert(tmp_path / "rows.csv", url, target="y", overwrite=True)
     with pytest.raises(InputError, match="does not exist"):
         open_dataset(url)
-
-
-def test_reports_hold_no_password(tmp_path, rng):
-    (tmp_path / "rows.csv").write_text("a,b\n1,2\n")
-    name = rng.integers(2**40)
-    report = convert(tmp_path / "rows.csv", f"memory://user:password@{name}.zarr")
-    assert report["out"] == f"memory://{name}.zarr"
-
-
-def test_what_is_not_there(tmp_path, dst):
-    with pytest.raises(InputError, match=r"none.csv does not exist or holds no files"):
-        convert(tmp_path / "none.csv", dst)
+    (tmp_path / "rows.csv").write_text("a,y\n1,2\n")
+    report = convert(tmp_path / "rows.csv", f"memory://user:password@{name}")
+    assert report["out"] == url  # which holds no password
 
 
 # Values that every format treats alike: infinity is refused, and times are left out by default.
@@ -392,15 +375,6 @@ def test_infinity_may_stand_in_rows_and_columns_that_are_left_out(tmp_path):
     (tmp_path / "rows.csv").write_text("a,b,c\n1,2,3\n,inf,4\n5,6,inf\n")
     convert(tmp_path / "rows.csv", str(tmp_path / "out.zarr"), drop="c", missing="drop")
     np.testing.assert_array_equal(open_dataset(tmp_path / "out.zarr").X.compute(), [[1, 2], [5, 6]])
-
-
-def test_infinity_in_a_file_for_a_model(tmp_path):
-    (tmp_path / "rows.csv").write_text("a,b\n1,2\n3,4\n")
-    convert(tmp_path / "rows.csv", str(tmp_path / "out.zarr"))
-    (tmp_path / "more.csv").write_text("a,b\n1,2\n3,inf\n")
-    steps = TableSteps.from_dict(dict(zarr.open_group(tmp_path / "out.zarr").attrs)["steps"])
-    with pytest.raises(NonFiniteError, match=r"more.csv, line 3, column 'b': infinity"):
-        convert_like(tmp_path / "more.csv", str(tmp_path / "more.zarr"), steps)
 
 
 TIMES = {
@@ -459,14 +433,10 @@ def test_a_column_of_times_that_is_named_is_refused_with_the_remedy(tables, form
 
 def test_times_of_day_of_a_file_for_a_model(tables, tmp_path):
     convert(tables["csv"], str(tmp_path / "out.zarr"), target="y", datetime="parts")
-    steps = TableSteps.from_dict(dict(zarr.open_group(tmp_path / "out.zarr").attrs)["steps"])
     for form in ("csv", "parquet"):
-        convert_like(tables[form], str(tmp_path / f"{form}.zarr"), steps)
+        convert_like(tables[form], str(tmp_path / f"{form}.zarr"), steps_of(tmp_path / "out.zarr"))
         data = open_dataset(tmp_path / f"{form}.zarr")
         np.testing.assert_array_equal(data.X.compute()[:, data.column_names.index("clock")], [36000, 39600])
-
-
-def test_times_of_day_as_python_has_them(tmp_path):
-    frame = pd.DataFrame({"a": [1.0, 2.0], "t": [datetime.time(1), datetime.time(2)]})
+    frame = pd.DataFrame({"a": [1.0, 2.0], "t": [datetime.time(1), datetime.time(2)]})  # as Python has them
     assert open_dataset(frame).column_names == ("a",)
     np.testing.assert_array_equal(open_dataset(frame, datetime="seconds").X.compute()[:, 1], [3600, 7200])

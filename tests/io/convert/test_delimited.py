@@ -8,7 +8,6 @@ import gzip
 import io
 import lzma
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -70,24 +69,13 @@ def test_what_is_skipped_is_a_record(text_file, block_bytes):
 
 @pytest.mark.parametrize("ends", [b"\n", b"\r\n", b"\r"])
 def test_line_ends(text_file, block_bytes, ends):
-    data = ends.join(b"%d,%d" % (i, -i) for i in range(50)) + ends
-    blocks = list(blocks_of([text_file(data)], ","))
-    assert b"".join(b.data for b in blocks) == data
-    assert all(b.data.endswith(ends[-1:]) for b in blocks)
-
-
-@pytest.mark.parametrize("ends", [b"\n", b"\r\n", b"\r"])
-@pytest.mark.parametrize("n_bytes", range(13, 18))
-def test_line_ends_that_the_first_block_does_not_show_or_cuts(text_file, block_bytes, ends, n_bytes):
-    data = b'"' + b"a" * (n_bytes - 2) + b'"' + ends + b'"b,c"' + ends + b"d" + ends
-    blocks = list(blocks_of([text_file(data)], ","))
-    assert b"".join(b.data for b in blocks) == data
-    assert all(b.data.endswith(ends) for b in blocks)
-
-
-def test_members_of_gzip_follow_each_other(text_file):
-    file = text_file(gzip.compress(b"1,2\n") + gzip.compress(b"3,4\n"))
-    assert head_of(file) == b"1,2\n3,4\n"
+    records = [b"%d,%d" % (i, -i) for i in range(50)]
+    cut = [[b'"' + b"a" * n + b'"', b'"b,c"', b"d"] for n in range(11, 16)]  # by the first block, or at it
+    for lines in (records, *cut):
+        data = ends.join(lines) + ends
+        blocks = list(blocks_of([text_file(data)], ","))
+        assert b"".join(b.data for b in blocks) == data
+        assert all(b.data.endswith(ends) for b in blocks)
 
 
 @pytest.mark.parametrize("compression", [c for c in COMPRESSIONS if c != "none"])
@@ -97,7 +85,9 @@ def test_a_truncated_file_is_refused_by_name(text_file, compression, rng):
         list(blocks_of([text_file(data[: len(data) // 2])], ","))
 
 
-def test_other_encodings_are_refused(text_file):
+def test_the_head_of_a_file(text_file):
+    file = text_file(gzip.compress(b"1,2\n") + gzip.compress(b"3,4\n"))  # members follow each other
+    assert head_of(file) == b"1,2\n3,4\n"
     with pytest.raises(InputError, match="UTF-16"):
         head_of(text_file("a,b\n".encode("utf-16")))
 
@@ -132,13 +122,6 @@ def read_by_wider_types(source: CsvSource) -> dict[str, list]:
             source.widen(wider.types)
 
 
-def test_numbers_come_back(text_file, block_bytes, rng):
-    X = rng.standard_normal((80, 3))
-    text = "a,b,c\n" + "".join(",".join(map(repr, row)) + "\n" for row in X.tolist())
-    found = columns(CsvSource([text_file(text.encode())]))
-    np.testing.assert_array_equal(np.column_stack([found[n] for n in "abc"]), X)
-
-
 def test_every_kind_of_column(text_file):
     text = b'n,t,b,d\n1,x,true,2020-01-01 00:00:00\n?,"y, z\nq",false,2020-01-01 00:00:01\n2.5,,true,\n'
     source = CsvSource([text_file(text)])
@@ -159,34 +142,35 @@ def test_delimiters(text_file, delimiter):
 
 
 @pytest.mark.parametrize(
-    ("text", "header", "names"),
+    ("text", "options", "names"),
     [
-        (b"a,b\n1,2\n", None, ("a", "b")),
-        (b"0,tcp\n1,udp\n", None, ("0", "1")),
-        (b"x,y\nu,v\n", False, ("0", "1")),
-        (b"1990,1991\n1,2\n", True, ("1990", "1991")),
-        (b",b\n1,2\n", None, ("0", "b")),
-        (b"?,b\n1,2\n", None, ("0", "1")),
-        (b",\n1,2\n", None, ("0", "1")),
+        (b"a,b\n1,2\n", {}, ("a", "b")),
+        (b"0,tcp\n1,udp\n", {}, ("0", "1")),
+        (b"x,y\nu,v\n", {"header": False}, ("0", "1")),
+        (b"1990,1991\n1,2\n", {"header": True}, ("1990", "1991")),
+        (b",b\n1,2\n", {}, ("0", "b")),
+        (b"?,b\n1,2\n", {}, ("0", "1")),
+        (b",\n1,2\n", {}, ("0", "1")),
+        # Files for a model have its names, or the numbers of columns.
+        (b"u,u\nv,w\n", {"known": ("1", "0")}, ("0", "1")),
+        (b"2019,y\n1,2\n", {"known": ("2019",)}, ("2019", "y")),
+        (b"2019,2020\n1,2\n", {"known": ("2020", "2019")}, ("2019", "2020")),
+        (b"0,1\n1,0\n", {"known": ("0", "1")}, ("0", "1")),
+        (b"a,b\n1,2\n", {"known": ("a", "c")}, ("a", "b")),
     ],
 )
-def test_headers(text_file, text, header, names):
-    assert CsvSource([text_file(text)], header).names == names
+def test_headers(text_file, text, options, names):
+    source = CsvSource([text_file(text)], **options)
+    assert source.names == names
+    if "known" in options:
+        assert source.has_header == (not {"0", "1"} <= set(options["known"]))
 
 
-@pytest.mark.parametrize(
-    ("text", "known", "names"),
-    [
-        (b"u,u\nv,w\n", ("1", "0"), ("0", "1")),
-        (b"2019,y\n1,2\n", ("2019",), ("2019", "y")),
-        (b"2019,2020\n1,2\n", ("2020", "2019"), ("2019", "2020")),
-        (b"0,1\n1,0\n", ("0", "1"), ("0", "1")),
-        (b"a,b\n1,2\n", ("a", "c"), ("a", "b")),
-    ],
-)
-def test_headers_of_files_for_a_model(text_file, text, known, names):
-    source = CsvSource([text_file(text)], known=known)
-    assert (source.names, source.has_header) == (names, not {"0", "1"} <= set(known))
+def test_names_taken_for_a_row(text_file):
+    text = b"1990,b\n" + b"1,2\n" * 5
+    with pytest.raises(InputError, match=r"line 1, column '1': 'b' where .*header=True"):
+        CsvSource([text_file(text)]).refuse_mixtures(["1"])
+    assert CsvSource([text_file(text)], True).names == ("1990", "b")
 
 
 def test_several_files_with_headers(text_file, block_bytes):
@@ -224,13 +208,6 @@ def test_what_is_wrong_is_named_by_file_line_and_column(text_file, block_bytes, 
     number = 2 + 3 * (n_before + 2)
     with pytest.raises(InputError, match=rf"rows.csv, line {number}\b.*{message}"):
         columns(CsvSource([text_file(text)]))
-
-
-def test_names_taken_for_a_row(text_file):
-    text = b"1990,b\n" + b"1,2\n" * 5
-    with pytest.raises(InputError, match=r"line 1, column '1': 'b' where .*header=True"):
-        CsvSource([text_file(text)]).refuse_mixtures(["1"])
-    assert CsvSource([text_file(text)], True).names == ("1990", "b")
 
 
 @pytest.mark.parametrize("text", [b"", b"a,b\n", b"\n\n"])

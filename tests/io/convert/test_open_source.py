@@ -60,6 +60,8 @@ def test_what_is_not_raw(folder):
     assert not is_raw(folder / "none", None)
     assert is_raw(f"{folder}/c*", None)
     assert not is_raw(f"{folder}/none*", None)
+    with pytest.raises(InputError, match="one of 2 NumPy files; convert them one by one"):
+        open_source([folder / "npz", folder / "npy"])
 
 
 def test_folders_behind_a_web_server(folder):
@@ -71,8 +73,3 @@ def test_folders_behind_a_web_server(folder):
         assert not is_raw(f"{url}/group", None)
         assert is_raw(f"{url}/csv", None)
         server.shutdown()
-
-
-def test_several_arrays_are_refused(folder):
-    with pytest.raises(InputError, match="one of 2 NumPy files; convert them one by one"):
-        open_source([folder / "npz", folder / "npy"])
