@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
-import dask
-import dask.array as da
 import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, mean_squared_error, r2_score
@@ -100,18 +98,6 @@ def test_constant_targets_score_as_in_scikit_learn():
     assert np.isnan(nothing.regression_scores()["relative_error"])
 
 
-def test_columns_of_targets_and_their_layout_do_not_matter(rng):
-    model = model_of(rng, 2)
-    X, Y = rng.standard_normal((60, 2)), rng.standard_normal((60, 2))
-    expected = swept(model, X, Y)
-    for other in (np.asfortranarray(Y), np.repeat(Y, 2, axis=1)[:, ::2]):
-        found = swept(model, np.asfortranarray(X), other)
-        np.testing.assert_array_equal(found.squared_error, expected.squared_error)
-        np.testing.assert_array_equal(found.squared_norm, expected.squared_norm)
-    single = model_of(rng)
-    assert swept(single, X, Y[:, :1]).squared_error == swept(single, X, Y[:, 0]).squared_error
-
-
 def test_sent_frequencies_are_used(rng):
     """A worker that derives others than the client scores with the client's."""
     X, y = rng.standard_normal((40, 2)), rng.standard_normal(40)
@@ -139,15 +125,3 @@ def test_what_cannot_be_scored_is_refused(rng):
     y[17] = np.nan
     with pytest.raises(NonFiniteError, match="y contains NaN in row 17"):
         swept(model_of(rng), X, y)
-
-
-def test_scores_of_dask_arrays_are_those_of_their_rows(rng):
-    model = model_of(rng)
-    X, y = rng.standard_normal((50, 2)), rng.standard_normal(50)
-    rows = as_dataset(da.from_array(X, chunks=(7, 1)), da.from_array(y, chunks=11)).rows(0, 50)
-    reduction = ScoreReduction(model, 16)
-    concrete = dask.delayed(rows).compute(scheduler="sync")
-    found = reduction.update(reduction.zero(), concrete, {})
-    expected = swept(model, X, y)
-    assert found.squared_error == expected.squared_error
-    np.testing.assert_array_equal(found.targets.mean, expected.targets.mean)

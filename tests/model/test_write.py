@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import uuid
 
-import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
@@ -144,26 +143,6 @@ def test_ids_and_spreads_beside_predictions(end, small_cuts, bucket, rng, tmp_pa
         np.testing.assert_array_equal(found["number"], ids["number"])
         np.testing.assert_allclose(found["prediction"], model.predict(X), rtol=1e-13, atol=1e-13)
         np.testing.assert_allclose(found["std"], model.std(X), rtol=1e-13)
-
-
-def test_columns_of_parquet_are_called_by_their_classes(small_cuts, rng, tmp_path):
-    classes = np.array(["high", "low", "middle"])
-    model = dataclasses.replace(
-        model_of(classes, 3), likelihood={"noise": "logistic", "sigma": 1.0, "multi_class": "ovr"}
-    )
-    X = rng.standard_normal((20, 2))
-    for method, name in (("predict_proba", "probability"), ("decision_function", "decision")):
-        written(model, X, tmp_path / f"{name}.parquet", method)
-        frame = pd.read_parquet(tmp_path / f"{name}.parquet")
-        assert list(frame) == [f"{name}_{label}" for label in classes]
-        expected = model.predict_proba(X) if name == "probability" else model.decision(X)
-        np.testing.assert_allclose(frame.to_numpy(), expected, rtol=1e-12, atol=1e-13)
-
-
-def test_ids_of_rows_that_are_dask_arrays(small_cuts, rng, tmp_path):
-    X, numbers = rng.standard_normal((40, 2)), np.arange(40)
-    written(model_of(), da.from_array(X, chunks=(11, 2)), tmp_path / "o.parquet", ids={"i": numbers})
-    assert pd.read_parquet(tmp_path / "o.parquet")["i"].tolist() == numbers.tolist()
 
 
 def test_results_that_the_model_does_not_have(rng, tmp_path):

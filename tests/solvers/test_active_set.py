@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from scipy.optimize import LinearConstraint, minimize
 from scipy.sparse import csr_matrix
-from sklearn.svm import SVC
 
 from distrff.solvers.active_set import ActiveSetModel, ascend, first_multipliers, minimise
 
@@ -70,18 +69,6 @@ def test_the_multiplier_of_a_row_of_little_weight_is_found(seed, linear):
     model = model_of(np.random.default_rng([seed, 10_000, True, linear]), C=100.0, linear=linear)
     found = minimise(model, np.zeros(6), np.zeros(60), width=0.3, tol=1e-7)
     assert found.value - found.bound <= 1e-8 * (abs(found.value) + 100)
-
-
-def test_it_is_the_support_vector_machine(rng):
-    Z = rng.standard_normal((300, 40))
-    y = np.where(Z[:, 0] ** 2 + Z[:, 1] > 0.7, 1.0, -1.0)
-    A = np.column_stack([Z, np.ones(300)]) * y[:, None]
-    model = ActiveSetModel(A, np.full(300, 3.0), np.zeros(41), 0.0, True)
-    found = minimise(model, np.zeros(41), np.zeros(300), width=0.3, tol=1e-7)
-    reference = SVC(C=3.0, kernel="linear", tol=1e-7).fit(Z, y)
-    x = np.append(reference.coef_[0], reference.intercept_)
-    # libsvm keeps its kernel in float32.
-    assert found.value == pytest.approx(model.value(x), rel=5e-6)
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
@@ -156,17 +143,6 @@ def test_ascent_is_the_minimum(rng, C, fit_intercept, linear):
     rounding = 1e-10 * (abs(exact.value) + C)
     assert exact.bound - rounding <= found.value <= exact.value + tol + rounding
     assert ((found.alpha >= 0) & (found.alpha <= model.upper)).all()
-
-
-def test_ascent_is_the_support_vector_machine(rng):
-    model = sparse_model_of(rng, 0.5, fit_intercept=True, linear=False)
-    y = model.label
-    reference = SVC(C=0.5, kernel="linear", tol=1e-7)
-    reference.fit(model.A[:, :-1] * y[:, None], y, sample_weight=model.upper / 0.5)
-    expected = model.value(np.append(reference.coef_[0], reference.intercept_))
-    found = ascend(sparse(model), np.zeros(D + 1), np.zeros(N), tol=1e-4 * expected)
-    # libsvm keeps its kernel in float32.
-    assert expected * (1 - 1e-5) <= found.value <= expected * (1 + 1.1e-4)
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])

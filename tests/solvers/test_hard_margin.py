@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize
-from sklearn.svm import SVC
 
 from distrff.errors import InputError
 from distrff.solvers.hard_margin import CriticalRows, HardMargin, WorkingRows, nearest_points
@@ -249,41 +247,6 @@ def test_the_answer_proves_itself(seed, r, D, fit_intercept):
     scaled = nearest_points(2.0**40 * Z, y, fit_intercept=fit_intercept, tol=1e-9)
     np.testing.assert_array_equal(scaled.a, found.a)
     assert scaled.b == 4.0**40 * found.b
-
-
-@pytest.mark.parametrize("fit_intercept", [True, False])
-@pytest.mark.parametrize("seed", range(3))
-def test_as_good_as_a_general_solver(seed, fit_intercept):
-    Z, y = separable(np.random.default_rng(seed), 25, 4)
-    Z = with_constant(Z, fit_intercept)
-    found = nearest_points(Z, y, fit_intercept=fit_intercept, tol=1e-10)
-    G = y[:, None] * np.column_stack([Z, np.ones(25) if fit_intercept else np.zeros(25)])
-    D = Z.shape[1]
-    reference = minimize(
-        lambda x: (0.5 * x[:D] @ x[:D], np.append(x[:D], 0.0)),
-        np.append(found.w, found.b) / found.least + 0.1,
-        jac=True,
-        constraints={"type": "ineq", "fun": lambda x: G @ x - 1, "jac": lambda x: G},
-        method="SLSQP",
-        options={"ftol": 1e-14, "maxiter": 1000},
-    )
-    assert 0.5 / found.bound**2 == pytest.approx(reference.fun, rel=1e-6)
-
-
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize(("r", "D"), [(60, 5), (200, 20), (40, 80)])
-def test_the_machine_of_scikit_learn(seed, r, D):
-    """Its dual is solved to a violation of tol in margins of 1, which moves w·w by 2·tol relatively.
-
-    It keeps kernels in float32, which holds those of features in eighths exactly.
-    """
-    Z, y = separable(np.random.default_rng([seed, r]), r, D, min_margin=0.5)
-    Z = np.rint(8 * Z) / 8
-    found = nearest_points(Z, y, fit_intercept=True, tol=1e-10)
-    svc = SVC(C=1e10, kernel="linear", tol=1e-8).fit(Z, y)
-    assert 1 / found.bound == pytest.approx(np.linalg.norm(svc.coef_), rel=1e-6)
-    np.testing.assert_allclose(found.w / found.least, svc.coef_[0], atol=1e-5 / found.bound)
-    assert found.b / found.least == pytest.approx(svc.intercept_[0], abs=1e-4 / found.bound)
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])

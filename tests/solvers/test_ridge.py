@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.linalg import eigh
 from sklearn.linear_model import Ridge
 
 from distrff.errors import InputError
+from distrff.solvers.band import BandRidge
 from distrff.solvers.ridge import (
     GramProblem,
     RidgeEquations,
@@ -30,6 +32,8 @@ from distrff.solvers.ridge import (
 )
 from tests.support.solvers import gram
 
+EPS = np.finfo(np.float64).eps
+
 # Packed triangles
 
 
@@ -50,16 +54,7 @@ def test_the_order_is_row_by_row():
     np.testing.assert_array_equal(pack(A), [[1, 2, 3, 4, 5, 6]])
 
 
-def test_sums_of_packed_matrices_are_packed_sums(rng):
-    B = rng.standard_normal((2, 1, 9, 9))
-    first, second = B + B.transpose(0, 1, 3, 2)
-    np.testing.assert_array_equal(pack(first) + pack(second), pack(first + second))
-
-
 # The ridge system and held-out errors
-
-
-EPS = np.finfo(np.float64).eps
 
 
 def rows(seed, n, D, k):
@@ -87,24 +82,6 @@ def test_system_has_the_moments_of_the_rows(n, D, k, fit_intercept):
     np.testing.assert_array_equal(system.G, system.G.T)
     assert system.G.flags.f_contiguous
     assert system.weight == pytest.approx(s.sum(), rel=n * EPS)
-
-
-def test_leading_block_is_the_system_of_the_scaled_leading_features():
-    Z, Y, s = rows(1, 40, 6, 2)
-    c = np.sqrt(6 / 4)
-    nested = ridge_system(gram(Z, Y, s), 2, fit_intercept=True, n_features=4, feature_scale=c)
-    alone = ridge_system(gram(c * Z[:, :4], Y, s), 2, fit_intercept=True)
-    for name in ("G", "B", "z_mean", "y_mean", "yy"):
-        np.testing.assert_allclose(getattr(nested, name), getattr(alone, name), rtol=0, atol=1e4 * 40 * EPS)
-
-
-def test_gram_is_not_changed():
-    Z, Y, s = rows(2, 10, 3, 1)
-    A = gram(Z, Y, s)
-    before = A.copy()
-    ridge_system(A, 1, fit_intercept=True, feature_scale=2.0)
-    held_out_error(A, np.ones((1, 3, 1)), np.ones((1, 1)), feature_scale=2.0)
-    np.testing.assert_array_equal(A, before)
 
 
 @pytest.mark.parametrize("n_features", [0, 4])
@@ -157,15 +134,6 @@ def test_held_out_error_is_never_negative_and_keeps_nan():
     error = held_out_error(A, coef, np.zeros((20, 1)))
     assert np.isnan(error[7, 0])
     assert np.all(np.delete(error[:, 0], 7) >= 0)
-
-
-def test_residual_is_the_held_out_error_of_the_same_rows():
-    Z, Y, s = rows(4, 30, 5, 2)
-    A = gram(Z, Y, s)
-    system = ridge_system(A, 2, fit_intercept=True)
-    coef = np.linalg.solve(system.G + np.eye(5), system.B)
-    expected = held_out_error(A, coef[None], system.intercept(coef)[None])[0]
-    np.testing.assert_allclose(system.residual(coef), expected, rtol=1e-12)
 
 
 # The equations from light sweeps
@@ -243,52 +211,6 @@ def test_equals_sklearn(seed, n, D, k, fit_intercept):
     assert close(Z @ coef + intercept, predicted)
 
 
-@pytest.mark.parametrize("fit_intercept", [True, False])
-def test_coefficients_equal_sklearn(fit_intercept):
-    Z, Y, s = graded_rows(0, 200, 12, 3)
-    system = ridge_system(gram(Z, Y, s), 3, fit_intercept=fit_intercept)
-    alpha = alpha_at_condition(system.G, 1e6)
-    coef, intercept = solve_ridge(system, alpha)
-    reference = Ridge(alpha=alpha, fit_intercept=fit_intercept).fit(Z, Y, sample_weight=s)
-    assert close(coef, reference.coef_.T)
-    assert close(intercept, np.broadcast_to(reference.intercept_, 3))
-
-
-def test_leading_block_equals_a_fit_on_the_scaled_leading_features():
-    Z, Y, s = graded_rows(1, 100, 10, 2)
-    c = np.sqrt(10 / 4)
-    system = ridge_system(gram(Z, Y, s), 2, fit_intercept=True, n_features=4, feature_scale=c)
-    coef, intercept = solve_ridge(system, 0.1)
-    reference = Ridge(alpha=0.1).fit(Z[:, :4] * c, Y, sample_weight=s)
-    assert close(coef, reference.coef_.T)
-    assert close(intercept, reference.intercept_)
-
-
-@settings(max_examples=20)
-@given(seed=st.integers(0, 2**32 - 1), counts=st.lists(st.integers(0, 3), min_size=2, max_size=30))
-def test_weights_equal_replication_of_rows(seed, counts):
-    if not any(counts):
-        counts = [1, *counts[1:]]
-    Z, Y, _ = graded_rows(seed, len(counts), 5, 2)
-    s = np.array(counts, dtype=float)
-    weighted = ridge_system(gram(Z, Y, s), 2, fit_intercept=True)
-    Z_rep, Y_rep = np.repeat(Z, counts, axis=0), np.repeat(Y, counts, axis=0)
-    replicated = ridge_system(gram(Z_rep, Y_rep, np.ones(len(Z_rep))), 2, fit_intercept=True)
-    # alpha is 1e-2 of the uncentred norm, so centring's rounding is amplified a hundredfold at most.
-    alpha = 1e-2 * float(np.linalg.norm(Z_rep, 2)) ** 2
-    for a, b in zip(solve_ridge(weighted, alpha), solve_ridge(replicated, alpha), strict=True):
-        assert np.linalg.norm(a - b) <= PARITY * (1 + np.linalg.norm(b))
-
-
-def test_constant_targets_give_the_constant():
-    Z, Y, s = graded_rows(2, 50, 6, 2)
-    Y[:] = [7.0, -3.0]
-    coef, intercept = solve_ridge(ridge_system(gram(Z, Y, s), 2, fit_intercept=True), 1.0)
-    # B is rounding of sums of 50 products below 30.
-    np.testing.assert_allclose(coef, 0, atol=1e-10)
-    np.testing.assert_allclose(intercept, [7, -3], rtol=1e-10)
-
-
 def indefinite_system():
     G = np.diag([1.0, -1e-6])
     return RidgeSystem(G, np.ones((2, 1)), np.zeros(2), np.zeros(1), 5.0, np.ones(1), True)
@@ -298,14 +220,6 @@ def indefinite_system():
 def test_alpha_below_rounding_is_explained(solve):
     with pytest.raises(InputError, match=r"alpha=1e-09 is below the rounding noise.*float64"):
         solve(indefinite_system(), 1e-9)
-
-
-def test_system_is_not_changed():
-    system = ridge_system(gram(*graded_rows(3, 30, 4, 1)), 1, fit_intercept=True)
-    before = system.G.copy()
-    solve_ridge(system, 1.0)
-    posterior_factor(system, 1.0)
-    np.testing.assert_array_equal(system.G, before)
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
@@ -388,20 +302,6 @@ def test_cv_equals_explicit_folds(seed, n, D, k, fit_intercept):
         assert np.all(np.abs(errors - expected[f]) <= 1e-8 * (expected[f] + size[f]))
 
 
-@pytest.mark.parametrize("size", [1, 3, 8])
-def test_nested_cv_equals_explicit_folds_on_scaled_leading_features(size):
-    n, D, k = 50, 8, 2
-    Z, Y, s = regression_rows(0, n, D, k)
-    c = np.sqrt(D / size)
-    fold = np.arange(n) % 3
-    alphas = np.array([0.1, 10.0])
-    expected = explicit_cv(Z[:, :size] * c, Y, s, fold, alphas, True)
-    for f in range(3):
-        part = gram(Z[fold == f], Y[fold == f], s[fold == f])
-        errors, _ = cv_errors(gram(Z, Y, s), part, alphas, GramProblem(n, k, True, (size, D), True))
-        np.testing.assert_allclose(errors, expected[f], rtol=1e-8)
-
-
 def test_cv_of_an_empty_fold_weighs_nothing_and_of_all_rows_is_refused():
     A = gram(*regression_rows(1, 20, 3, 1))
     problem = GramProblem(20, 1, True, (3,), False)
@@ -412,15 +312,19 @@ def test_cv_of_an_empty_fold_weighs_nothing_and_of_all_rows_is_refused():
         cv_errors(A, A, np.ones(1), problem)
 
 
-def test_grams_are_not_changed():
+def test_inputs_are_not_changed():
     Z, Y, s = regression_rows(2, 20, 4, 1)
     A, A_fold = gram(Z, Y, s), gram(Z[:5], Y[:5], s[:5])
-    copies = A.copy(), A_fold.copy()
-    problem = GramProblem(20, 1, True, (2, 4), True, np.ones(1))
-    fold_errors(A, [A_fold[None]], 0, [np.ones(1)] * 2, problem)
-    gcv_errors(A, 2, np.ones(1), problem)
-    np.testing.assert_array_equal(A, copies[0])
-    np.testing.assert_array_equal(A_fold, copies[1])
+    system = ridge_system(A, 1, fit_intercept=True, feature_scale=2.0)
+    inputs = A, A_fold, system.G
+    copies = [array.copy() for array in inputs]
+    held_out_error(A, np.ones((1, 4, 1)), np.ones((1, 1)), feature_scale=2.0)
+    solve_ridge(system, 1.0)
+    posterior_factor(system, 1.0)
+    fold_errors(A, [A_fold[None]], 0, [np.ones(1)] * 2, GramProblem(20, 1, True, (2, 4), True, np.ones(1)))
+    gcv_errors(A, 2, np.ones(1), GramProblem(20, 1, True, (2, 4), True, np.ones(1)))
+    for array, copy in zip(inputs, copies, strict=True):
+        np.testing.assert_array_equal(array, copy)
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
@@ -520,3 +424,107 @@ def test_grid_below_the_floor_is_refused():
     assert dropped == 1
     with pytest.raises(InputError, match="float64"):
         above_noise(np.array([1e-9]), 0.5)
+
+
+# The band path against eigendecompositions of the same matrix
+
+
+EPS = np.finfo(np.float64).eps
+
+
+def eigh_solutions(G, B, alphas):
+    values, Q = eigh(G)
+    return np.array([Q @ ((Q.T @ B) / (values + alpha)[:, None]) for alpha in alphas])
+
+
+@settings(max_examples=30)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    D=st.integers(1, 40),
+    n=st.integers(1, 60),
+    k=st.integers(1, 3),
+    ratios=st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=5),
+)
+def test_agrees_with_eigh(seed, D, n, k, ratios):
+    rng = np.random.default_rng(seed)
+    Z, B = rng.standard_normal((n, D)), rng.standard_normal((D, k))
+    G = Z.T @ Z
+    largest = np.linalg.norm(G, 2)
+    alphas = np.array(ratios) * largest
+    got = BandRidge(G).solve(B, alphas)
+    assert got.shape == (len(alphas), D, k)
+    # Both are backward stable: each solves for a matrix off by some D·eps·largest (Golub and Van Loan, 5.1.5
+    # for a product of D reflections), and ‖δw‖ ≤ ‖δG‖·‖w‖/alpha with ‖w‖ ≤ ‖B‖/alpha.
+    expected = eigh_solutions(G, B, alphas)
+    for i, alpha in enumerate(alphas):
+        tolerance = 30 * max(D, 5) * EPS * (1 + largest / alpha)
+        error = np.linalg.norm(got[i] - expected[i], axis=0)
+        assert np.all(error <= tolerance * np.linalg.norm(B, axis=0) / alpha)
+
+
+def test_agrees_with_eigh_to_twelve_digits():
+    rng = np.random.default_rng(0)
+    Z, B = rng.standard_normal((600, 200)), rng.standard_normal((200, 2))
+    G = Z.T @ Z
+    alphas = np.geomspace(10, 1e3, 7)
+    expected = eigh_solutions(G, B, alphas)
+    # Condition at most 1.5e3 / 1e2 = 15 (the smallest eigenvalue of G is near 600·(1 − 1/√3)² = 107);
+    # √D·eps·15 = 5e-14.
+    assert np.linalg.norm(BandRidge(G).solve(B, alphas) - expected) <= 1e-12 * np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize("D", [64, 65, 66, 130, 600])
+def test_panels_and_strips(D, rng):
+    Z, B = rng.standard_normal((2 * D, D)), rng.standard_normal((D, 2))
+    Z[:, : D // 2] = 0.0  # whose reflections do nothing
+    G, alphas = Z.T @ Z, np.array([1.0, 100.0])
+    path, expected = BandRidge(G), eigh_solutions(G, B, alphas)
+    # As in the first test, with the largest eigenvalue below 2·D·(1 + 1/√2)² = 6·D and ‖w‖ ≤ ‖B‖/alpha.
+    for w, reference, alpha in zip(path.solve(B, alphas), expected, alphas, strict=True):
+        tolerance = 30 * D * EPS * (1 + 6 * D / alpha)
+        assert np.linalg.norm(w - reference) <= tolerance * np.linalg.norm(B) / alpha
+    np.testing.assert_allclose(path.eigenvalues(), np.linalg.eigvalsh(G), atol=D * EPS * 6 * D)
+
+
+def test_spectrum_and_effective_dimension():
+    rng = np.random.default_rng(1)
+    Z = rng.standard_normal((10, 15))
+    G = Z.T @ Z
+    path = BandRidge(G)
+    values = np.linalg.eigvalsh(G)
+    np.testing.assert_allclose(path.eigenvalues(), values, atol=15 * EPS * values[-1])
+    alphas = np.array([1e-3, 1.0, 100.0])
+    expected = [np.trace(np.linalg.solve(G + a * np.eye(15), G)) for a in alphas]
+    # An eigenvalue of rounding size, D·eps·largest, adds at most that over alpha: 15·15·eps·60/1e-3.
+    np.testing.assert_allclose(path.effective_dimension(alphas), expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_input_is_kept_unless_given_away(order):
+    G = np.array(np.diag([3.0, 2.0, 1.0]) + 0.1, order=order)
+    before = G.copy()
+    BandRidge(G)
+    np.testing.assert_array_equal(G, before)
+    G = np.asfortranarray(G)
+    assert np.shares_memory(G, BandRidge(G, overwrite_G=True)._reduced)
+
+
+def test_solving_twice_gives_the_same():
+    G = np.array([[2.0, 1, 0.5], [1, 3, 0.2], [0.5, 0.2, 1]])
+    path = BandRidge(G)
+    B = np.array([[1.0], [2], [3]])
+    first = path.solve(B, np.array([0.1]))
+    np.testing.assert_array_equal(path.solve(B, np.array([0.1])), first)
+    np.testing.assert_array_equal(B[:, 0], [1, 2, 3])
+
+
+def test_indefinite_shift_gives_nan_and_leaves_its_neighbours_alone():
+    rng = np.random.default_rng(2)
+    Q = np.linalg.qr(rng.standard_normal((6, 6)))[0]
+    G = (Q * np.array([-1e-3, 0.5, 1, 2, 3, 4])) @ Q.T
+    B = rng.standard_normal((6, 2))
+    alphas = np.array([1.0, 1e-6, 0.1])
+    got = BandRidge(G).solve(B, alphas)
+    assert np.all(np.isnan(got[1]))
+    # Condition at most 5/0.099.
+    np.testing.assert_allclose(got[[0, 2]], eigh_solutions(G, B, alphas[[0, 2]]), rtol=0, atol=1e-11)
