@@ -78,23 +78,6 @@ def test_the_angle_to_the_exact_components_is_within_its_bound(rng):
     np.testing.assert_allclose(estimator.eigenvalues_, values[:3], atol=error)  # Weyl
 
 
-def test_the_angle_falls_with_the_square_root_of_the_features(rng):
-    """Sixteen times the features give a quarter of the angle; .35 at most in sixty trials, half is ample.
-
-    Of a wide kernel, whose first two components are far from the third.
-    """
-    X = rng.standard_normal((40, 2)) * [1.5, 1.0]
-    exact = ExactKernelPCA(2, kernel="precomputed").fit_transform(drf.Gaussian(8.0)(X))
-    seeds = rng.integers(2**62, size=40)
-    rms = {}
-    with dask.config.set(scheduler="synchronous"):
-        for D in (32, 512):
-            maps = [small_map(D, int(seed), 8.0) for seed in seeds]
-            sines = [sine_of_angle(drf.KernelPCA(map_, 2).fit_transform(X), exact) for map_ in maps]
-            rms[D] = np.sqrt(np.mean(np.square(sines)))
-    assert rms[512] < rms[32] / 2
-
-
 def test_a_weight_of_two_is_a_row_given_twice(problem):
     X = problem.X[:200]
     weighted = drf.KernelPCA(small_map(), 3).fit(X, sample_weight=np.r_[np.full(50, 2.0), np.ones(150)])

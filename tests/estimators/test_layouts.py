@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import product
 
-import dask
 import dask.array as da
 import fsspec
 import numpy as np
@@ -19,6 +18,8 @@ from scipy.sparse import csr_matrix, issparse
 from sklearn.decomposition import PCA
 
 import distrff as drf
+
+pytestmark = pytest.mark.usefixtures("in_this_thread")
 
 D = 32
 WHOLE = [3, 8]  # columns of integers
@@ -170,12 +171,6 @@ def place():
     """A place to store to that no disk slows down."""
     yield "memory://a-model-of-any-layout"
     fsspec.filesystem("memory").rm("/a-model-of-any-layout", recursive=True)
-
-
-@pytest.fixture(autouse=True)
-def in_this_thread():
-    with dask.config.set(scheduler="synchronous"):
-        yield
 
 
 def fitted(estimator, features, X, y=None, s=None):

@@ -198,17 +198,6 @@ def test_advice_says_what_stands_in_the_way(C, error, n_sweeps, dtype, advice):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(10))
-def test_rare_classes_of_ten_seeds(seed):
-    rng = np.random.default_rng(seed)
-    X, y = rare_rows(rng, n=20_000)
-    model = drf.KernelSVC(features(128, 3.0, seed), scale="standard", random_state=seed).fit(X, y)
-    assert model.report_["status"] == "CONVERGED"
-    assert model.report_["n_sweeps"] <= 60
-    assert model.report_["primal"] <= 2 * y.sum() * (1 + 4 * EPS)
-
-
-@pytest.mark.slow
 @pytest.mark.skipif(COVTYPE not in os.environ, reason=f"{COVTYPE} does not name the file of covtype")
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("n_components", [256, 1024])

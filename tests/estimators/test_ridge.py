@@ -174,10 +174,20 @@ def test_a_constant_target_among_others_is_named(problem):
 
 
 @pytest.mark.parametrize("fit_intercept", [False, True])
-def test_spread_of_predictions_is_the_dense_formula(problem, fit_intercept):
-    X, Y, s = problem.X, problem.Y, problem.s
+@pytest.mark.parametrize(
+    ("n_rows", "n_columns", "features"),
+    [
+        (900, 4, fourier()),
+        (40, 4, fourier()),
+        (60, 1, drf.LinearFeatures()),
+        (60, 2, drf.LinearFeatures()),
+    ],
+    ids=["many rows", "few rows", "one feature", "two features"],
+)
+def test_spread_of_predictions_is_the_dense_formula(problem, n_rows, n_columns, features, fit_intercept):
+    X, Y, s = problem.X[:n_rows, :n_columns], problem.Y[:n_rows], problem.s[:n_rows]
     alpha = 1e-4 * s.sum()
-    model = ridge(alpha, fit_intercept=fit_intercept).fit(X, Y, s)
+    model = drf.KernelRidge(features, alpha, fit_intercept=fit_intercept).fit(X, Y, s)
     prediction, std = model.predict(X[:50], return_std=True)
     Z, z_mean, y_mean = model.features_.transform(X), 0.0, 0.0
     if fit_intercept:

@@ -376,6 +376,9 @@ def test_few_features_are_judged_by_all_rows_though_there_are_folds(problem, fit
     model = drf.KernelRidge(alpha="gcv", alphas=alphas, fit_intercept=fit_intercept).fit_gram(statistics)
     A = statistics.A.sum(axis=0)
     D = len(A) - 2
-    expected, _ = gcv_errors(A, D, alphas, GramProblem(900, 1, True, (D,), False))
-    unit = statistics.targets.scale**2
+    targets = statistics.targets
+    # Targets are summed as they are where they are not centred.
+    offset = None if fit_intercept else targets.shift / targets.scale
+    expected, _ = gcv_errors(A, D, alphas, GramProblem(900, 1, fit_intercept, (D,), False, offset))
+    unit = targets.scale**2
     np.testing.assert_allclose(model.cv_results_["mean_score"], (expected * unit)[:, 0], rtol=1e-8)

@@ -145,15 +145,6 @@ def test_no_number_is_true(kind, name, rng):
                 kind(**(KERNELS[kind] | {name: value}))
 
 
-def test_numbers_of_numpy_are_numbers(rng):
-    X = rng.standard_normal((40, 3))
-    features = drf.FourierFeatures(drf.Gaussian(np.float32(2)), np.int64(8), random_state=np.uint8(3))
-    model = drf.KernelRidge(features, alpha=[np.float32(1)], cv=np.int32(3), tol=np.float64(0.1)).fit(
-        X, X[:, 0]
-    )
-    assert model.features_.n_components == 8
-
-
 @pytest.mark.parametrize("value", [10**400, -(10**400)], ids=["large", "negative"])
 def test_integers_that_no_float_holds(value, rng):
     X = rng.standard_normal((40, 3))

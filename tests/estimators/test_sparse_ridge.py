@@ -5,10 +5,11 @@ from __future__ import annotations
 import dask.array as da
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client
 from sklearn.base import clone
 
 import distrff as drf
+from distrff.engine import execution
 from distrff.engine.run import Run
 from distrff.errors import InputError, PlanRefused
 from distrff.estimators.fitting import plan as conjugate_plan
@@ -24,11 +25,13 @@ def rows(rng, n=400, d=3):
     return X, np.stack([np.sin(2 * X[:, 0]) + X[:, 1], X[:, 1] * X[:, 2]], axis=1)
 
 
+def features(rng, n_bins=None):
+    seed = int(rng.integers(2**32))
+    return drf.RandomBinningFeatures(drf.Laplacian(2.0), 20, n_bins=n_bins, random_state=seed)
+
+
 def fitted(rng, n_bins=None, **options):
-    features = drf.RandomBinningFeatures(
-        drf.Laplacian(2.0), 20, n_bins=n_bins, random_state=int(rng.integers(2**32))
-    )
-    return drf.KernelRidge(features, **({"alpha": 0.5, "random_state": 0} | options))
+    return drf.KernelRidge(features(rng, n_bins), **({"alpha": 0.5, "random_state": 0} | options))
 
 
 def by_dense_solve(Z, Y, alpha, s, *, fit_intercept):
@@ -54,15 +57,12 @@ def test_conjugate_gradients_agree_with_a_dense_solve(rng, n_bins, fit_intercept
     np.testing.assert_allclose(found.predict(X), Z @ W + b, atol=20 * bound)
 
 
-def test_one_and_two_workers_give_the_same_bits(rng):
+def test_one_and_two_workers_give_the_same_bits(rng, local_cluster):
     X, Y = rows(rng, 70_000, 3)
     X = np.round(X, 2)
     model, coefs = fitted(rng, tol=0.3), []
     for n_workers in (1, 2):
-        with (
-            LocalCluster(n_workers=n_workers, threads_per_worker=1, dashboard_address=None) as cluster,
-            Client(cluster),
-        ):
+        with local_cluster(n_workers) as cluster, Client(cluster):
             coefs.append(model.fit(da.from_array(X, chunks=(20_000, 3)), Y).coef_)
     np.testing.assert_array_equal(*coefs)
 
@@ -92,7 +92,7 @@ def test_classes_are_told_apart(rng):
     """
     X, _ = rows(rng)
     y = np.where(X[:, 0] * X[:, 1] > 0, "same", "other")
-    found = drf.KernelRidgeClassifier(fitted(rng).features, alpha=0.5, tol=1e-9, max_sweeps=2000).fit(X, y)
+    found = drf.KernelRidgeClassifier(features(rng), alpha=0.5, tol=1e-9, max_sweeps=2000).fit(X, y)
     Z, Y = found.features_.transform(X).toarray(), np.where(y == "same", 1.0, -1.0)[:, None]
     W, b = by_dense_solve(Z, Y, 0.5, np.ones(400), fit_intercept=True)
     values = (Z @ W + b)[:, 0]
@@ -102,52 +102,36 @@ def test_classes_are_told_apart(rng):
     np.testing.assert_array_equal(found.predict(X)[clear], np.where(values > 0, "same", "other")[clear])
 
 
+DENSE_MAPS = "FourierFeatures or NystroemFeatures"
+
+
 @pytest.mark.parametrize(
     ("act", "message"),
     [
-        (lambda f, X, y: drf.KernelRidge(f, alpha="gcv").fit(X, y), "FourierFeatures or NystroemFeatures"),
-        (
-            lambda f, X, y: drf.KernelRidge(f, alpha="gcv", solver="cg").fit(X, y),
-            "FourierFeatures or NystroemFeatures",
-        ),
-        (
-            lambda f, X, y: drf.KernelRidge(f, 0.5).fit(X, y).predict(X, return_std=True),
-            "FourierFeatures or NystroemFeatures",
-        ),
-        (lambda f, X, y: drf.gram(X, f, y), "FourierFeatures or NystroemFeatures"),
+        (lambda f, X, y: drf.KernelRidge(f, "gcv").fit(X, y), DENSE_MAPS),
+        (lambda f, X, y: drf.KernelRidge(f, "gcv", solver="cg").fit(X, y), DENSE_MAPS),
+        (lambda f, X, y: drf.KernelRidge(f, 0.5).fit(X, y).predict(X, return_std=True), DENSE_MAPS),
+        (lambda f, X, y: drf.gram(X, f, y), DENSE_MAPS),
         (
             lambda f, X, y: drf.KernelRidge(f, solver="gram").fit(X, y),
-            "needs a Gram.*'auto' or 'cg'.*or 'sgd' with a number.*FourierFeatures or NystroemFeatures",
+            f"needs a Gram.*'auto' or 'cg'.*or 'sgd' with a number.*{DENSE_MAPS}",
         ),
-        (
-            lambda f, X, y: drf.KernelRidge(f, alpha="cv", solver="sgd").fit(X, y),
-            "choose alpha by solver='cg'",
-        ),
-        (
-            lambda f, X, y: drf.KernelSVC(f, C=np.inf).fit(X, y > 0),
-            "needs dense features.*'smoothed' for the",
-        ),
+        (lambda f, X, y: drf.KernelRidge(f, "cv", solver="sgd").fit(X, y), "choose alpha by solver='cg'"),
+        (lambda f, X, y: drf.KernelSVC(f, np.inf).fit(X, y > 0), "needs dense features.*'smoothed' for the"),
     ],
 )
 def test_what_needs_dense_features_is_refused(rng, act, message):
     X, Y = rows(rng, 50)
     with pytest.raises(InputError, match=message):
-        act(fitted(rng).features, X, Y[:, 0])
+        act(features(rng), X, Y[:, 0])
 
 
-def test_a_plan_that_does_not_fit_names_n_bins(rng):
-    (X, Y), features = rows(rng, 50), fitted(rng, 50_000_000).features
-    with (
-        LocalCluster(n_workers=1, processes=False, dashboard_address=None, memory_limit="1GB") as cluster,
-        Client(cluster),
-    ):
-        for estimator in (
-            drf.KernelRidge(features),
-            drf.KernelSVC(features),
-            drf.KernelSVC(features, solver="sgd"),
-        ):
-            with pytest.raises(PlanRefused, match="n_bins="):
-                estimator.fit(X, Y[:, 0] > 0)
+def test_a_plan_that_does_not_fit_names_n_bins(rng, monkeypatch):
+    monkeypatch.setattr(execution, "MEMORY_LIMIT", 10**9)
+    (X, Y), map_ = rows(rng, 50), features(rng, 50_000_000)
+    for estimator in (drf.KernelRidge(map_), drf.KernelSVC(map_), drf.KernelSVC(map_, solver="sgd")):
+        with pytest.raises(PlanRefused, match="n_bins="):
+            estimator.fit(X, Y[:, 0] > 0)
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
@@ -182,14 +166,6 @@ def test_more_models_than_directions_are_searched_in_turns(rng):
     assert found.cv_results_["fold_scores"].shape == (2, 5)
 
 
-def test_a_plan_counts_entries_and_predicts_seconds(rng):
-    X, Y = rows(rng)
-    plan = fitted(rng, alpha="cv").plan(X, Y)
-    assert plan.size.sparse_entries == plan.size.row_entries == 20
-    assert plan.seconds > 0
-    assert "preconditioner: diagonal" in str(plan)
-
-
 def test_folds_in_turn_tell_what_they_tell_side_by_side(rng, monkeypatch):
     X, Y = rows(rng)
     model = fitted(rng, alpha="cv", alphas=[0.1, 1.0, 10.0, 100.0], cv=3)
@@ -213,9 +189,11 @@ def test_a_walk_finds_the_least_of_a_valley_in_few_steps(n, valley):
     assert len(tried) <= max(11, 8 + 2 * np.log2(n))
 
 
-def test_a_plan_counts_the_search_for_alpha(rng):
+def test_a_plan_counts_entries_and_the_search_for_alpha(rng):
     X, Y = rows(rng)
     given, chosen = fitted(rng).plan(X, Y), fitted(rng, alpha="cv", alphas=np.geomspace(1, 9, 7)).plan(X, Y)
+    assert given.size.sparse_entries == given.size.row_entries == 20
+    assert chosen.seconds > 0 and "preconditioner: diagonal" in str(chosen)
     assert given.n_search_sweeps == 0
     assert chosen.n_search_sweeps == 1 + 7 * PRESUMED_SWEEPS_AN_ALPHA
     assert chosen.n_sweeps == given.n_sweeps + chosen.n_search_sweeps
@@ -281,7 +259,7 @@ def test_too_many_bins_are_refused_as_soon_as_they_are_certain(rng, monkeypatch)
         Run, "sweep", lambda self, label, *args: labels.append(label) or sweep(self, label, *args)
     )
     X = 1e4 * np.arange(50.0)[:, None]
-    for kind in (fitted(rng), drf.KernelSVC(fitted(rng).features, loss="squared_hinge")):
+    for kind in (fitted(rng), drf.KernelSVC(features(rng), loss="squared_hinge")):
         labels.clear()
         with pytest.raises(PlanRefused, match=r"too many bins, 16\d at least: the plan needs .*n_bins=150"):
             kind.fit(X, np.arange(50) % 2)
@@ -298,9 +276,9 @@ def test_a_fit_reports_the_collisions_that_are_expected(rng):
 
 def test_a_map_is_fitted_to_a_dataset_as_to_its_array(rng):
     X, _ = rows(rng)
-    features = fitted(rng).features
-    by_sweep = drf.fit_features(features, da.from_array(X, chunks=(90, 2)))
-    assert by_sweep.specification_ == features.fit(X).specification_
+    map_ = features(rng)
+    by_sweep = drf.fit_features(map_, da.from_array(X, chunks=(90, 2)))
+    assert by_sweep.specification_ == map_.fit(X).specification_
 
 
 def test_bins_of_many_segments_are_merged(rng):
@@ -313,12 +291,6 @@ def test_bins_of_many_segments_are_merged(rng):
 
 
 # Margin models: light sweeps, a diagonal preconditioner, certified as ever
-
-
-def features(rng, n_bins=None):
-    return drf.RandomBinningFeatures(
-        drf.Laplacian(2.0), 20, n_bins=n_bins, random_state=int(rng.integers(2**32))
-    )
 
 
 def plane_rows(rng, n=300):

@@ -19,13 +19,9 @@ import distrff as drf
 from distrff.errors import InputError, NonFiniteError
 from distrff.preprocessing.scaling import Moments
 
+pytestmark = pytest.mark.usefixtures("in_this_thread")
+
 N, D = 300, 40
-
-
-@pytest.fixture(autouse=True)
-def in_this_thread():
-    with dask.config.set(scheduler="synchronous"):
-        yield
 
 
 @pytest.fixture

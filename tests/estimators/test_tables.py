@@ -11,13 +11,9 @@ import pytest
 import distrff as drf
 from distrff.errors import InputError, NonFiniteError
 
+pytestmark = pytest.mark.usefixtures("in_this_thread")
+
 OPTIONS = {"target": "label", "one_hot": True, "missing": "indicator"}
-
-
-@pytest.fixture(autouse=True)
-def synchronous():
-    with dask.config.set(scheduler="sync"):
-        yield
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, mean_squared_error, r2_score
 
-from distrff.errors import InputError, NonFiniteError
 from distrff.features.fourier import FourierFeatures
 from distrff.features.specification import named_to_send
 from distrff.io.arrays import as_dataset
@@ -110,18 +109,3 @@ def test_sent_frequencies_are_used(rng):
     )
     assert found.squared_error == expected.squared_error
     assert reduction.shared() is spoiled.specification
-
-
-def test_what_cannot_be_scored_is_refused(rng):
-    X, y = rng.standard_normal((20, 2)), rng.standard_normal(20)
-    with pytest.raises(InputError, match="scoring needs targets"):
-        swept(model_of(rng), X, None)
-    with pytest.raises(InputError, match=r"y has 2 column\(s\), but the model predicts 1"):
-        swept(model_of(rng), X, np.column_stack([y, y]))
-    with pytest.raises(InputError, match="must hold numbers"):
-        swept(model_of(rng), X, np.array(["a"] * 20))
-    with pytest.raises(InputError, match="one column of class labels"):
-        swept(model_of(rng, classes=np.array([0, 1])), X, np.zeros((20, 2), int))
-    y[17] = np.nan
-    with pytest.raises(NonFiniteError, match="y contains NaN in row 17"):
-        swept(model_of(rng), X, y)

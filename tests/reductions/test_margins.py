@@ -8,11 +8,8 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from distrff.features.fourier import FourierFeatures
-from distrff.features.nystroem import NystroemFeatures
+import distrff as drf
 from distrff.io.arrays import as_dataset
-from distrff.kernels.polynomial import Polynomial
-from distrff.kernels.stationary import Exponential, Gaussian
 from distrff.preprocessing.scaling import Scaling
 from distrff.preprocessing.targets import ClassTargets
 from distrff.reductions.base import Folds
@@ -56,9 +53,11 @@ class Rows:
         return swept(reduction, as_dataset(self.X, self.y, self.s), point, cuts=(150,))
 
 
-FOURIER = FourierFeatures(Gaussian(2.0), D, random_state=0)
-NYSTROEM = NystroemFeatures(Exponential(1.0), D, random_state=0)
-DEFICIENT = NystroemFeatures(Polynomial(1), D, random_state=0)  # of rank 4, with a basis of as many functions
+FOURIER = drf.FourierFeatures(drf.Gaussian(2.0), D, random_state=0)
+NYSTROEM = drf.NystroemFeatures(drf.Exponential(1.0), D, random_state=0)
+DEFICIENT = drf.NystroemFeatures(
+    drf.Polynomial(1), D, random_state=0
+)  # of rank 4, with a basis of as many functions
 
 
 @pytest.fixture(

@@ -7,7 +7,6 @@ from functools import partial
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize
 
 from distrff.solvers.lbfgs import Hessian, Preconditioner, Rests, lbfgs, solve_smooth, solve_smoothed
 from distrff.solvers.losses import Hinge, Laplace, Logistic, Probit, SquaredHinge
@@ -55,17 +54,9 @@ class Problem:
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize("C", [1e-4, 1e-2, 1.0, 100.0])
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
-def test_as_good_as_a_general_solver(loss, C, fit_intercept):
-    problem = Problem()
-    at, certificate, _ = problem.solve(loss, C, fit_intercept, 1e-8)
-
-    def value(x):
-        there = problem.evaluate(loss, C, x, fit_intercept)
-        return there.value, there.gradient
-
-    reference = minimize(value, at.x, jac=True, method="BFGS", options={"gtol": 1e-10}).fun
-    assert at.primal - reference <= 1e-6 * reference
-    assert certificate.dual <= reference * (1 + 1e-12)
+def test_the_gap_is_closed(loss, C, fit_intercept):
+    _, certificate, _ = Problem().solve(loss, C, fit_intercept, 1e-8)
+    assert certificate.gap <= 1e-6
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
