@@ -379,6 +379,7 @@ def test_few_features_are_judged_by_all_rows_though_there_are_folds(problem, fit
     targets = statistics.targets
     # Targets are summed as they are where they are not centred.
     offset = None if fit_intercept else targets.shift / targets.scale
-    expected, _ = gcv_errors(A, D, alphas, GramProblem(900, 1, fit_intercept, (D,), False, offset))
+    rows = GramProblem(900, 1, fit_intercept, (D,), False, offset)
+    expected, _ = gcv_errors(rows.with_offset(A), D, alphas, rows)
     unit = targets.scale**2
     np.testing.assert_allclose(model.cv_results_["mean_score"], (expected * unit)[:, 0], rtol=1e-8)

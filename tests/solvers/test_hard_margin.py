@@ -201,9 +201,6 @@ def test_rows_without_weight_make_room():
 # Nearest points: certificates, other solvers, and rows that are hardly separable, or not
 
 
-UNIT = 2.0**-53
-
-
 def separable(rng, r, D, min_margin=0.1):
     """Rows on both sides of a plane through −0.3 times its normal; no margin is below `min_margin`."""
     Z, normal = rng.standard_normal((r, D)), rng.standard_normal(D)

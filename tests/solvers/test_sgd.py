@@ -212,21 +212,21 @@ def test_a_batch_is_as_long_as_it_must_be():
 # The metric of leading eigenvectors against whole matrices
 
 
-D, M = 12, 200
+P, M = 12, 200
 CURVATURE, PENALTY = np.array([0.3, 2.0]), np.array([1e-2, 1e-4])
 
 
 @pytest.fixture
 def Z(rng):
-    return rng.standard_normal((M, D)) @ np.diag(np.logspace(0, -2, D)) + 0.5
+    return rng.standard_normal((M, P)) @ np.diag(np.logspace(0, -2, P)) + 0.5
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
 def test_all_directions_are_the_preconditioner_of_the_gram(rng, Z, fit_intercept):
     s = rng.uniform(0.5, 2, M)
     system = ridge_system(gram(Z, np.zeros(M), s), 1, fit_intercept=fit_intercept)
-    metric = SpectralMetric.of_rows(Z, s, D, fit_intercept=fit_intercept)
-    g = rng.standard_normal((D + fit_intercept, 2))
+    metric = SpectralMetric.of_rows(Z, s, P, fit_intercept=fit_intercept)
+    g = rng.standard_normal((P + fit_intercept, 2))
     found = metric.solve(g, CURVATURE, PENALTY)
     for j in range(2):
         # Its objective is the sum: C·Σs = 1/λ times the mean.
@@ -238,26 +238,26 @@ def test_all_directions_are_the_preconditioner_of_the_gram(rng, Z, fit_intercept
 
 @pytest.mark.parametrize("n_rows", [M, 11])
 def test_few_directions_leave_one_eigenvalue_for_the_rest(rng, Z, n_rows):
-    """From the D × D or from the m × m products, whichever is smaller."""
+    """From the P × P or from the m × m products, whichever is smaller."""
     metric = SpectralMetric.of_rows(Z[:n_rows], None, 2, fit_intercept=False)
     S = Z[:n_rows].T @ Z[:n_rows] / n_rows
     e, V = np.linalg.eigh(S)
     e, V = e[::-1], V[:, ::-1]
     np.testing.assert_allclose(metric.eigenvalues, e[:2], rtol=1e-8)
     np.testing.assert_allclose([metric.rest, metric.spread], [e[2], e[2:].sum()], rtol=1e-6)
-    shown = np.append(e[:2], np.full(D - 2, e[2]))
-    g = rng.standard_normal((D, 2))
+    shown = np.append(e[:2], np.full(P - 2, e[2]))
+    g = rng.standard_normal((P, 2))
     for j in range(2):
         expected = V @ ((V.T @ g[:, j]) / (CURVATURE[j] * shown + PENALTY[j]))
         np.testing.assert_allclose(metric.solve(g, CURVATURE, PENALTY)[:, j], expected, rtol=1e-6)
 
 
 def test_the_dimension_is_the_mean_leverage(Z):
-    metric = SpectralMetric.of_rows(Z, None, D, fit_intercept=True)
+    metric = SpectralMetric.of_rows(Z, None, P, fit_intercept=True)
     centred = Z - Z.mean(axis=0)
     S = centred.T @ centred / M
     expected = [
-        np.trace(h * S @ np.linalg.inv(h * S + p * np.eye(D))) + 1
+        np.trace(h * S @ np.linalg.inv(h * S + p * np.eye(P))) + 1
         for h, p in zip(CURVATURE, PENALTY, strict=True)
     ]
     np.testing.assert_allclose(metric.dimension(CURVATURE, PENALTY), expected, rtol=1e-8)
@@ -267,7 +267,7 @@ def test_the_dimension_is_the_mean_leverage(Z):
 def test_the_start_is_ridge(rng, Z, fit_intercept):
     y = rng.standard_normal(M) + Z[:, 0] + 2
     system = ridge_system(gram(Z, y, np.ones(M)), 1, fit_intercept=fit_intercept)
-    metric = SpectralMetric.of_rows(Z, None, D, fit_intercept=fit_intercept)
+    metric = SpectralMetric.of_rows(Z, None, P, fit_intercept=fit_intercept)
     X = ridge_start(metric, system.B / system.weight, system.y_mean, 1e-3, 2.0)
     coef, intercept = solve_ridge(system, 1e-3 * M / 2)
     expected = np.vstack([coef, intercept[None]]) if fit_intercept else coef
@@ -278,7 +278,7 @@ def test_it_travels_as_arrays(rng, Z):
     metric = SpectralMetric.of_rows(Z.astype(np.float32), None, 4, fit_intercept=True)
     assert metric.directions.dtype == np.float32
     there = SpectralMetric.from_arrays(metric.arrays(), fit_intercept=True)
-    g = rng.standard_normal((D + 1, 2))
+    g = rng.standard_normal((P + 1, 2))
     np.testing.assert_array_equal(there.solve(g, CURVATURE, PENALTY), metric.solve(g, CURVATURE, PENALTY))
 
 
