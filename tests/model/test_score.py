@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from itertools import pairwise
-
 import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, mean_squared_error, r2_score
 
 from distrff.features.fourier import FourierFeatures
-from distrff.features.specification import named_to_send
 from distrff.io.arrays import as_dataset
 from distrff.kernels.stationary import Gaussian
 from distrff.model.score import ScoreReduction, ScoreSums
 from distrff.preprocessing.scaling import Moments
 from distrff.preprocessing.targets import ClassTargets
 from tests.support.models import frozen_model
+from tests.support.sweeps import swept
 
 UNIT = 2.0**-53
 D = 8
@@ -29,14 +26,8 @@ def model_of(rng, k=1, classes=None):
     return frozen_model(FEATURES, rng, n_outputs=k, classes=classes)
 
 
-def swept(model, X, y, s=None, cuts=(), tile_rows=16):
-    """Score sums of runs of rows, merged in order."""
-    reduction, dataset = ScoreReduction(model, tile_rows), as_dataset(X, y, s)
-    ends = [0, *cuts, len(X)]
-    total = reduction.zero()
-    for start, stop in pairwise(ends):
-        total = reduction.merge(total, reduction.update(reduction.zero(), dataset.rows(start, stop), {}))
-    return total
+def scored(model, X, y, s=None, cuts=()):
+    return swept(ScoreReduction(model, 16), as_dataset(X, y, s), cuts=cuts)
 
 
 @pytest.mark.parametrize("k", [1, 3])
@@ -48,7 +39,7 @@ def test_regression_scores_are_those_of_scikit_learn(rng, k, weighted, cuts):
     Y = model.predict(X).reshape(100, k) + rng.standard_normal((100, k)) + 3
     y = Y[:, 0] if k == 1 else Y
     s = rng.exponential(size=100) * (rng.random(100) < 0.8) if weighted else None
-    sums = swept(model, X, y, s, cuts)
+    sums = scored(model, X, y, s, cuts)
     scores, prediction = sums.regression_scores(), model.predict(X)
     w = np.ones(100) if s is None else s
     # Sums of a hundred positive terms, merged a few times; r2 is one minus a ratio of order one.
@@ -73,7 +64,7 @@ def test_classification_scores_are_those_of_scikit_learn(rng, classes, weighted)
     model = model_of(rng, classes=classes)
     X, y = rng.standard_normal((100, 2)), rng.choice(classes, 100)
     s = rng.exponential(size=100) if weighted else None
-    scores = swept(model, X, y, s, (30, 31)).classification_scores()
+    scores = scored(model, X, y, s, (30, 31)).classification_scores()
     expected = accuracy_score(y, model.predict(X), sample_weight=s)
     assert scores["accuracy"] == pytest.approx(expected, rel=500 * UNIT)
     assert scores["error"] == pytest.approx(1 - expected, abs=500 * UNIT)
@@ -95,17 +86,3 @@ def test_constant_targets_score_as_in_scikit_learn():
         2, np.ones(1), np.zeros(1), Moments.empty(1).merge(Moments.of(np.zeros((2, 1)), None))
     )
     assert np.isnan(nothing.regression_scores()["relative_error"])
-
-
-def test_sent_frequencies_are_used(rng):
-    """A worker that derives others than the client scores with the client's."""
-    X, y = rng.standard_normal((40, 2)), rng.standard_normal(40)
-    model = model_of(rng)
-    expected = swept(model, X, y)
-    spoiled = replace(model, specification=replace(SPEC, digest="0" * 32))
-    reduction = ScoreReduction(spoiled, 16)
-    found = reduction.update(
-        reduction.zero(), as_dataset(X, y).rows(0, 40), named_to_send(SPEC.derive_arrays())
-    )
-    assert found.squared_error == expected.squared_error
-    assert reduction.shared() is spoiled.specification

@@ -9,14 +9,13 @@ import pytest
 
 import distrff as drf
 from distrff.io.arrays import as_dataset
-from distrff.preprocessing.scaling import Scaling
 from distrff.preprocessing.targets import ClassTargets, NumericTargets
 from distrff.reductions.epoch import EpochReduction, sent_start
 from distrff.solvers.losses import Logistic, Squared
 from distrff.solvers.objective import Evaluation
 from distrff.solvers.sgd import Epoch, LocalSteps, SGDProblem
 from distrff.solvers.spectral_metric import SpectralMetric
-from tests.support.sweeps import merged_as_they_arrive, partials
+from tests.support.sweeps import merged_as_they_arrive, of_features, partials
 
 D, N_ROWS, SEGMENT, BATCH = 8, 330, 50, 16
 SPEC = drf.FourierFeatures(drf.Gaussian(2.0), D, random_state=3).fit(np.zeros((1, 2))).specification_
@@ -24,16 +23,8 @@ CLASSES = ClassTargets(np.array(["a", "b", "c"]), np.array([1.0, 2.0, 0.5]))
 
 
 def reduction_of(specification, targets, outputs, *, fit_intercept):
-    return EpochReduction(
-        specification=specification,
-        scaling=Scaling(),
-        targets=targets,
-        dtype="float64",
-        tile_rows=BATCH,
-        loss=Logistic(),
-        outputs=outputs,
-        fit_intercept=fit_intercept,
-    )
+    fields = of_features(specification, targets, tile_rows=BATCH)
+    return EpochReduction(**fields, loss=Logistic(), outputs=outputs, fit_intercept=fit_intercept)
 
 
 class Rows:

@@ -17,7 +17,7 @@ from distrff.reductions.base import Folds
 from distrff.reductions.gram import CurvatureGramReduction, GramReduction
 from distrff.solvers.losses import Laplace, Logistic, Probit, SquaredHinge
 from distrff.solvers.ridge import unpack
-from tests.support.sweeps import partials, swept
+from tests.support.sweeps import of_features, partials, swept
 
 UNIT = {"float32": 2.0**-24, "float64": 2.0**-53}
 N, TILE = 403, 16
@@ -27,12 +27,7 @@ def reduction_of(X, targets, *, dtype="float64", scaling=None, features=None, **
     features = drf.FourierFeatures(drf.Matern(2.0), 12) if features is None else features
     spec = features.fit(np.asarray(X, dtype=np.float64)).specification_
     return GramReduction(
-        specification=spec,
-        scaling=Scaling() if scaling is None else scaling,
-        targets=targets,
-        dtype=dtype,
-        tile_rows=TILE,
-        **options,
+        **of_features(spec, targets, scaling=scaling, dtype=dtype, tile_rows=TILE), **options
     )
 
 
@@ -88,14 +83,9 @@ def test_the_gram_is_the_dense_formula(rng, dtype, kind, weighted, by):
     y, targets = targets_of(kind, X, rng)
     s = rng.exponential(size=N) * (rng.random(N) < 0.8) if weighted else None
     folds = None if by is None else Folds(4, int(rng.integers(2**63)), by, N)
-    reduction = reduction_of(
-        X,
-        targets,
-        dtype=dtype,
-        scaling=Scaling.standard(Moments.of(X, s)),
-        folds=folds,
-        members=(0,) if folds is None else (0, 1, 2, 3),
-    )
+    options = {"folds": folds, "members": (0,) if folds is None else (0, 1, 2, 3)}
+    scaling = Scaling.standard(Moments.of(X, s))
+    reduction = reduction_of(X, targets, dtype=dtype, scaling=scaling, **options)
     A = updated(reduction, X, y, s)
     expected, bound = dense(reduction, X, y, s, None if folds is None else folds.of_rows(0, N))
     assert A.dtype == np.float64
@@ -196,17 +186,9 @@ def test_the_gram_of_curvatures(rng, loss, weighted, sent_map, sampled, light_ro
     X, y = rng.standard_normal((N, 3)), rng.choice(3, N)
     s = rng.exponential(size=N) if weighted else None
     folds = Folds(2, 7, "hash", N) if sampled else None
-    reduction = CurvatureGramReduction(
-        specification=clone(features).fit(X).specification_,
-        scaling=Scaling(),
-        targets=ClassTargets(np.arange(3), np.array([1.0, 2.0, 0.5]) if weighted else None),
-        dtype="float64",
-        tile_rows=TILE,
-        light_rows=light_rows,
-        folds=folds,
-        loss=loss,
-        output=1,
-    )
+    targets = ClassTargets(np.arange(3), np.array([1.0, 2.0, 0.5]) if weighted else None)
+    fields = of_features(clone(features).fit(X).specification_, targets, tile_rows=TILE)
+    reduction = CurvatureGramReduction(**fields, light_rows=light_rows, folds=folds, loss=loss, output=1)
     point = {"coef": rng.standard_normal((D, 1)), "intercept": rng.standard_normal(1)}
     arrays = reduction.specification.arrays_to_send(derived=True) if sent_map else {}
     found = unpack(swept(reduction, as_dataset(X, y, s), point | arrays, cuts=(100,))[0])

@@ -16,6 +16,7 @@ from distrff.preprocessing.scaling import Scaling
 from distrff.preprocessing.targets import ClassTargets, NumericTargets
 from distrff.reductions.base import Folds
 from distrff.reductions.gram import GramReduction
+from tests.support.sweeps import of_features
 
 UNIT = 2.0**-53
 D = 16
@@ -29,15 +30,8 @@ def statistics_of(X, y, s=None, *, targets=None, spec=SPEC, scaling=None, n_fold
         Y = np.reshape(y, (len(X), -1))
         targets = NumericTargets.centred(Y.mean(axis=0), Y.std(axis=0))
     folds = Folds(n_folds, 0, "hash", len(X))
-    reduction = GramReduction(
-        specification=spec,
-        scaling=scaling,
-        targets=targets,
-        dtype="float64",
-        tile_rows=64,
-        folds=folds,
-        members=tuple(range(n_folds)),
-    )
+    fields = of_features(spec, targets, scaling=scaling, tile_rows=64)
+    reduction = GramReduction(**fields, folds=folds, members=tuple(range(n_folds)))
     A = reduction.update(reduction.zero(), as_dataset(X, y, s).rows(0, len(X)), {})
     return drf.GramStatistics(A, len(X), spec, scaling, targets, "float64", 64, np.ndim(y) == 1)
 

@@ -10,13 +10,12 @@ from sklearn.base import clone
 
 import distrff as drf
 from distrff.io.arrays import as_dataset
-from distrff.preprocessing.scaling import Scaling
 from distrff.preprocessing.targets import ClassTargets
 from distrff.reductions.base import Folds
 from distrff.reductions.margins import MarginReduction, NearestRowsReduction, SoftmaxReduction
 from distrff.solvers.losses import Hinge, Logistic
 from distrff.solvers.objective import RowWeights, margin_sums, sided_weights, softmax_slopes, softmax_sums
-from tests.support.sweeps import swept
+from tests.support.sweeps import of_features, swept
 
 N, D, K = 403, 12, 3
 FOLDS = Folds(4, 1, "hash", N)
@@ -40,16 +39,8 @@ class Rows:
         self.folds = FOLDS if folded else None
 
     def swept(self, kind, tile_rows, point, **parameters):
-        reduction = kind(
-            specification=self.map.specification_,
-            scaling=Scaling(),
-            targets=self.targets,
-            dtype="float64",
-            tile_rows=tile_rows,
-            folds=self.folds,
-            held_out=self.held_out,
-            **parameters,
-        )
+        fields = of_features(self.map.specification_, self.targets, tile_rows=tile_rows)
+        reduction = kind(**fields, folds=self.folds, held_out=self.held_out, **parameters)
         return swept(reduction, as_dataset(self.X, self.y, self.s), point, cuts=(150,))
 
 

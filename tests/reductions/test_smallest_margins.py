@@ -14,7 +14,7 @@ from distrff.io.arrays import as_dataset
 from distrff.preprocessing.scaling import Scaling
 from distrff.preprocessing.targets import ClassTargets
 from distrff.reductions.margins import SmallestMargins, SmallestMarginsReduction
-from tests.support.sweeps import partials, swept
+from tests.support.sweeps import of_features, partials, swept
 
 N, d, D = 211, 3, 8
 TWO, THREE = np.array(["no", "yes"]), np.array([3, 5, 9])
@@ -22,15 +22,10 @@ TWO, THREE = np.array(["no", "yes"]), np.array([3, 5, 9])
 
 def reduction_of(targets, *, n_kept=7, features=None, dtype="float64", outputs=None):
     features = drf.FourierFeatures(drf.Gaussian(2.0), D, random_state=3) if features is None else features
-    return SmallestMarginsReduction(
-        specification=features.fit(np.zeros((1, d))).specification_,
-        scaling=Scaling(np.full(d, 0.25), np.full(d, 2.0)),
-        targets=targets,
-        dtype=dtype,
-        tile_rows=16,
-        outputs=tuple(range(targets.n_outputs)) if outputs is None else outputs,
-        n_kept=n_kept,
-    )
+    scaling = Scaling(np.full(d, 0.25), np.full(d, 2.0))
+    fields = of_features(features.fit(np.zeros((1, d))).specification_, targets, scaling=scaling, dtype=dtype)
+    outputs = tuple(range(targets.n_outputs)) if outputs is None else outputs
+    return SmallestMarginsReduction(**fields, outputs=outputs, n_kept=n_kept)
 
 
 def point_of(rng, reduction):

@@ -7,6 +7,25 @@ from itertools import pairwise
 from typing import Any
 
 from distrff.engine.reduction import OrderedMerge, Reduction
+from distrff.preprocessing.scaling import Scaling
+
+
+def of_features(
+    specification: Any,
+    targets: Any,
+    *,
+    scaling: Scaling | None = None,
+    dtype: str = "float64",
+    tile_rows: int = 16,
+) -> dict[str, Any]:
+    """Return the fields that every reduction over features has."""
+    return {
+        "specification": specification,
+        "scaling": Scaling() if scaling is None else scaling,
+        "targets": targets,
+        "dtype": dtype,
+        "tile_rows": tile_rows,
+    }
 
 
 def partials(
