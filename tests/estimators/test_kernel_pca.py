@@ -78,14 +78,6 @@ def test_the_angle_to_the_exact_components_is_within_its_bound(rng):
     np.testing.assert_allclose(estimator.eigenvalues_, values[:3], atol=error)  # Weyl
 
 
-def test_a_weight_of_two_is_a_row_given_twice(problem):
-    X = problem.X[:200]
-    weighted = drf.KernelPCA(small_map(), 3).fit(X, sample_weight=np.r_[np.full(50, 2.0), np.ones(150)])
-    repeated = drf.KernelPCA(small_map(), 3).fit(np.concatenate([X[:50], X]))
-    np.testing.assert_allclose(weighted.components_, repeated.components_, atol=1e-9)
-    np.testing.assert_allclose(weighted.explained_variance_, repeated.explained_variance_)
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_dask_arrays_give_lazy_dask_arrays_with_the_same_numbers(problem, dtype):
     X = problem.X.astype(dtype)

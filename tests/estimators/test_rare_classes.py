@@ -57,7 +57,7 @@ def own_objective(loss, C, model, X, y, s):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_models_grow_until_a_rare_class_is_certified(rng, dtype):
-    """Of noise, half of the rare rows' weight lies in the kink of all others, at the constant."""
+    """Of noise, half of the rare rows' weight lies at the hinge of all others, at the constant."""
     X, y = rare_rows(rng)
     model = drf.KernelSVC(features(), C=3.0, dtype=dtype, tol=1e-5, random_state=0).fit(X, y)
     assert model.report_["status"] == "CONVERGED"

@@ -60,23 +60,23 @@ MODELS = {
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_predicts_the_same_bits(X, tmp_path, kind):
-    machine = MODELS[kind](X)
+    estimator = MODELS[kind](X)
     path = str(tmp_path / "model.zarr")
-    machine.save(path)
+    estimator.save(path)
     model = drf.load_model(path)
-    expected, found = machine.predict(X), model.predict(X)
+    expected, found = estimator.predict(X), model.predict(X)
     assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
     np.testing.assert_array_equal(found, expected)
-    np.testing.assert_array_equal(model.decision(X), machine.model_.decision(X))
-    assert (model.kind, model.dtype) == (type(machine).__name__, machine.report_["dtype"])
-    assert model.report == dict(machine.report_)
+    np.testing.assert_array_equal(model.decision(X), estimator.model_.decision(X))
+    assert (model.kind, model.dtype) == (type(estimator).__name__, estimator.report_["dtype"])
+    assert model.report == dict(estimator.report_)
     json.dumps(model.report, allow_nan=False)
 
 
 def test_spread_of_predictions(X, tmp_path):
-    machine = drf.KernelRidge(drf.FourierFeatures(KERNEL, 32)).fit(X, 100 * X[:, :2] + X[:, 2:])
-    machine.save(str(tmp_path / "with.zarr"), include_std=True)
-    _, expected = machine.predict(X, return_std=True)
+    estimator = drf.KernelRidge(drf.FourierFeatures(KERNEL, 32)).fit(X, 100 * X[:, :2] + X[:, 2:])
+    estimator.save(str(tmp_path / "with.zarr"), include_std=True)
+    _, expected = estimator.predict(X, return_std=True)
     loaded = drf.load_model(str(tmp_path / "with.zarr"))
     np.testing.assert_array_equal(loaded.std(X), expected)
     np.testing.assert_array_equal(loaded.predict(X, return_std=True)[1], expected)
@@ -84,15 +84,15 @@ def test_spread_of_predictions(X, tmp_path):
 
 def test_names_of_columns(X, tmp_path):
     frame = pd.DataFrame(X, columns=["a", "b", "c"])
-    machine = drf.KernelRidge(drf.FourierFeatures(KERNEL, 32)).fit(frame, X[:, 0])
-    machine.save(str(tmp_path / "model.zarr"))
+    estimator = drf.KernelRidge(drf.FourierFeatures(KERNEL, 32)).fit(frame, X[:, 0])
+    estimator.save(str(tmp_path / "model.zarr"))
     assert drf.load_model(str(tmp_path / "model.zarr")).column_names == ("a", "b", "c")
 
 
 def test_a_process_without_a_cluster(X, tmp_path):
     """The file is enough: no scheduler, no Dask, and no draw of frequencies."""
-    machine = MODELS["scaled"](X)
-    machine.save(str(tmp_path / "model.zarr"))
+    estimator = MODELS["scaled"](X)
+    estimator.save(str(tmp_path / "model.zarr"))
     np.save(tmp_path / "X.npy", X)
     script = """
 import sys
@@ -106,12 +106,12 @@ assert "distributed" not in sys.modules and "dask" not in sys.modules
 assert derivations_in_this_process() == 0
 """
     subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, timeout=120)
-    np.testing.assert_array_equal(np.load(tmp_path / "prediction.npy"), machine.predict(X))
+    np.testing.assert_array_equal(np.load(tmp_path / "prediction.npy"), estimator.predict(X))
 
 
 def test_numpy_alone_can_predict(X, tmp_path):
-    machine = MODELS["scaled"](X)
-    machine.save(str(tmp_path / "model.zarr"))
+    estimator = MODELS["scaled"](X)
+    estimator.save(str(tmp_path / "model.zarr"))
 
     def read(name):
         folder = tmp_path / "model.zarr" / name
@@ -123,8 +123,8 @@ def test_numpy_alone_can_predict(X, tmp_path):
     Z = np.sqrt(KERNEL.at_zero / theta.shape[1]) * pairs
     prediction = Z @ read("coef")[:, 0] + read("intercept")[0]
     # Cosines within 4e-16 and a sum of 32 terms.
-    bound = 64 * np.finfo(float).eps * np.abs(machine.coef_).sum()
-    np.testing.assert_allclose(prediction, machine.predict(X), rtol=0, atol=bound)
+    bound = 64 * np.finfo(float).eps * np.abs(estimator.coef_).sum()
+    np.testing.assert_allclose(prediction, estimator.predict(X), rtol=0, atol=bound)
 
 
 @pytest.fixture
@@ -198,10 +198,10 @@ def test_damaged_files_are_refused(stored, damage, words):
 
 
 def test_refusals(X, stored, tmp_path):
-    machine = MODELS["one target"](X)
+    estimator = MODELS["one target"](X)
     with pytest.raises(InputError, match="overwrite"):
-        machine.save(str(stored))
-    machine.save(str(stored), overwrite=True)
+        estimator.save(str(stored))
+    estimator.save(str(stored), overwrite=True)
     with pytest.raises(NotFittedError):
         drf.KernelRidge().save(str(tmp_path / "other.zarr"))
     with pytest.raises(InputError, match=r"does not exist|there is no"):

@@ -324,7 +324,7 @@ def test_maps_that_carry_arrays(features, frame, tmp_path):
     np.testing.assert_allclose(found, fitted.predict(X), rtol=1e-10, atol=1e-10)
 
 
-def test_a_stored_machine_goes_on_where_its_estimator_was(fitted, frame, tmp_path):
+def test_a_stored_model_has_the_digest_of_its_estimator(fitted, frame, tmp_path):
     """The digest of a model is that of its stored copy, and of no other."""
     fitted.save(str(tmp_path / "m.zarr"))
     assert drf.load_model(str(tmp_path / "m.zarr")).digest == fitted.model_.digest
@@ -335,14 +335,14 @@ def test_a_stored_machine_goes_on_where_its_estimator_was(fitted, frame, tmp_pat
 def test_classifiers(frame, tmp_path):
     labels = np.where(frame["a"] > 0.5, "high", np.where(frame["a"] < -0.5, "low", "middle"))
     X = frame[["a", "b"]]
-    machine = drf.KernelLikelihoodClassifier(
+    estimator = drf.KernelLikelihoodClassifier(
         drf.FourierFeatures(n_components=16, random_state=0), random_state=0
     ).fit(X, labels)
     for method, name in (("predict_proba", "probability"), ("decision_function", "decision")):
-        drf.write_predictions(machine, X, str(tmp_path / "p.parquet"), method=method, overwrite=True)
+        drf.write_predictions(estimator, X, str(tmp_path / "p.parquet"), method=method, overwrite=True)
         found = pd.read_parquet(tmp_path / "p.parquet")
         assert list(found) == [f"{name}_{label}" for label in ("high", "low", "middle")]
-        np.testing.assert_allclose(found, getattr(machine, method)(X), rtol=1e-10, atol=1e-10)
+        np.testing.assert_allclose(found, getattr(estimator, method)(X), rtol=1e-10, atol=1e-10)
 
 
 def test_what_cannot_be_written(fitted, frame, tmp_path):

@@ -11,24 +11,35 @@ from scipy.sparse import csr_matrix
 from distrff.solvers.active_set import ActiveSetModel, ascend, first_multipliers, minimise
 
 
-def model_of(rng, n=60, D=5, C=2.0, *, fit_intercept=True, linear=True):
-    Z = rng.standard_normal((n, D))
-    y = np.where(Z[:, 0] + 0.4 * rng.standard_normal(n) > 0.2, 1.0, -1.0)
+def model_of(rng, Z, f, C, min_weight, *, fit_intercept=True, linear=True):
+    """A model of rows whose labels follow f, with noise."""
+    n, size = len(Z), Z.shape[1] + fit_intercept
+    y = np.where(f + 0.4 * rng.standard_normal(n) > 0.2, 1.0, -1.0)
     y[:2] = 1.0, -1.0
-    A = np.column_stack([Z, np.ones(n)]) * y[:, None]
-    size = D + fit_intercept
-    upper = C * rng.uniform(0, 2, n)
+    A = (np.column_stack([Z, np.ones(n)]) * y[:, None])[:, :size]
+    upper = C * rng.uniform(min_weight, 2, n)
     slope = 0.3 * rng.standard_normal(size) if linear else np.zeros(size)
     if fit_intercept:  # within what the rows can balance
         slope[-1] = 0.5 * upper @ y if linear else 0.0
-    return ActiveSetModel(A[:, :size], upper, slope, 3.0 if linear else 0.0, fit_intercept)
+    return ActiveSetModel(A, upper, slope, 3.0 if linear else 0.0, fit_intercept)
+
+
+def dense_model_of(rng, n=60, D=5, C=2.0, **options):
+    Z = rng.standard_normal((n, D))
+    return model_of(rng, Z, Z[:, 0], C, 0.0, **options)
+
+
+def sparse_model_of(rng, C, **options):
+    """Rows of few entries, in a model whose dense minimum is known to be found."""
+    Z = rng.standard_normal((N, D)) * (rng.random((N, D)) < 0.2)
+    return model_of(rng, Z, Z.sum(axis=1), C, 0.5, **options)
 
 
 @pytest.mark.parametrize("linear", [True, False])
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize("C", [1e-2, 1.0, 100.0])
 def test_it_is_the_minimum(rng, C, fit_intercept, linear):
-    model = model_of(rng, C=C, fit_intercept=fit_intercept, linear=linear)
+    model = dense_model_of(rng, C=C, fit_intercept=fit_intercept, linear=linear)
     size = 5 + fit_intercept
     found = minimise(model, np.zeros(size), np.zeros(60), width=0.3, tol=1e-9 * C)
     assert found.value == model.value(found.x)
@@ -40,14 +51,14 @@ def test_it_is_the_minimum(rng, C, fit_intercept, linear):
 @pytest.mark.parametrize(("seed", "linear"), [(6, False), (89, True)])
 def test_the_multiplier_of_a_row_of_little_weight_is_found(seed, linear):
     """It is all that is wrong after some rounds, and moves little in each."""
-    model = model_of(np.random.default_rng([seed, 10_000, True, linear]), C=100.0, linear=linear)
+    model = dense_model_of(np.random.default_rng([seed, 10_000, True, linear]), C=100.0, linear=linear)
     found = minimise(model, np.zeros(6), np.zeros(60), width=0.3, tol=1e-7)
     assert found.value - found.bound <= 1e-8 * (abs(found.value) + 100)
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
 def test_any_multipliers_bound_any_value(rng, fit_intercept):
-    model = model_of(rng, fit_intercept=fit_intercept)
+    model = dense_model_of(rng, fit_intercept=fit_intercept)
     points = rng.standard_normal((20, 5 + fit_intercept))
     least = min(model.value(x) for x in points)
     for _ in range(20):
@@ -62,7 +73,7 @@ def test_rows_that_cannot_balance_the_slope_bound_nothing():
 
 
 def test_first_multipliers_bound_better_than_sides_alone(rng):
-    model = model_of(rng)
+    model = dense_model_of(rng)
     x = minimise(model, np.zeros(6), np.zeros(60), width=0.3, tol=1e-2).x
     alpha = first_multipliers(model, x)
     assert ((alpha >= 0) & (alpha <= model.upper)).all()
@@ -73,7 +84,7 @@ def test_first_multipliers_bound_better_than_sides_alone(rng):
 
 def test_a_large_C_takes_the_penalty_and_no_more(rng):
     """The Hessian of few rows, times C/width, has rounding of more than 1."""
-    model = model_of(rng, n=12, D=30, C=1e30, linear=False)
+    model = dense_model_of(rng, n=12, D=30, C=1e30, linear=False)
     found = minimise(model, np.zeros(31), np.zeros(12), width=1.0, tol=1e27)
     assert np.isfinite(found.x).all()
     assert found.value <= model.value(np.zeros(31))
@@ -83,19 +94,6 @@ def test_a_large_C_takes_the_penalty_and_no_more(rng):
 
 
 N, D = 80, 30
-
-
-def sparse_model_of(rng, C, *, fit_intercept, linear=True):
-    """Rows of few entries, in a model whose dense minimum is known to be found."""
-    Z = rng.standard_normal((N, D)) * (rng.random((N, D)) < 0.2)
-    y = np.where(Z.sum(axis=1) + 0.4 * rng.standard_normal(N) > 0.2, 1.0, -1.0)
-    y[:2] = 1.0, -1.0
-    A = (np.column_stack([Z, np.ones(N)]) * y[:, None])[:, : D + fit_intercept]
-    upper = C * rng.uniform(0.5, 2, N)
-    slope = 0.3 * rng.standard_normal(D + fit_intercept) if linear else np.zeros(D + fit_intercept)
-    if fit_intercept:
-        slope[-1] = 0.5 * upper @ y if linear else 0.0
-    return ActiveSetModel(A, upper, slope, 3.0 if linear else 0.0, fit_intercept)
 
 
 def sparse(model):

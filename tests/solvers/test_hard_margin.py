@@ -89,7 +89,7 @@ def test_however_few_rows_a_sweep_collects(seed, n_kept, fit_intercept):
     assert model.margin == pytest.approx(whole.bound, rel=1e-8)
     assert model.bound == pytest.approx(whole.bound, rel=1e-8)
     if n_kept == 1000:
-        assert n_sweeps == 3  # where to begin, all rows solved, the check
+        assert n_sweeps == 3  # the start, the solution of all rows, the check
 
 
 def test_more_features_than_rows(rng):
@@ -109,7 +109,7 @@ def test_a_start_that_is_the_answer_costs_three_sweeps():
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize("tol", [1e-3, 1e-12])
-def test_not_separable_without_twins(fit_intercept, tol):
+def test_not_separable(fit_intercept, tol):
     Z, y = linear(np.random.default_rng(2), 2000, 5)
     wrong = np.random.default_rng(3).choice(2000, 40, replace=False)
     y[wrong] *= -1
@@ -132,7 +132,7 @@ def test_not_separable_without_twins(fit_intercept, tol):
         assert abs(working.a @ working.label) <= 1e-12
 
 
-def test_not_separable_with_twins():
+def test_not_separable_for_duplicates_of_two_classes():
     Z, y = curved(np.random.default_rng(4), 5000, 60)
     Z[17], y[17] = Z[4000], -y[4000]
     model, _ = solve(Z, y, max_sweeps=30)
@@ -141,7 +141,7 @@ def test_not_separable_with_twins():
 
 
 def test_rounding_of_the_sweep_is_not_a_loop_without_end():
-    """Features in float32 know margins to 1e-7 of ‖z‖·‖w‖; asked for more, the conversation ends."""
+    """Features in float32 know margins to 1e-7 of ‖z‖·‖w‖; a smaller tol ends all the same."""
     Z, y = linear(np.random.default_rng(5), 300, 8)
     model, _ = solve(Z, y, tol=1e-14, n_kept=10, dtype=np.float32)
     assert model.margin > 0
@@ -170,7 +170,7 @@ def test_interrupted_before_anything_is_known():
     np.testing.assert_array_equal(model.x, np.zeros(4))
 
 
-def test_the_best_machine_so_far_is_kept():
+def test_the_best_model_so_far_is_kept():
     Z, y = linear(np.random.default_rng(7), 1000, 5)
     model = HardMargin(np.zeros(6), fit_intercept=True, tol=1e-9)
     solver = model.steps()
@@ -266,7 +266,7 @@ def test_separable_by_a_hair(r, D, h, fit_intercept):
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize(("r", "D"), [(40, 3), (100, 10), (400, 100), (2000, 50)])
-@pytest.mark.parametrize("kind", ["random labels", "one wrong", "twins"])
+@pytest.mark.parametrize("kind", ["random labels", "one wrong", "duplicates"])
 def test_hulls_that_meet(kind, r, D, fit_intercept):
     rng = np.random.default_rng([r, D])
     Z, y = separable(rng, r, D)

@@ -57,15 +57,17 @@ def test_the_order_is_row_by_row():
 # The ridge system and held-out errors
 
 
-def rows(seed, n, D, k):
+def regression_rows(seed, n, D, k):
     rng = np.random.default_rng(seed)
-    return rng.standard_normal((n, D)), rng.standard_normal((n, k)) + 3, rng.uniform(0.1, 2, n)
+    Z = rng.standard_normal((n, D)) + rng.uniform(-0.5, 0.5, D)
+    Y = Z @ rng.standard_normal((D, k)) + 0.5 * rng.standard_normal((n, k)) + 2
+    return Z, Y, rng.uniform(0.1, 2, n)
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize(("n", "D", "k"), [(30, 5, 2), (30, 1, 1), (3, 2, 3), (4, 9, 1)])
 def test_system_has_the_moments_of_the_rows(n, D, k, fit_intercept):
-    Z, Y, s = rows(0, n, D, k)
+    Z, Y, s = regression_rows(0, n, D, k)
     system = ridge_system(gram(Z, Y, s), k, fit_intercept=fit_intercept)
     if fit_intercept:
         z_mean, y_mean = np.average(Z, axis=0, weights=s), np.average(Y, axis=0, weights=s)
@@ -86,7 +88,7 @@ def test_system_has_the_moments_of_the_rows(n, D, k, fit_intercept):
 
 @pytest.mark.parametrize("n_features", [0, 4])
 def test_impossible_sizes_are_refused(n_features):
-    A = gram(*rows(0, 9, 3, 1))
+    A = gram(*regression_rows(0, 9, 3, 1))
     with pytest.raises(InputError, match="3 features"):
         ridge_system(A, 1, fit_intercept=True, n_features=n_features)
 
@@ -204,13 +206,6 @@ def test_posterior_without_freedom_is_refused():
 # Cross-validation, GCV and the choice of alpha
 
 
-def regression_rows(seed, n, D, k):
-    rng = np.random.default_rng(seed)
-    Z = rng.standard_normal((n, D)) + rng.uniform(-0.5, 0.5, D)
-    Y = Z @ rng.standard_normal((D, k)) + 0.5 * rng.standard_normal((n, k)) + 2
-    return Z, Y, rng.uniform(0.1, 2, n)
-
-
 def cv_errors(A_total, A_fold, alphas, problem):
     """Return the errors of the first size, and the fold's weight."""
     errors, weight = fold_errors(A_total, [A_fold[None]], 0, [alphas] * len(problem.sizes), problem)
@@ -259,7 +254,7 @@ def test_gcv_equals_the_hat_matrix(n, D, fit_intercept):
         assert dimensions[i] == pytest.approx(np.trace(H), rel=1e-8)
 
 
-def test_gcv_of_an_interpolating_machine_is_nan():
+def test_gcv_of_an_interpolating_model_is_nan():
     Z, Y, s = regression_rows(4, 8, 20, 1)
     problem = GramProblem(8, 1, True, (20,), False)
     values, _ = gcv_errors(gram(Z, Y, s), 20, np.array([1e-9, 1.0]), problem)
