@@ -228,7 +228,7 @@ def test_scores_of_rows_in_any_layout(rows, name):
     y = MODELS[name][1](Y)
     estimator = fitted(MODELS[name], fourier(), X, y)
     expected = estimator.score(X, y, s)
-    for lie in ARRAYS.values():
+    for lie in (*ARRAYS.values(), lazy_runs):
         assert estimator.score(lie(X), lie(y), lie(s)) == expected
 
 

@@ -14,7 +14,7 @@ from distrff.estimators.fitting.cg import RidgePasses
 from distrff.estimators.fitting.options import factor_levels
 from distrff.estimators.fitting.plan import PRESUMED_SWEEPS
 from distrff.reductions.ridge import ProductReduction
-from tests.support.fits import in_process, interrupt_after, mismatch_once, stored
+from tests.support.fits import classes_of, in_process, interrupt_after, mismatch_once, stored
 
 D = 32
 
@@ -95,7 +95,7 @@ def test_equals_the_gram_s_model(problem, preconditioner, fit_intercept):
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_classes(problem, preconditioner, n_classes):
-    y = np.digitize(problem.y, np.quantile(problem.y, np.arange(1, n_classes) / n_classes))
+    y = classes_of(problem.y, n_classes)
     options = {"kind": drf.KernelRidgeClassifier, "class_weight": "balanced", "tol": 1e-10}
     ours, expected = (
         model(1.0, solver=solver, **options).fit(problem.X, y, problem.s) for solver in ("cg", "gram")
