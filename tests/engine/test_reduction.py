@@ -1,4 +1,4 @@
-"""One task: a segment summed, begun anew when storage fails in passing."""
+"""One task: a segment summed, begun anew when storage fails in passing; and the order of merges."""
 
 from __future__ import annotations
 

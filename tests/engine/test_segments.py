@@ -1,4 +1,4 @@
-"""Cuts of the rows: they cover every row once, and follow from a few numbers alone."""
+"""Cuts of the rows, which follow from a few numbers alone, and which segment a worker takes next."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models on Nyström features: the exact kernel model in the limit, on rows of any storage."""
+"""Models on landmarks, on maps side by side and on scikit-learn's transformers, on rows of any storage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every classifier of a margin loss does, whether a hinge or a likelihood."""
+"""What every classifier of a margin loss does, and the likelihood models against scikit-learn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model itself: what ridge, kernel ridge and the textbook's formulas say it must be."""
+"""Ridge against its formulas; what columns and targets bring along; the interface of scikit-learn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How alpha is chosen, what the choice reports, and where float32 ends."""
+"""How alpha is chosen, by folds or by generalised cross-validation, and where float32 ends."""
 
 from __future__ import annotations
 

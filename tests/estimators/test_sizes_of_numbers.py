@@ -1,4 +1,4 @@
-"""Very large and very small numbers: the same model, or a line that says which of them are at fault."""
+"""Very large and very small numbers are used or named; True and False are no numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ridge on random binning: conjugate gradients on sparse features, without a Gram of the bins."""
+"""Models on random binning: light sweeps over sparse features, without a Gram of the bins."""
 
 from __future__ import annotations
 

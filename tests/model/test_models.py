@@ -1,4 +1,4 @@
-"""A stored model predicts the same bits, anywhere, and only if it is whole and unaltered."""
+"""A stored model predicts the same bits, anywhere, and only if it is whole; models on NumPy blocks."""
 
 from __future__ import annotations
 

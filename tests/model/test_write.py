@@ -1,4 +1,4 @@
-"""The writing sweep: every row's result in its place, whatever the cuts, locally and in an object store."""
+"""The writing sweep and `write_predictions`: every row's result in its place, whatever holds the rows."""
 
 from __future__ import annotations
 

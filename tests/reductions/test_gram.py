@@ -1,4 +1,4 @@
-"""The Gram of tiles against the dense formula Σ s·ttᵀ, for every way to weigh, fold and cut."""
+"""Grams of tiles against the dense formula Σ s·ttᵀ, for every way to weigh, fold and cut."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ridge from Grams and from moments, against the same quantities computed from the rows."""
+"""Ridge from Grams and from moments, against the same quantities computed from the rows; the band path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Averaged SGD against exact optima, on rows in memory that are cut into segments."""
+"""Averaged SGD against exact optima, on rows in memory that are cut into segments, and its metric."""
 
 from __future__ import annotations
 
