@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import dask
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
@@ -23,6 +24,12 @@ class Problem(NamedTuple):
 def one_blas_thread() -> Iterator[None]:
     """The matrices here are too small for several threads, which only wait for each other."""
     with threadpool_limits(1, user_api="blas"):
+        yield
+
+
+@pytest.fixture
+def in_this_thread() -> Iterator[None]:
+    with dask.config.set(scheduler="synchronous"):
         yield
 
 

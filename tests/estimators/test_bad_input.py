@@ -179,6 +179,11 @@ def test_scores(problem):
     assert refusal(fitted.score, problem.X, problem.y) == "y has 1 column(s), but the model predicts 3"
     text = np.array(["a", "b"])[(problem.y > 0).astype(int)]
     assert "y must hold numbers" in refusal(fitted.score, problem.X, text)
+    assert "y contains NaN in row 17, column 1" in refusal(
+        fitted.score, problem.X, spoilt(problem.Y, np.nan, 17, 1), error=NonFiniteError
+    )
+    two_columns = np.zeros((900, 2), int)
+    assert "one column of class labels" in refusal(labelled.score, problem.X, two_columns)
 
 
 # Parameters ---------------------------------------------------------------------------------
@@ -362,7 +367,11 @@ def test_errors_keep_their_kind_on_a_cluster(problem, client):
 def test_numbers_of_any_precision_will_do(problem, dtype):
     labels = np.arange(len(problem.X)) % 2
     options = {"tol": dtype(0.01), "alpha": dtype(0.5), "class_weight": {0: dtype(1), 1: dtype(2)}}
-    model = small_classifier(**options).fit(problem.X, labels)
-    assert model.alpha_ == 0.5
+    options["features"] = drf.FourierFeatures(drf.Gaussian(dtype(2)), np.int64(8), random_state=np.uint8(3))
+    model = drf.KernelRidgeClassifier(cv=np.int32(3), **options).fit(problem.X, labels)
+    assert (model.alpha_, model.features_.n_components) == (0.5, 8)
+    options["alpha"] = [dtype(0.5)]
+    drf.KernelRidge(options["features"], options["alpha"]).fit(problem.X, problem.y)
     options["class_weight"][1] = dtype("inf")
-    assert "must be a finite number" in refusal(small_classifier(**options).fit, problem.X, labels)
+    classifier = drf.KernelRidgeClassifier(**options)
+    assert "must be a finite number" in refusal(classifier.fit, problem.X, labels)

@@ -7,17 +7,9 @@ from typing import Any
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from distrff.estimators.pca import KernelPCA
-from distrff.estimators.ridge import KernelRidge, KernelRidgeClassifier
-from distrff.estimators.svm import KernelLikelihoodClassifier, KernelSVC
-from distrff.features.binning import RandomBinningFeatures
-from distrff.features.compose import ConcatenatedFeatures, LinearFeatures
-from distrff.features.fourier import FourierFeatures
-from distrff.features.nystroem import NystroemFeatures
-from distrff.features.transformer import TransformerFeatures
-from distrff.kernels.stationary import Gaussian, Laplacian
+import distrff as drf
 
-_PAIRS = "sets n_components=1, but the features of form='cos_sin' come in pairs"
+_WEIGHTS = "check_sample_weight_equivalence_on_dense_data"
 _NEEDS_PAIRS = dict.fromkeys(
     (
         "check_dont_overwrite_parameters",
@@ -27,76 +19,67 @@ _NEEDS_PAIRS = dict.fromkeys(
         "check_methods_sample_order_invariance",
         "check_methods_subset_invariance",
     ),
-    _PAIRS,
+    "sets n_components=1, but the features of form='cos_sin' come in pairs",
 )
-_AUTOMATIC = {
-    "check_sample_weight_equivalence_on_dense_data": (
-        "an automatic width is judged on a random quarter of the rows, another one where rows are repeated"
-    ),
-}
 
 
-def small_map(width: float | str = 1.0, **options: Any) -> FourierFeatures:
-    return FourierFeatures(Gaussian(width), 64, random_state=0, **options)
-
-
-_LANDMARKS = {
-    "check_sample_weight_equivalence_on_dense_data": (
-        "landmarks are drawn by row numbers, which are others where rows are repeated or removed"
-    ),
-}
-
-
-_FOLDS = {
-    "check_sample_weight_equivalence_on_dense_data": (
-        "of few rows 'gcv' judges alpha on a fold, drawn by row numbers, others where rows are repeated"
-    ),
-}
-
-
-_MEANS = {
-    # Asked by scikit-learn before 1.7 whatever the tags say.
-    "check_sample_weight_equivalence_on_sparse_data": "scale='standard' refuses sparse rows",
-}
+def small_map(width: float | str = 1.0, **options: Any) -> drf.FourierFeatures:
+    return drf.FourierFeatures(drf.Gaussian(width), 64, random_state=0, **options)
 
 
 def expected_failures(estimator: Any) -> dict[str, str]:
     """Return the checks that an estimator fails by design, with the reasons."""
-    if isinstance(getattr(estimator, "features", estimator), NystroemFeatures):
-        return _LANDMARKS
-    if getattr(estimator, "scale", "none") == "standard" and isinstance(estimator.features, FourierFeatures):
-        return _MEANS | (_FOLDS if getattr(estimator, "alpha", None) == "gcv" else {})
-    if not isinstance(estimator, FourierFeatures):
-        return {}
-    automatic = _AUTOMATIC if estimator.kernel is not None and estimator.kernel.is_auto else {}
-    return automatic | (_NEEDS_PAIRS if estimator.form == "cos_sin" else {})
+    if isinstance(getattr(estimator, "features", estimator), drf.NystroemFeatures):
+        return {
+            _WEIGHTS: "landmarks are drawn by row numbers, which differ where rows are repeated or removed"
+        }
+    failures = {}
+    if getattr(estimator, "scale", "none") == "standard" and isinstance(
+        estimator.features, drf.FourierFeatures
+    ):
+        # scikit-learn before 1.7 makes this check whatever the tags say.
+        failures["check_sample_weight_equivalence_on_sparse_data"] = "scale='standard' refuses sparse rows"
+        if getattr(estimator, "alpha", None) == "gcv":
+            failures[_WEIGHTS] = (
+                "few rows are judged on a fold, drawn by row numbers, which repeated rows change"
+            )
+    if isinstance(estimator, drf.FourierFeatures):
+        if estimator.kernel is not None and estimator.kernel.is_auto:
+            failures[_WEIGHTS] = (
+                "an automatic length scale is judged on a quarter of the rows, drawn at random"
+            )
+        if estimator.form == "cos_sin":
+            failures |= _NEEDS_PAIRS
+    return failures
 
 
 ESTIMATORS = [
-    KernelRidge(),
+    drf.KernelRidge(),
     # The checks ask for a score on ten standardised columns, whose distances are about √20.
-    KernelRidge(small_map(4.0), alpha="gcv", scale="standard"),
-    KernelRidge(small_map(4.0), scale="standard", solver="cg", tol=1e-10),
-    KernelRidgeClassifier(small_map()),
-    KernelPCA(small_map()),
-    KernelLikelihoodClassifier(small_map(), C=10.0),
-    KernelLikelihoodClassifier(small_map(), C=10.0, multi_class="softmax"),
+    drf.KernelRidge(small_map(4.0), alpha="gcv", scale="standard"),
+    drf.KernelRidge(small_map(4.0), scale="standard", solver="cg", tol=1e-10),
+    drf.KernelRidgeClassifier(small_map()),
+    drf.KernelPCA(small_map()),
+    drf.KernelLikelihoodClassifier(small_map(), C=10.0),
+    drf.KernelLikelihoodClassifier(small_map(), C=10.0, multi_class="softmax"),
     # Two ways of weighting are compared to more digits than the default tolerance asks for.
-    KernelSVC(small_map(), C=10.0, tol=1e-9),
-    KernelSVC(small_map(), C=10.0, loss="squared_hinge"),
+    drf.KernelSVC(small_map(), C=10.0, tol=1e-9),
+    drf.KernelSVC(small_map(), C=10.0, loss="squared_hinge"),
     small_map(),
     small_map(form="phase"),
     small_map("auto", form="phase"),
-    LinearFeatures(),
-    NystroemFeatures(n_components=4, random_state=0),
-    NystroemFeatures(n_components=4, landmarks="leverage", random_state=0),
-    TransformerFeatures(PolynomialFeatures(2)),
-    TransformerFeatures(StandardScaler()),
-    ConcatenatedFeatures([small_map(form="phase"), LinearFeatures()], weights=[2.0, 1.0]),
-    RandomBinningFeatures(n_grids=4, random_state=0),
-    RandomBinningFeatures(n_grids=4, n_bins=64, random_state=0),
-    KernelRidge(RandomBinningFeatures(Laplacian(20.0), 32, random_state=0), scale="standard", tol=1e-10),
-    KernelRidge(NystroemFeatures(Gaussian(4.0), 8, random_state=0), scale="standard"),
+    drf.LinearFeatures(),
+    drf.NystroemFeatures(n_components=4, random_state=0),
+    drf.NystroemFeatures(n_components=4, landmarks="leverage", random_state=0),
+    drf.TransformerFeatures(PolynomialFeatures(2)),
+    drf.TransformerFeatures(StandardScaler()),
+    drf.ConcatenatedFeatures([small_map(form="phase"), drf.LinearFeatures()], weights=[2.0, 1.0]),
+    drf.RandomBinningFeatures(n_grids=4, random_state=0),
+    drf.RandomBinningFeatures(n_grids=4, n_bins=64, random_state=0),
+    drf.KernelRidge(
+        drf.RandomBinningFeatures(drf.Laplacian(20.0), 32, random_state=0), scale="standard", tol=1e-10
+    ),
+    drf.KernelRidge(drf.NystroemFeatures(drf.Gaussian(4.0), 8, random_state=0), scale="standard"),
 ]
 
 

@@ -15,11 +15,7 @@ from distrff.diagnostics.bounds import spectral_norm_error
 from distrff.engine import execution
 from distrff.errors import InputError, NonFiniteError, PlanRefused
 from distrff.io.arrays import as_dataset
-from tests.support.fits import never
-
-
-def small_map(D: int = 64, seed: int = 0, width: float | str = 2.0) -> drf.FourierFeatures:
-    return drf.FourierFeatures(drf.Gaussian(width), D, random_state=seed)
+from tests.support.fits import fourier, never
 
 
 def sine_of_angle(T: np.ndarray, exact: np.ndarray) -> float:
@@ -41,7 +37,7 @@ def test_plain_columns_give_plain_components(rng):
 
 def test_coordinates_are_centred_uncorrelated_and_of_the_stated_variance(problem):
     X, s = problem.X, problem.s
-    estimator = drf.KernelPCA(small_map(), 64, scale="standard").fit(X, sample_weight=s)
+    estimator = drf.KernelPCA(fourier(), 64, scale="standard").fit(X, sample_weight=s)
     T = estimator.transform(X)
     np.testing.assert_allclose(s @ T, 0, atol=1e-8)
     np.testing.assert_allclose((T * s[:, None]).T @ T, np.diag(estimator.eigenvalues_), atol=1e-8)
@@ -78,37 +74,12 @@ def test_the_angle_to_the_exact_components_is_within_its_bound(rng):
     np.testing.assert_allclose(estimator.eigenvalues_, values[:3], atol=error)  # Weyl
 
 
-def test_the_angle_falls_with_the_square_root_of_the_features(rng):
-    """Sixteen times the features give a quarter of the angle; .35 at most in sixty trials, half is ample.
-
-    Of a wide kernel, whose first two components are far from the third.
-    """
-    X = rng.standard_normal((40, 2)) * [1.5, 1.0]
-    exact = ExactKernelPCA(2, kernel="precomputed").fit_transform(drf.Gaussian(8.0)(X))
-    seeds = rng.integers(2**62, size=40)
-    rms = {}
-    with dask.config.set(scheduler="synchronous"):
-        for D in (32, 512):
-            maps = [small_map(D, int(seed), 8.0) for seed in seeds]
-            sines = [sine_of_angle(drf.KernelPCA(map_, 2).fit_transform(X), exact) for map_ in maps]
-            rms[D] = np.sqrt(np.mean(np.square(sines)))
-    assert rms[512] < rms[32] / 2
-
-
-def test_a_weight_of_two_is_a_row_given_twice(problem):
-    X = problem.X[:200]
-    weighted = drf.KernelPCA(small_map(), 3).fit(X, sample_weight=np.r_[np.full(50, 2.0), np.ones(150)])
-    repeated = drf.KernelPCA(small_map(), 3).fit(np.concatenate([X[:50], X]))
-    np.testing.assert_allclose(weighted.components_, repeated.components_, atol=1e-9)
-    np.testing.assert_allclose(weighted.explained_variance_, repeated.explained_variance_)
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_dask_arrays_give_lazy_dask_arrays_with_the_same_numbers(problem, dtype):
     X = problem.X.astype(dtype)
-    estimator = drf.KernelPCA(small_map(), 3, random_state=0).fit(X)
+    estimator = drf.KernelPCA(fourier(), 3, random_state=0).fit(X)
     lazy = da.from_array(X, chunks=(333, 2))
-    other = drf.KernelPCA(small_map(), 3, random_state=0).fit(lazy)
+    other = drf.KernelPCA(fourier(), 3, random_state=0).fit(lazy)
     np.testing.assert_array_equal(other.components_, estimator.components_)
     T = other.transform(lazy)
     assert isinstance(T, da.Array)
@@ -122,23 +93,23 @@ def test_dask_arrays_give_lazy_dask_arrays_with_the_same_numbers(problem, dtype)
 
 def test_workers_give_the_same_bits(problem, client):
     with dask.config.set(scheduler="synchronous"):
-        here = drf.KernelPCA(small_map(), 3).fit(problem.X)
-    there = drf.KernelPCA(small_map(), 3).fit(da.from_array(problem.X, chunks=(100, 4)))
+        here = drf.KernelPCA(fourier(), 3).fit(problem.X)
+    there = drf.KernelPCA(fourier(), 3).fit(da.from_array(problem.X, chunks=(100, 4)))
     np.testing.assert_array_equal(there.components_, here.components_)
     np.testing.assert_array_equal(there.transform(problem.X), here.transform(problem.X))
     assert there.report_["n_sweeps"] == 2
 
 
 def test_a_target_is_not_looked_at(problem):
-    alone = drf.KernelPCA(small_map(width="auto"), random_state=0).fit(problem.X)
-    beside = drf.KernelPCA(small_map(width="auto"), random_state=0).fit(as_dataset(problem.X, problem.Y))
+    alone = drf.KernelPCA(fourier(length_scale="auto"), random_state=0).fit(problem.X)
+    beside = drf.KernelPCA(fourier(length_scale="auto"), random_state=0).fit(as_dataset(problem.X, problem.Y))
     np.testing.assert_array_equal(beside.components_, alone.components_)
     assert "components with" in repr(alone.report_)
 
 
 def test_a_stored_model_transforms_to_the_same_bits(problem, tmp_path):
     frame = pd.DataFrame(problem.X, columns=list("abcd"))
-    estimator = drf.KernelPCA(small_map(), 3, scale="standard").fit(frame)
+    estimator = drf.KernelPCA(fourier(), 3, scale="standard").fit(frame)
     estimator.save(str(tmp_path / "m.zarr"))
     model = drf.load_model(str(tmp_path / "m.zarr"))
     assert model.kind == "KernelPCA"
@@ -152,7 +123,7 @@ def test_a_stored_model_transforms_to_the_same_bits(problem, tmp_path):
     [
         (drf.KernelPCA(n_components=0), "n_components must be a positive integer"),
         (drf.KernelPCA(n_components=2.0), "n_components must be a positive integer"),
-        (drf.KernelPCA(small_map(16), 17), "the map has 16 features"),
+        (drf.KernelPCA(fourier(16), 17), "the map has 16 features"),
         (drf.KernelPCA(drf.FourierFeatures(form="complex")), "form='complex' is for transform only"),
         (drf.KernelPCA(drf.RandomBinningFeatures()), "use FourierFeatures or NystroemFeatures"),
         (drf.KernelPCA("fourier"), "features must be a distrff feature map"),
@@ -169,21 +140,21 @@ def test_bad_rows(problem):
     X = problem.X.copy()
     X[417, 2] = np.nan
     with pytest.raises(NonFiniteError, match="row 417, column 2"):
-        drf.KernelPCA(small_map()).fit(X)
+        drf.KernelPCA(fourier()).fit(X)
     with pytest.raises(InputError, match="weights are zero"):
-        drf.KernelPCA(small_map()).fit(problem.X, sample_weight=np.zeros(900))
+        drf.KernelPCA(fourier()).fit(problem.X, sample_weight=np.zeros(900))
     with pytest.raises(ValueError, match="3 features, but KernelPCA is expecting 4"):
-        drf.KernelPCA(small_map()).fit(problem.X).transform(problem.X[:, :3])
+        drf.KernelPCA(fourier()).fit(problem.X).transform(problem.X[:, :3])
 
 
 def test_what_does_not_fit_is_refused_before_a_row_is_read(problem, monkeypatch):
     monkeypatch.setattr(execution, "reduce_rows", never)
     with pytest.raises(PlanRefused):
-        drf.KernelPCA(small_map(2**20)).fit(problem.X)
+        drf.KernelPCA(fourier(2**20)).fit(problem.X)
 
 
 def test_constant_rows_have_no_variance():
-    estimator = drf.KernelPCA(small_map(16), 2).fit(np.ones((30, 2)))
+    estimator = drf.KernelPCA(fourier(16), 2).fit(np.ones((30, 2)))
     np.testing.assert_allclose(estimator.explained_variance_, 0, atol=1e-12)
     assert np.isfinite(estimator.transform(np.ones((3, 2)))).all()
 

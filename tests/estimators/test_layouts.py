@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import product
 
-import dask
 import dask.array as da
 import fsspec
 import numpy as np
@@ -19,6 +18,8 @@ from scipy.sparse import csr_matrix, issparse
 from sklearn.decomposition import PCA
 
 import distrff as drf
+
+pytestmark = pytest.mark.usefixtures("in_this_thread")
 
 D = 32
 WHOLE = [3, 8]  # columns of integers
@@ -172,12 +173,6 @@ def place():
     fsspec.filesystem("memory").rm("/a-model-of-any-layout", recursive=True)
 
 
-@pytest.fixture(autouse=True)
-def in_this_thread():
-    with dask.config.set(scheduler="synchronous"):
-        yield
-
-
 def fitted(estimator, features, X, y=None, s=None):
     make, _ = estimator
     return make(features).fit(X, y, s)
@@ -233,7 +228,7 @@ def test_scores_of_rows_in_any_layout(rows, name):
     y = MODELS[name][1](Y)
     estimator = fitted(MODELS[name], fourier(), X, y)
     expected = estimator.score(X, y, s)
-    for lie in ARRAYS.values():
+    for lie in (*ARRAYS.values(), lazy_runs):
         assert estimator.score(lie(X), lie(y), lie(s)) == expected
 
 

@@ -12,7 +12,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import distrff as drf
-from distrff.engine import execution
 from distrff.engine.execution import PlannedWorkers
 from distrff.engine.segments import gram_segmentation, gram_stride
 from distrff.errors import PlanRefused
@@ -21,7 +20,6 @@ from distrff.estimators.fitting.plan import PRESUMED_SWEEPS, Size, first_that_fi
 from distrff.features.fourier import FourierSpecification
 from distrff.features.specification import product_cost
 from distrff.utils.text import human_bytes
-from tests.support.fits import fourier, in_process, never
 
 SHAPE = Size(
     n_rows=1_000_000,
@@ -267,37 +265,6 @@ def test_every_remedy_that_a_refusal_of_conjugate_gradients_names_does_fit():
     counted(wide, limit, threads_per_worker=threads)
     with pytest.raises(PlanRefused):
         counted(replace(wide, n_features=features + 2), limit)
-
-
-# Through a fit
-
-
-def fit(X, y, monkeypatch, limit):
-    monkeypatch.setattr(execution, "MEMORY_LIMIT", limit)
-    features = fourier(256, random_state=None)
-    return in_process(drf.KernelRidge(features, "cv", cv=5, scale="standard", random_state=1), X, y)
-
-
-def test_folds_one_at_a_time_give_the_same_bits(rng, monkeypatch):
-    X = rng.standard_normal((3000, 3))
-    y = np.sin(2 * X[:, 0]) + 0.1 * rng.standard_normal(3000)
-    monkeypatch.setattr("distrff.engine.segments._LEAST_SEGMENT_ROWS", 512)
-    together = fit(X, y, monkeypatch, 2**40)
-    apart = fit(X, y, monkeypatch, limit_above(together.plan_.worker_peak_bytes) - 2**16)
-    assert (together.plan_.folds_per_task, apart.plan_.folds_per_task) == (5, 1)
-    assert (together.report_["n_sweeps"], apart.report_["n_sweeps"]) == (2, 6)
-    np.testing.assert_array_equal(apart.coef_, together.coef_)
-    assert apart.intercept_ == together.intercept_
-    assert apart.alpha_ == together.alpha_
-    np.testing.assert_array_equal(apart.cv_results_["fold_scores"], together.cv_results_["fold_scores"])
-    assert apart.report_["n_sweeps"] == apart.plan_.n_sweeps
-
-
-def test_a_fit_that_cannot_fit_is_refused_before_its_first_task(rng, monkeypatch):
-    monkeypatch.setattr(execution, "reduce_rows", never)
-    X = rng.standard_normal((100, 3))
-    with pytest.raises(PlanRefused, match="smallest changes that fit"):
-        fit(X, X[:, 0], monkeypatch, 2**28)
 
 
 @pytest.mark.parametrize(

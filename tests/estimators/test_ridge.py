@@ -1,14 +1,24 @@
-"""The model itself: what ridge, kernel ridge and the textbook's formulas say it must be."""
+"""Ridge against its formulas; what columns and targets bring along; the interface of scikit-learn."""
 
 from __future__ import annotations
 
+import pickle
+
+import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
+from sklearn import config_context
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.kernel_ridge import KernelRidge as ExactKernelRidge
 from sklearn.linear_model import Ridge
+from sklearn.metrics import r2_score
+from sklearn.preprocessing import StandardScaler
 
 import distrff as drf
-from tests.support.fits import ridge
+from distrff.errors import DataWarning, InputError
+from tests.support.fits import fourier, ridge
 
 
 def relative_error(found, expected):
@@ -53,33 +63,11 @@ def test_an_alpha_for_each_target(problem):
     np.testing.assert_allclose(ours.rkhs_norm_, np.linalg.norm(reference.coef_, axis=1), rtol=AGREEMENT)
 
 
-def test_linear_features_are_linear_ridge(problem):
-    ours = drf.KernelRidge(drf.LinearFeatures(), alpha=0.5).fit(problem.X, problem.y, problem.s)
-    reference = Ridge(alpha=0.5, solver="svd").fit(problem.X, problem.y, problem.s)
-    assert relative_error(ours.coef_, reference.coef_) < AGREEMENT
-    assert ours.intercept_ == pytest.approx(reference.intercept_, abs=AGREEMENT)
-
-
 def test_one_column_of_targets_stays_a_column(problem):
     flat, column = (ridge().fit(problem.X, y) for y in (problem.y, problem.y[:, None]))
     assert flat.coef_.shape == (64,) and isinstance(flat.intercept_, float)
     assert column.coef_.shape == (1, 64) and column.intercept_.shape == (1,)
     np.testing.assert_array_equal(column.predict(problem.X)[:, 0], flat.predict(problem.X))
-
-
-@pytest.mark.parametrize("fit_intercept", [False, True])
-def test_weights_are_the_dual_solutions_sum(problem, fit_intercept):
-    """w = Σ αᵢ z(xᵢ), with α of the dual problem on the approximate kernel (weighted, centred)."""
-    alpha = alpha_at_condition(1e6, problem.s.sum())
-    ours = ridge(alpha=alpha, fit_intercept=fit_intercept)
-    ours.fit(problem.X, problem.y, problem.s)
-    Z, y = ours.features_.transform(problem.X), problem.y
-    if fit_intercept:
-        Z, y = Z - np.average(Z, axis=0, weights=problem.s), y - np.average(y, weights=problem.s)
-    root = np.sqrt(problem.s)
-    K = (root[:, None] * Z) @ (root[:, None] * Z).T
-    dual = np.linalg.solve(K + alpha * np.eye(len(K)), root * y)
-    assert relative_error(ours.coef_, (root * dual) @ Z) < AGREEMENT
 
 
 def test_predictions_approach_exact_kernel_ridge(rng):
@@ -107,3 +95,286 @@ def test_predictions_approach_exact_kernel_ridge(rng):
         fall = np.log(found[few].mean() / found[many].mean())
         error = spread * np.sqrt(1 / n_draws[few] + 1 / n_draws[many])
         assert abs(fall - np.log(many / few)) < 5 * error + 0.1
+
+
+# What columns and targets bring along: scales, constants, widths, and the spread of predictions
+
+
+def test_standard_scale(problem):
+    """The same model as on columns standardised beforehand, and rows are predicted as they are."""
+    X = problem.X * [1.0, 1e-3, 1e3, 7.0] + [5.0, 0.0, -1e4, 1.0]
+    scaler = StandardScaler().fit(X, sample_weight=problem.s)
+    ours = ridge(scale="standard").fit(X, problem.y, problem.s)
+    beforehand = ridge().fit(scaler.transform(X), problem.y, problem.s)
+    # Means and deviations differ by rounding, up to 1e4·u over 1e3 here; κ = Σs.
+    np.testing.assert_allclose(ours.coef_, beforehand.coef_, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(ours.predict(X), beforehand.predict(scaler.transform(X)), rtol=0, atol=1e-10)
+
+
+def test_scaling_is_in_float64_whatever_the_features(problem):
+    """A float32 column far from zero keeps its digits: the shift acts before the cast."""
+    X = np.round(problem.X * 64).astype(np.float32) / 64  # exact beside an offset of 2^16
+    near, far = (
+        ridge(scale="standard").fit((X + np.float32(c)).astype(np.float32), problem.y) for c in (0, 2**16)
+    )
+    assert near.report_["dtype"] == far.report_["dtype"] == "float32"
+    # The shifted columns agree but for the rounding of means, 2^16·u64, far below that of float32.
+    u32 = np.finfo(np.float32).eps / 2
+    bound = 64 * u32 * len(X) * np.linalg.norm(near.coef_)  # alpha = 1: κ = n
+    np.testing.assert_allclose(far.coef_, near.coef_, rtol=0, atol=bound)
+
+
+@pytest.mark.parametrize("constant", [0.0, 0.1, -1e6 / 3])
+def test_constant_columns_are_divided_by_one(problem, constant):
+    X = np.column_stack([problem.X, np.full(len(problem.X), constant)])
+    model = drf.KernelRidge(drf.LinearFeatures(), scale="standard").fit(X, problem.y)
+    scaling = model.model_.scaling
+    assert (scaling.shift[-1], scaling.scale[-1]) == (constant, 1.0)
+    assert model.coef_[-1] == 0
+
+
+def test_columns_of_different_spread_are_pointed_out(problem):
+    X = problem.X / problem.X.std(axis=0) * [1.0, 150.0, 2.0, 1.5]
+    X = np.column_stack([X, np.full(len(X), 0.1)])  # constant: no spread to compare
+    with pytest.warns(DataWarning, match=r"column 0 and column 1 .* use scale='standard'") as caught:
+        ridge().fit(X, problem.y)
+    assert [warning.filename for warning in caught] == [__file__]
+    with pytest.warns(DataWarning, match="column 'a' and column 'b' have standard deviations"):
+        ridge().fit(pd.DataFrame(X, columns=list("abcde")), problem.y)
+
+
+def test_columns_of_like_spread_are_not(problem, recwarn):
+    X = problem.X / problem.X.std(axis=0) * [1.0, 99.0, 2.0, 1.0]
+    ridge().fit(X, problem.y)
+    ridge(scale="standard").fit(X * [1.0, 100.0, 1.0, 1.0], problem.y)
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize("constant", [0.0, 0.1, 1e6 / 3, 1e15])
+@pytest.mark.parametrize("alpha", [1.0, "cv", "gcv"])
+def test_a_constant_target_is_fitted_with_a_warning(problem, alpha, constant):
+    with pytest.warns(DataWarning, match="y is constant .*; the model will predict that constant") as caught:
+        model = ridge(alpha).fit(problem.X, np.full(len(problem.X), constant), problem.s)
+    assert [warning.filename for warning in caught] == [__file__]
+    np.testing.assert_array_equal(model.coef_, 0)
+    np.testing.assert_array_equal(model.predict(problem.X), constant)
+    assert model.score(problem.X, np.full(len(problem.X), constant)) == 1
+    if alpha != 1.0:
+        assert model.cv_score_ == 0
+
+
+def test_a_constant_target_among_others_is_named(problem):
+    Y = problem.Y.copy()
+    Y[:, 1] = 7
+    with pytest.warns(DataWarning, match=r"y is constant \(7, column 1\)"):
+        model = ridge().fit(problem.X, Y)
+    alone = ridge().fit(problem.X, Y[:, 0])
+    np.testing.assert_array_equal(model.predict(problem.X)[:, 1], 7)
+    np.testing.assert_allclose(model.coef_[0], alone.coef_, rtol=1e-9)
+
+
+@pytest.mark.parametrize("fit_intercept", [False, True])
+@pytest.mark.parametrize(
+    ("n_rows", "n_columns", "features"),
+    [
+        (900, 4, fourier()),
+        (40, 4, fourier()),
+        (60, 1, drf.LinearFeatures()),
+        (60, 2, drf.LinearFeatures()),
+    ],
+    ids=["many rows", "few rows", "one feature", "two features"],
+)
+def test_spread_of_predictions_is_the_dense_formula(problem, n_rows, n_columns, features, fit_intercept):
+    X, Y, s = problem.X[:n_rows, :n_columns], problem.Y[:n_rows], problem.s[:n_rows]
+    alpha = 1e-4 * s.sum()
+    model = drf.KernelRidge(features, alpha, fit_intercept=fit_intercept).fit(X, Y, s)
+    prediction, std = model.predict(X[:50], return_std=True)
+    Z, z_mean, y_mean = model.features_.transform(X), 0.0, 0.0
+    if fit_intercept:
+        z_mean, y_mean = np.average(Z, axis=0, weights=s), np.average(Y, axis=0, weights=s)
+    G = ((Z - z_mean).T * s) @ (Z - z_mean)
+    inverse = np.linalg.inv(G + alpha * np.eye(len(G)))
+    residual = Y - y_mean - (Z - z_mean) @ inverse @ (Z - z_mean).T @ (s[:, None] * (Y - y_mean))
+    noise = s @ residual**2 / (s.sum() - np.trace(G @ inverse) - fit_intercept)
+    spread = np.einsum("ij,jk,ik->i", Z[:50] - z_mean, inverse, Z[:50] - z_mean)
+    expected = np.sqrt(np.outer(spread + fit_intercept / s.sum(), noise))
+    assert prediction.shape == std.shape == expected.shape
+    np.testing.assert_array_equal(prediction, model.predict(X[:50]))
+    np.testing.assert_allclose(std, expected, rtol=1e-9)  # κ = 1e4, a thousandfold of κ·u
+
+
+def test_spread_of_predictions_of_one_target(problem):
+    model = ridge().fit(problem.X, problem.y)
+    _, std = model.predict(problem.X[:5], return_std=True)
+    column = ridge().fit(problem.X, problem.y[:, None])
+    assert std.shape == (5,)
+    np.testing.assert_array_equal(column.predict(problem.X[:5], return_std=True)[1][:, 0], std)
+    several = ridge(alpha=[1.0, 2.0, 3.0]).fit(problem.X, problem.Y)
+    with pytest.raises(InputError, match="return_std needs one alpha for all targets"):
+        several.predict(problem.X, return_std=True)
+
+
+def test_spread_covers_the_truth(rng):
+    """Of a function from the model itself, about two thirds of the values lie within one std."""
+    X = rng.standard_normal((4000, 2))
+    model = drf.KernelRidge(fourier(32), alpha=1.0)
+    truth = fourier(32).fit_transform(X) @ rng.standard_normal(32)
+    covered = []
+    for _ in range(20):  # each fit is one draw of a few dozen nearly independent errors
+        model.fit(X, truth + rng.standard_normal(len(X)))
+        prediction, std = model.predict(X[:500], return_std=True)
+        covered.append(np.mean(np.abs(prediction - truth[:500]) < std))
+    # 0.683 for errors that are Gaussian around zero. The true weights are draws of the prior that alpha = σ²
+    # stands for, so the penalty's bias is in the spread but for this one draw of the weights.
+    assert abs(np.mean(covered) - 0.683) < 5 * np.std(covered, ddof=1) / np.sqrt(20) + 0.05
+
+
+@pytest.mark.parametrize("kernel", [drf.Gaussian("auto"), 2.0 * drf.Laplacian("auto") + drf.Gaussian(1.0)])
+def test_automatic_width_becomes_a_number(problem, kernel):
+    features = drf.FourierFeatures(kernel, 64, random_state=0)
+    model = drf.KernelRidge(features, random_state=0).fit(problem.X, problem.y)
+    assert not model.features_.kernel_.is_auto and model.features_.kernel.is_auto
+    assert model.features is features and not hasattr(features, "kernel_")
+    search = model.report_["length_scale_search"]
+    assert search["length_scale"] in [width for width, _ in search["tried"]]
+    assert model.features_.kernel_ == kernel.with_widths(search["length_scale"])
+    explicit = drf.KernelRidge(drf.FourierFeatures(model.features_.kernel_, 64, random_state=0))
+    np.testing.assert_array_equal(explicit.fit(problem.X, problem.y).coef_, model.coef_)
+
+
+def test_a_fitted_map_is_fitted_anew(problem):
+    """Estimators fit a clone, so parameters set later count."""
+    features = fourier().fit(problem.X)
+    model = drf.KernelRidge(features).fit(problem.X, problem.y)
+    assert model.features_ is not features
+    model.set_params(features__kernel=drf.Gaussian(0.5)).fit(problem.X[:, :2], problem.y)
+    assert model.features_.kernel_ == drf.Gaussian(0.5)
+    assert model.features_.n_features_in_ == 2
+
+
+# A scikit-learn estimator like any other: clones, pickles, names of columns, seeds
+
+
+COLUMNS = ["a", "b", "c", "d"]
+
+
+def test_seeds(problem):
+    """The map's own seed wins, then the estimator's; without either one is drawn and kept."""
+
+    def fit(of_map, of_estimator, alpha=1.0, **options):
+        features = fourier(random_state=of_map, **options)
+        return drf.KernelRidge(features, alpha, random_state=of_estimator).fit(problem.X, problem.y)
+
+    first, second = fit(None, None), fit(None, None)
+    assert first.seed_ != second.seed_ and first.random_state is None
+    assert first.report_["seed"] == first.seed_
+    np.testing.assert_array_equal(fit(None, first.seed_).coef_, first.coef_)
+    one, other = fit(5, 0), fit(5, 1)
+    np.testing.assert_array_equal(one.coef_, other.coef_)
+    assert one.features_.seed_ == 5
+    one, other = (fit(None, 7, "cv", length_scale="auto") for _ in range(2))
+    np.testing.assert_array_equal(one.coef_, other.coef_)
+    assert one.features_.kernel_ == other.features_.kernel_
+
+
+def test_clone_is_unfitted_and_apart(problem):
+    model = ridge(alpha="cv", alphas=[1.0, 2.0], random_state=1).fit(problem.X, problem.y)
+    copy = clone(model)
+    assert not hasattr(copy, "model_") and copy.features is not model.features
+    assert repr(copy) == repr(model)
+    copy.set_params(features__kernel__length_scale=9.0, features__n_components=2)
+    assert model.features.kernel == drf.Gaussian(2.0) and model.features.n_components == 64
+    with pytest.raises(NotFittedError):
+        copy.predict(problem.X)
+
+
+def test_pickle(problem):
+    model = ridge().fit(problem.X, problem.y)
+    late = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(late.predict(problem.X), model.predict(problem.X))
+    assert dict(late.report_) == dict(model.report_)
+    with pytest.raises(InputError, match="ask for return_std once before pickling"):
+        late.predict(problem.X, return_std=True)
+    _, std = model.predict(problem.X, return_std=True)
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(again.predict(problem.X, return_std=True)[1], std)
+
+
+def test_set_output_changes_nothing(problem):
+    plain = ridge().fit(problem.X, problem.y)
+    with config_context(transform_output="pandas"):
+        model = drf.KernelRidge(fourier().set_output(transform="pandas")).fit(problem.X, problem.y)
+        prediction = model.predict(problem.X)
+    assert type(prediction) is np.ndarray
+    np.testing.assert_array_equal(prediction, plain.predict(problem.X))
+
+
+def test_frames_and_their_names(problem):
+    frame = pd.DataFrame(problem.X, columns=COLUMNS)
+    model = ridge().fit(frame, pd.Series(problem.y))
+    plain = ridge().fit(problem.X, problem.y)
+    np.testing.assert_array_equal(model.feature_names_in_, COLUMNS)
+    np.testing.assert_array_equal(model.predict(frame), plain.predict(problem.X))
+    assert model.score(frame, problem.y) == plain.score(problem.X, problem.y)
+    for wrong in (frame[COLUMNS[::-1]], frame.rename(columns={"a": "z"})):
+        with pytest.raises(ValueError, match="feature names should match"):
+            model.predict(wrong)
+        with pytest.raises(InputError, match=r"feature names should match.*expected a, b, c, d in this"):
+            model.score(wrong, problem.y)
+    model.fit(problem.X, problem.y)
+    assert not hasattr(model, "feature_names_in_")
+
+
+@pytest.mark.parametrize("columns", [3, 5])
+def test_wrong_number_of_columns(problem, columns):
+    model = ridge().fit(problem.X, problem.y)
+    X = np.zeros((10, columns))
+    message = f"X has {columns} features, but KernelRidge is expecting 4 features as input"
+    with pytest.raises(ValueError, match=message):
+        model.predict(X)
+    for rows in (X, da.from_array(X)):
+        with pytest.raises(InputError, match=message):
+            model.score(rows, np.zeros(10))
+    with pytest.raises(InputError, match=rf"X must have shape \(n_samples, 4\), got .*\(10, {columns}\)"):
+        model.predict(da.from_array(X))
+
+
+def test_rows_of_nan_are_not_predicted(problem):
+    model = ridge().fit(problem.X, problem.y)
+    with pytest.raises(ValueError, match="NaN"):
+        model.predict(np.full((2, 4), np.nan))
+
+
+def test_score_is_r2_weighted_and_averaged(problem):
+    model = ridge().fit(problem.X, problem.Y)
+    ours = model.score(problem.X, problem.Y, problem.s)
+    expected = r2_score(problem.Y, model.predict(problem.X), sample_weight=problem.s)
+    assert ours == pytest.approx(expected, rel=1e-12)
+
+
+def test_numbers_as_objects_and_booleans_are_targets(problem):
+    y = (problem.y > 0).astype(int)
+    reference = ridge().fit(problem.X, y)
+    for same in (y.astype(bool), y.astype(object), y.tolist()):
+        np.testing.assert_array_equal(ridge().fit(problem.X, same).coef_, reference.coef_)
+
+
+def test_a_failed_fit_leaves_the_model_as_it_was(problem):
+    model = drf.KernelRidge(fourier(random_state=None)).fit(problem.X, problem.y)
+    expected, seed = model.predict(problem.X), model.seed_
+    with pytest.raises(InputError):
+        model.fit(np.full_like(problem.X, np.nan), problem.y)
+    np.testing.assert_array_equal(model.predict(problem.X), expected)
+    assert model.seed_ == seed
+
+
+@pytest.mark.parametrize("alpha", [1.0, "cv"])
+def test_plan_is_that_of_the_fit(problem, alpha):
+    model = drf.KernelRidge(fourier(length_scale="auto"), alpha)
+    plan = model.plan(problem.X, problem.y)
+    assert plan.seconds > 0 and not hasattr(model, "model_")
+    fitted = model.fit(problem.X, problem.y)
+    assert plan == fitted.plan_
+    assert plan.n_sweeps == fitted.report_["n_sweeps"] == 2
+    # Without a cluster one process is the worker and the client.
+    assert fitted.report_["planned_peak_bytes"] == plan.worker_peak_bytes + plan.client_peak_bytes

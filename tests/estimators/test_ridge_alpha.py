@@ -1,14 +1,17 @@
-"""How alpha is chosen, what the choice reports, and where float32 ends."""
+"""How alpha is chosen, by folds or by generalised cross-validation, and where float32 ends."""
 
 from __future__ import annotations
+
+import warnings
 
 import numpy as np
 import pytest
 from sklearn.linear_model import Ridge
 
 import distrff as drf
-from distrff.errors import PrecisionWarning
+from distrff.errors import DataWarning, PlanRefused, PrecisionWarning
 from distrff.reductions.base import Folds
+from distrff.solvers.ridge import GramProblem, gcv_errors
 from distrff.utils.random import child_seed
 from tests.support.fits import fourier, ridge
 
@@ -55,28 +58,6 @@ def test_the_model_is_the_one_at_the_chosen_alpha(problem, alpha):
     # The Gram is summed by folds or not: rounding apart, at κ = Σs/alpha.
     tolerance = 10 * np.finfo(float).eps * len(problem.X) / chosen.alpha_ * np.linalg.norm(given.coef_)
     np.testing.assert_allclose(chosen.coef_, given.coef_, rtol=0, atol=tolerance)
-
-
-@pytest.mark.parametrize("fit_intercept", [False, True])
-def test_generalised_cross_validation(problem, fit_intercept):
-    X, y, s = problem.X, problem.y + 2, problem.s
-    alphas = s.sum() / CONDITION
-    # So many features are at most a twentieth of the rows.
-    ours = drf.KernelRidge(fourier(len(X) // 40 * 2), "gcv", alphas=alphas, fit_intercept=fit_intercept).fit(
-        X, y, s
-    )
-    Z = ours.features_.transform(X)
-    if fit_intercept:
-        Z, y = Z - np.average(Z, axis=0, weights=s), y - np.average(y, weights=s)
-    G = (Z.T * s) @ Z
-    expected = []
-    for alpha in alphas:
-        inverse = np.linalg.inv(G + alpha * np.eye(len(G)))
-        residual = y - Z @ (inverse @ (Z.T @ (s * y)))
-        freedom = 1 - (np.trace(G @ inverse) + fit_intercept) / len(y)
-        expected.append(s @ residual**2 / s.sum() / freedom**2)
-    np.testing.assert_allclose(ours.cv_results_["mean_score"], expected, rtol=AGREEMENT)
-    assert ours.alpha_ == alphas[np.argmin(expected)]
 
 
 @pytest.mark.parametrize("sampling", ["iid", "orthogonal", "qmc", "fastfood"])
@@ -214,3 +195,191 @@ def test_phases_too_large_for_float32_are_counted(problem):
     assert "use dtype='float64'" in note
     assert not ridge(dtype="float64").fit(X, problem.y).report_["notes"]
     assert not ridge(scale="standard").fit(X, problem.y).report_["notes"]
+
+
+# Generalised cross-validation where it may be believed, and one held-out fold where it may not
+
+
+def uneven_rows(rng, n):
+    """A quarter of the rows are far from all others: each is fitted by itself, whatever its value."""
+    far = rng.random(n) < 0.25
+    X = rng.standard_normal((n, 2))
+    X[far] *= 100
+    y = np.where(far, 2 * np.sin(3 * X[:, 0]), np.sin(2 * X[:, 0]) * np.cos(X[:, 1]))
+    return X, y + 0.05 * rng.standard_normal(n)
+
+
+def rmse(model, X, y):
+    return np.sqrt(np.mean((model.predict(X) - y) ** 2))
+
+
+def held_out(seed, n_rows):
+    return Folds(5, child_seed(seed, "folds"), "hash", n_rows).of_rows(0, n_rows) == 0
+
+
+def notes_of(model, *words):
+    return [note for note in model.report_["notes"] if all(word in note for word in words)]
+
+
+def test_rows_of_uneven_leverage_do_not_lead_it_astray(rng):
+    """Generalised cross-validation takes an alpha that fits the far rows, and the others' noise with them."""
+    (X, y), (X_test, y_test) = uneven_rows(rng, 900), uneven_rows(rng, 2000)
+    features = fourier(300, 0.7)
+    by_folds, asked = (drf.KernelRidge(features, a, random_state=1).fit(X, y) for a in ("cv", "gcv"))
+    statistics = drf.gram(X, asked.features_, y)
+    with pytest.warns(DataWarning, match="may overfit by far"):
+        blind = drf.KernelRidge(alpha="gcv").fit_gram(statistics)
+    assert rmse(blind, X_test, y_test) > 1.5 * rmse(by_folds, X_test, y_test)
+    assert rmse(asked, X_test, y_test) < 1.2 * rmse(by_folds, X_test, y_test)
+    looked_at = drf.KernelRidge(alpha="gcv").fit_gram(drf.gram(X, asked.features_, y, cv=5))
+    assert rmse(looked_at, X_test, y_test) < 1.2 * rmse(by_folds, X_test, y_test)
+
+
+@pytest.mark.parametrize("fit_intercept", [False, True])
+def test_the_errors_are_those_of_one_row_in_five_by_its_hash(problem, fit_intercept):
+    X, Y, s = problem.X, problem.Y[:, :2], problem.s
+    alphas = s.sum() * np.logspace(-6, -1, 4)
+    model = drf.KernelRidge(fourier(), "gcv", alphas=alphas, fit_intercept=fit_intercept, random_state=3).fit(
+        X, Y, s
+    )
+    Z, test = model.features_.transform(X), held_out(3, len(X))
+    expected = []
+    for alpha in alphas:
+        ridge = Ridge(alpha=alpha, fit_intercept=fit_intercept, solver="svd")
+        ridge.fit(Z[~test], Y[~test], s[~test])
+        expected.append((s[test] @ (ridge.predict(Z[test]) - Y[test]) ** 2).mean() / s[test].sum())
+    # At κ ≤ 1e6 held-out errors are known to about 1e-9 (see test_ridge).
+    np.testing.assert_allclose(model.cv_results_["mean_score"], expected, rtol=1e-8)
+    assert model.alpha_ == alphas[np.argmin(expected)]
+    assert model.cv_score_ == pytest.approx(min(expected), rel=1e-8)
+    assert set(model.cv_results_) == {"alphas", "mean_score"}
+
+
+def test_the_report_says_which_criterion_chose(problem):
+    X, y = problem.X, problem.y
+    model = ridge("gcv", random_state=0).fit(X, y)
+    assert model.report_["criterion"] == "mean squared error over one held-out fold of 5"
+    (note,) = notes_of(model, "one held-out fold")
+    assert "the 64 features are more than a twentieth of the 900 rows" in note
+    for shown in (repr(model.report_), model.report_.to_html()):
+        assert note in shown and model.report_["criterion"] in shown
+    assert note in model.report_.to_dict()["notes"]
+    few = drf.KernelRidge(fourier(44), "gcv", random_state=0).fit(X, y)
+    assert few.report_["criterion"] == "generalised cross-validation"
+    assert not notes_of(few, "overfit")
+
+
+def test_the_learning_curve_has_one_criterion(problem):
+    """Sizes for which generalised cross-validation could be believed are judged by the fold, too."""
+    alphas = len(problem.X) * np.logspace(-6, -1, 4)
+    model = drf.KernelRidge(fourier(128), "gcv", alphas=alphas, random_state=3).fit(problem.X, problem.y)
+    curve = model.report_["learning_curve"]
+    assert [size for size, *_ in curve] == [16, 32, 64, 128]
+    test = held_out(3, len(problem.X))
+    for size, score, alpha in curve:
+        Z = fourier(size).fit(problem.X).transform(problem.X)
+        ridge = Ridge(alpha=alpha, solver="svd").fit(Z[~test], problem.y[~test])
+        assert score == pytest.approx(np.mean((ridge.predict(Z[test]) - problem.y[test]) ** 2), rel=1e-8)
+
+
+# The plan
+
+
+def test_two_grams_and_one_path_are_planned(problem):
+    """The Gram of the fold lies beside that of the others; alphas are looked at once."""
+    few_rows, n = fourier(), len(problem.X)
+    given, asked, by_folds = (
+        drf.KernelRidge(few_rows, alpha).plan(problem.X, problem.y) for alpha in (1.0, "gcv", "cv")
+    )
+    assert [plan.size.n_folds for plan in (given, asked, by_folds)] == [1, 2, 5]
+    assert given.worker_peak_bytes < asked.worker_peak_bytes < by_folds.worker_peak_bytes
+    path = (by_folds.flops - given.flops) / 5
+    assert asked.flops - given.flops == pytest.approx(path, rel=1e-9)
+    assert asked.n_sweeps == given.n_sweeps == by_folds.n_sweeps
+    assert "a fold held out of the others, 2 a task" in repr(asked)
+    believed = drf.KernelRidge(fourier(n // 20 // 2 * 2), "gcv").plan(problem.X, problem.y)
+    assert believed.size.n_folds == 1
+    assert "1 fold(s)" in repr(believed)
+
+
+def test_the_grams_go_one_at_a_time_where_both_do_not_fit(problem, monkeypatch):
+    features = fourier(256)
+    together = drf.KernelRidge(features, "gcv", random_state=0).fit(problem.X, problem.y)
+    monkeypatch.setattr("distrff.estimators.fitting.plan.fits", lambda plan: plan.folds_per_task == 1)
+    apart = drf.KernelRidge(features, "gcv", random_state=0).fit(problem.X, problem.y)
+    assert (together.plan_.folds_per_task, apart.plan_.folds_per_task) == (2, 1)
+    assert apart.plan_.n_sweeps == apart.report_["n_sweeps"] == together.report_["n_sweeps"] + 1
+    np.testing.assert_array_equal(apart.coef_, together.coef_)
+    monkeypatch.setattr("distrff.estimators.fitting.plan.fits", lambda plan: False)
+    with pytest.raises(PlanRefused):
+        drf.KernelRidge(features, "gcv").plan(problem.X, problem.y)
+
+
+# Folds that do not stand for the rows
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 8, 12])
+@pytest.mark.parametrize("seed", range(4))
+def test_few_rows_are_fitted_whatever_their_hashes(rng, n, seed):
+    X = rng.standard_normal((n, 2))
+    model = drf.KernelRidge(fourier(16), "gcv", random_state=seed).fit(X, X[:, 0])
+    n_held_out = held_out(seed, n).sum()
+    stands = n / 2 < 5 * n_held_out < 2 * n
+    assert ("held-out" in model.report_["criterion"]) == stands
+    assert np.isfinite(model.predict(X)).all()
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_weights_that_leave_nothing_on_one_side(problem, inside):
+    n = len(problem.X)
+    s = (held_out(0, n) == inside).astype(float)
+    model = ridge("gcv", random_state=0).fit(problem.X, problem.y, s)
+    assert model.report_["criterion"] == "generalised cross-validation"
+
+
+# Grams
+
+
+def test_a_gram_with_folds_holds_the_first_one_out(problem):
+    """The first of five folds of the same seed has the same rows."""
+    model = ridge("gcv", random_state=4).fit(problem.X, problem.y)
+    statistics = drf.gram(problem.X, model.features_, problem.y, cv=5, random_state=4)
+    late = drf.KernelRidge(alpha="gcv").fit_gram(statistics)
+    assert late.report_["criterion"] == model.report_["criterion"]
+    assert late.alpha_ == model.alpha_
+    assert late.cv_score_ == pytest.approx(model.cv_score_, rel=1e-6)
+    ten = drf.gram(problem.X, model.features_, problem.y, cv=10, random_state=4)
+    assert drf.KernelRidge(alpha="gcv").fit_gram(ten).report_["criterion"].endswith("fold of 10")
+
+
+def test_a_gram_without_folds_is_warned_of_only_where_it_matters(problem):
+    features = fourier().fit(problem.X)
+    whole = drf.gram(problem.X, features, problem.y, cv=5)
+    half = drf.gram(problem.X[:450], y=problem.y[:450], like=whole)
+    for statistics in (drf.gram(problem.X, features, problem.y), whole - half):
+        small = drf.KernelRidge(alpha="gcv", alphas=[1e-3, 1e-2])
+        with pytest.warns(DataWarning, match=r"gram\(\.\.\., cv=5\).*alpha='cv'") as caught:
+            small.fit_gram(statistics)
+        assert caught[0].filename == __file__
+        assert small.report_["criterion"] == "generalised cross-validation"
+        assert notes_of(small, str(caught[0].message))
+        # Of a large alpha the effective dimension is small, whatever the number of features.
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            drf.KernelRidge(alpha="gcv", alphas=[1e3]).fit_gram(statistics)
+
+
+@pytest.mark.parametrize("fit_intercept", [False, True])
+def test_few_features_are_judged_by_all_rows_though_there_are_folds(problem, fit_intercept):
+    statistics = drf.gram(problem.X, fourier(32), problem.y, cv=5)
+    alphas = np.array([1e-3, 1.0])
+    model = drf.KernelRidge(alpha="gcv", alphas=alphas, fit_intercept=fit_intercept).fit_gram(statistics)
+    A = statistics.A.sum(axis=0)
+    D = len(A) - 2
+    targets = statistics.targets
+    # Targets are summed as they are where they are not centred.
+    offset = None if fit_intercept else targets.shift / targets.scale
+    rows = GramProblem(900, 1, fit_intercept, (D,), False, offset)
+    expected, _ = gcv_errors(rows.with_offset(A), D, alphas, rows)
+    unit = targets.scale**2
+    np.testing.assert_allclose(model.cv_results_["mean_score"], (expected * unit)[:, 0], rtol=1e-8)

@@ -14,13 +14,16 @@ from distrff.estimators.fitting.cg import RidgePasses
 from distrff.estimators.fitting.options import factor_levels
 from distrff.estimators.fitting.plan import PRESUMED_SWEEPS
 from distrff.reductions.ridge import ProductReduction
-from tests.support.fits import in_process, interrupt_after, mismatch_once, stored
+from tests.support.fits import classes_of, in_process, interrupt_after, mismatch_once, stored
 
 D = 32
 
 
-def model(alpha=1.0, kind=drf.KernelRidge, **options):
-    features = drf.FourierFeatures(drf.Gaussian(2.0), D)
+FOURIER = drf.FourierFeatures(drf.Gaussian(2.0), D)
+LANDMARKS = drf.NystroemFeatures(drf.Gaussian(2.0), D)
+
+
+def model(alpha=1.0, kind=drf.KernelRidge, features=FOURIER, **options):
     return kind(features, alpha, **({"solver": "cg", "random_state": 0} | options))
 
 
@@ -66,9 +69,10 @@ def assert_solves(fitted, X, Y, s, *, tol):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("fit_intercept", [True, False])
-@pytest.mark.parametrize("tol", [1e-3, 1e-9])
-def test_the_residual_is_what_was_asked_for(problem, preconditioner, fit_intercept, dtype, tol):
-    fitted = model([1e-2, 1.0, 100.0], fit_intercept=fit_intercept, dtype=dtype, tol=tol)
+@pytest.mark.parametrize(("features", "tol"), [(FOURIER, 1e-3), (FOURIER, 1e-9), (LANDMARKS, 1e-6)])
+def test_the_residual_is_what_was_asked_for(problem, preconditioner, fit_intercept, dtype, features, tol):
+    options = {"features": features, "fit_intercept": fit_intercept, "dtype": dtype, "tol": tol}
+    fitted = model([1e-2, 1.0, 100.0], **options)
     fitted.fit(problem.X, problem.Y, problem.s)
     r = fitted.report_
     assert (r["status"], r["solver"], r["preconditioner"]) == ("CONVERGED", "cg", preconditioner)
@@ -91,7 +95,7 @@ def test_equals_the_gram_s_model(problem, preconditioner, fit_intercept):
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_classes(problem, preconditioner, n_classes):
-    y = np.digitize(problem.y, np.quantile(problem.y, np.arange(1, n_classes) / n_classes))
+    y = classes_of(problem.y, n_classes)
     options = {"kind": drf.KernelRidgeClassifier, "class_weight": "balanced", "tol": 1e-10}
     ours, expected = (
         model(1.0, solver=solver, **options).fit(problem.X, y, problem.s) for solver in ("cg", "gram")

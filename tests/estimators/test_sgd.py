@@ -62,6 +62,8 @@ def test_many_classes(rows):
     fitted = drf.KernelSVC(FEATURES, 0.1, solver="sgd", random_state=0).fit(X, labels)
     exact = drf.KernelSVC(FEATURES, 0.1, random_state=0).fit(X, labels)
     assert np.mean(fitted.predict(X) == exact.predict(X)) > 0.97
+    ridge = drf.KernelRidgeClassifier(FEATURES, 1.0, solver="sgd", random_state=0)
+    assert ridge.fit(X, y > 0).score(X, y > 0) > 0.85
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
@@ -76,12 +78,6 @@ def test_ridge(rows, features, most, fit_intercept):
     assert (np.abs(errors) < most * Y.std(axis=0)).all()
     assert fitted.report_["solver"] == "sgd"
     assert fitted.report_["duality_gap"] < 1e-3
-
-
-def test_ridge_classifiers(rows):
-    X, y, _ = rows
-    classifier = drf.KernelRidgeClassifier(FEATURES, 1.0, solver="sgd", random_state=0)
-    assert classifier.fit(X, y > 0).score(X, y > 0) > 0.85
 
 
 def test_sorted_rows_are_a_warning(rows):

@@ -1,20 +1,23 @@
-"""Ridge on random binning: conjugate gradients on sparse features, without a Gram of the bins."""
+"""Models on random binning: light sweeps over sparse features, without a Gram of the bins."""
 
 from __future__ import annotations
 
 import dask.array as da
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client
 from sklearn.base import clone
 
 import distrff as drf
+from distrff.engine import execution
 from distrff.engine.run import Run
 from distrff.errors import InputError, PlanRefused
 from distrff.estimators.fitting import plan as conjugate_plan
 from distrff.estimators.fitting.cg import walk_grid
 from distrff.estimators.fitting.plan import PRESUMED_SWEEPS, PRESUMED_SWEEPS_AN_ALPHA
 from distrff.features import bins as occupied_bins
+from distrff.solvers.losses import Logistic
+from tests.support.fits import objective_of, smallest_objective
 
 
 def rows(rng, n=400, d=3):
@@ -22,11 +25,13 @@ def rows(rng, n=400, d=3):
     return X, np.stack([np.sin(2 * X[:, 0]) + X[:, 1], X[:, 1] * X[:, 2]], axis=1)
 
 
+def features(rng, n_bins=None):
+    seed = int(rng.integers(2**32))
+    return drf.RandomBinningFeatures(drf.Laplacian(2.0), 20, n_bins=n_bins, random_state=seed)
+
+
 def fitted(rng, n_bins=None, **options):
-    features = drf.RandomBinningFeatures(
-        drf.Laplacian(2.0), 20, n_bins=n_bins, random_state=int(rng.integers(2**32))
-    )
-    return drf.KernelRidge(features, **({"alpha": 0.5, "random_state": 0} | options))
+    return drf.KernelRidge(features(rng, n_bins), **({"alpha": 0.5, "random_state": 0} | options))
 
 
 def by_dense_solve(Z, Y, alpha, s, *, fit_intercept):
@@ -52,22 +57,12 @@ def test_conjugate_gradients_agree_with_a_dense_solve(rng, n_bins, fit_intercept
     np.testing.assert_allclose(found.predict(X), Z @ W + b, atol=20 * bound)
 
 
-def test_float32_rows_are_served(rng):
-    X, Y = rows(rng)
-    found = fitted(rng).fit(X.astype(np.float32), Y)
-    assert found.predict(X.astype(np.float32)).shape == Y.shape
-    assert found.model_.dtype == "float32"
-
-
-def test_one_and_two_workers_give_the_same_bits(rng):
+def test_one_and_two_workers_give_the_same_bits(rng, local_cluster):
     X, Y = rows(rng, 70_000, 3)
     X = np.round(X, 2)
     model, coefs = fitted(rng, tol=0.3), []
     for n_workers in (1, 2):
-        with (
-            LocalCluster(n_workers=n_workers, threads_per_worker=1, dashboard_address=None) as cluster,
-            Client(cluster),
-        ):
+        with local_cluster(n_workers) as cluster, Client(cluster):
             coefs.append(model.fit(da.from_array(X, chunks=(20_000, 3)), Y).coef_)
     np.testing.assert_array_equal(*coefs)
 
@@ -97,7 +92,7 @@ def test_classes_are_told_apart(rng):
     """
     X, _ = rows(rng)
     y = np.where(X[:, 0] * X[:, 1] > 0, "same", "other")
-    found = drf.KernelRidgeClassifier(fitted(rng).features, alpha=0.5, tol=1e-9, max_sweeps=2000).fit(X, y)
+    found = drf.KernelRidgeClassifier(features(rng), alpha=0.5, tol=1e-9, max_sweeps=2000).fit(X, y)
     Z, Y = found.features_.transform(X).toarray(), np.where(y == "same", 1.0, -1.0)[:, None]
     W, b = by_dense_solve(Z, Y, 0.5, np.ones(400), fit_intercept=True)
     values = (Z @ W + b)[:, 0]
@@ -107,52 +102,36 @@ def test_classes_are_told_apart(rng):
     np.testing.assert_array_equal(found.predict(X)[clear], np.where(values > 0, "same", "other")[clear])
 
 
+DENSE_MAPS = "FourierFeatures or NystroemFeatures"
+
+
 @pytest.mark.parametrize(
     ("act", "message"),
     [
-        (lambda f, X, y: drf.KernelRidge(f, alpha="gcv").fit(X, y), "FourierFeatures or NystroemFeatures"),
-        (
-            lambda f, X, y: drf.KernelRidge(f, alpha="gcv", solver="cg").fit(X, y),
-            "FourierFeatures or NystroemFeatures",
-        ),
-        (
-            lambda f, X, y: drf.KernelRidge(f, 0.5).fit(X, y).predict(X, return_std=True),
-            "FourierFeatures or NystroemFeatures",
-        ),
-        (lambda f, X, y: drf.gram(X, f, y), "FourierFeatures or NystroemFeatures"),
+        (lambda f, X, y: drf.KernelRidge(f, "gcv").fit(X, y), DENSE_MAPS),
+        (lambda f, X, y: drf.KernelRidge(f, "gcv", solver="cg").fit(X, y), DENSE_MAPS),
+        (lambda f, X, y: drf.KernelRidge(f, 0.5).fit(X, y).predict(X, return_std=True), DENSE_MAPS),
+        (lambda f, X, y: drf.gram(X, f, y), DENSE_MAPS),
         (
             lambda f, X, y: drf.KernelRidge(f, solver="gram").fit(X, y),
-            "needs a Gram.*'auto' or 'cg'.*or 'sgd' with a number.*FourierFeatures or NystroemFeatures",
+            f"needs a Gram.*'auto' or 'cg'.*or 'sgd' with a number.*{DENSE_MAPS}",
         ),
-        (
-            lambda f, X, y: drf.KernelRidge(f, alpha="cv", solver="sgd").fit(X, y),
-            "choose alpha by solver='cg'",
-        ),
-        (
-            lambda f, X, y: drf.KernelSVC(f, C=np.inf).fit(X, y > 0),
-            "needs dense features.*'smoothed' for the",
-        ),
+        (lambda f, X, y: drf.KernelRidge(f, "cv", solver="sgd").fit(X, y), "choose alpha by solver='cg'"),
+        (lambda f, X, y: drf.KernelSVC(f, np.inf).fit(X, y > 0), "needs dense features.*'smoothed' for the"),
     ],
 )
 def test_what_needs_dense_features_is_refused(rng, act, message):
     X, Y = rows(rng, 50)
     with pytest.raises(InputError, match=message):
-        act(fitted(rng).features, X, Y[:, 0])
+        act(features(rng), X, Y[:, 0])
 
 
-def test_a_plan_that_does_not_fit_names_n_bins(rng):
-    (X, Y), features = rows(rng, 50), fitted(rng, 50_000_000).features
-    with (
-        LocalCluster(n_workers=1, processes=False, dashboard_address=None, memory_limit="1GB") as cluster,
-        Client(cluster),
-    ):
-        for estimator in (
-            drf.KernelRidge(features),
-            drf.KernelSVC(features),
-            drf.KernelSVC(features, solver="sgd"),
-        ):
-            with pytest.raises(PlanRefused, match="n_bins="):
-                estimator.fit(X, Y[:, 0] > 0)
+def test_a_plan_that_does_not_fit_names_n_bins(rng, monkeypatch):
+    monkeypatch.setattr(execution, "MEMORY_LIMIT", 10**9)
+    (X, Y), map_ = rows(rng, 50), features(rng, 50_000_000)
+    for estimator in (drf.KernelRidge(map_), drf.KernelSVC(map_), drf.KernelSVC(map_, solver="sgd")):
+        with pytest.raises(PlanRefused, match="n_bins="):
+            estimator.fit(X, Y[:, 0] > 0)
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
@@ -187,14 +166,6 @@ def test_more_models_than_directions_are_searched_in_turns(rng):
     assert found.cv_results_["fold_scores"].shape == (2, 5)
 
 
-def test_a_plan_counts_entries_and_predicts_seconds(rng):
-    X, Y = rows(rng)
-    plan = fitted(rng, alpha="cv").plan(X, Y)
-    assert plan.size.sparse_entries == plan.size.row_entries == 20
-    assert plan.seconds > 0
-    assert "preconditioner: diagonal" in str(plan)
-
-
 def test_folds_in_turn_tell_what_they_tell_side_by_side(rng, monkeypatch):
     X, Y = rows(rng)
     model = fitted(rng, alpha="cv", alphas=[0.1, 1.0, 10.0, 100.0], cv=3)
@@ -218,9 +189,11 @@ def test_a_walk_finds_the_least_of_a_valley_in_few_steps(n, valley):
     assert len(tried) <= max(11, 8 + 2 * np.log2(n))
 
 
-def test_a_plan_counts_the_search_for_alpha(rng):
+def test_a_plan_counts_entries_and_the_search_for_alpha(rng):
     X, Y = rows(rng)
     given, chosen = fitted(rng).plan(X, Y), fitted(rng, alpha="cv", alphas=np.geomspace(1, 9, 7)).plan(X, Y)
+    assert given.size.sparse_entries == given.size.row_entries == 20
+    assert chosen.seconds > 0 and "preconditioner: diagonal" in str(chosen)
     assert given.n_search_sweeps == 0
     assert chosen.n_search_sweeps == 1 + 7 * PRESUMED_SWEEPS_AN_ALPHA
     assert chosen.n_sweeps == given.n_sweeps + chosen.n_search_sweeps
@@ -286,7 +259,7 @@ def test_too_many_bins_are_refused_as_soon_as_they_are_certain(rng, monkeypatch)
         Run, "sweep", lambda self, label, *args: labels.append(label) or sweep(self, label, *args)
     )
     X = 1e4 * np.arange(50.0)[:, None]
-    for kind in (fitted(rng), drf.KernelSVC(fitted(rng).features, loss="squared_hinge")):
+    for kind in (fitted(rng), drf.KernelSVC(features(rng), loss="squared_hinge")):
         labels.clear()
         with pytest.raises(PlanRefused, match=r"too many bins, 16\d at least: the plan needs .*n_bins=150"):
             kind.fit(X, np.arange(50) % 2)
@@ -303,9 +276,9 @@ def test_a_fit_reports_the_collisions_that_are_expected(rng):
 
 def test_a_map_is_fitted_to_a_dataset_as_to_its_array(rng):
     X, _ = rows(rng)
-    features = fitted(rng).features
-    by_sweep = drf.fit_features(features, da.from_array(X, chunks=(90, 2)))
-    assert by_sweep.specification_ == features.fit(X).specification_
+    map_ = features(rng)
+    by_sweep = drf.fit_features(map_, da.from_array(X, chunks=(90, 2)))
+    assert by_sweep.specification_ == map_.fit(X).specification_
 
 
 def test_bins_of_many_segments_are_merged(rng):
@@ -315,3 +288,63 @@ def test_bins_of_many_segments_are_merged(rng):
     by_sweep = drf.fit_features(features, X)
     assert by_sweep.specification_ == features.fit(X).specification_
     assert by_sweep.counts_.sum() == 3 * 2500
+
+
+# Margin models: light sweeps, a diagonal preconditioner, certified as ever
+
+
+def plane_rows(rng, n=300):
+    X = rng.standard_normal((n, 3))
+    return X, np.where(X[:, 0] * X[:, 1] + 0.3 * rng.standard_normal(n) > 0, "same", "other")
+
+
+@pytest.mark.parametrize("n_bins", [None, 400])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize(("loss", "tol"), [("hinge", 1e-3), ("squared_hinge", 1e-4)])
+def test_the_gap_of_support_vector_models_is_closed(rng, n_bins, fit_intercept, loss, tol):
+    (X, y), s = plane_rows(rng), rng.uniform(0.2, 2, 300)
+    found = drf.KernelSVC(
+        features(rng, n_bins), loss=loss, tol=tol, fit_intercept=fit_intercept, random_state=0
+    )
+    found.fit(X, y, s)
+    assert found.report_["status"] == "CONVERGED"
+    assert found.report_["duality_gap"] <= tol
+    w = found.coef_.ravel()
+    F = found.features_.transform(X) @ w + found.intercept_
+    slack = np.maximum(0, 1 - np.where(y == found.classes_[1], F, -F)) ** (1 if loss == "hinge" else 2)
+    assert found.report_["primal"] == pytest.approx(s @ slack + w @ w / 2, rel=1e-6)
+
+
+def test_logistic_models_agree_with_a_dense_solve(rng):
+    """Strong convexity: ½‖w − w*‖² ≤ the certified gap of the objective."""
+    X, y = plane_rows(rng)
+    found = drf.KernelLikelihoodClassifier(features(rng), C=2.0, tol=1e-6, random_state=0).fit(X, y)
+    Z, t = found.features_.transform(X).toarray(), np.where(y == found.classes_[1], 1.0, -1.0)
+    best = smallest_objective(Logistic(), 2.0, Z, t, 1.0, maxiter=2000, gtol=1e-7)
+    assert objective_of(found, "logistic", X, t, 1.0) <= best.fun * (1 + 1e-5)
+    assert np.linalg.norm(found.coef_.ravel() - best.x[:-1]) <= 2 * np.sqrt(2 * 1e-5 * best.fun)
+
+
+def test_many_classes_and_C_by_folds(rng):
+    X, _ = plane_rows(rng)
+    y = (X[:, 0] > 0).astype(int) + (X[:, 1] > 0)
+    found = drf.KernelLikelihoodClassifier(features(rng), C="cv", Cs=[0.1, 10.0], cv=3).fit(X, y)
+    assert found.C_ in (0.1, 10.0)
+    assert found.score(X, y) > 0.6
+    softmax = drf.KernelLikelihoodClassifier(features(rng), multi_class="softmax").fit(X, y)
+    assert softmax.score(X, y) > 0.6
+    assert softmax.predict_proba(X).shape == (300, 3)
+
+
+def test_models_of_few_rows_end_the_hinge(rng, monkeypatch):
+    """Of so few that they must grow."""
+    monkeypatch.setattr("distrff.reductions.margins._MIN_KEPT", 40)
+    monkeypatch.setattr("distrff.reductions.margins._KEPT_ENTRIES", 800)
+    X, y = plane_rows(rng, 600)
+    binned = features(rng).fit(X)
+    found = drf.KernelSVC(binned, 5.0, random_state=0).fit(X, y)
+    assert found.report_["status"] == "CONVERGED"
+    monkeypatch.undo()
+    whole = drf.KernelSVC(binned, 5.0, tol=1e-4, random_state=0).fit(X, y)
+    assert whole.report_["dual"] <= found.report_["primal"] * (1 + 1e-9)
+    assert found.report_["primal"] <= whole.report_["primal"] * (1 + 1.1e-3)

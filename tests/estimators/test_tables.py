@@ -11,13 +11,10 @@ import pytest
 import distrff as drf
 from distrff.errors import InputError, NonFiniteError
 
+pytestmark = pytest.mark.usefixtures("in_this_thread")
+
+FEATURES = drf.FourierFeatures(drf.Gaussian(2.0), 32, random_state=0)
 OPTIONS = {"target": "label", "one_hot": True, "missing": "indicator"}
-
-
-@pytest.fixture(autouse=True)
-def synchronous():
-    with dask.config.set(scheduler="sync"):
-        yield
 
 
 @pytest.fixture
@@ -32,13 +29,9 @@ def frame(rng):
     return frame
 
 
-def features():
-    return drf.FourierFeatures(drf.Gaussian(2.0), 32, random_state=0)
-
-
 @pytest.fixture
 def fitted(frame):
-    return drf.KernelRidgeClassifier(features(), alpha=1e-2).fit(drf.open_dataset(frame, **OPTIONS))
+    return drf.KernelRidgeClassifier(FEATURES, alpha=1e-2).fit(drf.open_dataset(frame, **OPTIONS))
 
 
 def test_raw_frames_go_through_the_steps(fitted, frame):
@@ -68,7 +61,7 @@ def test_a_column_that_is_missing_at_prediction_is_named(fitted, frame):
 def test_rows_that_training_left_out_are_left_out_of_scores_and_refused_in_predictions(frame):
     data = drf.open_dataset(frame, **OPTIONS | {"missing": "drop"})
     complete = frame.dropna()
-    fitted = drf.KernelRidgeClassifier(features(), alpha=1e-2).fit(data)
+    fitted = drf.KernelRidgeClassifier(FEATURES, alpha=1e-2).fit(data)
     assert fitted.report_["n_samples"] == len(complete)
     assert fitted.report_["table"]["rows_dropped"] == 300 - len(complete)
     assert f"{300 - len(complete)} of 300 rows left out, which lack a value" in fitted.report_["notes"]
@@ -82,9 +75,9 @@ def test_every_model_keeps_the_steps(frame, tmp_path):
     data = drf.open_dataset(frame, **OPTIONS)
     numbers = drf.open_dataset(frame, target="k", columns=["a", "c"], one_hot=True, missing="mean")
     for estimator, rows in [
-        (drf.KernelRidge(features()), numbers),
-        (drf.KernelSVC(features(), loss="squared_hinge"), data),
-        (drf.KernelPCA(features()), data),
+        (drf.KernelRidge(FEATURES), numbers),
+        (drf.KernelSVC(FEATURES, loss="squared_hinge"), data),
+        (drf.KernelPCA(FEATURES), data),
     ]:
         model = estimator.fit(rows).model_
         estimator.save(tmp_path / "m.zarr", overwrite=True)
@@ -102,6 +95,6 @@ def test_the_same_bits_however_the_table_is_cut(frame, tmp_path, client):
         source = dd.from_pandas(frame, npartitions=4) if scheduler is None else path
         with dask.config.set(scheduler=scheduler):
             data = drf.open_dataset(source, **OPTIONS)
-            coefficients.append(drf.KernelRidgeClassifier(features()).fit(data).coef_)
+            coefficients.append(drf.KernelRidgeClassifier(FEATURES).fit(data).coef_)
     for other in coefficients[1:]:
         np.testing.assert_array_equal(other, coefficients[0])

@@ -56,7 +56,7 @@ MAPS = {
     "sketch": drf.TransformerFeatures(PolynomialCountSketch(n_components=8, random_state=0)),
 }
 SMALL = MAPS["iid"]
-MACHINES = {
+ESTIMATORS = {
     "ridge": drf.KernelRidge(SMALL, scale="standard", alpha=1e-2),
     "classes": drf.KernelRidgeClassifier(SMALL, alpha=1e-2, class_weight="balanced"),
     "svc": drf.KernelSVC(SMALL, tol=0.1),
@@ -79,19 +79,19 @@ def fitted(name: str) -> tuple[Any, dict[str, Any]]:
         rules = {"one_hot": True, "missing": "indicator", "datetime": "parts"}
         data = drf.open_dataset(frame, target="y", **rules)
         return drf.KernelRidge(SMALL, alpha=1e-2, scale="standard").fit(data), {}
-    machine = MACHINES.get(name) or drf.KernelRidge(MAPS[name], alpha=1e-2, solver="auto")
+    estimator = ESTIMATORS.get(name) or drf.KernelRidge(MAPS[name], alpha=1e-2, solver="auto")
     targets = {"classes": np.digitize(y, [-1, 1]), "softmax": np.digitize(y, [-1, 1])}
     y = targets.get(name, y > 0 if name in ("svc", "probit") else y)
-    return machine.fit(X, y), {"include_std": True} if name == "ridge" else {}
+    return estimator.fit(X, y), {"include_std": True} if name == "ridge" else {}
 
 
 @pytest.fixture(scope="module")
 def stored(request, tmp_path_factory) -> Path:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        machine, how = fitted(request.param)
+        estimator, how = fitted(request.param)
     path = tmp_path_factory.mktemp("forged") / "m.zarr"
-    machine.save(str(path), **how)
+    estimator.save(str(path), **how)
     return path
 
 
@@ -219,7 +219,7 @@ def check(path: Path, header: dict[str, Any], arrays: dict[str, np.ndarray], for
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     assert peak < MOST_BYTES, (label, peak)
-    assert time.perf_counter() - begun < 10 * MOST_SECONDS, label  # whatever else the machine does
+    assert time.perf_counter() - begun < 10 * MOST_SECONDS, label  # whatever else the estimator does
     done = CliRunner().invoke(main, ["inspect", str(path)], prog_name="distrff")
     assert done.exit_code in (0, 2), (label, done.output)
     assert done.exit_code == 0 or (done.stderr.startswith("distrff: ") and done.stderr.count("\n") == 1), (
@@ -232,7 +232,7 @@ def taken_apart(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     return header, groups.read_group(path, kind="model")[0]
 
 
-NAMES = [*MACHINES, *MAPS, "table"]
+NAMES = [*ESTIMATORS, *MAPS, "table"]
 
 
 @pytest.mark.parametrize("n", [N_PLAIN, pytest.param(N_SLOW, marks=pytest.mark.slow)])
@@ -255,27 +255,29 @@ def test_an_unforged_model_that_is_written_so_is_read(stored, tmp_path):
 @pytest.mark.parametrize("forged", [lambda A: A + 1, lambda A: A.T + 1], ids=["values", "shape"])
 def test_a_forged_map_is_not_kept_for_the_next_model(name, forged, tmp_path):
     """A process keeps maps by their digest, and a forged file has that of the true map."""
-    machine, _ = fitted(name)
-    machine.save(str(tmp_path / "true.zarr"))
+    estimator, _ = fitted(name)
+    estimator.save(str(tmp_path / "true.zarr"))
     header, arrays = taken_apart(tmp_path / "true.zarr")
     for array in (array for array in arrays if array.startswith("map_")):
         write(tmp_path / "m.zarr", header, arrays, ("array", array, forged(arrays[array])))
         with suppress(InputError):
             use(tmp_path / "m.zarr")
     X = np.random.default_rng(1).standard_normal((5, 20))
-    np.testing.assert_array_equal(drf.load_model(str(tmp_path / "true.zarr")).predict(X), machine.predict(X))
+    np.testing.assert_array_equal(
+        drf.load_model(str(tmp_path / "true.zarr")).predict(X), estimator.predict(X)
+    )
 
 
 def test_a_digest_by_another_rule(tmp_path):
     """As a file of an earlier version may have."""
-    machine, _ = fitted("binning")
-    machine.save(str(tmp_path / "true.zarr"))
+    estimator, _ = fitted("binning")
+    estimator.save(str(tmp_path / "true.zarr"))
     header, arrays = taken_apart(tmp_path / "true.zarr")
     path = ("specification", "digest")
     assert header["metadata"]["specification"]["digest"]
     write(tmp_path / "m.zarr", header, arrays, ("metadata", path, "0" * 32))
     X = np.random.default_rng(1).standard_normal((5, 20))
-    np.testing.assert_array_equal(drf.load_model(str(tmp_path / "m.zarr")).predict(X), machine.predict(X))
+    np.testing.assert_array_equal(drf.load_model(str(tmp_path / "m.zarr")).predict(X), estimator.predict(X))
 
 
 @pytest.mark.parametrize("stored", NAMES, indirect=True)

@@ -1,4 +1,4 @@
-"""A stored model predicts the same bits, anywhere, and only if it is whole and unaltered."""
+"""A stored model predicts the same bits, anywhere, and only if it is whole; models on NumPy blocks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ from sklearn.exceptions import NotFittedError
 
 import distrff as drf
 from distrff.errors import InputError, ModelFileError
+from distrff.features.fourier import FourierFeatures
 from distrff.io.groups import read_group, write_group
+from distrff.kernels.stationary import Gaussian
+from distrff.preprocessing.scaling import Scaling
+from tests.support.models import frozen_model
 
 KERNEL = 0.5 * drf.Matern(2.0, nu=1.5) + drf.Gaussian((1.0, 2.0, 3.0))
 
@@ -38,20 +42,12 @@ def classifier(X, names, dtype, **options):
     return drf.KernelRidgeClassifier(drf.FourierFeatures(None, 32), **options).fit(X, labels.astype(dtype))
 
 
+# Every map, and models in float32: tests/estimators/test_layouts.py.
 MODELS = {
     "one target": lambda X: ridge(X, X[:, 0]),
     "two targets": lambda X: ridge(X, 1e6 + X[:, :2], alpha="cv"),
     "a column": lambda X: ridge(X, X[:, :1], features=drf.FourierFeatures(None, 32)),
-    "float32": lambda X: ridge(X, X[:, 0], dtype="float32"),
     "scaled": lambda X: ridge(X + 9, X[:, 0], scale="standard"),
-    "phases": lambda X: ridge(X, X[:, 0], features=drf.FourierFeatures(None, 31, form="phase")),
-    "orthogonal": lambda X: ridge(
-        X, X[:, 0], features=drf.FourierFeatures(None, 32, sampling="orthogonal"), fit_intercept=False
-    ),
-    "qmc": lambda X: ridge(X, X[:, 0], sampling="qmc"),
-    "fastfood": lambda X: ridge(X, X[:, 0], sampling="fastfood"),
-    "countsketch": lambda X: ridge(X, X[:, 0], sampling="countsketch"),
-    "linear": lambda X: ridge(X, X[:, 0], features=drf.LinearFeatures()),
     "from a Gram": lambda X: drf.KernelRidge().fit_gram(
         drf.gram(X, drf.FourierFeatures(KERNEL, 32), X[:, 0], scale="standard")
     ),
@@ -64,55 +60,39 @@ MODELS = {
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_predicts_the_same_bits(X, tmp_path, kind):
-    machine = MODELS[kind](X)
+    estimator = MODELS[kind](X)
     path = str(tmp_path / "model.zarr")
-    machine.save(path)
+    estimator.save(path)
     model = drf.load_model(path)
-    expected, found = machine.predict(X), model.predict(X)
+    expected, found = estimator.predict(X), model.predict(X)
     assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
     np.testing.assert_array_equal(found, expected)
-    np.testing.assert_array_equal(model.decision(X), machine.model_.decision(X))
-    assert (model.kind, model.dtype) == (type(machine).__name__, machine.report_["dtype"])
-    assert model.report == dict(machine.report_)
+    np.testing.assert_array_equal(model.decision(X), estimator.model_.decision(X))
+    assert (model.kind, model.dtype) == (type(estimator).__name__, estimator.report_["dtype"])
+    assert model.report == dict(estimator.report_)
     json.dumps(model.report, allow_nan=False)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_structured_frequencies_of_wide_rows_predict_the_same_bits(rng, tmp_path, dtype):
-    wide = rng.standard_normal((300, 20))
-    features = drf.FourierFeatures(drf.Gaussian(5.0) + drf.Matern(5.0), 64, sampling="sorf")
-    machine = drf.KernelRidge(features, dtype=dtype).fit(wide, wide[:, 0])
-    machine.save(str(tmp_path / "model.zarr"))
-    model = drf.load_model(str(tmp_path / "model.zarr"))
-    np.testing.assert_array_equal(model.predict(wide), machine.predict(wide))
-    np.testing.assert_allclose(
-        machine.predict(da.from_array(wide, chunks=70)), machine.predict(wide), rtol=0, atol=1e-4
-    )
-
-
 def test_spread_of_predictions(X, tmp_path):
-    machine = drf.KernelRidge(drf.FourierFeatures(KERNEL, 32)).fit(X, 100 * X[:, :2] + X[:, 2:])
-    machine.save(str(tmp_path / "with.zarr"), include_std=True)
-    _, expected = machine.predict(X, return_std=True)
+    estimator = drf.KernelRidge(drf.FourierFeatures(KERNEL, 32)).fit(X, 100 * X[:, :2] + X[:, 2:])
+    estimator.save(str(tmp_path / "with.zarr"), include_std=True)
+    _, expected = estimator.predict(X, return_std=True)
     loaded = drf.load_model(str(tmp_path / "with.zarr"))
     np.testing.assert_array_equal(loaded.std(X), expected)
     np.testing.assert_array_equal(loaded.predict(X, return_std=True)[1], expected)
-    drf.KernelRidge(drf.FourierFeatures(KERNEL, 32)).fit(X, X[:, 0]).save(str(tmp_path / "without.zarr"))
-    with pytest.raises(InputError, match="saved without its posterior; save it with include_std=True"):
-        drf.load_model(str(tmp_path / "without.zarr")).std(X)
 
 
 def test_names_of_columns(X, tmp_path):
     frame = pd.DataFrame(X, columns=["a", "b", "c"])
-    machine = drf.KernelRidge(drf.FourierFeatures(KERNEL, 32)).fit(frame, X[:, 0])
-    machine.save(str(tmp_path / "model.zarr"))
+    estimator = drf.KernelRidge(drf.FourierFeatures(KERNEL, 32)).fit(frame, X[:, 0])
+    estimator.save(str(tmp_path / "model.zarr"))
     assert drf.load_model(str(tmp_path / "model.zarr")).column_names == ("a", "b", "c")
 
 
 def test_a_process_without_a_cluster(X, tmp_path):
     """The file is enough: no scheduler, no Dask, and no draw of frequencies."""
-    machine = MODELS["scaled"](X)
-    machine.save(str(tmp_path / "model.zarr"))
+    estimator = MODELS["scaled"](X)
+    estimator.save(str(tmp_path / "model.zarr"))
     np.save(tmp_path / "X.npy", X)
     script = """
 import sys
@@ -126,12 +106,12 @@ assert "distributed" not in sys.modules and "dask" not in sys.modules
 assert derivations_in_this_process() == 0
 """
     subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, timeout=120)
-    np.testing.assert_array_equal(np.load(tmp_path / "prediction.npy"), machine.predict(X))
+    np.testing.assert_array_equal(np.load(tmp_path / "prediction.npy"), estimator.predict(X))
 
 
 def test_numpy_alone_can_predict(X, tmp_path):
-    machine = MODELS["scaled"](X)
-    machine.save(str(tmp_path / "model.zarr"))
+    estimator = MODELS["scaled"](X)
+    estimator.save(str(tmp_path / "model.zarr"))
 
     def read(name):
         folder = tmp_path / "model.zarr" / name
@@ -143,8 +123,8 @@ def test_numpy_alone_can_predict(X, tmp_path):
     Z = np.sqrt(KERNEL.at_zero / theta.shape[1]) * pairs
     prediction = Z @ read("coef")[:, 0] + read("intercept")[0]
     # Cosines within 4e-16 and a sum of 32 terms.
-    bound = 64 * np.finfo(float).eps * np.abs(machine.coef_).sum()
-    np.testing.assert_allclose(prediction, machine.predict(X), rtol=0, atol=bound)
+    bound = 64 * np.finfo(float).eps * np.abs(estimator.coef_).sum()
+    np.testing.assert_allclose(prediction, estimator.predict(X), rtol=0, atol=bound)
 
 
 @pytest.fixture
@@ -218,10 +198,10 @@ def test_damaged_files_are_refused(stored, damage, words):
 
 
 def test_refusals(X, stored, tmp_path):
-    machine = MODELS["one target"](X)
+    estimator = MODELS["one target"](X)
     with pytest.raises(InputError, match="overwrite"):
-        machine.save(str(stored))
-    machine.save(str(stored), overwrite=True)
+        estimator.save(str(stored))
+    estimator.save(str(stored), overwrite=True)
     with pytest.raises(NotFittedError):
         drf.KernelRidge().save(str(tmp_path / "other.zarr"))
     with pytest.raises(InputError, match=r"does not exist|there is no"):
@@ -237,9 +217,81 @@ def test_refusals(X, stored, tmp_path):
     assert not (tmp_path / "odd.zarr").exists()
 
 
-def test_the_predicted_rows_are_checked(X, stored):
-    model = drf.load_model(str(stored))
-    with pytest.raises(InputError, match=r"X must have shape \(n_samples, 3\), got \(500, 2\)"):
-        model.predict(X[:, :2])
-    with pytest.raises(InputError, match=r"got \(3,\)"):
-        model.predict(X[0])
+# The frozen model on NumPy blocks
+
+
+def model_of(rng, dtype="float64", n_outputs=2, y_is_1d=True):
+    features = FourierFeatures(Gaussian(2.0), 64, random_state=0)
+    scaling = Scaling(np.full(3, 0.5), np.full(3, 2.0))
+    fields = dict(scaling=scaling, dtype=dtype, y_is_1d=y_is_1d)
+    return frozen_model(features, rng, n_columns=3, n_outputs=n_outputs, **fields), features
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_predicts_the_formula(rng, X, dtype):
+    model, features = model_of(rng, dtype, y_is_1d=False)
+    Z = features.transform(((X - 0.5) / 2).astype(dtype))
+    np.testing.assert_array_equal(model.transform(X), Z)
+    # A sum of 64 products in `dtype`, each at most max|w|·√(1/32).
+    bound = 64 * np.finfo(dtype).eps * np.abs(model.coef).sum(0).max()
+    np.testing.assert_allclose(model.predict(X), Z @ model.coef + model.intercept, rtol=0, atol=bound)
+
+
+def test_rows_of_any_container(rng, X):
+    model, _ = model_of(rng)
+    expected = model.predict(X)
+    for same in (X.tolist(), pd.DataFrame(X), da.from_array(X, chunks=100)):
+        np.testing.assert_array_equal(model.predict(same), expected)
+    with pytest.raises(InputError, match="X must hold numbers, got dtype object"):
+        model.predict(pd.DataFrame(X).assign(name="a"))
+    assert repr(model) == "<Model KernelRidge: 3 columns → 64 features → 2 output(s)>"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_strips_of_any_height_predict_alike(rng, X, dtype, monkeypatch):
+    """Memory is bounded by cutting rows into strips, which show only in the last digits."""
+    model, _ = model_of(rng, dtype, y_is_1d=False)
+    whole, Z = model.predict(X), model.transform(X)
+    monkeypatch.setattr("distrff.model.model._STRIP_BYTES", 1)  # the least, sixteen rows
+    bound = 64 * np.finfo(dtype).eps * np.abs(model.coef).sum(0).max()
+    np.testing.assert_allclose(model.predict(X), whole, rtol=0, atol=bound)
+    # Phases of a few units, in products of other heights.
+    np.testing.assert_allclose(model.transform(X), Z, rtol=0, atol=64 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("X_dtype", [np.float32, np.int16, bool])
+def test_rows_of_any_real_type(rng, X, X_dtype):
+    model, _ = model_of(rng)
+    rows = X.astype(X_dtype)
+    np.testing.assert_array_equal(model.predict(rows), model.predict(rows.astype(np.float64)))
+
+
+def test_shapes(rng, X):
+    one, _ = model_of(rng, n_outputs=1)
+    column, _ = model_of(rng, n_outputs=1, y_is_1d=False)
+    assert one.predict(X).shape == (500,) and column.predict(X).shape == (500, 1)
+    assert one.decision(X).shape == (500, 1) and (one.n_columns, one.n_outputs) == (3, 1)
+    assert one.predict(X[:0]).shape == (0,)
+
+
+@pytest.mark.parametrize("wrong", [(5, 2), (5,), (5, 3, 1)])
+@pytest.mark.parametrize("method", ["predict", "decision", "transform"])
+def test_rows_of_another_shape(rng, wrong, method):
+    model, _ = model_of(rng)
+    with pytest.raises(InputError, match=r"X must have shape \(n_samples, 3\), got"):
+        getattr(model, method)(np.zeros(wrong))
+
+
+def test_no_spread_without_a_posterior(rng, X):
+    model, _ = model_of(rng)
+    with pytest.raises(InputError, match="include_std=True"):
+        model.std(X)
+
+
+def test_rows_that_are_not_finite_are_named(rng):
+    X = rng.standard_normal((50, 3))
+    model = drf.KernelRidge(drf.FourierFeatures(drf.Gaussian(1.0), 16)).fit(X, X[:, 0]).model_
+    X[7, 2] = np.nan
+    for method in (model.predict, model.decision, model.transform):
+        with pytest.raises(InputError, match="NaN or infinity in row 7, column 2"):
+            method(X)

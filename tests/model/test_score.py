@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from itertools import pairwise
-
-import dask
-import dask.array as da
 import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, mean_squared_error, r2_score
 
-from distrff.errors import InputError, NonFiniteError
 from distrff.features.fourier import FourierFeatures
-from distrff.features.specification import named_to_send
 from distrff.io.arrays import as_dataset
 from distrff.kernels.stationary import Gaussian
 from distrff.model.score import ScoreReduction, ScoreSums
 from distrff.preprocessing.scaling import Moments
 from distrff.preprocessing.targets import ClassTargets
 from tests.support.models import frozen_model
+from tests.support.sweeps import swept
 
 UNIT = 2.0**-53
 D = 8
@@ -32,14 +26,8 @@ def model_of(rng, k=1, classes=None):
     return frozen_model(FEATURES, rng, n_outputs=k, classes=classes)
 
 
-def swept(model, X, y, s=None, cuts=(), tile_rows=16):
-    """Score sums of runs of rows, merged in order."""
-    reduction, dataset = ScoreReduction(model, tile_rows), as_dataset(X, y, s)
-    ends = [0, *cuts, len(X)]
-    total = reduction.zero()
-    for start, stop in pairwise(ends):
-        total = reduction.merge(total, reduction.update(reduction.zero(), dataset.rows(start, stop), {}))
-    return total
+def scored(model, X, y, s=None, cuts=()):
+    return swept(ScoreReduction(model, 16), as_dataset(X, y, s), cuts=cuts)
 
 
 @pytest.mark.parametrize("k", [1, 3])
@@ -51,7 +39,7 @@ def test_regression_scores_are_those_of_scikit_learn(rng, k, weighted, cuts):
     Y = model.predict(X).reshape(100, k) + rng.standard_normal((100, k)) + 3
     y = Y[:, 0] if k == 1 else Y
     s = rng.exponential(size=100) * (rng.random(100) < 0.8) if weighted else None
-    sums = swept(model, X, y, s, cuts)
+    sums = scored(model, X, y, s, cuts)
     scores, prediction = sums.regression_scores(), model.predict(X)
     w = np.ones(100) if s is None else s
     # Sums of a hundred positive terms, merged a few times; r2 is one minus a ratio of order one.
@@ -76,7 +64,7 @@ def test_classification_scores_are_those_of_scikit_learn(rng, classes, weighted)
     model = model_of(rng, classes=classes)
     X, y = rng.standard_normal((100, 2)), rng.choice(classes, 100)
     s = rng.exponential(size=100) if weighted else None
-    scores = swept(model, X, y, s, (30, 31)).classification_scores()
+    scores = scored(model, X, y, s, (30, 31)).classification_scores()
     expected = accuracy_score(y, model.predict(X), sample_weight=s)
     assert scores["accuracy"] == pytest.approx(expected, rel=500 * UNIT)
     assert scores["error"] == pytest.approx(1 - expected, abs=500 * UNIT)
@@ -98,56 +86,3 @@ def test_constant_targets_score_as_in_scikit_learn():
         2, np.ones(1), np.zeros(1), Moments.empty(1).merge(Moments.of(np.zeros((2, 1)), None))
     )
     assert np.isnan(nothing.regression_scores()["relative_error"])
-
-
-def test_columns_of_targets_and_their_layout_do_not_matter(rng):
-    model = model_of(rng, 2)
-    X, Y = rng.standard_normal((60, 2)), rng.standard_normal((60, 2))
-    expected = swept(model, X, Y)
-    for other in (np.asfortranarray(Y), np.repeat(Y, 2, axis=1)[:, ::2]):
-        found = swept(model, np.asfortranarray(X), other)
-        np.testing.assert_array_equal(found.squared_error, expected.squared_error)
-        np.testing.assert_array_equal(found.squared_norm, expected.squared_norm)
-    single = model_of(rng)
-    assert swept(single, X, Y[:, :1]).squared_error == swept(single, X, Y[:, 0]).squared_error
-
-
-def test_sent_frequencies_are_used(rng):
-    """A worker that derives others than the client scores with the client's."""
-    X, y = rng.standard_normal((40, 2)), rng.standard_normal(40)
-    model = model_of(rng)
-    expected = swept(model, X, y)
-    spoiled = replace(model, specification=replace(SPEC, digest="0" * 32))
-    reduction = ScoreReduction(spoiled, 16)
-    found = reduction.update(
-        reduction.zero(), as_dataset(X, y).rows(0, 40), named_to_send(SPEC.derive_arrays())
-    )
-    assert found.squared_error == expected.squared_error
-    assert reduction.shared() is spoiled.specification
-
-
-def test_what_cannot_be_scored_is_refused(rng):
-    X, y = rng.standard_normal((20, 2)), rng.standard_normal(20)
-    with pytest.raises(InputError, match="scoring needs targets"):
-        swept(model_of(rng), X, None)
-    with pytest.raises(InputError, match=r"y has 2 column\(s\), but the model predicts 1"):
-        swept(model_of(rng), X, np.column_stack([y, y]))
-    with pytest.raises(InputError, match="must hold numbers"):
-        swept(model_of(rng), X, np.array(["a"] * 20))
-    with pytest.raises(InputError, match="one column of class labels"):
-        swept(model_of(rng, classes=np.array([0, 1])), X, np.zeros((20, 2), int))
-    y[17] = np.nan
-    with pytest.raises(NonFiniteError, match="y contains NaN in row 17"):
-        swept(model_of(rng), X, y)
-
-
-def test_scores_of_dask_arrays_are_those_of_their_rows(rng):
-    model = model_of(rng)
-    X, y = rng.standard_normal((50, 2)), rng.standard_normal(50)
-    rows = as_dataset(da.from_array(X, chunks=(7, 1)), da.from_array(y, chunks=11)).rows(0, 50)
-    reduction = ScoreReduction(model, 16)
-    concrete = dask.delayed(rows).compute(scheduler="sync")
-    found = reduction.update(reduction.zero(), concrete, {})
-    expected = swept(model, X, y)
-    assert found.squared_error == expected.squared_error
-    np.testing.assert_array_equal(found.targets.mean, expected.targets.mean)

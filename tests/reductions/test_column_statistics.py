@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -14,6 +12,7 @@ from scipy.stats import chi2
 
 from distrff.io.arrays import as_dataset
 from distrff.reductions.statistics import ColumnStatisticsReduction, sample_rows
+from tests.support.sweeps import partials, swept
 
 UNIT = 2.0**-53
 
@@ -23,15 +22,8 @@ def reduction_for(kind="numeric", n_columns=3, n_targets=1, **options):
     return ColumnStatisticsReduction(n_columns, kind, n_targets, **(defaults | options))
 
 
-def swept(reduction, X, y=None, s=None, ends=()):
-    """Statistics of runs of rows: each begun anew, then merged in order."""
-    dataset, bounds = as_dataset(X, y, s), [0, *ends, len(X)]
-    total = None
-    for start, stop in pairwise(bounds):
-        if start < stop:
-            part = reduction.update(reduction.zero(), dataset.rows(start, stop), {})
-            total = part if total is None else reduction.merge(total, part)
-    return total
+def statistics_of(reduction, X, y=None, s=None, cuts=()):
+    return swept(reduction, as_dataset(X, y, s), cuts=cuts)
 
 
 @settings(max_examples=40)
@@ -50,7 +42,8 @@ def test_moments_are_those_of_numpy_for_any_cuts(seed, n, ends, tile_rows, dtype
     Y = 1e3 + rng.standard_normal((n, max(k, 1)))
     s = rng.exponential(size=n) if weighted else None
     ends = [end for end in ends if end < n]
-    found = swept(reduction_for(n_targets=max(k, 1), tile_rows=tile_rows), X, Y if k else Y[:, 0], s, ends)
+    reduction = reduction_for(n_targets=max(k, 1), tile_rows=tile_rows)
+    found = statistics_of(reduction, X, Y if k else Y[:, 0], s, ends)
     assert found.n_rows == n
     values = X.astype(np.float64)
     np.testing.assert_array_equal(found.magnitude, np.abs(values).max(axis=0))
@@ -70,28 +63,25 @@ def test_moments_are_those_of_numpy_for_any_cuts(seed, n, ends, tile_rows, dtype
 
 def test_classes_and_nothing_at_all(rng):
     X, labels = rng.standard_normal((60, 3)), rng.choice(np.array(["x", "y", "z"]), 60)
-    found = swept(reduction_for("classes"), X, labels, ends=(7, 40))
+    found = statistics_of(reduction_for("classes"), X, labels, cuts=(7, 40))
     expected, counts = np.unique(labels, return_counts=True)
     np.testing.assert_array_equal(found.labels.labels, expected)
     np.testing.assert_array_equal(found.labels.counts, counts)
     assert found.targets is None
-    nothing = swept(reduction_for("none", n_targets=0), X, ends=(30,))
-    assert nothing.targets is None
-    assert nothing.labels is None
-    assert nothing.sample().y is None
-    assert nothing.sample().sample_weight is None
+    nothing = statistics_of(reduction_for("none", n_targets=0), X, cuts=(30,))
+    sample = nothing.sample()
+    assert [nothing.targets, nothing.labels, sample.y, sample.sample_weight] == [None] * 4
 
 
 def test_merging_changes_neither(rng):
     X, y = rng.standard_normal((50, 3)), rng.standard_normal(50)
-    reduction, dataset = reduction_for(tile_rows=20), as_dataset(X, y)
-    parts = [reduction.update(reduction.zero(), dataset.rows(*run), {}) for run in ((0, 20), (20, 50))]
+    reduction = reduction_for(tile_rows=20)
+    parts = partials(reduction, as_dataset(X, y), cuts=(20,))
     before = pickle.dumps(parts)
     merged = reduction.merge(*parts)
     assert pickle.dumps(parts) == before
     assert reduction.finish(merged) is merged
-    assert merged.n_rows == 50
-    assert len(merged.samples) == 2
+    assert (merged.n_rows, len(merged.samples)) == (50, 2)
 
 
 # The sample
@@ -100,7 +90,7 @@ def test_merging_changes_neither(rng):
 def sampled(n, ends, per_segment, seed, tile_rows=16, dtype=np.int32):
     X = np.arange(n, dtype=dtype)[:, None]
     reduction = reduction_for(n_columns=1, rows_per_segment=per_segment, seed=seed, tile_rows=tile_rows)
-    sample = swept(reduction, X, 2.0 * X[:, 0], 1.0 + X[:, 0], ends).sample()
+    sample = statistics_of(reduction, X, 2.0 * X[:, 0], 1.0 + X[:, 0], ends).sample()
     drawn = sample.X[:, 0]
     assert sample.X.dtype == np.float64
     np.testing.assert_array_equal(sample.y, 2 * drawn)  # a row is kept together
@@ -148,14 +138,11 @@ def test_a_reduction_is_small_and_its_result_bounded(rng):
     reduction = reduction_for(rows_per_segment=50)
     assert len(pickle.dumps(reduction)) < 500
     X, y = rng.standard_normal((1000, 3)), rng.standard_normal(1000)
-    found = swept(reduction, X, y)
+    found = statistics_of(reduction, X, y)
     arrays = [found.columns.mean, found.columns.deviations, found.magnitude, found.sample().X]
     assert sum(array.nbytes for array in arrays) <= reduction.size_bytes(1000)
 
 
-# Bad numbers
-
-
 def test_targets_that_are_not_used_are_not_looked_at():
     y = np.full(40, np.nan)
-    assert swept(replace(reduction_for("none"), n_targets=0), np.zeros((40, 3)), y).n_rows == 40
+    assert statistics_of(reduction_for("none", n_targets=0), np.zeros((40, 3)), y).n_rows == 40

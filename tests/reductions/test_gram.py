@@ -1,4 +1,4 @@
-"""The Gram of tiles against the dense formula Σ s·ttᵀ, for every way to weigh, fold and cut."""
+"""Grams of tiles against the dense formula Σ s·ttᵀ, for every way to weigh, fold and cut."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 import distrff as drf
-from distrff.features.specification import named_to_send
 from distrff.io.arrays import as_dataset
 from distrff.preprocessing.scaling import Moments, Scaling
 from distrff.preprocessing.targets import ClassTargets, NumericTargets
 from distrff.reductions.base import Folds
-from distrff.reductions.gram import GramReduction
+from distrff.reductions.gram import CurvatureGramReduction, GramReduction
+from distrff.solvers.losses import Laplace, Logistic, Probit, SquaredHinge
 from distrff.solvers.ridge import unpack
+from tests.support.sweeps import of_features, partials, swept
 
 UNIT = {"float32": 2.0**-24, "float64": 2.0**-53}
 N, TILE = 403, 16
@@ -25,12 +27,7 @@ def reduction_of(X, targets, *, dtype="float64", scaling=None, features=None, **
     features = drf.FourierFeatures(drf.Matern(2.0), 12) if features is None else features
     spec = features.fit(np.asarray(X, dtype=np.float64)).specification_
     return GramReduction(
-        specification=spec,
-        scaling=Scaling() if scaling is None else scaling,
-        targets=targets,
-        dtype=dtype,
-        tile_rows=TILE,
-        **options,
+        **of_features(spec, targets, scaling=scaling, dtype=dtype, tile_rows=TILE), **options
     )
 
 
@@ -59,9 +56,8 @@ def dense(reduction, X, y, s, folds=None):
     return grams, units * sizes
 
 
-def swept(reduction, X, y, s=None, start=0, stop=None):
-    rows = as_dataset(X, y, s).rows(start, len(X) if stop is None else stop)
-    return reduction.update(reduction.zero(), rows, {})
+def updated(reduction, X, y, s=None):
+    return reduction.update(reduction.zero(), as_dataset(X, y, s).rows(0, len(X)), {})
 
 
 def targets_of(kind, X, rng):
@@ -82,24 +78,35 @@ def targets_of(kind, X, rng):
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("by", [None, "hash", "contiguous"])
 def test_the_gram_is_the_dense_formula(rng, dtype, kind, weighted, by):
+    """Folds are those of a row's own number, wherever a run of rows begins; the sum of runs is packed."""
     X = rng.standard_normal((N, 3)) * [1, 2, 0.1] + [0, 50, 0]
     y, targets = targets_of(kind, X, rng)
     s = rng.exponential(size=N) * (rng.random(N) < 0.8) if weighted else None
     folds = None if by is None else Folds(4, int(rng.integers(2**63)), by, N)
-    reduction = reduction_of(
-        X,
-        targets,
-        dtype=dtype,
-        scaling=Scaling.standard(Moments.of(X, s)),
-        folds=folds,
-        members=(0,) if folds is None else (0, 1, 2, 3),
-    )
-    A = swept(reduction, X, y, s)
+    options = {"folds": folds, "members": (0,) if folds is None else (0, 1, 2, 3)}
+    scaling = Scaling.standard(Moments.of(X, s))
+    reduction = reduction_of(X, targets, dtype=dtype, scaling=scaling, **options)
+    A = updated(reduction, X, y, s)
     expected, bound = dense(reduction, X, y, s, None if folds is None else folds.of_rows(0, N))
     assert A.dtype == np.float64
     assert A.shape == expected.shape == reduction.zero().shape
     assert np.all(np.abs(A - expected) <= bound)
     np.testing.assert_array_equal(A, A.transpose(0, 2, 1))  # exactly symmetric
+    packed = reduction.finish(A)
+    assert packed.nbytes == reduction.size_bytes(N) < 0.6 * A.nbytes
+    np.testing.assert_array_equal([unpack(triangle) for triangle in packed], A)
+    merged = swept(reduction, as_dataset(X, y, s), cuts=(101, 290))
+    assert np.all(np.abs([unpack(triangle) for triangle in merged] - expected) <= 2 * bound)
+
+
+def test_merging_changes_neither(rng):
+    X = rng.standard_normal((N, 2))
+    y, targets = targets_of("numeric", X, rng)
+    reduction = reduction_of(X, targets)
+    parts = partials(reduction, as_dataset(X, y), cuts=(101,))
+    before = pickle.dumps(parts)
+    reduction.merge(*parts)
+    assert pickle.dumps(parts) == before
 
 
 def test_a_fold_that_is_smaller_than_the_other(rng):
@@ -109,11 +116,11 @@ def test_a_fold_that_is_smaller_than_the_other(rng):
     s = rng.exponential(size=N)
     folds = Folds(2, int(rng.integers(2**63)), "one held out", N)
     reduction = reduction_of(X, targets, dtype="float32", folds=folds, members=(0, 1))
-    A = swept(reduction, X, y, s)
+    A = updated(reduction, X, y, s)
     expected, bound = dense(reduction, X, y, s, folds.of_rows(0, N))
     assert np.all(np.abs(A - expected) <= bound)
     for member in (0, 1):
-        np.testing.assert_array_equal(swept(replace(reduction, members=(member,)), X, y, s)[0], A[member])
+        np.testing.assert_array_equal(updated(replace(reduction, members=(member,)), X, y, s)[0], A[member])
 
 
 @pytest.mark.parametrize("by", ["hash", "contiguous"])
@@ -124,26 +131,8 @@ def test_some_folds_are_those_of_all(rng, by, members):
     y, targets = targets_of("numeric", X, rng)
     folds = Folds(4, int(rng.integers(2**63)), by, N)
     reduction = reduction_of(X, targets, dtype="float32", folds=folds, members=(0, 1, 2, 3))
-    together = swept(reduction, X, y)
-    np.testing.assert_array_equal(swept(replace(reduction, members=members), X, y), together[list(members)])
-
-
-@pytest.mark.parametrize("by", [None, "hash", "contiguous"])
-def test_runs_of_rows_add_to_the_whole(rng, by):
-    """Folds are those of a row's own number, wherever a run begins."""
-    X = rng.standard_normal((N, 2))
-    y, targets = targets_of("numeric", X, rng)
-    folds = None if by is None else Folds(3, 7, by, N)
-    reduction = reduction_of(X, targets, folds=folds, members=(0,) if by is None else (0, 1, 2))
-    bounds = ((0, 101), (101, 290), (290, N))
-    parts = [reduction.finish(swept(reduction, X, y, start=a, stop=b)) for a, b in bounds]
-    copies = [part.copy() for part in parts]
-    total = reduction.merge(reduction.merge(parts[0], parts[1]), parts[2])
-    for part, copy in zip(parts, copies, strict=True):
-        np.testing.assert_array_equal(part, copy)
-    merged = np.array([unpack(triangle) for triangle in total])
-    expected, bound = dense(reduction, X, y, None, None if by is None else folds.of_rows(0, N))
-    assert np.all(np.abs(merged - expected) <= 2 * bound)
+    some = updated(replace(reduction, members=members), X, y)
+    np.testing.assert_array_equal(some, updated(reduction, X, y)[list(members)])
 
 
 def test_sums_go_on_in_place(rng):
@@ -158,51 +147,54 @@ def test_sums_go_on_in_place(rng):
     np.testing.assert_allclose(A, 2 * once, rtol=0, atol=dense(reduction, X, y, None)[1].max())
 
 
-def test_partials_are_packed(rng):
-    X = rng.standard_normal((N, 2))
-    y, targets = targets_of("two targets", X, rng)
-    reduction = reduction_of(X, targets, folds=Folds(3, 7, "hash", N), members=(0, 1, 2))
-    A = swept(reduction, X, y)
-    partial = reduction.finish(A)
-    assert partial.nbytes == reduction.size_bytes(N) < 0.6 * A.nbytes
-    for fold in range(3):
-        np.testing.assert_array_equal(unpack(partial[fold]), A[fold])
-
-
-def test_sent_frequencies_are_used(rng):
-    X = rng.standard_normal((N, 2))
-    y, targets = targets_of("numeric", X, rng)
-    reduction = reduction_of(X, targets)
-    other = drf.FourierFeatures(drf.Gaussian(), 12).fit(X).specification_
-    spoiled = replace(reduction, specification=replace(reduction.specification, digest="0" * 32))
-    A = spoiled.update(spoiled.zero(), as_dataset(X, y).rows(0, N), named_to_send(other.derive_arrays()))
-    np.testing.assert_array_equal(A, swept(replace(reduction, specification=other), X, y))
-
-
 def test_a_reduction_is_small_and_says_what_it_takes(rng):
     X = rng.standard_normal((N, 2))
-    _, targets = targets_of("two targets", X, rng)
-    reduction = reduction_of(
-        X,
-        targets,
-        features=drf.FourierFeatures(drf.Gaussian(), 512),
-        folds=Folds(5, 0, "hash", N),
-        members=(1, 2),
-    )
+    targets = targets_of("two targets", X, rng)[1]
+    features, folds = drf.FourierFeatures(drf.Gaussian(), 512), Folds(5, 0, "hash", N)
+    reduction = reduction_of(X, targets, features=features, folds=folds, members=(1, 2))
     assert reduction.size == 512 + 1 + 2
     assert reduction.zero().shape == (2, 515, 515)
     assert reduction.size_bytes(10**9) == 2 * 8 * 515 * 516 // 2
     assert len(pickle.dumps(reduction)) < 3000
 
 
-def test_float32_products_are_added_in_float64(rng):
+def test_float32_products_are_added_in_float64():
     """The error does not grow with the number of tiles as a float32 sum's would."""
-    X = np.zeros((2**16, 1))
-    reduction = reduction_of(
-        X, NumericTargets(np.zeros(1), np.ones(1)), dtype="float32", features=drf.LinearFeatures()
-    )
-    y = np.full(2**16, 1 + 2.0**-12)  # its square has 25 bits
-    A = swept(reduction, X, y)[0]
+    X, y = np.zeros((2**16, 1)), np.full(2**16, 1 + 2.0**-12)  # whose square has 25 bits
+    targets = NumericTargets(np.zeros(1), np.ones(1))
+    A = updated(reduction_of(X, targets, dtype="float32", features=drf.LinearFeatures()), X, y)[0]
     # A tile's product is off by T units at most.
     np.testing.assert_allclose(A[2, 2], 2**16 * y[0] ** 2, rtol=(TILE + 2) * UNIT["float32"])
     assert A[1, 1] == 2**16
+
+
+# Rows weighted by the curvature of their losses
+
+
+D = 12
+FOURIER = drf.FourierFeatures(drf.Gaussian(1.0), D, random_state=0)
+LANDMARKS = drf.NystroemFeatures(drf.Exponential(1.0), D, random_state=0)
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Probit(0.5), Laplace(), SquaredHinge()])
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("sent_map", [True, False])
+@pytest.mark.parametrize("sampled", [True, False])
+@pytest.mark.parametrize("light_rows", [7, 50])  # fewer and more than a product takes
+@pytest.mark.parametrize("features", [FOURIER, LANDMARKS], ids=["Fourier", "landmarks"])
+def test_the_gram_of_curvatures(rng, loss, weighted, sent_map, sampled, light_rows, features):
+    X, y = rng.standard_normal((N, 3)), rng.choice(3, N)
+    s = rng.exponential(size=N) if weighted else None
+    folds = Folds(2, 7, "hash", N) if sampled else None
+    targets = ClassTargets(np.arange(3), np.array([1.0, 2.0, 0.5]) if weighted else None)
+    fields = of_features(clone(features).fit(X).specification_, targets, tile_rows=TILE)
+    reduction = CurvatureGramReduction(**fields, light_rows=light_rows, folds=folds, loss=loss, output=1)
+    point = {"coef": rng.standard_normal((D, 1)), "intercept": rng.standard_normal(1)}
+    arrays = reduction.specification.arrays_to_send(derived=True) if sent_map else {}
+    found = unpack(swept(reduction, as_dataset(X, y, s), point | arrays, cuts=(100,))[0])
+    T, weights = rows_t(reduction, X, y, s)
+    f = T[:, :D] @ point["coef"][:, 0] + point["intercept"]
+    weights = weights * loss.second_derivative(f, reduction.targets.encode(y)[:, 1])
+    if sampled:
+        weights = weights * (folds.of_rows(0, N) == 0)
+    np.testing.assert_allclose(found, T.T @ (weights[:, None] * T), atol=1e-11 * weights.sum())

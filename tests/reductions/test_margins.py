@@ -8,18 +8,14 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from distrff.features.base import FeatureMap
-from distrff.features.fourier import FourierFeatures
-from distrff.features.nystroem import NystroemFeatures
+import distrff as drf
 from distrff.io.arrays import as_dataset
-from distrff.kernels.polynomial import Polynomial
-from distrff.kernels.stationary import Exponential, Gaussian
-from distrff.preprocessing.scaling import Scaling
 from distrff.preprocessing.targets import ClassTargets
 from distrff.reductions.base import Folds
 from distrff.reductions.margins import MarginReduction, NearestRowsReduction, SoftmaxReduction
 from distrff.solvers.losses import Hinge, Logistic
 from distrff.solvers.objective import RowWeights, margin_sums, sided_weights, softmax_slopes, softmax_sums
+from tests.support.sweeps import of_features, swept
 
 N, D, K = 403, 12, 3
 FOLDS = Folds(4, 1, "hash", N)
@@ -28,9 +24,7 @@ FOLDS = Folds(4, 1, "hash", N)
 class Rows:
     """Rows of three classes in memory, with what a sweep of them is asked."""
 
-    def __init__(
-        self, rng: np.random.Generator, weighted: bool, folded: bool, features: FeatureMap, n_outputs: int
-    ) -> None:
+    def __init__(self, rng, weighted, folded, features, n_outputs):
         self.X, self.y = rng.standard_normal((N, 3)), rng.integers(0, K, N)
         self.y[:K] = range(K)
         self.s = rng.uniform(0.2, 2, N) if weighted else None
@@ -44,27 +38,17 @@ class Rows:
         self.weights = RowWeights.of(self.s, out, (N, n_outputs))
         self.folds = FOLDS if folded else None
 
-    def swept(self, kind, tile_rows, point, cut=150, **parameters):
-        reduction = kind(
-            specification=self.map.specification_,
-            scaling=Scaling(),
-            targets=self.targets,
-            dtype="float64",
-            tile_rows=tile_rows,
-            folds=self.folds,
-            held_out=self.held_out,
-            **parameters,
-        )
-        dataset = as_dataset(self.X, self.y, self.s)
-        halves = [dataset.rows(0, cut), dataset.rows(cut, N)]
-        return reduction.merge(
-            *(reduction.finish(reduction.update(reduction.zero(), h, point)) for h in halves)
-        )
+    def swept(self, kind, tile_rows, point, **parameters):
+        fields = of_features(self.map.specification_, self.targets, tile_rows=tile_rows)
+        reduction = kind(**fields, folds=self.folds, held_out=self.held_out, **parameters)
+        return swept(reduction, as_dataset(self.X, self.y, self.s), point, cuts=(150,))
 
 
-FOURIER = FourierFeatures(Gaussian(2.0), D, random_state=0)
-NYSTROEM = NystroemFeatures(Exponential(1.0), D, random_state=0)
-DEFICIENT = NystroemFeatures(Polynomial(1), D, random_state=0)  # of rank 4, with a basis of as many functions
+FOURIER = drf.FourierFeatures(drf.Gaussian(2.0), D, random_state=0)
+NYSTROEM = drf.NystroemFeatures(drf.Exponential(1.0), D, random_state=0)
+DEFICIENT = drf.NystroemFeatures(
+    drf.Polynomial(1), D, random_state=0
+)  # of rank 4, with a basis of as many functions
 
 
 @pytest.fixture(

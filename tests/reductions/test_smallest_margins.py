@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import replace
-from itertools import pairwise
 
-import dask
 import numpy as np
 import pytest
 
 import distrff as drf
-from distrff.engine.reduction import OrderedMerge
-from distrff.engine.run import Run
-from distrff.engine.segments import Segmentation
 from distrff.errors import InputError
 from distrff.io.arrays import as_dataset
 from distrff.preprocessing.scaling import Scaling
 from distrff.preprocessing.targets import ClassTargets
 from distrff.reductions.margins import SmallestMargins, SmallestMarginsReduction
-from distrff.solvers.hard_margin import HardMargin, nearest_points
-from distrff.solvers.status import in_lockstep
+from tests.support.sweeps import of_features, partials, swept
 
 N, d, D = 211, 3, 8
 TWO, THREE = np.array(["no", "yes"]), np.array([3, 5, 9])
@@ -28,15 +22,10 @@ TWO, THREE = np.array(["no", "yes"]), np.array([3, 5, 9])
 
 def reduction_of(targets, *, n_kept=7, features=None, dtype="float64", outputs=None):
     features = drf.FourierFeatures(drf.Gaussian(2.0), D, random_state=3) if features is None else features
-    return SmallestMarginsReduction(
-        specification=features.fit(np.zeros((1, d))).specification_,
-        scaling=Scaling(np.full(d, 0.25), np.full(d, 2.0)),
-        targets=targets,
-        dtype=dtype,
-        tile_rows=16,
-        outputs=tuple(range(targets.n_outputs)) if outputs is None else outputs,
-        n_kept=n_kept,
-    )
+    scaling = Scaling(np.full(d, 0.25), np.full(d, 2.0))
+    fields = of_features(features.fit(np.zeros((1, d))).specification_, targets, scaling=scaling, dtype=dtype)
+    outputs = tuple(range(targets.n_outputs)) if outputs is None else outputs
+    return SmallestMarginsReduction(**fields, outputs=outputs, n_kept=n_kept)
 
 
 def point_of(rng, reduction):
@@ -50,24 +39,8 @@ def rows_of(rng, classes, *, n=N, weighted=False):
     return rng.standard_normal((n, d)), rng.choice(classes, n), s
 
 
-def swept(reduction, X, y, s, point, cuts=()):
-    """The sum over runs of rows between the cuts, merged as the engine does."""
-    dataset, results = as_dataset(X, y, s), []
-    ends = [0, *cuts, len(X)]
-    for start, stop in pairwise(ends):
-        partial = reduction.update(reduction.zero(), dataset.rows(start, stop), point)
-        results.append(reduction.finish(partial))
-
-    def merge(total, neighbours):
-        for neighbour, is_before in neighbours:
-            first, second = (neighbour, total) if is_before else (total, neighbour)
-            total = reduction.merge(first, second)
-        return total
-
-    tree = OrderedMerge(len(results), merge)
-    for number, partial in enumerate(results):
-        tree.add(number, partial)
-    return tree.result()
+def smallest(reduction, X, y, s, point, cuts=()):
+    return swept(reduction, as_dataset(X, y, s), point, cuts)
 
 
 def by_sorting(reduction, X, y, s, point):
@@ -107,7 +80,7 @@ def test_they_are_the_first_of_all_rows_sorted(rng, targets, weighted, n_kept, c
     reduction = reduction_of(targets, n_kept=n_kept)
     X, y, s = rows_of(rng, targets.classes, weighted=weighted)
     point = point_of(rng, reduction)
-    found = swept(reduction, X, y, s, point, cuts)
+    found = smallest(reduction, X, y, s, point, cuts)
     models, violating, norm = by_sorting(reduction, X, y, s, point)
     # Margins are sums of D products of features of norm 1.
     near = dict(rtol=0, atol=8 * D * 2.0**-53 * (1 + abs(point["coef"]).sum()))
@@ -127,10 +100,10 @@ def test_any_cuts_give_the_same_bits(rng, dtype):
     reduction = reduction_of(ClassTargets(THREE), dtype=dtype)
     X, y, s = rows_of(rng, THREE, weighted=True)
     point = point_of(rng, reduction)
-    whole = swept(reduction, X, y, s, point)
+    whole = smallest(reduction, X, y, s, point)
     for _ in range(5):
         cuts = np.unique(16 * rng.integers(1, N // 16, rng.integers(1, 9)))
-        assert_same(swept(reduction, X, y, s, point, cuts), whole)
+        assert_same(smallest(reduction, X, y, s, point, cuts), whole)
 
 
 def test_equal_margins_go_by_row_number(rng):
@@ -138,7 +111,7 @@ def test_equal_margins_go_by_row_number(rng):
     X, y, _ = rows_of(rng, TWO)
     point = {"coef": np.zeros((D, 1)), "intercept": np.zeros(1)}
     for cuts in ((), (3, 7, 90, 91)):
-        number, _, label, margin = swept(reduction, X, y, None, point, cuts).rows(0)
+        number, _, label, margin = smallest(reduction, X, y, None, point, cuts).rows(0)
         first = [*np.flatnonzero(y == "yes")[:5], *np.flatnonzero(y == "no")[:5]]
         np.testing.assert_array_equal(number, first)
         np.testing.assert_array_equal(label, [1.0] * 5 + [-1.0] * 5)
@@ -150,8 +123,7 @@ def test_merging_is_associative_and_changes_nothing(rng):
     X, y, s = rows_of(rng, THREE, weighted=True)
     X = np.rint(X)  # many ties
     point = point_of(rng, reduction)
-    dataset = as_dataset(X, y, s)
-    a, b, c = (reduction.update(None, dataset.rows(*ends), point) for ends in ((0, 48), (48, 112), (112, N)))
+    a, b, c = partials(reduction, as_dataset(X, y, s), point, cuts=(48, 112))
     before = pickle.dumps((a, b, c))
     left = reduction.merge(reduction.merge(a, b), c)
     assert_same(left, reduction.merge(a, reduction.merge(b, c)))
@@ -165,11 +137,11 @@ def test_rows_without_weight_do_not_count(rng):
     X, y, _ = rows_of(rng, TWO)
     point = point_of(rng, reduction)
     s = (np.arange(N) % 3 > 0).astype(float)
-    found = swept(reduction, X, y, s, point, (16,))
+    found = smallest(reduction, X, y, s, point, (16,))
     assert all((number % 3 > 0).all() for number, *_ in [found.rows(0)])
-    heavier = swept(reduction, X, y, 1e3 * s, point, (16,))
+    heavier = smallest(reduction, X, y, 1e3 * s, point, (16,))
     assert_same(found, heavier)
-    none = swept(reduction, X, y, np.zeros(N), point, (16,))
+    none = smallest(reduction, X, y, np.zeros(N), point, (16,))
     number, none_X, label, margin = none.rows(0)
     assert number.shape == label.shape == margin.shape == (0,)
     assert none_X.shape == (0, d)
@@ -181,9 +153,9 @@ def test_some_outputs_are_those_of_all(rng):
     every = reduction_of(ClassTargets(THREE))
     X, y, _ = rows_of(rng, THREE)
     point = point_of(rng, every)
-    whole = swept(every, X, y, None, point)
+    whole = smallest(every, X, y, None, point)
     some = replace(every, outputs=(2, 0))
-    part = swept(some, X, y, None, {name: A[..., [2, 0]] for name, A in point.items()})
+    part = smallest(some, X, y, None, {name: A[..., [2, 0]] for name, A in point.items()})
     for position, output in enumerate((2, 0)):
         np.testing.assert_array_equal(part.rows(position)[0], whole.rows(output)[0])
 
@@ -194,7 +166,7 @@ def test_a_reduction_travels_and_says_what_it_takes(rng, targets, n):
     reduction = reduction_of(targets)
     assert pickle.loads(pickle.dumps(reduction)) is not reduction
     X, y, _ = rows_of(rng, targets.classes, n=n)
-    found = swept(reduction, X, y, None, point_of(rng, reduction))
+    found = smallest(reduction, X, y, None, point_of(rng, reduction))
     arrays = [A for sides in found.sides for side in sides for A in (side.number, side.X, side.score)]
     n_bytes = sum(A.nbytes for A in arrays) + found.n_violating.nbytes + 8
     assert n_bytes <= reduction.size_bytes(n)
@@ -210,38 +182,4 @@ def test_values_beyond_the_dtype_are_refused(rng):
         np.errstate(over="ignore", invalid="ignore"),
         pytest.raises(InputError, match="too large for float32"),
     ):
-        swept(reduction, 1e20 * abs(X) + 1, y, None, point)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_they_are_what_the_solver_asks_for(rng, dtype):
-    """Three classes against the rest, by sweeps over a data set; the whole of it in memory agrees."""
-    reduction = reduction_of(
-        ClassTargets(THREE),
-        features=drf.FourierFeatures(drf.Gaussian(1.0), 40, random_state=1),
-        dtype=dtype,
-        n_kept=20,
-    )
-    X = rng.uniform(-3, 3, (3000, d))
-    angle = np.arctan2(X[:, 0], X[:, 1]) * 3 / np.pi
-    kept = (abs(angle - np.rint(angle)) < 0.3) & (np.rint(angle) % 2 == 0) & (np.hypot(X[:, 0], X[:, 1]) > 1)
-    X, y = X[kept], THREE[(np.rint(angle[kept]) / 2).astype(int) % 3]
-    dataset, cuts, run = as_dataset(X, y), Segmentation(len(X), 256, 16), Run()
-    models = {j: HardMargin(np.zeros(41), fit_intercept=True, tol=1e-4) for j in range(3)}
-
-    def answer(points):
-        at = replace(reduction, outputs=tuple(points))
-        P = np.stack(list(points.values()), axis=1)
-        handle = run.sweep("margins", dataset, at, cuts, {"coef": P[:-1], "intercept": P[-1]})
-        found = run.gather([handle])[0]
-        return {j: at.critical_rows(found, position) for position, j in enumerate(points)}
-
-    with dask.config.set(scheduler="threads", num_workers=2):
-        in_lockstep({j: model.steps() for j, model in models.items()}, answer)
-    Z = reduction.specification.build().apply(reduction.scaling.apply(X, np.dtype(dtype))).astype(np.float64)
-    for j, model in models.items():
-        whole = nearest_points(Z, reduction.targets.encode(y)[:, j], fit_intercept=True, tol=1e-6)
-        assert model.converged
-        assert model.margin == pytest.approx(whole.bound, rel=1e-4)
-        size = np.linalg.norm(model.x[:-1]) + abs(model.x[-1])
-        assert abs(model.checked_margin - 1) <= 44 * np.finfo(dtype).eps * size
+        smallest(reduction, 1e20 * abs(X) + 1, y, None, point)

@@ -1,15 +1,15 @@
-"""Preconditioned L-BFGS against other solvers, on rows in memory."""
+"""Preconditioned L-BFGS on rows in memory: certified gaps, the rounded hinge, Hessians."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 import pytest
-from scipy.optimize import minimize
-from sklearn.linear_model import LogisticRegression
-from sklearn.svm import LinearSVC
 
-from distrff.solvers.lbfgs import Preconditioner, lbfgs
-from distrff.solvers.losses import Laplace, Logistic, Probit, SquaredHinge
+from distrff.solvers.lbfgs import Hessian, Preconditioner, Rests, lbfgs, solve_smooth, solve_smoothed
+from distrff.solvers.losses import Hinge, Laplace, Logistic, Probit, SquaredHinge
 from distrff.solvers.objective import Certificate
 from distrff.solvers.ridge import ridge_system
 from distrff.solvers.status import in_lockstep
@@ -54,41 +54,9 @@ class Problem:
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize("C", [1e-4, 1e-2, 1.0, 100.0])
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
-def test_as_good_as_a_general_solver(loss, C, fit_intercept):
-    problem = Problem()
-    at, certificate, _ = problem.solve(loss, C, fit_intercept, 1e-8)
-
-    def value(x):
-        there = problem.evaluate(loss, C, x, fit_intercept)
-        return there.value, there.gradient
-
-    reference = minimize(value, at.x, jac=True, method="BFGS", options={"gtol": 1e-10}).fun
-    assert at.primal - reference <= 1e-6 * reference
-    assert certificate.dual <= reference * (1 + 1e-12)
-
-
-@pytest.mark.parametrize("C", [1e-2, 1.0])
-@pytest.mark.parametrize("fit_intercept", [True, False])
-def test_as_good_as_scikit_learn(C, fit_intercept):
-    problem = Problem(1)
-    options = dict(C=C, fit_intercept=fit_intercept, tol=1e-10, max_iter=100_000)
-    logistic = LogisticRegression(**options).fit(problem.Z, problem.y, problem.s)
-    at, _, _ = problem.solve(Logistic(), C, fit_intercept, 1e-9)
-    np.testing.assert_allclose(
-        at.primal, problem.evaluate(Logistic(), C, parts(logistic), fit_intercept).primal, rtol=1e-6
-    )
-    if not fit_intercept:  # its intercept is penalised
-        svm = LinearSVC(loss="squared_hinge", dual=False, **options).fit(problem.Z, problem.y, problem.s)
-        at, _, _ = problem.solve(SquaredHinge(), C, False, 1e-9)
-        np.testing.assert_allclose(
-            at.primal, problem.evaluate(SquaredHinge(), C, parts(svm), False).primal, rtol=1e-6
-        )
-
-
-def parts(estimator):
-    return (
-        np.append(estimator.coef_[0], estimator.intercept_) if estimator.fit_intercept else estimator.coef_[0]
-    )
+def test_the_gap_is_closed(loss, C, fit_intercept):
+    _, certificate, _ = Problem().solve(loss, C, fit_intercept, 1e-8)
+    assert certificate.gap <= 1e-6
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
@@ -105,3 +73,138 @@ def test_it_ends_where_rounding_ends_it():
     assert n_evaluations < 200
     assert certificate.gap <= 1e-7
     assert np.linalg.norm(at.gradient) <= 1e-4
+
+
+# The rounded hinge, stage by stage, and Hessians
+
+
+class Stages:
+    def __init__(self, n=4000, D=20, C=0.1, noise=0.5, curvature=0.5, loss=None):
+        rng = np.random.default_rng(0)
+        self.loss = Logistic() if loss is None else loss
+        self.Z, self.C = rng.standard_normal((n, D)), C
+        f = self.Z[:, 0] + curvature * np.square(self.Z[:, 1]) - 0.4
+        self.y = np.where(f + noise * rng.standard_normal(n) > 0, 1.0, -1.0)
+        self.system = ridge_system(gram(self.Z, self.y), 1, fit_intercept=True)
+        self.best, self.widths, self.points_before_hessians = Certificate(), [], []
+
+    def respond(self, points):
+        at = self.evaluate(points[0].x, points[0].width)
+        if points[0].next_width is not None:
+            at = replace(at, next=(points[0].next_width, self.evaluate(points[0].x, points[0].next_width)))
+        self.widths.append(points[0].width)
+        return {0: at}
+
+    def evaluate(self, x, width):
+        loss = Hinge() if width else self.loss
+        at = evaluation(self.C, self.Z, self.y, None, x, loss, loss.rounded(width))
+        self.best = self.best.improved(at.primal, at.dual)
+        return at
+
+    def solve(self, solver, aim, **options):
+        return in_lockstep({0: self.solver_of(solver, aim, **options)}, self.respond)[0]
+
+    def solver_of(self, solver, aim, **options):
+        def preconditioner(h):
+            return Preconditioner.of(self.system, max(h, 1e-9)).apply
+
+        def hessian(at):
+            self.points_before_hessians.append(len(self.widths))
+            h = self.loss.second_derivative(self.Z @ at.x[:-1] + at.x[-1], self.y)
+            system = ridge_system(gram(self.Z, self.y, h), 1, fit_intercept=True)
+            return Hessian(Preconditioner.of(system, self.C).apply, is_light)
+
+        is_light = options.pop("is_light", None)
+        if is_light is not None:
+            options["hessian"] = hessian
+        return solver(
+            np.zeros(self.Z.shape[1] + 1), preconditioner, lambda at: self.best.gap <= aim, **options
+        )
+
+
+def test_widths_shrink_until_the_gap_is_closed():
+    problem = Stages()
+    problem.solve(solve_smoothed, 1e-3, tol=1e-3, min_curvature=1e-4)
+    assert problem.best.gap <= 1e-3
+    assert len(problem.widths) <= 80
+    steps = np.unique(problem.widths)[::-1]
+    assert steps[0] == 0.3
+    ratios = steps[1:] / steps[:-1]
+    assert ((ratios >= 0.1 - 1e-12) & (ratios <= 0.3 + 1e-12)).all()
+
+
+def test_looking_ahead_saves_the_first_sweep_of_each_width():
+    plain, ahead = Stages(), Stages()
+    plain.solve(solve_smoothed, 1e-3, tol=1e-3, min_curvature=1e-4)
+    ahead.solve(solve_smoothed, 1e-3, tol=1e-3, min_curvature=1e-4, looks_ahead=True)
+    assert ahead.best.gap <= 1e-3
+    # Widths depend on the respond before, and so do the numbers of points; one a width is saved.
+    assert len(ahead.widths) < len(plain.widths)
+
+
+def rested(rests):
+    """The widths that were asked for up to each rest."""
+    problem, at_rest = Stages(), []
+    solver = partial(solve_smoothed, rests=rests)
+    resting = problem.solver_of(solver, 1e-9, tol=1e-9, min_curvature=1e-4)
+    while not in_lockstep({0: resting}, problem.respond):
+        at_rest.append(list(problem.widths))
+    return problem, at_rest
+
+
+def test_it_rests_after_so_many_points_at_a_width_and_goes_on_there():
+    problem, at_rest = rested(Rests(3))
+    first, second = at_rest[:2]
+    # The point at which a stage begins is that of the one before.
+    assert first.count(first[-1]) == 4
+    new = second[len(first) :]
+    assert new.count(new[-1]) >= 6
+    assert new[0] == first[-1]
+    alone = Stages()
+    alone.solve(solve_smoothed, 1e-9, tol=1e-9, min_curvature=1e-4)
+    assert problem.widths == alone.widths
+
+
+def test_an_early_rest_is_where_the_first_width_ends():
+    at_rest = rested(Rests(1000, early=True))[1]
+    assert len(at_rest) == 1
+    assert set(at_rest[0]) == {0.3}
+
+
+@pytest.mark.parametrize("tol", [1e-2, 1e-6])
+def test_smooth_losses_have_one_stage(tol):
+    problem = Stages()
+    problem.solve(solve_smooth, tol)
+    assert problem.best.gap <= tol
+    assert set(problem.widths) == {0.0}
+
+
+def test_the_hessian_ends_what_the_gram_makes_slow():
+    """Where a line tells the labels apart but for a few, only the losses of rows next to it are curved."""
+    gram_alone, with_hessian = (Stages(C=100.0, noise=0.02, curvature=0.0) for _ in range(2))
+    gram_alone.solve(solve_smooth, 1e-9)
+    with_hessian.solve(solve_smooth, 1e-9, is_light=False)
+    assert with_hessian.best.gap <= 1e-9
+    assert 1 <= len(with_hessian.points_before_hessians) <= 3
+    assert len(with_hessian.widths) < len(gram_alone.widths)
+
+
+def test_a_light_hessian_is_made_at_each_point():
+    """The squared hinge is quadratic where no row changes its side: the last of Newton's steps is exact."""
+    problem = Stages(C=100.0, noise=0.02, curvature=0.0, loss=SquaredHinge())
+    problem.solve(solve_smooth, 1e-9, is_light=True)
+    assert problem.best.gap <= 1e-9
+    made = problem.points_before_hessians
+    assert made[0] == 10
+    assert len(problem.widths) < 10 + 2 * len(made)
+
+
+def test_hessians_come_at_once_where_the_preconditioner_promises_what_cannot_be():
+    """A Gram of the rows without those that are like no others does not know their curvature."""
+    problem = Stages(C=100.0, noise=0.02, curvature=0.0, loss=SquaredHinge())
+    problem.Z[:, 2] = 0
+    problem.Z[:40, 2] = 100 * problem.y[:40]
+    problem.system = ridge_system(gram(problem.Z[40:], problem.y[40:]), 1, fit_intercept=True)
+    problem.solve(solve_smooth, 1e-9, is_light=True)
+    assert problem.best.gap <= 1e-9
+    assert problem.points_before_hessians[0] == 2

@@ -12,7 +12,6 @@ from distrff.solvers.losses import (
     Hinge,
     Laplace,
     Logistic,
-    Loss,
     Probit,
     SmoothedHinge,
     Squared,
@@ -23,7 +22,6 @@ from distrff.solvers.objective import (
     DualBundle,
     DualCandidate,
     Evaluation,
-    MarginSums,
     RowWeights,
     softmax_slopes,
     softmax_sums,
@@ -37,28 +35,24 @@ EPS = np.finfo(float).eps
 class RowsInMemory:
     """One model on rows z with labels ±1 (or numbers) and weights, evaluated like a sweep does."""
 
-    def __init__(
-        self, seed: int, n: int = 60, D: int = 4, *, weighted: bool = False, offset: float = 0.4
-    ) -> None:
+    def __init__(self, seed, *, weighted=False):
         rng = np.random.default_rng(seed)
-        self.Z = rng.standard_normal((n, D))
-        f = self.Z @ rng.standard_normal(D) + offset + 0.5 * rng.standard_normal(n)
+        self.Z = rng.standard_normal((60, 4))
+        f = self.Z @ rng.standard_normal(4) + 0.4 + 0.5 * rng.standard_normal(60)
         self.y = np.where(f > 0, 1.0, -1.0)
         self.y[:2] = 1.0, -1.0
-        self.s = rng.uniform(0, 3, n) if weighted else np.ones(n)
+        self.s = rng.uniform(0, 3, 60) if weighted else np.ones(60)
         self.s[:2] = 1.0
 
-    def sums(self, loss: Loss, proxy: Loss, x: np.ndarray, fit_intercept: bool) -> MarginSums:
+    def sums(self, loss, proxy, x, fit_intercept):
         # In two tiles, so that their addition is used.
         first, second = (
             sums_at(self.Z[h], self.y[h], self.s[h], x, loss, proxy, fit_intercept=fit_intercept)
-            for h in (slice(0, len(self.y) // 3), slice(len(self.y) // 3, None))
+            for h in (slice(0, 20), slice(20, None))
         )
         return first + second
 
-    def evaluate(
-        self, C: float, loss: Loss, x: np.ndarray, *, proxy: Loss | None = None, fit_intercept: bool = True
-    ) -> Evaluation:
+    def evaluate(self, C, loss, x, *, proxy=None, fit_intercept=True):
         sums = self.sums(loss, loss if proxy is None else proxy, x, fit_intercept)
         return Evaluation.of(C, sums, 0, x, fit_intercept=fit_intercept)
 

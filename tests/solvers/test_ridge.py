@@ -1,4 +1,4 @@
-"""Ridge from Grams and from moments, against the same quantities computed from the rows."""
+"""Ridge from Grams and from moments, against the same quantities computed from the rows; the band path."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.linalg import eigh
 from sklearn.linear_model import Ridge
 
 from distrff.errors import InputError
+from distrff.solvers.band import BandRidge
 from distrff.solvers.ridge import (
     GramProblem,
     RidgeEquations,
@@ -30,6 +32,8 @@ from distrff.solvers.ridge import (
 )
 from tests.support.solvers import gram
 
+EPS = np.finfo(np.float64).eps
+
 # Packed triangles
 
 
@@ -50,27 +54,20 @@ def test_the_order_is_row_by_row():
     np.testing.assert_array_equal(pack(A), [[1, 2, 3, 4, 5, 6]])
 
 
-def test_sums_of_packed_matrices_are_packed_sums(rng):
-    B = rng.standard_normal((2, 1, 9, 9))
-    first, second = B + B.transpose(0, 1, 3, 2)
-    np.testing.assert_array_equal(pack(first) + pack(second), pack(first + second))
-
-
 # The ridge system and held-out errors
 
 
-EPS = np.finfo(np.float64).eps
-
-
-def rows(seed, n, D, k):
+def regression_rows(seed, n, D, k):
     rng = np.random.default_rng(seed)
-    return rng.standard_normal((n, D)), rng.standard_normal((n, k)) + 3, rng.uniform(0.1, 2, n)
+    Z = rng.standard_normal((n, D)) + rng.uniform(-0.5, 0.5, D)
+    Y = Z @ rng.standard_normal((D, k)) + 0.5 * rng.standard_normal((n, k)) + 2
+    return Z, Y, rng.uniform(0.1, 2, n)
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize(("n", "D", "k"), [(30, 5, 2), (30, 1, 1), (3, 2, 3), (4, 9, 1)])
 def test_system_has_the_moments_of_the_rows(n, D, k, fit_intercept):
-    Z, Y, s = rows(0, n, D, k)
+    Z, Y, s = regression_rows(0, n, D, k)
     system = ridge_system(gram(Z, Y, s), k, fit_intercept=fit_intercept)
     if fit_intercept:
         z_mean, y_mean = np.average(Z, axis=0, weights=s), np.average(Y, axis=0, weights=s)
@@ -89,27 +86,9 @@ def test_system_has_the_moments_of_the_rows(n, D, k, fit_intercept):
     assert system.weight == pytest.approx(s.sum(), rel=n * EPS)
 
 
-def test_leading_block_is_the_system_of_the_scaled_leading_features():
-    Z, Y, s = rows(1, 40, 6, 2)
-    c = np.sqrt(6 / 4)
-    nested = ridge_system(gram(Z, Y, s), 2, fit_intercept=True, n_features=4, feature_scale=c)
-    alone = ridge_system(gram(c * Z[:, :4], Y, s), 2, fit_intercept=True)
-    for name in ("G", "B", "z_mean", "y_mean", "yy"):
-        np.testing.assert_allclose(getattr(nested, name), getattr(alone, name), rtol=0, atol=1e4 * 40 * EPS)
-
-
-def test_gram_is_not_changed():
-    Z, Y, s = rows(2, 10, 3, 1)
-    A = gram(Z, Y, s)
-    before = A.copy()
-    ridge_system(A, 1, fit_intercept=True, feature_scale=2.0)
-    held_out_error(A, np.ones((1, 3, 1)), np.ones((1, 1)), feature_scale=2.0)
-    np.testing.assert_array_equal(A, before)
-
-
 @pytest.mark.parametrize("n_features", [0, 4])
 def test_impossible_sizes_are_refused(n_features):
-    A = gram(*rows(0, 9, 3, 1))
+    A = gram(*regression_rows(0, 9, 3, 1))
     with pytest.raises(InputError, match="3 features"):
         ridge_system(A, 1, fit_intercept=True, n_features=n_features)
 
@@ -117,34 +96,6 @@ def test_impossible_sizes_are_refused(n_features):
 def test_rows_without_weight_are_refused():
     with pytest.raises(InputError, match="fewer folds"):
         ridge_system(np.zeros((4, 4)), 1, fit_intercept=True)
-
-
-@settings(max_examples=30)
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    n=st.integers(1, 20),
-    D=st.integers(1, 8),
-    k=st.integers(1, 3),
-    m=st.integers(1, 4),
-    scale=st.sampled_from([1.0, 1.5]),
-)
-def test_held_out_error_is_the_sum_over_rows(seed, n, D, k, m, scale):
-    Z, Y, s = rows(seed, n, D, k)
-    rng = np.random.default_rng(seed)
-    size = 1 + seed % D
-    coef, intercept = rng.standard_normal((m, size, k)), rng.standard_normal((m, k))
-    A = gram(Z, Y, s)
-    got = held_out_error(A, coef, intercept, feature_scale=scale)
-    predicted = np.einsum("nd,mdk->mnk", scale * Z[:, :size], coef) + intercept[:, None]
-    expected = np.einsum("n,mnk->mk", s, (Y - predicted) ** 2)
-    # |v|ᵀ|A||v| bounds the terms that are added; n + 2p roundings of them.
-    V = np.zeros((m, k, len(A)))
-    V[:, :, :size] = scale * coef.transpose(0, 2, 1)
-    V[:, :, D] = intercept
-    V[:, np.arange(k), D + 1 + np.arange(k)] = 1
-    T = np.abs(np.column_stack([Z, np.ones(n), Y]))
-    bound = np.einsum("n,mkn->mk", s, (np.abs(V) @ T.T) ** 2)
-    assert np.all(np.abs(got - expected) <= (n + 2 * len(A)) * 2 * EPS * bound)
 
 
 def test_held_out_error_is_never_negative_and_keeps_nan():
@@ -157,15 +108,6 @@ def test_held_out_error_is_never_negative_and_keeps_nan():
     error = held_out_error(A, coef, np.zeros((20, 1)))
     assert np.isnan(error[7, 0])
     assert np.all(np.delete(error[:, 0], 7) >= 0)
-
-
-def test_residual_is_the_held_out_error_of_the_same_rows():
-    Z, Y, s = rows(4, 30, 5, 2)
-    A = gram(Z, Y, s)
-    system = ridge_system(A, 2, fit_intercept=True)
-    coef = np.linalg.solve(system.G + np.eye(5), system.B)
-    expected = held_out_error(A, coef[None], system.intercept(coef)[None])[0]
-    np.testing.assert_allclose(system.residual(coef), expected, rtol=1e-12)
 
 
 # The equations from light sweeps
@@ -243,52 +185,6 @@ def test_equals_sklearn(seed, n, D, k, fit_intercept):
     assert close(Z @ coef + intercept, predicted)
 
 
-@pytest.mark.parametrize("fit_intercept", [True, False])
-def test_coefficients_equal_sklearn(fit_intercept):
-    Z, Y, s = graded_rows(0, 200, 12, 3)
-    system = ridge_system(gram(Z, Y, s), 3, fit_intercept=fit_intercept)
-    alpha = alpha_at_condition(system.G, 1e6)
-    coef, intercept = solve_ridge(system, alpha)
-    reference = Ridge(alpha=alpha, fit_intercept=fit_intercept).fit(Z, Y, sample_weight=s)
-    assert close(coef, reference.coef_.T)
-    assert close(intercept, np.broadcast_to(reference.intercept_, 3))
-
-
-def test_leading_block_equals_a_fit_on_the_scaled_leading_features():
-    Z, Y, s = graded_rows(1, 100, 10, 2)
-    c = np.sqrt(10 / 4)
-    system = ridge_system(gram(Z, Y, s), 2, fit_intercept=True, n_features=4, feature_scale=c)
-    coef, intercept = solve_ridge(system, 0.1)
-    reference = Ridge(alpha=0.1).fit(Z[:, :4] * c, Y, sample_weight=s)
-    assert close(coef, reference.coef_.T)
-    assert close(intercept, reference.intercept_)
-
-
-@settings(max_examples=20)
-@given(seed=st.integers(0, 2**32 - 1), counts=st.lists(st.integers(0, 3), min_size=2, max_size=30))
-def test_weights_equal_replication_of_rows(seed, counts):
-    if not any(counts):
-        counts = [1, *counts[1:]]
-    Z, Y, _ = graded_rows(seed, len(counts), 5, 2)
-    s = np.array(counts, dtype=float)
-    weighted = ridge_system(gram(Z, Y, s), 2, fit_intercept=True)
-    Z_rep, Y_rep = np.repeat(Z, counts, axis=0), np.repeat(Y, counts, axis=0)
-    replicated = ridge_system(gram(Z_rep, Y_rep, np.ones(len(Z_rep))), 2, fit_intercept=True)
-    # alpha is 1e-2 of the uncentred norm, so centring's rounding is amplified a hundredfold at most.
-    alpha = 1e-2 * float(np.linalg.norm(Z_rep, 2)) ** 2
-    for a, b in zip(solve_ridge(weighted, alpha), solve_ridge(replicated, alpha), strict=True):
-        assert np.linalg.norm(a - b) <= PARITY * (1 + np.linalg.norm(b))
-
-
-def test_constant_targets_give_the_constant():
-    Z, Y, s = graded_rows(2, 50, 6, 2)
-    Y[:] = [7.0, -3.0]
-    coef, intercept = solve_ridge(ridge_system(gram(Z, Y, s), 2, fit_intercept=True), 1.0)
-    # B is rounding of sums of 50 products below 30.
-    np.testing.assert_allclose(coef, 0, atol=1e-10)
-    np.testing.assert_allclose(intercept, [7, -3], rtol=1e-10)
-
-
 def indefinite_system():
     G = np.diag([1.0, -1e-6])
     return RidgeSystem(G, np.ones((2, 1)), np.zeros(2), np.zeros(1), 5.0, np.ones(1), True)
@@ -298,34 +194,6 @@ def indefinite_system():
 def test_alpha_below_rounding_is_explained(solve):
     with pytest.raises(InputError, match=r"alpha=1e-09 is below the rounding noise.*float64"):
         solve(indefinite_system(), 1e-9)
-
-
-def test_system_is_not_changed():
-    system = ridge_system(gram(*graded_rows(3, 30, 4, 1)), 1, fit_intercept=True)
-    before = system.G.copy()
-    solve_ridge(system, 1.0)
-    posterior_factor(system, 1.0)
-    np.testing.assert_array_equal(system.G, before)
-
-
-@pytest.mark.parametrize("fit_intercept", [True, False])
-@pytest.mark.parametrize(("n", "D"), [(60, 8), (60, 1), (60, 2), (12, 20)])
-def test_posterior_equals_the_dense_formula(n, D, fit_intercept):
-    Z, Y, s = graded_rows(4, n, D, 2)
-    system = ridge_system(gram(Z, Y, s), 2, fit_intercept=fit_intercept)
-    alpha = 0.3
-    factor = posterior_factor(system, alpha)
-    Zc = Z - np.average(Z, axis=0, weights=s) * fit_intercept
-    inverse = np.linalg.inv((Zc * s[:, None]).T @ Zc + alpha * np.eye(D))
-    hat_trace = np.trace((Zc * s[:, None]).T @ Zc @ inverse) + fit_intercept
-    fit = Ridge(alpha=alpha, fit_intercept=fit_intercept).fit(Z, Y, sample_weight=s)
-    noise = s @ (Y - fit.predict(Z).reshape(n, 2)) ** 2 / (s.sum() - hat_trace)
-    new = np.random.default_rng(5).standard_normal((7, D))
-    new_c = new - np.average(Z, axis=0, weights=s) * fit_intercept
-    spread = np.einsum("ij,jk,ik->i", new_c, inverse, new_c) + fit_intercept / s.sum()
-    assert factor.effective_dimension == pytest.approx(hat_trace, rel=1e-10)
-    np.testing.assert_allclose(factor.noise, noise, rtol=1e-8)
-    np.testing.assert_allclose(factor.std(new), np.sqrt(np.outer(spread, noise)), rtol=1e-8)
 
 
 def test_posterior_without_freedom_is_refused():
@@ -338,68 +206,10 @@ def test_posterior_without_freedom_is_refused():
 # Cross-validation, GCV and the choice of alpha
 
 
-def regression_rows(seed, n, D, k):
-    rng = np.random.default_rng(seed)
-    Z = rng.standard_normal((n, D)) + rng.uniform(-0.5, 0.5, D)
-    Y = Z @ rng.standard_normal((D, k)) + 0.5 * rng.standard_normal((n, k)) + 2
-    return Z, Y, rng.uniform(0.1, 2, n)
-
-
 def cv_errors(A_total, A_fold, alphas, problem):
     """Return the errors of the first size, and the fold's weight."""
     errors, weight = fold_errors(A_total, [A_fold[None]], 0, [alphas] * len(problem.sizes), problem)
     return errors[0], weight
-
-
-def explicit_cv(Z, Y, s, fold, alphas, fit_intercept):
-    k = Y.shape[1]
-    errors = np.zeros((fold.max() + 1, len(alphas), k))
-    for f in range(fold.max() + 1):
-        out = fold == f
-        for i, alpha in enumerate(alphas):
-            model = Ridge(alpha=alpha, fit_intercept=fit_intercept, solver="svd")
-            model.fit(Z[~out], Y[~out], sample_weight=s[~out])
-            errors[f, i] = s[out] @ (Y[out] - model.predict(Z[out]).reshape(-1, k)) ** 2
-    return errors
-
-
-@settings(max_examples=8)
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    n=st.integers(12, 60),
-    D=st.integers(1, 12),
-    k=st.integers(1, 2),
-    fit_intercept=st.booleans(),
-)
-def test_cv_equals_explicit_folds(seed, n, D, k, fit_intercept):
-    Z, Y, s = regression_rows(seed, n, D, k)
-    fold = np.arange(n) % 4
-    A_total = gram(Z, Y, s)
-    # Condition of every complement at most 1e3 + 1: the norm of A bounds that of its parts.
-    alphas = np.array([1.0, 1e-1, 1e-3]) * np.linalg.norm(Z * np.sqrt(s)[:, None], 2) ** 2
-    expected = explicit_cv(Z, Y, s, fold, alphas, fit_intercept)
-    size = np.array([s[fold == f] @ Y[fold == f] ** 2 for f in range(4)])[:, None, :]
-    for f in range(4):
-        A_fold = gram(Z[fold == f], Y[fold == f], s[fold == f])
-        errors, weight = cv_errors(A_total, A_fold, alphas, GramProblem(n, k, fit_intercept, (D,), False))
-        assert errors.shape == (3, k)
-        assert weight == pytest.approx(s[fold == f].sum())
-        # The quadratic form cancels against the targets' squares, which therefore scale the tolerance.
-        assert np.all(np.abs(errors - expected[f]) <= 1e-8 * (expected[f] + size[f]))
-
-
-@pytest.mark.parametrize("size", [1, 3, 8])
-def test_nested_cv_equals_explicit_folds_on_scaled_leading_features(size):
-    n, D, k = 50, 8, 2
-    Z, Y, s = regression_rows(0, n, D, k)
-    c = np.sqrt(D / size)
-    fold = np.arange(n) % 3
-    alphas = np.array([0.1, 10.0])
-    expected = explicit_cv(Z[:, :size] * c, Y, s, fold, alphas, True)
-    for f in range(3):
-        part = gram(Z[fold == f], Y[fold == f], s[fold == f])
-        errors, _ = cv_errors(gram(Z, Y, s), part, alphas, GramProblem(n, k, True, (size, D), True))
-        np.testing.assert_allclose(errors, expected[f], rtol=1e-8)
 
 
 def test_cv_of_an_empty_fold_weighs_nothing_and_of_all_rows_is_refused():
@@ -412,15 +222,19 @@ def test_cv_of_an_empty_fold_weighs_nothing_and_of_all_rows_is_refused():
         cv_errors(A, A, np.ones(1), problem)
 
 
-def test_grams_are_not_changed():
+def test_inputs_are_not_changed():
     Z, Y, s = regression_rows(2, 20, 4, 1)
     A, A_fold = gram(Z, Y, s), gram(Z[:5], Y[:5], s[:5])
-    copies = A.copy(), A_fold.copy()
-    problem = GramProblem(20, 1, True, (2, 4), True, np.ones(1))
-    fold_errors(A, [A_fold[None]], 0, [np.ones(1)] * 2, problem)
-    gcv_errors(A, 2, np.ones(1), problem)
-    np.testing.assert_array_equal(A, copies[0])
-    np.testing.assert_array_equal(A_fold, copies[1])
+    system = ridge_system(A, 1, fit_intercept=True, feature_scale=2.0)
+    inputs = A, A_fold, system.G
+    copies = [array.copy() for array in inputs]
+    held_out_error(A, np.ones((1, 4, 1)), np.ones((1, 1)), feature_scale=2.0)
+    solve_ridge(system, 1.0)
+    posterior_factor(system, 1.0)
+    fold_errors(A, [A_fold[None]], 0, [np.ones(1)] * 2, GramProblem(20, 1, True, (2, 4), True, np.ones(1)))
+    gcv_errors(A, 2, np.ones(1), GramProblem(20, 1, True, (2, 4), True, np.ones(1)))
+    for array, copy in zip(inputs, copies, strict=True):
+        np.testing.assert_array_equal(array, copy)
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
@@ -440,7 +254,7 @@ def test_gcv_equals_the_hat_matrix(n, D, fit_intercept):
         assert dimensions[i] == pytest.approx(np.trace(H), rel=1e-8)
 
 
-def test_gcv_of_an_interpolating_machine_is_nan():
+def test_gcv_of_an_interpolating_model_is_nan():
     Z, Y, s = regression_rows(4, 8, 20, 1)
     problem = GramProblem(8, 1, True, (20,), False)
     values, _ = gcv_errors(gram(Z, Y, s), 20, np.array([1e-9, 1.0]), problem)
@@ -520,3 +334,104 @@ def test_grid_below_the_floor_is_refused():
     assert dropped == 1
     with pytest.raises(InputError, match="float64"):
         above_noise(np.array([1e-9]), 0.5)
+
+
+# The band path against eigendecompositions of the same matrix
+
+
+def eigh_solutions(G, B, alphas):
+    values, Q = eigh(G)
+    return np.array([Q @ ((Q.T @ B) / (values + alpha)[:, None]) for alpha in alphas])
+
+
+@settings(max_examples=30)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    D=st.integers(1, 40),
+    n=st.integers(1, 60),
+    k=st.integers(1, 3),
+    ratios=st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=5),
+)
+def test_agrees_with_eigh(seed, D, n, k, ratios):
+    rng = np.random.default_rng(seed)
+    Z, B = rng.standard_normal((n, D)), rng.standard_normal((D, k))
+    G = Z.T @ Z
+    largest = np.linalg.norm(G, 2)
+    alphas = np.array(ratios) * largest
+    got = BandRidge(G).solve(B, alphas)
+    assert got.shape == (len(alphas), D, k)
+    # Both are backward stable: each solves for a matrix off by some D·eps·largest (Golub and Van Loan, 5.1.5
+    # for a product of D reflections), and ‖δw‖ ≤ ‖δG‖·‖w‖/alpha with ‖w‖ ≤ ‖B‖/alpha.
+    expected = eigh_solutions(G, B, alphas)
+    for i, alpha in enumerate(alphas):
+        tolerance = 30 * max(D, 5) * EPS * (1 + largest / alpha)
+        error = np.linalg.norm(got[i] - expected[i], axis=0)
+        assert np.all(error <= tolerance * np.linalg.norm(B, axis=0) / alpha)
+
+
+def test_agrees_with_eigh_to_twelve_digits():
+    rng = np.random.default_rng(0)
+    Z, B = rng.standard_normal((600, 200)), rng.standard_normal((200, 2))
+    G = Z.T @ Z
+    alphas = np.geomspace(10, 1e3, 7)
+    expected = eigh_solutions(G, B, alphas)
+    # Condition at most 1.5e3 / 1e2 = 15 (the smallest eigenvalue of G is near 600·(1 − 1/√3)² = 107);
+    # √D·eps·15 = 5e-14.
+    assert np.linalg.norm(BandRidge(G).solve(B, alphas) - expected) <= 1e-12 * np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize("D", [64, 65, 66, 130, 600])
+def test_panels_and_strips(D, rng):
+    Z, B = rng.standard_normal((2 * D, D)), rng.standard_normal((D, 2))
+    Z[:, : D // 2] = 0.0  # whose reflections do nothing
+    G, alphas = Z.T @ Z, np.array([1.0, 100.0])
+    path, expected = BandRidge(G), eigh_solutions(G, B, alphas)
+    # As in the first test, with the largest eigenvalue below 2·D·(1 + 1/√2)² = 6·D and ‖w‖ ≤ ‖B‖/alpha.
+    for w, reference, alpha in zip(path.solve(B, alphas), expected, alphas, strict=True):
+        tolerance = 30 * D * EPS * (1 + 6 * D / alpha)
+        assert np.linalg.norm(w - reference) <= tolerance * np.linalg.norm(B) / alpha
+    np.testing.assert_allclose(path.eigenvalues(), np.linalg.eigvalsh(G), atol=D * EPS * 6 * D)
+
+
+def test_spectrum_and_effective_dimension():
+    rng = np.random.default_rng(1)
+    Z = rng.standard_normal((10, 15))
+    G = Z.T @ Z
+    path = BandRidge(G)
+    values = np.linalg.eigvalsh(G)
+    np.testing.assert_allclose(path.eigenvalues(), values, atol=15 * EPS * values[-1])
+    alphas = np.array([1e-3, 1.0, 100.0])
+    expected = [np.trace(np.linalg.solve(G + a * np.eye(15), G)) for a in alphas]
+    # An eigenvalue of rounding size, D·eps·largest, adds at most that over alpha: 15·15·eps·60/1e-3.
+    np.testing.assert_allclose(path.effective_dimension(alphas), expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_input_is_kept_unless_given_away(order):
+    G = np.array(np.diag([3.0, 2.0, 1.0]) + 0.1, order=order)
+    before = G.copy()
+    BandRidge(G)
+    np.testing.assert_array_equal(G, before)
+    G = np.asfortranarray(G)
+    assert np.shares_memory(G, BandRidge(G, overwrite_G=True)._reduced)
+
+
+def test_solving_twice_gives_the_same():
+    G = np.array([[2.0, 1, 0.5], [1, 3, 0.2], [0.5, 0.2, 1]])
+    path = BandRidge(G)
+    B = np.array([[1.0], [2], [3]])
+    first = path.solve(B, np.array([0.1]))
+    np.testing.assert_array_equal(path.solve(B, np.array([0.1])), first)
+    np.testing.assert_array_equal(B[:, 0], [1, 2, 3])
+
+
+def test_indefinite_shift_gives_nan_and_leaves_its_neighbours_alone():
+    rng = np.random.default_rng(2)
+    Q = np.linalg.qr(rng.standard_normal((6, 6)))[0]
+    G = (Q * np.array([-1e-3, 0.5, 1, 2, 3, 4])) @ Q.T
+    B = rng.standard_normal((6, 2))
+    alphas = np.array([1.0, 1e-6, 0.1])
+    got = BandRidge(G).solve(B, alphas)
+    assert np.all(np.isnan(got[1]))
+    # Condition at most 5/0.099.
+    np.testing.assert_allclose(got[[0, 2]], eigh_solutions(G, B, alphas[[0, 2]]), rtol=0, atol=1e-11)

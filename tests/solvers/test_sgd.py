@@ -1,16 +1,19 @@
-"""Averaged SGD against exact optima, on rows in memory that are cut into segments."""
+"""Averaged SGD against exact optima, on rows in memory that are cut into segments, and its metric."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 from scipy.optimize import minimize
+from scipy.sparse import csr_matrix
 
+from distrff.errors import InputError
+from distrff.solvers.lbfgs import Preconditioner
 from distrff.solvers.losses import Hinge, Laplace, Logistic, Probit, SmoothedHinge, Squared, SquaredHinge
 from distrff.solvers.objective import Certificate
-from distrff.solvers.ridge import ridge_system
+from distrff.solvers.ridge import ridge_system, solve_ridge
 from distrff.solvers.sgd import Epoch, LocalSteps, SGDProblem, batch_rows, ridge_start, sgd, smooth_loss
-from distrff.solvers.spectral_metric import SpectralMetric
+from distrff.solvers.spectral_metric import SpectralMetric, most_directions
 from distrff.solvers.status import in_lockstep
 from tests.support.solvers import evaluation, gram
 
@@ -204,3 +207,127 @@ def test_a_batch_is_as_long_as_it_must_be():
     assert batch_rows(metric, start, 10**6) == 256
     assert batch_rows(metric, start, 100) == 25
     assert batch_rows(metric, start, 1) == 1
+
+
+# The metric of leading eigenvectors against whole matrices
+
+
+P, M = 12, 200
+CURVATURE, PENALTY = np.array([0.3, 2.0]), np.array([1e-2, 1e-4])
+
+
+@pytest.fixture
+def Z(rng):
+    return rng.standard_normal((M, P)) @ np.diag(np.logspace(0, -2, P)) + 0.5
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_all_directions_are_the_preconditioner_of_the_gram(rng, Z, fit_intercept):
+    s = rng.uniform(0.5, 2, M)
+    system = ridge_system(gram(Z, np.zeros(M), s), 1, fit_intercept=fit_intercept)
+    metric = SpectralMetric.of_rows(Z, s, P, fit_intercept=fit_intercept)
+    g = rng.standard_normal((P + fit_intercept, 2))
+    found = metric.solve(g, CURVATURE, PENALTY)
+    for j in range(2):
+        # Its objective is the sum: C·Σs = 1/λ times the mean.
+        h = CURVATURE[j] / (PENALTY[j] * system.weight)
+        expected = Preconditioner.of(system, h).apply(g[:, j] / PENALTY[j])
+        np.testing.assert_allclose(found[:, j], expected, rtol=1e-7)
+    assert metric.spread == 0
+
+
+@pytest.mark.parametrize("n_rows", [M, 11])
+def test_few_directions_leave_one_eigenvalue_for_the_rest(rng, Z, n_rows):
+    """From the P × P or from the m × m products, whichever is smaller."""
+    metric = SpectralMetric.of_rows(Z[:n_rows], None, 2, fit_intercept=False)
+    S = Z[:n_rows].T @ Z[:n_rows] / n_rows
+    e, V = np.linalg.eigh(S)
+    e, V = e[::-1], V[:, ::-1]
+    np.testing.assert_allclose(metric.eigenvalues, e[:2], rtol=1e-8)
+    np.testing.assert_allclose([metric.rest, metric.spread], [e[2], e[2:].sum()], rtol=1e-6)
+    shown = np.append(e[:2], np.full(P - 2, e[2]))
+    g = rng.standard_normal((P, 2))
+    for j in range(2):
+        expected = V @ ((V.T @ g[:, j]) / (CURVATURE[j] * shown + PENALTY[j]))
+        np.testing.assert_allclose(metric.solve(g, CURVATURE, PENALTY)[:, j], expected, rtol=1e-6)
+
+
+def test_the_dimension_is_the_mean_leverage(Z):
+    metric = SpectralMetric.of_rows(Z, None, P, fit_intercept=True)
+    centred = Z - Z.mean(axis=0)
+    S = centred.T @ centred / M
+    expected = [
+        np.trace(h * S @ np.linalg.inv(h * S + p * np.eye(P))) + 1
+        for h, p in zip(CURVATURE, PENALTY, strict=True)
+    ]
+    np.testing.assert_allclose(metric.dimension(CURVATURE, PENALTY), expected, rtol=1e-8)
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_the_start_is_ridge(rng, Z, fit_intercept):
+    y = rng.standard_normal(M) + Z[:, 0] + 2
+    system = ridge_system(gram(Z, y, np.ones(M)), 1, fit_intercept=fit_intercept)
+    metric = SpectralMetric.of_rows(Z, None, P, fit_intercept=fit_intercept)
+    X = ridge_start(metric, system.B / system.weight, system.y_mean, 1e-3, 2.0)
+    coef, intercept = solve_ridge(system, 1e-3 * M / 2)
+    expected = np.vstack([coef, intercept[None]]) if fit_intercept else coef
+    np.testing.assert_allclose(X, expected, rtol=1e-6)
+
+
+def test_it_travels_as_arrays(rng, Z):
+    metric = SpectralMetric.of_rows(Z.astype(np.float32), None, 4, fit_intercept=True)
+    assert metric.directions.dtype == np.float32
+    there = SpectralMetric.from_arrays(metric.arrays(), fit_intercept=True)
+    g = rng.standard_normal((P + 1, 2))
+    np.testing.assert_array_equal(there.solve(g, CURVATURE, PENALTY), metric.solve(g, CURVATURE, PENALTY))
+
+
+def test_bytes_that_begin_anywhere_give_the_same_bits(rng):
+    """As off a network; matrix times vector is where NumPy leaves BLAS."""
+    metric = SpectralMetric.of_rows(
+        rng.standard_normal((600, 128), np.float32), None, 128, fit_intercept=True
+    )
+    g = rng.standard_normal((129, 1))
+    expected = metric.solve(g, CURVATURE[:1], PENALTY[:1])
+    moved = {name: _one_byte_further(A) for name, A in metric.arrays().items()}
+    there = SpectralMetric.from_arrays(moved, fit_intercept=True)
+    np.testing.assert_array_equal(there.solve(g, CURVATURE[:1], PENALTY[:1]), expected)
+
+
+def _one_byte_further(A):
+    raw = np.empty(A.nbytes + 1, np.uint8)
+    moved = raw[1:].view(A.dtype).reshape(A.shape)
+    moved[...] = A
+    return moved
+
+
+def test_features_that_are_constant_have_a_metric(rng):
+    metric = SpectralMetric.of_rows(np.ones((30, 3)), None, 3, fit_intercept=True)
+    assert np.isfinite(metric.solve(rng.standard_normal((4, 2)), CURVATURE, PENALTY)).all()
+    with pytest.raises(InputError, match="total weight 0"):
+        SpectralMetric.of_rows(np.ones((3, 2)), np.zeros(3), 2, fit_intercept=True)
+
+
+def test_directions_that_fit():
+    assert most_directions(2048, np.dtype(np.float32)) == 2048
+    assert most_directions(16384, np.dtype(np.float32)) == 1024
+    assert most_directions(10**9, np.dtype(np.float64)) == 1
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("n_rows", [60, 11])
+def test_sparse_rows_have_the_metric_of_dense_ones(rng, n_rows, fit_intercept):
+    """Of more rows than features, and of fewer, whose directions are combinations of rows."""
+    Z = rng.standard_normal((n_rows, 40)) * (rng.random((n_rows, 40)) < 0.3)
+    s = rng.uniform(0.5, 2, n_rows)
+    dense = SpectralMetric.of_rows(Z, s, 2, fit_intercept=fit_intercept)
+    sparse = SpectralMetric.of_rows(csr_matrix(Z), s, 2, fit_intercept=fit_intercept)
+    for name in ("eigenvalues", "rest", "spread", "unseen", "z_mean"):
+        np.testing.assert_allclose(getattr(sparse, name), getattr(dense, name), rtol=1e-9)
+    g = rng.standard_normal((40 + fit_intercept, 2))
+    expected = dense.solve(g, CURVATURE, PENALTY)
+    size = np.abs(expected).max()
+    np.testing.assert_allclose(sparse.solve(g, CURVATURE, PENALTY), expected, rtol=1e-7, atol=1e-9 * size)
+    there = {name: _one_byte_further(A) for name, A in sparse.arrays().items()}
+    received = SpectralMetric.from_arrays(there, fit_intercept=fit_intercept)
+    np.testing.assert_array_equal(received.solve(g, CURVATURE, PENALTY), sparse.solve(g, CURVATURE, PENALTY))

@@ -71,24 +71,24 @@ def test_sparse_rows_tell_how_full_they_are():
 
 
 @pytest.mark.parametrize(
-    "machine",
+    "estimator",
     [
         drf.KernelRidge(FOURIER, alpha="cv"),
         drf.KernelRidge(FOURIER, solver="cg"),
         drf.KernelRidge(FOURIER, solver="sgd"),
     ],
-    ids=lambda machine: machine.solver,
+    ids=lambda estimator: estimator.solver,
 )
-def test_a_plan(rng, machine):
+def test_a_plan(rng, estimator):
     X = rng.standard_normal((100, 3))
-    plan = machine.plan(X, X[:, 0])
+    plan = estimator.plan(X, X[:, 0])
     shown = told(plan._repr_html_())
     assert (shown["rows"], shown["columns"], shown["features"]) == ("100", "3", "16")
     assert shown["passes over the rows"] == str(plan.n_sweeps)
     assert "predicted, from rates measured on these workers" in shown
     text = "".join(parse(plan._repr_html_()).itertext())
     assert all(remark in text and remark in str(plan) for remark in plan.remarks())
-    assert bool(plan.remarks()) == (machine.solver != "auto")
+    assert bool(plan.remarks()) == (estimator.solver != "auto")
     assert "a worker's memory limit" in text
     unlimited = dataclasses.replace(plan, memory_limit=0, seconds=None)
     assert "The workers have no memory limit." in "".join(parse(unlimited._repr_html_()).itertext())
@@ -126,10 +126,10 @@ def test_the_half_distance_along_a_column():
         assert f"{width * np.sqrt(2 * np.log(2)):.3g}" in text
 
 
-def test_a_frozen_machine(frame, rng):
+def test_a_frozen_model(frame, rng):
     labels = np.array([HOSTILE, "other"])[(frame["b"] > 0).astype(int)]
-    machine = drf.KernelRidgeClassifier(FOURIER, alpha="cv", cv=3, random_state=0).fit(frame, labels)
-    model = dataclasses.replace(machine.model_, report={**machine.model_.report, "source": HOSTILE})
+    estimator = drf.KernelRidgeClassifier(FOURIER, alpha="cv", cv=3, random_state=0).fit(frame, labels)
+    model = dataclasses.replace(estimator.model_, report={**estimator.model_.report, "source": HOSTILE})
     shown = told(model._repr_html_())
     assert shown["classes"].startswith("2: </style><script>")
     assert shown["columns"].endswith(", b")
@@ -139,8 +139,10 @@ def test_a_frozen_machine(frame, rng):
 
 
 def test_the_report_of_hostile_names(frame):
-    machine = drf.KernelRidge(drf.FourierFeatures(drf.Gaussian("ard"), 16), alpha="cv", cv=3, random_state=0)
-    report = machine.fit(frame, np.sin(frame["b"])).report_
+    estimator = drf.KernelRidge(
+        drf.FourierFeatures(drf.Gaussian("ard"), 16), alpha="cv", cv=3, random_state=0
+    )
+    report = estimator.fit(frame, np.sin(frame["b"])).report_
     values = {**report.to_dict(), "source": HOSTILE, "notes": [HOSTILE]}
     text = "".join(parse(type(report)(values)._repr_html_()).itertext())
     assert text.count("<script>alert('x')") == 3, "source, note and bar"

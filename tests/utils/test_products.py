@@ -1,6 +1,9 @@
-"""Products of tiles with few vectors: those of BLAS, for dense and one-hot tiles."""
+"""Compiled loops: products of tiles with few vectors are those of BLAS, for dense and one-hot tiles."""
 
 from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import numpy as np
 import pytest
@@ -8,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distrff.solvers.ridge import ridge_moments
+from distrff.utils.jit import compiled, scratch
 from distrff.utils.products import OneHotTile, compile_products, squared, transposed_product, values_of
 
 DTYPES = st.sampled_from([np.float32, np.float64])
 
 
 @pytest.fixture(autouse=True, scope="module")
-def compiled():
+def compiled_products():
     compile_products()
 
 
@@ -126,3 +130,43 @@ def test_moments_are_those_of_the_dense_rows(tile, rng):
     found, expected = ridge_moments(tile, Y, E, s), ridge_moments(dense(tile), Y, E, s)
     for name in ("weight", "z", "zz", "y", "yy", "zy", "e", "ze"):
         np.testing.assert_allclose(getattr(found, name), getattr(expected, name), atol=1e-12)
+
+
+# Compiled loops, and arrays that a thread keeps
+
+
+def test_functions_without_a_place_to_cache_compile_all_the_same():
+    # code that comes from no file has no folder beside it: as for a read-only install without a home
+    namespace = {}
+    exec("def double(x):\n    return 2 * x", namespace)
+    assert compiled()(namespace["double"])(4) == 8
+
+
+def test_it_is_kept_and_grows():
+    first = scratch("a test", 4, 5, np.dtype(np.float32))
+    assert first.shape == (4, 5)
+    assert first.dtype == np.float32
+    assert first.flags.c_contiguous and first.flags.aligned and first.flags.writeable
+    assert np.shares_memory(first, scratch("a test", 2, 3, np.dtype(np.float64)))
+    assert scratch("a test", 40, 50, np.dtype(np.float64)).shape == (40, 50)
+    assert not np.shares_memory(
+        scratch("a test", 4, 5, np.dtype(np.float32)), scratch("another test", 4, 5, np.dtype(np.float32))
+    )
+
+
+def test_large_ones_are_fresh():
+    first, second = (scratch("a test", 2**12, 2**11, np.dtype(np.float64)) for _ in range(2))
+    assert not np.shares_memory(first, second)
+
+
+def test_each_thread_has_its_own():
+    together = Barrier(2)
+
+    def ask(_):
+        array = scratch("a test", 8, 8, np.dtype(np.float64))
+        together.wait()
+        return array
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(ask, range(2))
+    assert not np.shares_memory(first, second)

@@ -1,0 +1,280 @@
+"""Models on landmarks, on maps side by side and on scikit-learn's transformers, on rows of any storage."""
+
+from __future__ import annotations
+
+import dask.array as da
+import numpy as np
+import pytest
+import zarr
+from sklearn.base import clone
+from sklearn.decomposition import PCA
+from sklearn.kernel_ridge import KernelRidge as ExactKernelRidge
+from sklearn.linear_model import Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    PolynomialFeatures,
+    PowerTransformer,
+    QuantileTransformer,
+    SplineTransformer,
+)
+
+import distrff as drf
+from distrff.engine import execution
+from distrff.errors import InputError
+from distrff.estimators.fitting.context import choose_solver
+from distrff.features.nystroem import pivoted
+from tests.support.fits import never, stored
+
+
+def nystroem(kernel=None, n_components=48, **options):
+    return drf.NystroemFeatures(kernel or drf.Gaussian(2.0), n_components, random_state=7, **options)
+
+
+@pytest.mark.parametrize("kernel", [drf.Gaussian(2.0), drf.Polynomial(2)])
+def test_all_rows_as_landmarks_give_the_exact_model(problem, kernel):
+    X, y = problem.X[:150], problem.y[:150]
+    model = drf.KernelRidge(nystroem(kernel, 150), alpha=0.1, fit_intercept=False).fit(X, y)
+    exact = ExactKernelRidge(alpha=0.1, kernel=lambda a, b: kernel(a[None], b[None])[0, 0]).fit(X, y)
+    # Directions below 2⁻⁴⁰ of the kernel are left out of a problem of condition 1e4.
+    np.testing.assert_allclose(model.predict(problem.X), exact.predict(problem.X), atol=1e-6)
+
+
+@pytest.mark.parametrize("landmarks", ["uniform", "leverage"])
+def test_a_cluster_gives_the_bits_of_one_process(problem, tmp_path, request, landmarks):
+    group = zarr.open_group(str(tmp_path / "rows.zarr"), mode="w")
+    for name, array in {"X": problem.X, "y": problem.y, "sample_weight": problem.s}.items():
+        group.create_array(name, shape=array.shape, chunks=(130, *array.shape[1:]), dtype=array.dtype)[:] = (
+            array
+        )
+    data = drf.open_dataset(str(tmp_path / "rows.zarr"), target="y", sample_weight="sample_weight")
+    model = drf.KernelRidge(nystroem(landmarks=landmarks), alpha="gcv", scale="standard", random_state=1)
+    other = clone(model).fit(problem.X, problem.y, problem.s)
+    request.getfixturevalue("client")
+    one = model.fit(data)
+    passes = 2 if landmarks == "leverage" else 1
+    assert model.plan(data).n_sweeps == 2 + passes == one.report_.to_dict()["n_sweeps"]
+    np.testing.assert_array_equal(one.features_.landmarks_, other.features_.landmarks_)
+    np.testing.assert_array_equal(one.model_.coef, other.model_.coef)
+    np.testing.assert_allclose(one.predict(data.X).compute(), other.predict(problem.X), rtol=1e-9, atol=1e-9)
+
+
+def test_landmarks_do_not_depend_on_chunks(problem):
+    maps = [
+        drf.fit_features(nystroem(landmarks=landmarks), da.from_array(problem.X, chunks=(rows, -1)))
+        for landmarks in ("uniform", "leverage")
+        for rows in (900, 101)
+    ]
+    for one, other in (maps[:2], maps[2:]):
+        np.testing.assert_array_equal(one.landmarks_, other.landmarks_)
+    in_memory = nystroem().fit(problem.X)
+    np.testing.assert_array_equal(in_memory.landmarks_, maps[0].landmarks_)
+
+
+def test_rows_of_weight_zero_are_no_landmarks(problem):
+    s = (problem.X[:, 0] > 0).astype(float)
+    model = drf.KernelRidge(nystroem()).fit(problem.X, problem.y, s)
+    assert (model.features_.landmarks_[:, 0] > 0).all()
+
+
+BESIDE_A_LINE = drf.ConcatenatedFeatures([nystroem(), drf.LinearFeatures()])
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        drf.KernelRidge(nystroem(), alpha="cv", random_state=0),
+        drf.KernelRidge(nystroem(), solver="cg", random_state=0),
+        drf.KernelRidge(nystroem(drf.Polynomial(3)), alpha="gcv", random_state=0),
+        drf.KernelRidge(nystroem(drf.Gaussian("auto")), alpha="gcv", random_state=0),
+        drf.KernelSVC(nystroem(), random_state=0),
+        drf.KernelSVC(nystroem(), loss="squared_hinge", random_state=0),
+        drf.KernelSVC(nystroem(drf.Polynomial(2)), C=0.1, random_state=0),
+        drf.KernelSVC(BESIDE_A_LINE, random_state=0),
+        drf.KernelLikelihoodClassifier(nystroem(landmarks="leverage"), random_state=0),
+        drf.KernelLikelihoodClassifier(BESIDE_A_LINE, random_state=0),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_estimators_fit_and_are_stored(problem, tmp_path, estimator, dtype):
+    X, y = problem.X.astype(dtype), problem.y
+    if not isinstance(estimator, drf.KernelRidge):
+        y = np.where(X[:, 1] * X[:, 2] > 0, "same", "other")
+    fitted = clone(estimator).fit(X, y)
+    assert fitted.score(X, y) > 0.75
+    np.testing.assert_array_equal(stored(fitted, tmp_path).predict(X), fitted.predict(X))
+    if y is problem.y:
+        lazily = fitted.predict(da.from_array(X, chunks=(100, -1))).compute(scheduler="sync")
+        np.testing.assert_allclose(lazily, fitted.predict(X), rtol=1e-6, atol=1e-5)
+
+
+@pytest.mark.parametrize("features", [nystroem(), BESIDE_A_LINE])
+def test_a_gram_carries_its_landmarks_to_its_file_and_back(problem, tmp_path, features):
+    map_ = drf.fit_features(features, problem.X)
+    whole = drf.gram(problem.X, map_, problem.y)
+    parts = drf.gram(problem.X[:400], map_, problem.y[:400])
+    parts += drf.gram(problem.X[400:], y=problem.y[400:], like=parts)
+    np.testing.assert_allclose(parts.A, whole.with_targets(parts.targets).A, rtol=1e-9, atol=1e-7)
+    whole.save(str(tmp_path / "gram.zarr"))
+    loaded = drf.GramStatistics.load(str(tmp_path / "gram.zarr"))
+    one, other = (drf.KernelRidge(alpha=0.1).fit_gram(stats) for stats in (whole, loaded))
+    np.testing.assert_array_equal(other.predict(problem.X), one.predict(problem.X))
+    np.testing.assert_array_equal(stored(other, tmp_path).predict(problem.X), one.predict(problem.X))
+    assert (loaded + whole).n_rows == 1800
+
+
+def test_the_plan_counts_the_factor(problem):
+    plans = [
+        drf.KernelRidge(nystroem(n_components=M), alpha=1.0).plan(problem.X, problem.y) for M in (100, 800)
+    ]
+    by_features = [p.worker_peak_bytes - 8 * p.size.n_features**2 for p in plans]
+    assert plans[0].size.map_bytes == 16 * 100 * 4 + 8 * 100**2
+    assert by_features[0] < by_features[1]
+    assert all(plan.seconds is not None for plan in plans)
+
+
+def test_a_plan_factors_few_landmarks(problem, monkeypatch):
+    factored = []
+
+    def recorded(kernel, landmarks):
+        factored.append(len(landmarks))
+        return pivoted(kernel, landmarks)
+
+    monkeypatch.setattr("distrff.features.nystroem.pivoted", recorded)
+    X, y = np.tile(problem.X, (4, 1)), np.tile(problem.y, 4)
+    plan = drf.KernelRidge(nystroem(n_components=3000), alpha=1.0).plan(X, y)
+    assert 0 < max(factored) <= 1024
+    by_features = plan.size.gram_flops + 2 / 3 * 3000**3
+    assert by_features < plan.flops < by_features + 3000**3
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda map_, p: drf.KernelRidge(map_).fit(p.X, p.y),
+        lambda map_, p: drf.KernelRidge(map_).plan(p.X, p.y),
+        lambda map_, p: drf.KernelRidge(drf.ConcatenatedFeatures([drf.LinearFeatures(), map_])).fit(p.X, p.y),
+        lambda map_, p: drf.KernelSVC(map_).fit(p.X, p.y > 0),
+        lambda map_, p: drf.KernelPCA(map_).fit(p.X),
+        lambda map_, p: drf.gram(p.X, map_, p.y),
+        lambda map_, p: drf.fit_features(map_, p.X),
+    ],
+    ids=["fit", "plan", "concatenated", "svc", "pca", "gram", "fit_features"],
+)
+def test_more_landmarks_than_rows_are_refused_before_the_first_task(problem, monkeypatch, act):
+    monkeypatch.setattr(execution, "reduce_rows", never)
+    with pytest.raises(InputError, match=r"n_components=901 .* only 900 rows"):
+        act(nystroem(n_components=901), problem)
+
+
+def test_more_landmarks_than_rows_of_positive_weight_are_refused(problem):
+    s = (np.arange(900) < 40).astype(float)
+    with pytest.raises(InputError, match=r"n_components=48 .* only 40 rows have a positive weight"):
+        drf.KernelRidge(nystroem()).fit(problem.X, problem.y, s)
+
+
+def test_a_gram_that_is_to_be_like_another_counts_the_factor(problem, monkeypatch):
+    plans = []
+
+    def kept(*args, **kwargs):
+        plans.append(choose_solver(*args, **kwargs))
+        return plans[-1]
+
+    monkeypatch.setattr("distrff.estimators.gram.choose_solver", kept)
+    first = drf.gram(problem.X, nystroem(), problem.y)
+    drf.gram(problem.X, y=problem.y, like=first)
+    assert plans[0].size.triangle_numbers == 48**2
+    assert plans[1].worker_peak_bytes == plans[0].worker_peak_bytes
+
+
+# Models on maps side by side and on scikit-learn's transformers
+
+
+def mixed(width=2.0):
+    return drf.ConcatenatedFeatures(
+        [
+            drf.FourierFeatures(drf.Gaussian(width), 32),
+            drf.NystroemFeatures(drf.Gaussian(width), 24, landmarks="leverage"),
+            drf.TransformerFeatures(PolynomialFeatures(2, include_bias=False)),
+            drf.TransformerFeatures(SplineTransformer()),
+            drf.LinearFeatures(),
+        ]
+    )
+
+
+DERIVED = drf.ConcatenatedFeatures(
+    [drf.FourierFeatures(drf.Gaussian(2.0), 32), drf.LinearFeatures()], weights=[2, 0.1]
+)
+
+
+def test_a_quadratic_basis_is_the_quadratic_model(problem):
+    X, y = problem.X, problem.y
+    model = drf.KernelRidge(
+        drf.TransformerFeatures(PolynomialFeatures(2, include_bias=False)), alpha=0.5
+    ).fit(X, y)
+    expected = make_pipeline(PolynomialFeatures(2, include_bias=False), Ridge(alpha=0.5)).fit(X, y)
+    np.testing.assert_allclose(model.predict(X), expected.predict(X), atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        drf.KernelRidge(mixed(), alpha="cv", random_state=0),
+        drf.KernelRidge(mixed("auto"), alpha="gcv", random_state=0),
+        drf.KernelRidge(DERIVED, solver="cg", random_state=0),
+        drf.KernelRidge(
+            drf.TransformerFeatures(SplineTransformer()), alpha="cv", scale="standard", random_state=0
+        ),
+    ],
+    ids=["mixed", "automatic", "derived", "splines"],
+)
+def test_ridge_fits_on_a_cluster_as_in_memory(problem, tmp_path, model, request):
+    in_memory = clone(model).fit(problem.X, problem.y)
+    request.getfixturevalue("client")
+    X, y = da.from_array(problem.X, chunks=(130, -1)), da.from_array(problem.y, chunks=170)
+    fitted = clone(model).fit(X, y)
+    np.testing.assert_array_equal(fitted.model_.coef, in_memory.model_.coef)
+    np.testing.assert_allclose(fitted.predict(X).compute(), in_memory.predict(problem.X), atol=1e-8)
+    assert fitted.plan(X, y).seconds is not None
+    np.testing.assert_array_equal(stored(fitted, tmp_path).predict(problem.X), fitted.predict(problem.X))
+
+
+@pytest.mark.parametrize(
+    "transformer",
+    [
+        PCA(0.7),  # as many columns as the data says
+        QuantileTransformer(n_quantiles=20),
+        FunctionTransformer(np.log, check_inverse=False),
+        PowerTransformer(method="box-cox"),
+    ],
+    ids=lambda transformer: type(transformer).__name__,
+)
+def test_any_transformer_fits_on_a_cluster_as_in_memory(problem, client, transformer):
+    positive = np.exp(problem.X @ np.diag([1.5, 1.0, 0.5, 0.5]))
+    model = drf.KernelRidge(drf.TransformerFeatures(transformer), alpha="cv", random_state=0)
+    fitted = clone(model).fit(da.from_array(positive, chunks=(130, -1)), da.from_array(problem.y, chunks=90))
+    basis = fitted.features_.transform(positive)
+    by_itself = fitted.features_.transformer_.transform(positive)
+    np.testing.assert_allclose(basis, by_itself, rtol=1e-9, atol=1e-9)
+    expected = Ridge(alpha=fitted.alpha_).fit(basis, problem.y).predict(basis)
+    np.testing.assert_allclose(fitted.predict(positive), expected, rtol=1e-6, atol=1e-6)
+    labels = problem.y > 0
+    assert (
+        drf.KernelSVC(drf.TransformerFeatures(transformer)).fit(positive, labels).score(positive, labels)
+        > 0.5
+    )
+
+
+def test_what_cannot_be_stored_is_refused_by_name(problem, tmp_path):
+    map_ = drf.TransformerFeatures(QuantileTransformer(n_quantiles=20))
+    for features in (map_, drf.ConcatenatedFeatures([drf.LinearFeatures(), map_])):
+        model = drf.KernelRidge(features).fit(problem.X, problem.y)
+        assert model.score(problem.X, problem.y) > 0.1
+        with pytest.raises(InputError, match="QuantileTransformer cannot be stored"):
+            model.save(str(tmp_path / "model.zarr"))
+        with pytest.raises(InputError, match="QuantileTransformer cannot be stored"):
+            drf.gram(problem.X, drf.fit_features(features, problem.X), problem.y).save(
+                str(tmp_path / "gram.zarr")
+            )
+    assert not list(tmp_path.iterdir())
