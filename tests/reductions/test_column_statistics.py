@@ -51,7 +51,7 @@ def test_moments_are_those_of_numpy_for_any_cuts(seed, n, ends, tile_rows, dtype
         weights = np.ones(n) if s is None else s
         mean = np.average(data, axis=0, weights=weights)
         deviations = weights @ (data - mean) ** 2
-        # n additions and ten roundings a merge, of at most n tiles and segments; see tests/preprocessing/test_scaling.py.
+        # n additions and ten roundings a merge, of at most n tiles and segments; see test_scaling.py.
         units = 20 * (n + 10) * UNIT
         size = np.abs(data).max()
         assert moments.weight == pytest.approx(weights.sum(), rel=units)
