@@ -17,15 +17,8 @@ SEGMENT_ROWS = gram_segmentation(600_000, 1024, 1, np.dtype("float32")).segment_
 
 def part(n_rows, unit_rows, *, request_bytes=4 * MIB):
     n_requests = -(-n_rows // unit_rows)
-    return stored_part(
-        "X",
-        n_rows,
-        SEGMENT_ROWS,
-        unit_rows=unit_rows,
-        row_bytes=400,
-        stored_bytes=n_requests * request_bytes,
-        n_requests=n_requests,
-    )
+    sizes = {"row_bytes": 400, "stored_bytes": n_requests * request_bytes, "n_requests": n_requests}
+    return stored_part("X", n_rows, SEGMENT_ROWS, unit_rows=unit_rows, **sizes)
 
 
 @pytest.mark.parametrize("from_the_first", [False, True])
@@ -45,7 +38,8 @@ def test_decoded_rows_are_counted_unit_by_unit(rng, from_the_first):
     assert stored["decoded_bytes"] == 8 * n
 
 
-def test_units_across_bounds_are_told_of():
+def test_what_is_advised():
+    """Where units lie across bounds, requests are small, or a unit fills a worker; else nothing."""
     values = part(600_000, 100_000)
     (sentence,) = rechunk_advice(values)
     assert sentence.startswith("rechunk X from 100,000 to ")
@@ -53,26 +47,19 @@ def test_units_across_bounds_are_told_of():
     assert f" to {values['proposed_rows']:,} rows: a pass decodes " in sentence
     assert f"{values['decoded_share']:.2f} times the rows it needs" in sentence
 
-
-def test_small_requests_are_told_of():
     values = part(600_000, 512, request_bytes=MIB // 8)
     (sentence,) = rechunk_advice(values)
     assert f"1,172 requests of 131 kB, then {values['proposed_requests']}" in sentence
     assert 400 * values["proposed_rows"] <= 8 * MIB
     assert rechunk_advice(part(600_000, 512, request_bytes=2 * MIB)) == []
 
-
-def test_units_that_fill_a_worker_are_told_of():
     (sentence,) = rechunk_advice(part(700_000, 700_000))
     assert "280 MB are decoded at once" in sentence
 
-
-def test_good_chunks_and_little_data_are_left_alone():
     good = part(600_000, part(600_000, 512)["proposed_rows"])
     assert SEGMENT_ROWS % good["unit_rows"] == 0
     assert good["decoded_share"] == 1
-    assert rechunk_advice(good) == []
-    assert rechunk_advice(part(20_000, 16, request_bytes=100)) == []
+    assert rechunk_advice(good) == rechunk_advice(part(20_000, 16, request_bytes=100)) == []
 
 
 @pytest.mark.parametrize("shards", [None, (120, 4)])

@@ -48,6 +48,10 @@ def test_missing_values_and_ranges(rng):
         assert not a["drifts"]
         assert not b["drifts"]
     assert a["name"] == "a"
+    whole = rng.integers(0, 2, (N, 2))
+    for rows in (whole, whole.astype(bool)):
+        first = surveyed(rows)["columns"][0]
+        assert (first["min"], first["max"], first["missing"]) == (0, 1, 0)
 
 
 def test_sparse_rows_are_surveyed_as_dense_ones(rng):
@@ -61,13 +65,6 @@ def test_sparse_rows_are_surveyed_as_dense_ones(rng):
         assert column.pop("drift") == pytest.approx(expected.pop("drift"), abs=1e-12)
         assert column == expected
     assert (found[1]["drifts"], found[3]["missing"], found[4]["infinite"]) == (True, 9, 2)
-
-
-def test_whole_numbers_and_truth_values(rng):
-    X = rng.integers(0, 2, (N, 2))
-    for rows in (X, X.astype(bool)):
-        first = surveyed(rows)["columns"][0]
-        assert (first["min"], first["max"], first["missing"]) == (0, 1, 0)
 
 
 def test_labels_are_counted(rng):
