@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import sysconfig
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from distributed import Client, LocalCluster
 from hypothesis import HealthCheck, settings
 
 import distrff
+from tests.support.commands import wait_until
 
 # No test is timed: how long its examples take depends on what else the machine does.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -114,10 +114,7 @@ class DaskProcesses:
         file = self._folder / f"scheduler-{len(self._running)}.json"
         options = ["--host", f"{protocol}://127.0.0.1:0", "--dashboard-address", "127.0.0.1:0"]
         self._start("dask_scheduler", prelude, [*options, "--scheduler-file", str(file)], environment)
-        deadline = time.monotonic() + 30.0
-        while not (file.exists() and file.read_text().endswith("}")):
-            assert time.monotonic() < deadline, "the scheduler did not start"
-            time.sleep(0.05)
+        wait_until(lambda: file.exists() and file.read_text().endswith("}"))
         return file
 
     def worker(self, scheduler: Path, *options: str, prelude: str = "", **environment: str) -> None:

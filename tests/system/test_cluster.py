@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +13,6 @@ from pathlib import Path
 from threading import Thread
 
 import dask
-import psutil
 import pytest
 from dask.system import CPU_COUNT
 from distributed import default_client
@@ -23,6 +20,7 @@ from distributed.system import MEMORY_LIMIT
 
 from distrff.engine.cluster import connect, memory_limit_bytes
 from distrff.errors import ClusterError, InputError
+from tests.support.commands import interrupt, is_running, run, start
 
 
 @contextmanager
@@ -80,26 +78,16 @@ def test_local_cluster_leaves_nothing_behind(tmp_path, monkeypatch):
         workers = client.scheduler_info()["workers"].values()
         assert [worker["nthreads"] for worker in workers] == [1, 1]
         assert [worker["memory_limit"] for worker in workers] == [int(MEMORY_LIMIT) // 2] * 2
+        folders = [worker["local_directory"] for worker in workers]
         pids = set(client.run(os.getpid).values())
         assert len(pids) == 2
         assert os.getpid() not in pids
-        assert all(Path(folder).is_relative_to(scratch) for folder in worker_folders(client))
+        assert all(Path(folder).is_relative_to(scratch) for folder in folders)
     assert not any(is_running(pid) for pid in pids)
     assert list(tmp_path.iterdir()) == [scratch]
     assert list(scratch.iterdir()) == []
     with pytest.raises(ValueError, match="No clients found"):
         default_client()
-
-
-def worker_folders(client) -> list[str]:
-    return [worker["local_directory"] for worker in client.scheduler_info()["workers"].values()]
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def test_a_worker_for_each_core_by_default():
@@ -119,7 +107,7 @@ def test_two_local_clusters_at_once():
 @pytest.mark.parametrize(
     ("said", "seconds"), [("starting", 0.0), ("starting", 0.3), ("working", 0.1)], ids=str
 )
-def test_ctrl_c_leaves_nothing_behind(tmp_path, said, seconds, wait_until):
+def test_ctrl_c_leaves_nothing_behind(tmp_path, said, seconds):
     """Ctrl-C goes to all processes of a terminal at once, while they start and while they work."""
     (tmp_path / "scratch").mkdir()
     script = tmp_path / "script.py"
@@ -137,21 +125,14 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path, said, seconds, wait_until):
         "        sys.exit(130)\n"
     )
     environment = {**os.environ, "TMPDIR": str(tmp_path / "scratch")}
-    with subprocess.Popen(
-        [sys.executable, script], cwd=tmp_path, env=environment, start_new_session=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    ) as running:  # fmt: skip
-        line = running.stdout.readline()
-        while said not in line:
-            assert line, running.stderr.read()
-            line = running.stdout.readline()
+    command = (sys.executable, script)
+    with start(*command, cwd=tmp_path, env=environment, start_new_session=True) as running:
+        for line in running.stdout:
+            if said in line:
+                break
         time.sleep(seconds)
-        descendants = psutil.Process(running.pid).children(recursive=True)
-        os.killpg(running.pid, signal.SIGINT)
-        _, errors = running.communicate(timeout=60)
-    assert running.returncode == 130
+        _, errors = interrupt(running, seconds=5)
     assert errors == ""
-    wait_until(lambda: not any(is_running(process.pid) for process in descendants), seconds=5)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["scratch", "script.py"]
     assert list((tmp_path / "scratch").iterdir()) == []
 
@@ -164,7 +145,7 @@ def test_a_script_without_main_guard_is_told(tmp_path):
         "with distrff.engine.cluster.connect(n_workers=1):\n"
         "    pass\n"
     )
-    done = subprocess.run([sys.executable, script], check=False, capture_output=True, text=True, timeout=120)
+    done = run(sys.executable, script, timeout=120)
     assert "ClusterError: the local workers did not start" in done.stderr
     assert "if __name__ == '__main__':" in done.stderr
 

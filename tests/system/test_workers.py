@@ -15,8 +15,8 @@ from sklearn.model_selection import GridSearchCV
 
 import distrff as drf
 from distrff.engine import execution
-from distrff.engine import execution as cluster_execution
 from distrff.engine.reduction import OrderedMerge, n_levels
+from tests.support.commands import wait_until
 from tests.support.fits import in_process, small_ridge, within_patience
 
 pytestmark = pytest.mark.usefixtures("small_segments")
@@ -28,12 +28,11 @@ def test_the_client_stays_here(rows, client):
     np.testing.assert_array_equal(late.predict(rows[0]), fitted.predict(rows[0]))
     assert not [name for name, value in vars(late).items() if isinstance(value, Client)]
     _, std = fitted.predict(rows[0][:10], return_std=True)
-    np.testing.assert_array_equal(
-        std, in_process(small_ridge(alpha="cv"), *rows).predict(rows[0][:10], return_std=True)[1]
-    )
+    expected = in_process(small_ridge("cv"), *rows).predict(rows[0][:10], return_std=True)[1]
+    np.testing.assert_array_equal(std, expected)
 
 
-def test_nothing_is_left_on_the_cluster_but_the_gram(rows, cluster, client, wait_until):
+def test_nothing_is_left_on_the_cluster_but_the_gram(rows, cluster, client):
     fitted = small_ridge("cv").fit(*rows)
     gram = 8 * (32 + 1 + 1) ** 2
 
@@ -65,14 +64,11 @@ def test_live_partials_are_bounded(rows, request, monkeypatch, where):
 
     for name in ("_LEAST_SEGMENT_ROWS", "_MOST_SEGMENT_ROWS"):
         monkeypatch.setattr(f"distrff.engine.segments.{name}", 512)
+    monkeypatch.setattr(execution, "OrderedMerge", Counting)
     if where == "cluster":
         request.getfixturevalue("client")
-        monkeypatch.setattr(cluster_execution, "OrderedMerge", Counting)
+    with dask.config.set({} if where == "cluster" else {"scheduler": "threads", "num_workers": 2}):
         fitted = small_ridge().fit(*rows)
-    else:
-        monkeypatch.setattr(execution, "OrderedMerge", Counting)
-        with dask.config.set(scheduler="threads", num_workers=2):
-            fitted = small_ridge().fit(*rows)
     n_segments = fitted.plan_.n_segments
     assert n_segments > 30 and len(waiting) > n_segments
     # Two threads have at most two segments each under way, and each of these can hold up one partial a level.
@@ -104,9 +100,8 @@ def test_a_search_by_joblib(rows, client):
             grid.fit(X, y)
 
     within_patience(fit)
-    np.testing.assert_array_equal(
-        grid.best_estimator_.coef_, small_ridge(**grid.best_params_).fit(X, y).coef_
-    )
+    expected = small_ridge(**grid.best_params_).fit(X, y)
+    np.testing.assert_array_equal(grid.best_estimator_.coef_, expected.coef_)
 
 
 def test_a_search_by_dask_ml(rows, client):
