@@ -81,9 +81,8 @@ def background(folder, environment) -> Iterator[Callable[[str], subprocess.Popen
     running: list[subprocess.Popen] = []
 
     def start(line: str) -> subprocess.Popen:
-        running.append(
-            subprocess.Popen(shlex.split(line), cwd=folder, env=environment, stderr=subprocess.DEVNULL)
-        )
+        how = {"cwd": folder, "env": environment, "stderr": subprocess.DEVNULL}
+        running.append(subprocess.Popen(shlex.split(line), **how))
         return running[-1]
 
     yield start
@@ -106,7 +105,7 @@ def listens(port: int) -> bool:
 def test_this_computer(folder):
     """Its lines are Python, for a script or a notebook."""
     names: dict[str, Any] = {}
-    lines = lines_of("this model")
+    lines = lines_of("this machine")
     assert "threads_per_worker=1" in lines[1]
     quiet = "threads_per_worker=1, n_workers=1, dashboard_address=None"
     quiet += ", scheduler_kwargs={'dashboard_address': '127.0.0.1:0'}"
