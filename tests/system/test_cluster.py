@@ -7,7 +7,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
@@ -24,11 +24,8 @@ from tests.support.commands import interrupt, is_running, run, start
 
 
 @contextmanager
-def listener(reply: bytes | Callable[[socket.socket], None] | None) -> Iterator[str]:
-    """Something that accepts connections, says `reply` if any, and hangs up if it said something.
-
-    Or it does with them what `reply` does.
-    """
+def listener(reply: bytes | None) -> Iterator[str]:
+    """Something that accepts connections, says `reply` if any, and hangs up if it said something."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         accepted = []
 
@@ -39,9 +36,7 @@ def listener(reply: bytes | Callable[[socket.socket], None] | None) -> Iterator[
                 except OSError:
                     return
                 accepted.append(connection)
-                if callable(reply):
-                    reply(connection)
-                elif reply is not None:
+                if reply is not None:
                     connection.sendall(reply)
                     connection.close()
 
@@ -90,16 +85,15 @@ def test_local_cluster_leaves_nothing_behind(tmp_path, monkeypatch):
         default_client()
 
 
-def test_a_worker_for_each_core_by_default():
-    with connect(memory_limit="0") as client:
-        workers = client.scheduler_info(n_workers=-1)["workers"].values()
+def test_two_local_clusters_at_once():
+    """No port is fixed: a second one starts without a warning (they are errors in this suite's settings).
+
+    By default there is a worker for each core.
+    """
+    with connect(memory_limit="0") as first, connect(n_workers=1, threads_per_worker=2) as second:
+        workers = first.scheduler_info(n_workers=-1)["workers"].values()
         assert len(workers) == CPU_COUNT
         assert {worker["memory_limit"] for worker in workers} == {0}
-
-
-def test_two_local_clusters_at_once():
-    """No port is fixed: a second one starts without a warning (they are errors in this suite's settings)."""
-    with connect(n_workers=1) as first, connect(n_workers=1, threads_per_worker=2) as second:
         assert first.scheduler.address != second.scheduler.address
         assert next(iter(second.scheduler_info()["workers"].values()))["nthreads"] == 2
 
@@ -150,22 +144,14 @@ def test_a_script_without_main_guard_is_told(tmp_path):
     assert "if __name__ == '__main__':" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("limit", "size"),
-    [("4GB", 4 * 10**9), ("4GiB", 2**32), ("512 MiB", 2**29), ("0", 0), (0, 0), (2**30, 2**30)],
-)
-def test_memory_limits(limit, size):
-    assert memory_limit_bytes(limit, 3) == size
-
-
-def test_memory_is_shared_by_default():
+def test_memory_limits():
+    """By default workers share the memory."""
+    sizes = {"4GB": 4 * 10**9, "4GiB": 2**32, "512 MiB": 2**29, "0": 0, 0: 0, 2**30: 2**30}
+    assert {limit: memory_limit_bytes(limit, 3) for limit in sizes} == sizes
     assert memory_limit_bytes("auto", 4) == memory_limit_bytes(None, 4) == int(MEMORY_LIMIT) // 4
-
-
-@pytest.mark.parametrize("limit", ["lots", "4", "-4GB", "0.5", "", "4GX", -1, [1]])
-def test_memory_limits_that_are_none(limit):
-    with pytest.raises(InputError, match=r"memory_limit must be .*'4GB'"):
-        memory_limit_bytes(limit, 1)
+    for limit in ("lots", "4", "-4GB", "0.5", "", "4GX", -1, [1]):
+        with pytest.raises(InputError, match=r"memory_limit must be .*'4GB'"):
+            memory_limit_bytes(limit, 1)
 
 
 # ---------------------------------------------------------------- a scheduler that runs somewhere
@@ -199,13 +185,14 @@ def test_something_else_than_dask_listens(reply, told, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_nothing_listens(capfd):
+def test_nothing_listens_or_a_worker(client, capfd):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         assert "check that it runs" in refusal(f"tcp://127.0.0.1:{unused.getsockname()[1]}")
     assert "its address and port" in refusal("tcp://127.0.0.1:99999")
     refusal("tcp://127.0.0.1:1")
     assert capfd.readouterr() == ("", "")
+    assert "it is a worker" in refusal(next(iter(client.scheduler_info()["workers"])))
 
 
 NO_FILE, NO_ADDRESS = "no scheduler file '{}'", "'{}' is not an address .* tcp://host:8786"
@@ -232,26 +219,20 @@ def test_what_cannot_be_connected_to(options, message, tmp_path, monkeypatch):
         pass
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[]", '{"address": '])
-def test_a_file_that_is_no_scheduler_file(content, tmp_path):
-    file = tmp_path / "cluster.json"
-    file.write_text(content)
-    message = r"cluster.json' is not a readable scheduler file"
-    with pytest.raises(InputError, match=message), connect(str(file)):
-        pass
-
-
-def test_the_address_of_a_worker(client):
-    worker = next(iter(client.scheduler_info()["workers"]))
-    assert "it is a worker" in refusal(worker)
+def test_a_file_that_is_no_scheduler_file(tmp_path):
+    file, message = tmp_path / "cluster.json", r"cluster.json' is not a readable scheduler file"
+    for content in ("", "{}", "[]", '{"address": '):
+        file.write_text(content)
+        with pytest.raises(InputError, match=message), connect(str(file)):
+            pass
 
 
 # ---------------------------------------------------------------- TLS
 
 
-def test_tls_is_dasks_configuration(tls_of, as_environment, dask_processes):
+def test_tls_is_dasks_configuration(tls_of, dask_processes):
     theirs, others = tls_of("theirs"), tls_of("others")
-    address = address_in(dask_processes.scheduler("tls", **as_environment(theirs)))
+    address = address_in(dask_processes.scheduler("tls", **theirs))
     assert address.startswith("tls://")
     with dask.config.set(theirs), connect(address) as client:
         assert client.scheduler.address == address
