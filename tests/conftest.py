@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import sysconfig
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from distributed import Client, LocalCluster
 from hypothesis import HealthCheck, settings
 
 import distrff
+from tests.support.commands import wait_until
 
 # No test is timed: how long its examples take depends on what else the machine does.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -109,25 +109,20 @@ class DaskProcesses:
         self._folder = folder
         self._running: list[subprocess.Popen] = []
 
-    def scheduler(self, protocol: str = "tcp", *, prelude: str = "", **environment: str) -> Path:
+    def scheduler(self, protocol: str = "tcp", *, prelude: str = "", **configuration: str) -> Path:
         """Return the file of a scheduler that listens; `prelude` is Python that it runs first."""
         file = self._folder / f"scheduler-{len(self._running)}.json"
         options = ["--host", f"{protocol}://127.0.0.1:0", "--dashboard-address", "127.0.0.1:0"]
-        self._start("dask_scheduler", prelude, [*options, "--scheduler-file", str(file)], environment)
-        deadline = time.monotonic() + 30.0
-        while not (file.exists() and file.read_text().endswith("}")):
-            assert time.monotonic() < deadline, "the scheduler did not start"
-            time.sleep(0.05)
+        self._start("dask_scheduler", prelude, [*options, "--scheduler-file", str(file)], configuration)
+        wait_until(lambda: file.exists() and file.read_text().endswith("}"))
         return file
 
-    def worker(self, scheduler: Path, *options: str, prelude: str = "", **environment: str) -> None:
-        """Start a worker, without a nanny where it has a prelude, which a nanny's child would not run."""
-        if prelude:
-            options = (*options, "--no-nanny")
-        words = ["--nworkers", "1", "--scheduler-file", str(scheduler), *options]
-        self._start("dask_worker", prelude, words, environment)
+    def worker(self, scheduler: Path, *, prelude: str) -> None:
+        """Start a worker, without a nanny, whose child would not run the prelude."""
+        words = ["--nworkers", "1", "--scheduler-file", str(scheduler), "--no-nanny"]
+        self._start("dask_worker", prelude, words, {})
 
-    def _start(self, command: str, prelude: str, words: list[str], environment: dict[str, str]) -> None:
+    def _start(self, command: str, prelude: str, words: list[str], configuration: dict[str, str]) -> None:
         program = (
             f"{prelude}\n"
             "import runpy, sys\n"
@@ -136,14 +131,10 @@ class DaskProcesses:
         )
         script = self._folder / f"{command}-{len(self._running)}.py"
         script.write_text(program)
-        self._running.append(
-            subprocess.Popen(
-                [sys.executable, script, *words],
-                cwd=self._folder,
-                env=os.environ | environment,
-                stderr=subprocess.DEVNULL,
-            )
-        )
+        names = {key: "DASK_" + key.upper().replace(".", "__").replace("-", "_") for key in configuration}
+        environment = {names[key]: value for key, value in configuration.items()}
+        how = {"cwd": self._folder, "env": os.environ | environment, "stderr": subprocess.DEVNULL}
+        self._running.append(subprocess.Popen([sys.executable, script, *words], **how))
 
     def end(self) -> None:
         """End all of them one after the other, workers first, which else wait for their scheduler."""
@@ -166,7 +157,7 @@ def dask_processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskPro
 
 @pytest.fixture(scope="session")
 def tls_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, str]]:
-    """`tls_of(name)`: Dask's configuration for a self-signed certificate of this model, one a name."""
+    """`tls_of(name)`: Dask's configuration for a self-signed certificate, one for each name."""
     if shutil.which("openssl") is None:
         pytest.skip("making certificates needs the openssl program")
     folder = tmp_path_factory.mktemp("tls")
@@ -185,17 +176,6 @@ def tls_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str
         return found
 
     return make
-
-
-@pytest.fixture(scope="session")
-def as_environment() -> Callable[[dict[str, str]], dict[str, str]]:
-    """Spells Dask's configuration as environment variables."""
-
-    def spell(configuration: dict[str, str]) -> dict[str, str]:
-        names = {key: "DASK_" + key.upper().replace(".", "__").replace("-", "_") for key in configuration}
-        return {names[key]: value for key, value in configuration.items()}
-
-    return spell
 
 
 @pytest.fixture

@@ -11,12 +11,12 @@ import json
 import sys
 import warnings
 
-from tests.benchmarks import accuracy, convert, features, losses, object_store, sparse_models, spine
+from tests.benchmarks import accuracy, convert, features, losses, object_store, spine
 
 GROUPS = {
     "spine": spine.BENCHMARKS,
     "losses": losses.BENCHMARKS,
-    "features": features.BENCHMARKS | sparse_models.BENCHMARKS,
+    "features": features.BENCHMARKS,
     "accuracy": accuracy.BENCHMARKS,
     "ingest": convert.BENCHMARKS | object_store.BENCHMARKS,
 }

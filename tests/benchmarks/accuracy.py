@@ -40,19 +40,19 @@ _TOL = 1e-2
 _Benchmark = Callable[[float], Iterator[dict[str, Any]]]
 
 
-def _with_files(*names: str) -> Callable[[Callable[[Path, float], Iterator[dict[str, Any]]]], _Benchmark]:
-    """Make a benchmark of a function of the folder that has these files."""
+def _with_files(*names: str, of: str = DATA) -> Callable[[Callable[..., Any]], _Benchmark]:
+    """Make a benchmark of a function of a path, that of a folder with these files, and the scale."""
 
     def decorated(function: Callable[[Path, float], Iterator[dict[str, Any]]]) -> _Benchmark:
         @wraps(function)
         def benchmark(scale: float) -> Iterator[dict[str, Any]]:
-            folder = Path(os.environ.get(DATA, os.devnull))
-            missing = [name for name in names if not (folder / name).is_file()]
+            place = Path(os.environ.get(of, os.devnull))
+            missing = [place / name for name in names if not (place / name).is_file()]
             if missing:
-                yield {"skipped": f"{' and '.join(missing)} not in the folder that {DATA} names"}
+                yield {"skipped": f"{' and '.join(map(str, missing))} not there; {of} names the place"}
                 return
             with workers():
-                yield from function(folder, scale)
+                yield from function(place, scale)
 
         return benchmark
 
@@ -128,33 +128,27 @@ def _n_seeds(scale: float) -> int:
     return max(1, int(_SEEDS * scale))
 
 
-def covtype_by_binning(scale: float) -> Iterator[dict[str, Any]]:
+@_with_files("", of=COVTYPE)
+def covtype_by_binning(path: Path, scale: float) -> Iterator[dict[str, Any]]:
     """Test errors of five splits; widths and alpha are chosen on the training rows."""
-    if COVTYPE not in os.environ:
-        yield {"skipped": f"{COVTYPE} names no file"}
-        return
     errors = []
-    with workers():
-        for split in range(_N_SPLITS):
-            found = _fitted(scale, split, _N_GRIDS)
-            errors.append(found["error"])
-            yield found
+    for split in range(_N_SPLITS):
+        found = _fitted(path, scale, split, _N_GRIDS)
+        errors.append(found["error"])
+        yield found
     yield {"asked": f"median <= {_MOST}", "median": median(errors), "errors": errors}
 
 
-def covtype_by_grids(scale: float) -> Iterator[dict[str, Any]]:
+@_with_files("", of=COVTYPE)
+def covtype_by_grids(path: Path, scale: float) -> Iterator[dict[str, Any]]:
     """The error and the seconds of one split by the number of grids."""
-    if COVTYPE not in os.environ:
-        yield {"skipped": f"{COVTYPE} names no file"}
-        return
-    with workers():
-        for n_grids in (25, 50, 100, 200, 400):
-            yield _fitted(scale, 0, n_grids)
+    for n_grids in (25, 50, 100, 200, 400):
+        yield _fitted(path, scale, 0, n_grids)
 
 
-def _fitted(scale: float, split: int, n_grids: int) -> dict[str, Any]:
+def _fitted(path: Path, scale: float, split: int, n_grids: int) -> dict[str, Any]:
     """Widths from a sample of the training rows, alpha from a quarter of rows and grids, then all of them."""
-    X, y, X_test, y_test = _split(scale, split)
+    X, y, X_test, y_test = _split(path, scale, split)
     started = time.perf_counter()
     learned = RandomBinningFeatures(Laplacian("ard"), PILOT_GRIDS, random_state=0).fit(X, y.astype(str))
     widths_known = time.perf_counter()
@@ -180,9 +174,9 @@ def _fitted(scale: float, split: int, n_grids: int) -> dict[str, Any]:
     }
 
 
-def _split(scale: float, split: int) -> tuple[np.ndarray, ...]:
+def _split(path: Path, scale: float, split: int) -> tuple[np.ndarray, ...]:
     """Return training rows and labels, then those of the test, without columns constant in training."""
-    frame = pd.read_parquet(os.environ[COVTYPE])
+    frame = pd.read_parquet(path)
     order = np.random.default_rng(split).permutation(len(frame))
     order = order[: int(scale * len(order))]
     X, y = frame.drop(columns="Cover_Type").to_numpy(np.float32), frame["Cover_Type"].to_numpy()

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import tempfile
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import zarr
 from pyarrow import csv as arrow_csv
 from scipy.stats import chi2, kstest
+from sklearn.kernel_approximation import RBFSampler
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
 
-from distrff.engine.record import peak_resident_bytes, resident_bytes
+from distrff.io.convert.convert import convert, convert_like
+from distrff.io.open import open_dataset
+from distrff.preprocessing.table import TableSteps
+from tests.benchmarks.measuring import in_fresh_process, measured
 from tests.support.commands import DISTRFF, run
 
 KDD = "DISTRFF_BENCHMARK_KDD"
@@ -38,10 +46,10 @@ def csv_speed(scale: float) -> Iterator[dict[str, Any]]:
         path = Path(folder) / "rows.csv"
         n_rows = _write_csv(path, int(_CSV_BYTES * scale))
         pairs = []
+        ours_of = partial(convert, target=-1, dtype="float32")
         for i in range(3):
-            ours = _in_fresh_process(_convert_csv, path, Path(folder) / f"{i}.zarr")
-            theirs = _in_fresh_process(_read_csv, path)
-            pairs.append((ours, theirs))
+            ours = in_fresh_process(measured, ours_of, path, Path(folder) / f"{i}.zarr")
+            pairs.append((ours, in_fresh_process(measured, arrow_csv.read_csv, path)))
         speeds = [theirs["seconds"] / ours["seconds"] for ours, theirs in pairs]
         yield {
             "n_rows": n_rows,
@@ -50,7 +58,7 @@ def csv_speed(scale: float) -> Iterator[dict[str, Any]]:
             "speed": median(speeds),
             "seconds": median(ours["seconds"] for ours, _ in pairs),
             "reference_seconds": median(theirs["seconds"] for _, theirs in pairs),
-            "peak_megabytes_above_idle": max(ours["peak"] for ours, _ in pairs),
+            "peak_megabytes_above_idle": max(ours["peak_bytes"] for ours, _ in pairs) * _BYTE,
         }
 
 
@@ -66,16 +74,6 @@ def _write_csv(path: Path, n_bytes: int) -> int:
             arrow_csv.write_csv(pa.table(dict(zip(names, values, strict=True))), file, options)
             n_rows += _BLOCK_ROWS
     return n_rows
-
-
-def _convert_csv(path: Path, dst: Path) -> None:
-    from distrff.io.convert.convert import convert
-
-    convert(path, dst, target=-1, dtype="float32")
-
-
-def _read_csv(path: Path) -> None:
-    arrow_csv.read_csv(path, read_options=arrow_csv.ReadOptions(use_threads=True))
 
 
 def shuffling(scale: float) -> Iterator[dict[str, Any]]:
@@ -94,9 +92,9 @@ def shuffling(scale: float) -> Iterator[dict[str, Any]]:
         del A, part
         for seed in range(_N_SEEDS):
             dst = Path(folder) / "rows.zarr"
-            done = _in_fresh_process(_shuffle, source, dst, seed)
+            done = in_fresh_process(measured, partial(convert, shuffle=seed, overwrite=True), source, dst)
             seconds.append(done["seconds"])
-            peaks.append(done["peak"])
+            peaks.append(done["peak_bytes"] * _BYTE)
             p_values.append(_p_value(dst, n_rows))
     yield {
         "n_rows": n_rows,
@@ -108,16 +106,8 @@ def shuffling(scale: float) -> Iterator[dict[str, Any]]:
     }
 
 
-def _shuffle(source: Path, dst: Path, seed: int) -> None:
-    from distrff.io.convert.convert import convert
-
-    convert(source, dst, shuffle=seed, overwrite=True)
-
-
 def _p_value(path: Path, n_rows: int) -> float:
     """Of the chi-square test that a row's new place does not depend on its old one."""
-    import zarr
-
     numbers = zarr.open_group(path, mode="r")["X"][:, 0].astype(np.int64)
     assert np.array_equal(np.sort(numbers), np.arange(n_rows))
     cells = numbers * _PARTS // n_rows * _PARTS + np.arange(n_rows) * _PARTS // n_rows
@@ -160,13 +150,6 @@ def three_commands(scale: float) -> Iterator[dict[str, Any]]:
 
 def _peer_error(rows: str, test: str, folder: str) -> float:
     """Of scikit-learn's random features and squared hinge, on the same columns, as many features."""
-    from sklearn.kernel_approximation import RBFSampler
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-    from sklearn.svm import LinearSVC
-
-    from distrff.io.open import open_dataset
-
     data = open_dataset(rows)
     X, y = data.X.compute(), data.y.compute()
     X_test, y_test = _encoded_like(rows, test, folder)
@@ -181,31 +164,10 @@ def _peer_error(rows: str, test: str, folder: str) -> float:
 
 def _encoded_like(rows: str, path: str, folder: str) -> tuple[np.ndarray, np.ndarray]:
     """The rows of a raw file by the steps that are stored with others."""
-    import zarr
-
-    from distrff.io.convert.convert import convert_like
-    from distrff.io.open import open_dataset
-    from distrff.preprocessing.table import TableSteps
-
     steps = TableSteps.from_dict(zarr.open_group(rows, mode="r").attrs["steps"])
     convert_like(path, f"{folder}/test.zarr", steps)
     data = open_dataset(f"{folder}/test.zarr")
     return data.X.compute(), data.y.compute()
-
-
-def _in_fresh_process(work: Any, *arguments: Any) -> dict[str, float]:
-    """Seconds of a call, and the most memory above what importing takes, in megabytes."""
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(_measured, (work, arguments))
-
-
-def _measured(work: Any, arguments: tuple[Any, ...]) -> dict[str, float]:
-    import distrff.io.convert.convert  # noqa: F401
-
-    idle, started = resident_bytes(), time.perf_counter()
-    work(*arguments)
-    seconds = time.perf_counter() - started
-    return {"seconds": seconds, "peak": (peak_resident_bytes() - idle) * _BYTE}
 
 
 BENCHMARKS = {"csv_speed": csv_speed, "shuffling": shuffling, "three_commands": three_commands}

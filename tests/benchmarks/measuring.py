@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -87,3 +89,16 @@ def draw_rows(seed: int, n_rows: int, n_columns: int, dtype: str) -> tuple[np.nd
     X = rng.standard_normal((n_rows, n_columns)).astype(dtype)
     y = np.sin(X[:, 0]) + X[:, 1] * X[:, 2] + 0.1 * rng.standard_normal(n_rows)
     return X, y.astype(dtype)
+
+
+def in_fresh_process(work: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what a call returns in a process that does nothing else."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(work, *arguments).result()
+
+
+def measured(work: Callable[..., Any], *arguments: Any) -> dict[str, float]:
+    """Return the seconds of a call, and the bytes that this process had at most above those before."""
+    idle = resident_bytes()
+    seconds = seconds_of(lambda: work(*arguments))
+    return {"seconds": seconds, "peak_bytes": peak_resident_bytes() - idle}

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import dask.array as da
 import numpy as np
 from distributed import Client
+from sklearn.kernel_approximation import RBFSampler
+from sklearn.linear_model import Ridge
+from sklearn.pipeline import make_pipeline
 
+from distrff.engine.record import peak_resident_bytes, resident_bytes
 from distrff.engine.run import Run
 from distrff.engine.segments import gram_segmentation, gram_tile_rows
 from distrff.estimators.ridge import KernelRidge
@@ -27,7 +29,9 @@ from distrff.preprocessing.targets import NumericTargets
 from distrff.reductions.gram import GramReduction
 from tests.benchmarks.measuring import (
     alternate,
+    draw_rows,
     import_everything,
+    in_fresh_process,
     peaks_above,
     seconds_of,
     workers,
@@ -128,14 +132,8 @@ def _dask_array_fit(path: Path) -> np.ndarray:
     X, y = da.from_zarr(str(path / "X")), da.from_zarr(str(path / "y"))
     W = np.random.default_rng(0).standard_normal((N_COLUMNS, N_COMPONENTS)).astype(np.float32) / LENGTH_SCALE
     b = np.random.default_rng(1).uniform(0, 2 * np.pi, N_COMPONENTS).astype(np.float32)
-    Z = X.map_blocks(
-        rbf_features,
-        W,
-        b,
-        dtype=np.float32,
-        chunks=(X.chunks[0], (N_COMPONENTS,)),
-        meta=np.empty((0, 0), np.float32),
-    )
+    chunks, meta = (X.chunks[0], (N_COMPONENTS,)), np.empty((0, 0), np.float32)
+    Z = X.map_blocks(rbf_features, W, b, dtype=np.float32, chunks=chunks, meta=meta)
     G, B, z, total = da.compute(Z.T @ Z, Z.T @ y, Z.sum(axis=0), y.sum())
     G = G - np.outer(z, z) / len(X) + np.eye(N_COMPONENTS)
     return np.linalg.solve(G, B - z * total / len(X))
@@ -157,51 +155,37 @@ def _fresh_peak(fit: Any, path: Path) -> int:
         return peaks_above(client, idle)
 
 
-_SKLEARN = """
-import json, time
-import numpy as np
-from sklearn.kernel_approximation import RBFSampler
-from sklearn.linear_model import Ridge
-from sklearn.pipeline import make_pipeline
-from distrff.engine.record import peak_resident_bytes, resident_bytes
-from tests.benchmarks.measuring import draw_rows
-n, d, D, length_scale = {arguments}
-idle = resident_bytes()
-X, y = draw_rows(0, n, d, "float32")
-started = time.perf_counter()
-sampler = RBFSampler(gamma=0.5 / length_scale**2, n_components=D, random_state=0)
-make_pipeline(sampler, Ridge(alpha=1.0)).fit(X, y)
-print(json.dumps([time.perf_counter() - started, peak_resident_bytes() - idle]))
-"""
-
-
 def against_scikit_learn(scale: float) -> Iterator[dict[str, Any]]:
     """The same rows in memory by RBFSampler and Ridge, in a process with all cores, in float32."""
     n = int(200_000 * scale)
-    script = _SKLEARN.format(arguments=(n, N_COLUMNS, N_COMPONENTS, LENGTH_SCALE))
     with tempfile.TemporaryDirectory() as folder:
         path = write_rows(Path(folder) / "rows.zarr", n, N_COLUMNS)
-        ours, theirs, peaks = [], [], []
+        ours, theirs = [], []
         with workers():
             _fit(path)
             for _ in range(3):
-                seconds, peak = json.loads(
-                    subprocess.run([sys.executable, "-c", script], check=True, capture_output=True).stdout
-                )
-                theirs.append(seconds)
-                peaks.append(peak)
+                theirs.append(in_fresh_process(sklearn_fit, n))
                 ours.append(seconds_of(lambda: _fit(path)))
-        our_peak = _fresh_peak(_fit, path)
+        our_peak, peak = _fresh_peak(_fit, path), max(found["peak_bytes"] for found in theirs)
     yield {
         "n_rows": n,
         "asked": "speedup >= 2.5 and memory_ratio <= 0.2",
-        "speedup": float(np.median(np.divide(theirs, ours))),
-        "seconds": float(np.median(ours)),
-        "reference_seconds": float(np.median(theirs)),
-        "memory_ratio": our_peak / max(peaks),
+        "speedup": median(found["seconds"] / seconds for found, seconds in zip(theirs, ours, strict=True)),
+        "seconds": median(ours),
+        "reference_seconds": median(found["seconds"] for found in theirs),
+        "memory_ratio": our_peak / peak,
         "peak_bytes": our_peak,
-        "reference_peak_bytes": max(peaks),
+        "reference_peak_bytes": peak,
     }
+
+
+def sklearn_fit(n_rows: int) -> dict[str, float]:
+    """Draw rows and fit the same model to them by scikit-learn; the seconds are of the fit alone."""
+    idle = resident_bytes()
+    X, y = draw_rows(0, n_rows, N_COLUMNS, "float32")
+    sampler = RBFSampler(gamma=0.5 / LENGTH_SCALE**2, n_components=N_COMPONENTS, random_state=0)
+    seconds = seconds_of(lambda: make_pipeline(sampler, Ridge(alpha=1.0)).fit(X, y))
+    return {"seconds": seconds, "peak_bytes": peak_resident_bytes() - idle}
 
 
 def alpha_by_cv(scale: float) -> Iterator[dict[str, Any]]:
@@ -224,20 +208,12 @@ def memory(scale: float) -> Iterator[dict[str, Any]]:
                 runs = [_planned_and_measured(path, alpha) for _ in range(3)]
                 planned, measured = runs[0][0], max(run[1] for run in runs)
                 peaks[n, alpha] = measured
-                yield {
-                    "n_rows": n,
-                    "alpha": alpha,
-                    "asked": "measured <= planned",
-                    "planned": planned,
-                    "measured": measured,
-                }
+                found = {"n_rows": n, "alpha": alpha, "planned": planned, "measured": measured}
+                yield found | {"asked": "measured <= planned"}
     small, large = sorted({n for n, _ in peaks})
     for alpha in (1.0, "cv"):
-        yield {
-            "alpha": alpha,
-            "asked": "growth within 0.10",
-            "growth": peaks[large, alpha] / peaks[small, alpha] - 1,
-        }
+        growth = peaks[large, alpha] / peaks[small, alpha] - 1
+        yield {"alpha": alpha, "asked": "growth within 0.10", "growth": growth}
 
 
 def _planned_and_measured(path: Path, alpha: Any) -> tuple[int, int]:

@@ -61,16 +61,11 @@ class Distrff:
 
 
 @pytest.fixture
-def runner() -> CliRunner:
-    return CliRunner()
-
-
-@pytest.fixture
 def distrff(cluster: LocalCluster) -> Distrff:
     return Distrff(cluster.scheduler_address)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def distrff_process() -> Callable[..., Done]:
     """Runs commands as users do, in a process of their own."""
 

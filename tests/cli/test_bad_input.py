@@ -100,9 +100,8 @@ def test_a_truncated_chunk(fit_refused, refused, rows, stored, models, tmp_path)
 
 
 def test_models_that_cannot_be_used(refused, rows, models, tmp_path):
-    future, altered = (
-        shutil.copytree(models["numbers"], tmp_path / name) for name in ("future.zarr", "altered.zarr")
-    )
+    names = ("future.zarr", "altered.zarr")
+    future, altered = (shutil.copytree(models["numbers"], tmp_path / name) for name in names)
     document = json.loads((future / "zarr.json").read_text())
     document["attributes"]["distrff"]["format"] = 99
     (future / "zarr.json").write_text(json.dumps(document))

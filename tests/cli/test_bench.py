@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from distrff.cli import bench
-from distrff.cli.bench import arithmetic_rates, fit_limits, rows_a_second
+from distrff.cli.bench import fit_limits, rows_a_second
 from distrff.engine.execution import PlannedWorkers
 from distrff.estimators.fitting.plan import Size, count
 from distrff.features.specification import product_cost
@@ -30,8 +30,10 @@ def test_rates_of_a_cluster(distrff):
     assert len(found["workers"]) == found["n_threads"] == 2
     for worker in found["workers"]:
         assert worker["address"].startswith("tcp://")
-        assert worker["flops"]["float32"] > 0
-        assert worker["cosines"]["float64"] > 0
+        assert worker["blas_threads"] >= 1
+        for rates in (worker["flops"], worker["cosines"]):
+            assert set(rates) == {"float32", "float64"}
+            assert min(rates.values()) > 0
         assert worker["received_bytes"] > 0
         assert worker["read_rows"] is None
     assert 0 < found["task_seconds"] < 60
@@ -93,14 +95,6 @@ class SlowRows:
             yield RowBlock(first, np.zeros((min(n_rows, self.stop - first), 2)))
 
 
-def test_every_rate_is_a_number():
-    rates = arithmetic_rates(1e-3)
-    assert rates["blas_threads"] >= 1
-    for by_dtype in (rates["flops"], rates["cosines"]):
-        assert set(by_dtype) == {"float32", "float64"}
-        assert all(0 < rate < np.inf for rate in by_dtype.values())
-
-
 def test_reading_stops_in_time_and_with_the_rows():
     began = time.monotonic()
     assert 0 < rows_a_second(SlowRows(0, 10**9, 0.01), 100, 0.05) <= 100 / 0.01
@@ -109,16 +103,8 @@ def test_reading_stops_in_time_and_with_the_rows():
 
 
 SHAPE = Size(
-    n_rows=2**20,
-    n_columns=10,
-    n_features=1024,
-    n_outputs=1,
-    n_folds=5,
-    n_alphas=25,
-    dtype="float32",
-    row_bytes=48,
-    chunk_rows=4096,
-    map_cost=product_cost(10),
+    **{"n_rows": 2**20, "n_columns": 10, "n_features": 1024, "n_outputs": 1, "n_folds": 5, "n_alphas": 25},
+    **{"dtype": "float32", "row_bytes": 48, "chunk_rows": 4096, "map_cost": product_cost(10)},
 )
 CLUSTER = {"n_workers": 2, "threads_per_worker": 1, "memory_limit": 0}
 

@@ -14,10 +14,9 @@ from distrff.estimators.fitting import plan
 from distrff.model.persistence import load_model
 
 FIT_KEYS = {
-    "model", "n_samples", "n_components", "length_scale", "alpha", "cv_score", "n_sweeps", "status",
-    "seconds", "sweep_seconds",
-    "planned_peak_bytes", "measured_peak_bytes", "rkhs_norm", "workers",
-}  # fmt: skip
+    *("model", "n_samples", "n_components", "length_scale", "alpha", "cv_score", "n_sweeps", "status"),
+    *("seconds", "sweep_seconds", "planned_peak_bytes", "measured_peak_bytes", "rkhs_norm", "workers"),
+}
 
 
 @pytest.fixture
@@ -51,13 +50,6 @@ def test_fit_for_people(distrff, rows, tmp_path):
     assert "defaults used" not in done.stderr
     for text in ("600 rows, 4 columns, 16 features", "seed 5", f"written to {out}", "label"):
         assert text in done.stdout
-
-
-def test_an_existing_model_is_replaced_only_when_asked(distrff, rows, models):
-    before = load_model(str(models["numbers"])).report["seed"]
-    words = ("fit", rows.zarr, "--out", models["numbers"], "--n-components", 16)
-    assert "--overwrite" in distrff.refused(*words)
-    assert load_model(str(models["numbers"])).report["seed"] == before
 
 
 def test_a_flag_as_target_and_weights_for_its_classes(distrff, rows, tmp_path):
@@ -187,6 +179,10 @@ def test_binning_from_fit_to_predictions(distrff, rows, tmp_path, written):
 
 
 def test_what_was_written_is_replaced_only_when_asked_and_inputs_never(distrff, rows, models, tmp_path):
+    before = load_model(str(models["numbers"])).report["seed"]
+    fit = ("fit", rows.zarr, "--out", models["numbers"], "--n-components", 16)
+    assert "--overwrite" in distrff.refused(*fit)
+    assert load_model(str(models["numbers"])).report["seed"] == before
     words = ("predict", models["numbers"], rows.zarr, "--out")
     assert distrff(*words, tmp_path / "p.zarr").code == 0
     distrff.refused(*words, tmp_path / "p.zarr")

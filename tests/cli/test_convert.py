@@ -32,10 +32,8 @@ def labelled(tmp_path, rng):
     """Two compressed files without headers: a number, a colour that decides the label, and the label."""
 
     def write(name: str, n: int, colours: list[str]) -> str:
-        rows = [(rng.standard_normal(), colour) for colour in rng.choice(colours, n)]
-        lines = [
-            f"{x:.6f},{c},{'warm' if c == 'red' else 'cold' if c == 'blue' else 'green'}." for x, c in rows
-        ]
+        label = {"red": "warm", "blue": "cold", "lime": "green"}
+        lines = [f"{rng.standard_normal():.6f},{c},{label[c]}." for c in rng.choice(colours, n)]
         (tmp_path / name).write_bytes(gzip.compress("\n".join(lines).encode()))
         return str(tmp_path / name)
 
@@ -79,8 +77,8 @@ def test_libsvm_files_of_other_widths(distrff, tmp_path, scratch, rng):
     model = str(tmp_path / "model.zarr")
     for name, part in (("train", X), ("narrow", X[:, :3]), ("wide", np.ones((3, 7)))):
         dump_svmlight_file(part, y[: len(part)], str(tmp_path / name), zero_based=False)
-    assert distrff("fit", tmp_path / "train", "--model", "ridge-classifier", *EXACT, "--out", model,
-            "--json").code == 0  # fmt: skip
+    fit = ("fit", tmp_path / "train", "--model", "ridge-classifier", *EXACT, "--out", model)
+    assert distrff(*fit).code == 0
     assert distrff("score", model, tmp_path / "narrow", "--json").json["n_samples"] == 90
     message = distrff.refused("score", model, tmp_path / "wide")
     assert "wide, line 1: index 7, but in training the indices were 1 to 6" in message
@@ -131,9 +129,8 @@ def test_arrays_by_name(distrff, tmp_path, rng):
 )
 def test_bad_files_end_in_one_line(distrff, tmp_path, content, arguments, message):
     (tmp_path / "rows.csv").write_bytes(content)
-    (line,) = distrff.refused(
-        "convert", tmp_path / "rows.csv", tmp_path / "rows.zarr", *arguments
-    ).splitlines()
+    words = ("convert", tmp_path / "rows.csv", tmp_path / "rows.zarr", *arguments)
+    (line,) = distrff.refused(*words).splitlines()
     assert message in line
     assert [path.name for path in tmp_path.iterdir()] == ["rows.csv"]
 

@@ -86,16 +86,10 @@ def test_bad_input_is_one_line(distrff, rows, stored):
         *_, line = distrff.refused("kernel-error", *words).splitlines()
         assert line.startswith("distrff: ")
         assert text in line
-
-
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
+    for words, text in (
         (("--n-pairs", 1), "x>=2"),
         (("--confidence", 95), "0<x<1"),
         (("--nu", 2.5), "--nu goes with --kernel matern"),
         (("--model", "ridge"), "No such option"),
-    ],
-)
-def test_wrong_usage(distrff, rows, words, text):
-    assert text in distrff.refused("kernel-error", rows.zarr, *words)
+    ):
+        assert text in distrff.refused("kernel-error", rows.zarr, *words)

@@ -28,6 +28,8 @@ def test_transform_writes_the_coordinates(distrff, rows, model, tmp_path):
     # Strips of other heights round differently.
     np.testing.assert_allclose(T, load_model(str(model)).transform(rows.X), atol=1e-12)
     np.testing.assert_allclose(T.mean(axis=0), 0, atol=1e-10)
+    for words in (("predict", "--out", tmp_path / "p.zarr"), ("score", "--target", "y")):
+        assert "nothing" in distrff.refused(words[0], model, rows.parquet, *words[1:])
 
 
 def test_the_report_is_json(distrff, rows, tmp_path):
@@ -36,12 +38,6 @@ def test_the_report_is_json(distrff, rows, tmp_path):
     assert len(report["explained_variance_ratio"]) == 2
     assert distrff("inspect", tmp_path / "m.zarr").code == 0
     assert distrff("plan", rows.zarr, *WORDS).code == 0
-
-
-def test_nothing_is_predicted(distrff, rows, model, tmp_path):
-    for words in (("predict", model, rows.parquet, "--out", tmp_path / "p.zarr"),
-                  ("score", model, rows.parquet, "--target", "y")):  # fmt: skip
-        assert "nothing" in distrff.refused(*words)
 
 
 @pytest.mark.parametrize(

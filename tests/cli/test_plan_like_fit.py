@@ -24,9 +24,8 @@ def both(distrff, tmp_path):
 
 @pytest.fixture
 def frame(rng):
-    return pd.DataFrame(
-        {"a": rng.normal(size=20_000), "k": rng.integers(0, 9, 20_000), "y": rng.normal(size=20_000)}
-    )
+    n = 20_000
+    return pd.DataFrame({"a": rng.normal(size=n), "k": rng.integers(0, 9, n), "y": rng.normal(size=n)})
 
 
 @pytest.mark.parametrize(("column", "field"), [("a", "X"), ("k", "X"), ("y", "y")])
@@ -37,10 +36,10 @@ def test_nulls_of_which_the_footers_tell(both, frame, tmp_path, column, field):
     frame.to_parquet(path, row_group_size=3000)
     planned, fitted = both(path)
     assert planned == fitted
+    assert planned[0] == 2
     said = (
         f"{field} contains NaN: column '{column}' of {path} lacks 5 of 20000 values; drop or fill such rows"
     )
-    assert planned[0] == 2
     assert said in planned[1]
     assert both(path, "--missing", "drop") == [(0, ""), (0, "")]
 

@@ -48,7 +48,7 @@ def test_deviations_are_of_ridge_and_must_be_stored(distrff, rows, models, tmp_p
     assert not any(tmp_path.iterdir())
 
 
-def test_probabilities_and_decisions(distrff, rows, models, tmp_path):
+def test_probabilities_decisions_and_an_id_that_is_not_there(distrff, rows, models, tmp_path):
     model, words = tmp_path / "m.zarr", ("--target", "label", "--columns", "a,b,c", "--model", "likelihood")
     assert distrff("fit", rows.parquet, "--out", model, *words, *FIT).code == 0
     for method, name in (("predict_proba", "probability"), ("decision_function", "decision")):
@@ -57,6 +57,8 @@ def test_probabilities_and_decisions(distrff, rows, models, tmp_path):
         assert list(pd.read_parquet(out)) == [f"{name}_{label}" for label in ("high", "low", "middle")]
     words = ("--method", "predict_proba", "--out", tmp_path / "none.zarr")
     assert "no probabilities" in distrff.refused("predict", models["labels"], rows.parquet, *words)
+    words = ("--id", "who", "--out", tmp_path / "none.zarr")
+    assert "has no array 'who'" in distrff.refused("predict", models["numbers"], rows.zarr, *words)
 
 
 def test_an_interrupted_command_goes_on(distrff, rows, models, tmp_path, monkeypatch):
@@ -84,8 +86,3 @@ def test_an_interrupted_command_goes_on(distrff, rows, models, tmp_path, monkeyp
     found = pd.read_parquet(tmp_path / "p.parquet")["prediction"]
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
     assert [path.name for path in tmp_path.iterdir()] == ["p.parquet"]
-
-
-def test_an_id_that_is_not_there(distrff, rows, models, tmp_path):
-    words = ("predict", models["numbers"], rows.zarr, "--out", tmp_path / "p.zarr")
-    assert "has no array 'who'" in distrff.refused(*words, "--id", "who")

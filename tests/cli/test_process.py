@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
-import sys
 import time
-from typing import Any
 
 import numpy as np
 import psutil
 
 import distrff as drf
-
-PROGRAM = "from distrff.cli import main; main(prog_name='distrff')"
+from tests.support.commands import DISTRFF, interrupt, start
 
 
 def test_fit_and_score_on_workers_of_their_own(distrff_process, rows, tmp_path):
@@ -39,7 +35,7 @@ def test_the_only_worker_is_killed(distrff, stored, tmp_path):
     X = rng.standard_normal((150_000, 4), dtype=np.float32)
     data = stored("d.zarr", X=X, y=X[:, 0] * X[:, 1])
     words = ["--n-components", "2048", "--alpha", "1", "--length-scale", "1", "--random-state", "0"]
-    fit = _started("fit", data, "--out", tmp_path / "m.zarr", *words, "--workers", "1")
+    fit = start(*DISTRFF, "fit", data, "--out", tmp_path / "m.zarr", *words, "--workers", "1")
     max(_hard_working_workers(fit), key=lambda process: process.cpu_times().user).kill()
     _, stderr = fit.communicate(timeout=300)
     assert fit.returncode == 0, stderr
@@ -54,31 +50,13 @@ def test_an_interrupted_fit_leaves_nothing_behind(stored, tmp_path):
     X = rng.standard_normal((200_000, 4), dtype=np.float32)
     data = stored("d.zarr", X=X, y=X[:, 0])
     words = ["--n-components", "4096", "--dtype", "float64", "--alpha", "1", "--length-scale", "1"]
-    fit = _started(
-        "fit",
-        data,
-        "--out",
-        tmp_path / "m.zarr",
-        *words,
-        "--workers",
-        "1",
-        start_new_session=True,
-        env=os.environ | {"TMPDIR": str(tmp_path)},
-    )
-    workers = _hard_working_workers(fit)
-    os.killpg(fit.pid, signal.SIGINT)  # as a terminal does
-    stdout, stderr = fit.communicate(timeout=30)
-    assert (fit.returncode, stdout) == (130, ""), stderr
-    assert stderr.splitlines()[-1] == "distrff: interrupted"
-    assert "Traceback" not in stderr
-    _, alive = psutil.wait_procs(workers, timeout=10)
-    assert not alive
+    words = ("fit", data, "--out", tmp_path / "m.zarr", *words, "--workers", 1)
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    fit = start(*DISTRFF, *words, start_new_session=True, env=environment)
+    _hard_working_workers(fit)
+    stdout, stderr = interrupt(fit)  # as a terminal does
+    assert (stdout, stderr.splitlines()[-1]) == ("", "distrff: interrupted")
     assert [path.name for path in tmp_path.iterdir()] == ["d.zarr"]
-
-
-def _started(*words: object, **options: Any) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", PROGRAM, *map(str, words)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
 
 
 def _hard_working_workers(fit: subprocess.Popen[str]) -> list[psutil.Process]:

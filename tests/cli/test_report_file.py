@@ -59,9 +59,7 @@ def test_an_earlier_page_is_replaced_only_when_asked(distrff, rows, tmp_path):
         ("s3://bucket/page.html", "is not a local path"),
     ],
 )
-def test_what_may_not_be_written_is_refused_before_any_work(
-    distrff_without_workers, rows, tmp_path, where, said, flags
-):
+def test_what_is_not_written_is_refused_at_once(distrff_without_workers, rows, tmp_path, where, said, flags):
     (tmp_path / "precious.csv").write_text("precious")
     (tmp_path / "folder").mkdir()
     page = where if "://" in where else tmp_path / where

@@ -31,26 +31,18 @@ def test_a_row_is_the_same_whatever_the_number_of_rows(seed):
     for n_rows in (1, 1024, 1025, 2099):
         for whole, part in zip(long, rows_of(KnownTruth(2048, seed=seed), "rows", n_rows), strict=True):
             assert np.array_equal(whole[:n_rows], part)
-
-
-def test_names_and_seeds_give_other_rows_of_the_same_kind(seed):
-    X = rows_of(KnownTruth(3, seed=seed), "train", 100)[0]
-    for name, other in (("test", seed), ("train", seed + 1)):
-        assert not np.isin(X, rows_of(KnownTruth(3, seed=other), name, 100)[0]).any()
-
-
-def test_the_function_is_that_of_the_stored_rows(seed):
-    truth = KnownTruth(5, seed=seed)
-    X, f, _ = rows_of(truth, "rows", 1000)
-    assert X.dtype == np.float32
-    # 128 cosines of errors 1e-15 in their phases; the deviation they are divided by is about 8.
-    assert np.abs(truth.function(X) - f).max() < 1e-12
+    few = rows_of(KnownTruth(3, seed=seed), "rows", 100)[0]  # of many, some would be equal by chance
+    for name, other in (("test", seed), ("rows", seed + 1)):
+        assert not np.isin(few, rows_of(KnownTruth(3, seed=other), name, 100)[0]).any()
 
 
 def test_noise_and_function_are_as_large_as_stated(seed):
     truth = KnownTruth(6, noise=0.3, seed=seed)
-    _, f, y = rows_of(truth, "rows", truth.block_rows)
+    X, f, y = rows_of(truth, "rows", truth.block_rows)
     n = len(y)
+    assert X.dtype == np.float32
+    # 128 cosines of errors 1e-15 in their phases; the deviation they are divided by is about 8.
+    assert np.abs(truth.function(X) - f).max() < 1e-12
     # Six standard errors: of a root mean square of n normal numbers σ/√(2n), of a mean σ/√n. The
     # function's own numbers are those of two samples, whose values are bounded and of kurtosis below 6.
     assert abs(np.sqrt(np.mean((y - f) ** 2)) - 0.3) < 6 * 0.3 / np.sqrt(2 * n)
@@ -108,9 +100,5 @@ def test_what_is_written_is_what_was_drawn(tmp_path):
     data = open_dataset(tmp_path / "rows.zarr")
     assert (data.n_rows, data.n_columns, data.n_targets) == (n_rows, 1500, 1)
     assert (data.dtype, data.y_dtype) == (np.float32, np.float64)
-
-
-def test_few_rows_are_one_small_chunk(tmp_path):
-    write_known_rows(tmp_path / "rows.zarr", KnownTruth(2), "test", 10)
-    assert open_dataset(tmp_path / "rows.zarr").X.compute().shape == (10, 2)
-    assert zarr.open_group(tmp_path / "rows.zarr", mode="r")["X"].chunks == (10, 2)
+    write_known_rows(tmp_path / "few.zarr", KnownTruth(2), "test", 10)
+    assert zarr.open_group(tmp_path / "few.zarr", mode="r")["X"].chunks == (10, 2)

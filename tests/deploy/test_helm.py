@@ -74,20 +74,16 @@ def not_read(values: dict[str, Any]) -> list[str]:
     return [key for key in chart.keys_used(values) if not is_read(key)]
 
 
-@pytest.mark.parametrize("overlay", ["", *chart.OVERLAYS])
-def test_the_chart_reads_every_key(overlay):
+def test_the_chart_reads_every_key():
     """It has no schema and passes over what it does not know, a misspelt word for one."""
-    assert not not_read(chart.read_values(overlay))
-
-
-def test_a_misspelt_key_would_be_found():
+    for overlay in ("", *chart.OVERLAYS):
+        assert not not_read(chart.read_values(overlay)), overlay
     assert not_read({"worker": {"replica": 3, "replicas": 3}}) == ["worker.replica"]
 
 
-@pytest.mark.parametrize("key", ON_PURPOSE)
-def test_every_key_is_set_or_left_out_on_purpose(key):
+def test_every_key_is_set_or_left_out_on_purpose():
     used = {path for overlay in ("", *chart.OVERLAYS) for path in chart.keys_used(chart.read_values(overlay))}
-    assert any(path == key or path.startswith(f"{key}.") for path in used), f"{key} is set nowhere"
+    assert not [key for key in ON_PURPOSE if not any(f"{path}.".startswith(f"{key}.") for path in used)]
 
 
 def lists_of(overlay: str) -> dict[str, list[Any]]:
@@ -109,28 +105,18 @@ def test_overlays_go_together_in_any_order():
         assert not lists_of(one).keys() & lists_of(other).keys(), (one, other)
         both = [chart.merged(*map(chart.read_values, order)) for order in ((one, other), (other, one))]
         assert both[0] == both[1], (one, other)
-
-
-@pytest.mark.parametrize("overlay", chart.OVERLAYS)
-def test_an_overlay_keeps_what_is_in_a_list(overlay):
     before = lists_of("")
-    for path, entries in lists_of(overlay).items():
+    for overlay, path, entries in ((o, *item) for o in chart.OVERLAYS for item in lists_of(o).items()):
         lost = [entry for entry in before.get(path, []) if entry not in entries]
-        assert not lost, f"{path} of values.yaml had {lost}"
+        assert not lost, f"{path} of values.yaml had {lost}, which {overlay} lacks"
 
 
-@pytest.mark.parametrize(
-    ("overlays", "name"),
-    [((), "dask-worker"), (chart.OVERLAYS, "dask-worker"), (chart.OVERLAYS, "dask-jupyter")],
-)
-def test_the_readme_names_the_keys_that_are_taken_of_the_stores_secret(overlays, name):
+def test_the_readme_names_the_keys_that_are_taken_of_the_stores_secret():
     named = set(re.findall(r"\bAWS_\w+", (chart.HELM / "README.md").read_text()))
-    references = [
-        v["valueFrom"]["secretKeyRef"]
-        for v in containers_of(overlays)[name]["env"]
-        if "secretKeyRef" in v.get("valueFrom", {})
-    ]
-    assert {ref["key"] for ref in references if ref["name"] == "distrff-storage"} == named
+    for overlays, name in (((), "worker"), (chart.OVERLAYS, "worker"), (chart.OVERLAYS, "jupyter")):
+        sources = [v.get("valueFrom", {}) for v in containers_of(overlays)[f"dask-{name}"]["env"]]
+        references = [source["secretKeyRef"] for source in sources if "secretKeyRef" in source]
+        assert {ref["key"] for ref in references if ref["name"] == "distrff-storage"} == named
 
 
 # ---------------------------------------------------------------- memory and threads
@@ -207,23 +193,20 @@ def test_with_tls_nothing_is_in_the_clear():
     assert "DASK_DISTRIBUTED__COMM__DEFAULT_SCHEME=tls" in pods["dask-jupyter"]["command"]
 
 
-def test_the_service_is_where_everybody_looks_for_it():
+def test_without_overlays():
+    """The service is where everybody looks for it, and there is no notebook."""
     service = manifests_of((), "Service")["dask-scheduler"]["spec"]
     assert service["type"] == "ClusterIP"
     assert {port["port"] for port in service["ports"]} == {8786, 80}
     assert containers_of(())["dask-worker"]["args"][1] == "dask-scheduler:8786"
-
-
-def test_without_its_overlay_there_is_no_notebook():
     assert "dask-jupyter" not in containers_of(())
     assert not manifests_of((), "ConfigMap")
     assert not manifests_of((), "RoleBinding")
 
 
 def test_a_notebook_is_entered_by_a_token_from_a_secret_alone():
-    (token,) = [
-        v for v in containers_of(chart.OVERLAYS)["dask-jupyter"]["env"] if v["name"] == "JUPYTER_TOKEN"
-    ]
+    variables = containers_of(chart.OVERLAYS)["dask-jupyter"]["env"]
+    (token,) = [v for v in variables if v["name"] == "JUPYTER_TOKEN"]
     assert not token["valueFrom"]["secretKeyRef"].get("optional")
     (config,) = manifests_of(chart.OVERLAYS, "ConfigMap").values()
     text = config["data"]["jupyter_notebook_config.py"]

@@ -25,6 +25,7 @@ from tests.deploy.kubernetes import (
     containers,
     job,
     operated,
+    read_kustomization,
     the_one,
 )
 from tests.deploy.pods import Surroundings, arguments_of, containers_of
@@ -35,21 +36,13 @@ PLAIN_AND_TLS = [name for folder in FOLDERS for name in (folder, f"tls/{folder}"
 POLICIES = FOLDER / "fit" / "network-policy.yaml"
 
 
-def policies() -> list[dict[str, Any]]:
-    return list(yaml.safe_load_all(POLICIES.read_text()))
-
-
 def test_no_file_is_forgotten():
     """What no folder named here leads to is not tested."""
     there = {path.parent.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("*.yaml")}
     assert there == {*PLAIN_AND_TLS, "tls/component"}
-
-
-@pytest.mark.parametrize("name", FOLDERS)
-def test_a_kustomization_names_the_files_beside_it(name):
-    beside = {path.name for path in (FOLDER / name).glob("*.yaml")} - {"kustomization.yaml"}
-    kustomization = yaml.safe_load((FOLDER / name / "kustomization.yaml").read_text())
-    assert set(kustomization["resources"]) == beside
+    for name in FOLDERS:
+        beside = {path.name for path in (FOLDER / name).glob("*.yaml")} - {"kustomization.yaml"}
+        assert set(read_kustomization(FOLDER / name)["resources"]) == beside
 
 
 def test_the_readmes_apply_folders_that_are_there():
@@ -57,9 +50,8 @@ def test_the_readmes_apply_folders_that_are_there():
     for readme in (chart.ROOT / "deploy").rglob("README.md"):
         for path in re.findall(r"kubectl apply -k ([\w/-]+)", readme.read_text()):
             applied.append(path)
-            assert any(
-                (place / path / "kustomization.yaml").exists() for place in (chart.ROOT, readme.parent)
-            ), path
+            places = [place / path / "kustomization.yaml" for place in (chart.ROOT, readme.parent)]
+            assert any(place.exists() for place in places), path
     assert len(applied) > 3
 
 
@@ -70,15 +62,23 @@ def test_kubernetes_takes_them(name, kubernetes):
         assert_valid(manifest, kubernetes)
 
 
-def test_a_word_that_kubernetes_does_not_know_is_found():
+def test_a_misspelt_word_is_found():
     fit = the_one("fit", "Job")
     fit["spec"]["backofLimit"] = 3
     with pytest.raises(Exception, match="backofLimit"):
         assert_valid(fit, KUBERNETES_VERSIONS[0])
+    (cluster,) = built("dask-cluster")
+    cluster["spec"]["worker"]["replica"] = 3
+    with pytest.raises(Exception, match="replica"):
+        assert_custom_resource_valid(cluster)
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_the_command_line_takes_a_jobs_arguments(name):
+def test_a_job(name):
+    """Its arguments are a command's, its scheduler is a service, and a pod that is moved has not failed.
+
+    With a policy for failures Kubernetes begins the next pod when the last one is gone, and not before.
+    """
     program, command, *words = arguments_of(job(name), Surroundings(Path()))
     assert program == "distrff"
     parsed = main.get_command(main.make_context("distrff", ["--help"], resilient_parsing=True), command)
@@ -86,6 +86,13 @@ def test_the_command_line_takes_a_jobs_arguments(name):
     context = parsed.make_context(command, list(words))
     assert context.params["scheduler"] == "tcp://dask-scheduler:8786"
     assert context.params["out"].startswith("s3://")
+    host, port = variable(job(name), "SCHEDULER").removeprefix("tcp://").split(":")
+    ports = manifests_of((), "Service")[host]["spec"]["ports"]
+    assert int(port) in {port["port"] for port in ports}
+    spec = the_one(name, "Job")["spec"]
+    moved = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+    assert moved in spec["podFailurePolicy"]["rules"]
+    assert spec["template"]["spec"]["restartPolicy"] == "Never"
 
 
 def test_a_fit_that_another_try_does_not_mend_is_not_tried_again():
@@ -96,25 +103,9 @@ def test_a_fit_that_another_try_does_not_mend_is_not_tried_again():
     assert rule["onExitCodes"]["containerName"] == job("fit")["name"]
 
 
-@pytest.mark.parametrize("name", JOBS)
-def test_a_pod_that_is_moved_has_not_failed_and_is_waited_for(name):
-    """With a policy for failures Kubernetes begins the next pod when the last one is gone, and not before."""
-    spec = the_one(name, "Job")["spec"]
-    moved = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
-    assert moved in spec["podFailurePolicy"]["rules"]
-    assert spec["template"]["spec"]["restartPolicy"] == "Never"
-
-
 def variable(container: Mapping[str, Any], name: str) -> str:
     (value,) = [v["value"] for v in container["env"] if v["name"] == name]
     return value
-
-
-@pytest.mark.parametrize("name", JOBS)
-def test_jobs_call_the_scheduler_by_the_name_of_its_service(name):
-    host, port = variable(job(name), "SCHEDULER").removeprefix("tcp://").split(":")
-    service = manifests_of((), "Service")[host]
-    assert int(port) in {port["port"] for port in service["spec"]["ports"]}
 
 
 def secrets_of(container: Mapping[str, Any]) -> set[str]:
@@ -125,12 +116,8 @@ def secrets_of(container: Mapping[str, Any]) -> set[str]:
 def test_all_that_read_and_write_take_the_same_secrets():
     taken = containers() | {"chart/worker": containers_of(())["dask-worker"]}
     for name, container in taken.items():
-        kinds = (
-            {"distrff-tls"}
-            if name.endswith(("scheduler", "wait-for-a-worker"))
-            else {"distrff-tls", "distrff-storage"}
-        )
-        assert secrets_of(container) == kinds, name
+        reads = not name.endswith(("scheduler", "wait-for-a-worker"))
+        assert secrets_of(container) == {"distrff-tls"} | ({"distrff-storage"} if reads else set()), name
 
 
 def test_all_pods_run_the_image_of_the_chart():
@@ -141,11 +128,8 @@ def test_all_pods_run_the_image_of_the_chart():
 def pod_specs() -> list[dict[str, Any]]:
     of_jobs = [the_one(name, "Job")["spec"]["template"]["spec"] for name in JOBS]
     cluster, dask_job = (built(name)[0]["spec"] for name in OPERATED)
-    parts = [
-        part[role]["spec"]
-        for part in (cluster, dask_job["cluster"]["spec"])
-        for role in ("scheduler", "worker")
-    ]
+    clusters = (cluster, dask_job["cluster"]["spec"])
+    parts = [part[role]["spec"] for part in clusters for role in ("scheduler", "worker")]
     return [*of_jobs, *parts, dask_job["job"]["spec"]]
 
 
@@ -173,20 +157,19 @@ def is_selected(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
 
 
 def test_the_scheduler_and_the_workers_are_closed_to_other_namespaces():
-    chart_policy, operator_policy = (policy["spec"] for policy in policies())
-    closed = set()
-    for name, deployment in manifests_of(chart.OVERLAYS, "Deployment").items():
-        if is_selected(chart_policy["podSelector"], deployment["spec"]["template"]["metadata"]["labels"]):
-            closed.add(name)
+    chart_policy, operator_policy = (policy["spec"] for policy in yaml.safe_load_all(POLICIES.read_text()))
+    closed = {
+        name
+        for name, deployment in manifests_of(chart.OVERLAYS, "Deployment").items()
+        if is_selected(chart_policy["podSelector"], deployment["spec"]["template"]["metadata"]["labels"])
+    }
     assert closed == {"dask-scheduler", "dask-worker", "dask-worker-spot"}
     for policy in (chart_policy, operator_policy):
         assert policy["policyTypes"] == ["Ingress"]
     assert chart_policy["ingress"] == [{"from": [{"podSelector": {}}]}]
-    for component in ("scheduler", "worker"):
+    for component, is_closed in (("scheduler", True), ("worker", True), ("job-runner", False)):
         labels = {"dask.org/cluster-name": "distrff", "dask.org/component": component}
-        assert is_selected(operator_policy["podSelector"], labels)
-    labels = {"dask.org/cluster-name": "distrff", "dask.org/component": "job-runner"}
-    assert not is_selected(operator_policy["podSelector"], labels)
+        assert is_selected(operator_policy["podSelector"], labels) == is_closed
 
 
 # ---------------------------------------------------------------- kustomize
@@ -239,21 +222,11 @@ def test_tls_changes_protocol_and_addresses_of_the_operators_pods(name):
 # ---------------------------------------------------------------- the operator
 
 
-@pytest.mark.parametrize("name", [*OPERATED, *(f"tls/{name}" for name in OPERATED)])
-def test_the_operator_takes_its_resources(name):
-    for resource in built(name):
-        assert_custom_resource_valid(resource)
-
-
-def test_a_word_that_the_operator_does_not_know_is_found():
-    (cluster,) = built("dask-cluster")
-    cluster["spec"]["worker"]["replica"] = 3
-    with pytest.raises(Exception, match="replica"):
-        assert_custom_resource_valid(cluster)
-
-
 @pytest.mark.parametrize("kubernetes", KUBERNETES_VERSIONS)
-def test_kubernetes_takes_the_pods_and_services_in_them(kubernetes):
+def test_the_operator_takes_its_resources_and_kubernetes_what_is_in_them(kubernetes):
+    for name in (*OPERATED, *(f"tls/{name}" for name in OPERATED)):
+        for resource in built(name):
+            assert_custom_resource_valid(resource)
     for spec in pod_specs():
         assert_valid({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "spec": spec}, kubernetes)
     cluster, dask_job = (built(name)[0]["spec"] for name in OPERATED)
@@ -303,9 +276,9 @@ def test_the_operators_job_is_the_fit():
         assert variable(container, "SCHEDULER") == address
 
 
-@pytest.mark.parametrize("part", ["scheduler", "worker"])
-def test_dask_takes_the_arguments_of_the_operators_cluster(part):
-    program, command, *words = operated("dask-cluster")[part]["args"]
-    assert (program, command) == ("dask", part)
-    context = import_module(f"distributed.cli.dask_{part}").main.make_context(command, words)
-    assert context.params["dashboard_address"] in (":8787", ":8790")
+def test_dask_takes_the_arguments_of_the_operators_cluster():
+    for part in ("scheduler", "worker"):
+        program, command, *words = operated("dask-cluster")[part]["args"]
+        assert (program, command) == ("dask", part)
+        context = import_module(f"distributed.cli.dask_{part}").main.make_context(command, words)
+        assert context.params["dashboard_address"] in (":8787", ":8790")

@@ -11,7 +11,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -29,6 +28,7 @@ import distrff as drf
 from distrff.cli import main
 from tests.deploy.pods import end, free_ports, write_distrff, write_program
 from tests.support import commands
+from tests.support.commands import wait_until
 
 README = Path(__file__).parents[2] / "deploy" / "README.md"
 DASK = f"#!{sys.executable}\nfrom dask.__main__ import main\nif __name__ == '__main__':\n    main()\n"
@@ -81,9 +81,8 @@ def background(folder, environment) -> Iterator[Callable[[str], subprocess.Popen
     running: list[subprocess.Popen] = []
 
     def start(line: str) -> subprocess.Popen:
-        running.append(
-            subprocess.Popen(shlex.split(line), cwd=folder, env=environment, stderr=subprocess.DEVNULL)
-        )
+        how = {"cwd": folder, "env": environment, "stderr": subprocess.DEVNULL}
+        running.append(subprocess.Popen(shlex.split(line), **how))
         return running[-1]
 
     yield start
@@ -102,18 +101,11 @@ def listens(port: int) -> bool:
         return client.connect_ex(("127.0.0.1", port)) == 0
 
 
-def wait_until(condition: Callable[[], Any], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"still not after {seconds} s"
-        time.sleep(0.05)
-
-
 @pytest.mark.slow
 def test_this_computer(folder):
     """Its lines are Python, for a script or a notebook."""
     names: dict[str, Any] = {}
-    lines = lines_of("this model")
+    lines = lines_of("this machine")
     assert "threads_per_worker=1" in lines[1]
     quiet = "threads_per_worker=1, n_workers=1, dashboard_address=None"
     quiet += ", scheduler_kwargs={'dashboard_address': '127.0.0.1:0'}"
@@ -131,7 +123,7 @@ def test_by_hand_and_within_its_memory(folder, background, foreground, monkeypat
         line.replace("scheduler-host", "127.0.0.1").replace("8786", str(port)) for line in lines_of("by hand")
     )
     background(f"{scheduler} --no-dashboard --dashboard-address 127.0.0.1:0")
-    wait_until(lambda: listens(port))
+    wait_until(lambda: listens(port), 60)
     background(worker.replace("--nworkers 4", "--nworkers 1") + " --no-dashboard --memory-limit 1GB")
     with Client(f"tcp://127.0.0.1:{port}") as client:  # a fit waits ten seconds for the first worker
         client.wait_for_workers(1, timeout=120)
@@ -153,7 +145,7 @@ def test_a_scheduler_file(folder, background, foreground):
     scheduler, worker, fit = lines_of("scheduler file")
     background(f"{scheduler} --host 127.0.0.1 --port 0 --no-dashboard --dashboard-address 127.0.0.1:0")
     file = folder / "cluster.json"
-    wait_until(lambda: file.exists() and file.read_text().endswith("}"))
+    wait_until(lambda: file.exists() and file.read_text().endswith("}"), 60)
     background(worker.replace("--nworkers 4", "--nworkers 1") + " --no-dashboard")
     fitted = foreground(f"{fit} {FIT}")
     assert fitted.returncode == 0, fitted.stderr
@@ -183,7 +175,7 @@ def ssh_port(folder, environment) -> Iterator[int]:
     with (folder / "sshd.log").open("w") as log, own_folder_of_sshd():
         server = subprocess.Popen([sshd, "-D", "-e", "-f", "/dev/null", *words], stderr=log)
         try:
-            wait_until(lambda: listens(port) or server.poll() is not None)
+            wait_until(lambda: listens(port) or server.poll() is not None, 60)
             if server.poll() is not None:
                 said = (folder / "sshd.log").read_text().strip()
                 pytest.skip(f"the server of SSH does not run here: {said}")
@@ -215,7 +207,7 @@ def test_dask_ssh(folder, ssh_port, background, foreground):
     start = start.replace(" worker-host", "").replace("--nworkers 4", "--nworkers 1")
     key = f"--ssh-port {ssh_port} --ssh-private-key {folder / 'key'}"
     running = background(f"{start} --scheduler-port {port} {key} --remote-python {sys.executable}")
-    wait_until(lambda: listens(port) or running.poll() is not None)
+    wait_until(lambda: listens(port) or running.poll() is not None, 60)
     fitted = foreground(f"{fit.replace('8786', str(port))} {FIT}")
     assert fitted.returncode == 0, fitted.stderr
     stored = drf.load_model(str(folder / "model.zarr"))
@@ -223,7 +215,7 @@ def test_dask_ssh(folder, ssh_port, background, foreground):
     np.testing.assert_allclose(stored.coef.ravel(), expected(folder).ravel(), rtol=1e-10)
     running.send_signal(signal.SIGINT)
     running.wait(30)
-    wait_until(lambda: not listens(port))
+    wait_until(lambda: not listens(port), 60)
 
 
 SBATCH = """#!/bin/sh

@@ -88,9 +88,8 @@ def test_the_jobs_in_the_clear_on_object_storage(tmp_path):
             "AWS_DEFAULT_REGION": "us-east-1",
         }
         fsspec.filesystem("s3", **options).mkdir("bucket")
-        X = write_rows(
-            zarr.storage.FsspecStore.from_url("s3://bucket/rows.zarr", storage_options=dict(options))
-        )
+        url = "s3://bucket/rows.zarr"
+        X = write_rows(zarr.storage.FsspecStore.from_url(url, storage_options=dict(options)))
         around = Surroundings(tmp_path, {"distrff-storage": secret})
         pod = containers_of(())
         _, around = begin_cluster(begin, around, pod["dask-scheduler"], pod["dask-worker"])
@@ -131,10 +130,8 @@ def test_the_jobs_over_tls(tmp_path, tls_of):
         assert json_of(pods.run(operator["distrff"], around, *SMALL))["workers"] == 1
         predicted = json_of(pods.run(job("tls/predict"), around))
         assert predicted["n_samples"] == N_ROWS
-        frame, model = (
-            pd.read_parquet(tmp_path / "predictions.parquet"),
-            load_model(str(tmp_path / "model.zarr")),
-        )
+        frame = pd.read_parquet(tmp_path / "predictions.parquet")
+        model = load_model(str(tmp_path / "model.zarr"))
         np.testing.assert_allclose(frame["prediction"], model.predict(X), rtol=1e-12)
         client = ["python", "-c", "from distributed import Client; print(Client().scheduler.address)"]
         notebook = ours["dask-jupyter"] | {"args": client}
@@ -164,17 +161,13 @@ def n_cores() -> int:
 
 def assert_strangers_are_told(address: str, of_another_authority: dict[str, str]) -> None:
     """Who has no certificate, or one of another authority, is not let in."""
-    with (
-        pytest.raises(ClusterError, match=f"TLS is on both sides or on none .tls://{address} with TLS"),
-        connect(f"tcp://{address}", timeout=1),
+    for scheme, settings, told in (
+        ("tcp", {}, f"TLS is on both sides or on none .tls://{address} with TLS"),
+        ("tls", of_another_authority, "did not sign the certificate of what listens there"),
     ):
-        pass
-    with (
-        dask.config.set(of_another_authority),
-        pytest.raises(ClusterError, match="did not sign the certificate of what listens there"),
-        connect(f"tls://{address}", timeout=1),
-    ):
-        pass
+        refused = pytest.raises(ClusterError, match=told)
+        with dask.config.set(settings), refused, connect(f"{scheme}://{address}", timeout=1):
+            pass
 
 
 def test_without_certificates_a_tls_scheduler_does_not_start(tmp_path):

@@ -33,31 +33,27 @@ def assert_promised(found, eps, delta):
     assert (np.array(found) > eps).sum() <= binom.isf(1e-6, len(found), delta)
 
 
-@pytest.mark.parametrize("form", bounds.FORMS)
-@pytest.mark.parametrize("kernel", [Gaussian(1.5), Laplacian(2.0), 3.0 * Matern(1.0)])
-@pytest.mark.parametrize("delta", [0.05, 0.4])
-def test_one_pair_is_never_optimistic(rng, form, kernel, delta):
-    X, Y = rng.standard_normal((2, 1, 3))
-    eps = 0.4 * kernel.at_zero
-    D = int(features_needed(eps, delta, kernel=kernel, form=form))
-    assert_promised(errors(kernel, D, form, X, Y, rng), eps, delta)
+LINE = np.linspace(-1, 1, 41)[:, None]
+PAIR, ALL_PAIRS = {}, {"n_rows": 30}
+SET = {"diameter": 2.0, "n_columns": 1}  # the supremum over an interval, as the largest error on a fine grid
 
 
 @pytest.mark.parametrize("form", bounds.FORMS)
-@pytest.mark.parametrize("delta", [0.05, 0.4])
-def test_all_pairs_are_never_optimistic(rng, form, delta):
-    X, eps, kernel = rng.standard_normal((30, 2)), 0.4, Gaussian(0.5)
-    D = int(features_needed(eps, delta, n_rows=30, form=form))
-    assert_promised(errors(kernel, D, form, X, X, rng), eps, delta)
-
-
-@pytest.mark.parametrize("form", bounds.FORMS)
-@pytest.mark.parametrize("kernel", [Gaussian(0.4), Cauchy(0.5)])
-def test_a_set_is_never_optimistic(rng, form, kernel):
-    """The supremum over an interval, as the largest error on a fine grid of it."""
-    X, eps, delta = np.linspace(-1, 1, 41)[:, None], 0.5, 0.2
-    D = int(features_needed(eps, delta, diameter=2.0, kernel=kernel, n_columns=1, form=form))
-    assert_promised(errors(kernel, D, form, X, X, rng), eps, delta)
+@pytest.mark.parametrize(
+    ("shape", "given", "kernel", "eps", "deltas"),
+    [
+        *(((1, 3), PAIR, kernel, 0.4, [0.05, 0.4]) for kernel in (Gaussian(1.5), Laplacian(2.0))),
+        ((1, 3), PAIR, 3.0 * Matern(1.0), 1.2, [0.05, 0.4]),
+        ((30, 2), ALL_PAIRS, Gaussian(0.5), 0.4, [0.05, 0.4]),
+        *((None, SET, kernel, 0.5, [0.2]) for kernel in (Gaussian(0.4), Cauchy(0.5))),
+    ],
+)
+def test_no_number_of_features_is_optimistic(rng, form, shape, given, kernel, eps, deltas):
+    X, Y = (LINE, LINE) if shape is None else rng.standard_normal((2, *shape))
+    Y = X if shape == (30, 2) else Y
+    for delta in deltas:
+        D = int(features_needed(eps, delta, kernel=kernel, form=form, **given))
+        assert_promised(errors(kernel, D, form, X, Y, rng), eps, delta)
 
 
 def test_the_spectral_bound_is_never_optimistic(rng):
@@ -128,9 +124,7 @@ def test_even_for_pairs_and_never_none():
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"eps": 0.0}, "eps must be positive"),
-        ({"eps": math.nan}, "eps must be positive"),
-        ({"eps": "small"}, "eps must be positive"),
+        *(({"eps": eps}, "eps must be positive") for eps in (0.0, math.nan, "small")),
         ({"delta": 1.0}, "delta must be a probability"),
         ({"form": "complex"}, "form must be one of"),
         ({"n_rows": 0}, "n_rows must be a positive integer"),

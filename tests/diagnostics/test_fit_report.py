@@ -26,10 +26,7 @@ ITERATIVE = {
     "ridge by sgd": (drf.KernelRidge(FOURIER, alpha=1.0, solver="sgd", tol=0.1), "duality gap"),
     "hinge": (drf.KernelSVC(FOURIER, C=1.0), "duality gap"),
     "hard margin": (drf.KernelSVC(FOURIER, C=np.inf), "duality gap"),
-    "C by folds": (
-        drf.KernelSVC(FOURIER, C="cv", cv=2, Cs=[0.1, 1.0], loss="squared_hinge"),
-        "duality gap",
-    ),
+    "C by folds": (drf.KernelSVC(FOURIER, "cv", cv=2, Cs=[0.1, 1.0], loss="squared_hinge"), "duality gap"),
     "three classes": (drf.KernelLikelihoodClassifier(FOURIER), "duality gap"),
     "softmax": (drf.KernelLikelihoodClassifier(FOURIER, multi_class="softmax"), "relative gradient"),
 }

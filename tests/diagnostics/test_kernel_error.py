@@ -92,14 +92,10 @@ def test_bounds_lie_above_and_only_where_they_hold(rng, form):
     if form == "cos_sin":
         other = kernel_error(fitted(X, form=form, sampling="orthogonal"), X)
         assert other.max_bound is other.spectral_bound is other.rms_expected is None
-
-
-def test_complex_features_have_an_error_as_well(rng):
-    X = rng.standard_normal((50, 2))
-    map_ = fitted(X, form="complex")
-    found = kernel_error(map_, X, block_rows=50)
-    assert found.spectral_error == pytest.approx(np.linalg.norm(all_errors(map_, X), 2))
-    assert found.max_bound is None
+        complex_map = fitted(X[:50], form="complex")
+        other = kernel_error(complex_map, X[:50], block_rows=50)
+        assert other.spectral_error == pytest.approx(np.linalg.norm(all_errors(complex_map, X[:50]), 2))
+        assert other.max_bound is None
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

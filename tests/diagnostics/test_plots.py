@@ -11,8 +11,15 @@ import pandas as pd
 import pytest
 from matplotlib import pyplot
 
-from distrff.diagnostics.kernel_error import kernel_error
-from distrff.diagnostics.plots import (
+from distrff import (
+    FourierFeatures,
+    Gaussian,
+    KernelLikelihoodClassifier,
+    KernelRidge,
+    KernelRidgeClassifier,
+    Laplacian,
+    LinearFeatures,
+    kernel_error,
     plot_alpha_path,
     plot_decision_surface,
     plot_kernel_error,
@@ -20,11 +27,6 @@ from distrff.diagnostics.plots import (
     plot_relevance,
 )
 from distrff.errors import InputError
-from distrff.estimators.ridge import KernelRidge, KernelRidgeClassifier
-from distrff.estimators.svm import KernelLikelihoodClassifier
-from distrff.features.compose import LinearFeatures
-from distrff.features.fourier import FourierFeatures
-from distrff.kernels.stationary import Gaussian, Laplacian
 
 matplotlib.use("Agg")
 
@@ -79,35 +81,35 @@ def test_kernel_error_without_theory(ax, rows):
 
 
 def test_alpha_path(ax, rows):
-    machine = KernelRidge(small_map(), alpha="cv", cv=3, random_state=0).fit(*rows)
-    assert plot_alpha_path(machine, ax=ax) is ax
+    model = KernelRidge(small_map(), alpha="cv", cv=3, random_state=0).fit(*rows)
+    assert plot_alpha_path(model, ax=ax) is ax
     drawn = lines(ax)
     curve = drawn["mean squared error over 3 held-out folds"]
-    np.testing.assert_array_equal(curve.get_xdata(), machine.cv_results_["alphas"])
-    np.testing.assert_array_equal(curve.get_ydata(), machine.cv_results_["mean_score"])
+    np.testing.assert_array_equal(curve.get_xdata(), model.cv_results_["alphas"])
+    np.testing.assert_array_equal(curve.get_ydata(), model.cv_results_["mean_score"])
     (chosen,) = [line for label, line in drawn.items() if label.startswith("chosen")]
-    assert chosen.get_xdata()[0] == machine.alpha_
+    assert chosen.get_xdata()[0] == model.alpha_
     (band,) = ax.collections
-    top = machine.cv_results_["fold_scores"].max()
+    top = model.cv_results_["fold_scores"].max()
     assert band.get_paths()[0].vertices[:, 1].max() == pytest.approx(top)
     assert len(set(styles(ax))) == len(drawn)
 
 
 def test_learning_curve(ax, rows):
-    machine = KernelRidge(small_map(), alpha="cv", random_state=0).fit(*rows)
-    plot_learning_curve(machine.report_, ax=ax)
+    model = KernelRidge(small_map(), alpha="cv", random_state=0).fit(*rows)
+    plot_learning_curve(model.report_, ax=ax)
     (curve,) = lines(ax).values()
-    sizes, scores, _ = zip(*machine.report_["learning_curve"], strict=True)
+    sizes, scores, _ = zip(*model.report_["learning_curve"], strict=True)
     np.testing.assert_array_equal(curve.get_xdata(), sizes)
     np.testing.assert_array_equal(curve.get_ydata(), scores)
 
 
 def test_curves_that_are_not_there(ax, rows):
-    machine = KernelLikelihoodClassifier(small_map()).fit(rows[0], rows[1] > 0)
+    model = KernelLikelihoodClassifier(small_map()).fit(rows[0], rows[1] > 0)
     with pytest.raises(InputError, match="did not search for alpha"):
-        plot_alpha_path(machine, ax=ax)
+        plot_alpha_path(model, ax=ax)
     with pytest.raises(InputError, match="has no learning curve"):
-        plot_learning_curve(machine, ax=ax)
+        plot_learning_curve(model, ax=ax)
     with pytest.raises(InputError, match="expected a fitted model"):
         plot_learning_curve(KernelRidge(), ax=ax)
 
@@ -115,28 +117,27 @@ def test_curves_that_are_not_there(ax, rows):
 @pytest.mark.parametrize("kernel", [Gaussian((0.5, 2.0, 4.0)), 3.0 * Laplacian((0.5, 2.0, 4.0))])
 def test_relevance(ax, rows, kernel):
     frame = pd.DataFrame(rows[0], columns=["height", "b", "c"])
-    machine = KernelRidge(small_map(kernel)).fit(frame, rows[1])
-    plot_relevance(machine, ax=ax)
+    model = KernelRidge(small_map(kernel)).fit(frame, rows[1])
+    plot_relevance(model, ax=ax)
     assert [bar.get_height() for bar in ax.patches] == [2.0, 0.5, 0.25]
     assert [text.get_text() for text in ax.get_xticklabels()] == ["height", "b", "c"]
-    plot_relevance(machine.features_, ax=ax)
+    plot_relevance(model.features_, ax=ax)
     assert [text.get_text() for text in ax.get_xticklabels()] == ["0", "1", "2"]
     with pytest.raises(InputError, match="names has 2 entries"):
-        plot_relevance(machine, names=["a", "b"], ax=ax)
-
-
-def test_relevance_needs_a_width_a_column(ax, rows):
+        plot_relevance(model, names=["a", "b"], ax=ax)
     for map_ in (small_map(), LinearFeatures()):
         with pytest.raises(InputError, match="no width for each column"):
             plot_relevance(map_.fit(rows[0]), ax=ax)
+    own = plot_relevance(model)
+    assert own is not ax and pyplot.fignum_exists(own.figure.number)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_surface_of_classes(ax, rows, n_classes):
     X = rows[0]
     y = np.array(["low", "middle", "top"])[np.digitize(X[:, 0], [3.0, 6.0][: n_classes - 1])]
-    machine = KernelRidgeClassifier(small_map(Gaussian(1.0)), alpha=0.1, scale="standard").fit(X, y)
-    plot_decision_surface(machine, X, y, resolution=40, ax=ax)
+    model = KernelRidgeClassifier(small_map(Gaussian(1.0)), alpha=0.1, scale="standard").fit(X, y)
+    plot_decision_surface(model, X, y, resolution=40, ax=ax)
     drawn = lines(ax)
     assert sorted(drawn) == sorted(set(y))
     assert sum(len(line.get_xdata()) for line in drawn.values()) == 200
@@ -150,40 +151,34 @@ def test_surface_of_classes(ax, rows, n_classes):
     np.testing.assert_allclose(np.linalg.norm(T, axis=0), spread, rtol=1e-9)
 
 
-def test_surface_of_values_is_what_the_machine_predicts(ax, rng):
+def test_surface_of_values_is_what_the_model_predicts(ax, rng):
     """For a linear model on a plane of data, the surface is the plane's own linear function."""
     X = rng.standard_normal((100, 2)) * [3.0, 1.0] + 2.0
     y = X @ [1.0, -2.0]
-    machine = KernelRidge(LinearFeatures(), alpha=1e-9, scale="standard").fit(X, y)
-    plot_decision_surface(machine, X, y, resolution=30, ax=ax)
+    model = KernelRidge(LinearFeatures(), alpha=1e-9, scale="standard").fit(X, y)
+    plot_decision_surface(model, X, y, resolution=30, ax=ax)
     filled = next(c for c in ax.collections if getattr(c, "filled", False))
     assert filled.zmin <= y.min() and filled.zmax >= y.max()
     scatter = next(c for c in ax.collections if len(c.get_offsets()) == 100)
     np.testing.assert_array_equal(scatter.get_array(), y)
-    plot_decision_surface(machine, X, resolution=5, ax=ax)
+    plot_decision_surface(model, X, resolution=5, ax=ax)
     assert len(lines(ax)["rows"].get_xdata()) == 100
 
 
 def test_surfaces_that_cannot_be_drawn(ax, rows):
     X, y = rows
-    machine = KernelRidge(small_map()).fit(X, y)
+    model = KernelRidge(small_map()).fit(X, y)
     several = KernelRidge(small_map()).fit(X, np.stack([y, y], axis=1))
     flat = KernelRidge(small_map()).fit(X[:, :1], y)
     for given, words in (
         ((KernelRidge(), X), "expected a fitted model"),
-        ((machine, X[:, :2]), "X must have shape"),
-        ((machine, X, y[:-1]), "y must have shape"),
+        ((model, X[:, :2]), "X must have shape"),
+        ((model, X, y[:-1]), "y must have shape"),
         ((several, X), "of one output"),
         ((flat, X[:, :1]), "at least two columns"),
     ):
         with pytest.raises(InputError, match=words):
             plot_decision_surface(*given, ax=ax)
-
-
-def test_a_figure_of_its_own(rows):
-    ax = plot_relevance(small_map(Gaussian((1.0, 2.0, 3.0))).fit(rows[0]))
-    assert pyplot.fignum_exists(ax.figure.number)
-    pyplot.close(ax.figure)
 
 
 def test_matplotlib_is_imported_only_to_draw():
@@ -220,18 +215,18 @@ def shown_ticks(ax):
     ],
 )
 def test_ticks_of_a_logarithmic_axis(ax, alphas, texts):
-    report = {"alphas": alphas, "mean_score": alphas, "alpha": alphas[0], "criterion": "error"}
-    plot_alpha_path(report, ax=ax)
+    plot_alpha_path(path_of(alphas), ax=ax)
     assert shown_ticks(ax) == texts
 
 
-def test_ticks_of_many_decades_are_few(ax):
-    alphas = np.logspace(-12, 8, 21).tolist()
-    plot_alpha_path({"alphas": alphas, "mean_score": alphas, "alpha": 1.0, "criterion": "error"}, ax=ax)
+def path_of(alphas):
+    return {"alphas": alphas, "mean_score": alphas, "alpha": alphas[0], "criterion": "error"}
+
+
+def test_other_ticks(ax):
+    """Those of many decades are few; those of a learning curve are its sizes."""
+    plot_alpha_path(path_of(np.logspace(-12, 8, 21).tolist()), ax=ax)
     assert 3 <= len(set(shown_ticks(ax))) == len(shown_ticks(ax)) <= 7
-
-
-def test_ticks_of_a_learning_curve(ax):
     curve = [[size, 1.0 / size, 0.1] for size in (128, 256, 512, 1024, 2048)]
-    plot_learning_curve({"learning_curve": curve, "criterion": "error"}, ax=ax)
-    assert shown_ticks(ax) == ["128", "256", "512", "1,024", "2,048"]
+    own = plot_learning_curve({"learning_curve": curve, "criterion": "error"})
+    assert shown_ticks(own) == ["128", "256", "512", "1,024", "2,048"]

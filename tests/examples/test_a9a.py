@@ -97,34 +97,27 @@ def test_what_is_no_result_of_this_stays(a9a, files, tmp_path, refused):
     assert (tmp_path / "file").read_text() == "precious"
 
 
-def cut(file):
-    file.write_bytes(file.read_bytes()[:-40])
-
-
-def plain(file):
-    file.write_bytes(gzip.decompress(file.read_bytes()))
-
-
-def written(text):
-    return lambda file: file.write_bytes(gzip.compress(text.encode()))
-
-
+NO_FILE = "not a whole libsvm file"
 WRONG = {
-    "missing": (Path.unlink, "does not exist"),
-    "cut off": (cut, "not a whole libsvm file"),
-    "not compressed": (plain, "not a whole libsvm file"),
-    "no numbers": (written("age,income\n"), "not a whole libsvm file"),
-    "a column too many": (written("+1 1:1\n-1 124:1\n"), "not a whole libsvm file"),
-    "other labels": (written("1 1:1\n2 2:1\n"), "labels -1 and 1, got 1, 2"),
-    "empty": (written(""), "labels -1 and 1, got no rows"),
-    "few rows": (written("+1 1:1\n-1 2:1\n"), "200 rows, got 2"),
+    "missing": (None, "does not exist"),
+    "cut off": (lambda content: content[:-40], NO_FILE),
+    "not compressed": (gzip.decompress, NO_FILE),
+    "no numbers": ("age,income\n", NO_FILE),
+    "a column too many": ("+1 1:1\n-1 124:1\n", NO_FILE),
+    "other labels": ("1 1:1\n2 2:1\n", "labels -1 and 1, got 1, 2"),
+    "empty": ("", "labels -1 and 1, got no rows"),
+    "few rows": ("+1 1:1\n-1 2:1\n", "200 rows, got 2"),
 }
 
 
 @pytest.mark.parametrize("damage", WRONG)
 def test_wrong_files_are_refused_in_one_line_and_leave_nothing(a9a, files, tmp_path, refused, damage):
-    harm, words = WRONG[damage]
-    harm(files[0] / "a9a.t.gz")
+    (harm, words), file = WRONG[damage], files[0] / "a9a.t.gz"
+    if harm is None:
+        file.unlink()
+    else:
+        content = harm(file.read_bytes()) if callable(harm) else gzip.compress(harm.encode())
+        file.write_bytes(content)
     (line,) = refused(a9a, files[0], tmp_path / "build").splitlines()
     assert words in line and "a9a.t.gz" in line
     assert not (tmp_path / "build").exists()

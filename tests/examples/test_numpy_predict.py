@@ -91,18 +91,14 @@ def test_every_model(rows, reference, stored, name, k):
         np.testing.assert_array_equal(found[clear], expected[clear])
 
 
-def test_principal_components(rows, reference, stored):
+def test_principal_components_and_float32(rows, reference, stored, predicted):
     model = drf.KernelPCA(MAP).fit(rows)
     found = reference.decision(*reference.load(stored(model)), rows)
     np.testing.assert_allclose(found, model.transform(rows), atol=1e-9)
-
-
-def test_models_of_float32(rows, predicted):
     X = rows.astype(np.float32)
     model = drf.KernelRidge(MAP, alpha=0.1).fit(X, rows[:, 0])
     assert model.model_.dtype == "float32"
-    found = predicted(model, X)
-    np.testing.assert_allclose(found, model.predict(X), atol=1e-4)
+    np.testing.assert_allclose(predicted(model, X), model.predict(X), atol=1e-4)
 
 
 def test_what_it_does_not_claim_is_refused(rows, predicted):

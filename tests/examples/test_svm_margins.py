@@ -42,8 +42,7 @@ def finished(tmp_path_factory):
 
 
 def test_the_picture_is_well_formed(finished):
-    picture, _ = finished
-    root = ElementTree.parse(picture).getroot()
+    root = ElementTree.parse(finished[0]).getroot()
     assert root.tag.endswith("svg")
     assert not re.search(r"\b(nan|inf)\b", " ".join(e.get("d", "") for e in root.iter()))
 
@@ -75,9 +74,6 @@ def test_the_meeting_is_in_the_hulls_of_both_classes(margins, n_rows):
         assert distance < 1e-9
         assert (weight >= 0).all()
     assert sum(map(len, meeting.corners)) <= 4
-
-
-def test_there_is_no_meeting_beside_a_line(margins):
     assert margins.meeting_of(margins.rows_beside_a_line(N_ROWS)) is None
 
 
@@ -91,13 +87,12 @@ def test_a_refused_model_is_drawn_with_what_shows_why(margins, ax):
 
 def test_lines_run_where_the_function_has_the_level(margins, ax):
     """A linear model's margins are ±1/‖w‖ from its line."""
-    machine = drf.KernelSVC(drf.LinearFeatures(), 1.0, random_state=0).fit(
-        *margins.rows_beside_a_line(N_ROWS)
-    )
-    margins.draw_model(ax, machine)
+    rows = margins.rows_beside_a_line(N_ROWS)
+    model = drf.KernelSVC(drf.LinearFeatures(), 1.0, random_state=0).fit(*rows)
+    margins.draw_model(ax, model)
     ends = [np.concatenate(path.to_polygons(closed_only=False)) for path in ax.collections[-1].get_paths()]
     for level, points in zip((-1, 0, 1), ends, strict=True):
-        np.testing.assert_allclose(machine.decision_function(points), level, atol=1e-3)
+        np.testing.assert_allclose(model.decision_function(points), level, atol=1e-3)
 
 
 @pytest.mark.parametrize("n_rows", [20, 21, 60])

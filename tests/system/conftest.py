@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import Any
 
 import numpy as np
 import pytest
@@ -40,16 +38,3 @@ def start_cluster(local_cluster) -> Iterator[Callable[..., tuple[LocalCluster, C
             return cluster, closing.enter_context(Client(cluster))
 
         yield start
-
-
-@pytest.fixture(scope="session")
-def wait_until() -> Callable[..., None]:
-    """`wait_until(condition, seconds)`: return as soon as the condition holds, or fail."""
-
-    def wait(condition: Callable[[], Any], seconds: float = 30.0) -> None:
-        deadline = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < deadline, f"still not after {seconds} s"
-            time.sleep(0.05)
-
-    return wait

@@ -40,14 +40,11 @@ def bits_of(data, y=None, s=None, *, kind="ridge"):
     features = drf.FourierFeatures(drf.Matern(width), D)
     if kind == "gram":
         found = drf.gram(data, features, y, s, cv=3, scale="standard", random_state=1)
-        return (
-            found.A.tobytes(),
-            found.scaling.arrays()["column_scale"].tobytes(),
-            found.targets.shift.tobytes(),
-        )
+        parts = found.A, found.scaling.arrays()["column_scale"], found.targets.shift
+        return [part.tobytes() for part in parts]
     options = dict(cv=3, scale="standard", random_state=1)
-    machine = drf.KernelRidge(features, "cv", **options).fit(data, y, s)
-    return machine.coef_.tobytes(), machine.intercept_, machine.alpha_, repr(machine.features_.kernel_)
+    model = drf.KernelRidge(features, "cv", **options).fit(data, y, s)
+    return model.coef_.tobytes(), model.intercept_, model.alpha_, repr(model.features_.kernel_)
 
 
 @cache
@@ -79,11 +76,8 @@ KINDS = st.sampled_from(["gram", "ridge", "auto"])
 )
 def test_dask_arrays_of_any_chunks(of_X, of_y, of_s, of_columns, scheduler, dtype, kind):
     X, y, s = rows(dtype)
-    lazy = (
-        da.from_array(X, chunks=(of_X, of_columns)),
-        da.from_array(y, chunks=(of_y,)),
-        da.from_array(s, chunks=(of_s,)),
-    )
+    chunks = (of_X, of_columns), (of_y,), (of_s,)
+    lazy = [da.from_array(values, chunks=sizes) for values, sizes in zip((X, y, s), chunks, strict=True)]
     with dask.config.set(scheduler=scheduler, num_workers=3):
         assert bits_of(*lazy, kind=kind) == expected(dtype, kind)
 
@@ -125,28 +119,13 @@ def test_classes_of_any_chunks(of_X, of_y, scheduler, fold_by):
     labels = np.array(["low", "middle", "high"])[np.digitize(y, [99, 101])]
 
     def bits(*data):
-        machine = drf.KernelRidgeClassifier(
-            drf.FourierFeatures(drf.Laplacian(1.0), D),
-            "cv",
-            cv=3,
-            fold_by=fold_by,
-            scale="standard",
-            class_weight="balanced",
-            random_state=2,
-        ).fit(*data)
-        return (
-            machine.coef_.tobytes(),
-            machine.intercept_.tobytes(),
-            machine.alpha_,
-            machine.classes_.tolist(),
-        )
+        features = drf.FourierFeatures(drf.Laplacian(1.0), D)
+        options = dict(cv=3, fold_by=fold_by, scale="standard", class_weight="balanced", random_state=2)
+        model = drf.KernelRidgeClassifier(features, "cv", **options).fit(*data)
+        return model.coef_.tobytes(), model.intercept_.tobytes(), model.alpha_, model.classes_.tolist()
 
     with dask.config.set(scheduler="synchronous"):
         whole = bits(X, labels, s)
-    lazy = (
-        da.from_array(X, chunks=(of_X, 3)),
-        da.from_array(labels, chunks=(of_y,)),
-        da.from_array(s, chunks=(of_y,)),
-    )
+    lazy = da.from_array(X, chunks=(of_X, 3)), *(da.from_array(v, chunks=(of_y,)) for v in (labels, s))
     with dask.config.set(scheduler=scheduler, num_workers=2):
         assert bits(*lazy) == whole

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
 
 import dask
-import psutil
 import pytest
 from dask.system import CPU_COUNT
 from distributed import default_client
@@ -23,14 +20,12 @@ from distributed.system import MEMORY_LIMIT
 
 from distrff.engine.cluster import connect, memory_limit_bytes
 from distrff.errors import ClusterError, InputError
+from tests.support.commands import interrupt, is_running, run, start
 
 
 @contextmanager
-def listener(reply: bytes | Callable[[socket.socket], None] | None) -> Iterator[str]:
-    """Something that accepts connections, says `reply` if any, and hangs up if it said something.
-
-    Or it does with them what `reply` does.
-    """
+def listener(reply: bytes | None) -> Iterator[str]:
+    """Something that accepts connections, says `reply` if any, and hangs up if it said something."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         accepted = []
 
@@ -41,9 +36,7 @@ def listener(reply: bytes | Callable[[socket.socket], None] | None) -> Iterator[
                 except OSError:
                     return
                 accepted.append(connection)
-                if callable(reply):
-                    reply(connection)
-                elif reply is not None:
+                if reply is not None:
                     connection.sendall(reply)
                     connection.close()
 
@@ -80,10 +73,11 @@ def test_local_cluster_leaves_nothing_behind(tmp_path, monkeypatch):
         workers = client.scheduler_info()["workers"].values()
         assert [worker["nthreads"] for worker in workers] == [1, 1]
         assert [worker["memory_limit"] for worker in workers] == [int(MEMORY_LIMIT) // 2] * 2
+        folders = [worker["local_directory"] for worker in workers]
         pids = set(client.run(os.getpid).values())
         assert len(pids) == 2
         assert os.getpid() not in pids
-        assert all(Path(folder).is_relative_to(scratch) for folder in worker_folders(client))
+        assert all(Path(folder).is_relative_to(scratch) for folder in folders)
     assert not any(is_running(pid) for pid in pids)
     assert list(tmp_path.iterdir()) == [scratch]
     assert list(scratch.iterdir()) == []
@@ -91,27 +85,15 @@ def test_local_cluster_leaves_nothing_behind(tmp_path, monkeypatch):
         default_client()
 
 
-def worker_folders(client) -> list[str]:
-    return [worker["local_directory"] for worker in client.scheduler_info()["workers"].values()]
+def test_two_local_clusters_at_once():
+    """No port is fixed: a second one starts without a warning (they are errors in this suite's settings).
 
-
-def is_running(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
-def test_a_worker_for_each_core_by_default():
-    with connect(memory_limit="0") as client:
-        workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    By default there is a worker for each core.
+    """
+    with connect(memory_limit="0") as first, connect(n_workers=1, threads_per_worker=2) as second:
+        workers = first.scheduler_info(n_workers=-1)["workers"].values()
         assert len(workers) == CPU_COUNT
         assert {worker["memory_limit"] for worker in workers} == {0}
-
-
-def test_two_local_clusters_at_once():
-    """No port is fixed: a second one starts without a warning (they are errors in this suite's settings)."""
-    with connect(n_workers=1) as first, connect(n_workers=1, threads_per_worker=2) as second:
         assert first.scheduler.address != second.scheduler.address
         assert next(iter(second.scheduler_info()["workers"].values()))["nthreads"] == 2
 
@@ -119,7 +101,7 @@ def test_two_local_clusters_at_once():
 @pytest.mark.parametrize(
     ("said", "seconds"), [("starting", 0.0), ("starting", 0.3), ("working", 0.1)], ids=str
 )
-def test_ctrl_c_leaves_nothing_behind(tmp_path, said, seconds, wait_until):
+def test_ctrl_c_leaves_nothing_behind(tmp_path, said, seconds):
     """Ctrl-C goes to all processes of a terminal at once, while they start and while they work."""
     (tmp_path / "scratch").mkdir()
     script = tmp_path / "script.py"
@@ -137,21 +119,14 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path, said, seconds, wait_until):
         "        sys.exit(130)\n"
     )
     environment = {**os.environ, "TMPDIR": str(tmp_path / "scratch")}
-    with subprocess.Popen(
-        [sys.executable, script], cwd=tmp_path, env=environment, start_new_session=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    ) as running:  # fmt: skip
-        line = running.stdout.readline()
-        while said not in line:
-            assert line, running.stderr.read()
-            line = running.stdout.readline()
+    command = (sys.executable, script)
+    with start(*command, cwd=tmp_path, env=environment, start_new_session=True) as running:
+        for line in running.stdout:
+            if said in line:
+                break
         time.sleep(seconds)
-        descendants = psutil.Process(running.pid).children(recursive=True)
-        os.killpg(running.pid, signal.SIGINT)
-        _, errors = running.communicate(timeout=60)
-    assert running.returncode == 130
+        _, errors = interrupt(running, seconds=5)
     assert errors == ""
-    wait_until(lambda: not any(is_running(process.pid) for process in descendants), seconds=5)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["scratch", "script.py"]
     assert list((tmp_path / "scratch").iterdir()) == []
 
@@ -164,27 +139,19 @@ def test_a_script_without_main_guard_is_told(tmp_path):
         "with distrff.engine.cluster.connect(n_workers=1):\n"
         "    pass\n"
     )
-    done = subprocess.run([sys.executable, script], check=False, capture_output=True, text=True, timeout=120)
+    done = run(sys.executable, script, timeout=120)
     assert "ClusterError: the local workers did not start" in done.stderr
     assert "if __name__ == '__main__':" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("limit", "size"),
-    [("4GB", 4 * 10**9), ("4GiB", 2**32), ("512 MiB", 2**29), ("0", 0), (0, 0), (2**30, 2**30)],
-)
-def test_memory_limits(limit, size):
-    assert memory_limit_bytes(limit, 3) == size
-
-
-def test_memory_is_shared_by_default():
+def test_memory_limits():
+    """By default workers share the memory."""
+    sizes = {"4GB": 4 * 10**9, "4GiB": 2**32, "512 MiB": 2**29, "0": 0, 0: 0, 2**30: 2**30}
+    assert {limit: memory_limit_bytes(limit, 3) for limit in sizes} == sizes
     assert memory_limit_bytes("auto", 4) == memory_limit_bytes(None, 4) == int(MEMORY_LIMIT) // 4
-
-
-@pytest.mark.parametrize("limit", ["lots", "4", "-4GB", "0.5", "", "4GX", -1, [1]])
-def test_memory_limits_that_are_none(limit):
-    with pytest.raises(InputError, match=r"memory_limit must be .*'4GB'"):
-        memory_limit_bytes(limit, 1)
+    for limit in ("lots", "4", "-4GB", "0.5", "", "4GX", -1, [1]):
+        with pytest.raises(InputError, match=r"memory_limit must be .*'4GB'"):
+            memory_limit_bytes(limit, 1)
 
 
 # ---------------------------------------------------------------- a scheduler that runs somewhere
@@ -218,13 +185,14 @@ def test_something_else_than_dask_listens(reply, told, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_nothing_listens(capfd):
+def test_nothing_listens_or_a_worker(client, capfd):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         assert "check that it runs" in refusal(f"tcp://127.0.0.1:{unused.getsockname()[1]}")
     assert "its address and port" in refusal("tcp://127.0.0.1:99999")
     refusal("tcp://127.0.0.1:1")
     assert capfd.readouterr() == ("", "")
+    assert "it is a worker" in refusal(next(iter(client.scheduler_info()["workers"])))
 
 
 NO_FILE, NO_ADDRESS = "no scheduler file '{}'", "'{}' is not an address .* tcp://host:8786"
@@ -251,26 +219,20 @@ def test_what_cannot_be_connected_to(options, message, tmp_path, monkeypatch):
         pass
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[]", '{"address": '])
-def test_a_file_that_is_no_scheduler_file(content, tmp_path):
-    file = tmp_path / "cluster.json"
-    file.write_text(content)
-    message = r"cluster.json' is not a readable scheduler file"
-    with pytest.raises(InputError, match=message), connect(str(file)):
-        pass
-
-
-def test_the_address_of_a_worker(client):
-    worker = next(iter(client.scheduler_info()["workers"]))
-    assert "it is a worker" in refusal(worker)
+def test_a_file_that_is_no_scheduler_file(tmp_path):
+    file, message = tmp_path / "cluster.json", r"cluster.json' is not a readable scheduler file"
+    for content in ("", "{}", "[]", '{"address": '):
+        file.write_text(content)
+        with pytest.raises(InputError, match=message), connect(str(file)):
+            pass
 
 
 # ---------------------------------------------------------------- TLS
 
 
-def test_tls_is_dasks_configuration(tls_of, as_environment, dask_processes):
+def test_tls_is_dasks_configuration(tls_of, dask_processes):
     theirs, others = tls_of("theirs"), tls_of("others")
-    address = address_in(dask_processes.scheduler("tls", **as_environment(theirs)))
+    address = address_in(dask_processes.scheduler("tls", **theirs))
     assert address.startswith("tls://")
     with dask.config.set(theirs), connect(address) as client:
         assert client.scheduler.address == address

@@ -19,6 +19,7 @@ import distrff as drf
 from distrff.engine.cluster import connect
 from distrff.engine.execution import ClusterExecution
 from distrff.errors import ClusterError, InputError
+from tests.support.commands import wait_until
 from tests.support.fits import blocks_of, in_process, small_ridge
 
 pytestmark = pytest.mark.usefixtures("small_segments")
@@ -77,15 +78,13 @@ def test_workers_that_die_again_and_again_are_an_error(rows, mortal, monkeypatch
     monkeypatch.setattr(mortal.cluster.scheduler, "allowed_failures", 0)
     (tmp_path / "deadly").touch()
     lazy = blocks_of(rows[0], die, str(tmp_path / "deadly"))
-    with pytest.raises(
-        ClusterError, match=r"workers died repeatedly on the same task .* memory limit is too small"
-    ):
+    told = r"workers died repeatedly on the same task .* memory limit is too small"
+    with pytest.raises(ClusterError, match=told):
         small_ridge().fit(lazy, rows[1])
     (tmp_path / "deadly").unlink()
     mortal.wait_for_workers(1, timeout=60)
-    np.testing.assert_array_equal(
-        small_ridge().fit(lazy, rows[1]).coef_, in_process(small_ridge(), *rows).coef_
-    )
+    fitted = small_ridge().fit(lazy, rows[1])
+    np.testing.assert_array_equal(fitted.coef_, in_process(small_ridge(), *rows).coef_)
 
 
 def test_a_cluster_without_workers(rows, start_cluster):
@@ -119,7 +118,7 @@ def wait_for_another(block, folder):
     return block
 
 
-def test_a_worker_that_comes_later_takes_its_part(rows, start_cluster, tmp_path, wait_until):
+def test_a_worker_that_comes_later_takes_its_part(rows, start_cluster, tmp_path):
     cluster, client = start_cluster(1)
 
     def add_worker():
@@ -177,13 +176,12 @@ def test_rows_that_workers_do_not_see(rows, client, tmp_path, kind):
         pd.DataFrame(X, columns=["a", "b", "c"]).assign(y=y).to_parquet(path)
     dataset = drf.open_dataset(path, target="y" if kind == "parquet" else None)
     path.rename(tmp_path / "elsewhere")
-    with pytest.raises(
-        InputError, match=r"not there as this process sees it.* folder that all of them share"
-    ):
+    told = r"not there as this process sees it.* folder that all of them share"
+    with pytest.raises(InputError, match=told):
         small_ridge().fit(dataset)
 
 
-def test_ctrl_c_cancels_the_tasks(rows, cluster, client, tmp_path, wait_until):
+def test_ctrl_c_cancels_the_tasks(rows, cluster, client, tmp_path):
     marker = tmp_path / "started"
 
     def interrupt():
@@ -202,7 +200,7 @@ def test_ctrl_c_cancels_the_tasks(rows, cluster, client, tmp_path, wait_until):
     wait_until(lambda: not cluster.scheduler.tasks, 5)
 
 
-def test_an_error_cancels_the_tasks(rows, cluster, client, tmp_path, wait_until):
+def test_an_error_cancels_the_tasks(rows, cluster, client, tmp_path):
     X = rows[0].copy()
     X[1234, 2] = np.nan
     lazy = blocks_of(X, linger, str(tmp_path / "started"), rows=1000)

@@ -23,12 +23,9 @@ def loaded_by(statement: str) -> set[str]:
     return set(done.stdout.split())
 
 
-def test_importing_the_package_loads_nothing_heavy():
-    assert not loaded_by("import distrff") & HEAVY
-
-
-def test_importing_the_command_line_loads_neither_numpy_nor_dask_arrays():
+def test_importing_loads_nothing_heavy():
     """Dask imports the modules of all `dask_cli` entry points for its `--help`."""
+    assert not loaded_by("import distrff") & HEAVY
     assert not loaded_by("import distrff.cli") & {"numpy", "dask.array", "distributed"}
 
 
@@ -40,13 +37,10 @@ def test_the_entry_points_name_the_same_command():
     assert {e.value for e in found} == {"distrff.cli:main"}
 
 
-@pytest.mark.parametrize("name", distrff.__all__)
-def test_public_names_resolve(name):
-    assert name in dir(distrff)
-    assert getattr(distrff, name).__name__ in (name, f"distrff.{name}", f"distrff.diagnostics.{name}")
-
-
-def test_names_that_do_not_exist():
+def test_public_names_resolve_and_others_do_not():
+    for name in distrff.__all__:
+        assert name in dir(distrff)
+        assert getattr(distrff, name).__name__ in (name, f"distrff.{name}", f"distrff.diagnostics.{name}")
     with pytest.raises(AttributeError, match="module 'distrff' has no attribute 'Nonsense'"):
         _ = distrff.Nonsense
 

@@ -61,9 +61,8 @@ def test_a_worker_of_another_release(dask_processes):
     ours = {name: importlib.metadata.version(name) for name in ("dask", "distributed")}
     with connect(str(file)) as client:
         found = refusal(client)
-    assert re.match(
-        r"worker tcp://\S+ has distributed 2020.12.0, this client distributed \S+, which must", found
-    )
+    told = r"worker tcp://\S+ has distributed 2020.12.0, this client distributed \S+, which must"
+    assert re.match(told, found)
     assert "install dask=={dask} distributed=={distributed} there, or start".format(**ours) in found
 
 

@@ -13,6 +13,8 @@ import pandas as pd
 import pytest
 import zarr
 from distributed import Client, LocalCluster
+from scipy import sparse
+from sklearn.base import clone
 
 import distrff as drf
 from distrff.estimators.fitting import plan
@@ -28,20 +30,26 @@ def cluster_of_one(local_cluster) -> Iterator[LocalCluster]:
 
 
 @pytest.fixture
-def on_one_and_two_workers(cluster_of_one, cluster) -> Callable[[Callable[[], Any]], list[Any]]:
-    """`on_one_and_two_workers(fitted)`: what `fitted()` returns on a cluster of one worker, and of two."""
+def assert_same_on_workers(cluster_of_one, cluster) -> Callable[..., None]:
+    """`assert_same_on_workers(estimator, *data)`: one worker and two find what this process finds."""
 
-    def found(fitted: Callable[[], Any]) -> list[Any]:
-        results = []
+    def found(estimator: Any, data: Any) -> list[Any]:
+        fitted = clone(estimator).fit(*data)
+        names = ("primal", "dual", "relative_gradient", "relative_residual", "margin", "n_sweeps")
+        report = [fitted.report_.get(name) for name in names]
+        return [fitted.coef_.tobytes(), fitted.intercept_.tobytes(), *report]
+
+    def check(estimator: Any, *data: Any) -> None:
+        with dask.config.set(scheduler="synchronous"):
+            expected = found(estimator, data)
         for workers in (cluster_of_one, cluster):
             with Client(workers):
-                results.append(fitted())
-        return results
+                assert found(estimator, data) == expected
 
-    return found
+    return check
 
 
-def machine(alpha="cv", width=2.0):
+def model(alpha="cv", width=2.0):
     features = drf.FourierFeatures(drf.Gaussian(width), 32)
     return drf.KernelRidge(features, alpha, scale="standard", random_state=0)
 
@@ -49,126 +57,94 @@ def machine(alpha="cv", width=2.0):
 def bits(fitted):
     """Everything that a fit found, as bytes."""
     results = fitted.cv_results_
-    parts = [
-        fitted.coef_,
-        np.asarray(fitted.intercept_),
-        np.asarray(fitted.alpha_),
-        *map(results.get, sorted(results)),
-    ]
-    return [part.tobytes() for part in parts] + [repr(fitted.features_.kernel_)]
+    parts = [fitted.coef_, fitted.intercept_, fitted.alpha_, *map(results.get, sorted(results))]
+    return [np.asarray(part).tobytes() for part in parts] + [repr(fitted.features_.kernel_)]
 
 
 def in_process(*data, **options):
     with dask.config.set(scheduler="synchronous"):
-        return bits(machine(**options).fit(*data))
+        return bits(model(**options).fit(*data))
 
 
 def test_one_two_or_three_workers_or_none(rows, start_cluster):
     cases = ({"alpha": 1.0}, {"alpha": "cv"}, {"alpha": "gcv", "width": "auto"})
     expected = [in_process(*rows, **options) for options in cases]
     with dask.config.set(scheduler="threads", num_workers=3):
-        assert [bits(machine(**options).fit(*rows)) for options in cases] == expected
+        assert [bits(model(**options).fit(*rows)) for options in cases] == expected
     cluster, client = start_cluster(1)
     for n_workers in (1, 2, 3):
         cluster.scale(n_workers)
         client.wait_for_workers(n_workers, timeout=60)
-        fitted = [machine(**options).fit(*rows) for options in cases]
-        assert [machine.report_["workers"] for machine in fitted] == 3 * [n_workers]
-        planned = [machine.plan_.worker_peak_bytes for machine in fitted]
-        assert [machine.report_["planned_peak_bytes"] for machine in fitted] == planned
+        fitted = [model(**options).fit(*rows) for options in cases]
+        assert [each.report_["workers"] for each in fitted] == 3 * [n_workers]
+        planned = [each.plan_.worker_peak_bytes for each in fitted]
+        assert [each.report_["planned_peak_bytes"] for each in fitted] == planned
         assert list(map(bits, fitted)) == expected
 
 
+FOURIER = drf.FourierFeatures(drf.Gaussian(2.0), 32)
+BINS = drf.RandomBinningFeatures(drf.Laplacian(4.0), 10, random_state=0)
+
+
 @pytest.mark.parametrize("has_factor", [True, False])
-def test_conjugate_gradients_on_one_and_two_workers(rows, on_one_and_two_workers, monkeypatch, has_factor):
+def test_conjugate_gradients_on_workers(rows, client, assert_same_on_workers, monkeypatch, has_factor):
     """With the Gram of a sample of the rows, or where none fits."""
     monkeypatch.setattr("distrff.engine.segments._LEAST_SAMPLE_ROWS", 2048)
     if not has_factor:
         monkeypatch.setattr(plan, "_factor_peak_bytes", lambda _, stride, *rest: stride * 10**18)
-    X, Y = rows[0], np.column_stack([rows[1], np.cos(rows[1])])
-
-    def fitted():
-        features = drf.FourierFeatures(drf.Gaussian(2.0), 32)
-        machine = drf.KernelRidge(features, [0.1, 10.0], solver="cg", tol=1e-6, random_state=0)
-        machine.fit(X, Y, np.abs(X[:, 0]))
-        made_of = "factor of the Gram of one row in 9" if has_factor else "diagonal"
-        assert machine.report_["preconditioner"] == made_of
-        return [machine.coef_.tobytes(), machine.intercept_.tobytes(), machine.report_["relative_residual"]]
-
-    with dask.config.set(scheduler="synchronous"):
-        expected = fitted()
-    assert on_one_and_two_workers(fitted) == [expected, expected]
-
-
-MACHINES_OF_CLASSES = {
-    "probit": lambda F: drf.KernelLikelihoodClassifier(F, noise="probit", tol=1e-11, random_state=0),
-    "softmax": lambda F: drf.KernelLikelihoodClassifier(F, multi_class="softmax", tol=1e-2, random_state=0),
-    "squared hinge": lambda F: drf.KernelSVC(F, 10.0, loss="squared_hinge", random_state=0),
-    "hinge": lambda F: drf.KernelSVC(F, 10.0, tol=1e-4, random_state=0),
-    "hinge, C by folds": lambda F: drf.KernelSVC(F, "cv", Cs=[0.1, 1.0], cv=2, tol=1e-2, random_state=0),
-    "hinge by sgd": lambda F: drf.KernelSVC(F, 1.0, solver="sgd", tol=1e-2, random_state=0),
-    "ridge by sgd": lambda F: drf.KernelRidgeClassifier(F, 1.0, solver="sgd", random_state=0),
-}
+    data = rows[0], np.column_stack([rows[1], np.cos(rows[1])]), np.abs(rows[0][:, 0])
+    ridge = drf.KernelRidge(FOURIER, [0.1, 10.0], solver="cg", tol=1e-6, random_state=0)
+    assert_same_on_workers(ridge, *data)
+    made_of = "factor of the Gram of one row in 9" if has_factor else "diagonal"
+    assert ridge.fit(*data).report_["preconditioner"] == made_of
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_machines_of_classes_on_one_and_two_workers(rows, on_one_and_two_workers, monkeypatch):
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        drf.KernelLikelihoodClassifier(FOURIER, noise="probit", tol=1e-11, random_state=0),
+        drf.KernelLikelihoodClassifier(FOURIER, multi_class="softmax", tol=1e-2, random_state=0),
+        drf.KernelSVC(FOURIER, 10.0, loss="squared_hinge", random_state=0),
+        drf.KernelSVC(FOURIER, 10.0, tol=1e-4, random_state=0),
+        drf.KernelSVC(FOURIER, "cv", Cs=[0.1, 1.0], cv=2, tol=1e-2, random_state=0),
+        drf.KernelSVC(FOURIER, 1.0, solver="sgd", tol=1e-2, random_state=0),
+        drf.KernelRidgeClassifier(FOURIER, 1.0, solver="sgd", random_state=0),
+    ],
+    ids=["probit", "softmax", "squared hinge", "hinge", "hinge, C by folds", "hinge by sgd", "ridge by sgd"],
+)
+def test_classes_on_workers(rows, assert_same_on_workers, monkeypatch, estimator):
     """Every solver: preconditioners from a sample of the rows, models of a part of them."""
     monkeypatch.setattr("distrff.engine.segments._LEAST_SAMPLE_ROWS", 2048)
-    X, labels = rows[0][:6007], np.digitize(rows[1][:6007], [-0.5, 0.5])
-    s = np.abs(X[:, 0])
-
-    def fitted(make):
-        y = labels > 0 if make is MACHINES_OF_CLASSES["probit"] else labels
-        machine = make(drf.FourierFeatures(drf.Gaussian(2.0), 32)).fit(X, y, s)
-        assert ("Hessian" in machine.report_["sweep_labels"]) == (y is not labels)
-        objective = [machine.report_.get(name) for name in ("primal", "dual", "relative_gradient")]
-        return [machine.coef_.tobytes(), machine.intercept_.tobytes(), *objective]
-
+    is_probit = getattr(estimator, "noise", None) == "probit"  # the one that comes to Newton steps
+    X, y = rows[0][:6007], np.digitize(rows[1][:6007], [-0.5] if is_probit else [-0.5, 0.5])
+    data = X, y, np.abs(X[:, 0])
+    assert_same_on_workers(estimator, *data)
     with dask.config.set(scheduler="synchronous"):
-        expected = {name: fitted(make) for name, make in MACHINES_OF_CLASSES.items()}
-    found = on_one_and_two_workers(lambda: {name: fitted(make) for name, make in MACHINES_OF_CLASSES.items()})
-    assert found == [expected, expected]
+        assert ("Hessian" in estimator.fit(*data).report_["sweep_labels"]) == is_probit
 
 
-MACHINES_OF_BINS = {
-    "hinge": lambda F: drf.KernelSVC(F, random_state=0),
-    "logistic": lambda F: drf.KernelLikelihoodClassifier(F, random_state=0),
-    "probit by sgd": lambda F: drf.KernelLikelihoodClassifier(
-        F, noise="probit", solver="sgd", random_state=0
-    ),
-}
-
-
-def test_machines_of_sparse_features_on_one_and_two_workers(rows, on_one_and_two_workers, monkeypatch):
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        drf.KernelSVC(BINS, random_state=0),
+        drf.KernelLikelihoodClassifier(BINS, random_state=0),
+        drf.KernelLikelihoodClassifier(BINS, noise="probit", solver="sgd", random_state=0),
+    ],
+    ids=["hinge", "logistic", "probit by sgd"],
+)
+def test_sparse_features_on_workers(rows, assert_same_on_workers, monkeypatch, estimator):
     """Models of rows and metrics of sampled rows, which few rows make small."""
     monkeypatch.setattr("distrff.estimators.fitting.plan._SPARSE_ROWS", 200)
-    X, y = rows[0][:2003], rows[1][:2003] > 0
-
-    def fitted(make):
-        machine = make(drf.RandomBinningFeatures(drf.Laplacian(4.0), 10, random_state=0)).fit(X, y)
-        objective = [machine.report_[name] for name in ("primal", "dual", "n_sweeps")]
-        return [machine.coef_.tobytes(), machine.intercept_.tobytes(), *objective]
-
-    with dask.config.set(scheduler="synchronous"):
-        expected = {name: fitted(make) for name, make in MACHINES_OF_BINS.items()}
-    found = on_one_and_two_workers(lambda: {name: fitted(make) for name, make in MACHINES_OF_BINS.items()})
-    assert found == [expected, expected]
+    assert_same_on_workers(estimator, rows[0][:2003], rows[1][:2003] > 0)
 
 
-def test_hard_margins_on_one_and_two_workers(rows, on_one_and_two_workers):
+def test_hard_margins_on_workers(rows, assert_same_on_workers):
     X = rows[0]
     height = np.sin(X[:, 0]) + X[:, 1]
     apart = np.abs(height) > 0.3
-
-    def fitted():
-        features = drf.FourierFeatures(drf.Gaussian(2.0), 64)
-        machine = drf.KernelSVC(features, np.inf, random_state=0).fit(X[apart], height[apart] > 0)
-        return [machine.coef_.tobytes(), machine.intercept_.tobytes(), machine.report_["margin"]]
-
-    with dask.config.set(scheduler="synchronous"):
-        expected = fitted()
-    assert on_one_and_two_workers(fitted) == [expected, expected]
+    features = drf.FourierFeatures(drf.Gaussian(2.0), 64)
+    assert_same_on_workers(drf.KernelSVC(features, np.inf, random_state=0), X[apart], height[apart] > 0)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -177,7 +153,7 @@ def test_any_chunking(rows, client, dtype):
     expected = in_process(X, y)
     for x_chunk, y_chunk in ((1000, 1000), (7777, 512), ((9, 20_000), (20_000, 9))):
         data = da.from_array(X, chunks=(x_chunk, 3)), da.from_array(y, chunks=y_chunk)
-        assert bits(machine().fit(*data)) == expected
+        assert bits(model().fit(*data)) == expected
     assert in_process(da.from_array(X, chunks=(5000, 1)), y) == expected
     assert in_process(np.asfortranarray(X), y) == expected
 
@@ -191,7 +167,7 @@ def test_zarr_of_any_chunks(rows, client, tmp_path, chunk, shard):
     group.create_array("X", shape=X.shape, dtype=X.dtype, chunks=(chunk, 3), shards=shards)[:] = X
     group.create_array("y", data=y, chunks=(3333,))
     dataset = drf.open_dataset(tmp_path / "rows.zarr")
-    assert bits(machine().fit(dataset)) == in_process(X, y)
+    assert bits(model().fit(dataset)) == in_process(X, y)
     assert in_process(dataset.X, dataset.y) == in_process(X, y)
 
 
@@ -199,11 +175,11 @@ def test_frames_and_parquet(rows, client, tmp_path):
     X, y = rows
     frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(y=y)
     expected = in_process(X, y)
-    assert bits(machine().fit(frame[["a", "b", "c"]], frame["y"])) == expected
+    assert bits(model().fit(frame[["a", "b", "c"]], frame["y"])) == expected
     lazy = dd.from_pandas(frame, npartitions=7)
-    assert bits(machine().fit(lazy[["a", "b", "c"]], lazy["y"])) == expected
+    assert bits(model().fit(lazy[["a", "b", "c"]], lazy["y"])) == expected
     frame.to_parquet(tmp_path / "rows.parquet", row_group_size=3001)
-    assert bits(machine().fit(drf.open_dataset(tmp_path / "rows.parquet", target="y"))) == expected
+    assert bits(model().fit(drf.open_dataset(tmp_path / "rows.parquet", target="y"))) == expected
 
 
 def test_classes_and_weights(rows, client, rng):
@@ -212,24 +188,22 @@ def test_classes_and_weights(rows, client, rng):
 
     def fit(*data):
         features = drf.FourierFeatures(drf.Laplacian(2.0), 32)
-        fitted = drf.KernelRidgeClassifier(features, "gcv", class_weight="balanced", random_state=0).fit(
-            *data
-        )
+        model = drf.KernelRidgeClassifier(features, "gcv", class_weight="balanced", random_state=0)
+        fitted = model.fit(*data)
         return fitted.coef_.tobytes(), fitted.alpha_, list(fitted.classes_)
 
     with dask.config.set(scheduler="synchronous"):
         expected = fit(X, labels, s)
     assert fit(X, labels, s) == expected
-    lazy = [
-        da.from_array(values, chunks=(4321, *values.shape[1:])) for values in (X, labels.astype(object), s)
-    ]
+    arrays = (X, labels.astype(object), s)
+    lazy = [da.from_array(values, chunks=(4321, *values.shape[1:])) for values in arrays]
     assert fit(*lazy)[:2] == expected[:2]
 
 
 def test_folds_that_do_not_fit_together_are_swept_apart(rows, client, monkeypatch):
     """The Grams are those of one sweep over all folds, where memory allows that."""
     X, y = rows
-    together = machine().fit(X, y)
+    together = model().fit(X, y)
     whole = together.plan_
     monkeypatch.setattr("distrff.estimators.fitting.plan._IDLE_BYTES", 0)
     few, many = (worker_peak_bytes(whole.size, folds, 1) for folds in (1, 5))
@@ -237,7 +211,7 @@ def test_folds_that_do_not_fit_together_are_swept_apart(rows, client, monkeypatc
     monkeypatch.setattr(
         "distrff.estimators.fitting.plan._USABLE_SHARE", (few + many) / 2 / whole.memory_limit
     )
-    apart = machine().fit(X, y)
+    apart = model().fit(X, y)
     assert (apart.plan_.folds_per_task, whole.folds_per_task) == (1, 5)
     assert apart.report_["n_sweeps"] == 6
     assert bits(apart) == bits(together)
@@ -247,4 +221,25 @@ def test_folds_that_do_not_fit_together_are_swept_apart(rows, client, monkeypatc
 def test_processes(rows):
     X, y = rows
     with dask.config.set(scheduler="processes", num_workers=2):
-        assert bits(machine().fit(X, y)) == in_process(X, y)
+        assert bits(model().fit(X, y)) == in_process(X, y)
+
+
+def test_sparse_rows_and_scores(client, rng):
+    n, d = 4000, 30
+    X = sparse.csr_matrix(np.where(rng.random((n, d)) < 0.1, rng.standard_normal((n, d)), 0.0))
+    y = np.where(np.asarray(X.sum(axis=1)).ravel() > 0, "p", "n")
+    lazy = da.from_array(X, chunks=(700, d), asarray=False)
+    assert sparse.issparse(lazy._meta)
+    model = drf.KernelSVC(drf.FourierFeatures(drf.Gaussian(3.0), 32, random_state=0), loss="squared_hinge")
+    model.fit(lazy, da.from_array(y, chunks=900))
+    F, truth = model.decision_function(lazy), da.from_array(y, chunks=1100)
+    area = drf.metrics.roc_auc_score(truth, F)
+    counts = drf.metrics.confusion_matrix(truth, model.predict(lazy))
+    # The two count rows and misses in another order of rounding.
+    accuracy = drf.metrics.accuracy_score(truth, model.predict(lazy))
+    assert model.score(lazy, truth) == pytest.approx(accuracy, rel=1e-12)
+    with dask.config.set(scheduler="synchronous"):
+        here = clone(model).fit(X, y)
+        np.testing.assert_array_equal(here.coef_, model.coef_)
+        assert drf.metrics.roc_auc_score(truth, F) == area
+        np.testing.assert_array_equal(drf.metrics.confusion_matrix(truth, model.predict(lazy)), counts)

@@ -26,14 +26,14 @@ import pytest
 from distributed import Client, LocalCluster, wait
 
 import distrff as drf
-from distrff.engine import execution as cluster_execution
-from distrff.engine import execution as cluster_watch
+from distrff.engine import execution
 from distrff.engine.execution import Flight, Lost
 from distrff.engine.reduction import Reduction
 from distrff.engine.run import Run
 from distrff.engine.segments import Segmentation
 from distrff.errors import ClusterError
 from distrff.io.arrays import as_dataset
+from tests.support.commands import wait_until
 from tests.support.fits import (
     blocks_of,
     fourier,
@@ -48,9 +48,9 @@ pytestmark = pytest.mark.usefixtures("small_segments")
 
 @pytest.fixture
 def large(monkeypatch) -> None:
-    """Partials and shipped arrays are values on the workers, however small they are."""
-    monkeypatch.setattr(cluster_execution, "_SMALL_BYTES", 0)
-    monkeypatch.setattr(cluster_execution, "_SMALL_SHIPMENT", 0)
+    """Partials and arrays that are sent are values on the workers, however small they are."""
+    monkeypatch.setattr(execution, "_SMALL_BYTES", 0)
+    monkeypatch.setattr(execution, "_SMALL_SHIPMENT", 0)
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ LOSSES = {"killed": kill_all, "scaled down": scale_down_and_up, "restarted": res
 
 
 @contextmanager
-def lost_once(folder: Path, wait_until, lose: Callable[[], None]):
+def lost_once(folder: Path, lose: Callable[[], None]):
     """Lose the workers in the body, when the rows are read that `hold` waits for."""
 
     def when_reached() -> None:
@@ -116,78 +116,58 @@ def lost_once(folder: Path, wait_until, lose: Callable[[], None]):
     assert (folder / "lost").exists()
 
 
-def disturbed(estimator, rows, folder, when, loss, cluster, client, wait_until) -> Any:
+def disturbed(estimator, rows, folder, when, loss, cluster, client) -> Any:
     """Return the estimator, fitted while the workers are lost as the `when`-th block is read."""
-    with lost_once(folder, wait_until, lambda: LOSSES[loss](cluster, client)):
+    with lost_once(folder, lambda: LOSSES[loss](cluster, client)):
         return within_patience(estimator.fit, blocks_of(rows[0], hold, str(folder), when), rows[1])
 
 
-PLAIN = [
-    ("killed", 1, "small"),
-    ("killed", 2, "large"),
-    ("scaled down", 2, "large"),
-    ("restarted", 2, "large"),
-]
-CASES = [
-    pytest.param(loss, n_workers, partials, marks=[] if case in PLAIN else pytest.mark.slow)
-    for case in product(LOSSES, (1, 2), ("small", "large"))
-    for loss, n_workers, partials in [case]
-]
-
-
-@pytest.mark.parametrize(("loss", "n_workers", "partials"), CASES, indirect=["partials"])
-def test_a_gram_sweep_goes_on(rows, start_cluster, tmp_path, wait_until, partials, loss, n_workers):
-    expected = in_process(small_ridge("cv"), *rows)
-    cluster, client = start_cluster(n_workers)
-    # 20 to 30 pieces are read a pass: the loss is in the second one, the Gram sweep.
-    fitted = disturbed(small_ridge("cv"), rows, tmp_path, 40, loss, cluster, client, wait_until)
-    np.testing.assert_array_equal(fitted.coef_, expected.coef_)
-    np.testing.assert_array_equal(fitted.alpha_, expected.alpha_)
-
-
 FEATURES = fourier(32, random_state=None)
-ITERATIVE = {
+FITS = {
+    "Gram": partial(small_ridge, "cv"),
+    "conjugate gradients": partial(small_ridge, solver="cg"),
     "hinge": partial(margin_classifier, "hinge", FEATURES),
     "hinge, C by folds": partial(margin_classifier, "hinge", FEATURES, "cv"),
     "logistic": partial(margin_classifier, "logistic", FEATURES),
-    "conjugate gradients": partial(small_ridge, solver="cg"),
     "sgd": partial(margin_classifier, "hinge", FEATURES, solver="sgd"),
 }
-
-
-# Conjugate gradients are done before the hundredth block is read.
-MOMENTS = [
-    (name, when)
-    for name in ITERATIVE
-    for when in (15, 40, 70, 100)
-    if (name, when) != ("conjugate gradients", 100)
+# 20 to 30 pieces are read a pass: of ridge by the Gram, the loss is in the second one.
+QUICK = [("Gram", 40, "killed", 1, "small"), *(("Gram", 40, loss, 2, "large") for loss in LOSSES)]
+CASES = [
+    *product(["Gram"], [40], LOSSES, (1, 2), ("small", "large")),
+    *product(["conjugate gradients"], (15, 40, 70), LOSSES, [2], ["large"]),  # done before the hundredth
+    *product(list(FITS)[2:], (15, 40, 70, 100), LOSSES, [2], ["large"]),
 ]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize(("name", "when"), MOMENTS)
-def test_an_iterative_fit_goes_on(rows, start_cluster, tmp_path, wait_until, large, name, loss, when):
+@pytest.mark.parametrize(
+    ("name", "when", "loss", "n_workers", "partials"),
+    [pytest.param(*case, marks=[] if case in QUICK else pytest.mark.slow) for case in CASES],
+    indirect=["partials"],
+)
+def test_a_fit_goes_on(rows, start_cluster, tmp_path, partials, name, when, loss, n_workers):
     X, y = rows
-    y = y if name == "conjugate gradients" else y > 0
-    expected = in_process(ITERATIVE[name](), X, y)
-    cluster, client = start_cluster(2)
-    fitted = disturbed(ITERATIVE[name](), (X, y), tmp_path, when, loss, cluster, client, wait_until)
+    y = y if name in ("Gram", "conjugate gradients") else y > 0
+    expected = in_process(FITS[name](), X, y)
+    cluster, client = start_cluster(n_workers)
+    fitted = disturbed(FITS[name](), (X, y), tmp_path, when, loss, cluster, client)
     np.testing.assert_array_equal(fitted.coef_, expected.coef_)
+    if name == "Gram":
+        np.testing.assert_array_equal(fitted.alpha_, expected.alpha_)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("partials", ["small", "large"], indirect=True)
-def test_a_loss_at_any_time(start_cluster, tmp_path, wait_until, partials, loss, seed):
+def test_a_loss_at_any_time(start_cluster, tmp_path, partials, loss, seed):
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((20_009, 3))
     y = np.sin(X[:, 0]) > rng.standard_normal(len(X))
-    make = ITERATIVE["hinge"] if seed % 2 else partial(small_ridge, "cv")
+    make = FITS["hinge" if seed % 2 else "Gram"]
     expected = in_process(make(), X, y)
     cluster, client = start_cluster(1 + seed % 3)
-    fitted = disturbed(make(), (X, y), tmp_path, int(rng.integers(40)), loss, cluster, client, wait_until)
+    fitted = disturbed(make(), (X, y), tmp_path, int(rng.integers(40)), loss, cluster, client)
     np.testing.assert_array_equal(fitted.coef_, expected.coef_)
 
 
@@ -211,7 +191,7 @@ class SumOfRows(Reduction):
 
 
 def test_values_are_made_again_from_the_rows_on(rows, start_cluster, large, tmp_path):
-    """A restart between two steps takes sums, what was made of them, and what was shipped."""
+    """A restart between two steps takes sums, what was made of them, and what was sent."""
     _, client = start_cluster(1)
     run, cuts = Run(), Segmentation(len(rows[0]), 5000, 1000)
     factors = {"factors": np.array([1.0, 2.0, 3.0])}
@@ -220,9 +200,8 @@ def test_values_are_made_again_from_the_rows_on(rows, start_cluster, large, tmp_
     expected = run.gather([total, doubled])
     assert len(list(tmp_path.iterdir())) == cuts.n_segments
     client.restart()
-    np.testing.assert_array_equal(
-        within_patience(run.gather, [run.submit(sum, [total, doubled])]), [sum(expected)]
-    )
+    both = run.submit(sum, [total, doubled])
+    np.testing.assert_array_equal(within_patience(run.gather, [both]), [sum(expected)])
     np.testing.assert_array_equal(run.gather([doubled, total]), expected[::-1])
     assert len(list(tmp_path.iterdir())) == 2 * cuts.n_segments, "one more pass, and not one for each value"
 
@@ -238,7 +217,7 @@ def test_a_gram_that_was_kept_and_lost(rows, start_cluster, large):
 
 def test_blocks_that_the_cluster_held(rows, start_cluster, monkeypatch):
     """What a user persisted is not ours to make again."""
-    monkeypatch.setattr(cluster_watch, "_LEAVING_SECONDS", 0.2)
+    monkeypatch.setattr(execution, "_LEAVING_SECONDS", 0.2)
     _, client = start_cluster(1)
     X = da.from_array(rows[0], chunks=(2000, 3)).persist()
     wait(X)
@@ -295,9 +274,9 @@ class Scheduler:
     ],
 )
 def test_looks_at_a_worker_that_does_nothing(states, is_lost):
-    roll = cluster_watch.Roll(Scheduler(states))
-    watch = cluster_watch.Watch(roll)
-    for _ in range(cluster_watch._IDLE_LOOKS - 1):
+    roll = execution.Roll(Scheduler(states))
+    watch = execution.Watch(roll)
+    for _ in range(execution._IDLE_LOOKS - 1):
         watch.look()
     with pytest.raises(Lost) if is_lost else nullcontext():
         watch.look()
@@ -333,7 +312,7 @@ def lazy_table(X, y):
 
 
 @pytest.mark.parametrize("lazy", [lazy_array, lazy_table])
-def test_a_fit_of_the_same_rows_afterwards(rows, start_cluster, large, wait_until, lazy):
+def test_a_fit_of_the_same_rows_afterwards(rows, start_cluster, large, lazy):
     """A model that keeps a Gram keeps the tasks that made it, bound to workers that are gone."""
     cluster, client = start_cluster(2)
     data = lazy(*rows)

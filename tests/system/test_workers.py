@@ -1,10 +1,12 @@
-"""What travels to the workers, what stays here, and fits inside of tasks."""
+"""What travels to the workers and what stays here, fits inside of tasks, frequencies drawn once a process."""
 
 from __future__ import annotations
 
+import logging
 import pickle
 
 import dask
+import dask.array as da
 import joblib
 import numpy as np
 import pytest
@@ -15,8 +17,11 @@ from sklearn.model_selection import GridSearchCV
 
 import distrff as drf
 from distrff.engine import execution
-from distrff.engine import execution as cluster_execution
 from distrff.engine.reduction import OrderedMerge, n_levels
+from distrff.errors import FrequencyMismatch
+from distrff.features import fourier as sampling
+from distrff.features.specification import derivations_in_this_process
+from tests.support.commands import wait_until
 from tests.support.fits import in_process, small_ridge, within_patience
 
 pytestmark = pytest.mark.usefixtures("small_segments")
@@ -28,12 +33,11 @@ def test_the_client_stays_here(rows, client):
     np.testing.assert_array_equal(late.predict(rows[0]), fitted.predict(rows[0]))
     assert not [name for name, value in vars(late).items() if isinstance(value, Client)]
     _, std = fitted.predict(rows[0][:10], return_std=True)
-    np.testing.assert_array_equal(
-        std, in_process(small_ridge(alpha="cv"), *rows).predict(rows[0][:10], return_std=True)[1]
-    )
+    expected = in_process(small_ridge("cv"), *rows).predict(rows[0][:10], return_std=True)[1]
+    np.testing.assert_array_equal(std, expected)
 
 
-def test_nothing_is_left_on_the_cluster_but_the_gram(rows, cluster, client, wait_until):
+def test_nothing_is_left_on_the_cluster_but_the_gram(rows, cluster, client):
     fitted = small_ridge("cv").fit(*rows)
     gram = 8 * (32 + 1 + 1) ** 2
 
@@ -65,14 +69,11 @@ def test_live_partials_are_bounded(rows, request, monkeypatch, where):
 
     for name in ("_LEAST_SEGMENT_ROWS", "_MOST_SEGMENT_ROWS"):
         monkeypatch.setattr(f"distrff.engine.segments.{name}", 512)
+    monkeypatch.setattr(execution, "OrderedMerge", Counting)
     if where == "cluster":
         request.getfixturevalue("client")
-        monkeypatch.setattr(cluster_execution, "OrderedMerge", Counting)
+    with dask.config.set({} if where == "cluster" else {"scheduler": "threads", "num_workers": 2}):
         fitted = small_ridge().fit(*rows)
-    else:
-        monkeypatch.setattr(execution, "OrderedMerge", Counting)
-        with dask.config.set(scheduler="threads", num_workers=2):
-            fitted = small_ridge().fit(*rows)
     n_segments = fitted.plan_.n_segments
     assert n_segments > 30 and len(waiting) > n_segments
     # Two threads have at most two segments each under way, and each of these can hold up one partial a level.
@@ -104,9 +105,8 @@ def test_a_search_by_joblib(rows, client):
             grid.fit(X, y)
 
     within_patience(fit)
-    np.testing.assert_array_equal(
-        grid.best_estimator_.coef_, small_ridge(**grid.best_params_).fit(X, y).coef_
-    )
+    expected = small_ridge(**grid.best_params_).fit(X, y)
+    np.testing.assert_array_equal(grid.best_estimator_.coef_, expected.coef_)
 
 
 def test_a_search_by_dask_ml(rows, client):
@@ -114,3 +114,72 @@ def test_a_search_by_dask_ml(rows, client):
     grid = DaskGridSearchCV(small_ridge(), {"alpha": [1e-2, 1e4]}, cv=2)
     within_patience(grid.fit, X, y)
     assert grid.best_params_ == {"alpha": 1e-2}
+
+
+def test_each_worker_draws_the_frequencies_once(rows, client, rng):
+    X, y = rows
+    before = client.run(derivations_in_this_process)
+    fitted = small_ridge(random_state=int(rng.integers(2**40))).fit(X, y)
+    assert fitted.plan_.n_segments > 10
+    after = client.run(derivations_in_this_process)
+    assert [after[worker] - before[worker] for worker in before] == [1, 1]
+    lazy = da.from_array(X, chunks=(3000, 3))
+    fitted.predict(lazy).compute()
+    fitted.score(lazy, y)
+    fitted.fit(lazy, y)
+    assert client.run(derivations_in_this_process) == after
+
+
+def spoil_frequencies():
+    """Make this process draw other frequencies, as another processor or NumPy might."""
+    draw = sampling.draw_frequencies
+    sampling.draw_frequencies = lambda *args, **kwargs: 1.001 * draw(*args, **kwargs)
+    sampling.draw_frequencies.original = draw
+
+
+def mend_frequencies():
+    sampling.draw_frequencies = sampling.draw_frequencies.original
+
+
+@pytest.fixture
+def other_frequencies(client):
+    client.run(spoil_frequencies)
+    yield
+    client.run(mend_frequencies)
+
+
+def said(caplog):
+    """What distrff logged, and nobody else."""
+    return [record.getMessage() for record in caplog.records if record.name.startswith("distrff")]
+
+
+@pytest.mark.parametrize("alpha", [1.0, "cv"])
+def test_frequencies_that_differ_are_sent(rows, client, other_frequencies, caplog, rng, alpha):
+    X, y = rows
+    seed = int(rng.integers(2**40))
+    expected = in_process(small_ridge(alpha=alpha, random_state=seed), X, y)
+    with dask.config.set(scheduler="synchronous"):
+        score = expected.score(X, y)
+    caplog.set_level(logging.WARNING, "distrff")
+    fitted = small_ridge(alpha, random_state=seed).fit(X, y)
+    (line,) = said(caplog)
+    assert "derives other frequencies" in line and "are sent to the workers instead" in line
+    np.testing.assert_array_equal(fitted.coef_, expected.coef_)
+    # The model remembers it.
+    lazy = da.from_array(X, chunks=(8000, 3))
+    np.testing.assert_allclose(fitted.predict(lazy).compute(), expected.predict(X), rtol=0, atol=1e-10)
+    assert fitted.score(lazy, y) == pytest.approx(score, rel=1e-10)
+    assert said(caplog) == [line]
+
+
+def test_a_model_from_elsewhere(rows, client, other_frequencies, caplog, rng):
+    """Scores send what differs; lazy predictions cannot, but never return other values."""
+    X, y = rows
+    fitted = in_process(small_ridge(random_state=int(rng.integers(2**40))), X, y)
+    with dask.config.set(scheduler="synchronous"):
+        score = fitted.score(X, y)
+    caplog.set_level(logging.WARNING, "distrff")
+    assert fitted.score(X, y) == pytest.approx(score, rel=1e-12)
+    assert len(said(caplog)) == 1
+    with pytest.raises(FrequencyMismatch):
+        fitted.predict(da.from_array(X, chunks=(8000, 3))).compute()
