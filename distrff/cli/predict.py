@@ -84,7 +84,7 @@ def score(model: str, data: str, as_json: bool, **options: Any) -> None:
     fitted = load_model(model, storage_options=storage_options(options))
     if fitted.kind == "KernelPCA":
         raise InputError(
-            f"{public_name(model)} holds principal components, which predict nothing to be scored"
+            f"{public_name(model)} holds principal components, which have no predictions to score"
         )
     dataset = open_data_for(fitted, data, options)
     if not dataset.n_targets:

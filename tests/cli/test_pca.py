@@ -29,7 +29,7 @@ def test_transform_writes_the_coordinates(distrff, rows, model, tmp_path):
     np.testing.assert_allclose(T, load_model(str(model)).transform(rows.X), atol=1e-12)
     np.testing.assert_allclose(T.mean(axis=0), 0, atol=1e-10)
     for words in (("predict", "--out", tmp_path / "p.zarr"), ("score", "--target", "y")):
-        assert "nothing" in distrff.refused(words[0], model, rows.parquet, *words[1:])
+        assert "no predictions" in distrff.refused(words[0], model, rows.parquet, *words[1:])
 
 
 def test_the_report_is_json(distrff, rows, tmp_path):
