@@ -6,12 +6,9 @@ The command line maps them to exit codes: `InputError` and its kinds to 2,
 
 from __future__ import annotations
 
-import math
 import sys
 import warnings
 from collections.abc import Sequence
-from numbers import Integral, Real
-from typing import Any
 
 
 class DistrffError(Exception):
@@ -43,34 +40,6 @@ class ColumnError(InputError):
         """Return the error with the column's name, where columns have any."""
         message, column, _ = self.args
         return type(self)(message, column, None if names is None else str(names[column]))
-
-
-def is_number(value: Any) -> bool:
-    """Tell whether a value is a real number; True and False do not count as numbers here."""
-    return isinstance(value, Real) and not isinstance(value, bool)
-
-
-def is_finite(value: Any) -> bool:
-    """Tell whether a value is a real number that a float can hold."""
-    try:
-        return is_number(value) and math.isfinite(value)
-    except OverflowError:  # an integer or a fraction beyond the largest float
-        return False
-
-
-def check_count(name: str, value: Any, least: int = 1, *, or_none: bool = False) -> None:
-    """Raise InputError unless a parameter is an integer of at least `least`, or None if it may be."""
-    if value is None and or_none:
-        return
-    is_integer = is_number(value) and isinstance(value, Integral)
-    is_huge = is_integer and abs(int(value)) > sys.maxsize
-    # Python writes no integer of more than 4300 digits.
-    got = f"an integer of {int(value).bit_length()} bits" if is_huge else repr(value)
-    if not is_integer or value < least:
-        kind = "a positive integer" if least == 1 else f"an integer of at least {least}"
-        raise InputError(f"{name} must be {kind}{' or None' if or_none else ''}, got {got}")
-    if is_huge:
-        raise InputError(f"{name} must be at most {sys.maxsize}, the largest size of an array, got {got}")
 
 
 class NonFiniteError(InputError):

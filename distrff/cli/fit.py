@@ -12,14 +12,14 @@ from distrff.cli import NOT_CONVERGED
 from distrff.cli.data import open_data, storage_options, workers_of
 from distrff.cli.options import fit_options, result_options, verbosity_options
 from distrff.cli.output import show
-from distrff.errors import InputError, is_number
-from distrff.io.storage import PAGE, Location, check_writable, refuse_overlap, write_file
+from distrff.errors import InputError
 from distrff.utils.text import listed
 
 if TYPE_CHECKING:
     from distrff.estimators.base import KernelEstimator
     from distrff.features.base import FeatureMap
     from distrff.io.dataset import Dataset
+    from distrff.io.storage import Location
     from distrff.kernels.base import Kernel
 
 _KEYS = (
@@ -53,6 +53,8 @@ def fit(
     DATA is a Parquet file, folder or glob, or a Zarr group; a path or a URL. Everything that
     can be checked is checked before the first row is read.
     """
+    from distrff.io.storage import PAGE, Location, check_writable, refuse_overlap, write_file
+
     refuse_overlap("--out", out, data=data)
     place = Location.of(out, storage_options(options))
     check_writable(place, overwrite=overwrite, kinds=("model",))
@@ -82,6 +84,8 @@ def fit(
 
 def _check_page(page: Location, *, overwrite: bool) -> None:
     """Raise InputError for what would keep a page from being written there; writes nothing."""
+    from distrff.io.storage import PAGE, check_writable
+
     if page.path is None:
         raise InputError(f"--report {page} is not a local path; write the page to one and copy it")
     if page.path.is_dir():
@@ -268,6 +272,8 @@ def _kernel(options: Mapping[str, Any]) -> Kernel:
 
 def _class_weight(given: Any, kind: str) -> Any:
     """Return weights keyed by labels of the target's kind; the keys of JSON are always text."""
+    from distrff.utils.validation import is_number
+
     if isinstance(given, str):
         return given
     for label, weight in given.items():

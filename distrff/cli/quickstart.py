@@ -12,7 +12,6 @@ import click
 from distrff.cli.data import workers_of
 from distrff.cli.options import flag, integer, verbosity_options
 from distrff.cli.output import show
-from distrff.io.storage import PAGE, Location, check_writable, replacing, write_file
 
 if TYPE_CHECKING:
     from distrff.cli.synthetic import KnownTruth
@@ -47,6 +46,8 @@ def quickstart(folder: Path, overwrite: bool, as_json: bool, **options: Any) -> 
     can beat, and beside linear ridge. Data, model and a report page stay in --dir; an
     interrupted run leaves nothing.
     """
+    from distrff.io.storage import Location, check_writable, replacing
+
     place = Location.of(folder)
     may_replace = overwrite or (folder.is_dir() and not any(folder.iterdir()))
     check_writable(place, overwrite=may_replace, kinds=(KIND,))
@@ -155,6 +156,7 @@ def demonstrate(settings: Settings, folder: Path, shown: Path, say: Clock) -> di
     from distrff.cli.synthetic import KnownTruth, write_known_rows
     from distrff.features.compose import LinearFeatures
     from distrff.io.open import open_dataset
+    from distrff.io.storage import PAGE, Location, write_file
 
     truth = KnownTruth(settings.n_columns, seed=settings.random_state)
     zarr.create_group(folder, zarr_format=3, attributes={"distrff": {"kind": "quickstart"}})

@@ -24,9 +24,9 @@ from typing import Any
 
 import numpy as np
 
-from distrff.errors import DataWarning, InputError, check_count, warn
+from distrff.errors import DataWarning, InputError, warn
 from distrff.kernels.base import Kernel
-from distrff.utils.validation import one_of, positive
+from distrff.utils.validation import check_count, one_of, positive
 
 __all__ = [
     "all_pairs_bound",

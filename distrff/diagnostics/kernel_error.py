@@ -26,7 +26,7 @@ from distrff.diagnostics.bounds import (
     sketched_spectral_error,
     spectral_norm_error,
 )
-from distrff.errors import InputError, NonFiniteError, check_count
+from distrff.errors import InputError, NonFiniteError
 from distrff.features.base import FeatureMap
 from distrff.features.binning import BinningSpecification, HashedBinningSpecification
 from distrff.features.count_sketch import SKETCH_COLUMNS
@@ -37,7 +37,7 @@ from distrff.io.arrays import as_dataset
 from distrff.kernels.base import Kernel, Scaled
 from distrff.kernels.stationary import Gaussian
 from distrff.utils.random import resolve_seed, stream
-from distrff.utils.validation import positive
+from distrff.utils.validation import check_count, positive
 
 # Kernels evaluate matrices, and pairs need their diagonals alone: small ones waste the least.
 _EXACT_SIDE = 32
@@ -172,9 +172,9 @@ def kernel_error(
     One pass over the rows for the sample; for a block of r rows O(r²(d + D) + r³).
     """
     exact = _exact_kernel(features)
-    check_count("n_pairs", n_pairs, least=2)
+    check_count("n_pairs", n_pairs, minimum=2)
     check_count("n_blocks", n_blocks)
-    check_count("block_rows", block_rows, least=2)
+    check_count("block_rows", block_rows, minimum=2)
     positive("alpha", alpha)
     if not isinstance(confidence, Real) or not 0 < float(confidence) < 1:
         raise InputError(f"confidence must be between 0 and 1, got {confidence!r}")

@@ -25,8 +25,9 @@ from distributed.security import Security
 from distributed.system import MEMORY_LIMIT
 from distributed.utils import silence_logging_cmgr
 
-from distrff.errors import ClusterError, ClusterWarning, InputError, check_count, first_line, warn
+from distrff.errors import ClusterError, ClusterWarning, InputError, first_line, warn
 from distrff.utils.text import public_name, public_text
+from distrff.utils.validation import check_count
 
 _START_SECONDS = 60.0
 # A local cluster gives up a worker that its nanny has not started again in this time, and starts no other.

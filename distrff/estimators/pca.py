@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
-from distrff.errors import InputError, check_count
+from distrff.errors import InputError
 from distrff.estimators.base import KernelEstimator
 from distrff.estimators.fitting.context import PreparedFit
 from distrff.estimators.fitting.gram import gram_passes
@@ -22,6 +22,7 @@ from distrff.io.dataset import Dataset
 from distrff.model.model import Model
 from distrff.preprocessing.targets import NumericTargets
 from distrff.solvers.pca import PrincipalComponents, principal_components
+from distrff.utils.validation import check_count
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.sparse import csr_matrix
 
-from distrff.errors import InputError, check_count
+from distrff.errors import InputError
 from distrff.features.bandwidth import BinningPilot, Pilot, PilotRows, binning_pilot_flops
 from distrff.features.base import KernelFeatureMap, KernelMapSpecification
 from distrff.features.bins import BinIds, Grids, laplacian_factors, min_passes, occupied_bins
@@ -27,6 +27,7 @@ from distrff.kernels.stationary import Laplacian
 from distrff.utils.jit import scratch
 from distrff.utils.products import OneHotTile
 from distrff.utils.random import mixed_bits
+from distrff.utils.validation import check_count
 
 
 class RandomBinningFeatures(KernelFeatureMap):

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from distrff.errors import InputError, check_count
+from distrff.errors import InputError
 from distrff.features.base import KernelFeatureMap, KernelMapSpecification
 from distrff.features.count_sketch import CountSketch, sketch_arrays, sketch_cost
 from distrff.features.frequencies import (
@@ -42,7 +42,7 @@ from distrff.features.trigonometry import compile_loops, cosine, paired_cos_sin
 from distrff.kernels.base import Kernel
 from distrff.utils.jit import scratch
 from distrff.utils.random import stream, streams_under
-from distrff.utils.validation import one_of
+from distrff.utils.validation import check_count, one_of
 
 FORMS = ("cos_sin", "phase", "complex")
 

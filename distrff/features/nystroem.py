@@ -12,7 +12,7 @@ import numpy as np
 from scipy.linalg import blas, cho_factor, cho_solve, eigvalsh, lapack
 from threadpoolctl import threadpool_limits
 
-from distrff.errors import InputError, check_count
+from distrff.errors import InputError
 from distrff.features.base import KernelFeatureMap, KernelMapSpecification
 from distrff.features.specification import (
     BlockMap,
@@ -25,7 +25,7 @@ from distrff.features.specification import (
 )
 from distrff.kernels.base import Kernel
 from distrff.utils.random import child_seed, row_hash
-from distrff.utils.validation import one_of
+from distrff.utils.validation import check_count, one_of
 
 _STRIP_ROWS = 512  # a strip's solve reads the whole factor, and pays for that from some hundred rows on
 

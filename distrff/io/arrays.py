@@ -14,7 +14,17 @@ from dask.utils import is_dataframe_like, is_series_like
 from scipy.sparse import issparse
 
 from distrff.errors import InputError, InputTypeError
-from distrff.io.dataset import BLOCK_BYTES, Dataset, check_lengths, sparse_share
+from distrff.io.dataset import (
+    BLOCK_BYTES,
+    Dataset,
+    check_lengths,
+    check_real,
+    check_shape,
+    check_target_shape,
+    check_weight_shape,
+    native,
+    sparse_share,
+)
 from distrff.io.rows import Rows, Span
 from distrff.preprocessing.table import FIELDS
 
@@ -294,49 +304,6 @@ def weights_of(sample_weight: Any) -> np.ndarray:
     return np.asarray(values, dtype=np.float64)
 
 
-def check_shape(shape: tuple[Any, ...], name: str) -> None:
-    """Refuse a matrix that is not 2-D or has no rows or columns."""
-    if len(shape) == 1:
-        raise InputError(
-            f"Expected 2D array, got 1D array instead: {name} has shape {shape}. Reshape your data with "
-            f"{name}.reshape(-1, 1) if it is one column, or {name}.reshape(1, -1) if it is one row."
-        )
-    if len(shape) != 2:
-        raise InputError(f"Expected 2D array, got {len(shape)}D array instead: {name} has shape {shape}")
-    for axis, what in enumerate(("sample(s)", "feature(s)")):
-        if shape[axis] == 0:
-            raise InputError(
-                f"{name}: Found array with 0 {what} (shape={shape}) while a minimum of 1 is required; "
-                f"check the path, or what was selected from it"
-            )
-
-
-def check_target_shape(shape: tuple[Any, ...], dtype: np.dtype) -> None:
-    """Refuse a y that is complex or neither 1-D nor 2-D with at least one column."""
-    if dtype.kind == "c":
-        raise InputError("Complex data not supported: y is complex")
-    if len(shape) not in (1, 2) or shape[1:] == (0,):
-        raise InputError(f"y must have shape (n,) or (n, k), got {shape}")
-
-
-def check_weight_shape(shape: tuple[Any, ...]) -> None:
-    """Refuse weights that are not 1-D."""
-    if len(shape) != 1:
-        raise InputError(f"sample_weight must be 1-D, one number a row, got shape {shape}")
-
-
-def check_real(dtype: np.dtype, name: str) -> None:
-    """Refuse a dtype that is neither integer, floating nor boolean."""
-    if dtype.kind == "c":
-        raise InputError(
-            f"Complex data not supported: {name} has dtype {dtype}; pass real and imaginary parts as columns"
-        )
-    if dtype.kind not in "biuf":
-        raise InputError(
-            f"{name} must hold numbers, got dtype {dtype}; convert its columns to numbers or drop them"
-        )
-
-
 def plain_array(values: Any, name: str) -> np.ndarray:
     """Return array-like `values` as a base-class ndarray of any type."""
     if issparse(values) or hasattr(values, "todense"):
@@ -372,13 +339,6 @@ def real_numbers(values: np.ndarray, name: str) -> np.ndarray:
 def in_native(values: np.ndarray) -> np.ndarray:
     """Return `values` in the type that `native` names."""
     return values.astype(native(values.dtype), copy=False)
-
-
-def native(dtype: np.dtype) -> np.dtype:
-    """Return `dtype` in native byte order, long double as float64, variable-length text as objects."""
-    if dtype.kind == "T":
-        return np.dtype(object)
-    return np.dtype(np.float64) if dtype.kind == "f" and dtype.itemsize > 8 else dtype.newbyteorder("=")
 
 
 def names_of(columns: Iterable[Any]) -> tuple[str, ...] | None:

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from distrff.errors import InputError
-from distrff.io.arrays import OBJECT, check_shape
+from distrff.io.arrays import OBJECT
 from distrff.io.arrow import is_number, raw_column, raw_kind
-from distrff.io.dataset import Dataset
+from distrff.io.dataset import Dataset, check_shape
 from distrff.io.rows import Span
 from distrff.io.storage import (
     SEEN_BY_ALL,

@@ -14,8 +14,8 @@ import pandas as pd
 import pyarrow as pa
 
 from distrff.errors import InputError
-from distrff.io.arrays import native
 from distrff.io.arrow import raw_kind
+from distrff.io.dataset import native
 from distrff.io.rows import cuts
 from distrff.io.storage import one_line
 from distrff.io.tables import Table, TablePart

@@ -17,8 +17,17 @@ import zarr
 from scipy.sparse import csr_matrix
 
 from distrff.errors import InputError
-from distrff.io.arrays import check_real, check_shape, check_target_shape, check_weight_shape, native
-from distrff.io.dataset import Dataset, check_lengths, lazy_blocks, sparse_share
+from distrff.io.dataset import (
+    Dataset,
+    check_lengths,
+    check_real,
+    check_shape,
+    check_target_shape,
+    check_weight_shape,
+    lazy_blocks,
+    native,
+    sparse_share,
+)
 from distrff.io.rows import Rows, Span, cuts, read_ahead
 from distrff.io.storage import (
     ROOT,

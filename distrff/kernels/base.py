@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from reprlib import repr as short
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from distrff.errors import InputError, InputTypeError
 from distrff.utils.html import Bars, Section, html_card
 from distrff.utils.text import kernel_text, number_text
 from distrff.utils.validation import Widths, finite_rows, positive_number
-from distrff.utils.values import Value
 
 # By Bochner's theorem a continuous shift-invariant k(x, x') = k(δ), δ = x − x', is k(0) times the
 # characteristic function of a probability measure, so that k(δ) = k(0)·E cos(ωᵀδ) for ω drawn from it
@@ -27,6 +26,57 @@ Streams = Callable[[str], np.random.Generator]
 def nested_streams(rng_of: Streams, part: str) -> Streams:
     """Return the named streams of one part of an expression; no two parts share a stream."""
     return lambda name: rng_of(f"{part}/{name}")
+
+
+@dataclass(frozen=True)
+class Value:
+    """An immutable value: its dataclass fields are its parameters."""
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters by name; with `deep` also those of inner values, as `k1__length_scale`."""
+        params = {field.name: getattr(self, field.name) for field in fields(self)}
+        if deep:
+            for name, value in list(params.items()):
+                if isinstance(value, Value):
+                    params.update({f"{name}__{inner}": v for inner, v in value.get_params().items()})
+        return params
+
+    def set_params(self, **params: Any) -> Self:
+        """Return a new value with these parameters, named as in `get_params`; this one stays as it is.
+
+        Raises
+        ------
+        InputError
+            For a name that is not a parameter, or something that a parameter cannot be.
+        """
+        own = self.get_params(deep=False)
+        nested: dict[str, dict[str, Any]] = {}
+        for name, value in params.items():
+            head, separator, rest = name.partition("__")
+            if head not in own or (separator and not isinstance(params.get(head, own[head]), Value)):
+                valid = ", ".join(self.get_params())
+                raise InputError(f"{type(self).__name__} has no parameter {name!r}; it has {valid}")
+            if separator:
+                nested.setdefault(head, {})[rest] = value
+            else:
+                own[head] = value
+        for head, inner in nested.items():
+            own[head] = own[head].set_params(**inner)
+        return type(self)(**own)
+
+    def __sklearn_clone__(self) -> Self:
+        """Return itself: a value needs no copy."""
+        return self
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the value as strict JSON data, which `kernel_from_dict` reads."""
+        data: dict[str, Any] = {"kernel": type(self).__name__.lower()}
+        for name, value in self.get_params(deep=False).items():
+            if isinstance(value, Value):
+                data[name] = value.to_dict()
+            else:
+                data[name] = list(value) if isinstance(value, tuple) else value
+        return data
 
 
 class Kernel(Value, ABC):

@@ -8,9 +8,9 @@ from numbers import Integral
 
 import numpy as np
 
-from distrff.errors import InputError, InputTypeError, is_number
+from distrff.errors import InputError, InputTypeError
 from distrff.kernels.base import Kernel, Streams
-from distrff.utils.validation import positive_number
+from distrff.utils.validation import is_number, positive_number
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Polynomial(Kernel):
         if self.degree < 1:
             raise InputError(f"degree must be at least 1, got {self.degree}")
         object.__setattr__(self, "degree", int(self.degree))
-        object.__setattr__(self, "bias", positive_number(self.bias, "bias", least=0.0))
+        object.__setattr__(self, "bias", positive_number(self.bias, "bias", minimum=0.0))
 
     @property
     def at_zero(self) -> float:

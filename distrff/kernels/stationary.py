@@ -303,7 +303,7 @@ class Matern(_StudentT):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "nu", positive_number(self.nu, "nu", least=0.25))
+        object.__setattr__(self, "nu", positive_number(self.nu, "nu", minimum=0.25))
 
     def block(self, X: np.ndarray, Y: np.ndarray) -> np.ndarray:
         if self.nu < 1.5:  # steep in ‖δ‖² at 0, where an error of 1e-16 would become one of 1e-8

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from distrff.errors import DistrffError, ModelFileError, is_number
+from distrff.errors import DistrffError, ModelFileError
 from distrff.features.registry import specification_from_dict
 from distrff.features.specification import named_to_send, sent_arrays
 from distrff.io.groups import read_group, write_group
@@ -17,6 +17,7 @@ from distrff.preprocessing.targets import ClassTargets, coding_from_parts, codin
 from distrff.solvers.losses import NOISES
 from distrff.solvers.ridge import PosteriorFactor
 from distrff.utils.text import public_name
+from distrff.utils.validation import is_number
 
 
 def save_model(

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from distrff.errors import InputError, check_count
+from distrff.errors import InputError
 from distrff.preprocessing.encoders import (
     PLURALS,
     CyclicTimeEncoder,
@@ -26,7 +26,7 @@ from distrff.preprocessing.encoders import (
 from distrff.preprocessing.table import ColumnStep, TableSteps
 from distrff.utils.arrays import as_columns
 from distrff.utils.text import listed
-from distrff.utils.validation import one_of
+from distrff.utils.validation import check_count, one_of
 
 
 @dataclass(frozen=True)

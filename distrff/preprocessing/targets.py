@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from distrff.errors import InputError, ModelFileError, is_finite
+from distrff.errors import InputError, ModelFileError
 from distrff.preprocessing.scaling import Scaling
 from distrff.utils.arrays import as_columns
+from distrff.utils.validation import is_finite
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp
 
 from distrff.solvers.losses import Loss
-from distrff.utils.values import Sums
+from distrff.utils.arrays import Sums
 
 
 class Point(NamedTuple):

@@ -23,9 +23,8 @@ from scipy.linalg.lapack import dtrtri
 
 from distrff.errors import InputError
 from distrff.solvers.band import BandRidge
-from distrff.utils.arrays import lay_out
+from distrff.utils.arrays import Sums, lay_out
 from distrff.utils.products import squared, transposed_product
-from distrff.utils.values import Sums
 
 
 @dataclass(frozen=True, eq=False)

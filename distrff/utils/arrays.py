@@ -1,9 +1,10 @@
-"""Rows as matrices of either kind, dense or in scipy's CSR."""
+"""Rows as matrices, dense or in SciPy's CSR; the layout of arrays in memory; sums added field by field."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, Self
 
 import numpy as np
 from scipy.sparse import issparse, vstack
@@ -52,3 +53,11 @@ def lay_out(made: object, *names: str) -> None:
     """Bring these fields of a frozen dataclass into the one layout; for its ``__post_init__``."""
     for name in names:
         object.__setattr__(made, name, in_one_layout(getattr(made, name)))
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """Sums over rows, one a field; those of two runs of rows are added field by field."""
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))

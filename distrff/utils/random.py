@@ -10,7 +10,8 @@ from numbers import Integral
 
 import numpy as np
 
-from distrff.errors import InputTypeError, is_number
+from distrff.errors import InputTypeError
+from distrff.utils.validation import is_number
 
 PathStreams = Callable[..., np.random.Generator]
 """Streams by the rest of their names: what `streams_under` returns."""

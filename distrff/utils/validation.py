@@ -1,17 +1,47 @@
-"""Checks of numbers, length scales and rows, and of what a stored group can hold."""
+"""Checks of parameters, rows, and what a stored group can hold."""
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable
+from numbers import Integral, Real
 from reprlib import repr as short
 from typing import Any
 
 import numpy as np
 
-from distrff.errors import InputError, InputTypeError, NonFiniteError, is_finite, is_number
+from distrff.errors import InputError, InputTypeError, NonFiniteError
 
 Widths = float | tuple[float, ...] | str
+
+
+def is_number(value: Any) -> bool:
+    """Tell whether a value is a real number; True and False do not count as numbers here."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def is_finite(value: Any) -> bool:
+    """Tell whether a value is a real number that a float can hold."""
+    try:
+        return is_number(value) and math.isfinite(value)
+    except OverflowError:  # an integer or a fraction beyond the largest float
+        return False
+
+
+def check_count(name: str, value: Any, minimum: int = 1, *, or_none: bool = False) -> None:
+    """Raise InputError unless a parameter is an integer of at least `minimum`, or None if it may be."""
+    if value is None and or_none:
+        return
+    is_integer = is_number(value) and isinstance(value, Integral)
+    is_huge = is_integer and abs(int(value)) > sys.maxsize
+    # Python writes no integer of more than 4300 digits.
+    got = f"an integer of {int(value).bit_length()} bits" if is_huge else repr(value)
+    if not is_integer or value < minimum:
+        kind = "a positive integer" if minimum == 1 else f"an integer of at least {minimum}"
+        raise InputError(f"{name} must be {kind}{' or None' if or_none else ''}, got {got}")
+    if is_huge:
+        raise InputError(f"{name} must be at most {sys.maxsize}, the largest size of an array, got {got}")
 
 
 def one_of(name: str, value: Any, allowed: Iterable[str], *, or_none: bool = False) -> None:
@@ -28,8 +58,8 @@ def positive(name: str, value: Any, kind: str = "a positive number") -> None:
         raise InputError(f"{name} must be {kind}, got {value!r}")
 
 
-def positive_number(value: Any, what: str, least: float = float(np.finfo(float).tiny)) -> float:
-    """Return `value` as a finite float of at least `least`, or raise InputError.
+def positive_number(value: Any, what: str, minimum: float = float(np.finfo(float).tiny)) -> float:
+    """Return `value` as a finite float of at least `minimum`, or raise InputError.
 
     The default bound refuses zero and the subnormal numbers, whose reciprocals overflow.
     """
@@ -41,8 +71,8 @@ def positive_number(value: Any, what: str, least: float = float(np.finfo(float).
         number = float(value)
     except OverflowError:
         number = math.inf
-    if not least <= number < math.inf:
-        bound = f"at least {least:g}" if least > 1e-300 else "positive"
+    if not minimum <= number < math.inf:
+        bound = f"at least {minimum:g}" if minimum > 1e-300 else "positive"
         raise InputError(f"{what} must be {bound} and finite, got {short(value)}")
     return number
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import clone
 
-from distrff.errors import InputError, InputTypeError, check_count, is_number
+from distrff.errors import InputError, InputTypeError
 from distrff.estimators.fitting.plan import MAX_DIRECTIONS
 from distrff.features.base import SPARSE_REMEDY, FeatureMap
 from distrff.features.fourier import FourierFeatures
@@ -21,7 +21,7 @@ from distrff.reductions.margins import can_model, max_model_rows
 from distrff.solvers.losses import Loss, Squared
 from distrff.solvers.ridge import N_DEFAULT_ALPHAS, gcv_may_overfit
 from distrff.utils.random import resolve_seed
-from distrff.utils.validation import float_array, one_of, positive
+from distrff.utils.validation import check_count, float_array, is_number, one_of, positive
 
 DTYPES = ("auto", "float32", "float64")
 SCALES = ("none", "standard")

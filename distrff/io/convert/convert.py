@@ -15,7 +15,7 @@ import zarr
 from scipy.sparse import issparse
 
 from distrff.engine.progress import Progress
-from distrff.errors import InputError, NonFiniteError, check_count
+from distrff.errors import InputError, NonFiniteError
 from distrff.io.convert.delimited import CsvSource, TextBlock, WiderTypes
 from distrff.io.convert.libsvm import LibsvmSource
 from distrff.io.convert.npz import ArraySource
@@ -37,6 +37,7 @@ from distrff.preprocessing.encoders import NumberStep, RawColumn, TargetStep
 from distrff.preprocessing.profile import TableOptions, TableProfile
 from distrff.preprocessing.table import TableSteps
 from distrff.utils.random import resolve_seed
+from distrff.utils.validation import check_count
 
 _DTYPES = {"auto": None, "float32": np.dtype(np.float32), "float64": np.dtype(np.float64)}
 

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.lib import format as npy
 
 from distrff.errors import InputError
-from distrff.io.arrays import check_real, native
 from distrff.io.convert.delimited import TextFile
+from distrff.io.dataset import check_real, native
 from distrff.io.rows import cuts
 from distrff.io.storage import file_name, full_disk_errors, one_line, own_folder, retryable, storage_errors
 from distrff.preprocessing.encoders import RawColumn
