@@ -28,7 +28,7 @@ _MODEL_SHARE = 0.4  # of tol
 _FIRST_WIDTH = 1.0
 _FAR = 2.0**20  # for an intercept
 _WIDENING = 4
-# Rows added to a model whose reference point is too far off raise its bound many times and never enough.
+# With a poor reference point, rows can be added round after round and the bound never rises enough.
 # Models that do finish leave about a third of the distance at first, and those that came near all finished.
 _NEAR, _FIRST_SHARE = 0.1, 0.3
 
@@ -46,9 +46,9 @@ class _Model:
     distance: float = np.inf
 
     def is_on_course(self, distance: float, n_rounds: int) -> bool:
-        """Return whether the bound will be near the objective after so many rounds like the last.
+        """Return whether the bound will be near the objective after that many rounds like the last.
 
-        `distance` is that of the two, relative to the objective; the first round cannot predict the next.
+        `distance` is the gap between the two, relative to the objective. The first round predicts nothing.
         """
         share = distance / self.distance if np.isfinite(self.distance) else _FIRST_SHARE
         self.distance = distance
@@ -79,7 +79,7 @@ class _Model:
         return x
 
     def add(self, rows: NearestRows, C: float) -> None:
-        """Take more rows, each with the multiplier that its side at the reference point had."""
+        """Take more rows, each with the multiplier of its side at the reference point."""
         self.rows = self.rows.merge(rows, None)
         if self.alpha is not None:
             self.alpha = np.append(self.alpha, np.where(rows.violating, C * rows.weight, 0.0))

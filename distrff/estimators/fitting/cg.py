@@ -34,11 +34,11 @@ from distrff.solvers.status import History, Status, in_lockstep
 
 
 def fit_by_conjugate_gradients(fit: PreparedFit, plan: Plan) -> FitResult:
-    """Return the fit for given penalties, or that of least held-out error, which sparse features allow.
+    """Return the fit for given penalties, or for sparse features the fit of least held-out error.
 
-    The Gram of a sample is all that is ever of size D².
+    Only the Gram of a sample has size D².
 
-    Raises InputError for values whose sums are not finite.
+    Raises InputError if sums over the rows are not finite.
     """
     options, k = fit.options, fit.targets.n_outputs
     assert isinstance(options, RidgeOptions)
@@ -82,7 +82,7 @@ def fit_by_conjugate_gradients(fit: PreparedFit, plan: Plan) -> FitResult:
 
 
 class _Systems:
-    """The systems of all outputs, in coded units, and how near to their solutions they are known to be."""
+    """The systems of all outputs, in coded units, and bounds on their distance to the solutions."""
 
     def __init__(self, start: tuple[np.ndarray, np.ndarray], alpha: np.ndarray, tol: float) -> None:
         self._start = start
@@ -120,7 +120,7 @@ class _Systems:
         return Status.CONVERGED if is_converged else Status.NOT_CONVERGED, None
 
     def _begin(self, equations: RidgeEquations) -> None:
-        """Take the equations; start at zero instead where that is nearer."""
+        """Take the equations; start at zero where its residual is smaller."""
         self._equations = equations
         sizes = np.linalg.norm(equations.B, axis=0)
         coef = self._start[0]
@@ -134,7 +134,7 @@ class _Systems:
 
     @property
     def relative_residual(self) -> float:
-        """That of the output where it is largest; NaN before the first pass."""
+        """The largest over the outputs; NaN before the first pass."""
         if self._equations is None:
             return float("nan")
         sizes = np.linalg.norm(self._equations.B, axis=0)
@@ -176,7 +176,7 @@ class RidgePasses:
         return sums
 
     def right_sides(self, coef: np.ndarray, intercept: np.ndarray) -> RidgeEquations:
-        """Return the equations, with what first coefficients leave of them."""
+        """Return the equations, with the residual of the first coefficients."""
         moments: RidgeMoments = self._sum("right sides", RightSidesReduction, coef, intercept)
         equations = None
         if moments.is_finite:
@@ -196,7 +196,7 @@ class RidgePasses:
         z_means: list[np.ndarray],
         held_out: tuple[int | None, ...],
     ) -> np.ndarray:
-        """Return G·v for each row v of V, with the G of the rows outside of the fold that is held out.
+        """Return G·v for each row v of V, with G summed over the rows outside the held-out fold.
 
         `intercept` holds −z̄ᵀv, and `z_means` the z̄ of the same rows.
         """
@@ -208,7 +208,7 @@ class RidgePasses:
 
     def complements(self, folds: range) -> dict[int, RidgeEquations]:
         """Return the equations of the complement of each fold."""
-        # No first coefficients, of which nothing would have to be summed.
+        # No first coefficients: their products need not be summed.
         none = np.zeros((self._fit.specification.n_features, 0))
         moments: list[RidgeMoments | None] = self._sum(
             "right sides of folds", ComplementMomentsReduction, none, np.zeros(0), held_out=tuple(folds)
@@ -237,7 +237,7 @@ class RidgePasses:
         )
 
 
-# Alpha by cross-validation where no Gram is formed: conjugate gradients on some folds side by side.
+# Alpha by cross-validation without a Gram: conjugate gradients on several folds side by side.
 
 _MIN_TOL = 1e-2  # an error on held-out rows is not known better than that
 _MAX_RISES = 2
@@ -248,7 +248,7 @@ _Member = tuple[int, int]
 
 @dataclass(frozen=True, eq=False)
 class _Place:
-    """Where the solution of a fold and target is: x, its residual, and the alpha of both."""
+    """The solution of a fold and target so far: x, its residual, and the alpha of both."""
 
     x: np.ndarray
     residual: np.ndarray
@@ -262,12 +262,11 @@ class _Place:
 def search_alpha(fit: PreparedFit, plan: Plan) -> AlphaSearch:
     """Return the alpha of least held-out error among those tried, from the largest down (`walk_grid`).
 
-    Where the solutions of all folds side by side would take much memory, some folds walk after the others,
-    over those alphas that the first ones tried.
+    Where the solutions of all folds would take too much memory, folds are solved in groups; later groups try
+    the alphas that the first group tried.
 
-    Raises InputError if one fold has all rows of positive weight. A KeyboardInterrupt is raised again if no
-    solution was judged before it, so that there is none to keep; a later one is returned, with what the first
-    folds say.
+    Raises InputError if one fold has all rows of positive weight. A KeyboardInterrupt before the first judged
+    solution is raised again, since there is nothing to keep; a later one is returned, with the choice so far.
     """
     options, n = fit.options, fit.options.n_folds
     assert isinstance(options, RidgeOptions)
@@ -276,12 +275,12 @@ def search_alpha(fit: PreparedFit, plan: Plan) -> AlphaSearch:
     default, _ = default_alphas(fit.weight, fit.mean_square_norm, floor=0.0)
     alphas = default if options.alphas is None else options.alphas
     tried: list[int] = []
-    # Of each fold, for each alpha that was tried: Σ s·(y − f)² and Σ s of its rows, of shape (2, k).
+    # By fold and tried alpha: Σ s·(y − f)² and Σ s over the fold, of shape (2, k).
     judged: dict[int, list[np.ndarray]] = {fold: [] for fold in range(n)}
     best: tuple[np.ndarray, np.ndarray] | None = None
 
     def walk(folds: range) -> None:
-        """Judge the models of some folds: the first walk down the grid, others over what these tried."""
+        """Judge the models of some folds: the first group walks the grid, later ones try the same alphas."""
         models, totals, is_first = _FoldModels(fit, passes, folds), [], best is None
 
         def error_at(place: int) -> float:
@@ -369,7 +368,7 @@ class _FoldModels:
         return coef, intercept
 
     def _solve(self, alpha: float, systems: dict[_Member, ConjugateGradients]) -> None:
-        """Advance all systems until they converge or may not go on."""
+        """Advance all systems until they converge or their sweeps are spent."""
         left, equations = self._options.max_sweeps, self._equations
 
         def respond(residuals: dict[_Member, np.ndarray]) -> dict[_Member, Response]:
@@ -398,11 +397,11 @@ class _FoldModels:
 
 
 def walk_grid(n: int, error_at: Callable[[int], float]) -> None:
-    """Look at the errors of places of an ascending grid of n: from the largest down, then near the best.
+    """Evaluate the error at places of an ascending grid of n: from the largest down, then near the best.
 
-    From 12 places on the way down is in strides of 2, from 24 on of 4 and so on, until the error rises; then
-    the strides are halved on both sides of the best place. Shorter grids are walked one by one, until the
-    error has risen twice.
+    A grid of 12 places or more is walked in strides of 2, of 24 or more in strides of 4 and so on, until the
+    error rises; then the strides are halved on both sides of the best place. A shorter grid is walked one by
+    one, until the error has risen twice.
     """
     stride = walk_stride(n)
     errors: dict[int, float] = {}
@@ -425,11 +424,11 @@ def walk_grid(n: int, error_at: Callable[[int], float]) -> None:
 
 @dataclass(frozen=True, eq=False)
 class FactorPreconditioner:
-    """M = G + alpha·I for the Gram of a sample, by its factor; outputs of one alpha are solved together."""
+    """M = G + alpha·I, factored, for the Gram of a sample; outputs of equal alpha are solved together."""
 
     run: Run
     factors: list[Any]  # handles
-    factor_of: np.ndarray  # (k,), which of them an output takes
+    factor_of: np.ndarray  # (k,), the factor of each output
 
     def solve(self, residuals: Mapping[int, np.ndarray]) -> dict[int, np.ndarray]:
         """Return M⁻¹r by output."""
@@ -451,7 +450,7 @@ class FactorPreconditioner:
 
 
 def sample_preconditioner(fit: PreparedFit, plan: Plan, alpha: np.ndarray) -> FactorPreconditioner:
-    """Return the preconditioner that one pass over a sample of the rows gives.
+    """Return the preconditioner from one pass over a sample of the rows.
 
     With four to eight rows a feature, conjugate gradients on all rows take 3 to 11 passes (measured).
     """

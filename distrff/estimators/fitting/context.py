@@ -36,7 +36,7 @@ _PRESUMED_CLASSES = 8
 # A float32 phase of this size is wrong by up to 2⁻¹⁰ of a radian.
 _LARGEST_FLOAT32_PHASE = 2.0**14
 _SPREAD_WARNING = 100.0
-_NORM_ROWS = 1024  # whose mean is off by a thirtieth of their spread
+_NORM_ROWS = 1024  # their mean is off by a 32nd of their standard deviation
 _LARGEST_WEIGHT = 1e25  # on average: float32 holds its products with features, and those of its inverse
 
 

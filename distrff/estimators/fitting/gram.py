@@ -1,6 +1,6 @@
-"""Ridge from Grams: a pass over the rows, then alpha, learning curve and solution from what it summed.
+"""Ridge from Grams: a pass over the rows, then alpha, learning curve and solution from its sums.
 
-Below stands what all fits of ridge share: how alpha was chosen, and the result.
+The end of the file has what all ridge fits share: how alpha was chosen, and the result.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class Grams:
         )
 
     def kept(self) -> Grams:
-        """Return what outlives the fit: the sum, without the Grams of the folds."""
+        """Return what is kept after the fit: the sum, without the Grams of the folds."""
         return replace(self, parts=[], total=self.run.execution.settle(self.total))
 
 
@@ -209,7 +209,7 @@ def sum_grams(
     )
 
 
-# The Gram whose Cholesky factor preconditions: of all rows, or of a sample where that is much cheaper.
+# The Gram for the preconditioner: of all rows, or of a sample where that is much cheaper.
 
 
 def factor_gram(fit: PreparedFit, plan: Plan) -> Grams:
@@ -229,7 +229,7 @@ def factor_gram(fit: PreparedFit, plan: Plan) -> Grams:
 
 
 def sample_of(fit: PreparedFit, stride: int) -> Folds | None:
-    """Return the folds whose first is one hashed row in so many; None for all rows."""
+    """Return folds of which the first is one hashed row in `stride`; None for all rows."""
     return None if stride == 1 else fit.folds("gram sample", stride, "hash")
 
 
@@ -273,7 +273,7 @@ def _by_gcv_or_fold(grams: Grams, options: RidgeOptions, n_folds: int) -> AlphaS
 def _stands_for_rows(grams: Grams, n_folds: int) -> bool:
     """Return whether the first fold has between half and twice its share of the weight of all rows.
 
-    Few rows, or weights of very unlike size, may leave next to nothing in it, or outside of it.
+    With few rows, or very unequal weights, it may hold almost nothing, or almost everything.
     """
     weight = grams.run.compute(fold_weight, grams.parts, 0, grams.problem)
     return grams.weight / 2 < n_folds * weight < 2 * grams.weight

@@ -17,7 +17,7 @@ _MIN_KEPT, _MAX_KEPT = 64, 1024
 
 
 def solve_hard_margins(oracle: MarginOracle, starts: Mapping[MarginProblem, np.ndarray]) -> MarginSolution:
-    """Return the models of maximum margin, from a start each.
+    """Return the models of maximum margin, each from its start.
 
     Raises InputError if the features do not separate a class from the rest, with what shows it.
     """

@@ -61,7 +61,7 @@ class HingePoint(NamedTuple):
 
 @dataclass(frozen=True)
 class FeaturesOf:
-    """Rows as they were read ↦ their features, as passes make them."""
+    """Rows as they were read ↦ their features, as passes compute them."""
 
     specification: MapSpecification
     scaling: Scaling
@@ -73,10 +73,10 @@ class FeaturesOf:
 
 
 class MarginOracle:
-    """Evaluates problems by passes over the rows, and applies preconditioners where the Gram is.
+    """Evaluates problems by passes over the rows, and applies preconditioners on the worker with the Gram.
 
     `grams` is None where no preconditioner is needed, or for the diagonal one of sparse features. `folds` are
-    those of problems that have one held out.
+    for problems with a held-out fold.
     """
 
     def __init__(
@@ -172,10 +172,10 @@ class MarginOracle:
 
     @property
     def sent_map(self) -> list[Any]:
-        """Handles on the map's arrays, as tasks take them."""
+        """Handles on the map's arrays, for tasks."""
         return self.run.share(self._fit.specification)
 
-    # What depends on whether classes share a loss.
+    # What differs where all classes share one loss.
 
     _kind: type[LightReduction] = MarginReduction
 
@@ -192,9 +192,9 @@ class MarginOracle:
     def preconditioner(self, curvature: float) -> Callable[[np.ndarray], np.ndarray]:
         """Return g ↦ (h · Gram + I)⁻¹g for a power of four h near the curvature.
 
-        At a curvature so large that I would be lost to the Gram's rounding, it is the inverse at the largest
-        curvature where it is not, times the ratio of the two. Problems of similar curvature share a factor,
-        which is freed when the last of them needs another. There are at most three; then the nearest is used.
+        Where the curvature is so large that I would be lost in the Gram's rounding, it is the inverse at the
+        largest safe curvature, times the ratio of the two. Problems of similar curvature share a factor. It is
+        freed when its last problem needs another. There are at most three; then the nearest is used.
         """
         if self._grams is None:
             return self._diagonal(curvature).apply
@@ -212,13 +212,13 @@ class MarginOracle:
         return solve
 
     def _solve(self, total: Any, curvature: float) -> Solve:
-        """Return the solve by a preconditioner, which stays on the worker that has the Gram `total`."""
+        """Return the solve by a preconditioner that stays on the worker that has the Gram `total`."""
         assert self._grams is not None
         factor = self.run.submit(preconditioner_of, total, curvature, self._grams.problem)
         return partial(self.run.compute, Preconditioner.apply, factor)
 
     def _diagonal(self, curvature: float) -> DiagonalPreconditioner:
-        """Return the same of the Gram's diagonal, for which the first call takes a sweep."""
+        """Return the same for the Gram's diagonal; the first call takes a sweep."""
         if self._moments is None:
             reduction = self._fit.reduction(RightSidesReduction, **self._shared, offset=None)
             k = self._fit.targets.n_outputs
@@ -237,7 +237,7 @@ class MarginOracle:
     def hessian(self, problem: MarginProblem, at: Evaluation) -> Hessian | None:
         """Return the Hessian at a point, from a stride of rows that leaves enough curved ones; one sweep.
 
-        None where the loss of no row is curved.
+        None if no row has a curved loss.
         """
         if self._grams is None or not at.n_curved:
             return None
@@ -261,7 +261,7 @@ class MarginOracle:
 
 
 class SoftmaxOracle(MarginOracle):
-    """The same for problems whose classes share one loss; a point is their (D + 1, k) or (D, k) numbers."""
+    """The same where all classes share one loss; a point has shape (D + 1, k) or (D, k), flattened."""
 
     _kind = SoftmaxReduction
 

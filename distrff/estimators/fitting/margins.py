@@ -40,7 +40,7 @@ _MIN_PENALTY = 1e-8  # of Σs·mean‖z‖², where C is infinite
 
 
 def fit_margins(fit: PreparedFit, plan: Plan) -> FitResult:
-    """Fit one problem a class against the rest, or one for two classes, each pass for all of them."""
+    """Fit one problem per class against the rest, or one for two classes; each pass serves all problems."""
     options, run = fit.options, fit.run
     assert isinstance(options, MarginOptions)
     grams = None
@@ -61,7 +61,7 @@ def fit_margins(fit: PreparedFit, plan: Plan) -> FitResult:
     starts = search.starts if folds else _starts(fit, grams, search.C)
     problems = {MarginProblem(output, search.C): x for output, x in enumerate(starts)}
     if search.interruption is not None:
-        # No pass has seen the mean of the folds' points, which is what is kept.
+        # The kept model is the mean of the folds' points, which no pass has evaluated.
         solution = MarginSolution(begun(problems), Status.INTERRUPTED, 0, search.interruption)
     elif options.is_hard:
         solution = solve_hard_margins(oracle, problems)
@@ -92,7 +92,7 @@ def _starts(fit: PreparedFit, grams: Grams | None, C: float) -> list[np.ndarray]
 # The problems of a fit solved together: each pass evaluates all that are not done.
 
 _CURVED_ROWS_A_FEATURE = 0.1
-# A model whose reference point is far off wastes sweeps, and so do many small steps at one epsilon.
+# A model with a poor reference point wastes sweeps, and so do many small steps at one epsilon.
 _POINTS_BEFORE_MODELS = 10
 
 
@@ -103,7 +103,7 @@ def solve_margins(
     *,
     tol: float,
 ) -> MarginSolution:
-    """Solve each problem from its start to an error of `tol`, or as far as passes allow.
+    """Solve each problem from its start to an error of `tol`, or until the passes are spent.
 
     A point that is worse than the best of `constants` is replaced by it.
     """
@@ -135,7 +135,7 @@ class _Solving:
 
     @property
     def has_models(self) -> bool:
-        """Whether models of few rows may end what the solvers begin."""
+        """Whether models of few rows may finish what the solvers begin."""
         return self.oracle.options.direct_solver == "smoothed" and self.oracle.can_model
 
     @property
@@ -144,7 +144,7 @@ class _Solving:
         return self.n_sweeps >= self.oracle.options.max_sweeps
 
     def evaluate(self, points: Mapping[MarginProblem, Point]) -> dict[MarginProblem, Evaluation]:
-        """Respond to the solvers; with nothing when all passes are spent, which ends them."""
+        """Respond to the solvers; an empty response, when all passes are spent, ends them."""
         if self.is_spent:
             return {}
         self.n_sweeps += 1
@@ -174,7 +174,7 @@ class _Solving:
         return {p: trace.found for p, trace in self.traces.items() if not self._finished(p)}
 
     def advance(self) -> bool:
-        """Run the solvers of all unsolved problems until they end or rest; return whether there were any."""
+        """Run the solvers of all unsolved problems until they end or pause; return whether there were any."""
         solvers = {p: self.solvers[p] for p in self.unfinished() if p in self.solvers}
         results = in_lockstep(solvers, self.evaluate)
         self.solvers = {p: solver for p, solver in solvers.items() if p not in results}
@@ -217,17 +217,17 @@ class PenaltySearch:
     """The C that was given, or what the search for it found."""
 
     C: float  # of least mean held-out loss; the smaller of equals
-    grid: np.ndarray | None = None  # (m,), ascending, as far as the search got; None for a given C
+    grid: np.ndarray | None = None  # (m,), ascending: those that were tried; None for a given C
     # (m, n_folds): weighted mean loss of rows under models that did not see them, mean over outputs.
     fold_scores: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
     mean_scores: np.ndarray = field(default_factory=lambda: np.empty(0))  # (m,), of all rows together
-    # A starting point of each output for the fit to all rows: the mean of its folds' points.
+    # Starting points of the fit to all rows: for each output the mean of its folds' points.
     starts: list[np.ndarray] = field(default_factory=list)
     interruption: KeyboardInterrupt | None = None
 
     @property
     def entries(self) -> dict[str, Any]:
-        """Its entries of the report."""
+        """The search's entries of the report."""
         if self.grid is None:
             return {}
         return {
@@ -240,7 +240,7 @@ class PenaltySearch:
 
 
 def search_penalty(oracle: MarginOracle, grid: np.ndarray, starts: list[np.ndarray]) -> PenaltySearch:
-    """Return the best C of a grid, from a start an output for the smallest."""
+    """Return the best C of a grid; `starts` are those of the smallest C, one per output."""
     n_folds, tol = oracle.options.n_folds, max(oracle.options.tol, _FOLDS_TOL)
     points = {
         MarginProblem(output, 0.0, fold): x for fold in range(n_folds) for output, x in enumerate(starts)
@@ -294,7 +294,7 @@ def _held_out_sums(solution: MarginSolution, n_folds: int) -> np.ndarray:
 
 # The result, with its entries of the report.
 
-_ROUNDING = {"float32": 1e-6, "float64": 1e-12}  # errors that more sweeps do not reach below
+_ROUNDING = {"float32": 1e-6, "float64": 1e-12}  # rounding: more sweeps give no smaller error
 _LARGEST_TOL = 0.1
 
 
@@ -352,7 +352,7 @@ def _margins(coef: np.ndarray, traces: list[Trace]) -> dict[str, Any]:
 
 
 def _notes(options: MarginOptions, result: FitResult, gram_stride: int) -> list[str]:
-    """Return what the report says of the choices that were made."""
+    """Return notes on the choices that were made, for the report."""
     solver, search, coef, notes = result.entries["solver"], result.search, result.coef, []
     if options.solver == "auto" and not options.is_hard:
         why = {

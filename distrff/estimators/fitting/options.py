@@ -43,7 +43,7 @@ class FitOptions:
     seed: int
 
     samples_gram: ClassVar[bool] = False
-    """Whether the Gram of a sample will do."""
+    """Whether the Gram of a sample is enough."""
 
     @property
     def candidates(self) -> tuple[str, ...]:
@@ -57,14 +57,14 @@ class FitOptions:
 
     @property
     def min_alpha(self) -> float | None:
-        """The least ridge penalty, which must stay above the rounding of the Gram; None for none."""
+        """The smallest ridge penalty, which must exceed the rounding of the Gram; None without one."""
         return None
 
     def check_dataset(self, dataset: Dataset) -> None:
-        """Raise InputError for rows or columns that the parameters are not for, before a pass over them."""
+        """Raise InputError, before any pass, for rows or columns that these parameters cannot fit."""
 
     def check_targets(self, targets: Targets) -> None:
-        """Raise InputError for targets that the parameters are not for, once they are known."""
+        """Raise InputError, after the first pass, for targets that these parameters cannot fit."""
 
     def work(self, n_rows: int, n_features: int, n_outputs: int) -> dict[str, Any]:
         """Return the parameters of a `Size` that these options decide."""
@@ -73,7 +73,7 @@ class FitOptions:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SolverOptions(FitOptions):
-    """Parameters of models that several solvers are for.
+    """Parameters of models with a choice of solvers.
 
     `tol` is the relative residual of conjugate gradients, the least relative fall of an epoch of SGD, and for
     other solvers the relative duality gap, or of softmax the relative gradient.
@@ -367,13 +367,13 @@ class MarginOptions(SolverOptions):
         return self.C is not None and bool(np.isinf(self.C))
 
     def shares_loss(self, targets: Targets) -> bool:
-        """Return whether all classes share one loss, as two do anyway."""
+        """Return whether all classes share one loss; two classes have one problem, hence one loss, anyway."""
         return self.softmax and targets.n_outputs > 1
 
     def looks_ahead(self, n_problems: int) -> bool:
         """Return whether each sweep evaluates every problem at two epsilons of its rounded hinge.
 
-        It does for few problems, whose thin products are a small part of a sweep.
+        It does for few problems: their thin products are a small part of a sweep.
         """
         return self.direct_solver == "smoothed" and n_problems <= _MAX_LOOKING_AHEAD
 
@@ -392,9 +392,9 @@ class MarginOptions(SolverOptions):
 def margin_options(
     estimator: Any, loss: Loss, description: str, *, hard_margin: bool = False
 ) -> MarginOptions:
-    """Return the validated parameters of a margin model whose loss the user named as in `description`.
+    """Return the validated parameters of a margin model.
 
-    `hard_margin` says whether C may be infinite.
+    `description` is how messages name the loss; `hard_margin` says whether C may be infinite.
 
     Raises InputError for the first parameter that no data could make right.
     """
@@ -463,7 +463,7 @@ def _margin_solver(estimator: Any, loss: Loss, description: str) -> str:
 
 
 def _check_size(name: str, C: float, hard_margin: bool) -> None:
-    """Raise InputError for a C whose square, times sums over rows, would be no number."""
+    """Raise InputError for a C so large or small that C² times sums over rows overflows or vanishes."""
     if not 1 / _MAX_C <= C <= _MAX_C:
         beyond = "; C=inf is the hard margin" if hard_margin and C > 1 else ""
         raise InputError(f"{name} must be from {1 / _MAX_C:g} to {_MAX_C:g}, got {C:g}{beyond}")

@@ -1,4 +1,4 @@
-"""What a fit will cost, counted before its first task, and which solver's cost its workers can bear."""
+"""The cost of a fit, counted before its first task, and the first solver that fits in memory."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from distrff.utils.text import human_bytes, human_seconds, number_text
 _USABLE_SHARE = 0.8
 # A worker that has imported distrff, scikit-learn included.
 _IDLE_BYTES = 330 * 2**20
-# What allocators and readers keep beside the arrays that are counted.
+# Memory that allocators and readers hold beyond the arrays that are counted.
 SLACK_BYTES = 80 * 2**20
 # The reduction to a band runs at about half the rate of a product.
 _REDUCTION_SLOWNESS = 2.0
-# A flop of a thin product, whose numbers come from memory for a few flops each, beside one of the Gram's.
+# Time of a flop of a thin product relative to one of the Gram: thin products are bound by memory.
 THIN_SLOWNESS = 2.5
 _BIN_BYTES = 16 + 48  # its key and count, and its slots in the table of columns
 
@@ -54,19 +54,19 @@ class Size:
     row_bytes: int  # decoded bytes of a row in storage
     chunk_rows: int  # rows of a storage chunk
     map_cost: MapCost
-    outputs_are_presumed: bool = False  # whether classes are still to be counted
-    model_rows: int = 0  # rows whose features are held at once, in float64 and as they are made
-    gram_stride: int = 1  # the Gram is of one row in that many
-    n_light_sweeps: int = 0  # passes presumed after the Gram
-    n_light_columns: int = 0  # coefficient vectors that each of these evaluates
-    sparse_entries: int = 0  # of a row of Z; 0 where it is dense
-    n_map_passes: int = 0  # over all rows, that the fit of the map asks for
-    n_eigensystems: int = 0  # of the Gram, beside those of an alpha path
-    column_share: float = 1.0  # of the columns, that a row has entries in: below 1 where rows are sparse
-    n_paths: int = 0  # of alphas; 0 is one a fold
-    n_factors: int = 0  # preconditioners of conjugate gradients at most, one for each different penalty
-    held_bytes: int = 0  # that a task which reads holds beside decoded rows
-    whole_rows: int = 0  # of the largest unit of storage of which a task decodes all at once; 0 for none
+    outputs_are_presumed: bool = False  # True until the classes are counted
+    model_rows: int = 0  # rows in an active-set model, whose features are held at once
+    gram_stride: int = 1  # the Gram is summed over one row in this many
+    n_light_sweeps: int = 0  # light passes presumed after the Gram
+    n_light_columns: int = 0  # coefficient vectors evaluated in each light pass
+    sparse_entries: int = 0  # entries in a row of Z; 0 where Z is dense
+    n_map_passes: int = 0  # passes over all rows to fit the map
+    n_eigensystems: int = 0  # eigensystems of the Gram beyond those of the alpha path
+    column_share: float = 1.0  # share of columns in which a row has entries; below 1 for sparse rows
+    n_paths: int = 0  # alpha paths; 0 means one per fold
+    n_factors: int = 0  # at most; one per distinct penalty, to precondition conjugate gradients
+    held_bytes: int = 0  # held by a reading task beside decoded rows
+    whole_rows: int = 0  # rows of the largest storage unit that is decoded whole; 0 for none
 
     @property
     def column_entries(self) -> float:
@@ -93,7 +93,7 @@ class Size:
         return replace(cuts, tile_rows=sampled_tile_rows(cuts.tile_rows, self.gram_stride))
 
     def reading_bytes(self, segment_rows: int) -> int:
-        """Return what a task holds of stored rows at most: two spans of them, and what decoding takes.
+        """Return the most that a task holds of stored rows: two spans, and what decoding takes.
 
         The longest segments are often those of the first pass.
         """
@@ -118,7 +118,7 @@ class Size:
 
     @property
     def basis_flops(self) -> float:
-        """Flops of the values of a row that light sweeps need: without the solve, which vectors have."""
+        """Flops of a row in a light sweep, which solves against the factors once a vector, not once a row."""
         return self.map_flops - self.triangle_numbers
 
     @property
@@ -167,19 +167,18 @@ class Plan:
     worker_peak_bytes : int
         Largest resident set of a worker above its idle one.
     client_peak_bytes : int
-        Likewise of the client, data that it holds already not counted.
+        The same of the client; data that it already holds is not counted.
     n_workers, threads_per_worker, memory_limit : int
         Of the cluster that was planned for; limit 0 is none.
     seconds : float or None
         Predicted from rates measured on the live workers; None where nothing was measured.
     stride : int
-        Of conjugate gradients, whose preconditioner is the factor of the Gram of one row in so many; 0 for a
-        diagonal one.
+        Conjugate gradients: the preconditioner is the factor of the Gram of one row in `stride`; 0 for a
+        diagonal preconditioner.
     n_factors : int
         0 for a diagonal preconditioner.
     n_search_sweeps : int
-        Among the passes, those presumed for the choice of alpha, in which the models of `folds_per_task`
-        folds are side by side.
+        Passes presumed for the choice of alpha, in each of which `folds_per_task` folds are solved together.
     """
 
     solver: str
@@ -218,7 +217,7 @@ class Plan:
 
     @property
     def preconditioner(self) -> str:
-        """What the preconditioner of conjugate gradients is made of, in words."""
+        """The preconditioner of conjugate gradients in words."""
         if not self.stride:
             return "diagonal"
         return "factor of the Gram of " + ("all rows" if self.stride == 1 else f"one row in {self.stride}")
@@ -228,14 +227,14 @@ class Plan:
         return replace(self, seconds=seconds)
 
     def with_posterior(self) -> Plan:
-        """Return the plan of a fit whose client stores the posterior too: a D × D factor.
+        """Return the plan of a fit that also stores the posterior, a D × D factor.
 
-        The client holds it as it arrives, whole, and encoded.
+        The client holds three copies: as it arrives, whole, and encoded.
         """
         return replace(self, client_peak_bytes=self.client_peak_bytes + 3 * 8 * self.size.n_features**2)
 
     def remarks(self) -> list[str]:
-        """Return sentences on the solver that the numbers do not say."""
+        """Return sentences on the solver."""
         if self.solver == "sgd":
             return [f"SGD; {PRESUMED_EPOCHS} epochs and their evaluations presumed"]
         if self.solver == "gram":
@@ -301,9 +300,9 @@ class Plan:
 
 
 def count(solver: str, size: Size, workers: Workers) -> Plan:
-    """Return the plan of a solver, by counting alone: the first of its ways that fits in the workers' memory.
+    """Return the plan of a solver, by counting alone: the first variant that fits in the workers' memory.
 
-    If none does, it is the way of least memory, from which `refusal` says what would fit.
+    If none fits it is the variant of least memory, from which `refusal` says what would fit.
     """
     for plan in _ways(solver, size, workers):
         if fits(plan):
@@ -312,7 +311,7 @@ def count(solver: str, size: Size, workers: Workers) -> Plan:
 
 
 def _ways(solver: str, size: Size, workers: Workers) -> Iterator[Plan]:
-    """Yield the plans of a solver, those that read least before those that need least memory."""
+    """Yield the plans of a solver, from the fewest reads to the least memory."""
     if solver == "gram":  # all folds together, or one after the other
         yield _by_gram(size, size.n_folds, workers)
         if size.n_folds > 1:
@@ -336,7 +335,7 @@ def _plan(
     n_turns: int = 1,
     **counted: Any,
 ) -> Plan:
-    """Return a plan of so many passes after the first one and those of the map, the largest in some turns."""
+    """Return a plan with `n_passes` after the first pass and those of the map, the largest in `n_turns`."""
     n_sweeps = 1 + size.n_map_passes + n_passes
     return Plan(
         solver=solver,
@@ -366,12 +365,12 @@ def first_that_fits(plans: Iterable[Plan]) -> Plan:
 
 
 def fits(plan: Plan) -> bool:
-    """Return whether its workers have the memory."""
+    """Return whether the plan fits in its workers' memory."""
     return not plan.memory_limit or plan.worker_peak_bytes + _IDLE_BYTES <= _USABLE_SHARE * plan.memory_limit
 
 
 def least_memory_limit(plan: Plan) -> float:
-    """Return a memory limit in bytes, hardly more than the least, under which its workers have the memory."""
+    """Return about the smallest memory limit, in bytes, under which the plan fits."""
     return 1.01 * (plan.worker_peak_bytes + _IDLE_BYTES) / _USABLE_SHARE
 
 
@@ -389,7 +388,7 @@ def refusal(plan: Plan) -> str:
 
 
 def _remedies(plan: Plan) -> list[str]:
-    """Return the smallest changes of the fit, or of the threads, with each of which alone it fits."""
+    """Return the smallest changes to the fit, or to the threads, each of which alone makes it fit."""
     size, remedies = plan.size, []
 
     def does_fit(changed: Size, threads: int = plan.threads_per_worker) -> bool:
@@ -490,7 +489,7 @@ def factorisation_flops(size: Size) -> float:
     return (paths if size.n_alphas > 1 else 0.0) * 8 / 7 + D**3 / 3 + size.n_eigensystems * reduction
 
 
-# By conjugate gradients, whose passes are light.
+# By conjugate gradients, in light passes.
 
 PRESUMED_SWEEPS = 10
 PRESUMED_SWEEPS_AN_ALPHA = 3  # that a search has for each: two products, and the held-out error
@@ -502,7 +501,7 @@ _MAX_DIRECTION_NUMBERS = 2**26
 
 
 def light_cuts(size: Size) -> Segmentation:
-    """Return the cuts of a light sweep, whose tiles of features stay in a cache in float64."""
+    """Return the cuts of a light sweep: a tile of features in float64 stays in a cache."""
     if size.sparse_entries:
         return sparse_segmentation(size.n_rows, size.sparse_entries)
     exact = np.dtype(np.float64)
@@ -513,7 +512,8 @@ def light_cuts(size: Size) -> Segmentation:
 def sample_size(size: Size, stride: int) -> Size:
     """Return the size of a sample's Gram.
 
-    Its products are float64: its rows are few, and its rounding would cost light sweeps where alpha is small.
+    Its products are in float64: the rows are few, and float32 rounding would cost light sweeps where alpha is
+    small.
     """
     return replace(size, dtype="float64", n_folds=1, gram_stride=stride)
 
@@ -557,14 +557,14 @@ def _by_conjugate_gradients(
 
 
 def _folds_at_once(size: Size) -> int:
-    """Return how many folds' models a search has side by side: a function of n, D, k and folds alone."""
+    """Return how many folds a search solves together: a function of n, D, k and the number of folds alone."""
     numbers = max(1, size.n_features * size.n_outputs)
     most = min(MAX_DIRECTIONS // max(1, size.n_outputs), _MAX_DIRECTION_NUMBERS // numbers)
     return max(1, min(size.n_folds, most))
 
 
 def walk_stride(n_alphas: int) -> int:
-    """Return in which strides a search walks down a grid of alphas before it looks between them."""
+    """Return the stride in which a search walks down a grid of alphas before it looks in between."""
     return 1 << max(0, (n_alphas // 6).bit_length() - 1)
 
 
@@ -636,7 +636,7 @@ def metric_rows(n_sampled: int, size: Size) -> int:
     """Return how many of the sampled rows the metric is made of.
 
     All, up to 4096 features; beyond, where their eigenvectors would take minutes, 4096. Of sparse features
-    2048, whose products with each other every step multiplies.
+    2048, since every step multiplies by their matrix of products.
     """
     if size.sparse_entries:
         return min(n_sampled, _SPARSE_ROWS)
@@ -645,7 +645,7 @@ def metric_rows(n_sampled: int, size: Size) -> int:
 
 
 def epoch_cuts(size: Size) -> Segmentation:
-    """Return the cuts of an epoch, whose longer segments get further."""
+    """Return the cuts of an epoch: local steps over longer segments make more progress."""
     if size.sparse_entries:
         return sparse_segmentation(size.n_rows, size.sparse_entries)
     return size.segmentation()

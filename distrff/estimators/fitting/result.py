@@ -1,4 +1,4 @@
-"""What a solver found: the result of a fit, its report, and the traces of binary problems on the way."""
+"""The result of a fit, its report, and the traces of binary problems on the way."""
 
 from __future__ import annotations
 
@@ -144,11 +144,11 @@ def rkhs_norm(coef: np.ndarray) -> Any:
 
 
 def coef_and_intercept(X: np.ndarray, *, fit_intercept: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return the two parts of points in columns, whose last row is the intercept if there is one."""
+    """Return coef and intercept of points in columns; the last row is the intercept if there is one."""
     return (X[:-1], X[-1]) if fit_intercept else (X, np.zeros(X.shape[1]))
 
 
-# What to say where the best value of a grid is one of its ends: the best of all may lie beyond.
+# A best value at an end of its grid gets a note: the optimum may lie beyond.
 
 
 def end_of_grid(
@@ -191,7 +191,9 @@ class Trace:
     """The best point of a problem so far, and its certificate."""
 
     x: np.ndarray  # at first where its solver starts
-    found: np.ndarray = field(init=False)  # the solver's best point; the best constant may be better
+    found: np.ndarray = field(
+        init=False
+    )  # the solver's best point; a constant may be better
     certificate: Certificate = field(default_factory=Certificate)
     # Σ s and Σ s·ℓ over the rows that the model is judged on.
     held_out: np.ndarray = field(default_factory=lambda: np.zeros(2))
@@ -207,7 +209,7 @@ class Trace:
         self.found = self.x
 
     def allow(self, constant: Constant) -> None:
-        """Start from the best constant, which only a better point replaces."""
+        """Start from the best constant; only a better point replaces it."""
         self.x, self._constant_primal = constant.x, constant.primal
         self.certificate = self.certificate.improved(constant.primal, -np.inf)
 
@@ -216,7 +218,7 @@ class Trace:
         norm = float(np.linalg.norm(at.gradient))
         self._first_norm = self._first_norm or norm
         relative = norm / self._first_norm if norm else 0.0
-        # Without a bound, the point of least gradient is the best of those that are equal to rounding.
+        # Without a bound, of points with equal objective up to rounding the one of least gradient is best.
         rounding = 0.0 if at.candidate is not None else _ROUNDING * abs(at.primal)
         flatter = rounding > 0 and relative < self.relative_gradient
         if at.primal < self._found_primal + (rounding if flatter else -rounding):
@@ -272,7 +274,7 @@ def begun(
     return traces
 
 
-# The best models without features. No fit is worse than these.
+# The best constant models. No fit is worse than these.
 
 
 class Constant(NamedTuple):
@@ -283,7 +285,7 @@ class Constant(NamedTuple):
 
 
 def best_constants(fit: PreparedFit, C: float) -> list[Constant]:
-    """Return the constant of least objective of each output, or the one of all classes that share a loss.
+    """Return the constant of least objective for each output, or one for all classes that share a loss.
 
     It follows from the summed weights of the classes, which the first pass counted.
     """

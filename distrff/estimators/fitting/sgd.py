@@ -47,14 +47,14 @@ def fit_margins_by_sgd(fit: PreparedFit, plan: Plan) -> FitResult:
 
 
 def fit_ridge_by_sgd(fit: PreparedFit, plan: Plan) -> FitResult:
-    """Return the fit of ridge for one given penalty: the squared loss as any other.
+    """Return the fit of ridge for one given penalty, as a margin loss like any other.
 
     Raises InputError if the sampled rows have no weight.
     """
     options, targets = fit.options, fit.targets
     assert isinstance(options, RidgeOptions) and options.alpha is not None
     if isinstance(targets, NumericTargets) and not options.fit_intercept:
-        # Without an intercept nothing adds back what was subtracted.
+        # Without an intercept nothing would add the subtracted means back.
         targets = replace(targets, shift=np.zeros_like(targets.shift))
     fit = replace(fit, targets=targets)
     solution = solve_by_sgd(replace(fit, options=margin_options_of_ridge(options)), plan)
@@ -80,7 +80,7 @@ def fit_ridge_by_sgd(fit: PreparedFit, plan: Plan) -> FitResult:
 
 
 def solve_by_sgd(fit: PreparedFit, plan: Plan, constants: Sequence[Constant] = ()) -> MarginSolution:
-    """Return points whose objective no longer falls by more than `tol`, relative, with an epoch.
+    """Return points at which another epoch lowers the objective by at most `tol`, relative.
 
     A point that is worse than the best of `constants` is replaced by it.
     """
@@ -105,8 +105,8 @@ def solve_by_sgd(fit: PreparedFit, plan: Plan, constants: Sequence[Constant] = (
             traces[problem].record(n_sweeps)
         return evaluations | (oracle.epoch(epochs) if epochs else {})
 
-    # The gap cannot end it: after ten epochs of a logistic fit the objective was 0.36 % above its optimum,
-    # and the gap still 138 %. The fall of the objective ends it, or a gap that happens to be closed.
+    # The gap is no stopping rule: after ten epochs of a logistic fit the objective was 0.36 % above its
+    # optimum, and the gap still 138 %. The fall of the objective ends it, or a gap that happens to be closed.
     def is_certified(problem: MarginProblem) -> bool:
         return traces[problem].certificate.gap <= options.tol
 
