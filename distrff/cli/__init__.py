@@ -192,7 +192,7 @@ _CLASSES = {
 def spelt_as_options(text: str) -> str:
     """Return a message with each parameter and class as its option: dtype='float64' as --dtype float64.
 
-    Names in quotes, which may be columns, stay; so do calls, and what no option stands for.
+    Names in quotes stay, as they may be columns; so do calls, and parameters that have no option.
     """
     options = _options()
     any_name = "|".join(options)

@@ -67,12 +67,12 @@ class WordOrJson(click.ParamType):
         except (OSError, ValueError) as error:
             self.fail(f"{value!r} cannot be read as JSON ({error})", param, ctx)
         if not isinstance(data, dict):
-            self.fail(f"{value!r} is no JSON object", param, ctx)
+            self.fail(f"{value!r} is not a JSON object", param, ctx)
         return data
 
 
 class StorageOption(click.ParamType):
-    """key=value: a pair, whose value is a bool or int where it is spelt like one, else str."""
+    """key=value: a pair; the value is a bool or int if it is spelt like one, else str."""
 
     name = "key=value"
 
@@ -296,7 +296,7 @@ result_options = together(
     flag("--overwrite", "Replace what distrff wrote there before."),
 )
 
-resume_option = flag("--resume", "Go on with what an interrupted run of the same command left.")
+resume_option = flag("--resume", "Continue what an interrupted run of the same command left.")
 
 prediction_options = together(
     click.option(

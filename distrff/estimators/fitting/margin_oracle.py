@@ -193,8 +193,8 @@ class MarginOracle:
         """Return g ↦ (h · Gram + I)⁻¹g for a power of four h near the curvature.
 
         Where the curvature is so large that I would be lost in the Gram's rounding, it is the inverse at the
-        largest safe curvature, times the ratio of the two. Problems of similar curvature share a factor. It is
-        freed when its last problem needs another. There are at most three; then the nearest is used.
+        largest safe curvature, times the ratio of the two. Problems of similar curvature share a
+        factor, freed when its last problem needs another. Of three factors the nearest is used.
         """
         if self._grams is None:
             return self._diagonal(curvature).apply

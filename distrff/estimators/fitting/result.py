@@ -191,9 +191,7 @@ class Trace:
     """The best point of a problem so far, and its certificate."""
 
     x: np.ndarray  # at first where its solver starts
-    found: np.ndarray = field(
-        init=False
-    )  # the solver's best point; a constant may be better
+    found: np.ndarray = field(init=False)  # the solver's best point; a constant may be better
     certificate: Certificate = field(default_factory=Certificate)
     # Σ s and Σ s·ℓ over the rows that the model is judged on.
     held_out: np.ndarray = field(default_factory=lambda: np.zeros(2))
