@@ -49,6 +49,8 @@ def kernel(spec, X, Y):
     r = np.sqrt(sum(d**2 for d in delta))
     if kind == "gaussian":
         return np.exp(-(r**2) / 2)
+    if kind not in ("exponential", "matern"):
+        raise ValueError(f"this script has no {kind} kernel")
     nu = spec.get("nu", 0.5)  # the exponential kernel is Matérn's of 0.5
     if nu not in (0.5, 1.5, 2.5):
         raise ValueError(f"nu={nu} needs Bessel functions; this script has 0.5, 1.5 and 2.5")

@@ -259,15 +259,14 @@ def _features(ctx: click.Context) -> FeatureMap:
 
 
 def _kernel(options: Mapping[str, Any]) -> Kernel:
-    from distrff.kernels import stationary
+    from distrff.kernels.registry import KERNELS, kernel_from_dict
 
     kernel = options["kernel"]
     if isinstance(kernel, dict):
-        from distrff.kernels.registry import kernel_from_dict
-
         return kernel_from_dict(kernel)
     smoothness = {"nu": options["nu"]} if kernel == "matern" else {}
-    return getattr(stationary, kernel.capitalize())(options["length_scale"], **smoothness)
+    kind: Any = KERNELS[kernel]  # each has its own parameters
+    return kind(options["length_scale"], **smoothness)
 
 
 def _class_weight(given: Any, kind: str) -> Any:

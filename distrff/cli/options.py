@@ -187,7 +187,7 @@ map_options = together(
         "--kernel",
         type=WordOrJson(*KERNEL_NAMES),
         default="gaussian",
-        metavar="gaussian|laplacian|cauchy|exponential|matern|JSON",
+        metavar="|".join([*KERNEL_NAMES, "JSON"]),
         help='JSON, as text or a .json file, says its own widths: {"kernel": "matern", "nu": 2.5, '
         '"length_scale": "auto"}; sums and products are {"kernel": "sum", "k1": {...}, "k2": {...}}.',
     ),

@@ -150,9 +150,9 @@ class RidgeEstimator(KernelEstimator):
                 "standard deviations need a Gram of the features, and those of random binning are too many "
                 "for one; use FourierFeatures or NystroemFeatures"
             )
-        if grams is None and self.report_["solver"] == "cg":
+        if grams is None and (solver := self.report_["solver"]) != "gram":
             raise InputError(
-                "standard deviations need the Gram of all rows, which solver='cg' does not form; "
+                f"standard deviations need the Gram of all rows, which solver={solver!r} does not form; "
                 "fit with solver='gram'"
             )
         if grams is None:

@@ -29,57 +29,7 @@ def nested_streams(rng_of: Streams, part: str) -> Streams:
 
 
 @dataclass(frozen=True)
-class Value:
-    """An immutable value: its dataclass fields are its parameters."""
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters by name; with `deep` also those of inner values, as `k1__length_scale`."""
-        params = {field.name: getattr(self, field.name) for field in fields(self)}
-        if deep:
-            for name, value in list(params.items()):
-                if isinstance(value, Value):
-                    params.update({f"{name}__{inner}": v for inner, v in value.get_params().items()})
-        return params
-
-    def set_params(self, **params: Any) -> Self:
-        """Return a new value with these parameters, named as in `get_params`; this one stays as it is.
-
-        Raises
-        ------
-        InputError
-            For a name that is not a parameter, or something that a parameter cannot be.
-        """
-        own = self.get_params(deep=False)
-        nested: dict[str, dict[str, Any]] = {}
-        for name, value in params.items():
-            head, separator, rest = name.partition("__")
-            if head not in own or (separator and not isinstance(params.get(head, own[head]), Value)):
-                valid = ", ".join(self.get_params())
-                raise InputError(f"{type(self).__name__} has no parameter {name!r}; it has {valid}")
-            if separator:
-                nested.setdefault(head, {})[rest] = value
-            else:
-                own[head] = value
-        for head, inner in nested.items():
-            own[head] = own[head].set_params(**inner)
-        return type(self)(**own)
-
-    def __sklearn_clone__(self) -> Self:
-        """Return itself: a value needs no copy."""
-        return self
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the value as strict JSON data, which `kernel_from_dict` reads."""
-        data: dict[str, Any] = {"kernel": type(self).__name__.lower()}
-        for name, value in self.get_params(deep=False).items():
-            if isinstance(value, Value):
-                data[name] = value.to_dict()
-            else:
-                data[name] = list(value) if isinstance(value, tuple) else value
-        return data
-
-
-class Kernel(Value, ABC):
+class Kernel(ABC):
     """A kernel and, where it is shift-invariant, the measure its random frequencies are drawn from.
 
     Kernels are values: immutable, comparable, hashable, with a repr that evaluates. They compose as
@@ -224,6 +174,52 @@ class Kernel(Value, ABC):
 
     def _terms(self) -> list[tuple[float, Kernel]]:
         return [(1.0, self)]
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters by name; with `deep` also those of operands, as `k1__length_scale`."""
+        params = {field.name: getattr(self, field.name) for field in fields(self)}
+        if deep:
+            for name, value in list(params.items()):
+                if isinstance(value, Kernel):
+                    params.update({f"{name}__{inner}": v for inner, v in value.get_params().items()})
+        return params
+
+    def set_params(self, **params: Any) -> Self:
+        """Return a new kernel with these parameters, named as in `get_params`; this one stays as it is.
+
+        Raises
+        ------
+        InputError
+            For a name that is not a parameter, or something that a parameter cannot be.
+        """
+        own = self.get_params(deep=False)
+        nested: dict[str, dict[str, Any]] = {}
+        for name, value in params.items():
+            head, separator, rest = name.partition("__")
+            if head not in own or (separator and not isinstance(params.get(head, own[head]), Kernel)):
+                valid = ", ".join(self.get_params())
+                raise InputError(f"{type(self).__name__} has no parameter {name!r}; it has {valid}")
+            if separator:
+                nested.setdefault(head, {})[rest] = value
+            else:
+                own[head] = value
+        for head, inner in nested.items():
+            own[head] = own[head].set_params(**inner)
+        return type(self)(**own)
+
+    def __sklearn_clone__(self) -> Self:
+        """Return itself: a kernel is immutable and needs no copy."""
+        return self
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the kernel as strict JSON data, which `kernel_from_dict` reads."""
+        data: dict[str, Any] = {"kernel": type(self).__name__.lower()}
+        for name, value in self.get_params(deep=False).items():
+            if isinstance(value, Kernel):
+                data[name] = value.to_dict()
+            else:
+                data[name] = list(value) if isinstance(value, tuple) else value
+        return data
 
     def _repr_html_(self) -> str:
         return kernel_card(self, max(self._column_counts(), default=0))

@@ -1,1 +1,1 @@
-"""Solvers, one algorithm a file: they see sums and points, never rows."""
+"""Solvers, one algorithm a file: they see sums, points and tiles of features, never stored rows."""

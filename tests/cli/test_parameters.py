@@ -15,7 +15,9 @@ from distrff.features.compose import LinearFeatures
 from distrff.features.fourier import SAMPLING_CHOICES, FourierFeatures
 from distrff.features.nystroem import NystroemFeatures
 from distrff.kernels.polynomial import Polynomial
+from distrff.kernels.registry import KERNELS
 from distrff.kernels.stationary import Exponential, Gaussian, Laplacian, Matern
+from distrff.solvers.losses import MARGINS, NOISES
 
 
 @pytest.mark.parametrize(
@@ -95,10 +97,18 @@ def test_every_option_reaches_the_estimator():
     assert estimator_of("--alpha gcv --alphas 2").alphas == [2.0]
 
 
-def test_the_samplings_are_those_of_the_map():
-    choices = next(option for option in fit.params if option.name == "sampling").type.choices
-    assert tuple(choices) == SAMPLING_CHOICES
-    for choice in choices:
+@pytest.mark.parametrize(
+    ("option", "names"),
+    [("sampling", SAMPLING_CHOICES), ("loss", MARGINS), ("noise", NOISES), ("kernel", KERNELS)],
+)
+def test_the_choices_are_those_of_the_library(option, names):
+    """They are listed twice, since `--help` must not load the library."""
+    kind = next(found for found in fit.params if found.name == option).type
+    assert sorted(KERNEL_NAMES if option == "kernel" else kind.choices) == sorted(names)
+
+
+def test_every_sampling_reaches_the_map():
+    for choice in SAMPLING_CHOICES:
         assert estimator_of(f"--sampling {choice}").features.sampling == choice
 
 

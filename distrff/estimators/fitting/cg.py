@@ -11,10 +11,10 @@ import numpy as np
 from distrff.engine.run import Run
 from distrff.errors import InputError
 from distrff.estimators.fitting.context import PreparedFit
-from distrff.estimators.fitting.gram import AlphaSearch, factor_gram, iterative_result, problem_of
+from distrff.estimators.fitting.gram import factor_gram, problem_of
 from distrff.estimators.fitting.options import RidgeOptions, factor_levels
 from distrff.estimators.fitting.plan import MAX_DIRECTIONS, Plan, light_cuts, sample_size, walk_stride
-from distrff.estimators.fitting.result import FitResult, end_of_grid
+from distrff.estimators.fitting.result import AlphaSearch, FitResult, end_of_grid, iterative_result
 from distrff.reductions.base import Folds
 from distrff.reductions.ridge import (
     ComplementMomentsReduction,

@@ -1,11 +1,8 @@
-"""Ridge from Grams: a pass over the rows, then alpha, learning curve and solution from its sums.
-
-The end of the file has what all ridge fits share: how alpha was chosen, and the result.
-"""
+"""Ridge from Grams: a pass over the rows, then alpha, learning curve and solution from its sums."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +13,7 @@ from distrff.errors import DataWarning, InputError, PrecisionWarning, warn
 from distrff.estimators.fitting.context import PreparedFit
 from distrff.estimators.fitting.options import RidgeOptions
 from distrff.estimators.fitting.plan import Plan
-from distrff.estimators.fitting.result import FitResult, end_of_grid, rkhs_norm
+from distrff.estimators.fitting.result import AlphaSearch, FitResult, end_of_grid, ridge_result
 from distrff.features.base import nested_sizes
 from distrff.features.specification import MapSpecification
 from distrff.preprocessing.targets import ClassTargets, Targets
@@ -24,7 +21,6 @@ from distrff.reductions.base import HELD_OUT_STRIDE, Folds
 from distrff.reductions.gram import GramReduction, GramStatistics
 from distrff.solvers.ridge import (
     GramProblem,
-    RidgeSolution,
     above_noise,
     choose_alpha,
     default_alphas,
@@ -36,7 +32,6 @@ from distrff.solvers.ridge import (
     solution_of,
     total_gram,
 )
-from distrff.solvers.status import History, Status
 
 
 def fit_by_gram(fit: PreparedFit, plan: Plan) -> FitResult:
@@ -123,10 +118,11 @@ def _solved(
     return ridge_result(
         run,
         plan,
-        problem,
         grams.targets,
         search,
         solution,
+        n_rows=problem.n_rows,
+        fit_intercept=problem.fit_intercept,
         dtype=grams.dtype,
         notes=notes,
         entries={"solver": "gram", "noise_floor": grams.noise_floor()},
@@ -206,6 +202,27 @@ def sum_grams(
         tile_rows=plan.tile_rows,
         dtype=plan.size.dtype,
         targets=fit.targets,
+    )
+
+
+def gram_problem(
+    specification: MapSpecification, targets: Targets, *, n_rows: int, fit_intercept: bool
+) -> GramProblem:
+    """Return the ridge problem that Grams of this specification pose."""
+    return GramProblem(
+        n_rows=n_rows,
+        n_targets=targets.n_outputs,
+        fit_intercept=fit_intercept,
+        sizes=nested_sizes(specification),
+        rescaled=specification.rescaled_when_nested,
+        offset=None if fit_intercept else targets.shift / targets.scale,
+    )
+
+
+def problem_of(fit: PreparedFit) -> GramProblem:
+    """Return the ridge problem of a fit to rows."""
+    return gram_problem(
+        fit.specification, fit.targets, n_rows=fit.dataset.n_rows, fit_intercept=fit.options.fit_intercept
     )
 
 
@@ -372,141 +389,3 @@ def _given(grams: Grams, options: RidgeOptions) -> AlphaSearch:
     scores = [float(errors.mean()) for errors, _ in _gcv_errors(grams, dict.fromkeys(sizes, alpha))]
     curve = [[size, score, float(alpha[0])] for size, score in zip(sizes, scores, strict=True)]
     return replace(search, learning_curve=[point for point in curve if np.isfinite(point[1])])
-
-
-# What all fits of ridge share.
-
-
-@dataclass(frozen=True, eq=False)
-class AlphaSearch:
-    """The chosen alpha and what it was chosen from."""
-
-    alpha: np.ndarray  # (1,) or (k,)
-    score: float | None = None  # criterion at the chosen alpha, in squared units of the targets
-    criterion: str = "none, as alpha was given"
-    # alphas, mean_score and, by several folds, fold_scores of shape (n_alphas, n_folds)
-    results: dict[str, np.ndarray] = field(default_factory=dict)
-    learning_curve: list[list[float]] = field(default_factory=list)  # of [size, score, alpha]
-    notes: list[str] = field(default_factory=list)  # what the report should say about the choice
-    # Mean coefficients (D, k) and intercepts (k,) of the folds' models, where these were solved one by one.
-    start: tuple[np.ndarray, np.ndarray] | None = None
-    interruption: KeyboardInterrupt | None = None  # to be raised again when that mean is kept
-
-
-def gram_problem(
-    specification: MapSpecification, targets: Targets, *, n_rows: int, fit_intercept: bool
-) -> GramProblem:
-    """Return the ridge problem that Grams of this specification pose."""
-    return GramProblem(
-        n_rows=n_rows,
-        n_targets=targets.n_outputs,
-        fit_intercept=fit_intercept,
-        sizes=nested_sizes(specification),
-        rescaled=specification.rescaled_when_nested,
-        offset=None if fit_intercept else targets.shift / targets.scale,
-    )
-
-
-def problem_of(fit: PreparedFit) -> GramProblem:
-    """Return the ridge problem of a fit to rows."""
-    return gram_problem(
-        fit.specification, fit.targets, n_rows=fit.dataset.n_rows, fit_intercept=fit.options.fit_intercept
-    )
-
-
-def ridge_result(
-    run: Run,
-    plan: Plan | None,
-    problem: GramProblem,
-    targets: Targets,
-    search: AlphaSearch,
-    solution: RidgeSolution,
-    *,
-    dtype: str,
-    notes: list[str],
-    entries: dict[str, Any],
-    **ending: Any,
-) -> FitResult:
-    """Return the result of a solver of ridge, in the targets' own units.
-
-    `entries` say how it was solved, `ending` how that ended.
-    """
-    explained = 1.0 - solution.residual / np.where(solution.total > 0, solution.total, 1.0)
-    coef = solution.coef * targets.scale
-    shifted = solution.intercept * targets.scale + targets.shift
-    return FitResult(
-        run=run,
-        plan=plan,
-        n_rows=problem.n_rows,
-        dtype=dtype,
-        targets=targets,
-        coef=coef,
-        intercept=shifted if problem.fit_intercept else np.zeros(problem.n_targets),
-        search=search,
-        entries={
-            "rkhs_norm": rkhs_norm(coef),
-            "training_r2": explained[0] if len(explained) == 1 else explained,
-            "alpha": search.alpha[0] if len(search.alpha) == 1 else search.alpha,
-            "criterion": search.criterion,
-            "cv_score": search.score,
-            **search.results,
-            "noise_floor": None,
-            "learning_curve": search.learning_curve,
-            **entries,
-        },
-        notes=notes + search.notes,
-        **ending,
-    )
-
-
-def iterative_result(
-    fit: PreparedFit,
-    plan: Plan,
-    search: AlphaSearch,
-    solution: RidgeSolution,
-    *,
-    solver: str,
-    measure: str,
-    error: float,
-    history: History,
-    status: Status,
-    preconditioner: str,
-    n_sweeps: int,
-    interruption: KeyboardInterrupt | None,
-    notes: list[str],
-) -> FitResult:
-    """Return the result of conjugate gradients or SGD.
-
-    The measure is "relative residual", ‖B − (G + alpha·I)·w‖/‖B‖, or "duality gap",
-    (primal − dual)/max(|primal|, |dual|). `error` is that of the target where it is largest, NaN before the
-    first pass.
-    """
-    options = fit.options
-    assert isinstance(options, RidgeOptions)
-    # An epoch of SGD and its evaluation are two passes.
-    ended = n_sweeps >= options.max_sweeps - (solver == "sgd")
-    remedy = "allow more by max_sweeps, or" if ended else "rounding ends it; use"
-    shortfall = (
-        f"the {measure} is {error:.2g} after light sweep {n_sweeps}, above tol={options.tol:g}; {remedy} a "
-        f"larger tol"
-    )
-    return ridge_result(
-        fit.run,
-        plan,
-        problem_of(fit),
-        fit.targets,
-        search,
-        solution,
-        dtype=plan.size.dtype,
-        notes=notes,
-        entries={
-            "solver": solver,
-            "preconditioner": preconditioner,
-            "tol": options.tol,
-            measure.replace(" ", "_"): error,
-            "history": history.values(measure),
-        },
-        status=status,
-        shortfall=None if status.is_converged else shortfall,
-        interruption=interruption,
-    )

@@ -321,7 +321,7 @@ def _ways(solver: str, size: Size, workers: Workers) -> Iterator[Plan]:
             yield _by_conjugate_gradients(size, size.n_factors, workers)
         yield _by_conjugate_gradients(size, 0, workers)
         yield _by_conjugate_gradients(size, 0, workers, max_folds=1)
-    else:
+    elif solver == "sgd":
         yield _by_sgd(size, workers)
 
 

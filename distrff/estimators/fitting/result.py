@@ -1,4 +1,4 @@
-"""The result of a fit, its report, and the traces of binary problems on the way."""
+"""The result of a fit, its report, the choice of alpha, and the traces of binary problems on the way."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from distrff.diagnostics.report import FitReport
 from distrff.engine.run import Run
 from distrff.errors import column_called
 from distrff.estimators.fitting.context import PreparedFit
-from distrff.estimators.fitting.options import MarginOptions
+from distrff.estimators.fitting.options import MarginOptions, RidgeOptions
 from distrff.estimators.fitting.plan import Plan
 from distrff.preprocessing.targets import ClassTargets, Targets
 from distrff.solvers.losses import MarginLoss
 from distrff.solvers.objective import Certificate, DualBundle, Evaluation
+from distrff.solvers.ridge import RidgeSolution
 from distrff.solvers.status import History, Status
 
 _MAX_NAMES = 10
@@ -146,6 +147,124 @@ def rkhs_norm(coef: np.ndarray) -> Any:
 def coef_and_intercept(X: np.ndarray, *, fit_intercept: bool) -> tuple[np.ndarray, np.ndarray]:
     """Return coef and intercept of points in columns; the last row is the intercept if there is one."""
     return (X[:-1], X[-1]) if fit_intercept else (X, np.zeros(X.shape[1]))
+
+
+# The result of ridge, by any solver: how alpha was chosen, and the model in the targets' own units.
+
+
+@dataclass(frozen=True, eq=False)
+class AlphaSearch:
+    """The chosen alpha and what it was chosen from."""
+
+    alpha: np.ndarray  # (1,) or (k,)
+    score: float | None = None  # criterion at the chosen alpha, in squared units of the targets
+    criterion: str = "none, as alpha was given"
+    # alphas, mean_score and, by several folds, fold_scores of shape (n_alphas, n_folds)
+    results: dict[str, np.ndarray] = field(default_factory=dict)
+    learning_curve: list[list[float]] = field(default_factory=list)  # of [size, score, alpha]
+    notes: list[str] = field(default_factory=list)  # what the report should say about the choice
+    # Mean coefficients (D, k) and intercepts (k,) of the folds' models, where these were solved one by one.
+    start: tuple[np.ndarray, np.ndarray] | None = None
+    interruption: KeyboardInterrupt | None = None  # to be raised again when that mean is kept
+
+
+def ridge_result(
+    run: Run,
+    plan: Plan | None,
+    targets: Targets,
+    search: AlphaSearch,
+    solution: RidgeSolution,
+    *,
+    n_rows: int,
+    fit_intercept: bool,
+    dtype: str,
+    notes: list[str],
+    entries: dict[str, Any],
+    **ending: Any,
+) -> FitResult:
+    """Return the result of a solver of ridge, in the targets' own units.
+
+    `entries` say how it was solved, `ending` how that ended.
+    """
+    explained = 1.0 - solution.residual / np.where(solution.total > 0, solution.total, 1.0)
+    coef = solution.coef * targets.scale
+    shifted = solution.intercept * targets.scale + targets.shift
+    return FitResult(
+        run=run,
+        plan=plan,
+        n_rows=n_rows,
+        dtype=dtype,
+        targets=targets,
+        coef=coef,
+        intercept=shifted if fit_intercept else np.zeros(targets.n_outputs),
+        search=search,
+        entries={
+            "rkhs_norm": rkhs_norm(coef),
+            "training_r2": explained[0] if len(explained) == 1 else explained,
+            "alpha": search.alpha[0] if len(search.alpha) == 1 else search.alpha,
+            "criterion": search.criterion,
+            "cv_score": search.score,
+            **search.results,
+            "noise_floor": None,
+            "learning_curve": search.learning_curve,
+            **entries,
+        },
+        notes=notes + search.notes,
+        **ending,
+    )
+
+
+def iterative_result(
+    fit: PreparedFit,
+    plan: Plan,
+    search: AlphaSearch,
+    solution: RidgeSolution,
+    *,
+    solver: str,
+    measure: str,
+    error: float,
+    history: History,
+    status: Status,
+    preconditioner: str,
+    n_sweeps: int,
+    interruption: KeyboardInterrupt | None,
+    notes: list[str],
+) -> FitResult:
+    """Return the result of conjugate gradients or SGD.
+
+    The measure is "relative residual", ‖B − (G + alpha·I)·w‖/‖B‖, or "duality gap",
+    (primal − dual)/max(|primal|, |dual|). `error` is the largest of the targets, NaN before the first pass.
+    """
+    options = fit.options
+    assert isinstance(options, RidgeOptions)
+    # An epoch of SGD and its evaluation are two passes.
+    ended = n_sweeps >= options.max_sweeps - (solver == "sgd")
+    remedy = "allow more by max_sweeps, or" if ended else "rounding ends it; use"
+    shortfall = (
+        f"the {measure} is {error:.2g} after light sweep {n_sweeps}, above tol={options.tol:g}; {remedy} a "
+        f"larger tol"
+    )
+    return ridge_result(
+        fit.run,
+        plan,
+        fit.targets,
+        search,
+        solution,
+        n_rows=fit.dataset.n_rows,
+        fit_intercept=options.fit_intercept,
+        dtype=plan.size.dtype,
+        notes=notes,
+        entries={
+            "solver": solver,
+            "preconditioner": preconditioner,
+            "tol": options.tol,
+            measure.replace(" ", "_"): error,
+            "history": history.values(measure),
+        },
+        status=status,
+        shortfall=None if status.is_converged else shortfall,
+        interruption=interruption,
+    )
 
 
 # A best value at an end of its grid gets a note: the optimum may lie beyond.

@@ -13,12 +13,12 @@ from scipy.sparse import issparse
 from distrff.engine.reduction import Arrays
 from distrff.errors import DataWarning, warn
 from distrff.estimators.fitting.context import PreparedFit
-from distrff.estimators.fitting.gram import AlphaSearch, iterative_result
 from distrff.estimators.fitting.margin_oracle import FeaturesOf, MarginOracle
 from distrff.estimators.fitting.margins import PenaltySearch, margin_result
 from distrff.estimators.fitting.options import MarginOptions, RidgeOptions, margin_options_of_ridge
 from distrff.estimators.fitting.plan import Plan, epoch_cuts, metric_rows
 from distrff.estimators.fitting.result import (
+    AlphaSearch,
     Constant,
     FitResult,
     MarginProblem,
@@ -26,6 +26,7 @@ from distrff.estimators.fitting.result import (
     begun,
     best_constants,
     coef_and_intercept,
+    iterative_result,
 )
 from distrff.preprocessing.scaling import drift_message, drift_shares
 from distrff.preprocessing.targets import ClassTargets, NumericTargets

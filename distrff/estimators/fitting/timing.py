@@ -59,7 +59,7 @@ def predicted_seconds(fit: FitContext, plan: Plan) -> float:
     size = plan.size
     if plan.solver == "cg":
         return _conjugate_seconds(fit, plan)
-    if size.sparse_entries:
+    if plan.solver == "sgd" or size.sparse_entries:
         # An epoch's products are about as many as those of its evaluation.
         return PRESUMED_PASSES * _light_seconds(fit, plan, size.n_outputs)
     seconds_a_row = _gram_seconds_a_row(fit, plan, size)
