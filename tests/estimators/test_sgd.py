@@ -78,7 +78,7 @@ def test_ridge(rows, features, most, fit_intercept):
     assert (np.abs(errors) < most * Y.std(axis=0)).all()
     assert fitted.report_["solver"] == "sgd"
     assert fitted.report_["duality_gap"] < 1e-3
-    with pytest.raises(InputError, match="solver='sgd' does not form|too many for one"):
+    with pytest.raises(InputError, match=r"solver='sgd' does not form|too many for one"):
         fitted.predict(X, return_std=True)
 
 
