@@ -66,8 +66,8 @@ class _Model:
         """
         signed = self.rows.weight * self.rows.label
         slope = float(self.violating_vector[-1] - signed[self.rows.violating].sum())
-        least, most = -float(signed[signed > 0].sum()), -float(signed[signed < 0].sum())
-        return max(0.0, slope - most) + min(0.0, slope - least)
+        lowest, highest = -float(signed[signed > 0].sum()), -float(signed[signed < 0].sum())
+        return max(0.0, slope - highest) + min(0.0, slope - lowest)
 
     def without_violations(self, label: float) -> np.ndarray:
         """Return the reference point with an intercept at which no row of the label is violating.

@@ -90,8 +90,8 @@ class PreparedFit(FitContext):
     @property
     def gram_dtype(self) -> str:
         """float64 where the least alpha would drown in the rounding of float32 products."""
-        dtype, least = self.features_dtype, self.options.min_alpha
-        below = least is not None and least < self.noise_floor(dtype)
+        dtype, min_alpha = self.features_dtype, self.options.min_alpha
+        below = min_alpha is not None and min_alpha < self.noise_floor(dtype)
         return "float64" if below else dtype
 
     def of_map(self) -> dict[str, Any]:
@@ -306,14 +306,14 @@ def scaling_of(statistics: ColumnStatistics, scale: str, names: tuple[str, ...] 
     deviation = statistics.columns.standard_deviation()
     moving = np.flatnonzero(~statistics.columns.is_constant())
     if len(moving) > 1:
-        least, most = moving[deviation[moving].argmin()], moving[deviation[moving].argmax()]
-        if deviation[most] > _SPREAD_WARNING * deviation[least]:
+        smallest, largest = moving[deviation[moving].argmin()], moving[deviation[moving].argmax()]
+        if deviation[largest] > _SPREAD_WARNING * deviation[smallest]:
             smaller, larger = (
-                column_called(int(j), None if names is None else names[j]) for j in (least, most)
+                column_called(int(j), None if names is None else names[j]) for j in (smallest, largest)
             )
             warn(
-                f"{smaller} and {larger} have standard deviations {deviation[least]:.3g} and "
-                f"{deviation[most]:.3g}; a kernel of one length scale will hardly see the smaller one: "
+                f"{smaller} and {larger} have standard deviations {deviation[smallest]:.3g} and "
+                f"{deviation[largest]:.3g}; a kernel of one length scale will hardly see the smaller one: "
                 f"use scale='standard' or one length scale per column",
                 DataWarning,
             )

@@ -81,8 +81,8 @@ def _starts(fit: PreparedFit, grams: Grams | None, C: float) -> list[np.ndarray]
     if grams is None:
         return [np.zeros(n_numbers) for _ in range(k)]
     curvature = options.loss.curvature if np.isfinite(options.loss.curvature) else 2.0
-    least = _MIN_PENALTY * grams.weight * grams.mean_square_norm
-    alpha = max(grams.noise_floor(), least if np.isinf(C) else 1 / (C * curvature))
+    min_alpha = _MIN_PENALTY * grams.weight * grams.mean_square_norm
+    alpha = max(grams.noise_floor(), min_alpha if np.isinf(C) else 1 / (C * curvature))
     ridge: RidgeSolution = fit.run.compute(solution_of, grams.total, np.array([alpha]), grams.problem)
     points = np.vstack([ridge.coef, ridge.intercept[None]]) if options.fit_intercept else ridge.coef
     # Ridge aims at margins of 1.
@@ -404,13 +404,13 @@ def remedy(error: float, C: float, *, size: float, dtype: str, ended: bool) -> s
     `size` is Σs·mean‖z‖²: C times it is the size of the losses' part beside the penalty. `ended` says whether
     all sweeps were spent.
     """
-    most = {name: 1 / (float(np.finfo(name).eps) * size) for name in ("float32", "float64")}
-    if most["float64"] < C:
-        return f"beside C={C:g} the penalty is lost to rounding: use a C below {most['float64']:.1g}"
-    least = float(np.finfo("float64").eps) / size
-    if least > C:
-        return f"beside the penalty C={C:g} is lost to rounding: use a C above {least:.1g}"
-    rounded = not ended or most[dtype] < C or error < _ROUNDING[dtype]
+    max_C = {name: 1 / (float(np.finfo(name).eps) * size) for name in ("float32", "float64")}
+    if max_C["float64"] < C:
+        return f"beside C={C:g} the penalty is lost to rounding: use a C below {max_C['float64']:.1g}"
+    min_C = float(np.finfo("float64").eps) / size
+    if min_C > C:
+        return f"beside the penalty C={C:g} is lost to rounding: use a C above {min_C:.1g}"
+    rounded = not ended or max_C[dtype] < C or error < _ROUNDING[dtype]
     larger = ", or a larger tol" if error < _LARGEST_TOL else ""
     if not rounded:
         return f"allow more by max_sweeps{larger}"

@@ -150,11 +150,11 @@ def factor_levels(alpha: np.ndarray) -> np.ndarray:
     return np.geomspace(different[0], different[-1], _MAX_FACTORS)
 
 
-def check_rows_of_search(parameter: str, search: str, least: int, dataset: Dataset) -> None:
+def check_rows_of_search(parameter: str, search: str, min_rows: int, dataset: Dataset) -> None:
     """Raise InputError for fewer rows than a search for a penalty takes."""
-    if dataset.n_rows < least:
+    if dataset.n_rows < min_rows:
         raise InputError(
-            f"{parameter}={search!r} needs at least {least} rows here, but there is only "
+            f"{parameter}={search!r} needs at least {min_rows} rows here, but there is only "
             f"n_samples = {dataset.n_rows}; give more rows{', fewer folds (cv)' if search == 'cv' else ''}, "
             f"or a number for {parameter}"
         )

@@ -559,8 +559,8 @@ def _by_conjugate_gradients(
 def _folds_at_once(size: Size) -> int:
     """Return how many folds a search solves together: a function of n, D, k and the number of folds alone."""
     numbers = max(1, size.n_features * size.n_outputs)
-    most = min(MAX_DIRECTIONS // max(1, size.n_outputs), _MAX_DIRECTION_NUMBERS // numbers)
-    return max(1, min(size.n_folds, most))
+    max_folds = min(MAX_DIRECTIONS // max(1, size.n_outputs), _MAX_DIRECTION_NUMBERS // numbers)
+    return max(1, min(size.n_folds, max_folds))
 
 
 def walk_stride(n_alphas: int) -> int:
@@ -640,8 +640,8 @@ def metric_rows(n_sampled: int, size: Size) -> int:
     """
     if size.sparse_entries:
         return min(n_sampled, _SPARSE_ROWS)
-    most = _MAX_ROWS if size.n_features <= _MANY_FEATURES else _ROWS_OF_MANY_FEATURES
-    return min(n_sampled, most)
+    max_rows = _MAX_ROWS if size.n_features <= _MANY_FEATURES else _ROWS_OF_MANY_FEATURES
+    return min(n_sampled, max_rows)
 
 
 def epoch_cuts(size: Size) -> Segmentation:
