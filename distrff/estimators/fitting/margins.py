@@ -390,12 +390,10 @@ def _shortfall(options: MarginOptions, result: FitResult, worst: Trace, *, n_swe
             f"the objective still fell by more than tol={options.tol:g} in light sweep "
             f"{n_sweeps}; allow more by max_sweeps, or a larger tol"
         )
-    name = "relative gradient" if options.softmax else "duality gap"
     ended = n_sweeps >= options.max_sweeps
     advice = remedy(worst.error, result.search.C, size=size, dtype=result.dtype, ended=ended)
-    return (
-        f"the {name} is {worst.error:.2g} after light sweep {n_sweeps}, above tol={options.tol:g}; {advice}"
-    )
+    reached = f"the {worst.measure} is {worst.error:.2g} after light sweep {n_sweeps}"
+    return f"{reached}, above tol={options.tol:g}; {advice}"
 
 
 def remedy(error: float, C: float, *, size: float, dtype: str, ended: bool) -> str:
