@@ -9,16 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from scipy.interpolate import BSpline
 from sklearn.base import clone
-from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
-from sklearn.kernel_approximation import PolynomialCountSketch
-from sklearn.preprocessing import PolynomialFeatures, SplineTransformer, StandardScaler
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
-from distrff.errors import InputError, ModelFileError
+from distrff.errors import InputError
 from distrff.features.base import FeatureMap
 from distrff.features.specification import BlockMap, CarryingSpecification, Sample, canonical_json
 
@@ -55,6 +51,8 @@ class TransformerSpecification(CarryingSpecification):
 
     def check_storable(self) -> None:
         if self.fingerprint:
+            from distrff.features.stored_transformers import STORABLE
+
             raise InputError(
                 f"a {self.name} cannot be stored without pickle; those that can are "
                 f"{', '.join(STORABLE)}: use one of these, or keep the fitted model in memory"
@@ -63,6 +61,8 @@ class TransformerSpecification(CarryingSpecification):
     def block_map(self, arrays: Mapping[str, np.ndarray]) -> TransformerBlockMap:
         transformer = self.transformer
         if transformer is None:
+            from distrff.features.stored_transformers import restored
+
             parameters = json.loads(self.parameters_json)
             transformer = restored(self.name, parameters, arrays, self.n_columns, self.n_outputs)
         return TransformerBlockMap(transformer, self.n_outputs)
@@ -154,6 +154,8 @@ class TransformerFeatures(FeatureMap):
         """Leave the transformer's own sizes: they may be bound to its other parameters."""
 
     def _specify(self, sample: Sample) -> TransformerSpecification:
+        from distrff.features.stored_transformers import STORABLE, fitted_arrays, json_parameters
+
         self.check_parameters()
         fitted = self._fitted(sample)
         n_outputs = dense_output(fitted, sample.X[:1]).shape[1]
@@ -197,75 +199,3 @@ def _is_fitted(transformer: Any) -> bool:
     except (NotFittedError, TypeError):
         return False
     return True
-
-
-# The storable transformers of scikit-learn: from the fitted object to a few arrays, and back.
-
-_ATTRIBUTES: dict[type, tuple[str, ...]] = {
-    PCA: ("components_", "mean_", "explained_variance_"),
-    PolynomialCountSketch: ("indexHash_", "bitHash_"),
-    PolynomialFeatures: (),  # follow from the parameters and the number of columns
-    SplineTransformer: (),  # its splines, below
-    StandardScaler: ("mean_", "scale_", "var_"),
-}
-
-STORABLE = {cls.__name__: cls for cls in _ATTRIBUTES}
-
-
-def fitted_arrays(transformer: Any) -> dict[str, np.ndarray]:
-    """Return the arrays that a fitted transformer of a storable class needs to transform rows."""
-    found = {name.strip("_"): getattr(transformer, name, None) for name in _ATTRIBUTES[type(transformer)]}
-    arrays = {name: np.asarray(value) for name, value in found.items() if value is not None}
-    if isinstance(transformer, SplineTransformer):
-        splines = transformer.bsplines_
-        arrays["knots"] = np.stack([spline.t for spline in splines])
-        arrays["coefficients"] = np.stack([spline.c for spline in splines])
-    return arrays
-
-
-def json_parameters(transformer: Any) -> dict[str, Any]:
-    """Return the constructor's parameters as strict JSON data, without those that only a fit uses."""
-    params = transformer.get_params(deep=False)
-    for name in ("random_state", "knots", "n_knots"):
-        params.pop(name, None)
-    if isinstance(transformer, PCA):
-        params = {"whiten": bool(params["whiten"])}
-    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in params.items()}
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}
-
-
-def restored(
-    name: str, parameters: Mapping[str, Any], arrays: Mapping[str, np.ndarray], n_columns: int, n_outputs: int
-) -> Any:
-    """Return the fitted transformer of that class, parameters and arrays.
-
-    Raises ModelFileError if its parameters ask for other columns than `n_outputs`, perhaps more than memory
-    holds.
-    """
-    params = {key: tuple(v) if isinstance(v, list) else v for key, v in parameters.items()}
-    transformer: Any = STORABLE[name](**params)
-    made = n_outputs
-    if isinstance(transformer, PolynomialFeatures):
-        transformer.fit(np.zeros((1, n_columns)))
-        made = transformer.n_output_features_
-    else:
-        transformer.n_features_in_ = n_columns
-        for attribute in _ATTRIBUTES[type(transformer)]:
-            setattr(transformer, attribute, arrays.get(attribute.strip("_")))
-    if isinstance(transformer, PCA):
-        transformer.n_components_ = len(transformer.components_)
-    if isinstance(transformer, SplineTransformer):
-        outside = transformer.extrapolation in ("periodic", "continue")
-        transformer.bsplines_ = [
-            BSpline.construct_fast(t, c, transformer.degree, extrapolate=outside)
-            for t, c in zip(arrays["knots"], arrays["coefficients"], strict=True)
-        ]
-        n_splines = arrays["coefficients"].shape[2] - (not transformer.include_bias)
-        transformer.n_features_out_ = len(arrays["knots"]) * n_splines
-    if isinstance(transformer, PolynomialCountSketch):
-        made = transformer.n_components
-        if transformer.degree != len(transformer.indexHash_):
-            raise ModelFileError(f"its {name} of degree {transformer.degree} has other hashes than that")
-    if made != n_outputs:
-        raise ModelFileError(f"its {name} makes {made} features, but {n_outputs} are stored")
-    return transformer

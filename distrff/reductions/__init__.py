@@ -1,5 +1,6 @@
 """What is summed over rows, one pass a reduction."""
 
+from distrff.features import registry as registry  # all maps: loaded with the first task, hence idle memory
 from distrff.features.trigonometry import compile_loops
 from distrff.utils.jit import before_first_task
 from distrff.utils.products import compile_products

@@ -29,6 +29,13 @@ def test_importing_loads_nothing_heavy():
     assert not loaded_by("import distrff.cli") & {"numpy", "dask.array", "distributed"}
 
 
+def test_the_first_task_of_a_worker_loads_all_maps():
+    """Else later passes load them, above the idle memory that plans start from."""
+    loaded = loaded_by("import distrff.reductions.statistics")
+    assert "distrff.features.registry" in loaded
+    assert "sklearn.decomposition" not in loaded
+
+
 def test_the_entry_points_name_the_same_command():
     found = [e for e in entry_points(name="distrff") if e.group in ("console_scripts", "dask_cli")]
     if not found:
