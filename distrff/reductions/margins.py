@@ -110,7 +110,7 @@ class LightReduction(RowReduction):
 
 @dataclass(frozen=True, kw_only=True)
 class MarginReduction(LightReduction):
-    """Reduction to the `MarginSums` of k problems; `width` of shape (k,) is sent as well.
+    """Reduction to the `MarginSums` of k problems; `epsilon` of shape (k,) is sent as well.
 
     A row costs 2dD + 4Dk flops and D cosines; for many problems 6Dk.
     """
@@ -125,11 +125,11 @@ class MarginReduction(LightReduction):
         return self.targets.encode(block.y)[:, list(self.outputs)]
 
     def _row_weights(self, at: _Block, tile: slice) -> np.ndarray:
-        F, proxy = at.F[tile], self.loss.rounded(at.arrays["width"])
+        F, proxy = at.F[tile], self.loss.rounded(at.arrays["epsilon"])
         return sided_weights(proxy, F, at.labels[tile], at.weights.at(tile)).reshape(-1, len(F))
 
     def _sums(self, at: _Block, vectors: np.ndarray) -> MarginSums:
-        proxy, vectors = self.loss.rounded(at.arrays["width"]), vectors.reshape(at.F.shape[1], 2, -1)
+        proxy, vectors = self.loss.rounded(at.arrays["epsilon"]), vectors.reshape(at.F.shape[1], 2, -1)
         return margin_sums(self.loss, proxy, at.F, at.labels, at.weights, vectors)
 
 

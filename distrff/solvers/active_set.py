@@ -132,18 +132,18 @@ def first_multipliers(model: ActiveSetModel, x: np.ndarray) -> np.ndarray:
 
 
 def minimise(
-    model: ActiveSetModel, x: np.ndarray, alpha: np.ndarray, *, width: float, tol: float
+    model: ActiveSetModel, x: np.ndarray, alpha: np.ndarray, *, epsilon: float, tol: float
 ) -> ActiveSetSolution:
     """Return the minimiser of q to a gap of `tol`, or as near as rounding allows.
 
-    It starts from x and its multipliers alpha, with hinges rounded over `width`: row i has the weight
-    σ = u/width in the multipliers' term, and all σ grow by the same factor. A step costs
-    D²·(rows within the width) + D³/3 flops; there are some tens of steps.
+    It starts from x and its multipliers alpha, with hinges rounded over ε: row i has the weight
+    σ = u/ε in the multipliers' term, and all σ grow by the same factor. A step costs
+    D²·(rows within ε) + D³/3 flops; there are some tens of steps.
     """
     best = ActiveSetSolution(x, alpha, model.value(x), model.bound(alpha))
     inside = _InsideGram(model)
     steps_left, share = _MAX_STEPS, _INNER_SHARE
-    sigma = np.maximum(model.upper, np.finfo(float).tiny) / width
+    sigma = np.maximum(model.upper, np.finfo(float).tiny) / epsilon
     for _ in range(_MAX_ROUNDS):
         gap = best.value - best.bound
         aim = share * max(0.1 * tol, min(gap, abs(best.value)))
@@ -211,7 +211,7 @@ class _Lagrangian:
     def _with_best_intercept(self, x: np.ndarray, margin: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return x with the b that is best for its w, and the margins there.
 
-        Nothing penalises b: Newton steps alone would creep where no row is within the width.
+        Nothing penalises b: Newton steps alone would creep where no row is within ε.
         """
         model = self.model
         if not model.fit_intercept:
@@ -236,7 +236,7 @@ class _Lagrangian:
 
 
 class _InsideGram:
-    """Σ u·aaᵀ over the rows within the width, updated by those that enter and leave it."""
+    """Σ u·aaᵀ over the rows within ε of the hinge, updated by those that enter and leave it."""
 
     def __init__(self, model: ActiveSetModel) -> None:
         self._A, self._root = model.A, np.sqrt(model.upper)
@@ -267,7 +267,7 @@ class _InsideGram:
 def _newton_step(
     model: ActiveSetModel, inside: _InsideGram, t: np.ndarray, sigma: np.ndarray, gradient: np.ndarray
 ) -> np.ndarray:
-    # σ is u over the same width for all rows.
+    # σ is u over the same ε for all rows.
     steepness = float(sigma.max(initial=0.0) / max(model.upper.max(initial=0.0), np.finfo(float).tiny))
     rows = (t > 0) & (t < model.upper)
     try:

@@ -144,11 +144,11 @@ def _next_step(step: float, low: float, high: float, slope: float, slope_there: 
 SolverGenerator = Generator[Point, Evaluation, Evaluation]
 RestingGenerator = Generator[Point | None, Evaluation, Evaluation]
 
-_FIRST_WIDTH = 0.3
+_FIRST_EPSILON = 0.3
 _SOLVED_TO = 2.0  # a stage ends when its gap is this many times the gap at its own optimum
-_AIM = 0.4  # the share of tol that the next width may leave
+_AIM = 0.4  # the share of tol that the next ε may leave
 _MIN_STEP, _MAX_STEP = 0.1, 0.3
-_MIN_WIDTH = 1e-9
+_MIN_EPSILON = 1e-9
 _POINTS_A_HESSIAN, _MAX_HESSIANS = 9, 3
 # Rows may be curved four times as much as their mean, and M is made for a power of four below that.
 _MAX_CURVATURE = 16.0
@@ -161,7 +161,7 @@ class Rests:
     Parameters
     ----------
     after : int
-        Points at one width before the first rest; doubled after each rest.
+        Points at one ε before the first rest; doubled after each rest.
     early : bool
         Whether to rest as well where the first stage ends.
     """
@@ -170,7 +170,7 @@ class Rests:
     early: bool = False
 
     def within(self, solver: SolverGenerator) -> RestingGenerator:
-        """Return the solver generator of one width, with rests between its points."""
+        """Return the solver generator of one ε, with rests between its points."""
         n_points = 0
         response: Any = None  # which starts the generator
         while True:
@@ -217,9 +217,9 @@ def solve_smooth(
         def ended(response: Evaluation) -> bool:
             return finished(response) or _promises_too_much(start, response)
 
-        found = yield from _of_width(start, 0.0, lbfgs(start, preconditioner, ended), _POINTS_A_HESSIAN)
+        found = yield from _at_epsilon(start, 0.0, lbfgs(start, preconditioner, ended), _POINTS_A_HESSIAN)
         at = yield from _by_hessians(min(start, found, key=lambda at: at.value), hessian, finished)
-    return (yield from _of_width(at, 0.0, lbfgs(at, preconditioner, finished)))
+    return (yield from _at_epsilon(at, 0.0, lbfgs(at, preconditioner, finished)))
 
 
 def _by_hessians(
@@ -237,7 +237,7 @@ def _by_hessians(
             solver = lbfgs(at, partial(lambda solve, curvature: solve, made.solve), finished)
             max_points, n_heavy = _POINTS_A_HESSIAN, n_heavy + 1
         del made  # the generator alone keeps it, and is gone before the next is made
-        found = yield from _of_width(at, 0.0, solver, max_points)
+        found = yield from _at_epsilon(at, 0.0, solver, max_points)
         del solver
         if found is at:
             return at
@@ -270,15 +270,15 @@ def solve_smoothed(
     rests: Rests | None = None,
     looks_ahead: bool = False,
 ) -> RestingGenerator:
-    """Minimise the hinge's objective from x, through hinges rounded over smaller and smaller widths ε.
+    """Minimise the hinge's objective from x, through hinges rounded over smaller and smaller ε.
 
-    Each stage is L-BFGS at one width. At its optimum the gap is at most the bias
+    Each stage is L-BFGS at one ε. At its optimum the gap is at most the bias
 
         C·Σ s·(hinge − rounded) + (ε/2)·C·Σ s·g²,  g = clip((1 − m)/ε, 0, 1),
 
-    so the stage ends when the gap at the current point is at most twice that. The next width should leave a
+    so the stage ends when the gap at the current point is at most twice that. The next ε should leave a
     bias of 0.4·tol, judged at the last point, or when looking ahead at the one before it; it is between a
-    tenth and three tenths of this width.
+    tenth and three tenths of the present one.
 
     Parameters
     ----------
@@ -290,7 +290,7 @@ def solve_smoothed(
     rests : Rests, optional
         When to yield None in place of a point; the solver is resumed where it was.
     looks_ahead : bool
-        Whether to request the next width with each point of a stage but its first, so that the next stage
+        Whether to request the next ε with each point of a stage but its first, so that the next stage
         needs no sweep of its own to begin.
     """
 
@@ -299,44 +299,44 @@ def solve_smoothed(
 
     def following(at: Evaluation) -> float:
         step = _AIM * tol * at.primal / at.smoothing if at.smoothing > 0 else _MIN_STEP
-        return width * float(np.clip(step, _MIN_STEP, _MAX_STEP))
+        return epsilon * float(np.clip(step, _MIN_STEP, _MAX_STEP))
 
     def floored(curvature: float) -> Precondition:
-        return preconditioner(max(curvature, min_curvature / width))
+        return preconditioner(max(curvature, min_curvature / epsilon))
 
-    width = _FIRST_WIDTH
-    at = yield Point(x, width)
+    epsilon = _FIRST_EPSILON
+    at = yield Point(x, epsilon)
     while not finished(at):
-        solver = _of_width(at, width, lbfgs(at, floored, ended), None, following if looks_ahead else None)
+        solver = _at_epsilon(at, epsilon, lbfgs(at, floored, ended), None, following if looks_ahead else None)
         at = yield from solver if rests is None else rests.within(solver)
-        if finished(at) or not ended(at) or width <= _MIN_WIDTH:
+        if finished(at) or not ended(at) or epsilon <= _MIN_EPSILON:
             break
-        if rests is not None and rests.early and width == _FIRST_WIDTH:
+        if rests is not None and rests.early and epsilon == _FIRST_EPSILON:
             yield None
         if at.next is None:
-            width = following(at)
-            at = yield Point(at.x, width)
+            epsilon = following(at)
+            at = yield Point(at.x, epsilon)
         else:
-            width, at = at.next
+            epsilon, at = at.next
     return at
 
 
-def _of_width(
+def _at_epsilon(
     start: Evaluation,
-    width: float,
+    epsilon: float,
     solver: Descent,
     max_points: int | None = None,
     following: Callable[[Evaluation], float] | None = None,
 ) -> SolverGenerator:
-    """Run a solver that yields x alone, at one width; after `max_points` return the best point so far.
+    """Run a solver that yields x alone, at one ε; after `max_points` return the best point so far.
 
-    With `following`, each request names the next width as well, judged by the evaluation before it.
+    With `following`, each request names the next ε as well, judged by the evaluation before it.
     """
     best = response = start
     try:
         x = next(solver)
         for _ in itertools.count() if max_points is None else range(max_points):
-            response = yield Point(x, width, None if following is None else following(response))
+            response = yield Point(x, epsilon, None if following is None else following(response))
             best = min(best, response, key=lambda at: at.value)
             x = solver.send(response)
     except StopIteration as end:

@@ -52,7 +52,7 @@ class Loss(Protocol):
         """Return ℓ*(−a, y), infinite outside its domain."""
 
     def rounded(self, epsilon: Any) -> Loss:
-        """Return the loss itself; for the hinge a smooth loss that is curved over the width ε."""
+        """Return the loss itself; for the hinge the `SmoothedHinge` of that ε."""
         return self
 
 
@@ -136,36 +136,36 @@ class Hinge(MarginLoss):
 
 @dataclass(frozen=True)
 class SmoothedHinge(MarginLoss):
-    """The hinge rounded over a width ε, below the hinge by at most ε/2.
+    """The hinge with its corner rounded for 1 − ε < m < 1, below the hinge by at most ε/2.
 
     φ(m) = g·(1 − m) − ε·g²/2 with g = clip((1 − m)/ε, 0, 1), which is −φ′(m) and, being in
     [0, 1], a dual candidate for the hinge itself; φ*(−α) = −α + ε·α²/2 on [0, 1].
 
     Parameters
     ----------
-    width : float or ndarray of shape (k,)
-        ε > 0, one a model.
+    epsilon : float or ndarray of shape (k,)
+        ε > 0, one a problem.
     """
 
-    width: Any
+    epsilon: Any
     _max_alpha = 1.0
 
     @property
     def curvature(self) -> Any:
-        return 1 / self.width
+        return 1 / self.epsilon
 
     def _phi(self, m: np.ndarray) -> np.ndarray:
         g = self._slope(m)
-        return g * (1 - m - self.width / 2 * g)
+        return g * (1 - m - self.epsilon / 2 * g)
 
     def _slope(self, m: np.ndarray) -> np.ndarray:
-        return np.clip((1 - m) / self.width, 0, 1)
+        return np.clip((1 - m) / self.epsilon, 0, 1)
 
     def _second_derivative(self, m: np.ndarray) -> np.ndarray:
-        return np.where((m < 1) & (m > 1 - self.width), 1 / self.width, 0.0)
+        return np.where((m < 1) & (m > 1 - self.epsilon), 1 / self.epsilon, 0.0)
 
     def _dual(self, alpha: np.ndarray) -> np.ndarray:
-        return alpha * (self.width / 2 * alpha - 1)
+        return alpha * (self.epsilon / 2 * alpha - 1)
 
 
 @dataclass(frozen=True)

@@ -16,19 +16,19 @@ from distrff.utils.values import Sums
 
 
 class Point(NamedTuple):
-    """Where to evaluate a problem: x = [w | b], or [w], and the width ε over which the hinge is rounded.
+    """Where to evaluate a problem: x = [w | b], or [w], and the ε of the rounded hinge.
 
-    A second width may be requested in the same sweep.
+    A second ε may be requested in the same sweep.
     """
 
     x: np.ndarray
-    width: float = 0.0
-    next_width: float | None = None
+    epsilon: float = 0.0
+    next_epsilon: float | None = None
 
     @property
-    def widths(self) -> tuple[float, ...]:
-        """The one width, or both."""
-        return (self.width,) if self.next_width is None else (self.width, self.next_width)
+    def epsilons(self) -> tuple[float, ...]:
+        """The one ε, or both."""
+        return (self.epsilon,) if self.next_epsilon is None else (self.epsilon, self.next_epsilon)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +55,7 @@ class Evaluation:
     n_curved : int
         Rows of weight at which the proxy's ℓ″ is not 0; not counted for softmax.
     next : (float, Evaluation) or None
-        The second width that was requested, and the same point at that width.
+        The second ε that was requested, and the evaluation of the same point at it.
     """
 
     x: np.ndarray

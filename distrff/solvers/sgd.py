@@ -24,8 +24,8 @@ from distrff.utils.products import transposed_product, values_of
 # Of the hinge: its optimum is then about a thousandth above the hinge's own (measured: 0.06 to 0.11 %
 # for λ from 1e-3 to 1e-6), and a tenth of the curvature's bound is still met by enough rows of a batch. Of
 # 4,000 rows of 25 features whose scales differ a thousandfold it is 0.1 to 1.4 % above, by their labels.
-# With more features than rows most margins end within that width, which then left up to 1.2 %.
-_HINGE_WIDTH, _SPARSE_HINGE_WIDTH = 0.1, 0.03
+# With more features than rows most margins end within ε, which then left up to 1.2 %.
+_EPSILON, _SPARSE_EPSILON = 0.1, 0.03
 _MIN_CURVATURE = 1e-6  # of the loss's bound
 _MIN_BATCH = 256
 _BATCH_BYTES = 80 * 2**20
@@ -119,7 +119,7 @@ def smooth_loss(loss: Loss, *, is_sparse: bool = False) -> Loss:
     """Return the loss that SGD descends: itself if its curvature is bounded, else the smoothed hinge."""
     if np.isfinite(loss.curvature):
         return loss
-    return SmoothedHinge(_SPARSE_HINGE_WIDTH if is_sparse else _HINGE_WIDTH)
+    return SmoothedHinge(_SPARSE_EPSILON if is_sparse else _EPSILON)
 
 
 def batch_rows(metric: SpectralMetric, start: LocalStart, segment_rows: int) -> int:

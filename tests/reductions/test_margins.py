@@ -83,10 +83,10 @@ def assert_same(found, expected):
 @pytest.mark.parametrize("n_outputs", [1, 2, 9])
 @pytest.mark.parametrize("loss", [Logistic(), Hinge()])
 def test_margins(make, rng, tile_rows, n_outputs, loss):
-    rows, width = make(n_outputs), np.linspace(0.1, 0.5, n_outputs)
-    point = point_of(rng, n_outputs, width=width)
+    rows, epsilon = make(n_outputs), np.linspace(0.1, 0.5, n_outputs)
+    point = point_of(rng, n_outputs, epsilon=epsilon)
     found = rows.swept(MarginReduction, tile_rows, point, loss=loss, outputs=rows.outputs)
-    F, proxy = rows.Z @ point["coef"] + point["intercept"], loss.rounded(width)
+    F, proxy = rows.Z @ point["coef"] + point["intercept"], loss.rounded(epsilon)
     vector = sided_weights(proxy, F, rows.Y, rows.weights) @ rows.Z
     assert_same(found, margin_sums(loss, proxy, F, rows.Y, rows.weights, vector))
 

@@ -134,7 +134,7 @@ class _SGDOracle:
         self.options = options = self._margins.options
         assert options.C is not None
         self._smooth = smooth_loss(options.loss, is_sparse=fit.specification.is_sparse)
-        self._width = self._smooth.width if isinstance(self._smooth, SmoothedHinge) else 0.0
+        self._epsilon = self._smooth.epsilon if isinstance(self._smooth, SmoothedHinge) else 0.0
         metric, X0 = self._metric(plan, options.C)
         self.problem = SGDProblem(metric, options.C, fit.weight, self._smooth.curvature)
         self.starts = {MarginProblem(output, options.C): x for output, x in enumerate(X0.T)}
@@ -147,7 +147,7 @@ class _SGDOracle:
 
     def evaluate(self, points: Mapping[MarginProblem, np.ndarray]) -> dict[MarginProblem, Evaluation]:
         """Return each problem's objective and gradient at its point, by a margin sweep."""
-        return self._margins.evaluate({problem: Point(x, self._width) for problem, x in points.items()})
+        return self._margins.evaluate({problem: Point(x, self._epsilon) for problem, x in points.items()})
 
     def epoch(self, epochs: Mapping[MarginProblem, Epoch]) -> dict[MarginProblem, np.ndarray]:
         """Return the mean of the points at which local steps over the segments end."""
