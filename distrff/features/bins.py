@@ -355,7 +355,7 @@ def occupied_bins(grids: Grids, row_source: RowSource) -> dict[str, np.ndarray]:
         last = min(len(grids), first + n)
         label = f"bins of grid {first + 1}" + (f" to {last}" if last > first + 1 else "")
         reduction = BinReduction(grids[first:last], label)
-        found += row_source(reduction, least_features=n_bins + len(grids) - first).sorted()
+        found += row_source(reduction, min_features=n_bins + len(grids) - first).sorted()
         n_bins = sum(len(keys) for keys, _ in found)
         if n_bins * len(grids) > _MAX_BINS * len(found):
             raise InputError(

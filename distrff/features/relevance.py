@@ -352,7 +352,7 @@ def _telling_columns(X: np.ndarray, widths: np.ndarray, seed: int) -> np.ndarray
 
 
 def _column_factors(
-    error: Callable[[np.ndarray], float], columns: np.ndarray, n_columns: int, least: float
+    error: Callable[[np.ndarray], float], columns: np.ndarray, n_columns: int, min_error: float
 ) -> np.ndarray:
     """Return factors of the widths after one round over `columns`, each in octaves while the error falls."""
     factors = np.ones(n_columns)
@@ -361,9 +361,9 @@ def _column_factors(
             for _ in range(_MAX_OCTAVES):
                 changed = factors.copy()
                 changed[j] *= step
-                if (found := error(changed)) >= (1 - _WORTHWHILE) * least:
+                if (found := error(changed)) >= (1 - _WORTHWHILE) * min_error:
                     break
-                factors, least = changed, found
+                factors, min_error = changed, found
             if factors[j] != 1:
                 break
     return factors
@@ -380,12 +380,12 @@ def _size_factor(
     def error_at(pilot: Pilot, half_octaves: int) -> float:
         return pilot.held_out_error(kernel.with_widths(tuple((2 ** (half_octaves / 2) * widths).tolist())))
 
-    here, before = (_least_at(partial(error_at, pilot)) for pilot in pilots)
+    here, before = (_minimiser(partial(error_at, pilot)) for pilot in pilots)
     shrinking = float(np.clip((before - here) / 2 / np.log2(THINNING), 0.0, _MAX_RATE))
     return float(2 ** (here / 2) * more_rows**-shrinking), shrinking
 
 
-def _least_at(error: Callable[[int], float]) -> float:
+def _minimiser(error: Callable[[int], float]) -> float:
     """Return where in half octaves from 0 the error is least, by a parabola through three neighbours."""
     best, errors = 0, {0: error(0)}
     while True:

@@ -323,11 +323,6 @@ class _BlockMapCache:
 _CACHE = _BlockMapCache()
 
 
-def derivations_in_this_process() -> int:
-    """Return how often this process derived a map's arrays."""
-    return COUNTS["derivations"]
-
-
 # What applying a map costs, as a polynomial in the number of its features.
 
 
@@ -355,7 +350,7 @@ class MapCost:
     triangle_share: float = 0.0
 
     @property
-    def least_tile_rows(self) -> int:
+    def min_tile_rows(self) -> int:
         """Rows of a tile below which reading the map's arrays takes as long as computing with them.
 
         With 8192 landmarks in 784 columns, a row of a tile of 128 takes half as long again as one of 512.
@@ -430,10 +425,10 @@ class RowSource(Protocol):
     def n_rows(self) -> int:
         """Number of rows."""
 
-    def __call__(self, reduction: MapReduction, *, least_features: int = 0) -> Any:
+    def __call__(self, reduction: MapReduction, *, min_features: int = 0) -> Any:
         """Return the total over all rows.
 
-        `least_features` columns of Z are certain before the pass, which a plan may refuse as too many.
+        `min_features` columns of Z are certain before the pass, which a plan may refuse as too many.
         """
 
 
@@ -478,5 +473,5 @@ class RowsInMemory:
     def n_rows(self) -> int:
         return len(self.X)
 
-    def __call__(self, reduction: MapReduction, *, least_features: int = 0) -> Any:
+    def __call__(self, reduction: MapReduction, *, min_features: int = 0) -> Any:
         return reduction.update(reduction.zero(), 0, self.X, self.sample_weight)

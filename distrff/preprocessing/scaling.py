@@ -243,9 +243,9 @@ def drift_message(column_shares: np.ndarray, target_shares: np.ndarray, n_rows: 
         names.insert(0, "y")
     if not names:
         return None
-    most = float(max(column_shares.max(initial=0.0), target_shares.max(initial=0.0)))
+    largest = float(max(column_shares.max(initial=0.0), target_shares.max(initial=0.0)))
     return (
         "solver='sgd' takes rows as they are stored and needs shuffled ones, but the row number tells of "
-        f"{', '.join(names)}: up to {most:.0%} of the variance lies between sixteenths of the rows; "
+        f"{', '.join(names)}: up to {largest:.0%} of the variance lies between sixteenths of the rows; "
         "shuffle the rows first, or use another solver"
     )

@@ -234,11 +234,11 @@ class LabelCounts:
         weights: np.ndarray | None = None,
         counts: np.ndarray | None = None,
         *,
-        most: int | None = None,
+        max_labels: int | None = None,
     ) -> LabelCounts:
         """Return the sums of counts and weights, each 1 if not given, over values that need not be classes.
 
-        Raises InputError if they cannot be sorted together, or are more than `most` (default 10,000).
+        Raises InputError if they cannot be sorted together, or are more than `max_labels` (default 10,000).
         """
         try:
             labels, index = np.unique(values, return_inverse=True)
@@ -246,16 +246,16 @@ class LabelCounts:
             raise InputError(
                 f"y mixes labels that cannot be sorted together ({error}); use one type"
             ) from error
-        most = most or _MAX_LABELS
-        if len(labels) > most:
+        max_labels = max_labels or _MAX_LABELS
+        if len(labels) > max_labels:
             raise InputError(
-                f"y has more than {most} different values, too many for classes; "
+                f"y has more than {max_labels} different values, too many for classes; "
                 f"use KernelRidge if they are numbers"
             )
         n_rows, weight = (np.bincount(index, given, minlength=len(labels)) for given in (counts, weights))
         return cls(labels, n_rows.astype(np.int64), weight.astype(np.float64))
 
-    def merge(self, other: LabelCounts, *, most: int | None = None) -> LabelCounts:
+    def merge(self, other: LabelCounts, *, max_labels: int | None = None) -> LabelCounts:
         """Return the counts of both; raises as `of_values`."""
         if not len(self.labels) or not len(other.labels):
             return self if len(self.labels) else other
@@ -263,4 +263,4 @@ class LabelCounts:
             np.concatenate([getattr(self, name), getattr(other, name)])
             for name in ("labels", "weights", "counts")
         )
-        return self.of_values(*both, most=most)
+        return self.of_values(*both, max_labels=max_labels)

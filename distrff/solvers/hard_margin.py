@@ -97,7 +97,7 @@ class Inseparability:
         No model on these features has a larger margin.
     largest_norm : float
         Of z over the rows.
-    least_margin, n_violating : float, int
+    min_margin, n_violating : float, int
         The smallest margin at the last point, where every row should have at least 1, and how many have less.
     n_weighted : int
         Rows in the weighted mean that gives the bound.
@@ -105,7 +105,7 @@ class Inseparability:
 
     bound: float
     largest_norm: float
-    least_margin: float
+    min_margin: float
     n_violating: int
     n_weighted: int
 
@@ -165,7 +165,7 @@ class HardMargin:
         return Inseparability(
             bound=self.bound,
             largest_norm=self._last.largest_norm,
-            least_margin=float(self._last.margin.min()),
+            min_margin=float(self._last.margin.min()),
             n_violating=self._last.n_violating,
             n_weighted=int(np.count_nonzero(self.working.a)),
         )
@@ -265,14 +265,14 @@ class NearestPoints:
         Σ a_i y_i z_i. Its norm bounds the margin of every model on these rows.
     b : float
         The intercept that is best with w; 0 without one.
-    least : float
+    min_margin : float
         Smallest y_i(⟨w, z_i⟩ + b): at most ‖w‖², and equal to it where w is exact.
     """
 
     a: np.ndarray
     w: np.ndarray
     b: float
-    least: float
+    min_margin: float
 
     @property
     def bound(self) -> float:
@@ -281,9 +281,9 @@ class NearestPoints:
 
     @property
     def gap(self) -> float:
-        """1 − least/‖w‖², by which the margin of w falls short of the bound, relatively; 1 where w is 0."""
+        """1 − min_margin/‖w‖², the relative distance of the margin of w from the bound; 1 where w is 0."""
         square = float(self.w @ self.w)
-        return max(0.0, 1 - self.least / square) if square else 1.0
+        return max(0.0, 1 - self.min_margin / square) if square else 1.0
 
 
 def nearest_points(
@@ -339,7 +339,7 @@ def nearest_points(
             sigma = min(sigma * factor, _MAX_SIGMA)
             n_in_vain += 1
     w = scale * at.w
-    return NearestPoints(at.a, w, scale**2 * at.b - float(w @ origin), scale**2 * at.least)
+    return NearestPoints(at.a, w, scale**2 * at.b - float(w @ origin), scale**2 * at.min_margin)
 
 
 class _Hulls(NamedTuple):

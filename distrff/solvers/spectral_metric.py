@@ -182,7 +182,7 @@ def _leading(K: np.ndarray, n_directions: int) -> tuple[int, np.ndarray, np.ndar
     return q, eigenvalues, U / np.sqrt(np.maximum(eigenvalues, floor))
 
 
-def most_directions(n_features: int, dtype: np.dtype) -> int:
+def max_directions(n_features: int, dtype: np.dtype) -> int:
     """Return q: all D, fewer where V would be larger than 64 MiB."""
     return max(1, min(n_features, _MAX_BYTES // (n_features * np.dtype(dtype).itemsize)))
 

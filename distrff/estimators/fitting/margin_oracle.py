@@ -99,7 +99,7 @@ class MarginOracle:
         self.can_model = can_model(self.n_features, entries)
         self.kept_rows = kept_rows(self.n_features, entries)
         self.max_model_rows = max_model_rows(self.n_features, entries)
-        tile_rows = margin_tile_rows(self.n_features, dtype, plan.size.map_cost.least_tile_rows)
+        tile_rows = margin_tile_rows(self.n_features, dtype, plan.size.map_cost.min_tile_rows)
         self._cuts = (
             sparse_segmentation(self.n_rows, entries)
             if self.is_sparse

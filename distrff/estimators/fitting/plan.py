@@ -506,7 +506,7 @@ def light_cuts(size: Size) -> Segmentation:
     if size.sparse_entries:
         return sparse_segmentation(size.n_rows, size.sparse_entries)
     exact = np.dtype(np.float64)
-    tile_rows = margin_tile_rows(size.n_features, exact, size.map_cost.least_tile_rows)
+    tile_rows = margin_tile_rows(size.n_features, exact, size.map_cost.min_tile_rows)
     return replace(size.segmentation(), tile_rows=tile_rows)
 
 

@@ -34,7 +34,7 @@ from distrff.solvers.losses import SmoothedHinge
 from distrff.solvers.objective import Evaluation, Point
 from distrff.solvers.ridge import RidgeSolution
 from distrff.solvers.sgd import Epoch, Request, SGDProblem, batch_rows, ridge_start, sgd, smooth_loss
-from distrff.solvers.spectral_metric import SpectralMetric, most_directions
+from distrff.solvers.spectral_metric import SpectralMetric, max_directions
 from distrff.solvers.status import Status, in_lockstep
 
 
@@ -193,7 +193,7 @@ def metric_of_sample(
 ) -> tuple[SpectralMetric, np.ndarray]:
     """Return the metric of sampled rows, and their ridge models of shape (D + 1, k) or (D, k)."""
     Z = features_of(X, sent)
-    n_directions = Z.shape[1] if issparse(Z) else most_directions(Z.shape[1], Z.dtype)
+    n_directions = Z.shape[1] if issparse(Z) else max_directions(Z.shape[1], Z.dtype)
     metric = SpectralMetric.of_rows(Z, sample_weight, n_directions, fit_intercept=fit_intercept)
     s = np.ones(X.shape[0]) if sample_weight is None else sample_weight
     share = (s / s.sum())[:, None]
