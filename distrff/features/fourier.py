@@ -282,7 +282,7 @@ class FourierFeatures(KernelFeatureMap):
         super().check_parameters()
         if not self._chosen_kernel.is_shift_invariant:
             raise InputError(
-                f"{self.kernel!r} is not shift-invariant, so that it has no frequencies; use NystroemFeatures"
+                f"{self.kernel!r} is not shift-invariant and has no frequencies; use NystroemFeatures"
             )
         one_of("form", self.form, FORMS)
         one_of("sampling", self.sampling, SAMPLING_CHOICES)
