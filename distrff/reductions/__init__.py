@@ -1,4 +1,4 @@
-"""What is summed over rows, one pass a reduction."""
+"""What is summed over rows: each reduction is one pass."""
 
 from distrff.features.trigonometry import compile_loops
 from distrff.utils.jit import before_first_task
