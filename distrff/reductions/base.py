@@ -45,9 +45,7 @@ class Folds:
 class RowReduction(Reduction):
     """A reduction over the features of rows and their coded targets, a tile of rows at a time."""
 
-    specification: (
-        MapSpecification  # its arrays are not sent with the tasks, but once for all passes of a run
-    )
+    specification: MapSpecification  # its arrays are sent once for all passes of a run, not with each task
     scaling: Scaling
     targets: Targets
     dtype: str  # of the features; sums of their products are float64
