@@ -315,7 +315,7 @@ def shrunk_length_scales(
         shrunk = np.array(widths_at(p, own * 2 ** (half_octaves / 2)))
         factors = _column_factors(
             lambda c: pilot.held_out_error(kernel.with_widths(tuple((c * shrunk).tolist()))),
-            _telling_columns(rows.X, shrunk, sample.seed),
+            _separating_columns(rows.X, shrunk, sample.seed),
             len(shrunk),
             tried[p, half_octaves],
         )
@@ -343,7 +343,7 @@ def shrinking_errors(n_columns: int) -> int:
     return _USUAL_ERRORS + 2 * min(n_columns, _MAX_COLUMNS)
 
 
-def _telling_columns(X: np.ndarray, widths: np.ndarray, seed: int) -> np.ndarray:
+def _separating_columns(X: np.ndarray, widths: np.ndarray, seed: int) -> np.ndarray:
     """Return the columns in which random pairs of rows are farthest apart, in widths."""
     first, second = stream(seed, "tempering pairs").integers(0, len(X), (2, _PAIRS))
     apart = np.abs(X[first] - X[second]).mean(axis=0) / widths

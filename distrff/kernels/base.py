@@ -156,7 +156,7 @@ class Kernel(Value, ABC):
         raise self._no_sphere("widths")
 
     def _profile(self) -> float | tuple[float, ...]:
-        """Return `widths` for any number of columns: as they are written, an "auto" one as 1."""
+        """Return the widths as given, for any number of columns; 1 for an undecided width."""
         raise self._no_sphere("widths")
 
     def _no_sphere(self, what: str) -> InputError:

@@ -12,19 +12,17 @@ from distrff.reductions.base import RowReduction
 from distrff.solvers.losses import Loss
 from distrff.solvers.sgd import LocalStart, LocalSteps
 from distrff.solvers.spectral_metric import SpectralMetric
+from distrff.utils.values import Sums
 
 _OF_POINTS = ("X", "gradient", "curvature", "damping", "dimension")
 
 
 @dataclass(frozen=True, eq=False)
-class EpochSums:
-    """Weighted sums of segments' last points."""
+class EpochSums(Sums):
+    """Weighted sums of the last points of segments."""
 
     weight: float  # Σs of the rows
     X: np.ndarray  # (D + 1, k), or (D, k) without an intercept: Σ of a segment's weight times its points
-
-    def __add__(self, other: EpochSums) -> EpochSums:
-        return EpochSums(self.weight + other.weight, self.X + other.X)
 
     def mean(self) -> np.ndarray:
         """Return the mean points, of the shape of `X`."""

@@ -315,7 +315,7 @@ class NearestRowsReduction(LightReduction):
             value=weighted_sum(s, losses),
             violating_weight=np.where(violation > 0, s, 0.0).sum(axis=0),
             violating_vector=np.concatenate([vectors, by_intercept[:, None]], axis=1),
-            held_out=at.weights.judged(losses),
+            held_out=at.weights.held_out_sums(losses),
             sides=tuple(self._kept(at, j, violation[:, j], before[:, j] > 0) for j in range(k)),
         )
 

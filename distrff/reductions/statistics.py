@@ -41,7 +41,7 @@ class ColumnStatistics:
     magnitude: np.ndarray  # (n_columns,): largest |x| of each column
     targets: Moments | None  # of numeric targets
     labels: LabelCounts | None  # of class labels
-    samples: tuple[Sample, ...]  # one a segment
+    samples: tuple[Sample, ...]  # one for each segment
 
     def sample(self) -> Sample:
         """Return the whole sample."""

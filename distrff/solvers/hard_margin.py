@@ -226,8 +226,8 @@ class HardMargin:
 
 # The largest margin of rows in memory: the nearest points of the hulls of two classes.
 #
-# By duality the largest margin is the least ‖Σ a_i y_i z_i‖ over weights a ≥ 0 of sum ½ on each class (of
-# sum 1 on all rows, without an intercept; Bennett and Bredensteiner, Duality and geometry in SVM
+# By duality the largest margin is the minimum of ‖Σ a_i y_i z_i‖ over weights a ≥ 0 of sum ½ on each class
+# (of sum 1 on all rows, without an intercept; Bennett and Bredensteiner, Duality and geometry in SVM
 # classifiers, 2000). In this form nothing diverges where no plane separates the classes: the hulls meet,
 # and the norm is 0.
 #

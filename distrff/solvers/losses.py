@@ -144,7 +144,7 @@ class SmoothedHinge(MarginLoss):
     Parameters
     ----------
     epsilon : float or ndarray of shape (k,)
-        ε > 0, one a problem.
+        ε > 0, one for each problem.
     """
 
     epsilon: Any

@@ -200,7 +200,7 @@ def margin_sums(
     return MarginSums(
         weight=fitted.sum(axis=0),
         value=weighted_sum(fitted, values),
-        held_out=weights.judged(values),
+        held_out=weights.held_out_sums(values),
         proxy_value=weighted_sum(fitted, proxy_values),
         proxy_dual=weighted_sum(fitted, own),
         curvature=curved.sum(axis=0),
@@ -264,7 +264,7 @@ def softmax_sums(
     return SoftmaxSums(
         weight=fitted.sum(axis=0),
         value=weighted_sum(fitted, values),
-        held_out=weights.judged(values),
+        held_out=weights.held_out_sums(values),
         curvature=curvature,
         slope=np.concatenate([vector.transpose(0, 2, 1), by_intercept], axis=1),
     )
@@ -304,7 +304,7 @@ class RowWeights(NamedTuple):
         """Return the weights of some of the rows."""
         return RowWeights(self.fitted[rows], None if self.held_out is None else self.held_out[rows])
 
-    def judged(self, values: np.ndarray) -> np.ndarray:
+    def held_out_sums(self, values: np.ndarray) -> np.ndarray:
         """Return Σ s and Σ s·v over the held-out rows of each problem, shape (2, k)."""
         if self.held_out is None:
             return np.zeros((2, values.shape[1]))

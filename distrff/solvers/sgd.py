@@ -35,7 +35,7 @@ _DIRECTIONS_PER_ROW, _FEATURES_PER_ENTRY = 4, 2
 _SPARSE_BYTES = 12
 _MIN_STEPS = 4
 _FINISHING_SWEEPS = 3
-_LESS = 4.0  # the factor of one more degree of caution
+_CAUTION = 4.0  # the factor of each epoch that led too far
 _MAX_TRIALS = 3
 _SUFFICIENT_DECREASE = 1e-4
 _SHORTEST = 1e-3
@@ -79,7 +79,7 @@ class SGDProblem:
 
     def damping(self, curvature: float, caution: int) -> float:
         """Return the λ of the metric."""
-        return self.penalty + (curvature * self.metric.unseen * _LESS ** (caution - 1) if caution else 0.0)
+        return self.penalty + (curvature * self.metric.unseen * _CAUTION ** (caution - 1) if caution else 0.0)
 
     def curvature(self, at: Evaluation, caution: int) -> float:
         """Return h for a metric at a point: the mean of ℓ″ over the rows, or more where that is too small.
@@ -104,7 +104,7 @@ class SGDProblem:
         """Return what the segments need for the epochs of several problems."""
         curvature = np.array([epoch.curvature for epoch in epochs])
         damping = np.array([self.damping(epoch.curvature, epoch.caution) for epoch in epochs])
-        unevenness = np.array([_LESS**epoch.caution for epoch in epochs])
+        unevenness = np.array([_CAUTION**epoch.caution for epoch in epochs])
         return LocalStart(
             X=np.stack([epoch.start.x for epoch in epochs], axis=1),
             gradient=np.stack([epoch.start.gradient for epoch in epochs], axis=1) / (self.C * self.weight),

@@ -113,7 +113,7 @@ def test_nearest_rows(make, rng, tile_rows, n_outputs):
     s, losses = rows.weights.fitted, np.maximum(0, short)
     pulls = np.where(short > 0, s * rows.Y, 0)
     np.testing.assert_allclose(found.value, (s * losses).sum(axis=0), rtol=1e-12)
-    np.testing.assert_allclose(found.held_out, rows.weights.judged(losses), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(found.held_out, rows.weights.held_out_sums(losses), rtol=1e-12, atol=1e-12)
     vector = np.column_stack([pulls.T @ rows.Z, pulls.sum(axis=0)])
     np.testing.assert_allclose(found.violating_vector, vector, rtol=1e-12, atol=1e-9)
     for j in range(n_outputs):
