@@ -342,7 +342,7 @@ class TableOptions:
             raise InputError(f"positive={self.positive!r} is a label of the target; name the target as well")
         if self.positive is not None and isinstance(self.target, (list, tuple)) and len(self.target) != 1:
             raise InputError(
-                f"positive names a label of one target column, got {len(self.target)} columns; name one"
+                f"positive goes with one target column, got {len(self.target)} columns; name the one it is in"
             )
 
     @property
